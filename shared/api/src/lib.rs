@@ -1,0 +1,10 @@
+//! The messages and services of `proto/bulkhead/v1`, generated at build time.
+//!
+//! Nothing is written by hand here; comments live in the `.proto` files.
+#![expect(missing_docs, reason = "generated code; the comments are in proto/")]
+#![expect(clippy::all, reason = "generated code")]
+
+/// Package `bulkhead.v1`.
+pub mod v1 {
+    tonic::include_proto!("bulkhead.v1");
+}
