@@ -1,1 +1,113 @@
-//! clock.
+//! Wall time from one place, so that a test or the simulation can set it.
+//!
+//! Durations and timers are tokio's; this crate is only for timestamps that
+//! people or other systems see, and for deadlines that must survive a restart.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A point in wall time: nanoseconds since the Unix epoch.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct UnixNanos(pub i64);
+
+impl UnixNanos {
+    /// Time between `earlier` and `self`; zero when the clock went back.
+    #[must_use]
+    pub fn since(self, earlier: UnixNanos) -> Duration {
+        Duration::from_nanos(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+
+    /// `self` plus a duration, saturating.
+    #[must_use]
+    pub fn plus(self, duration: Duration) -> UnixNanos {
+        let nanos = i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
+        UnixNanos(self.0.saturating_add(nanos))
+    }
+}
+
+impl fmt::Debug for UnixNanos {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}.{:09}s", self.0.div_euclid(1_000_000_000), self.0.rem_euclid(1_000_000_000))
+    }
+}
+
+/// Where wall time comes from. Cloning shares the source.
+#[derive(Clone, Debug)]
+pub struct WallClock(Source);
+
+#[derive(Clone, Debug)]
+enum Source {
+    System,
+    /// Follows tokio's (possibly paused) clock from a fixed start, shifted by
+    /// an offset that a test changes to make wall time jump.
+    Simulated { start: tokio::time::Instant, start_nanos: i64, shift_nanos: Arc<AtomicI64> },
+}
+
+impl WallClock {
+    /// The system's clock.
+    #[must_use]
+    pub fn system() -> WallClock {
+        WallClock(Source::System)
+    }
+
+    /// A clock that starts at `start_nanos` now and then follows tokio time.
+    /// Must be called inside a tokio runtime when its clock is paused.
+    #[must_use]
+    pub fn simulated(start_nanos: UnixNanos) -> WallClock {
+        WallClock(Source::Simulated {
+            start: tokio::time::Instant::now(),
+            start_nanos: start_nanos.0,
+            shift_nanos: Arc::new(AtomicI64::new(0)),
+        })
+    }
+
+    /// Now.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads wall time")]
+    pub fn now(&self) -> UnixNanos {
+        match &self.0 {
+            Source::System => {
+                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                UnixNanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+            }
+            Source::Simulated { start, start_nanos, shift_nanos } => {
+                UnixNanos(start_nanos.saturating_add(shift_nanos.load(Ordering::Relaxed)))
+                    .plus(start.elapsed())
+            }
+        }
+    }
+
+    /// Makes a simulated clock jump; does nothing to the system's.
+    pub fn jump(&self, nanos: i64) {
+        if let Source::Simulated { shift_nanos, .. } = &self.0 {
+            shift_nanos.fetch_add(nanos, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Default for WallClock {
+    fn default() -> Self {
+        WallClock::system()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_simulated_clock_follows_tokio_time_and_jumps() {
+        let clock = WallClock::simulated(UnixNanos(1_000));
+        tokio::time::advance(Duration::from_nanos(5_000_000)).await;
+        assert_eq!(clock.now(), UnixNanos(5_001_000));
+        clock.jump(-1_000);
+        assert_eq!(clock.now(), UnixNanos(5_000_000));
+    }
+
+    #[test]
+    fn since_is_zero_when_the_clock_went_back() {
+        assert_eq!(UnixNanos(1).since(UnixNanos(5)), Duration::ZERO);
+    }
+}

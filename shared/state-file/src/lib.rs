@@ -1,1 +1,199 @@
-//! state-file.
+//! Small state files that survive a SIGKILL at any instant.
+//!
+//! A file is a JSON envelope with a version and a checksum, written to a
+//! temporary file beside it and renamed over it. A file is a cache of something
+//! that can be found out again: deleting it at any time is safe, and one that
+//! cannot be read is reported and treated as absent.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// The largest state file that is read: far above what any part writes, far
+/// below what would hurt.
+pub const MAX_STATE_FILE_BYTES: u64 = 64 << 20;
+
+/// Why a state file could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum StateFileError {
+    /// The file system refused.
+    #[error("cannot {action} state file {path}", path = path.display())]
+    Io {
+        /// read, write ...
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The content is not what was written.
+    #[error("state file {path} is damaged ({reason}) and is ignored", path = path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+struct Envelope<'a> {
+    version: u32,
+    checksum: String,
+    #[serde(borrow)]
+    content: &'a RawValue,
+}
+
+/// A state file of one type at one path.
+#[derive(Clone, Debug)]
+pub struct StateFile {
+    path: PathBuf,
+    version: u32,
+}
+
+impl StateFile {
+    /// The file at `path`, whose content has the format `version`. Nothing is
+    /// opened yet.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>, version: u32) -> StateFile {
+        StateFile { path: path.into(), version }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes `content`, atomically: after a crash either the old or the new
+    /// content is there. Blocks for the duration of two fsyncs.
+    ///
+    /// # Errors
+    /// When the file system refuses; the old content is then still there.
+    pub fn save<T: Serialize>(&self, content: &T) -> Result<(), StateFileError> {
+        let io_error = |source| StateFileError::Io { action: "write", path: self.path.clone(), source };
+        let content = serde_json::to_string(content).map_err(|error| io_error(error.into()))?;
+        let raw = RawValue::from_string(content).map_err(|error| io_error(error.into()))?;
+        let envelope =
+            Envelope { version: self.version, checksum: checksum(raw.get()), content: &raw };
+        let bytes = serde_json::to_vec(&envelope).map_err(|error| io_error(error.into()))?;
+        write_atomically(&self.path, &bytes).map_err(io_error)
+    }
+
+    /// Reads the content; `None` when there is no file or it has another version.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is damaged. The caller reports it and
+    /// goes on as if there were none.
+    pub fn load<T: DeserializeOwned>(&self) -> Result<Option<T>, StateFileError> {
+        let damaged = |reason: String| StateFileError::Damaged { path: self.path.clone(), reason };
+        let mut text = String::new();
+        match File::open(&self.path) {
+            Ok(file) => {
+                file.take(MAX_STATE_FILE_BYTES).read_to_string(&mut text).map_err(|source| {
+                    StateFileError::Io { action: "read", path: self.path.clone(), source }
+                })?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => {
+                return Err(StateFileError::Io { action: "read", path: self.path.clone(), source });
+            }
+        }
+        let envelope: Envelope<'_> =
+            serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
+        if envelope.version != self.version {
+            return Ok(None);
+        }
+        if envelope.checksum != checksum(envelope.content.get()) {
+            return Err(damaged("its checksum does not match".to_owned()));
+        }
+        serde_json::from_str(envelope.content.get())
+            .map(Some)
+            .map_err(|error| damaged(error.to_string()))
+    }
+
+    /// Removes the file; absent is fine.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn remove(&self) -> Result<(), StateFileError> {
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(StateFileError::Io { action: "remove", path: self.path.clone(), source: error })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Writes `bytes` to `path` so that a reader, also after a crash, sees all of
+/// the old or all of the new content. The file gets mode 0600.
+///
+/// # Errors
+/// Whatever the file system says; the old content is then still there.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().prefix(".state-").tempfile_in(directory)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|error| error.error)?;
+    File::open(directory)?.sync_all()
+}
+
+/// FNV-1a: it guards against torn and edited files, not against an attacker,
+/// who could write a fitting checksum anyway.
+fn checksum(content: &str) -> String {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in content.bytes() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    format!("{hash:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_saved_is_loaded() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = StateFile::new(directory.path().join("s.json"), 1);
+        assert_eq!(file.load::<Vec<u32>>().unwrap(), None);
+        file.save(&vec![1, 2, 3]).unwrap();
+        file.save(&vec![4]).unwrap();
+        assert_eq!(file.load::<Vec<u32>>().unwrap(), Some(vec![4]));
+        let names: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
+        assert_eq!(names.len(), 1, "no temporary file stays behind");
+        file.remove().unwrap();
+        file.remove().unwrap();
+        assert_eq!(file.load::<Vec<u32>>().unwrap(), None);
+    }
+
+    #[test]
+    fn another_version_counts_as_absent() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s.json");
+        StateFile::new(&path, 1).save(&1_u32).unwrap();
+        assert_eq!(StateFile::new(&path, 2).load::<u32>().unwrap(), None);
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error_never_a_value() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = StateFile::new(directory.path().join("s.json"), 1);
+        file.save(&"abc".to_owned()).unwrap();
+        let whole = std::fs::read(file.path()).unwrap();
+        for length in 0..whole.len() {
+            std::fs::write(file.path(), &whole[..length]).unwrap();
+            assert!(file.load::<String>().is_err(), "cut to {length} bytes");
+        }
+        let edited = String::from_utf8(whole).unwrap().replace("abc", "abd");
+        std::fs::write(file.path(), edited).unwrap();
+        assert!(matches!(file.load::<String>(), Err(StateFileError::Damaged { .. })));
+    }
+}
