@@ -1,1 +1,13 @@
-//! node-config.
+//! The configuration of a node, resolved: what every process reads at its
+//! start. The supervisor makes it from flags, a `KubeletConfiguration` file and
+//! Bulkhead's own file, and writes it to `<run-dir>/node.json`.
+//!
+//! What does not live here: command-line parsing (`supervisor`), and how a
+//! process applies a setting.
+
+mod resolved;
+
+pub use resolved::{
+    CgroupDriver, ContainerRuntimeEndpoint, DEFAULT_ROOT_DIR, DirectoryLayout, HttpSource,
+    ImageSettings, NODE_CONFIG_FILE, NodeConfig, ReadError,
+};

@@ -1,0 +1,261 @@
+//! The resolved configuration: plain values, no files to be looked up any more.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// File name of the resolved configuration below `<run-dir>`.
+pub const NODE_CONFIG_FILE: &str = "node.json";
+
+/// The kubelet's default for `--root-dir`.
+pub const DEFAULT_ROOT_DIR: &str = "/var/lib/kubelet";
+
+/// Where everything lies. Every path that any process writes is below one of
+/// these, so that several instances can run on one machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryLayout {
+    /// Sockets and the resolved configuration; may vanish at a reboot.
+    pub run_dir: PathBuf,
+    /// What must survive a restart; one subdirectory per process.
+    pub state_dir: PathBuf,
+    /// Pod directories, as the kubelet's `--root-dir`.
+    pub root_dir: PathBuf,
+    /// Below it: `pods/` and `containers/` as the kubelet has them in
+    /// `/var/log`, and `bulkhead/` with the logs of the processes.
+    pub log_dir: PathBuf,
+    /// Where the binaries are.
+    pub bin_dir: PathBuf,
+}
+
+impl DirectoryLayout {
+    /// The socket that a process serves on.
+    #[must_use]
+    pub fn socket(&self, process: topology::Process) -> PathBuf {
+        self.run_dir.join(process.socket_file_name())
+    }
+
+    /// The state directory of a process, owned by its user.
+    #[must_use]
+    pub fn state(&self, process: topology::Process) -> PathBuf {
+        self.state_dir.join(process.name())
+    }
+
+    /// Log directories of pods.
+    #[must_use]
+    pub fn pod_logs(&self) -> PathBuf {
+        self.log_dir.join("pods")
+    }
+
+    /// Legacy links to container logs.
+    #[must_use]
+    pub fn container_log_links(&self) -> PathBuf {
+        self.log_dir.join("containers")
+    }
+
+    /// Logs of our own processes.
+    #[must_use]
+    pub fn process_logs(&self) -> PathBuf {
+        self.log_dir.join("bulkhead")
+    }
+}
+
+/// How containers' cgroups are named and made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CgroupDriver {
+    /// Plain directories.
+    Cgroupfs,
+    /// Slices, through systemd.
+    Systemd,
+}
+
+/// Where the container runtime listens: a Unix socket's path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerRuntimeEndpoint(pub PathBuf);
+
+/// The HTTP source of static pods.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HttpSource {
+    /// `staticPodURL`.
+    pub url: String,
+    /// `staticPodURLHeader`: each name with its values.
+    pub headers: BTreeMap<String, Vec<String>>,
+    /// `httpCheckFrequency`, 20 s by default.
+    pub check_frequency: Duration,
+}
+
+/// How images are pulled and collected.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImageSettings {
+    /// How many pulls run at once.
+    pub max_parallel_pulls: u32,
+    /// Percentage of the image file system at which collection starts.
+    pub gc_high_threshold_percent: u8,
+    /// Percentage at which it stops.
+    pub gc_low_threshold_percent: u8,
+    /// Images younger than this are kept.
+    pub minimum_gc_age: Duration,
+}
+
+/// Everything that a process may want to know about its node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeConfig {
+    /// `--hostname-override`, or the host's name; lower case.
+    pub node_name: String,
+    /// `--node-ip`, or the address that was found; absent when there is none.
+    pub node_ip: Option<IpAddr>,
+    /// Where everything lies.
+    pub directories: DirectoryLayout,
+    /// `--uid-base`; absent: the named users exist.
+    pub uid_base: Option<u32>,
+    /// `--container-runtime-endpoint`.
+    pub container_runtime: ContainerRuntimeEndpoint,
+    /// `staticPodPath`: a directory or a file.
+    pub static_pod_path: Option<PathBuf>,
+    /// `fileCheckFrequency`, 20 s by default.
+    pub file_check_frequency: Duration,
+    /// `staticPodURL` and what goes with it.
+    pub static_pod_url: Option<HttpSource>,
+    /// `syncFrequency`, 1 min by default.
+    pub sync_frequency: Duration,
+    /// `maxPods`, 110 by default.
+    pub max_pods: u32,
+    /// `podPidsLimit`; -1 means none.
+    pub pod_pids_limit: i64,
+    /// `cgroupDriver`.
+    pub cgroup_driver: CgroupDriver,
+    /// `cgroupRoot`: the cgroup below which `kubepods` is made; `/` by default.
+    pub cgroup_root: String,
+    /// `cgroupsPerQOS`; without it containers go where the runtime puts them.
+    pub cgroups_per_qos: bool,
+    /// `cpuCFSQuota`.
+    pub cpu_cfs_quota: bool,
+    /// `cpuCFSQuotaPeriod`, 100 ms by default.
+    pub cpu_cfs_quota_period: Duration,
+    /// `resolvConf`; absent: none is read.
+    pub resolv_conf: Option<PathBuf>,
+    /// `clusterDNS`.
+    pub cluster_dns: Vec<IpAddr>,
+    /// `clusterDomain`.
+    pub cluster_domain: String,
+    /// Image settings.
+    pub images: ImageSettings,
+    /// `nodeLabels` for admission: `kubernetes.io/hostname`, os, arch and what
+    /// `--node-labels` adds.
+    pub node_labels: BTreeMap<String, String>,
+    /// `systemReserved` plus `kubeReserved` as quantities by resource name;
+    /// taken off the capacity for admission.
+    pub reserved: BTreeMap<String, String>,
+    /// Upper end of a container's crash-loop wait; 300 s by default.
+    pub max_container_restart_period: Duration,
+}
+
+/// Why the resolved configuration could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file system refused.
+    #[error("cannot read {path}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// It is not what the supervisor of this version writes.
+    #[error("{path} is not a node configuration of this version", path = path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: serde_json::Error,
+    },
+}
+
+impl NodeConfig {
+    /// The configuration of a node with the kubelet's defaults.
+    #[must_use]
+    pub fn with_defaults(node_name: impl Into<String>, directories: DirectoryLayout) -> NodeConfig {
+        let node_name = node_name.into().to_lowercase();
+        let architecture = match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            other => other,
+        };
+        let node_labels = [
+            ("kubernetes.io/hostname", node_name.as_str()),
+            ("kubernetes.io/os", "linux"),
+            ("kubernetes.io/arch", architecture),
+        ];
+        NodeConfig {
+            node_labels: node_labels
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
+            node_name,
+            node_ip: None,
+            directories,
+            uid_base: None,
+            container_runtime: ContainerRuntimeEndpoint("/run/containerd/containerd.sock".into()),
+            static_pod_path: None,
+            file_check_frequency: Duration::from_secs(20),
+            static_pod_url: None,
+            sync_frequency: Duration::from_secs(60),
+            max_pods: 110,
+            pod_pids_limit: -1,
+            cgroup_driver: CgroupDriver::Cgroupfs,
+            cgroup_root: "/".to_owned(),
+            cgroups_per_qos: true,
+            cpu_cfs_quota: true,
+            cpu_cfs_quota_period: Duration::from_millis(100),
+            resolv_conf: Some("/etc/resolv.conf".into()),
+            cluster_dns: Vec::new(),
+            cluster_domain: String::new(),
+            images: ImageSettings {
+                max_parallel_pulls: 5,
+                gc_high_threshold_percent: 85,
+                gc_low_threshold_percent: 80,
+                minimum_gc_age: Duration::from_secs(120),
+            },
+            reserved: BTreeMap::new(),
+            max_container_restart_period: Duration::from_secs(300),
+        }
+    }
+
+    /// Reads what the supervisor wrote.
+    ///
+    /// # Errors
+    /// When the file cannot be read or has another format.
+    pub fn read(path: &Path) -> Result<NodeConfig, ReadError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ReadError::Io {
+            path: path.to_owned(),
+            source,
+        })?;
+        serde_json::from_str(&text).map_err(|source| ReadError::Format {
+            path: path.to_owned(),
+            source,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_round_trips_through_json() {
+        let directories = DirectoryLayout {
+            run_dir: "/r".into(),
+            state_dir: "/s".into(),
+            root_dir: "/k".into(),
+            log_dir: "/l".into(),
+            bin_dir: "/b".into(),
+        };
+        let config = NodeConfig::with_defaults("Node-1", directories);
+        assert_eq!(config.node_name, "node-1");
+        let text = serde_json::to_string(&config).unwrap();
+        assert_eq!(serde_json::from_str::<NodeConfig>(&text).unwrap(), config);
+    }
+}

@@ -1,0 +1,268 @@
+//! The table itself: one row a process.
+
+use std::time::Duration;
+
+use crate::Process;
+
+/// A Linux capability, by the name that capabilities(7) gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Capability(pub &'static str);
+
+/// Who may call a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Caller {
+    /// Another process, known by its user.
+    Process(Process),
+    /// Root, through the `bulkhead` command line.
+    Operator,
+}
+
+/// A gRPC service and its permitted callers.
+#[derive(Clone, Copy, Debug)]
+pub struct ServiceRow {
+    /// Full name, as in the path of a call: `bulkhead.v1.PodWorkers`.
+    pub service: &'static str,
+    /// Everybody else is refused.
+    pub callers: &'static [Caller],
+}
+
+/// The longest wait between two restarts of a process.
+pub type BackoffCap = Duration;
+
+/// One process.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessRow {
+    /// Which.
+    pub process: Process,
+    /// What it does, in a line.
+    pub job: &'static str,
+    /// The system user that it runs as where that user exists.
+    pub user: &'static str,
+    /// Runs as root, whatever users exist.
+    pub root: bool,
+    /// The capabilities that it keeps, with a reason each.
+    pub capabilities: &'static [(Capability, &'static str)],
+    /// What it serves on its socket.
+    pub services: &'static [ServiceRow],
+    /// Whether it needs the node's network.
+    pub network: bool,
+    /// The longest wait between two restarts.
+    pub backoff_cap: BackoffCap,
+    /// Most memory that it may need, in bytes: a limit for unit files.
+    pub memory_max_bytes: u64,
+    /// Most tasks (threads).
+    pub tasks_max: u32,
+}
+
+const MIB: u64 = 1 << 20;
+const SYNC_LOOP: Caller = Caller::Process(Process::SyncLoop);
+
+/// All rows, in start order.
+pub const PROCESSES: &[ProcessRow] = &[
+    ProcessRow {
+        process: Process::Supervisor,
+        job: "starts, watches and restarts the others; owns their sockets",
+        user: "root",
+        root: true,
+        capabilities: &[
+            (
+                Capability("CAP_SETUID"),
+                "to start the others as their users",
+            ),
+            (
+                Capability("CAP_SETGID"),
+                "to start the others in their groups",
+            ),
+            (
+                Capability("CAP_SETPCAP"),
+                "to take capabilities from the others",
+            ),
+            (Capability("CAP_KILL"), "to stop processes of other users"),
+            (
+                Capability("CAP_CHOWN"),
+                "to hand each process its directories",
+            ),
+            (
+                Capability("CAP_SYS_PTRACE"),
+                "to read the memory use of the others",
+            ),
+        ],
+        services: &[ServiceRow {
+            service: "bulkhead.v1.Supervisor",
+            callers: &[Caller::Operator],
+        }],
+        network: false,
+        backoff_cap: Duration::from_secs(10),
+        memory_max_bytes: 32 * MIB,
+        tasks_max: 64,
+    },
+    ProcessRow {
+        process: Process::PodWorkerPool,
+        job: "one worker per pod; the only one that talks to the container runtime",
+        user: "root",
+        root: true,
+        capabilities: &[
+            (
+                Capability("CAP_SYS_ADMIN"),
+                "to mount memory-backed volumes",
+            ),
+            (
+                Capability("CAP_CHOWN"),
+                "to hand volumes to the pod's users",
+            ),
+            (
+                Capability("CAP_FOWNER"),
+                "to set modes of volumes that others own",
+            ),
+            (
+                Capability("CAP_DAC_OVERRIDE"),
+                "to read logs and clean volumes of others",
+            ),
+            (
+                Capability("CAP_KILL"),
+                "to end what is left in the cgroup of a pod that is gone",
+            ),
+        ],
+        services: &[
+            ServiceRow {
+                service: "bulkhead.v1.PodWorkers",
+                callers: &[SYNC_LOOP],
+            },
+            ServiceRow {
+                service: "bulkhead.v1.RuntimePods",
+                callers: &[Caller::Process(Process::Pleg)],
+            },
+            ServiceRow {
+                service: "bulkhead.v1.ProbeTargets",
+                callers: &[Caller::Process(Process::Prober)],
+            },
+            ServiceRow {
+                service: "bulkhead.v1.Observations",
+                callers: &[Caller::Process(Process::StatusSyncer)],
+            },
+            ServiceRow {
+                service: "bulkhead.v1.ContainerLogs",
+                callers: &[Caller::Operator],
+            },
+        ],
+        network: false,
+        backoff_cap: Duration::from_secs(10),
+        memory_max_bytes: 128 * MIB,
+        tasks_max: 128,
+    },
+    ProcessRow {
+        process: Process::StatusSyncer,
+        job: "turns observations into PodStatus; keeps events",
+        user: "bulkhead-status-syncer",
+        root: false,
+        capabilities: &[],
+        services: &[
+            ServiceRow {
+                service: "bulkhead.v1.StatusReports",
+                callers: &[SYNC_LOOP],
+            },
+            ServiceRow {
+                service: "bulkhead.v1.Statuses",
+                callers: &[Caller::Operator],
+            },
+        ],
+        network: true,
+        backoff_cap: Duration::from_secs(10),
+        memory_max_bytes: 64 * MIB,
+        tasks_max: 64,
+    },
+    ProcessRow {
+        process: Process::Pleg,
+        job: "compares runtime states, emits pod lifecycle events",
+        user: "bulkhead-pleg",
+        root: false,
+        capabilities: &[],
+        services: &[ServiceRow {
+            service: "bulkhead.v1.Pleg",
+            callers: &[SYNC_LOOP],
+        }],
+        network: false,
+        backoff_cap: Duration::from_secs(10),
+        memory_max_bytes: 32 * MIB,
+        tasks_max: 64,
+    },
+    ProcessRow {
+        process: Process::Prober,
+        job: "liveness, readiness and startup probes",
+        user: "bulkhead-prober",
+        root: false,
+        capabilities: &[],
+        services: &[ServiceRow {
+            service: "bulkhead.v1.Prober",
+            callers: &[SYNC_LOOP],
+        }],
+        network: true,
+        backoff_cap: Duration::from_secs(10),
+        memory_max_bytes: 48 * MIB,
+        tasks_max: 64,
+    },
+    ProcessRow {
+        process: Process::ConfigSourcer,
+        job: "pods from files and HTTP, validated and merged into one stream",
+        user: "bulkhead-config-sourcer",
+        root: false,
+        capabilities: &[],
+        services: &[ServiceRow {
+            service: "bulkhead.v1.ConfigSourcer",
+            callers: &[SYNC_LOOP],
+        }],
+        network: true,
+        backoff_cap: Duration::from_secs(10),
+        memory_max_bytes: 64 * MIB,
+        tasks_max: 64,
+    },
+    ProcessRow {
+        process: Process::SyncLoop,
+        job: "the dispatcher: sync loop, pod manager, admission, housekeeping",
+        user: "bulkhead-sync-loop",
+        root: false,
+        capabilities: &[],
+        services: &[ServiceRow {
+            service: "bulkhead.v1.SyncLoop",
+            callers: &[Caller::Operator],
+        }],
+        network: false,
+        backoff_cap: Duration::from_secs(10),
+        memory_max_bytes: 96 * MIB,
+        tasks_max: 64,
+    },
+];
+
+/// The row of a process.
+#[must_use]
+pub fn row(process: Process) -> &'static ProcessRow {
+    // The table test proves that each process has exactly one row.
+    PROCESSES
+        .iter()
+        .find(|row| row.process == process)
+        .unwrap_or(&PROCESSES[0])
+}
+
+/// A permitted call: who, to whom, which service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Edge {
+    /// Who calls.
+    pub caller: Caller,
+    /// Who serves.
+    pub server: Process,
+    /// What.
+    pub service: &'static str,
+}
+
+/// All permitted calls.
+pub fn edges() -> impl Iterator<Item = Edge> {
+    PROCESSES.iter().flat_map(|row| {
+        row.services.iter().flat_map(move |service| {
+            service.callers.iter().map(move |&caller| Edge {
+                caller,
+                server: row.process,
+                service: service.service,
+            })
+        })
+    })
+}
