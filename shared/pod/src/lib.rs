@@ -1,1 +1,28 @@
-//! pod.
+//! The pod model that every process shares: identity, wire form, quantities,
+//! resources, container hashing and small accessors over `core/v1` types.
+//!
+//! What does not live here: decoding of manifests, defaults and validation
+//! (`pod-validation`), and anything that does I/O.
+
+pub mod accessors;
+pub mod container_hash;
+pub mod identity;
+pub mod metadata;
+pub mod phase;
+pub mod quantity;
+pub mod resources;
+pub mod wire;
+
+pub use accessors::PodExt;
+pub use container_hash::ContainerHash;
+pub use identity::{PodIdentity, PodSource};
+/// The generated `core/v1` types; processes name them through this crate.
+pub use k8s_openapi::api::core::v1 as core;
+/// The generated `meta/v1` types.
+pub use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
+pub use phase::{PodPhase, RestartPolicy};
+pub use quantity::Quantity;
+pub use resources::QosClass;
+pub use wire::PodDocument;
+
+pub use k8s_openapi::api::core::v1::Pod;

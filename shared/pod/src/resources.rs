@@ -1,0 +1,315 @@
+//! What a pod asks for and what follows from it: effective requests and limits,
+//! QoS class, OOM score and the kernel's CPU figures. All as the kubelet
+//! computes them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::apimachinery::pkg::api::resource;
+
+use crate::accessors::{PodExt, is_restartable};
+use crate::quantity::Quantity;
+
+/// Resource name of CPU time, in cores.
+pub const CPU: &str = "cpu";
+/// Resource name of memory, in bytes.
+pub const MEMORY: &str = "memory";
+/// Resource name of the node's own disk, in bytes.
+pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
+/// Resource name of the number of pods.
+pub const PODS: &str = "pods";
+
+/// Fewest CPU shares that the kernel takes.
+pub const MIN_CPU_SHARES: u64 = 2;
+/// Most CPU shares that the kernel takes.
+pub const MAX_CPU_SHARES: u64 = 262_144;
+/// CPU shares of one core.
+pub const CPU_SHARES_PER_CORE: u64 = 1024;
+/// Length of the CFS period, in microseconds.
+pub const CPU_PERIOD_MICROS: u64 = 100_000;
+/// Smallest CFS quota that the kernel takes, in microseconds.
+pub const MIN_CPU_QUOTA_MICROS: u64 = 1_000;
+
+/// OOM score of guaranteed and node-critical pods.
+pub const GUARANTEED_OOM_SCORE_ADJ: i32 = -997;
+/// OOM score of best-effort pods.
+pub const BEST_EFFORT_OOM_SCORE_ADJ: i32 = 1000;
+
+/// Amounts by resource name. What is absent is zero.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ResourceAmounts(BTreeMap<String, Quantity>);
+
+impl ResourceAmounts {
+    /// The amounts of a `requests` or `limits` field. A text that is no
+    /// quantity counts as absent: validation refuses it before it gets here.
+    pub fn of(list: Option<&BTreeMap<String, resource::Quantity>>) -> Self {
+        let amounts = list.into_iter().flatten();
+        Self(
+            amounts
+                .filter_map(|(name, text)| Some((name.clone(), Quantity::from_api(text).ok()?)))
+                .collect(),
+        )
+    }
+
+    /// The amount of a resource, if one is named.
+    pub fn get(&self, name: &str) -> Option<Quantity> {
+        self.0.get(name).copied()
+    }
+
+    /// Thousandths of a core; 0 if none are named.
+    pub fn cpu_millis(&self) -> i64 {
+        self.get(CPU).map_or(0, Quantity::milli_value)
+    }
+
+    /// Bytes of memory; 0 if none are named.
+    pub fn memory_bytes(&self) -> i64 {
+        self.get(MEMORY).map_or(0, Quantity::value)
+    }
+
+    /// Bytes of ephemeral storage; 0 if none are named.
+    pub fn ephemeral_storage_bytes(&self) -> i64 {
+        self.get(EPHEMERAL_STORAGE).map_or(0, Quantity::value)
+    }
+
+    /// Names and amounts, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, Quantity)> {
+        self.0.iter().map(|(name, amount)| (name.as_str(), *amount))
+    }
+
+    /// Sets an amount.
+    pub fn insert(&mut self, name: &str, amount: Quantity) {
+        self.0.insert(name.to_owned(), amount);
+    }
+
+    fn add(&mut self, other: &ResourceAmounts) {
+        for (name, amount) in &other.0 {
+            let sum = self.get(name).unwrap_or(Quantity::ZERO).plus(*amount);
+            self.0.insert(name.clone(), sum);
+        }
+    }
+
+    fn raise_to(&mut self, other: &ResourceAmounts) {
+        for (name, amount) in &other.0 {
+            if self.get(name).is_none_or(|present| present < *amount) {
+                self.0.insert(name.clone(), *amount);
+            }
+        }
+    }
+}
+
+/// A container's requests.
+pub fn container_requests(container: &Container) -> ResourceAmounts {
+    ResourceAmounts::of(
+        container
+            .resources
+            .as_ref()
+            .and_then(|all| all.requests.as_ref()),
+    )
+}
+
+/// A container's limits.
+pub fn container_limits(container: &Container) -> ResourceAmounts {
+    ResourceAmounts::of(
+        container
+            .resources
+            .as_ref()
+            .and_then(|all| all.limits.as_ref()),
+    )
+}
+
+/// What the pod needs of the node: the sum over its containers and sidecars, or
+/// what an init container needs at its time if that is more; plus overhead.
+pub fn pod_requests(pod: &Pod) -> ResourceAmounts {
+    let mut total = without_overhead(pod, container_requests);
+    total.add(&ResourceAmounts::of(
+        pod.spec_or_default().overhead.as_ref(),
+    ));
+    total
+}
+
+/// The most that the pod may use; like `pod_requests`, but overhead only adds
+/// to a limit that exists.
+pub fn pod_limits(pod: &Pod) -> ResourceAmounts {
+    let mut total = without_overhead(pod, container_limits);
+    let overhead = ResourceAmounts::of(pod.spec_or_default().overhead.as_ref());
+    for (name, amount) in overhead.iter() {
+        if let Some(present) = total.get(name).filter(|present| !present.is_zero()) {
+            total.insert(name, present.plus(amount));
+        }
+    }
+    total
+}
+
+fn without_overhead(pod: &Pod, part: fn(&Container) -> ResourceAmounts) -> ResourceAmounts {
+    let mut total = ResourceAmounts::default();
+    for container in pod.containers() {
+        total.add(&part(container));
+    }
+    let mut sidecars = ResourceAmounts::default();
+    let mut initial = ResourceAmounts::default();
+    for container in pod.init_containers() {
+        let mut needed = part(container);
+        if is_restartable(container) {
+            sidecars.add(&needed);
+            needed = sidecars.clone();
+        } else {
+            needed.add(&sidecars);
+        }
+        initial.raise_to(&needed);
+    }
+    total.add(&sidecars);
+    total.raise_to(&initial);
+    total
+}
+
+/// The pod's quality of service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum QosClass {
+    /// Every container has limits for CPU and memory, and requests equal them.
+    Guaranteed,
+    /// Something is requested or limited.
+    Burstable,
+    /// Nothing is requested or limited.
+    BestEffort,
+}
+
+impl QosClass {
+    /// The class of a pod, by the CPU and memory of all its containers.
+    pub fn of(pod: &Pod) -> QosClass {
+        let mut requests = ResourceAmounts::default();
+        let mut limits = ResourceAmounts::default();
+        let mut all_limited = true;
+        for (_, container) in pod.all_containers() {
+            requests.add(&computed(container_requests(container)));
+            let limited = computed(container_limits(container));
+            all_limited &= limited.0.len() == 2;
+            limits.add(&limited);
+        }
+        if requests.0.is_empty() && limits.0.is_empty() {
+            QosClass::BestEffort
+        } else if all_limited && requests == limits {
+            QosClass::Guaranteed
+        } else {
+            QosClass::Burstable
+        }
+    }
+
+    /// The API's word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            QosClass::Guaranteed => "Guaranteed",
+            QosClass::Burstable => "Burstable",
+            QosClass::BestEffort => "BestEffort",
+        }
+    }
+}
+
+impl fmt::Display for QosClass {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+/// CPU and memory that are more than zero: what decides the QoS class.
+fn computed(amounts: ResourceAmounts) -> ResourceAmounts {
+    ResourceAmounts(
+        amounts
+            .0
+            .into_iter()
+            .filter(|(name, amount)| {
+                (name == CPU || name == MEMORY) && !amount.is_zero() && !amount.is_negative()
+            })
+            .collect(),
+    )
+}
+
+/// The kernel's `oom_score_adj` of a container: who dies first.
+pub fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity_bytes: i64) -> i32 {
+    if pod.is_node_critical() {
+        return GUARANTEED_OOM_SCORE_ADJ;
+    }
+    match QosClass::of(pod) {
+        QosClass::Guaranteed => GUARANTEED_OOM_SCORE_ADJ,
+        QosClass::BestEffort => BEST_EFFORT_OOM_SCORE_ADJ,
+        QosClass::Burstable => {
+            let request = i128::from(container_requests(container).memory_bytes());
+            let capacity = i128::from(memory_capacity_bytes.max(1));
+            let score = (1000 - 1000 * request / capacity).clamp(3, 999);
+            i32::try_from(score).unwrap_or(BEST_EFFORT_OOM_SCORE_ADJ)
+        }
+    }
+}
+
+/// CPU shares (cgroup v1) of so many thousandths of a core.
+pub fn cpu_shares(millis: i64) -> u64 {
+    let millis = u64::try_from(millis).unwrap_or(0);
+    (millis.saturating_mul(CPU_SHARES_PER_CORE) / 1000).clamp(MIN_CPU_SHARES, MAX_CPU_SHARES)
+}
+
+/// CPU weight (cgroup v2, 1 to 10000) of CPU shares.
+pub fn cpu_weight(shares: u64) -> u64 {
+    (shares.clamp(MIN_CPU_SHARES, MAX_CPU_SHARES) - MIN_CPU_SHARES) * 9999
+        / (MAX_CPU_SHARES - MIN_CPU_SHARES)
+        + 1
+}
+
+/// CFS quota in microseconds per period, or `None` for no limit (0 or less).
+pub fn cpu_quota_micros(millis: i64, period_micros: u64) -> Option<u64> {
+    let millis = u64::try_from(millis).ok().filter(|millis| *millis > 0)?;
+    Some((millis.saturating_mul(period_micros) / 1000).max(MIN_CPU_QUOTA_MICROS))
+}
+
+/// CPU shares of a container: from its request, or from its limit if it
+/// requests none.
+pub fn container_cpu_shares(container: &Container) -> u64 {
+    let requested = container_requests(container).get(CPU);
+    let limited = container_limits(container).cpu_millis();
+    match requested {
+        Some(amount) if !amount.is_zero() => cpu_shares(amount.milli_value()),
+        _ => cpu_shares(limited),
+    }
+}
+
+/// What a pod's own cgroup gets. `None` means no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PodCgroupResources {
+    /// CPU shares (cgroup v1).
+    pub cpu_shares: u64,
+    /// CFS quota, in microseconds per period of 100 ms.
+    pub cpu_quota_micros: Option<u64>,
+    /// Memory, in bytes.
+    pub memory_limit_bytes: Option<i64>,
+}
+
+/// The limits of a pod's cgroup: a limit holds for the pod only if all of its
+/// containers have one.
+pub fn pod_cgroup_resources(pod: &Pod) -> PodCgroupResources {
+    let requests = pod_requests(pod);
+    let limits = pod_limits(pod);
+    let all_have = |name| {
+        pod.all_containers().all(|(_, container)| {
+            container_limits(container)
+                .get(name)
+                .is_some_and(|amount| !amount.is_zero())
+        })
+    };
+    match QosClass::of(pod) {
+        QosClass::BestEffort => PodCgroupResources {
+            cpu_shares: MIN_CPU_SHARES,
+            cpu_quota_micros: None,
+            memory_limit_bytes: None,
+        },
+        QosClass::Burstable | QosClass::Guaranteed => PodCgroupResources {
+            cpu_shares: cpu_shares(requests.cpu_millis()),
+            cpu_quota_micros: all_have(CPU)
+                .then(|| cpu_quota_micros(limits.cpu_millis(), CPU_PERIOD_MICROS))
+                .flatten(),
+            memory_limit_bytes: Some(limits.memory_bytes())
+                .filter(|bytes| *bytes > 0 && all_have(MEMORY)),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;
