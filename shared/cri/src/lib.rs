@@ -1,1 +1,21 @@
-//! cri.
+//! The container runtime interface (CRI v1): the messages, the [`ContainerRuntime`]
+//! seam that everything else is written against, and [`CriClient`], which speaks it
+//! to a real runtime over a Unix socket.
+//!
+//! Not here: what to ask for (the builders of pod-worker-pool) and simulated runtimes
+//! (tests).
+
+mod client;
+mod error;
+mod events;
+pub mod proto;
+mod runtime;
+mod secrets;
+
+pub use client::{ConnectError, CriClient};
+pub use error::{RuntimeError, RuntimeErrorKind};
+pub use events::{EventKind, EventSource, RuntimeEvent, RuntimeEvents};
+pub use runtime::ContainerRuntime;
+
+/// The messages of CRI v1, under the name that they are mostly used by.
+pub use proto::runtime::v1;

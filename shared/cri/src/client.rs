@@ -1,0 +1,656 @@
+//! [`CriClient`]: the runtime at the other end of a Unix socket.
+//!
+//! Here: connection, deadlines, and the checks that every answer goes through. An
+//! answer is untrusted: lists are bounded, ids are checked before anybody makes a path
+//! of them, and an item that fails its check is left out without harm to the rest.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::{Stream, StreamExt, stream};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::proto::containerd::services::events::v1::{
+    SubscribeRequest, events_client::EventsClient,
+};
+use crate::proto::runtime::v1::{
+    self, image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient,
+};
+use crate::runtime::ContainerRuntime;
+use crate::{EventSource, RuntimeError, RuntimeErrorKind, RuntimeEvent, RuntimeEvents, events};
+
+/// Largest answer: the kubelet's own cap, about 11,000 containers in a list.
+const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
+
+/// Most items of a list that are taken: more than fit into the largest answer at the
+/// size of a real item, so only a list of empty items ever meets it.
+const MAX_LIST_ITEMS: usize = 50_000;
+
+/// Longest id: containerd's have 64 characters, others may be longer.
+const MAX_ID_BYTES: usize = 256;
+
+/// Deadline of a call that has no other (the kubelet's runtimeRequestTimeout).
+const DEFAULT_DEADLINE: Duration = Duration::from_secs(120);
+
+/// A sandbox waits for the network plugins, so it gets twice that, as in the kubelet.
+const RUN_POD_SANDBOX_DEADLINE: Duration = Duration::from_secs(240);
+
+/// A large image over a slow line takes long; without any end a hung registry would
+/// hold its place among the parallel pulls for ever.
+const PULL_IMAGE_DEADLINE: Duration = Duration::from_secs(60 * 60);
+
+/// Longest time that is ever put into a request, about a hundred years. Runtimes turn
+/// seconds into nanoseconds and overflow beyond 292, and gRPC's timeout has eight digits.
+const LONGEST_TIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// How long to wait for the runtime to refuse a subscription. A runtime that has events
+/// says nothing until the first one happens, one that has not refuses at once.
+const EVENTS_REFUSAL_WAIT: Duration = Duration::from_secs(1);
+
+/// The endpoint cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Only Unix sockets are spoken to: whoever reaches the runtime is root.
+    #[error("runtime endpoint {endpoint:?}: want unix:///PATH or /PATH")]
+    NotAUnixSocket {
+        /// As given.
+        endpoint: String,
+    },
+    /// The endpoint does not parse.
+    #[error("runtime endpoint {endpoint:?} cannot be used")]
+    Invalid {
+        /// As given.
+        endpoint: String,
+        /// What the transport says.
+        source: tonic::transport::Error,
+    },
+}
+
+/// A [`ContainerRuntime`] behind a CRI socket.
+///
+/// Connects when it is first used and again after each break, so it can be made while
+/// the runtime is down. Cheap to clone: clones share the connection.
+#[derive(Debug, Clone)]
+pub struct CriClient {
+    runtime: RuntimeServiceClient<Channel>,
+    images: ImageServiceClient<Channel>,
+    containerd_events: EventsClient<Channel>,
+}
+
+impl CriClient {
+    /// A client of the socket at `endpoint`: `unix:///run/containerd/containerd.sock`
+    /// or just the absolute path. Needs a tokio runtime; does not connect yet.
+    pub fn new(endpoint: &str) -> Result<CriClient, ConnectError> {
+        let path = socket_path(endpoint).ok_or_else(|| ConnectError::NotAUnixSocket {
+            endpoint: endpoint.to_owned(),
+        })?;
+        let channel = Endpoint::from_shared(format!("unix://{}", path.display()))
+            .map_err(|source| ConnectError::Invalid {
+                endpoint: endpoint.to_owned(),
+                source,
+            })?
+            .connect_lazy();
+        Ok(CriClient {
+            runtime: RuntimeServiceClient::new(channel.clone())
+                .max_decoding_message_size(MAX_ANSWER_BYTES),
+            images: ImageServiceClient::new(channel.clone())
+                .max_decoding_message_size(MAX_ANSWER_BYTES),
+            containerd_events: EventsClient::new(channel)
+                .max_decoding_message_size(MAX_ANSWER_BYTES),
+        })
+    }
+}
+
+/// The absolute path in an endpoint, if it is one of a Unix socket.
+fn socket_path(endpoint: &str) -> Option<PathBuf> {
+    let path = Path::new(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
+    path.is_absolute().then(|| path.to_owned())
+}
+
+/// Whether an id of the runtime's is one that can be a file name, a cgroup name or a
+/// log field.
+pub(crate) fn is_valid_id(id: &str) -> bool {
+    !id.is_empty()
+        && id.len() <= MAX_ID_BYTES
+        && !id.starts_with('.')
+        && id
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+}
+
+/// Carries one call out within its deadline; the runtime is told the deadline too.
+fn call<Message, Answer, Reply>(
+    method: &'static str,
+    deadline: Duration,
+    message: Message,
+    send: impl FnOnce(Request<Message>) -> Reply,
+) -> impl Future<Output = Result<Answer, RuntimeError>>
+where
+    Reply: Future<Output = Result<Response<Answer>, Status>>,
+{
+    let deadline = deadline.min(LONGEST_TIME);
+    let mut request = Request::new(message);
+    request.set_timeout(deadline);
+    // Boxed, because some requests are large and each future holds several copies.
+    let reply = Box::pin(send(request));
+    async move {
+        match tokio::time::timeout(deadline, reply).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(RuntimeError::from_status(method, &status)),
+            Err(_elapsed) => Err(RuntimeError::new(
+                method,
+                RuntimeErrorKind::DeadlineExceeded,
+                format!("no answer within {} s", deadline.as_secs()),
+            )),
+        }
+    }
+}
+
+fn checked_id(method: &'static str, id: String) -> Result<String, RuntimeError> {
+    if is_valid_id(&id) {
+        return Ok(id);
+    }
+    let shown = &id[..id.floor_char_boundary(MAX_ID_BYTES)];
+    Err(RuntimeError::new(
+        method,
+        RuntimeErrorKind::Other,
+        format!("answered with id {shown:?}"),
+    ))
+}
+
+fn required<Value>(method: &'static str, value: Option<Value>) -> Result<Value, RuntimeError> {
+    value.ok_or_else(|| RuntimeError::new(method, RuntimeErrorKind::Other, "the answer is empty"))
+}
+
+/// The items of a list that have a usable id.
+fn checked_list<Item>(
+    method: &'static str,
+    items: Vec<Item>,
+    id: impl Fn(&Item) -> &str,
+) -> Result<Vec<Item>, RuntimeError> {
+    let total = items.len();
+    if total > MAX_LIST_ITEMS {
+        return Err(RuntimeError::new(
+            method,
+            RuntimeErrorKind::Other,
+            format!("answered with {total} items, more than {MAX_LIST_ITEMS}"),
+        ));
+    }
+    let mut items = items;
+    items.retain(|item| is_valid_id(id(item)));
+    if items.len() < total {
+        tracing::warn!(
+            method,
+            left_out = total - items.len(),
+            "the runtime listed unusable ids"
+        );
+    }
+    Ok(items)
+}
+
+/// Whole seconds, rounded up: the wire has no fractions, and a shorter grace would be
+/// a broken promise.
+fn whole_seconds(duration: Duration) -> i64 {
+    let duration = duration.min(LONGEST_TIME);
+    let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+    i64::try_from(seconds).unwrap_or(i64::MAX)
+}
+
+/// A subscription that was not refused within [`EVENTS_REFUSAL_WAIT`].
+///
+/// The answer's headers come with its first message, so "no answer yet" is the usual
+/// sign of success, and the stream goes on waiting for them.
+async fn subscribe<Message, Reply>(
+    method: &'static str,
+    reply: Reply,
+    convert: fn(Message) -> Option<RuntimeEvent>,
+) -> Result<impl Stream<Item = Result<RuntimeEvent, RuntimeError>> + Send, RuntimeError>
+where
+    Message: Send + 'static,
+    Reply: Future<Output = Result<Response<Streaming<Message>>, Status>> + Send + 'static,
+{
+    let mut reply = Box::pin(reply);
+    let opening = match tokio::time::timeout(EVENTS_REFUSAL_WAIT, reply.as_mut()).await {
+        Ok(Err(status)) => return Err(RuntimeError::from_status(method, &status)),
+        Ok(Ok(response)) => stream::once(std::future::ready(Ok(response))).left_stream(),
+        Err(_elapsed) => stream::once(reply).right_stream(),
+    };
+    Ok(opening.flat_map(move |opened| match opened {
+        Err(status) => {
+            let error = RuntimeError::from_status(method, &status);
+            stream::once(std::future::ready(Err(error))).left_stream()
+        }
+        Ok(response) => response
+            .into_inner()
+            .filter_map(move |message| {
+                std::future::ready(match message {
+                    Ok(message) => convert(message).map(Ok),
+                    Err(status) => Some(Err(RuntimeError::from_status(method, &status))),
+                })
+            })
+            .right_stream(),
+    }))
+}
+
+#[async_trait]
+impl ContainerRuntime for CriClient {
+    async fn version(&self) -> Result<v1::VersionResponse, RuntimeError> {
+        let message = v1::VersionRequest {
+            version: "v1".to_owned(),
+        };
+        let mut client = self.runtime.clone();
+        call("Version", DEFAULT_DEADLINE, message, |request| {
+            client.version(request)
+        })
+        .await
+    }
+
+    async fn status(&self, verbose: bool) -> Result<v1::StatusResponse, RuntimeError> {
+        let message = v1::StatusRequest { verbose };
+        let mut client = self.runtime.clone();
+        call("Status", DEFAULT_DEADLINE, message, |request| {
+            client.status(request)
+        })
+        .await
+    }
+
+    async fn runtime_config(&self) -> Result<v1::RuntimeConfigResponse, RuntimeError> {
+        let message = v1::RuntimeConfigRequest {};
+        let mut client = self.runtime.clone();
+        call("RuntimeConfig", DEFAULT_DEADLINE, message, |request| {
+            client.runtime_config(request)
+        })
+        .await
+    }
+
+    async fn run_pod_sandbox(
+        &self,
+        config: v1::PodSandboxConfig,
+        runtime_handler: &str,
+    ) -> Result<String, RuntimeError> {
+        const METHOD: &str = "RunPodSandbox";
+        let message = v1::RunPodSandboxRequest {
+            config: Some(config),
+            runtime_handler: runtime_handler.to_owned(),
+        };
+        let mut client = self.runtime.clone();
+        let answer = call(METHOD, RUN_POD_SANDBOX_DEADLINE, message, |request| {
+            client.run_pod_sandbox(request)
+        })
+        .await?;
+        checked_id(METHOD, answer.pod_sandbox_id)
+    }
+
+    async fn stop_pod_sandbox(&self, sandbox_id: &str) -> Result<(), RuntimeError> {
+        let message = v1::StopPodSandboxRequest {
+            pod_sandbox_id: sandbox_id.to_owned(),
+        };
+        let mut client = self.runtime.clone();
+        call("StopPodSandbox", DEFAULT_DEADLINE, message, |request| {
+            client.stop_pod_sandbox(request)
+        })
+        .await
+        .map(drop)
+    }
+
+    async fn remove_pod_sandbox(&self, sandbox_id: &str) -> Result<(), RuntimeError> {
+        let message = v1::RemovePodSandboxRequest {
+            pod_sandbox_id: sandbox_id.to_owned(),
+        };
+        let mut client = self.runtime.clone();
+        call("RemovePodSandbox", DEFAULT_DEADLINE, message, |request| {
+            client.remove_pod_sandbox(request)
+        })
+        .await
+        .map(drop)
+    }
+
+    async fn pod_sandbox_status(
+        &self,
+        sandbox_id: &str,
+    ) -> Result<v1::PodSandboxStatus, RuntimeError> {
+        const METHOD: &str = "PodSandboxStatus";
+        let message = v1::PodSandboxStatusRequest {
+            pod_sandbox_id: sandbox_id.to_owned(),
+            verbose: false,
+        };
+        let mut client = self.runtime.clone();
+        let answer = call(METHOD, DEFAULT_DEADLINE, message, |request| {
+            client.pod_sandbox_status(request)
+        })
+        .await?;
+        required(METHOD, answer.status)
+    }
+
+    async fn list_pod_sandboxes(
+        &self,
+        filter: v1::PodSandboxFilter,
+    ) -> Result<Vec<v1::PodSandbox>, RuntimeError> {
+        const METHOD: &str = "ListPodSandbox";
+        let message = v1::ListPodSandboxRequest {
+            filter: Some(filter),
+        };
+        let mut client = self.runtime.clone();
+        let answer = call(METHOD, DEFAULT_DEADLINE, message, |request| {
+            client.list_pod_sandbox(request)
+        })
+        .await?;
+        checked_list(METHOD, answer.items, |sandbox| &sandbox.id)
+    }
+
+    async fn create_container(
+        &self,
+        sandbox_id: &str,
+        config: v1::ContainerConfig,
+        sandbox_config: v1::PodSandboxConfig,
+    ) -> Result<String, RuntimeError> {
+        const METHOD: &str = "CreateContainer";
+        let message = v1::CreateContainerRequest {
+            pod_sandbox_id: sandbox_id.to_owned(),
+            config: Some(config),
+            sandbox_config: Some(sandbox_config),
+        };
+        let mut client = self.runtime.clone();
+        let answer = call(METHOD, DEFAULT_DEADLINE, message, |request| {
+            client.create_container(request)
+        })
+        .await?;
+        checked_id(METHOD, answer.container_id)
+    }
+
+    async fn start_container(&self, container_id: &str) -> Result<(), RuntimeError> {
+        let message = v1::StartContainerRequest {
+            container_id: container_id.to_owned(),
+        };
+        let mut client = self.runtime.clone();
+        call("StartContainer", DEFAULT_DEADLINE, message, |request| {
+            client.start_container(request)
+        })
+        .await
+        .map(drop)
+    }
+
+    async fn stop_container(
+        &self,
+        container_id: &str,
+        grace: Duration,
+    ) -> Result<(), RuntimeError> {
+        let timeout = whole_seconds(grace);
+        let message = v1::StopContainerRequest {
+            container_id: container_id.to_owned(),
+            timeout,
+        };
+        let mut client = self.runtime.clone();
+        let deadline = grace.saturating_add(DEFAULT_DEADLINE);
+        call("StopContainer", deadline, message, |request| {
+            client.stop_container(request)
+        })
+        .await
+        .map(drop)
+    }
+
+    async fn remove_container(&self, container_id: &str) -> Result<(), RuntimeError> {
+        let message = v1::RemoveContainerRequest {
+            container_id: container_id.to_owned(),
+        };
+        let mut client = self.runtime.clone();
+        call("RemoveContainer", DEFAULT_DEADLINE, message, |request| {
+            client.remove_container(request)
+        })
+        .await
+        .map(drop)
+    }
+
+    async fn list_containers(
+        &self,
+        filter: v1::ContainerFilter,
+    ) -> Result<Vec<v1::Container>, RuntimeError> {
+        const METHOD: &str = "ListContainers";
+        let message = v1::ListContainersRequest {
+            filter: Some(filter),
+        };
+        let mut client = self.runtime.clone();
+        let answer = call(METHOD, DEFAULT_DEADLINE, message, |request| {
+            client.list_containers(request)
+        })
+        .await?;
+        checked_list(METHOD, answer.containers, |container| &container.id)
+    }
+
+    async fn container_status(
+        &self,
+        container_id: &str,
+    ) -> Result<v1::ContainerStatus, RuntimeError> {
+        const METHOD: &str = "ContainerStatus";
+        let message = v1::ContainerStatusRequest {
+            container_id: container_id.to_owned(),
+            verbose: false,
+        };
+        let mut client = self.runtime.clone();
+        let answer = call(METHOD, DEFAULT_DEADLINE, message, |request| {
+            client.container_status(request)
+        })
+        .await?;
+        required(METHOD, answer.status)
+    }
+
+    async fn update_container_resources(
+        &self,
+        container_id: &str,
+        resources: v1::LinuxContainerResources,
+    ) -> Result<(), RuntimeError> {
+        let message = v1::UpdateContainerResourcesRequest {
+            container_id: container_id.to_owned(),
+            linux: Some(resources),
+            ..v1::UpdateContainerResourcesRequest::default()
+        };
+        let mut client = self.runtime.clone();
+        call(
+            "UpdateContainerResources",
+            DEFAULT_DEADLINE,
+            message,
+            |request| client.update_container_resources(request),
+        )
+        .await
+        .map(drop)
+    }
+
+    async fn exec_sync(
+        &self,
+        container_id: &str,
+        command: Vec<String>,
+        timeout: Duration,
+    ) -> Result<v1::ExecSyncResponse, RuntimeError> {
+        let message = v1::ExecSyncRequest {
+            container_id: container_id.to_owned(),
+            cmd: command,
+            timeout: whole_seconds(timeout),
+        };
+        let mut client = self.runtime.clone();
+        let deadline = timeout.saturating_add(DEFAULT_DEADLINE);
+        call("ExecSync", deadline, message, |request| {
+            client.exec_sync(request)
+        })
+        .await
+    }
+
+    async fn reopen_container_log(&self, container_id: &str) -> Result<(), RuntimeError> {
+        let message = v1::ReopenContainerLogRequest {
+            container_id: container_id.to_owned(),
+        };
+        let mut client = self.runtime.clone();
+        call("ReopenContainerLog", DEFAULT_DEADLINE, message, |request| {
+            client.reopen_container_log(request)
+        })
+        .await
+        .map(drop)
+    }
+
+    async fn container_stats(
+        &self,
+        container_id: &str,
+    ) -> Result<v1::ContainerStats, RuntimeError> {
+        const METHOD: &str = "ContainerStats";
+        let message = v1::ContainerStatsRequest {
+            container_id: container_id.to_owned(),
+        };
+        let mut client = self.runtime.clone();
+        let answer = call(METHOD, DEFAULT_DEADLINE, message, |request| {
+            client.container_stats(request)
+        })
+        .await?;
+        required(METHOD, answer.stats)
+    }
+
+    async fn list_container_stats(
+        &self,
+        filter: v1::ContainerStatsFilter,
+    ) -> Result<Vec<v1::ContainerStats>, RuntimeError> {
+        const METHOD: &str = "ListContainerStats";
+        let message = v1::ListContainerStatsRequest {
+            filter: Some(filter),
+        };
+        let mut client = self.runtime.clone();
+        let answer = call(METHOD, DEFAULT_DEADLINE, message, |request| {
+            client.list_container_stats(request)
+        })
+        .await?;
+        checked_list(METHOD, answer.stats, |stats| {
+            stats
+                .attributes
+                .as_ref()
+                .map_or("", |attributes| &attributes.id)
+        })
+    }
+
+    async fn pod_sandbox_stats(
+        &self,
+        sandbox_id: &str,
+    ) -> Result<v1::PodSandboxStats, RuntimeError> {
+        const METHOD: &str = "PodSandboxStats";
+        let message = v1::PodSandboxStatsRequest {
+            pod_sandbox_id: sandbox_id.to_owned(),
+        };
+        let mut client = self.runtime.clone();
+        let answer = call(METHOD, DEFAULT_DEADLINE, message, |request| {
+            client.pod_sandbox_stats(request)
+        })
+        .await?;
+        required(METHOD, answer.stats)
+    }
+
+    async fn list_images(&self) -> Result<Vec<v1::Image>, RuntimeError> {
+        const METHOD: &str = "ListImages";
+        let message = v1::ListImagesRequest { filter: None };
+        let mut client = self.images.clone();
+        let answer = call(METHOD, DEFAULT_DEADLINE, message, |request| {
+            client.list_images(request)
+        })
+        .await?;
+        if answer.images.len() > MAX_LIST_ITEMS {
+            let message = format!("answered with {} images", answer.images.len());
+            return Err(RuntimeError::new(METHOD, RuntimeErrorKind::Other, message));
+        }
+        Ok(answer.images)
+    }
+
+    async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, RuntimeError> {
+        const METHOD: &str = "ImageStatus";
+        let message = v1::ImageStatusRequest {
+            image: Some(image),
+            verbose: false,
+        };
+        let mut client = self.images.clone();
+        let answer = call(METHOD, DEFAULT_DEADLINE, message, |request| {
+            client.image_status(request)
+        })
+        .await?;
+        match answer.image {
+            Some(image) if image.id.is_empty() => Err(RuntimeError::new(
+                METHOD,
+                RuntimeErrorKind::Other,
+                "the image has no id",
+            )),
+            image => Ok(image),
+        }
+    }
+
+    async fn pull_image(
+        &self,
+        image: v1::ImageSpec,
+        auth: Option<v1::AuthConfig>,
+        sandbox_config: Option<v1::PodSandboxConfig>,
+    ) -> Result<String, RuntimeError> {
+        const METHOD: &str = "PullImage";
+        let message = v1::PullImageRequest {
+            image: Some(image),
+            auth,
+            sandbox_config,
+        };
+        let mut client = self.images.clone();
+        let answer = call(METHOD, PULL_IMAGE_DEADLINE, message, |request| {
+            client.pull_image(request)
+        })
+        .await?;
+        if answer.image_ref.is_empty() {
+            let message = "the answer names no image";
+            return Err(RuntimeError::new(METHOD, RuntimeErrorKind::Other, message));
+        }
+        Ok(answer.image_ref)
+    }
+
+    async fn remove_image(&self, image: v1::ImageSpec) -> Result<(), RuntimeError> {
+        let message = v1::RemoveImageRequest { image: Some(image) };
+        let mut client = self.images.clone();
+        call("RemoveImage", DEFAULT_DEADLINE, message, |request| {
+            client.remove_image(request)
+        })
+        .await
+        .map(drop)
+    }
+
+    async fn image_fs_info(&self) -> Result<Vec<v1::FilesystemUsage>, RuntimeError> {
+        let message = v1::ImageFsInfoRequest {};
+        let mut client = self.images.clone();
+        call("ImageFsInfo", DEFAULT_DEADLINE, message, |request| {
+            client.image_fs_info(request)
+        })
+        .await
+        .map(|answer| answer.image_filesystems)
+    }
+
+    async fn events(&self) -> Result<Option<RuntimeEvents>, RuntimeError> {
+        let mut client = self.runtime.clone();
+        let reply = async move { client.get_container_events(v1::GetEventsRequest {}).await };
+        match subscribe("GetContainerEvents", reply, events::from_cri).await {
+            Ok(stream) => {
+                return Ok(Some(RuntimeEvents {
+                    source: EventSource::Cri,
+                    stream: stream.boxed(),
+                }));
+            }
+            Err(error) if error.kind == RuntimeErrorKind::Unimplemented => {}
+            Err(error) => return Err(error),
+        }
+        let mut client = self.containerd_events.clone();
+        let filters = events::containerd_filters();
+        let reply = async move { client.subscribe(SubscribeRequest { filters }).await };
+        match subscribe("Subscribe", reply, events::from_containerd).await {
+            Ok(stream) => {
+                let stream = stream.boxed();
+                Ok(Some(RuntimeEvents {
+                    source: EventSource::Containerd,
+                    stream,
+                }))
+            }
+            Err(error) if error.kind == RuntimeErrorKind::Unimplemented => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

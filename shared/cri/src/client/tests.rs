@@ -1,0 +1,524 @@
+//! The client against a made runtime on a real Unix socket.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use futures_util::StreamExt;
+use tokio::net::UnixListener;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::codegen::BoxStream;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+use super::*;
+use crate::EventKind;
+use crate::proto::containerd::events::TaskExit;
+use crate::proto::containerd::services::events::v1::events_server::{Events, EventsServer};
+use crate::proto::containerd::types::Envelope;
+use v1::image_service_server::{ImageService, ImageServiceServer};
+use v1::runtime_service_server::{RuntimeService, RuntimeServiceServer};
+
+/// Answers as told; `stopped` records what StopContainer was asked.
+#[derive(Clone, Default)]
+struct FakeRuntime {
+    sandbox_id: String,
+    container_ids: Vec<String>,
+    cri_events: bool,
+    hang: bool,
+    stopped: Arc<Mutex<Option<(String, i64, String)>>>,
+    hanging: Arc<AtomicBool>,
+}
+
+#[tonic::async_trait]
+impl RuntimeService for FakeRuntime {
+    async fn version(
+        &self,
+        request: Request<v1::VersionRequest>,
+    ) -> Result<Response<v1::VersionResponse>, Status> {
+        if self.hang {
+            self.hanging.store(true, Ordering::SeqCst);
+            std::future::pending::<()>().await;
+        }
+        let version = request.into_inner().version;
+        Ok(Response::new(v1::VersionResponse {
+            version,
+            ..Default::default()
+        }))
+    }
+
+    async fn run_pod_sandbox(
+        &self,
+        _request: Request<v1::RunPodSandboxRequest>,
+    ) -> Result<Response<v1::RunPodSandboxResponse>, Status> {
+        let pod_sandbox_id = self.sandbox_id.clone();
+        Ok(Response::new(v1::RunPodSandboxResponse { pod_sandbox_id }))
+    }
+
+    async fn stop_container(
+        &self,
+        request: Request<v1::StopContainerRequest>,
+    ) -> Result<Response<v1::StopContainerResponse>, Status> {
+        let deadline = request
+            .metadata()
+            .get("grpc-timeout")
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned();
+        let message = request.into_inner();
+        *self.stopped.lock().unwrap() = Some((message.container_id, message.timeout, deadline));
+        Err(Status::not_found("no such container"))
+    }
+
+    async fn list_containers(
+        &self,
+        _request: Request<v1::ListContainersRequest>,
+    ) -> Result<Response<v1::ListContainersResponse>, Status> {
+        let container = |id: &String| v1::Container {
+            id: id.clone(),
+            ..Default::default()
+        };
+        let containers = self.container_ids.iter().map(container).collect();
+        Ok(Response::new(v1::ListContainersResponse { containers }))
+    }
+
+    async fn container_status(
+        &self,
+        _request: Request<v1::ContainerStatusRequest>,
+    ) -> Result<Response<v1::ContainerStatusResponse>, Status> {
+        Ok(Response::new(v1::ContainerStatusResponse::default()))
+    }
+
+    async fn get_container_events(
+        &self,
+        _request: Request<v1::GetEventsRequest>,
+    ) -> Result<Response<BoxStream<v1::ContainerEventResponse>>, Status> {
+        if !self.cri_events {
+            return Err(Status::unimplemented("unknown method"));
+        }
+        let sandbox = v1::PodSandboxMetadata {
+            uid: "uid-1".into(),
+            ..Default::default()
+        };
+        let event = v1::ContainerEventResponse {
+            container_id: "c1".into(),
+            container_event_type: v1::ContainerEventType::ContainerStoppedEvent.into(),
+            pod_sandbox_status: Some(v1::PodSandboxStatus {
+                metadata: Some(sandbox),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        Ok(Response::new(
+            tokio_stream::iter([Ok(event), Err(Status::aborted("bye"))]).boxed(),
+        ))
+    }
+}
+
+#[tonic::async_trait]
+impl ImageService for FakeRuntime {
+    async fn image_status(
+        &self,
+        request: Request<v1::ImageStatusRequest>,
+    ) -> Result<Response<v1::ImageStatusResponse>, Status> {
+        let wanted = request.into_inner().image.unwrap_or_default().image;
+        let image = match wanted.as_str() {
+            "known" => Some(v1::Image {
+                id: "sha256:1".into(),
+                ..Default::default()
+            }),
+            "nameless" => Some(v1::Image::default()),
+            _ => None,
+        };
+        Ok(Response::new(v1::ImageStatusResponse {
+            image,
+            ..Default::default()
+        }))
+    }
+}
+
+/// containerd's event service: sends one exit, then stays silent.
+struct FakeEvents {
+    filters: Arc<Mutex<Vec<String>>>,
+}
+
+#[tonic::async_trait]
+impl Events for FakeEvents {
+    async fn subscribe(
+        &self,
+        request: Request<SubscribeRequest>,
+    ) -> Result<Response<BoxStream<Envelope>>, Status> {
+        *self.filters.lock().unwrap() = request.into_inner().filters;
+        let exit = TaskExit {
+            container_id: "c1".into(),
+            id: "c1".into(),
+            ..Default::default()
+        };
+        let event = prost_types::Any {
+            type_url: "containerd.events.TaskExit".into(),
+            value: prost::Message::encode_to_vec(&exit),
+        };
+        let envelope = Envelope {
+            namespace: "k8s.io".into(),
+            event: Some(event),
+            ..Default::default()
+        };
+        let stream = tokio_stream::iter([Ok(envelope)]).chain(stream::pending());
+        Ok(Response::new(stream.boxed()))
+    }
+}
+
+/// A served socket in a directory of its own; the server stops when this is dropped.
+struct Served {
+    directory: tempfile::TempDir,
+    server: JoinHandle<()>,
+    filters: Arc<Mutex<Vec<String>>>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+impl Served {
+    fn client(&self) -> CriClient {
+        CriClient::new(&format!(
+            "unix://{}",
+            self.directory.path().join("s").display()
+        ))
+        .unwrap()
+    }
+}
+
+fn serve(runtime: FakeRuntime, with_containerd_events: bool) -> Served {
+    let directory = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(directory.path().join("s")).unwrap();
+    let filters = Arc::new(Mutex::new(Vec::new()));
+    let events = FakeEvents {
+        filters: Arc::clone(&filters),
+    };
+    let server = Server::builder()
+        .add_service(RuntimeServiceServer::new(runtime.clone()))
+        .add_service(ImageServiceServer::new(runtime))
+        .add_optional_service(with_containerd_events.then(|| EventsServer::new(events)));
+    let incoming = UnixListenerStream::new(listener);
+    let server = tokio::spawn(async move { server.serve_with_incoming(incoming).await.unwrap() });
+    Served {
+        directory,
+        server,
+        filters,
+    }
+}
+
+#[test]
+fn an_endpoint_is_a_unix_socket_by_url_or_by_path() {
+    for (endpoint, path) in [
+        (
+            "unix:///run/containerd/containerd.sock",
+            Some("/run/containerd/containerd.sock"),
+        ),
+        ("/run/x.sock", Some("/run/x.sock")),
+        ("run/x.sock", None),
+        ("unix://run/x.sock", None),
+        ("tcp://127.0.0.1:1", None),
+        ("", None),
+    ] {
+        assert_eq!(socket_path(endpoint), path.map(PathBuf::from), "{endpoint}");
+    }
+}
+
+#[test]
+fn ids_that_are_safe_file_names_are_valid() {
+    for id in ["a", "0f3e", "sandbox-1_x.y", &"f".repeat(MAX_ID_BYTES)] {
+        assert!(is_valid_id(id), "{id}");
+    }
+    for id in [
+        "",
+        ".",
+        "..",
+        ".hidden",
+        "a/b",
+        "a\0",
+        "ä",
+        "a b",
+        &"f".repeat(MAX_ID_BYTES + 1),
+    ] {
+        assert!(!is_valid_id(id), "{id:?}");
+    }
+}
+
+#[test]
+fn grace_is_rounded_up_to_whole_seconds() {
+    for (duration, seconds) in [
+        (Duration::ZERO, 0),
+        (Duration::from_millis(1), 1),
+        (Duration::from_secs(30), 30),
+        (Duration::from_millis(30_001), 31),
+        (Duration::MAX, 3_153_600_000),
+    ] {
+        assert_eq!(whole_seconds(duration), seconds, "{duration:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_is_answered_over_the_socket() {
+    let served = serve(FakeRuntime::default(), false);
+    assert_eq!(served.client().version().await.unwrap().version, "v1");
+}
+
+#[tokio::test]
+async fn a_runtime_that_is_not_there_is_unavailable_and_works_once_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
+    let client = CriClient::new(path.to_str().unwrap()).unwrap();
+    let error = client.version().await.unwrap_err();
+    assert_eq!(
+        (error.method, error.kind),
+        ("Version", RuntimeErrorKind::Unavailable),
+        "{error}"
+    );
+
+    let incoming = UnixListenerStream::new(UnixListener::bind(&path).unwrap());
+    let server = Server::builder().add_service(RuntimeServiceServer::new(FakeRuntime::default()));
+    let server = tokio::spawn(server.serve_with_incoming(incoming));
+    assert_eq!(client.version().await.unwrap().version, "v1");
+    server.abort();
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_during_a_call_is_unavailable() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
+    let listener = UnixListener::bind(&path).unwrap();
+    let accept_and_drop = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut preface = [0_u8; 24];
+        tokio::io::AsyncReadExt::read_exact(&mut stream, &mut preface)
+            .await
+            .unwrap();
+    });
+    let client = CriClient::new(path.to_str().unwrap()).unwrap();
+    let error = client.version().await.unwrap_err();
+    assert_eq!(error.kind, RuntimeErrorKind::Unavailable, "{error}");
+    accept_and_drop.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_dies_during_a_call_is_unavailable() {
+    let runtime = FakeRuntime {
+        hang: true,
+        ..FakeRuntime::default()
+    };
+    let hanging = Arc::clone(&runtime.hanging);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
+    let listener = UnixListener::bind(&path).unwrap();
+    // A thread with its own executor dies as a process does: with all its connections.
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let listener = listener.into_std().unwrap();
+    let server = std::thread::spawn(move || {
+        let executor = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        executor.block_on(async {
+            let incoming = UnixListenerStream::new(UnixListener::from_std(listener).unwrap());
+            let server = Server::builder().add_service(RuntimeServiceServer::new(runtime));
+            tokio::select! {
+                _ = server.serve_with_incoming(incoming) => {}
+                _ = stopped => {}
+            }
+        });
+    });
+    let client = CriClient::new(path.to_str().unwrap()).unwrap();
+    let call = tokio::spawn(async move { client.version().await });
+    while !hanging.load(Ordering::SeqCst) {
+        tokio::task::yield_now().await;
+    }
+    stop.send(()).unwrap();
+    let error = call.await.unwrap().unwrap_err();
+    assert_eq!(error.kind, RuntimeErrorKind::Unavailable, "{error}");
+    server.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_silent_runtime_is_a_deadline_exceeded() {
+    let served = serve(
+        FakeRuntime {
+            hang: true,
+            ..FakeRuntime::default()
+        },
+        false,
+    );
+    let mut client = served.client().runtime;
+    let error = call(
+        "Version",
+        Duration::from_millis(20),
+        v1::VersionRequest::default(),
+        |request| client.version(request),
+    )
+    .await
+    .unwrap_err();
+    assert_eq!(error.kind, RuntimeErrorKind::DeadlineExceeded, "{error}");
+}
+
+#[tokio::test]
+async fn stopping_waits_for_the_grace_and_two_minutes_more() {
+    let runtime = FakeRuntime::default();
+    let stopped = Arc::clone(&runtime.stopped);
+    let served = serve(runtime, false);
+    let error = served
+        .client()
+        .stop_container("c1", Duration::from_millis(29_500))
+        .await
+        .unwrap_err();
+    assert!(error.is_not_found());
+    assert_eq!(error.message, "no such container");
+    let (id, timeout, deadline) = stopped.lock().unwrap().clone().unwrap();
+    assert_eq!((id.as_str(), timeout), ("c1", 30));
+    assert_eq!(deadline, "149500m");
+    // A grace beyond all measure is neither a panic here nor an overflow there.
+    let error = served
+        .client()
+        .stop_container("c1", Duration::MAX)
+        .await
+        .unwrap_err();
+    assert!(error.is_not_found());
+    assert_eq!(stopped.lock().unwrap().clone().unwrap().1, 3_153_600_000);
+}
+
+#[tokio::test]
+async fn a_method_that_the_runtime_lacks_is_unimplemented() {
+    let served = serve(FakeRuntime::default(), false);
+    let error = served.client().runtime_config().await.unwrap_err();
+    assert_eq!(error.kind, RuntimeErrorKind::Unimplemented);
+}
+
+#[tokio::test]
+async fn one_bad_id_in_a_list_does_not_hide_the_rest() {
+    let container_ids = ["a", "../../etc", "", "b"].map(str::to_owned).to_vec();
+    let served = serve(
+        FakeRuntime {
+            container_ids,
+            ..FakeRuntime::default()
+        },
+        false,
+    );
+    let listed = served
+        .client()
+        .list_containers(v1::ContainerFilter::default())
+        .await
+        .unwrap();
+    let ids: Vec<_> = listed
+        .iter()
+        .map(|container| container.id.as_str())
+        .collect();
+    assert_eq!(ids, ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_list_beyond_the_bound_is_refused() {
+    let container_ids = vec!["a".to_owned(); MAX_LIST_ITEMS + 1];
+    let served = serve(
+        FakeRuntime {
+            container_ids,
+            ..FakeRuntime::default()
+        },
+        false,
+    );
+    let error = served
+        .client()
+        .list_containers(v1::ContainerFilter::default())
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind, RuntimeErrorKind::Other);
+    assert_eq!(error.message, "answered with 50001 items, more than 50000");
+}
+
+#[tokio::test]
+async fn answers_without_what_was_asked_for_are_errors() {
+    let served = serve(FakeRuntime::default(), false);
+    let client = served.client();
+    let config = v1::PodSandboxConfig::default();
+    let error = client.run_pod_sandbox(config, "").await.unwrap_err();
+    assert_eq!(error.message, "answered with id \"\"");
+    assert_eq!(
+        client.container_status("c").await.unwrap_err().message,
+        "the answer is empty"
+    );
+}
+
+#[tokio::test]
+async fn an_unknown_image_is_none_and_a_nameless_one_an_error() {
+    let served = serve(FakeRuntime::default(), false);
+    let client = served.client();
+    let spec = |image: &str| v1::ImageSpec {
+        image: image.to_owned(),
+        ..Default::default()
+    };
+    assert_eq!(client.image_status(spec("unknown")).await.unwrap(), None);
+    assert_eq!(
+        client
+            .image_status(spec("known"))
+            .await
+            .unwrap()
+            .unwrap()
+            .id,
+        "sha256:1"
+    );
+    assert!(client.image_status(spec("nameless")).await.is_err());
+}
+
+#[tokio::test]
+async fn events_come_from_the_interface_where_it_has_them() {
+    let served = serve(
+        FakeRuntime {
+            cri_events: true,
+            ..FakeRuntime::default()
+        },
+        true,
+    );
+    let mut events = served.client().events().await.unwrap().unwrap();
+    assert_eq!(events.source, EventSource::Cri);
+    let event = events.stream.next().await.unwrap().unwrap();
+    assert_eq!(event.pod_uid.as_deref(), Some("uid-1"));
+    assert_eq!(
+        (event.container_id.as_str(), event.kind),
+        ("c1", EventKind::Stopped)
+    );
+    assert_eq!(
+        events.stream.next().await.unwrap().unwrap_err().message,
+        "bye"
+    );
+}
+
+#[tokio::test]
+async fn events_come_from_containerd_where_the_interface_has_none() {
+    let served = serve(FakeRuntime::default(), true);
+    let mut events = served.client().events().await.unwrap().unwrap();
+    assert_eq!(events.source, EventSource::Containerd);
+    let event = events.stream.next().await.unwrap().unwrap();
+    assert_eq!(
+        (event.container_id.as_str(), event.kind),
+        ("c1", EventKind::Stopped)
+    );
+    let filters = served.filters.lock().unwrap().clone();
+    assert!(
+        filters.contains(&"namespace==k8s.io,topic==/tasks/exit".to_owned()),
+        "{filters:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_runtime_without_events_has_none_and_one_that_is_down_is_an_error() {
+    let served = serve(FakeRuntime::default(), false);
+    assert!(served.client().events().await.unwrap().is_none());
+    let directory = tempfile::tempdir().unwrap();
+    let client = CriClient::new(directory.path().join("s").to_str().unwrap()).unwrap();
+    assert_eq!(
+        client.events().await.unwrap_err().kind,
+        RuntimeErrorKind::Unavailable
+    );
+}

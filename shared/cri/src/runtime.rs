@@ -1,0 +1,147 @@
+//! The seam between Bulkhead and whatever runs containers.
+//!
+//! Requests and answers are the CRI's own messages; what a method returns is unwrapped
+//! where the message has only one field.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::{RuntimeError, RuntimeEvents, v1};
+
+/// What runs sandboxes and containers and holds images: containerd through
+/// [`CriClient`](crate::CriClient), or a simulated one in tests.
+///
+/// Each call has its own deadline and fails with
+/// [`DeadlineExceeded`](crate::RuntimeErrorKind::DeadlineExceeded) after it; dropping
+/// the future of a call cancels it on this side, the runtime may still carry it out.
+#[async_trait]
+pub trait ContainerRuntime: Send + Sync {
+    /// Name and version of the runtime.
+    async fn version(&self) -> Result<v1::VersionResponse, RuntimeError>;
+
+    /// Whether the runtime and its network are ready. `verbose` adds runtime-specific
+    /// details to `info`.
+    async fn status(&self, verbose: bool) -> Result<v1::StatusResponse, RuntimeError>;
+
+    /// The runtime's own configuration: its cgroup driver. Unimplemented before
+    /// containerd 2.0.
+    async fn runtime_config(&self) -> Result<v1::RuntimeConfigResponse, RuntimeError>;
+
+    /// Creates and starts a sandbox and answers with its id. An empty
+    /// `runtime_handler` means the default one.
+    async fn run_pod_sandbox(
+        &self,
+        config: v1::PodSandboxConfig,
+        runtime_handler: &str,
+    ) -> Result<String, RuntimeError>;
+
+    /// Stops a sandbox and everything in it. Idempotent.
+    async fn stop_pod_sandbox(&self, sandbox_id: &str) -> Result<(), RuntimeError>;
+
+    /// Removes a sandbox and everything in it. Idempotent.
+    async fn remove_pod_sandbox(&self, sandbox_id: &str) -> Result<(), RuntimeError>;
+
+    /// State of one sandbox.
+    async fn pod_sandbox_status(
+        &self,
+        sandbox_id: &str,
+    ) -> Result<v1::PodSandboxStatus, RuntimeError>;
+
+    /// The sandboxes that match the filter.
+    async fn list_pod_sandboxes(
+        &self,
+        filter: v1::PodSandboxFilter,
+    ) -> Result<Vec<v1::PodSandbox>, RuntimeError>;
+
+    /// Creates a container in a sandbox and answers with its id.
+    async fn create_container(
+        &self,
+        sandbox_id: &str,
+        config: v1::ContainerConfig,
+        sandbox_config: v1::PodSandboxConfig,
+    ) -> Result<String, RuntimeError>;
+
+    /// Starts a created container.
+    async fn start_container(&self, container_id: &str) -> Result<(), RuntimeError>;
+
+    /// Sends SIGTERM, and SIGKILL once `grace` is over (rounded up to whole seconds);
+    /// answers when the container has exited. Idempotent.
+    async fn stop_container(&self, container_id: &str, grace: Duration)
+    -> Result<(), RuntimeError>;
+
+    /// Removes a container, killing it first if it runs. Idempotent.
+    async fn remove_container(&self, container_id: &str) -> Result<(), RuntimeError>;
+
+    /// The containers that match the filter.
+    async fn list_containers(
+        &self,
+        filter: v1::ContainerFilter,
+    ) -> Result<Vec<v1::Container>, RuntimeError>;
+
+    /// State of one container.
+    async fn container_status(
+        &self,
+        container_id: &str,
+    ) -> Result<v1::ContainerStatus, RuntimeError>;
+
+    /// Changes limits of a container that exists.
+    async fn update_container_resources(
+        &self,
+        container_id: &str,
+        resources: v1::LinuxContainerResources,
+    ) -> Result<(), RuntimeError>;
+
+    /// Runs a command in a container and waits for its end, at most `timeout`
+    /// (rounded up to whole seconds).
+    async fn exec_sync(
+        &self,
+        container_id: &str,
+        command: Vec<String>,
+        timeout: Duration,
+    ) -> Result<v1::ExecSyncResponse, RuntimeError>;
+
+    /// Makes the runtime open the container's log file anew, after a rotation.
+    async fn reopen_container_log(&self, container_id: &str) -> Result<(), RuntimeError>;
+
+    /// Usage of one container.
+    async fn container_stats(&self, container_id: &str)
+    -> Result<v1::ContainerStats, RuntimeError>;
+
+    /// Usage of the containers that match the filter.
+    async fn list_container_stats(
+        &self,
+        filter: v1::ContainerStatsFilter,
+    ) -> Result<Vec<v1::ContainerStats>, RuntimeError>;
+
+    /// Usage of one sandbox and its containers.
+    async fn pod_sandbox_stats(
+        &self,
+        sandbox_id: &str,
+    ) -> Result<v1::PodSandboxStats, RuntimeError>;
+
+    /// All images.
+    async fn list_images(&self) -> Result<Vec<v1::Image>, RuntimeError>;
+
+    /// The image that a reference or id stands for, if the node has it.
+    async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, RuntimeError>;
+
+    /// Pulls an image and answers with the reference to use from then on.
+    async fn pull_image(
+        &self,
+        image: v1::ImageSpec,
+        auth: Option<v1::AuthConfig>,
+        sandbox_config: Option<v1::PodSandboxConfig>,
+    ) -> Result<String, RuntimeError>;
+
+    /// Removes an image. Idempotent.
+    async fn remove_image(&self, image: v1::ImageSpec) -> Result<(), RuntimeError>;
+
+    /// The file systems that hold images.
+    async fn image_fs_info(&self) -> Result<Vec<v1::FilesystemUsage>, RuntimeError>;
+
+    /// Subscribes to what happens to containers, by the best means that this runtime
+    /// has, or `None` when it has none. A doorbell and nothing more: events may be
+    /// lost, doubled or late.
+    async fn events(&self) -> Result<Option<RuntimeEvents>, RuntimeError>;
+}
