@@ -1,1 +1,35 @@
-//! ipc.
+//! How the processes of a node talk: gRPC over Unix sockets, with the caller's
+//! uid checked against the topology, bounds on everything, and retries that
+//! make a peer's restart invisible.
+//!
+//! - [`Network`] reaches a peer, [`Listener`] and [`serve`] are reached;
+//! - [`call`] makes one idempotent call that outlives a restart of the peer;
+//! - [`subscribe`] keeps a stream open over restarts of the peer;
+//! - [`StateHub`] and [`Feed`] are the two ways to publish: latest values by key
+//!   (snapshot, then changes) and a bounded ring of events.
+//!
+//! What does not live here: messages (`bulkhead-api`), the table of who may call
+//! whom (`topology`), how sockets come to a process (`process`, `supervisor`).
+
+mod authorize;
+mod call;
+mod feed;
+mod hub;
+mod listener;
+mod memory;
+mod network;
+mod server;
+mod subscription;
+
+/// Bounds that both ends of a call know.
+pub mod limits;
+
+pub use authorize::Peer;
+pub use call::{CallError, call, is_broken_connection};
+pub use feed::{Feed, FeedItem, FeedWatch};
+pub use hub::{StateEvent, StateHub, StateWatch};
+pub use listener::Listener;
+pub use memory::MemoryHub;
+pub use network::Network;
+pub use server::{ServeError, serve};
+pub use subscription::{Subscription, SubscriptionEvent, subscribe};

@@ -1,0 +1,39 @@
+//! Each bound with its reason.
+
+use std::time::Duration;
+
+/// Largest pod that is accepted, as JSON. The API server's own limit for an
+/// object is 1.5 MiB with managed fields; a spec of this size is already absurd.
+pub const MAX_POD_BYTES: usize = 1 << 20;
+
+/// Largest message with one pod in it.
+pub const MAX_POD_MESSAGE_BYTES: usize = MAX_POD_BYTES + (64 << 10);
+
+/// Largest message with observations of one pod: the pod and its containers.
+pub const MAX_OBSERVATION_BYTES: usize = 2 << 20;
+
+/// Largest list of pods by reference and the like (110 pods need some 100 KiB).
+pub const MAX_LIST_BYTES: usize = 1 << 20;
+
+/// Largest relist: the limit of the CRI itself.
+pub const MAX_RELIST_BYTES: usize = 16 << 20;
+
+/// Pods of one node that are accepted, far above the 110 that are supported.
+pub const MAX_PODS: usize = 2000;
+
+/// Connections to one server at once. Each peer needs one; people with several
+/// terminals need a few more.
+pub const MAX_CONNECTIONS: usize = 64;
+
+/// Calls at once on one connection.
+pub const MAX_STREAMS_PER_CONNECTION: u32 = 256;
+
+/// HTTP/2 header block of a call: ours are a few hundred bytes.
+pub const MAX_HEADER_LIST_BYTES: u32 = 16 << 10;
+
+/// Messages that wait between a stream and its consumer, before the stream
+/// itself is slowed down.
+pub const SUBSCRIPTION_QUEUE: usize = 64;
+
+/// How long a stopping server lets calls in flight end.
+pub const DRAIN: Duration = Duration::from_millis(500);

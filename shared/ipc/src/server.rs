@@ -1,0 +1,57 @@
+//! Serving: bounds and the caller check around a process's services.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+use tonic::transport::Server;
+use topology::{Identities, Process};
+
+use crate::authorize::AuthorizeLayer;
+use crate::limits::{DRAIN, MAX_CONNECTIONS, MAX_HEADER_LIST_BYTES, MAX_STREAMS_PER_CONNECTION};
+use crate::listener::Listener;
+
+/// The server ended, which it does only when its socket is gone.
+#[derive(Debug, thiserror::Error)]
+#[error("{server} cannot serve its socket")]
+pub struct ServeError {
+    server: Process,
+    source: tonic::transport::Error,
+}
+
+/// Serves `routes` until `shutdown` is cancelled, then lets calls in flight end
+/// for [`DRAIN`]. Every call is checked against the topology first.
+///
+/// # Errors
+/// When the listening socket fails.
+pub fn serve(
+    server: Process,
+    identities: Arc<Identities>,
+    listener: Listener,
+    routes: Routes,
+    shutdown: CancellationToken,
+) -> impl Future<Output = Result<(), ServeError>> + Send {
+    let router = Server::builder()
+        .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
+        .http2_max_header_list_size(MAX_HEADER_LIST_BYTES)
+        .http2_max_pending_accept_reset_streams(Some(MAX_CONNECTIONS))
+        .layer(AuthorizeLayer { server, identities })
+        .add_routes(routes);
+    async move {
+        let drained = {
+            let shutdown = shutdown.clone();
+            async move {
+                shutdown.cancelled().await;
+                tokio::time::sleep(DRAIN).await;
+            }
+        };
+        let stop = shutdown.cancelled_owned();
+        let serving = router.serve_with_incoming_shutdown(listener.into_stream(), stop);
+        tokio::select! {
+            // Streams never end by themselves; after the drain they are cut.
+            () = drained => Ok(()),
+            result = serving => result.map_err(|source| ServeError { server, source }),
+        }
+    }
+}
