@@ -10,6 +10,10 @@ use tonic::{Code, Status};
 /// Longest message that is kept of an answer; they end up in events and statuses.
 const MAX_MESSAGE_BYTES: usize = 8 * 1024;
 
+/// What containerd says, under no code of its own, when an earlier attempt of the same
+/// name is there already or still under way.
+const NAME_TAKEN: &str = "is reserved for";
+
 /// A call to the runtime that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{method}: {kind}: {message}")]
@@ -89,6 +93,9 @@ fn kind_of(status: &Status) -> RuntimeErrorKind {
             Code::Unavailable => RuntimeErrorKind::Unavailable,
             Code::DeadlineExceeded => RuntimeErrorKind::DeadlineExceeded,
             Code::Unimplemented => RuntimeErrorKind::Unimplemented,
+            Code::Unknown if status.message().contains(NAME_TAKEN) => {
+                RuntimeErrorKind::AlreadyExists
+            }
             _ => RuntimeErrorKind::Other,
         },
     }
@@ -142,6 +149,16 @@ mod tests {
         ] {
             assert_eq!(kind_of(&Status::new(code, "")), kind, "{code:?}");
         }
+    }
+
+    #[test]
+    fn a_reserved_name_already_exists() {
+        let message =
+            r#"failed to reserve sandbox name "n_d_u_0": name "n_d_u_0" is reserved for "6c1c""#;
+        assert_eq!(
+            kind_of(&Status::unknown(message)),
+            RuntimeErrorKind::AlreadyExists
+        );
     }
 
     #[test]

@@ -78,7 +78,7 @@ const TASK_TOPICS: [&str; 4] = ["/tasks/start", "/tasks/exit", "/tasks/oom", "/t
 pub(crate) fn containerd_filters() -> Vec<String> {
     TASK_TOPICS
         .iter()
-        .map(|topic| format!("namespace=={KUBERNETES_NAMESPACE},topic=={topic}"))
+        .map(|topic| format!(r#"namespace=="{KUBERNETES_NAMESPACE}",topic=="{topic}""#))
         .collect()
 }
 

@@ -506,7 +506,7 @@ async fn events_come_from_containerd_where_the_interface_has_none() {
     );
     let filters = served.filters.lock().unwrap().clone();
     assert!(
-        filters.contains(&"namespace==k8s.io,topic==/tasks/exit".to_owned()),
+        filters.contains(&r#"namespace=="k8s.io",topic=="/tasks/exit""#.to_owned()),
         "{filters:?}"
     );
 }
