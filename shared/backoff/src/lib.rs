@@ -19,8 +19,11 @@ pub struct Curve {
 impl Curve {
     /// Reconnecting to a peer process on this machine: it is usually back
     /// within milliseconds, and a connect that fails costs next to nothing.
-    pub const RECONNECT: Curve =
-        Curve { base: Duration::from_millis(5), cap: Duration::from_millis(500), immediate: 1 };
+    pub const RECONNECT: Curve = Curve {
+        base: Duration::from_millis(5),
+        cap: Duration::from_millis(500),
+        immediate: 1,
+    };
 
     /// The wait after `failures` failures in a row (0 and below `immediate`: none).
     #[must_use]
@@ -29,7 +32,10 @@ impl Curve {
             return Duration::ZERO;
         };
         let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
-        self.base.checked_mul(factor).unwrap_or(self.cap).min(self.cap)
+        self.base
+            .checked_mul(factor)
+            .unwrap_or(self.cap)
+            .min(self.cap)
     }
 }
 
@@ -92,13 +98,21 @@ mod tests {
         let waits: Vec<u64> = (0..12)
             .map(|failures| u64::try_from(curve.wait(failures).as_millis()).unwrap())
             .collect();
-        assert_eq!(waits, [0, 0, 50, 100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
+        assert_eq!(
+            waits,
+            [
+                0, 0, 50, 100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000
+            ]
+        );
         assert_eq!(curve.wait(u32::MAX), curve.cap);
     }
 
     #[test]
     fn a_success_starts_over() {
-        let mut backoff = Backoff::new(Curve { immediate: 0, ..Curve::RECONNECT });
+        let mut backoff = Backoff::new(Curve {
+            immediate: 0,
+            ..Curve::RECONNECT
+        });
         assert_eq!(backoff.failed(), Duration::from_millis(5));
         assert_eq!(backoff.failed(), Duration::from_millis(10));
         backoff.reset();

@@ -29,7 +29,12 @@ impl UnixNanos {
 
 impl fmt::Debug for UnixNanos {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}.{:09}s", self.0.div_euclid(1_000_000_000), self.0.rem_euclid(1_000_000_000))
+        write!(
+            formatter,
+            "{}.{:09}s",
+            self.0.div_euclid(1_000_000_000),
+            self.0.rem_euclid(1_000_000_000)
+        )
     }
 }
 
@@ -42,7 +47,11 @@ enum Source {
     System,
     /// Follows tokio's (possibly paused) clock from a fixed start, shifted by
     /// an offset that a test changes to make wall time jump.
-    Simulated { start: tokio::time::Instant, start_nanos: i64, shift_nanos: Arc<AtomicI64> },
+    Simulated {
+        start: tokio::time::Instant,
+        start_nanos: i64,
+        shift_nanos: Arc<AtomicI64>,
+    },
 }
 
 impl WallClock {
@@ -65,17 +74,24 @@ impl WallClock {
 
     /// Now.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads wall time")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that reads wall time"
+    )]
     pub fn now(&self) -> UnixNanos {
         match &self.0 {
             Source::System => {
-                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                let since = SystemTime::now()
+                    .duration_since(UNIX_EPOCH)
+                    .unwrap_or_default();
                 UnixNanos(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
             }
-            Source::Simulated { start, start_nanos, shift_nanos } => {
-                UnixNanos(start_nanos.saturating_add(shift_nanos.load(Ordering::Relaxed)))
-                    .plus(start.elapsed())
-            }
+            Source::Simulated {
+                start,
+                start_nanos,
+                shift_nanos,
+            } => UnixNanos(start_nanos.saturating_add(shift_nanos.load(Ordering::Relaxed)))
+                .plus(start.elapsed()),
         }
     }
 

@@ -1,1 +1,13 @@
-//! process.
+//! The shape that every process below the supervisor has: read the
+//! configuration, start logging, seal, take the listening socket, run, drain.
+//!
+//! [`main`] does all of it; a process's `main.rs` names itself and its seams.
+//! What does not live here: the supervisor's own start, and anything about pods.
+
+mod context;
+mod lifecycle;
+mod start;
+
+pub use context::Context;
+pub use lifecycle::Lifecycle;
+pub use start::{EXIT_BAD_CONFIGURATION, EXIT_FAILURE, NODE_CONFIG_FLAG, StartError, main};

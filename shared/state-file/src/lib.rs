@@ -60,7 +60,10 @@ impl StateFile {
     /// opened yet.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>, version: u32) -> StateFile {
-        StateFile { path: path.into(), version }
+        StateFile {
+            path: path.into(),
+            version,
+        }
     }
 
     /// Where it is.
@@ -75,11 +78,18 @@ impl StateFile {
     /// # Errors
     /// When the file system refuses; the old content is then still there.
     pub fn save<T: Serialize>(&self, content: &T) -> Result<(), StateFileError> {
-        let io_error = |source| StateFileError::Io { action: "write", path: self.path.clone(), source };
+        let io_error = |source| StateFileError::Io {
+            action: "write",
+            path: self.path.clone(),
+            source,
+        };
         let content = serde_json::to_string(content).map_err(|error| io_error(error.into()))?;
         let raw = RawValue::from_string(content).map_err(|error| io_error(error.into()))?;
-        let envelope =
-            Envelope { version: self.version, checksum: checksum(raw.get()), content: &raw };
+        let envelope = Envelope {
+            version: self.version,
+            checksum: checksum(raw.get()),
+            content: &raw,
+        };
         let bytes = serde_json::to_vec(&envelope).map_err(|error| io_error(error.into()))?;
         write_atomically(&self.path, &bytes).map_err(io_error)
     }
@@ -90,17 +100,28 @@ impl StateFile {
     /// When the file cannot be read or is damaged. The caller reports it and
     /// goes on as if there were none.
     pub fn load<T: DeserializeOwned>(&self) -> Result<Option<T>, StateFileError> {
-        let damaged = |reason: String| StateFileError::Damaged { path: self.path.clone(), reason };
+        let damaged = |reason: String| StateFileError::Damaged {
+            path: self.path.clone(),
+            reason,
+        };
         let mut text = String::new();
         match File::open(&self.path) {
             Ok(file) => {
-                file.take(MAX_STATE_FILE_BYTES).read_to_string(&mut text).map_err(|source| {
-                    StateFileError::Io { action: "read", path: self.path.clone(), source }
-                })?;
+                file.take(MAX_STATE_FILE_BYTES)
+                    .read_to_string(&mut text)
+                    .map_err(|source| StateFileError::Io {
+                        action: "read",
+                        path: self.path.clone(),
+                        source,
+                    })?;
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => {
-                return Err(StateFileError::Io { action: "read", path: self.path.clone(), source });
+                return Err(StateFileError::Io {
+                    action: "read",
+                    path: self.path.clone(),
+                    source,
+                });
             }
         }
         let envelope: Envelope<'_> =
@@ -122,9 +143,11 @@ impl StateFile {
     /// When the file system refuses.
     pub fn remove(&self) -> Result<(), StateFileError> {
         match std::fs::remove_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(StateFileError::Io { action: "remove", path: self.path.clone(), source: error })
-            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StateFileError::Io {
+                action: "remove",
+                path: self.path.clone(),
+                source: error,
+            }),
             _ => Ok(()),
         }
     }
@@ -136,9 +159,13 @@ impl StateFile {
 /// # Errors
 /// Whatever the file system says; the old content is then still there.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(".state-").tempfile_in(directory)?;
+    let mut file = tempfile::Builder::new()
+        .prefix(".state-")
+        .tempfile_in(directory)?;
     file.write_all(bytes)?;
     file.as_file().sync_all()?;
     file.persist(path).map_err(|error| error.error)?;
@@ -194,6 +221,9 @@ mod tests {
         }
         let edited = String::from_utf8(whole).unwrap().replace("abc", "abd");
         std::fs::write(file.path(), edited).unwrap();
-        assert!(matches!(file.load::<String>(), Err(StateFileError::Damaged { .. })));
+        assert!(matches!(
+            file.load::<String>(),
+            Err(StateFileError::Damaged { .. })
+        ));
     }
 }

@@ -1,0 +1,104 @@
+//! Readiness, watchdog and shutdown: the `NOTIFY_SOCKET` protocol of sd_notify(3),
+//! the same under the supervisor and under plain systemd.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Least time between two watchdog messages. The supervisor waits 5 s.
+const BEAT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A process's side of its supervision. Cloning shares it.
+#[derive(Clone, Debug)]
+pub struct Lifecycle(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    notifies: bool,
+    shutdown: CancellationToken,
+    last_beat: Mutex<Option<Instant>>,
+    ready: CancellationToken,
+}
+
+impl Lifecycle {
+    /// Reports to `NOTIFY_SOCKET`, when there is one.
+    #[must_use]
+    pub fn supervised(shutdown: CancellationToken) -> Lifecycle {
+        Lifecycle::new(true, shutdown)
+    }
+
+    /// Reports to nobody: for the simulation and for tests.
+    #[must_use]
+    pub fn unsupervised(shutdown: CancellationToken) -> Lifecycle {
+        Lifecycle::new(false, shutdown)
+    }
+
+    fn new(notifies: bool, shutdown: CancellationToken) -> Lifecycle {
+        let last_beat = Mutex::new(None);
+        Lifecycle(Arc::new(Shared {
+            notifies,
+            shutdown,
+            last_beat,
+            ready: CancellationToken::new(),
+        }))
+    }
+
+    /// Cancelled when the process is to stop. Containers keep running.
+    #[must_use]
+    pub fn shutdown(&self) -> CancellationToken {
+        self.0.shutdown.clone()
+    }
+
+    /// Serving has begun: call it once the listener accepts.
+    pub fn ready(&self) {
+        self.0.ready.cancel();
+        self.send(&[NotifyState::Ready, NotifyState::Watchdog]);
+    }
+
+    /// Waits until [`Lifecycle::ready`] was called.
+    pub async fn until_ready(&self) {
+        self.0.ready.cancelled().await;
+    }
+
+    /// The main loop is alive. To be called from that loop, at least once a
+    /// second; more often costs nothing.
+    pub fn beat(&self) {
+        let now = Instant::now();
+        {
+            let mut last = self
+                .0
+                .last_beat
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            // A little early is fine: a tick of exactly one second must count.
+            if last.is_some_and(|last| now.duration_since(last) < BEAT_INTERVAL.mul_f64(0.9)) {
+                return;
+            }
+            *last = Some(now);
+        }
+        self.send(&[NotifyState::Watchdog]);
+    }
+
+    /// A line for `bulkhead status`; at most 200 bytes are shown.
+    pub fn set_status(&self, text: &str) {
+        let line: String = text
+            .chars()
+            .filter(|character| !character.is_control())
+            .take(200)
+            .collect();
+        self.send(&[NotifyState::Status(&line)]);
+    }
+
+    fn send(&self, states: &[NotifyState<'_>]) {
+        if !self.0.notifies {
+            return;
+        }
+        if let Err(error) = sd_notify::notify(states) {
+            tracing::warn!(%error, "cannot report to NOTIFY_SOCKET");
+        }
+    }
+}

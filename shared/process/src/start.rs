@@ -1,0 +1,192 @@
+//! Starting and ending a process.
+
+use std::ffi::OsString;
+use std::future::Future;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clock::WallClock;
+use ipc::{Listener, Network};
+use listenfd::ListenFd;
+use node_config::NodeConfig;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use topology::{Identities, Process};
+
+use crate::{Context, Lifecycle};
+
+/// The one argument: the resolved node configuration.
+pub const NODE_CONFIG_FLAG: &str = "--node-config";
+
+/// Exit code of a process whose configuration is wrong (EX_CONFIG of
+/// sysexits.h): restarting it does not help.
+pub const EXIT_BAD_CONFIGURATION: u8 = 78;
+
+/// Exit code of any other failure.
+pub const EXIT_FAILURE: u8 = 1;
+
+/// Why a process could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The arguments are wrong.
+    #[error("usage: {process} {NODE_CONFIG_FLAG} FILE (normally started by the supervisor)")]
+    Usage {
+        /// Which process.
+        process: Process,
+    },
+    /// The configuration cannot be used.
+    #[error("the node's configuration cannot be used")]
+    Config(#[source] node_config::ReadError),
+    /// The users of the processes cannot be found.
+    #[error("the users of the processes cannot be found")]
+    Identities(#[source] topology::IdentityError),
+    /// No listening socket was passed.
+    #[error("no listening socket was passed: LISTEN_FDS must name one Unix socket")]
+    NoSocket,
+    /// The operating system refused.
+    #[error("cannot {action}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The process could not confine itself.
+    #[error("cannot confine the process")]
+    Confine(#[source] confine::SealError),
+}
+
+impl StartError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            StartError::Usage { .. } | StartError::Config(_) | StartError::Identities(_) => {
+                EXIT_BAD_CONFIGURATION
+            }
+            StartError::NoSocket | StartError::Io { .. } | StartError::Confine(_) => EXIT_FAILURE,
+        }
+    }
+}
+
+/// Runs a process to its end and tells its exit code: 0 after SIGTERM,
+/// [`EXIT_BAD_CONFIGURATION`] or [`EXIT_FAILURE`] otherwise.
+pub fn main<R, E>(process: Process, run: impl FnOnce(Context) -> R) -> ExitCode
+where
+    R: Future<Output = Result<(), E>>,
+    E: std::error::Error,
+{
+    telemetry::start();
+    match start(process, run) {
+        Ok(Ok(())) => {
+            tracing::info!(%process, "stopped");
+            ExitCode::SUCCESS
+        }
+        Ok(Err(error)) => {
+            tracing::error!(%process, error = telemetry::chain(&error), "ended with an error");
+            ExitCode::from(EXIT_FAILURE)
+        }
+        Err(error) => {
+            tracing::error!(%process, error = telemetry::chain(&error), "cannot start");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn start<R, E>(
+    process: Process,
+    run: impl FnOnce(Context) -> R,
+) -> Result<Result<(), E>, StartError>
+where
+    R: Future<Output = Result<(), E>>,
+{
+    let path = config_path(std::env::args_os()).ok_or(StartError::Usage { process })?;
+    let config = NodeConfig::read(&path).map_err(StartError::Config)?;
+    let identities = identities(&config)?;
+    let socket = ListenFd::from_env()
+        .take_unix_listener(0)
+        .map_err(|source| StartError::Io {
+            action: "take the listening socket",
+            source,
+        })?
+        .ok_or(StartError::NoSocket)?;
+    confine::seal().map_err(StartError::Confine)?;
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| StartError::Io {
+            action: "start the runtime",
+            source,
+        })?;
+    runtime.block_on(async {
+        let shutdown = CancellationToken::new();
+        let mut terminate = signal(SignalKind::terminate()).map_err(|source| StartError::Io {
+            action: "watch SIGTERM",
+            source,
+        })?;
+        let listener = Listener::from_unix(socket).map_err(|source| StartError::Io {
+            action: "use the listening socket",
+            source,
+        })?;
+        let context = Context {
+            process,
+            network: Network::unix(&config.directories.run_dir),
+            config: Arc::new(config),
+            clock: WallClock::system(),
+            listener,
+            identities: Arc::new(identities),
+            boot_id: format!("{:016x}", rand::random::<u64>()),
+            seed: rand::random(),
+            lifecycle: Lifecycle::supervised(shutdown.clone()),
+        };
+        tracing::info!(%process, boot_id = context.boot_id, "started");
+        let running = run(context);
+        tokio::pin!(running);
+        loop {
+            tokio::select! {
+                // Cancel-safe: the future is pinned outside the loop.
+                result = &mut running => return Ok(result),
+                // Cancel-safe: a signal that is not received stays pending.
+                _ = terminate.recv() => shutdown.cancel(),
+            }
+        }
+    })
+}
+
+fn config_path(mut arguments: impl Iterator<Item = OsString>) -> Option<PathBuf> {
+    arguments.next()?;
+    let flag = arguments.next()?;
+    let path = arguments.next()?;
+    (flag == NODE_CONFIG_FLAG && arguments.next().is_none()).then(|| path.into())
+}
+
+fn identities(config: &NodeConfig) -> Result<Identities, StartError> {
+    match config.uid_base {
+        Some(base) => Identities::from_base(base),
+        None => Identities::from_users(|name| {
+            nix::unistd::User::from_name(name)
+                .ok()
+                .flatten()
+                .map(|user| user.uid.as_raw())
+        }),
+    }
+    .map_err(StartError::Identities)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(arguments: &[&str]) -> Option<PathBuf> {
+        config_path(arguments.iter().map(OsString::from))
+    }
+
+    #[test]
+    fn exactly_one_flag_is_understood() {
+        assert_eq!(path(&["pleg", "--node-config", "/a"]), Some("/a".into()));
+        assert_eq!(path(&["pleg"]), None);
+        assert_eq!(path(&["pleg", "--config", "/a"]), None);
+        assert_eq!(path(&["pleg", "--node-config", "/a", "b"]), None);
+    }
+}
