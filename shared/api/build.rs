@@ -18,6 +18,26 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     .map(|name| root.join(format!("bulkhead/v1/{name}.proto")))
     .collect();
     let descriptors = protox::compile(files, [&root])?;
-    tonic_prost_build::configure().build_transport(false).compile_fds(descriptors)?;
+    let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
+    std::fs::write(out.join("services.rs"), services(&descriptors))?;
+    tonic_prost_build::configure()
+        .build_transport(false)
+        .compile_fds(descriptors)?;
     Ok(())
+}
+
+/// The names of all services and their methods, as a Rust constant: the tests
+/// of who may call what go over them.
+fn services(descriptors: &prost_types::FileDescriptorSet) -> String {
+    let mut text = String::from("pub const SERVICES: &[(&str, &[&str])] = &[\n");
+    for file in &descriptors.file {
+        for service in &file.service {
+            let methods: Vec<&str> = service.method.iter().map(|method| method.name()).collect();
+            text += &format!(
+                "({:?}, &{methods:?}),\n",
+                format!("{}.{}", file.package(), service.name())
+            );
+        }
+    }
+    text + "];\n"
 }

@@ -11,3 +11,5 @@
 pub mod v1 {
     tonic::include_proto!("bulkhead.v1");
 }
+
+include!(concat!(env!("OUT_DIR"), "/services.rs"));

@@ -100,3 +100,63 @@ fn missing_and_shared_users_are_refused() {
         Err(IdentityError::BaseOutOfRange { base: 5 })
     ));
 }
+
+#[test]
+fn the_table_names_exactly_the_services_of_the_protocol() {
+    let mut served: Vec<&str> = PROCESSES
+        .iter()
+        .flat_map(|row| row.services)
+        .map(|service| service.service)
+        .collect();
+    let mut defined: Vec<&str> = bulkhead_api::SERVICES
+        .iter()
+        .map(|(name, _)| *name)
+        .collect();
+    served.sort_unstable();
+    defined.sort_unstable();
+    assert_eq!(served, defined);
+}
+
+#[test]
+fn every_method_states_its_contract_and_its_callers() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../proto/bulkhead/v1");
+    for row in PROCESSES {
+        let file = format!("{root}/{}.proto", row.process.name().replace('-', "_"));
+        let text = std::fs::read_to_string(&file).unwrap();
+        let mut comment = String::new();
+        let mut callers: &[Caller] = &[];
+        for line in text.lines().map(str::trim) {
+            if let Some(words) = line.strip_prefix("//") {
+                comment += words;
+                comment += " ";
+            } else if let Some(name) = line.strip_prefix("service ") {
+                let name = format!("bulkhead.v1.{}", name.trim_end_matches(" {"));
+                let service = row.services.iter().find(|service| service.service == name);
+                callers = service
+                    .unwrap_or_else(|| panic!("{name} in {file}"))
+                    .callers;
+                comment.clear();
+            } else if let Some(method) = line.strip_prefix("rpc ") {
+                for word in ["dempotent", "eadline", "Callers:"] {
+                    assert!(
+                        comment.contains(word),
+                        "{method} in {file} does not say: {word}"
+                    );
+                }
+                for caller in callers {
+                    let name = match caller {
+                        Caller::Process(process) => process.name(),
+                        Caller::Operator => "bulkhead",
+                    };
+                    assert!(
+                        comment.contains(name),
+                        "{method} in {file} omits the caller {name}"
+                    );
+                }
+                comment.clear();
+            } else {
+                comment.clear();
+            }
+        }
+    }
+}
