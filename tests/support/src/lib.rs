@@ -1,1 +1,24 @@
-//! support.
+//! What tests, benches and the demo need around the real programs: a private
+//! node (own namespaces, cgroup and directory), a private containerd on it,
+//! images built without a registry, the built programs started on it, and
+//! waiting for conditions. Whatever is started here is gone afterwards, after
+//! a failure, a panic and an interrupt too.
+//!
+//! Not here: assertions about behaviour. They belong to the tests.
+
+pub mod binaries;
+pub mod cgroup;
+pub mod containerd;
+pub mod http;
+pub mod images;
+pub mod interrupt;
+pub mod namespaces;
+pub mod node;
+mod oci;
+mod processes;
+mod slot;
+pub mod wait;
+
+pub use containerd::{ContainerdOptions, PrivateContainerd};
+pub use node::TestNode;
+pub use wait::{wait_for, wait_until};

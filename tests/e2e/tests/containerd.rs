@@ -1,0 +1,170 @@
+//! The ground that all other tests stand on: a private containerd runs
+//! containers with an address, survives its own death and leaves nothing.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use cri::{ContainerRuntime as _, v1};
+use test_support::node::Leftovers;
+use test_support::{ContainerdOptions, PrivateContainerd, http, images, wait_for};
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+#[test]
+fn a_container_serves_over_its_pods_address_and_nothing_is_left() -> Result<()> {
+    let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
+    let identity = containerd.node().identity();
+    let sandbox = run_sandbox(&containerd, "web")?;
+    start_container(
+        &containerd,
+        &sandbox,
+        "web",
+        images::TESTAPP,
+        &["--http", "8080"],
+    )?;
+    let shell = start_container(
+        &containerd,
+        &sandbox,
+        "shell",
+        images::BUSYBOX,
+        &[
+            "sh",
+            "-c",
+            "trap 'exit 0' TERM; while true; do sleep 1 & wait; done",
+        ],
+    )?;
+
+    let address = SocketAddr::new(pod_address(&containerd, &sandbox)?.parse()?, 8080);
+    let answer = wait_for("the web server to answer", TIMEOUT, || {
+        http::request(containerd.node(), "GET", address, "/healthz")
+    })?;
+    assert_eq!((answer.status, answer.body.as_str()), (200, "health 200\n"));
+
+    let command = ["wget", "-q", "-O", "-", "http://127.0.0.1:8080/hostname"];
+    let command = command.map(str::to_owned).to_vec();
+    let output = containerd.block_on(containerd.client().exec_sync(
+        &shell,
+        command,
+        Duration::from_secs(10),
+    ))?;
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "web-host\n");
+
+    assert!(
+        !interfaces()?.contains("pods"),
+        "the machine's own network is untouched"
+    );
+    assert!(
+        !identity.leftovers()?.processes.is_empty(),
+        "the search finds what lives"
+    );
+    drop(containerd);
+    assert_eq!(identity.leftovers()?, Leftovers::default());
+    Ok(())
+}
+
+#[test]
+fn containers_outlive_a_killed_containerd() -> Result<()> {
+    let mut containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
+    let sandbox = run_sandbox(&containerd, "survivor")?;
+    let container = start_container(
+        &containerd,
+        &sandbox,
+        "app",
+        images::TESTAPP,
+        &["--http", "8080"],
+    )?;
+    let before = containerd.block_on(containerd.client().container_status(&container))?;
+    let address = SocketAddr::new(pod_address(&containerd, &sandbox)?.parse()?, 8080);
+
+    containerd.kill()?;
+    wait_for("an answer while containerd is down", TIMEOUT, || {
+        http::request(containerd.node(), "GET", address, "/healthz")
+    })?;
+    containerd.start_again()?;
+
+    let after = containerd.block_on(containerd.client().container_status(&container))?;
+    assert_eq!(after.state(), v1::ContainerState::ContainerRunning);
+    assert_eq!(after.started_at, before.started_at);
+    Ok(())
+}
+
+#[test]
+fn a_panic_leaves_nothing_either() -> Result<()> {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let panicked = std::thread::spawn(move || {
+        let containerd = PrivateContainerd::start(&ContainerdOptions::default()).unwrap();
+        run_sandbox(&containerd, "unlucky").unwrap();
+        sender.send(containerd.node().identity()).unwrap();
+        panic!("as a failing test does");
+    })
+    .join();
+    assert!(panicked.is_err());
+    assert_eq!(receiver.recv()?.leftovers()?, Leftovers::default());
+    Ok(())
+}
+
+fn run_sandbox(containerd: &PrivateContainerd, name: &str) -> Result<String> {
+    let config = sandbox_config(containerd, name);
+    Ok(containerd.block_on(containerd.client().run_pod_sandbox(config, ""))?)
+}
+
+fn sandbox_config(containerd: &PrivateContainerd, name: &str) -> v1::PodSandboxConfig {
+    v1::PodSandboxConfig {
+        metadata: Some(v1::PodSandboxMetadata {
+            name: name.to_owned(),
+            uid: format!("uid-{name}"),
+            namespace: "default".to_owned(),
+            attempt: 0,
+        }),
+        hostname: format!("{name}-host"),
+        linux: Some(v1::LinuxPodSandboxConfig {
+            cgroup_parent: format!("{}/{name}", containerd.node().cgroup_root()),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+fn start_container(
+    containerd: &PrivateContainerd,
+    sandbox: &str,
+    name: &str,
+    image: &str,
+    arguments: &[&str],
+) -> Result<String> {
+    let config = v1::ContainerConfig {
+        metadata: Some(v1::ContainerMetadata {
+            name: name.to_owned(),
+            attempt: 0,
+        }),
+        image: Some(v1::ImageSpec {
+            image: image.to_owned(),
+            ..Default::default()
+        }),
+        args: arguments
+            .iter()
+            .map(|&argument| argument.to_owned())
+            .collect(),
+        ..Default::default()
+    };
+    let sandbox_config = sandbox_config(containerd, "of-container");
+    containerd.block_on(async {
+        let client = containerd.client();
+        let id = client
+            .create_container(sandbox, config, sandbox_config)
+            .await?;
+        client.start_container(&id).await?;
+        Ok(id)
+    })
+}
+
+fn pod_address(containerd: &PrivateContainerd, sandbox: &str) -> Result<String> {
+    let status = containerd.block_on(containerd.client().pod_sandbox_status(sandbox))?;
+    Ok(status.network.context("the sandbox has no network")?.ip)
+}
+
+/// The interfaces of the machine itself.
+fn interfaces() -> Result<String> {
+    std::fs::read_to_string("/proc/self/net/dev").context("/proc/self/net/dev")
+}

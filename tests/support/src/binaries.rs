@@ -1,0 +1,100 @@
+//! Where the built programs are, and building them when a test is run by
+//! hand.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use anyhow::{Context as _, Result, bail};
+
+/// The processes and the command line, as packages and as programs.
+pub const PROGRAMS: [(&str, &str); 8] = [
+    ("supervisor", "supervisor"),
+    ("config-sourcer", "config-sourcer"),
+    ("pleg", "pleg"),
+    ("prober", "prober"),
+    ("status-syncer", "status-syncer"),
+    ("sync-loop", "sync-loop"),
+    ("pod-worker-pool", "pod-worker-pool"),
+    ("bulkhead-cli", "bulkhead"),
+];
+
+/// Set by whoever has built the programs already: [`built`] trusts it.
+pub const BUILT_VARIABLE: &str = "BULKHEAD_PROGRAMS_BUILT";
+
+/// The directory of the workspace.
+#[must_use]
+pub fn workspace() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_owned()
+}
+
+/// The cargo that runs us, else the one on the path.
+#[must_use]
+pub fn cargo() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// `target/<profile>` of the running program.
+///
+/// # Errors
+/// When the running program is not below a target directory.
+pub fn profile_directory() -> Result<PathBuf> {
+    let own = std::env::current_exe().context("cannot find the running program")?;
+    let mut directory = own
+        .parent()
+        .context("the running program has no directory")?;
+    if directory.ends_with("deps") || directory.ends_with("examples") {
+        directory = directory.parent().context("no directory above deps")?;
+    }
+    Ok(directory.to_owned())
+}
+
+/// The target directory of the running program.
+///
+/// # Errors
+/// When the running program is not below a target directory.
+pub fn target_directory() -> Result<PathBuf> {
+    let profile = profile_directory()?;
+    Ok(profile.parent().context("no target directory")?.to_owned())
+}
+
+/// The directory with all [`PROGRAMS`] in the profile of the running program,
+/// built first unless that was done.
+///
+/// # Errors
+/// When they cannot be built; the error holds the compiler's words.
+pub fn built() -> Result<PathBuf> {
+    static RESULT: OnceLock<std::result::Result<(), String>> = OnceLock::new();
+    let directory = profile_directory()?;
+    RESULT
+        .get_or_init(|| {
+            if std::env::var_os(BUILT_VARIABLE).is_some() {
+                return Ok(());
+            }
+            build(&directory).map_err(|error| format!("{error:#}"))
+        })
+        .clone()
+        .map_err(anyhow::Error::msg)?;
+    Ok(directory)
+}
+
+fn build(directory: &Path) -> Result<()> {
+    let mut command = Command::new(cargo());
+    command.current_dir(workspace()).args(["build", "--bins"]);
+    if directory.ends_with("release") {
+        command.arg("--release");
+    }
+    for (package, _) in PROGRAMS {
+        command.args(["--package", package]);
+    }
+    let output = command.output().context("cannot run cargo")?;
+    if !output.status.success() {
+        bail!(
+            "cannot build the programs:\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(())
+}

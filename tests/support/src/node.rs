@@ -1,0 +1,286 @@
+//! A pretend node on this machine: own network, own mounts, own cgroup, own
+//! directory. Everything that runs on it is ended and removed with it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use nix::mount::{MsFlags, mount};
+
+use crate::interrupt;
+use crate::namespaces::Namespaces;
+use crate::processes;
+use crate::slot::Slot;
+use crate::{cgroup, slot};
+
+/// Name of the node's interface to the outside, which leads nowhere.
+pub const NODE_INTERFACE: &str = "node0";
+
+/// One private node; dropping it removes everything that runs on it.
+#[derive(Debug)]
+pub struct TestNode {
+    slot: Arc<Slot>,
+    namespaces: Namespaces,
+    process_cgroup: PathBuf,
+}
+
+/// What of a node still exists; empty when it was removed completely.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Leftovers {
+    /// Living processes.
+    pub processes: Vec<u32>,
+    /// Cgroup directories.
+    pub cgroups: Vec<PathBuf>,
+    /// Mount points of this machine below the node's directory.
+    pub mounts: Vec<String>,
+    /// The node's directory.
+    pub directory: Option<PathBuf>,
+}
+
+/// Names a node that may be gone, to look for its [`Leftovers`].
+#[derive(Debug, Clone)]
+pub struct NodeIdentity {
+    name: String,
+    marker: String,
+    directory: PathBuf,
+}
+
+impl TestNode {
+    /// Makes a node, after removing what killed owners left behind.
+    ///
+    /// # Errors
+    /// When namespaces, cgroups or interfaces cannot be made.
+    pub fn create() -> Result<Self> {
+        let slot = Arc::new(Slot::acquire()?);
+        interrupt::register(&slot)?;
+        let prepared = Namespaces::create()
+            .and_then(|spaces| Ok((spaces, cgroup::create_for_processes(&slot.name())?)));
+        let (namespaces, process_cgroup) = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                interrupt::unregister(&slot);
+                // The first error tells more than that of the clean-up.
+                if slot.destroy().is_ok() {
+                    slot.release();
+                }
+                return Err(error);
+            }
+        };
+        let node = Self {
+            slot,
+            namespaces,
+            process_cgroup,
+        };
+        node.set_up_network()?;
+        Ok(node)
+    }
+
+    /// Unique among the nodes that exist now; also the name of its cgroup,
+    /// below which its pods belong.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.slot.name()
+    }
+
+    /// Where its files are; removed with it.
+    #[must_use]
+    pub fn directory(&self) -> PathBuf {
+        self.slot.directory()
+    }
+
+    /// The cgroup below which its pods belong, as a configuration names it.
+    #[must_use]
+    pub fn cgroup_root(&self) -> String {
+        format!("/{}", self.name())
+    }
+
+    /// The node's address on [`NODE_INTERFACE`], valid inside only.
+    #[must_use]
+    pub fn address(&self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 123, self.slot.index, 1)
+    }
+
+    /// Network of its pods in CIDR notation, different from other nodes'.
+    #[must_use]
+    pub fn pod_network(&self) -> String {
+        format!("10.88.{}.0/24", self.slot.index)
+    }
+
+    /// Number of the node among those that exist now.
+    #[must_use]
+    pub fn index(&self) -> u8 {
+        self.slot.index
+    }
+
+    /// What to look for once the node is gone.
+    #[must_use]
+    pub fn identity(&self) -> NodeIdentity {
+        NodeIdentity {
+            name: self.name(),
+            marker: self.slot.marker.clone(),
+            directory: self.directory(),
+        }
+    }
+
+    /// Runs `action` on a thread inside the node: connections that it makes
+    /// start there, paths show the node's mounts.
+    ///
+    /// # Errors
+    /// When the namespaces cannot be entered.
+    pub fn run<T: Send>(&self, action: impl FnOnce() -> T + Send) -> io::Result<T> {
+        self.namespaces.run(action)
+    }
+
+    /// A command for [`TestNode::spawn`] and [`TestNode::output`]. It runs in
+    /// the node's cgroup, marked as belonging to the node, in a process group
+    /// of its own, so that Ctrl-C reaches the test alone.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        use std::os::unix::process::CommandExt as _;
+        let mut command = Command::new("/bin/sh");
+        command
+            .arg("-c")
+            .arg(r#"echo $$ > "$0/cgroup.procs" && exec "$@""#)
+            .arg(&self.process_cgroup)
+            .arg(program.as_ref())
+            .env(processes::MARKER, &self.slot.marker)
+            .stdin(Stdio::null())
+            .process_group(0);
+        command
+    }
+
+    /// Starts a command of [`TestNode::command`] inside the node.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn spawn(&self, mut command: Command) -> io::Result<Child> {
+        self.run(|| command.spawn())?
+    }
+
+    /// Runs a program inside the node to its end and returns its standard
+    /// output.
+    ///
+    /// # Errors
+    /// When it cannot be started or fails; the error holds its output.
+    pub fn output<S: AsRef<OsStr>>(&self, program: &str, arguments: &[S]) -> Result<String> {
+        let mut command = self.command(program);
+        command.args(arguments);
+        let output = self
+            .run(|| command.output())
+            .and_then(|result| result)
+            .with_context(|| format!("cannot run {program}"))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if !output.status.success() {
+            let arguments: Vec<_> = arguments
+                .iter()
+                .map(|a| a.as_ref().to_string_lossy())
+                .collect();
+            bail!(
+                "{program} {}: {}\n{}{text}",
+                arguments.join(" "),
+                output.status,
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        Ok(text)
+    }
+
+    /// Mounts a file system of `bytes` on `directory` (made if missing) inside
+    /// the node: a disk that can be filled.
+    ///
+    /// # Errors
+    /// When it cannot be mounted.
+    pub fn mount_small_disk(&self, directory: &Path, bytes: u64) -> Result<()> {
+        fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+        let options = format!("size={bytes},mode=0755");
+        self.run(|| {
+            mount(
+                Some("tmpfs"),
+                directory,
+                Some("tmpfs"),
+                MsFlags::empty(),
+                Some(&*options),
+            )
+        })?
+        .with_context(|| format!("cannot mount a tmpfs on {}", directory.display()))
+    }
+
+    /// Loopback, and one interface with an address and the default route, so
+    /// that the node looks like one with a network. The other end is not
+    /// connected to anything: packets for elsewhere are lost.
+    fn set_up_network(&self) -> Result<()> {
+        let address = format!("{}/24", self.address());
+        for line in [
+            "link set lo up".to_owned(),
+            format!("link add {NODE_INTERFACE} type veth peer name outside0"),
+            format!("address add {address} dev {NODE_INTERFACE}"),
+            format!("link set {NODE_INTERFACE} up"),
+            "link set outside0 up".to_owned(),
+            format!("route add default dev {NODE_INTERFACE}"),
+        ] {
+            let words: Vec<&str> = line.split(' ').collect();
+            self.output("ip", &words)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for TestNode {
+    fn drop(&mut self) {
+        interrupt::unregister(&self.slot);
+        match self.slot.destroy() {
+            Ok(()) => self.slot.release(),
+            Err(error) if std::thread::panicking() => report(&error),
+            Err(error) => panic!("the test node {} was not removed: {error:#}", self.name()),
+        }
+    }
+}
+
+impl NodeIdentity {
+    /// Looks for everything that could be left of the node.
+    ///
+    /// # Errors
+    /// When the machine's tables cannot be read.
+    pub fn leftovers(&self) -> Result<Leftovers> {
+        let table = fs::read_to_string("/proc/self/mountinfo").context("/proc/self/mountinfo")?;
+        let directory = self.directory.to_string_lossy();
+        let mounts = table
+            .lines()
+            .filter_map(|line| line.split(' ').nth(4))
+            .filter(|mount_point| mount_point.starts_with(&*directory))
+            .map(str::to_owned)
+            .collect();
+        // The next node may have taken the number already: then the cgroups
+        // and the directory are its own.
+        let successor = fs::read_to_string(self.directory.join("marker"))
+            .is_ok_and(|marker| marker != self.marker);
+        if successor {
+            return Ok(Leftovers::default());
+        }
+        Ok(Leftovers {
+            processes: processes::of_node(&self.name, &self.marker)?
+                .into_iter()
+                .collect(),
+            cgroups: cgroup::existing(&self.name)?,
+            mounts,
+            directory: self.directory.exists().then(|| self.directory.clone()),
+        })
+    }
+}
+
+/// Removes what is left of nodes whose owner was killed.
+///
+/// # Errors
+/// When something cannot be removed.
+pub fn reap_dead_owners() -> Result<()> {
+    slot::reap_dead_owners()
+}
+
+#[expect(clippy::print_stderr, reason = "a second panic would hide the first")]
+fn report(error: &anyhow::Error) {
+    eprintln!("while panicking: the test node was not removed: {error:#}");
+}

@@ -1,0 +1,126 @@
+//! Waiting for conditions: the one place of the tests that sleeps.
+
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+/// Time between two looks: short against what is waited for (a container
+/// start takes 100 ms), long enough to leave the processors to the others.
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
+
+/// The condition did not come true in time.
+#[derive(Debug, Error)]
+#[error("waited {waited:?} for {what}; last seen: {last_seen}")]
+pub struct Timeout {
+    /// What was waited for, in the caller's words.
+    pub what: String,
+    /// How long.
+    pub waited: Duration,
+    /// What the condition said at the last look.
+    pub last_seen: String,
+}
+
+/// Looks at `condition` until it answers `Ok`, and returns what it holds. Its
+/// `Err` tells what was seen instead, for the report. Looks at least once,
+/// and once more after the time is over.
+///
+/// # Errors
+/// `Timeout` when the condition still fails after `timeout`.
+pub fn wait_for<T, E: std::fmt::Display>(
+    what: &str,
+    timeout: Duration,
+    mut condition: impl FnMut() -> Result<T, E>,
+) -> Result<T, Timeout> {
+    let begin = Instant::now();
+    loop {
+        let last_look = begin.elapsed() >= timeout;
+        match condition() {
+            Ok(value) => return Ok(value),
+            Err(seen) if last_look => {
+                return Err(Timeout {
+                    what: what.to_owned(),
+                    waited: begin.elapsed(),
+                    last_seen: format!("{seen:#}"),
+                });
+            }
+            Err(_) => pause(),
+        }
+    }
+}
+
+/// [`wait_for`] with a plain yes or no.
+///
+/// # Errors
+/// `Timeout` when the condition is still false after `timeout`.
+pub fn wait_until(
+    what: &str,
+    timeout: Duration,
+    mut condition: impl FnMut() -> bool,
+) -> Result<(), Timeout> {
+    wait_for(what, timeout, || {
+        if condition() { Ok(()) } else { Err("not so") }
+    })
+}
+
+/// Watches that `condition` stays `Ok` for the whole of `span`: for claims
+/// that something does not happen.
+///
+/// # Errors
+/// What the condition said when it failed.
+pub fn holds_for<E>(span: Duration, mut condition: impl FnMut() -> Result<(), E>) -> Result<(), E> {
+    let begin = Instant::now();
+    loop {
+        let last_look = begin.elapsed() >= span;
+        condition()?;
+        if last_look {
+            return Ok(());
+        }
+        pause();
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "between two looks at a condition"
+)]
+fn pause() {
+    std::thread::sleep(POLL_INTERVAL);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_that_holds_is_looked_at_once() {
+        let mut looks = 0;
+        wait_until("it", Duration::ZERO, || {
+            looks += 1;
+            true
+        })
+        .unwrap();
+        assert_eq!(looks, 1);
+    }
+
+    #[test]
+    fn a_timeout_tells_what_was_seen_last() {
+        let mut looks = 0;
+        let error = wait_for("rain", Duration::from_millis(60), || {
+            looks += 1;
+            Err::<(), _>(format!("sun {looks}"))
+        })
+        .unwrap_err();
+        assert!(looks >= 2);
+        assert_eq!(error.last_seen, format!("sun {looks}"));
+    }
+
+    #[test]
+    fn a_claim_that_breaks_is_reported_at_once() {
+        let mut looks = 0;
+        let result = holds_for(Duration::from_secs(60), || {
+            looks += 1;
+            if looks < 3 { Ok(()) } else { Err("broken") }
+        });
+        assert_eq!((result, looks), (Err("broken"), 3));
+    }
+}
