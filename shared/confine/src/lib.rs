@@ -1,1 +1,24 @@
-//! confine.
+//! Confinement: starting a process with less than its starter has, sealing a
+//! running one, and reading from outside what confines it.
+//!
+//! The supervisor uses [`spawn`] and [`reduce_to`], each process calls [`seal`]
+//! in its own `main`, and [`Confinement::of`] serves the status table. Which
+//! process gets what is data in `topology`; nothing is decided here.
+//!
+//! This is the only crate with `unsafe`: what runs between fork and exec, and
+//! the few system calls that no safe wrapper offers.
+#![expect(
+    unsafe_code,
+    reason = "the code between fork and exec, and capset, which has no safe wrapper"
+)]
+
+mod capabilities;
+mod child;
+mod inspect;
+mod launch;
+mod seal;
+
+pub use capabilities::{CapabilitySet, UnknownCapability, reduce_to};
+pub use inspect::{Confinement, InspectError};
+pub use launch::{FIRST_LISTENER_DESCRIPTOR, Launch, MAX_LISTENERS, SpawnError, spawn};
+pub use seal::{SealError, seal};

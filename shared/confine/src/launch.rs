@@ -1,0 +1,163 @@
+//! Starting a process as another user with exactly the capabilities,
+//! descriptors and environment that are named.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use nix::unistd::{Pid, getpid};
+
+use crate::capabilities::CapabilitySet;
+use crate::child::Plan;
+
+/// Where the listeners begin in the child, as `sd_listen_fds` has it.
+pub const FIRST_LISTENER_DESCRIPTOR: i32 = 3;
+
+/// Most listeners of one process: each process serves one socket; the rest is
+/// room for one socket a client role.
+pub const MAX_LISTENERS: usize = 8;
+
+/// A process to be started.
+#[derive(Debug)]
+pub struct Launch<'a> {
+    /// The program, an absolute path.
+    pub binary: &'a Path,
+    /// Its arguments without the program's name.
+    pub arguments: &'a [OsString],
+    /// Its whole environment, apart from `LISTEN_FDS` and `LISTEN_FDNAMES`,
+    /// which follow from `listeners`. Nothing is inherited.
+    pub environment: &'a [(OsString, OsString)],
+    /// The user.
+    pub uid: u32,
+    /// The group; there are no supplementary ones.
+    pub gid: u32,
+    /// What it may do beside its user's rights. Must be available to the caller.
+    pub capabilities: CapabilitySet,
+    /// Listening sockets with their names, in the order of their descriptors.
+    pub listeners: &'a [(&'a str, BorrowedFd<'a>)],
+    /// Where its standard output and standard error go.
+    pub output: BorrowedFd<'a>,
+}
+
+/// Why a process could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// More listeners than [`MAX_LISTENERS`].
+    #[error("{binary} would get {count} listeners, at most {MAX_LISTENERS} are possible", binary = binary.display())]
+    TooManyListeners {
+        /// The program.
+        binary: PathBuf,
+        /// How many.
+        count: usize,
+    },
+    /// Descriptors could not be made ready for it.
+    #[error("cannot prepare the descriptors of {binary}", binary = binary.display())]
+    Descriptors {
+        /// The program.
+        binary: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The fork, a step of its confinement, or the exec failed. A failed step is
+    /// named in the process's output.
+    #[error("cannot start {binary}", binary = binary.display())]
+    Start {
+        /// The program.
+        binary: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+/// Starts the process and returns its pid; the caller reaps it.
+///
+/// In the child, in this order: own session, umask 0077, no core dumps,
+/// listeners from descriptor 3 on, groups, bounding set, secure bits, user,
+/// capabilities, SIGKILL at the end of its parent, `no_new_privs`, exec. The
+/// kernel means the parent *thread*: call this from one that lives as long as
+/// the process. No other thread may close a descriptor with a number below
+/// 3 + [`MAX_LISTENERS`] meanwhile.
+///
+/// # Errors
+/// When it does not get as far as running the program.
+pub fn spawn(launch: &Launch<'_>) -> Result<Pid, SpawnError> {
+    let binary = || launch.binary.to_owned();
+    if launch.listeners.len() > MAX_LISTENERS {
+        return Err(SpawnError::TooManyListeners {
+            binary: binary(),
+            count: launch.listeners.len(),
+        });
+    }
+    let descriptors = |source| SpawnError::Descriptors {
+        binary: binary(),
+        source,
+    };
+    reserve_descriptors().map_err(descriptors)?;
+    let output = || launch.output.try_clone_to_owned().map(Stdio::from);
+    let mut command = Command::new(launch.binary);
+    command
+        .args(launch.arguments)
+        .env_clear()
+        .envs(launch.environment.iter().map(|(key, value)| (key, value)))
+        .envs(listener_environment(launch.listeners))
+        .stdin(Stdio::null())
+        .stdout(output().map_err(descriptors)?)
+        .stderr(output().map_err(descriptors)?);
+    let plan = plan(launch);
+    // SAFETY: `Plan::apply` makes only async-signal-safe calls, and captures
+    // plain numbers.
+    unsafe { command.pre_exec(move || plan.apply()) };
+    let child = command.spawn().map_err(|source| SpawnError::Start {
+        binary: binary(),
+        source,
+    })?;
+    Ok(Pid::from_raw(child.id().cast_signed()))
+}
+
+fn plan(launch: &Launch<'_>) -> Plan {
+    let mut listeners = [-1; MAX_LISTENERS];
+    for (slot, (_name, listener)) in listeners.iter_mut().zip(launch.listeners) {
+        *slot = listener.as_raw_fd();
+    }
+    Plan {
+        uid: launch.uid,
+        gid: launch.gid,
+        capabilities: launch.capabilities,
+        listeners,
+        listener_count: launch.listeners.len(),
+        parent: getpid().as_raw(),
+    }
+}
+
+/// Occupies, for the rest of this process's life, every free descriptor number
+/// that a listener may get in a child: the standard library's own pipe to the
+/// child would be lost if a listener were put in its place.
+fn reserve_descriptors() -> io::Result<()> {
+    static RESERVED: Mutex<Vec<File>> = Mutex::new(Vec::new());
+    let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        let file = File::open("/dev/null")?;
+        if file.as_raw_fd() >= FIRST_LISTENER_DESCRIPTOR + MAX_LISTENERS as i32 {
+            return Ok(());
+        }
+        reserved.push(file);
+    }
+}
+
+fn listener_environment(listeners: &[(&str, BorrowedFd<'_>)]) -> Vec<(&'static OsStr, OsString)> {
+    if listeners.is_empty() {
+        return Vec::new();
+    }
+    let names: Vec<&str> = listeners.iter().map(|(name, _socket)| *name).collect();
+    // LISTEN_PID is left out: the pid is not known before the fork, and our
+    // processes do not ask for it.
+    vec![
+        (OsStr::new("LISTEN_FDS"), listeners.len().to_string().into()),
+        (OsStr::new("LISTEN_FDNAMES"), names.join(":").into()),
+    ]
+}

@@ -1,0 +1,181 @@
+//! Real children, looked at from inside and outside. They need root, as the
+//! supervisor does.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use confine::{CapabilitySet, Confinement, Launch, SpawnError, spawn};
+use nix::fcntl::OFlag;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{Pid, pipe2};
+use topology::Capability;
+
+const UID: u32 = 64_321;
+
+struct Ran {
+    status: WaitStatus,
+    output: String,
+}
+
+fn shell<'a>(script: &str, output: BorrowedFd<'a>, arguments: &'a mut Vec<OsString>) -> Launch<'a> {
+    *arguments = vec!["-c".into(), script.into()];
+    Launch {
+        binary: Path::new("/bin/sh"),
+        arguments,
+        environment: &[],
+        uid: UID,
+        gid: UID,
+        capabilities: CapabilitySet::EMPTY,
+        listeners: &[],
+        output,
+    }
+}
+
+/// Descriptors with low numbers must not be closed while a child is spawned.
+fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn run<'a>(
+    script: &str,
+    listeners: &'a [(&'a str, BorrowedFd<'a>)],
+    change: impl FnOnce(&mut Launch<'_>),
+) -> Result<Ran, SpawnError> {
+    let (reader, writer) = pipe2(OFlag::O_CLOEXEC).unwrap();
+    let mut arguments = Vec::new();
+    let mut launch = shell(script, writer.as_fd(), &mut arguments);
+    launch.listeners = listeners;
+    change(&mut launch);
+    let spawned = spawn(&launch);
+    drop(writer);
+    let mut output = String::new();
+    File::from(reader).read_to_string(&mut output).unwrap();
+    let status = waitpid(spawned?, None).unwrap();
+    Ok(Ran { status, output })
+}
+
+fn line<'a>(output: &'a str, name: &str) -> &'a str {
+    let line = output.lines().find(|line| line.starts_with(name));
+    line.unwrap_or_else(|| panic!("no {name} in {output}"))
+}
+
+#[test]
+fn a_child_has_its_user_and_nothing_else() {
+    let _alone = one_at_a_time();
+    let ran = run(
+        "cat /proc/self/status; umask; ulimit -c; env",
+        &[],
+        |_launch| {},
+    )
+    .unwrap();
+    assert_eq!(ran.status, WaitStatus::Exited(pid_of(ran.status), 0));
+    let values = |name| {
+        line(&ran.output, name)
+            .split_whitespace()
+            .skip(1)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(values("Uid:"), ["64321"; 4]);
+    assert_eq!(values("Gid:"), ["64321"; 4]);
+    assert_eq!(values("Groups:"), [""; 0]);
+    for set in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
+        assert_eq!(values(set), ["0000000000000000"], "{set}");
+    }
+    assert_eq!(values("NoNewPrivs:"), ["1"]);
+    assert!(ran.output.contains("\n0077\n0\n"), "{}", ran.output);
+    assert!(
+        !ran.output.contains("CARGO"),
+        "nothing is inherited: {}",
+        ran.output
+    );
+}
+
+#[test]
+fn root_keeps_only_what_is_named_also_over_another_exec() {
+    let _alone = one_at_a_time();
+    let kept = CapabilitySet::of([Capability("CAP_CHOWN"), Capability("CAP_KILL")]).unwrap();
+    let ran = run("exec sh -c 'exec cat /proc/self/status'", &[], |launch| {
+        (launch.uid, launch.gid, launch.capabilities) = (0, 0, kept);
+    })
+    .unwrap();
+    for set in ["CapPrm:", "CapEff:", "CapBnd:"] {
+        let mask = format!("{set}\t{:016x}", kept.mask());
+        assert_eq!(line(&ran.output, set), mask);
+    }
+}
+
+#[test]
+fn a_capability_that_is_not_available_is_refused_by_name_of_the_step() {
+    let _alone = one_at_a_time();
+    let lacking = CapabilitySet::from_mask(1 << 62);
+    let (reader, writer) = pipe2(OFlag::O_CLOEXEC).unwrap();
+    let mut arguments = Vec::new();
+    let mut launch = shell("true", writer.as_fd(), &mut arguments);
+    launch.capabilities = lacking;
+    let error = spawn(&launch).unwrap_err();
+    assert!(matches!(error, SpawnError::Start { .. }), "{error}");
+    drop(writer);
+    let mut output = String::new();
+    File::from(reader).read_to_string(&mut output).unwrap();
+    assert_eq!(output, "cannot set up the process: capabilities\n");
+}
+
+#[test]
+fn listeners_arrive_from_descriptor_three_on_and_no_other_descriptor_does() {
+    let _alone = one_at_a_time();
+    let directory = tempfile::tempdir().unwrap();
+    let open = |name: &str| UnixListener::bind(directory.path().join(name)).unwrap();
+    let (first, second) = (open("a"), open("b"));
+    // Inheritable on purpose: it must not reach the child.
+    let stray = File::open("/dev/null").unwrap();
+    nix::fcntl::fcntl(
+        &stray,
+        nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty()),
+    )
+    .unwrap();
+    let ran = run(
+        "echo $LISTEN_FDS $LISTEN_FDNAMES; ls /proc/$$/fd; stat -Lc %F /proc/$$/fd/3 /proc/$$/fd/4",
+        &[("a", first.as_fd()), ("b", second.as_fd())],
+        |_launch| {},
+    )
+    .unwrap();
+    assert_eq!(ran.output, "2 a:b\n0\n1\n2\n3\n4\nsocket\nsocket\n");
+}
+
+#[test]
+fn a_missing_binary_is_an_error_and_leaves_no_child() {
+    let _alone = one_at_a_time();
+    let error = run("true", &[], |launch| {
+        launch.binary = Path::new("/does/not/exist")
+    });
+    assert!(matches!(error, Err(SpawnError::Start { .. })));
+}
+
+#[test]
+fn the_confinement_of_a_running_child_is_readable() {
+    let _alone = one_at_a_time();
+    let (_reader, writer) = pipe2(OFlag::O_CLOEXEC).unwrap();
+    let mut arguments = Vec::new();
+    // Stops itself: it neither ends nor runs until it is killed.
+    let launch = shell("kill -STOP $$", writer.as_fd(), &mut arguments);
+    let pid = spawn(&launch).unwrap();
+    let confinement = Confinement::of(pid).unwrap();
+    assert_eq!(
+        (confinement.uid, confinement.effective),
+        (UID, CapabilitySet::EMPTY)
+    );
+    assert_eq!(confinement.to_string(), "caps 0, nnp");
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+    waitpid(pid, None).unwrap();
+}
+
+fn pid_of(status: WaitStatus) -> Pid {
+    status.pid().unwrap()
+}
