@@ -1,0 +1,303 @@
+//! When to relist, and what: every second all pods, at once a pod that the
+//! runtime rang for. Pure: time is passed in.
+//!
+//! ```text
+//!            next: due                        next: due
+//!        +---------------> Relisting(All) <---+
+//!   Idle-+                       |            |
+//!     ^  +---------------> Relisting(Pod)     |
+//!     |      next: hinted        |            |
+//!     +--------------------------+ ended      (lost, or many hints)
+//! ```
+//!
+//! - Idle -> Relisting(All): the period is over, hints were lost, or so many pods
+//!   are hinted that one list of all is cheaper;
+//! - Idle -> Relisting(Pod): a pod is hinted and relists for hints may go on;
+//! - Relisting -> Idle: the relist ended, well or not.
+//!
+//! Only one relist runs at a time, so that an older list can never be compared
+//! after a newer one. What does not live here: the calls (`shell`).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Time since this process started.
+pub type Moment = Duration;
+
+/// From the end of one relist of all pods to the next (the kubelet's
+/// `genericPlegRelistPeriod`).
+pub const RELIST_PERIOD: Duration = Duration::from_secs(1);
+
+/// Hinted pods above which all pods are listed instead: that takes two calls to
+/// the runtime, as many as one pod.
+pub const MANY_HINTS: usize = 3;
+
+/// Hinted pods that are remembered by name; more mean "all".
+pub const MAX_HINTS: usize = 256;
+
+/// Least time between a relist and the next that only a hint asks for.
+pub const HINT_GAP: Duration = Duration::from_millis(10);
+
+/// After a relist, hints wait this many times as long as it took: a storm of
+/// them keeps the runtime busy for a fifth of the time at most.
+pub const HINT_REST: u32 = 4;
+
+/// Longest uid that can be a pod's; a longer hint means "something, somewhere".
+pub const MAX_UID_BYTES: usize = 128;
+
+/// What a relist looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All pods.
+    All,
+    /// The pod with this uid.
+    Pod(String),
+}
+
+/// What to do now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Relist, then call [`Schedule::ended`].
+    Relist(Scope),
+    /// Nothing before this moment.
+    WaitUntil(Moment),
+    /// Nothing before the relist that runs has ended.
+    WaitForRelist,
+}
+
+#[derive(Clone, Debug)]
+enum Hints {
+    Pods(BTreeSet<String>),
+    /// Some were lost, or there are too many: look at everything.
+    All,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    Idle,
+    Relisting {
+        scope: Scope,
+        began: Moment,
+        /// Pods whose hints this relist answers.
+        hinted: BTreeSet<String>,
+    },
+}
+
+/// The schedule of relists.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    phase: Phase,
+    all_due: Moment,
+    hints: Hints,
+    hints_from: Moment,
+}
+
+impl Default for Schedule {
+    fn default() -> Self {
+        Schedule::new()
+    }
+}
+
+impl Schedule {
+    /// The first relist is due at once.
+    #[must_use]
+    pub fn new() -> Schedule {
+        Schedule {
+            phase: Phase::Idle,
+            all_due: Moment::ZERO,
+            hints: Hints::Pods(BTreeSet::new()),
+            hints_from: Moment::ZERO,
+        }
+    }
+
+    /// The runtime says that something happened to a pod.
+    pub fn hint(&mut self, uid: String) {
+        if let Hints::Pods(pods) = &mut self.hints {
+            if uid.is_empty() || uid.len() > MAX_UID_BYTES || pods.len() >= MAX_HINTS {
+                self.hints = Hints::All;
+            } else {
+                pods.insert(uid);
+            }
+        }
+    }
+
+    /// Hints may have been lost.
+    pub fn hints_lost(&mut self) {
+        self.hints = Hints::All;
+    }
+
+    /// What to do now. An answer of [`Step::Relist`] begins that relist.
+    pub fn next(&mut self, now: Moment) -> Step {
+        if matches!(self.phase, Phase::Relisting { .. }) {
+            return Step::WaitForRelist;
+        }
+        let hints_due = now >= self.hints_from;
+        match &mut self.hints {
+            _ if now >= self.all_due => self.begin_all(now),
+            Hints::All if hints_due => self.begin_all(now),
+            Hints::Pods(pods) if hints_due && pods.len() > MANY_HINTS => self.begin_all(now),
+            Hints::Pods(pods) if hints_due => match pods.pop_first() {
+                Some(uid) => self.begin(now, Scope::Pod(uid.clone()), [uid].into()),
+                None => Step::WaitUntil(self.all_due),
+            },
+            Hints::Pods(pods) if pods.is_empty() => Step::WaitUntil(self.all_due),
+            Hints::All | Hints::Pods(_) => Step::WaitUntil(self.hints_from.min(self.all_due)),
+        }
+    }
+
+    fn begin_all(&mut self, now: Moment) -> Step {
+        let hinted = match std::mem::replace(&mut self.hints, Hints::Pods(BTreeSet::new())) {
+            Hints::Pods(pods) => pods,
+            Hints::All => BTreeSet::new(),
+        };
+        self.begin(now, Scope::All, hinted)
+    }
+
+    fn begin(&mut self, began: Moment, scope: Scope, hinted: BTreeSet<String>) -> Step {
+        self.phase = Phase::Relisting {
+            scope: scope.clone(),
+            began,
+            hinted,
+        };
+        Step::Relist(scope)
+    }
+
+    /// The relist ended. Returns the pods whose hints it answers, or would have
+    /// answered had it succeeded.
+    pub fn ended(&mut self, now: Moment) -> BTreeSet<String> {
+        let Phase::Relisting {
+            scope,
+            began,
+            hinted,
+        } = std::mem::replace(&mut self.phase, Phase::Idle)
+        else {
+            return BTreeSet::new();
+        };
+        if scope == Scope::All {
+            self.all_due = now + RELIST_PERIOD;
+        }
+        let rest = now.saturating_sub(began).saturating_mul(HINT_REST);
+        self.hints_from = now + rest.clamp(HINT_GAP, RELIST_PERIOD);
+        hinted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Moment {
+        Duration::from_millis(millis)
+    }
+
+    fn pod(uid: &str) -> Step {
+        Step::Relist(Scope::Pod(uid.to_owned()))
+    }
+
+    const ALL: Step = Step::Relist(Scope::All);
+
+    /// A schedule that has just done its first relist, which took no time.
+    fn relisted_at(millis: u64) -> Schedule {
+        let mut schedule = Schedule::new();
+        assert_eq!(schedule.next(at(millis)), ALL);
+        schedule.ended(at(millis));
+        schedule
+    }
+
+    #[test]
+    fn all_pods_are_listed_a_second_after_the_last_list_ended() {
+        let mut schedule = Schedule::new();
+        assert_eq!(schedule.next(at(0)), ALL);
+        assert_eq!(schedule.next(at(5)), Step::WaitForRelist);
+        schedule.ended(at(700));
+        assert_eq!(schedule.next(at(701)), Step::WaitUntil(at(1700)));
+        assert_eq!(schedule.next(at(1700)), ALL);
+    }
+
+    #[test]
+    fn a_hint_relists_its_pod_at_once_and_only_once() {
+        let mut schedule = relisted_at(0);
+        schedule.hint("a".to_owned());
+        schedule.hint("a".to_owned());
+        assert_eq!(schedule.next(at(500)), pod("a"));
+        assert_eq!(schedule.ended(at(500)), ["a".to_owned()].into());
+        assert_eq!(schedule.next(at(600)), Step::WaitUntil(at(1000)));
+    }
+
+    #[test]
+    fn a_hint_during_a_relist_is_kept_for_after_it() {
+        let mut schedule = Schedule::new();
+        assert_eq!(schedule.next(at(0)), ALL);
+        schedule.hint("a".to_owned());
+        assert_eq!(schedule.next(at(1)), Step::WaitForRelist);
+        assert!(schedule.ended(at(2)).is_empty());
+        assert_eq!(schedule.next(at(2)), Step::WaitUntil(at(12)));
+        assert_eq!(schedule.next(at(12)), pod("a"));
+    }
+
+    #[test]
+    fn relists_for_hints_take_a_fifth_of_the_time_at_most() {
+        let mut schedule = relisted_at(0);
+        schedule.hint("a".to_owned());
+        assert_eq!(schedule.next(at(100)), pod("a"));
+        schedule.ended(at(150));
+        schedule.hint("a".to_owned());
+        assert_eq!(schedule.next(at(151)), Step::WaitUntil(at(350)));
+        assert_eq!(schedule.next(at(350)), pod("a"));
+        // A relist that hung for long does not put hints off for ever.
+        schedule.ended(at(60_000));
+        schedule.hint("a".to_owned());
+        assert_eq!(schedule.next(at(60_000)), ALL);
+        schedule.ended(at(120_000));
+        schedule.hint("a".to_owned());
+        assert_eq!(schedule.next(at(120_001)), Step::WaitUntil(at(121_000)));
+    }
+
+    #[test]
+    fn hints_never_put_off_the_list_of_all() {
+        let mut schedule = relisted_at(0);
+        let mut lists = 0;
+        for millis in 0..10_000 {
+            schedule.hint("a".to_owned());
+            match schedule.next(at(millis)) {
+                ALL => {
+                    lists += 1;
+                    schedule.ended(at(millis));
+                }
+                Step::Relist(Scope::Pod(_)) => drop(schedule.ended(at(millis))),
+                Step::WaitUntil(until) => assert!(until > at(millis)),
+                Step::WaitForRelist => panic!("nothing runs"),
+            }
+        }
+        assert_eq!(lists, 9);
+    }
+
+    #[test]
+    fn many_hints_or_lost_ones_mean_one_list_of_all() {
+        let mut schedule = relisted_at(0);
+        let uids = ["a", "b", "c", "d"].map(str::to_owned);
+        for uid in uids.clone() {
+            schedule.hint(uid);
+        }
+        assert_eq!(schedule.next(at(100)), ALL);
+        assert_eq!(schedule.ended(at(100)), uids.into());
+
+        schedule.hint("a".to_owned());
+        schedule.hints_lost();
+        assert_eq!(schedule.next(at(200)), ALL);
+        schedule.ended(at(200));
+        assert_eq!(schedule.next(at(300)), Step::WaitUntil(at(1200)));
+    }
+
+    #[test]
+    fn what_is_remembered_of_hints_is_bounded() {
+        let mut schedule = relisted_at(0);
+        for number in 0..10 * MAX_HINTS {
+            schedule.hint(number.to_string());
+        }
+        assert!(matches!(schedule.hints, Hints::All));
+        let mut schedule = relisted_at(0);
+        schedule.hint("x".repeat(MAX_UID_BYTES + 1));
+        assert!(matches!(schedule.hints, Hints::All));
+    }
+}
