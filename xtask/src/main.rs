@@ -1,2 +1,46 @@
-//! Entry point.
-fn main() {}
+//! Developer commands. `cargo xtask --help` lists them.
+
+mod bench;
+mod images;
+mod packages;
+mod report;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Developer commands of Bulkhead.
+///
+/// Each installs the Debian packages that it needs and that are missing, so
+/// it works on a fresh machine with Rust and a C compiler. All but `images`
+/// need root: they make namespaces, cgroups and mounts, in places of their
+/// own, and remove them again.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run every check and test, as CI does
+    Test(test::Arguments),
+    /// Measure against direct calls of the container runtime
+    Bench(bench::Arguments),
+    /// Build the images that tests and the demo use
+    Images,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Test(arguments) => test::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Images => images::run(),
+    };
+    outcome.unwrap_or_else(|error| {
+        report::failure(&error);
+        ExitCode::FAILURE
+    })
+}

@@ -2,11 +2,13 @@
 //! directory. Everything that runs on it is ended and removed with it.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
@@ -237,6 +239,37 @@ impl Drop for TestNode {
             Err(error) if std::thread::panicking() => report(&error),
             Err(error) => panic!("the test node {} was not removed: {error:#}", self.name()),
         }
+    }
+}
+
+impl fmt::Display for NodeIdentity {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{} {} {}",
+            self.name,
+            self.marker,
+            self.directory.display()
+        )
+    }
+}
+
+/// Reads what `Display` writes: for a node that another process holds.
+impl FromStr for NodeIdentity {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let mut words = text.splitn(3, ' ').map(str::to_owned);
+        let (Some(name), Some(marker), Some(directory)) =
+            (words.next(), words.next(), words.next())
+        else {
+            bail!("want NAME MARKER DIRECTORY, not {text:?}");
+        };
+        Ok(Self {
+            name,
+            marker,
+            directory: directory.into(),
+        })
     }
 }
 

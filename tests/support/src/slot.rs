@@ -72,10 +72,7 @@ impl Slot {
 
     /// Gives the slot back. Only after [`Slot::destroy`].
     pub(crate) fn release(&self) {
-        // While the lock is held, so that nobody locks a file without a name.
-        let _ = fs::remove_file(lock_path(self.index));
-        // Fails while other slots are in use.
-        let _ = fs::remove_dir(BASE);
+        forget(self.index);
     }
 }
 
@@ -101,10 +98,18 @@ pub(crate) fn reap_dead_owners() -> Result<()> {
         };
         if let Some(_lock) = try_lock(index)? {
             destroy(index)?;
-            let _ = fs::remove_file(lock_path(index));
+            forget(index);
         }
     }
     Ok(())
+}
+
+/// Removes the lock's name, while the lock is held: nobody locks a file that
+/// has none.
+fn forget(index: u8) {
+    let _ = fs::remove_file(lock_path(index));
+    // Fails while other slots are in use.
+    let _ = fs::remove_dir(BASE);
 }
 
 fn name(index: u8) -> String {

@@ -1,0 +1,83 @@
+//! The Debian packages that running containers takes, installed when missing.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::report;
+
+/// A package, and the files of which one shows that it is there.
+struct Package {
+    name: &'static str,
+    shown_by: &'static [&'static str],
+}
+
+const PACKAGES: &[Package] = &[
+    Package {
+        name: "containerd",
+        shown_by: &["/usr/bin/containerd", "/usr/local/bin/containerd"],
+    },
+    Package {
+        name: "runc",
+        shown_by: &["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/sbin/runc"],
+    },
+    Package {
+        name: "containernetworking-plugins",
+        shown_by: &[
+            "/usr/lib/cni/bridge",
+            "/opt/cni/bin/bridge",
+            "/usr/libexec/cni/bridge",
+        ],
+    },
+    Package {
+        name: "busybox-static",
+        shown_by: &["/bin/busybox", "/usr/bin/busybox"],
+    },
+    Package {
+        name: "iproute2",
+        shown_by: &["/sbin/ip", "/usr/sbin/ip", "/bin/ip"],
+    },
+    Package {
+        name: "iptables",
+        shown_by: &["/sbin/iptables", "/usr/sbin/iptables"],
+    },
+];
+
+/// Installs what is missing; does nothing and needs no network otherwise.
+pub(crate) fn install_missing() -> Result<()> {
+    let missing: Vec<&str> = PACKAGES
+        .iter()
+        .filter(|package| !package.shown_by.iter().any(|path| Path::new(path).exists()))
+        .map(|package| package.name)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    report::step(&format!("installing {}", missing.join(", ")));
+    require_root()?;
+    apt_get(&["update", "--quiet"])?;
+    let mut arguments = vec!["install", "--quiet", "--yes", "--no-install-recommends"];
+    arguments.extend(missing);
+    apt_get(&arguments)
+}
+
+/// An error that says what to do, unless root runs this.
+pub(crate) fn require_root() -> Result<()> {
+    if !nix::unistd::geteuid().is_root() {
+        bail!("this needs root (namespaces, cgroups, mounts): run it again with sudo or as root");
+    }
+    Ok(())
+}
+
+fn apt_get(arguments: &[&str]) -> Result<()> {
+    let status = Command::new("apt-get")
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .status()
+        .context("cannot run apt-get; install the packages by this system's own means")?;
+    if !status.success() {
+        bail!("apt-get {}: {status}", arguments.join(" "));
+    }
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! `cargo xtask test`: every check that CI makes, with one closing line.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context as _, Result};
+use clap::ValueEnum;
+use test_support::{binaries, images, node};
+
+use crate::{packages, report};
+
+/// Tests with a containerd of their own that run at a time: each keeps about
+/// one processor busy, and CI has two.
+const E2E_THREADS: &str = "2";
+
+/// Arguments of `test`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Only these steps, in their usual order (default: all)
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "STEP")]
+    only: Vec<Step>,
+    /// Only tests whose name contains this
+    filter: Option<String>,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Formatting
+    Fmt,
+    /// Lints, warnings being errors
+    Clippy,
+    /// Unit tests of all crates
+    Unit,
+    /// The whole node in one process under a simulated clock
+    Simulation,
+    /// The real programs on a real containerd
+    E2e,
+}
+
+const ALL_STEPS: [Step; 5] = [
+    Step::Fmt,
+    Step::Clippy,
+    Step::Unit,
+    Step::Simulation,
+    Step::E2e,
+];
+
+/// Sums of what the test programs report.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Totals {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+}
+
+/// Runs the steps, all of them even if one fails.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    packages::require_root()?;
+    packages::install_missing()?;
+    node::reap_dead_owners()?;
+
+    let mut totals = Totals::default();
+    let mut failed_steps = Vec::new();
+    for step in ALL_STEPS {
+        if !arguments.only.is_empty() && !arguments.only.contains(&step) {
+            continue;
+        }
+        report::step(title(step));
+        if !run_step(step, arguments.filter.as_deref(), &mut totals)? {
+            failed_steps.push(title(step));
+        }
+    }
+    for title in &failed_steps {
+        report::line(&format!("failed: {title}"));
+    }
+    let Totals {
+        passed,
+        failed,
+        ignored,
+    } = totals;
+    report::line(&format!(
+        "\n{passed} passed, {failed} failed, {ignored} ignored"
+    ));
+    let success = failed_steps.is_empty() && failed == 0;
+    Ok(if success {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn title(step: Step) -> &'static str {
+    match step {
+        Step::Fmt => "format",
+        Step::Clippy => "lints",
+        Step::Unit => "unit tests",
+        Step::Simulation => "simulation",
+        Step::E2e => "end-to-end tests",
+    }
+}
+
+/// Whether the step succeeded.
+fn run_step(step: Step, filter: Option<&str>, totals: &mut Totals) -> Result<bool> {
+    let test = |packages: &[&str]| {
+        let mut command = cargo(&["test", "--no-fail-fast"]);
+        command.args(packages);
+        command.args(filter);
+        command
+    };
+    match step {
+        Step::Fmt => succeeds(&mut cargo(&["fmt", "--all", "--check"])),
+        Step::Clippy => {
+            let what = [
+                "clippy",
+                "--workspace",
+                "--all-targets",
+                "--",
+                "-D",
+                "warnings",
+            ];
+            succeeds(&mut cargo(&what))
+        }
+        Step::Unit => {
+            let what = ["--workspace", "--exclude", "e2e", "--exclude", "simulation"];
+            count(&mut test(&what), totals)
+        }
+        Step::Simulation => count(&mut test(&["--package", "simulation"]), totals),
+        Step::E2e => {
+            let mut build = cargo(&["build", "--bins"]);
+            for (package, _) in binaries::PROGRAMS {
+                build.args(["--package", package]);
+            }
+            if !succeeds(&mut build)? {
+                return Ok(false);
+            }
+            images::archives()?;
+            let mut command = test(&["--package", "e2e"]);
+            command.env(binaries::BUILT_VARIABLE, "1");
+            command.args(["--", "--test-threads", E2E_THREADS]);
+            count(&mut command, totals)
+        }
+    }
+}
+
+fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(binaries::cargo());
+    command.current_dir(binaries::workspace()).args(arguments);
+    command
+}
+
+fn succeeds(command: &mut Command) -> Result<bool> {
+    Ok(command.status().context("cannot run cargo")?.success())
+}
+
+/// Runs `cargo test`, showing its output as it comes and adding up the
+/// results.
+fn count(command: &mut Command, totals: &mut Totals) -> Result<bool> {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot run cargo")?;
+    let output = child.stdout.take().context("no output to read")?;
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.context("cannot read the tests' output")?;
+        let line = String::from_utf8_lossy(&line);
+        report::line(&line);
+        totals.add(&line);
+    }
+    Ok(child.wait().context("cannot wait for cargo")?.success())
+}
+
+impl Totals {
+    /// Adds the closing line of one test program, e.g.
+    /// `test result: ok. 3 passed; 0 failed; 1 ignored; ...`; ignores others.
+    fn add(&mut self, line: &str) {
+        let Some((_, counts)) = line
+            .strip_prefix("test result: ")
+            .and_then(|rest| rest.split_once(". "))
+        else {
+            return;
+        };
+        for part in counts.split("; ") {
+            let Some((number, what)) = part.split_once(' ') else {
+                continue;
+            };
+            let Ok(number) = number.parse::<u64>() else {
+                continue;
+            };
+            match what {
+                "passed" => self.passed += number,
+                "failed" => self.failed += number,
+                "ignored" => self.ignored += number,
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_several_programs_add_up() {
+        let mut totals = Totals::default();
+        for line in [
+            "running 3 tests",
+            "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 2.26s",
+            "test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 5 filtered out; finished in 0.01s",
+            "test result: nonsense",
+        ] {
+            totals.add(line);
+        }
+        assert_eq!(
+            totals,
+            Totals {
+                passed: 4,
+                failed: 2,
+                ignored: 1
+            }
+        );
+    }
+}
