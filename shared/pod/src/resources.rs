@@ -141,6 +141,16 @@ pub fn pod_limits(pod: &Pod) -> ResourceAmounts {
     total
 }
 
+/// What the containers alone need: `pod_requests` without the pod's overhead.
+pub fn pod_requests_without_overhead(pod: &Pod) -> ResourceAmounts {
+    without_overhead(pod, container_requests)
+}
+
+/// The most that the containers alone may use: `pod_limits` without overhead.
+pub fn pod_limits_without_overhead(pod: &Pod) -> ResourceAmounts {
+    without_overhead(pod, container_limits)
+}
+
 fn without_overhead(pod: &Pod, part: fn(&Container) -> ResourceAmounts) -> ResourceAmounts {
     let mut total = ResourceAmounts::default();
     for container in pod.containers() {
