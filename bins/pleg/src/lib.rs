@@ -12,3 +12,8 @@
 pub mod health;
 pub mod relist;
 pub mod schedule;
+mod server;
+mod shell;
+mod wire;
+
+pub use shell::{Error, run};

@@ -15,6 +15,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Pods that are remembered as not looked at. Further ones are still found when
+/// their containers change.
+const MAX_REINSPECT: usize = 2000;
+
 /// State of a container, as a relist sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContainerState {
@@ -116,7 +120,9 @@ impl Records {
     /// A pod had to be looked at and could not: the next relist that succeeds
     /// reports it, also when nothing seems to have changed.
     pub fn inspection_failed(&mut self, uid: &str) {
-        self.reinspect.insert(uid.to_owned());
+        if self.reinspect.len() < MAX_REINSPECT {
+            self.reinspect.insert(uid.to_owned());
+        }
     }
 
     /// The pods of the last relist.

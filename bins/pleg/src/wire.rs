@@ -1,0 +1,127 @@
+//! Between messages and plain values. Lists come from a peer: what makes no
+//! sense is left out, and never stops the rest.
+
+use bulkhead_api::v1;
+
+use crate::health::Health;
+use crate::relist::{ContainerState, Event, EventKind, PodRecord, Pods, SandboxState};
+use crate::schedule::MAX_UID_BYTES;
+
+/// Longest id of a container or sandbox: the runtime's have 64 characters.
+const MAX_ID_BYTES: usize = 256;
+
+/// The pods of a relist. Pods without a usable uid and parts without a usable id
+/// are left out; entries of one uid are joined.
+pub(crate) fn pods(listed: Vec<v1::RuntimePod>) -> Pods {
+    let mut pods = Pods::new();
+    for pod in listed {
+        let uid = pod.pod.map(|reference| reference.uid).unwrap_or_default();
+        if uid.is_empty() || uid.len() > MAX_UID_BYTES {
+            tracing::debug!("left out a listed pod without a usable uid");
+            continue;
+        }
+        let record: &mut PodRecord = pods.entry(uid).or_default();
+        for container in pod.containers {
+            let state = container_state(container.state());
+            if is_usable_id(&container.id) {
+                record.containers.insert(container.id, state);
+            }
+        }
+        for sandbox in pod.sandboxes {
+            let state = match sandbox.ready {
+                true => SandboxState::Ready,
+                false => SandboxState::NotReady,
+            };
+            if is_usable_id(&sandbox.id) {
+                record.sandboxes.insert(sandbox.id, state);
+            }
+        }
+    }
+    pods
+}
+
+fn is_usable_id(id: &str) -> bool {
+    !id.is_empty() && id.len() <= MAX_ID_BYTES
+}
+
+fn container_state(state: v1::RuntimeState) -> ContainerState {
+    match state {
+        v1::RuntimeState::Created => ContainerState::Created,
+        v1::RuntimeState::Running => ContainerState::Running,
+        v1::RuntimeState::Exited => ContainerState::Exited,
+        v1::RuntimeState::Unknown | v1::RuntimeState::Unspecified => ContainerState::Unknown,
+    }
+}
+
+pub(crate) fn event(event: Event) -> v1::PodLifecycleEvent {
+    let kind = match event.kind {
+        EventKind::ContainerStarted => v1::PodLifecycleEventType::ContainerStarted,
+        EventKind::ContainerDied => v1::PodLifecycleEventType::ContainerDied,
+        EventKind::ContainerRemoved => v1::PodLifecycleEventType::ContainerRemoved,
+        EventKind::ContainerChanged => v1::PodLifecycleEventType::ContainerChanged,
+        EventKind::PodSync => v1::PodLifecycleEventType::PodSync,
+    };
+    v1::PodLifecycleEvent {
+        pod_uid: event.pod_uid,
+        r#type: kind.into(),
+        container_id: event.id,
+    }
+}
+
+pub(crate) fn health(health: &Health, last_relist: clock::UnixNanos) -> v1::PlegHealth {
+    v1::PlegHealth {
+        healthy: *health == Health::Healthy,
+        reason: health.reason().to_owned(),
+        last_relist_unix_nanos: last_relist.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runtime_pod(uid: &str, container: &str, state: v1::RuntimeState) -> v1::RuntimePod {
+        v1::RuntimePod {
+            pod: Some(v1::PodReference {
+                uid: uid.to_owned(),
+                ..Default::default()
+            }),
+            sandboxes: vec![v1::RuntimeSandbox {
+                id: format!("s-{container}"),
+                ready: true,
+            }],
+            containers: vec![v1::RuntimeContainer {
+                id: container.to_owned(),
+                name: "c".to_owned(),
+                state: state.into(),
+            }],
+        }
+    }
+
+    #[test]
+    fn entries_of_one_pod_are_joined_and_senseless_ones_left_out() {
+        let long = "x".repeat(MAX_ID_BYTES + 1);
+        let mut nonsense = runtime_pod("a", "c3", v1::RuntimeState::Running);
+        nonsense.containers[0].state = 99;
+        let pods = pods(vec![
+            runtime_pod("a", "c1", v1::RuntimeState::Running),
+            runtime_pod("", "c", v1::RuntimeState::Running),
+            v1::RuntimePod::default(),
+            runtime_pod(&long, "c", v1::RuntimeState::Running),
+            runtime_pod("a", "c2", v1::RuntimeState::Exited),
+            runtime_pod("a", &long, v1::RuntimeState::Exited),
+            nonsense,
+        ]);
+        assert_eq!(pods.len(), 1);
+        let containers: Vec<_> = pods["a"].containers.clone().into_iter().collect();
+        assert_eq!(
+            containers,
+            [
+                ("c1".to_owned(), ContainerState::Running),
+                ("c2".to_owned(), ContainerState::Exited),
+                ("c3".to_owned(), ContainerState::Unknown),
+            ]
+        );
+        assert_eq!(pods["a"].sandboxes.len(), 3);
+    }
+}
