@@ -1,1 +1,4 @@
-//! pod-worker-pool.
+//! pod-worker-pool: one worker per pod, and the only process that talks to the
+//! container runtime.
+
+pub mod worker;
