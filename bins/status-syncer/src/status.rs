@@ -1,0 +1,173 @@
+//! PodStatus as the kubelet computes it: a pure function of the pod, what the
+//! worker pool observed, the probe verdicts, the status published last and the
+//! time.
+//!
+//! What does not live here: which pods there are and when to compute
+//! (`registry`), and who reads the result (`publisher`).
+
+mod addresses;
+mod conditions;
+mod containers;
+mod messages;
+mod phase;
+#[cfg(test)]
+mod tests;
+mod time;
+
+use bulkhead_api::v1::{PodObservation, WorkerPhase};
+use clock::UnixNanos;
+use pod::core::{Pod, PodStatus};
+use pod::{PodExt, PodPhase, QosClass};
+
+use crate::verdicts::Verdicts;
+
+/// Everything that a status follows from.
+#[derive(Clone, Copy, Debug)]
+pub struct StatusInput<'a> {
+    /// The pod as desired; its own `status` is what its source last knew.
+    pub pod: &'a Pod,
+    /// What the worker pool sees of it.
+    pub observation: &'a PodObservation,
+    /// Probe verdicts by container id.
+    pub verdicts: &'a Verdicts,
+    /// What was published last, unless this is a new life of the same UID.
+    pub published: Option<&'a PodStatus>,
+    /// Now.
+    pub now: UnixNanos,
+}
+
+/// How far the worker is, as far as a status depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// Containers are started and restarted.
+    Active,
+    /// Containers are being stopped; none is started any more.
+    Terminating,
+    /// No container runs, and none will.
+    Terminated,
+}
+
+impl Stage {
+    fn of(observation: &PodObservation) -> Stage {
+        match observation.phase() {
+            WorkerPhase::Terminating => Stage::Terminating,
+            WorkerPhase::Terminated | WorkerPhase::Finished => Stage::Terminated,
+            WorkerPhase::Unspecified | WorkerPhase::Waiting | WorkerPhase::Syncing => Stage::Active,
+        }
+    }
+}
+
+/// Whether the pool has asked the runtime about this pod yet. Until then the
+/// absence of containers says nothing.
+#[must_use]
+pub fn is_observed(observation: &PodObservation) -> bool {
+    observation.observed_at_unix_nanos != 0
+}
+
+/// The status of a pod.
+#[must_use]
+pub fn pod_status(input: StatusInput<'_>) -> PodStatus {
+    let StatusInput {
+        pod,
+        observation,
+        published,
+        now,
+        ..
+    } = input;
+    let base = published.or(pod.status.as_ref());
+    let mut status = containers::container_statuses(&input, base);
+    if Stage::of(observation) == Stage::Terminated {
+        containers::end_all(pod, &mut status);
+    }
+    decide_phase(pod, observation, base, &mut status);
+    containers::judge_readiness(&input, base, &mut status);
+
+    status.conditions = Some(conditions::conditions(pod, &status, base, now));
+    addresses::set_addresses(pod, observation, base, &mut status);
+    status.qos_class = Some(QosClass::of(pod).as_str().to_owned());
+    status.start_time = Some(start_time(observation, base, now));
+    messages::bound_messages(&mut status);
+    status
+}
+
+/// The status of a pod that admission refused.
+#[must_use]
+pub fn rejected_status(
+    pod: &Pod,
+    reason: &str,
+    message: &str,
+    published: Option<&PodStatus>,
+    now: UnixNanos,
+) -> PodStatus {
+    let mut status = published.cloned().unwrap_or_default();
+    let ended = status
+        .phase
+        .as_deref()
+        .and_then(PodPhase::parse)
+        .is_some_and(PodPhase::is_terminal);
+    if !ended {
+        status.phase = Some(PodPhase::Failed.as_str().to_owned());
+        status.reason = Some(reason.to_owned());
+        status.message = Some(format!("Pod was rejected: {message}"));
+    }
+    status.start_time.get_or_insert_with(|| time::api_time(now));
+    status.qos_class = Some(QosClass::of(pod).as_str().to_owned());
+    messages::bound_messages(&mut status);
+    status
+}
+
+/// Phase, reason and message. A terminal phase is final.
+fn decide_phase(
+    pod: &Pod,
+    observation: &PodObservation,
+    base: Option<&PodStatus>,
+    status: &mut PodStatus,
+) {
+    let computed = match Stage::of(observation) {
+        // A static pod that is removed keeps its phase: its UID may come back.
+        Stage::Terminated if !pod.is_static() => phase::final_phase(pod, status),
+        _ => phase::phase(pod, status),
+    };
+    let before = base.and_then(|base| PodPhase::parse(base.phase.as_deref()?));
+    let ended = before.filter(|phase| phase.is_terminal());
+    let phase = if let Some(ended) = ended {
+        ended
+    } else if observation.failed_reason.is_empty() {
+        computed
+    } else {
+        status.reason = Some(observation.failed_reason.clone());
+        status.message =
+            Some(observation.failed_message.clone()).filter(|message| !message.is_empty());
+        PodPhase::Failed
+    };
+    if status.reason.is_none()
+        && before == Some(phase)
+        && let Some(base) = base
+    {
+        status.reason.clone_from(&base.reason);
+        status.message.clone_from(&base.message);
+    }
+    status.phase = Some(phase.as_str().to_owned());
+}
+
+/// When the pod was first seen here. Without a record of that, the age of what
+/// already runs says that it was no later.
+fn start_time(
+    observation: &PodObservation,
+    base: Option<&PodStatus>,
+    now: UnixNanos,
+) -> pod::meta::Time {
+    if let Some(start) = base.and_then(|base| base.start_time.clone()) {
+        return start;
+    }
+    let sandboxes = observation
+        .sandboxes
+        .iter()
+        .map(|sandbox| sandbox.created_at_unix_nanos);
+    let containers = observation
+        .containers
+        .iter()
+        .map(|container| container.created_at_unix_nanos);
+    let oldest = sandboxes.chain(containers).filter(|nanos| *nanos > 0).min();
+    time::api_time(UnixNanos(oldest.unwrap_or(now.0).min(now.0)))
+}

@@ -1,0 +1,206 @@
+//! Pod conditions: Initialized, Ready, ContainersReady, PodScheduled, and when
+//! each last changed.
+
+use clock::UnixNanos;
+use pod::core::{ContainerStatus, Pod, PodCondition, PodStatus};
+use pod::{PodExt, PodPhase};
+
+use super::time::api_time;
+
+const INITIALIZED: &str = "Initialized";
+const READY: &str = "Ready";
+const CONTAINERS_READY: &str = "ContainersReady";
+const POD_SCHEDULED: &str = "PodScheduled";
+/// The conditions that this process decides; all others are kept as they are.
+const OWNED: [&str; 4] = [INITIALIZED, READY, CONTAINERS_READY, POD_SCHEDULED];
+
+/// What a condition says, before it is known since when.
+struct Judgement {
+    holds: bool,
+    reason: Option<&'static str>,
+    message: Option<String>,
+}
+
+impl Judgement {
+    fn holds(reason: Option<&'static str>) -> Judgement {
+        Judgement {
+            holds: true,
+            reason,
+            message: None,
+        }
+    }
+
+    fn fails(reason: &'static str, message: Option<String>) -> Judgement {
+        Judgement {
+            holds: false,
+            reason: Some(reason),
+            message,
+        }
+    }
+}
+
+/// All conditions of a pod whose phase and container statuses are decided.
+pub(super) fn conditions(
+    pod: &Pod,
+    status: &PodStatus,
+    base: Option<&PodStatus>,
+    now: UnixNanos,
+) -> Vec<PodCondition> {
+    let before = base
+        .and_then(|base| base.conditions.as_deref())
+        .unwrap_or_default();
+    let of_others: Vec<PodCondition> = before
+        .iter()
+        .filter(|condition| !OWNED.contains(&condition.type_.as_str()))
+        .cloned()
+        .collect();
+    let containers_ready = containers_ready(pod, status);
+    let ready = ready(pod, &containers_ready, &of_others);
+    let owned = [
+        (INITIALIZED, initialized(pod, status)),
+        (READY, ready),
+        (CONTAINERS_READY, containers_ready),
+        (POD_SCHEDULED, Judgement::holds(None)),
+    ];
+    let mut all = of_others;
+    for (type_, judgement) in owned {
+        let old = before.iter().find(|condition| condition.type_ == type_);
+        all.push(condition(type_, judgement, old, now));
+    }
+    all
+}
+
+/// The condition with its last transition: unchanged while its status is.
+fn condition(
+    type_: &str,
+    judgement: Judgement,
+    old: Option<&PodCondition>,
+    now: UnixNanos,
+) -> PodCondition {
+    let status = if judgement.holds { "True" } else { "False" };
+    let unchanged = old.filter(|old| old.status == status);
+    PodCondition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        reason: judgement.reason.map(str::to_owned),
+        message: judgement.message,
+        last_transition_time: unchanged
+            .and_then(|old| old.last_transition_time.clone())
+            .or_else(|| Some(api_time(now))),
+        ..PodCondition::default()
+    }
+}
+
+fn phase(status: &PodStatus) -> PodPhase {
+    status
+        .phase
+        .as_deref()
+        .and_then(PodPhase::parse)
+        .unwrap_or_default()
+}
+
+fn containers_ready(pod: &Pod, status: &PodStatus) -> Judgement {
+    let names = pod
+        .containers()
+        .iter()
+        .map(|container| container.name.as_str());
+    let lacking = Lacking::among(names, status.container_statuses.as_deref());
+    match phase(status) {
+        PodPhase::Succeeded if lacking.unknown.is_empty() => Judgement::fails("PodCompleted", None),
+        // They may still be on their way down.
+        PodPhase::Failed => Judgement::fails("PodFailed", None),
+        _ => match lacking.message("unready") {
+            None => Judgement::holds(None),
+            message => Judgement::fails("ContainersNotReady", message),
+        },
+    }
+}
+
+fn ready(pod: &Pod, containers_ready: &Judgement, of_others: &[PodCondition]) -> Judgement {
+    if !containers_ready.holds {
+        return Judgement {
+            holds: false,
+            reason: containers_ready.reason,
+            message: containers_ready.message.clone(),
+        };
+    }
+    let gates = pod
+        .spec_or_default()
+        .readiness_gates
+        .as_deref()
+        .unwrap_or_default();
+    let complaint = |gate: &pod::core::PodReadinessGate| {
+        let name = &gate.condition_type;
+        match of_others.iter().find(|condition| &condition.type_ == name) {
+            None => Some(format!(
+                "corresponding condition of pod readiness gate {name:?} does not exist."
+            )),
+            Some(condition) if condition.status != "True" => Some(format!(
+                "the status of pod readiness gate {name:?} is not \"True\", but {}",
+                condition.status
+            )),
+            Some(_) => None,
+        }
+    };
+    let complaints: Vec<String> = gates.iter().filter_map(complaint).collect();
+    if complaints.is_empty() {
+        Judgement::holds(None)
+    } else {
+        Judgement::fails("ReadinessGatesNotReady", Some(complaints.join(", ")))
+    }
+}
+
+fn initialized(pod: &Pod, status: &PodStatus) -> Judgement {
+    let names = pod
+        .init_containers()
+        .iter()
+        .map(|container| container.name.as_str());
+    let lacking = Lacking::among(names, status.init_container_statuses.as_deref());
+    if phase(status) == PodPhase::Succeeded && lacking.unknown.is_empty() {
+        return Judgement::holds(Some("PodCompleted"));
+    }
+    match lacking.message("incomplete") {
+        None => Judgement::holds(None),
+        message => Judgement::fails("ContainersNotInitialized", message),
+    }
+}
+
+/// Containers that keep a condition from holding.
+struct Lacking<'a> {
+    unknown: Vec<&'a str>,
+    unready: Vec<&'a str>,
+}
+
+impl<'a> Lacking<'a> {
+    fn among(
+        names: impl Iterator<Item = &'a str>,
+        statuses: Option<&[ContainerStatus]>,
+    ) -> Lacking<'a> {
+        let mut lacking = Lacking {
+            unknown: Vec::new(),
+            unready: Vec::new(),
+        };
+        for name in names {
+            let status = statuses.and_then(|all| all.iter().find(|status| status.name == name));
+            match status {
+                None => lacking.unknown.push(name),
+                Some(status) if !status.ready => lacking.unready.push(name),
+                Some(_) => {}
+            }
+        }
+        lacking
+    }
+
+    /// The kubelet's words, or nothing if nothing lacks.
+    fn message(&self, word: &str) -> Option<String> {
+        let part = |word: &str, names: &[&str]| {
+            let names = names.join(" ");
+            (!names.is_empty()).then(|| format!("containers with {word} status: [{names}]"))
+        };
+        let parts: Vec<String> = [part("unknown", &self.unknown), part(word, &self.unready)]
+            .into_iter()
+            .flatten()
+            .collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+}

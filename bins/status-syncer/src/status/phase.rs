@@ -1,0 +1,326 @@
+//! The phase that container statuses add up to.
+
+use pod::core::{Container, ContainerStatus, Pod, PodStatus};
+use pod::{PodExt, PodPhase, RestartPolicy};
+
+/// What one container contributes to the phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// Nothing is known of it.
+    Unknown,
+    /// It has never run.
+    Waiting,
+    Running,
+    /// It ran and ended; it may wait to be started again.
+    Stopped {
+        exit_code: i32,
+        for_good: bool,
+    },
+}
+
+fn progress(container: &Container, statuses: Option<&[ContainerStatus]>) -> Progress {
+    let status = statuses.and_then(|all| all.iter().find(|status| status.name == container.name));
+    let Some(state) = status.and_then(|status| status.state.as_ref()) else {
+        return Progress::Unknown;
+    };
+    if state.running.is_some() {
+        return Progress::Running;
+    }
+    if let Some(terminated) = &state.terminated {
+        return Progress::Stopped {
+            exit_code: terminated.exit_code,
+            for_good: true,
+        };
+    }
+    if state.waiting.is_none() {
+        return Progress::Unknown;
+    }
+    let last = status.and_then(|status| status.last_state.as_ref()?.terminated.as_ref());
+    last.map_or(Progress::Waiting, |last| Progress::Stopped {
+        exit_code: last.exit_code,
+        for_good: false,
+    })
+}
+
+/// The phase while containers are being started and restarted.
+pub(super) fn phase(pod: &Pod, status: &PodStatus) -> PodPhase {
+    let policy = pod.restart_policy();
+    let initial: Vec<Progress> = pod
+        .init_containers()
+        .iter()
+        .map(|container| progress(container, status.init_container_statuses.as_deref()))
+        .collect();
+    let failed = |progress: &Progress| matches!(progress, Progress::Stopped { exit_code, .. } if *exit_code != 0);
+    if policy == RestartPolicy::Never && initial.iter().any(failed) {
+        return PodPhase::Failed;
+    }
+    if !initial
+        .iter()
+        .all(|progress| matches!(progress, Progress::Stopped { .. }))
+    {
+        return PodPhase::Pending;
+    }
+
+    let ordinary = ordinary(pod, status);
+    let any = |wanted: Progress| ordinary.contains(&wanted);
+    if any(Progress::Waiting) || any(Progress::Unknown) || ordinary.is_empty() {
+        return PodPhase::Pending;
+    }
+    if any(Progress::Running) || policy == RestartPolicy::Always {
+        return PodPhase::Running;
+    }
+    if all_succeeded(&ordinary) {
+        return PodPhase::Succeeded;
+    }
+    match policy {
+        RestartPolicy::Never => PodPhase::Failed,
+        RestartPolicy::OnFailure | RestartPolicy::Always => PodPhase::Running,
+    }
+}
+
+/// The phase of a pod that ended because it was told to: no container of it
+/// will be started again, whatever its restart policy.
+pub(super) fn final_phase(pod: &Pod, status: &PodStatus) -> PodPhase {
+    let initial = pod
+        .init_containers()
+        .iter()
+        .map(|container| progress(container, status.init_container_statuses.as_deref()));
+    let mut all: Vec<Progress> = initial.collect();
+    all.extend(ordinary(pod, status));
+    if all_succeeded(&all) {
+        PodPhase::Succeeded
+    } else {
+        PodPhase::Failed
+    }
+}
+
+fn ordinary(pod: &Pod, status: &PodStatus) -> Vec<Progress> {
+    pod.containers()
+        .iter()
+        .map(|container| progress(container, status.container_statuses.as_deref()))
+        .collect()
+}
+
+/// Whether all have ended with 0 and none waits to be started again.
+fn all_succeeded(all: &[Progress]) -> bool {
+    all.iter().all(|progress| {
+        matches!(
+            progress,
+            Progress::Stopped {
+                exit_code: 0,
+                for_good: true
+            }
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use pod::core::{
+        ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+        PodSpec,
+    };
+
+    use super::*;
+
+    /// One letter a container: `r`unning, `w`aiting, `s`ucceeded, `f`ailed,
+    /// `b`ack-off after a failure, `e` waiting after a success, `-` no status.
+    fn statuses(prefix: &str, letters: &str) -> Vec<ContainerStatus> {
+        let terminated = |exit_code| ContainerState {
+            terminated: Some(ContainerStateTerminated {
+                exit_code,
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let waiting = || ContainerState {
+            waiting: Some(ContainerStateWaiting::default()),
+            ..Default::default()
+        };
+        let status = |(index, letter)| {
+            let (state, last) = match letter {
+                'r' => {
+                    let running = Some(ContainerStateRunning::default());
+                    (
+                        ContainerState {
+                            running,
+                            ..Default::default()
+                        },
+                        None,
+                    )
+                }
+                'w' => (waiting(), None),
+                's' => (terminated(0), None),
+                'f' => (terminated(1), None),
+                'b' => (waiting(), Some(terminated(1))),
+                'e' => (waiting(), Some(terminated(0))),
+                _ => return None,
+            };
+            Some(ContainerStatus {
+                name: format!("{prefix}{index}"),
+                state: Some(state),
+                last_state: last,
+                ..Default::default()
+            })
+        };
+        letters.chars().enumerate().filter_map(status).collect()
+    }
+
+    fn pod(policy: &str, init: &str, ordinary: &str) -> (Pod, PodStatus) {
+        let containers = |prefix: &str, letters: &str| -> Vec<Container> {
+            (0..letters.len())
+                .map(|index| Container {
+                    name: format!("{prefix}{index}"),
+                    ..Default::default()
+                })
+                .collect()
+        };
+        let spec = PodSpec {
+            restart_policy: Some(policy.to_owned()),
+            init_containers: Some(containers("i", init)),
+            containers: containers("c", ordinary),
+            ..Default::default()
+        };
+        let status = PodStatus {
+            init_container_statuses: Some(statuses("i", init)),
+            container_statuses: Some(statuses("c", ordinary)),
+            ..Default::default()
+        };
+        (
+            Pod {
+                spec: Some(spec),
+                ..Default::default()
+            },
+            status,
+        )
+    }
+
+    fn check(policy: &str, table: &[(&str, &str, &str)]) {
+        for (init, ordinary, expected) in table {
+            let (pod, status) = pod(policy, init, ordinary);
+            assert_eq!(
+                phase(&pod, &status).as_str(),
+                *expected,
+                "{policy} {init:?} {ordinary:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn phase_of_a_pod_that_restarts_always() {
+        check(
+            "Always",
+            &[
+                ("", "--", "Pending"),
+                ("", "rr", "Running"),
+                ("", "ss", "Running"),
+                ("", "ff", "Running"),
+                ("", "sf", "Running"),
+                ("", "rs", "Running"),
+                ("", "rw", "Pending"),
+                ("", "r-", "Pending"),
+                ("", "rb", "Running"),
+                ("", "bb", "Running"),
+                ("", "fw", "Pending"),
+            ],
+        );
+    }
+
+    #[test]
+    fn phase_of_a_pod_that_never_restarts() {
+        check(
+            "Never",
+            &[
+                ("", "--", "Pending"),
+                ("", "rr", "Running"),
+                ("", "ss", "Succeeded"),
+                ("", "ff", "Failed"),
+                ("", "sf", "Failed"),
+                ("", "rf", "Running"),
+                ("", "rs", "Running"),
+                ("", "sw", "Pending"),
+                ("", "s-", "Pending"),
+            ],
+        );
+    }
+
+    #[test]
+    fn phase_of_a_pod_that_restarts_on_failure() {
+        check(
+            "OnFailure",
+            &[
+                ("", "--", "Pending"),
+                ("", "rr", "Running"),
+                ("", "ss", "Succeeded"),
+                ("", "ff", "Running"),
+                ("", "sf", "Running"),
+                ("", "rf", "Running"),
+                ("", "sb", "Running"),
+                ("", "ee", "Running"),
+                ("", "sw", "Pending"),
+            ],
+        );
+    }
+
+    #[test]
+    fn init_containers_hold_the_phase_until_they_are_done() {
+        for policy in ["Always", "OnFailure", "Never"] {
+            check(
+                policy,
+                &[
+                    ("-", "-", "Pending"),
+                    ("w", "w", "Pending"),
+                    ("r", "w", "Pending"),
+                    ("sr", "w", "Pending"),
+                    ("sw", "w", "Pending"),
+                    ("s", "w", "Pending"),
+                    ("ss", "r", "Running"),
+                    ("r", "r", "Pending"),
+                ],
+            );
+        }
+    }
+
+    #[test]
+    fn a_failed_init_container_ends_the_pod_only_if_nothing_restarts_it() {
+        check(
+            "Never",
+            &[
+                ("f", "w", "Failed"),
+                ("sf", "w", "Failed"),
+                ("b", "w", "Failed"),
+            ],
+        );
+        for policy in ["Always", "OnFailure"] {
+            check(
+                policy,
+                &[
+                    ("f", "w", "Pending"),
+                    ("b", "w", "Pending"),
+                    ("sb", "w", "Pending"),
+                ],
+            );
+        }
+    }
+
+    #[test]
+    fn a_pod_that_was_told_to_end_ends() {
+        for (init, ordinary, expected) in [
+            ("", "ss", PodPhase::Succeeded),
+            ("", "sf", PodPhase::Failed),
+            ("", "sw", PodPhase::Failed),
+            ("", "se", PodPhase::Failed),
+            ("s", "s", PodPhase::Succeeded),
+            ("f", "s", PodPhase::Failed),
+        ] {
+            for policy in ["Always", "OnFailure", "Never"] {
+                let (pod, status) = pod(policy, init, ordinary);
+                assert_eq!(
+                    final_phase(&pod, &status),
+                    expected,
+                    "{policy} {init:?} {ordinary:?}"
+                );
+            }
+        }
+    }
+}
