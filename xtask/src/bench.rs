@@ -2,9 +2,10 @@
 
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use test_support::binaries;
 
+use crate::build::{self, Profile};
 use crate::packages;
 
 /// Arguments of `bench`.
@@ -19,18 +20,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     packages::require_root()?;
     packages::install_missing()?;
-    let mut build = Command::new(binaries::cargo());
-    build
-        .current_dir(binaries::workspace())
-        .args(["build", "--release", "--bins"]);
-    build.args(["--package", "bench"]);
-    for (package, _) in binaries::PROGRAMS {
-        build.args(["--package", package]);
-    }
-    let built = build.status().context("cannot run cargo")?;
-    if !built.success() {
-        bail!("the programs cannot be built: {built}");
-    }
+    build::programs(Profile::Release, &["bench"])?;
     let program = binaries::target_directory()?.join("release/bench");
     let status = Command::new(&program)
         .args(&arguments.bench_arguments)

@@ -1,6 +1,8 @@
 //! Developer commands. `cargo xtask --help` lists them.
 
 mod bench;
+mod build;
+mod demo;
 mod images;
 mod packages;
 mod report;
@@ -25,6 +27,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run the whole agent with example pods and show it
+    Demo(demo::Arguments),
     /// Run every check and test, as CI does
     Test(test::Arguments),
     /// Measure against direct calls of the container runtime
@@ -35,6 +39,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
+        Command::Demo(arguments) => demo::run(&arguments),
         Command::Test(arguments) => test::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Images => images::run(),

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use test_support::{binaries, images, node};
 
+use crate::build::{self, Profile};
 use crate::{packages, report};
 
 /// Tests with a containerd of their own that run at a time: each keeps about
@@ -126,11 +127,8 @@ fn run_step(step: Step, filter: Option<&str>, totals: &mut Totals) -> Result<boo
         }
         Step::Simulation => count(&mut test(&["--package", "simulation"]), totals),
         Step::E2e => {
-            let mut build = cargo(&["build", "--bins"]);
-            for (package, _) in binaries::PROGRAMS {
-                build.args(["--package", package]);
-            }
-            if !succeeds(&mut build)? {
+            if let Err(error) = build::programs(Profile::Development, &[]) {
+                report::failure(&error);
                 return Ok(false);
             }
             images::archives()?;

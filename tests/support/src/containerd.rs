@@ -1,11 +1,13 @@
-//! A containerd of our own on a [`TestNode`]: own root, state, socket and pod
-//! network, with the test images and nothing else in it.
+//! containerd for tests: one of our own on a [`TestNode`], with own root, state,
+//! socket and pod network and nothing but the test images in it; or a client
+//! of one that is not ours.
 
 use std::fs;
 use std::future::Future;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -42,14 +44,120 @@ impl Default for ContainerdOptions {
     }
 }
 
-/// A running containerd; dropping it removes it with its containers and node.
+/// A containerd that answers, ours or not: its socket and a client of it.
 #[derive(Debug)]
-pub struct PrivateContainerd {
-    /// Dropped before the node, which kills it otherwise.
-    process: Option<Child>,
+pub struct Containerd {
+    socket: PathBuf,
     client: CriClient,
     runtime: tokio::runtime::Runtime,
-    node: TestNode,
+    node: Arc<TestNode>,
+}
+
+/// A containerd of our own; dropping it ends it, and dropping the last handle
+/// of its node ends its containers.
+#[derive(Debug)]
+pub struct PrivateContainerd {
+    /// Absent while it was killed or stopped.
+    process: Option<Child>,
+    containerd: Containerd,
+}
+
+impl Containerd {
+    /// The containerd behind `socket`, as seen by processes of `node`.
+    ///
+    /// # Errors
+    /// When the path cannot be a socket's.
+    pub fn attach(node: &Arc<TestNode>, socket: &Path) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let client = {
+            let _inside = runtime.enter();
+            CriClient::new(&format!("unix://{}", socket.display()))?
+        };
+        Ok(Self {
+            socket: socket.to_owned(),
+            client,
+            runtime,
+            node: Arc::clone(node),
+        })
+    }
+
+    /// The node that it runs on.
+    #[must_use]
+    pub fn node(&self) -> &Arc<TestNode> {
+        &self.node
+    }
+
+    /// Its socket as `--container-runtime-endpoint` takes it.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("unix://{}", self.socket.display())
+    }
+
+    /// Its socket.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// A client for assertions; use it inside [`Containerd::block_on`].
+    #[must_use]
+    pub fn client(&self) -> &CriClient {
+        &self.client
+    }
+
+    /// Runs calls of the client to their end.
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    /// Loads an image archive.
+    ///
+    /// # Errors
+    /// When containerd refuses it.
+    pub fn import(&self, archive: &Path) -> Result<()> {
+        let archive = archive.to_string_lossy();
+        self.ctr(&["images", "import", &archive]).map(drop)
+    }
+
+    /// Runs containerd's own client in the namespace of Kubernetes pods.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn ctr(&self, arguments: &[&str]) -> Result<String> {
+        let socket = self.socket.to_string_lossy();
+        let mut all = vec!["--address", &*socket, "--namespace", "k8s.io"];
+        all.extend(arguments);
+        self.node.output("ctr", &all)
+    }
+
+    /// Whether it can run pods: it answers and has its network.
+    ///
+    /// # Errors
+    /// What is missing, for people.
+    pub fn check_ready(&self) -> std::result::Result<(), String> {
+        let status = self
+            .block_on(self.client.status(false))
+            .map_err(|error| error.to_string())?;
+        let conditions = status
+            .status
+            .map(|status| status.conditions)
+            .unwrap_or_default();
+        match conditions.iter().find(|condition| !condition.status) {
+            Some(condition) => Err(format!("{}: {}", condition.r#type, condition.message)),
+            None if conditions.is_empty() => Err("it reports no conditions".to_owned()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::ops::Deref for PrivateContainerd {
+    type Target = Containerd;
+
+    fn deref(&self) -> &Containerd {
+        &self.containerd
+    }
 }
 
 impl PrivateContainerd {
@@ -59,7 +167,7 @@ impl PrivateContainerd {
     /// When something is missing on this machine or containerd does not come
     /// up; the error then holds the end of its log.
     pub fn start(options: &ContainerdOptions) -> Result<Self> {
-        let node = TestNode::create()?;
+        let node = Arc::new(TestNode::create()?);
         let directory = node.directory();
         let config_directory = directory.join("network");
         fs::create_dir_all(&config_directory).context("cannot make the network directory")?;
@@ -73,18 +181,10 @@ impl PrivateContainerd {
             config(&directory, options)?,
         )
         .context("cannot write containerd's configuration")?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        let client = {
-            let _inside = runtime.enter();
-            CriClient::new(&endpoint(&directory))?
-        };
+        let containerd = Containerd::attach(&node, &socket(&directory))?;
         let mut containerd = Self {
             process: None,
-            client,
-            runtime,
-            node,
+            containerd,
         };
         containerd.start_again()?;
         if options.images {
@@ -95,39 +195,10 @@ impl PrivateContainerd {
         Ok(containerd)
     }
 
-    /// The node that it runs on.
-    #[must_use]
-    pub fn node(&self) -> &TestNode {
-        &self.node
-    }
-
-    /// Its socket as `--container-runtime-endpoint` takes it.
-    #[must_use]
-    pub fn endpoint(&self) -> String {
-        endpoint(&self.node.directory())
-    }
-
-    /// Its socket.
-    #[must_use]
-    pub fn socket(&self) -> PathBuf {
-        socket(&self.node.directory())
-    }
-
     /// Its log so far.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(log_path(&self.node.directory())).unwrap_or_default()
-    }
-
-    /// A client for assertions; use it inside [`PrivateContainerd::block_on`].
-    #[must_use]
-    pub fn client(&self) -> &CriClient {
-        &self.client
-    }
-
-    /// Runs calls of the client to their end.
-    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
-        self.runtime.block_on(future)
     }
 
     /// Its process id, if it runs.
@@ -197,43 +268,6 @@ impl PrivateContainerd {
         self.process = Some(process);
         ready.with_context(|| format!("the end of its log:\n{}", last_lines(&self.log(), 20)))
     }
-
-    /// Loads an image archive.
-    ///
-    /// # Errors
-    /// When containerd refuses it.
-    pub fn import(&self, archive: &Path) -> Result<()> {
-        let archive = archive.to_string_lossy();
-        self.ctr(&["images", "import", &archive]).map(drop)
-    }
-
-    /// Runs containerd's own client in the namespace of Kubernetes pods.
-    ///
-    /// # Errors
-    /// When it fails.
-    pub fn ctr(&self, arguments: &[&str]) -> Result<String> {
-        let socket = self.socket();
-        let socket = socket.to_string_lossy();
-        let mut all = vec!["--address", &*socket, "--namespace", "k8s.io"];
-        all.extend(arguments);
-        self.node.output("ctr", &all)
-    }
-
-    /// Ready means: answers, has its network and knows the sandbox image.
-    fn check_ready(&self) -> std::result::Result<(), String> {
-        let status = self
-            .block_on(self.client.status(false))
-            .map_err(|error| error.to_string())?;
-        let conditions = status
-            .status
-            .map(|status| status.conditions)
-            .unwrap_or_default();
-        match conditions.iter().find(|condition| !condition.status) {
-            Some(condition) => Err(format!("{}: {}", condition.r#type, condition.message)),
-            None if conditions.is_empty() => Err("it reports no conditions".to_owned()),
-            None => Ok(()),
-        }
-    }
 }
 
 impl Drop for PrivateContainerd {
@@ -247,10 +281,6 @@ impl Drop for PrivateContainerd {
 
 fn socket(directory: &Path) -> PathBuf {
     directory.join("containerd.sock")
-}
-
-fn endpoint(directory: &Path) -> String {
-    format!("unix://{}", socket(directory).display())
 }
 
 fn log_path(directory: &Path) -> PathBuf {
@@ -316,7 +346,7 @@ fn network_config(node: &TestNode) -> String {
     .to_string()
 }
 
-fn last_lines(text: &str, count: usize) -> String {
+pub(crate) fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")
 }

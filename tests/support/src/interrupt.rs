@@ -1,9 +1,10 @@
-//! Ctrl-C and its like: a test process that is told to end removes its nodes
-//! first.
+//! Ctrl-C and its like: a process that is told to end removes its nodes
+//! first. One that wants to end in its own order asks for an [`Interrupt`].
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 
 use anyhow::{Context as _, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -14,6 +15,7 @@ use crate::slot::Slot;
 
 static NODES: Mutex<BTreeMap<u8, Weak<Slot>>> = Mutex::new(BTreeMap::new());
 static LISTENER: Mutex<Option<SyncSender<()>>> = Mutex::new(None);
+static REQUESTED: AtomicBool = AtomicBool::new(false);
 static WATCHER: Once = Once::new();
 
 /// Has the slot destroyed when the process is told to end.
@@ -27,16 +29,41 @@ pub(crate) fn unregister(slot: &Slot) {
     lock(&NODES).remove(&slot.index);
 }
 
-/// For programs that end in an orderly way by themselves: the first request
-/// to end arrives here; the second one acts as usual.
-///
-/// # Errors
-/// When signal handlers cannot be installed.
-pub fn receive() -> Result<Receiver<()>> {
-    let (sender, receiver) = sync_channel(1);
-    *lock(&LISTENER) = Some(sender);
-    watch()?;
-    Ok(receiver)
+/// Whether waiting is pointless because an [`Interrupt`] was requested and not
+/// acknowledged yet.
+pub(crate) fn is_requested() -> bool {
+    REQUESTED.load(Ordering::SeqCst)
+}
+
+/// Takes the first request to end; the second one acts as usual. Until it is
+/// acknowledged every `wait_for` gives up.
+#[derive(Debug)]
+pub struct Interrupt(Receiver<()>);
+
+impl Interrupt {
+    /// Takes the place of the usual end from now on.
+    ///
+    /// # Errors
+    /// When signal handlers cannot be installed.
+    pub fn take() -> Result<Self> {
+        let (sender, receiver) = sync_channel(1);
+        *lock(&LISTENER) = Some(sender);
+        watch()?;
+        Ok(Self(receiver))
+    }
+
+    /// Waits for the request.
+    pub fn wait(&self) {
+        // An error means that it came and was the last one.
+        let _ = self.0.recv();
+        self.acknowledge();
+    }
+
+    /// Whether it was requested; what is waited for from now on is the end
+    /// itself, so waiting works again.
+    pub fn acknowledge(&self) -> bool {
+        REQUESTED.swap(false, Ordering::SeqCst)
+    }
 }
 
 fn watch() -> Result<()> {
@@ -51,11 +78,14 @@ fn watch() -> Result<()> {
 
 fn act_on(mut signals: Signals) {
     for signal in &mut signals {
-        if let Some(listener) = lock(&LISTENER).take()
-            && listener.try_send(()).is_ok()
-        {
-            continue;
+        if let Some(listener) = lock(&LISTENER).take() {
+            REQUESTED.store(true, Ordering::SeqCst);
+            if listener.try_send(()).is_ok() {
+                continue;
+            }
         }
+        // The removal waits for conditions too.
+        REQUESTED.store(false, Ordering::SeqCst);
         for slot in lock(&NODES).values().filter_map(Weak::upgrade) {
             // What cannot be removed now is removed by the next test node.
             if slot.destroy().is_ok() {
@@ -67,6 +97,6 @@ fn act_on(mut signals: Signals) {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,18 +7,24 @@
 //! Not here: assertions about behaviour. They belong to the tests.
 
 pub mod binaries;
+pub mod bulkhead;
 pub mod cgroup;
 pub mod containerd;
 pub mod http;
 pub mod images;
 pub mod interrupt;
+pub mod journal;
+pub mod manifest_server;
 pub mod namespaces;
 pub mod node;
+pub mod observe;
 mod oci;
 mod processes;
 mod slot;
 pub mod wait;
 
-pub use containerd::{ContainerdOptions, PrivateContainerd};
+pub use bulkhead::{BulkheadInstance, BulkheadOptions};
+pub use containerd::{Containerd, ContainerdOptions, PrivateContainerd};
+pub use manifest_server::ManifestServer;
 pub use node::TestNode;
 pub use wait::{wait_for, wait_until};

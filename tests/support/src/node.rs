@@ -27,7 +27,8 @@ pub const NODE_INTERFACE: &str = "node0";
 #[derive(Debug)]
 pub struct TestNode {
     slot: Arc<Slot>,
-    namespaces: Namespaces,
+    /// Absent when it shares the machine's.
+    namespaces: Option<Namespaces>,
     process_cgroup: PathBuf,
 }
 
@@ -58,10 +59,25 @@ impl TestNode {
     /// # Errors
     /// When namespaces, cgroups or interfaces cannot be made.
     pub fn create() -> Result<Self> {
+        let node = Self::with_namespaces(|| Namespaces::create().map(Some))?;
+        node.set_up_network()?;
+        Ok(node)
+    }
+
+    /// A node with a directory and a cgroup of its own, but with this
+    /// machine's network and mounts: for a container runtime that is not ours.
+    ///
+    /// # Errors
+    /// When the cgroups cannot be made.
+    pub fn create_on_this_machine() -> Result<Self> {
+        Self::with_namespaces(|| Ok(None))
+    }
+
+    fn with_namespaces(make: impl FnOnce() -> Result<Option<Namespaces>>) -> Result<Self> {
         let slot = Arc::new(Slot::acquire()?);
         interrupt::register(&slot)?;
-        let prepared = Namespaces::create()
-            .and_then(|spaces| Ok((spaces, cgroup::create_for_processes(&slot.name())?)));
+        let prepared =
+            make().and_then(|spaces| Ok((spaces, cgroup::create_for_processes(&slot.name())?)));
         let (namespaces, process_cgroup) = match prepared {
             Ok(prepared) => prepared,
             Err(error) => {
@@ -73,13 +89,11 @@ impl TestNode {
                 return Err(error);
             }
         };
-        let node = Self {
+        Ok(Self {
             slot,
             namespaces,
             process_cgroup,
-        };
-        node.set_up_network()?;
-        Ok(node)
+        })
     }
 
     /// Unique among the nodes that exist now; also the name of its cgroup,
@@ -105,6 +119,12 @@ impl TestNode {
     #[must_use]
     pub fn address(&self) -> Ipv4Addr {
         Ipv4Addr::new(10, 123, self.slot.index, 1)
+    }
+
+    /// [`TestNode::address`], unless it shares the machine's network.
+    #[must_use]
+    pub fn own_address(&self) -> Option<Ipv4Addr> {
+        self.namespaces.as_ref().map(|_| self.address())
     }
 
     /// Network of its pods in CIDR notation, different from other nodes'.
@@ -135,7 +155,10 @@ impl TestNode {
     /// # Errors
     /// When the namespaces cannot be entered.
     pub fn run<T: Send>(&self, action: impl FnOnce() -> T + Send) -> io::Result<T> {
-        self.namespaces.run(action)
+        match &self.namespaces {
+            Some(namespaces) => namespaces.run(action),
+            None => Ok(action()),
+        }
     }
 
     /// A command for [`TestNode::spawn`] and [`TestNode::output`]. It runs in
@@ -197,6 +220,9 @@ impl TestNode {
     /// # Errors
     /// When it cannot be mounted.
     pub fn mount_small_disk(&self, directory: &Path, bytes: u64) -> Result<()> {
+        if self.namespaces.is_none() {
+            bail!("nothing is mounted on the machine itself");
+        }
         fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
         let options = format!("size={bytes},mode=0755");
         self.run(|| {
@@ -215,6 +241,9 @@ impl TestNode {
     /// that the node looks like one with a network. The other end is not
     /// connected to anything: packets for elsewhere are lost.
     fn set_up_network(&self) -> Result<()> {
+        if self.namespaces.is_none() {
+            bail!("the machine's own network is not to be changed");
+        }
         let address = format!("{}/24", self.address());
         for line in [
             "link set lo up".to_owned(),

@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
+use crate::interrupt;
+
 /// Time between two looks: short against what is waited for (a container
 /// start takes 100 ms), long enough to leave the processors to the others.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
@@ -22,7 +24,8 @@ pub struct Timeout {
 
 /// Looks at `condition` until it answers `Ok`, and returns what it holds. Its
 /// `Err` tells what was seen instead, for the report. Looks at least once,
-/// and once more after the time is over.
+/// and once more after the time is over. Gives up early when the program was
+/// told to end.
 ///
 /// # Errors
 /// `Timeout` when the condition still fails after `timeout`.
@@ -33,7 +36,7 @@ pub fn wait_for<T, E: std::fmt::Display>(
 ) -> Result<T, Timeout> {
     let begin = Instant::now();
     loop {
-        let last_look = begin.elapsed() >= timeout;
+        let last_look = begin.elapsed() >= timeout || interrupt::is_requested();
         match condition() {
             Ok(value) => return Ok(value),
             Err(seen) if last_look => {

@@ -1,0 +1,71 @@
+//! Reads what `testapp --journal` wrote: how often containers really started.
+
+use std::io;
+use std::path::Path;
+
+/// One line of a journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Unix time in nanoseconds.
+    pub unix_nanoseconds: u128,
+    /// The program's `--name`.
+    pub name: String,
+    /// `started`, `SIGTERM`, `exit <code>`.
+    pub event: String,
+}
+
+/// All entries so far; none when the file does not exist yet.
+///
+/// # Errors
+/// When the file cannot be read or a line is none of a journal.
+pub fn read(path: &Path) -> io::Result<Vec<Entry>> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => text
+            .lines()
+            .map(|line| parse(line).ok_or_else(|| malformed(line)))
+            .collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// How often `event` is noted under `name`.
+#[must_use]
+pub fn count(entries: &[Entry], name: &str, event: &str) -> usize {
+    entries
+        .iter()
+        .filter(|entry| entry.name == name && entry.event == event)
+        .count()
+}
+
+fn parse(line: &str) -> Option<Entry> {
+    let mut words = line.splitn(3, ' ');
+    Some(Entry {
+        unix_nanoseconds: words.next()?.parse().ok()?,
+        name: words.next()?.to_owned(),
+        event: words.next()?.to_owned(),
+    })
+}
+
+fn malformed(line: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("no line of a journal: {line:?}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endings_keep_their_code() {
+        let entry = parse("17 web exit 3").unwrap();
+        assert_eq!(
+            (entry.unix_nanoseconds, entry.event.as_str()),
+            (17, "exit 3")
+        );
+        assert_eq!(count(&[entry], "web", "exit 3"), 1);
+        assert_eq!(parse("web started"), None);
+    }
+}

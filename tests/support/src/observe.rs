@@ -1,0 +1,203 @@
+//! What a running instance says about itself, asked over its own sockets as
+//! the command line asks, without starting a program for each look.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use bulkhead_api::v1;
+use bulkhead_api::v1::statuses_client::StatusesClient;
+use bulkhead_api::v1::supervisor_client::SupervisorClient;
+use ipc::Network;
+use serde_json::Value;
+use topology::Process;
+
+use crate::bulkhead::BulkheadInstance;
+use crate::wait::{Timeout, wait_for};
+
+/// The longest that an answer may take, restarts included.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+impl BulkheadInstance {
+    /// State of every process by name, in lower case without prefix: `ready`,
+    /// `backoff`.
+    ///
+    /// # Errors
+    /// When the supervisor does not answer.
+    pub fn process_states(&self) -> Result<BTreeMap<String, String>> {
+        let states = self.processes()?.into_iter().map(|process| {
+            let name = process
+                .state()
+                .as_str_name()
+                .trim_start_matches("PROCESS_STATE_");
+            let state = name.to_lowercase().replace('_', "-");
+            (process.name, state)
+        });
+        Ok(states.collect())
+    }
+
+    /// The supervisor's process table.
+    ///
+    /// # Errors
+    /// When the supervisor does not answer.
+    pub fn processes(&self) -> Result<Vec<v1::ProcessStatus>> {
+        let status = self.ask(async |network| {
+            let channel = network.channel(Process::Supervisor);
+            let answer = ipc::call(DEADLINE, || {
+                let mut client = SupervisorClient::new(channel.clone());
+                async move { client.get_status(v1::GetSupervisorStatusRequest {}).await }
+            });
+            answer.await.context("the supervisor does not answer")
+        })?;
+        if status.processes.is_empty() {
+            bail!("the supervisor knows no processes yet");
+        }
+        Ok(status.processes)
+    }
+
+    /// Every pod with its status, as core/v1 Pod.
+    ///
+    /// # Errors
+    /// When status-syncer does not answer.
+    pub fn pods(&self) -> Result<Vec<Value>> {
+        self.ask(async |network| {
+            let channel = network.channel(Process::StatusSyncer);
+            let request = v1::ListPodStatusesRequest { watch: false };
+            let mut stream = ipc::call(DEADLINE, || {
+                let mut client =
+                    StatusesClient::new(channel.clone()).max_decoding_message_size(4 << 20);
+                async move { client.list_pod_statuses(request).await }
+            })
+            .await
+            .context("status-syncer does not answer")?;
+            let mut pods = Vec::new();
+            while let Some(answer) = stream.message().await? {
+                use v1::list_pod_statuses_response::Message;
+                match answer.message {
+                    Some(Message::Entry(entry)) => {
+                        let pod = entry.pod.context("an entry without its pod")?;
+                        pods.push(serde_json::from_slice(&pod.json).context("a pod's JSON")?);
+                    }
+                    Some(Message::SnapshotComplete(true)) => return Ok(pods),
+                    _ => {}
+                }
+            }
+            bail!("the list of pods ended early")
+        })
+    }
+
+    /// The pod of the manifest that calls it `name`, if there is one.
+    ///
+    /// # Errors
+    /// When status-syncer does not answer.
+    pub fn pod(&self, name: &str) -> Result<Option<Value>> {
+        let full_name = format!("{name}-{}", self.node_name());
+        Ok(self
+            .pods()?
+            .into_iter()
+            .find(|pod| pod["metadata"]["name"] == full_name.as_str()))
+    }
+
+    /// Events so far, oldest first.
+    ///
+    /// # Errors
+    /// When status-syncer does not answer.
+    pub fn events(&self) -> Result<Vec<v1::Event>> {
+        self.ask(async |network| {
+            let channel = network.channel(Process::StatusSyncer);
+            let mut stream = ipc::call(DEADLINE, || {
+                let mut client = StatusesClient::new(channel.clone());
+                let request = v1::ListEventsRequest {
+                    watch: false,
+                    pod_uid: String::new(),
+                };
+                async move { client.list_events(request).await }
+            })
+            .await
+            .context("status-syncer does not answer")?;
+            let mut events = Vec::new();
+            while let Some(answer) = stream.message().await? {
+                use v1::list_events_response::Message;
+                match answer.message {
+                    Some(Message::Event(event)) => events.push(event),
+                    Some(Message::SnapshotComplete(true)) => break,
+                    _ => {}
+                }
+            }
+            Ok(events)
+        })
+    }
+
+    /// Waits for a pod to be as `check` wants it: `Ok` with what it found, or
+    /// what it saw instead.
+    ///
+    /// # Errors
+    /// `Timeout` with the pod's last status.
+    pub fn wait_for_pod<T>(
+        &self,
+        name: &str,
+        what: &str,
+        timeout: Duration,
+        mut check: impl FnMut(&Value) -> std::result::Result<T, String>,
+    ) -> Result<T, Timeout> {
+        wait_for(&format!("pod {name} {what}"), timeout, || {
+            let pod = self.pod(name).map_err(|error| format!("{error:#}"))?;
+            let pod = pod.ok_or("there is no such pod")?;
+            check(&pod).map_err(|seen| format!("{seen}; status {}", pod["status"]))
+        })
+    }
+
+    /// Waits until a pod is Running and Ready and returns it.
+    ///
+    /// # Errors
+    /// `Timeout` with the pod's last status.
+    pub fn wait_until_pod_ready(&self, name: &str, timeout: Duration) -> Result<Value, Timeout> {
+        self.wait_for_pod(name, "to be ready", timeout, |pod| {
+            if condition(pod, "Ready") == Some(true) {
+                Ok(pod.clone())
+            } else {
+                Err(format!("Ready is {:?}", condition(pod, "Ready")))
+            }
+        })
+    }
+
+    /// Waits until no status of a pod is left.
+    ///
+    /// # Errors
+    /// `Timeout` when there still is one.
+    pub fn wait_until_pod_gone(&self, name: &str, timeout: Duration) -> Result<(), Timeout> {
+        wait_for(&format!("pod {name} to be gone"), timeout, || {
+            match self.pod(name).map_err(|error| format!("{error:#}"))? {
+                None => Ok(()),
+                Some(pod) => Err(format!("status {}", pod["status"])),
+            }
+        })
+    }
+
+    fn ask<T>(&self, question: impl AsyncFnOnce(Network) -> Result<T>) -> Result<T> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        runtime.block_on(question(Network::unix(self.paths().run.clone())))
+    }
+}
+
+/// Whether a pod's condition of this type is True; nothing without it.
+#[must_use]
+pub fn condition(pod: &Value, kind: &str) -> Option<bool> {
+    let conditions = pod["status"]["conditions"].as_array()?;
+    let found = conditions
+        .iter()
+        .find(|condition| condition["type"] == kind)?;
+    Some(found["status"] == "True")
+}
+
+/// The status of one of a pod's containers, init containers included.
+#[must_use]
+pub fn container_status<'pod>(pod: &'pod Value, name: &str) -> Option<&'pod Value> {
+    ["containerStatuses", "initContainerStatuses"]
+        .iter()
+        .filter_map(|list| pod["status"][list].as_array())
+        .flatten()
+        .find(|status| status["name"] == name)
+}

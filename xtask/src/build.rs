@@ -1,0 +1,38 @@
+//! Building the programs, with cargo's output shown.
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+use test_support::binaries;
+
+/// Which profile to build in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// What tests and the demo use.
+    Development,
+    /// What benches use.
+    Release,
+}
+
+/// Builds all programs and the given further packages.
+pub(crate) fn programs(profile: Profile, more_packages: &[&str]) -> Result<()> {
+    let mut command = Command::new(binaries::cargo());
+    command
+        .current_dir(binaries::workspace())
+        .args(["build", "--bins"]);
+    if profile == Profile::Release {
+        command.arg("--release");
+    }
+    let packages = binaries::PROGRAMS
+        .iter()
+        .map(|(package, _)| package)
+        .chain(more_packages);
+    for package in packages {
+        command.args(["--package", package]);
+    }
+    let status = command.status().context("cannot run cargo")?;
+    if !status.success() {
+        bail!("the programs cannot be built: {status}");
+    }
+    Ok(())
+}
