@@ -20,6 +20,8 @@ pub use identity::{PodIdentity, PodSource};
 pub use k8s_openapi::api::core::v1 as core;
 /// The generated `meta/v1` types.
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
+/// A number or a name, as ports of probes are given.
+pub use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 pub use phase::{PodPhase, RestartPolicy};
 pub use quantity::Quantity;
 pub use resources::QosClass;

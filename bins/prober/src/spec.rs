@@ -1,0 +1,339 @@
+//! What a probe asks for: `core/v1` Probe, decoded into what this process acts
+//! on, with ports by name looked up.
+//!
+//! Probes arrive admitted, so their fields have sensible values; what has not is
+//! made harmless here and never stops another probe.
+
+use std::time::Duration;
+
+use pod::core::{ContainerPort, GRPCAction, HTTPGetAction, TCPSocketAction};
+use pod::{IntOrString, core};
+
+/// Longest path, host or service name that is kept: a URL of sensible size.
+const MAX_TEXT_BYTES: usize = 4 << 10;
+
+/// Custom headers that are kept.
+const MAX_HEADERS: usize = 64;
+
+/// When a probe is tried and what its tries add up to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// From the start of the container to the first try.
+    pub initial_delay: Duration,
+    /// From one try to the next.
+    pub period: Duration,
+    /// A try that takes longer is a failure.
+    pub timeout: Duration,
+    /// Successes in a row that make a success.
+    pub success_threshold: u32,
+    /// Failures in a row that make a failure.
+    pub failure_threshold: u32,
+}
+
+/// `http` or `https`; a certificate is never checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// Plain.
+    Http,
+    /// TLS.
+    Https,
+}
+
+/// An HTTP GET.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpGet {
+    /// Plain or TLS.
+    pub scheme: Scheme,
+    /// Whom to ask; absent: the pod's address.
+    pub host: Option<String>,
+    /// Where.
+    pub port: u16,
+    /// Path and query.
+    pub path: String,
+    /// Custom headers in order; `Host` among them.
+    pub headers: Vec<(String, String)>,
+}
+
+/// A TCP connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpSocket {
+    /// Whom to connect to; absent: the pod's address.
+    pub host: Option<String>,
+    /// Where.
+    pub port: u16,
+}
+
+/// A call of `grpc.health.v1.Health/Check` at the pod's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grpc {
+    /// Where.
+    pub port: u16,
+    /// The service asked about; empty: the whole server.
+    pub service: String,
+}
+
+/// What one try does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// An HTTP GET.
+    Http(HttpGet),
+    /// A TCP connection.
+    Tcp(TcpSocket),
+    /// A gRPC health check.
+    Grpc(Grpc),
+    /// A command in the container, which the pool knows.
+    Exec,
+    /// None that can be done; each try is thrown away for this reason.
+    Impossible(String),
+}
+
+/// A probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeSpec {
+    /// What.
+    pub action: Action,
+    /// When.
+    pub timing: Timing,
+}
+
+/// Why a probe cannot be used at all.
+#[derive(Debug, thiserror::Error)]
+pub enum SpecError {
+    /// It is not a `core/v1` Probe.
+    #[error("not a probe")]
+    Format(#[from] serde_json::Error),
+}
+
+impl ProbeSpec {
+    /// Decodes a probe; `ports` are those of its container, for ports by name.
+    ///
+    /// # Errors
+    /// When the JSON is not a probe.
+    pub fn decode(json: &[u8], ports: &[ContainerPort]) -> Result<ProbeSpec, SpecError> {
+        let probe: core::Probe = serde_json::from_slice(json)?;
+        let timing = timing(&probe);
+        let action = action(probe, ports).unwrap_or_else(Action::Impossible);
+        Ok(ProbeSpec { action, timing })
+    }
+}
+
+/// Decodes a container's ports; what cannot be decoded counts as no ports.
+#[must_use]
+pub fn decode_ports(json: &[u8]) -> Vec<ContainerPort> {
+    if json.is_empty() {
+        return Vec::new();
+    }
+    serde_json::from_slice(json).unwrap_or_default()
+}
+
+/// The timing, with the API's defaults where a value is missing or senseless.
+fn timing(probe: &core::Probe) -> Timing {
+    let seconds = |value: Option<i32>, default: u32, least: u32| {
+        let value = value.and_then(|value| u32::try_from(value).ok());
+        value.filter(|value| *value >= least).unwrap_or(default)
+    };
+    let duration =
+        |value, default, least| Duration::from_secs(seconds(value, default, least).into());
+    Timing {
+        initial_delay: duration(probe.initial_delay_seconds, 0, 0),
+        period: duration(probe.period_seconds, 10, 1),
+        timeout: duration(probe.timeout_seconds, 1, 1),
+        success_threshold: seconds(probe.success_threshold, 1, 1),
+        failure_threshold: seconds(probe.failure_threshold, 3, 1),
+    }
+}
+
+fn action(probe: core::Probe, ports: &[ContainerPort]) -> Result<Action, String> {
+    // The order of the kubelet, should there be several.
+    if probe.exec.is_some() {
+        return Ok(Action::Exec);
+    }
+    if let Some(http_get) = probe.http_get {
+        return http(http_get, ports).map(Action::Http);
+    }
+    if let Some(TCPSocketAction { host, port }) = probe.tcp_socket {
+        let host = host_name(host)?;
+        let port = resolve_port(&port, ports)?;
+        return Ok(Action::Tcp(TcpSocket { host, port }));
+    }
+    if let Some(GRPCAction { port, service }) = probe.grpc {
+        let port = port_number(port)?;
+        let service = bounded("service name", service.unwrap_or_default())?;
+        return Ok(Action::Grpc(Grpc { port, service }));
+    }
+    Err("the probe has no handler".to_owned())
+}
+
+fn http(action: HTTPGetAction, ports: &[ContainerPort]) -> Result<HttpGet, String> {
+    let headers = action.http_headers.unwrap_or_default();
+    if headers.len() > MAX_HEADERS {
+        return Err(format!("more than {MAX_HEADERS} headers"));
+    }
+    let headers = headers
+        .into_iter()
+        .map(|header| Ok((header.name, bounded("header", header.value)?)))
+        .collect::<Result<_, String>>()?;
+    let scheme = match action.scheme.as_deref().unwrap_or("HTTP") {
+        scheme if scheme.eq_ignore_ascii_case("http") => Scheme::Http,
+        scheme if scheme.eq_ignore_ascii_case("https") => Scheme::Https,
+        other => return Err(format!("unknown scheme {other:?}")),
+    };
+    Ok(HttpGet {
+        scheme,
+        host: host_name(action.host)?,
+        port: resolve_port(&action.port, ports)?,
+        path: bounded("path", action.path.unwrap_or_default())?,
+        headers,
+    })
+}
+
+fn host_name(host: Option<String>) -> Result<Option<String>, String> {
+    let host = host.filter(|host| !host.is_empty());
+    host.map(|host| bounded("host", host)).transpose()
+}
+
+fn bounded(what: &str, text: String) -> Result<String, String> {
+    if text.len() > MAX_TEXT_BYTES {
+        return Err(format!("its {what} has more than {MAX_TEXT_BYTES} bytes"));
+    }
+    Ok(text)
+}
+
+/// A port by number, by its name among the container's ports, or by a number
+/// written as text.
+fn resolve_port(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, String> {
+    match port {
+        IntOrString::Int(number) => port_number(*number),
+        IntOrString::String(name) => {
+            let named = ports
+                .iter()
+                .find(|port| port.name.as_deref() == Some(name.as_str()));
+            match (named, name.parse()) {
+                (Some(named), _) => port_number(named.container_port),
+                (None, Ok(number)) => port_number(number),
+                (None, Err(_)) => Err(format!("no port of the container is named {name:?}")),
+            }
+        }
+    }
+}
+
+fn port_number(number: i32) -> Result<u16, String> {
+    u16::try_from(number)
+        .ok()
+        .filter(|port| *port > 0)
+        .ok_or_else(|| format!("{number} is not a port"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(json: &str) -> ProbeSpec {
+        let ports = decode_ports(br#"[{"name":"web","containerPort":8080},{"containerPort":9}]"#);
+        ProbeSpec::decode(json.as_bytes(), &ports).unwrap()
+    }
+
+    fn action(json: &str) -> Action {
+        decode(json).action
+    }
+
+    fn impossible(json: &str) -> String {
+        match action(json) {
+            Action::Impossible(reason) => reason,
+            other => panic!("possible: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn all_fields_of_a_probe_are_taken() {
+        let spec = decode(
+            r#"{"httpGet":{"scheme":"HTTPS","host":"h","port":"web","path":"/x?y=1",
+                "httpHeaders":[{"name":"Host","value":"v"},{"name":"A","value":""}]},
+                "initialDelaySeconds":1,"periodSeconds":2,"timeoutSeconds":3,
+                "successThreshold":4,"failureThreshold":5}"#,
+        );
+        assert_eq!(
+            spec.timing,
+            Timing {
+                initial_delay: Duration::from_secs(1),
+                period: Duration::from_secs(2),
+                timeout: Duration::from_secs(3),
+                success_threshold: 4,
+                failure_threshold: 5,
+            }
+        );
+        let headers = [("Host", "v"), ("A", "")];
+        assert_eq!(
+            spec.action,
+            Action::Http(HttpGet {
+                scheme: Scheme::Https,
+                host: Some("h".to_owned()),
+                port: 8080,
+                path: "/x?y=1".to_owned(),
+                headers: headers
+                    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                    .into(),
+            })
+        );
+    }
+
+    #[test]
+    fn missing_and_senseless_times_are_the_defaults_of_the_api() {
+        let defaults = Timing {
+            initial_delay: Duration::ZERO,
+            period: Duration::from_secs(10),
+            timeout: Duration::from_secs(1),
+            success_threshold: 1,
+            failure_threshold: 3,
+        };
+        assert_eq!(decode(r#"{"exec":{}}"#).timing, defaults);
+        let senseless = r#"{"exec":{},"initialDelaySeconds":-1,"periodSeconds":0,
+            "timeoutSeconds":-5,"successThreshold":0,"failureThreshold":-2147483648}"#;
+        assert_eq!(decode(senseless).timing, defaults);
+    }
+
+    #[test]
+    fn each_kind_of_handler_is_understood() {
+        assert_eq!(action(r#"{"exec":{}}"#), Action::Exec);
+        let tcp = TcpSocket {
+            host: None,
+            port: 80,
+        };
+        assert_eq!(action(r#"{"tcpSocket":{"port":80}}"#), Action::Tcp(tcp));
+        let grpc = Grpc {
+            port: 5000,
+            service: "s".to_owned(),
+        };
+        assert_eq!(
+            action(r#"{"grpc":{"port":5000,"service":"s"}}"#),
+            Action::Grpc(grpc)
+        );
+    }
+
+    #[test]
+    fn ports_are_found_by_number_name_or_text() {
+        for (port, number) in [("80", 80), ("\"web\"", 8080), ("\"443\"", 443)] {
+            let json = format!(r#"{{"tcpSocket":{{"port":{port},"host":""}}}}"#);
+            let tcp = TcpSocket {
+                host: None,
+                port: number,
+            };
+            assert_eq!(action(&json), Action::Tcp(tcp), "{port}");
+        }
+        for port in ["0", "65536", "-1", "\"nope\"", "\"\"", "\"70000\""] {
+            impossible(&format!(r#"{{"tcpSocket":{{"port":{port}}}}}"#));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_done_says_why() {
+        assert!(impossible("{}").contains("no handler"));
+        assert!(impossible(r#"{"httpGet":{"port":1,"scheme":"ftp"}}"#).contains("ftp"));
+        let long = "x".repeat(MAX_TEXT_BYTES + 1);
+        assert!(
+            impossible(&format!(r#"{{"httpGet":{{"port":1,"path":"{long}"}}}}"#)).contains("path")
+        );
+        assert!(ProbeSpec::decode(b"[1]", &[]).is_err());
+        assert!(decode_ports(b"garbage").is_empty());
+    }
+}

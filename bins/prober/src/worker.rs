@@ -1,0 +1,294 @@
+//! One probe of one container instance: when it is tried, and what its tries
+//! add up to. Pure: time and randomness are passed in.
+//!
+//! Rules of the kubelet's prober (1.26 `pkg/kubelet/prober/worker.go`), except
+//! that a worker belongs to one container instance, so that nothing of an old
+//! instance can reach a new one.
+//!
+//! ```text
+//!              allow                    begin
+//!   Paused ------------> Waiting ------------------> Probing
+//!     ^                   |   ^                       |  |
+//!     +-------------------+   +-----------------------+  |
+//!     |     disallow              finish: go on          |
+//!     |                                                  | finish: the last word
+//!     +--------------------------------------------------+
+//!                                                        v
+//!                                            OnHold or Stopped
+//! ```
+//!
+//! - Paused -> Waiting: the container runs and, but for a startup probe, has
+//!   started;
+//! - Waiting, Probing -> Paused: it does not any more;
+//! - Waiting -> Probing: the time of a try has come;
+//! - Probing -> Waiting: the try added to a streak, or had to be thrown away;
+//! - Probing -> OnHold: a liveness or startup probe failed often enough, so the
+//!   container will be replaced and there is nothing more to find out;
+//! - Probing -> Stopped: a startup probe succeeded;
+//! - any but OnHold -> Stopped: liveness and startup of a pod that terminates.
+
+use std::time::Duration;
+
+use crate::spec::Timing;
+use crate::{Kind, Moment};
+
+/// What is known of a container instance by one probe, after thresholds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProbeResult {
+    /// Nothing yet.
+    Unknown,
+    /// Alive, ready or started.
+    Success,
+    /// Not.
+    Failure,
+}
+
+/// A result and why, for people; `message` is empty while no try has led to it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Verdict {
+    /// The result.
+    pub result: ProbeResult,
+    /// Why.
+    pub message: String,
+}
+
+impl Verdict {
+    /// What holds before the first try: not ready, but alive.
+    #[must_use]
+    pub fn initial(kind: Kind) -> Verdict {
+        let result = match kind {
+            Kind::Liveness => ProbeResult::Success,
+            Kind::Readiness => ProbeResult::Failure,
+            Kind::Startup => ProbeResult::Unknown,
+        };
+        Verdict {
+            result,
+            message: String::new(),
+        }
+    }
+}
+
+/// How one try ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The target is well. The text is a warning, or empty.
+    Success(String),
+    /// The target is not well, or did not answer in time.
+    Failure(String),
+    /// It could not be found out, through no fault of the target: thrown away.
+    Error(String),
+}
+
+/// Equal outcomes in a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Streak {
+    successes: u32,
+    failures: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Paused,
+    Waiting {
+        at: Moment,
+        streak: Streak,
+    },
+    Probing {
+        attempt: u64,
+        /// When the try was due; the next is due a whole number of periods later.
+        due: Moment,
+        streak: Streak,
+    },
+    OnHold,
+    Stopped,
+}
+
+/// Names one try of this process's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt(pub u64);
+
+/// One probe of one container instance.
+#[derive(Clone, Debug)]
+pub struct Worker {
+    kind: Kind,
+    timing: Timing,
+    /// The initial delay ends here.
+    not_before: Moment,
+    phase: Phase,
+    verdict: Verdict,
+}
+
+impl Worker {
+    /// A worker that is not allowed to probe yet. `age` is how long the container
+    /// runs already; `seed` is what was known of this instance before a restart of
+    /// this process.
+    #[must_use]
+    pub fn new(
+        kind: Kind,
+        timing: Timing,
+        age: Duration,
+        seed: Option<Verdict>,
+        now: Moment,
+    ) -> Worker {
+        let seed = seed.filter(|seed| seed.result != ProbeResult::Unknown);
+        let phase = match (kind, seed.as_ref().map(|seed| seed.result)) {
+            (Kind::Liveness | Kind::Startup, Some(ProbeResult::Failure)) => Phase::OnHold,
+            (Kind::Startup, Some(ProbeResult::Success)) => Phase::Stopped,
+            _ => Phase::Paused,
+        };
+        Worker {
+            kind,
+            timing,
+            not_before: now + timing.initial_delay.saturating_sub(age),
+            phase,
+            verdict: seed.unwrap_or_else(|| Verdict::initial(kind)),
+        }
+    }
+
+    /// Which probe it is.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// What is known now.
+    #[must_use]
+    pub fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    /// Allows or forbids probing. The first try comes at once, but not before the
+    /// initial delay is over, and `spread` (0 to 1) periods later while this
+    /// process is younger than a period: after its restart all probes begin
+    /// together otherwise.
+    pub fn allow(&mut self, allowed: bool, spread: f64, now: Moment) {
+        match self.phase {
+            Phase::Paused if allowed => {
+                let wait = if self.timing.period > now {
+                    self.timing.period.mul_f64(spread.clamp(0.0, 1.0))
+                } else {
+                    Duration::ZERO
+                };
+                self.phase = Phase::Waiting {
+                    at: (now + wait).max(self.not_before),
+                    streak: Streak::default(),
+                };
+            }
+            Phase::Waiting { .. } | Phase::Probing { .. } if !allowed => self.phase = Phase::Paused,
+            _ => {}
+        }
+    }
+
+    /// When the next try is due; `None` when none is planned, or one runs.
+    #[must_use]
+    pub fn due(&self) -> Option<Moment> {
+        match self.phase {
+            Phase::Waiting { at, .. } => Some(at),
+            _ => None,
+        }
+    }
+
+    /// Begins a try, if one is due. `attempt` names it for [`Worker::finish`].
+    pub fn begin(&mut self, attempt: Attempt, now: Moment) -> bool {
+        match self.phase {
+            Phase::Waiting { at, streak } if at <= now => {
+                self.phase = Phase::Probing {
+                    attempt: attempt.0,
+                    due: at,
+                    streak,
+                };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A try ended; one that does not count any more is ignored. Returns whether
+    /// the verdict changed.
+    pub fn finish(&mut self, attempt: Attempt, outcome: Outcome, now: Moment) -> bool {
+        let Phase::Probing {
+            attempt: current,
+            due,
+            streak,
+        } = self.phase
+        else {
+            return false;
+        };
+        if current != attempt.0 {
+            return false;
+        }
+        let mut go_on = |streak| {
+            self.phase = Phase::Waiting {
+                at: next_tick(due, self.timing.period, now),
+                streak,
+            };
+        };
+        let (result, message) = match outcome {
+            Outcome::Error(_) => {
+                go_on(streak);
+                return false;
+            }
+            Outcome::Success(warning) => {
+                let successes = streak.successes.saturating_add(1);
+                go_on(Streak {
+                    successes,
+                    failures: 0,
+                });
+                if successes < self.timing.success_threshold {
+                    return false;
+                }
+                (ProbeResult::Success, warning)
+            }
+            Outcome::Failure(message) => {
+                let failures = streak.failures.saturating_add(1);
+                go_on(Streak {
+                    successes: 0,
+                    failures,
+                });
+                if failures < self.timing.failure_threshold {
+                    return false;
+                }
+                (ProbeResult::Failure, message)
+            }
+        };
+        match (self.kind, result) {
+            (Kind::Liveness | Kind::Startup, ProbeResult::Failure) => self.phase = Phase::OnHold,
+            (Kind::Startup, ProbeResult::Success) => self.phase = Phase::Stopped,
+            _ => {}
+        }
+        self.conclude(result, message)
+    }
+
+    /// The pod terminates: a liveness or startup probe has nothing more to say,
+    /// unless it already failed. Returns whether the verdict changed.
+    pub fn terminate(&mut self) -> bool {
+        if self.kind == Kind::Readiness || self.phase == Phase::OnHold {
+            return false;
+        }
+        self.phase = Phase::Stopped;
+        self.conclude(ProbeResult::Success, String::new())
+    }
+
+    /// Takes a result. The message of an unchanged result stays, so that readers
+    /// are not woken for each try.
+    fn conclude(&mut self, result: ProbeResult, message: String) -> bool {
+        let news = self.verdict.result != result
+            || (self.verdict.message.is_empty() && !message.is_empty());
+        if news {
+            self.verdict = Verdict { result, message };
+        }
+        news
+    }
+}
+
+/// The first tick after `due`, a whole number of periods later, that is not over
+/// at `now`: a slow target is not probed back to back.
+fn next_tick(due: Moment, period: Duration, now: Moment) -> Moment {
+    let late = now.saturating_sub(due).as_nanos();
+    let periods = late.div_ceil(period.as_nanos().max(1)).max(1);
+    due + period.saturating_mul(u32::try_from(periods).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests;
