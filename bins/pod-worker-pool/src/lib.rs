@@ -1,4 +1,6 @@
 //! pod-worker-pool: one worker per pod, and the only process that talks to the
 //! container runtime.
 
+pub mod observation;
+pub mod plan;
 pub mod worker;

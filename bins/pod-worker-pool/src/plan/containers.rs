@@ -1,0 +1,171 @@
+//! Ordinary containers: which to stop, which to start, and whether all are done.
+
+use std::time::Duration;
+
+use pod::accessors::ContainerKind;
+use pod::container_hash::{ContainerHash, HashComparison};
+use pod::core::{Container as ContainerSpec, Probe};
+use pod::{Pod, PodExt, RestartPolicy};
+
+use super::{Inputs, Kill, KillReason, Plan, Start, Work, restart};
+use crate::observation::{Container, ContainerState};
+use crate::worker::TerminationCause;
+
+pub(super) fn plan(inputs: &Inputs<'_>, sandbox_id: &str) -> Plan {
+    let mut work = Work::default();
+    let mut live = 0_usize;
+    for spec in inputs.pod.containers() {
+        match judge(inputs, spec) {
+            Judgement::Keep => live += 1,
+            Judgement::Kill(kill) => {
+                live += 1;
+                work.kills.push(kill);
+            }
+            Judgement::Start => {
+                live += 1;
+                start(inputs, sandbox_id, spec, &mut work);
+            }
+            Judgement::Done => {}
+        }
+        work.kills.extend(superseded(inputs, spec));
+    }
+    if live == 0 && work.kills.is_empty() {
+        return Plan::End(TerminationCause::Completed);
+    }
+    Plan::Work(work)
+}
+
+enum Judgement {
+    Keep,
+    Kill(Kill),
+    Start,
+    Done,
+}
+
+fn judge(inputs: &Inputs<'_>, spec: &ContainerSpec) -> Judgement {
+    let Some(container) = inputs.observation.newest(&spec.name) else {
+        return Judgement::Start;
+    };
+    match &container.state {
+        ContainerState::Created => Judgement::Start,
+        ContainerState::Unknown => {
+            Judgement::Kill(kill(inputs.pod, spec, container, KillReason::StateUnknown))
+        }
+        ContainerState::Running { .. } => match reason_to_kill(inputs, spec, container) {
+            Some(reason) => Judgement::Kill(kill(inputs.pod, spec, container, reason)),
+            None => Judgement::Keep,
+        },
+        ContainerState::Exited(exit) => {
+            let policy = inputs.pod.restart_policy();
+            let after_kill = inputs
+                .kill_of(container)
+                .is_some_and(|reason| reason.restarts(policy != RestartPolicy::Never));
+            if after_kill || policy.restarts(exit.exit_code) {
+                Judgement::Start
+            } else {
+                Judgement::Done
+            }
+        }
+    }
+}
+
+fn reason_to_kill(
+    inputs: &Inputs<'_>,
+    spec: &ContainerSpec,
+    container: &Container,
+) -> Option<KillReason> {
+    // A kill that was begun is ended: its SIGTERM may be on the way already.
+    if let Some(reason) = inputs.kill_of(container) {
+        return Some(reason);
+    }
+    if ContainerHash::compare(&container.spec_hash, spec) == HashComparison::Changed {
+        return Some(KillReason::DefinitionChanged);
+    }
+    if inputs.verdicts.not_live.contains(&container.id) {
+        return Some(KillReason::LivenessFailed);
+    }
+    if inputs.verdicts.not_started.contains(&container.id) {
+        return Some(KillReason::StartupFailed);
+    }
+    None
+}
+
+/// Older instances that run beside the newest one, which should never be.
+fn superseded(inputs: &Inputs<'_>, spec: &ContainerSpec) -> Vec<Kill> {
+    let newest = inputs.observation.newest(&spec.name);
+    inputs
+        .observation
+        .possibly_running()
+        .filter(|container| container.name == spec.name)
+        .filter(|container| newest.is_some_and(|newest| newest.id != container.id))
+        .map(|container| kill(inputs.pod, spec, container, KillReason::Superseded))
+        .collect()
+}
+
+fn start(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec, work: &mut Work) {
+    let other_may_run = inputs
+        .observation
+        .possibly_running()
+        .any(|container| container.name == spec.name);
+    if other_may_run {
+        // `superseded` stops it first.
+        return;
+    }
+    match restart::decide(inputs, sandbox_id, spec) {
+        restart::Verdict::Start(how) => work.starts.push(Start {
+            name: spec.name.clone(),
+            kind: ContainerKind::Application,
+            how,
+        }),
+        restart::Verdict::Wait(wait) => {
+            work.wake(wait.until);
+            work.waits.push(wait);
+        }
+    }
+}
+
+fn kill(pod: &Pod, spec: &ContainerSpec, container: &Container, reason: KillReason) -> Kill {
+    let policy_restarts = pod.restart_policy() != RestartPolicy::Never;
+    let name = &spec.name;
+    let mut message = match reason {
+        KillReason::DefinitionChanged => format!("Container {name} definition changed"),
+        KillReason::LivenessFailed => format!("Container {name} failed liveness probe"),
+        KillReason::StartupFailed => format!("Container {name} failed startup probe"),
+        KillReason::StateUnknown => {
+            "Container is in unknown state, try killing it before restart".to_owned()
+        }
+        KillReason::Superseded => format!("Container {name} has a newer instance"),
+    };
+    if reason.restarts(policy_restarts) && reason != KillReason::StateUnknown {
+        message.push_str(", will be restarted");
+    }
+    let probe = match reason {
+        KillReason::LivenessFailed => spec.liveness_probe.as_ref(),
+        KillReason::StartupFailed => spec.startup_probe.as_ref(),
+        _ => None,
+    };
+    Kill {
+        container_id: container.id.clone(),
+        name: name.clone(),
+        reason,
+        message,
+        grace: probe
+            .and_then(probe_grace)
+            .unwrap_or_else(|| pod_grace(pod)),
+    }
+}
+
+/// The grace period of a container that is stopped while its pod lives on.
+pub(super) fn pod_grace(pod: &Pod) -> Duration {
+    whole_seconds(pod.termination_grace_period_seconds())
+}
+
+fn probe_grace(probe: &Probe) -> Option<Duration> {
+    probe.termination_grace_period_seconds.map(whole_seconds)
+}
+
+/// Always a moment between SIGTERM and SIGKILL, as in the kubelet.
+fn whole_seconds(seconds: i64) -> Duration {
+    const MINIMUM: Duration = Duration::from_secs(2);
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).max(MINIMUM)
+}

@@ -1,0 +1,131 @@
+//! Init containers: one after the other, each to its success, before all others.
+//!
+//! What counts is the newest sandbox: in a new one they run again, whatever is
+//! left of those in an old one.
+
+use pod::accessors::ContainerKind;
+use pod::core::Container as ContainerSpec;
+use pod::{Pod, PodExt, RestartPolicy};
+
+use super::{Inputs, Kill, KillReason, Start, Work, restart};
+use crate::observation::{Container, ContainerState, Observation};
+
+/// How far the init containers are.
+pub(super) enum Progress<'a> {
+    Done,
+    Running,
+    /// The next to start, after it has failed perhaps.
+    Next(&'a ContainerSpec),
+    /// One has failed and is not to be tried again.
+    Failed,
+}
+
+pub(super) fn progress<'a>(inputs: &Inputs<'a>, sandbox_id: &str) -> Progress<'a> {
+    let containers = inputs.pod.init_containers();
+    if has_ordinary(inputs.pod, inputs.observation, sandbox_id) {
+        return Progress::Done;
+    }
+    let instance = |spec: &ContainerSpec| inputs.observation.newest_in(sandbox_id, &spec.name);
+    // The last one that was started decides: those before it have succeeded.
+    let last = containers
+        .iter()
+        .enumerate()
+        .rev()
+        .find_map(|(index, spec)| Some((index, spec, instance(spec)?)));
+    let Some((index, spec, container)) = last else {
+        return containers.first().map_or(Progress::Done, Progress::Next);
+    };
+    match &container.state {
+        ContainerState::Running { .. } => Progress::Running,
+        ContainerState::Created => Progress::Next(spec),
+        _ if has_failed(container) || was_killed(inputs, container) => {
+            if inputs.pod.restart_policy() == RestartPolicy::Never {
+                Progress::Failed
+            } else {
+                Progress::Next(spec)
+            }
+        }
+        _ => containers
+            .get(index + 1)
+            .map_or(Progress::Done, Progress::Next),
+    }
+}
+
+/// Whether all init containers have succeeded in this sandbox. An ordinary
+/// container in it proves that, also after the init containers were removed.
+pub(super) fn is_done(pod: &Pod, observation: &Observation, sandbox_id: &str) -> bool {
+    let Some(last) = pod.init_containers().last() else {
+        return true;
+    };
+    has_ordinary(pod, observation, sandbox_id)
+        || observation
+            .newest_in(sandbox_id, &last.name)
+            .is_some_and(has_succeeded)
+}
+
+fn has_ordinary(pod: &Pod, observation: &Observation, sandbox_id: &str) -> bool {
+    pod.containers()
+        .iter()
+        .any(|spec| observation.newest_in(sandbox_id, &spec.name).is_some())
+}
+
+/// Whether the init containers had succeeded in the sandbox that is lost.
+pub(super) fn was_done(inputs: &Inputs<'_>) -> bool {
+    let Some(last) = inputs.pod.init_containers().last() else {
+        return true;
+    };
+    let observation = inputs.observation;
+    let has_ordinary = inputs.pod.containers().iter().any(|spec| {
+        observation
+            .newest(&spec.name)
+            .is_some_and(|container| container.state != ContainerState::Created)
+    });
+    has_ordinary || observation.newest(&last.name).is_some_and(has_succeeded)
+}
+
+pub(super) fn start(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec) -> Work {
+    let mut work = Work::default();
+    let newest = inputs.observation.newest_in(sandbox_id, &spec.name);
+    if let Some(container) = newest
+        && container.state == ContainerState::Unknown
+    {
+        work.kills.push(Kill {
+            container_id: container.id.clone(),
+            name: spec.name.clone(),
+            reason: KillReason::StateUnknown,
+            message: "Init container is in unknown state, try killing it before restart".to_owned(),
+            grace: super::containers::pod_grace(inputs.pod),
+        });
+        return work;
+    }
+    match restart::decide(inputs, sandbox_id, spec) {
+        restart::Verdict::Start(how) => work.starts.push(Start {
+            name: spec.name.clone(),
+            kind: ContainerKind::Init,
+            how,
+        }),
+        restart::Verdict::Wait(wait) => {
+            work.wake(wait.until);
+            work.waits.push(wait);
+        }
+    }
+    work
+}
+
+fn has_succeeded(container: &Container) -> bool {
+    container.state.exit().is_some() && !has_failed(container)
+}
+
+/// One of unknown state that was stopped has failed, whatever code it ended with.
+fn was_killed(inputs: &Inputs<'_>, container: &Container) -> bool {
+    inputs.kill_of(container).is_some()
+}
+
+/// A container that ran out of memory has failed whatever its exit code.
+fn has_failed(container: &Container) -> bool {
+    match &container.state {
+        ContainerState::Exited(exit) => exit.exit_code != 0 || exit.reason == "OOMKilled",
+        ContainerState::Unknown => true,
+        ContainerState::Created | ContainerState::Running { .. } => false,
+    }
+}

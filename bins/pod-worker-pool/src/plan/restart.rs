@@ -1,0 +1,129 @@
+//! Starting a container (again): with which number, and not before when.
+//!
+//! The crash-loop back-off needs no table of its own. Each instance carries, as
+//! an annotation, how long the start after its exit waits; the wait begins when
+//! the instance exited. So the back-off survives every restart of ours, and
+//! deleting a container's instances forgets it.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use backoff::Curve;
+use pod::container_hash::{ContainerHash, HashComparison};
+use pod::core::Container as ContainerSpec;
+
+use super::{Inputs, NewInstance, RestartWait, StartHow};
+use crate::observation::{Container, ContainerState};
+
+/// An instance that ran for so many times the longest wait ends the back-off.
+const RESET_AFTER_CAPS: u32 = 2;
+
+pub(super) enum Verdict {
+    Start(StartHow),
+    Wait(RestartWait),
+}
+
+/// Decides how and when a container whose instances do not run is started.
+pub(super) fn decide(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec) -> Verdict {
+    let instances = || {
+        inputs
+            .observation
+            .containers
+            .iter()
+            .filter(|container| container.name == spec.name)
+    };
+    if let Some(container) = resumable(instances(), sandbox_id, spec) {
+        return Verdict::Start(StartHow::Resume {
+            container_id: container.id.clone(),
+            restart_count: container.restart_count,
+        });
+    }
+    let exited = instances().find(|container| container.state.exit().is_some());
+    let wait = exited.map_or(Duration::ZERO, |container| {
+        wait_after(container, spec, inputs.restart_curve)
+    });
+    if let Some(container) = exited
+        && let Some(exit) = container.state.exit()
+    {
+        let since = inputs.now.since(exit.finished_at);
+        // A clock that jumped back would make this longer than the wait itself.
+        let left = wait.saturating_sub(since).min(wait);
+        if !left.is_zero() {
+            return Verdict::Wait(RestartWait {
+                name: spec.name.clone(),
+                container_id: container.id.clone(),
+                wait,
+                until: inputs.now.plus(left),
+            });
+        }
+    }
+    let started = instances()
+        .filter(|container| container.state != ContainerState::Created)
+        .map(|container| container.restart_count.saturating_add(1))
+        .max();
+    let in_logs = inputs.observation.starts_in_logs.get(&spec.name).copied();
+    Verdict::Start(StartHow::Create(NewInstance {
+        restart_count: started.or(in_logs).unwrap_or(0),
+        restart_wait: next_wait(exited.map(|_| wait), inputs.restart_curve),
+        discard: instances()
+            .filter(|container| container.state == ContainerState::Created)
+            .map(|container| container.id.clone())
+            .collect(),
+    }))
+}
+
+/// An instance that was created, perhaps in an earlier life of ours, and only
+/// needs to be started: the newest one, of this sandbox and this spec.
+fn resumable<'a>(
+    mut instances: impl Iterator<Item = &'a Container>,
+    sandbox_id: &str,
+    spec: &ContainerSpec,
+) -> Option<&'a Container> {
+    let newest = instances.next()?;
+    let is_current = newest.state == ContainerState::Created
+        && newest.sandbox_id == sandbox_id
+        && ContainerHash::compare(&newest.spec_hash, spec) == HashComparison::Same;
+    is_current.then_some(newest)
+}
+
+/// How long the start after this instance's exit waits, counted from the exit.
+fn wait_after(container: &Container, spec: &ContainerSpec, curve: Curve) -> Duration {
+    if ContainerHash::compare(&container.spec_hash, spec) == HashComparison::Changed {
+        return Duration::ZERO;
+    }
+    let Some(exit) = container.state.exit() else {
+        return Duration::ZERO;
+    };
+    let ran = exit.finished_at.since(container.created_at);
+    if ran > curve.cap.saturating_mul(RESET_AFTER_CAPS) {
+        return Duration::ZERO;
+    }
+    container
+        .restart_wait
+        .unwrap_or(Duration::ZERO)
+        .min(curve.cap)
+}
+
+/// What a new instance carries: nothing if it is the first, so that one exit is
+/// followed by a start at once; then the base of the curve, doubled up to its cap.
+fn next_wait(previous: Option<Duration>, curve: Curve) -> Duration {
+    match previous {
+        None => Duration::ZERO,
+        Some(wait) => wait.saturating_mul(2).max(curve.base).min(curve.cap),
+    }
+}
+
+/// A duration as Go prints it, to the second: `40s`, `1m20s`, `5m0s`.
+#[must_use]
+pub fn go_duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = match (hours, minutes) {
+        (0, 0) => write!(text, "{seconds}s"),
+        (0, _) => write!(text, "{minutes}m{seconds}s"),
+        _ => write!(text, "{hours}h{minutes}m{seconds}s"),
+    };
+    text
+}

@@ -1,0 +1,100 @@
+//! Whether the newest sandbox can be used, and what to do if not.
+
+use pod::{PodExt, RestartPolicy};
+
+use super::{Inputs, Plan, init};
+use crate::observation::{ContainerState, Sandbox, SandboxNetwork};
+use crate::worker::TerminationCause;
+
+/// Why a sandbox cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unusable {
+    /// It does not run.
+    NotReady,
+    /// Several run at once; none can be trusted to be the pod's.
+    SeveralReady,
+    /// The pod changed between the node's network and its own.
+    NetworkChanged,
+    /// It should have an address and has none.
+    NoAddress,
+}
+
+pub(super) enum Choice<'a> {
+    Use(&'a Sandbox),
+    Plan(Plan),
+}
+
+pub(super) fn choose<'a>(inputs: &Inputs<'a>) -> Choice<'a> {
+    let Some(newest) = inputs.observation.newest_sandbox() else {
+        return Choice::Plan(replace(inputs, 0, None));
+    };
+    match unusable(inputs, newest) {
+        None => Choice::Use(newest),
+        Some(why) => {
+            let attempt = newest.attempt.saturating_add(1);
+            Choice::Plan(replace(inputs, attempt, Some(why)))
+        }
+    }
+}
+
+fn unusable(inputs: &Inputs<'_>, newest: &Sandbox) -> Option<Unusable> {
+    let ready = inputs.observation.sandboxes.iter();
+    if ready.filter(|sandbox| sandbox.ready).count() > 1 {
+        return Some(Unusable::SeveralReady);
+    }
+    if !newest.ready {
+        return Some(Unusable::NotReady);
+    }
+    match (&newest.network, inputs.pod.host_network()) {
+        (SandboxNetwork::Host, false) | (SandboxNetwork::Pod { .. }, true) => {
+            Some(Unusable::NetworkChanged)
+        }
+        (SandboxNetwork::Pod { ips }, false) if ips.is_empty() => Some(Unusable::NoAddress),
+        _ => None,
+    }
+}
+
+/// A new sandbox, unless nothing would start in it.
+fn replace(inputs: &Inputs<'_>, attempt: u32, why: Option<Unusable>) -> Plan {
+    let policy = inputs.pod.restart_policy();
+    let observation = inputs.observation;
+    // A pod that is never restarted had its one chance, unless it never got to
+    // the point of starting a container.
+    let mut containers = observation.containers.iter();
+    let had_its_chance =
+        attempt != 0 && containers.any(|container| container.state != ContainerState::Created);
+    if policy == RestartPolicy::Never && had_its_chance {
+        return Plan::End(TerminationCause::Completed);
+    }
+    let starts: Vec<String> = inputs
+        .pod
+        .containers()
+        .iter()
+        .filter(|container| {
+            policy != RestartPolicy::OnFailure || !has_succeeded(inputs, &container.name)
+        })
+        .map(|container| container.name.clone())
+        .collect();
+    if starts.is_empty() && init::was_done(inputs) {
+        return Plan::End(TerminationCause::Completed);
+    }
+    let first = match inputs.pod.init_containers().first() {
+        Some(container) => vec![container.name.clone()],
+        None => starts,
+    };
+    Plan::NewSandbox {
+        attempt,
+        why,
+        first,
+    }
+}
+
+fn has_succeeded(inputs: &Inputs<'_>, name: &str) -> bool {
+    inputs
+        .observation
+        .newest(name)
+        .is_some_and(|container| match &container.state {
+            ContainerState::Exited(exit) => exit.exit_code == 0,
+            _ => false,
+        })
+}
