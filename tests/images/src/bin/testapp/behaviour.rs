@@ -189,7 +189,7 @@ async fn serve(
     let health = Arc::new(http_server::Health::new(&options, started));
     let mut servers = JoinSet::new();
     if let Some(port) = options.http {
-        let listener = listen(options.listen, port).await?;
+        let listener = listen("http", options.listen, port).await?;
         servers.spawn(http_server::serve(
             listener,
             Arc::clone(&health),
@@ -197,10 +197,10 @@ async fn serve(
         ));
     }
     if let Some(port) = options.tcp {
-        servers.spawn(serve_tcp(listen(options.listen, port).await?));
+        servers.spawn(serve_tcp(listen("tcp", options.listen, port).await?));
     }
     if let Some(port) = options.grpc {
-        let listener = listen(options.listen, port).await?;
+        let listener = listen("grpc", options.listen, port).await?;
         servers.spawn(grpc_health::serve(listener, health));
     }
     while let Some(ended) = servers.join_next().await {
@@ -210,15 +210,22 @@ async fn serve(
 }
 
 /// The port on the given address; else on all, IPv4 included where the
-/// kernel has no IPv6.
-async fn listen(address: Option<IpAddr>, port: u16) -> std::io::Result<TcpListener> {
-    if let Some(address) = address {
-        return TcpListener::bind((address, port)).await;
-    }
-    match TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await {
-        Ok(listener) => Ok(listener),
-        Err(_) => TcpListener::bind(("0.0.0.0", port)).await,
-    }
+/// kernel has no IPv6. Port 0 takes a free one; the line printed tells which.
+#[expect(clippy::print_stdout, reason = "a container's log is its output")]
+async fn listen(
+    protocol: &str,
+    address: Option<IpAddr>,
+    port: u16,
+) -> std::io::Result<TcpListener> {
+    let listener = match address {
+        Some(address) => TcpListener::bind((address, port)).await?,
+        None => match TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await {
+            Ok(listener) => listener,
+            Err(_) => TcpListener::bind(("0.0.0.0", port)).await?,
+        },
+    };
+    println!("{protocol} listens on {}", listener.local_addr()?);
+    Ok(listener)
 }
 
 async fn serve_tcp(listener: TcpListener) -> std::io::Result<()> {
