@@ -1,0 +1,250 @@
+//! Directories, the lock against a second instance, and the files that the
+//! processes read. All of it is made before capabilities are dropped.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+use node_config::{NODE_CONFIG_FILE, NodeConfig};
+use topology::{Identities, PROCESSES, Process};
+
+use crate::failure::Failure;
+
+/// Held as long as the supervisor runs; its content is the pid, for people.
+const LOCK_FILE: &str = "supervisor.lock";
+
+/// Everybody may pass through, only root may list or change.
+const PASSABLE: u32 = 0o711;
+
+/// Bits of a mode that let others than the owner write.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+
+/// In a directory with this bit, nobody renames what others own.
+const STICKY: u32 = 0o1000;
+
+/// Proof that no other supervisor uses the run directory.
+#[derive(Debug)]
+pub(crate) struct InstanceLock {
+    _file: Flock<File>,
+}
+
+/// Makes the run directory, or checks one that exists, and locks it.
+///
+/// # Errors
+/// When it is unsafe, cannot be made, or another supervisor holds it.
+pub(crate) fn lock_run_dir(run_dir: &Path) -> Result<InstanceLock, Failure> {
+    make(run_dir, PASSABLE)?;
+    check_owned(run_dir)?;
+    check_passable(run_dir)?;
+    let path = run_dir.join(LOCK_FILE);
+    let failed = |source| Failure::Io {
+        action: "open",
+        path: path.clone(),
+        source,
+    };
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .custom_flags(nix::libc::O_NOFOLLOW)
+        .open(&path)
+        .map_err(failed)?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(mut file) => {
+            let written = file
+                .set_len(0)
+                .and_then(|()| writeln!(file, "{}", std::process::id()));
+            written.map_err(failed)?;
+            Ok(InstanceLock { _file: file })
+        }
+        Err((_file, nix::errno::Errno::EWOULDBLOCK)) => Err(Failure::SecondInstance {
+            path: run_dir.to_owned(),
+        }),
+        Err((_file, errno)) => Err(failed(errno.into())),
+    }
+}
+
+/// Makes the directories of the processes, each its owner's alone.
+///
+/// # Errors
+/// When one cannot be made.
+pub(crate) fn prepare(config: &NodeConfig, identities: &Identities) -> Result<(), Failure> {
+    let directories = &config.directories;
+    make(&directories.state_dir, PASSABLE)?;
+    check_owned(&directories.state_dir)?;
+    check_passable(&directories.state_dir)?;
+    make(&directories.log_dir, 0o755)?;
+    make(&directories.process_logs(), 0o750)?;
+    // Above it others may write: /var/log is a group's on some distributions.
+    check_itself(&directories.process_logs(), 0)?;
+    for row in PROCESSES {
+        let path = directories.state(row.process);
+        make(&path, 0o700)?;
+        let uid = identities.uid(row.process);
+        let io = |action| {
+            let path = path.clone();
+            move |source| Failure::Io {
+                action,
+                path,
+                source,
+            }
+        };
+        fs::set_permissions(&path, Permissions::from_mode(0o700)).map_err(io("set the mode of"))?;
+        std::os::unix::fs::lchown(&path, Some(uid), Some(uid)).map_err(io("set the owner of"))?;
+    }
+    Ok(())
+}
+
+/// Where a process finds its configuration.
+#[must_use]
+pub(crate) fn node_config_path(run_dir: &Path, process: Process) -> PathBuf {
+    match process {
+        // It alone reads the headers of the HTTP source, which may be secret.
+        Process::ConfigSourcer => run_dir.join(format!("{process}.{NODE_CONFIG_FILE}")),
+        _ => run_dir.join(NODE_CONFIG_FILE),
+    }
+}
+
+/// Writes the resolved configuration: for everybody without what may be secret,
+/// and complete for the process that needs it.
+///
+/// # Errors
+/// When the file system refuses; what was there is then still there.
+pub(crate) fn write_node_config(
+    config: &NodeConfig,
+    identities: &Identities,
+) -> Result<(), Failure> {
+    let run_dir = &config.directories.run_dir;
+    let mut public = config.clone();
+    if let Some(source) = &mut public.static_pod_url {
+        source.headers.clear();
+    }
+    let sourcer = Process::ConfigSourcer;
+    let group = identities.uid(sourcer);
+    let everybody = node_config_path(run_dir, Process::SyncLoop);
+    write(&everybody, &public, 0o644, None)?;
+    write(
+        &node_config_path(run_dir, sourcer),
+        config,
+        0o640,
+        Some(group),
+    )
+}
+
+fn write(path: &Path, config: &NodeConfig, mode: u32, group: Option<u32>) -> Result<(), Failure> {
+    let written = || -> io::Result<()> {
+        let bytes = serde_json::to_vec_pretty(config)?;
+        let temporary = path.with_extension("new");
+        match fs::remove_file(&temporary) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&temporary)?;
+        file.write_all(&bytes)?;
+        std::os::unix::fs::fchown(&file, None, group)?;
+        file.set_permissions(Permissions::from_mode(mode))?;
+        fs::rename(&temporary, path)
+    };
+    written().map_err(|source| Failure::Io {
+        action: "write",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn make(path: &Path, mode: u32) -> Result<(), Failure> {
+    let made = match path.parent() {
+        // Parents that are missing are for everybody, as mkdir -p has it.
+        Some(parent) => DirBuilder::new().recursive(true).mode(0o755).create(parent),
+        None => Ok(()),
+    };
+    let made = made.and_then(|()| match DirBuilder::new().mode(mode).create(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    });
+    made.map_err(|source| Failure::Io {
+        action: "create directory",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// It and everything above belong to root, and nobody else can replace it.
+fn check_owned(path: &Path) -> Result<(), Failure> {
+    check_itself(path, 0)?;
+    let real = fs::canonicalize(path).map_err(|source| Failure::Io {
+        action: "resolve",
+        path: path.to_owned(),
+        source,
+    })?;
+    for above in real.ancestors().skip(1) {
+        check_itself(above, STICKY)?;
+    }
+    Ok(())
+}
+
+/// It is root's alone; `excusing` are mode bits with which others may write.
+fn check_itself(directory: &Path, excusing: u32) -> Result<(), Failure> {
+    let refused = |reason: String| {
+        Err(Failure::Directory {
+            path: directory.to_owned(),
+            reason,
+        })
+    };
+    let metadata = metadata(directory)?;
+    let mode = metadata.mode();
+    if !metadata.is_dir() {
+        return refused("it is not a directory (a link counts as none): remove it".to_owned());
+    }
+    if metadata.uid() != 0 {
+        return refused(format!(
+            "it belongs to uid {}, who could replace what is in it: chown root it",
+            metadata.uid()
+        ));
+    }
+    if mode & WRITABLE_BY_OTHERS != 0 && mode & excusing == 0 {
+        return refused(format!(
+            "its mode {:04o} lets others change what is in it: chmod go-w it",
+            mode & 0o7777
+        ));
+    }
+    Ok(())
+}
+
+/// The processes' users can pass through it and through everything above.
+pub(crate) fn check_passable(path: &Path) -> Result<(), Failure> {
+    for directory in path.ancestors() {
+        let mode = fs::metadata(directory).map(|metadata| metadata.mode());
+        let mode = mode.map_err(|source| Failure::Io {
+            action: "look at",
+            path: directory.to_owned(),
+            source,
+        })?;
+        if mode & 0o001 == 0 {
+            return Err(Failure::Directory {
+                path: directory.to_owned(),
+                reason: format!(
+                    "the users of the processes cannot pass through it to {}: chmod o+x it, or choose another place",
+                    path.display()
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Of the directory itself, not of what a link leads to.
+fn metadata(path: &Path) -> Result<fs::Metadata, Failure> {
+    fs::symlink_metadata(path).map_err(|source| Failure::Io {
+        action: "look at",
+        path: path.to_owned(),
+        source,
+    })
+}

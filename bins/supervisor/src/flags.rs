@@ -1,0 +1,101 @@
+//! The command line. Flags that the kubelet has keep its names and meaning.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use crate::failure::EXIT_CODES_HELP;
+
+/// Starts Bulkhead on this node: the processes that run its pods, each as its
+/// own user, watched and restarted. Containers outlive all of them.
+///
+/// SIGTERM stops everything in order and leaves every container running; a
+/// second one does not wait. SIGHUP reads the configuration again and restarts
+/// the processes when it changed.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "supervisor", version, after_help = EXIT_CODES_HELP)]
+pub struct Flags {
+    /// KubeletConfiguration file (kubelet.config.k8s.io/v1beta1, YAML or JSON).
+    #[arg(long, value_name = "FILE", help_heading = "As the kubelet")]
+    pub config: Option<PathBuf>,
+
+    /// Directory of drop-in files `*.conf`, applied to --config in the order of
+    /// their names.
+    #[arg(long, value_name = "DIR", help_heading = "As the kubelet")]
+    pub config_dir: Option<PathBuf>,
+
+    /// Socket of the container runtime. Overrides the configuration file;
+    /// without either it is unix:///run/containerd/containerd.sock.
+    #[arg(long, value_name = "SOCKET", help_heading = "As the kubelet")]
+    pub container_runtime_endpoint: Option<String>,
+
+    /// Directory of pods' volumes and other files.
+    #[arg(long, value_name = "DIR", default_value = node_config::DEFAULT_ROOT_DIR, help_heading = "As the kubelet")]
+    pub root_dir: PathBuf,
+
+    /// Name of the node; the host's name without it.
+    #[arg(long, value_name = "NAME", help_heading = "As the kubelet")]
+    pub hostname_override: Option<String>,
+
+    /// Address of the node; without it that of the interface with the default
+    /// route.
+    #[arg(long, value_name = "ADDRESS", help_heading = "As the kubelet")]
+    pub node_ip: Option<IpAddr>,
+
+    /// Labels of the node, for pods that select it: key=value,...
+    #[arg(
+        long,
+        value_name = "LABELS",
+        value_delimiter = ',',
+        help_heading = "As the kubelet"
+    )]
+    pub node_labels: Vec<String>,
+
+    /// Directory or file with static pods. Overrides staticPodPath of the
+    /// configuration file.
+    #[arg(long, value_name = "PATH", help_heading = "As the kubelet")]
+    pub pod_manifest_path: Option<PathBuf>,
+
+    /// Sockets and what need not survive a reboot.
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/run/bulkhead",
+        help_heading = "Bulkhead"
+    )]
+    pub run_dir: PathBuf,
+
+    /// What must survive a reboot.
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/var/lib/bulkhead",
+        help_heading = "Bulkhead"
+    )]
+    pub state_dir: PathBuf,
+
+    /// Logs: pods/ and containers/ as the kubelet has them, bulkhead/ for the
+    /// processes.
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/var/log",
+        help_heading = "Bulkhead"
+    )]
+    pub log_dir: PathBuf,
+
+    /// Programs of the processes; the directory of this program without it.
+    #[arg(long, value_name = "DIR", help_heading = "Bulkhead")]
+    pub bin_dir: Option<PathBuf>,
+
+    /// What only Bulkhead can configure (bulkhead/v1 BulkheadConfiguration,
+    /// YAML or JSON).
+    #[arg(long, value_name = "FILE", help_heading = "Bulkhead")]
+    pub bulkhead_config: Option<PathBuf>,
+
+    /// Run the processes as users counted up from this number, instead of the
+    /// users bulkhead-sync-loop, bulkhead-pleg and so on.
+    #[arg(long, value_name = "UID", help_heading = "Bulkhead")]
+    pub uid_base: Option<u32>,
+}

@@ -1,0 +1,214 @@
+//! How each process is started: what it gets and what it does not.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use confine::{CapabilitySet, Launch, SpawnError};
+use nix::sys::socket::{Backlog, listen};
+use nix::unistd::Pid;
+use node_config::NodeConfig;
+use topology::{Identities, PROCESSES, Process, row};
+
+use crate::directories::node_config_path;
+use crate::failure::Failure;
+use crate::log_pipe::LogPipe;
+use crate::policy::WATCHDOG_SILENCE;
+
+/// Connections that queue while a process is down or starts.
+const BACKLOG: i32 = 1024;
+
+/// Everybody may connect: each call is checked by the caller's uid.
+const SOCKET_MODE: u32 = 0o666;
+
+/// What of the supervisor's own environment the processes get.
+const INHERITED_VARIABLES: [&str; 3] = [
+    telemetry::LEVEL_VARIABLE,
+    telemetry::FORMAT_VARIABLE,
+    "RUST_BACKTRACE",
+];
+
+/// The listening sockets of all processes, the supervisor's own included. They
+/// stay open as long as it runs: callers queue while a process restarts.
+#[derive(Debug)]
+pub(crate) struct Listeners(BTreeMap<Process, UnixListener>);
+
+impl Listeners {
+    /// Makes all sockets, in place of those of an earlier supervisor.
+    pub(crate) fn open(config: &NodeConfig) -> Result<Listeners, Failure> {
+        let mut listeners = BTreeMap::new();
+        for process in Process::ALL {
+            let path = config.directories.socket(process);
+            let listener = open(&path).map_err(|source| Failure::Io {
+                action: "create socket",
+                path,
+                source,
+            })?;
+            listeners.insert(process, listener);
+        }
+        Ok(Listeners(listeners))
+    }
+
+    /// The supervisor's own, for its server.
+    pub(crate) fn own(&self) -> io::Result<UnixListener> {
+        self.get(Process::Supervisor)?.try_clone()
+    }
+
+    fn get(&self, process: Process) -> io::Result<&UnixListener> {
+        self.0.get(&process).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::NotFound, format!("{process} has no socket"))
+        })
+    }
+}
+
+fn open(path: &Path) -> io::Result<UnixListener> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    listen(&listener, Backlog::new(BACKLOG)?)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(SOCKET_MODE))?;
+    Ok(listener)
+}
+
+/// What each process may do beside its user's rights.
+#[derive(Debug)]
+pub(crate) struct Privileges {
+    kept: BTreeMap<Process, CapabilitySet>,
+    /// What this machine does not give, for people.
+    pub(crate) degradations: Vec<String>,
+}
+
+impl Privileges {
+    /// The topology's rows, as far as this machine gives what they name.
+    pub(crate) fn find() -> Result<Privileges, Failure> {
+        let available = CapabilitySet::available().map_err(|source| Failure::System {
+            action: "read its own capabilities",
+            source,
+        })?;
+        let mut privileges = Privileges {
+            kept: BTreeMap::new(),
+            degradations: Vec::new(),
+        };
+        for row in PROCESSES {
+            let names = row.capabilities.iter().map(|(name, _reason)| *name);
+            let wanted = CapabilitySet::of(names).map_err(|unknown| Failure::System {
+                action: "understand the table of processes",
+                source: io::Error::new(io::ErrorKind::InvalidData, unknown),
+            })?;
+            let missing = wanted.without(available);
+            if !missing.is_empty() {
+                let text = format!(
+                    "{} runs without {missing}: this machine does not give it",
+                    row.process
+                );
+                privileges.degradations.push(text);
+            }
+            privileges
+                .kept
+                .insert(row.process, wanted.intersection(available));
+        }
+        Ok(privileges)
+    }
+
+    /// What the supervisor itself needs: its own, and all that it hands down.
+    pub(crate) fn own(&self) -> CapabilitySet {
+        self.kept
+            .values()
+            .fold(CapabilitySet::EMPTY, |all, set| all.union(*set))
+    }
+
+    fn of(&self, process: Process) -> CapabilitySet {
+        self.kept.get(&process).copied().unwrap_or_default()
+    }
+}
+
+/// Starts processes.
+#[derive(Debug)]
+pub(crate) struct Launcher {
+    bin_dir: PathBuf,
+    run_dir: PathBuf,
+    listeners: Listeners,
+    identities: Identities,
+    privileges: Privileges,
+}
+
+impl Launcher {
+    pub(crate) fn new(
+        config: &NodeConfig,
+        listeners: Listeners,
+        identities: Identities,
+        privileges: Privileges,
+    ) -> Launcher {
+        Launcher {
+            bin_dir: config.directories.bin_dir.clone(),
+            run_dir: config.directories.run_dir.clone(),
+            listeners,
+            identities,
+            privileges,
+        }
+    }
+
+    pub(crate) fn identities(&self) -> &Identities {
+        &self.identities
+    }
+
+    /// Starts `process`. To be called from the main thread only: its children
+    /// die with the thread that started them.
+    pub(crate) fn launch(
+        &self,
+        process: Process,
+        log: &LogPipe,
+        notify_socket: &Path,
+    ) -> Result<Pid, SpawnError> {
+        let binary = self.bin_dir.join(process.name());
+        let listener = self
+            .listeners
+            .get(process)
+            .map_err(|source| SpawnError::Descriptors {
+                binary: binary.clone(),
+                source,
+            })?;
+        let config = node_config_path(&self.run_dir, process);
+        let uid = self.identities.uid(process);
+        confine::spawn(&Launch {
+            binary: &binary,
+            arguments: &[process::NODE_CONFIG_FLAG.into(), config.into()],
+            environment: &environment(notify_socket),
+            uid,
+            gid: uid,
+            capabilities: self.privileges.of(process),
+            listeners: &[(process.name(), listener.as_fd())],
+            output: log.writer(),
+        })
+    }
+}
+
+fn environment(notify_socket: &Path) -> Vec<(OsString, OsString)> {
+    let watchdog = WATCHDOG_SILENCE.as_micros().to_string();
+    let mut variables: Vec<(OsString, OsString)> = vec![
+        ("NOTIFY_SOCKET".into(), notify_socket.into()),
+        ("WATCHDOG_USEC".into(), watchdog.into()),
+    ];
+    for name in INHERITED_VARIABLES {
+        variables.extend(std::env::var_os(name).map(|value| (name.into(), value)));
+    }
+    variables
+}
+
+/// The user's name for the status table.
+pub(crate) fn user_name(config: &NodeConfig, identities: &Identities, process: Process) -> String {
+    let row = row(process);
+    if row.root {
+        "root".to_owned()
+    } else if config.uid_base.is_some() {
+        identities.uid(process).to_string()
+    } else {
+        row.user.to_owned()
+    }
+}

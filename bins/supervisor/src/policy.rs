@@ -1,0 +1,16 @@
+//! What the supervisor decides: plain values in, plain values out. No clock, no
+//! I/O, no processes; carrying the decisions out is the shell's part.
+
+mod fleet;
+mod machine;
+mod pace;
+
+pub use fleet::{Fleet, FleetEvent, STOP_ORDER};
+pub use machine::{
+    Action, AfterStop, Alert, BAD_CONFIGURATION, Ending, Event, Intent, KILL_AFTER_ABORT, Machine,
+    Moment, Phase, ProcessId, START_TIMEOUT, STOP_GRACE, Signal, State, WATCHDOG_SILENCE,
+};
+pub use pace::{CRASH_LOOP_RESTARTS, CRASH_LOOP_WINDOW, JITTER, Pace, STEADY_AFTER};
+
+#[cfg(test)]
+mod tests;

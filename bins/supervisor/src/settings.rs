@@ -1,0 +1,197 @@
+//! From flags and files to the resolved configuration of the node.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use node_config::{ContainerRuntimeEndpoint, DirectoryLayout, NodeConfig};
+use topology::Identities;
+
+use crate::failure::Failure;
+use crate::flags::Flags;
+use crate::node_address;
+
+/// A setting that cannot be.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SettingError {
+    /// Only Unix sockets reach a container runtime.
+    #[error(
+        "--container-runtime-endpoint {0}: give a Unix socket, as unix:///run/containerd/containerd.sock"
+    )]
+    Endpoint(String),
+    /// Not `key=value`.
+    #[error("--node-labels {0}: give key=value,key=value")]
+    Label(String),
+    /// Names go into paths and into the names of pods.
+    #[error("the node's name {0:?} is not a DNS subdomain: give another with --hostname-override")]
+    NodeName(String),
+    /// Relative paths would change their meaning with the working directory.
+    #[error("{flag} {path}: the path cannot be made absolute", path = path.display())]
+    Path {
+        /// The flag.
+        flag: &'static str,
+        /// What was given.
+        path: PathBuf,
+    },
+}
+
+/// Longest DNS subdomain.
+const MAX_NODE_NAME_BYTES: usize = 253;
+
+fn refused(error: SettingError) -> Failure {
+    Failure::Configuration(Box::new(error))
+}
+
+/// Reads the files that the flags name and resolves everything.
+///
+/// # Errors
+/// When a file cannot be read or a setting is wrong.
+pub(crate) fn resolve(flags: &Flags) -> Result<NodeConfig, Failure> {
+    let directories = directories(flags)?;
+    let mut config = NodeConfig::with_defaults(node_name(flags)?, directories);
+    config.uid_base = flags.uid_base;
+    if let Some(endpoint) = &flags.container_runtime_endpoint {
+        config.container_runtime = ContainerRuntimeEndpoint(socket_path(endpoint)?);
+    }
+    if let Some(path) = &flags.pod_manifest_path {
+        config.static_pod_path = Some(absolute("--pod-manifest-path", path)?);
+    }
+    for label in flags.node_labels.iter().filter(|label| !label.is_empty()) {
+        let (key, value) = label
+            .split_once('=')
+            .filter(|(key, _value)| !key.is_empty())
+            .ok_or_else(|| refused(SettingError::Label(label.clone())))?;
+        config.node_labels.insert(key.to_owned(), value.to_owned());
+    }
+    config.node_ip = flags.node_ip.or_else(node_address::find);
+    Ok(config)
+}
+
+/// The same while `current` is in force: the node keeps its name and address,
+/// which must not change under running pods.
+///
+/// # Errors
+/// As [`resolve`].
+pub(crate) fn resolve_again(flags: &Flags, current: &NodeConfig) -> Result<NodeConfig, Failure> {
+    let mut config = resolve(flags)?;
+    config.node_name.clone_from(&current.node_name);
+    config.node_ip = current.node_ip;
+    config.directories.clone_from(&current.directories);
+    Ok(config)
+}
+
+/// The users of the processes.
+///
+/// # Errors
+/// When one is missing, or the base of the numbers is out of range.
+pub(crate) fn identities(config: &NodeConfig) -> Result<Identities, Failure> {
+    match config.uid_base {
+        Some(base) => Identities::from_base(base),
+        None => Identities::from_users(|name| {
+            let user = nix::unistd::User::from_name(name).ok().flatten();
+            user.map(|user| user.uid.as_raw())
+        }),
+    }
+    .map_err(Failure::Users)
+}
+
+fn directories(flags: &Flags) -> Result<DirectoryLayout, Failure> {
+    let bin_dir = match &flags.bin_dir {
+        Some(given) => absolute("--bin-dir", given)?,
+        None => std::env::current_exe()
+            .ok()
+            .and_then(|program| program.parent().map(Path::to_owned))
+            .unwrap_or_else(|| "/usr/libexec/bulkhead".into()),
+    };
+    Ok(DirectoryLayout {
+        run_dir: absolute("--run-dir", &flags.run_dir)?,
+        state_dir: absolute("--state-dir", &flags.state_dir)?,
+        root_dir: absolute("--root-dir", &flags.root_dir)?,
+        log_dir: absolute("--log-dir", &flags.log_dir)?,
+        bin_dir,
+    })
+}
+
+fn absolute(flag: &'static str, path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(|_error| {
+        refused(SettingError::Path {
+            flag,
+            path: path.to_owned(),
+        })
+    })
+}
+
+/// `unix:///path`, `unix:/path` or `/path`, as the kubelet takes them.
+fn socket_path(endpoint: &str) -> Result<PathBuf, Failure> {
+    let path = endpoint.strip_prefix("unix:").unwrap_or(endpoint);
+    let path = path.strip_prefix("//").unwrap_or(path);
+    if path.starts_with('/') {
+        Ok(path.into())
+    } else {
+        Err(refused(SettingError::Endpoint(endpoint.to_owned())))
+    }
+}
+
+fn node_name(flags: &Flags) -> Result<String, Failure> {
+    let name = match &flags.hostname_override {
+        Some(name) => name.clone(),
+        None => nix::unistd::gethostname()
+            .map_err(|errno| Failure::System {
+                action: "read the host's name",
+                source: errno.into(),
+            })?
+            .to_string_lossy()
+            .into_owned(),
+    };
+    let name = name.trim().to_lowercase();
+    if is_dns_subdomain(&name) {
+        Ok(name)
+    } else {
+        Err(refused(SettingError::NodeName(name)))
+    }
+}
+
+fn is_dns_subdomain(name: &str) -> bool {
+    let label = |label: &str| {
+        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        label.bytes().all(|byte| inner(byte) || byte == b'-')
+            && label.bytes().next().is_some_and(inner)
+            && label.bytes().last().is_some_and(inner)
+    };
+    name.len() <= MAX_NODE_NAME_BYTES && name.split('.').all(label)
+}
+
+/// Whether an address can be a node's.
+pub(crate) fn is_node_address(address: IpAddr) -> bool {
+    !address.is_loopback()
+        && !address.is_unspecified()
+        && !address.is_multicast()
+        && match address {
+            IpAddr::V4(address) => !address.is_link_local(),
+            IpAddr::V6(address) => !address.is_unicast_link_local(),
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_unix_sockets() {
+        for given in ["unix:///a/b", "unix:/a/b", "/a/b"] {
+            assert_eq!(socket_path(given).unwrap(), Path::new("/a/b"), "{given}");
+        }
+        for given in ["tcp://1.2.3.4:5", "a/b", "unix://a", ""] {
+            assert!(socket_path(given).is_err(), "{given}");
+        }
+    }
+
+    #[test]
+    fn node_names_are_dns_subdomains() {
+        for name in ["a", "node-1.example.org", "1"] {
+            assert!(is_dns_subdomain(name), "{name}");
+        }
+        for name in ["", "-a", "a-", "a..b", "a/b", "A", &"a".repeat(254)] {
+            assert!(!is_dns_subdomain(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Carries out what the policy decides: starts, signals and reaps processes,
+//! listens to them, and publishes their state. No decision is taken here.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clock::WallClock;
+use nix::errno::Errno;
+use nix::sys::signal::{Signal as UnixSignal, kill, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::unistd::Pid;
+use node_config::NodeConfig;
+use rand::Rng;
+use rand::rngs::SmallRng;
+use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+use topology::Process;
+
+use crate::command::{Command, RestartError};
+use crate::directories;
+use crate::failure::Failure;
+use crate::flags::Flags;
+use crate::launcher::Launcher;
+use crate::log_pipe::LogPipe;
+use crate::notify::NotifySockets;
+use crate::policy::{Action, Ending, Event, Fleet, FleetEvent, Intent, Moment, Signal};
+use crate::record::{CrashRing, EndingRecord, Record, describe};
+use crate::settings;
+use crate::snapshot::Snapshot;
+
+/// Restart requests whose answers are remembered, as the contract has it.
+const KEPT_REQUESTS: usize = 64;
+
+/// Longest sleep of the main loop; only a bound, nothing depends on it.
+const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
+
+/// Everything that the main loop owns.
+pub(crate) struct Shell {
+    pub(crate) flags: Flags,
+    pub(crate) config: NodeConfig,
+    pub(crate) launcher: Launcher,
+    pub(crate) notify: NotifySockets,
+    pub(crate) logs: BTreeMap<Process, Arc<LogPipe>>,
+    pub(crate) clock: WallClock,
+    pub(crate) start: Instant,
+    pub(crate) random: SmallRng,
+    pub(crate) fleet: Fleet,
+    pub(crate) records: BTreeMap<Process, Record>,
+    pub(crate) crashes: CrashRing,
+    pub(crate) requests: VecDeque<(String, u32)>,
+    pub(crate) published: watch::Sender<Snapshot>,
+}
+
+struct Signals {
+    child: SignalStream,
+    terminate: SignalStream,
+    interrupt: SignalStream,
+    hangup: SignalStream,
+}
+
+impl Signals {
+    fn watch() -> Result<Signals, Failure> {
+        let watch = |kind| {
+            signal(kind).map_err(|source| Failure::System {
+                action: "watch signals",
+                source,
+            })
+        };
+        Ok(Signals {
+            child: watch(SignalKind::child())?,
+            terminate: watch(SignalKind::terminate())?,
+            interrupt: watch(SignalKind::interrupt())?,
+            hangup: watch(SignalKind::hangup())?,
+        })
+    }
+}
+
+impl Shell {
+    /// Runs until everything was stopped as asked, or `server` fails.
+    pub(crate) async fn run(
+        mut self,
+        mut commands: mpsc::Receiver<Command>,
+        server: impl Future<Output = Result<(), ipc::ServeError>>,
+    ) -> Result<(), Failure> {
+        let mut signals = Signals::watch()?;
+        tokio::pin!(server);
+        self.apply(FleetEvent::Tick);
+        while !self.fleet.is_finished() {
+            self.publish();
+            let wake = self.wake_at();
+            tokio::select! {
+                // Endings first, so that a restart waits for nothing else.
+                biased;
+                // Cancel-safe: signals stay pending in their streams.
+                _ = signals.child.recv() => self.reap(),
+                _ = signals.terminate.recv() => self.stop(),
+                _ = signals.interrupt.recv() => self.stop(),
+                _ = signals.hangup.recv() => {
+                    // The error was logged; the configuration in force stays.
+                    drop(self.reload());
+                }
+                // Cancel-safe: it only waits.
+                process = self.notify.readable() => self.receive(process),
+                // Cancel-safe: only waits.
+                () = sleep_until(wake) => self.tick(),
+                // Cancel-safe: a command is taken or it is not.
+                Some(command) = commands.recv() => self.command(command),
+                // Cancel-safe: pinned outside of the loop.
+                result = &mut server => return result.map_err(Failure::Serve),
+            }
+        }
+        self.publish();
+        Ok(())
+    }
+
+    fn now(&self) -> Moment {
+        self.start.elapsed()
+    }
+
+    fn wake_at(&self) -> Instant {
+        let deadline = self.fleet.deadline().unwrap_or(LONGEST_SLEEP + self.now());
+        self.start + deadline
+    }
+
+    fn tick(&mut self) {
+        // What was said before now counts: a supervisor that was held up itself
+        // must not take others for hung.
+        for process in Process::ALL {
+            self.receive(process);
+        }
+        self.apply(FleetEvent::Tick);
+    }
+
+    fn stop(&mut self) {
+        if self.fleet.is_stopping() {
+            tracing::info!("asked to stop again: everything is killed");
+            self.apply(FleetEvent::Kill);
+        } else {
+            tracing::info!("stopping all processes in order; containers keep running");
+            self.apply(FleetEvent::Stop);
+        }
+    }
+
+    /// Takes an event to the policy and carries out what it says, including what
+    /// follows from that.
+    fn apply(&mut self, event: FleetEvent) {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            let jitter = self.random.random_range(-1.0..=1.0);
+            for (process, action) in self.fleet.step(self.now(), event, jitter) {
+                match action {
+                    Action::Launch => {
+                        let answer = self.launch(process);
+                        events.push_back(FleetEvent::Of(process, answer));
+                        // It may be due again at once.
+                        events.push_back(FleetEvent::Tick);
+                    }
+                    Action::Signal(pid, which) => send(process, pid, which),
+                }
+            }
+        }
+    }
+
+    fn launch(&mut self, process: Process) -> Event {
+        let now = self.now();
+        self.records.entry(process).or_default().launched(now);
+        let launched = match (self.logs.get(&process), self.notify.path(process)) {
+            (Some(log), Some(notify)) => self.launcher.launch(process, log, notify),
+            _ => return Event::LaunchFailed,
+        };
+        match launched {
+            Ok(pid) => {
+                tracing::info!(%process, %pid, "started");
+                Event::Launched(pid.as_raw())
+            }
+            Err(error) => {
+                let reason = telemetry::chain(&error);
+                tracing::error!(%process, error = reason, "cannot start");
+                self.note_ending(process, None, reason, 0, Duration::ZERO, true);
+                Event::LaunchFailed
+            }
+        }
+    }
+
+    /// Takes leave of everything that has ended, orphans included.
+    fn reap(&mut self) {
+        loop {
+            // First only looked at: while the pid is not reaped, its process
+            // group can be ended without hitting anybody else.
+            let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+            let pid = match waitid(Id::All, look) {
+                Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, _, _)) => pid,
+                Err(Errno::EINTR) => continue,
+                // Nobody ended, or there is no child at all.
+                _ => return,
+            };
+            let process = self.fleet.process_of(pid.as_raw());
+            if process.is_some() {
+                // What it may have left behind. There is usually nothing.
+                let _nobody_left = killpg(pid, UnixSignal::SIGKILL);
+            }
+            let ending = match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(_, code)) => Ending::Exit(code),
+                Ok(WaitStatus::Signaled(_, signal, _)) => Ending::Signal(signal as i32),
+                _ => return,
+            };
+            if let Some(process) = process {
+                self.ended(process, pid, ending);
+            }
+        }
+    }
+
+    fn ended(&mut self, process: Process, pid: Pid, ending: Ending) {
+        let machine = self.fleet.machine(process);
+        let intent = machine.map_or(Intent::Own, |machine| machine.intent());
+        let started = machine.and_then(|machine| machine.running());
+        let uptime = started.map_or(Duration::ZERO, |(_pid, started)| {
+            self.now().saturating_sub(started)
+        });
+        let reason = describe(ending, intent);
+        let asked = intent == Intent::Asked;
+        if asked {
+            tracing::info!(%process, %pid, reason, "ended");
+        } else {
+            tracing::warn!(%process, %pid, reason, "ended");
+        }
+        self.note_ending(process, Some(ending), reason, pid.as_raw(), uptime, !asked);
+        self.apply(FleetEvent::Of(process, Event::Ended(ending)));
+        self.apply(FleetEvent::Tick);
+    }
+
+    fn note_ending(
+        &mut self,
+        process: Process,
+        ending: Option<Ending>,
+        reason: String,
+        pid: i32,
+        uptime: Duration,
+        is_crash: bool,
+    ) {
+        let log = self.logs.get(&process);
+        let record = Arc::new(EndingRecord {
+            ending,
+            at: self.clock.now(),
+            reason,
+            pid,
+            uptime,
+            last_log_lines: log.map(|log| log.last_words()).unwrap_or_default(),
+        });
+        let entry = self.records.entry(process).or_default();
+        entry.last_ending = Some(Arc::clone(&record));
+        entry.status_text.clear();
+        if is_crash {
+            self.crashes.push(process, record);
+        }
+    }
+
+    fn receive(&mut self, process: Process) {
+        let pid = self
+            .fleet
+            .machine(process)
+            .and_then(|machine| machine.pid());
+        let uid = self.launcher.identities().uid(process);
+        for message in self.notify.receive(process, pid, uid) {
+            if message.ready {
+                self.apply(FleetEvent::Of(process, Event::Ready));
+            }
+            if message.beat {
+                self.apply(FleetEvent::Of(process, Event::Beat));
+            }
+            if let Some(status) = message.status {
+                self.records.entry(process).or_default().status_text = status;
+            }
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Restart {
+                process,
+                request_id,
+                reply,
+            } => {
+                let answer = self.restart(process, request_id);
+                // Whoever asked may be gone.
+                drop(reply.send(answer));
+            }
+            Command::Reload { reply } => drop(reply.send(self.reload())),
+        }
+    }
+
+    fn restart(&mut self, process: Process, request_id: String) -> Result<u32, RestartError> {
+        let known = self.requests.iter().find(|(id, _)| *id == request_id);
+        if let Some((_, old_pid)) = known
+            && !request_id.is_empty()
+        {
+            return Ok(*old_pid);
+        }
+        if self.fleet.is_stopping() {
+            return Err(RestartError::Stopping);
+        }
+        let machine = self.fleet.machine(process);
+        let machine = machine.ok_or(RestartError::NotSupervised(process))?;
+        let old_pid = machine.pid().and_then(|pid| u32::try_from(pid).ok());
+        let old_pid = old_pid.unwrap_or(0);
+        tracing::info!(%process, old_pid, "restart asked for");
+        self.apply(FleetEvent::Of(process, Event::Restart));
+        self.apply(FleetEvent::Tick);
+        if self.requests.len() == KEPT_REQUESTS {
+            self.requests.pop_front();
+        }
+        self.requests.push_back((request_id, old_pid));
+        Ok(old_pid)
+    }
+
+    /// Reads the configuration again. Returns what is restarted because of it;
+    /// what waits for another configuration is always tried again.
+    fn reload(&mut self) -> Result<Vec<Process>, Arc<Failure>> {
+        let result = self.try_reload();
+        match &result {
+            Ok(restarted) => tracing::info!(?restarted, "configuration read again"),
+            Err(error) => {
+                tracing::error!(
+                    error = telemetry::chain(error),
+                    "the configuration cannot be used; the one in force stays"
+                );
+            }
+        }
+        result.map_err(Arc::new)
+    }
+
+    fn try_reload(&mut self) -> Result<Vec<Process>, Failure> {
+        let config = settings::resolve_again(&self.flags, &self.config)?;
+        let changed = config != self.config;
+        if changed {
+            directories::write_node_config(&config, self.launcher.identities())?;
+            self.config = config;
+        }
+        let restarted: Vec<Process> = self
+            .fleet
+            .machines()
+            .filter(|(_, machine)| changed || machine.waits_for_configuration())
+            .map(|(process, _)| process)
+            .collect();
+        for process in &restarted {
+            self.apply(FleetEvent::Of(*process, Event::Reconfigured));
+        }
+        self.apply(FleetEvent::Tick);
+        Ok(restarted)
+    }
+
+    fn publish(&self) {
+        let snapshot = Snapshot::of(self.start, &self.fleet, &self.records, &self.crashes);
+        self.published.send_if_modified(|current| {
+            let changed = *current != snapshot;
+            *current = snapshot;
+            changed
+        });
+    }
+}
+
+fn send(process: Process, pid: i32, which: Signal) {
+    let signal = match which {
+        Signal::Terminate => UnixSignal::SIGTERM,
+        Signal::Abort => UnixSignal::SIGABRT,
+        Signal::Kill => UnixSignal::SIGKILL,
+    };
+    match which {
+        Signal::Terminate => tracing::debug!(%process, pid, "asked to stop"),
+        Signal::Abort => tracing::warn!(%process, pid, "does not answer: SIGABRT"),
+        Signal::Kill => tracing::warn!(%process, pid, "did not end in time: SIGKILL"),
+    }
+    // The pid is not reaped yet, so it is still this process.
+    if let Err(errno) = kill(Pid::from_raw(pid), signal) {
+        tracing::error!(%process, pid, %signal, %errno, "cannot send a signal");
+    }
+}

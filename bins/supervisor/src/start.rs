@@ -1,0 +1,144 @@
+//! From flags to a running supervisor, in the order that safety asks for.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::sync::Arc;
+
+use bulkhead_api::v1::supervisor_server::SupervisorServer;
+use clock::WallClock;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::service::Routes;
+use topology::{Identities, Process};
+
+use crate::command::MAX_WAITING_COMMANDS;
+use crate::failure::Failure;
+use crate::flags::Flags;
+use crate::launcher::{Launcher, Listeners, Privileges};
+use crate::log_pipe::LogPipe;
+use crate::notify::NotifySockets;
+use crate::policy::Fleet;
+use crate::record::CrashRing;
+use crate::server::{Facts, Service};
+use crate::shell::Shell;
+use crate::snapshot::Snapshot;
+use crate::{directories, preflight, settings};
+
+/// Runs the supervisor until it was stopped.
+///
+/// To be called from the main thread, and with no other thread running:
+/// capabilities belong to threads, and the processes end with the thread that
+/// started them.
+///
+/// # Errors
+/// See [`Failure`]; each has its own exit code.
+pub fn run(flags: Flags) -> Result<(), Failure> {
+    preflight::check_root()?;
+    let config = settings::resolve(&flags)?;
+    let identities = settings::identities(&config)?;
+    let _instance = directories::lock_run_dir(&config.directories.run_dir)?;
+    preflight::check_runtime(&config)?;
+    preflight::check_binaries(&config, &identities)?;
+    directories::prepare(&config, &identities)?;
+    directories::write_node_config(&config, &identities)?;
+    let listeners = Listeners::open(&config)?;
+    let privileges = Privileges::find()?;
+    drop_privileges(&privileges)?;
+
+    let system = |action| move |source| Failure::System { action, source };
+    let own_socket = listeners
+        .own()
+        .map_err(system("use its own listening socket"))?;
+    let degradations = privileges.degradations.clone();
+    for degradation in &degradations {
+        tracing::warn!(degradation, "degraded");
+    }
+    let facts = Facts {
+        boot_id: format!("{:016x}", rand::random::<u64>()),
+        config: config.clone(),
+        identities: identities.clone(),
+        degradations,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(system("start the runtime"))?;
+    runtime.block_on(async {
+        let start = Instant::now();
+        let (published, snapshots) = watch::channel(Snapshot::empty(start));
+        let (sender, commands) = mpsc::channel(MAX_WAITING_COMMANDS);
+        let service = Service {
+            facts: Arc::new(facts),
+            snapshots,
+            commands: sender,
+        };
+        let server = serve(service, own_socket, &identities)?;
+        let logs = open_logs(&config)?;
+        let _pumps: Vec<_> = logs.values().map(pump).collect();
+        let shell = Shell {
+            flags,
+            notify: NotifySockets::open(&config.directories.run_dir, &identities)?,
+            launcher: Launcher::new(&config, listeners, identities, privileges),
+            config,
+            logs,
+            clock: WallClock::system(),
+            start,
+            random: SmallRng::from_os_rng(),
+            fleet: Fleet::new(),
+            records: BTreeMap::new(),
+            crashes: CrashRing::default(),
+            requests: VecDeque::new(),
+            published,
+        };
+        shell.run(commands, server).await
+    })
+}
+
+/// Keeps what it and the others need, for good; orphans become its children.
+fn drop_privileges(privileges: &Privileges) -> Result<(), Failure> {
+    let system = |action| move |source: std::io::Error| Failure::System { action, source };
+    confine::reduce_to(privileges.own()).map_err(system("drop capabilities"))?;
+    confine::seal()
+        .map_err(std::io::Error::other)
+        .map_err(system("confine itself"))?;
+    nix::sys::prctl::set_child_subreaper(true)
+        .map_err(std::io::Error::from)
+        .map_err(system("adopt orphans"))
+}
+
+fn serve(
+    service: Service,
+    socket: std::os::unix::net::UnixListener,
+    identities: &Identities,
+) -> Result<impl Future<Output = Result<(), ipc::ServeError>> + use<>, Failure> {
+    let listener = ipc::Listener::from_unix(socket).map_err(|source| Failure::System {
+        action: "use its own listening socket",
+        source,
+    })?;
+    // Serves to the last moment, so that a stop can be watched.
+    Ok(ipc::serve(
+        Process::Supervisor,
+        Arc::new(identities.clone()),
+        listener,
+        Routes::new(SupervisorServer::new(service)),
+        CancellationToken::new(),
+    ))
+}
+
+fn open_logs(config: &node_config::NodeConfig) -> Result<BTreeMap<Process, Arc<LogPipe>>, Failure> {
+    let directory = config.directories.process_logs();
+    Process::ALL
+        .into_iter()
+        .filter(|process| *process != Process::Supervisor)
+        .map(|process| Ok((process, Arc::new(LogPipe::open(process, &directory)?))))
+        .collect()
+}
+
+fn pump(log: &Arc<LogPipe>) -> AbortOnDropHandle<()> {
+    let log = Arc::clone(log);
+    AbortOnDropHandle::new(tokio::spawn(async move { log.pump().await }))
+}
