@@ -1,0 +1,60 @@
+//! What the program in a simulated container does, told by its command.
+
+use std::time::Duration;
+
+/// What the program in a container does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Behaviour {
+    /// Ends by itself after this time with this code; `None`: never.
+    pub exit: Option<(Duration, i32)>,
+    /// How long it takes to end after SIGTERM; `None`: it ignores it.
+    pub on_terminate: Option<Duration>,
+    /// Whether it can be started at all.
+    pub starts: bool,
+}
+
+impl Behaviour {
+    /// Reads the words of a command:
+    ///
+    /// - `exit CODE MILLIS`: ends by itself;
+    /// - `ignore-term`: only SIGKILL ends it;
+    /// - `slow-term MILLIS`: needs that long to end after SIGTERM;
+    /// - `cannot-start`: StartContainer fails;
+    /// - anything else: runs until it is stopped.
+    #[must_use]
+    pub fn of_command(words: &[String]) -> Behaviour {
+        let quick = Some(Duration::from_millis(2));
+        let forever = Behaviour {
+            exit: None,
+            on_terminate: quick,
+            starts: true,
+        };
+        let number = |index: usize| words.get(index).and_then(|word| word.parse::<u64>().ok());
+        match words.first().map(String::as_str) {
+            Some("exit") => {
+                let code = words.get(1).and_then(|word| word.parse().ok()).unwrap_or(0);
+                let after = Duration::from_millis(number(2).unwrap_or(0));
+                Behaviour {
+                    exit: Some((after, code)),
+                    ..forever
+                }
+            }
+            Some("ignore-term") => Behaviour {
+                on_terminate: None,
+                ..forever
+            },
+            Some("slow-term") => {
+                let after = Duration::from_millis(number(1).unwrap_or(1000));
+                Behaviour {
+                    on_terminate: Some(after),
+                    ..forever
+                }
+            }
+            Some("cannot-start") => Behaviour {
+                starts: false,
+                ..forever
+            },
+            _ => forever,
+        }
+    }
+}

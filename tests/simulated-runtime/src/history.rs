@@ -1,0 +1,41 @@
+//! Everything that happened in a simulated runtime, in order.
+
+use clock::UnixNanos;
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// When.
+    pub at: UnixNanos,
+    /// The pod's UID, from the labels.
+    pub pod_uid: String,
+    /// The container's name; empty for a sandbox.
+    pub container: String,
+    /// Id of the container or sandbox.
+    pub id: String,
+    /// What.
+    pub happening: Happening,
+}
+
+/// What happened to a container or sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Happening {
+    /// Created, as this attempt.
+    Created {
+        /// CRI attempt.
+        attempt: u32,
+    },
+    /// Started.
+    Started,
+    /// SIGTERM was sent.
+    Terminated,
+    /// It ended.
+    Exited {
+        /// The exit code.
+        code: i32,
+        /// Whether SIGKILL ended it.
+        killed: bool,
+    },
+    /// Removed.
+    Removed,
+}

@@ -1,0 +1,19 @@
+//! A container runtime in memory, for unit tests, the whole-node simulation and
+//! the dispatch bench. It keeps the promises of the CRI that Bulkhead relies on
+//! (reserved names, idempotent stops, work that goes on when the caller is gone)
+//! and records everything that happened, with what must never happen told apart.
+//!
+//! What it never stands in for: a promise about containerd. Those are tested
+//! against containerd.
+
+mod behaviour;
+mod faults;
+mod history;
+mod runtime;
+mod state;
+
+pub use behaviour::Behaviour;
+pub use faults::Faults;
+pub use history::{Entry, Happening};
+pub use runtime::SimulatedRuntime;
+pub use state::{ContainerView, SandboxView};

@@ -1,0 +1,137 @@
+//! The promises of the CRI that the simulated runtime keeps.
+
+use clock::UnixNanos;
+
+use super::*;
+use crate::history::Happening;
+
+fn runtime() -> SimulatedRuntime {
+    let runtime = SimulatedRuntime::new(1, WallClock::simulated(UnixNanos(1_000)), true);
+    runtime.add_image("busybox", true);
+    runtime
+}
+
+fn sandbox_config(attempt: u32) -> v1::PodSandboxConfig {
+    v1::PodSandboxConfig {
+        metadata: Some(v1::PodSandboxMetadata {
+            name: "p".into(),
+            uid: "u".into(),
+            namespace: "default".into(),
+            attempt,
+        }),
+        ..v1::PodSandboxConfig::default()
+    }
+}
+
+fn container_config(command: &[&str]) -> v1::ContainerConfig {
+    v1::ContainerConfig {
+        metadata: Some(v1::ContainerMetadata {
+            name: "c".into(),
+            attempt: 0,
+        }),
+        image: Some(v1::ImageSpec {
+            image: "busybox".into(),
+            ..v1::ImageSpec::default()
+        }),
+        command: command.iter().map(|word| (*word).to_owned()).collect(),
+        labels: [("io.kubernetes.pod.uid".to_owned(), "u".to_owned())].into(),
+        ..v1::ContainerConfig::default()
+    }
+}
+
+async fn started(runtime: &SimulatedRuntime, command: &[&str]) -> String {
+    let sandbox = runtime
+        .run_pod_sandbox(sandbox_config(0), "")
+        .await
+        .unwrap();
+    let config = container_config(command);
+    let id = runtime
+        .create_container(&sandbox, config, sandbox_config(0))
+        .await
+        .unwrap();
+    runtime.start_container(&id).await.unwrap();
+    id
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_can_be_taken_once() {
+    let runtime = runtime();
+    let sandbox = runtime
+        .run_pod_sandbox(sandbox_config(0), "")
+        .await
+        .unwrap();
+    let again = runtime
+        .run_pod_sandbox(sandbox_config(0), "")
+        .await
+        .unwrap_err();
+    assert_eq!(again.kind, RuntimeErrorKind::AlreadyExists);
+    let create = || runtime.create_container(&sandbox, container_config(&[]), sandbox_config(0));
+    create().await.unwrap();
+    assert_eq!(
+        create().await.unwrap_err().kind,
+        RuntimeErrorKind::AlreadyExists
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_goes_on_when_the_caller_is_gone() {
+    let runtime = runtime();
+    let call = runtime.run_pod_sandbox(sandbox_config(0), "");
+    let aborted = tokio::time::timeout(millis(1), call).await;
+    assert!(aborted.is_err());
+    tokio::time::sleep(millis(1000)).await;
+    assert_eq!(runtime.sandboxes().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_that_ignores_term_is_killed_after_the_grace() {
+    let runtime = runtime();
+    let id = started(&runtime, &["ignore-term"]).await;
+    let begin = Instant::now();
+    runtime
+        .stop_container(&id, Duration::from_secs(3))
+        .await
+        .unwrap();
+    assert!(begin.elapsed() >= Duration::from_secs(3));
+    let last = runtime.history().pop().unwrap();
+    assert_eq!(
+        last.happening,
+        Happening::Exited {
+            code: 137,
+            killed: true
+        }
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_ends_by_itself_and_its_end_is_an_event() {
+    let runtime = runtime();
+    let mut events = runtime.events().await.unwrap().unwrap().stream;
+    let id = started(&runtime, &["exit", "3", "500"]).await;
+    loop {
+        let event = futures_util::StreamExt::next(&mut events)
+            .await
+            .unwrap()
+            .unwrap();
+        if event.kind == EventKind::Stopped {
+            assert_eq!(event.container_id, id);
+            break;
+        }
+    }
+    assert_eq!(runtime.container_status(&id).await.unwrap().exit_code, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_reply_still_has_its_effect() {
+    let runtime = runtime();
+    runtime.set_faults(Faults {
+        lost_reply: 1.0,
+        ..Faults::NONE
+    });
+    let error = runtime
+        .run_pod_sandbox(sandbox_config(0), "")
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind, RuntimeErrorKind::DeadlineExceeded);
+    assert_eq!(runtime.sandboxes().len(), 1);
+}

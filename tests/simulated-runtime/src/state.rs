@@ -1,0 +1,565 @@
+//! The sandboxes, containers and images of a simulated runtime, and the rules
+//! for changing them. No time passes here and nothing is random.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clock::UnixNanos;
+use cri::v1::{
+    Container, ContainerConfig, ContainerMetadata, ContainerState, ContainerStatus, Image,
+    ImageSpec, PodIp, PodSandbox, PodSandboxConfig, PodSandboxMetadata, PodSandboxNetworkStatus,
+    PodSandboxState, PodSandboxStatus,
+};
+use cri::{RuntimeError, RuntimeErrorKind};
+
+use crate::behaviour::Behaviour;
+use crate::history::{Entry, Happening};
+
+const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
+
+/// A sandbox, as a test sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SandboxView {
+    /// Its id.
+    pub id: String,
+    /// UID of its pod.
+    pub pod_uid: String,
+    /// Whether it is ready.
+    pub ready: bool,
+    /// What it was made from.
+    pub config: PodSandboxConfig,
+}
+
+/// A container, as a test sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContainerView {
+    /// Its id.
+    pub id: String,
+    /// UID of its pod.
+    pub pod_uid: String,
+    /// Its name in the pod.
+    pub name: String,
+    /// Whether it runs.
+    pub running: bool,
+    /// What it was made from.
+    pub config: ContainerConfig,
+}
+
+#[derive(Clone, Debug)]
+struct SimulatedSandbox {
+    config: PodSandboxConfig,
+    state: PodSandboxState,
+    created_at: UnixNanos,
+    ip: String,
+    sequence: u64,
+}
+
+#[derive(Clone, Debug)]
+struct SimulatedContainer {
+    sandbox: String,
+    config: ContainerConfig,
+    state: ContainerState,
+    created_at: UnixNanos,
+    started_at: UnixNanos,
+    finished_at: UnixNanos,
+    exit_code: i32,
+    reason: &'static str,
+    sequence: u64,
+}
+
+/// All that a simulated runtime holds.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    sandboxes: BTreeMap<String, SimulatedSandbox>,
+    containers: BTreeMap<String, SimulatedContainer>,
+    images: BTreeSet<String>,
+    pullable: BTreeSet<String>,
+    next: u64,
+    pub(crate) history: Vec<Entry>,
+    pub(crate) violations: Vec<String>,
+}
+
+impl State {
+    fn next_id(&mut self) -> (String, u64) {
+        self.next += 1;
+        (format!("{:064x}", self.next), self.next)
+    }
+
+    fn record(&mut self, at: UnixNanos, id: &str, container: &str, uid: &str, what: Happening) {
+        self.history.push(Entry {
+            at,
+            pod_uid: uid.to_owned(),
+            container: container.to_owned(),
+            id: id.to_owned(),
+            happening: what,
+        });
+    }
+
+    pub(crate) fn add_image(&mut self, reference: &str, present: bool) {
+        self.pullable.insert(reference.to_owned());
+        if present {
+            self.images.insert(reference.to_owned());
+        }
+    }
+
+    pub(crate) fn pull(&mut self, reference: &str) -> Result<String, RuntimeError> {
+        if !self.pullable.contains(reference) {
+            let message = format!("{reference}: not found");
+            return Err(RuntimeError::new(
+                "PullImage",
+                RuntimeErrorKind::NotFound,
+                message,
+            ));
+        }
+        self.images.insert(reference.to_owned());
+        Ok(image_id(reference))
+    }
+
+    pub(crate) fn image(&self, reference: &str) -> Option<Image> {
+        let found = self
+            .images
+            .iter()
+            .find(|known| known.as_str() == reference || image_id(known) == reference)?;
+        Some(self.image_message(found))
+    }
+
+    pub(crate) fn images(&self) -> Vec<Image> {
+        self.images
+            .iter()
+            .map(|reference| self.image_message(reference))
+            .collect()
+    }
+
+    fn image_message(&self, reference: &str) -> Image {
+        Image {
+            id: image_id(reference),
+            repo_tags: vec![reference.to_owned()],
+            ..Image::default()
+        }
+    }
+
+    pub(crate) fn remove_image(&mut self, reference: &str) {
+        self.images
+            .retain(|known| known != reference && image_id(known) != reference);
+    }
+
+    pub(crate) fn run_sandbox(
+        &mut self,
+        now: UnixNanos,
+        config: PodSandboxConfig,
+    ) -> Result<String, RuntimeError> {
+        let metadata = config.metadata.clone().unwrap_or_default();
+        let taken = self
+            .sandboxes
+            .iter()
+            .find(|(_, sandbox)| sandbox.config.metadata.as_ref() == Some(&metadata));
+        if let Some((id, _)) = taken {
+            return Err(reserved("RunPodSandbox", &sandbox_name(&metadata), id));
+        }
+        let (id, sequence) = self.next_id();
+        let ready_already = self.sandboxes.values().any(|sandbox| {
+            sandbox.state == PodSandboxState::SandboxReady
+                && sandbox
+                    .config
+                    .metadata
+                    .as_ref()
+                    .is_some_and(|other| other.uid == metadata.uid)
+        });
+        if ready_already {
+            self.violations
+                .push(format!("a second ready sandbox of pod {}", metadata.uid));
+        }
+        let ip = format!("10.88.{}.{}", sequence / 250 % 250, sequence % 250 + 2);
+        self.record(
+            now,
+            &id,
+            "",
+            &metadata.uid,
+            Happening::Created {
+                attempt: metadata.attempt,
+            },
+        );
+        let state = PodSandboxState::SandboxReady;
+        let sandbox = SimulatedSandbox {
+            config,
+            state,
+            created_at: now,
+            ip,
+            sequence,
+        };
+        self.sandboxes.insert(id.clone(), sandbox);
+        Ok(id)
+    }
+
+    /// Marks a sandbox as stopped, and answers with its containers that run.
+    pub(crate) fn stop_sandbox(&mut self, id: &str) -> Vec<String> {
+        if let Some(sandbox) = self.sandboxes.get_mut(id) {
+            sandbox.state = PodSandboxState::SandboxNotready;
+        }
+        let of_sandbox = self.containers.iter().filter(|(_, container)| {
+            container.sandbox == id && container.state == ContainerState::ContainerRunning
+        });
+        of_sandbox.map(|(container, _)| container.clone()).collect()
+    }
+
+    pub(crate) fn remove_sandbox(&mut self, now: UnixNanos, id: &str) -> Result<(), RuntimeError> {
+        let Some(sandbox) = self.sandboxes.get(id) else {
+            return Ok(());
+        };
+        if sandbox.state == PodSandboxState::SandboxReady {
+            let message = format!("sandbox {id} is not fully stopped");
+            return Err(RuntimeError::new(
+                "RemovePodSandbox",
+                RuntimeErrorKind::Other,
+                message,
+            ));
+        }
+        let uid = sandbox.config.metadata.clone().unwrap_or_default().uid;
+        let containers: Vec<String> = self
+            .containers
+            .iter()
+            .filter(|(_, container)| container.sandbox == id)
+            .map(|(container, _)| container.clone())
+            .collect();
+        for container in containers {
+            self.remove_container(now, &container);
+        }
+        self.sandboxes.remove(id);
+        self.record(now, id, "", &uid, Happening::Removed);
+        Ok(())
+    }
+
+    pub(crate) fn create_container(
+        &mut self,
+        now: UnixNanos,
+        sandbox: &str,
+        config: ContainerConfig,
+    ) -> Result<String, RuntimeError> {
+        let ready = self
+            .sandboxes
+            .get(sandbox)
+            .is_some_and(|sandbox| sandbox.state == PodSandboxState::SandboxReady);
+        if !ready {
+            let message = format!("sandbox {sandbox} not found or not running");
+            return Err(RuntimeError::new(
+                "CreateContainer",
+                RuntimeErrorKind::NotFound,
+                message,
+            ));
+        }
+        let metadata = config.metadata.clone().unwrap_or_default();
+        let taken = self.containers.iter().find(|(_, container)| {
+            container.sandbox == sandbox && container.config.metadata.as_ref() == Some(&metadata)
+        });
+        if let Some((id, _)) = taken {
+            return Err(reserved("CreateContainer", &container_name(&metadata), id));
+        }
+        let image = config.image.clone().unwrap_or_default().image;
+        if self.image(&image).is_none() {
+            let message = format!("image {image} not found");
+            return Err(RuntimeError::new(
+                "CreateContainer",
+                RuntimeErrorKind::NotFound,
+                message,
+            ));
+        }
+        let (id, sequence) = self.next_id();
+        let uid = config
+            .labels
+            .get(POD_UID_LABEL)
+            .cloned()
+            .unwrap_or_default();
+        let what = Happening::Created {
+            attempt: metadata.attempt,
+        };
+        self.record(now, &id, &metadata.name, &uid, what);
+        let container = SimulatedContainer {
+            sandbox: sandbox.to_owned(),
+            config,
+            state: ContainerState::ContainerCreated,
+            created_at: now,
+            started_at: UnixNanos(0),
+            finished_at: UnixNanos(0),
+            exit_code: 0,
+            reason: "",
+            sequence,
+        };
+        self.containers.insert(id.clone(), container);
+        Ok(id)
+    }
+
+    pub(crate) fn start_container(
+        &mut self,
+        now: UnixNanos,
+        id: &str,
+    ) -> Result<Behaviour, RuntimeError> {
+        let (uid, name) = self.names_of(id);
+        let other_runs = self.running_containers_of(&uid, &name) > 0;
+        let Some(container) = self.containers.get_mut(id) else {
+            return Err(not_found("StartContainer", id));
+        };
+        if container.state != ContainerState::ContainerCreated {
+            let message = format!("container {id} is not in the created state");
+            return Err(RuntimeError::new(
+                "StartContainer",
+                RuntimeErrorKind::Other,
+                message,
+            ));
+        }
+        let sandbox_ready = self
+            .sandboxes
+            .get(&container.sandbox)
+            .is_some_and(|sandbox| sandbox.state == PodSandboxState::SandboxReady);
+        let words = command_of(&container.config);
+        let behaviour = Behaviour::of_command(&words);
+        if !sandbox_ready || !behaviour.starts {
+            container.state = ContainerState::ContainerExited;
+            container.finished_at = now;
+            container.exit_code = 128;
+            container.reason = "StartError";
+            let message = format!("failed to start container {id}: no such program");
+            return Err(RuntimeError::new(
+                "StartContainer",
+                RuntimeErrorKind::Other,
+                message,
+            ));
+        }
+        container.state = ContainerState::ContainerRunning;
+        container.started_at = now;
+        if other_runs {
+            self.violations
+                .push(format!("two running containers {name} of pod {uid}"));
+        }
+        self.record(now, id, &name, &uid, Happening::Started);
+        Ok(behaviour)
+    }
+
+    pub(crate) fn behaviour_of(&self, id: &str) -> Option<(Behaviour, bool)> {
+        let container = self.containers.get(id)?;
+        let running = container.state == ContainerState::ContainerRunning;
+        Some((
+            Behaviour::of_command(&command_of(&container.config)),
+            running,
+        ))
+    }
+
+    pub(crate) fn terminated(&mut self, now: UnixNanos, id: &str) {
+        let (uid, name) = self.names_of(id);
+        self.record(now, id, &name, &uid, Happening::Terminated);
+    }
+
+    /// Ends a running container; whether it ran.
+    pub(crate) fn exit(&mut self, now: UnixNanos, id: &str, code: i32, killed: bool) -> bool {
+        let (uid, name) = self.names_of(id);
+        let Some(container) = self.containers.get_mut(id) else {
+            return false;
+        };
+        if container.state != ContainerState::ContainerRunning {
+            return false;
+        }
+        container.state = ContainerState::ContainerExited;
+        container.finished_at = now;
+        container.exit_code = code;
+        container.reason = if code == 0 { "Completed" } else { "Error" };
+        self.record(now, id, &name, &uid, Happening::Exited { code, killed });
+        true
+    }
+
+    pub(crate) fn remove_container(&mut self, now: UnixNanos, id: &str) {
+        let (uid, name) = self.names_of(id);
+        self.exit(now, id, 137, true);
+        if self.containers.remove(id).is_some() {
+            self.record(now, id, &name, &uid, Happening::Removed);
+        }
+    }
+
+    fn names_of(&self, id: &str) -> (String, String) {
+        let Some(container) = self.containers.get(id) else {
+            return Default::default();
+        };
+        let uid = container
+            .config
+            .labels
+            .get(POD_UID_LABEL)
+            .cloned()
+            .unwrap_or_default();
+        (
+            uid,
+            container.config.metadata.clone().unwrap_or_default().name,
+        )
+    }
+
+    fn running_containers_of(&self, uid: &str, name: &str) -> usize {
+        self.containers
+            .iter()
+            .filter(|(id, container)| {
+                container.state == ContainerState::ContainerRunning
+                    && self.names_of(id) == (uid.to_owned(), name.to_owned())
+            })
+            .count()
+    }
+
+    pub(crate) fn list_sandboxes(&self) -> Vec<PodSandbox> {
+        let mut sandboxes: Vec<_> = self.sandboxes.iter().collect();
+        sandboxes.sort_by_key(|(_, sandbox)| std::cmp::Reverse(sandbox.sequence));
+        sandboxes
+            .into_iter()
+            .map(|(id, sandbox)| PodSandbox {
+                id: id.clone(),
+                metadata: sandbox.config.metadata.clone(),
+                state: sandbox.state.into(),
+                created_at: sandbox.created_at.0,
+                labels: sandbox.config.labels.clone(),
+                annotations: sandbox.config.annotations.clone(),
+                runtime_handler: String::new(),
+            })
+            .collect()
+    }
+
+    pub(crate) fn sandbox_status(&self, id: &str) -> Option<PodSandboxStatus> {
+        let sandbox = self.sandboxes.get(id)?;
+        let on_host = sandbox
+            .config
+            .linux
+            .as_ref()
+            .and_then(|linux| linux.security_context.as_ref())
+            .and_then(|context| context.namespace_options.as_ref())
+            .is_some_and(|options| options.network() == cri::v1::NamespaceMode::Node);
+        let ip = if on_host {
+            String::new()
+        } else {
+            sandbox.ip.clone()
+        };
+        Some(PodSandboxStatus {
+            id: id.to_owned(),
+            metadata: sandbox.config.metadata.clone(),
+            state: sandbox.state.into(),
+            created_at: sandbox.created_at.0,
+            network: Some(PodSandboxNetworkStatus {
+                ip,
+                additional_ips: Vec::<PodIp>::new(),
+            }),
+            linux: None,
+            labels: sandbox.config.labels.clone(),
+            annotations: sandbox.config.annotations.clone(),
+            runtime_handler: String::new(),
+        })
+    }
+
+    pub(crate) fn list_containers(&self) -> Vec<Container> {
+        let mut containers: Vec<_> = self.containers.iter().collect();
+        containers.sort_by_key(|(_, container)| std::cmp::Reverse(container.sequence));
+        containers
+            .into_iter()
+            .map(|(id, container)| Container {
+                id: id.clone(),
+                pod_sandbox_id: container.sandbox.clone(),
+                metadata: container.config.metadata.clone(),
+                image: container.config.image.clone(),
+                image_ref: container.config.image.clone().unwrap_or_default().image,
+                state: container.state.into(),
+                created_at: container.created_at.0,
+                labels: container.config.labels.clone(),
+                annotations: container.config.annotations.clone(),
+            })
+            .collect()
+    }
+
+    pub(crate) fn container_status(&self, id: &str) -> Option<ContainerStatus> {
+        let container = self.containers.get(id)?;
+        let image = container.config.image.clone().unwrap_or_default().image;
+        let log_directory = self
+            .sandboxes
+            .get(&container.sandbox)
+            .map(|sandbox| sandbox.config.log_directory.clone())
+            .unwrap_or_default();
+        Some(ContainerStatus {
+            id: id.to_owned(),
+            metadata: container.config.metadata.clone(),
+            state: container.state.into(),
+            created_at: container.created_at.0,
+            started_at: container.started_at.0,
+            finished_at: container.finished_at.0,
+            exit_code: container.exit_code,
+            image: Some(ImageSpec {
+                image: self
+                    .image(&image)
+                    .and_then(|image| image.repo_tags.first().cloned())
+                    .unwrap_or_else(|| image.clone()),
+                ..ImageSpec::default()
+            }),
+            image_ref: image,
+            reason: container.reason.to_owned(),
+            message: String::new(),
+            labels: container.config.labels.clone(),
+            annotations: container.config.annotations.clone(),
+            mounts: container.config.mounts.clone(),
+            log_path: format!("{log_directory}/{}", container.config.log_path),
+            resources: None,
+        })
+    }
+
+    pub(crate) fn sandbox_views(&self) -> Vec<SandboxView> {
+        self.sandboxes
+            .iter()
+            .map(|(id, sandbox)| SandboxView {
+                id: id.clone(),
+                pod_uid: sandbox.config.metadata.clone().unwrap_or_default().uid,
+                ready: sandbox.state == PodSandboxState::SandboxReady,
+                config: sandbox.config.clone(),
+            })
+            .collect()
+    }
+
+    pub(crate) fn container_views(&self) -> Vec<ContainerView> {
+        self.containers
+            .iter()
+            .map(|(id, container)| {
+                let (pod_uid, name) = self.names_of(id);
+                ContainerView {
+                    id: id.clone(),
+                    pod_uid,
+                    name,
+                    running: container.state == ContainerState::ContainerRunning,
+                    config: container.config.clone(),
+                }
+            })
+            .collect()
+    }
+}
+
+fn command_of(config: &ContainerConfig) -> Vec<String> {
+    config.command.iter().chain(&config.args).cloned().collect()
+}
+
+fn image_id(reference: &str) -> String {
+    // Like a digest in shape, and stable.
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in reference.bytes() {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    format!("sha256:{hash:064x}")
+}
+
+fn sandbox_name(metadata: &PodSandboxMetadata) -> String {
+    format!(
+        "{}_{}_{}_{}",
+        metadata.name, metadata.namespace, metadata.uid, metadata.attempt
+    )
+}
+
+fn container_name(metadata: &ContainerMetadata) -> String {
+    format!("{}_{}", metadata.name, metadata.attempt)
+}
+
+fn reserved(method: &'static str, name: &str, id: &str) -> RuntimeError {
+    let message = format!("failed to reserve name {name:?}: name {name:?} is reserved for {id:?}");
+    RuntimeError::new(method, RuntimeErrorKind::AlreadyExists, message)
+}
+
+pub(crate) fn not_found(method: &'static str, id: &str) -> RuntimeError {
+    RuntimeError::new(
+        method,
+        RuntimeErrorKind::NotFound,
+        format!("{id}: not found"),
+    )
+}
