@@ -11,7 +11,7 @@ use std::process::{Child, ExitStatus};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Map, Value, json};
@@ -24,7 +24,7 @@ use crate::node::TestNode;
 use crate::wait::wait_for;
 
 /// All parts start in well under a second on an idle machine.
-pub const START_TIMEOUT: Duration = Duration::from_secs(60);
+pub const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An orderly stop leaves the containers alone, so it is quick.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
@@ -225,7 +225,7 @@ impl BulkheadInstance {
                 Err(missing.join(", "))
             }
         });
-        ready.with_context(|| format!("the ends of the logs:\n{}", self.log_ends()))
+        ready.map_err(|timeout| anyhow!("{timeout}\nthe ends of the logs:\n{}", self.log_ends()))
     }
 
     /// Ends it in an orderly way with SIGTERM; the containers go on.

@@ -10,7 +10,7 @@ use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use cri::{ContainerRuntime as _, CriClient};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -266,7 +266,14 @@ impl PrivateContainerd {
             self.check_ready()
         });
         self.process = Some(process);
-        ready.with_context(|| format!("the end of its log:\n{}", last_lines(&self.log(), 20)))
+        ready.map_err(|timeout| {
+            anyhow!(
+                "{timeout}
+the end of its log:
+{}",
+                last_lines(&self.log(), 20)
+            )
+        })
     }
 }
 
