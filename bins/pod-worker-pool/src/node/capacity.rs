@@ -1,0 +1,74 @@
+//! What the machine has, and how much of it is for pods.
+
+use std::collections::BTreeMap;
+
+use pod::Quantity;
+use pod::quantity::Format;
+use pod::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
+
+/// What a machine has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeCapacity {
+    /// Thousandths of a core.
+    pub cpu_millis: u64,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Bytes of the file system that holds pods' directories.
+    pub ephemeral_storage_bytes: u64,
+    /// Sizes of huge pages that the kernel has, in bytes, ascending.
+    pub huge_page_sizes: Vec<u64>,
+}
+
+impl NodeCapacity {
+    /// What is left for pods of each resource once `reserved` (quantities by name) is
+    /// taken off; never less than nothing. A reservation that is no quantity was
+    /// refused when the configuration was read and counts as none here.
+    pub fn allocatable(&self, reserved: &BTreeMap<String, String>) -> BTreeMap<String, Quantity> {
+        let reserved = |name: &str| reserved.get(name)?.parse::<Quantity>().ok();
+        let whole = |name: &str, amount: u64| {
+            let amount = i64::try_from(amount).unwrap_or(i64::MAX);
+            let left = amount - reserved(name).map_or(0, Quantity::value).clamp(0, amount);
+            (
+                name.to_owned(),
+                Quantity::from_whole(left, Format::BinarySi),
+            )
+        };
+        let millis = i64::try_from(self.cpu_millis).unwrap_or(i64::MAX);
+        let left = millis
+            - reserved(CPU)
+                .map_or(0, Quantity::milli_value)
+                .clamp(0, millis);
+        [
+            (CPU.to_owned(), Quantity::from_millis(left)),
+            whole(MEMORY, self.memory_bytes),
+            whole(EPHEMERAL_STORAGE, self.ephemeral_storage_bytes),
+        ]
+        .into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_reserved_is_not_for_pods() {
+        let capacity = NodeCapacity {
+            cpu_millis: 2000,
+            memory_bytes: 1 << 30,
+            ephemeral_storage_bytes: 1 << 20,
+            huge_page_sizes: vec![],
+        };
+        let reserved = [
+            ("cpu", "250m"),
+            ("memory", "512Mi"),
+            ("ephemeral-storage", "1Gi"),
+        ]
+        .map(|(name, amount)| (name.to_owned(), amount.to_owned()))
+        .into();
+        let left = capacity.allocatable(&reserved);
+        assert_eq!(left["cpu"].milli_value(), 1750);
+        assert_eq!(left["memory"].value(), 512 << 20);
+        assert_eq!(left["ephemeral-storage"].value(), 0);
+    }
+}
