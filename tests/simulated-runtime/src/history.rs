@@ -1,5 +1,7 @@
 //! Everything that happened in a simulated runtime, in order.
 
+use std::collections::BTreeMap;
+
 use clock::UnixNanos;
 
 /// One thing that happened.
@@ -24,6 +26,8 @@ pub enum Happening {
     Created {
         /// CRI attempt.
         attempt: u32,
+        /// The labels that it was given.
+        labels: BTreeMap<String, String>,
     },
     /// Started.
     Started,

@@ -169,15 +169,12 @@ impl State {
                 .push(format!("a second ready sandbox of pod {}", metadata.uid));
         }
         let ip = format!("10.88.{}.{}", sequence / 250 % 250, sequence % 250 + 2);
-        self.record(
-            now,
-            &id,
-            "",
-            &metadata.uid,
-            Happening::Created {
-                attempt: metadata.attempt,
-            },
-        );
+        let labels = config.labels.clone();
+        let what = Happening::Created {
+            attempt: metadata.attempt,
+            labels,
+        };
+        self.record(now, &id, "", &metadata.uid, what);
         let state = PodSandboxState::SandboxReady;
         let sandbox = SimulatedSandbox {
             config,
@@ -268,8 +265,10 @@ impl State {
             .get(POD_UID_LABEL)
             .cloned()
             .unwrap_or_default();
+        let labels = config.labels.clone();
         let what = Happening::Created {
             attempt: metadata.attempt,
+            labels,
         };
         self.record(now, &id, &metadata.name, &uid, what);
         let container = SimulatedContainer {
