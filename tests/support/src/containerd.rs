@@ -268,9 +268,7 @@ impl PrivateContainerd {
         self.process = Some(process);
         ready.map_err(|timeout| {
             anyhow!(
-                "{timeout}
-the end of its log:
-{}",
+                "{timeout}\nthe end of its log:\n{}",
                 last_lines(&self.log(), 20)
             )
         })

@@ -1,0 +1,69 @@
+//! The README's demo command works, and leaves everything as it found it.
+
+use std::collections::BTreeSet;
+use std::process::{Command, Output};
+
+use anyhow::Result;
+use cri::{ContainerRuntime as _, v1};
+use test_support::{Containerd, ContainerdOptions, PrivateContainerd, TestNode, binaries};
+
+#[test]
+fn the_demo_shows_pods_that_run() -> Result<()> {
+    // In a node of its own, so that whatever it left would show.
+    let node = TestNode::create()?;
+    let output = demo(&node, &[])?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{text}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    for shown in ["pod-worker-pool", "crash-looping", "hello from web"] {
+        assert!(text.contains(shown), "{shown} is missing:\n{text}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_demo_leaves_a_given_containerd_as_it_was() -> Result<()> {
+    let options = ContainerdOptions {
+        images: false,
+        ..ContainerdOptions::default()
+    };
+    let containerd = PrivateContainerd::start(&options)?;
+    // The sandbox image is the containerd's own affair.
+    let archives = test_support::images::archives()?;
+    containerd.import(&archives[0])?;
+    let before = content(&containerd)?;
+
+    let socket = containerd.socket().to_string_lossy().into_owned();
+    let output = demo(containerd.node(), &["--containerd", &socket])?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{text}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(content(&containerd)?, before);
+    Ok(())
+}
+
+fn demo(node: &TestNode, arguments: &[&str]) -> Result<Output> {
+    let mut command: Command = node.command(binaries::cargo());
+    command.current_dir(binaries::workspace());
+    command.args(["xtask", "demo", "--once"]).args(arguments);
+    Ok(node.run(|| command.output())??)
+}
+
+/// Names of the images, and ids of sandboxes and containers.
+fn content(containerd: &Containerd) -> Result<BTreeSet<String>> {
+    let images = containerd.ctr(&["images", "list", "--quiet"])?;
+    let mut found: BTreeSet<String> = images.lines().map(str::to_owned).collect();
+    let client = containerd.client();
+    let sandboxes =
+        containerd.block_on(client.list_pod_sandboxes(v1::PodSandboxFilter::default()))?;
+    found.extend(sandboxes.into_iter().map(|sandbox| sandbox.id));
+    let containers = containerd.block_on(client.list_containers(v1::ContainerFilter::default()))?;
+    found.extend(containers.into_iter().map(|container| container.id));
+    Ok(found)
+}
