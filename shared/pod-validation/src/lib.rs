@@ -1,1 +1,26 @@
-//! pod-validation.
+//! From the bytes of a manifest to pods that an API server would accept:
+//! strict decoding, defaults, validation, and the refusal of what Bulkhead does
+//! not implement.
+//!
+//! Everything here is a pure function. Reading files and giving static pods
+//! their identity is config-sourcer's work.
+
+mod decode;
+mod defaults;
+mod document;
+mod field;
+mod formats;
+mod image_reference;
+mod manifest;
+mod normalize;
+mod optional;
+mod support;
+mod validate;
+
+pub use decode::MAX_PODS;
+pub use defaults::apply as apply_defaults;
+pub use document::{MAX_DEPTH, MAX_DOCUMENTS, MAX_MANIFEST_BYTES, MAX_VALUES};
+pub use field::{FieldError, MAX_ERRORS, Reason};
+pub use manifest::{DecodedPod, ManifestError, decode};
+pub use support::{static_pod_restrictions, unsupported_fields};
+pub use validate::validate;

@@ -136,6 +136,16 @@ impl Quantity {
         self.nanos % NANOS_PER_MILLI == 0
     }
 
+    /// Itself, rounded up to whole thousandths: what the API server stores of an
+    /// amount of a resource.
+    pub fn rounded_up_to_millis(self) -> Quantity {
+        let millis = divide_up(self.nanos, NANOS_PER_MILLI);
+        Quantity {
+            nanos: (millis * NANOS_PER_MILLI).clamp(-MAX_NANOS, MAX_NANOS),
+            ..self
+        }
+    }
+
     /// The sum, written as `self` is (or as `other`, if `self` is zero).
     pub fn plus(self, other: Quantity) -> Quantity {
         let format = if self.is_zero() {

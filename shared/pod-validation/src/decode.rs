@@ -1,0 +1,284 @@
+//! Untyped documents to typed pods, strictly: a field that does not exist or
+//! whose value is of another type is an error that names it.
+
+use pod::Quantity;
+use pod::core::Pod;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::field::{Errors, FieldError, Reason};
+use crate::normalize;
+
+/// Most pods in one manifest: the largest number that a node is run with.
+pub const MAX_PODS: usize = 1024;
+
+/// Where quantities are. `[]` stands for each item of a list, `{}` for each
+/// value of a mapping. The API takes numbers for them, and so texts must be
+/// made of these before the typed decoding.
+const QUANTITIES: &[&str] = &[
+    "spec.containers[].resources.limits{}",
+    "spec.containers[].resources.requests{}",
+    "spec.containers[].env[].valueFrom.resourceFieldRef.divisor",
+    "spec.initContainers[].resources.limits{}",
+    "spec.initContainers[].resources.requests{}",
+    "spec.initContainers[].env[].valueFrom.resourceFieldRef.divisor",
+    "spec.ephemeralContainers[].resources.limits{}",
+    "spec.ephemeralContainers[].resources.requests{}",
+    "spec.ephemeralContainers[].env[].valueFrom.resourceFieldRef.divisor",
+    "spec.resources.limits{}",
+    "spec.resources.requests{}",
+    "spec.overhead{}",
+    "spec.volumes[].emptyDir.sizeLimit",
+    "spec.volumes[].downwardAPI.items[].resourceFieldRef.divisor",
+    "spec.volumes[].projected.sources[].downwardAPI.items[].resourceFieldRef.divisor",
+    "spec.volumes[].ephemeral.volumeClaimTemplate.spec.resources.limits{}",
+    "spec.volumes[].ephemeral.volumeClaimTemplate.spec.resources.requests{}",
+];
+
+/// A pod and the prefix of its fields' paths: empty, or `items[3].`.
+#[derive(Debug)]
+pub(crate) struct Located {
+    pub(crate) pod: Pod,
+    pub(crate) prefix: String,
+}
+
+/// The pods of one document: a Pod, a PodList, or a List of Pods.
+pub(crate) fn pods(document: Value) -> Result<Vec<Located>, Vec<FieldError>> {
+    let mut errors = Errors::default();
+    let pods = match document {
+        Value::Object(fields) => match kind_of(&fields) {
+            Some("Pod") => pod(Value::Object(fields), String::new(), &mut errors)
+                .into_iter()
+                .collect::<Vec<_>>(),
+            Some("PodList" | "List") => list(fields, &mut errors),
+            _ => {
+                let found = describe(&fields);
+                malformed(
+                    &mut errors,
+                    "",
+                    format!("expected a v1 Pod, PodList or List, found {found}"),
+                );
+                Vec::new()
+            }
+        },
+        other => {
+            malformed(
+                &mut errors,
+                "",
+                format!("expected a Pod, found {}", type_name(&other)),
+            );
+            Vec::new()
+        }
+    };
+    if errors.count() == 0 {
+        Ok(pods)
+    } else {
+        Err(errors.into_vec())
+    }
+}
+
+fn kind_of(fields: &Map<String, Value>) -> Option<&str> {
+    (fields.get("apiVersion")?.as_str()? == "v1").then_some(())?;
+    fields.get("kind")?.as_str()
+}
+
+fn describe(fields: &Map<String, Value>) -> String {
+    let part = |name| match fields.get(name).and_then(Value::as_str) {
+        Some(text) => format!("{name} {:?}", text.chars().take(64).collect::<String>()),
+        None => format!("no {name}"),
+    };
+    format!("{} and {}", part("apiVersion"), part("kind"))
+}
+
+fn list(mut fields: Map<String, Value>, errors: &mut Errors) -> Vec<Located> {
+    let items = match fields.remove("items") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(items)) => items,
+        Some(other) => {
+            malformed(
+                errors,
+                "items",
+                format!("expected a list, found {}", type_name(&other)),
+            );
+            return Vec::new();
+        }
+    };
+    for name in fields.keys() {
+        if !matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
+            errors.add(name, Reason::Unknown, "");
+        }
+    }
+    if items.len() > MAX_PODS {
+        malformed(
+            errors,
+            "items",
+            format!("{} pods, more than {MAX_PODS}", items.len()),
+        );
+        return Vec::new();
+    }
+    let typed = fields.get("kind").and_then(Value::as_str) == Some("PodList");
+    items
+        .into_iter()
+        .enumerate()
+        .filter_map(|(index, mut item)| {
+            let prefix = format!("items[{index}].");
+            if let (true, Value::Object(fields)) = (typed, &mut item) {
+                // A typed list need not repeat what its items are.
+                fields.entry("apiVersion").or_insert_with(|| "v1".into());
+                fields.entry("kind").or_insert_with(|| "Pod".into());
+            }
+            match item.as_object().and_then(kind_of) {
+                Some("Pod") => pod(item, prefix, errors),
+                _ => {
+                    let found = item
+                        .as_object()
+                        .map_or(type_name(&item).to_owned(), describe);
+                    let field = format!("items[{index}]");
+                    malformed(errors, &field, format!("expected a v1 Pod, found {found}"));
+                    None
+                }
+            }
+        })
+        .collect()
+}
+
+fn pod(mut value: Value, prefix: String, errors: &mut Errors) -> Option<Located> {
+    let before = errors.count();
+    normalize::fill_map_values(&mut value);
+    for pattern in QUANTITIES {
+        visit(
+            &mut value,
+            pattern,
+            &mut prefix.clone(),
+            &mut |path, value| {
+                canonical_quantity(path, value, errors);
+            },
+        );
+    }
+    // Decoded once as it is, to find every unknown field, and once without the
+    // zero values that the API does not tell from absent ones.
+    strict(&value, &prefix, errors)?;
+    if errors.count() > before {
+        return None;
+    }
+    normalize::drop_zero_values(&mut value);
+    let pod = strict(&value, &prefix, errors)?;
+    Some(Located { pod, prefix })
+}
+
+fn strict(value: &Value, prefix: &str, errors: &mut Errors) -> Option<Pod> {
+    let mut unknown = Vec::new();
+    let mut note = |path: serde_ignored::Path<'_>| {
+        if unknown.len() < crate::field::MAX_ERRORS {
+            unknown.push(ignored_path(&path));
+        }
+    };
+    let mut track = serde_path_to_error::Track::new();
+    let tracked = serde_path_to_error::Deserializer::new(value, &mut track);
+    let result = Pod::deserialize(serde_ignored::Deserializer::new(tracked, &mut note));
+    for path in unknown {
+        errors.add(format!("{prefix}{path}"), Reason::Unknown, "");
+    }
+    match result {
+        Ok(pod) => Some(pod),
+        Err(error) => {
+            let path = track.path().to_string();
+            let path = if path == "." { String::new() } else { path };
+            malformed(errors, &format!("{prefix}{path}"), error.to_string());
+            None
+        }
+    }
+}
+
+/// `spec.containers[0].comand`
+fn ignored_path(path: &serde_ignored::Path<'_>) -> String {
+    use serde_ignored::Path;
+    match path {
+        Path::Root => String::new(),
+        Path::Seq { parent, index } => format!("{}[{index}]", ignored_path(parent)),
+        Path::Map { parent, key } => {
+            let parent = ignored_path(parent);
+            if parent.is_empty() {
+                key.clone()
+            } else {
+                format!("{parent}.{key}")
+            }
+        }
+        Path::Some { parent }
+        | Path::NewtypeStruct { parent }
+        | Path::NewtypeVariant { parent } => ignored_path(parent),
+    }
+}
+
+fn canonical_quantity(path: &str, value: &mut Value, errors: &mut Errors) {
+    let text = match &*value {
+        Value::String(text) => text.trim().to_owned(),
+        Value::Number(number) => number.to_string(),
+        Value::Null => "0".to_owned(),
+        other => {
+            let found = type_name(other);
+            malformed(errors, path, format!("expected a quantity, found {found}"));
+            return;
+        }
+    };
+    match text.parse::<Quantity>() {
+        Ok(quantity) => *value = quantity.to_string().into(),
+        Err(error) => malformed(errors, path, error.to_string()),
+    }
+}
+
+/// Calls `action` with the path and value of everything that `pattern` names.
+fn visit(
+    value: &mut Value,
+    pattern: &str,
+    path: &mut String,
+    action: &mut impl FnMut(&str, &mut Value),
+) {
+    let length = path.len();
+    if pattern.is_empty() {
+        action(path, value);
+    } else if let Some(rest) = pattern.strip_prefix("[]") {
+        for (index, item) in value.as_array_mut().into_iter().flatten().enumerate() {
+            path.push_str(&format!("[{index}]"));
+            visit(item, rest, path, action);
+            path.truncate(length);
+        }
+    } else if let Some(rest) = pattern.strip_prefix("{}") {
+        for (key, item) in value.as_object_mut().into_iter().flatten() {
+            path.push_str(&format!("[{key}]"));
+            visit(item, rest, path, action);
+            path.truncate(length);
+        }
+    } else {
+        let (dot, field) = match pattern.strip_prefix('.') {
+            Some(field) => (".", field),
+            None => ("", pattern),
+        };
+        let end = field.find(['.', '[', '{']).unwrap_or(field.len());
+        let (name, rest) = field.split_at(end);
+        if let Some(inner) = value
+            .as_object_mut()
+            .and_then(|fields| fields.get_mut(name))
+        {
+            path.push_str(dot);
+            path.push_str(name);
+            visit(inner, rest, path, action);
+            path.truncate(length);
+        }
+    }
+}
+
+fn malformed(errors: &mut Errors, field: &str, detail: String) {
+    errors.add(field, Reason::Malformed, detail);
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "a bool",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a mapping",
+    }
+}

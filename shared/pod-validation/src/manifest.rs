@@ -1,0 +1,111 @@
+//! A manifest's way from bytes to decoded pods with defaults.
+
+use std::fmt;
+
+use pod::Pod;
+
+use crate::field::{FieldError, Reason};
+use crate::{decode as decoding, defaults, document};
+
+/// A pod of a manifest, defaults applied, not yet validated.
+#[derive(Debug, Clone)]
+pub struct DecodedPod {
+    /// The pod.
+    pub pod: Pod,
+    /// Which document of the manifest it is from; the first is 1.
+    pub document: usize,
+    /// What the paths of its fields begin with: empty, or `items[3].`.
+    pub prefix: String,
+}
+
+impl DecodedPod {
+    /// Everything that is wrong with the pod by the API server's rules.
+    pub fn validate(&self) -> Vec<FieldError> {
+        crate::validate::validate_at(&self.pod, &self.prefix)
+    }
+
+    /// Everything that the pod asks for and Bulkhead does not do.
+    pub fn unsupported_fields(&self) -> Vec<FieldError> {
+        crate::support::unsupported_fields_at(&self.pod, &self.prefix)
+    }
+
+    /// Everything that a pod without an API server cannot have.
+    pub fn static_pod_restrictions(&self) -> Vec<FieldError> {
+        crate::support::static_pod_restrictions_at(&self.pod, &self.prefix)
+    }
+
+    /// The pod's error as one of its manifest's.
+    pub fn located(&self, error: FieldError) -> ManifestError {
+        ManifestError {
+            document: self.document,
+            error,
+        }
+    }
+}
+
+/// What is wrong with a manifest, and in which document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ManifestError {
+    /// The document; the first is 1. 0 stands for the manifest as a whole.
+    pub document: usize,
+    /// What is wrong with it.
+    pub error: FieldError,
+}
+
+impl fmt::Display for ManifestError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.document > 1 {
+            write!(formatter, "document {}: ", self.document)?;
+        }
+        self.error.fmt(formatter)
+    }
+}
+
+impl std::error::Error for ManifestError {}
+
+/// Decodes a manifest strictly and applies defaults. One bad document makes
+/// the whole manifest bad: half of it is never what its author wrote.
+pub fn decode(bytes: &[u8]) -> Result<Vec<DecodedPod>, Vec<ManifestError>> {
+    let whole = |detail: String| ManifestError {
+        document: 0,
+        error: FieldError {
+            field: String::new(),
+            reason: Reason::Malformed,
+            detail,
+        },
+    };
+    let documents = document::parse(bytes).map_err(|problem| vec![whole(problem)])?;
+    let mut pods = Vec::new();
+    let mut errors = Vec::new();
+    for (index, document) in documents.into_iter().enumerate() {
+        let number = index + 1;
+        match decoding::pods(document) {
+            Ok(found) => pods.extend(found.into_iter().map(|located| {
+                let mut pod = located.pod;
+                defaults::apply(&mut pod);
+                DecodedPod {
+                    pod,
+                    document: number,
+                    prefix: located.prefix,
+                }
+            })),
+            Err(found) => {
+                errors.extend(found.into_iter().map(|error| ManifestError {
+                    document: number,
+                    error,
+                }));
+            }
+        }
+        if pods.len() > decoding::MAX_PODS {
+            errors.push(whole(format!("more than {} pods", decoding::MAX_PODS)));
+        }
+        if errors.len() >= crate::field::MAX_ERRORS {
+            break;
+        }
+    }
+    if errors.is_empty() {
+        Ok(pods)
+    } else {
+        Err(errors)
+    }
+}

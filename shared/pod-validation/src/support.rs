@@ -1,0 +1,231 @@
+//! What Bulkhead does not do yet, and what a static pod cannot have. Such a pod
+//! is refused with the field's path: no field is ever silently ignored.
+//!
+//! The types are taken apart completely, so a field that a new version of the
+//! API brings does not compile until somebody decides about it here.
+
+mod containers;
+mod references;
+mod volumes;
+
+use pod::Pod;
+use pod::core::{PodSecurityContext, PodSpec};
+
+use crate::field::{Errors, FieldError, Path};
+use crate::optional::{list, text};
+
+/// The service account that every namespace has; naming it asks for nothing.
+const DEFAULT_SERVICE_ACCOUNT: &str = "default";
+
+/// Annotations by which older clients ask for what is now a field.
+const SECURITY_ANNOTATIONS: &[&str] = &[
+    "container.apparmor.security.beta.kubernetes.io/",
+    "container.seccomp.security.alpha.kubernetes.io/",
+    "seccomp.security.alpha.kubernetes.io/",
+];
+
+/// Everything that the pod asks for and Bulkhead does not do.
+pub fn unsupported_fields(pod: &Pod) -> Vec<FieldError> {
+    unsupported_fields_at(pod, "")
+}
+
+/// Everything that a pod cannot have that comes from a manifest, without an API
+/// server that could resolve its references.
+pub fn static_pod_restrictions(pod: &Pod) -> Vec<FieldError> {
+    static_pod_restrictions_at(pod, "")
+}
+
+pub(crate) fn unsupported_fields_at(pod: &Pod, prefix: &str) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    let metadata_root = format!("{prefix}metadata");
+    annotations(pod, Path::Root(&metadata_root), &mut errors);
+    let spec_root = format!("{prefix}spec");
+    if let Some(spec) = &pod.spec {
+        pod_spec(spec, Path::Root(&spec_root), &mut errors);
+    }
+    errors.into_vec()
+}
+
+pub(crate) fn static_pod_restrictions_at(pod: &Pod, prefix: &str) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    let metadata_root = format!("{prefix}metadata");
+    let metadata_path = Path::Root(&metadata_root);
+    if text(&pod.metadata.name).is_empty() {
+        errors.required(
+            metadata_path.child("name"),
+            "nobody makes a name for a static pod",
+        );
+    }
+    if pod.metadata.deletion_timestamp.is_some() {
+        let field = metadata_path.child("deletionTimestamp");
+        errors.forbidden(
+            field,
+            "a static pod is deleted by removing it from its manifest",
+        );
+    }
+    let spec_root = format!("{prefix}spec");
+    if let Some(spec) = &pod.spec {
+        references::forbidden(spec, Path::Root(&spec_root), &mut errors);
+    }
+    errors.into_vec()
+}
+
+fn annotations(pod: &Pod, path: Path<'_>, errors: &mut Errors) {
+    let annotations_path = path.child("annotations");
+    for key in pod
+        .metadata
+        .annotations
+        .iter()
+        .flat_map(|annotations| annotations.keys())
+    {
+        if SECURITY_ANNOTATIONS
+            .iter()
+            .any(|prefix| key.starts_with(prefix))
+        {
+            errors.unsupported(annotations_path.key(key), "");
+        }
+    }
+}
+
+fn pod_spec(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
+    let PodSpec {
+        active_deadline_seconds: _,
+        // Required node affinity is checked at admission; the rest is advice to a
+        // scheduler.
+        affinity: _,
+        // Without an API server there is no token to mount.
+        automount_service_account_token: _,
+        containers,
+        dns_config: _,
+        dns_policy: _,
+        enable_service_links: _,
+        ephemeral_containers,
+        host_aliases: _,
+        host_ipc: _,
+        host_network: _,
+        host_pid: _,
+        host_users,
+        hostname: _,
+        image_pull_secrets,
+        init_containers,
+        node_name: _,
+        node_selector: _,
+        os: _,
+        overhead,
+        preemption_policy: _,
+        priority: _,
+        priority_class_name: _,
+        readiness_gates,
+        resource_claims,
+        resources,
+        restart_policy: _,
+        runtime_class_name,
+        scheduler_name: _,
+        scheduling_gates,
+        security_context,
+        // Follows service_account_name.
+        service_account: _,
+        service_account_name,
+        set_hostname_as_fqdn: _,
+        share_process_namespace: _,
+        subdomain: _,
+        termination_grace_period_seconds: _,
+        tolerations: _,
+        topology_spread_constraints: _,
+        volumes,
+    } = spec;
+    let account = text(service_account_name);
+    refuse(
+        &[
+            (
+                "ephemeralContainers",
+                !list(ephemeral_containers).is_empty(),
+            ),
+            ("hostUsers", *host_users == Some(false)),
+            ("imagePullSecrets", !list(image_pull_secrets).is_empty()),
+            (
+                "overhead",
+                overhead
+                    .as_ref()
+                    .is_some_and(|overhead| !overhead.is_empty()),
+            ),
+            ("readinessGates", !list(readiness_gates).is_empty()),
+            ("resourceClaims", !list(resource_claims).is_empty()),
+            ("resources", resources.is_some()),
+            ("runtimeClassName", runtime_class_name.is_some()),
+            ("schedulingGates", !list(scheduling_gates).is_empty()),
+            (
+                "serviceAccountName",
+                !["", DEFAULT_SERVICE_ACCOUNT].contains(&account),
+            ),
+        ],
+        path,
+        errors,
+    );
+    if let Some(context) = security_context {
+        self::security_context(context, path.child("securityContext"), errors);
+    }
+    let init_path = path.child("initContainers");
+    for (index, container) in list(init_containers).iter().enumerate() {
+        containers::container(container, init_path.index(index), errors);
+    }
+    let containers_path = path.child("containers");
+    for (index, container) in containers.iter().enumerate() {
+        containers::container(container, containers_path.index(index), errors);
+    }
+    let volumes_path = path.child("volumes");
+    for (index, volume) in list(volumes).iter().enumerate() {
+        volumes::volume(volume, volumes_path.index(index), errors);
+    }
+}
+
+/// An empty security context asks for nothing.
+fn security_context(context: &PodSecurityContext, path: Path<'_>, errors: &mut Errors) {
+    let PodSecurityContext {
+        app_armor_profile,
+        fs_group,
+        fs_group_change_policy,
+        run_as_group,
+        run_as_non_root,
+        run_as_user,
+        se_linux_change_policy,
+        se_linux_options,
+        seccomp_profile,
+        supplemental_groups,
+        supplemental_groups_policy,
+        sysctls,
+        windows_options,
+    } = context;
+    refuse(
+        &[
+            ("appArmorProfile", app_armor_profile.is_some()),
+            ("fsGroup", fs_group.is_some()),
+            ("fsGroupChangePolicy", fs_group_change_policy.is_some()),
+            ("runAsGroup", run_as_group.is_some()),
+            ("runAsNonRoot", *run_as_non_root == Some(true)),
+            ("runAsUser", run_as_user.is_some()),
+            ("seLinuxChangePolicy", se_linux_change_policy.is_some()),
+            ("seLinuxOptions", se_linux_options.is_some()),
+            ("seccompProfile", seccomp_profile.is_some()),
+            ("supplementalGroups", !list(supplemental_groups).is_empty()),
+            (
+                "supplementalGroupsPolicy",
+                supplemental_groups_policy.is_some(),
+            ),
+            ("sysctls", !list(sysctls).is_empty()),
+            ("windowsOptions", windows_options.is_some()),
+        ],
+        path,
+        errors,
+    );
+}
+
+/// Reports the fields that are set.
+fn refuse(fields: &[(&str, bool)], path: Path<'_>, errors: &mut Errors) {
+    for (name, _) in fields.iter().filter(|(_, set)| *set) {
+        errors.unsupported(path.child(name), "");
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+//! What Bulkhead does not do yet in containers.
+
+use pod::Quantity;
+use pod::core::{
+    Capabilities, Container, EnvVar, EnvVarSource, Lifecycle, Probe, ResourceFieldSelector,
+    ResourceRequirements, SecurityContext, VolumeMount,
+};
+use pod::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
+
+use super::refuse;
+use crate::field::{Errors, Path};
+use crate::optional::{list, text};
+
+pub(super) fn container(container: &Container, path: Path<'_>, errors: &mut Errors) {
+    let Container {
+        args: _,
+        command: _,
+        env,
+        env_from,
+        image: _,
+        image_pull_policy: _,
+        lifecycle,
+        liveness_probe,
+        name: _,
+        ports: _,
+        readiness_probe,
+        resize_policy,
+        resources,
+        restart_policy,
+        security_context,
+        startup_probe,
+        stdin: _,
+        stdin_once: _,
+        termination_message_path: _,
+        termination_message_policy: _,
+        tty: _,
+        volume_devices,
+        volume_mounts,
+        working_dir: _,
+    } = container;
+    refuse(
+        &[
+            ("envFrom", !list(env_from).is_empty()),
+            ("resizePolicy", !list(resize_policy).is_empty()),
+            // Sidecars.
+            ("restartPolicy", restart_policy.is_some()),
+            ("volumeDevices", !list(volume_devices).is_empty()),
+        ],
+        path,
+        errors,
+    );
+    for probe in [liveness_probe, readiness_probe, startup_probe]
+        .into_iter()
+        .flatten()
+    {
+        supported_probe(probe);
+    }
+    if let Some(lifecycle) = lifecycle {
+        hooks(lifecycle, path.child("lifecycle"), errors);
+    }
+    if let Some(requirements) = resources {
+        self::resources(requirements, path.child("resources"), errors);
+    }
+    if let Some(context) = security_context {
+        self::security_context(context, path.child("securityContext"), errors);
+    }
+    let variables = path.child("env");
+    for (index, variable) in list(env).iter().enumerate() {
+        environment(variable, variables.index(index), errors);
+    }
+    let mounts = path.child("volumeMounts");
+    for (index, mount) in list(volume_mounts).iter().enumerate() {
+        self::mount(mount, mounts.index(index), errors);
+    }
+}
+
+/// All of a probe is supported; a new field would stop this from compiling.
+fn supported_probe(probe: &Probe) {
+    let Probe {
+        exec: _,
+        failure_threshold: _,
+        grpc: _,
+        http_get: _,
+        initial_delay_seconds: _,
+        period_seconds: _,
+        success_threshold: _,
+        tcp_socket: _,
+        termination_grace_period_seconds: _,
+        timeout_seconds: _,
+    } = probe;
+}
+
+fn hooks(lifecycle: &Lifecycle, path: Path<'_>, errors: &mut Errors) {
+    let Lifecycle {
+        post_start,
+        pre_stop,
+        stop_signal,
+    } = lifecycle;
+    refuse(
+        &[
+            ("postStart", post_start.is_some()),
+            ("preStop", pre_stop.is_some()),
+            ("stopSignal", stop_signal.is_some()),
+        ],
+        path,
+        errors,
+    );
+}
+
+fn resources(requirements: &ResourceRequirements, path: Path<'_>, errors: &mut Errors) {
+    let ResourceRequirements {
+        claims,
+        limits,
+        requests,
+    } = requirements;
+    refuse(&[("claims", !list(claims).is_empty())], path, errors);
+    for (field, amounts) in [("limits", limits), ("requests", requests)] {
+        let field = path.child(field);
+        for (name, amount) in amounts.iter().flatten() {
+            let nothing = Quantity::from_api(amount).is_ok_and(Quantity::is_zero);
+            if !nothing && ![CPU, MEMORY, EPHEMERAL_STORAGE].contains(&name.as_str()) {
+                errors.unsupported(field.key(name), "");
+            }
+        }
+    }
+}
+
+/// What is the default anyway may be written out.
+fn security_context(context: &SecurityContext, path: Path<'_>, errors: &mut Errors) {
+    let SecurityContext {
+        allow_privilege_escalation,
+        app_armor_profile,
+        capabilities,
+        privileged,
+        proc_mount,
+        read_only_root_filesystem,
+        run_as_group,
+        run_as_non_root,
+        run_as_user,
+        se_linux_options,
+        seccomp_profile,
+        windows_options,
+    } = context;
+    let changes_capabilities = capabilities.as_ref().is_some_and(|capabilities| {
+        let Capabilities { add, drop } = capabilities;
+        !list(add).is_empty() || !list(drop).is_empty()
+    });
+    refuse(
+        &[
+            (
+                "allowPrivilegeEscalation",
+                *allow_privilege_escalation == Some(false),
+            ),
+            ("appArmorProfile", app_armor_profile.is_some()),
+            ("capabilities", changes_capabilities),
+            ("privileged", *privileged == Some(true)),
+            // Even the default: `Unmasked` becomes it, as with the API server.
+            ("procMount", proc_mount.is_some()),
+            (
+                "readOnlyRootFilesystem",
+                *read_only_root_filesystem == Some(true),
+            ),
+            ("runAsGroup", run_as_group.is_some()),
+            ("runAsNonRoot", *run_as_non_root == Some(true)),
+            ("runAsUser", run_as_user.is_some()),
+            ("seLinuxOptions", se_linux_options.is_some()),
+            ("seccompProfile", seccomp_profile.is_some()),
+            ("windowsOptions", windows_options.is_some()),
+        ],
+        path,
+        errors,
+    );
+}
+
+fn environment(variable: &EnvVar, path: Path<'_>, errors: &mut Errors) {
+    let EnvVar {
+        name: _,
+        value: _,
+        value_from,
+    } = variable;
+    let Some(source) = value_from else { return };
+    let EnvVarSource {
+        config_map_key_ref,
+        field_ref: _,
+        resource_field_ref,
+        secret_key_ref,
+    } = source;
+    let path = path.child("valueFrom");
+    refuse(
+        &[
+            ("configMapKeyRef", config_map_key_ref.is_some()),
+            ("secretKeyRef", secret_key_ref.is_some()),
+        ],
+        path,
+        errors,
+    );
+    if let Some(selector) = resource_field_ref {
+        let ResourceFieldSelector {
+            container_name: _,
+            divisor: _,
+            resource,
+        } = selector;
+        if resource.contains(".hugepages-") {
+            let reference = path.child("resourceFieldRef");
+            errors.unsupported(reference.child("resource"), "");
+        }
+    }
+}
+
+fn mount(mount: &VolumeMount, path: Path<'_>, errors: &mut Errors) {
+    let VolumeMount {
+        mount_path: _,
+        mount_propagation: _,
+        name: _,
+        read_only: _,
+        recursive_read_only,
+        sub_path,
+        sub_path_expr,
+    } = mount;
+    let recursive = text(recursive_read_only);
+    refuse(
+        &[
+            ("recursiveReadOnly", !["", "Disabled"].contains(&recursive)),
+            ("subPath", !text(sub_path).is_empty()),
+            ("subPathExpr", !text(sub_path_expr).is_empty()),
+        ],
+        path,
+        errors,
+    );
+}

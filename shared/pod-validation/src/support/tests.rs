@@ -1,0 +1,237 @@
+use super::*;
+
+/// The fields that are refused of a pod with this spec, defaults applied.
+fn refused(spec: &str) -> Vec<String> {
+    fields(spec, unsupported_fields)
+}
+
+fn restricted(spec: &str) -> Vec<String> {
+    fields(spec, static_pod_restrictions)
+}
+
+fn fields(spec: &str, rules: fn(&Pod) -> Vec<FieldError>) -> Vec<String> {
+    let text = format!(
+        r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"p","namespace":"d"}},"spec":{spec}}}"#
+    );
+    let pods = crate::decode(text.as_bytes()).unwrap_or_else(|errors| panic!("{spec}: {errors:?}"));
+    rules(&pods[0].pod)
+        .into_iter()
+        .map(|error| error.field)
+        .collect()
+}
+
+fn container(fields: &str) -> String {
+    format!(r#"{{"containers":[{{"name":"c","image":"i:1"{fields}}}]}}"#)
+}
+
+#[test]
+fn what_is_supported_is_accepted() {
+    for fields in [
+        "",
+        r#","command":["a"],"args":["b"],"workingDir":"/","tty":true,"stdin":true,"stdinOnce":true"#,
+        r#","env":[{"name":"A","value":"b"},{"name":"B","valueFrom":{"fieldRef":{"fieldPath":"metadata.name"}}},
+            {"name":"C","valueFrom":{"resourceFieldRef":{"resource":"limits.cpu"}}}]"#,
+        r#","ports":[{"containerPort":80,"hostPort":80,"hostIP":"127.0.0.1","protocol":"UDP","name":"a"}]"#,
+        r#","resources":{"requests":{"cpu":"1","memory":"1Gi","ephemeral-storage":"1Gi"}}"#,
+        r#","resources":{"limits":{"hugepages-2Mi":"0","cpu":"1"}}"#,
+        r#","livenessProbe":{"exec":{"command":["a"]},"terminationGracePeriodSeconds":3}"#,
+        r#","readinessProbe":{"grpc":{"port":1,"service":"x"}},"startupProbe":{"tcpSocket":{"port":1,"host":"h"}}"#,
+        r#","volumeMounts":[{"name":"v","mountPath":"/v","readOnly":true,"mountPropagation":"HostToContainer"}]"#,
+        r#","securityContext":{},"lifecycle":{},"terminationMessagePolicy":"FallbackToLogsOnError""#,
+        r#","securityContext":{"privileged":false,"allowPrivilegeEscalation":true,"capabilities":{}}"#,
+    ] {
+        assert_eq!(
+            refused(&container(fields)),
+            Vec::<String>::new(),
+            "{fields}"
+        );
+    }
+    for fields in [
+        r#""restartPolicy":"Never","terminationGracePeriodSeconds":0,"activeDeadlineSeconds":5"#,
+        r#""dnsPolicy":"None","dnsConfig":{"nameservers":["1.1.1.1"]},"hostAliases":[{"ip":"1.1.1.1"}]"#,
+        r#""hostNetwork":true,"hostPID":true,"hostIPC":true,"hostUsers":true"#,
+        r#""hostname":"h","subdomain":"s","setHostnameAsFQDN":true,"os":{"name":"linux"}"#,
+        r#""nodeSelector":{"a":"b"},"tolerations":[{"operator":"Exists"}],"priority":5"#,
+        r#""serviceAccountName":"default","automountServiceAccountToken":true,"securityContext":{}"#,
+        r#""volumes":[{"name":"v"},{"name":"m","emptyDir":{"medium":"Memory","sizeLimit":"1Mi"}},
+            {"name":"z","emptyDir":{"sizeLimit":"0"}},{"name":"h","hostPath":{"path":"/h","type":"File"}}]"#,
+        r#""affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":
+            {"nodeSelectorTerms":[{"matchFields":[{"key":"metadata.name","operator":"In","values":["n"]}]}]}}}"#,
+        r#""topologySpreadConstraints":[{"maxSkew":1,"topologyKey":"k","whenUnsatisfiable":"DoNotSchedule"}]"#,
+        r#""initContainers":[{"name":"i","image":"i:1"}],"shareProcessNamespace":true"#,
+    ] {
+        let spec = format!(r#"{{"containers":[{{"name":"c","image":"i:1"}}],{fields}}}"#);
+        assert_eq!(refused(&spec), Vec::<String>::new(), "{fields}");
+    }
+}
+
+#[test]
+fn what_is_not_supported_in_a_container_is_named() {
+    for (fields, expected) in [
+        (r#","envFrom":[{"secretRef":{"name":"s"}}]"#, "envFrom"),
+        (r#","restartPolicy":"Always""#, "restartPolicy"),
+        (
+            r#","resizePolicy":[{"resourceName":"cpu","restartPolicy":"NotRequired"}]"#,
+            "resizePolicy",
+        ),
+        (
+            r#","volumeDevices":[{"name":"v","devicePath":"/d"}]"#,
+            "volumeDevices",
+        ),
+        (
+            r#","lifecycle":{"preStop":{"exec":{"command":["a"]}}}"#,
+            "lifecycle.preStop",
+        ),
+        (
+            r#","lifecycle":{"postStart":{"sleep":{"seconds":1}}}"#,
+            "lifecycle.postStart",
+        ),
+        (
+            r#","securityContext":{"privileged":true}"#,
+            "securityContext.privileged",
+        ),
+        (
+            r#","securityContext":{"runAsUser":0}"#,
+            "securityContext.runAsUser",
+        ),
+        (
+            r#","securityContext":{"procMount":"Unmasked"}"#,
+            "securityContext.procMount",
+        ),
+        (
+            r#","securityContext":{"capabilities":{"drop":["ALL"]}}"#,
+            "securityContext.capabilities",
+        ),
+        (
+            r#","env":[{"name":"A","valueFrom":{"configMapKeyRef":{"name":"m","key":"k"}}}]"#,
+            "env[0].valueFrom.configMapKeyRef",
+        ),
+        (
+            r#","env":[{"name":"A","valueFrom":{"resourceFieldRef":{"resource":"limits.hugepages-2Mi"}}}]"#,
+            "env[0].valueFrom.resourceFieldRef.resource",
+        ),
+        (
+            r#","volumeMounts":[{"name":"v","mountPath":"/v","subPath":"a"}]"#,
+            "volumeMounts[0].subPath",
+        ),
+        (
+            r#","resources":{"requests":{"hugepages-2Mi":"2Mi"}}"#,
+            "resources.requests[hugepages-2Mi]",
+        ),
+        (
+            r#","resources":{"requests":{"example.com/gpu":"1"}}"#,
+            "resources.requests[example.com/gpu]",
+        ),
+        (
+            r#","resources":{"claims":[{"name":"x"}]}"#,
+            "resources.claims",
+        ),
+    ] {
+        let spec = container(fields);
+        assert_eq!(
+            refused(&spec),
+            [format!("spec.containers[0].{expected}")],
+            "{fields}"
+        );
+        let init = spec.replace("containers", "initContainers");
+        assert_eq!(
+            refused(&init),
+            [format!("spec.initContainers[0].{expected}")],
+            "{fields}"
+        );
+    }
+}
+
+#[test]
+fn what_is_not_supported_in_a_pod_is_named() {
+    for (fields, expected) in [
+        (r#""hostUsers":false"#, "hostUsers"),
+        (r#""serviceAccountName":"builder""#, "serviceAccountName"),
+        (r#""serviceAccount":"builder""#, "serviceAccountName"),
+        (r#""runtimeClassName":"r""#, "runtimeClassName"),
+        (r#""overhead":{"cpu":"1"}"#, "overhead"),
+        (r#""imagePullSecrets":[{"name":"s"}]"#, "imagePullSecrets"),
+        (
+            r#""readinessGates":[{"conditionType":"a"}]"#,
+            "readinessGates",
+        ),
+        (r#""schedulingGates":[{"name":"a"}]"#, "schedulingGates"),
+        (r#""resourceClaims":[{"name":"a"}]"#, "resourceClaims"),
+        (r#""resources":{"limits":{"cpu":"1"}}"#, "resources"),
+        (
+            r#""ephemeralContainers":[{"name":"e","image":"i"}]"#,
+            "ephemeralContainers",
+        ),
+        (
+            r#""securityContext":{"fsGroup":1}"#,
+            "securityContext.fsGroup",
+        ),
+        (
+            r#""securityContext":{"sysctls":[{"name":"a","value":"b"}]}"#,
+            "securityContext.sysctls",
+        ),
+        (
+            r#""volumes":[{"name":"v","configMap":{"name":"c"}}]"#,
+            "volumes[0].configMap",
+        ),
+        (
+            r#""volumes":[{"name":"v","projected":{}}]"#,
+            "volumes[0].projected",
+        ),
+        (
+            r#""volumes":[{"name":"v","emptyDir":{"sizeLimit":"1Gi"}}]"#,
+            "volumes[0].emptyDir.sizeLimit",
+        ),
+        (
+            r#""volumes":[{"name":"v","emptyDir":{"medium":"HugePages"}}]"#,
+            "volumes[0].emptyDir.medium",
+        ),
+    ] {
+        let spec = format!(r#"{{"containers":[{{"name":"c","image":"i:1"}}],{fields}}}"#);
+        assert_eq!(refused(&spec), [format!("spec.{expected}")], "{fields}");
+    }
+}
+
+#[test]
+fn security_annotations_are_not_ignored() {
+    let mut pod = Pod::default();
+    let key = "container.apparmor.security.beta.kubernetes.io/c";
+    pod.metadata.annotations = Some(
+        [
+            (key.to_owned(), "runtime/default".to_owned()),
+            ("note".to_owned(), "x".to_owned()),
+        ]
+        .into(),
+    );
+    let errors = unsupported_fields(&pod);
+    assert_eq!(errors.len(), 1);
+    assert_eq!(errors[0].field, format!("metadata.annotations[{key}]"));
+}
+
+#[test]
+fn a_static_pod_cannot_refer_to_objects() {
+    for (fields, expected) in [
+        (r#""serviceAccountName":"builder""#, "serviceAccountName"),
+        (r#""imagePullSecrets":[{"name":"s"}]"#, "imagePullSecrets"),
+        (
+            r#""volumes":[{"name":"v","secret":{"secretName":"s"}}]"#,
+            "volumes[0].secret",
+        ),
+        (
+            r#""volumes":[{"name":"v","persistentVolumeClaim":{"claimName":"s"}}]"#,
+            "volumes[0].persistentVolumeClaim",
+        ),
+        (
+            r#""volumes":[{"name":"v","projected":{"sources":[{"downwardAPI":{}},{"configMap":{"name":"m"}}]}}]"#,
+            "volumes[0].projected.sources[1].configMap",
+        ),
+        (
+            r#""initContainers":[{"name":"i","envFrom":[{"configMapRef":{"name":"m"}}]}]"#,
+            "initContainers[0].envFrom[0].configMapRef",
+        ),
+    ] {
+        let spec = format!(r#"{{"containers":[{{"name":"c","image":"i:1"}}],{fields}}}"#);
+        assert_eq!(restricted(&spec), [format!("spec.{expected}")], "{fields}");
+    }
+    assert!(restricted(&container("")).is_empty());
+}

@@ -1,0 +1,102 @@
+//! What Bulkhead does not do yet in volumes.
+
+use pod::Quantity;
+use pod::core::{EmptyDirVolumeSource, HostPathVolumeSource, Volume};
+
+use super::refuse;
+use crate::field::{Errors, Path};
+use crate::optional::text;
+
+pub(super) fn volume(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
+    let Volume {
+        aws_elastic_block_store,
+        azure_disk,
+        azure_file,
+        cephfs,
+        cinder,
+        config_map,
+        csi,
+        downward_api,
+        empty_dir,
+        ephemeral,
+        fc,
+        flex_volume,
+        flocker,
+        gce_persistent_disk,
+        git_repo,
+        glusterfs,
+        host_path,
+        image,
+        iscsi,
+        name: _,
+        nfs,
+        persistent_volume_claim,
+        photon_persistent_disk,
+        portworx_volume,
+        projected,
+        quobyte,
+        rbd,
+        scale_io,
+        secret,
+        storageos,
+        vsphere_volume,
+    } = volume;
+    refuse(
+        &[
+            ("awsElasticBlockStore", aws_elastic_block_store.is_some()),
+            ("azureDisk", azure_disk.is_some()),
+            ("azureFile", azure_file.is_some()),
+            ("cephfs", cephfs.is_some()),
+            ("cinder", cinder.is_some()),
+            ("configMap", config_map.is_some()),
+            ("csi", csi.is_some()),
+            ("downwardAPI", downward_api.is_some()),
+            ("ephemeral", ephemeral.is_some()),
+            ("fc", fc.is_some()),
+            ("flexVolume", flex_volume.is_some()),
+            ("flocker", flocker.is_some()),
+            ("gcePersistentDisk", gce_persistent_disk.is_some()),
+            ("gitRepo", git_repo.is_some()),
+            ("glusterfs", glusterfs.is_some()),
+            ("image", image.is_some()),
+            ("iscsi", iscsi.is_some()),
+            ("nfs", nfs.is_some()),
+            ("persistentVolumeClaim", persistent_volume_claim.is_some()),
+            ("photonPersistentDisk", photon_persistent_disk.is_some()),
+            ("portworxVolume", portworx_volume.is_some()),
+            ("projected", projected.is_some()),
+            ("quobyte", quobyte.is_some()),
+            ("rbd", rbd.is_some()),
+            ("scaleIO", scale_io.is_some()),
+            ("secret", secret.is_some()),
+            ("storageos", storageos.is_some()),
+            ("vsphereVolume", vsphere_volume.is_some()),
+        ],
+        path,
+        errors,
+    );
+    if let Some(source) = host_path {
+        let HostPathVolumeSource { path: _, type_: _ } = source;
+    }
+    if let Some(source) = empty_dir {
+        self::empty_dir(source, path.child("emptyDir"), errors);
+    }
+}
+
+/// The size of a memory file system is limited by the kernel; that of a
+/// directory would have to be watched.
+fn empty_dir(source: &EmptyDirVolumeSource, path: Path<'_>, errors: &mut Errors) {
+    let EmptyDirVolumeSource { medium, size_limit } = source;
+    match text(medium) {
+        "Memory" => {}
+        "" => {
+            let limit = size_limit
+                .as_ref()
+                .and_then(|limit| Quantity::from_api(limit).ok());
+            if limit.is_some_and(|limit| !limit.is_zero()) {
+                errors.unsupported(path.child("sizeLimit"), "only with medium Memory");
+            }
+        }
+        _ => errors.unsupported(path.child("medium"), "only Memory, or none"),
+    }
+}

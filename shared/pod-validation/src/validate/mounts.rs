@@ -1,0 +1,162 @@
+//! Where volumes appear in containers.
+
+use std::collections::HashSet;
+
+use pod::core::{Container, VolumeDevice, VolumeMount};
+
+use super::volumes;
+use crate::field::{Errors, Path};
+use crate::formats;
+use crate::optional::{list, text};
+
+const PROPAGATIONS: &[&str] = &["Bidirectional", "HostToContainer", "None"];
+
+pub(super) fn validate(
+    container: &Container,
+    volumes: &volumes::ByName<'_>,
+    path: Path<'_>,
+    errors: &mut Errors,
+) {
+    mounts(container, volumes, path.child("volumeMounts"), errors);
+    devices(container, volumes, path.child("volumeDevices"), errors);
+}
+
+fn mounts(
+    container: &Container,
+    volumes: &volumes::ByName<'_>,
+    path: Path<'_>,
+    errors: &mut Errors,
+) {
+    let devices = list(&container.volume_devices);
+    let mut mount_points = HashSet::new();
+    for (index, mount) in list(&container.volume_mounts).iter().enumerate() {
+        let mount_path = path.index(index);
+        let name = mount_path.child("name");
+        if mount.name.is_empty() {
+            errors.required(name, "");
+        }
+        if !volumes.contains_key(mount.name.as_str()) {
+            errors.not_found(name, &mount.name);
+        }
+        if devices.iter().any(|device| device.name == mount.name) {
+            errors.invalid(name, &mount.name, "is already in volumeDevices");
+        }
+        let point = mount_path.child("mountPath");
+        if mount.mount_path.is_empty() {
+            errors.required(point, "");
+        }
+        if !mount_points.insert(&mount.mount_path) {
+            errors.invalid(point, &mount.mount_path, "must be unique");
+        }
+        if devices
+            .iter()
+            .any(|device| device.device_path == mount.mount_path)
+        {
+            errors.invalid(
+                point,
+                &mount.mount_path,
+                "is already a path in volumeDevices",
+            );
+        }
+        // The API server leaves the index out of the paths of these.
+        sub_paths(mount, path, mount_path, errors);
+        propagation(mount, container, path.child("mountPropagation"), errors);
+        recursive_read_only(mount, path.child("recursiveReadOnly"), errors);
+    }
+}
+
+fn sub_paths(mount: &VolumeMount, list_path: Path<'_>, path: Path<'_>, errors: &mut Errors) {
+    let plain = text(&mount.sub_path);
+    let expression = text(&mount.sub_path_expr);
+    errors.invalid_if(
+        list_path.child("subPath"),
+        plain,
+        formats::descending_path(plain),
+    );
+    if !expression.is_empty() && !plain.is_empty() {
+        let detail = "must not be given together with subPath";
+        errors.invalid(path.child("subPathExpr"), expression, detail);
+    }
+    let problem = formats::descending_path(expression);
+    errors.invalid_if(list_path.child("subPathExpr"), expression, problem);
+}
+
+fn propagation(mount: &VolumeMount, container: &Container, path: Path<'_>, errors: &mut Errors) {
+    let Some(propagation) = &mount.mount_propagation else {
+        return;
+    };
+    if !PROPAGATIONS.contains(&propagation.as_str()) {
+        errors.not_supported(path, propagation, PROPAGATIONS);
+    }
+    let privileged = container
+        .security_context
+        .as_ref()
+        .and_then(|context| context.privileged)
+        == Some(true);
+    if propagation == "Bidirectional" && !privileged {
+        errors.forbidden(path, "Bidirectional needs a privileged container");
+    }
+}
+
+fn recursive_read_only(mount: &VolumeMount, path: Path<'_>, errors: &mut Errors) {
+    match mount.recursive_read_only.as_deref() {
+        None | Some("Disabled") => {}
+        Some("Enabled" | "IfPossible") => {
+            if mount.read_only != Some(true) {
+                errors.forbidden(path, "may only be given for a mount that is readOnly");
+            }
+            if mount
+                .mount_propagation
+                .as_deref()
+                .is_some_and(|propagation| propagation != "None")
+            {
+                errors.forbidden(path, "may only be given with mountPropagation None");
+            }
+        }
+        Some(other) => errors.not_supported(path, other, &["Disabled", "Enabled", "IfPossible"]),
+    }
+}
+
+fn devices(
+    container: &Container,
+    volumes: &volumes::ByName<'_>,
+    path: Path<'_>,
+    errors: &mut Errors,
+) {
+    let mounts = list(&container.volume_mounts);
+    let mut names = HashSet::new();
+    let mut paths = HashSet::new();
+    for (index, device) in list(&container.volume_devices).iter().enumerate() {
+        let VolumeDevice { name, device_path } = device;
+        let path = path.index(index);
+        let name_path = path.child("name");
+        if name.is_empty() {
+            errors.required(name_path, "");
+        } else if !names.insert(name) {
+            errors.invalid(name_path, name, "must be unique");
+        }
+        match volumes.get(name.as_str()) {
+            None => errors.not_found(name_path, name),
+            Some(volume) => {
+                if volume.persistent_volume_claim.is_none() && volume.ephemeral.is_none() {
+                    errors.invalid(name_path, name, "only claims can be block devices");
+                }
+            }
+        }
+        let path = path.child("devicePath");
+        if device_path.is_empty() {
+            errors.required(path, "");
+        }
+        if let Some(problem) = formats::no_backsteps(device_path) {
+            errors.invalid(path, device_path, problem);
+        } else if !paths.insert(device_path) {
+            errors.invalid(path, device_path, "must be unique");
+        }
+        if mounts.iter().any(|mount| mount.name == *name) {
+            errors.invalid(name_path, name, "is already in volumeMounts");
+        }
+        if mounts.iter().any(|mount| mount.mount_path == *device_path) {
+            errors.invalid(path, device_path, "is already a path in volumeMounts");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Volumes made of objects and of the pod itself: configMap, secret,
+//! downwardAPI and projected.
+
+use std::collections::HashSet;
+
+use pod::core::{
+    DownwardAPIVolumeFile, KeyToPath, PodSpec, ProjectedVolumeSource,
+    ServiceAccountTokenProjection, Volume, VolumeProjection,
+};
+
+use super::environment::{self, Needs};
+use super::volumes::OnlyOne;
+use crate::field::{Errors, Path};
+use crate::formats;
+use crate::optional::{list, text};
+
+/// Shortest life of a token, in seconds.
+const MIN_TOKEN_SECONDS: i64 = 600;
+/// Longest life of a token, in seconds.
+const MAX_TOKEN_SECONDS: i64 = 1 << 32;
+
+pub(super) fn validate(volume: &Volume, only: &mut OnlyOne<'_, '_>) {
+    only.source("secret", &volume.secret, |source, path, errors| {
+        if text(&source.secret_name).is_empty() {
+            errors.required(path.child("secretName"), "");
+        }
+        mode(source.default_mode, path.child("defaultMode"), errors);
+        keys(list(&source.items), path, errors);
+    });
+    only.source(
+        "downwardAPI",
+        &volume.downward_api,
+        |source, path, errors| {
+            mode(source.default_mode, path.child("defaultMode"), errors);
+            for file in list(&source.items) {
+                downward_file(file, path, errors);
+            }
+        },
+    );
+    only.source("configMap", &volume.config_map, |source, path, errors| {
+        if source.name.is_empty() {
+            errors.required(path.child("name"), "");
+        }
+        mode(source.default_mode, path.child("defaultMode"), errors);
+        keys(list(&source.items), path, errors);
+    });
+    only.source("projected", &volume.projected, projected);
+}
+
+/// A token is of a service account, so the pod must name one.
+pub(super) fn tokens_need_an_account(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
+    if !text(&spec.service_account_name).is_empty() {
+        return;
+    }
+    for (index, volume) in list(&spec.volumes).iter().enumerate() {
+        let volume_path = path.index(index);
+        let projected_path = volume_path.child("projected");
+        let sources_path = projected_path.child("sources");
+        let sources = volume
+            .projected
+            .iter()
+            .flat_map(|source| list(&source.sources));
+        for (index, _) in sources.enumerate().filter(|(_, source)| has_token(source)) {
+            let source_path = sources_path.index(index);
+            let field = source_path.child("serviceAccountToken");
+            errors.forbidden(field, "the pod has no serviceAccountName");
+        }
+    }
+}
+
+fn has_token(source: &VolumeProjection) -> bool {
+    source.service_account_token.is_some()
+}
+
+fn mode(mode: Option<i32>, path: Path<'_>, errors: &mut Errors) {
+    if let Some(mode) = mode
+        && let Some(problem) = formats::file_mode(mode)
+    {
+        errors.invalid(path, mode, problem);
+    }
+}
+
+fn keys(items: &[KeyToPath], path: Path<'_>, errors: &mut Errors) {
+    let items_path = path.child("items");
+    for (index, item) in items.iter().enumerate() {
+        let path = items_path.index(index);
+        if item.key.is_empty() {
+            errors.required(path.child("key"), "");
+        }
+        file_path(&item.path, path.child("path"), errors);
+        mode(item.mode, path.child("mode"), errors);
+    }
+}
+
+fn file_path(file: &str, path: Path<'_>, errors: &mut Errors) {
+    if file.is_empty() {
+        errors.required(path, "");
+    }
+    errors.invalid_if(path, file, formats::unreserved_path(file));
+}
+
+/// A file of a downward API volume. The API server reports its errors at the
+/// volume.
+fn downward_file(file: &DownwardAPIVolumeFile, path: Path<'_>, errors: &mut Errors) {
+    file_path(&file.path, path.child("path"), errors);
+    match (&file.field_ref, &file.resource_field_ref) {
+        (Some(field), other) => {
+            let field_path = path.child("fieldRef");
+            environment::pod_field(field, environment::VOLUME_FIELDS, field_path, errors);
+            if other.is_some() {
+                errors.invalid(path, "", "must not have both fieldRef and resourceFieldRef");
+            }
+        }
+        (None, Some(resource)) => {
+            let resource_path = path.child("resourceFieldRef");
+            environment::container_resource(resource, Needs::ContainerName, resource_path, errors);
+        }
+        (None, None) => errors.required(path, "must have fieldRef or resourceFieldRef"),
+    }
+    mode(file.mode, path.child("mode"), errors);
+}
+
+fn projected(source: &ProjectedVolumeSource, path: Path<'_>, errors: &mut Errors) {
+    mode(source.default_mode, path.child("defaultMode"), errors);
+    let mut files = HashSet::new();
+    let sources = path.child("sources");
+    for (index, projection) in list(&source.sources).iter().enumerate() {
+        for file in explicit_paths(projection) {
+            if !files.insert(file.to_owned()) {
+                errors.invalid(path, file, "two sources have the same path");
+            }
+        }
+        self::projection(projection, path, sources.index(index), errors);
+    }
+}
+
+fn explicit_paths(projection: &VolumeProjection) -> Vec<&str> {
+    let secret = projection
+        .secret
+        .iter()
+        .flat_map(|source| list(&source.items));
+    let config_map = projection
+        .config_map
+        .iter()
+        .flat_map(|source| list(&source.items));
+    let downward = projection
+        .downward_api
+        .iter()
+        .flat_map(|source| list(&source.items));
+    let bundle = projection
+        .cluster_trust_bundle
+        .iter()
+        .map(|source| source.path.as_str());
+    secret
+        .chain(config_map)
+        .map(|item| item.path.as_str())
+        .chain(downward.map(|file| file.path.as_str()))
+        .chain(bundle)
+        .filter(|path| !path.is_empty())
+        .collect()
+}
+
+fn projection(
+    projection: &VolumeProjection,
+    volume_path: Path<'_>,
+    path: Path<'_>,
+    errors: &mut Errors,
+) {
+    let VolumeProjection {
+        cluster_trust_bundle,
+        config_map,
+        downward_api,
+        secret,
+        service_account_token,
+    } = projection;
+    let mut sources = 0;
+    if let Some(source) = secret {
+        sources += 1;
+        object(
+            &source.name,
+            list(&source.items),
+            path.child("secret"),
+            errors,
+        );
+    }
+    if let Some(source) = config_map {
+        sources += 1;
+        object(
+            &source.name,
+            list(&source.items),
+            path.child("configMap"),
+            errors,
+        );
+    }
+    if let Some(source) = downward_api {
+        sources += 1;
+        for file in list(&source.items) {
+            downward_file(file, path.child("downwardAPI"), errors);
+        }
+    }
+    if let Some(source) = service_account_token {
+        sources += 1;
+        token(
+            source,
+            volume_path,
+            path.child("serviceAccountToken"),
+            errors,
+        );
+    }
+    if let Some(source) = cluster_trust_bundle {
+        sources += 1;
+        let path = path.child("clusterTrustBundle");
+        match (&source.name, &source.signer_name) {
+            (Some(_), Some(_)) => errors.invalid(path, "", "has either name or signerName"),
+            (None, None) => errors.required(path, "must have name or signerName"),
+            (Some(name), None) if name.is_empty() => errors.required(path.child("name"), ""),
+            (None, Some(name)) if name.is_empty() => {
+                errors.required(path.child("signerName"), "");
+            }
+            _ => {}
+        }
+        file_path(&source.path, path.child("path"), errors);
+    }
+    if sources > 1 {
+        errors.forbidden(path, "a source has only one kind");
+    }
+}
+
+fn object(name: &str, items: &[KeyToPath], path: Path<'_>, errors: &mut Errors) {
+    if name.is_empty() {
+        errors.required(path.child("name"), "");
+    }
+    keys(items, path, errors);
+}
+
+/// A token. The API server reports its path at the volume.
+fn token(
+    token: &ServiceAccountTokenProjection,
+    volume_path: Path<'_>,
+    path: Path<'_>,
+    errors: &mut Errors,
+) {
+    if let Some(seconds) = token.expiration_seconds
+        && !(MIN_TOKEN_SECONDS..=MAX_TOKEN_SECONDS).contains(&seconds)
+    {
+        let field = path.child("expirationSeconds");
+        errors.invalid(
+            field,
+            seconds,
+            "must be between 10 minutes and 2^32 seconds",
+        );
+    }
+    file_path(&token.path, volume_path.child("path"), errors);
+}

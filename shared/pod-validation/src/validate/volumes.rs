@@ -1,0 +1,117 @@
+//! Volumes: their names, that each has one source, and the sources of this
+//! node. Sources made of objects are in `projections`, others in
+//! `remote_volumes`.
+
+use std::collections::{HashMap, HashSet};
+
+use pod::core::{EmptyDirVolumeSource, HostPathVolumeSource, Volume};
+use pod::{Pod, PodExt, Quantity};
+
+use super::{projections, remote_volumes};
+use crate::field::{Errors, Path};
+use crate::formats;
+use crate::optional::text;
+
+/// The valid volumes of a pod: only these can be mounted.
+pub(super) type ByName<'a> = HashMap<&'a str, &'a Volume>;
+
+pub(super) fn validate<'a>(pod: &'a Pod, path: Path<'_>, errors: &mut Errors) -> ByName<'a> {
+    let mut by_name = ByName::new();
+    let mut names = HashSet::new();
+    for (index, volume) in pod.volumes().iter().enumerate() {
+        let path = path.index(index);
+        let before = errors.count();
+        source(volume, pod, path, errors);
+        let name = path.child("name");
+        if volume.name.is_empty() {
+            errors.required(name, "");
+        } else if let Some(problem) = formats::dns1123_label(&volume.name) {
+            errors.invalid(name, &volume.name, problem);
+        } else if names.contains(&volume.name) {
+            errors.duplicate(name, &volume.name);
+        }
+        if errors.count() == before {
+            names.insert(&volume.name);
+            by_name.insert(&volume.name, volume);
+        }
+    }
+    by_name
+}
+
+/// Admits the first source of a volume and refuses all others.
+pub(super) struct OnlyOne<'a, 'e> {
+    path: Path<'a>,
+    found: bool,
+    pub(super) errors: &'e mut Errors,
+}
+
+impl OnlyOne<'_, '_> {
+    /// Calls `rules` for a source that is there, if it is the first.
+    pub(super) fn source<S>(
+        &mut self,
+        name: &str,
+        source: &Option<S>,
+        rules: impl FnOnce(&S, Path<'_>, &mut Errors),
+    ) {
+        let Some(source) = source else { return };
+        let path = self.path.child(name);
+        if self.found {
+            self.errors.forbidden(path, "a volume has only one source");
+        } else {
+            self.found = true;
+            rules(source, path, self.errors);
+        }
+    }
+}
+
+fn source(volume: &Volume, pod: &Pod, path: Path<'_>, errors: &mut Errors) {
+    let mut only = OnlyOne {
+        path,
+        found: false,
+        errors,
+    };
+    only.source("emptyDir", &volume.empty_dir, empty_dir);
+    only.source("hostPath", &volume.host_path, host_path);
+    remote_volumes::before_objects(volume, &mut only);
+    projections::validate(volume, &mut only);
+    remote_volumes::after_objects(volume, pod, &mut only);
+    let OnlyOne { found, errors, .. } = only;
+    if !found {
+        errors.required(path, "must have a source");
+    }
+}
+
+fn empty_dir(source: &EmptyDirVolumeSource, path: Path<'_>, errors: &mut Errors) {
+    let limit = source
+        .size_limit
+        .as_ref()
+        .and_then(|limit| Quantity::from_api(limit).ok());
+    if limit.is_some_and(Quantity::is_negative) {
+        errors.forbidden(path.child("sizeLimit"), "must not be negative");
+    }
+}
+
+fn host_path(source: &HostPathVolumeSource, path: Path<'_>, errors: &mut Errors) {
+    if source.path.is_empty() {
+        return errors.required(path.child("path"), "");
+    }
+    errors.invalid_if(
+        path.child("path"),
+        &source.path,
+        formats::no_backsteps(&source.path),
+    );
+    let kind = text(&source.type_);
+    let kinds = &[
+        "",
+        "BlockDevice",
+        "CharDevice",
+        "Directory",
+        "DirectoryOrCreate",
+        "File",
+        "FileOrCreate",
+        "Socket",
+    ];
+    if !kinds.contains(&kind) {
+        errors.not_supported(path.child("type"), kind, kinds);
+    }
+}
