@@ -5,9 +5,14 @@
 //! What does not live here: command-line parsing (`supervisor`), and how a
 //! process applies a setting.
 
+mod document;
 mod resolved;
 
+pub mod bulkhead;
+pub mod kubelet;
+
+pub use document::DocumentError;
 pub use resolved::{
-    CgroupDriver, ContainerRuntimeEndpoint, DEFAULT_ROOT_DIR, DirectoryLayout, HttpSource,
-    ImageSettings, NODE_CONFIG_FILE, NodeConfig, ReadError,
+    CgroupDriver, ContainerRuntimeEndpoint, DEFAULT_ROOT_DIR, DirectoryLayout, EndpointError,
+    HttpSource, ImageSettings, NODE_CONFIG_FILE, NodeConfig, ReadError,
 };

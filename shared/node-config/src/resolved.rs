@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -76,6 +77,26 @@ pub enum CgroupDriver {
 /// Where the container runtime listens: a Unix socket's path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerRuntimeEndpoint(pub PathBuf);
+
+/// Not the address of a Unix socket.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a Unix socket like unix:///run/containerd/containerd.sock")]
+pub struct EndpointError(pub String);
+
+/// From `unix:///path`, `unix:/path` or `/path`, as the kubelet takes them.
+impl FromStr for ContainerRuntimeEndpoint {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<ContainerRuntimeEndpoint, EndpointError> {
+        let path = text.strip_prefix("unix:").unwrap_or(text);
+        let path = path.strip_prefix("//").unwrap_or(path);
+        if path.starts_with('/') {
+            Ok(ContainerRuntimeEndpoint(path.into()))
+        } else {
+            Err(EndpointError(text.to_owned()))
+        }
+    }
+}
 
 /// The HTTP source of static pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -243,6 +264,18 @@ impl NodeConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn endpoints_are_unix_sockets() {
+        for given in ["unix:///a/b", "unix:/a/b", "/a/b"] {
+            let expected = ContainerRuntimeEndpoint("/a/b".into());
+            assert_eq!(given.parse(), Ok(expected), "{given}");
+        }
+        for given in ["tcp://1.2.3.4:5", "a/b", "unix://a", ""] {
+            let refused = EndpointError(given.to_owned());
+            assert_eq!(given.parse::<ContainerRuntimeEndpoint>(), Err(refused));
+        }
+    }
 
     #[test]
     fn it_round_trips_through_json() {

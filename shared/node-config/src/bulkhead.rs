@@ -1,0 +1,235 @@
+//! `BulkheadConfiguration` (bulkhead/v1): what only Bulkhead has, for the
+//! supervisor. Every field is supported, so an unknown one is an error.
+//!
+//! ```yaml
+//! apiVersion: bulkhead/v1
+//! kind: BulkheadConfiguration
+//! processes:
+//!   pleg:
+//!     openFiles: 1024
+//!     logFilter: debug
+//!     maxRestartWait: 5s
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use topology::Process;
+
+use crate::document::{self, DocumentError, Kind};
+use crate::kubelet::GoDuration;
+
+const KIND: Kind = Kind {
+    api_version: "bulkhead/v1",
+    kind: "BulkheadConfiguration",
+};
+
+/// Fewer open files than this keep a process from serving its callers.
+const MIN_OPEN_FILES: u64 = 64;
+
+/// Between these, a wait is neither a busy loop nor giving up.
+const RESTART_WAITS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(50)..=Duration::from_secs(300);
+
+/// Longest filter of log lines.
+const MAX_LOG_FILTER_BYTES: usize = 256;
+
+/// Why the file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BulkheadConfigError {
+    /// It is not what it should be.
+    #[error("Bulkhead's configuration cannot be read")]
+    Document(#[from] DocumentError),
+    /// A field is unknown or has a value that it cannot have.
+    #[error("{path}: {field}: {reason}", path = path.display())]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// The path of the field.
+        field: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// The whole file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BulkheadConfig {
+    processes: BTreeMap<Process, ProcessSettings>,
+}
+
+/// What can be set for one process. Absent: the default of the topology or of
+/// the environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessSettings {
+    /// Most open files (`RLIMIT_NOFILE`).
+    pub open_files: Option<u64>,
+    /// What it logs, in the form of `BULKHEAD_LOG`.
+    pub log_filter: Option<String>,
+    /// Longest wait between two restarts.
+    pub max_restart_wait: Option<Duration>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct FileFields {
+    processes: BTreeMap<String, ProcessFields>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct ProcessFields {
+    open_files: Option<u64>,
+    log_filter: Option<String>,
+    max_restart_wait: Option<GoDuration>,
+}
+
+impl BulkheadConfig {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// When it cannot be read, or a field is unknown or wrong.
+    pub fn read(path: &Path) -> Result<BulkheadConfig, BulkheadConfigError> {
+        BulkheadConfig::from_object(path, document::read(path, KIND)?)
+    }
+
+    /// The same from a text; `path` serves messages.
+    ///
+    /// # Errors
+    /// As [`BulkheadConfig::read`].
+    pub fn parse(path: &Path, text: &str) -> Result<BulkheadConfig, BulkheadConfigError> {
+        BulkheadConfig::from_object(path, document::parse(path, text, KIND)?)
+    }
+
+    /// What is set for a process.
+    #[must_use]
+    pub fn process(&self, process: Process) -> ProcessSettings {
+        self.processes.get(&process).cloned().unwrap_or_default()
+    }
+
+    fn from_object(
+        path: &Path,
+        object: Map<String, Value>,
+    ) -> Result<BulkheadConfig, BulkheadConfigError> {
+        let refused = |field: String, reason: String| BulkheadConfigError::Value {
+            path: path.to_owned(),
+            field,
+            reason,
+        };
+        let fields: FileFields =
+            serde_path_to_error::deserialize(Value::Object(object)).map_err(|error| {
+                let field = error.path().to_string();
+                refused(field, error.into_inner().to_string())
+            })?;
+        let mut config = BulkheadConfig::default();
+        for (name, fields) in fields.processes {
+            let at = |field: &str| format!("processes.{name}{field}");
+            let process: Process = name
+                .parse()
+                .map_err(|error: topology::UnknownProcess| refused(at(""), error.to_string()))?;
+            if process == Process::Supervisor {
+                let reason = "the supervisor is configured by whoever starts it".to_owned();
+                return Err(refused(at(""), reason));
+            }
+            let settings = fields
+                .check()
+                .map_err(|(field, reason)| refused(at(field), reason))?;
+            config.processes.insert(process, settings);
+        }
+        Ok(config)
+    }
+}
+
+impl ProcessFields {
+    fn check(self) -> Result<ProcessSettings, (&'static str, String)> {
+        if let Some(files) = self.open_files
+            && files < MIN_OPEN_FILES
+        {
+            let reason = format!("{files} is too few: give at least {MIN_OPEN_FILES}");
+            return Err((".openFiles", reason));
+        }
+        if let Some(filter) = &self.log_filter {
+            let strange = |character: char| character.is_control();
+            if filter.len() > MAX_LOG_FILTER_BYTES || filter.contains(strange) {
+                return Err((
+                    ".logFilter",
+                    "it is too long or has control characters".to_owned(),
+                ));
+            }
+        }
+        let max_restart_wait = self.max_restart_wait.map(|GoDuration(wait)| wait);
+        if max_restart_wait.is_some_and(|wait| !RESTART_WAITS.contains(&wait)) {
+            return Err((".maxRestartWait", "give between 50ms and 300s".to_owned()));
+        }
+        Ok(ProcessSettings {
+            open_files: self.open_files,
+            log_filter: self.log_filter,
+            max_restart_wait,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(body: &str) -> Result<BulkheadConfig, String> {
+        let text = format!("apiVersion: bulkhead/v1\nkind: BulkheadConfiguration\n{body}");
+        BulkheadConfig::parse(Path::new("/b.yaml"), &text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn each_field_arrives() {
+        let config = parse(
+            "processes:\n  pleg: {openFiles: 1024, logFilter: debug, maxRestartWait: 5s}\n  prober: {}\n",
+        );
+        let config = config.unwrap();
+        let expected = ProcessSettings {
+            open_files: Some(1024),
+            log_filter: Some("debug".to_owned()),
+            max_restart_wait: Some(Duration::from_secs(5)),
+        };
+        assert_eq!(config.process(Process::Pleg), expected);
+        assert_eq!(
+            config.process(Process::SyncLoop),
+            ProcessSettings::default()
+        );
+        assert_eq!(parse("").unwrap(), BulkheadConfig::default());
+    }
+
+    #[test]
+    fn what_is_unknown_or_wrong_is_named() {
+        for (body, named) in [
+            ("process: {}", "process"),
+            ("processes: {pleg: {openFile: 1}}", "openFile"),
+            ("processes: {plegg: {}}", "processes.plegg"),
+            ("processes: {supervisor: {}}", "processes.supervisor"),
+            (
+                "processes: {pleg: {openFiles: 1}}",
+                "processes.pleg.openFiles",
+            ),
+            (
+                "processes: {pleg: {openFiles: -1}}",
+                "processes.pleg.openFiles",
+            ),
+            (
+                "processes: {pleg: {maxRestartWait: 1h}}",
+                "processes.pleg.maxRestartWait",
+            ),
+            (
+                "processes: {pleg: {maxRestartWait: 5}}",
+                "processes.pleg.maxRestartWait",
+            ),
+            (
+                "processes: {pleg: {logFilter: \"a\\nb\"}}",
+                "processes.pleg.logFilter",
+            ),
+        ] {
+            let error = parse(body).unwrap_err();
+            assert!(error.contains(named), "{body}: {error}");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! `KubeletConfiguration` (kubelet.config.k8s.io/v1beta1): a file and a
+//! directory of drop-in files, applied to a [`NodeConfig`].
+//!
+//! A field that is supported is applied, one that is known and not supported is
+//! named in a warning, and any other is an error. What a process does with a
+//! setting does not live here.
+
+pub(crate) mod duration;
+mod fields;
+mod settings;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use crate::document::{self, DocumentError, Kind};
+use crate::resolved::NodeConfig;
+
+pub use fields::{FIELDS, Field, Support};
+
+pub(crate) use duration::GoDuration;
+use settings::Settings;
+
+const KIND: Kind = Kind {
+    api_version: "kubelet.config.k8s.io/v1beta1",
+    kind: "KubeletConfiguration",
+};
+
+/// Ending of drop-in files; others in the directory are left alone.
+const DROP_IN_EXTENSION: &str = "conf";
+
+/// Drop-in files that are read; more point to the wrong directory.
+const MAX_DROP_INS: usize = 256;
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeletConfigError {
+    /// A file is not what it should be.
+    #[error("the kubelet's configuration cannot be read")]
+    Document(#[from] DocumentError),
+    /// The drop-in directory cannot be listed.
+    #[error("cannot list the drop-in directory {path}", path = path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// No such field exists.
+    #[error("{path}: there is no field {field} in a KubeletConfiguration", path = path.display())]
+    UnknownField {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        field: String,
+    },
+    /// A field has a value that it cannot have.
+    #[error("{field}: {reason}")]
+    Value {
+        /// The path of the field.
+        field: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// A configuration that was read and not applied yet.
+#[derive(Clone, Debug, Default)]
+pub struct KubeletConfig {
+    fields: Map<String, Value>,
+    /// The files that it came from, the main one first.
+    files: Vec<PathBuf>,
+}
+
+/// What an operator should know about a configuration that is in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// The field.
+    pub field: String,
+    /// What about it.
+    pub text: &'static str,
+}
+
+impl KubeletConfig {
+    /// Reads `file`, then the drop-ins of `directory` in the order of their
+    /// names. Objects are merged key by key; a list or a plain value replaces
+    /// the one before it.
+    ///
+    /// # Errors
+    /// When a file cannot be read, is of another kind, or has an unknown field.
+    pub fn read(
+        file: Option<&Path>,
+        directory: Option<&Path>,
+    ) -> Result<KubeletConfig, KubeletConfigError> {
+        let mut files: Vec<PathBuf> = file.into_iter().map(Path::to_owned).collect();
+        if let Some(directory) = directory {
+            let drop_ins = drop_ins(directory).map_err(|source| KubeletConfigError::Directory {
+                path: directory.to_owned(),
+                source,
+            })?;
+            files.extend(drop_ins);
+        }
+        let mut config = KubeletConfig::default();
+        for path in files {
+            config.add(&path, document::read(&path, KIND)?)?;
+        }
+        Ok(config)
+    }
+
+    /// The same from texts; `path` serves messages and relative paths.
+    ///
+    /// # Errors
+    /// As [`KubeletConfig::read`].
+    pub fn parse(path: &Path, text: &str) -> Result<KubeletConfig, KubeletConfigError> {
+        let mut config = KubeletConfig::default();
+        config.add(path, document::parse(path, text, KIND)?)?;
+        Ok(config)
+    }
+
+    fn add(
+        &mut self,
+        path: &Path,
+        mut object: Map<String, Value>,
+    ) -> Result<(), KubeletConfigError> {
+        if let Some(field) = object.keys().find(|name| Field::named(name).is_none()) {
+            return Err(KubeletConfigError::UnknownField {
+                path: path.to_owned(),
+                field: field.clone(),
+            });
+        }
+        settings::resolve_paths(&mut object, path.parent().unwrap_or(Path::new("/")));
+        merge(&mut self.fields, object);
+        self.files.push(path.to_owned());
+        Ok(())
+    }
+
+    /// The files that it came from.
+    #[must_use]
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    /// Applies it to `config`. `cores` is the number of processors that
+    /// `podsPerCore` counts.
+    ///
+    /// # Errors
+    /// When a value is wrong; `config` may then be changed in part.
+    pub fn apply(
+        &self,
+        config: &mut NodeConfig,
+        cores: u32,
+    ) -> Result<Vec<Warning>, KubeletConfigError> {
+        let mut supported = self.fields.clone();
+        let mut warnings = Vec::new();
+        for (name, value) in &self.fields {
+            match Field::named(name).map(|field| field.support) {
+                Some(Support::Applied) => continue,
+                Some(Support::Ignored(text)) if !is_zero(value) => warnings.push(Warning {
+                    field: name.clone(),
+                    text,
+                }),
+                _ => {}
+            }
+            supported.remove(name);
+        }
+        let settings: Settings = serde_path_to_error::deserialize(Value::Object(supported))
+            .map_err(|error| KubeletConfigError::Value {
+                field: error.path().to_string(),
+                reason: error.into_inner().to_string(),
+            })?;
+        settings.apply(config, cores, &mut warnings)?;
+        Ok(warnings)
+    }
+}
+
+/// Whether a value means the same as none: tools write every field of the type,
+/// most of them with Go's zero values.
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Bool(true) => false,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty() || text == "0s",
+        Value::Array(values) => values.is_empty(),
+        Value::Object(fields) => fields.values().all(is_zero),
+    }
+}
+
+fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
+    for (name, value) in from {
+        match (into.get_mut(&name), value) {
+            (Some(Value::Object(into)), Value::Object(from)) => merge(into, from),
+            // Not given.
+            (_, Value::Null) => {}
+            (_, value) => {
+                into.insert(name, value);
+            }
+        }
+    }
+}
+
+fn drop_ins(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path
+            .extension()
+            .is_some_and(|found| found == DROP_IN_EXTENSION)
+            && path.is_file()
+        {
+            files.push(path);
+        }
+        if files.len() > MAX_DROP_INS {
+            let error = format!("it holds more than {MAX_DROP_INS} drop-in files");
+            return Err(io::Error::other(error));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests;

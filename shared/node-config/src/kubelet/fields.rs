@@ -1,0 +1,254 @@
+//! All fields of a `KubeletConfiguration` v1beta1, and what becomes of each.
+
+/// What becomes of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Support {
+    /// It is applied.
+    Applied,
+    /// It has no effect, for this reason, and a warning says so.
+    Ignored(&'static str),
+}
+
+/// A field by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// As in the file.
+    pub name: &'static str,
+    /// What becomes of it.
+    pub support: Support,
+}
+
+impl Field {
+    /// The field of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<&'static Field> {
+        FIELDS.iter().find(|field| field.name == name)
+    }
+}
+
+const fn applied(name: &'static str) -> Field {
+    Field {
+        name,
+        support: Support::Applied,
+    }
+}
+
+const fn ignored(name: &'static str, reason: &'static str) -> Field {
+    Field {
+        name,
+        support: Support::Ignored(reason),
+    }
+}
+
+const NO_SERVER: &str = "not supported yet: there is no node API server";
+const NO_CLUSTER: &str = "not supported yet: there is no connection to an API server";
+const NO_EVICTION: &str = "not supported yet: pods are not evicted";
+const NO_LOG_ROTATION: &str = "not supported yet: container logs are not rotated";
+const NO_RESOURCE_MANAGER: &str = "not supported yet: there is no CPU, memory or topology manager";
+const NO_SHUTDOWN: &str = "not supported yet: a shutdown of the node is not delayed";
+const NO_EFFECT: &str = "has no effect here";
+
+/// The table, by subject.
+pub const FIELDS: &[Field] = &[
+    // Sources of pods.
+    applied("staticPodPath"),
+    applied("staticPodURL"),
+    applied("staticPodURLHeader"),
+    applied("fileCheckFrequency"),
+    applied("httpCheckFrequency"),
+    applied("syncFrequency"),
+    // Pods and their resources.
+    applied("maxPods"),
+    applied("podsPerCore"),
+    applied("podPidsLimit"),
+    applied("cgroupDriver"),
+    applied("cgroupRoot"),
+    applied("cgroupsPerQOS"),
+    applied("cpuCFSQuota"),
+    applied("cpuCFSQuotaPeriod"),
+    applied("systemReserved"),
+    applied("kubeReserved"),
+    applied("enforceNodeAllocatable"),
+    applied("resolvConf"),
+    applied("clusterDNS"),
+    applied("clusterDomain"),
+    applied("crashLoopBackOff"),
+    applied("podLogsDir"),
+    applied("runOnce"),
+    // The runtime and its images.
+    applied("containerRuntimeEndpoint"),
+    applied("imageServiceEndpoint"),
+    applied("serializeImagePulls"),
+    applied("maxParallelImagePulls"),
+    applied("imageMinimumGCAge"),
+    applied("imageGCHighThresholdPercent"),
+    applied("imageGCLowThresholdPercent"),
+    ignored(
+        "imageMaximumGCAge",
+        "not supported yet: images are removed for space, never for age",
+    ),
+    ignored(
+        "registryPullQPS",
+        "not supported yet: pulls are limited by their number at once",
+    ),
+    ignored(
+        "registryBurst",
+        "not supported yet: pulls are limited by their number at once",
+    ),
+    ignored("imagePullCredentialsVerificationPolicy", NO_CLUSTER),
+    ignored("preloadedImagesVerificationAllowlist", NO_CLUSTER),
+    ignored(
+        "runtimeRequestTimeout",
+        "not supported yet: each request has its own time limit",
+    ),
+    // The node API server.
+    ignored("enableServer", NO_SERVER),
+    ignored("address", NO_SERVER),
+    ignored("port", NO_SERVER),
+    ignored("readOnlyPort", NO_SERVER),
+    ignored("healthzPort", NO_SERVER),
+    ignored("healthzBindAddress", NO_SERVER),
+    ignored("tlsCertFile", NO_SERVER),
+    ignored("tlsPrivateKeyFile", NO_SERVER),
+    ignored("tlsCipherSuites", NO_SERVER),
+    ignored("tlsCurvePreferences", NO_SERVER),
+    ignored("tlsMinVersion", NO_SERVER),
+    ignored("serverTLSBootstrap", NO_SERVER),
+    ignored("authentication", NO_SERVER),
+    ignored("authorization", NO_SERVER),
+    ignored("enableDebuggingHandlers", NO_SERVER),
+    ignored("enableContentionProfiling", NO_SERVER),
+    ignored("enableProfilingHandler", NO_SERVER),
+    ignored("enableDebugFlagsHandler", NO_SERVER),
+    ignored("enableSystemLogHandler", NO_SERVER),
+    ignored("enableSystemLogQuery", NO_SERVER),
+    ignored("streamingConnectionIdleTimeout", NO_SERVER),
+    ignored("showHiddenMetricsForVersion", NO_SERVER),
+    // The cluster.
+    ignored("rotateCertificates", NO_CLUSTER),
+    ignored("nodeStatusUpdateFrequency", NO_CLUSTER),
+    ignored("nodeStatusReportFrequency", NO_CLUSTER),
+    ignored("nodeStatusMaxImages", NO_CLUSTER),
+    ignored("nodeLeaseDurationSeconds", NO_CLUSTER),
+    ignored("eventRecordQPS", NO_CLUSTER),
+    ignored("eventBurst", NO_CLUSTER),
+    ignored("contentType", NO_CLUSTER),
+    ignored("kubeAPIQPS", NO_CLUSTER),
+    ignored("kubeAPIBurst", NO_CLUSTER),
+    ignored("configMapAndSecretChangeDetectionStrategy", NO_CLUSTER),
+    ignored("registerNode", NO_CLUSTER),
+    ignored("registerWithTaints", NO_CLUSTER),
+    ignored("providerID", NO_CLUSTER),
+    ignored("podCIDR", NO_CLUSTER),
+    ignored("enableControllerAttachDetach", NO_CLUSTER),
+    ignored("volumePluginDir", "not supported: FlexVolume is deprecated"),
+    // Eviction.
+    ignored("evictionHard", NO_EVICTION),
+    ignored("evictionSoft", NO_EVICTION),
+    ignored("evictionSoftGracePeriod", NO_EVICTION),
+    ignored("evictionPressureTransitionPeriod", NO_EVICTION),
+    ignored("evictionMaxPodGracePeriod", NO_EVICTION),
+    ignored("evictionMinimumReclaim", NO_EVICTION),
+    ignored("mergeDefaultEvictionSettings", NO_EVICTION),
+    ignored("kernelMemcgNotification", NO_EVICTION),
+    ignored("localStorageCapacityIsolation", NO_EVICTION),
+    ignored(
+        "volumeStatsAggPeriod",
+        "not supported yet: volumes are not measured",
+    ),
+    // Container logs.
+    ignored("containerLogMaxSize", NO_LOG_ROTATION),
+    ignored("containerLogMaxFiles", NO_LOG_ROTATION),
+    ignored("containerLogMaxWorkers", NO_LOG_ROTATION),
+    ignored("containerLogMonitorInterval", NO_LOG_ROTATION),
+    // Resource managers.
+    ignored("cpuManagerPolicy", NO_RESOURCE_MANAGER),
+    ignored("cpuManagerPolicyOptions", NO_RESOURCE_MANAGER),
+    ignored("cpuManagerReconcilePeriod", NO_RESOURCE_MANAGER),
+    ignored("memoryManagerPolicy", NO_RESOURCE_MANAGER),
+    ignored("topologyManagerPolicy", NO_RESOURCE_MANAGER),
+    ignored("topologyManagerScope", NO_RESOURCE_MANAGER),
+    ignored("topologyManagerPolicyOptions", NO_RESOURCE_MANAGER),
+    ignored("reservedMemory", NO_RESOURCE_MANAGER),
+    ignored("reservedSystemCPUs", NO_RESOURCE_MANAGER),
+    ignored(
+        "qosReserved",
+        "not supported yet: memory is not reserved for QoS classes",
+    ),
+    ignored(
+        "memoryThrottlingFactor",
+        "not supported yet: memory.high is not set",
+    ),
+    ignored("memorySwap", "not supported yet: pods get no swap"),
+    ignored(
+        "singleProcessOOMKill",
+        "not supported yet: memory.oom.group is the runtime's choice",
+    ),
+    ignored(
+        "systemReservedCgroup",
+        "not supported yet: reservations count for admission only",
+    ),
+    ignored(
+        "kubeReservedCgroup",
+        "not supported yet: reservations count for admission only",
+    ),
+    ignored(
+        "kubeletCgroups",
+        "not supported yet: processes stay in the cgroup that they are started in",
+    ),
+    ignored(
+        "systemCgroups",
+        "not supported yet: processes stay in the cgroup that they are started in",
+    ),
+    // Security of pods.
+    ignored(
+        "seccompDefault",
+        "not supported yet: a pod's own seccomp profile decides",
+    ),
+    ignored(
+        "allowedUnsafeSysctls",
+        "not supported yet: pods with sysctls are refused",
+    ),
+    ignored(
+        "userNamespaces",
+        "not supported yet: pods with user namespaces are refused",
+    ),
+    // Shutdown of the node.
+    ignored("shutdownGracePeriod", NO_SHUTDOWN),
+    ignored("shutdownGracePeriodCriticalPods", NO_SHUTDOWN),
+    ignored("shutdownGracePeriodByPodPriority", NO_SHUTDOWN),
+    // The host and the process itself.
+    ignored(
+        "oomScoreAdj",
+        "not supported yet: unit files set it for each process",
+    ),
+    ignored(
+        "maxOpenFiles",
+        "not supported: set openFiles for each process in --bulkhead-config",
+    ),
+    ignored(
+        "failSwapOn",
+        "not supported: swap never keeps it from starting",
+    ),
+    ignored("failCgroupV1", "not supported: cgroup v1 is fine"),
+    ignored(
+        "protectKernelDefaults",
+        "not supported: kernel settings are neither checked nor changed",
+    ),
+    ignored(
+        "makeIPTablesUtilChains",
+        "not supported: the network is left to its plugins",
+    ),
+    ignored(
+        "hairpinMode",
+        "not supported: the network is left to its plugins",
+    ),
+    ignored("iptablesMasqueradeBit", NO_EFFECT),
+    ignored("iptablesDropBit", NO_EFFECT),
+    ignored("featureGates", "not supported: there are no feature gates"),
+    ignored(
+        "logging",
+        "not supported: the environment variables BULKHEAD_LOG and BULKHEAD_LOG_FORMAT do it",
+    ),
+    ignored("tracing", "not supported yet: nothing is traced"),
+];

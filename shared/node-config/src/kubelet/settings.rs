@@ -1,0 +1,372 @@
+//! The fields that are applied, their bounds, and where they go.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use pod::Quantity;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::duration::GoDuration;
+use super::{KubeletConfigError, Warning};
+use crate::resolved::{CgroupDriver, ContainerRuntimeEndpoint, HttpSource, NodeConfig};
+
+/// The kubelet's own place for container logs.
+const DEFAULT_POD_LOGS_DIR: &str = "/var/log/pods";
+
+/// Pulls at once where the kubelet would have no limit.
+const UNLIMITED_PULLS: u32 = 64;
+
+/// Servers in a resolv.conf that a resolver uses.
+const MAX_DNS_SERVERS: usize = 3;
+
+/// Resources that can be reserved.
+const RESERVABLE: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
+
+/// Fields with a path that is relative to the file that names it.
+const RELATIVE_PATHS: [&str; 3] = ["staticPodPath", "resolvConf", "podLogsDir"];
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct Settings {
+    static_pod_path: String,
+    #[serde(rename = "staticPodURL")]
+    static_pod_url: String,
+    #[serde(rename = "staticPodURLHeader")]
+    static_pod_url_header: BTreeMap<String, Vec<String>>,
+    file_check_frequency: Option<GoDuration>,
+    http_check_frequency: Option<GoDuration>,
+    sync_frequency: Option<GoDuration>,
+    max_pods: i32,
+    pods_per_core: i32,
+    pod_pids_limit: Option<i64>,
+    cgroup_driver: String,
+    cgroup_root: String,
+    #[serde(rename = "cgroupsPerQOS")]
+    cgroups_per_qos: Option<bool>,
+    #[serde(rename = "cpuCFSQuota")]
+    cpu_cfs_quota: Option<bool>,
+    #[serde(rename = "cpuCFSQuotaPeriod")]
+    cpu_cfs_quota_period: Option<GoDuration>,
+    system_reserved: BTreeMap<String, String>,
+    kube_reserved: BTreeMap<String, String>,
+    enforce_node_allocatable: Option<Vec<String>>,
+    resolv_conf: Option<String>,
+    #[serde(rename = "clusterDNS")]
+    cluster_dns: Vec<String>,
+    cluster_domain: String,
+    crash_loop_back_off: CrashLoopBackOff,
+    pod_logs_dir: String,
+    run_once: bool,
+    container_runtime_endpoint: String,
+    image_service_endpoint: String,
+    serialize_image_pulls: Option<bool>,
+    max_parallel_image_pulls: Option<i32>,
+    #[serde(rename = "imageMinimumGCAge")]
+    image_minimum_gc_age: Option<GoDuration>,
+    #[serde(rename = "imageGCHighThresholdPercent")]
+    image_gc_high_threshold_percent: Option<i32>,
+    #[serde(rename = "imageGCLowThresholdPercent")]
+    image_gc_low_threshold_percent: Option<i32>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct CrashLoopBackOff {
+    max_container_restart_period: Option<GoDuration>,
+}
+
+type Applied = Result<(), KubeletConfigError>;
+
+fn refused<T>(field: &str, reason: impl Into<String>) -> Result<T, KubeletConfigError> {
+    Err(KubeletConfigError::Value {
+        field: field.to_owned(),
+        reason: reason.into(),
+    })
+}
+
+/// Makes paths that are relative to the file absolute, before files are merged.
+pub(super) fn resolve_paths(object: &mut Map<String, Value>, directory: &Path) {
+    for name in RELATIVE_PATHS {
+        if let Some(Value::String(path)) = object.get_mut(name)
+            && !path.is_empty()
+            && let Some(joined) = directory.join(&*path).to_str()
+        {
+            *path = joined.to_owned();
+        }
+    }
+}
+
+impl Settings {
+    pub(super) fn apply(
+        self,
+        config: &mut NodeConfig,
+        cores: u32,
+        warnings: &mut Vec<Warning>,
+    ) -> Applied {
+        if self.run_once {
+            return refused("runOnce", "not supported: leave it out");
+        }
+        self.apply_sources(config)?;
+        self.apply_pods(config, cores)?;
+        self.apply_cgroups(config)?;
+        self.apply_reservations(config, warnings)?;
+        self.apply_names(config, warnings)?;
+        self.apply_runtime(config)?;
+        self.apply_images(config)
+    }
+
+    fn apply_sources(&self, config: &mut NodeConfig) -> Applied {
+        if !self.static_pod_path.is_empty() {
+            config.static_pod_path = Some(PathBuf::from(&self.static_pod_path));
+        }
+        set_duration(&mut config.file_check_frequency, self.file_check_frequency);
+        set_duration(&mut config.sync_frequency, self.sync_frequency);
+        let mut check_frequency = Duration::from_secs(20);
+        set_duration(&mut check_frequency, self.http_check_frequency);
+        if self.static_pod_url.is_empty() {
+            return match self.static_pod_url_header.is_empty() {
+                true => Ok(()),
+                false => refused("staticPodURLHeader", "staticPodURL is missing"),
+            };
+        }
+        if !["http://", "https://"]
+            .iter()
+            .any(|scheme| self.static_pod_url.starts_with(scheme))
+        {
+            return refused("staticPodURL", "give an http:// or https:// address");
+        }
+        config.static_pod_url = Some(HttpSource {
+            url: self.static_pod_url.clone(),
+            headers: self.static_pod_url_header.clone(),
+            check_frequency,
+        });
+        Ok(())
+    }
+
+    fn apply_pods(&self, config: &mut NodeConfig, cores: u32) -> Applied {
+        match u32::try_from(self.max_pods) {
+            Ok(0) => {}
+            Ok(pods) => config.max_pods = pods,
+            Err(_) => return refused("maxPods", format!("{} is negative", self.max_pods)),
+        }
+        match u32::try_from(self.pods_per_core) {
+            Ok(0) => {}
+            Ok(pods) => config.max_pods = config.max_pods.min(pods.saturating_mul(cores)),
+            Err(_) => return refused("podsPerCore", format!("{} is negative", self.pods_per_core)),
+        }
+        if let Some(limit) = self.pod_pids_limit {
+            if limit < -1 {
+                return refused("podPidsLimit", format!("{limit}: give -1 for no limit"));
+            }
+            // The kubelet sets no limit for 0 either.
+            config.pod_pids_limit = if limit == 0 { -1 } else { limit };
+        }
+        let field = "crashLoopBackOff.maxContainerRestartPeriod";
+        if let Some(GoDuration(period)) = self.crash_loop_back_off.max_container_restart_period {
+            if !(Duration::from_secs(1)..=Duration::from_secs(300)).contains(&period) {
+                return refused(field, "give between 1s and 300s");
+            }
+            config.max_container_restart_period = period;
+        }
+        Ok(())
+    }
+
+    fn apply_cgroups(&self, config: &mut NodeConfig) -> Applied {
+        match self.cgroup_driver.as_str() {
+            "" => {}
+            "cgroupfs" => config.cgroup_driver = CgroupDriver::Cgroupfs,
+            "systemd" => config.cgroup_driver = CgroupDriver::Systemd,
+            other => {
+                return refused(
+                    "cgroupDriver",
+                    format!("{other:?}: give cgroupfs or systemd"),
+                );
+            }
+        }
+        if !self.cgroup_root.is_empty() {
+            let root = &self.cgroup_root;
+            if !root.starts_with('/') || root.split('/').any(|part| part == "..") {
+                let reason = format!("{root:?} is not an absolute path of a cgroup");
+                return refused("cgroupRoot", reason);
+            }
+            config.cgroup_root.clone_from(root);
+        }
+        if let Some(per_qos) = self.cgroups_per_qos {
+            config.cgroups_per_qos = per_qos;
+        }
+        if let Some(quota) = self.cpu_cfs_quota {
+            config.cpu_cfs_quota = quota;
+        }
+        if let Some(GoDuration(period)) = self.cpu_cfs_quota_period
+            && !period.is_zero()
+        {
+            if !(Duration::from_millis(1)..=Duration::from_secs(1)).contains(&period) {
+                return refused("cpuCFSQuotaPeriod", "give between 1ms and 1s");
+            }
+            config.cpu_cfs_quota_period = period;
+        }
+        Ok(())
+    }
+
+    fn apply_reservations(&self, config: &mut NodeConfig, warnings: &mut Vec<Warning>) -> Applied {
+        let mut sums: BTreeMap<String, Quantity> = BTreeMap::new();
+        for (field, reserved) in [
+            ("systemReserved", &self.system_reserved),
+            ("kubeReserved", &self.kube_reserved),
+        ] {
+            for (resource, text) in reserved {
+                let path = format!("{field}.{resource}");
+                if !RESERVABLE.contains(&resource.as_str()) {
+                    let reason = format!("only {} can be reserved", RESERVABLE.join(", "));
+                    return refused(&path, reason);
+                }
+                let quantity: Quantity = match text.parse() {
+                    Ok(quantity) => quantity,
+                    Err(error) => return refused(&path, format!("{error}")),
+                };
+                if quantity.is_negative() {
+                    return refused(&path, format!("{text} is negative"));
+                }
+                let sum = match sums.get(resource) {
+                    Some(sum) => sum.plus(quantity),
+                    None => quantity,
+                };
+                sums.insert(resource.clone(), sum);
+            }
+        }
+        config.reserved = sums
+            .into_iter()
+            .map(|(resource, sum)| (resource, sum.to_string()))
+            .collect();
+        for enforced in self.enforce_node_allocatable.iter().flatten() {
+            match enforced.as_str() {
+                "pods" | "none" | "" => {}
+                "system-reserved" | "system-reserved-compressible" | "kube-reserved"
+                | "kube-reserved-compressible" => warnings.push(Warning {
+                    field: "enforceNodeAllocatable".to_owned(),
+                    text: "not supported yet beside \"pods\": reservations count for admission only",
+                }),
+                other => {
+                    let reason = format!("{other:?} cannot be enforced");
+                    return refused("enforceNodeAllocatable", reason);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_names(&self, config: &mut NodeConfig, warnings: &mut Vec<Warning>) -> Applied {
+        match self.resolv_conf.as_deref() {
+            None => {}
+            Some("") => config.resolv_conf = None,
+            Some(path) => config.resolv_conf = Some(path.into()),
+        }
+        if self.cluster_dns.len() > MAX_DNS_SERVERS {
+            warnings.push(Warning {
+                field: "clusterDNS".to_owned(),
+                text: "only the first 3 servers are used: a resolver takes no more",
+            });
+        }
+        for (index, text) in self.cluster_dns.iter().enumerate() {
+            match text.parse::<IpAddr>() {
+                Ok(address) if index < MAX_DNS_SERVERS => config.cluster_dns.push(address),
+                Ok(_) => {}
+                Err(_) => {
+                    let field = format!("clusterDNS[{index}]");
+                    return refused(&field, format!("{text:?} is not an IP address"));
+                }
+            }
+        }
+        if !self.cluster_domain.is_empty() {
+            config.cluster_domain.clone_from(&self.cluster_domain);
+        }
+        let logs = Path::new(&self.pod_logs_dir);
+        let expected = config.directories.pod_logs();
+        if !self.pod_logs_dir.is_empty()
+            && logs != expected
+            && logs != Path::new(DEFAULT_POD_LOGS_DIR)
+        {
+            let reason = "not supported: --log-dir says where logs are, in its subdirectory pods";
+            return refused("podLogsDir", reason);
+        }
+        Ok(())
+    }
+
+    fn apply_runtime(&self, config: &mut NodeConfig) -> Applied {
+        if !self.container_runtime_endpoint.is_empty() {
+            config.container_runtime =
+                endpoint("containerRuntimeEndpoint", &self.container_runtime_endpoint)?;
+        }
+        if !self.image_service_endpoint.is_empty()
+            && endpoint("imageServiceEndpoint", &self.image_service_endpoint)?
+                != config.container_runtime
+        {
+            let reason = "not supported: it must be the same as containerRuntimeEndpoint";
+            return refused("imageServiceEndpoint", reason);
+        }
+        Ok(())
+    }
+
+    fn apply_images(&self, config: &mut NodeConfig) -> Applied {
+        let images = &mut config.images;
+        images.max_parallel_pulls =
+            match (self.serialize_image_pulls, self.max_parallel_image_pulls) {
+                (_, Some(pulls)) if pulls < 1 => {
+                    return refused("maxParallelImagePulls", format!("{pulls}: give at least 1"));
+                }
+                (Some(true), Some(pulls)) if pulls > 1 => {
+                    let reason = "cannot be set above 1 together with serializeImagePulls: true";
+                    return refused("maxParallelImagePulls", reason);
+                }
+                (_, Some(pulls)) => pulls.unsigned_abs(),
+                (Some(true), None) => 1,
+                (Some(false), None) => UNLIMITED_PULLS,
+                (None, None) => images.max_parallel_pulls,
+            };
+        set_duration(&mut images.minimum_gc_age, self.image_minimum_gc_age);
+        let percent = |field: &str, value: Option<i32>, default: u8| match value {
+            None => Ok(default),
+            Some(value) => match u8::try_from(value) {
+                Ok(value) if value <= 100 => Ok(value),
+                _ => refused(field, format!("{value} is not a percentage")),
+            },
+        };
+        images.gc_high_threshold_percent = percent(
+            "imageGCHighThresholdPercent",
+            self.image_gc_high_threshold_percent,
+            images.gc_high_threshold_percent,
+        )?;
+        images.gc_low_threshold_percent = percent(
+            "imageGCLowThresholdPercent",
+            self.image_gc_low_threshold_percent,
+            images.gc_low_threshold_percent,
+        )?;
+        if images.gc_low_threshold_percent >= images.gc_high_threshold_percent {
+            let reason = format!(
+                "{} must be below imageGCHighThresholdPercent, {}",
+                images.gc_low_threshold_percent, images.gc_high_threshold_percent
+            );
+            return refused("imageGCLowThresholdPercent", reason);
+        }
+        Ok(())
+    }
+}
+
+/// Zero means the default, as in the kubelet.
+fn set_duration(target: &mut Duration, given: Option<GoDuration>) {
+    if let Some(GoDuration(duration)) = given
+        && !duration.is_zero()
+    {
+        *target = duration;
+    }
+}
+
+fn endpoint(field: &str, text: &str) -> Result<ContainerRuntimeEndpoint, KubeletConfigError> {
+    match text.parse() {
+        Ok(endpoint) => Ok(endpoint),
+        Err(error) => refused(field, format!("{error}")),
+    }
+}

@@ -1,0 +1,311 @@
+//! Tables of settings, warnings and refusals.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::*;
+use crate::{CgroupDriver, ContainerRuntimeEndpoint, DirectoryLayout, HttpSource};
+
+const HEADER: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+
+fn defaults() -> NodeConfig {
+    let directories = DirectoryLayout {
+        run_dir: "/r".into(),
+        state_dir: "/s".into(),
+        root_dir: "/k".into(),
+        log_dir: "/l".into(),
+        bin_dir: "/b".into(),
+    };
+    NodeConfig::with_defaults("node", directories)
+}
+
+fn apply(body: &str) -> Result<(NodeConfig, Vec<Warning>), String> {
+    let text = format!("{HEADER}{body}");
+    let mut config = defaults();
+    let parsed = KubeletConfig::parse(Path::new("/etc/kubelet/config.yaml"), &text);
+    let warnings = parsed.and_then(|parsed| parsed.apply(&mut config, 4));
+    match warnings {
+        Ok(warnings) => Ok((config, warnings)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn applied(body: &str) -> NodeConfig {
+    let (config, warnings) = apply(body).unwrap();
+    assert_eq!(warnings, [], "{body}");
+    config
+}
+
+#[test]
+fn every_supported_field_arrives_where_it_belongs() {
+    let config = applied(
+        "staticPodPath: /m\nfileCheckFrequency: 5s\nhttpCheckFrequency: 7s\nsyncFrequency: 1m30s\n\
+         staticPodURL: https://h/p\nstaticPodURLHeader: {Authorization: [a, b]}\n\
+         maxPods: 50\npodPidsLimit: 100\ncgroupDriver: systemd\ncgroupRoot: /sub\n\
+         cgroupsPerQOS: false\ncpuCFSQuota: false\ncpuCFSQuotaPeriod: 10ms\n\
+         systemReserved: {cpu: 100m, memory: 1Gi}\nkubeReserved: {cpu: \"1\"}\n\
+         enforceNodeAllocatable: [pods]\nresolvConf: /run/resolv\nclusterDNS: [10.0.0.10]\n\
+         clusterDomain: cluster.local\ncrashLoopBackOff: {maxContainerRestartPeriod: 2m}\n\
+         podLogsDir: /l/pods\nrunOnce: false\n\
+         containerRuntimeEndpoint: unix:///c.sock\nimageServiceEndpoint: unix:///c.sock\n\
+         serializeImagePulls: false\nmaxParallelImagePulls: 3\nimageMinimumGCAge: 1m\n\
+         imageGCHighThresholdPercent: 70\nimageGCLowThresholdPercent: 60\n",
+    );
+    let mut expected = defaults();
+    expected.static_pod_path = Some("/m".into());
+    expected.file_check_frequency = Duration::from_secs(5);
+    expected.sync_frequency = Duration::from_secs(90);
+    expected.static_pod_url = Some(HttpSource {
+        url: "https://h/p".to_owned(),
+        headers: [(
+            "Authorization".to_owned(),
+            vec!["a".to_owned(), "b".to_owned()],
+        )]
+        .into(),
+        check_frequency: Duration::from_secs(7),
+    });
+    expected.max_pods = 50;
+    expected.pod_pids_limit = 100;
+    expected.cgroup_driver = CgroupDriver::Systemd;
+    expected.cgroup_root = "/sub".to_owned();
+    expected.cgroups_per_qos = false;
+    expected.cpu_cfs_quota = false;
+    expected.cpu_cfs_quota_period = Duration::from_millis(10);
+    expected.reserved = [("cpu", "1100m"), ("memory", "1Gi")]
+        .map(|(name, quantity)| (name.to_owned(), quantity.to_owned()))
+        .into();
+    expected.resolv_conf = Some("/run/resolv".into());
+    expected.cluster_dns = vec!["10.0.0.10".parse().unwrap()];
+    expected.cluster_domain = "cluster.local".to_owned();
+    expected.max_container_restart_period = Duration::from_secs(120);
+    expected.container_runtime = ContainerRuntimeEndpoint("/c.sock".into());
+    expected.images.max_parallel_pulls = 3;
+    expected.images.minimum_gc_age = Duration::from_secs(60);
+    expected.images.gc_high_threshold_percent = 70;
+    expected.images.gc_low_threshold_percent = 60;
+    assert_eq!(config, expected);
+}
+
+#[test]
+fn zero_values_of_tools_mean_the_defaults_and_warn_of_nothing() {
+    let config = applied(
+        "authentication: {anonymous: {enabled: false}, webhook: {cacheTTL: 0s}}\n\
+         cpuManagerReconcilePeriod: 0s\nevictionPressureTransitionPeriod: 0s\n\
+         fileCheckFrequency: 0s\nimageMinimumGCAge: 0s\nmaxPods: 0\nmemorySwap: {}\n\
+         logging: {flushFrequency: 0, options: {json: {infoBufferSize: \"\"}}, verbosity: 0}\n\
+         shutdownGracePeriod: 0s\nstaticPodPath: null\nclusterDNS: []\ncgroupDriver: \"\"\n\
+         syncFrequency: 0s\nregisterNode: false\nfailSwapOn: false\n",
+    );
+    assert_eq!(config, defaults());
+    assert_eq!(applied(""), defaults());
+}
+
+#[test]
+fn an_unsupported_field_is_named_in_a_warning() {
+    for field in FIELDS {
+        let Support::Ignored(text) = field.support else {
+            continue;
+        };
+        let (config, warnings) = apply(&format!("{}: 1\n", field.name)).unwrap();
+        let expected = Warning {
+            field: field.name.to_owned(),
+            text,
+        };
+        assert_eq!(warnings, [expected]);
+        assert_eq!(config, defaults());
+    }
+    let (_, warnings) = apply("enforceNodeAllocatable: [pods, kube-reserved]\n").unwrap();
+    assert_eq!(warnings[0].field, "enforceNodeAllocatable");
+    let (config, warnings) = apply("clusterDNS: [1.1.1.1, 1.1.1.2, 1.1.1.3, 1.1.1.4]\n").unwrap();
+    assert_eq!(warnings[0].field, "clusterDNS");
+    assert_eq!(config.cluster_dns.len(), 3);
+}
+
+#[test]
+fn the_table_names_each_field_once() {
+    let names: BTreeSet<&str> = FIELDS.iter().map(|field| field.name).collect();
+    assert_eq!(names.len(), FIELDS.len());
+    // A field that the table calls applied and the settings do not know would
+    // be refused here as unknown.
+    for field in FIELDS
+        .iter()
+        .filter(|field| field.support == Support::Applied)
+    {
+        let error = match apply(&format!("{}: [[]]\n", field.name)) {
+            Ok(_) => panic!("{} takes anything", field.name),
+            Err(error) => error,
+        };
+        assert!(!error.contains("unknown field"), "{error}");
+        assert!(error.contains(field.name), "{error}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_name_of_its_field() {
+    for (body, named) in [
+        ("maxPod: 5", "maxPod"),
+        ("MaxPods: 5", "MaxPods"),
+        ("maxPods: -1", "maxPods"),
+        ("maxPods: many", "maxPods"),
+        ("podsPerCore: -1", "podsPerCore"),
+        ("podPidsLimit: -2", "podPidsLimit"),
+        ("syncFrequency: 60", "syncFrequency"),
+        ("syncFrequency: 1 minute", "syncFrequency"),
+        ("fileCheckFrequency: -1s", "fileCheckFrequency"),
+        ("cgroupDriver: cgroup", "cgroupDriver"),
+        ("cgroupRoot: sub", "cgroupRoot"),
+        ("cgroupRoot: /a/../b", "cgroupRoot"),
+        ("cpuCFSQuotaPeriod: 2s", "cpuCFSQuotaPeriod"),
+        ("systemReserved: {gpu: 1}", "systemReserved.gpu"),
+        ("kubeReserved: {cpu: lots}", "kubeReserved.cpu"),
+        ("kubeReserved: {cpu: \"-1\"}", "kubeReserved.cpu"),
+        ("kubeReserved: {cpu: 1}", "kubeReserved.cpu"),
+        ("enforceNodeAllocatable: [all]", "enforceNodeAllocatable"),
+        ("clusterDNS: [10.0.0.10, dns]", "clusterDNS[1]"),
+        (
+            "clusterDNS: [1.1.1.1, 1.1.1.2, 1.1.1.3, x]",
+            "clusterDNS[3]",
+        ),
+        (
+            "crashLoopBackOff: {maxContainerRestartPeriod: 301s}",
+            "crashLoopBackOff.maxContainerRestartPeriod",
+        ),
+        ("crashLoopBackOff: {max: 1s}", "crashLoopBackOff"),
+        ("podLogsDir: /elsewhere", "podLogsDir"),
+        ("runOnce: true", "runOnce"),
+        (
+            "containerRuntimeEndpoint: tcp://h:1",
+            "containerRuntimeEndpoint",
+        ),
+        (
+            "imageServiceEndpoint: unix:///other",
+            "imageServiceEndpoint",
+        ),
+        ("maxParallelImagePulls: 0", "maxParallelImagePulls"),
+        (
+            "serializeImagePulls: true\nmaxParallelImagePulls: 2",
+            "maxParallelImagePulls",
+        ),
+        (
+            "imageGCHighThresholdPercent: 101",
+            "imageGCHighThresholdPercent",
+        ),
+        (
+            "imageGCHighThresholdPercent: 80",
+            "imageGCLowThresholdPercent",
+        ),
+        ("staticPodURL: ftp://h", "staticPodURL"),
+        ("staticPodURLHeader: {A: [b]}", "staticPodURLHeader"),
+    ] {
+        let error = apply(body).unwrap_err();
+        assert!(error.contains(named), "{body}: {error}");
+    }
+}
+
+#[test]
+fn pulls_at_once_follow_both_fields() {
+    for (body, pulls) in [
+        ("", 5),
+        ("serializeImagePulls: true", 1),
+        ("serializeImagePulls: false", 64),
+        ("maxParallelImagePulls: 7", 7),
+        ("serializeImagePulls: true\nmaxParallelImagePulls: 1", 1),
+        ("serializeImagePulls: false\nmaxParallelImagePulls: 9", 9),
+    ] {
+        assert_eq!(applied(body).images.max_parallel_pulls, pulls, "{body}");
+    }
+}
+
+#[test]
+fn pods_per_core_lowers_the_number_of_pods() {
+    assert_eq!(applied("podsPerCore: 10").max_pods, 40);
+    assert_eq!(applied("podsPerCore: 1000").max_pods, 110);
+    assert_eq!(applied("podsPerCore: 10\nmaxPods: 20").max_pods, 20);
+}
+
+#[test]
+fn paths_are_relative_to_their_file_and_an_empty_resolv_conf_means_none() {
+    let config = applied("staticPodPath: manifests\nresolvConf: \"\"\n");
+    assert_eq!(
+        config.static_pod_path,
+        Some("/etc/kubelet/manifests".into())
+    );
+    assert_eq!(config.resolv_conf, None);
+}
+
+#[test]
+fn json_is_read_too_and_another_kind_is_not() {
+    let json = r#"{"kind":"KubeletConfiguration","apiVersion":"kubelet.config.k8s.io/v1beta1","maxPods":5}"#;
+    let path = Path::new("/c.json");
+    let mut config = defaults();
+    let parsed = KubeletConfig::parse(path, json).unwrap();
+    parsed.apply(&mut config, 1).unwrap();
+    assert_eq!(config.max_pods, 5);
+    for text in [
+        "",
+        "maxPods: 5",
+        "apiVersion: v1\nkind: Pod\n",
+        "apiVersion: kubelet.config.k8s.io/v1\nkind: KubeletConfiguration\n",
+        "- a list",
+        "{",
+    ] {
+        let error = KubeletConfig::parse(path, text).unwrap_err();
+        assert!(matches!(error, KubeletConfigError::Document(_)), "{text}");
+    }
+}
+
+#[test]
+fn drop_ins_are_merged_in_the_order_of_their_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, body: &str| {
+        std::fs::write(directory.path().join(name), format!("{HEADER}{body}")).unwrap();
+    };
+    write("20.conf", "maxPods: 20\nsystemReserved: {memory: 1Gi}\n");
+    write(
+        "10.conf",
+        "maxPods: 10\nclusterDNS: [1.1.1.1]\nsystemReserved: {cpu: \"1\"}\n",
+    );
+    write("30.yaml", "maxPods: 30\n");
+    let main = directory.path().join("config");
+    std::fs::write(
+        &main,
+        format!("{HEADER}maxPods: 5\nclusterDNS: [2.2.2.2]\n"),
+    )
+    .unwrap();
+
+    let parsed = KubeletConfig::read(Some(&main), Some(directory.path())).unwrap();
+    assert_eq!(parsed.files().len(), 3);
+    let mut config = defaults();
+    parsed.apply(&mut config, 1).unwrap();
+    assert_eq!(config.max_pods, 20);
+    assert_eq!(config.cluster_dns.len(), 1);
+    assert_eq!(config.reserved.len(), 2);
+
+    write("40.conf", "maxPodz: 1\n");
+    let error = KubeletConfig::read(Some(&main), Some(directory.path())).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("40.conf") && text.contains("maxPodz"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_is_no_regular_file_or_too_large_is_refused_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let large = directory.path().join("large");
+    std::fs::write(&large, " ".repeat((1 << 20) + 1)).unwrap();
+    for path in [
+        &large,
+        directory.path(),
+        Path::new("/dev/zero"),
+        Path::new("/absent"),
+    ] {
+        let error = KubeletConfig::read(Some(path), None).unwrap_err();
+        let document = matches!(
+            error,
+            KubeletConfigError::Document(DocumentError::Io { .. })
+        );
+        assert!(document, "{}", path.display());
+    }
+}
