@@ -5,7 +5,7 @@
 //! checks the names that it is given, and may be killed half-way and called again.
 
 mod capacity;
-mod error;
+pub(crate) mod error;
 pub mod paths;
 
 use std::collections::BTreeMap;

@@ -43,14 +43,9 @@ impl CgroupNaming {
     }
 
     /// The path of a QoS class's cgroup below the controllers' mounts, without a slash
-    /// in front.
+    /// in front. That of guaranteed pods is the one of all pods.
     pub(super) fn class_path(&self, qos: QosClass) -> String {
         self.path(&self.class_parts(qos))
-    }
-
-    /// The path of the cgroup of all pods.
-    pub(super) fn all_pods_path(&self) -> String {
-        self.path(&self.class_parts(QosClass::Guaranteed))
     }
 
     /// The path of a pod's cgroup.

@@ -1,0 +1,302 @@
+//! Most tests use plain directories in place of the kernel's; the last ones the
+//! kernel's own, below a cgroup made for the test, and so need root.
+
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command};
+
+use node_config::CgroupDriver;
+
+use super::*;
+
+const UID: &str = "0123-abcd";
+const SETTINGS: LimitSettings = LimitSettings {
+    cpu_quota: true,
+    cpu_period_micros: 100_000,
+    pids: Some(64),
+};
+
+fn naming(root: &str) -> CgroupNaming {
+    CgroupNaming {
+        driver: CgroupDriver::Cgroupfs,
+        root: root.to_owned(),
+        per_qos: true,
+    }
+}
+
+fn resources() -> PodCgroupResources {
+    PodCgroupResources {
+        cpu_shares: 512,
+        cpu_quota_micros: Some(50_000),
+        memory_limit_bytes: Some(1 << 26),
+    }
+}
+
+/// Directories in place of a version 1 node: `cpu`, `memory` and `pids`.
+fn legacy(directory: &Path) -> Cgroupfs {
+    let line = |name: &str| {
+        let mount = directory.join(name);
+        fs::create_dir_all(&mount).unwrap();
+        format!(
+            "1 2 0:1 / {} rw - cgroup cgroup rw,{name}\n",
+            mount.display()
+        )
+    };
+    let table: String = ["cpu", "memory", "pids", "name=systemd"].map(line).concat();
+    let hierarchies = Hierarchies::detect(&table).unwrap();
+    Cgroupfs::new(naming("/"), hierarchies, SETTINGS, "/proc".into())
+}
+
+fn unified(directory: &Path) -> Cgroupfs {
+    let table = format!("1 2 0:1 / {} rw - cgroup2 none rw\n", directory.display());
+    let hierarchies = Hierarchies::detect(&table).unwrap();
+    Cgroupfs::new(naming("/"), hierarchies, SETTINGS, "/proc".into())
+}
+
+fn put(file: &Path, content: &str) {
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(file, content).unwrap();
+}
+
+#[test]
+fn version_one_limits_go_to_the_hierarchy_of_their_controller() {
+    let directory = tempfile::tempdir().unwrap();
+    let cgroups = legacy(directory.path());
+    let pod = format!("kubepods/burstable/pod{UID}");
+    let files = [
+        ("cpu", "cpu.shares", "512"),
+        ("cpu", "cpu.cfs_period_us", "100000"),
+        ("cpu", "cpu.cfs_quota_us", "50000"),
+        ("memory", "memory.limit_in_bytes", "67108864"),
+        ("pids", "pids.max", "64"),
+    ];
+    let file =
+        |controller: &str, name: &str| directory.path().join(controller).join(&pod).join(name);
+    for (controller, name, _) in files {
+        put(&file(controller, name), "");
+    }
+    cgroups
+        .ensure_pod(UID, QosClass::Burstable, &resources())
+        .unwrap();
+    for (controller, name, content) in files {
+        assert_eq!(
+            fs::read_to_string(file(controller, name)).unwrap(),
+            content,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn version_two_controllers_are_handed_down_from_the_top() {
+    let directory = tempfile::tempdir().unwrap();
+    let cgroups = unified(directory.path());
+    let levels = ["", "kubepods", "kubepods/besteffort"];
+    for level in levels {
+        put(
+            &directory.path().join(level).join("cgroup.controllers"),
+            "cpu memory",
+        );
+        put(
+            &directory.path().join(level).join("cgroup.subtree_control"),
+            "cpu\n",
+        );
+    }
+    let pod = directory
+        .path()
+        .join(format!("kubepods/besteffort/pod{UID}"));
+    put(&pod.join("cpu.weight"), "");
+    put(&pod.join("memory.max"), "");
+    cgroups
+        .ensure_pod(UID, QosClass::BestEffort, &resources())
+        .unwrap();
+    for level in levels {
+        let file = directory.path().join(level).join("cgroup.subtree_control");
+        // The kernel would add it; what is not there is not asked for.
+        assert!(
+            fs::read_to_string(file).unwrap().starts_with("+memory"),
+            "{level}"
+        );
+    }
+    assert_eq!(
+        fs::read_to_string(pod.join("memory.max")).unwrap(),
+        "67108864"
+    );
+    // A limit whose file the kernel does not have is passed over.
+    assert!(!pod.join("pids.max").exists());
+}
+
+#[test]
+fn pods_are_found_in_their_class_whatever_hierarchy_has_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let cgroups = legacy(directory.path());
+    assert_eq!(cgroups.pods().unwrap(), []);
+    for path in [
+        "cpu/kubepods/pod1",
+        "memory/kubepods/pod1",
+        "memory/kubepods/burstable/pod2",
+        "name=systemd/kubepods/besteffort/pod3",
+        "memory/kubepods/besteffort/other",
+        "memory/elsewhere/pod4",
+    ] {
+        fs::create_dir_all(directory.path().join(path)).unwrap();
+    }
+    let found = |pod_uid: &str, qos| FoundCgroup {
+        pod_uid: pod_uid.to_owned(),
+        qos,
+    };
+    assert_eq!(
+        cgroups.pods().unwrap(),
+        [
+            found("1", QosClass::Guaranteed),
+            found("2", QosClass::Burstable),
+            found("3", QosClass::BestEffort)
+        ]
+    );
+}
+
+#[test]
+fn removal_takes_a_pod_down_everywhere_and_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let cgroups = legacy(directory.path());
+    let path = |path: &str| directory.path().join(path);
+    fs::create_dir_all(path(&format!("cpu/kubepods/burstable/pod{UID}/c1/nested"))).unwrap();
+    fs::create_dir_all(path(&format!("name=systemd/kubepods/pod{UID}/c2"))).unwrap();
+    fs::create_dir_all(path("cpu/kubepods/burstable/pod9")).unwrap();
+    assert_eq!(cgroups.remove_pod(UID).unwrap(), Removal::Done);
+    assert_eq!(cgroups.pods().unwrap().len(), 1);
+    assert!(path("name=systemd/kubepods").is_dir());
+    // Again: nothing to do.
+    assert_eq!(cgroups.remove_pod(UID).unwrap(), Removal::Done);
+}
+
+#[test]
+fn a_uid_that_could_be_a_path_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let cgroups = legacy(directory.path());
+    for uid in ["", "..", "a/b", "../../x"] {
+        assert!(cgroups.remove_pod(uid).is_err(), "{uid:?}");
+        assert!(
+            cgroups
+                .ensure_pod(uid, QosClass::Burstable, &resources())
+                .is_err(),
+            "{uid:?}"
+        );
+    }
+}
+
+#[test]
+fn a_process_that_is_listed_but_elsewhere_by_now_is_spared() {
+    let directory = tempfile::tempdir().unwrap();
+    let cgroups = legacy(directory.path());
+    let mut bystander = Command::new("sleep").arg("1000").spawn().unwrap();
+    let pod = directory.path().join(format!("cpu/kubepods/pod{UID}"));
+    let listed = format!(
+        "0\n1\n{}\n{}\nnonsense\n",
+        std::process::id(),
+        bystander.id()
+    );
+    put(&pod.join("cgroup.procs"), &listed);
+    // The file of the made-up cgroup keeps its directory from being removed.
+    assert_eq!(cgroups.remove_pod(UID).unwrap(), Removal::Busy);
+    assert!(bystander.try_wait().unwrap().is_none());
+    bystander.kill().unwrap();
+    bystander.wait().unwrap();
+}
+
+/// The kernel's own hierarchies, below a cgroup that the test removes again.
+struct Kernel {
+    cgroups: Cgroupfs,
+    root: String,
+}
+
+impl Kernel {
+    fn new(name: &str) -> Kernel {
+        let root = format!("bulkhead-test-{}-{name}", std::process::id());
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let hierarchies = Hierarchies::detect(&table).unwrap();
+        let cgroups = Cgroupfs::new(naming(&root), hierarchies, SETTINGS, "/proc".into());
+        Kernel { cgroups, root }
+    }
+
+    /// A process in the pod's cgroup, in each hierarchy that it is in.
+    fn run_in_pod(&self, path: &str) -> Child {
+        let mut command = Command::new("sleep");
+        let child = command.arg("1000").process_group(0).spawn().unwrap();
+        let mut joined = 0;
+        for directory in self.cgroups.hierarchies.directories(path) {
+            joined += usize::from(
+                directory.is_dir()
+                    && write(&directory.join("cgroup.procs"), &child.id().to_string()).is_ok(),
+            );
+        }
+        assert!(joined > 0, "the process joined no cgroup");
+        child
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        for top in self.cgroups.hierarchies.directories(&self.root) {
+            let mut cgroups = BTreeSet::new();
+            collect(top, &mut cgroups).unwrap();
+            for cgroup in cgroups.iter().rev() {
+                let _ = fs::remove_dir(cgroup);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_kernel_takes_the_limits() {
+    let kernel = Kernel::new("limits");
+    let cgroups = &kernel.cgroups;
+    cgroups.ensure_classes(2048, 100).unwrap();
+    for _ in 0..2 {
+        cgroups
+            .ensure_pod(UID, QosClass::Burstable, &resources())
+            .unwrap();
+    }
+    let path = cgroups.naming.pod_path(QosClass::Burstable, UID);
+    let memory = cgroups
+        .hierarchies
+        .directory(Controller::Memory, &path)
+        .unwrap();
+    let file = match cgroups.hierarchies {
+        Hierarchies::Unified { .. } => "memory.max",
+        Hierarchies::Legacy { .. } => "memory.limit_in_bytes",
+    };
+    assert_eq!(
+        fs::read_to_string(memory.join(file)).unwrap().trim(),
+        "67108864"
+    );
+    let found = FoundCgroup {
+        pod_uid: UID.to_owned(),
+        qos: QosClass::Burstable,
+    };
+    assert_eq!(cgroups.pods().unwrap(), [found]);
+    assert_eq!(cgroups.remove_pod(UID).unwrap(), Removal::Done);
+    assert_eq!(cgroups.pods().unwrap(), []);
+}
+
+#[test]
+fn what_is_left_in_a_pod_is_killed_before_its_cgroup_goes() {
+    let kernel = Kernel::new("kill");
+    let cgroups = &kernel.cgroups;
+    cgroups
+        .ensure_pod(UID, QosClass::BestEffort, &resources())
+        .unwrap();
+    let mut child = kernel.run_in_pod(&cgroups.naming.pod_path(QosClass::BestEffort, UID));
+    let first = cgroups.remove_pod(UID).unwrap();
+    // The test is the parent: waiting ends when the kill has had its effect.
+    let status = child.wait().unwrap();
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&status),
+        Some(9)
+    );
+    let mut removal = first;
+    while removal == Removal::Busy {
+        std::thread::yield_now();
+        removal = cgroups.remove_pod(UID).unwrap();
+    }
+    assert_eq!(cgroups.pods().unwrap(), []);
+}
