@@ -128,7 +128,7 @@ impl BulkheadInstance {
         let node_name = node.name();
         let mut arguments = paths.as_flags();
         arguments.extend([
-            format!("--uid-base={}", FIRST_UID + u32::from(node.index()) * 100),
+            format!("--uid-base={}", uid_base(&node)),
             format!("--container-runtime-endpoint={}", containerd.endpoint()),
             format!("--hostname-override={node_name}"),
         ]);
@@ -155,6 +155,12 @@ impl BulkheadInstance {
     #[must_use]
     pub fn node_name(&self) -> &str {
         &self.node_name
+    }
+
+    /// First user id of its processes, as given to `--uid-base`.
+    #[must_use]
+    pub fn uid_base(&self) -> u32 {
+        uid_base(&self.node)
     }
 
     /// The node that it runs on.
@@ -474,6 +480,10 @@ impl InstancePaths {
         .map(|(flag, path)| format!("--{flag}={}", path.display()))
         .to_vec()
     }
+}
+
+fn uid_base(node: &TestNode) -> u32 {
+    FIRST_UID + u32::from(node.index()) * 100
 }
 
 /// The programs where every user of the node reaches them, and unchanged by

@@ -1,0 +1,90 @@
+//! Who may call whom, tried out on the real sockets: every user, every socket,
+//! every method. What comes through must be the topology exactly.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result};
+use test_support::{BulkheadInstance, BulkheadOptions, ContainerdOptions, PrivateContainerd};
+use topology::{Identities, Process};
+
+/// No process of ours and not root.
+const STRANGER: u32 = 65_534;
+
+#[test]
+fn only_the_edges_of_the_topology_can_be_called() -> Result<()> {
+    let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
+    let instance = BulkheadInstance::start(&containerd, &BulkheadOptions::default())?;
+    let identities = Identities::from_base(instance.uid_base())?;
+    let callers = Process::ALL
+        .into_iter()
+        .map(|process| identities.uid(process))
+        .chain([STRANGER])
+        .collect::<BTreeSet<u32>>();
+    let (mut allowed, mut denied) = (0, 0);
+    for server in Process::ALL {
+        for &uid in &callers {
+            for (service, method, came_through) in calls(&instance, uid, server)? {
+                let permitted = identities.permits(uid, server, &service);
+                assert_eq!(
+                    came_through, permitted,
+                    "uid {uid} calls {service}/{method} of {server}"
+                );
+                if came_through {
+                    allowed += 1
+                } else {
+                    denied += 1
+                }
+            }
+        }
+    }
+    let methods: usize = bulkhead_api::SERVICES
+        .iter()
+        .map(|(_, methods)| methods.len())
+        .sum();
+    assert_eq!(
+        allowed + denied,
+        methods * callers.len() * Process::ALL.len()
+    );
+    assert!(
+        allowed >= methods,
+        "each method has a caller, {allowed} calls came through"
+    );
+    // Nobody was harmed by calls with empty messages.
+    for process in Process::ALL {
+        assert!(instance.pids()?.contains_key(&process), "{process} is gone");
+    }
+    Ok(())
+}
+
+/// Every method as `uid` on the socket of `server`, and whether it came through.
+fn calls(
+    instance: &BulkheadInstance,
+    uid: u32,
+    server: Process,
+) -> Result<Vec<(String, String, bool)>> {
+    let socket = instance.paths().run.join(server.socket_file_name());
+    let (uid, socket) = (uid.to_string(), socket.to_string_lossy().into_owned());
+    let program = instance.paths().bin.join("call-every-method");
+    if !program.exists() {
+        std::fs::copy(env!("CARGO_BIN_EXE_call-every-method"), &program)?;
+    }
+    let program = program.to_string_lossy().into_owned();
+    let arguments = [
+        "--reuid",
+        &uid,
+        "--regid",
+        &uid,
+        "--clear-groups",
+        &program,
+        &socket,
+    ];
+    let output = instance.node().output("setpriv", &arguments)?;
+    output
+        .lines()
+        .map(|line| {
+            let (name, verdict) = line.split_once(' ').context("no verdict")?;
+            let (service, method) = name.split_once('/').context("no method")?;
+            Ok((service.to_owned(), method.to_owned(), verdict == "allowed"))
+        })
+        .collect()
+}
