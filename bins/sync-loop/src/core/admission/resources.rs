@@ -1,0 +1,115 @@
+//! Room on the node: what it has, less what is reserved, less what the active
+//! pods have requested.
+
+use std::collections::BTreeMap;
+
+use bulkhead_api::v1::NodeCapacity;
+use pod::Quantity;
+use pod::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, ResourceAmounts};
+
+use super::Rejection;
+use crate::core::pod_facts::PodFacts;
+
+/// Huge pages are a node's own resource, one name a page size.
+const HUGE_PAGES_PREFIX: &str = "hugepages-";
+
+/// What pods may request in all: cpu in thousandths, everything else in units.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Allocatable {
+    cpu_millis: i64,
+    memory_bytes: i64,
+    ephemeral_storage_bytes: i64,
+    pods: i64,
+}
+
+impl Allocatable {
+    /// The capacity less `reserved` (quantities by resource name, as in
+    /// `systemReserved` and `kubeReserved`; one that is no quantity counts as
+    /// absent, the supervisor refuses it).
+    #[must_use]
+    pub fn new(
+        capacity: &NodeCapacity,
+        reserved: &BTreeMap<String, String>,
+        max_pods: u32,
+    ) -> Self {
+        let reserved = |name: &str| -> Option<Quantity> { reserved.get(name)?.parse().ok() };
+        let left = |capacity: u64, reserved: i64| {
+            i64::try_from(capacity)
+                .unwrap_or(i64::MAX)
+                .saturating_sub(reserved)
+                .max(0)
+        };
+        let units = |name| reserved(name).map_or(0, Quantity::value);
+        Allocatable {
+            cpu_millis: left(
+                capacity.cpu_millis,
+                reserved(CPU).map_or(0, Quantity::milli_value),
+            ),
+            memory_bytes: left(capacity.memory_bytes, units(MEMORY)),
+            ephemeral_storage_bytes: left(
+                capacity.ephemeral_storage_bytes,
+                units(EPHEMERAL_STORAGE),
+            ),
+            pods: i64::from(max_pods),
+        }
+    }
+
+    fn of(&self, name: &str) -> i64 {
+        match name {
+            CPU => self.cpu_millis,
+            MEMORY => self.memory_bytes,
+            EPHEMERAL_STORAGE => self.ephemeral_storage_bytes,
+            PODS => self.pods,
+            _ => 0,
+        }
+    }
+}
+
+/// The first resource of which too little is left: the number of pods, then
+/// cpu, memory, ephemeral storage, huge pages. What a pod does not request it
+/// cannot lack. Extended resources (`vendor/name`) that the node does not have
+/// are ignored, as the kubelet ignores them.
+pub(super) fn check(
+    pod: &PodFacts,
+    others: &[&PodFacts],
+    allocatable: &Allocatable,
+) -> Result<(), Rejection> {
+    let count = i64::try_from(others.len()).unwrap_or(i64::MAX);
+    fits(PODS, 1, count, allocatable)?;
+    let requested = pod.requests.iter().map(|(name, _)| name);
+    let huge_pages = requested.filter(|name| name.starts_with(HUGE_PAGES_PREFIX));
+    for name in [CPU, MEMORY, EPHEMERAL_STORAGE]
+        .into_iter()
+        .chain(huge_pages)
+    {
+        let request = amount(&pod.requests, name);
+        if request > 0 {
+            let used = others.iter().fold(0_i64, |sum, other| {
+                sum.saturating_add(amount(&other.requests, name))
+            });
+            fits(name, request, used, allocatable)?;
+        }
+    }
+    Ok(())
+}
+
+fn fits(name: &str, requested: i64, used: i64, allocatable: &Allocatable) -> Result<(), Rejection> {
+    let capacity = allocatable.of(name);
+    if requested <= capacity.saturating_sub(used) {
+        return Ok(());
+    }
+    Err(Rejection {
+        reason: format!("OutOf{name}"),
+        message: format!(
+            "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, \
+             capacity: {capacity}"
+        ),
+    })
+}
+
+fn amount(requests: &ResourceAmounts, name: &str) -> i64 {
+    match name {
+        CPU => requests.cpu_millis(),
+        _ => requests.get(name).map_or(0, Quantity::value),
+    }
+}

@@ -1,0 +1,217 @@
+//! What was last decided about a pod, and what caused it: for people, and as
+//! the `cause` that travels with every update.
+
+use std::fmt;
+
+use bulkhead_api::v1::UpdateType;
+use clock::UnixNanos;
+use pod::PodSource;
+
+use super::admission::{Awaited, Rejection};
+
+/// Longest cause that is sent, in bytes; the contract of UpdatePod.
+pub const MAX_CAUSE_BYTES: usize = 256;
+
+/// Why a pod is looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Its source delivered it for the first time.
+    Added(PodSource),
+    /// Its source delivered another version.
+    Updated(PodSource),
+    /// Its source marked it for deletion.
+    MarkedForDeletion(PodSource),
+    /// Its source no longer has it.
+    Removed(PodSource),
+    /// Its status at the source changed.
+    Reconciled(PodSource),
+    /// Its mirror pod appeared, changed or went.
+    MirrorChanged,
+    /// pleg saw something happen.
+    LifecycleEvent {
+        /// What.
+        event: &'static str,
+        /// The container or sandbox.
+        container_id: String,
+    },
+    /// The stream from pleg began anew; anything may have happened.
+    LifecycleSnapshot,
+    /// Nothing happened for the resync period.
+    Resync,
+    /// A probe's verdict.
+    Probe {
+        /// liveness, readiness, startup.
+        probe: &'static str,
+        /// The container.
+        container: String,
+        /// Success or failure.
+        success: bool,
+    },
+    /// Its devices or other node resources changed.
+    ContainerManager,
+    /// It ran already when this process came up.
+    FoundRunning,
+    /// The worker pool has restarted.
+    PoolRestarted,
+    /// The worker pool has no worker for it.
+    WorkerMissing,
+    /// Its last instance under the same uid has finished.
+    FinishedForRestart,
+    /// The runtime answers again.
+    RuntimeBack,
+    /// The worker pool refused it earlier.
+    RetryAfterRefusal,
+    /// The runtime has it, no source wants it.
+    Orphaned,
+    /// A worker has it, no source wants it.
+    WorkerNotDesired,
+    /// Its termination was asked for, its worker does not know of it.
+    KillForgotten,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::Added(source) => write!(formatter, "added by source {source}"),
+            Cause::Updated(source) => write!(formatter, "updated by source {source}"),
+            Cause::MarkedForDeletion(source) => {
+                write!(formatter, "marked for deletion in source {source}")
+            }
+            Cause::Removed(source) => write!(formatter, "removed from source {source}"),
+            Cause::Reconciled(source) => write!(formatter, "status changed in source {source}"),
+            Cause::MirrorChanged => formatter.write_str("its mirror pod changed"),
+            Cause::LifecycleEvent {
+                event,
+                container_id,
+            } => write!(formatter, "{event} {container_id}"),
+            Cause::LifecycleSnapshot => formatter.write_str("new stream of lifecycle events"),
+            Cause::Resync => formatter.write_str("periodic resync"),
+            Cause::Probe {
+                probe,
+                container,
+                success,
+            } => {
+                let result = if *success { "succeeded" } else { "failed" };
+                write!(formatter, "{probe} probe of container {container} {result}")
+            }
+            Cause::ContainerManager => formatter.write_str("its node resources changed"),
+            Cause::FoundRunning => formatter.write_str("found running"),
+            Cause::PoolRestarted => formatter.write_str("the worker pool restarted"),
+            Cause::WorkerMissing => formatter.write_str("it has no worker"),
+            Cause::FinishedForRestart => formatter.write_str("its former instance has finished"),
+            Cause::RuntimeBack => formatter.write_str("the container runtime is back"),
+            Cause::RetryAfterRefusal => formatter.write_str("trying again after a refusal"),
+            Cause::Orphaned => formatter.write_str("runs but no source wants it"),
+            Cause::WorkerNotDesired => formatter.write_str("has a worker but no source wants it"),
+            Cause::KillForgotten => {
+                formatter.write_str("its termination is not known to its worker")
+            }
+        }
+    }
+}
+
+impl Cause {
+    /// The text that is sent, within [`MAX_CAUSE_BYTES`].
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = self.to_string();
+        truncate(&mut text, MAX_CAUSE_BYTES);
+        text
+    }
+}
+
+/// What was decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Its worker was told.
+    Sent {
+        /// What kind of update.
+        kind: UpdateType,
+        /// Why.
+        cause: Cause,
+    },
+    /// It is not checked yet.
+    Waits(Awaited),
+    /// It may not run.
+    Rejected(Rejection),
+    /// The runtime does not answer; it is looked at when that is over.
+    Postponed(Cause),
+    /// The worker pool refused the update.
+    Refused(String),
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Sent { kind, cause } => {
+                let kind = kind.as_str_name().trim_start_matches("UPDATE_TYPE_");
+                write!(formatter, "sent {kind} to its worker: {cause}")
+            }
+            Verdict::Waits(Awaited::WorkerPool) => {
+                formatter.write_str("waits until the worker pool has said which pods run")
+            }
+            Verdict::Waits(Awaited::Runtime) => formatter
+                .write_str("waits until the container runtime has said which pods run"),
+            Verdict::Waits(Awaited::Capacity) => {
+                formatter.write_str("waits until the capacity of the node is known")
+            }
+            Verdict::Waits(Awaited::OtherPods) => formatter.write_str(
+                "waits until it is known whether pods of an earlier life still need their resources",
+            ),
+            Verdict::Rejected(rejection) => {
+                write!(formatter, "rejected with {}: {}", rejection.reason, rejection.message)
+            }
+            Verdict::Postponed(cause) => {
+                write!(formatter, "waits for the container runtime: {cause}")
+            }
+            Verdict::Refused(reason) => write!(formatter, "the worker pool refused it: {reason}"),
+        }
+    }
+}
+
+/// A verdict and when it was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// When.
+    pub at: UnixNanos,
+    /// What, and why.
+    pub verdict: Verdict,
+}
+
+/// Cuts a text to at most `limit` bytes, between characters.
+pub fn truncate(text: &mut String, limit: usize) {
+    if text.len() > limit {
+        let end = (0..=limit)
+            .rev()
+            .find(|end| text.is_char_boundary(*end))
+            .unwrap_or(0);
+        text.truncate(end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_fits_its_field() {
+        let cause = Cause::LifecycleEvent {
+            event: "ContainerDied",
+            container_id: "é".repeat(300),
+        };
+        assert!(cause.text().len() <= MAX_CAUSE_BYTES);
+        assert!(cause.text().starts_with("ContainerDied é"));
+    }
+
+    #[test]
+    fn a_decision_says_what_and_why() {
+        let sent = Verdict::Sent {
+            kind: UpdateType::Create,
+            cause: Cause::Added(PodSource::File),
+        };
+        assert_eq!(
+            sent.to_string(),
+            "sent CREATE to its worker: added by source file"
+        );
+    }
+}

@@ -1,0 +1,39 @@
+//! Pods whose status changed at their source and nothing else.
+
+use crate::core::decision::Cause;
+use crate::core::outbox::Work;
+use crate::core::pod_manager::ArrivedPod;
+use crate::core::{Action, SyncLoop};
+
+impl SyncLoop {
+    /// `HandlePodReconcile`: a pod with readiness gates depends on conditions in
+    /// its status, so it is synced; an evicted pod's containers are of no use.
+    pub(in crate::core) fn handle_pod_reconcile(&mut self, pods: Vec<ArrivedPod>) {
+        for arrived in pods {
+            let uid = arrived.uid();
+            let source = arrived.document.source();
+            if arrived.facts.is_mirror {
+                // The status of a static pod is made here; its mirror's copy tells nothing.
+                self.pods.set_mirror(arrived.document);
+                continue;
+            }
+            let gates = arrived.facts.has_readiness_gates;
+            let (evicted, ended) = (arrived.facts.evicted, arrived.facts.phase.is_terminal());
+            self.pods.set(arrived);
+            let admitted = self
+                .pods
+                .get(&uid)
+                .is_some_and(|pod| pod.admission.permits_running());
+            if admitted && (gates || ended) {
+                self.dispatch(&uid, Work::Sync, Cause::Reconciled(source));
+            }
+            if evicted {
+                let uid = uid.to_string();
+                self.actions.push(Action::CleanUpContainers {
+                    uid,
+                    container_id: String::new(),
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Pods whose desired state changed, deletion marks included.
+
+use crate::core::SyncLoop;
+use crate::core::admission::AdmissionState;
+use crate::core::decision::Cause;
+use crate::core::outbox::Work;
+use crate::core::pod_manager::{ArrivedPod, Uid};
+
+impl SyncLoop {
+    /// `HandlePodUpdates`. A deletion mark is an update too: its worker sees it
+    /// in the pod and terminates it with the grace that it names.
+    pub(in crate::core) fn handle_pod_updates(&mut self, pods: Vec<ArrivedPod>) {
+        for arrived in pods {
+            let uid = arrived.uid();
+            let source = arrived.document.source();
+            if arrived.facts.is_mirror {
+                let mirrored = self.pods.set_mirror(arrived.document);
+                self.mirror_changed(mirrored);
+                continue;
+            }
+            let marked = arrived.facts.marked_for_deletion;
+            self.pods.set(arrived);
+            let Some(pod) = self.pods.get(&uid) else {
+                continue;
+            };
+            match &pod.admission {
+                AdmissionState::Pending(_) => self.consider(&uid),
+                // It never ran and never will; its status knows the newest pod.
+                AdmissionState::Rejected(_) => self.tell_rejection(&uid),
+                _ => {
+                    let cause = if marked {
+                        Cause::MarkedForDeletion(source)
+                    } else {
+                        Cause::Updated(source)
+                    };
+                    self.dispatch(&uid, Work::Update, cause);
+                }
+            }
+        }
+    }
+
+    /// The mirror of a static pod appeared, changed or went.
+    pub(in crate::core) fn mirror_changed(&mut self, mirrored: Option<Uid>) {
+        let Some(uid) = mirrored else { return };
+        let admitted = self
+            .pods
+            .get(&uid)
+            .is_some_and(|pod| pod.admission.permits_running());
+        if admitted {
+            self.dispatch(&uid, Work::Update, Cause::MirrorChanged);
+        }
+    }
+}

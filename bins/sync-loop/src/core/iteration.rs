@@ -1,0 +1,252 @@
+//! Which event leads to which handler: the kubelet's `syncLoopIteration`.
+//!
+//! | event | handler |
+//! |---|---|
+//! | configuration: pod added, changed, gone | additions, updates, reconcile, removes |
+//! | lifecycle event, except ContainerRemoved | syncs; ContainerDied also cleans up containers |
+//! | sync tick | syncs of the pods that are due |
+//! | liveness failure | syncs |
+//! | readiness or startup, changed | status-syncer is told; syncs |
+//! | container-manager update | syncs |
+//! | housekeeping tick | cleanups |
+
+use std::sync::Arc;
+
+use bulkhead_api::v1;
+use bulkhead_api::v1::watch_pod_lifecycle_events_response::Message as LifecycleMessage;
+use v1::{PodLifecycleEventType, ProbeKind, ProbeResult};
+
+use super::admission::Allocatable;
+use super::decision::{Cause, Verdict, truncate};
+use super::pod_manager::Uid;
+use super::verdicts::Recorded;
+use super::workers::{PoolLife, is_stopped};
+use super::{Action, Event, RuntimeHealth, SyncLoop};
+
+/// Longest id of a container that is passed on, in bytes.
+const MAX_CONTAINER_ID_BYTES: usize = 256;
+
+/// Longest reason of a refusal or failure that is kept, in bytes.
+const MAX_REASON_BYTES: usize = 1 << 10;
+
+impl SyncLoop {
+    /// One iteration.
+    pub(super) fn iterate(&mut self, event: Event) {
+        match event {
+            Event::ConfigurationStreamBegan => self.sources.stream_began(),
+            Event::Configuration(message) => self.handle_configuration(message),
+            Event::Lifecycle(message) => self.handle_lifecycle(message),
+            Event::ProbeVerdict(verdict) => self.handle_probe_verdict(verdict),
+            Event::ProbeRemoved(removed) => {
+                self.verdicts.remove(&removed.container_id, removed.kind());
+            }
+            Event::ContainerManagerUpdate { pod_uids } => {
+                let desired = self.desired_among(&pod_uids);
+                self.handle_pod_syncs(&desired, &Cause::ContainerManager);
+            }
+            Event::SyncTick => {
+                let due = self.work_queue.take_due(self.now.elapsed);
+                self.handle_pod_syncs(&due, &Cause::Resync);
+            }
+            Event::HousekeepingTick => self.handle_pod_cleanups(),
+            Event::WorkerAcknowledged {
+                uid,
+                sequence,
+                phase,
+                boot_id,
+            } => {
+                self.note_pool_life(&boot_id);
+                let departed = self
+                    .workers
+                    .departed(&uid)
+                    .map(|departed| &departed.document);
+                let document = self.pods.document(&uid).or(departed);
+                let identity = document.map(|document| document.identity().clone());
+                self.workers.acknowledged(&uid, sequence, phase, identity);
+                if is_stopped(phase) {
+                    self.admit_pending();
+                }
+            }
+            Event::WorkerRefused {
+                uid,
+                sequence,
+                reason,
+            } => {
+                self.worker_refused(&uid, sequence, reason);
+            }
+            Event::KnownPods { question, response } => self.handle_known_pods(question, response),
+            Event::NodeCapacity(capacity) => self.handle_node_capacity(&capacity),
+            Event::StatusSyncerRestarted => self.tell_status_syncer_everything(),
+        }
+    }
+
+    fn handle_lifecycle(&mut self, message: LifecycleMessage) {
+        match message {
+            LifecycleMessage::Snapshot(snapshot) => {
+                self.pleg = snapshot.health.unwrap_or_default();
+                let desired = self.desired_among(&snapshot.pod_uids);
+                self.handle_pod_syncs(&desired, &Cause::LifecycleSnapshot);
+            }
+            LifecycleMessage::Health(health) => self.pleg = health,
+            LifecycleMessage::Event(event) => self.handle_lifecycle_event(event),
+        }
+    }
+
+    fn handle_lifecycle_event(&mut self, event: v1::PodLifecycleEvent) {
+        let kind = event.r#type();
+        let Some(name) = event_name(kind) else { return };
+        let mut container_id = event.container_id;
+        truncate(&mut container_id, MAX_CONTAINER_ID_BYTES);
+        // A container that is removed changes nothing that a worker would act on.
+        if kind != PodLifecycleEventType::ContainerRemoved {
+            let desired = self.desired_among(std::slice::from_ref(&event.pod_uid));
+            let cause = Cause::LifecycleEvent {
+                event: name,
+                container_id: container_id.clone(),
+            };
+            self.handle_pod_syncs(&desired, &cause);
+        }
+        if kind == PodLifecycleEventType::ContainerDied && self.is_known(&event.pod_uid) {
+            self.actions.push(Action::CleanUpContainers {
+                uid: event.pod_uid,
+                container_id,
+            });
+        }
+    }
+
+    fn handle_probe_verdict(&mut self, verdict: v1::ProbeVerdict) {
+        if self.verdicts.record(verdict.clone()) != Recorded::Changed {
+            return;
+        }
+        let (probe, success) = (verdict.kind(), verdict.result() == ProbeResult::Success);
+        let cause = Cause::Probe {
+            probe: match probe {
+                ProbeKind::Readiness => "readiness",
+                ProbeKind::Startup => "startup",
+                ProbeKind::Liveness | ProbeKind::Unspecified => "liveness",
+            },
+            container: verdict.container_name.clone(),
+            success,
+        };
+        let desired = self.desired_among(std::slice::from_ref(&verdict.pod_uid));
+        self.actions.push(Action::SetProbeVerdicts(vec![verdict]));
+        // A container that is alive is what everybody assumes.
+        if probe != ProbeKind::Liveness || !success {
+            self.handle_pod_syncs(&desired, &cause);
+        }
+    }
+
+    fn handle_node_capacity(&mut self, capacity: &v1::NodeCapacity) {
+        self.note_pool_life(&capacity.boot_id);
+        if capacity.cpu_millis > 0 && capacity.memory_bytes > 0 {
+            let settings = &self.settings;
+            let allocatable = Allocatable::new(capacity, &settings.reserved, settings.max_pods);
+            self.allocatable = Some(allocatable);
+        }
+        if capacity.runtime_error.is_empty() {
+            self.runtime_answers();
+        } else {
+            self.runtime_failed(&capacity.runtime_error);
+        }
+        self.admit_pending();
+    }
+
+    /// The runtime does not answer: pods are not synced until it does.
+    pub(super) fn runtime_failed(&mut self, reason: &str) {
+        let mut error = reason.to_owned();
+        truncate(&mut error, MAX_REASON_BYTES);
+        match &mut self.runtime {
+            RuntimeHealth::Down { error: known, .. } => *known = error,
+            RuntimeHealth::Up => {
+                tracing::warn!(
+                    error,
+                    "the container runtime does not answer; pods are not synced"
+                );
+                self.runtime = RuntimeHealth::Down {
+                    error,
+                    postponed: Default::default(),
+                };
+                self.actions.push(Action::CheckRuntime);
+            }
+        }
+    }
+
+    fn runtime_answers(&mut self) {
+        let RuntimeHealth::Down { postponed, .. } = std::mem::take(&mut self.runtime) else {
+            return;
+        };
+        tracing::info!(
+            pods = postponed.len(),
+            "the container runtime answers again"
+        );
+        let postponed: Vec<Uid> = postponed.into_iter().collect();
+        self.handle_pod_syncs(&postponed, &Cause::RuntimeBack);
+    }
+
+    /// Sends everything again when the pool is not the one that was known.
+    pub(super) fn note_pool_life(&mut self, boot_id: &str) {
+        if self.workers.note_boot_id(boot_id) != PoolLife::New {
+            return;
+        }
+        tracing::info!(
+            boot_id,
+            "the worker pool has restarted; sending every pod again"
+        );
+        self.send_everything_again();
+    }
+
+    fn worker_refused(&mut self, uid: &Uid, sequence: u64, mut reason: String) {
+        truncate(&mut reason, MAX_REASON_BYTES);
+        if !self.workers.refused(uid, sequence, &reason) {
+            return;
+        }
+        tracing::warn!(%uid, reason, "the worker pool refused an update");
+        let Some(pod) = self.pods.get(uid) else {
+            return;
+        };
+        let reference = pod.document.identity().into();
+        self.decide(uid, Verdict::Refused(reason.clone()));
+        self.report(Some(reference), "", "FailedSync", reason);
+    }
+
+    fn tell_status_syncer_everything(&mut self) {
+        let verdicts = self.verdicts.all();
+        if !verdicts.is_empty() {
+            self.actions.push(Action::SetProbeVerdicts(verdicts));
+        }
+        let pods: Vec<Uid> = self.pods.iter().map(|(uid, _)| Arc::clone(uid)).collect();
+        for uid in pods {
+            self.tell_rejection(&uid);
+        }
+    }
+
+    fn desired_among(&self, uids: &[String]) -> Vec<Uid> {
+        let bounded = uids.iter().take(ipc::limits::MAX_PODS);
+        bounded
+            .filter(|uid| self.pods.get(uid).is_some())
+            .map(|uid| Uid::from(uid.as_str()))
+            .collect()
+    }
+
+    fn is_known(&self, uid: &str) -> bool {
+        let listed = self
+            .workers
+            .runtime_pods()
+            .is_some_and(|pods| pods.contains_key(uid));
+        listed
+            || self.pods.get(uid).is_some()
+            || self.workers.worker(uid).is_some()
+            || self.workers.departed(uid).is_some()
+    }
+}
+
+fn event_name(kind: PodLifecycleEventType) -> Option<&'static str> {
+    match kind {
+        PodLifecycleEventType::Unspecified => None,
+        PodLifecycleEventType::ContainerStarted => Some("ContainerStarted"),
+        PodLifecycleEventType::ContainerDied => Some("ContainerDied"),
+        PodLifecycleEventType::ContainerRemoved => Some("ContainerRemoved"),
+        PodLifecycleEventType::ContainerChanged => Some("ContainerChanged"),
+        PodLifecycleEventType::PodSync => Some("PodSync"),
+    }
+}

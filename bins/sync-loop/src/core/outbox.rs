@@ -1,0 +1,254 @@
+//! What is on its way to the workers: the newest update of each pod, one at a
+//! time in flight. Pure; `shell::pool` does the sending.
+//!
+//! ```text
+//! push --> waiting --take--> in flight --delivered--> gone
+//!             ^                  |
+//!             +---- failed ------+   (merged with what came meanwhile)
+//! ```
+//!
+//! - Waiting: a newer update replaces an older one, except that a KILL stays
+//!   and that a CREATE stays a CREATE.
+//! - A CREATE after a KILL is the same uid made anew: both are sent, in order.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use bulkhead_api::v1::{KillOptions, PodReference, ProbeVerdict, UpdatePodRequest, UpdateType};
+use clock::UnixNanos;
+use pod::{PodDocument, PodIdentity};
+
+use super::pod_manager::Uid;
+
+/// What a termination asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kill {
+    /// When it was asked for.
+    pub requested_at: UnixNanos,
+    /// Overrides the pod's own grace period, in seconds.
+    pub grace_period_seconds: Option<i64>,
+}
+
+impl Kill {
+    /// Both requests in one: the earlier time, the shorter grace.
+    fn merged(self, other: Kill) -> Kill {
+        let grace = match (self.grace_period_seconds, other.grace_period_seconds) {
+            (Some(first), Some(second)) => Some(first.min(second)),
+            (first, second) => first.or(second),
+        };
+        Kill {
+            requested_at: self.requested_at.min(other.requested_at),
+            grace_period_seconds: grace,
+        }
+    }
+}
+
+/// What kind of update.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// The pod was added.
+    Create,
+    /// Its desired state changed.
+    Update,
+    /// Look at it again.
+    Sync,
+    /// Stop it.
+    Kill(Kill),
+}
+
+impl Work {
+    /// The word of the contract.
+    #[must_use]
+    pub fn update_type(&self) -> UpdateType {
+        match self {
+            Work::Create => UpdateType::Create,
+            Work::Update => UpdateType::Update,
+            Work::Sync => UpdateType::Sync,
+            Work::Kill(_) => UpdateType::Kill,
+        }
+    }
+}
+
+/// What an update is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A pod that a source delivered.
+    Desired(PodDocument),
+    /// A pod that only the runtime, or a worker, has.
+    RuntimeOnly(PodIdentity),
+}
+
+/// One update for a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerUpdate {
+    /// The pod.
+    pub uid: Uid,
+    /// Running number of all updates; the answer names the newest that it covers.
+    pub sequence: u64,
+    /// What to do.
+    pub work: Work,
+    /// With what.
+    pub subject: Subject,
+    /// All verdicts that are known of the pod.
+    pub verdicts: Vec<ProbeVerdict>,
+    /// Why, for people.
+    pub cause: String,
+}
+
+impl WorkerUpdate {
+    /// The message.
+    #[must_use]
+    pub fn to_request(&self) -> UpdatePodRequest {
+        let (pod, runtime_pod) = match &self.subject {
+            Subject::Desired(document) => (Some(document.to_message()), None),
+            Subject::RuntimeOnly(identity) => (None, Some(PodReference::from(identity))),
+        };
+        let kill = match &self.work {
+            Work::Kill(kill) => Some(KillOptions {
+                grace_period_seconds: kill.grace_period_seconds,
+                requested_at_unix_nanos: kill.requested_at.0,
+                ..KillOptions::default()
+            }),
+            _ => None,
+        };
+        UpdatePodRequest {
+            r#type: self.work.update_type().into(),
+            pod,
+            runtime_pod,
+            kill,
+            verdicts: self.verdicts.clone(),
+            cause: self.cause.clone(),
+        }
+    }
+}
+
+/// How an attempt to send ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The pool has it, or has refused it for good.
+    Settled,
+    /// Nobody knows; it is to be sent again.
+    Failed,
+}
+
+#[derive(Debug, Default)]
+struct Mailbox {
+    in_flight: Option<WorkerUpdate>,
+    /// At most two: a KILL and the CREATE after it.
+    waiting: Vec<WorkerUpdate>,
+    queued: bool,
+}
+
+/// All updates that are on their way. Its size is bounded by the number of pods.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    mailboxes: BTreeMap<Uid, Mailbox>,
+    turn: VecDeque<Uid>,
+}
+
+impl Outbox {
+    /// Takes an update in.
+    pub fn push(&mut self, update: WorkerUpdate) {
+        let uid = Arc::clone(&update.uid);
+        let mailbox = self.mailboxes.entry(Arc::clone(&uid)).or_default();
+        merge(&mut mailbox.waiting, update);
+        self.queue(&uid);
+    }
+
+    /// The next update to send, pods taking turns; `None` when nothing waits.
+    pub fn take(&mut self) -> Option<WorkerUpdate> {
+        let uid = self.turn.pop_front()?;
+        let mailbox = self.mailboxes.get_mut(&uid)?;
+        mailbox.queued = false;
+        let update = mailbox.waiting.remove(0);
+        mailbox.in_flight = Some(update.clone());
+        Some(update)
+    }
+
+    /// An update that was taken is settled, or has to be sent again.
+    pub fn done(&mut self, uid: &Uid, delivery: Delivery) {
+        let Some(mailbox) = self.mailboxes.get_mut(uid) else {
+            return;
+        };
+        let sent = mailbox.in_flight.take();
+        if delivery == Delivery::Failed {
+            let newer = std::mem::take(&mut mailbox.waiting);
+            for update in sent.into_iter().chain(newer) {
+                merge(&mut mailbox.waiting, update);
+            }
+        }
+        if mailbox.waiting.is_empty() {
+            self.mailboxes.remove(uid);
+        } else {
+            self.queue(uid);
+        }
+    }
+
+    /// Pods with something on its way.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.mailboxes.len()
+    }
+
+    /// Whether nothing is on its way.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.mailboxes.is_empty()
+    }
+
+    fn queue(&mut self, uid: &Uid) {
+        if let Some(mailbox) = self.mailboxes.get_mut(uid)
+            && mailbox.in_flight.is_none()
+            && !mailbox.queued
+            && !mailbox.waiting.is_empty()
+        {
+            mailbox.queued = true;
+            self.turn.push_back(Arc::clone(uid));
+        }
+    }
+}
+
+/// Adds an update to those of its pod that wait, by the rules of the header.
+fn merge(waiting: &mut Vec<WorkerUpdate>, mut newer: WorkerUpdate) {
+    let Some(older) = waiting.pop() else {
+        waiting.push(newer);
+        return;
+    };
+    match (older.work.clone(), newer.work.clone()) {
+        (Work::Kill(_), Work::Create) => waiting.extend([older, newer]),
+        (Work::Kill(kill), Work::Kill(again)) => {
+            newer.work = Work::Kill(kill.merged(again));
+            // What a source said of the pod is worth more than its name.
+            if matches!(newer.subject, Subject::RuntimeOnly(_)) {
+                newer.subject = older.subject;
+            }
+            waiting.push(newer);
+        }
+        (_, Work::Kill(_)) => {
+            // The instance that was to be created is not wanted any more; a kill
+            // of the one before it absorbs this one.
+            if waiting.is_empty() {
+                waiting.push(newer);
+            } else {
+                merge(waiting, newer);
+            }
+        }
+        (Work::Kill(kill), Work::Update | Work::Sync) => {
+            newer.work = Work::Kill(kill);
+            newer.cause = older.cause;
+            waiting.push(newer);
+        }
+        (Work::Create, Work::Update | Work::Sync) => {
+            newer.work = Work::Create;
+            waiting.push(newer);
+        }
+        (Work::Update, Work::Sync) => {
+            newer.work = Work::Update;
+            waiting.push(newer);
+        }
+        (_, Work::Create | Work::Update | Work::Sync) => waiting.push(newer),
+    }
+}
+
+#[cfg(test)]
+mod tests;

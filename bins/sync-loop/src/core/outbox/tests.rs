@@ -1,0 +1,239 @@
+use pod::PodSource;
+use proptest::prelude::*;
+
+use super::*;
+
+fn document(version: u32) -> PodDocument {
+    let json = format!(
+        r#"{{"metadata":{{"uid":"a","namespace":"d","name":"n","generation":{version}}}}}"#
+    );
+    PodDocument::from_json(json.into_bytes(), PodSource::File)
+        .unwrap()
+        .0
+}
+
+fn update(uid: &str, sequence: u64, work: Work) -> WorkerUpdate {
+    WorkerUpdate {
+        uid: uid.into(),
+        sequence,
+        work,
+        subject: Subject::Desired(document(u32::try_from(sequence).unwrap())),
+        verdicts: Vec::new(),
+        cause: format!("cause {sequence}"),
+    }
+}
+
+fn kill(at: i64, grace: Option<i64>) -> Work {
+    Work::Kill(Kill {
+        requested_at: UnixNanos(at),
+        grace_period_seconds: grace,
+    })
+}
+
+fn drained(outbox: &mut Outbox) -> Vec<(Work, u64)> {
+    let mut all = Vec::new();
+    while let Some(update) = outbox.take() {
+        outbox.done(&update.uid, Delivery::Settled);
+        all.push((update.work, update.sequence));
+    }
+    all
+}
+
+#[test]
+fn the_newest_update_wins_except_over_a_kill_and_a_creation() {
+    for (works, expected) in [
+        (vec![Work::Sync, Work::Sync], vec![(Work::Sync, 1)]),
+        (vec![Work::Sync, Work::Update], vec![(Work::Update, 1)]),
+        (vec![Work::Update, Work::Sync], vec![(Work::Update, 1)]),
+        (
+            vec![Work::Create, Work::Update, Work::Sync],
+            vec![(Work::Create, 2)],
+        ),
+        (vec![Work::Sync, Work::Create], vec![(Work::Create, 1)]),
+        (vec![Work::Create, kill(5, None)], vec![(kill(5, None), 1)]),
+        (
+            vec![kill(5, None), Work::Update, Work::Sync],
+            vec![(kill(5, None), 2)],
+        ),
+        (
+            vec![kill(5, Some(9)), kill(7, Some(3))],
+            vec![(kill(5, Some(3)), 1)],
+        ),
+        (
+            vec![kill(5, None), kill(7, Some(3))],
+            vec![(kill(5, Some(3)), 1)],
+        ),
+        (
+            vec![kill(5, None), Work::Create],
+            vec![(kill(5, None), 0), (Work::Create, 1)],
+        ),
+        (
+            vec![kill(5, None), Work::Create, Work::Update],
+            vec![(kill(5, None), 0), (Work::Create, 2)],
+        ),
+        (
+            vec![kill(5, None), Work::Create, kill(9, None)],
+            vec![(kill(5, None), 2)],
+        ),
+    ] {
+        let mut outbox = Outbox::default();
+        for (sequence, work) in (0..).zip(works.clone()) {
+            outbox.push(update("a", sequence, work));
+        }
+        assert_eq!(drained(&mut outbox), expected, "{works:?}");
+        assert!(outbox.is_empty());
+    }
+}
+
+#[test]
+fn one_update_of_a_pod_is_in_flight_at_a_time() {
+    let mut outbox = Outbox::default();
+    outbox.push(update("a", 1, Work::Create));
+    let first = outbox.take().unwrap();
+    outbox.push(update("a", 2, Work::Update));
+    assert_eq!(outbox.take(), None);
+    outbox.done(&first.uid, Delivery::Settled);
+    assert_eq!(outbox.take().unwrap().sequence, 2);
+    assert_eq!(outbox.len(), 1);
+}
+
+#[test]
+fn what_failed_is_sent_again_with_what_came_meanwhile() {
+    let mut outbox = Outbox::default();
+    outbox.push(update("a", 1, kill(5, None)));
+    let sent = outbox.take().unwrap();
+    outbox.push(update("a", 2, Work::Sync));
+    outbox.done(&sent.uid, Delivery::Failed);
+    assert_eq!(drained(&mut outbox), [(kill(5, None), 2)]);
+
+    outbox.push(update("a", 3, Work::Create));
+    let sent = outbox.take().unwrap();
+    outbox.done(&sent.uid, Delivery::Failed);
+    assert_eq!(drained(&mut outbox), [(Work::Create, 3)]);
+}
+
+#[test]
+fn pods_take_turns() {
+    let mut outbox = Outbox::default();
+    for (sequence, uid) in (0..).zip(["a", "b", "a", "c", "a"]) {
+        outbox.push(update(uid, sequence, Work::Sync));
+    }
+    let order: Vec<_> = std::iter::from_fn(|| outbox.take())
+        .map(|update| update.uid.to_string())
+        .collect();
+    assert_eq!(order, ["a", "b", "c"]);
+}
+
+#[test]
+fn a_kill_by_name_alone_keeps_the_pod_that_is_known() {
+    let mut outbox = Outbox::default();
+    outbox.push(update("a", 1, kill(5, None)));
+    let identity = PodIdentity::new("a", "d", "n").unwrap();
+    let by_name = WorkerUpdate {
+        subject: Subject::RuntimeOnly(identity),
+        ..update("a", 2, kill(6, None))
+    };
+    outbox.push(by_name);
+    assert!(matches!(
+        outbox.take().unwrap().subject,
+        Subject::Desired(_)
+    ));
+}
+
+#[test]
+fn a_request_carries_what_its_kind_needs() {
+    let request = update("a", 1, kill(5, Some(3))).to_request();
+    assert_eq!(request.r#type(), UpdateType::Kill);
+    let options = request.kill.unwrap();
+    assert_eq!(
+        (
+            options.grace_period_seconds,
+            options.requested_at_unix_nanos
+        ),
+        (Some(3), 5)
+    );
+    assert!(request.pod.is_some() && request.runtime_pod.is_none());
+    let identity = PodIdentity::new("a", "d", "n").unwrap();
+    let by_name = WorkerUpdate {
+        subject: Subject::RuntimeOnly(identity),
+        ..update("a", 2, Work::Sync)
+    };
+    let request = by_name.to_request();
+    assert!(request.pod.is_none() && request.runtime_pod.is_some() && request.kill.is_none());
+}
+
+fn any_work() -> impl Strategy<Value = Work> {
+    prop_oneof![
+        Just(Work::Create),
+        Just(Work::Update),
+        Just(Work::Sync),
+        (0_i64..100, proptest::option::of(0_i64..60)).prop_map(|(at, grace)| kill(at, grace)),
+    ]
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Push(Work),
+    Take,
+    Done(Delivery),
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => any_work().prop_map(Step::Push),
+        2 => Just(Step::Take),
+        2 => prop_oneof![Just(Delivery::Settled), Just(Delivery::Failed)].prop_map(Step::Done),
+    ]
+}
+
+proptest! {
+    /// Whatever fails and is repeated: what was pushed last arrives last, a
+    /// termination that nothing re-created stays one, and all of it ends.
+    #[test]
+    fn the_last_word_arrives_and_no_kill_is_lost(steps in proptest::collection::vec(any_step(), 1..60)) {
+        let mut outbox = Outbox::default();
+        let mut in_flight: Option<WorkerUpdate> = None;
+        let mut sequence = 0;
+        // Whether the pod is to be stopped, by what was pushed and what arrived.
+        let (mut wanted_dead, mut arrived_dead) = (false, false);
+        let mut last_arrived = 0;
+        let arrive = |update: &WorkerUpdate, dead: &mut bool, last: &mut u64| {
+            match update.work {
+                Work::Kill(_) => *dead = true,
+                Work::Create => *dead = false,
+                Work::Update | Work::Sync => {}
+            }
+            *last = update.sequence;
+        };
+        for step in steps {
+            match step {
+                Step::Push(work) => {
+                    sequence += 1;
+                    match work {
+                        Work::Kill(_) => wanted_dead = true,
+                        Work::Create => wanted_dead = false,
+                        Work::Update | Work::Sync => {}
+                    }
+                    outbox.push(update("a", sequence, work));
+                }
+                Step::Take => if in_flight.is_none() { in_flight = outbox.take() },
+                Step::Done(delivery) => if let Some(sent) = in_flight.take() {
+                    // A failed call may have taken effect all the same.
+                    arrive(&sent, &mut arrived_dead, &mut last_arrived);
+                    outbox.done(&sent.uid, delivery);
+                },
+            }
+            prop_assert!(outbox.mailboxes.values().all(|mailbox| mailbox.waiting.len() <= 2));
+        }
+        if let Some(sent) = in_flight.take() {
+            outbox.done(&sent.uid, Delivery::Failed);
+        }
+        while let Some(sent) = outbox.take() {
+            arrive(&sent, &mut arrived_dead, &mut last_arrived);
+            outbox.done(&sent.uid, Delivery::Settled);
+        }
+        prop_assert!(outbox.is_empty());
+        prop_assert_eq!(last_arrived, sequence);
+        prop_assert_eq!(arrived_dead, wanted_dead);
+    }
+}

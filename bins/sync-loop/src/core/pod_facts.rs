@@ -1,0 +1,105 @@
+//! What the loop needs to know of a pod, read once from its JSON.
+//!
+//! The decoded pod is ten times the size of its JSON, so it is dropped again:
+//! the JSON travels on, these facts stay.
+
+use std::collections::BTreeMap;
+
+use pod::core::NodeSelector;
+use pod::metadata::CONFIG_SEEN_ANNOTATION;
+use pod::resources::{ResourceAmounts, pod_requests};
+use pod::{Pod, PodExt, PodPhase, PodSource};
+
+use super::admission::operating_system::OS_LABEL;
+use super::admission::ports::{HostPort, host_ports};
+
+/// Reason in the status of a pod that was evicted.
+const EVICTED: &str = "Evicted";
+
+/// Where a pod stands among pods that arrive together: older ones are admitted
+/// first, as the kubelet does; a pod without a date (a static one) is the oldest.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AdmissionOrder {
+    created: Option<i128>,
+    seen: String,
+    full_name: String,
+}
+
+/// The facts.
+#[derive(Clone, Debug)]
+pub struct PodFacts {
+    /// Place among pods that arrive together.
+    pub order: AdmissionOrder,
+    /// Its source wants it gone.
+    pub marked_for_deletion: bool,
+    /// Phase in the status that the source delivered.
+    pub phase: PodPhase,
+    /// Its status says that it was evicted.
+    pub evicted: bool,
+    /// Comes from a manifest of this node.
+    pub is_static: bool,
+    /// Mirrors a static pod in the API server.
+    pub is_mirror: bool,
+    /// Its readiness depends on conditions that others set in its status.
+    pub has_readiness_gates: bool,
+    /// What it needs of the node.
+    pub requests: ResourceAmounts,
+    /// Ports of the node that it uses.
+    pub host_ports: Vec<HostPort>,
+    /// `spec.nodeName`.
+    pub node_name: Option<String>,
+    /// `spec.nodeSelector`.
+    pub node_selector: BTreeMap<String, String>,
+    /// `requiredDuringSchedulingIgnoredDuringExecution` of its node affinity.
+    pub required_affinity: Option<NodeSelector>,
+    /// `spec.os.name`.
+    pub operating_system: Option<String>,
+    /// Its own label `kubernetes.io/os`.
+    pub operating_system_label: Option<String>,
+}
+
+impl PodFacts {
+    /// Reads the facts of a pod.
+    #[must_use]
+    pub fn of(pod: &Pod, source: PodSource) -> PodFacts {
+        let spec = pod.spec_or_default();
+        let status = pod.status.as_ref();
+        let created = pod.metadata.creation_timestamp.as_ref();
+        let required_affinity = spec
+            .affinity
+            .as_ref()
+            .and_then(|affinity| affinity.node_affinity.as_ref())
+            .and_then(|affinity| {
+                affinity
+                    .required_during_scheduling_ignored_during_execution
+                    .clone()
+            });
+        PodFacts {
+            order: AdmissionOrder {
+                created: created.map(|time| time.0.as_nanosecond()),
+                seen: pod
+                    .annotation(CONFIG_SEEN_ANNOTATION)
+                    .unwrap_or_default()
+                    .to_owned(),
+                full_name: format!("{}_{}", pod.name(), pod.namespace()),
+            },
+            marked_for_deletion: pod.is_marked_for_deletion(),
+            phase: pod.status_phase(),
+            evicted: status.and_then(|status| status.reason.as_deref()) == Some(EVICTED),
+            is_static: source != PodSource::Api,
+            // A manifest of this node mirrors nothing, whatever it says.
+            is_mirror: source == PodSource::Api && pod.is_mirror(),
+            has_readiness_gates: spec
+                .readiness_gates
+                .as_ref()
+                .is_some_and(|gates| !gates.is_empty()),
+            requests: pod_requests(pod),
+            host_ports: host_ports(pod),
+            node_name: spec.node_name.clone().filter(|name| !name.is_empty()),
+            node_selector: spec.node_selector.clone().unwrap_or_default(),
+            required_affinity,
+            operating_system: spec.os.as_ref().map(|system| system.name.clone()),
+            operating_system_label: pod.label(OS_LABEL).map(str::to_owned),
+        }
+    }
+}

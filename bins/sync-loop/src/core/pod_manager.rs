@@ -1,0 +1,181 @@
+//! The desired pods, by uid and by full name, with the mirror pods beside them.
+//!
+//! What does not live here: whether a pod is admitted (`admission`), what its
+//! worker does (`workers`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pod::{PodDocument, PodSource};
+
+use super::admission::AdmissionState;
+use super::decision::Decision;
+use super::pod_facts::PodFacts;
+
+/// Uid of a pod; clones share the text.
+pub type Uid = Arc<str>;
+
+/// A pod as its source delivered it.
+#[derive(Clone, Debug)]
+pub struct ArrivedPod {
+    /// The pod.
+    pub document: PodDocument,
+    /// What the loop needs of it.
+    pub facts: Arc<PodFacts>,
+}
+
+impl ArrivedPod {
+    /// Its uid.
+    #[must_use]
+    pub fn uid(&self) -> Uid {
+        self.document.identity().uid().into()
+    }
+}
+
+/// A pod that should run here.
+#[derive(Clone, Debug)]
+pub struct DesiredPod {
+    /// The pod as last delivered.
+    pub document: PodDocument,
+    /// What the loop needs of it.
+    pub facts: Arc<PodFacts>,
+    /// Whether it may run.
+    pub admission: AdmissionState,
+    /// What was last decided about it, and why.
+    pub decision: Option<Decision>,
+}
+
+/// All desired pods.
+#[derive(Clone, Debug, Default)]
+pub struct PodManager {
+    pods: BTreeMap<Uid, DesiredPod>,
+    /// Names the newest pod of a full name: while a static pod is being
+    /// replaced, two uids share one.
+    by_full_name: BTreeMap<String, Uid>,
+    mirrors: BTreeMap<Uid, PodDocument>,
+    mirror_by_full_name: BTreeMap<String, Uid>,
+}
+
+impl PodManager {
+    /// The desired pod with this uid.
+    #[must_use]
+    pub fn get(&self, uid: &str) -> Option<&DesiredPod> {
+        self.pods.get(uid)
+    }
+
+    /// The desired pod with this uid, to change.
+    pub fn get_mut(&mut self, uid: &str) -> Option<&mut DesiredPod> {
+        self.pods.get_mut(uid)
+    }
+
+    /// Adds a pod, or replaces what is known of it; its admission stays.
+    pub fn set(&mut self, arrived: ArrivedPod) {
+        let uid = arrived.uid();
+        let full_name = arrived.document.identity().full_name();
+        if let Some(pod) = self.pods.get_mut(&uid) {
+            if pod.document.identity().full_name() != full_name {
+                forget_name(&mut self.by_full_name, &pod.document, &uid);
+            }
+            pod.document = arrived.document;
+            pod.facts = arrived.facts;
+        } else {
+            let pod = DesiredPod {
+                document: arrived.document,
+                facts: arrived.facts,
+                admission: AdmissionState::default(),
+                decision: None,
+            };
+            self.pods.insert(Arc::clone(&uid), pod);
+        }
+        self.by_full_name.insert(full_name, uid);
+    }
+
+    /// Removes a pod.
+    pub fn remove(&mut self, uid: &str) -> Option<DesiredPod> {
+        let pod = self.pods.remove(uid)?;
+        forget_name(&mut self.by_full_name, &pod.document, uid);
+        Some(pod)
+    }
+
+    /// Adds or replaces a mirror pod; returns the uid of the pod it mirrors.
+    pub fn set_mirror(&mut self, document: PodDocument) -> Option<Uid> {
+        let uid: Uid = document.identity().uid().into();
+        let full_name = document.identity().full_name();
+        let mirrored = self.by_full_name.get(&full_name).cloned();
+        self.mirror_by_full_name.insert(full_name, Arc::clone(&uid));
+        self.mirrors.insert(uid, document);
+        mirrored
+    }
+
+    /// Removes a mirror pod, if `uid` is one; returns the uid of the pod that
+    /// it mirrored, if that is there.
+    pub fn remove_mirror(&mut self, uid: &str) -> Option<Option<Uid>> {
+        let document = self.mirrors.remove(uid)?;
+        forget_name(&mut self.mirror_by_full_name, &document, uid);
+        Some(
+            self.by_full_name
+                .get(&document.identity().full_name())
+                .cloned(),
+        )
+    }
+
+    /// The mirror of a static pod.
+    #[must_use]
+    pub fn mirror_of(&self, uid: &str) -> Option<&PodDocument> {
+        let full_name = self.pods.get(uid)?.document.identity().full_name();
+        self.mirrors.get(self.mirror_by_full_name.get(&full_name)?)
+    }
+
+    /// The newest desired pod of a full name (`<name>_<namespace>`).
+    #[must_use]
+    pub fn by_full_name(&self, full_name: &str) -> Option<&DesiredPod> {
+        self.pods.get(self.by_full_name.get(full_name)?)
+    }
+
+    /// All desired pods, by uid; mirror pods are not among them.
+    pub fn iter(&self) -> impl Iterator<Item = (&Uid, &DesiredPod)> {
+        self.pods.iter()
+    }
+
+    /// Uids of mirror pods.
+    pub fn mirror_uids(&self) -> impl Iterator<Item = &Uid> {
+        self.mirrors.keys()
+    }
+
+    /// Uids of everything that one source delivered, mirror pods included.
+    #[must_use]
+    pub fn uids_of(&self, source: PodSource) -> Vec<Uid> {
+        let pods = self.pods.iter().map(|(uid, pod)| (uid, &pod.document));
+        pods.chain(self.mirrors.iter())
+            .filter(|(_, document)| document.source() == source)
+            .map(|(uid, _)| Arc::clone(uid))
+            .collect()
+    }
+
+    /// The document of a desired or mirror pod.
+    #[must_use]
+    pub fn document(&self, uid: &str) -> Option<&PodDocument> {
+        let pod = self.pods.get(uid).map(|pod| &pod.document);
+        pod.or_else(|| self.mirrors.get(uid))
+    }
+
+    /// How many pods are held, mirror pods included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.pods.len() + self.mirrors.len()
+    }
+
+    /// Whether no pods are held.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Removes the name of a document, unless another pod has taken it over.
+fn forget_name(names: &mut BTreeMap<String, Uid>, document: &PodDocument, uid: &str) {
+    let full_name = document.identity().full_name();
+    if names.get(&full_name).is_some_and(|owner| &**owner == uid) {
+        names.remove(&full_name);
+    }
+}

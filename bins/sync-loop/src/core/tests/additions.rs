@@ -1,0 +1,318 @@
+//! Pods that arrive: admission, adoption, order, and what survives a restart.
+
+use super::*;
+use crate::core::admission::{AdmissionRecord, Awaited, Rejection};
+
+fn rejection(reason: &str) -> AdmissionState {
+    AdmissionState::Rejected(Rejection {
+        reason: reason.into(),
+        message: "m".into(),
+    })
+}
+
+#[test]
+fn a_new_pod_is_created_at_once() {
+    let mut harness = Harness::running();
+    let actions = harness.add(&plain("a"));
+    assert_eq!(briefs(&actions), ["CREATE a", "save 1"]);
+    assert_eq!(harness.admission("a"), AdmissionState::Admitted);
+    assert_eq!(
+        harness.decision("a"),
+        "sent CREATE to its worker: added by source file"
+    );
+}
+
+#[test]
+fn nothing_is_admitted_before_the_pool_has_said_what_runs() {
+    let mut harness = Harness::new();
+    harness.configure(&["file"]);
+    harness.capacity(4000);
+    let actions = harness.snapshot(PodSource::File, true, &[plain("a")]);
+    assert_eq!(sent(&actions), [""; 0]);
+    assert_eq!(
+        harness.admission("a"),
+        AdmissionState::Pending(Awaited::WorkerPool)
+    );
+    assert!(
+        harness
+            .decision("a")
+            .starts_with("waits until the worker pool")
+    );
+    assert_eq!(sent(&harness.housekeeping(&[], &[])), ["CREATE a"]);
+}
+
+#[test]
+fn a_pod_waits_for_the_runtime_and_for_the_capacity() {
+    let mut harness = Harness::new();
+    harness.configure(&["file"]);
+    harness.snapshot(PodSource::File, true, &[plain("a")]);
+    harness.tick_housekeeping();
+    let question = harness.last_question;
+    let response = v1::SyncKnownPodsResponse {
+        boot_id: harness.boot_id.clone(),
+        runtime_error: "no socket".into(),
+        ..v1::SyncKnownPodsResponse::default()
+    };
+    let actions = harness.handle(Event::KnownPods { question, response });
+    assert_eq!(briefs(&actions), ["check-runtime"]);
+    assert_eq!(
+        harness.admission("a"),
+        AdmissionState::Pending(Awaited::Runtime)
+    );
+    assert_eq!(sent(&harness.housekeeping(&[], &[])), [""; 0]);
+    assert_eq!(
+        harness.admission("a"),
+        AdmissionState::Pending(Awaited::Capacity)
+    );
+    assert_eq!(sent(&harness.capacity(1000)), ["CREATE a"]);
+}
+
+#[test]
+fn a_pod_that_runs_is_adopted_whatever_the_node_has_room_for() {
+    for (workers, runtime) in [
+        (vec![worker("a", WorkerPhase::Syncing)], vec![]),
+        (vec![], vec![runtime_pod("a", "file", true)]),
+    ] {
+        let mut harness = Harness::new();
+        harness.configure(&["file"]);
+        harness.capacity(1);
+        harness.snapshot(PodSource::File, true, &[needs_cpu("a", 3000)]);
+        let actions = harness.housekeeping(&workers, &runtime);
+        assert_eq!(sent(&actions), ["CREATE a"]);
+        assert_eq!(harness.admission("a"), AdmissionState::Adopted);
+    }
+}
+
+#[test]
+fn the_leftovers_of_a_pod_do_not_make_it_adopted() {
+    let mut harness = Harness::new();
+    harness.configure(&["file"]);
+    harness.capacity(1);
+    harness.snapshot(PodSource::File, true, &[needs_cpu("a", 3000)]);
+    let actions = harness.housekeeping(&[], &[runtime_pod("a", "file", false)]);
+    assert_eq!(briefs(&actions), ["reject a OutOfcpu", "save 1"]);
+}
+
+#[test]
+fn older_pods_find_room_first() {
+    let mut harness = Harness::running();
+    let dated = |uid: &str, date: &str| {
+        let mut pod = needs_cpu(uid, 3000);
+        pod["metadata"]["creationTimestamp"] = json!(date);
+        pod
+    };
+    let pods = [
+        dated("a", "2024-01-03T00:00:00Z"),
+        dated("b", "2024-01-01T00:00:00Z"),
+        dated("c", "2024-01-02T00:00:00Z"),
+    ];
+    let actions = harness.snapshot(PodSource::File, true, &pods);
+    assert_eq!(
+        briefs(&actions),
+        [
+            "CREATE b",
+            "reject c OutOfcpu",
+            "reject a OutOfcpu",
+            "save 3"
+        ]
+    );
+}
+
+#[test]
+fn a_rejected_pod_stays_rejected_over_a_restart() {
+    let mut harness = Harness::running();
+    harness.add_running(&needs_cpu("a", 3000));
+    harness.add(&needs_cpu("b", 3000));
+    assert!(matches!(
+        harness.admission("b"),
+        AdmissionState::Rejected(_)
+    ));
+    // With the first pod gone there would be room.
+    let mut next = Harness::with_records(harness.records.clone());
+    next.configure(&["file"]);
+    next.capacity(4000);
+    next.snapshot(PodSource::File, true, &[needs_cpu("b", 3000)]);
+    let actions = next.housekeeping(&[], &[]);
+    assert_eq!(briefs(&actions), ["reject b OutOfcpu"]);
+}
+
+#[test]
+fn a_pod_that_was_admitted_is_not_checked_again() {
+    let mut records = AdmissionRecords::default();
+    records.set("a", AdmissionRecord::Admitted);
+    let mut harness = Harness::with_records(records);
+    harness.configure(&["file"]);
+    harness.capacity(1);
+    harness.snapshot(PodSource::File, true, &[needs_cpu("a", 3000)]);
+    assert_eq!(sent(&harness.housekeeping(&[], &[])), ["CREATE a"]);
+}
+
+#[test]
+fn a_record_ends_with_its_pod() {
+    let mut harness = Harness::running();
+    harness.add(&needs_cpu("a", 9000));
+    assert_eq!(
+        harness.admission("a"),
+        AdmissionState::Rejected(Rejection {
+            reason: "OutOfcpu".into(),
+            message:
+                "Node didn't have enough resource: cpu, requested: 9000, used: 0, capacity: 4000"
+                    .into(),
+        })
+    );
+    let actions = harness.change(PodOperation::Remove, &needs_cpu("a", 9000));
+    assert_eq!(
+        briefs(&actions),
+        ["save 0"],
+        "a rejected pod has no worker to stop"
+    );
+    harness.capacity(16_000);
+    assert_eq!(sent(&harness.add(&needs_cpu("a", 9000))), ["CREATE a"]);
+}
+
+#[test]
+fn nobody_is_rejected_because_of_a_pod_that_may_have_ended() {
+    let mut records = AdmissionRecords::default();
+    records.set("job", AdmissionRecord::Admitted);
+    let start = |records: &AdmissionRecords| {
+        let mut harness = Harness::with_records(records.clone());
+        harness.configure(&["file"]);
+        harness.capacity(4000);
+        harness.snapshot(
+            PodSource::File,
+            true,
+            &[needs_cpu("job", 3000), needs_cpu("new", 3000)],
+        );
+        let actions = harness.housekeeping(&[], &[]);
+        assert_eq!(sent(&actions), ["CREATE job"]);
+        assert_eq!(
+            harness.admission("new"),
+            AdmissionState::Pending(Awaited::OtherPods)
+        );
+        harness.acknowledge(&actions, WorkerPhase::Syncing);
+        harness
+    };
+    // The job had ended: its worker says so.
+    let mut harness = start(&records);
+    let actions = harness.housekeeping(&[worker("job", WorkerPhase::Finished)], &[]);
+    assert_eq!(sent(&actions), ["CREATE new"]);
+    // The job runs.
+    let mut harness = start(&records);
+    let running = [runtime_pod("job", "file", true)];
+    let actions = harness.housekeeping(&[worker("job", WorkerPhase::Syncing)], &running);
+    assert_eq!(briefs(&actions)[0], "reject new OutOfcpu");
+    // Nobody says anything for long.
+    let mut harness = start(&records);
+    harness.wait(Duration::from_secs(31));
+    let actions = harness.housekeeping(&[worker("job", WorkerPhase::Syncing)], &[]);
+    assert_eq!(briefs(&actions)[0], "reject new OutOfcpu");
+}
+
+#[test]
+fn terminated_pods_give_their_resources_back() {
+    for (phase, created) in [
+        (WorkerPhase::Syncing, false),
+        (WorkerPhase::Terminating, false),
+        (WorkerPhase::Terminated, true),
+        (WorkerPhase::Finished, true),
+    ] {
+        let mut harness = Harness::running();
+        harness.add_running(&needs_cpu("a", 3000));
+        harness.housekeeping(&[worker("a", phase)], &[]);
+        let actions = harness.add(&needs_cpu("b", 3000));
+        assert_eq!(sent(&actions) == ["CREATE b"], created, "{phase:?}");
+    }
+}
+
+#[test]
+fn removed_pods_do_not_take_part_in_admission() {
+    let mut harness = Harness::running();
+    harness.add_running(&needs_cpu("a", 3000));
+    let actions = harness.snapshot(PodSource::File, true, &[needs_cpu("b", 3000)]);
+    assert_eq!(sent(&actions), ["KILL a", "CREATE b"]);
+}
+
+#[test]
+fn a_replaced_static_pod_is_killed_and_its_successor_sent_at_once() {
+    let mut harness = Harness::running();
+    harness.add_running(&manifest("one", "web", json!({})));
+    let actions = harness.snapshot(PodSource::File, true, &[manifest("two", "web", json!({}))]);
+    assert_eq!(sent(&actions), ["KILL one", "CREATE two"]);
+    // The same, message by message and in the other order.
+    let mut harness = Harness::running();
+    harness.add_running(&manifest("one", "web", json!({})));
+    assert_eq!(
+        sent(&harness.add(&manifest("two", "web", json!({})))),
+        ["CREATE two"]
+    );
+    let actions = harness.change(PodOperation::Remove, &manifest("one", "web", json!({})));
+    assert_eq!(sent(&actions), ["KILL one"]);
+    let newest = harness.sync_loop.pods.by_full_name("web_default").unwrap();
+    assert_eq!(newest.document.identity().uid(), "two");
+}
+
+#[test]
+fn a_pod_that_is_to_be_deleted_or_has_ended_is_not_checked() {
+    let mut deleted = needs_cpu("a", 9000);
+    deleted["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
+    let mut ended = needs_cpu("b", 9000);
+    ended["status"] = json!({"phase": "Succeeded"});
+    let mut harness = Harness::running();
+    assert_eq!(sent(&harness.add(&deleted)), ["CREATE a"]);
+    assert_eq!(sent(&harness.add(&ended)), ["CREATE b"]);
+}
+
+#[test]
+fn the_same_uid_made_anew_is_created_while_its_former_instance_stops() {
+    let mut harness = Harness::running();
+    harness.add_running(&plain("a"));
+    harness.housekeeping(&[worker("a", WorkerPhase::Syncing)], &[]);
+    let actions = harness.change(PodOperation::Remove, &plain("a"));
+    harness.acknowledge(&actions, WorkerPhase::Terminating);
+    let actions = harness.add(&plain("a"));
+    assert_eq!(sent(&actions), ["CREATE a"]);
+    harness.acknowledge(&actions, WorkerPhase::Terminating);
+    // The pool has noted it and forgets the finished worker.
+    let mut finished = worker("a", WorkerPhase::Finished);
+    finished.restart_requested = true;
+    assert_eq!(sent(&harness.housekeeping(&[finished], &[])), ["CREATE a"]);
+    let mut harness = Harness::running();
+    harness.add_running(&plain("a"));
+    assert_eq!(
+        sent(&harness.housekeeping(&[], &[])),
+        ["CREATE a"],
+        "no worker at all"
+    );
+}
+
+#[test]
+fn status_syncer_is_told_of_rejections_again_after_its_restart() {
+    let mut harness = Harness::running();
+    harness.add(&needs_cpu("a", 9000));
+    let actions = harness.handle(Event::StatusSyncerRestarted);
+    assert_eq!(briefs(&actions), ["reject a OutOfcpu"]);
+    assert_ne!(
+        harness.admission("a"),
+        rejection("OutOfcpu"),
+        "the message is the node's"
+    );
+}
+
+#[test]
+fn more_pods_than_a_node_takes_are_refused() {
+    let mut harness = Harness::running();
+    for index in 0..ipc::limits::MAX_PODS + 5 {
+        harness.add(&plain(&format!("u{index}")));
+    }
+    assert_eq!(harness.sync_loop.pods.len(), ipc::limits::MAX_PODS);
+}
+
+#[test]
+fn the_number_of_pods_is_limited_by_max_pods() {
+    let mut harness = Harness::running();
+    for index in 0..110 {
+        assert_eq!(sent(&harness.add(&plain(&format!("u{index}")))).len(), 1);
+    }
+    let actions = harness.add(&plain("last"));
+    assert_eq!(briefs(&actions)[0], "reject last OutOfpods");
+}

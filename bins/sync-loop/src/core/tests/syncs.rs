@@ -1,0 +1,301 @@
+//! Doorbells: lifecycle events, probes, ticks, container-manager updates.
+
+use super::*;
+use v1::{PodLifecycleEventType as Kind, ProbeKind, ProbeResult};
+
+fn verdict(uid: &str, kind: ProbeKind, result: ProbeResult) -> v1::ProbeVerdict {
+    v1::ProbeVerdict {
+        pod_uid: uid.into(),
+        container_name: "c".into(),
+        container_id: "id".into(),
+        kind: kind.into(),
+        result: result.into(),
+        message: "why".into(),
+    }
+}
+
+#[test]
+fn lifecycle_events_sync_their_pod_except_removals() {
+    for (kind, expected) in [
+        (Kind::ContainerStarted, vec!["SYNC a"]),
+        (Kind::ContainerDied, vec!["SYNC a", "clean-up a id"]),
+        (Kind::ContainerRemoved, vec![]),
+        (Kind::ContainerChanged, vec!["SYNC a"]),
+        (Kind::PodSync, vec!["SYNC a"]),
+        (Kind::Unspecified, vec![]),
+    ] {
+        let mut harness = Harness::running();
+        harness.add_running(&plain("a"));
+        assert_eq!(briefs(&harness.lifecycle("a", kind)), expected, "{kind:?}");
+        assert_eq!(
+            briefs(&harness.lifecycle("stranger", kind)),
+            [""; 0],
+            "{kind:?}"
+        );
+    }
+}
+
+#[test]
+fn dead_containers_of_a_pod_that_is_going_are_cleaned_up() {
+    let mut harness = Harness::running();
+    harness.add_running(&plain("a"));
+    harness.change(PodOperation::Remove, &plain("a"));
+    assert_eq!(
+        briefs(&harness.lifecycle("a", Kind::ContainerDied)),
+        ["clean-up a id"]
+    );
+}
+
+#[test]
+fn a_new_stream_of_lifecycle_events_rings_for_all_its_pods() {
+    let mut harness = Harness::running();
+    harness.add_running(&plain("a"));
+    harness.add_running(&plain("b"));
+    let snapshot = v1::PlegSnapshot {
+        health: Some(v1::PlegHealth {
+            healthy: true,
+            ..v1::PlegHealth::default()
+        }),
+        pod_uids: vec!["b".into(), "stranger".into()],
+    };
+    let actions = harness.handle(Event::Lifecycle(LifecycleMessage::Snapshot(snapshot)));
+    assert_eq!(sent(&actions), ["SYNC b"]);
+    assert!(harness.sync_loop.summary().pleg.healthy);
+}
+
+#[test]
+fn an_unhealthy_pleg_is_shown_and_stops_nothing() {
+    let mut harness = Harness::running();
+    let health = v1::PlegHealth {
+        healthy: false,
+        reason: "slow".into(),
+        last_relist_unix_nanos: 1,
+    };
+    harness.handle(Event::Lifecycle(LifecycleMessage::Health(health)));
+    assert_eq!(harness.sync_loop.summary().pleg.reason, "slow");
+    assert_eq!(sent(&harness.add(&plain("a"))), ["CREATE a"]);
+    assert_eq!(
+        sent(&harness.lifecycle("a", Kind::ContainerStarted)),
+        ["SYNC a"]
+    );
+}
+
+#[test]
+fn probes_sync_when_they_say_something_new() {
+    for (kind, result, expected) in [
+        (
+            ProbeKind::Liveness,
+            ProbeResult::Failure,
+            vec!["verdicts 1", "SYNC a"],
+        ),
+        (
+            ProbeKind::Liveness,
+            ProbeResult::Success,
+            vec!["verdicts 1"],
+        ),
+        (
+            ProbeKind::Readiness,
+            ProbeResult::Failure,
+            vec!["verdicts 1", "SYNC a"],
+        ),
+        (
+            ProbeKind::Readiness,
+            ProbeResult::Success,
+            vec!["verdicts 1", "SYNC a"],
+        ),
+        (
+            ProbeKind::Startup,
+            ProbeResult::Failure,
+            vec!["verdicts 1", "SYNC a"],
+        ),
+        (
+            ProbeKind::Startup,
+            ProbeResult::Success,
+            vec!["verdicts 1", "SYNC a"],
+        ),
+    ] {
+        let mut harness = Harness::running();
+        harness.add_running(&plain("a"));
+        let actions = harness.handle(Event::ProbeVerdict(verdict("a", kind, result)));
+        assert_eq!(briefs(&actions), expected, "{kind:?} {result:?}");
+        let actions = harness.handle(Event::ProbeVerdict(verdict("a", kind, result)));
+        assert_eq!(briefs(&actions), [""; 0], "{kind:?} {result:?} again");
+    }
+}
+
+#[test]
+fn all_verdicts_travel_with_every_update_until_the_prober_removes_them() {
+    let mut harness = Harness::running();
+    harness.add_running(&plain("a"));
+    harness.handle(Event::ProbeVerdict(verdict(
+        "a",
+        ProbeKind::Startup,
+        ProbeResult::Success,
+    )));
+    let failure = verdict("a", ProbeKind::Liveness, ProbeResult::Failure);
+    let actions = harness.handle(Event::ProbeVerdict(failure));
+    let kinds = |actions: &[Action]| -> Vec<ProbeKind> {
+        updates(actions)[0]
+            .verdicts
+            .iter()
+            .map(v1::ProbeVerdict::kind)
+            .collect()
+    };
+    assert_eq!(kinds(&actions), [ProbeKind::Startup, ProbeKind::Liveness]);
+    harness.handle(Event::ProbeRemoved(v1::ProbeVerdictRemoved {
+        container_id: "id".into(),
+        kind: ProbeKind::Liveness.into(),
+    }));
+    let actions = harness.lifecycle("a", Kind::ContainerStarted);
+    assert_eq!(kinds(&actions), [ProbeKind::Startup]);
+}
+
+#[test]
+fn status_syncer_hears_all_verdicts_again_after_its_restart() {
+    let mut harness = Harness::running();
+    harness.add_running(&plain("a"));
+    harness.handle(Event::ProbeVerdict(verdict(
+        "a",
+        ProbeKind::Startup,
+        ProbeResult::Success,
+    )));
+    harness.handle(Event::ProbeVerdict(verdict(
+        "a",
+        ProbeKind::Readiness,
+        ProbeResult::Success,
+    )));
+    assert_eq!(
+        briefs(&harness.handle(Event::StatusSyncerRestarted)),
+        ["verdicts 2"]
+    );
+}
+
+#[test]
+fn verdicts_of_pods_that_are_gone_are_forgotten() {
+    let mut harness = Harness::running();
+    harness.handle(Event::ProbeVerdict(verdict(
+        "a",
+        ProbeKind::Startup,
+        ProbeResult::Success,
+    )));
+    harness.housekeeping(&[worker("a", WorkerPhase::Syncing)], &[]);
+    assert_eq!(harness.sync_loop.verdicts.all().len(), 1);
+    harness.housekeeping(&[], &[]);
+    assert_eq!(harness.sync_loop.verdicts.all().len(), 0);
+}
+
+#[test]
+fn each_pod_is_synced_again_within_one_and_a_half_times_the_sync_frequency() {
+    let mut harness = Harness::running();
+    for index in 0..20 {
+        harness.add_running(&plain(&format!("u{index}")));
+    }
+    harness.wait(Duration::from_millis(59_999));
+    assert_eq!(sent(&harness.handle(Event::SyncTick)), [""; 0]);
+    let mut synced = 0;
+    for _ in 0..31 {
+        let actions = harness.handle(Event::SyncTick);
+        assert!(sent(&actions).len() < 20, "not all at once");
+        synced += sent(&actions).len();
+        harness.wait(Duration::from_secs(1));
+    }
+    assert_eq!(synced, 20);
+}
+
+#[test]
+fn whatever_is_sent_puts_the_resync_off() {
+    let mut harness = Harness::running();
+    harness.add_running(&plain("a"));
+    harness.wait(Duration::from_secs(55));
+    harness.lifecycle("a", Kind::ContainerStarted);
+    harness.wait(Duration::from_secs(55));
+    assert_eq!(sent(&harness.handle(Event::SyncTick)), [""; 0]);
+}
+
+#[test]
+fn a_finished_pod_is_not_resynced() {
+    let mut harness = Harness::running();
+    harness.add_running(&plain("a"));
+    harness.housekeeping(&[worker("a", WorkerPhase::Finished)], &[]);
+    harness.wait(Duration::from_secs(100));
+    assert_eq!(sent(&harness.handle(Event::SyncTick)), [""; 0]);
+    assert_eq!(harness.sync_loop.summary().work_queue_length, 1);
+}
+
+#[test]
+fn container_manager_updates_sync_the_pods_that_they_name() {
+    let mut harness = Harness::running();
+    harness.add_running(&plain("a"));
+    harness.add_running(&plain("b"));
+    let pod_uids = vec!["b".into(), "stranger".into()];
+    let actions = harness.handle(Event::ContainerManagerUpdate { pod_uids });
+    assert_eq!(sent(&actions), ["SYNC b"]);
+}
+
+#[test]
+fn pods_that_may_not_run_are_not_synced() {
+    let mut harness = Harness::running();
+    harness.add(&needs_cpu("a", 9000));
+    assert_eq!(
+        sent(&harness.lifecycle("a", Kind::ContainerStarted)),
+        [""; 0]
+    );
+    let changed = manifest("a", "a", json!({"hostNetwork": true}));
+    assert_eq!(
+        briefs(&harness.change(PodOperation::Update, &changed)),
+        ["reject a OutOfcpu"]
+    );
+}
+
+#[test]
+fn while_the_runtime_is_down_configuration_counts_and_syncs_wait() {
+    let mut harness = Harness::running();
+    harness.add_running(&plain("a"));
+    harness.add_running(&plain("b"));
+    let actions = harness.capacity_with_error(4000, "connection refused");
+    assert_eq!(briefs(&actions), ["check-runtime"]);
+    assert_eq!(
+        harness.sync_loop.summary().runtime_error,
+        "connection refused"
+    );
+    assert_eq!(
+        sent(&harness.lifecycle("a", Kind::ContainerStarted)),
+        [""; 0]
+    );
+    assert!(
+        harness
+            .decision("a")
+            .starts_with("waits for the container runtime: ContainerStarted")
+    );
+    assert_eq!(
+        sent(&harness.change(PodOperation::Remove, &plain("b"))),
+        ["KILL b"]
+    );
+    assert_eq!(sent(&harness.capacity(4000)), ["SYNC a"]);
+    assert_eq!(harness.sync_loop.summary().runtime_error, "");
+    assert_eq!(sent(&harness.capacity(4000)), [""; 0]);
+}
+
+#[test]
+fn a_refused_update_is_shown_and_tried_again_at_the_resync() {
+    let mut harness = Harness::running();
+    let actions = harness.add(&plain("a"));
+    let update = &updates(&actions)[0];
+    let refused = Event::WorkerRefused {
+        uid: update.uid.clone(),
+        sequence: update.sequence,
+        reason: "host path not permitted".into(),
+    };
+    assert_eq!(briefs(&harness.handle(refused)), ["event FailedSync "]);
+    assert_eq!(
+        harness.decision("a"),
+        "the worker pool refused it: host path not permitted"
+    );
+    assert_eq!(
+        sent(&harness.housekeeping(&[], &[])),
+        [""; 0],
+        "not every two seconds"
+    );
+    harness.wait(Duration::from_secs(91));
+    assert_eq!(sent(&harness.handle(Event::SyncTick)), ["CREATE a"]);
+}

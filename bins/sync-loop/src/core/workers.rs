@@ -1,0 +1,323 @@
+//! What is known of the worker pool: which workers and runtime pods it has, what
+//! it was last sent, and which pods it still has to stop.
+//!
+//! The pool's answers may be older than what was sent meanwhile. So each update
+//! has a number, and so has each question; an answer counts for a pod only when
+//! it was asked for after the pool had acknowledged the pod's last update.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bulkhead_api::v1::{RuntimePodState, SyncKnownPodsResponse, WorkerPhase, WorkerState};
+use clock::UnixNanos;
+use pod::{PodDocument, PodIdentity};
+
+use super::outbox::Kill;
+use super::pod_manager::Uid;
+
+/// Workers and runtime pods that are taken from one answer: all desired pods and
+/// as many that are being stopped.
+const MAX_LISTED: usize = 2 * ipc::limits::MAX_PODS;
+
+/// A worker, as last heard of.
+#[derive(Clone, Debug)]
+pub struct WorkerView {
+    /// Its pod.
+    pub identity: PodIdentity,
+    /// What it does.
+    pub phase: WorkerPhase,
+    /// The same uid was created again while it was terminating.
+    pub restart_requested: bool,
+    /// It knows its pod only from the runtime.
+    pub runtime_only: bool,
+}
+
+/// A pod of the runtime, as last heard of.
+#[derive(Clone, Debug)]
+pub struct RuntimeView {
+    /// Which.
+    pub identity: PodIdentity,
+    /// Its source, as its sandbox says; may be empty.
+    pub source: String,
+    /// It has a running container or a ready sandbox.
+    pub runs: bool,
+}
+
+/// What became of the last update of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// Not acknowledged yet.
+    Underway {
+        /// Its number.
+        sequence: u64,
+    },
+    /// The pool has it.
+    Acknowledged {
+        /// The newest question then asked: answers to it may be older.
+        question: u64,
+    },
+    /// The pool refused it.
+    Refused {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A pod that its source has removed and whose worker has not finished.
+#[derive(Clone, Debug)]
+pub struct DepartedPod {
+    /// The pod as last delivered.
+    pub document: PodDocument,
+    /// How it is to be stopped.
+    pub kill: Kill,
+}
+
+/// Whether the pool is the one that was known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolLife {
+    /// The first that this process hears of.
+    First,
+    /// The same.
+    Same,
+    /// Another: it has forgotten what it was told.
+    New,
+}
+
+/// Everything that is known of the pool.
+#[derive(Clone, Debug, Default)]
+pub struct Workers {
+    boot_id: Option<String>,
+    known: BTreeMap<Uid, WorkerView>,
+    /// `None`: the runtime has not answered.
+    runtime: Option<BTreeMap<Uid, RuntimeView>>,
+    sent: BTreeMap<Uid, Sent>,
+    departed: BTreeMap<Uid, DepartedPod>,
+    /// Pods that only the runtime or a worker has, with the time when they were
+    /// first found so.
+    orphans: BTreeMap<Uid, UnixNanos>,
+    last_question: u64,
+    answered: bool,
+    last_sequence: u64,
+}
+
+impl Workers {
+    /// Takes note of the boot id in an answer.
+    pub fn note_boot_id(&mut self, boot_id: &str) -> PoolLife {
+        match &self.boot_id {
+            Some(known) if known == boot_id => PoolLife::Same,
+            Some(_) => {
+                self.boot_id = Some(boot_id.to_owned());
+                self.known.clear();
+                self.sent.clear();
+                PoolLife::New
+            }
+            None => {
+                self.boot_id = Some(boot_id.to_owned());
+                PoolLife::First
+            }
+        }
+    }
+
+    /// A number for the next question about known pods.
+    pub fn next_question(&mut self) -> u64 {
+        self.last_question += 1;
+        self.last_question
+    }
+
+    /// A number for the next update of a pod, which is under way now.
+    pub fn next_update(&mut self, uid: &Uid) -> u64 {
+        self.last_sequence += 1;
+        let sequence = self.last_sequence;
+        self.sent
+            .insert(Arc::clone(uid), Sent::Underway { sequence });
+        sequence
+    }
+
+    /// The pool has an update; its worker is in `phase` now. `identity` is that of
+    /// the pod, where it is known.
+    pub fn acknowledged(
+        &mut self,
+        uid: &Uid,
+        sequence: u64,
+        phase: WorkerPhase,
+        identity: Option<PodIdentity>,
+    ) {
+        if let Some(worker) = self.known.get_mut(uid) {
+            worker.phase = phase;
+        } else if let Some(identity) = identity {
+            let restart_requested = false;
+            let runtime_only = false;
+            let view = WorkerView {
+                identity,
+                phase,
+                restart_requested,
+                runtime_only,
+            };
+            self.known.insert(Arc::clone(uid), view);
+        }
+        if self.sent.get(uid) == Some(&Sent::Underway { sequence }) {
+            let question = self.last_question;
+            self.sent
+                .insert(Arc::clone(uid), Sent::Acknowledged { question });
+        }
+    }
+
+    /// The pool refused an update; returns whether that is news.
+    pub fn refused(&mut self, uid: &Uid, sequence: u64, reason: &str) -> bool {
+        if self.sent.get(uid) != Some(&Sent::Underway { sequence }) {
+            return false;
+        }
+        let reason = reason.to_owned();
+        self.sent.insert(Arc::clone(uid), Sent::Refused { reason });
+        true
+    }
+
+    /// Whether the pool refused the last update of a pod.
+    #[must_use]
+    pub fn is_refused(&self, uid: &str) -> bool {
+        matches!(self.sent.get(uid), Some(Sent::Refused { .. }))
+    }
+
+    /// Takes in the answer to a question, and forgets pods that are of no interest
+    /// any more.
+    pub fn answered(&mut self, response: SyncKnownPodsResponse, is_desired: impl Fn(&str) -> bool) {
+        self.answered = true;
+        let workers = response.workers.into_iter().take(MAX_LISTED);
+        self.known = workers.filter_map(worker_view).collect();
+        self.runtime = response.runtime_error.is_empty().then(|| {
+            let pods = response.runtime_pods.into_iter().take(MAX_LISTED);
+            pods.filter_map(runtime_view).collect()
+        });
+        let (known, runtime) = (&self.known, self.runtime.as_ref());
+        self.orphans.retain(|uid, _| {
+            known.contains_key(uid) || runtime.is_none_or(|runtime| runtime.contains_key(uid))
+        });
+        let departed = &self.departed;
+        self.sent.retain(|uid, sent| {
+            known.contains_key(uid)
+                || is_desired(uid)
+                || departed.contains_key(uid)
+                || matches!(sent, Sent::Underway { .. })
+                || runtime.is_none_or(|runtime| runtime.contains_key(uid))
+        });
+    }
+
+    /// Whether the pool has answered in this life of ours.
+    #[must_use]
+    pub fn has_answered(&self) -> bool {
+        self.answered
+    }
+
+    /// Whether what the answer to `question` says of a pod is newer than the
+    /// last update that was sent for it.
+    #[must_use]
+    pub fn is_current(&self, uid: &str, question: u64) -> bool {
+        match self.sent.get(uid) {
+            None => true,
+            Some(Sent::Acknowledged { question: then }) => question > *then,
+            Some(Sent::Underway { .. } | Sent::Refused { .. }) => false,
+        }
+    }
+
+    /// The worker of a pod.
+    #[must_use]
+    pub fn worker(&self, uid: &str) -> Option<&WorkerView> {
+        self.known.get(uid)
+    }
+
+    /// All workers.
+    pub fn iter(&self) -> impl Iterator<Item = (&Uid, &WorkerView)> {
+        self.known.iter()
+    }
+
+    /// The pods of the runtime; `None` when it has not answered.
+    #[must_use]
+    pub fn runtime_pods(&self) -> Option<&BTreeMap<Uid, RuntimeView>> {
+        self.runtime.as_ref()
+    }
+
+    /// Whether the runtime is known to run something of a pod.
+    #[must_use]
+    pub fn runs(&self, uid: &str) -> bool {
+        let runtime = self.runtime.as_ref();
+        runtime
+            .and_then(|runtime| runtime.get(uid))
+            .is_some_and(|pod| pod.runs)
+    }
+
+    /// Whether a pod is known to have given its resources back.
+    #[must_use]
+    pub fn is_terminated(&self, uid: &str) -> bool {
+        self.known
+            .get(uid)
+            .is_some_and(|worker| is_stopped(worker.phase))
+    }
+
+    /// A pod was removed from its source and is to be stopped.
+    pub fn depart(&mut self, uid: &Uid, departed: DepartedPod) {
+        self.departed.insert(Arc::clone(uid), departed);
+    }
+
+    /// A pod is desired (again), so it is neither departed nor an orphan.
+    pub fn welcome(&mut self, uid: &str) {
+        self.departed.remove(uid);
+        self.orphans.remove(uid);
+    }
+
+    /// A departed pod.
+    #[must_use]
+    pub fn departed(&self, uid: &str) -> Option<&DepartedPod> {
+        self.departed.get(uid)
+    }
+
+    /// Uids of departed pods.
+    #[must_use]
+    pub fn departed_uids(&self) -> Vec<Uid> {
+        self.departed.keys().cloned().collect()
+    }
+
+    /// A departed pod is gone for good.
+    pub fn forget_departed(&mut self, uid: &str) {
+        self.departed.remove(uid);
+        self.sent.remove(uid);
+    }
+
+    /// When a pod that nobody wants was first found; `now` if this is the time.
+    pub fn orphaned_since(&mut self, uid: &Uid, now: UnixNanos) -> UnixNanos {
+        *self.orphans.entry(Arc::clone(uid)).or_insert(now)
+    }
+}
+
+/// Whether a worker in this phase has stopped all containers.
+#[must_use]
+pub fn is_stopped(phase: WorkerPhase) -> bool {
+    matches!(phase, WorkerPhase::Terminated | WorkerPhase::Finished)
+}
+
+/// Whether a worker in this phase has been told to stop.
+#[must_use]
+pub fn is_stopping(phase: WorkerPhase) -> bool {
+    phase == WorkerPhase::Terminating || is_stopped(phase)
+}
+
+fn worker_view(worker: WorkerState) -> Option<(Uid, WorkerView)> {
+    let phase = worker.phase();
+    let identity = PodIdentity::try_from(worker.pod?).ok()?;
+    let view = WorkerView {
+        phase,
+        restart_requested: worker.restart_requested,
+        runtime_only: worker.runtime_only,
+        identity,
+    };
+    Some((view.identity.uid().into(), view))
+}
+
+fn runtime_view(state: RuntimePodState) -> Option<(Uid, RuntimeView)> {
+    let identity = PodIdentity::try_from(state.pod?).ok()?;
+    let view = RuntimeView {
+        source: state.source,
+        runs: state.has_running_container || state.has_ready_sandbox,
+        identity,
+    };
+    Some((view.identity.uid().into(), view))
+}
