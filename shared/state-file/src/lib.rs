@@ -53,6 +53,7 @@ struct Envelope<'a> {
 pub struct StateFile {
     path: PathBuf,
     version: u32,
+    sync: bool,
 }
 
 impl StateFile {
@@ -63,6 +64,19 @@ impl StateFile {
         StateFile {
             path: path.into(),
             version,
+            sync: true,
+        }
+    }
+
+    /// For content that is worthless once the machine has crashed: [`save`] does
+    /// not wait for the disk. It survives a SIGKILL of any process all the same.
+    ///
+    /// [`save`]: StateFile::save
+    #[must_use]
+    pub fn without_sync(self) -> StateFile {
+        StateFile {
+            sync: false,
+            ..self
         }
     }
 
@@ -73,7 +87,8 @@ impl StateFile {
     }
 
     /// Writes `content`, atomically: after a crash either the old or the new
-    /// content is there. Blocks for the duration of two fsyncs.
+    /// content is there. Blocks for the duration of two fsyncs, unless
+    /// [`StateFile::without_sync`] was chosen.
     ///
     /// # Errors
     /// When the file system refuses; the old content is then still there.
@@ -91,7 +106,7 @@ impl StateFile {
             content: &raw,
         };
         let bytes = serde_json::to_vec(&envelope).map_err(|error| io_error(error.into()))?;
-        write_atomically(&self.path, &bytes).map_err(io_error)
+        replace(&self.path, &bytes, self.sync).map_err(io_error)
     }
 
     /// Reads the content; `None` when there is no file or it has another version.
@@ -159,6 +174,10 @@ impl StateFile {
 /// # Errors
 /// Whatever the file system says; the old content is then still there.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace(path, bytes, true)
+}
+
+fn replace(path: &Path, bytes: &[u8], sync: bool) -> io::Result<()> {
     let directory = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
@@ -167,9 +186,14 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .prefix(".state-")
         .tempfile_in(directory)?;
     file.write_all(bytes)?;
-    file.as_file().sync_all()?;
+    if sync {
+        file.as_file().sync_all()?;
+    }
     file.persist(path).map_err(|error| error.error)?;
-    File::open(directory)?.sync_all()
+    if sync {
+        File::open(directory)?.sync_all()?;
+    }
+    Ok(())
 }
 
 /// FNV-1a: it guards against torn and edited files, not against an attacker,
@@ -199,6 +223,14 @@ mod tests {
         file.remove().unwrap();
         file.remove().unwrap();
         assert_eq!(file.load::<Vec<u32>>().unwrap(), None);
+    }
+
+    #[test]
+    fn without_sync_the_content_is_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = StateFile::new(directory.path().join("s.json"), 1);
+        file.clone().without_sync().save(&7_u32).unwrap();
+        assert_eq!(file.load::<u32>().unwrap(), Some(7));
     }
 
     #[test]
