@@ -12,6 +12,7 @@ use confine::{CapabilitySet, Launch, SpawnError};
 use nix::sys::socket::{Backlog, listen};
 use nix::unistd::Pid;
 use node_config::NodeConfig;
+use node_config::bulkhead::ProcessSettings;
 use topology::{Identities, PROCESSES, Process, row};
 
 use crate::directories::node_config_path;
@@ -163,6 +164,7 @@ impl Launcher {
     pub(crate) fn launch(
         &self,
         process: Process,
+        settings: &ProcessSettings,
         log: &LogPipe,
         notify_socket: &Path,
     ) -> Result<Pid, SpawnError> {
@@ -179,17 +181,18 @@ impl Launcher {
         confine::spawn(&Launch {
             binary: &binary,
             arguments: &[process::NODE_CONFIG_FLAG.into(), config.into()],
-            environment: &environment(notify_socket),
+            environment: &environment(notify_socket, settings),
             uid,
             gid: uid,
             capabilities: self.privileges.of(process),
+            open_files: settings.open_files,
             listeners: &[(process.name(), listener.as_fd())],
             output: log.writer(),
         })
     }
 }
 
-fn environment(notify_socket: &Path) -> Vec<(OsString, OsString)> {
+fn environment(notify_socket: &Path, settings: &ProcessSettings) -> Vec<(OsString, OsString)> {
     let watchdog = WATCHDOG_SILENCE.as_micros().to_string();
     let mut variables: Vec<(OsString, OsString)> = vec![
         ("NOTIFY_SOCKET".into(), notify_socket.into()),
@@ -197,6 +200,10 @@ fn environment(notify_socket: &Path) -> Vec<(OsString, OsString)> {
     ];
     for name in INHERITED_VARIABLES {
         variables.extend(std::env::var_os(name).map(|value| (name.into(), value)));
+    }
+    if let Some(filter) = &settings.log_filter {
+        // The last one counts.
+        variables.push((telemetry::LEVEL_VARIABLE.into(), filter.into()));
     }
     variables
 }

@@ -10,6 +10,7 @@
 //! What does not live here: anything about pods.
 
 mod command;
+mod configuration_files;
 mod directories;
 mod failure;
 mod flags;

@@ -8,7 +8,9 @@ use std::time::Duration;
 use clock::UnixNanos;
 use topology::Process;
 
-use crate::policy::{Alert, Ending, Intent, Moment, START_TIMEOUT, WATCHDOG_SILENCE};
+use crate::policy::{
+    Alert, BAD_CONFIGURATION, Ending, Intent, Moment, START_TIMEOUT, WATCHDOG_SILENCE,
+};
 
 /// Crashes that are kept, of all processes together: with 20 lines of 1 KiB each
 /// the list stays below the 1 MiB that its message may have.
@@ -109,7 +111,9 @@ pub(crate) fn describe(ending: Ending, intent: Intent) -> String {
             Ok(signal) => format!("killed by {signal}"),
             Err(_) => format!("killed by signal {number}"),
         },
-        Ending::Exit(78) => "exit code 78: bad configuration".to_owned(),
+        Ending::Exit(BAD_CONFIGURATION) => {
+            format!("exit code {BAD_CONFIGURATION}: bad configuration")
+        }
         Ending::Exit(code) => format!("exit code {code}"),
     };
     match intent {

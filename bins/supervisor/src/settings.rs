@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use node_config::{ContainerRuntimeEndpoint, DirectoryLayout, NodeConfig};
+use node_config::bulkhead::BulkheadConfig;
+use node_config::kubelet::KubeletConfig;
+use node_config::{DirectoryLayout, EndpointError, NodeConfig};
 use topology::Identities;
 
 use crate::failure::Failure;
@@ -14,10 +16,8 @@ use crate::node_address;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SettingError {
     /// Only Unix sockets reach a container runtime.
-    #[error(
-        "--container-runtime-endpoint {0}: give a Unix socket, as unix:///run/containerd/containerd.sock"
-    )]
-    Endpoint(String),
+    #[error("--container-runtime-endpoint")]
+    Endpoint(#[source] EndpointError),
     /// Not `key=value`.
     #[error("--node-labels {0}: give key=value,key=value")]
     Label(String),
@@ -34,6 +34,18 @@ pub(crate) enum SettingError {
     },
 }
 
+/// Everything that flags and files say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// What every process reads.
+    pub(crate) node: NodeConfig,
+    /// What the supervisor applies to the processes.
+    pub(crate) bulkhead: BulkheadConfig,
+}
+
+/// Says the node's name; it follows the name.
+const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
+
 /// Longest DNS subdomain.
 const MAX_NODE_NAME_BYTES: usize = 253;
 
@@ -41,42 +53,81 @@ fn refused(error: SettingError) -> Failure {
     Failure::Configuration(Box::new(error))
 }
 
-/// Reads the files that the flags name and resolves everything.
+/// Reads the files that the flags name and resolves everything. Fields without
+/// effect are logged.
 ///
 /// # Errors
 /// When a file cannot be read or a setting is wrong.
-pub(crate) fn resolve(flags: &Flags) -> Result<NodeConfig, Failure> {
+pub(crate) fn resolve(flags: &Flags) -> Result<Settings, Failure> {
     let directories = directories(flags)?;
-    let mut config = NodeConfig::with_defaults(node_name(flags)?, directories);
-    config.uid_base = flags.uid_base;
+    let mut node = NodeConfig::with_defaults(node_name(flags)?, directories);
+    let kubelet = KubeletConfig::read(flags.config.as_deref(), flags.config_dir.as_deref());
+    let warnings = kubelet
+        .and_then(|kubelet| kubelet.apply(&mut node, cores()))
+        .map_err(|error| Failure::Configuration(Box::new(error)))?;
+    for warning in warnings {
+        tracing::warn!(
+            field = warning.field,
+            "KubeletConfiguration: {}",
+            warning.text
+        );
+    }
+    apply_flags(flags, &mut node)?;
+    let bulkhead = match &flags.bulkhead_config {
+        None => BulkheadConfig::default(),
+        Some(path) => {
+            BulkheadConfig::read(path).map_err(|error| Failure::Configuration(Box::new(error)))?
+        }
+    };
+    Ok(Settings { node, bulkhead })
+}
+
+/// The same while `current` is in force: the node keeps its name, address and
+/// directories, which must not change under running pods.
+///
+/// # Errors
+/// As [`resolve`].
+pub(crate) fn resolve_again(flags: &Flags, current: &NodeConfig) -> Result<Settings, Failure> {
+    let mut settings = resolve(flags)?;
+    let node = &mut settings.node;
+    node.node_name.clone_from(&current.node_name);
+    node.node_labels.extend(
+        current
+            .node_labels
+            .get(HOSTNAME_LABEL)
+            .map(|name| (HOSTNAME_LABEL.to_owned(), name.clone())),
+    );
+    node.node_ip = current.node_ip;
+    node.directories.clone_from(&current.directories);
+    Ok(settings)
+}
+
+/// Flags win over files.
+fn apply_flags(flags: &Flags, node: &mut NodeConfig) -> Result<(), Failure> {
+    node.uid_base = flags.uid_base;
     if let Some(endpoint) = &flags.container_runtime_endpoint {
-        config.container_runtime = ContainerRuntimeEndpoint(socket_path(endpoint)?);
+        node.container_runtime = endpoint
+            .parse()
+            .map_err(|error| refused(SettingError::Endpoint(error)))?;
     }
     if let Some(path) = &flags.pod_manifest_path {
-        config.static_pod_path = Some(absolute("--pod-manifest-path", path)?);
+        node.static_pod_path = Some(absolute("--pod-manifest-path", path)?);
     }
     for label in flags.node_labels.iter().filter(|label| !label.is_empty()) {
         let (key, value) = label
             .split_once('=')
             .filter(|(key, _value)| !key.is_empty())
             .ok_or_else(|| refused(SettingError::Label(label.clone())))?;
-        config.node_labels.insert(key.to_owned(), value.to_owned());
+        node.node_labels.insert(key.to_owned(), value.to_owned());
     }
-    config.node_ip = flags.node_ip.or_else(node_address::find);
-    Ok(config)
+    node.node_ip = flags.node_ip.or_else(node_address::find);
+    Ok(())
 }
 
-/// The same while `current` is in force: the node keeps its name and address,
-/// which must not change under running pods.
-///
-/// # Errors
-/// As [`resolve`].
-pub(crate) fn resolve_again(flags: &Flags, current: &NodeConfig) -> Result<NodeConfig, Failure> {
-    let mut config = resolve(flags)?;
-    config.node_name.clone_from(&current.node_name);
-    config.node_ip = current.node_ip;
-    config.directories.clone_from(&current.directories);
-    Ok(config)
+/// Processors, for `podsPerCore`.
+fn cores() -> u32 {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    u32::try_from(cores).unwrap_or(u32::MAX)
 }
 
 /// The users of the processes.
@@ -118,17 +169,6 @@ fn absolute(flag: &'static str, path: &Path) -> Result<PathBuf, Failure> {
             path: path.to_owned(),
         })
     })
-}
-
-/// `unix:///path`, `unix:/path` or `/path`, as the kubelet takes them.
-fn socket_path(endpoint: &str) -> Result<PathBuf, Failure> {
-    let path = endpoint.strip_prefix("unix:").unwrap_or(endpoint);
-    let path = path.strip_prefix("//").unwrap_or(path);
-    if path.starts_with('/') {
-        Ok(path.into())
-    } else {
-        Err(refused(SettingError::Endpoint(endpoint.to_owned())))
-    }
 }
 
 fn node_name(flags: &Flags) -> Result<String, Failure> {
@@ -174,16 +214,6 @@ pub(crate) fn is_node_address(address: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn endpoints_are_unix_sockets() {
-        for given in ["unix:///a/b", "unix:/a/b", "/a/b"] {
-            assert_eq!(socket_path(given).unwrap(), Path::new("/a/b"), "{given}");
-        }
-        for given in ["tcp://1.2.3.4:5", "a/b", "unix://a", ""] {
-            assert!(socket_path(given).is_err(), "{given}");
-        }
-    }
 
     #[test]
     fn node_names_are_dns_subdomains() {

@@ -11,15 +11,15 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal as UnixSignal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
-use node_config::NodeConfig;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
-use topology::Process;
+use topology::{PROCESSES, Process};
 
 use crate::command::{Command, RestartError};
+use crate::configuration_files::ConfigurationFiles;
 use crate::directories;
 use crate::failure::Failure;
 use crate::flags::Flags;
@@ -28,11 +28,15 @@ use crate::log_pipe::LogPipe;
 use crate::notify::NotifySockets;
 use crate::policy::{Action, Ending, Event, Fleet, FleetEvent, Intent, Moment, Signal};
 use crate::record::{CrashRing, EndingRecord, Record, describe};
-use crate::settings;
+use crate::settings::{self, Settings};
 use crate::snapshot::Snapshot;
 
 /// Restart requests whose answers are remembered, as the contract has it.
 const KEPT_REQUESTS: usize = 64;
+
+/// How often files are looked at while a process waits for another
+/// configuration.
+const CONFIGURATION_CHECK: Duration = Duration::from_secs(2);
 
 /// Longest sleep of the main loop; only a bound, nothing depends on it.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
@@ -40,7 +44,8 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 /// Everything that the main loop owns.
 pub(crate) struct Shell {
     pub(crate) flags: Flags,
-    pub(crate) config: NodeConfig,
+    pub(crate) settings: Settings,
+    pub(crate) files: ConfigurationFiles,
     pub(crate) launcher: Launcher,
     pub(crate) notify: NotifySockets,
     pub(crate) logs: BTreeMap<Process, Arc<LogPipe>>,
@@ -87,6 +92,7 @@ impl Shell {
     ) -> Result<(), Failure> {
         let mut signals = Signals::watch()?;
         tokio::pin!(server);
+        self.apply_restart_waits();
         self.apply(FleetEvent::Tick);
         while !self.fleet.is_finished() {
             self.publish();
@@ -121,8 +127,19 @@ impl Shell {
     }
 
     fn wake_at(&self) -> Instant {
-        let deadline = self.fleet.deadline().unwrap_or(LONGEST_SLEEP + self.now());
-        self.start + deadline
+        let mut sleep = LONGEST_SLEEP;
+        if self
+            .fleet
+            .machines()
+            .any(|(_, machine)| machine.waits_for_configuration())
+        {
+            sleep = CONFIGURATION_CHECK;
+        }
+        let latest = Instant::now() + sleep;
+        match self.fleet.deadline() {
+            Some(deadline) => latest.min(self.start + deadline),
+            None => latest,
+        }
     }
 
     fn tick(&mut self) {
@@ -132,6 +149,11 @@ impl Shell {
             self.receive(process);
         }
         self.apply(FleetEvent::Tick);
+        if self.fleet.waits_for_configuration() && self.files.changed() {
+            tracing::info!("the configuration changed while a process waits for that");
+            // The error was logged; the next change is looked at again.
+            drop(self.reload());
+        }
     }
 
     fn stop(&mut self) {
@@ -168,7 +190,10 @@ impl Shell {
         let now = self.now();
         self.records.entry(process).or_default().launched(now);
         let launched = match (self.logs.get(&process), self.notify.path(process)) {
-            (Some(log), Some(notify)) => self.launcher.launch(process, log, notify),
+            (Some(log), Some(notify)) => {
+                let settings = self.settings.bulkhead.process(process);
+                self.launcher.launch(process, &settings, log, notify)
+            }
             _ => return Event::LaunchFailed,
         };
         match launched {
@@ -333,16 +358,22 @@ impl Shell {
     }
 
     fn try_reload(&mut self) -> Result<Vec<Process>, Failure> {
-        let config = settings::resolve_again(&self.flags, &self.config)?;
-        let changed = config != self.config;
-        if changed {
-            directories::write_node_config(&config, self.launcher.identities())?;
-            self.config = config;
+        self.files.note();
+        let new = settings::resolve_again(&self.flags, &self.settings.node)?;
+        let node_changed = new.node != self.settings.node;
+        if node_changed {
+            directories::write_node_config(&new.node, self.launcher.identities())?;
         }
+        let old = std::mem::replace(&mut self.settings, new);
+        self.apply_restart_waits();
         let restarted: Vec<Process> = self
             .fleet
             .machines()
-            .filter(|(_, machine)| changed || machine.waits_for_configuration())
+            .filter(|(process, machine)| {
+                node_changed
+                    || old.bulkhead.process(*process) != self.settings.bulkhead.process(*process)
+                    || machine.waits_for_configuration()
+            })
             .map(|(process, _)| process)
             .collect();
         for process in &restarted {
@@ -350,6 +381,14 @@ impl Shell {
         }
         self.apply(FleetEvent::Tick);
         Ok(restarted)
+    }
+
+    fn apply_restart_waits(&mut self) {
+        for row in PROCESSES {
+            let wait = self.settings.bulkhead.process(row.process).max_restart_wait;
+            let wait = wait.unwrap_or(row.backoff_cap);
+            self.fleet.set_backoff_cap(row.process, wait);
+        }
     }
 
     fn publish(&self) {

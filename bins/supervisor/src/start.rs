@@ -16,6 +16,7 @@ use tonic::service::Routes;
 use topology::{Identities, Process};
 
 use crate::command::MAX_WAITING_COMMANDS;
+use crate::configuration_files::ConfigurationFiles;
 use crate::failure::Failure;
 use crate::flags::Flags;
 use crate::launcher::{Launcher, Listeners, Privileges};
@@ -38,7 +39,8 @@ use crate::{directories, preflight, settings};
 /// See [`Failure`]; each has its own exit code.
 pub fn run(flags: Flags) -> Result<(), Failure> {
     preflight::check_root()?;
-    let config = settings::resolve(&flags)?;
+    let settings = settings::resolve(&flags)?;
+    let config = settings.node.clone();
     let identities = settings::identities(&config)?;
     let _instance = directories::lock_run_dir(&config.directories.run_dir)?;
     preflight::check_runtime(&config)?;
@@ -80,10 +82,11 @@ pub fn run(flags: Flags) -> Result<(), Failure> {
         let logs = open_logs(&config)?;
         let _pumps: Vec<_> = logs.values().map(pump).collect();
         let shell = Shell {
-            flags,
             notify: NotifySockets::open(&config.directories.run_dir, &identities)?,
             launcher: Launcher::new(&config, listeners, identities, privileges),
-            config,
+            files: ConfigurationFiles::of(&flags, &config.directories.bin_dir),
+            settings,
+            flags,
             logs,
             clock: WallClock::system(),
             start,

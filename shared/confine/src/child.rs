@@ -28,6 +28,7 @@ pub(crate) struct Plan {
     pub(crate) uid: libc::uid_t,
     pub(crate) gid: libc::gid_t,
     pub(crate) capabilities: CapabilitySet,
+    pub(crate) open_files: Option<libc::rlim_t>,
     pub(crate) listeners: [RawFd; MAX_LISTENERS],
     pub(crate) listener_count: usize,
     pub(crate) parent: libc::pid_t,
@@ -38,7 +39,7 @@ impl Plan {
     /// must not exec; a line on its standard error names the step.
     pub(crate) fn apply(&self) -> io::Result<()> {
         step("own session", own_session)?;
-        step("limits", limits)?;
+        step("limits", || self.limits())?;
         step("descriptors", || self.descriptors())?;
         step("groups", || self.groups())?;
         step("bounding set", || drop_bounding(self.capabilities))?;
@@ -47,6 +48,28 @@ impl Plan {
         step("capabilities", || self.raise_capabilities())?;
         step("parent death signal", || self.follow_parent())?;
         step("no_new_privs", no_new_privileges)
+    }
+
+    fn limits(&self) -> io::Result<()> {
+        // SAFETY: takes an integer and cannot fail.
+        unsafe { libc::umask(UMASK) };
+        let none = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: reads the structure, which lives until it returns.
+        check(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) })?;
+        if let Some(wanted) = self.open_files {
+            let hard = open_files_limit()?.rlim_max;
+            let limit = libc::rlimit {
+                rlim_cur: wanted.min(hard),
+                rlim_max: wanted.min(hard),
+            };
+            // SAFETY: as above.
+            check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) })?;
+        }
+        // SAFETY: reads the literal up to its NUL.
+        check(unsafe { libc::chdir(c"/".as_ptr()) }).map(drop)
     }
 
     /// Listeners become descriptors 3, 4 ...; all others close at exec.
@@ -118,19 +141,6 @@ fn own_session() -> io::Result<()> {
     check(unsafe { libc::setsid() }).map(drop)
 }
 
-fn limits() -> io::Result<()> {
-    // SAFETY: takes an integer and cannot fail.
-    unsafe { libc::umask(UMASK) };
-    let none = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: reads the structure, which lives until it returns.
-    check(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) })?;
-    // SAFETY: reads the literal up to its NUL.
-    check(unsafe { libc::chdir(c"/".as_ptr()) }).map(drop)
-}
-
 fn secure_bits() -> io::Result<()> {
     // SAFETY: takes integers only.
     check(unsafe { libc::prctl(libc::PR_SET_SECUREBITS, SECURE_BITS, 0, 0, 0) }).map(drop)
@@ -156,13 +166,7 @@ fn close_at_exec_from(first: libc::c_int) -> io::Result<()> {
     if result == 0 {
         return Ok(());
     }
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: writes to the structure, which lives until it returns.
-    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
-    let end = libc::c_int::try_from(limit.rlim_cur)
+    let end = libc::c_int::try_from(open_files_limit()?.rlim_cur)
         .unwrap_or(MAX_DESCRIPTORS_SCANNED)
         .min(MAX_DESCRIPTORS_SCANNED);
     for descriptor in first..end {
@@ -170,6 +174,16 @@ fn close_at_exec_from(first: libc::c_int) -> io::Result<()> {
         unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
     Ok(())
+}
+
+fn open_files_limit() -> io::Result<libc::rlimit> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: writes to the structure, which lives until it returns.
+    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
+    Ok(limit)
 }
 
 /// Runs a step; on failure its name goes to standard error, because only the

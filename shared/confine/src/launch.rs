@@ -38,6 +38,8 @@ pub struct Launch<'a> {
     pub gid: u32,
     /// What it may do beside its user's rights. Must be available to the caller.
     pub capabilities: CapabilitySet,
+    /// Most open files; the caller's own hard limit is the highest possible.
+    pub open_files: Option<u64>,
     /// Listening sockets with their names, in the order of their descriptors.
     pub listeners: &'a [(&'a str, BorrowedFd<'a>)],
     /// Where its standard output and standard error go.
@@ -128,6 +130,7 @@ fn plan(launch: &Launch<'_>) -> Plan {
         uid: launch.uid,
         gid: launch.gid,
         capabilities: launch.capabilities,
+        open_files: launch.open_files,
         listeners,
         listener_count: launch.listeners.len(),
         parent: getpid().as_raw(),

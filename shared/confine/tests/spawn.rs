@@ -32,6 +32,7 @@ fn shell<'a>(script: &str, output: BorrowedFd<'a>, arguments: &'a mut Vec<OsStri
         uid: UID,
         gid: UID,
         capabilities: CapabilitySet::EMPTY,
+        open_files: Some(100),
         listeners: &[],
         output,
     }
@@ -70,7 +71,7 @@ fn line<'a>(output: &'a str, name: &str) -> &'a str {
 fn a_child_has_its_user_and_nothing_else() {
     let _alone = one_at_a_time();
     let ran = run(
-        "cat /proc/self/status; umask; ulimit -c; env",
+        "cat /proc/self/status; umask; ulimit -c; ulimit -Hn; env",
         &[],
         |_launch| {},
     )
@@ -89,7 +90,7 @@ fn a_child_has_its_user_and_nothing_else() {
         assert_eq!(values(set), ["0000000000000000"], "{set}");
     }
     assert_eq!(values("NoNewPrivs:"), ["1"]);
-    assert!(ran.output.contains("\n0077\n0\n"), "{}", ran.output);
+    assert!(ran.output.contains("\n0077\n0\n100\n"), "{}", ran.output);
     assert!(
         !ran.output.contains("CARGO"),
         "nothing is inherited: {}",

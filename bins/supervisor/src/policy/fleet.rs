@@ -8,6 +8,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use topology::{PROCESSES, Process};
 
@@ -67,6 +68,13 @@ impl Fleet {
         }
     }
 
+    /// Changes the longest wait of a process, from its next crash on.
+    pub fn set_backoff_cap(&mut self, process: Process, backoff_cap: Duration) {
+        if let Some(machine) = self.machines.get_mut(&process) {
+            machine.set_backoff_cap(backoff_cap);
+        }
+    }
+
     /// One process; `None` for the supervisor.
     #[must_use]
     pub fn machine(&self, process: Process) -> Option<&Machine> {
@@ -78,6 +86,12 @@ impl Fleet {
         self.machines
             .iter()
             .map(|(process, machine)| (*process, machine))
+    }
+
+    /// Whether some process waits for another configuration.
+    #[must_use]
+    pub fn waits_for_configuration(&self) -> bool {
+        self.machines.values().any(Machine::waits_for_configuration)
     }
 
     /// The process that runs with this pid.

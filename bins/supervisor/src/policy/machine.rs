@@ -224,6 +224,11 @@ impl Machine {
         }
     }
 
+    /// Changes the longest wait, from the next crash on.
+    pub fn set_backoff_cap(&mut self, backoff_cap: Duration) {
+        self.backoff_cap = backoff_cap;
+    }
+
     /// Where it is.
     #[must_use]
     pub fn state(&self) -> State {
