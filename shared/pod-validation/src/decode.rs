@@ -39,6 +39,7 @@ const QUANTITIES: &[&str] = &[
 #[derive(Debug)]
 pub(crate) struct Located {
     pub(crate) pod: Pod,
+    pub(crate) canonical_json: String,
     pub(crate) prefix: String,
 }
 
@@ -163,7 +164,12 @@ fn pod(mut value: Value, prefix: String, errors: &mut Errors) -> Option<Located>
     }
     normalize::drop_zero_values(&mut value);
     let pod = strict(&value, &prefix, errors)?;
-    Some(Located { pod, prefix })
+    // serde_json keeps keys sorted.
+    Some(Located {
+        pod,
+        canonical_json: value.to_string(),
+        prefix,
+    })
 }
 
 fn strict(value: &Value, prefix: &str, errors: &mut Errors) -> Option<Pod> {

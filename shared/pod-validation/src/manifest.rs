@@ -14,6 +14,9 @@ pub struct DecodedPod {
     pub pod: Pod,
     /// Which document of the manifest it is from; the first is 1.
     pub document: usize,
+    /// The pod as it was written, without defaults and zero values, keys sorted:
+    /// equal texts mean that nothing but formatting differs.
+    pub canonical_json: String,
     /// What the paths of its fields begin with: empty, or `items[3].`.
     pub prefix: String,
 }
@@ -75,6 +78,10 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<DecodedPod>, Vec<ManifestError>> {
         },
     };
     let documents = document::parse(bytes).map_err(|problem| vec![whole(problem)])?;
+    if documents.is_empty() {
+        // Most likely it is just being written. No pods is an empty PodList.
+        return Err(vec![whole("the manifest is empty".to_owned())]);
+    }
     let mut pods = Vec::new();
     let mut errors = Vec::new();
     for (index, document) in documents.into_iter().enumerate() {
@@ -86,6 +93,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<DecodedPod>, Vec<ManifestError>> {
                 DecodedPod {
                     pod,
                     document: number,
+                    canonical_json: located.canonical_json,
                     prefix: located.prefix,
                 }
             })),

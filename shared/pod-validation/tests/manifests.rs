@@ -167,9 +167,11 @@ fn what_is_no_pod_is_refused() {
 }
 
 #[test]
-fn an_empty_manifest_has_no_pods() {
-    assert!(pods("").is_empty());
-    assert!(pods("# to be written\n---\n").is_empty());
+fn an_empty_manifest_is_a_mistake_and_an_empty_list_is_not() {
+    for empty in ["", "\n", "# to be written\n---\n"] {
+        assert_eq!(messages(empty), ["the manifest is empty"]);
+    }
+    assert!(pods("apiVersion: v1\nkind: PodList\nitems: []\n").is_empty());
 }
 
 #[test]

@@ -1,0 +1,283 @@
+//! Static pods: the identity that a node gives to the pods of its manifests, and
+//! the one way from a manifest's bytes to pods that may run. config-sourcer and
+//! `bulkhead check` both go it, so they always agree.
+
+use pod::core::{PodStatus, Toleration};
+use pod::identity::check_uid;
+use pod::metadata::{CONFIG_HASH_ANNOTATION, CONFIG_SOURCE_ANNOTATION};
+use pod::wire::content_hash;
+use pod::{Pod, PodSource};
+
+use crate::field::{FieldError, MAX_ERRORS, Reason};
+use crate::manifest::{DecodedPod, ManifestError, decode};
+
+/// Namespace of a pod that names none.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// Where a manifest came from; part of the identity of its pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin<'a> {
+    /// A file, by its path.
+    File(&'a str),
+    /// A URL.
+    Url(&'a str),
+}
+
+impl Origin<'_> {
+    fn source(self) -> PodSource {
+        match self {
+            Origin::File(_) => PodSource::File,
+            Origin::Url(_) => PodSource::Http,
+        }
+    }
+}
+
+/// The static pods of a manifest, ready to run, or everything that is wrong
+/// with it. They lack only when they were first seen.
+pub fn static_pods(
+    manifest: &[u8],
+    origin: Origin<'_>,
+    node_name: &str,
+) -> Result<Vec<Pod>, Vec<ManifestError>> {
+    let node_name = &node_name.to_lowercase();
+    let mut pods = Vec::new();
+    let mut errors = Vec::new();
+    for mut decoded in decode(manifest)? {
+        let mut found = decoded.static_pod_restrictions();
+        found.extend(decoded.unsupported_fields());
+        identify(&mut decoded, origin, node_name);
+        found.extend(uid_error(&decoded));
+        found.extend(decoded.validate());
+        if found.is_empty() {
+            pods.push(decoded.pod);
+        } else {
+            errors.extend(found.into_iter().map(|error| decoded.located(error)));
+        }
+        if errors.len() >= MAX_ERRORS {
+            break;
+        }
+    }
+    if errors.is_empty() {
+        Ok(pods)
+    } else {
+        Err(errors)
+    }
+}
+
+/// Gives a pod what a kubelet gives it: UID, name with the node's, namespace,
+/// node, annotations, and for a file's pod the toleration of every eviction.
+///
+/// The UID is a hash of the pod as written (formatting aside), the node and the
+/// origin. It does not depend on defaults, so an upgrade that adds one restarts
+/// nothing. Its 32 hexadecimal digits look like the kubelet's, whose exact value
+/// depends on Go's types and is not reproduced.
+fn identify(decoded: &mut DecodedPod, origin: Origin<'_>, node_name: &str) {
+    let pod = &mut decoded.pod;
+    let uid = match &pod.metadata.uid {
+        Some(uid) => uid.clone(),
+        None => {
+            let place = match origin {
+                Origin::File(path) => format!("host:{node_name}file:{path}"),
+                Origin::Url(url) => format!("url:{url}"),
+            };
+            content_hash(format!("{}{place}", decoded.canonical_json).as_bytes())
+        }
+    };
+    let metadata = &mut pod.metadata;
+    if let Some(name) = metadata.name.as_mut().filter(|name| !name.is_empty()) {
+        *name = format!("{name}-{node_name}");
+    }
+    metadata
+        .namespace
+        .get_or_insert_with(|| DEFAULT_NAMESPACE.to_owned());
+    let annotations = metadata.annotations.get_or_insert_default();
+    annotations.insert(CONFIG_HASH_ANNOTATION.to_owned(), uid.clone());
+    annotations.insert(
+        CONFIG_SOURCE_ANNOTATION.to_owned(),
+        origin.source().as_str().to_owned(),
+    );
+    metadata.uid = Some(uid);
+
+    let spec = pod.spec.get_or_insert_default();
+    spec.node_name = Some(node_name.to_owned());
+    if origin.source() == PodSource::File {
+        tolerate_eviction(spec.tolerations.get_or_insert_default());
+    }
+    pod.status = Some(PodStatus {
+        phase: Some("Pending".to_owned()),
+        ..PodStatus::default()
+    });
+}
+
+/// A taint of the node never evicts a pod that belongs to it.
+fn tolerate_eviction(tolerations: &mut Vec<Toleration>) {
+    let toleration = Toleration {
+        operator: Some("Exists".to_owned()),
+        effect: Some("NoExecute".to_owned()),
+        ..Toleration::default()
+    };
+    if !tolerations.contains(&toleration) {
+        tolerations.push(toleration);
+    }
+}
+
+/// A UID of the author's becomes part of paths.
+fn uid_error(decoded: &DecodedPod) -> Option<FieldError> {
+    let uid = decoded.pod.metadata.uid.as_deref().unwrap_or_default();
+    let problem = check_uid(uid).err()?;
+    Some(FieldError {
+        field: format!("{}metadata.uid", decoded.prefix),
+        reason: Reason::Invalid {
+            value: uid.chars().take(64).collect(),
+        },
+        detail: problem.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use pod::PodExt;
+
+    use super::*;
+
+    const PATH: Origin<'_> = Origin::File("/etc/manifests/a.yaml");
+    const MANIFEST: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n  - {name: c, image: 'i:1'}\n";
+
+    fn one(manifest: &str, origin: Origin<'_>, node: &str) -> Pod {
+        let mut pods = static_pods(manifest.as_bytes(), origin, node)
+            .unwrap_or_else(|errors| panic!("{errors:?}"));
+        assert_eq!(pods.len(), 1);
+        pods.remove(0)
+    }
+
+    fn uid(manifest: &str, origin: Origin<'_>, node: &str) -> String {
+        one(manifest, origin, node).uid().to_owned()
+    }
+
+    fn errors(manifest: &str) -> Vec<String> {
+        static_pods(manifest.as_bytes(), PATH, "node")
+            .unwrap_err()
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    }
+
+    #[test]
+    fn a_pod_gets_its_nodes_identity() {
+        let pod = one(MANIFEST, PATH, "Node-1");
+        assert_eq!(pod.name(), "web-node-1");
+        assert_eq!(pod.namespace(), "default");
+        assert_eq!(pod.uid().len(), 32);
+        assert_eq!(pod.annotation("kubernetes.io/config.hash"), Some(pod.uid()));
+        assert_eq!(pod.annotation("kubernetes.io/config.source"), Some("file"));
+        assert_eq!(pod.annotation("kubernetes.io/config.seen"), None);
+        let spec = pod.spec_or_default();
+        assert_eq!(spec.node_name.as_deref(), Some("node-1"));
+        let tolerations = spec.tolerations.as_ref().unwrap();
+        assert_eq!(tolerations.len(), 1);
+        assert_eq!(tolerations[0].effect.as_deref(), Some("NoExecute"));
+        assert!(pod.is_static());
+    }
+
+    #[test]
+    fn a_url_is_another_source_without_the_toleration() {
+        let pod = one(MANIFEST, Origin::Url("http://a/b"), "node");
+        assert_eq!(pod.annotation("kubernetes.io/config.source"), Some("http"));
+        assert_eq!(pod.spec_or_default().tolerations, None);
+    }
+
+    #[test]
+    fn the_uid_follows_content_node_and_origin_only() {
+        let base = uid(MANIFEST, PATH, "node");
+        assert_eq!(uid(MANIFEST, PATH, "node"), base);
+        let reformatted = r#"{"kind":"Pod","apiVersion":"v1","spec":{"containers":[{"image":"i:1","name":"c","tty":false}]},"metadata":{"name":"web","labels":{}}}"#;
+        assert_eq!(uid(reformatted, PATH, "node"), base);
+        assert_ne!(uid(MANIFEST, PATH, "other"), base);
+        assert_ne!(
+            uid(MANIFEST, Origin::File("/etc/manifests/b.yaml"), "node"),
+            base
+        );
+        assert_ne!(
+            uid(MANIFEST, Origin::Url("/etc/manifests/a.yaml"), "node"),
+            base
+        );
+        assert_ne!(uid(&MANIFEST.replace("i:1", "i:2"), PATH, "node"), base);
+    }
+
+    #[test]
+    fn the_uid_of_a_known_manifest_never_changes() {
+        // If this fails, an upgrade would restart every static pod.
+        assert_eq!(
+            uid(MANIFEST, PATH, "node"),
+            "6a218b812b2d8e6f7ed24a11e86781b9"
+        );
+    }
+
+    #[test]
+    fn a_uid_of_the_author_is_kept_and_checked() {
+        let manifest = MANIFEST.replace("name: web", "name: web, uid: my-uid");
+        let pod = one(&manifest, PATH, "node");
+        assert_eq!(pod.uid(), "my-uid");
+        assert_eq!(pod.annotation("kubernetes.io/config.hash"), Some("my-uid"));
+        let found = errors(&MANIFEST.replace("name: web", "name: web, uid: ../x"));
+        assert!(
+            found[0].starts_with("metadata.uid: Invalid value"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn the_status_of_a_manifest_is_dropped() {
+        let manifest = format!("{MANIFEST}status: {{phase: Running, podIP: 1.2.3.4}}\n");
+        let status = one(&manifest, PATH, "node").status.unwrap();
+        assert_eq!(status.phase.as_deref(), Some("Pending"));
+        assert_eq!(status.pod_ip, None);
+    }
+
+    #[test]
+    fn a_toleration_that_is_there_is_not_repeated() {
+        let manifest =
+            format!("{MANIFEST}  tolerations: [{{operator: Exists, effect: NoExecute}}]\n");
+        let pod = one(&manifest, PATH, "node");
+        assert_eq!(pod.spec_or_default().tolerations.as_ref().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_reported_at_once() {
+        let manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: Web}\nspec:\n  containers:\n  - {name: c, image: '', securityContext: {privileged: true}}\n  volumes: [{name: v, secret: {secretName: s}}]\n";
+        let found = errors(manifest);
+        for text in [
+            "metadata.name: Invalid value: \"Web-node\"",
+            "spec.containers[0].image: Required value",
+            "spec.containers[0].securityContext.privileged: not supported",
+            "spec.volumes[0].secret: not supported",
+            "spec.volumes[0].secret: Forbidden",
+        ] {
+            assert!(
+                found.iter().any(|error| error.starts_with(text)),
+                "{text}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_static_pod_needs_a_name_of_its_own() {
+        let found = errors(&MANIFEST.replace("name: web", "generateName: web-"));
+        assert!(
+            found
+                .iter()
+                .any(|error| error.starts_with("metadata.name: Required")),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn one_bad_pod_makes_the_manifest_bad() {
+        let second = MANIFEST.replace("name: web", "name: x").replace("i:1", "");
+        let found = errors(&format!("{MANIFEST}---\n{second}"));
+        assert_eq!(
+            found,
+            ["document 2: spec.containers[0].image: Required value"]
+        );
+    }
+}
