@@ -1,2 +1,7 @@
-//! Entry point.
-fn main() {}
+//! The `bulkhead` command line: see the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    bulkhead_cli::main()
+}
