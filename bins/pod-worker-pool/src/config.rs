@@ -37,7 +37,7 @@ pub use security::ImageUser;
 #[cfg(test)]
 mod compatibility;
 #[cfg(test)]
-mod test_pods;
+pub(crate) mod test_pods;
 
 /// What the builders know of the node.
 #[derive(Debug, Clone, PartialEq)]

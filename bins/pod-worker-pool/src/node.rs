@@ -5,6 +5,7 @@
 //! checks the names that it is given, and may be killed half-way and called again.
 
 mod capacity;
+pub(crate) mod directory;
 pub(crate) mod error;
 pub mod paths;
 

@@ -26,6 +26,12 @@ pub enum NodeError {
         /// Why not.
         reason: String,
     },
+    /// A check failed; the text says all of it.
+    #[error("{message}")]
+    CheckFailed {
+        /// For the pod's owner.
+        message: String,
+    },
     /// A name cannot be part of a path.
     #[error(transparent)]
     Name(#[from] IdentityError),
