@@ -1,5 +1,30 @@
 //! status-syncer: turns what the worker pool observes, and what the probes say,
-//! into PodStatus, and keeps the events.
+//! into PodStatus, and keeps the events of the node.
+//!
+//! One task, the main loop (`shell`), owns all state; two services hand it
+//! their calls. `status` is the pure computation, `registry` the pure state,
+//! `publication` the seam behind which an API server will be.
+//!
+//! What does not live here: the decision what becomes of a pod (sync-loop) and
+//! everything that acts on containers (pod-worker-pool).
 
+pub mod events;
+pub mod publication;
+pub mod registry;
+mod served;
+mod service;
+mod shell;
 pub mod status;
+mod store;
+mod text;
 pub mod verdicts;
+
+pub use shell::run;
+
+/// Why status-syncer ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its socket cannot be served.
+    #[error("status-syncer cannot serve")]
+    Serve(#[source] ipc::ServeError),
+}

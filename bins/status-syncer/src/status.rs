@@ -14,6 +14,9 @@ mod phase;
 mod tests;
 mod time;
 
+pub(crate) use containers::runtime_id;
+pub(crate) use time::api_time;
+
 use bulkhead_api::v1::{PodObservation, WorkerPhase};
 use clock::UnixNanos;
 use pod::core::{Pod, PodStatus};
@@ -110,7 +113,7 @@ pub fn rejected_status(
         status.reason = Some(reason.to_owned());
         status.message = Some(format!("Pod was rejected: {message}"));
     }
-    status.start_time.get_or_insert_with(|| time::api_time(now));
+    status.start_time.get_or_insert_with(|| api_time(now));
     status.qos_class = Some(QosClass::of(pod).as_str().to_owned());
     messages::bound_messages(&mut status);
     status
@@ -169,5 +172,5 @@ fn start_time(
         .iter()
         .map(|container| container.created_at_unix_nanos);
     let oldest = sandboxes.chain(containers).filter(|nanos| *nanos > 0).min();
-    time::api_time(UnixNanos(oldest.unwrap_or(now.0).min(now.0)))
+    api_time(UnixNanos(oldest.unwrap_or(now.0).min(now.0)))
 }

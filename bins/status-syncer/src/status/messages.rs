@@ -2,6 +2,8 @@
 
 use pod::core::{ContainerState, PodStatus};
 
+use crate::text::truncate;
+
 /// Termination message of one container, in bytes: the kubelet's limit.
 const MAX_TERMINATION_MESSAGE_BYTES: usize = 4096;
 /// Termination messages of all containers of a pod together, likewise.
@@ -44,6 +46,6 @@ fn bound_state(state: &mut ContainerState, share: usize) {
 
 fn bound(message: &mut Option<String>, limit: usize) {
     if let Some(text) = message {
-        text.truncate(text.floor_char_boundary(limit));
+        truncate(text, limit);
     }
 }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use pod::meta::Time;
 
 /// The API's form of a point in time, cut to whole seconds.
-pub(super) fn api_time(at: UnixNanos) -> Time {
+pub(crate) fn api_time(at: UnixNanos) -> Time {
     let seconds = at.0.div_euclid(1_000_000_000);
     // Every i64 of nanoseconds is within the years that jiff has.
     Time(Timestamp::from_second(seconds).unwrap_or(Timestamp::UNIX_EPOCH))

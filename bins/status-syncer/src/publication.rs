@@ -1,0 +1,72 @@
+//! What is published of a pod, and to whom: the seam behind which sending
+//! statuses to an API server comes later.
+
+use bulkhead_api::v1;
+use ipc::StateHub;
+use pod::PodDocument;
+
+/// A pod as published: the desired pod with the computed status in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublishedPod {
+    /// core/v1 Pod with metadata and spec as desired, status as computed.
+    pub document: PodDocument,
+    /// Grows by one with each change of the pod's status, over restarts too, so
+    /// that an older status can never follow a newer one.
+    pub version: u64,
+}
+
+impl PublishedPod {
+    /// The UID: a status is for this very pod, not for another of its name.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        self.document.identity().uid()
+    }
+}
+
+/// A change to publish. The latest for a pod is enough: none builds on another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The pod has a new status.
+    Set(PublishedPod),
+    /// The pod with this UID is gone for good.
+    Removed(String),
+}
+
+/// Takes statuses away from this process.
+pub trait Publisher: Send {
+    /// Publishes a change; must not block. Called once the change is saved.
+    fn publish(&mut self, change: &Change);
+}
+
+/// Statuses for readers on this node, by UID.
+#[derive(Clone, Debug, Default)]
+pub struct LocalReaders(StateHub<String, PublishedPod>);
+
+impl LocalReaders {
+    /// What readers see.
+    #[must_use]
+    pub fn hub(&self) -> &StateHub<String, PublishedPod> {
+        &self.0
+    }
+}
+
+impl Publisher for LocalReaders {
+    fn publish(&mut self, change: &Change) {
+        match change {
+            Change::Set(pod) => {
+                self.0.set(pod.uid().to_owned(), pod.clone());
+            }
+            Change::Removed(uid) => {
+                self.0.remove(uid);
+            }
+        }
+    }
+}
+
+impl From<&PublishedPod> for v1::PodStatusEntry {
+    fn from(pod: &PublishedPod) -> v1::PodStatusEntry {
+        v1::PodStatusEntry {
+            pod: Some(pod.document.to_message()),
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! Which pods have a status, and what each follows from: the state of this
+//! process as a pure machine. Each input changes it; [`Registry::take_changes`]
+//! says what is to be published.
+//!
+//! What does not live here: how a status is computed (`status`), saving and
+//! publishing (`shell`).
+//!
+//! A pod's entry:
+//!
+//! ```text
+//!   observed or rejected        sync-loop does not know it, pool has it
+//!  ---------------------> Kept --------------------------------------> Orphaned
+//!                          ^  \                                         |   |
+//!                          |   \ sync-loop does not know it,            |   |
+//!                          |    \ pool does not have it                 |   | pool lets go
+//!                          |     `-----------------------> gone <-------+---'
+//!                          `--------- sync-loop knows it ---------------'
+//! ```
+//!
+//! - A pod that the pool does not have (any more, or yet: it may have just been
+//!   restarted) keeps its status as long as sync-loop knows it.
+//! - A pod that sync-loop does not know is gone once the pool has let go too.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bulkhead_api::v1::{PodObservation, ProbeVerdict, RejectPodRequest, RuntimeState, WorkerPhase};
+use clock::UnixNanos;
+use pod::core::{Pod, PodStatus};
+use pod::wire::WireError;
+use pod::{PodDocument, PodPhase};
+
+use crate::publication::{Change, PublishedPod};
+use crate::served;
+use crate::status::{self, StatusInput, is_observed};
+use crate::verdicts::Verdicts;
+
+/// Why an input is refused. The rest goes on.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// It names no pod, or a malformed one.
+    #[error("the pod in the message is invalid")]
+    Pod(#[from] WireError),
+    /// There are too many pods.
+    #[error("there are {} pods already, no more are taken", ipc::limits::MAX_PODS)]
+    TooManyPods,
+    /// A pod that runs cannot be rejected.
+    #[error("pod {uid} already runs here; only a pod that has not started can be rejected")]
+    AlreadyRuns {
+        /// The pod.
+        uid: String,
+    },
+}
+
+/// All pods with a status.
+#[derive(Debug, Default)]
+pub struct Registry {
+    pods: BTreeMap<String, Entry>,
+    verdicts: Verdicts,
+    pool: PoolView,
+    changed: BTreeSet<String>,
+    removed: BTreeSet<String>,
+}
+
+/// One pod.
+#[derive(Debug)]
+struct Entry {
+    /// As its source gave it; after our restart as it was published.
+    desired: PodDocument,
+    /// The last one, without the pod; none yet after our restart.
+    observation: Option<PodObservation>,
+    status: PodStatus,
+    /// As served; absent only while the first status is being computed.
+    published: Option<PublishedPod>,
+    hold: Hold,
+    /// How far its worker was when last seen, and in which life of the pool.
+    worker: Option<(String, WorkerPhase)>,
+}
+
+/// Whether sync-loop stands behind an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    Kept,
+    /// Waits for the pool to let go.
+    Orphaned,
+}
+
+/// What the pool has, as told by its stream.
+#[derive(Debug, Default)]
+struct PoolView {
+    boot_id: String,
+    /// Whether a whole snapshot was seen since our start.
+    complete: bool,
+    present: BTreeSet<String>,
+    /// Pods of the snapshot that is being received.
+    snapshot: Option<BTreeSet<String>>,
+}
+
+impl Registry {
+    /// Takes back what was saved before a restart.
+    pub fn restore(&mut self, pods: Vec<PublishedPod>) {
+        for published in pods.into_iter().take(ipc::limits::MAX_PODS) {
+            let Ok(pod) = published.document.decode() else {
+                continue;
+            };
+            let entry = Entry {
+                desired: published.document.clone(),
+                observation: None,
+                status: pod.status.unwrap_or_default(),
+                hold: Hold::Kept,
+                worker: None,
+                published: Some(published),
+            };
+            self.changed
+                .insert(entry.desired.identity().uid().to_owned());
+            self.pods
+                .insert(entry.desired.identity().uid().to_owned(), entry);
+        }
+    }
+
+    /// A stream of the pool begins with its snapshot.
+    pub fn begin_snapshot(&mut self, boot_id: &str) {
+        boot_id.clone_into(&mut self.pool.boot_id);
+        self.pool.snapshot = Some(BTreeSet::new());
+    }
+
+    /// The snapshot is complete: pods that it lacks are not in the pool.
+    pub fn end_snapshot(&mut self) {
+        if let Some(present) = self.pool.snapshot.take() {
+            self.pool.present = present;
+            self.pool.complete = true;
+            self.drop_orphans();
+        }
+    }
+
+    /// The pool has no worker for this pod any more.
+    pub fn let_go(&mut self, uid: &str) {
+        self.pool.present.remove(uid);
+        if let Some(snapshot) = &mut self.pool.snapshot {
+            snapshot.remove(uid);
+        }
+        self.drop_orphans();
+    }
+
+    /// The pool sees this of a pod.
+    ///
+    /// # Errors
+    /// When the pod in it is malformed, or there are too many.
+    pub fn observe(
+        &mut self,
+        mut observation: PodObservation,
+        now: UnixNanos,
+    ) -> Result<(), Refusal> {
+        let message = observation.pod.take().ok_or(WireError::NoReference)?;
+        let uid = message
+            .reference
+            .as_ref()
+            .map(|pod| pod.uid.clone())
+            .unwrap_or_default();
+        // A pod that only the runtime has comes without its JSON: what is known
+        // of it from before stands, and without that it has no status.
+        let desired = if message.json.is_empty() {
+            self.pods.get(&uid).map(|entry| entry.desired.clone())
+        } else {
+            Some(PodDocument::from_message(message)?)
+        };
+        let view = self
+            .pool
+            .snapshot
+            .as_mut()
+            .unwrap_or(&mut self.pool.present);
+        if view.len() < ipc::limits::MAX_PODS {
+            view.insert(uid.clone());
+        }
+        let Some(desired) = desired else {
+            return Ok(());
+        };
+        let pod = desired.decode()?;
+        if !self.pods.contains_key(&uid) && self.pods.len() >= ipc::limits::MAX_PODS {
+            return Err(Refusal::TooManyPods);
+        }
+
+        let worker = Some((self.pool.boot_id.clone(), observation.phase()));
+        let entry = self
+            .pods
+            .entry(uid.clone())
+            .or_insert_with(|| Entry::new(desired.clone()));
+        if entry.is_reborn(&observation, &self.pool.boot_id) {
+            entry.status = PodStatus::default();
+        }
+        entry.worker = worker;
+        entry.desired = desired;
+        entry.observation = Some(observation);
+        entry.compute(&pod, &self.verdicts, now);
+        self.changed.insert(uid);
+        Ok(())
+    }
+
+    /// Sync-loop tells verdicts of probes.
+    pub fn set_verdicts(&mut self, verdicts: &[ProbeVerdict], now: UnixNanos) {
+        let news: BTreeSet<&str> = verdicts
+            .iter()
+            .filter(|verdict| self.verdicts.set(verdict))
+            .map(|verdict| verdict.pod_uid.as_str())
+            .collect();
+        for uid in news {
+            let Some(entry) = self.pods.get_mut(uid) else {
+                continue;
+            };
+            let Ok(pod) = entry.desired.decode() else {
+                continue;
+            };
+            if entry.compute(&pod, &self.verdicts, now) {
+                self.changed.insert(uid.to_owned());
+            }
+        }
+    }
+
+    /// Sync-loop rejects a pod.
+    ///
+    /// # Errors
+    /// When the pod is malformed or runs already, or there are too many.
+    pub fn reject(&mut self, request: RejectPodRequest, now: UnixNanos) -> Result<(), Refusal> {
+        let desired = PodDocument::from_message(request.pod.ok_or(WireError::NoReference)?)?;
+        let pod = desired.decode()?;
+        let uid = desired.identity().uid().to_owned();
+        if !self.pods.contains_key(&uid) && self.pods.len() >= ipc::limits::MAX_PODS {
+            return Err(Refusal::TooManyPods);
+        }
+        let entry = self
+            .pods
+            .entry(uid.clone())
+            .or_insert_with(|| Entry::new(desired.clone()));
+        if entry.runs() {
+            return Err(Refusal::AlreadyRuns { uid });
+        }
+        let before = entry.published.is_some().then_some(&entry.status);
+        entry.status =
+            status::rejected_status(&pod, &request.reason, &request.message, before, now);
+        entry.desired = desired;
+        entry.publish(&pod);
+        self.changed.insert(uid);
+        Ok(())
+    }
+
+    /// Sync-loop tells which pods exist; statuses of others go, once the pool
+    /// has let go of them too.
+    pub fn retain(&mut self, known: &BTreeSet<String>) {
+        for (uid, entry) in &mut self.pods {
+            entry.hold = if known.contains(uid) {
+                Hold::Kept
+            } else {
+                Hold::Orphaned
+            };
+        }
+        self.drop_orphans();
+    }
+
+    /// What is to be published since the last call, each pod once.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        let removed = std::mem::take(&mut self.removed);
+        let mut changes: Vec<Change> = removed.into_iter().map(Change::Removed).collect();
+        for uid in std::mem::take(&mut self.changed) {
+            let published = self
+                .pods
+                .get(&uid)
+                .and_then(|entry| entry.published.clone());
+            changes.extend(published.map(Change::Set));
+        }
+        changes
+    }
+
+    /// Whether there is something to publish.
+    #[must_use]
+    pub fn has_changes(&self) -> bool {
+        !self.changed.is_empty() || !self.removed.is_empty()
+    }
+
+    /// What is published of all pods: what a restart must not lose.
+    pub fn published(&self) -> impl Iterator<Item = &PublishedPod> {
+        self.pods
+            .values()
+            .filter_map(|entry| entry.published.as_ref())
+    }
+
+    /// Number of pods with a status.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.pods.len()
+    }
+
+    /// Whether no pod has a status.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pods.is_empty()
+    }
+
+    fn drop_orphans(&mut self) {
+        if !self.pool.complete || self.pool.snapshot.is_some() {
+            return;
+        }
+        let gone: Vec<String> = self
+            .pods
+            .iter()
+            .filter(|(uid, entry)| {
+                entry.hold == Hold::Orphaned && !self.pool.present.contains(*uid)
+            })
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for uid in gone {
+            self.pods.remove(&uid);
+            self.verdicts.remove_pod(&uid);
+            self.changed.remove(&uid);
+            self.removed.insert(uid);
+        }
+    }
+}
+
+impl Entry {
+    fn new(desired: PodDocument) -> Entry {
+        Entry {
+            desired,
+            observation: None,
+            status: PodStatus::default(),
+            published: None,
+            hold: Hold::Kept,
+            worker: None,
+        }
+    }
+
+    /// Computes the status anew; returns whether it changed.
+    fn compute(&mut self, pod: &Pod, verdicts: &Verdicts, now: UnixNanos) -> bool {
+        let Some(observation) = &self.observation else {
+            return false;
+        };
+        // An empty status is that of a life that begins.
+        let published = self.status.phase.is_some().then_some(&self.status);
+        self.status = status::pod_status(StatusInput {
+            pod,
+            observation,
+            verdicts,
+            published,
+            now,
+        });
+        self.publish(pod)
+    }
+
+    /// Renews what is served; returns whether that changed.
+    fn publish(&mut self, pod: &Pod) -> bool {
+        let document =
+            served::document(&self.desired, pod, &self.status, self.observation.as_ref());
+        let version = match &self.published {
+            Some(published) if published.document == document => return false,
+            Some(published) => published.version + 1,
+            None => 1,
+        };
+        self.published = Some(PublishedPod { document, version });
+        true
+    }
+
+    /// Whether a container of the pod runs, as last observed.
+    fn runs(&self) -> bool {
+        let Some(observation) = &self.observation else {
+            return false;
+        };
+        observation
+            .containers
+            .iter()
+            .any(|container| container.state() == RuntimeState::Running)
+    }
+
+    /// Whether the pod ended and the same UID was started anew: a static pod
+    /// whose manifest was removed and came back unchanged. What was published of
+    /// the life before must not stick to the new one.
+    fn is_reborn(&self, observation: &PodObservation, boot_id: &str) -> bool {
+        let active = matches!(
+            observation.phase(),
+            WorkerPhase::Syncing | WorkerPhase::Waiting
+        );
+        if !active || observation.terminal || !observation.failed_reason.is_empty() {
+            return false;
+        }
+        // A worker never goes back; only one that was forgotten begins again.
+        let ended_before = self.worker.as_ref().is_some_and(|(boot, phase)| {
+            boot == boot_id && matches!(phase, WorkerPhase::Terminated | WorkerPhase::Finished)
+        });
+        // A pod that ended for good starts no instance that was not known.
+        let phase = self.status.phase.as_deref().and_then(PodPhase::parse);
+        let ended_for_good = phase.is_some_and(PodPhase::is_terminal);
+        ended_before
+            || (ended_for_good && is_observed(observation) && self.has_new_instance(observation))
+    }
+
+    fn has_new_instance(&self, observation: &PodObservation) -> bool {
+        let init = self.status.init_container_statuses.iter().flatten();
+        let known: BTreeSet<&str> = init
+            .chain(self.status.container_statuses.iter().flatten())
+            .filter_map(status::runtime_id)
+            .collect();
+        observation.containers.iter().any(|container| {
+            container.state() == RuntimeState::Running && !known.contains(container.id.as_str())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,426 @@
+use bulkhead_api::v1::{ContainerObservation, PodReference, ProbeKind, ProbeResult};
+use pod::PodSource;
+use serde_json::{Value, json};
+
+use super::*;
+
+const BOOT: &str = "pool-1";
+
+fn document(uid: &str, policy: &str) -> PodDocument {
+    let json = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": format!("pod-{uid}"), "namespace": "default", "uid": uid,
+            "annotations": {"kubernetes.io/config.source": "file"},
+        },
+        "spec": {
+            "restartPolicy": policy,
+            "aFieldOfTomorrow": 1,
+            "containers": [{"name": "c", "readinessProbe": {"tcpSocket": {"port": 1}}}],
+        },
+    });
+    PodDocument::from_json(json.to_string().into_bytes(), PodSource::File)
+        .unwrap()
+        .0
+}
+
+fn observation(uid: &str, phase: WorkerPhase) -> PodObservation {
+    PodObservation {
+        pod: Some(document(uid, "Always").to_message()),
+        phase: phase.into(),
+        observed_at_unix_nanos: 1,
+        ..PodObservation::default()
+    }
+}
+
+fn with_container(uid: &str, id: &str, state: RuntimeState) -> PodObservation {
+    let mut observation = observation(uid, WorkerPhase::Syncing);
+    observation.containers.push(ContainerObservation {
+        name: "c".to_owned(),
+        id: id.to_owned(),
+        state: state.into(),
+        ..ContainerObservation::default()
+    });
+    observation
+}
+
+fn never(mut observation: PodObservation, uid: &str) -> PodObservation {
+    observation.pod = Some(document(uid, "Never").to_message());
+    observation
+}
+
+fn verdict(uid: &str, id: &str, result: ProbeResult) -> ProbeVerdict {
+    ProbeVerdict {
+        pod_uid: uid.to_owned(),
+        container_id: id.to_owned(),
+        kind: ProbeKind::Readiness.into(),
+        result: result.into(),
+        ..ProbeVerdict::default()
+    }
+}
+
+/// A registry with the calls that a test makes most.
+#[derive(Default)]
+struct Test {
+    registry: Registry,
+    now: i64,
+}
+
+impl Test {
+    /// A registry whose pool is there, with nothing in it.
+    fn connected() -> Test {
+        let mut test = Test::default();
+        test.snapshot(BOOT, vec![]);
+        test
+    }
+
+    fn snapshot(&mut self, boot_id: &str, observations: Vec<PodObservation>) {
+        self.registry.begin_snapshot(boot_id);
+        for observation in observations {
+            self.observe(observation);
+        }
+        self.registry.end_snapshot();
+    }
+
+    fn observe(&mut self, observation: PodObservation) {
+        self.now += 1_000_000_000;
+        self.registry
+            .observe(observation, UnixNanos(self.now))
+            .unwrap();
+    }
+
+    fn retain(&mut self, uids: &[&str]) {
+        self.registry
+            .retain(&uids.iter().map(|&uid| uid.to_owned()).collect());
+    }
+
+    fn reject(&mut self, uid: &str) -> Result<(), Refusal> {
+        let request = RejectPodRequest {
+            pod: Some(document(uid, "Always").to_message()),
+            reason: "OutOfcpu".to_owned(),
+            message: "no room".to_owned(),
+        };
+        self.registry.reject(request, UnixNanos(5))
+    }
+
+    fn json(&self, uid: &str) -> Value {
+        let published = self
+            .registry
+            .published()
+            .find(|pod| pod.uid() == uid)
+            .unwrap();
+        serde_json::from_slice(published.document.json()).unwrap()
+    }
+
+    fn phase(&self, uid: &str) -> String {
+        self.json(uid)["status"]["phase"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    }
+
+    fn ready(&self, uid: &str) -> bool {
+        self.json(uid)["status"]["containerStatuses"][0]["ready"]
+            .as_bool()
+            .unwrap()
+    }
+
+    fn uids(&self) -> Vec<&str> {
+        self.registry.published().map(PublishedPod::uid).collect()
+    }
+
+    /// UIDs of what is to be published, `-` before those that are gone.
+    fn changes(&mut self) -> Vec<String> {
+        let change = |change| match change {
+            Change::Set(pod) => pod.uid().to_owned(),
+            Change::Removed(uid) => format!("-{uid}"),
+        };
+        self.registry
+            .take_changes()
+            .into_iter()
+            .map(change)
+            .collect()
+    }
+
+    /// The same after a SIGKILL and a restart of this process.
+    fn restarted(&self) -> Test {
+        let mut registry = Registry::default();
+        registry.restore(self.registry.published().cloned().collect());
+        Test {
+            registry,
+            now: self.now,
+        }
+    }
+}
+
+#[test]
+fn an_observed_pod_is_served_with_its_status_and_unknown_fields() {
+    let mut test = Test::connected();
+    test.observe(with_container("u", "a", RuntimeState::Running));
+    assert_eq!(test.phase("u"), "Running");
+    assert_eq!(test.json("u")["spec"]["aFieldOfTomorrow"], 1);
+    assert_eq!(test.changes(), ["u"]);
+    assert!(!test.registry.has_changes());
+}
+
+#[test]
+fn versions_grow_with_changes_only_and_over_restarts() {
+    let mut test = Test::connected();
+    let version = |test: &Test| test.registry.published().next().unwrap().version;
+    test.observe(observation("u", WorkerPhase::Syncing));
+    assert_eq!(version(&test), 1);
+    test.observe(observation("u", WorkerPhase::Syncing));
+    assert_eq!(version(&test), 1);
+    let mut test = test.restarted();
+    test.observe(with_container("u", "a", RuntimeState::Running));
+    assert_eq!(version(&test), 2);
+}
+
+#[test]
+fn a_verdict_changes_readiness_whenever_it_comes() {
+    let mut test = Test::connected();
+    test.registry
+        .set_verdicts(&[verdict("u", "a", ProbeResult::Success)], UnixNanos(1));
+    test.observe(with_container("u", "a", RuntimeState::Running));
+    assert!(test.ready("u"), "it came before the observation");
+    test.registry
+        .set_verdicts(&[verdict("u", "a", ProbeResult::Failure)], UnixNanos(2));
+    assert!(!test.ready("u"));
+}
+
+#[test]
+fn no_restart_of_any_process_flips_readiness() {
+    let mut test = Test::connected();
+    test.observe(with_container("u", "a", RuntimeState::Running));
+    test.registry
+        .set_verdicts(&[verdict("u", "a", ProbeResult::Success)], UnixNanos(1));
+    assert!(test.ready("u"));
+    // Of the prober: its verdict is not known yet.
+    test.registry
+        .set_verdicts(&[verdict("u", "a", ProbeResult::Unspecified)], UnixNanos(2));
+    assert!(test.ready("u"));
+    // Of the pool: it has not asked the runtime yet.
+    test.snapshot("pool-2", vec![]);
+    assert!(test.ready("u"));
+    let mut unobserved = observation("u", WorkerPhase::Syncing);
+    unobserved.observed_at_unix_nanos = 0;
+    test.observe(unobserved);
+    assert!(test.ready("u"));
+    // Of this process: no verdict is known.
+    let mut test = test.restarted();
+    assert!(test.ready("u"));
+    test.snapshot(
+        "pool-2",
+        vec![with_container("u", "a", RuntimeState::Running)],
+    );
+    assert!(test.ready("u"));
+    assert_eq!(
+        test.registry.published().next().unwrap().version,
+        2,
+        "nothing changed at all"
+    );
+}
+
+#[test]
+fn a_pod_that_a_fresh_pool_lacks_keeps_its_status_while_it_is_known() {
+    let mut test = Test::connected();
+    test.observe(with_container("u", "a", RuntimeState::Running));
+    test.snapshot("pool-2", vec![]);
+    assert_eq!(test.uids(), ["u"]);
+    test.retain(&["u"]);
+    assert_eq!(test.uids(), ["u"]);
+    test.retain(&[]);
+    assert!(test.uids().is_empty());
+    assert_eq!(test.changes(), ["-u"]);
+}
+
+#[test]
+fn an_orphan_waits_until_the_pool_lets_go() {
+    let mut test = Test::connected();
+    test.observe(observation("u", WorkerPhase::Terminating));
+    test.observe(observation("v", WorkerPhase::Terminating));
+    test.retain(&[]);
+    assert_eq!(test.uids(), ["u", "v"]);
+    test.registry.let_go("u");
+    assert_eq!(test.uids(), ["v"]);
+    test.retain(&["v"]);
+    test.registry.let_go("v");
+    assert_eq!(test.uids(), ["v"], "it is known again");
+}
+
+#[test]
+fn nothing_is_dropped_before_the_pool_was_heard() {
+    let mut test = Test::connected();
+    test.observe(observation("u", WorkerPhase::Terminating));
+    let mut test = test.restarted();
+    test.retain(&[]);
+    assert_eq!(test.uids(), ["u"]);
+    test.registry.begin_snapshot(BOOT);
+    test.retain(&[]);
+    assert_eq!(test.uids(), ["u"], "the snapshot may still name it");
+    test.registry.end_snapshot();
+    assert!(test.uids().is_empty());
+}
+
+#[test]
+fn a_rejected_pod_stays_rejected_over_restarts() {
+    let mut test = Test::connected();
+    test.reject("u").unwrap();
+    let mut test = test.restarted();
+    assert_eq!(test.json("u")["status"]["reason"], "OutOfcpu");
+    test.reject("u").unwrap();
+    assert_eq!(test.registry.published().next().unwrap().version, 1);
+    test.snapshot(BOOT, vec![]);
+    test.retain(&["u"]);
+    assert_eq!(test.phase("u"), "Failed");
+    test.retain(&[]);
+    assert!(test.uids().is_empty());
+}
+
+#[test]
+fn a_running_pod_cannot_be_rejected() {
+    let mut test = Test::connected();
+    test.observe(with_container("u", "a", RuntimeState::Running));
+    assert!(matches!(test.reject("u"), Err(Refusal::AlreadyRuns { .. })));
+    assert_eq!(test.phase("u"), "Running");
+}
+
+#[test]
+fn a_terminal_phase_survives_restarts_of_both() {
+    let mut test = Test::connected();
+    test.observe(never(with_container("u", "a", RuntimeState::Exited), "u"));
+    assert_eq!(test.phase("u"), "Succeeded");
+    let mut test = test.restarted();
+    test.snapshot(
+        "pool-2",
+        vec![never(observation("u", WorkerPhase::Syncing), "u")],
+    );
+    assert_eq!(test.phase("u"), "Succeeded");
+}
+
+#[test]
+fn the_same_uid_created_again_begins_a_new_life() {
+    // In the same life of the pool: a worker that had finished begins again.
+    let mut test = Test::connected();
+    test.observe(never(with_container("u", "a", RuntimeState::Exited), "u"));
+    let mut finished = never(with_container("u", "a", RuntimeState::Exited), "u");
+    finished.set_phase(WorkerPhase::Finished);
+    test.observe(finished);
+    test.registry.let_go("u");
+    assert_eq!(test.phase("u"), "Succeeded");
+    test.observe(never(observation("u", WorkerPhase::Syncing), "u"));
+    assert_eq!(test.phase("u"), "Pending");
+
+    // In another: an instance runs that the life before did not have.
+    let mut test = Test::connected();
+    test.observe(never(with_container("u", "a", RuntimeState::Exited), "u"));
+    test.snapshot(
+        "pool-2",
+        vec![never(with_container("u", "b", RuntimeState::Running), "u")],
+    );
+    assert_eq!(test.phase("u"), "Running");
+}
+
+#[test]
+fn an_evicted_pod_whose_container_was_just_restarted_stays_failed() {
+    let mut test = Test::connected();
+    let mut evicted = with_container("u", "a", RuntimeState::Exited);
+    evicted.failed_reason = "Evicted".to_owned();
+    test.observe(evicted);
+    let mut raced = with_container("u", "b", RuntimeState::Running);
+    raced.failed_reason = "Evicted".to_owned();
+    test.observe(raced);
+    assert_eq!(test.phase("u"), "Failed");
+}
+
+#[test]
+fn a_pod_whose_source_dropped_it_shows_when_it_will_be_gone() {
+    let mut test = Test::connected();
+    let mut terminating = with_container("u", "a", RuntimeState::Running);
+    terminating.set_phase(WorkerPhase::Terminating);
+    terminating.termination_requested_at_unix_nanos = 100_000_000_000;
+    terminating.termination_grace_period_seconds = 30;
+    test.observe(terminating.clone());
+    let json = test.json("u");
+    assert_eq!(
+        json["metadata"]["deletionTimestamp"],
+        "1970-01-01T00:02:10Z"
+    );
+    assert_eq!(json["metadata"]["deletionGracePeriodSeconds"], 30);
+
+    terminating.failed_reason = "Evicted".to_owned();
+    test.observe(terminating);
+    assert!(
+        test.json("u")["metadata"]["deletionTimestamp"].is_null(),
+        "evicted is not deleted"
+    );
+}
+
+#[test]
+fn a_pod_that_only_the_runtime_has_needs_what_was_known_of_it() {
+    let mut test = Test::connected();
+    let runtime_only = |uid: &str| {
+        let mut observation = with_container(uid, "a", RuntimeState::Exited);
+        let reference = PodReference {
+            uid: uid.to_owned(),
+            ..PodReference::default()
+        };
+        observation.pod = Some(bulkhead_api::v1::Pod {
+            reference: Some(reference),
+            ..Default::default()
+        });
+        observation
+    };
+    test.observe(runtime_only("x"));
+    assert!(test.uids().is_empty());
+    test.observe(with_container("u", "a", RuntimeState::Running));
+    test.observe(runtime_only("u"));
+    let status = test.json("u")["status"]["containerStatuses"][0]["state"].clone();
+    assert!(status["terminated"].is_object());
+}
+
+#[test]
+fn a_malformed_observation_is_refused_alone() {
+    let mut test = Test::connected();
+    let mut bad = observation("u", WorkerPhase::Syncing);
+    bad.pod.as_mut().unwrap().hash = "0".to_owned();
+    assert!(test.registry.observe(bad, UnixNanos(1)).is_err());
+    assert!(
+        test.registry
+            .observe(PodObservation::default(), UnixNanos(1))
+            .is_err()
+    );
+    test.observe(observation("v", WorkerPhase::Syncing));
+    assert_eq!(test.uids(), ["v"]);
+}
+
+#[test]
+fn pods_are_bounded() {
+    let mut test = Test::connected();
+    for number in 0..ipc::limits::MAX_PODS {
+        test.observe(observation(&format!("u{number}"), WorkerPhase::Syncing));
+    }
+    let one_more = observation("one-more", WorkerPhase::Syncing);
+    assert!(matches!(
+        test.registry.observe(one_more, UnixNanos(1)),
+        Err(Refusal::TooManyPods)
+    ));
+    assert!(matches!(test.reject("another"), Err(Refusal::TooManyPods)));
+    test.observe(observation("u0", WorkerPhase::Terminating));
+}
+
+#[test]
+fn a_pod_without_room_for_its_status_is_served_without_its_spec() {
+    let mut test = Test::connected();
+    let json = json!({
+        "metadata": {"name": "p", "namespace": "default", "uid": "u",
+            "annotations": {"large": "x".repeat(pod::wire::MAX_POD_BYTES - 300)}},
+        "spec": {"containers": [{"name": "c"}]},
+    });
+    let (document, _) =
+        PodDocument::from_json(json.to_string().into_bytes(), PodSource::File).unwrap();
+    let mut observation = with_container("u", "a", RuntimeState::Running);
+    observation.pod = Some(document.to_message());
+    test.observe(observation);
+    assert_eq!(test.phase("u"), "Running");
+}

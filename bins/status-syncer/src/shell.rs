@@ -1,0 +1,294 @@
+//! The main loop: takes observations and calls, and saves, then publishes, what
+//! follows from them.
+//!
+//! A change is saved before anybody sees it, so that after a SIGKILL at any
+//! instant nothing that was published is taken back. Changes of a short window
+//! are saved together; the window grows with the time that saving takes, so
+//! that a slow disk costs latency and never all of the process's time.
+
+use std::time::Duration;
+
+use bulkhead_api::v1;
+use bulkhead_api::v1::observations_client::ObservationsClient;
+use bulkhead_api::v1::watch_observations_response::Message;
+use clock::WallClock;
+use ipc::{Feed, Subscription, SubscriptionEvent};
+use process::{Context, Lifecycle};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior};
+use topology::Process;
+
+use crate::Error;
+use crate::events::EventLog;
+use crate::publication::{LocalReaders, Publisher};
+use crate::registry::Registry;
+use crate::service::{Command, RecentEvents, Service};
+use crate::store::Store;
+
+/// Calls that wait for the main loop. Each answers within microseconds; callers
+/// beyond wait in their connection.
+const COMMAND_QUEUE: usize = 64;
+/// Events that a reader may lag behind before its stream ends.
+const EVENT_FEED: usize = 512;
+/// Shortest wait between a change and its publication: a pod's start makes
+/// several changes within a few milliseconds.
+const SHORTEST_WINDOW: Duration = Duration::from_millis(10);
+/// Longest, on a disk that is very slow.
+const LONGEST_WINDOW: Duration = Duration::from_secs(1);
+/// The window as a multiple of the time that the last save took.
+const WINDOW_PER_SAVE: u32 = 4;
+/// Wait before a failed save is tried again without a new change.
+const RETRY_SAVE: Duration = Duration::from_secs(5);
+/// The watchdog wants a sign of life each second.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Runs status-syncer until it is told to stop.
+///
+/// # Errors
+/// When its socket cannot be served.
+pub async fn run(context: Context) -> Result<(), Error> {
+    let readers = LocalReaders::default();
+    let statuses = readers.hub().clone();
+    let (commands, received) = mpsc::channel(COMMAND_QUEUE);
+    let service = Service {
+        boot_id: context.boot_id.clone(),
+        commands,
+        statuses,
+    };
+    let shutdown = context.lifecycle.shutdown();
+    let observations = subscribe(&context);
+    let mut syncer = Syncer::new(&context, vec![Box::new(readers)]);
+    syncer.restore();
+
+    let serving = ipc::serve(
+        context.process,
+        context.identities,
+        context.listener,
+        service.routes(),
+        shutdown,
+    );
+    context.lifecycle.ready();
+    tokio::select! {
+        result = serving => result.map_err(Error::Serve)?,
+        // Ends after the drain of the server at the latest, which is longer
+        // than any call here takes.
+        () = syncer.main_loop(received, observations) => {}
+    }
+    syncer.flush();
+    Ok(())
+}
+
+fn subscribe(context: &Context) -> Subscription<v1::WatchObservationsResponse> {
+    let client = ObservationsClient::new(context.network.channel(Process::PodWorkerPool))
+        .max_decoding_message_size(ipc::limits::MAX_OBSERVATION_BYTES);
+    ipc::subscribe("observations", move || {
+        let mut client = client.clone();
+        async move {
+            client
+                .watch_observations(v1::WatchObservationsRequest {})
+                .await
+        }
+    })
+}
+
+/// State of the main loop.
+struct Syncer {
+    clock: WallClock,
+    lifecycle: Lifecycle,
+    registry: Registry,
+    events: EventLog,
+    feed: Feed<v1::Event>,
+    store: Store,
+    publishers: Vec<Box<dyn Publisher>>,
+    saving: Saving,
+    /// How long further changes may join the first before they are saved.
+    window: Duration,
+}
+
+/// When what is saved next.
+#[derive(Clone, Copy, Debug)]
+enum Saving {
+    /// Nothing changed since the last save.
+    Clean,
+    /// Something changed; it is saved at `due`.
+    Waiting { due: Instant },
+    /// The last save failed; it is tried again at `due`.
+    Failing { due: Instant },
+}
+
+impl Syncer {
+    fn new(context: &Context, publishers: Vec<Box<dyn Publisher>>) -> Syncer {
+        Syncer {
+            clock: context.clock.clone(),
+            lifecycle: context.lifecycle.clone(),
+            registry: Registry::default(),
+            events: EventLog::default(),
+            feed: Feed::new(EVENT_FEED),
+            store: Store::new(&context.config.directories.state(context.process)),
+            publishers,
+            saving: Saving::Clean,
+            window: SHORTEST_WINDOW,
+        }
+    }
+
+    /// Takes back and publishes what was saved.
+    fn restore(&mut self) {
+        self.registry.restore(self.store.load());
+        self.publish();
+    }
+
+    async fn main_loop(
+        &mut self,
+        mut commands: mpsc::Receiver<Command>,
+        mut observations: Subscription<v1::WatchObservationsResponse>,
+    ) {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            self.note_changes();
+            let due = match self.saving {
+                Saving::Clean => None,
+                Saving::Waiting { due } | Saving::Failing { due } => Some(due),
+            };
+            tokio::select! {
+                // Cancel-safe: it receives from a channel.
+                command = commands.recv() => match command {
+                    Some(command) => self.obey(command),
+                    // The server is gone, and with it everything to do.
+                    None => return,
+                },
+                // Cancel-safe: it receives from a channel.
+                event = observations.next() => self.take(event),
+                // Cancel-safe: made anew with the same deadline each time.
+                () = until(due) => self.flush(),
+                // Cancel-safe: a tick that is not taken stays due.
+                _ = tick.tick() => self.lifecycle.beat(),
+            }
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        let now = self.clock.now();
+        // A caller that is gone does not need its answer.
+        match command {
+            Command::SetVerdicts(verdicts, answer) => {
+                self.registry.set_verdicts(&verdicts, now);
+                let _ = answer.send(());
+            }
+            Command::Reject(request, answer) => {
+                let _ = answer.send(self.registry.reject(*request, now));
+            }
+            Command::ReportEvents(request, answer) => {
+                let v1::ReportEventsRequest {
+                    events,
+                    boot_id,
+                    first_sequence,
+                } = request;
+                let news = self
+                    .events
+                    .record_reported(&boot_id, first_sequence, events, now);
+                news.into_iter().for_each(|event| self.feed.push(event));
+                let _ = answer.send(());
+            }
+            Command::Retain(known, answer) => {
+                self.registry.retain(&known);
+                let _ = answer.send(());
+            }
+            Command::RecentEvents(pod_uid, answer) => {
+                let recent = self.events.recent(pod_uid.as_deref());
+                let following = self.feed.subscribe();
+                let _ = answer.send(RecentEvents { recent, following });
+            }
+        }
+    }
+
+    fn take(&mut self, event: SubscriptionEvent<v1::WatchObservationsResponse>) {
+        let now = self.clock.now();
+        // What was known stays valid while the pool is away.
+        let SubscriptionEvent::Message(response) = event else {
+            return;
+        };
+        match response.message {
+            Some(Message::SnapshotBegin(_)) => self.registry.begin_snapshot(&response.boot_id),
+            Some(Message::SnapshotEnd(_)) => self.registry.end_snapshot(),
+            Some(Message::RemovedPodUid(uid)) => self.registry.let_go(&uid),
+            Some(Message::Observation(observation)) => {
+                if let Err(refusal) = self.registry.observe(observation, now) {
+                    let error = telemetry::chain(&refusal);
+                    tracing::warn!(error, "an observation is left out");
+                }
+            }
+            Some(Message::Event(event)) => {
+                if let Some(event) = self.events.record(event, now) {
+                    self.feed.push(event);
+                }
+            }
+            None => tracing::warn!("the pool sent an empty message; it is left out"),
+        }
+    }
+
+    /// Starts the window in which further changes join the first.
+    fn note_changes(&mut self) {
+        if !self.registry.has_changes() {
+            return;
+        }
+        let soon = Instant::now() + self.window;
+        self.saving = match self.saving {
+            Saving::Clean => Saving::Waiting { due: soon },
+            Saving::Waiting { due } => Saving::Waiting { due },
+            Saving::Failing { due } => Saving::Failing { due: due.min(soon) },
+        };
+    }
+
+    /// Saves what changed, then publishes it. A disk that refuses does not hold
+    /// statuses back.
+    fn flush(&mut self) {
+        if matches!(self.saving, Saving::Clean) {
+            return;
+        }
+        let failed_before = matches!(self.saving, Saving::Failing { .. });
+        let begin = Instant::now();
+        let saved = self.store.save(self.registry.published());
+        self.window = (begin.elapsed() * WINDOW_PER_SAVE).clamp(SHORTEST_WINDOW, LONGEST_WINDOW);
+        self.saving = match saved {
+            Ok(()) => {
+                if failed_before {
+                    tracing::info!("statuses are saved again");
+                    self.lifecycle.set_status("");
+                }
+                Saving::Clean
+            }
+            Err(error) => {
+                if !failed_before {
+                    let error = telemetry::chain(&error);
+                    tracing::warn!(
+                        error,
+                        "statuses cannot be saved; they are published all the same"
+                    );
+                    self.lifecycle
+                        .set_status(&format!("statuses cannot be saved: {error}"));
+                }
+                Saving::Failing {
+                    due: Instant::now() + RETRY_SAVE,
+                }
+            }
+        };
+        self.publish();
+    }
+
+    fn publish(&mut self) {
+        for change in self.registry.take_changes() {
+            for publisher in &mut self.publishers {
+                publisher.publish(&change);
+            }
+        }
+    }
+}
+
+/// Waits until `due`; for ever when nothing is due.
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,152 @@
+//! What survives a restart: the published pods, in one small state file. It is
+//! a cache: without it, statuses are computed anew from what the pool observes,
+//! and only times of transitions and rejections are lost.
+
+use std::path::Path;
+
+use pod::{PodDocument, PodSource};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use state_file::{StateFile, StateFileError};
+
+use crate::publication::PublishedPod;
+
+/// Format of the file; another one counts as absent.
+const VERSION: u32 = 1;
+const FILE_NAME: &str = "statuses.json";
+
+/// The state file.
+#[derive(Debug)]
+pub(crate) struct Store(StateFile);
+
+#[derive(Serialize)]
+struct Saving<'a> {
+    source: &'a str,
+    version: u64,
+    pod: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Saved {
+    source: String,
+    version: u64,
+    pod: Box<RawValue>,
+}
+
+impl Store {
+    /// The file below the state directory of this process.
+    pub(crate) fn new(directory: &Path) -> Store {
+        Store(StateFile::new(directory.join(FILE_NAME), VERSION))
+    }
+
+    /// What was saved. A file or an entry that cannot be read is reported and
+    /// left out.
+    pub(crate) fn load(&self) -> Vec<PublishedPod> {
+        let saved: Vec<Saved> = match self.0.load() {
+            Ok(saved) => saved.unwrap_or_default(),
+            Err(error) => {
+                let error = telemetry::chain(&error);
+                tracing::warn!(
+                    error,
+                    "saved statuses cannot be used; they are computed anew"
+                );
+                return Vec::new();
+            }
+        };
+        let pod = |saved: Saved| {
+            let source = PodSource::parse(&saved.source)?;
+            let json = saved.pod.get().as_bytes().to_vec();
+            match PodDocument::from_json(json, source) {
+                Ok((document, _)) => Some(PublishedPod {
+                    document,
+                    version: saved.version,
+                }),
+                Err(error) => {
+                    let error = telemetry::chain(&error);
+                    tracing::warn!(error, "a saved status cannot be used; it is computed anew");
+                    None
+                }
+            }
+        };
+        saved.into_iter().filter_map(pod).collect()
+    }
+
+    /// Saves all of it.
+    pub(crate) fn save<'a>(
+        &self,
+        pods: impl Iterator<Item = &'a PublishedPod>,
+    ) -> Result<(), StateFileError> {
+        let saving = |pod: &'a PublishedPod| {
+            Some(Saving {
+                source: pod.document.source().as_str(),
+                version: pod.version,
+                pod: serde_json::from_slice(pod.document.json()).ok()?,
+            })
+        };
+        self.0.save(&pods.filter_map(saving).collect::<Vec<_>>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pod::Pod;
+
+    use super::*;
+
+    fn published(name: &str) -> PublishedPod {
+        let mut pod = Pod::default();
+        pod.metadata.name = Some(name.to_owned());
+        pod.metadata.namespace = Some("default".to_owned());
+        pod.metadata.uid = Some(format!("uid-{name}"));
+        let document = PodDocument::encode(&pod, PodSource::File).unwrap();
+        PublishedPod {
+            document,
+            version: 7,
+        }
+    }
+
+    #[test]
+    fn what_is_saved_is_loaded() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::new(directory.path());
+        assert_eq!(store.load(), []);
+        let pods = [published("a"), published("b")];
+        store.save(pods.iter()).unwrap();
+        assert_eq!(store.load(), pods);
+    }
+
+    #[test]
+    fn one_bad_entry_costs_only_itself() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::new(directory.path());
+        let good = published("a");
+        let pod: &RawValue = serde_json::from_slice(good.document.json()).unwrap();
+        let entries = [
+            Saving {
+                source: "file",
+                version: 7,
+                pod,
+            },
+            Saving {
+                source: "moon",
+                version: 7,
+                pod,
+            },
+            Saving {
+                source: "file",
+                version: 7,
+                pod: serde_json::from_str("{}").unwrap(),
+            },
+        ];
+        store.0.save(&entries).unwrap();
+        assert_eq!(store.load(), [good]);
+    }
+
+    #[test]
+    fn a_damaged_file_counts_as_absent() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::new(directory.path());
+        std::fs::write(directory.path().join(FILE_NAME), "{").unwrap();
+        assert_eq!(store.load(), []);
+    }
+}
