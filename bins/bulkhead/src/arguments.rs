@@ -1,6 +1,7 @@
 //! What can be typed.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -34,6 +35,12 @@ pub struct Arguments {
 pub(crate) enum Command {
     /// The processes: state, restarts, last ending, memory, confinement.
     Status(StatusOptions),
+    /// The pods, as kubectl shows them.
+    #[command(alias = "pod", alias = "get")]
+    Pods(PodsOptions),
+    /// The log of a container.
+    #[command(alias = "log")]
+    Logs(LogsOptions),
     /// Restarts a process; containers do not notice.
     Restart(RestartOptions),
     /// The last endings of processes, with their last log lines.
@@ -68,4 +75,99 @@ pub(crate) struct RestartOptions {
 pub(crate) struct CrashesOptions {
     /// Only those of this process.
     pub(crate) process: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PodFormat {
+    /// A table.
+    Table,
+    /// A table with more columns.
+    Wide,
+    /// JSON: a List of pods with their statuses.
+    Json,
+    /// YAML of the same.
+    Yaml,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PodsOptions {
+    /// How to print them.
+    #[arg(short, long, value_enum, default_value_t = PodFormat::Table)]
+    pub(crate) output: PodFormat,
+    /// Only those of this namespace.
+    #[arg(short, long)]
+    pub(crate) namespace: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogsOptions {
+    /// The pod: its name, namespace/name or UID.
+    pub(crate) pod: String,
+    /// The container; may be left out when there is only one.
+    #[arg(short, long)]
+    pub(crate) container: Option<String>,
+    /// Go on with what the container writes.
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// The instance before the newest, e.g. the one that crashed.
+    #[arg(short, long)]
+    pub(crate) previous: bool,
+    /// Only the last so many lines.
+    #[arg(long, value_name = "LINES")]
+    pub(crate) tail: Option<u64>,
+    /// Only lines younger than this: 30s, 5m, 2h.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) since: Option<Duration>,
+    /// Begin each line with its time.
+    #[arg(long)]
+    pub(crate) timestamps: bool,
+}
+
+/// A number with a unit: s, m, h or d; several may follow one another.
+fn duration(text: &str) -> Result<Duration, String> {
+    let refused = || format!("{text:?} is no duration: write 30s, 5m, 2h or 1h30m");
+    let mut total = Duration::ZERO;
+    let mut number = String::new();
+    for character in text.chars() {
+        if character.is_ascii_digit() {
+            number.push(character);
+            continue;
+        }
+        let seconds = match character {
+            's' => 1,
+            'm' => 60,
+            'h' => 3600,
+            'd' => 86_400,
+            _ => return Err(refused()),
+        };
+        let count: u32 = number.parse().map_err(|_| refused())?;
+        let part = Duration::from_secs(seconds)
+            .checked_mul(count)
+            .ok_or_else(refused)?;
+        total = total.checked_add(part).ok_or_else(refused)?;
+        number.clear();
+    }
+    if !number.is_empty() || text.is_empty() {
+        return Err(refused());
+    }
+    Ok(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        <Arguments as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
+        for bad in ["", "5", "m", "5x", "99999999999h"] {
+            assert!(duration(bad).is_err(), "{bad:?}");
+        }
+    }
 }

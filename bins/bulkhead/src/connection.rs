@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ipc::Network;
+use ipc::{CallError, Network};
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 use topology::Process;
@@ -12,6 +12,21 @@ use crate::Failure;
 
 /// How long a call may take, restarts of the process included.
 const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Pause before a stream that broke is asked for again.
+const REPEAT: Duration = Duration::from_millis(50);
+
+/// Writes to standard output.
+///
+/// # Errors
+/// When nobody reads it.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let written = std::io::Write::write_all(&mut std::io::stdout().lock(), text.as_bytes());
+    written.map_err(|source| Failure::Local {
+        action: "print",
+        source,
+    })
+}
 
 /// The way to the processes of one node.
 #[derive(Debug)]
@@ -47,6 +62,44 @@ impl Connection {
                     source: error,
                 }),
             },
+        }
+    }
+
+    /// A call whose answer is a stream that ends, repeated from its beginning
+    /// while the process restarts.
+    pub(crate) async fn collect<T>(
+        &self,
+        process: Process,
+        mut attempt: impl AsyncFnMut() -> Result<T, Status>,
+    ) -> Result<T, Failure> {
+        let until = tokio::time::Instant::now() + DEADLINE;
+        loop {
+            let status = match tokio::time::timeout_at(until, attempt()).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(status)) => Some(status),
+                Err(_) => None,
+            };
+            let error = match status {
+                Some(status) if ipc::is_broken_connection(&status) => {
+                    let last_failure = Some(status.message().to_owned());
+                    CallError::Deadline {
+                        deadline: DEADLINE,
+                        last_failure,
+                    }
+                }
+                Some(status) => {
+                    let error = CallError::Refused(Box::new(status));
+                    return Err(Failure::of_call(process, error));
+                }
+                None => CallError::Deadline {
+                    deadline: DEADLINE,
+                    last_failure: None,
+                },
+            };
+            if tokio::time::Instant::now() + REPEAT >= until {
+                return Err(Failure::of_call(process, error));
+            }
+            tokio::time::sleep(REPEAT).await;
         }
     }
 

@@ -7,6 +7,9 @@
 mod arguments;
 mod connection;
 mod failure;
+mod logs;
+mod pod_row;
+mod pods;
 mod status;
 mod table;
 mod words;
@@ -50,6 +53,8 @@ async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let connection = Connection::new(&arguments.run_dir);
     match &arguments.command {
         Command::Status(options) => status::status(&connection, options).await,
+        Command::Pods(options) => pods::pods(&connection, options).await,
+        Command::Logs(options) => logs::logs(&connection, options).await,
         Command::Restart(options) => status::restart(&connection, options).await,
         Command::Crashes(options) => status::crashes(&connection, options).await,
     }

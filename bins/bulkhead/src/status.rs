@@ -1,6 +1,5 @@
 //! `status`, `restart` and `crashes`: the processes, as the supervisor tells.
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use tonic::transport::Channel;
 use topology::Process;
 
 use crate::arguments::{CrashesOptions, RestartOptions, StatusFormat, StatusOptions};
-use crate::connection::Connection;
+use crate::connection::{Connection, print};
 use crate::failure::Failure;
 use crate::table;
 use crate::words::{age, mebibytes, plain};
@@ -21,14 +20,6 @@ fn client(connection: &Connection) -> Result<SupervisorClient<Channel>, Failure>
     Ok(SupervisorClient::new(
         connection.channel(Process::Supervisor)?,
     ))
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    let written = io::stdout().lock().write_all(text.as_bytes());
-    written.map_err(|source| Failure::Local {
-        action: "print",
-        source,
-    })
 }
 
 /// Prints the process table.
