@@ -3,6 +3,12 @@
 //! state to its worker in pod-worker-pool; it decides admission and housekeeping.
 //!
 //! - [`core`]: all decisions, without I/O, time or tasks;
-//! - `shell`: streams in, calls out, the saved admission records, the server.
+//! - `shell`: the loop around it, what comes in, what goes out, what is saved;
+//! - `server`: what it shows of itself;
+//! - [`run`]: the process.
 
 pub mod core;
+mod server;
+mod shell;
+
+pub use shell::{Error, run};

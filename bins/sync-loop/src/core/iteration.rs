@@ -181,6 +181,8 @@ impl SyncLoop {
         );
         let postponed: Vec<Uid> = postponed.into_iter().collect();
         self.handle_pod_syncs(&postponed, &Cause::RuntimeBack);
+        // Pods may wait to hear what runs: they need not wait for the next tick.
+        self.handle_pod_cleanups();
     }
 
     /// Sends everything again when the pool is not the one that was known.

@@ -65,9 +65,13 @@ impl SyncLoop {
         match admission {
             AdmissionState::Pending(awaited) => self.decide(uid, Verdict::Waits(awaited)),
             AdmissionState::Rejected(rejection) => {
-                self.records_changed |= self.records.set(uid, AdmissionRecord::from(&rejection));
-                self.decide(uid, Verdict::Rejected(rejection));
+                let news = self.records.set(uid, AdmissionRecord::from(&rejection));
+                self.decide(uid, Verdict::Rejected(rejection.clone()));
                 self.tell_rejection(uid);
+                if news {
+                    self.records_changed = true;
+                    self.report_rejection(uid, &rejection);
+                }
             }
             AdmissionState::Adopted => {
                 self.records_changed |= self.records.set(uid, AdmissionRecord::Admitted);
@@ -146,6 +150,21 @@ impl SyncLoop {
         };
         let settled = self.now.elapsed.saturating_sub(*since) >= REMEMBERED_SETTLES_AFTER;
         !settled && !self.workers.runs(uid)
+    }
+
+    /// The event of a rejection, once: its reason is the kubelet's, too.
+    fn report_rejection(&mut self, uid: &str, rejection: &Rejection) {
+        let Some(pod) = self.pods.get(uid) else {
+            return;
+        };
+        let reference = pod.document.identity().into();
+        tracing::warn!(pod = %pod.document.identity(), reason = rejection.reason, "pod rejected");
+        self.report(
+            Some(reference),
+            "",
+            &rejection.reason,
+            rejection.message.clone(),
+        );
     }
 
     /// Tells status-syncer that a pod was rejected.

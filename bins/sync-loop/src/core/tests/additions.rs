@@ -90,7 +90,10 @@ fn the_leftovers_of_a_pod_do_not_make_it_adopted() {
     harness.capacity(1);
     harness.snapshot(PodSource::File, true, &[needs_cpu("a", 3000)]);
     let actions = harness.housekeeping(&[], &[runtime_pod("a", "file", false)]);
-    assert_eq!(briefs(&actions), ["reject a OutOfcpu", "save 1"]);
+    assert_eq!(
+        briefs(&actions),
+        ["reject a OutOfcpu", "event OutOfcpu ", "save 1"]
+    );
 }
 
 #[test]
@@ -112,7 +115,9 @@ fn older_pods_find_room_first() {
         [
             "CREATE b",
             "reject c OutOfcpu",
+            "event OutOfcpu ",
             "reject a OutOfcpu",
+            "event OutOfcpu ",
             "save 3"
         ]
     );

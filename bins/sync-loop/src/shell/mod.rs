@@ -1,0 +1,118 @@
+//! The process around the core: one loop that takes one event at a time, and
+//! tasks that do what the loop says. The loop never waits for any of them.
+//!
+//! ```text
+//! config-sourcer --+                        +--> pool: updates, questions, clean-up
+//! pleg ------------+--> loop: core.handle --+--> status-syncer: reports
+//! prober (3 kinds)-+        ^               +--> disk: admission records
+//! ticks -----------+        |                              |
+//!                           +---------- answers -----------+
+//! ```
+
+mod mailbox;
+mod main_loop;
+mod peers;
+mod pool;
+mod probe_results;
+mod records;
+mod reports;
+mod status_syncer;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use process::Context;
+use tokio::sync::mpsc;
+
+use crate::core::admission::NodeDescription;
+use crate::core::{Settings, SyncLoop};
+use crate::server::Server;
+
+use main_loop::{Inputs, MainLoop, Outputs};
+pub(crate) use peers::PeerBoard;
+use pool::Pool;
+use records::Records;
+use status_syncer::StatusSyncer;
+
+/// Keeps the randomness of the resync apart from any other in this process.
+const RESYNC_RANDOMNESS: u64 = 1;
+
+/// Answers of peers that wait for the loop. A sender that finds it full waits,
+/// which delays nothing but its own next call.
+const ANSWER_QUEUE: usize = 256;
+
+/// Questions of readers that wait for the loop.
+const QUERY_QUEUE: usize = 32;
+
+/// Updates of the container manager that wait for the loop; each is a doorbell.
+const CONTAINER_MANAGER_QUEUE: usize = 64;
+
+/// Why the process ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The socket failed.
+    #[error("cannot go on serving")]
+    Serve(#[from] ipc::ServeError),
+}
+
+/// Runs until shutdown.
+///
+/// # Errors
+/// When the listening socket fails.
+pub async fn run(context: Context) -> Result<(), Error> {
+    // Device plugins will feed it; until then nobody does.
+    let (_container_manager, container_manager_updates) = mpsc::channel(CONTAINER_MANAGER_QUEUE);
+    run_with(context, container_manager_updates).await
+}
+
+async fn run_with(
+    context: Context,
+    container_manager: mpsc::Receiver<Vec<String>>,
+) -> Result<(), Error> {
+    let peers = PeerBoard::default();
+    let (answers_in, answers) = mpsc::channel(ANSWER_QUEUE);
+    let (queries_in, queries) = mpsc::channel(QUERY_QUEUE);
+    let state_directory = context.config.directories.state(context.process);
+    let status_syncer = StatusSyncer::start(&context, answers_in.clone(), peers.clone());
+    let (records, remembered) = Records::start(&state_directory, status_syncer.clone());
+    let pool = Pool::start(&context, answers_in, peers.clone());
+    let settings = settings(&context);
+    let core = SyncLoop::new(settings, remembered, context.random(RESYNC_RANDOMNESS));
+    let inputs = Inputs::open(&context, answers, queries, container_manager);
+    let outputs = Outputs {
+        pool,
+        status_syncer,
+        records,
+    };
+    let main_loop = MainLoop::new(core, inputs, outputs, &context, peers.clone());
+
+    let server = Server::new(context.boot_id.clone(), queries_in, peers);
+    let serving = ipc::serve(
+        context.process,
+        Arc::clone(&context.identities),
+        context.listener,
+        server.routes(),
+        context.lifecycle.shutdown(),
+    );
+    context.lifecycle.ready();
+    tokio::select! {
+        // Cancel-safe: both end with the process.
+        result = serving => Ok(result?),
+        never = main_loop.run() => match never {},
+    }
+}
+
+fn settings(context: &Context) -> Settings {
+    let config = &context.config;
+    Settings {
+        node: NodeDescription {
+            name: config.node_name.clone(),
+            labels: config.node_labels.clone(),
+        },
+        max_pods: config.max_pods,
+        reserved: config.reserved.clone(),
+        sync_frequency: config.sync_frequency,
+    }
+}

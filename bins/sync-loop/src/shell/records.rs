@@ -1,0 +1,134 @@
+//! The admission records on disk, and rejections that wait for them: a pod whose
+//! rejection was told must be found rejected by the next life.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bulkhead_api::v1::RejectPodRequest;
+use state_file::{StateFile, StateFileError};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::mailbox::Mailbox;
+use super::status_syncer::StatusSyncer;
+use crate::core::admission::AdmissionRecords;
+
+/// Format of the file.
+const VERSION: u32 = 1;
+
+/// The file below the state directory.
+const FILE_NAME: &str = "admission.json";
+
+/// Wait before records that could not be written are written again.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
+
+/// What is still to be done.
+#[derive(Debug, Default)]
+struct Pending {
+    records: Option<AdmissionRecords>,
+    rejections: Vec<RejectPodRequest>,
+}
+
+/// The records' way to disk. Dropping it ends its task.
+pub(super) struct Records {
+    pending: Mailbox<Pending>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Records {
+    /// Reads what an earlier life has written and starts the task that writes.
+    pub(super) fn start(directory: &Path, reports: StatusSyncer) -> (Records, AdmissionRecords) {
+        let file = StateFile::new(directory.join(FILE_NAME), VERSION);
+        let remembered = match file.load() {
+            Ok(records) => records.unwrap_or_default(),
+            Err(error) => {
+                let error = telemetry::chain(&error);
+                tracing::warn!(
+                    error,
+                    "admission records are lost; pods that run are adopted"
+                );
+                AdmissionRecords::default()
+            }
+        };
+        let pending = Mailbox::default();
+        let task = tokio::spawn(write(file, pending.clone(), reports));
+        (
+            Records {
+                pending,
+                _task: AbortOnDropHandle::new(task),
+            },
+            remembered,
+        )
+    }
+
+    /// Writes `records`, if there are new ones, then passes the rejections on.
+    pub(super) fn save(
+        &self,
+        records: Option<AdmissionRecords>,
+        rejections: Vec<RejectPodRequest>,
+    ) {
+        if records.is_none() && rejections.is_empty() {
+            return;
+        }
+        self.pending.fill(|pending| {
+            pending.records = records.or(pending.records.take());
+            pending.rejections.extend(rejections);
+        });
+    }
+}
+
+async fn write(file: StateFile, pending: Mailbox<Pending>, reports: StatusSyncer) {
+    let mut failing = false;
+    loop {
+        let Pending {
+            records,
+            rejections,
+        } = pending.with(std::mem::take);
+        if records.is_none() && rejections.is_empty() {
+            pending.filled().await;
+            continue;
+        }
+        let mut unsaved = None;
+        if let Some(records) = records {
+            let error = save(&file, records.clone()).await.err();
+            match &error {
+                Some(error) if !failing => {
+                    let error = telemetry::chain(error);
+                    tracing::warn!(error, "admission records are not saved; trying again");
+                }
+                None if failing => tracing::info!("admission records are saved again"),
+                _ => {}
+            }
+            failing = error.is_some();
+            unsaved = error.map(|_| records);
+        }
+        // A full disk does not keep a rejection from being seen.
+        for rejection in rejections {
+            reports.reject(rejection);
+        }
+        if let Some(unsaved) = unsaved {
+            pending.with(|pending| _ = pending.records.get_or_insert(unsaved));
+            tokio::select! {
+                // Cancel-safe: made anew each time.
+                () = tokio::time::sleep(RETRY_PAUSE) => {}
+                // Cancel-safe: a wake-up that is not taken stays.
+                () = pending.filled() => {}
+            }
+        }
+    }
+}
+
+/// Writes the file on a thread for blocking work: two fsyncs take longer than a
+/// dispatch may.
+async fn save(file: &StateFile, records: AdmissionRecords) -> Result<(), StateFileError> {
+    let file = file.clone();
+    let saving = tokio::task::spawn_blocking(move || file.save(&records));
+    match saving.await {
+        Ok(result) => result,
+        // It panicked or the runtime is ending: nothing is known to be written.
+        Err(error) => Err(StateFileError::Io {
+            action: "write",
+            path: FILE_NAME.into(),
+            source: std::io::Error::other(error),
+        }),
+    }
+}

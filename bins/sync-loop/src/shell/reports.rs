@@ -1,0 +1,249 @@
+//! What status-syncer is still to be told: the newest of each, one report at a
+//! time. Pure; `status_syncer` does the sending.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bulkhead_api::v1;
+
+/// Events that wait; the oldest go first when there are more.
+const MAX_EVENTS: usize = 1024;
+
+/// Events in one report: 128 of at most about 4 KiB are half a message.
+const EVENTS_PER_REPORT: usize = 128;
+
+/// Verdicts in one report: 256 of at most 2 KiB are half a message.
+const VERDICTS_PER_REPORT: usize = 256;
+
+/// Verdicts that wait: far more than a node has containers; the prober tells the
+/// others again when they change.
+const MAX_VERDICTS: usize = 16_384;
+
+/// One call.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Report {
+    /// A pod was rejected.
+    Rejection(v1::RejectPodRequest),
+    /// What probes found.
+    Verdicts(v1::SetProbeVerdictsRequest),
+    /// What happened.
+    Events(v1::ReportEventsRequest),
+    /// Which pods there are.
+    Known(v1::RemoveOrphanedStatusesRequest),
+}
+
+/// Everything that waits. What was taken stays until it is done.
+#[derive(Debug, Default)]
+pub(super) struct Reports {
+    rejections: BTreeMap<String, v1::RejectPodRequest>,
+    verdicts: BTreeMap<(String, i32), v1::ProbeVerdict>,
+    events: VecDeque<v1::Event>,
+    /// Running number of the first event that waits.
+    first_sequence: u64,
+    known: Option<Vec<String>>,
+}
+
+impl Reports {
+    pub(super) fn reject(&mut self, rejection: v1::RejectPodRequest) {
+        let uid = rejection_uid(&rejection);
+        self.rejections.insert(uid, rejection);
+    }
+
+    pub(super) fn set_verdicts(&mut self, verdicts: Vec<v1::ProbeVerdict>) {
+        for verdict in verdicts {
+            let key = (verdict.container_id.clone(), verdict.kind);
+            if self.verdicts.len() < MAX_VERDICTS || self.verdicts.contains_key(&key) {
+                self.verdicts.insert(key, verdict);
+            }
+        }
+    }
+
+    pub(super) fn report(&mut self, event: v1::Event) {
+        if self.events.len() >= MAX_EVENTS {
+            self.events.pop_front();
+            self.first_sequence += 1;
+        }
+        self.events.push_back(event);
+    }
+
+    /// Pods that are known now. A rejection of another is of no interest any more.
+    pub(super) fn retain(&mut self, known: Vec<String>) {
+        self.rejections.retain(|uid, _| known.contains(uid));
+        self.known = Some(known);
+    }
+
+    /// The next report; `boot_id` is this process's.
+    pub(super) fn next(&self, boot_id: &str) -> Option<Report> {
+        if let Some(rejection) = self.rejections.values().next() {
+            return Some(Report::Rejection(rejection.clone()));
+        }
+        if !self.verdicts.is_empty() {
+            let verdicts = self
+                .verdicts
+                .values()
+                .take(VERDICTS_PER_REPORT)
+                .cloned()
+                .collect();
+            return Some(Report::Verdicts(v1::SetProbeVerdictsRequest { verdicts }));
+        }
+        if !self.events.is_empty() {
+            let events = self
+                .events
+                .iter()
+                .take(EVENTS_PER_REPORT)
+                .cloned()
+                .collect();
+            return Some(Report::Events(v1::ReportEventsRequest {
+                events,
+                boot_id: boot_id.to_owned(),
+                first_sequence: self.first_sequence,
+            }));
+        }
+        let known_pod_uids = self.known.clone()?;
+        Some(Report::Known(v1::RemoveOrphanedStatusesRequest {
+            known_pod_uids,
+        }))
+    }
+
+    /// A report was taken, or can never be. What is newer than it still waits.
+    pub(super) fn done(&mut self, report: &Report) {
+        match report {
+            Report::Rejection(rejection) => {
+                let uid = rejection_uid(rejection);
+                if self.rejections.get(&uid) == Some(rejection) {
+                    self.rejections.remove(&uid);
+                }
+            }
+            Report::Verdicts(request) => {
+                for verdict in &request.verdicts {
+                    let key = (verdict.container_id.clone(), verdict.kind);
+                    if self.verdicts.get(&key) == Some(verdict) {
+                        self.verdicts.remove(&key);
+                    }
+                }
+            }
+            Report::Events(request) => {
+                // Some may have been dropped meanwhile for want of room.
+                let after = request.first_sequence + request.events.len() as u64;
+                while self.first_sequence < after && self.events.pop_front().is_some() {
+                    self.first_sequence += 1;
+                }
+            }
+            Report::Known(request) => {
+                if self.known.as_ref() == Some(&request.known_pod_uids) {
+                    self.known = None;
+                }
+            }
+        }
+    }
+}
+
+fn rejection_uid(rejection: &v1::RejectPodRequest) -> String {
+    let reference = rejection
+        .pod
+        .as_ref()
+        .and_then(|pod| pod.reference.as_ref());
+    reference
+        .map(|reference| reference.uid.clone())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(reason: &str) -> v1::Event {
+        v1::Event {
+            reason: reason.into(),
+            ..v1::Event::default()
+        }
+    }
+
+    fn verdict(container_id: &str, message: &str) -> v1::ProbeVerdict {
+        v1::ProbeVerdict {
+            container_id: container_id.into(),
+            message: message.into(),
+            ..v1::ProbeVerdict::default()
+        }
+    }
+
+    fn rejection(uid: &str, reason: &str) -> v1::RejectPodRequest {
+        let reference = v1::PodReference {
+            uid: uid.into(),
+            ..v1::PodReference::default()
+        };
+        let pod = v1::Pod {
+            reference: Some(reference),
+            ..v1::Pod::default()
+        };
+        v1::RejectPodRequest {
+            pod: Some(pod),
+            reason: reason.into(),
+            message: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_report_that_is_not_done_is_made_again() {
+        let mut reports = Reports::default();
+        reports.reject(rejection("u", "r"));
+        let first = reports.next("b").unwrap();
+        assert_eq!(reports.next("b"), Some(first.clone()));
+        reports.done(&first);
+        assert_eq!(reports.next("b"), None);
+    }
+
+    #[test]
+    fn what_is_newer_than_a_report_still_waits() {
+        let mut reports = Reports::default();
+        reports.set_verdicts(vec![verdict("a", "old"), verdict("b", "same")]);
+        let sent = reports.next("b").unwrap();
+        reports.set_verdicts(vec![verdict("a", "new")]);
+        reports.done(&sent);
+        let Some(Report::Verdicts(request)) = reports.next("b") else {
+            panic!("nothing")
+        };
+        assert_eq!(request.verdicts, [verdict("a", "new")]);
+
+        let mut reports = Reports::default();
+        reports.retain(vec!["a".into()]);
+        let sent = reports.next("b").unwrap();
+        reports.retain(vec!["a".into(), "b".into()]);
+        reports.done(&sent);
+        assert!(reports.next("b").is_some());
+    }
+
+    #[test]
+    fn events_keep_their_numbers_when_old_ones_are_dropped() {
+        let mut reports = Reports::default();
+        for index in 0..MAX_EVENTS {
+            reports.report(event(&index.to_string()));
+        }
+        let Some(Report::Events(sent)) = reports.next("b") else {
+            panic!("no events")
+        };
+        assert_eq!(
+            (sent.first_sequence, sent.events.len()),
+            (0, EVENTS_PER_REPORT)
+        );
+        reports.report(event("one more"));
+        reports.report(event("and one more"));
+        reports.done(&Report::Events(sent));
+        let Some(Report::Events(next)) = reports.next("b") else {
+            panic!("no events")
+        };
+        assert_eq!(next.first_sequence, EVENTS_PER_REPORT as u64);
+        assert_eq!(next.events[0].reason, EVENTS_PER_REPORT.to_string());
+    }
+
+    #[test]
+    fn the_rejection_of_a_pod_that_is_gone_is_dropped() {
+        let mut reports = Reports::default();
+        reports.reject(rejection("gone", "r"));
+        reports.reject(rejection("here", "r"));
+        reports.retain(vec!["here".into()]);
+        assert_eq!(
+            reports.next("b"),
+            Some(Report::Rejection(rejection("here", "r")))
+        );
+    }
+}

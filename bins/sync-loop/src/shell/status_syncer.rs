@@ -1,0 +1,164 @@
+//! The way to status-syncer: one report after the other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bulkhead_api::v1;
+use bulkhead_api::v1::status_reports_client::StatusReportsClient;
+use ipc::CallError;
+use process::Context;
+use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::Code;
+use tonic::transport::Channel;
+use topology::Process;
+
+use super::mailbox::Mailbox;
+use super::peers::PeerBoard;
+use super::reports::{Report, Reports};
+use crate::core::Event;
+
+/// Deadline of each call, as the interface says.
+const CALL_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Wait after a refusal that may pass before trying again.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// The way to status-syncer. Cloning shares it; with the last clone its task ends.
+#[derive(Clone)]
+pub(super) struct StatusSyncer {
+    reports: Mailbox<Reports>,
+    _task: Arc<AbortOnDropHandle<()>>,
+}
+
+impl StatusSyncer {
+    /// Starts the task; a new life of status-syncer is told to `answers`.
+    pub(super) fn start(
+        context: &Context,
+        answers: mpsc::Sender<Event>,
+        peers: PeerBoard,
+    ) -> StatusSyncer {
+        let reports = Mailbox::default();
+        let link = Link {
+            client: StatusReportsClient::new(context.network.channel(Process::StatusSyncer)),
+            answers,
+            peers,
+            boot_id: context.boot_id.clone(),
+            life: None,
+        };
+        let task = tokio::spawn(link.send(reports.clone()));
+        StatusSyncer {
+            reports,
+            _task: Arc::new(AbortOnDropHandle::new(task)),
+        }
+    }
+
+    pub(super) fn reject(&self, rejection: v1::RejectPodRequest) {
+        self.reports.fill(|reports| reports.reject(rejection));
+    }
+
+    pub(super) fn set_verdicts(&self, verdicts: Vec<v1::ProbeVerdict>) {
+        self.reports.fill(|reports| reports.set_verdicts(verdicts));
+    }
+
+    pub(super) fn report(&self, event: v1::Event) {
+        self.reports.fill(|reports| reports.report(event));
+    }
+
+    pub(super) fn retain(&self, known: Vec<String>) {
+        self.reports.fill(|reports| reports.retain(known));
+    }
+}
+
+struct Link {
+    client: StatusReportsClient<Channel>,
+    answers: mpsc::Sender<Event>,
+    peers: PeerBoard,
+    boot_id: String,
+    /// Boot id of status-syncer, once it has answered.
+    life: Option<String>,
+}
+
+impl Link {
+    async fn send(mut self, reports: Mailbox<Reports>) {
+        loop {
+            let Some(report) = reports.with(|reports| reports.next(&self.boot_id)) else {
+                reports.filled().await;
+                continue;
+            };
+            match self.call(&report).await {
+                Ok(boot_id) => {
+                    reports.with(|reports| reports.done(&report));
+                    self.note_life(boot_id).await;
+                }
+                Err(error) => {
+                    let text = telemetry::chain(&error);
+                    let dropped = is_final(&error);
+                    tracing::warn!(error = text, dropped, "status-syncer did not take a report");
+                    self.peers.failed(Process::StatusSyncer, &text);
+                    if dropped {
+                        reports.with(|reports| reports.done(&report));
+                    } else if error.code().is_some() {
+                        tokio::time::sleep(RETRY_PAUSE).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes one call and returns the boot id in its answer.
+    async fn call(&self, report: &Report) -> Result<String, CallError> {
+        ipc::call(CALL_DEADLINE, || {
+            let mut client = self.client.clone();
+            let report = report.clone();
+            async move {
+                Ok(match report {
+                    Report::Rejection(request) => client
+                        .reject_pod(request)
+                        .await?
+                        .map(|answer| answer.boot_id),
+                    Report::Verdicts(request) => client
+                        .set_probe_verdicts(request)
+                        .await?
+                        .map(|answer| answer.boot_id),
+                    Report::Events(request) => client
+                        .report_events(request)
+                        .await?
+                        .map(|answer| answer.boot_id),
+                    Report::Known(request) => {
+                        let answer = client.remove_orphaned_statuses(request).await?;
+                        answer.map(|answer| answer.boot_id)
+                    }
+                })
+            }
+        })
+        .await
+    }
+
+    async fn note_life(&mut self, boot_id: String) {
+        self.peers.reached(Process::StatusSyncer, &boot_id);
+        if self.life.as_ref() == Some(&boot_id) {
+            return;
+        }
+        if self.life.replace(boot_id).is_some() {
+            // Without a loop there is nobody to tell, and this task ends with it.
+            drop(self.answers.send(Event::StatusSyncerRestarted).await);
+        }
+    }
+}
+
+/// Whether trying again with the same report cannot help.
+fn is_final(error: &CallError) -> bool {
+    matches!(
+        error.code(),
+        Some(
+            Code::InvalidArgument
+                | Code::PermissionDenied
+                | Code::FailedPrecondition
+                | Code::NotFound
+                | Code::OutOfRange
+                | Code::Unimplemented
+                | Code::Unauthenticated
+        )
+    )
+}

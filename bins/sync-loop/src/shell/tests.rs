@@ -1,0 +1,418 @@
+//! The process with fake peers over in-memory sockets, under a paused clock.
+
+mod fakes;
+
+use std::time::Duration;
+
+use bulkhead_api::v1;
+use v1::watch_pod_lifecycle_events_response::Message as LifecycleMessage;
+use v1::watch_pods_response::Message as ConfigurationMessage;
+use v1::watch_results_response::Message as ResultMessage;
+use v1::{PodOperation, ProbeKind, ProbeResult, UpdateType};
+
+use fakes::{FakeNode, plain, reference, with_cpu};
+
+fn change(operation: PodOperation, pod: v1::Pod) -> ConfigurationMessage {
+    ConfigurationMessage::Change(v1::PodChange {
+        source: "file".into(),
+        operation: operation.into(),
+        pod: Some(pod),
+    })
+}
+
+fn started(uid: &str) -> LifecycleMessage {
+    LifecycleMessage::Event(v1::PodLifecycleEvent {
+        pod_uid: uid.into(),
+        r#type: v1::PodLifecycleEventType::ContainerStarted.into(),
+        container_id: "id".into(),
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manifest_becomes_a_worker_and_its_removal_a_kill() {
+    let node = FakeNode::start(vec![plain("a")]).await;
+    node.until("a is created", |node| {
+        node.pool.count("a", UpdateType::Create) == 1
+    })
+    .await;
+    node.configuration
+        .send(change(PodOperation::Add, plain("b")));
+    node.until("b is created", |node| {
+        node.pool.count("b", UpdateType::Create) == 1
+    })
+    .await;
+    node.configuration
+        .send(change(PodOperation::Remove, plain("a")));
+    node.until("a is killed", |node| {
+        node.pool.count("a", UpdateType::Kill) == 1
+    })
+    .await;
+    let kill = node.pool.last("a").kill.unwrap();
+    assert!(kill.requested_at_unix_nanos >= fakes::BEGIN.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn doorbells_of_every_kind_reach_the_worker() {
+    let node = FakeNode::start(vec![plain("a")]).await;
+    node.until("a is created", |node| {
+        node.pool.count("a", UpdateType::Create) == 1
+    })
+    .await;
+    node.lifecycle.send(started("a"));
+    node.until("the lifecycle event", |node| {
+        node.pool.last("a").cause == "ContainerStarted id"
+    })
+    .await;
+    for (kind, result, cause) in [
+        (
+            ProbeKind::Liveness,
+            ProbeResult::Failure,
+            "liveness probe of container c failed",
+        ),
+        (
+            ProbeKind::Readiness,
+            ProbeResult::Success,
+            "readiness probe of container c succeeded",
+        ),
+        (
+            ProbeKind::Startup,
+            ProbeResult::Success,
+            "startup probe of container c succeeded",
+        ),
+    ] {
+        node.results
+            .send(ResultMessage::Verdict(fakes::verdict("a", kind, result)));
+        node.until(cause, |node| node.pool.last("a").cause == cause)
+            .await;
+        node.until("status-syncer knows", |node| {
+            node.status.knows_verdict(kind, result)
+        })
+        .await;
+    }
+    assert_eq!(node.pool.last("a").verdicts.len(), 3, "all of them travel");
+    node.container_manager.send(vec!["a".into()]).await.unwrap();
+    node.until("devices", |node| {
+        node.pool.last("a").cause == "its node resources changed"
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_pod_is_resynced_without_any_event() {
+    let node = FakeNode::start(vec![plain("a")]).await;
+    node.until("a is created", |node| {
+        node.pool.count("a", UpdateType::Create) == 1
+    })
+    .await;
+    let before = node.now();
+    node.until("the resync", |node| {
+        node.pool.last("a").cause == "periodic resync"
+    })
+    .await;
+    let waited = node.now() - before;
+    assert!(
+        waited >= Duration::from_secs(60) && waited <= Duration::from_secs(92),
+        "{waited:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_restarts_is_told_everything_again() {
+    let mut node =
+        FakeNode::start((0..20).map(|index| plain(&format!("u{index}"))).collect()).await;
+    node.until("all are created", |node| node.pool.created() == 20)
+        .await;
+    node.configuration
+        .send(change(PodOperation::Remove, plain("u0")));
+    node.until("u0 is killed", |node| {
+        node.pool.count("u0", UpdateType::Kill) == 1
+    })
+    .await;
+    let asked_for = node.pool.last("u0").kill;
+    node.kill_pool();
+    // What happens meanwhile is not lost.
+    node.configuration
+        .send(change(PodOperation::Add, plain("late")));
+    node.start_pool("pool-2");
+    node.until("all are created again", |node| node.pool.created() == 20)
+        .await;
+    node.until("u0 is killed again", |node| {
+        node.pool.count("u0", UpdateType::Kill) >= 1
+    })
+    .await;
+    assert_eq!(
+        node.pool.last("u0").kill,
+        asked_for,
+        "with the time of the first request"
+    );
+    assert_eq!(node.pool.last("late").r#type(), UpdateType::Create);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_pool_does_not_hold_the_loop_and_no_kill_is_lost() {
+    let node = FakeNode::start(vec![plain("a")]).await;
+    node.until("a is created", |node| {
+        node.pool.count("a", UpdateType::Create) == 1
+    })
+    .await;
+    node.pool.hang(true);
+    node.configuration
+        .send(change(PodOperation::Remove, plain("a")));
+    for index in 0..100 {
+        node.configuration
+            .send(change(PodOperation::Add, plain(&format!("u{index}"))));
+        node.lifecycle.send(started("u0"));
+    }
+    // The loop goes on: it answers, and its ticks come.
+    let before = node.loop_status().await;
+    node.until_async("the loop has taken everything in", async |node| {
+        let status = node.loop_status().await;
+        status.sources[0].pods == 100 && status.iterations > before.iterations + 20
+    })
+    .await;
+    node.pool.hang(false);
+    node.until("everything arrives", |node| node.pool.created() == 101)
+        .await;
+    node.until("the kill arrives", |node| {
+        node.pool.count("a", UpdateType::Kill) >= 1
+    })
+    .await;
+    let syncs = node.pool.count("u0", UpdateType::Sync);
+    assert!(
+        syncs < 50,
+        "the newest update counts, not all of the {syncs}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_lifecycle_events_starves_nobody() {
+    let node = FakeNode::start(vec![plain("a")]).await;
+    node.until("a is created", |node| {
+        node.pool.count("a", UpdateType::Create) == 1
+    })
+    .await;
+    let flood = node.lifecycle.flood(started("a"));
+    let beat = node.loop_status().await.iterations;
+    node.configuration
+        .send(change(PodOperation::Add, plain("b")));
+    node.until("the configuration", |node| {
+        node.pool.count("b", UpdateType::Create) == 1
+    })
+    .await;
+    node.results.send(ResultMessage::Verdict(fakes::verdict(
+        "b",
+        ProbeKind::Liveness,
+        ProbeResult::Failure,
+    )));
+    node.until("the probe", |node| {
+        node.pool.last("b").cause == "liveness probe of container c failed"
+    })
+    .await;
+    node.container_manager.send(vec!["b".into()]).await.unwrap();
+    node.until("the container manager", |node| {
+        node.pool.last("b").cause == "its node resources changed"
+    })
+    .await;
+    let housekeeping = node.pool.questions();
+    node.until("housekeeping", |node| node.pool.questions() > housekeeping)
+        .await;
+    assert!(node.loop_status().await.iterations > beat);
+    flood.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_source_changes_nothing_until_it_is_ready() {
+    let node = FakeNode::start(vec![plain("a"), plain("b")]).await;
+    node.until("both are created", |node| node.pool.created() == 2)
+        .await;
+    node.configuration.restart(vec![], false);
+    // Housekeeping has come and gone, and nobody was killed.
+    let housekeeping = node.pool.questions();
+    node.until("housekeeping", |node| {
+        node.pool.questions() > housekeeping + 2
+    })
+    .await;
+    assert_eq!(
+        node.pool.count("a", UpdateType::Kill) + node.pool.count("b", UpdateType::Kill),
+        0
+    );
+    node.configuration
+        .restart(vec![plain("a"), plain("c")], true);
+    node.until("the difference", |node| {
+        node.pool.count("b", UpdateType::Kill) == 1 && node.pool.count("c", UpdateType::Create) == 1
+    })
+    .await;
+    assert_eq!(node.pool.count("a", UpdateType::Kill), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_loop_adopts_what_runs_and_stops_what_nobody_wants() {
+    let mut node = FakeNode::start(vec![with_cpu("a", 3000), plain("b")]).await;
+    node.until("both are created", |node| node.pool.created() == 2)
+        .await;
+    node.configuration
+        .send(change(PodOperation::Add, with_cpu("rejected", 3000)));
+    node.until("the rejection", |node| {
+        node.status.rejections() == ["rejected OutOfcpu"]
+    })
+    .await;
+    node.until("its event", |node| node.status.has_event("OutOfcpu"))
+        .await;
+    node.kill_loop();
+    node.status.forget_rejections();
+    // While nobody looked, b went, and the node seems to have shrunk.
+    node.configuration
+        .restart(vec![with_cpu("a", 3000), with_cpu("rejected", 3000)], true);
+    node.pool.shrink(1000);
+    node.start_loop();
+    node.until("b is killed", |node| {
+        node.pool.count("b", UpdateType::Kill) == 1
+    })
+    .await;
+    node.until("the rejection stands", |node| {
+        node.status.rejections() == ["rejected OutOfcpu"]
+    })
+    .await;
+    assert_eq!(node.pool.last("b").runtime_pod, Some(reference("b")));
+    assert_eq!(node.pool.count("a", UpdateType::Kill), 0);
+    let pods = node.desired_pods().await;
+    let shown = pods.iter().map(|pod| {
+        (
+            pod.pod
+                .as_ref()
+                .unwrap()
+                .reference
+                .as_ref()
+                .unwrap()
+                .uid
+                .as_str(),
+            pod.admission(),
+        )
+    });
+    let shown: Vec<_> = shown.collect();
+    assert_eq!(
+        shown,
+        [
+            ("a", v1::Admission::Adopted),
+            ("rejected", v1::Admission::Rejected)
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_status_syncer_is_told_rejections_and_verdicts_again() {
+    let mut node = FakeNode::start(vec![plain("a"), with_cpu("rejected", 9000)]).await;
+    node.until("the rejection", |node| {
+        node.status.rejections() == ["rejected OutOfcpu"]
+    })
+    .await;
+    let verdict = fakes::verdict("a", ProbeKind::Readiness, ProbeResult::Success);
+    node.results.send(ResultMessage::Verdict(verdict));
+    node.until("the verdict", |node| {
+        node.status
+            .knows_verdict(ProbeKind::Readiness, ProbeResult::Success)
+    })
+    .await;
+    node.restart_status_syncer("status-2");
+    node.until("both again", |node| {
+        node.status
+            .knows_verdict(ProbeKind::Readiness, ProbeResult::Success)
+            && node.status.rejections() == ["rejected OutOfcpu"]
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_runtime_is_down_its_health_is_asked_for_with_a_back_off() {
+    let node = FakeNode::start(vec![plain("a")]).await;
+    node.until("a is created", |node| {
+        node.pool.count("a", UpdateType::Create) == 1
+    })
+    .await;
+    node.pool.set_runtime_error("connection refused");
+    node.until_async("it is shown", async |node| {
+        node.loop_status().await.runtime_error == "connection refused"
+    })
+    .await;
+    node.lifecycle.send(started("a"));
+    let (asked, begin) = (node.pool.health_questions(), node.now());
+    node.until("eight questions", |node| {
+        node.pool.health_questions() >= asked + 8
+    })
+    .await;
+    let waited = node.now() - begin;
+    // 100 ms doubling to 5 s: the eighth comes after some 15 s, not after 40 s.
+    assert!(
+        waited > Duration::from_secs(5) && waited < Duration::from_secs(25),
+        "{waited:?}"
+    );
+    assert_eq!(node.pool.count("a", UpdateType::Sync), 0);
+    node.pool.set_runtime_error("");
+    node.until("the sync that waited", |node| {
+        node.pool.count("a", UpdateType::Sync) == 1
+    })
+    .await;
+    assert_eq!(node.pool.last("a").cause, "the container runtime is back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn problems_are_shown_and_reported_once() {
+    let node = FakeNode::start(vec![]).await;
+    let problems = || {
+        ConfigurationMessage::Problems(v1::SourceProblems {
+            source: "file".into(),
+            problems: vec![v1::SourceProblem {
+                subject: "web.yaml".into(),
+                field: "spec".into(),
+                reason: "is missing".into(),
+                since_unix_nanos: 1,
+            }],
+        })
+    };
+    node.configuration.send(problems());
+    node.configuration.send(problems());
+    node.until("the event", |node| node.status.has_event("FailedManifest"))
+        .await;
+    let status = node.loop_status().await;
+    assert_eq!(status.sources[0].problems, ["web.yaml: spec: is missing"]);
+    let housekeeping = node.pool.questions();
+    node.until("housekeeping", |node| {
+        node.pool.questions() > housekeeping + 1
+    })
+    .await;
+    assert_eq!(node.status.events("FailedManifest"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_loop_shows_its_peers_and_its_pods() {
+    let node = FakeNode::start(vec![plain("a"), plain("b")]).await;
+    node.until("both are created", |node| node.pool.created() == 2)
+        .await;
+    node.until("status-syncer is reached", |node| {
+        node.status.retained() > 0
+    })
+    .await;
+    let status = node.loop_status().await;
+    let connected: Vec<_> = status
+        .peers
+        .iter()
+        .filter(|peer| peer.connected)
+        .map(|peer| peer.process.as_str())
+        .collect();
+    for peer in [
+        "config-sourcer",
+        "pod-worker-pool",
+        "status-syncer",
+        "pleg",
+        "prober",
+    ] {
+        assert!(connected.contains(&peer), "{peer} in {connected:?}");
+    }
+    assert!(status.sources[0].ready && status.pleg_healthy);
+    let pods = node.desired_pods().await;
+    assert_eq!(pods.len(), 2);
+    assert_eq!(
+        pods[0].last_decision,
+        "sent CREATE to its worker: added by source file"
+    );
+}
