@@ -1,0 +1,233 @@
+//! What to do about an image, and how long a failed pull is left alone. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use backoff::Curve;
+use clock::UnixNanos;
+
+/// Waits after failed pulls, as in the kubelet.
+const WAITS: Curve = Curve {
+    base: Duration::from_secs(10),
+    cap: Duration::from_secs(300),
+    immediate: 0,
+};
+/// A failure that is this old counts no more: twice the longest wait.
+const FORGET_AFTER: Duration = Duration::from_secs(600);
+
+/// When an image is pulled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PullPolicy {
+    /// Before each start.
+    Always,
+    /// When the node does not have it.
+    IfNotPresent,
+    /// Not at all.
+    Never,
+}
+
+impl PullPolicy {
+    /// The policy of this word, or the default for a name with this tag: an image that
+    /// is the latest is pulled always.
+    pub fn of(word: Option<&str>, image_with_tag: &str) -> PullPolicy {
+        match word {
+            Some("Always") => PullPolicy::Always,
+            Some("IfNotPresent") => PullPolicy::IfNotPresent,
+            Some("Never") => PullPolicy::Never,
+            _ if image_with_tag.ends_with(":latest") => PullPolicy::Always,
+            _ => PullPolicy::IfNotPresent,
+        }
+    }
+}
+
+/// What to do about an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// It is there.
+    Use,
+    Pull,
+    /// It is not there, and may not be pulled.
+    Refuse,
+    /// A pull failed not long ago.
+    BackOff {
+        until: UnixNanos,
+        failure: String,
+    },
+}
+
+pub(super) fn decide(
+    policy: PullPolicy,
+    present: bool,
+    failure: Option<&PullFailure>,
+    now: UnixNanos,
+) -> Decision {
+    match (policy, present) {
+        (PullPolicy::Never | PullPolicy::IfNotPresent, true) => Decision::Use,
+        (PullPolicy::Never, false) => Decision::Refuse,
+        (PullPolicy::Always, _) | (PullPolicy::IfNotPresent, false) => {
+            match failure.filter(|failure| failure.holds(now)) {
+                Some(failure) => Decision::BackOff {
+                    until: failure.retry_at(),
+                    failure: failure.message.clone(),
+                },
+                None => Decision::Pull,
+            }
+        }
+    }
+}
+
+/// The last failed pull of one image for one pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PullFailure {
+    at: UnixNanos,
+    /// In a row.
+    count: u32,
+    /// Why it failed.
+    message: String,
+}
+
+impl PullFailure {
+    fn retry_at(&self) -> UnixNanos {
+        self.at.plus(WAITS.wait(self.count))
+    }
+
+    /// Whether it is to be waited for. A clock that was set back does not prolong it:
+    /// what lies in the future has not happened.
+    fn holds(&self, now: UnixNanos) -> bool {
+        now >= self.at && now < self.retry_at()
+    }
+
+    fn is_old(&self, now: UnixNanos) -> bool {
+        now.since(self.at) > FORGET_AFTER
+    }
+}
+
+/// Failed pulls by pod and image.
+#[derive(Debug, Default)]
+pub(super) struct PullFailures(BTreeMap<(String, String), PullFailure>);
+
+impl PullFailures {
+    pub(super) fn get(&self, pod_uid: &str, image: &str) -> Option<&PullFailure> {
+        self.0.get(&(pod_uid.to_owned(), image.to_owned()))
+    }
+
+    /// Records a failure; answers when the next pull is due.
+    pub(super) fn failed(
+        &mut self,
+        pod_uid: &str,
+        image: &str,
+        message: &str,
+        now: UnixNanos,
+    ) -> UnixNanos {
+        self.0.retain(|_, failure| !failure.is_old(now));
+        let key = (pod_uid.to_owned(), image.to_owned());
+        let count = self
+            .0
+            .get(&key)
+            .map_or(1, |earlier| earlier.count.saturating_add(1));
+        let failure = PullFailure {
+            at: now,
+            count,
+            message: message.to_owned(),
+        };
+        let retry_at = failure.retry_at();
+        self.0.insert(key, failure);
+        retry_at
+    }
+
+    pub(super) fn succeeded(&mut self, pod_uid: &str, image: &str) {
+        self.0.remove(&(pod_uid.to_owned(), image.to_owned()));
+    }
+
+    pub(super) fn forget_pod(&mut self, pod_uid: &str) {
+        self.0.retain(|(uid, _), _| uid != pod_uid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> UnixNanos {
+        UnixNanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn the_policy_and_the_presence_decide() {
+        use Decision::{Pull, Refuse, Use};
+        use PullPolicy::{Always, IfNotPresent, Never};
+        for (policy, present, expected) in [
+            (Always, true, Pull),
+            (Always, false, Pull),
+            (IfNotPresent, true, Use),
+            (IfNotPresent, false, Pull),
+            (Never, true, Use),
+            (Never, false, Refuse),
+        ] {
+            assert_eq!(
+                decide(policy, present, None, at(0)),
+                expected,
+                "{policy:?} {present}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_default_policy_follows_the_tag() {
+        for (word, image, expected) in [
+            (Some("Never"), "a:latest", PullPolicy::Never),
+            (Some("IfNotPresent"), "a:latest", PullPolicy::IfNotPresent),
+            (Some("Always"), "a:1", PullPolicy::Always),
+            (None, "a:latest", PullPolicy::Always),
+            (None, "a:1", PullPolicy::IfNotPresent),
+            (Some(""), "a:1", PullPolicy::IfNotPresent),
+        ] {
+            assert_eq!(PullPolicy::of(word, image), expected, "{word:?} {image}");
+        }
+    }
+
+    #[test]
+    fn waits_double_to_five_minutes_and_are_forgotten_after_ten() {
+        let mut failures = PullFailures::default();
+        let mut now = 0;
+        let mut waits = Vec::new();
+        for _ in 0..7 {
+            let retry_at = failures.failed("u", "i", "m", at(now));
+            waits.push(retry_at.since(at(now)).as_secs());
+            now = retry_at.0 / 1_000_000_000;
+        }
+        assert_eq!(waits, [10, 20, 40, 80, 160, 300, 300]);
+        // Ten minutes after the last failure, and one second.
+        let again = now - 300 + 601;
+        assert_eq!(failures.failed("u", "i", "m", at(again)), at(again + 10));
+    }
+
+    #[test]
+    fn a_failure_holds_until_its_wait_is_over() {
+        let mut failures = PullFailures::default();
+        failures.failed("u", "i", "no route", at(100));
+        let decided = |now| decide(PullPolicy::Always, false, failures.get("u", "i"), at(now));
+        let back_off = Decision::BackOff {
+            until: at(110),
+            failure: "no route".to_owned(),
+        };
+        assert_eq!(decided(100), back_off);
+        assert_eq!(decided(109), back_off);
+        assert_eq!(decided(110), Decision::Pull);
+        // The clock was set back.
+        assert_eq!(decided(50), Decision::Pull);
+    }
+
+    #[test]
+    fn failures_are_of_one_pod_and_one_image() {
+        let mut failures = PullFailures::default();
+        failures.failed("u", "i", "m", at(0));
+        failures.failed("u", "j", "m", at(0));
+        failures.failed("v", "i", "m", at(0));
+        failures.succeeded("u", "i");
+        assert!(failures.get("u", "i").is_none());
+        failures.forget_pod("u");
+        assert!(failures.get("u", "j").is_none());
+        assert!(failures.get("v", "i").is_some());
+    }
+}

@@ -1,0 +1,228 @@
+//! Images on a simulated runtime under a paused clock: a pull takes it 300 ms, more or
+//! less.
+
+use std::sync::Mutex;
+
+use simulated_runtime::{Faults, SimulatedRuntime};
+
+use super::*;
+use crate::config::test_pods::pod;
+
+const PULL: Duration = Duration::from_millis(300);
+
+struct Case {
+    runtime: SimulatedRuntime,
+    images: Images,
+    clock: WallClock,
+    events: Mutex<Vec<(String, String)>>,
+}
+
+fn case(max_parallel_pulls: u32) -> Case {
+    let clock = WallClock::simulated(UnixNanos(1_000_000_000_000));
+    let runtime = SimulatedRuntime::new(1, clock.clone(), false);
+    let images = Images::new(Arc::new(runtime.clone()), max_parallel_pulls, clock.clone());
+    Case {
+        runtime,
+        images,
+        clock,
+        events: Mutex::default(),
+    }
+}
+
+fn with_image(uid: &str, image: &str, policy: &str) -> Pod {
+    pod(&format!(
+        r#"{{"metadata":{{"name":"p","namespace":"ns","uid":"{uid}"}},
+            "spec":{{"containers":[{{"name":"c","image":"{image}","imagePullPolicy":"{policy}"}}]}}}}"#
+    ))
+}
+
+impl Case {
+    async fn ensure(&self, pod: &Pod) -> Result<Image, ImageError> {
+        let event = |event: ImageEvent| {
+            self.events
+                .lock()
+                .unwrap()
+                .push((event.reason.to_owned(), event.message));
+        };
+        self.images
+            .ensure(pod, &pod.containers()[0], None, &event)
+            .await
+    }
+
+    fn reasons(&self) -> Vec<String> {
+        self.events
+            .lock()
+            .unwrap()
+            .drain(..)
+            .map(|(reason, _)| reason)
+            .collect()
+    }
+
+    fn pulls(&self) -> u64 {
+        self.runtime.calls().get("PullImage").copied().unwrap_or(0)
+    }
+}
+
+fn unreachable() -> Faults {
+    Faults {
+        unavailable: true,
+        ..Faults::NONE
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_present_image_is_used_and_an_absent_one_pulled() {
+    let case = case(5);
+    case.runtime.add_image("docker.io/present:1", true);
+    case.runtime.add_image("docker.io/absent:1", false);
+    let present = with_image("u", "docker.io/present:1", "IfNotPresent");
+    assert!(!case.ensure(&present).await.unwrap().id.is_empty());
+    assert_eq!(case.reasons(), ["Pulled"]);
+    assert_eq!(case.pulls(), 0);
+    let absent = with_image("u", "docker.io/absent:1", "IfNotPresent");
+    assert!(!case.ensure(&absent).await.unwrap().id.is_empty());
+    assert_eq!(case.reasons(), ["Pulling", "Pulled"]);
+    let always = with_image("u", "docker.io/present:1", "Always");
+    case.ensure(&always).await.unwrap();
+    assert_eq!(case.pulls(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_may_not_be_pulled_is_not() {
+    let case = case(5);
+    case.runtime.add_image("localhost/none:1", false);
+    let error = case
+        .ensure(&with_image("u", "localhost/none:1", "Never"))
+        .await
+        .unwrap_err();
+    assert_eq!(error.failure, ImageFailure::ErrImageNeverPull);
+    assert_eq!(
+        error.message,
+        "Container image \"localhost/none:1\" is not present with pull policy of Never"
+    );
+    assert_eq!(
+        (case.pulls(), case.reasons()),
+        (0, vec!["ErrImageNeverPull".to_owned()])
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_is_none_never_reaches_the_runtime() {
+    let case = case(5);
+    let error = case
+        .ensure(&with_image("u", "Upper", "Always"))
+        .await
+        .unwrap_err();
+    assert_eq!(error.failure.as_str(), "InvalidImageName");
+    assert!(
+        error
+            .message
+            .starts_with("Failed to apply default image tag \"Upper\": "),
+        "{error}"
+    );
+    assert_eq!(case.runtime.calls().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_does_not_say_is_an_inspect_error() {
+    let case = case(5);
+    case.runtime.set_faults(unreachable());
+    let error = case
+        .ensure(&with_image("u", "a:1", "IfNotPresent"))
+        .await
+        .unwrap_err();
+    assert_eq!(error.failure, ImageFailure::ImageInspectError);
+    assert_eq!(case.reasons(), ["InspectFailed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_pull_is_left_alone_for_a_while_by_its_own_pod_only() {
+    let case = case(5);
+    // Not known to the simulated registry.
+    let pod = with_image("u", "docker.io/unknown:1", "Always");
+    let error = case.ensure(&pod).await.unwrap_err();
+    assert_eq!(error.failure, ImageFailure::ErrImagePull);
+    assert_eq!(case.reasons(), ["Pulling", "Failed"]);
+    let retry_at = error.retry_at.unwrap();
+
+    let waiting = case.ensure(&pod).await.unwrap_err();
+    assert_eq!(waiting.failure, ImageFailure::ImagePullBackOff);
+    let start = "Back-off pulling image \"docker.io/unknown:1\": ErrImagePull: ";
+    assert_eq!(waiting.message, format!("{start}{}", error.message));
+    assert_eq!(
+        (waiting.retry_at, case.reasons()),
+        (Some(retry_at), vec!["BackOff".to_owned()])
+    );
+    assert_eq!(case.pulls(), 1);
+
+    let other = case
+        .ensure(&with_image("v", "docker.io/unknown:1", "Always"))
+        .await
+        .unwrap_err();
+    assert_eq!(other.failure, ImageFailure::ErrImagePull);
+
+    tokio::time::advance(retry_at.since(case.clock.now())).await;
+    case.runtime.add_image("docker.io/unknown:1", false);
+    case.ensure(&pod).await.unwrap();
+    case.images.forget_pod("v");
+    case.ensure(&with_image("v", "docker.io/unknown:1", "Always"))
+        .await
+        .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_who_want_the_same_image_wait_for_one_pull() {
+    let case = case(5);
+    case.runtime.add_image("docker.io/a:1", false);
+    let pods = ["u", "v", "w"].map(|uid| with_image(uid, "docker.io/a:1", "Always"));
+    let begun = Instant::now();
+    let all = futures_util::future::join_all(pods.iter().map(|pod| case.ensure(pod))).await;
+    assert!(all.iter().all(Result::is_ok));
+    assert_eq!(case.pulls(), 1);
+    assert!(begun.elapsed() < PULL * 2, "{:?}", begun.elapsed());
+    // A pull that is over is not joined any more.
+    case.ensure(&pods[0]).await.unwrap();
+    assert_eq!(case.pulls(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_so_many_pulls_run_at_a_time() {
+    for (max_parallel_pulls, begun) in [(0, 1), (1, 1), (3, 3), (9, 4)] {
+        let case = case(max_parallel_pulls);
+        let pods = ["a", "b", "c", "d"].map(|name| {
+            let image = format!("docker.io/{name}:1");
+            case.runtime.add_image(&image, false);
+            with_image(name, &image, "Always")
+        });
+        let mut all = futures_util::future::join_all(pods.iter().map(|pod| case.ensure(pod)));
+        // No pull is over by then.
+        assert!(tokio::time::timeout(PULL / 6, &mut all).await.is_err());
+        assert_eq!(case.pulls(), begun, "{max_parallel_pulls}");
+        assert!(all.await.iter().all(Result::is_ok));
+        assert_eq!(case.pulls(), 4);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_gives_up_takes_nothing_from_the_others() {
+    let case = case(1);
+    case.runtime.add_image("docker.io/a:1", false);
+    case.runtime.add_image("docker.io/b:1", false);
+    let (first, second) = (
+        with_image("u", "docker.io/a:1", "Always"),
+        with_image("v", "docker.io/a:1", "Always"),
+    );
+    let (given_up, kept) = tokio::join!(
+        tokio::time::timeout(PULL / 2, case.ensure(&first)),
+        case.ensure(&second)
+    );
+    assert!(given_up.is_err());
+    kept.unwrap();
+    assert_eq!(case.pulls(), 1);
+    // Given up by all: its turn is free again.
+    let alone = tokio::time::timeout(PULL / 2, case.ensure(&first)).await;
+    assert!(alone.is_err());
+    case.ensure(&with_image("w", "docker.io/b:1", "Always"))
+        .await
+        .unwrap();
+}
