@@ -26,6 +26,9 @@ pub(crate) const KEPT_LINES: usize = 20;
 /// Longest line; what follows becomes the next line.
 const MAX_LINE_BYTES: usize = 1024;
 
+/// Stands for what cannot be shown.
+const REPLACEMENT: char = '\u{fffd}';
+
 /// Size at which a log file becomes `<name>.1`, replacing an older one.
 const MAX_FILE_BYTES: u64 = 8 << 20;
 
@@ -198,14 +201,19 @@ impl LineSplitter {
 
 /// Without control characters: nobody's terminal is reprogrammed by a log.
 fn printable(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes)
-        .chars()
-        .map(|character| match character {
+    let mut line = String::new();
+    for character in String::from_utf8_lossy(bytes).chars() {
+        // What replaces a byte may be longer than it.
+        if line.len() + character.len_utf8().max(REPLACEMENT.len_utf8()) > MAX_LINE_BYTES {
+            break;
+        }
+        line.push(match character {
             '\t' => ' ',
-            character if character.is_control() => '\u{fffd}',
+            character if character.is_control() => REPLACEMENT,
             character => character,
-        })
-        .collect()
+        });
+    }
+    line
 }
 
 /// A log file with one older generation.
@@ -275,6 +283,8 @@ mod tests {
         let long = splitter.push(&[b'x'; 2 * MAX_LINE_BYTES + 1]);
         assert_eq!(long.len(), 2);
         assert_eq!(splitter.finish().as_deref(), Some("x"));
+        let strange = splitter.push(&[b"\x1b".repeat(MAX_LINE_BYTES), vec![b'\n']].concat());
+        assert!(strange.iter().all(|line| line.len() <= MAX_LINE_BYTES));
     }
 
     #[test]

@@ -46,6 +46,7 @@ pub(crate) struct Shell {
     pub(crate) flags: Flags,
     pub(crate) settings: Settings,
     pub(crate) files: ConfigurationFiles,
+    pub(crate) files_checked: Instant,
     pub(crate) launcher: Launcher,
     pub(crate) notify: NotifySockets,
     pub(crate) logs: BTreeMap<Process, Arc<LogPipe>>,
@@ -127,15 +128,11 @@ impl Shell {
     }
 
     fn wake_at(&self) -> Instant {
-        let mut sleep = LONGEST_SLEEP;
-        if self
-            .fleet
-            .machines()
-            .any(|(_, machine)| machine.waits_for_configuration())
-        {
-            sleep = CONFIGURATION_CHECK;
-        }
-        let latest = Instant::now() + sleep;
+        let latest = if self.fleet.waits_for_configuration() {
+            self.files_checked + CONFIGURATION_CHECK
+        } else {
+            Instant::now() + LONGEST_SLEEP
+        };
         match self.fleet.deadline() {
             Some(deadline) => latest.min(self.start + deadline),
             None => latest,
@@ -149,7 +146,13 @@ impl Shell {
             self.receive(process);
         }
         self.apply(FleetEvent::Tick);
-        if self.fleet.waits_for_configuration() && self.files.changed() {
+        if !self.fleet.waits_for_configuration()
+            || self.files_checked.elapsed() < CONFIGURATION_CHECK
+        {
+            return;
+        }
+        self.files_checked = Instant::now();
+        if self.files.changed() {
             tracing::info!("the configuration changed while a process waits for that");
             // The error was logged; the next change is looked at again.
             drop(self.reload());

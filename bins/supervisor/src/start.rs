@@ -85,6 +85,7 @@ pub fn run(flags: Flags) -> Result<(), Failure> {
             notify: NotifySockets::open(&config.directories.run_dir, &identities)?,
             launcher: Launcher::new(&config, listeners, identities, privileges),
             files: ConfigurationFiles::of(&flags, &config.directories.bin_dir),
+            files_checked: start,
             settings,
             flags,
             logs,

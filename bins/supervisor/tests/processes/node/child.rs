@@ -1,0 +1,135 @@
+//! The processes that the tests supervise: this same test program, told by a
+//! file how to behave.
+#![expect(clippy::print_stderr, reason = "standard error is a process's log")]
+
+use std::io::ErrorKind;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::getpid;
+use node_config::NodeConfig;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Names the process and makes the test program act as one.
+pub(crate) const PROCESS_VARIABLE: &str = "SUPERVISOR_TEST_PROCESS";
+
+/// Directory with a file of behaviour for each process.
+pub(crate) const BEHAVIOUR_VARIABLE: &str = "SUPERVISOR_TEST_BEHAVIOUR";
+
+/// The path that the supervisor gave as `--node-config`.
+pub(crate) const CONFIG_VARIABLE: &str = "SUPERVISOR_TEST_CONFIG";
+
+/// Set for a child of a process that poses as it.
+const IMPOSTOR_VARIABLE: &str = "SUPERVISOR_TEST_IMPOSTOR";
+
+const BEAT: Duration = Duration::from_millis(500);
+
+fn notify(text: &str) {
+    let path = std::env::var_os("NOTIFY_SOCKET").expect("NOTIFY_SOCKET is set");
+    let socket = UnixDatagram::unbound().unwrap();
+    socket.send_to(text.as_bytes(), path).unwrap();
+}
+
+#[expect(
+    clippy::exit,
+    reason = "the test harness would turn every code into its own"
+)]
+fn exit(code: i32) -> ! {
+    std::process::exit(code)
+}
+
+/// Acts as the process that the environment names, if it names one, and then
+/// does not return.
+pub(crate) fn act() {
+    let Ok(process) = std::env::var(PROCESS_VARIABLE) else {
+        return;
+    };
+    if std::env::var_os(IMPOSTOR_VARIABLE).is_some() {
+        notify("READY=1\nSTATUS=impostor");
+        exit(0);
+    }
+    let directory = PathBuf::from(std::env::var_os(BEHAVIOUR_VARIABLE).unwrap());
+    let behaviour = match std::fs::read_to_string(directory.join(&process)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => "serve".to_owned(),
+        Err(error) => panic!("{error}"),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let words: Vec<&str> = behaviour.split_whitespace().collect();
+    runtime.unwrap().block_on(behave(&process, &words));
+    exit(0);
+}
+
+async fn behave(process: &str, words: &[&str]) {
+    match words {
+        ["serve"] => serve(process).await,
+        ["exit", code] => {
+            eprint!("first line\nlast words of {process}");
+            exit(code.parse().unwrap());
+        }
+        ["die", number] => {
+            let signal = Signal::try_from(number.parse::<i32>().unwrap()).unwrap();
+            eprintln!("last words of {process}");
+            kill(getpid(), signal).unwrap();
+            std::future::pending().await
+        }
+        ["exit", code, "unless", "max-pods", pods] => {
+            let config = std::env::var_os(CONFIG_VARIABLE).unwrap();
+            let config = NodeConfig::read(config.as_ref()).unwrap();
+            if config.max_pods != pods.parse::<u32>().unwrap() {
+                exit(code.parse().unwrap());
+            }
+            serve(process).await;
+        }
+        ["hang"] => {
+            notify("READY=1");
+            std::future::pending().await
+        }
+        ["hang", "deaf"] => {
+            let mut abort = signal(SignalKind::from_raw(6)).unwrap();
+            notify("READY=1");
+            loop {
+                abort.recv().await;
+                eprintln!("SIGABRT is not obeyed");
+            }
+        }
+        ["impostor"] => {
+            let program = std::env::current_exe().unwrap();
+            let arguments = std::env::args_os().skip(1);
+            let status = Command::new(program)
+                .args(arguments)
+                .env(IMPOSTOR_VARIABLE, "1")
+                .status();
+            eprintln!("the impostor ended: {}", status.unwrap());
+            std::future::pending().await
+        }
+        ["flood"] => {
+            notify("READY=1");
+            // The socket blocks when its queue is full: no busy loop for ever.
+            loop {
+                notify("WATCHDOG=1");
+            }
+        }
+        other => panic!("unknown behaviour {other:?}"),
+    }
+}
+
+/// Ready, alive, and gone at SIGTERM with its name in the order of the stop.
+async fn serve(process: &str) {
+    let mut terminate = signal(SignalKind::terminate()).unwrap();
+    notify("READY=1\nWATCHDOG=1\nSTATUS=serving");
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => {
+                eprintln!("{process} stops");
+                return;
+            }
+            () = tokio::time::sleep(BEAT) => notify("WATCHDOG=1"),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What keeps the supervisor from starting: each with its own exit code, and a
+//! text that says what to do.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+
+use crate::node::{self, KUBELET_HEADER, Node};
+use topology::Process;
+
+#[track_caller]
+fn assert_refused(command: std::process::Command, code: i32, text: &str) {
+    let (found, errors) = Node::refusal(command);
+    assert_eq!(found, code, "{errors}");
+    assert!(errors.contains(text), "{text:?} is not in: {errors}");
+}
+
+#[test]
+fn without_root() {
+    let node = Node::prepare();
+    // A copy that the other user can reach.
+    let program = node.path("bin/supervisor-copy");
+    Node::copy_program(env!("CARGO_BIN_EXE_supervisor").as_ref(), &program);
+    let mut command = std::process::Command::new(program);
+    command.uid(64_999).gid(64_999);
+    assert_refused(command, 10, "must be started as root");
+}
+
+#[test]
+fn without_a_container_runtime() {
+    let mut node = Node::prepare();
+    node.stop_runtime();
+    assert_refused(node.command(), 12, "start containerd again");
+    fs::remove_file(node.path("runtime.sock")).unwrap();
+    assert_refused(node.command(), 11, "--container-runtime-endpoint");
+}
+
+#[tokio::test]
+async fn beside_another_supervisor() {
+    let node = Node::ready().await;
+    assert_refused(node.command(), 13, "another supervisor");
+    node.wait_for(node::all_ready).await;
+}
+
+#[test]
+fn without_a_program_or_with_one_that_cannot_be_run() {
+    let node = Node::prepare();
+    let pleg = node.path("bin").join(Process::Pleg.name());
+    fs::set_permissions(&pleg, Permissions::from_mode(0o700)).unwrap();
+    assert_refused(node.command(), 14, "may not execute");
+    fs::set_permissions(&pleg, Permissions::from_mode(0o644)).unwrap();
+    assert_refused(node.command(), 14, "not executable");
+    fs::remove_file(&pleg).unwrap();
+    assert_refused(node.command(), 14, "--bin-dir");
+}
+
+#[test]
+fn without_users() {
+    let node = Node::prepare();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_supervisor"));
+    let with_base = node.command();
+    let mut arguments = with_base.get_args();
+    while let Some(argument) = arguments.next() {
+        if argument == "--uid-base" {
+            arguments.next();
+        } else {
+            command.arg(argument);
+        }
+    }
+    assert_refused(command, 15, "--uid-base");
+}
+
+#[test]
+fn in_a_directory_that_is_unsafe_or_out_of_reach() {
+    let node = Node::prepare();
+    let run = node.path("run");
+    fs::create_dir(&run).unwrap();
+    fs::set_permissions(&run, Permissions::from_mode(0o777)).unwrap();
+    assert_refused(node.command(), 16, "chmod go-w");
+    fs::set_permissions(&run, Permissions::from_mode(0o700)).unwrap();
+    assert_refused(node.command(), 16, "chmod o+x");
+    fs::set_permissions(&run, Permissions::from_mode(0o711)).unwrap();
+    std::os::unix::fs::chown(&run, Some(64_999), None).unwrap();
+    assert_refused(node.command(), 16, "chown root");
+    fs::remove_dir(&run).unwrap();
+    std::os::unix::fs::symlink("/tmp", &run).unwrap();
+    assert_refused(node.command(), 16, "not a directory");
+}
+
+#[test]
+fn with_a_wrong_configuration() {
+    let node = Node::prepare();
+    for (body, named) in [
+        ("maxPodz: 1\n", "maxPodz"),
+        ("maxPods: many\n", "maxPods"),
+        ("syncFrequency: soon\n", "syncFrequency"),
+    ] {
+        fs::write(node.path("config.yaml"), format!("{KUBELET_HEADER}{body}")).unwrap();
+        assert_refused(node.command(), 78, named);
+    }
+    fs::write(node.path("config.yaml"), "kind: Pod\n").unwrap();
+    assert_refused(node.command(), 78, "apiVersion");
+    fs::write(node.path("config.yaml"), KUBELET_HEADER).unwrap();
+    let mut command = node.command();
+    command.args(["--node-labels", "broken"]);
+    assert_refused(command, 78, "--node-labels broken");
+    let mut command = node.command();
+    command
+        .arg("--bulkhead-config")
+        .arg(node.path("config.yaml"));
+    assert_refused(command, 78, "bulkhead/v1");
+}
+
+#[test]
+fn with_a_flag_that_does_not_exist() {
+    let mut command = Node::prepare().command();
+    command.arg("--unknown");
+    assert_refused(command, 2, "--unknown");
+}
