@@ -17,8 +17,14 @@ use super::pod_facts::PodFacts;
 use super::pod_manager::{ArrivedPod, Uid};
 use super::sources::{Snapshot, problem_text};
 
-/// Pods that are desired at most, mirror pods included; more are refused.
+/// Pods that are desired or being stopped at most, mirror pods included; more are
+/// refused.
 const MAX_DESIRED_PODS: usize = ipc::limits::MAX_PODS;
+
+/// Their JSON at most, in bytes: a quarter of the memory that this process may
+/// use, since a snapshot that arrives is held beside what is known. 110 pods of
+/// 10 KiB are 1 MiB.
+const MAX_DESIRED_BYTES: usize = 24 << 20;
 
 /// Pods sorted by what is to be done with them.
 #[derive(Debug, Default)]
@@ -74,14 +80,26 @@ impl SyncLoop {
             return;
         };
         match arrived {
-            Ok(arrived) if snapshot.pods.len() < MAX_DESIRED_PODS => {
-                snapshot.pods.insert(arrived.uid(), arrived);
+            Ok(mut arrived) => {
+                let uid = arrived.uid();
+                // The same bytes need not be held twice.
+                let known = self.pods.document(&uid);
+                if let Some(known) = known.filter(|known| known.hash() == arrived.document.hash()) {
+                    arrived.document = known.clone();
+                }
+                snapshot.bytes += arrived.document.json().len();
+                if snapshot.pods.len() < MAX_DESIRED_PODS && snapshot.bytes <= MAX_DESIRED_BYTES {
+                    snapshot.pods.insert(uid, arrived);
+                } else {
+                    snapshot.truncated = true;
+                }
             }
-            Ok(_) => snapshot.truncated = true,
             Err(reason) => {
                 match uid {
-                    Some(uid) => _ = snapshot.unreadable.insert(uid),
-                    None => snapshot.truncated = true,
+                    Some(uid) if snapshot.unreadable.len() < MAX_DESIRED_PODS => {
+                        snapshot.unreadable.insert(uid);
+                    }
+                    _ => snapshot.truncated = true,
                 }
                 self.unreadable_pod(source, &reason);
             }
@@ -96,6 +114,14 @@ impl SyncLoop {
                 !snapshot.pods.contains_key(uid) && !snapshot.unreadable.contains(uid)
             });
             self.handle_pod_removes(&missing);
+        }
+        if snapshot.truncated {
+            let reason = format!(
+                "source {source} has pods that cannot be read, more than {MAX_DESIRED_PODS}, or \
+                 more than {MAX_DESIRED_BYTES} bytes; nothing of it is removed"
+            );
+            tracing::warn!(reason, "a snapshot is incomplete");
+            self.report(None, source.as_str(), "FailedManifest", reason);
         }
         let mut changes = Changes::default();
         for arrived in snapshot.pods.into_values() {
@@ -148,11 +174,14 @@ impl SyncLoop {
         if !self.sources.is_configured(source) {
             return;
         }
-        let Some(known) = self.pods.document(identity.uid()) else {
-            if self.pods.len() + changes.added.len() >= MAX_DESIRED_PODS {
-                tracing::warn!(pod = %identity, "more pods than this node takes; pod is refused");
-                return;
-            }
+        let known = self.pods.document(identity.uid());
+        if let Err(reason) = self.check_size(&arrived, known, changes) {
+            tracing::warn!(pod = %identity, reason, "a pod is refused");
+            let reference = identity.into();
+            self.report(Some(reference), "", "FailedManifest", reason);
+            return;
+        }
+        let Some(known) = known else {
             changes.added.push(arrived);
             return;
         };
@@ -166,6 +195,30 @@ impl SyncLoop {
             Difference::Status => changes.reconciled.push(arrived),
             Difference::Pod => changes.updated.push(arrived),
         }
+    }
+
+    /// Whether there is room for another pod, or for a larger version of one.
+    fn check_size(
+        &self,
+        arrived: &ArrivedPod,
+        known: Option<&PodDocument>,
+        changes: &Changes,
+    ) -> Result<(), String> {
+        let (departed, departed_bytes) = self.workers.departed_size();
+        let pods = self.pods.len() + departed + changes.added.len();
+        if known.is_none() && pods >= MAX_DESIRED_PODS {
+            return Err(format!("this node takes at most {MAX_DESIRED_PODS} pods"));
+        }
+        let mut bytes = self.pods.json_bytes() + departed_bytes + arrived.document.json().len();
+        bytes -= known.map_or(0, |known| known.json().len());
+        let coming = changes.added.iter().chain(&changes.updated);
+        bytes += coming.map(|pod| pod.document.json().len()).sum::<usize>();
+        if bytes > MAX_DESIRED_BYTES {
+            return Err(format!(
+                "all pods together may have {MAX_DESIRED_BYTES} bytes"
+            ));
+        }
+        Ok(())
     }
 
     fn apply(&mut self, changes: Changes) {

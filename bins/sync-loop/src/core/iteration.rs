@@ -83,13 +83,21 @@ impl SyncLoop {
     fn handle_lifecycle(&mut self, message: LifecycleMessage) {
         match message {
             LifecycleMessage::Snapshot(snapshot) => {
-                self.pleg = snapshot.health.unwrap_or_default();
+                self.set_pleg_health(snapshot.health.unwrap_or_default());
                 let desired = self.desired_among(&snapshot.pod_uids);
                 self.handle_pod_syncs(&desired, &Cause::LifecycleSnapshot);
             }
-            LifecycleMessage::Health(health) => self.pleg = health,
+            LifecycleMessage::Health(health) => self.set_pleg_health(health),
             LifecycleMessage::Event(event) => self.handle_lifecycle_event(event),
         }
+    }
+
+    fn set_pleg_health(&mut self, mut health: v1::PlegHealth) {
+        truncate(&mut health.reason, MAX_REASON_BYTES);
+        if health.healthy != self.pleg.healthy {
+            tracing::info!(healthy = health.healthy, reason = health.reason, "pleg");
+        }
+        self.pleg = health;
     }
 
     fn handle_lifecycle_event(&mut self, event: v1::PodLifecycleEvent) {

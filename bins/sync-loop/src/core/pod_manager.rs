@@ -165,6 +165,15 @@ impl PodManager {
         self.pods.len() + self.mirrors.len()
     }
 
+    /// Bytes of all pods as JSON, mirror pods included.
+    #[must_use]
+    pub fn json_bytes(&self) -> usize {
+        let pods = self.pods.values().map(|pod| &pod.document);
+        pods.chain(self.mirrors.values())
+            .map(|document| document.json().len())
+            .sum()
+    }
+
     /// Whether no pods are held.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -26,6 +26,8 @@ pub struct Snapshot {
     pub ready: bool,
     /// Its pods.
     pub pods: BTreeMap<Uid, ArrivedPod>,
+    /// Their JSON, in bytes.
+    pub bytes: usize,
     /// Pods that are in it but cannot be read: their last version stands.
     pub unreadable: BTreeSet<Uid>,
     /// It had more pods than are accepted, so that nothing can be called missing.

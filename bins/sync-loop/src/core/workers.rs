@@ -270,6 +270,13 @@ impl Workers {
         self.departed.get(uid)
     }
 
+    /// How many departed pods there are, and the bytes of their JSON.
+    #[must_use]
+    pub fn departed_size(&self) -> (usize, usize) {
+        let bytes = self.departed.values().map(|pod| pod.document.json().len());
+        (self.departed.len(), bytes.sum())
+    }
+
     /// Uids of departed pods.
     #[must_use]
     pub fn departed_uids(&self) -> Vec<Uid> {

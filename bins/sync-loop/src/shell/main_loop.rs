@@ -28,6 +28,9 @@ const SYNC_TICK: Duration = Duration::from_secs(1);
 /// How often housekeeping is done: the kubelet's housekeepingPeriod.
 const HOUSEKEEPING_TICK: Duration = Duration::from_secs(2);
 
+/// Largest message of pleg, as the interface says.
+const MAX_LIFECYCLE_BYTES: usize = 256 << 10;
+
 /// Where events come from.
 pub(super) struct Inputs {
     configuration: Subscription<v1::WatchPodsResponse>,
@@ -51,7 +54,8 @@ impl Inputs {
         let config_sourcer =
             ConfigSourcerClient::new(context.network.channel(Process::ConfigSourcer))
                 .max_decoding_message_size(ipc::limits::MAX_POD_MESSAGE_BYTES);
-        let pleg = PlegClient::new(context.network.channel(Process::Pleg));
+        let pleg = PlegClient::new(context.network.channel(Process::Pleg))
+            .max_decoding_message_size(MAX_LIFECYCLE_BYTES);
         Inputs {
             configuration: ipc::subscribe("pods", move || {
                 let mut client = config_sourcer.clone();

@@ -6,8 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bulkhead_api::v1::PeerStatus;
 use topology::Process;
 
+use crate::core::decision::truncate;
+
 /// Longest error that is kept, in bytes.
 const MAX_ERROR_BYTES: usize = 512;
+
+/// Longest boot id that is kept, in bytes; ours have 16.
+const MAX_BOOT_ID_BYTES: usize = 64;
 
 /// Cloning shares it.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +25,7 @@ impl PeerBoard {
             peer.connected = true;
             if !boot_id.is_empty() && peer.boot_id != boot_id {
                 boot_id.clone_into(&mut peer.boot_id);
+                truncate(&mut peer.boot_id, MAX_BOOT_ID_BYTES);
             }
         });
     }
@@ -27,7 +33,7 @@ impl PeerBoard {
     /// A peer was not reached, or refused.
     pub(super) fn failed(&self, process: Process, error: &str) {
         let mut error = error.to_owned();
-        crate::core::decision::truncate(&mut error, MAX_ERROR_BYTES);
+        truncate(&mut error, MAX_ERROR_BYTES);
         self.change(process, |peer| {
             peer.connected = false;
             peer.last_error = error;

@@ -16,6 +16,9 @@ use crate::core::Event;
 /// Results of one kind that wait for the loop; the stream waits beyond.
 const RESULT_QUEUE: usize = 64;
 
+/// Largest message of the prober, as the interface says.
+const MAX_RESULT_BYTES: usize = 4 << 10;
+
 type Results = mpsc::Receiver<SubscriptionEvent<Event>>;
 
 /// The three inputs. Dropping it closes the stream.
@@ -30,7 +33,8 @@ pub(super) struct ProbeResults {
 impl ProbeResults {
     /// Opens the stream.
     pub(super) fn open(context: &Context) -> ProbeResults {
-        let client = ProberClient::new(context.network.channel(Process::Prober));
+        let client = ProberClient::new(context.network.channel(Process::Prober))
+            .max_decoding_message_size(MAX_RESULT_BYTES);
         let stream = ipc::subscribe("probe results", move || {
             let mut client = client.clone();
             async move { client.watch_results(v1::WatchResultsRequest {}).await }

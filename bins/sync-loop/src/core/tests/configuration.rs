@@ -238,3 +238,27 @@ fn a_changed_status_alone_reconciles() {
     let actions = harness.change(PodOperation::Reconcile, &pod);
     assert_eq!(briefs(&actions), ["SYNC b", "clean-up b "]);
 }
+
+#[test]
+fn all_pods_together_are_bounded_and_a_smaller_version_always_fits() {
+    let mut harness = Harness::running();
+    let large = |uid: &str, kilobytes: usize| {
+        let mut pod = plain(uid);
+        pod["metadata"]["annotations"] = json!({"a": "x".repeat(kilobytes << 10)});
+        pod
+    };
+    let accepted = (0..60)
+        .map(|index| harness.add(&large(&format!("u{index}"), 1000)))
+        .filter(|actions| !sent(actions).is_empty());
+    assert_eq!(accepted.count(), 24);
+    let actions = harness.add(&large("last", 1000));
+    assert_eq!(briefs(&actions), ["event FailedManifest "]);
+    assert_eq!(
+        sent(&harness.change(PodOperation::Update, &large("u0", 1))),
+        ["UPDATE u0"]
+    );
+    assert_eq!(sent(&harness.add(&large("last", 900))), ["CREATE last"]);
+    // What is being stopped still counts.
+    harness.change(PodOperation::Remove, &large("u1", 1000));
+    assert_eq!(sent(&harness.add(&large("another", 900))), [""; 0]);
+}
