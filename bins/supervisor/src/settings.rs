@@ -3,10 +3,11 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use nix::sys::resource::{Resource, getrlimit};
 use node_config::bulkhead::BulkheadConfig;
 use node_config::kubelet::KubeletConfig;
 use node_config::{DirectoryLayout, EndpointError, NodeConfig};
-use topology::Identities;
+use topology::{Identities, Process};
 
 use crate::failure::Failure;
 use crate::flags::Flags;
@@ -79,6 +80,7 @@ pub(crate) fn resolve(flags: &Flags) -> Result<Settings, Failure> {
             BulkheadConfig::read(path).map_err(|error| Failure::Configuration(Box::new(error)))?
         }
     };
+    warn_of_limits(&bulkhead);
     Ok(Settings { node, bulkhead })
 }
 
@@ -122,6 +124,19 @@ fn apply_flags(flags: &Flags, node: &mut NodeConfig) -> Result<(), Failure> {
     }
     node.node_ip = flags.node_ip.or_else(node_address::find);
     Ok(())
+}
+
+/// Nothing that the supervisor starts can have more open files than itself.
+fn warn_of_limits(bulkhead: &BulkheadConfig) {
+    let Ok((_soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return;
+    };
+    for process in Process::ALL {
+        let wanted = bulkhead.process(process).open_files;
+        if wanted.is_some_and(|wanted| wanted > hard) {
+            tracing::warn!(%process, ?wanted, hard, "openFiles is above the supervisor's own hard limit, which is used instead");
+        }
+    }
 }
 
 /// Processors, for `podsPerCore`.

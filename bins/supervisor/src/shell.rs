@@ -13,6 +13,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 use rand::Rng;
 use rand::rngs::SmallRng;
+use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
@@ -95,6 +96,7 @@ impl Shell {
         tokio::pin!(server);
         self.apply_restart_waits();
         self.apply(FleetEvent::Tick);
+        tell_own_starter(&[NotifyState::Ready]);
         while !self.fleet.is_finished() {
             self.publish();
             let wake = self.wake_at();
@@ -165,6 +167,7 @@ impl Shell {
             self.apply(FleetEvent::Kill);
         } else {
             tracing::info!("stopping all processes in order; containers keep running");
+            tell_own_starter(&[NotifyState::Stopping]);
             self.apply(FleetEvent::Stop);
         }
     }
@@ -401,6 +404,13 @@ impl Shell {
             *current = snapshot;
             changed
         });
+    }
+}
+
+/// To the systemd unit that runs the supervisor, if one does.
+fn tell_own_starter(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!(%error, "cannot report to NOTIFY_SOCKET");
     }
 }
 

@@ -184,13 +184,18 @@ impl Node {
 
     /// Waits until the supervisor has written `text` to its standard error.
     pub(crate) async fn wait_for_log(&self, text: &str) {
+        self.until(|| self.errors().contains(text)).await;
+    }
+
+    /// Waits until something that cannot be watched is so.
+    pub(crate) async fn until(&self, is_so: impl Fn() -> bool) {
         let found = tokio::time::timeout(PATIENCE, async {
-            while !self.errors().contains(text) {
+            while !is_so() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         });
         if found.await.is_err() {
-            panic!("{text:?} was never logged:\n{}", self.errors());
+            panic!("it never became so:\n{}", self.errors());
         }
     }
 

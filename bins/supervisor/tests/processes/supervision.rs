@@ -169,6 +169,22 @@ async fn a_flood_of_notifications_delays_nobody_else() {
 }
 
 #[tokio::test]
+async fn what_a_process_leaves_behind_is_ended_and_reaped() {
+    let mut node = Node::prepare();
+    node.behave(Process::Pleg, "leave orphan");
+    node.start().await;
+    node.wait_for(|status| row(status, Process::Pleg).restarts_total >= 2)
+        .await;
+    for crash in node.crashes(Process::Pleg).await {
+        let lines = crash.ending.unwrap().last_log_lines;
+        let orphan = lines.iter().find_map(|line| line.strip_prefix("orphan "));
+        let orphan: u32 = orphan.unwrap().parse().unwrap();
+        node.until(|| !std::path::Path::new(&format!("/proc/{orphan}")).exists())
+            .await;
+    }
+}
+
+#[tokio::test]
 async fn sigterm_stops_all_in_order_with_exit_code_zero() {
     let mut node = Node::ready().await;
     let status = node.wait_for(all_ready).await;

@@ -108,6 +108,12 @@ async fn behave(process: &str, words: &[&str]) {
             eprintln!("the impostor ended: {}", status.unwrap());
             std::future::pending().await
         }
+        ["leave", "orphan"] => {
+            // A child in the same process group that would run for ever.
+            let orphan = Command::new("/bin/sleep").arg("infinity").spawn();
+            eprintln!("orphan {}", orphan.unwrap().id());
+            exit(1);
+        }
         ["flood"] => {
             notify("READY=1");
             // The socket blocks when its queue is full: no busy loop for ever.
