@@ -160,7 +160,7 @@ impl SyncLoop {
     }
 
     /// The runtime does not answer: pods are not synced until it does.
-    pub(super) fn runtime_failed(&mut self, reason: &str) {
+    fn runtime_failed(&mut self, reason: &str) {
         let mut error = reason.to_owned();
         truncate(&mut error, MAX_REASON_BYTES);
         match &mut self.runtime {
@@ -174,7 +174,6 @@ impl SyncLoop {
                     error,
                     postponed: Default::default(),
                 };
-                self.actions.push(Action::CheckRuntime);
             }
         }
     }

@@ -88,8 +88,10 @@ pub enum PoolLife {
 pub struct Workers {
     boot_id: Option<String>,
     known: BTreeMap<Uid, WorkerView>,
-    /// `None`: the runtime has not answered.
-    runtime: Option<BTreeMap<Uid, RuntimeView>>,
+    /// The last list that the runtime gave; `None`: it never gave any.
+    listed: Option<BTreeMap<Uid, RuntimeView>>,
+    /// Whether that list came with the last answer.
+    list_is_current: bool,
     sent: BTreeMap<Uid, Sent>,
     departed: BTreeMap<Uid, DepartedPod>,
     /// Pods that only the runtime or a worker has, with the time when they were
@@ -184,21 +186,21 @@ impl Workers {
         self.answered = true;
         let workers = response.workers.into_iter().take(MAX_LISTED);
         self.known = workers.filter_map(worker_view).collect();
-        self.runtime = response.runtime_error.is_empty().then(|| {
+        self.list_is_current = response.runtime_error.is_empty();
+        if self.list_is_current {
             let pods = response.runtime_pods.into_iter().take(MAX_LISTED);
-            pods.filter_map(runtime_view).collect()
-        });
-        let (known, runtime) = (&self.known, self.runtime.as_ref());
-        self.orphans.retain(|uid, _| {
-            known.contains_key(uid) || runtime.is_none_or(|runtime| runtime.contains_key(uid))
-        });
-        let departed = &self.departed;
+            self.listed = Some(pods.filter_map(runtime_view).collect());
+        }
+        let (known, departed, listed) = (&self.known, &self.departed, self.listed.as_ref());
+        let is_there = |uid: &Uid| {
+            known.contains_key(uid) || listed.is_none_or(|listed| listed.contains_key(uid))
+        };
+        self.orphans.retain(|uid, _| is_there(uid));
         self.sent.retain(|uid, sent| {
-            known.contains_key(uid)
+            is_there(uid)
                 || is_desired(uid)
                 || departed.contains_key(uid)
                 || matches!(sent, Sent::Underway { .. })
-                || runtime.is_none_or(|runtime| runtime.contains_key(uid))
         });
     }
 
@@ -230,18 +232,25 @@ impl Workers {
         self.known.iter()
     }
 
-    /// The pods of the runtime; `None` when it has not answered.
+    /// The pods of the runtime; `None` when it could not be asked last.
     #[must_use]
     pub fn runtime_pods(&self) -> Option<&BTreeMap<Uid, RuntimeView>> {
-        self.runtime.as_ref()
+        self.listed.as_ref().filter(|_| self.list_is_current)
     }
 
-    /// Whether the runtime is known to run something of a pod.
+    /// Whether the runtime has been listed in this life of ours. What it did not
+    /// run then, and nobody was told to start since, does not run now.
+    #[must_use]
+    pub fn has_listed(&self) -> bool {
+        self.listed.is_some()
+    }
+
+    /// Whether the runtime was running something of a pod when it was last listed.
     #[must_use]
     pub fn runs(&self, uid: &str) -> bool {
-        let runtime = self.runtime.as_ref();
-        runtime
-            .and_then(|runtime| runtime.get(uid))
+        let listed = self.listed.as_ref();
+        listed
+            .and_then(|listed| listed.get(uid))
             .is_some_and(|pod| pod.runs)
     }
 

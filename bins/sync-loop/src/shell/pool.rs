@@ -13,6 +13,7 @@ use ipc::CallError;
 use process::Context;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tonic::Code;
 use tonic::transport::Channel;
 use topology::Process;
@@ -31,6 +32,10 @@ const CALL_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Deadline of the question about known pods, as the interface says.
 const KNOWN_PODS_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Housekeeping that takes longer is worth a line in the log: the kubelet's
+/// housekeepingWarningDuration.
+const SLOW_HOUSEKEEPING: Duration = Duration::from_secs(15);
 
 /// Wait after a refusal that may pass (the pool is busy) before trying again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
@@ -219,8 +224,13 @@ impl Link {
                 continue;
             };
             let mut client = self.client.clone();
+            let asked = Instant::now();
             let asking = client.sync_known_pods(question.request);
             let answer = tokio::time::timeout(KNOWN_PODS_DEADLINE, asking).await;
+            if asked.elapsed() > SLOW_HOUSEKEEPING {
+                let seconds = asked.elapsed().as_secs();
+                tracing::warn!(seconds, "housekeeping takes long");
+            }
             match answer {
                 Ok(Ok(response)) => {
                     backoff.reset();

@@ -92,7 +92,7 @@ impl SyncLoop {
         if !self.workers.has_answered() {
             return AdmissionState::Pending(Awaited::WorkerPool);
         }
-        if self.workers.runtime_pods().is_none() {
+        if !self.workers.has_listed() {
             return AdmissionState::Pending(Awaited::Runtime);
         }
         match self.records.get(uid) {

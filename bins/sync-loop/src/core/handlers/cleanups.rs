@@ -57,8 +57,9 @@ impl SyncLoop {
         response: SyncKnownPodsResponse,
     ) {
         self.note_pool_life(&response.boot_id);
+        // Whether the runtime is down is for its health to say: asked for now.
         if !response.runtime_error.is_empty() {
-            self.runtime_failed(&response.runtime_error);
+            self.actions.push(Action::CheckRuntime);
         }
         let pods = &self.pods;
         self.workers

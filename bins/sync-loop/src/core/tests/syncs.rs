@@ -252,8 +252,7 @@ fn while_the_runtime_is_down_configuration_counts_and_syncs_wait() {
     let mut harness = Harness::running();
     harness.add_running(&plain("a"));
     harness.add_running(&plain("b"));
-    let actions = harness.capacity_with_error(4000, "connection refused");
-    assert_eq!(briefs(&actions), ["check-runtime"]);
+    harness.capacity_with_error(4000, "connection refused");
     assert_eq!(
         harness.sync_loop.summary().runtime_error,
         "connection refused"
@@ -298,4 +297,37 @@ fn a_refused_update_is_shown_and_tried_again_at_the_resync() {
     );
     harness.wait(Duration::from_secs(91));
     assert_eq!(sent(&harness.handle(Event::SyncTick)), ["CREATE a"]);
+}
+
+#[test]
+fn pods_that_wait_for_the_runtime_are_asked_about_as_soon_as_it_is_back() {
+    let mut harness = Harness::new();
+    harness.configure(&["file"]);
+    harness.snapshot(PodSource::File, true, &[plain("a")]);
+    harness.capacity_with_error(4000, "connection refused");
+    let actions = harness.capacity(4000);
+    assert!(briefs(&actions).contains(&"known-pods".to_owned()));
+    assert_eq!(sent(&harness.answer(&[], &[])), ["CREATE a"]);
+}
+
+#[test]
+fn a_list_that_fails_is_not_a_runtime_that_is_down() {
+    let mut harness = Harness::running();
+    harness.add_running(&plain("a"));
+    harness.tick_housekeeping();
+    let response = v1::SyncKnownPodsResponse {
+        boot_id: harness.boot_id.clone(),
+        workers: vec![worker("a", WorkerPhase::Syncing)],
+        runtime_error: "message too large".into(),
+        ..v1::SyncKnownPodsResponse::default()
+    };
+    let question = harness.last_question;
+    let actions = harness.handle(Event::KnownPods { question, response });
+    assert_eq!(briefs(&actions), ["check-runtime"]);
+    assert_eq!(
+        sent(&harness.lifecycle("a", Kind::ContainerStarted)),
+        ["SYNC a"]
+    );
+    // What ran when it was last listed is known still.
+    assert_eq!(sent(&harness.add(&plain("b"))), ["CREATE b"]);
 }
