@@ -1,9 +1,26 @@
 //! pod-worker-pool: one worker per pod, and the only process that talks to the
 //! container runtime.
 
+pub mod annotations;
 pub mod cgroup;
 pub mod config;
+pub mod events;
+pub mod garbage;
+pub mod hints;
+pub mod image;
+pub mod locks;
 pub mod node;
 pub mod observation;
+pub mod observe;
 pub mod plan;
+pub mod pool;
+pub mod publisher;
+pub mod record;
+pub mod relist;
+pub mod servers;
+mod shell;
+pub mod steps;
+mod volume;
 pub mod worker;
+
+pub use shell::{Error, run};

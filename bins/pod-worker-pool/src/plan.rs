@@ -12,6 +12,7 @@
 //! ```
 
 mod containers;
+mod describe;
 mod init;
 mod restart;
 mod sandbox;
@@ -28,7 +29,10 @@ use serde::{Deserialize, Serialize};
 use crate::observation::{Container, Observation};
 use crate::worker::TerminationCause;
 
+pub use containers::pod_grace;
+pub use describe::describe;
 pub use restart::go_duration;
+pub use sandbox::Unusable;
 
 /// Everything that a plan depends on.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +72,7 @@ pub enum Plan {
         /// Its number.
         attempt: u32,
         /// Why the last one is no good; absent for the first one.
-        why: Option<sandbox::Unusable>,
+        why: Option<Unusable>,
         /// Containers that start first in it: their images are needed.
         first: Vec<String>,
     },
@@ -114,6 +118,8 @@ pub enum KillReason {
     StateUnknown,
     /// A newer instance runs.
     Superseded,
+    /// Its sandbox cannot be used any more.
+    SandboxLost,
 }
 
 impl KillReason {
@@ -122,7 +128,9 @@ impl KillReason {
     fn restarts(self, policy_restarts_failed: bool) -> bool {
         match self {
             Self::DefinitionChanged | Self::StateUnknown => true,
-            Self::LivenessFailed | Self::StartupFailed => policy_restarts_failed,
+            Self::LivenessFailed | Self::StartupFailed | Self::SandboxLost => {
+                policy_restarts_failed
+            }
             Self::Superseded => false,
         }
     }

@@ -135,6 +135,7 @@ fn kill(pod: &Pod, spec: &ContainerSpec, container: &Container, reason: KillReas
             "Container is in unknown state, try killing it before restart".to_owned()
         }
         KillReason::Superseded => format!("Container {name} has a newer instance"),
+        KillReason::SandboxLost => format!("Stopping container {name}"),
     };
     if reason.restarts(policy_restarts) && reason != KillReason::StateUnknown {
         message.push_str(", will be restarted");
@@ -156,7 +157,8 @@ fn kill(pod: &Pod, spec: &ContainerSpec, container: &Container, reason: KillReas
 }
 
 /// The grace period of a container that is stopped while its pod lives on.
-pub(super) fn pod_grace(pod: &Pod) -> Duration {
+#[must_use]
+pub fn pod_grace(pod: &Pod) -> Duration {
     whole_seconds(pod.termination_grace_period_seconds())
 }
 

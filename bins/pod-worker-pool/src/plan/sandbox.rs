@@ -89,12 +89,10 @@ fn replace(inputs: &Inputs<'_>, attempt: u32, why: Option<Unusable>) -> Plan {
     }
 }
 
+/// Whether a container ended well by itself: one that we stopped did not.
 fn has_succeeded(inputs: &Inputs<'_>, name: &str) -> bool {
-    inputs
-        .observation
-        .newest(name)
-        .is_some_and(|container| match &container.state {
-            ContainerState::Exited(exit) => exit.exit_code == 0,
-            _ => false,
-        })
+    inputs.observation.newest(name).is_some_and(|container| {
+        let exit = container.state.exit();
+        exit.is_some_and(|exit| exit.exit_code == 0) && inputs.kill_of(container).is_none()
+    })
 }

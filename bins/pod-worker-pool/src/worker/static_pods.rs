@@ -4,12 +4,12 @@
 //! The new one starts when the old one has finished, and at once then: whoever
 //! frees a name is told who is next.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 /// Who holds each full name, and who waits for it, first come first served.
 #[derive(Debug, Default)]
 pub struct StaticPods {
-    names: HashMap<String, Name>,
+    names: BTreeMap<String, Name>,
 }
 
 #[derive(Debug)]

@@ -1,0 +1,293 @@
+//! Removing what pods leave behind: dead containers and sandboxes, logs,
+//! directories, volumes, cgroups and records of pods that are gone.
+//!
+//! Runs on order, one round at a time, beside the workers. What to remove is
+//! decided in `plan`; nothing of a pod that has a worker is removed while a step
+//! of it runs.
+
+mod plan;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cri::ContainerRuntime;
+use futures_util::{StreamExt, stream};
+use tokio::sync::Notify;
+
+use crate::locks::PodLocks;
+use crate::node::{NodeError, NodeHost};
+use crate::pool::{PoolHandle, WorkerSummary};
+use crate::record::Records;
+use crate::relist::{Relist, Relister};
+
+use plan::{DeadContainer, Known};
+
+/// Removals at once: enough to clear up after a crash loop, too few to slow the
+/// start of pods.
+const PARALLEL_REMOVALS: usize = 4;
+
+/// What to collect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Dead containers of one pod.
+    Containers {
+        /// The pod.
+        pod_uid: String,
+    },
+    /// Everything that nothing needs.
+    Everything {
+        /// Pods that are wanted.
+        desired: HashSet<String>,
+        /// Whether that is all of them; else only what belongs to known pods is
+        /// removed.
+        sources_ready: bool,
+    },
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    pods: BTreeSet<String>,
+    everything: Option<(HashSet<String>, bool)>,
+}
+
+/// Takes orders. Clones share them; the newest order for everything replaces the
+/// one before.
+#[derive(Clone, Debug, Default)]
+pub struct GarbageCollector(Arc<(Mutex<Pending>, Notify)>);
+
+impl GarbageCollector {
+    /// Queues an order.
+    pub fn order(&self, order: Order) {
+        let (pending, ordered) = &*self.0;
+        let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
+        match order {
+            // Bounded: sync-loop names pods of its own, and there are only so many.
+            Order::Containers { pod_uid } if pending.pods.len() < ipc::limits::MAX_PODS => {
+                pending.pods.insert(pod_uid);
+            }
+            Order::Containers { .. } => {}
+            Order::Everything {
+                desired,
+                sources_ready,
+            } => pending.everything = Some((desired, sources_ready)),
+        }
+        ordered.notify_one();
+    }
+
+    async fn next(&self) -> Pending {
+        let (pending, ordered) = &*self.0;
+        ordered.notified().await;
+        std::mem::take(&mut *pending.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Carries orders out for ever.
+    pub async fn run(self, collection: Collection) {
+        loop {
+            let pending = self.next().await;
+            for uid in pending.pods {
+                collection.collect_containers_of(&uid).await;
+            }
+            if let Some((desired, sources_ready)) = pending.everything {
+                collection.collect(&desired, sources_ready).await;
+            }
+        }
+    }
+}
+
+/// What a collection works with.
+pub struct Collection {
+    /// The container runtime.
+    pub runtime: Arc<dyn ContainerRuntime>,
+    /// Files, mounts and cgroups.
+    pub host: Arc<dyn NodeHost>,
+    /// Lists the runtime.
+    pub relister: Relister,
+    /// Knows the workers.
+    pub pool: PoolHandle,
+    /// Kills that were begun.
+    pub records: Records,
+    /// Keeps steps and removals of one pod apart.
+    pub locks: PodLocks,
+}
+
+impl std::fmt::Debug for Collection {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Collection").finish_non_exhaustive()
+    }
+}
+
+impl Collection {
+    async fn look(&self) -> Option<(Arc<Relist>, BTreeMap<String, WorkerSummary>)> {
+        // The runtime first: what is started in between has a worker then.
+        let relist = match self.relister.all().await {
+            Ok(relist) => relist,
+            Err(error) => {
+                tracing::debug!(%error, "no garbage is collected: the runtime does not answer");
+                return None;
+            }
+        };
+        let workers = self.pool.summaries().await.ok()?;
+        Some((relist, workers))
+    }
+
+    async fn collect_containers_of(&self, uid: &str) {
+        let Some((relist, workers)) = self.look().await else {
+            return;
+        };
+        let desired = HashSet::new();
+        let known = Known {
+            workers: &workers,
+            desired: &desired,
+            // Of a pod without a worker nobody can say that it is not wanted.
+            sources_ready: false,
+        };
+        let mut dead = plan::containers(&relist, &known);
+        dead.retain(|container| container.pod.uid() == uid);
+        self.remove_containers(&dead).await;
+    }
+
+    async fn collect(&self, desired: &HashSet<String>, sources_ready: bool) {
+        let Some((relist, workers)) = self.look().await else {
+            return;
+        };
+        let known = Known {
+            workers: &workers,
+            desired,
+            sources_ready,
+        };
+        let dead = plan::containers(&relist, &known);
+        let removed = self.remove_containers(&dead).await;
+        let sandboxes = plan::sandboxes(&relist, &known, &removed);
+        stream::iter(sandboxes)
+            .for_each_concurrent(PARALLEL_REMOVALS, |id| async move {
+                self.remove_sandbox(&id).await;
+            })
+            .await;
+        if sources_ready {
+            self.collect_files(&relist, &known).await;
+        }
+        if let Err(error) = self.host.prune_log_links().await {
+            failed("log links", &error);
+        }
+    }
+
+    /// Removes containers and their logs; answers with the ids of those that are
+    /// gone.
+    async fn remove_containers(&self, dead: &[DeadContainer]) -> HashSet<String> {
+        stream::iter(dead)
+            .map(|container| async move {
+                if container.may_run {
+                    // Of unknown state: it must not run on without a record.
+                    let stopped = self
+                        .runtime
+                        .stop_container(&container.id, std::time::Duration::from_secs(2))
+                        .await;
+                    if let Err(error) = stopped
+                        && !error.is_not_found()
+                    {
+                        tracing::debug!(id = container.id, %error, "container not stopped");
+                        return None;
+                    }
+                }
+                match self.runtime.remove_container(&container.id).await {
+                    Err(error) if !error.is_not_found() => {
+                        tracing::debug!(id = container.id, %error, "dead container not removed");
+                        return None;
+                    }
+                    _ => {}
+                }
+                let logs = self.host.remove_log(
+                    &container.pod,
+                    &container.name,
+                    &container.id,
+                    container.attempt,
+                );
+                if let Err(error) = logs.await {
+                    failed("logs", &error);
+                }
+                Some(container.id.clone())
+            })
+            .buffer_unordered(PARALLEL_REMOVALS)
+            .filter_map(std::future::ready)
+            .collect()
+            .await
+    }
+
+    /// A sandbox may have died by itself: stopping it first frees its address.
+    async fn remove_sandbox(&self, id: &str) {
+        let stopped = self.runtime.stop_pod_sandbox(id).await;
+        if let Err(error) = stopped
+            && !error.is_not_found()
+        {
+            tracing::debug!(id, %error, "dead sandbox not stopped");
+            return;
+        }
+        if let Err(error) = self.runtime.remove_pod_sandbox(id).await
+            && !error.is_not_found()
+        {
+            tracing::debug!(id, %error, "dead sandbox not removed");
+        }
+    }
+
+    /// What pods that are gone left on the node.
+    async fn collect_files(&self, relist: &Relist, known: &Known<'_>) {
+        let mut uids: BTreeSet<String> = self.records.uids().into_iter().collect();
+        match self.host.pod_directories().await {
+            Ok(found) => uids.extend(found),
+            Err(error) => failed("pod directories", &error),
+        }
+        match self.host.pod_cgroups().await {
+            Ok(found) => uids.extend(found.into_iter().map(|cgroup| cgroup.pod_uid)),
+            Err(error) => failed("pod cgroups", &error),
+        }
+        for uid in uids {
+            if plan::is_gone(&uid, relist, known) {
+                self.remove_files(&uid).await;
+            }
+        }
+        match self.host.pod_logs().await {
+            Ok(found) => {
+                for pod in found {
+                    if known.contents_are_garbage(pod.uid()) {
+                        let _lock = self.locks.lock(pod.uid()).await;
+                        if let Err(error) = self.host.remove_pod_logs(&pod).await {
+                            failed("pod logs", &error);
+                        }
+                    }
+                }
+            }
+            Err(error) => failed("pod logs", &error),
+        }
+    }
+
+    async fn remove_files(&self, uid: &str) {
+        // With the lock no step of the pod can run; without a worker none has
+        // begun. A pod that comes back now waits until its old files are gone.
+        let _lock = self.locks.lock(uid).await;
+        match self.pool.summaries().await {
+            Ok(workers) if !workers.contains_key(uid) => {}
+            _ => return,
+        }
+        let removed = async {
+            self.host.tear_down_volumes(uid).await?;
+            self.host.remove_pod_cgroup(uid).await?;
+            self.host.remove_pod_directory(uid).await
+        };
+        match removed.await {
+            Ok(()) => {
+                if let Err(error) = self.records.remove(uid) {
+                    tracing::debug!(uid, error = telemetry::chain(&error), "record not removed");
+                }
+            }
+            Err(error) => failed("files of a pod that is gone", &error),
+        }
+    }
+}
+
+fn failed(what: &str, error: &NodeError) {
+    tracing::debug!(
+        what,
+        error = telemetry::chain(error),
+        "garbage not collected"
+    );
+}

@@ -1,0 +1,352 @@
+//! What is garbage: pure, from what the runtime has and what the workers say.
+
+use std::collections::{BTreeMap, HashSet};
+
+use bulkhead_api::v1::WorkerPhase;
+use cri::v1::ContainerState;
+use pod::PodIdentity;
+
+use crate::pool::WorkerSummary;
+use crate::relist::{ListedContainer, Relist, RuntimePod};
+use crate::worker::TerminationCause;
+
+/// Dead instances that are kept of each container of a pod that lives: the newest
+/// tells its exit and its restart count.
+const KEPT_PER_CONTAINER: usize = 1;
+
+/// Who is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known<'a> {
+    pub(super) workers: &'a BTreeMap<String, WorkerSummary>,
+    pub(super) desired: &'a HashSet<String>,
+    pub(super) sources_ready: bool,
+}
+
+impl Known<'_> {
+    /// Whether nothing of a pod is of use any more: it was taken back or evicted,
+    /// and is stopped; or nobody knows it.
+    pub(super) fn contents_are_garbage(&self, uid: &str) -> bool {
+        match self.workers.get(uid) {
+            Some(worker) => {
+                let is_stopped = matches!(
+                    worker.phase,
+                    WorkerPhase::Terminated | WorkerPhase::Finished
+                );
+                let is_unwanted = worker.cause.as_ref().is_some_and(|cause| {
+                    cause.permits_recreation() || matches!(cause, TerminationCause::Evicted { .. })
+                });
+                is_stopped && is_unwanted
+            }
+            None => self.is_unknown(uid),
+        }
+    }
+
+    fn is_unknown(&self, uid: &str) -> bool {
+        self.sources_ready && !self.desired.contains(uid) && !self.workers.contains_key(uid)
+    }
+}
+
+/// A dead container to remove.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct DeadContainer {
+    pub(super) pod: PodIdentity,
+    pub(super) name: String,
+    pub(super) id: String,
+    pub(super) attempt: u32,
+    /// Its state is unknown: it is stopped first.
+    pub(super) may_run: bool,
+}
+
+/// Dead containers that nothing needs.
+pub(super) fn containers(relist: &Relist, known: &Known<'_>) -> Vec<DeadContainer> {
+    let mut garbage = Vec::new();
+    for (uid, pod) in &relist.pods {
+        let all = known.contents_are_garbage(uid);
+        let mut by_name: BTreeMap<&str, Vec<&ListedContainer>> = BTreeMap::new();
+        for container in &pod.containers {
+            if container.state != ContainerState::ContainerRunning {
+                by_name.entry(&container.name).or_default().push(container);
+            }
+        }
+        for (name, mut dead) in by_name {
+            dead.sort_by_key(|it| std::cmp::Reverse((it.attempt, it.created_at)));
+            let kept = if all { 0 } else { KEPT_PER_CONTAINER };
+            garbage.extend(
+                dead.into_iter()
+                    .skip(kept)
+                    // Whether it runs is for its worker to find out.
+                    .filter(|it| all || !it.may_run())
+                    .map(|it| dead_container(pod, name, it)),
+            );
+        }
+    }
+    garbage
+}
+
+fn dead_container(pod: &RuntimePod, name: &str, container: &ListedContainer) -> DeadContainer {
+    DeadContainer {
+        pod: pod.identity.clone(),
+        name: name.to_owned(),
+        id: container.id.clone(),
+        attempt: container.attempt,
+        may_run: container.may_run(),
+    }
+}
+
+/// Sandboxes that run no more and that nothing needs, once `removed` containers
+/// are gone: all of a pod that is garbage, else all but the newest. One that still
+/// has a container stays.
+pub(super) fn sandboxes(
+    relist: &Relist,
+    known: &Known<'_>,
+    removed: &HashSet<String>,
+) -> Vec<String> {
+    let mut garbage = Vec::new();
+    for (uid, pod) in &relist.pods {
+        let in_use: HashSet<&str> = pod
+            .containers
+            .iter()
+            .filter(|container| !removed.contains(&container.id))
+            .map(|container| container.sandbox_id.as_str())
+            .collect();
+        let mut sandboxes: Vec<_> = pod.sandboxes.iter().collect();
+        sandboxes.sort_by_key(|it| std::cmp::Reverse((it.ready, it.created_at, it.id.clone())));
+        let kept = usize::from(!known.contents_are_garbage(uid));
+        garbage.extend(
+            sandboxes
+                .into_iter()
+                .skip(kept)
+                .filter(|sandbox| !sandbox.ready && !in_use.contains(sandbox.id.as_str()))
+                .map(|sandbox| sandbox.id.clone()),
+        );
+    }
+    garbage
+}
+
+/// Whether a pod has no worker, is not wanted, and nothing of it is alive.
+pub(super) fn is_gone(uid: &str, relist: &Relist, known: &Known<'_>) -> bool {
+    known.is_unknown(uid) && !relist.pods.get(uid).is_some_and(RuntimePod::is_alive)
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::UnixNanos;
+
+    use super::*;
+    use crate::relist::ListedSandbox;
+
+    const RUNNING: ContainerState = ContainerState::ContainerRunning;
+    const EXITED: ContainerState = ContainerState::ContainerExited;
+    const UNKNOWN: ContainerState = ContainerState::ContainerUnknown;
+
+    struct Case {
+        relist: Relist,
+        workers: BTreeMap<String, WorkerSummary>,
+        desired: HashSet<String>,
+        sources_ready: bool,
+    }
+
+    impl Case {
+        /// Pod `u1`: containers as name, attempt, state, sandbox; sandboxes as
+        /// readiness, by age from the oldest.
+        fn new(
+            containers: &[(&str, u32, ContainerState, usize)],
+            sandboxes: &[bool],
+            worker: Option<(WorkerPhase, Option<TerminationCause>)>,
+        ) -> Case {
+            let pod = RuntimePod {
+                identity: PodIdentity::new("u1", "default", "p").unwrap(),
+                source: String::new(),
+                config_hash: String::new(),
+                sandboxes: sandboxes
+                    .iter()
+                    .zip(0..)
+                    .map(|(&ready, age)| ListedSandbox {
+                        id: format!("s{age}"),
+                        ready,
+                        created_at: UnixNanos(age),
+                    })
+                    .collect(),
+                containers: containers
+                    .iter()
+                    .map(|&(name, attempt, state, sandbox)| ListedContainer {
+                        id: format!("{name}{attempt}"),
+                        name: name.to_owned(),
+                        sandbox_id: format!("s{sandbox}"),
+                        state,
+                        attempt,
+                        created_at: UnixNanos(attempt.into()),
+                    })
+                    .collect(),
+            };
+            Case {
+                relist: Relist {
+                    pods: [("u1".to_owned(), pod)].into(),
+                    asked_at: UnixNanos(0),
+                },
+                workers: worker
+                    .map(|(phase, cause)| ("u1".to_owned(), WorkerSummary { phase, cause }))
+                    .into_iter()
+                    .collect(),
+                desired: HashSet::new(),
+                sources_ready: true,
+            }
+        }
+
+        fn known(&self) -> Known<'_> {
+            Known {
+                workers: &self.workers,
+                desired: &self.desired,
+                sources_ready: self.sources_ready,
+            }
+        }
+
+        fn containers(&self) -> Vec<String> {
+            let garbage = containers(&self.relist, &self.known()).into_iter();
+            garbage.map(|container| container.id).collect()
+        }
+
+        fn sandboxes(&self, removed: &[&str]) -> Vec<String> {
+            let removed = removed.iter().map(|&id| id.to_owned()).collect();
+            sandboxes(&self.relist, &self.known(), &removed)
+        }
+    }
+
+    fn syncing() -> Option<(WorkerPhase, Option<TerminationCause>)> {
+        Some((WorkerPhase::Syncing, None))
+    }
+
+    fn finished(cause: TerminationCause) -> Option<(WorkerPhase, Option<TerminationCause>)> {
+        Some((WorkerPhase::Finished, Some(cause)))
+    }
+
+    fn evicted() -> TerminationCause {
+        TerminationCause::Evicted {
+            reason: "Evicted".into(),
+            message: String::new(),
+        }
+    }
+
+    const THREE_DEAD: [(&str, u32, ContainerState, usize); 4] = [
+        ("a", 0, EXITED, 0),
+        ("a", 1, EXITED, 0),
+        ("a", 2, EXITED, 0),
+        ("b", 0, EXITED, 0),
+    ];
+
+    #[test]
+    fn of_a_pod_that_lives_the_newest_dead_instance_of_each_container_stays() {
+        assert_eq!(
+            Case::new(&THREE_DEAD, &[true], syncing()).containers(),
+            ["a1", "a0"]
+        );
+        let running = [("a", 0, EXITED, 0), ("a", 1, RUNNING, 0)];
+        assert!(
+            Case::new(&running, &[true], syncing())
+                .containers()
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn of_a_pod_that_was_taken_back_or_evicted_nothing_stays() {
+        let all = ["a2", "a1", "a0", "b0"];
+        for cause in [
+            TerminationCause::Deleted,
+            TerminationCause::Killed,
+            evicted(),
+        ] {
+            let case = Case::new(&THREE_DEAD, &[false], finished(cause));
+            assert_eq!(case.containers(), all);
+            assert_eq!(case.sandboxes(&all), ["s0"]);
+        }
+        let completed = finished(TerminationCause::Completed);
+        let case = Case::new(&THREE_DEAD, &[false], completed);
+        assert_eq!(case.containers(), ["a1", "a0"]);
+        assert!(case.sandboxes(&["a1", "a0"]).is_empty());
+    }
+
+    #[test]
+    fn of_a_pod_that_is_being_stopped_nothing_more_goes() {
+        let stopping = Some((WorkerPhase::Terminating, Some(TerminationCause::Deleted)));
+        assert_eq!(
+            Case::new(&THREE_DEAD, &[true], stopping).containers(),
+            ["a1", "a0"]
+        );
+    }
+
+    #[test]
+    fn a_pod_that_nobody_knows_goes_once_all_sources_have_spoken() {
+        let mut case = Case::new(&THREE_DEAD, &[false], None);
+        assert_eq!(case.containers().len(), 4);
+        assert!(is_gone("u1", &case.relist, &case.known()));
+        case.sources_ready = false;
+        assert_eq!(case.containers(), ["a1", "a0"]);
+        assert!(!is_gone("u1", &case.relist, &case.known()));
+        case.sources_ready = true;
+        case.desired.insert("u1".to_owned());
+        assert_eq!(case.containers(), ["a1", "a0"]);
+        assert!(!is_gone("u1", &case.relist, &case.known()));
+    }
+
+    #[test]
+    fn files_of_a_pod_stay_while_anything_of_it_is_alive() {
+        for (containers, sandboxes, gone) in [
+            (vec![("a", 0, RUNNING, 0)], vec![false], false),
+            (vec![("a", 0, UNKNOWN, 0)], vec![false], false),
+            (vec![("a", 0, EXITED, 0)], vec![true], false),
+            (vec![("a", 0, EXITED, 0)], vec![false], true),
+        ] {
+            let case = Case::new(&containers, &sandboxes, None);
+            assert_eq!(is_gone("u1", &case.relist, &case.known()), gone);
+        }
+    }
+
+    #[test]
+    fn a_container_of_unknown_state_is_stopped_before_it_goes() {
+        let dead = [("a", 0, UNKNOWN, 0), ("a", 1, EXITED, 0)];
+        assert!(Case::new(&dead, &[true], syncing()).containers().is_empty());
+        let case = Case::new(&dead, &[false], None);
+        let garbage = containers(&case.relist, &case.known());
+        assert!(garbage.iter().any(|it| it.id == "a0" && it.may_run));
+    }
+
+    #[test]
+    fn sandboxes_that_run_or_hold_a_container_stay() {
+        // Oldest first; of a pod that lives the newest stays as well.
+        for (ready, containers, worker, removed, garbage) in [
+            (
+                vec![false, false, true],
+                vec![],
+                syncing(),
+                vec![],
+                vec!["s1", "s0"],
+            ),
+            (vec![false, false], vec![], syncing(), vec![], vec!["s0"]),
+            (vec![true], vec![], None, vec![], vec![]),
+            (vec![false], vec![], None, vec![], vec!["s0"]),
+            (vec![false], vec![("a", 0, EXITED, 0)], None, vec![], vec![]),
+            (
+                vec![false],
+                vec![("a", 0, EXITED, 0)],
+                None,
+                vec!["a0"],
+                vec!["s0"],
+            ),
+            (
+                vec![false, false],
+                vec![("a", 0, EXITED, 0)],
+                syncing(),
+                vec![],
+                vec![],
+            ),
+        ] {
+            let case = Case::new(&containers, &ready, worker);
+            assert_eq!(
+                case.sandboxes(&removed),
+                garbage,
+                "{ready:?} {containers:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Asking the runtime for one pod: two list calls, and one more for each thing
+//! that is new since the last time.
+//!
+//! Answers are untrusted: what does not carry this pod's labels, or carries them
+//! malformed, is passed over and never touched.
+
+mod convert;
+mod termination_message;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use cri::{ContainerRuntime, RuntimeError, v1};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use pod::metadata::POD_UID_LABEL;
+use pod::{Pod, PodExt, PodIdentity};
+
+use crate::node::NodeHost;
+use crate::observation::{Container, ContainerState, Observation, Sandbox, SandboxNetwork};
+use crate::relist::Owners;
+
+pub(crate) use convert::listed_pod;
+
+/// Instances of one container that are asked about: the current one and the one
+/// before it, which the status shows as the last state.
+const INSPECTED_INSTANCES: usize = 2;
+
+/// Status calls for one pod at a time.
+const PARALLEL_INSPECTIONS: usize = 8;
+
+/// Asks the runtime about pods.
+#[derive(Clone)]
+pub struct Observer {
+    runtime: Arc<dyn ContainerRuntime>,
+    host: Arc<dyn NodeHost>,
+    owners: Owners,
+}
+
+/// What is known of a pod already. Losing it costs a few calls.
+#[derive(Clone, Debug, Default)]
+pub struct Cache {
+    /// By id; asked about when the listed state differs.
+    containers: HashMap<String, (v1::ContainerState, Container)>,
+    /// By id.
+    sandboxes: HashMap<String, SandboxNetwork>,
+}
+
+impl Observer {
+    /// An observer of the pods of one node.
+    #[must_use]
+    pub fn new(
+        runtime: Arc<dyn ContainerRuntime>,
+        host: Arc<dyn NodeHost>,
+        owners: Owners,
+    ) -> Observer {
+        Observer {
+            runtime,
+            host,
+            owners,
+        }
+    }
+
+    /// Notes which pod something belongs to that was just made.
+    pub fn note_owner(&self, id: &str, pod: &PodIdentity) {
+        self.owners.note(id, pod.uid());
+    }
+
+    /// Everything that the runtime has of a pod. `pod` tells which containers it
+    /// should have; absent for a pod that only the runtime knows.
+    ///
+    /// # Errors
+    /// When the runtime does not answer, or not about everything.
+    pub async fn observe(
+        &self,
+        identity: &PodIdentity,
+        pod: Option<&Pod>,
+        cache: &mut Cache,
+    ) -> Result<Observation, RuntimeError> {
+        let selector: BTreeMap<_, _> =
+            [(POD_UID_LABEL.to_owned(), identity.uid().to_owned())].into();
+        let sandbox_filter = v1::PodSandboxFilter {
+            label_selector: selector.clone(),
+            ..v1::PodSandboxFilter::default()
+        };
+        let container_filter = v1::ContainerFilter {
+            label_selector: selector,
+            ..v1::ContainerFilter::default()
+        };
+        let (sandboxes, containers) = futures_util::try_join!(
+            self.runtime.list_pod_sandboxes(sandbox_filter),
+            self.runtime.list_containers(container_filter),
+        )?;
+        let sandboxes = self.sandboxes(identity, sandboxes, cache).await?;
+        let containers = self.containers(identity, containers, cache).await?;
+        let starts_in_logs = match pod {
+            Some(pod) => self.starts_in_logs(identity, pod, &containers).await,
+            None => BTreeMap::new(),
+        };
+        Ok(Observation {
+            sandboxes,
+            containers,
+            starts_in_logs,
+        })
+    }
+
+    async fn sandboxes(
+        &self,
+        identity: &PodIdentity,
+        listed: Vec<v1::PodSandbox>,
+        cache: &mut Cache,
+    ) -> Result<Vec<Sandbox>, RuntimeError> {
+        let mut sandboxes: Vec<Sandbox> = listed
+            .iter()
+            .filter_map(|listed| convert::sandbox(identity, listed))
+            .collect();
+        sandboxes.sort_by_key(|sandbox| {
+            std::cmp::Reverse((sandbox.attempt, sandbox.created_at, sandbox.id.clone()))
+        });
+        cache
+            .sandboxes
+            .retain(|id, _| sandboxes.iter().any(|sandbox| sandbox.id == *id));
+        let mut found = Vec::with_capacity(sandboxes.len());
+        for mut sandbox in sandboxes {
+            if sandbox.ready {
+                match self.network(&sandbox.id, cache).await? {
+                    Some(network) => sandbox.network = network,
+                    // Removed since it was listed.
+                    None => continue,
+                }
+            }
+            found.push(sandbox);
+        }
+        Ok(found)
+    }
+
+    async fn network(
+        &self,
+        sandbox_id: &str,
+        cache: &mut Cache,
+    ) -> Result<Option<SandboxNetwork>, RuntimeError> {
+        if let Some(network) = cache.sandboxes.get(sandbox_id) {
+            return Ok(Some(network.clone()));
+        }
+        let status = match self.runtime.pod_sandbox_status(sandbox_id).await {
+            Ok(status) => status,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let network = convert::network(&status);
+        // A sandbox without its address is asked about again: it may get one.
+        if network != (SandboxNetwork::Pod { ips: Vec::new() }) {
+            cache
+                .sandboxes
+                .insert(sandbox_id.to_owned(), network.clone());
+        }
+        Ok(Some(network))
+    }
+
+    async fn containers(
+        &self,
+        identity: &PodIdentity,
+        listed: Vec<v1::Container>,
+        cache: &mut Cache,
+    ) -> Result<Vec<Container>, RuntimeError> {
+        let mut containers: Vec<(v1::ContainerState, Container)> = listed
+            .iter()
+            .filter_map(|listed| convert::container(identity, listed))
+            .collect();
+        containers.sort_by(|(_, one), (_, other)| {
+            let age = |container: &Container| {
+                std::cmp::Reverse((
+                    container.restart_count,
+                    container.created_at,
+                    container.id.clone(),
+                ))
+            };
+            (&one.name, age(one)).cmp(&(&other.name, age(other)))
+        });
+        keep_relevant(&mut containers);
+        cache
+            .containers
+            .retain(|id, _| containers.iter().any(|(_, container)| container.id == *id));
+        let known = &*cache;
+        let inspected: Vec<Option<(v1::ContainerState, Container)>> = stream::iter(containers)
+            .map(|(state, listed)| async move {
+                match known.containers.get(&listed.id) {
+                    Some((known_state, container)) if *known_state == state => {
+                        Ok(Some((state, container.clone())))
+                    }
+                    _ => self.inspect(identity, state, listed).await,
+                }
+            })
+            .buffered(PARALLEL_INSPECTIONS)
+            .try_collect()
+            .await?;
+        let containers: Vec<_> = inspected.into_iter().flatten().collect();
+        for (state, container) in &containers {
+            cache
+                .containers
+                .insert(container.id.clone(), (*state, container.clone()));
+        }
+        Ok(containers
+            .into_iter()
+            .map(|(_, container)| container)
+            .collect())
+    }
+
+    /// Completes a listed container by its status; `None` when it is gone.
+    async fn inspect(
+        &self,
+        identity: &PodIdentity,
+        state: v1::ContainerState,
+        mut container: Container,
+    ) -> Result<Option<(v1::ContainerState, Container)>, RuntimeError> {
+        if matches!(
+            state,
+            v1::ContainerState::ContainerCreated | v1::ContainerState::ContainerUnknown
+        ) {
+            return Ok(Some((state, container)));
+        }
+        let status = match self.runtime.container_status(&container.id).await {
+            Ok(status) => status,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let state = convert::complete(&mut container, &status);
+        if let ContainerState::Exited(exit) = &mut container.state {
+            let restart_count = container.restart_count;
+            exit.message = termination_message::of(
+                &*self.host,
+                identity,
+                &container.name,
+                restart_count,
+                &status,
+            )
+            .await;
+        }
+        Ok(Some((state, container)))
+    }
+
+    /// For containers of which the runtime has no instance: one more than the
+    /// largest number among their log files.
+    async fn starts_in_logs(
+        &self,
+        identity: &PodIdentity,
+        pod: &Pod,
+        containers: &[Container],
+    ) -> BTreeMap<String, u32> {
+        let mut starts = BTreeMap::new();
+        for (_, spec) in pod.all_containers() {
+            if containers.iter().any(|known| known.name == spec.name) {
+                continue;
+            }
+            match self.host.last_log_attempt(identity, &spec.name).await {
+                Ok(Some(attempt)) => {
+                    starts.insert(spec.name.clone(), attempt.saturating_add(1));
+                }
+                Ok(None) => {}
+                // Counting from 0 again is better than not starting.
+                Err(error) => tracing::warn!(
+                    pod = %identity,
+                    container = spec.name,
+                    error = %telemetry::chain(&error),
+                    "cannot read the restart count from the logs"
+                ),
+            }
+        }
+        starts
+    }
+}
+
+impl std::fmt::Debug for Observer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Observer").finish_non_exhaustive()
+    }
+}
+
+/// Leaves out old instances, which nobody needs to know about: a crash loop can
+/// leave many before they are collected.
+fn keep_relevant(containers: &mut Vec<(v1::ContainerState, Container)>) {
+    let mut name = String::new();
+    let mut seen = 0;
+    containers.retain(|(_, container)| {
+        if container.name != name {
+            name.clone_from(&container.name);
+            seen = 0;
+        }
+        seen += 1;
+        seen <= INSPECTED_INSTANCES || container.state.exit().is_none()
+    });
+}

@@ -1,0 +1,144 @@
+//! From the runtime's messages to plain values.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clock::UnixNanos;
+use cri::v1;
+use pod::PodIdentity;
+use pod::identity::check_container_name;
+use pod::metadata::{
+    CONTAINER_HASH_ANNOTATION, CONTAINER_NAME_LABEL, CONTAINER_RESTART_COUNT_ANNOTATION,
+    POD_NAME_LABEL, POD_NAMESPACE_LABEL, POD_TERMINATION_GRACE_PERIOD_ANNOTATION, POD_UID_LABEL,
+};
+
+use crate::annotations;
+use crate::observation::{Container, ContainerState, Exit, Sandbox, SandboxNetwork};
+
+/// Longest text that is taken over from a status.
+const MAX_TEXT_BYTES: usize = 4096;
+
+/// The pod whose labels something carries, if they are well formed.
+pub(crate) fn listed_pod(labels: &BTreeMap<String, String>) -> Option<PodIdentity> {
+    PodIdentity::new(
+        labels.get(POD_UID_LABEL)?,
+        labels.get(POD_NAMESPACE_LABEL)?,
+        labels.get(POD_NAME_LABEL)?,
+    )
+    .ok()
+}
+
+/// A listed sandbox of this pod.
+pub(super) fn sandbox(pod: &PodIdentity, listed: &v1::PodSandbox) -> Option<Sandbox> {
+    if listed_pod(&listed.labels)?.uid() != pod.uid() {
+        return None;
+    }
+    Some(Sandbox {
+        id: listed.id.clone(),
+        attempt: listed.metadata.as_ref().map_or(0, |it| it.attempt),
+        ready: listed.state() == v1::PodSandboxState::SandboxReady,
+        created_at: UnixNanos(listed.created_at),
+        network: SandboxNetwork::Unknown,
+        pod_started_at: listed
+            .annotations
+            .get(annotations::POD_STARTED_AT)
+            .and_then(|text| text.parse().ok())
+            .map(UnixNanos),
+    })
+}
+
+/// How a sandbox is connected, by its status.
+pub(super) fn network(status: &v1::PodSandboxStatus) -> SandboxNetwork {
+    let options = status
+        .linux
+        .as_ref()
+        .and_then(|linux| linux.namespaces.as_ref()?.options.as_ref());
+    if options.is_some_and(|options| options.network() == v1::NamespaceMode::Node) {
+        return SandboxNetwork::Host;
+    }
+    let network = status.network.as_ref();
+    let primary = network.map(|network| network.ip.clone());
+    let others = network
+        .into_iter()
+        .flat_map(|network| network.additional_ips.iter().map(|other| other.ip.clone()));
+    SandboxNetwork::Pod {
+        ips: primary
+            .into_iter()
+            .chain(others)
+            // An address is an address: the text ends up in files and statuses.
+            .filter(|ip| ip.parse::<std::net::IpAddr>().is_ok())
+            .collect(),
+    }
+}
+
+/// A listed container of this pod; what only its status tells is left zero.
+pub(super) fn container(
+    pod: &PodIdentity,
+    listed: &v1::Container,
+) -> Option<(v1::ContainerState, Container)> {
+    if listed_pod(&listed.labels)?.uid() != pod.uid() {
+        return None;
+    }
+    let name = listed.labels.get(CONTAINER_NAME_LABEL)?;
+    check_container_name(name).ok()?;
+    let annotation = |key: &str| listed.annotations.get(key);
+    let attempt = listed.metadata.as_ref().map_or(0, |it| it.attempt);
+    let container = Container {
+        id: listed.id.clone(),
+        name: name.clone(),
+        sandbox_id: listed.pod_sandbox_id.clone(),
+        restart_count: annotation(CONTAINER_RESTART_COUNT_ANNOTATION)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(attempt),
+        created_at: UnixNanos(listed.created_at),
+        state: state(listed.state(), None),
+        image: text(listed.image.as_ref().map_or("", |image| &image.image)),
+        image_id: text(&listed.image_ref),
+        spec_hash: text(annotation(CONTAINER_HASH_ANNOTATION).map_or("", String::as_str)),
+        termination_grace: annotation(POD_TERMINATION_GRACE_PERIOD_ANNOTATION)
+            .and_then(|text| text.parse().ok())
+            .map(Duration::from_secs),
+        restart_wait: annotation(annotations::RESTART_WAIT)
+            .and_then(|text| text.parse().ok())
+            .map(Duration::from_secs),
+    };
+    Some((listed.state(), container))
+}
+
+/// Adds what the status tells; answers with the state as of the status.
+pub(super) fn complete(
+    container: &mut Container,
+    status: &v1::ContainerStatus,
+) -> v1::ContainerState {
+    container.state = state(status.state(), Some(status));
+    if let Some(image) = &status.image
+        && !image.image.is_empty()
+    {
+        container.image = text(&image.image);
+    }
+    if !status.image_ref.is_empty() {
+        container.image_id = text(&status.image_ref);
+    }
+    status.state()
+}
+
+fn state(state: v1::ContainerState, status: Option<&v1::ContainerStatus>) -> ContainerState {
+    match state {
+        v1::ContainerState::ContainerCreated => ContainerState::Created,
+        v1::ContainerState::ContainerRunning => ContainerState::Running {
+            started_at: UnixNanos(status.map_or(0, |status| status.started_at)),
+        },
+        v1::ContainerState::ContainerExited => ContainerState::Exited(Exit {
+            started_at: UnixNanos(status.map_or(0, |status| status.started_at)),
+            finished_at: UnixNanos(status.map_or(0, |status| status.finished_at)),
+            exit_code: status.map_or(0, |status| status.exit_code),
+            reason: text(status.map_or("", |status| &status.reason)),
+            message: text(status.map_or("", |status| &status.message)),
+        }),
+        v1::ContainerState::ContainerUnknown => ContainerState::Unknown,
+    }
+}
+
+fn text(text: &str) -> String {
+    text[..text.floor_char_boundary(MAX_TEXT_BYTES)].to_owned()
+}

@@ -1,0 +1,174 @@
+//! The pool: owner of all workers, and the handle by which servers reach it.
+//!
+//! One actor holds every worker's state and decides; steps run beside it, at most
+//! one for each pod, so that a pod that hangs or fails never delays another.
+
+mod actor;
+mod schedule;
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use bulkhead_api::v1;
+use clock::UnixNanos;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::publisher::Publisher;
+use crate::relist::Relist;
+use crate::worker::{DesiredPod, Refusal, TerminationCause, Update};
+
+pub use actor::{Actor, ActorConfig};
+
+/// Commands that wait for the actor, before callers are held up: each takes it
+/// microseconds.
+const COMMAND_QUEUE: usize = 256;
+
+/// Why a command came to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PoolError {
+    /// The process is stopping.
+    #[error("the pool is stopping")]
+    Stopping,
+    /// There are more pods than any node has.
+    #[error("there are {0} pods already, more than a node can have")]
+    Full(usize),
+    /// The update makes no sense for this pod.
+    #[error("refused: {0:?}")]
+    Refused(Refusal),
+}
+
+/// What garbage collection needs to know of a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerSummary {
+    /// Its phase.
+    pub phase: v1::WorkerPhase,
+    /// Why it is or was terminated.
+    pub cause: Option<TerminationCause>,
+}
+
+pub(crate) enum Command {
+    Update {
+        update: Box<Update>,
+        verdicts: Vec<v1::ProbeVerdict>,
+        reply: oneshot::Sender<Result<v1::WorkerPhase, PoolError>>,
+    },
+    SyncKnown {
+        desired: HashSet<String>,
+        sources_ready: bool,
+        runtime: Option<Arc<Relist>>,
+        reply: oneshot::Sender<Vec<v1::WorkerState>>,
+    },
+    Look {
+        uid: String,
+    },
+    Summaries {
+        reply: oneshot::Sender<BTreeMap<String, WorkerSummary>>,
+    },
+    Desired {
+        uid: String,
+        reply: oneshot::Sender<Option<DesiredPod>>,
+    },
+}
+
+/// Reaches the pool. Cloning is cheap.
+#[derive(Clone, Debug)]
+pub struct PoolHandle {
+    commands: mpsc::Sender<Command>,
+    publisher: Publisher,
+}
+
+impl PoolHandle {
+    fn new(publisher: Publisher) -> (PoolHandle, mpsc::Receiver<Command>) {
+        let (commands, receiver) = mpsc::channel(COMMAND_QUEUE);
+        let handle = PoolHandle {
+            commands,
+            publisher,
+        };
+        (handle, receiver)
+    }
+
+    /// Hands an update to its worker; answers with the phase that it is in then.
+    ///
+    /// # Errors
+    /// When the update is refused or the pool is full.
+    pub async fn update(
+        &self,
+        update: Update,
+        verdicts: Vec<v1::ProbeVerdict>,
+    ) -> Result<v1::WorkerPhase, PoolError> {
+        let update = Box::new(update);
+        self.ask(|reply| Command::Update {
+            update,
+            verdicts,
+            reply,
+        })
+        .await?
+    }
+
+    /// Forgets finished workers that nothing wants and tells of the others.
+    /// `runtime` is what the runtime had before this call, if that is known.
+    ///
+    /// # Errors
+    /// When the pool is stopping.
+    pub async fn sync_known(
+        &self,
+        desired: HashSet<String>,
+        sources_ready: bool,
+        runtime: Option<Arc<Relist>>,
+    ) -> Result<Vec<v1::WorkerState>, PoolError> {
+        self.ask(|reply| Command::SyncKnown {
+            desired,
+            sources_ready,
+            runtime,
+            reply,
+        })
+        .await
+    }
+
+    /// Something happened to a pod: its worker looks at it again. Lost when the
+    /// pool is busy beyond measure, which costs latency only.
+    pub fn look(&self, uid: &str) {
+        let uid = uid.to_owned();
+        drop(self.commands.try_send(Command::Look { uid }));
+    }
+
+    /// All workers, for garbage collection.
+    ///
+    /// # Errors
+    /// When the pool is stopping.
+    pub async fn summaries(&self) -> Result<BTreeMap<String, WorkerSummary>, PoolError> {
+        self.ask(|reply| Command::Summaries { reply }).await
+    }
+
+    /// The pod as admitted, if it has a worker and somebody wanted it.
+    ///
+    /// # Errors
+    /// When the pool is stopping.
+    pub async fn desired(&self, uid: &str) -> Result<Option<DesiredPod>, PoolError> {
+        let uid = uid.to_owned();
+        self.ask(|reply| Command::Desired { uid, reply }).await
+    }
+
+    /// What is published.
+    #[must_use]
+    pub fn publisher(&self) -> &Publisher {
+        &self.publisher
+    }
+
+    async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<T, PoolError> {
+        let (reply, answer) = oneshot::channel();
+        self.commands
+            .send(command(reply))
+            .await
+            .map_err(|_| PoolError::Stopping)?;
+        answer.await.map_err(|_| PoolError::Stopping)
+    }
+}
+
+/// When a point in wall time comes, as seen from now; at once for the past.
+fn until(at: UnixNanos, now: UnixNanos) -> std::time::Duration {
+    at.since(now)
+}

@@ -1,0 +1,628 @@
+//! The actor: takes commands, runs steps, applies what they come to.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bulkhead_api::v1;
+use ipc::limits::MAX_PODS;
+use rand::rngs::SmallRng;
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
+use tokio::time::Instant;
+
+use super::schedule::Schedule;
+use super::{Command, PoolError, PoolHandle, WorkerSummary, until};
+use crate::locks::PodLocks;
+use crate::plan::Verdicts;
+use crate::publisher::WorkerView;
+use crate::relist::{Relist, Relister};
+use crate::steps::{Memory, Outcome, Retry, StepError, Steps, SyncInput};
+use crate::worker::known::is_forgotten;
+use crate::worker::static_pods::StaticPods;
+use crate::worker::{Decision, Subject, Transition, Update, UpdateKind, Worker, WorkerState};
+
+/// Wait after an error that is likely to pass by itself, lengthened by up to
+/// [`JITTER`], as all retries.
+const RETRY_SOON: Duration = Duration::from_secs(1);
+/// Wait after any other error (the kubelet's back-off period).
+const RETRY_LATER: Duration = Duration::from_secs(10);
+/// So that pods that failed together do not come back together.
+const JITTER: f64 = 0.5;
+/// Wait between two attempts to list the runtime at the start.
+const FIRST_LIST_RETRY: Duration = Duration::from_secs(1);
+
+/// What the actor is made from.
+pub struct ActorConfig {
+    /// What steps work with.
+    pub steps: Arc<Steps>,
+    /// Lists the runtime at the start.
+    pub relister: Relister,
+    /// For the jitter of retries.
+    pub random: SmallRng,
+    /// Set once the runtime has been listed.
+    pub listed: Arc<AtomicBool>,
+    /// Keeps steps and removals of one pod apart.
+    pub locks: PodLocks,
+}
+
+impl std::fmt::Debug for ActorConfig {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("ActorConfig")
+            .finish_non_exhaustive()
+    }
+}
+
+/// Owner of all workers.
+pub struct Actor {
+    steps: Arc<Steps>,
+    random: SmallRng,
+    listed: Arc<AtomicBool>,
+    locks: PodLocks,
+    commands: mpsc::Receiver<Command>,
+    workers: BTreeMap<String, Entry>,
+    static_pods: StaticPods,
+    schedule: Schedule,
+    running: JoinSet<Outcome>,
+    /// Which pod a running step is of.
+    tasks: HashMap<Id, String>,
+    first_list: JoinSet<Arc<Relist>>,
+}
+
+struct Entry {
+    worker: Worker,
+    memory: Arc<Mutex<Memory>>,
+    verdicts: Vec<v1::ProbeVerdict>,
+    step: Option<RunningStep>,
+}
+
+struct RunningStep {
+    abort: AbortHandle,
+    /// Something changed since it began: run another one at once.
+    again: bool,
+}
+
+impl std::fmt::Debug for Actor {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Actor")
+            .field("workers", &self.workers.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Actor {
+    /// An actor and its handle. Terminations that an earlier life began go on.
+    #[must_use]
+    pub fn new(config: ActorConfig) -> (Actor, PoolHandle) {
+        let (handle, commands) = PoolHandle::new(config.steps.publisher.clone());
+        let mut first_list = JoinSet::new();
+        first_list.spawn(list_first(config.relister));
+        let mut actor = Actor {
+            steps: config.steps,
+            random: config.random,
+            listed: config.listed,
+            locks: config.locks,
+            commands,
+            workers: BTreeMap::new(),
+            static_pods: StaticPods::default(),
+            schedule: Schedule::default(),
+            running: JoinSet::new(),
+            tasks: HashMap::new(),
+            first_list,
+        };
+        actor.resume();
+        (actor, handle)
+    }
+
+    fn resume(&mut self) {
+        for (identity, record) in self.steps.records.all() {
+            let Some(termination) = record.termination.clone() else {
+                continue;
+            };
+            tracing::info!(pod = %identity, "a termination that was begun goes on");
+            let uid = identity.uid().to_owned();
+            let entry = Entry {
+                worker: Worker::resume(identity, termination),
+                memory: Arc::new(Mutex::new(Memory::new(record))),
+                verdicts: Vec::new(),
+                step: None,
+            };
+            self.workers.insert(uid.clone(), entry);
+            self.changed(&uid);
+            self.due_now(&uid);
+        }
+    }
+
+    /// Works until every handle is dropped.
+    pub async fn run(mut self) {
+        loop {
+            self.start_due_steps();
+            let next = self.next_due();
+            tokio::select! {
+                // In this order, so that no flood of updates keeps results waiting;
+                // each step gives one result, so the reverse cannot happen.
+                biased;
+                // Cancel-safe: joining takes nothing until it returns.
+                Some(result) = self.running.join_next_with_id() => self.step_ended(result),
+                // Cancel-safe, likewise.
+                Some(listed) = self.first_list.join_next() => {
+                    if let Ok(relist) = listed {
+                        self.runtime_listed(&relist);
+                    }
+                }
+                // Cancel-safe: receiving takes nothing until it returns.
+                command = self.commands.recv() => match command {
+                    Some(command) => self.command(command),
+                    None => return,
+                },
+                // Cancel-safe: a sleep has no state that could be lost.
+                () = sleep_until(next) => {}
+            }
+        }
+    }
+
+    fn is_listed(&self) -> bool {
+        self.listed.load(Ordering::Relaxed)
+    }
+
+    /// Before the runtime was listed no step runs: a static pod that runs already
+    /// must be known to hold its name before another one of that name starts.
+    fn runtime_listed(&mut self, relist: &Relist) {
+        for pod in relist.pods.values() {
+            if pod.is_static() && pod.is_alive() {
+                self.static_pods
+                    .request(&pod.identity.full_name(), pod.identity.uid());
+            }
+        }
+        self.listed.store(true, Ordering::Relaxed);
+        let waiting: Vec<String> = self
+            .workers
+            .iter()
+            .filter(|(_, entry)| entry.worker.is_waiting())
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for uid in waiting {
+            self.request_start(&uid);
+            self.changed(&uid);
+        }
+        tracing::info!(pods = relist.pods.len(), "the runtime has been listed");
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        if self.is_listed() {
+            self.schedule.next()
+        } else {
+            None
+        }
+    }
+
+    // ---- commands
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Update {
+                update,
+                verdicts,
+                reply,
+            } => {
+                // Who asked may be gone: the update counts all the same.
+                drop(reply.send(self.update(*update, verdicts)));
+            }
+            Command::SyncKnown {
+                desired,
+                sources_ready,
+                runtime,
+                reply,
+            } => {
+                if let Some(runtime) = &runtime {
+                    self.release_names_of_the_dead(runtime);
+                }
+                drop(reply.send(self.sync_known(&desired, sources_ready)));
+            }
+            Command::Look { uid } => self.wake(&uid),
+            Command::Summaries { reply } => answer_summaries(&self.workers, reply),
+            Command::Desired { uid, reply } => {
+                let desired = self
+                    .workers
+                    .get(&uid)
+                    .and_then(|entry| entry.worker.desired().cloned());
+                drop(reply.send(desired));
+            }
+        }
+    }
+
+    fn update(
+        &mut self,
+        update: Update,
+        verdicts: Vec<v1::ProbeVerdict>,
+    ) -> Result<v1::WorkerPhase, PoolError> {
+        let now = self.steps.clock.now();
+        let uid = update.subject.identity().uid().to_owned();
+        let is_kill = update.kind == UpdateKind::Kill;
+        let Some(entry) = self.workers.get_mut(&uid) else {
+            return self.first_update(update, verdicts);
+        };
+        // A kill of a pod that only the runtime has says nothing of verdicts.
+        if !(is_kill && verdicts.is_empty()) {
+            entry.verdicts = verdicts;
+        }
+        let decision = entry.worker.update(now, update);
+        tracing::trace!(uid, ?decision, "update");
+        match decision {
+            Decision::Ignored(refusal) => return Err(PoolError::Refused(refusal)),
+            Decision::RestartNoted | Decision::Waits => {}
+            Decision::Wake => self.wake(&uid),
+            Decision::Interrupt => self.interrupt(&uid),
+        }
+        self.changed(&uid);
+        Ok(self.phase(&uid))
+    }
+
+    fn first_update(
+        &mut self,
+        update: Update,
+        verdicts: Vec<v1::ProbeVerdict>,
+    ) -> Result<v1::WorkerPhase, PoolError> {
+        if self.workers.len() >= MAX_PODS {
+            return Err(PoolError::Full(self.workers.len()));
+        }
+        let identity = update.subject.identity().clone();
+        let uid = identity.uid().to_owned();
+        let worker =
+            Worker::new(self.steps.clock.now(), update, false).map_err(PoolError::Refused)?;
+        let record = self.steps.records.load(&identity);
+        let entry = Entry {
+            worker,
+            memory: Arc::new(Mutex::new(Memory::new(record))),
+            verdicts,
+            step: None,
+        };
+        self.workers.insert(uid.clone(), entry);
+        if self.is_listed() {
+            self.request_start(&uid);
+        }
+        self.changed(&uid);
+        self.due_now(&uid);
+        Ok(self.phase(&uid))
+    }
+
+    /// Starts a waiting worker unless a static pod of its full name is in the way.
+    fn request_start(&mut self, uid: &str) {
+        let Some(entry) = self.workers.get_mut(uid) else {
+            return;
+        };
+        let WorkerState::Waiting { pod } = entry.worker.state() else {
+            return;
+        };
+        let may_start =
+            !pod.is_static() || self.static_pods.request(&pod.identity().full_name(), uid);
+        if may_start {
+            entry.worker.start();
+            self.changed(uid);
+            self.due_now(uid);
+        }
+    }
+
+    fn sync_known(
+        &mut self,
+        desired: &HashSet<String>,
+        sources_ready: bool,
+    ) -> Vec<v1::WorkerState> {
+        let forgotten: Vec<String> = self
+            .workers
+            .iter()
+            .filter(|(_, entry)| is_forgotten(&entry.worker, desired, sources_ready))
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for uid in forgotten {
+            self.forget(&uid);
+        }
+        self.workers
+            .values()
+            .map(|entry| worker_state(&entry.worker))
+            .collect()
+    }
+
+    /// A static pod that an earlier life started may have ended without a worker;
+    /// its name is free then.
+    fn release_names_of_the_dead(&mut self, runtime: &Relist) {
+        let dead: Vec<(String, String)> = self
+            .static_pods
+            .holders()
+            .filter(|(_, uid)| !self.workers.contains_key(*uid))
+            .filter(|(_, uid)| !runtime.pods.get(*uid).is_some_and(|pod| pod.is_alive()))
+            .map(|(name, uid)| (name.to_owned(), uid.to_owned()))
+            .collect();
+        for (full_name, uid) in dead {
+            self.release_name(&full_name, &uid);
+        }
+    }
+
+    // ---- scheduling
+
+    fn due_now(&mut self, uid: &str) {
+        self.schedule.at_latest(uid, Instant::now());
+    }
+
+    /// Runs a step as soon as none runs.
+    fn wake(&mut self, uid: &str) {
+        match self.workers.get_mut(uid) {
+            Some(Entry {
+                step: Some(step), ..
+            }) => step.again = true,
+            Some(_) => self.due_now(uid),
+            None => {}
+        }
+    }
+
+    /// Ends the running step and runs another.
+    fn interrupt(&mut self, uid: &str) {
+        self.wake(uid);
+        if let Some(step) = self.workers.get(uid).and_then(|entry| entry.step.as_ref()) {
+            step.abort.abort();
+        }
+    }
+
+    fn start_due_steps(&mut self) {
+        if !self.is_listed() {
+            return;
+        }
+        while let Some(uid) = self.schedule.take_due(Instant::now()) {
+            self.start_step(&uid);
+        }
+    }
+
+    fn start_step(&mut self, uid: &str) {
+        let Some(entry) = self.workers.get_mut(uid) else {
+            return;
+        };
+        if let Some(step) = &mut entry.step {
+            step.again = true;
+            return;
+        }
+        let steps = Arc::clone(&self.steps);
+        let memory = Arc::clone(&entry.memory);
+        let (locks, key) = (self.locks.clone(), uid.to_owned());
+        let abort = match entry.worker.state() {
+            WorkerState::Waiting { .. } | WorkerState::Finished { .. } => return,
+            WorkerState::Syncing { pod } => {
+                let pod = pod.clone();
+                let input = SyncInput {
+                    verdicts: failed_probes(&entry.verdicts),
+                };
+                self.running.spawn(async move {
+                    let _lock = locks.lock(&key).await;
+                    let mut memory = memory.lock().await;
+                    steps.sync(&pod, &input, &mut memory).await
+                })
+            }
+            WorkerState::Terminating {
+                subject,
+                termination,
+                ..
+            } => {
+                let (subject, termination) = (subject.clone(), termination.clone());
+                self.running.spawn(async move {
+                    let _lock = locks.lock(&key).await;
+                    let mut memory = memory.lock().await;
+                    steps.terminate(&subject, &termination, &mut memory).await
+                })
+            }
+            WorkerState::Terminated {
+                pod, termination, ..
+            } => {
+                let (pod, termination) = (pod.clone(), termination.clone());
+                self.running.spawn(async move {
+                    let _lock = locks.lock(&key).await;
+                    let mut memory = memory.lock().await;
+                    steps.clean_up(&pod, &termination, &mut memory).await
+                })
+            }
+        };
+        self.tasks.insert(abort.id(), uid.to_owned());
+        entry.step = Some(RunningStep {
+            abort,
+            again: false,
+        });
+    }
+
+    // ---- results
+
+    fn step_ended(&mut self, result: Result<(Id, Outcome), JoinError>) {
+        let (id, outcome) = match result {
+            Ok((id, outcome)) => (id, Some(outcome)),
+            Err(error) if error.is_cancelled() => (error.id(), None),
+            Err(error) => {
+                tracing::error!(%error, "a step panicked");
+                let failed = StepError::panicked();
+                (error.id(), Some(Outcome::Failed(failed)))
+            }
+        };
+        let Some(uid) = self.tasks.remove(&id) else {
+            return;
+        };
+        let Some(entry) = self.workers.get_mut(&uid) else {
+            return;
+        };
+        let again = entry.step.take().is_some_and(|step| step.again);
+        if again || outcome.is_none() {
+            self.due_now(&uid);
+        }
+        if let Some(outcome) = outcome {
+            self.apply(&uid, outcome);
+        }
+    }
+
+    fn apply(&mut self, uid: &str, outcome: Outcome) {
+        let now = self.steps.clock.now();
+        let Some(entry) = self.workers.get_mut(uid) else {
+            return;
+        };
+        let transition = match outcome {
+            Outcome::Settled { wake_at } => {
+                if let Some(at) = wake_at {
+                    let wait = until(at, now);
+                    self.schedule.at_latest(uid, Instant::now() + wait);
+                }
+                return;
+            }
+            Outcome::Failed(error) => {
+                self.retry(uid, &error);
+                return;
+            }
+            Outcome::Ended(cause) => entry.worker.sync_ended(now, cause),
+            Outcome::Stopped => entry.worker.terminating_done(),
+            Outcome::CleanedUp => entry.worker.terminated_done(),
+        };
+        match transition {
+            Transition::None => {}
+            Transition::Advanced => {
+                let finished = entry.worker.is_finished();
+                let identity = entry.worker.identity().clone();
+                self.changed(uid);
+                if finished {
+                    self.release_name(&identity.full_name(), uid);
+                } else {
+                    self.due_now(uid);
+                }
+            }
+            Transition::Forget => self.forget(uid),
+        }
+    }
+
+    fn retry(&mut self, uid: &str, error: &StepError) {
+        let wait = match error.retry {
+            Retry::Soon => RETRY_SOON,
+            Retry::Later => RETRY_LATER,
+            Retry::At(at) => {
+                let wait = until(at, self.steps.clock.now());
+                self.schedule.at_latest(uid, Instant::now() + wait);
+                return;
+            }
+        };
+        tracing::debug!(uid, error = error.message, ?wait, "a step failed");
+        let wait = backoff::lengthened(wait, JITTER, &mut self.random);
+        self.schedule.at_latest(uid, Instant::now() + wait);
+    }
+
+    fn forget(&mut self, uid: &str) {
+        let Some(entry) = self.workers.remove(uid) else {
+            return;
+        };
+        if let Some(step) = entry.step {
+            step.abort.abort();
+        }
+        self.schedule.cancel(uid);
+        self.steps.publisher.remove(uid);
+        self.steps.images.forget_pod(uid);
+        self.release_name(&entry.worker.identity().full_name(), uid);
+    }
+
+    fn release_name(&mut self, full_name: &str, uid: &str) {
+        let workers = &self.workers;
+        let next = self.static_pods.release(full_name, uid, |waiting| {
+            workers
+                .get(waiting)
+                .is_some_and(|entry| entry.worker.is_waiting())
+        });
+        if let Some(next) = next {
+            self.request_start(&next);
+        }
+    }
+
+    // ---- telling
+
+    fn phase(&self, uid: &str) -> v1::WorkerPhase {
+        self.workers
+            .get(uid)
+            .map_or(v1::WorkerPhase::Unspecified, |entry| entry.worker.phase())
+    }
+
+    fn changed(&self, uid: &str) {
+        let Some(entry) = self.workers.get(uid) else {
+            return;
+        };
+        // Until the runtime is listed everybody waits, and that says nothing of
+        // the pods.
+        if entry.worker.is_waiting() && !self.is_listed() {
+            return;
+        }
+        self.steps.publisher.worker(WorkerView {
+            identity: entry.worker.identity().clone(),
+            desired: entry.worker.desired().cloned(),
+            phase: entry.worker.phase(),
+            termination: entry.worker.termination().cloned(),
+            verdicts: entry.verdicts.clone(),
+        });
+    }
+}
+
+async fn list_first(relister: Relister) -> Arc<Relist> {
+    loop {
+        match relister.all().await {
+            Ok(relist) => return relist,
+            Err(error) => {
+                tracing::warn!(%error, "cannot list the runtime yet");
+                tokio::time::sleep(FIRST_LIST_RETRY).await;
+            }
+        }
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn answer_summaries(
+    workers: &BTreeMap<String, Entry>,
+    reply: oneshot::Sender<BTreeMap<String, WorkerSummary>>,
+) {
+    let summaries = workers.iter().map(|(uid, entry)| {
+        let summary = WorkerSummary {
+            phase: entry.worker.phase(),
+            cause: entry.worker.termination().map(|it| it.cause.clone()),
+        };
+        (uid.clone(), summary)
+    });
+    drop(reply.send(summaries.collect()));
+}
+
+fn worker_state(worker: &Worker) -> v1::WorkerState {
+    v1::WorkerState {
+        pod: Some(worker.identity().into()),
+        phase: worker.phase().into(),
+        terminal: worker
+            .termination()
+            .is_some_and(|termination| termination.cause.is_terminal()),
+        restart_requested: worker.restart_requested(),
+        runtime_only: matches!(
+            worker.state(),
+            WorkerState::Terminating {
+                subject: Subject::RuntimeOnly(_),
+                ..
+            }
+        ),
+    }
+}
+
+fn failed_probes(verdicts: &[v1::ProbeVerdict]) -> Verdicts {
+    let failed = |kind: v1::ProbeKind| {
+        verdicts
+            .iter()
+            .filter(|verdict| {
+                verdict.kind() == kind && verdict.result() == v1::ProbeResult::Failure
+            })
+            .map(|verdict| verdict.container_id.clone())
+            .collect()
+    };
+    Verdicts {
+        not_live: failed(v1::ProbeKind::Liveness),
+        not_started: failed(v1::ProbeKind::Startup),
+    }
+}

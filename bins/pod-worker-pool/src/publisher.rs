@@ -1,0 +1,182 @@
+//! What others are told of the pods: observations for status-syncer, targets for
+//! the prober.
+//!
+//! A pod is known from two sides, its worker (phase, desired pod) and its steps
+//! (what the runtime has, errors, why something waits). Either side can speak at
+//! any time; what is published is always made of the newest of both.
+
+mod observation;
+mod targets;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bulkhead_api::v1;
+use clock::UnixNanos;
+use ipc::StateHub;
+use pod::PodIdentity;
+
+use crate::observation::Observation;
+use crate::worker::{DesiredPod, Termination};
+
+pub use observation::{Waiting, waiting};
+
+/// What a worker says of its pod.
+#[derive(Clone, Debug)]
+pub struct WorkerView {
+    /// Which pod.
+    pub identity: PodIdentity,
+    /// The desired pod, if there is one.
+    pub desired: Option<DesiredPod>,
+    /// The worker's phase.
+    pub phase: v1::WorkerPhase,
+    /// The termination, once one was asked for.
+    pub termination: Option<Termination>,
+    /// Verdicts that the pool was last told, for a prober that lost its state.
+    pub verdicts: Vec<v1::ProbeVerdict>,
+}
+
+/// What a step found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Findings {
+    /// What the runtime has.
+    pub observation: Observation,
+    /// Why containers that should exist do not run.
+    pub waiting: Vec<Waiting>,
+    /// What went wrong, or nothing.
+    pub sync_error: String,
+    /// What was done and why, for people.
+    pub last_plan: String,
+    /// When the runtime was asked.
+    pub observed_at: UnixNanos,
+}
+
+#[derive(Debug, Default)]
+struct Published {
+    worker: Option<WorkerView>,
+    findings: Option<Findings>,
+    targets: BTreeSet<String>,
+}
+
+/// Publishes. Clones share everything.
+#[derive(Clone, Debug)]
+pub struct Publisher {
+    pods: Arc<Mutex<BTreeMap<String, Published>>>,
+    observations: StateHub<String, v1::PodObservation>,
+    targets: StateHub<String, v1::ProbeTarget>,
+    host_ip: String,
+}
+
+impl Publisher {
+    /// A publisher that has nothing to tell yet. `host_ip` is the node's address,
+    /// or empty.
+    #[must_use]
+    pub fn new(host_ip: String) -> Publisher {
+        Publisher {
+            pods: Arc::default(),
+            observations: StateHub::new(),
+            targets: StateHub::new(),
+            host_ip,
+        }
+    }
+
+    /// Observations by pod UID.
+    #[must_use]
+    pub fn observations(&self) -> &StateHub<String, v1::PodObservation> {
+        &self.observations
+    }
+
+    /// Probe targets by container id.
+    #[must_use]
+    pub fn targets(&self) -> &StateHub<String, v1::ProbeTarget> {
+        &self.targets
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Published>> {
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A worker changed.
+    pub fn worker(&self, view: WorkerView) {
+        let uid = view.identity.uid().to_owned();
+        let mut pods = self.lock();
+        let published = pods.entry(uid.clone()).or_default();
+        published.worker = Some(view);
+        self.publish(&uid, published);
+    }
+
+    /// A step found something. What it finds of a pod that was forgotten
+    /// meanwhile is not published.
+    pub fn findings(&self, uid: &str, findings: Findings) {
+        let mut pods = self.lock();
+        if let Some(published) = pods.get_mut(uid) {
+            published.findings = Some(findings);
+            self.publish(uid, published);
+        }
+    }
+
+    /// A step failed before it could look: what was found before stands.
+    pub fn failed(&self, uid: &str, error: &str) {
+        let mut pods = self.lock();
+        if let Some(published) = pods.get_mut(uid)
+            && let Some(findings) = &mut published.findings
+        {
+            findings.sync_error = error.to_owned();
+            self.publish(uid, published);
+        }
+    }
+
+    /// A worker is forgotten.
+    pub fn remove(&self, uid: &str) {
+        let mut pods = self.lock();
+        if let Some(published) = pods.remove(uid) {
+            for id in &published.targets {
+                self.targets.remove(id);
+            }
+            self.observations.remove(&uid.to_owned());
+        }
+    }
+
+    /// What was last found of a pod.
+    #[must_use]
+    pub fn last_observation(&self, uid: &str) -> Option<Observation> {
+        let pods = self.lock();
+        Some(pods.get(uid)?.findings.as_ref()?.observation.clone())
+    }
+
+    fn publish(&self, uid: &str, published: &mut Published) {
+        let Some(worker) = &published.worker else {
+            return;
+        };
+        // Before the runtime was asked nothing is known, and nothing is what is
+        // told: an observation without containers would flip the pod's readiness
+        // after each restart of ours. A pod that waits for another has none.
+        let findings = match (&published.findings, worker.phase) {
+            (Some(findings), _) => findings.clone(),
+            (None, v1::WorkerPhase::Waiting) => Findings::default(),
+            (None, _) => return,
+        };
+        let mut message = observation::message(worker, &findings, &self.host_ip);
+        let key = uid.to_owned();
+        if let Some(before) = self.observations.get(&key) {
+            let at = message.observed_at_unix_nanos;
+            message.observed_at_unix_nanos = before.observed_at_unix_nanos;
+            // Having looked again is no news by itself.
+            if message != before {
+                message.observed_at_unix_nanos = at;
+            }
+        }
+        self.observations.set(key, message);
+
+        let targets = targets::of(worker, &findings, &self.host_ip);
+        for id in &published.targets {
+            if !targets.contains_key(id) {
+                self.targets.remove(id);
+            }
+        }
+        published.targets = targets.keys().cloned().collect();
+        for (id, target) in targets {
+            self.targets.set(id, target);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The message that tells of one pod.
+
+use std::collections::BTreeMap;
+
+use bulkhead_api::v1;
+use clock::UnixNanos;
+use pod::{Pod, PodExt};
+
+use super::{Findings, WorkerView};
+use crate::observation::{Container, ContainerState, Observation};
+
+/// Containers of one pod that are told of: two instances of as many containers as
+/// any pod has, and what a runaway left.
+const MAX_CONTAINERS: usize = 500;
+
+/// Why a container that should exist does not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Its name.
+    pub name: String,
+    /// ContainerCreating, CrashLoopBackOff, ErrImagePull ...
+    pub reason: String,
+    /// For people.
+    pub message: String,
+}
+
+/// Why each container that does not run waits: what its last start came to, a
+/// back-off, or that its turn has not come.
+#[must_use]
+pub fn waiting(
+    pod: &Pod,
+    observation: &Observation,
+    reasons: &BTreeMap<String, (String, String)>,
+) -> Vec<Waiting> {
+    let not_yet = if pod.init_containers().is_empty() {
+        "ContainerCreating"
+    } else {
+        "PodInitializing"
+    };
+    pod.all_containers()
+        .filter_map(|(_, spec)| {
+            let newest = observation.newest(&spec.name);
+            if newest.is_some_and(|container| container.state.may_run()) {
+                return None;
+            }
+            let waits = |reason: &str, message: &str| {
+                Some(Waiting {
+                    name: spec.name.clone(),
+                    reason: reason.to_owned(),
+                    message: message.to_owned(),
+                })
+            };
+            if let Some((reason, message)) = reasons.get(&spec.name) {
+                return waits(reason, message);
+            }
+            if newest.is_some_and(|container| container.state.exit().is_some()) {
+                return None;
+            }
+            waits(not_yet, "")
+        })
+        .collect()
+}
+
+pub(super) fn message(
+    worker: &WorkerView,
+    findings: &Findings,
+    host_ip: &str,
+) -> v1::PodObservation {
+    let termination = worker.termination.as_ref();
+    let failure = termination.and_then(|termination| termination.cause.failure());
+    let (failed_reason, failed_message) = failure.unwrap_or_default();
+    let pod = match &worker.desired {
+        Some(desired) => desired.document().to_message(),
+        None => v1::Pod {
+            reference: Some((&worker.identity).into()),
+            ..v1::Pod::default()
+        },
+    };
+    let grace = termination.and_then(|termination| termination.grace);
+    v1::PodObservation {
+        pod: Some(pod),
+        phase: worker.phase.into(),
+        sandboxes: findings
+            .observation
+            .sandboxes
+            .iter()
+            .map(|sandbox| v1::SandboxObservation {
+                id: sandbox.id.clone(),
+                ready: sandbox.ready,
+                attempt: sandbox.attempt,
+                created_at_unix_nanos: sandbox.created_at.0,
+                ips: sandbox.network.ips().to_vec(),
+            })
+            .collect(),
+        containers: findings
+            .observation
+            .containers
+            .iter()
+            .take(MAX_CONTAINERS)
+            .map(container)
+            .collect(),
+        waiting: findings
+            .waiting
+            .iter()
+            .map(|waiting| v1::ContainerWaiting {
+                name: waiting.name.clone(),
+                reason: waiting.reason.clone(),
+                message: waiting.message.clone(),
+            })
+            .collect(),
+        termination_requested_at_unix_nanos: termination.map_or(0, |it| it.requested_at.0),
+        termination_grace_period_seconds: grace
+            .and_then(|grace| i64::try_from(grace.as_secs()).ok())
+            .unwrap_or(0),
+        failed_reason: failed_reason.to_owned(),
+        failed_message: failed_message.to_owned(),
+        sync_error: findings.sync_error.clone(),
+        last_plan: findings.last_plan.clone(),
+        observed_at_unix_nanos: findings.observed_at.0,
+        terminal: termination.is_some_and(|termination| termination.cause.is_terminal()),
+        host_ip: host_ip.to_owned(),
+    }
+}
+
+fn container(container: &Container) -> v1::ContainerObservation {
+    let state = match &container.state {
+        ContainerState::Created => v1::RuntimeState::Created,
+        ContainerState::Running { .. } => v1::RuntimeState::Running,
+        ContainerState::Exited(_) => v1::RuntimeState::Exited,
+        ContainerState::Unknown => v1::RuntimeState::Unknown,
+    };
+    let exit = container.state.exit();
+    let started_at = match &container.state {
+        ContainerState::Running { started_at } => *started_at,
+        _ => exit.map_or(UnixNanos(0), |exit| exit.started_at),
+    };
+    v1::ContainerObservation {
+        name: container.name.clone(),
+        id: container.id.clone(),
+        state: state.into(),
+        created_at_unix_nanos: container.created_at.0,
+        started_at_unix_nanos: started_at.0,
+        finished_at_unix_nanos: exit.map_or(0, |exit| exit.finished_at.0),
+        exit_code: exit.map_or(0, |exit| exit.exit_code),
+        reason: exit.map_or_else(String::new, |exit| exit.reason.clone()),
+        message: exit.map_or_else(String::new, |exit| exit.message.clone()),
+        restart_count: container.restart_count,
+        image: container.image.clone(),
+        image_id: container.image_id.clone(),
+        sandbox_id: container.sandbox_id.clone(),
+        spec_hash: container.spec_hash.clone(),
+    }
+}

@@ -1,0 +1,330 @@
+//! One look at all pods that the runtime has: two list calls, shared by everybody
+//! who asks at the same time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bulkhead_api::v1 as api;
+use clock::{UnixNanos, WallClock};
+use cri::{ContainerRuntime, RuntimeError, v1};
+use pod::PodIdentity;
+use pod::metadata::{
+    CONFIG_HASH_ANNOTATION, CONFIG_SOURCE_ANNOTATION, CONTAINER_NAME_LABEL, POD_UID_LABEL,
+};
+use tokio::time::Instant;
+
+use crate::observe::listed_pod;
+
+/// Longest annotation value that is passed on.
+const MAX_ANNOTATION_BYTES: usize = 128;
+
+/// A pod in the runtime.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RuntimePod {
+    /// Which.
+    pub identity: PodIdentity,
+    /// `kubernetes.io/config.source` of its sandbox, or empty.
+    pub source: String,
+    /// `kubernetes.io/config.hash` of its sandbox, or empty.
+    pub config_hash: String,
+    /// Its sandboxes, as listed.
+    pub sandboxes: Vec<ListedSandbox>,
+    /// Its containers, as listed.
+    pub containers: Vec<ListedContainer>,
+}
+
+/// A listed sandbox.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListedSandbox {
+    /// Its id.
+    pub id: String,
+    /// Whether it runs.
+    pub ready: bool,
+    /// When it was made.
+    pub created_at: UnixNanos,
+}
+
+/// A listed container.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListedContainer {
+    /// Its id.
+    pub id: String,
+    /// Its name in the pod.
+    pub name: String,
+    /// Its sandbox.
+    pub sandbox_id: String,
+    /// Its state.
+    pub state: v1::ContainerState,
+    /// Its number among the instances of its name.
+    pub attempt: u32,
+    /// When it was made.
+    pub created_at: UnixNanos,
+}
+
+impl RuntimePod {
+    /// Whether a container runs, or may.
+    #[must_use]
+    pub fn has_running_container(&self) -> bool {
+        self.containers.iter().any(ListedContainer::may_run)
+    }
+
+    /// Whether a sandbox runs.
+    #[must_use]
+    pub fn has_ready_sandbox(&self) -> bool {
+        self.sandboxes.iter().any(|sandbox| sandbox.ready)
+    }
+
+    /// Whether anything of it is alive.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        self.has_running_container() || self.has_ready_sandbox()
+    }
+
+    /// Whether it came from a manifest of this node.
+    #[must_use]
+    pub fn is_static(&self) -> bool {
+        matches!(self.source.as_str(), "file" | "http")
+    }
+}
+
+impl ListedContainer {
+    /// Whether it runs, or may.
+    #[must_use]
+    pub fn may_run(&self) -> bool {
+        matches!(
+            self.state,
+            v1::ContainerState::ContainerRunning | v1::ContainerState::ContainerUnknown
+        )
+    }
+}
+
+/// All pods that the runtime had at one moment, by UID.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Relist {
+    /// The pods.
+    pub pods: BTreeMap<String, RuntimePod>,
+    /// When the runtime was asked, in wall time.
+    pub asked_at: UnixNanos,
+}
+
+/// Which pod a sandbox or container belongs to. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Owners(Arc<Mutex<HashMap<String, String>>>);
+
+impl Owners {
+    /// The UID of the pod that a sandbox or container belongs to, if it is known.
+    #[must_use]
+    pub fn pod_of(&self, id: &str) -> Option<String> {
+        self.lock().get(id).cloned()
+    }
+
+    /// Notes one more; a relist forgets those that are gone.
+    pub fn note(&self, id: &str, uid: &str) {
+        self.lock().insert(id.to_owned(), uid.to_owned());
+    }
+
+    fn replace(&self, relist: &Relist) {
+        let all = relist.pods.iter().flat_map(|(uid, pod)| {
+            let sandboxes = pod.sandboxes.iter().map(|sandbox| &sandbox.id);
+            let containers = pod.containers.iter().map(|container| &container.id);
+            sandboxes
+                .chain(containers)
+                .map(move |id| (id.clone(), uid.clone()))
+        });
+        *self.lock() = all.collect();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lists pods. Clones share the work.
+#[derive(Clone)]
+pub struct Relister {
+    runtime: Arc<dyn ContainerRuntime>,
+    clock: WallClock,
+    owners: Owners,
+    last: Arc<tokio::sync::Mutex<Option<(Instant, Arc<Relist>)>>>,
+}
+
+impl std::fmt::Debug for Relister {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Relister").finish_non_exhaustive()
+    }
+}
+
+impl Relister {
+    /// A relister that has listed nothing yet.
+    #[must_use]
+    pub fn new(runtime: Arc<dyn ContainerRuntime>, clock: WallClock, owners: Owners) -> Relister {
+        Relister {
+            runtime,
+            clock,
+            owners,
+            last: Arc::default(),
+        }
+    }
+
+    /// All pods. The answer is never older than the question: who asks while a
+    /// list is under way waits for the next, together with all others who do.
+    ///
+    /// # Errors
+    /// When the runtime does not answer.
+    pub async fn all(&self) -> Result<Arc<Relist>, RuntimeError> {
+        let asked = Instant::now();
+        let mut last = self.last.lock().await;
+        if let Some((began, relist)) = &*last
+            && *began >= asked
+        {
+            return Ok(Arc::clone(relist));
+        }
+        let began = Instant::now();
+        let relist = Arc::new(self.list(BTreeMap::new()).await?);
+        self.owners.replace(&relist);
+        *last = Some((began, Arc::clone(&relist)));
+        Ok(relist)
+    }
+
+    /// One pod.
+    ///
+    /// # Errors
+    /// When the runtime does not answer.
+    pub async fn one(&self, uid: &str) -> Result<Relist, RuntimeError> {
+        let selector = [(POD_UID_LABEL.to_owned(), uid.to_owned())].into();
+        let mut relist = self.list(selector).await?;
+        relist.pods.retain(|found, _| found == uid);
+        Ok(relist)
+    }
+
+    async fn list(&self, selector: BTreeMap<String, String>) -> Result<Relist, RuntimeError> {
+        let asked_at = self.clock.now();
+        let sandbox_filter = v1::PodSandboxFilter {
+            label_selector: selector.clone(),
+            ..v1::PodSandboxFilter::default()
+        };
+        let container_filter = v1::ContainerFilter {
+            label_selector: selector,
+            ..v1::ContainerFilter::default()
+        };
+        let (sandboxes, containers) = futures_util::try_join!(
+            self.runtime.list_pod_sandboxes(sandbox_filter),
+            self.runtime.list_containers(container_filter),
+        )?;
+        Ok(Relist {
+            pods: pods(&sandboxes, &containers),
+            asked_at,
+        })
+    }
+}
+
+/// Sorts what was listed by pod; what is not of a Kubernetes pod is passed over.
+fn pods(
+    sandboxes: &[v1::PodSandbox],
+    containers: &[v1::Container],
+) -> BTreeMap<String, RuntimePod> {
+    let mut pods = BTreeMap::new();
+    let entry = |pods: &mut BTreeMap<String, RuntimePod>, identity: PodIdentity| {
+        pods.entry(identity.uid().to_owned())
+            .or_insert_with(|| RuntimePod {
+                identity,
+                source: String::new(),
+                config_hash: String::new(),
+                sandboxes: Vec::new(),
+                containers: Vec::new(),
+            });
+    };
+    for sandbox in sandboxes {
+        let Some(identity) = listed_pod(&sandbox.labels) else {
+            continue;
+        };
+        let uid = identity.uid().to_owned();
+        entry(&mut pods, identity);
+        let Some(pod) = pods.get_mut(&uid) else {
+            continue;
+        };
+        let annotation = |key: &str| {
+            let value = sandbox.annotations.get(key).map_or("", String::as_str);
+            value[..value.floor_char_boundary(MAX_ANNOTATION_BYTES)].to_owned()
+        };
+        pod.source = annotation(CONFIG_SOURCE_ANNOTATION);
+        pod.config_hash = annotation(CONFIG_HASH_ANNOTATION);
+        pod.sandboxes.push(ListedSandbox {
+            id: sandbox.id.clone(),
+            ready: sandbox.state() == v1::PodSandboxState::SandboxReady,
+            created_at: UnixNanos(sandbox.created_at),
+        });
+    }
+    for container in containers {
+        let Some(identity) = listed_pod(&container.labels) else {
+            continue;
+        };
+        let Some(name) = container.labels.get(CONTAINER_NAME_LABEL) else {
+            continue;
+        };
+        if pod::identity::check_container_name(name).is_err() {
+            continue;
+        }
+        let uid = identity.uid().to_owned();
+        entry(&mut pods, identity);
+        if let Some(pod) = pods.get_mut(&uid) {
+            pod.containers.push(ListedContainer {
+                id: container.id.clone(),
+                name: name.clone(),
+                sandbox_id: container.pod_sandbox_id.clone(),
+                state: container.state(),
+                attempt: container.metadata.as_ref().map_or(0, |it| it.attempt),
+                created_at: UnixNanos(container.created_at),
+            });
+        }
+    }
+    pods
+}
+
+/// A pod as pleg is told of it.
+impl From<&RuntimePod> for api::RuntimePod {
+    fn from(pod: &RuntimePod) -> api::RuntimePod {
+        api::RuntimePod {
+            pod: Some((&pod.identity).into()),
+            sandboxes: pod
+                .sandboxes
+                .iter()
+                .map(|sandbox| api::RuntimeSandbox {
+                    id: sandbox.id.clone(),
+                    ready: sandbox.ready,
+                })
+                .collect(),
+            containers: pod
+                .containers
+                .iter()
+                .map(|container| api::RuntimeContainer {
+                    id: container.id.clone(),
+                    name: container.name.clone(),
+                    state: runtime_state(container.state).into(),
+                })
+                .collect(),
+        }
+    }
+}
+
+/// A pod as sync-loop is told of it.
+impl From<&RuntimePod> for api::RuntimePodState {
+    fn from(pod: &RuntimePod) -> api::RuntimePodState {
+        api::RuntimePodState {
+            pod: Some((&pod.identity).into()),
+            source: pod.source.clone(),
+            has_running_container: pod.has_running_container(),
+            has_ready_sandbox: pod.has_ready_sandbox(),
+            config_hash: pod.config_hash.clone(),
+        }
+    }
+}
+
+fn runtime_state(state: v1::ContainerState) -> api::RuntimeState {
+    match state {
+        v1::ContainerState::ContainerCreated => api::RuntimeState::Created,
+        v1::ContainerState::ContainerRunning => api::RuntimeState::Running,
+        v1::ContainerState::ContainerExited => api::RuntimeState::Exited,
+        v1::ContainerState::ContainerUnknown => api::RuntimeState::Unknown,
+    }
+}

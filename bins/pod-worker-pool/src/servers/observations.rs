@@ -1,0 +1,83 @@
+//! `Observations`: what status-syncer asks for.
+
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+
+use bulkhead_api::v1;
+use bulkhead_api::v1::watch_observations_response::Message;
+use futures_util::stream;
+use ipc::{FeedItem, FeedWatch, StateEvent, StateWatch};
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status};
+
+use super::Shared;
+
+pub(super) struct Service(pub(super) Shared);
+
+struct Watch {
+    boot_id: String,
+    runtime_listed: bool,
+    observations: StateWatch<String, v1::PodObservation>,
+    events: FeedWatch<v1::Event>,
+}
+
+#[tonic::async_trait]
+impl v1::observations_server::Observations for Service {
+    type WatchObservationsStream =
+        Pin<Box<dyn Stream<Item = Result<v1::WatchObservationsResponse, Status>> + Send>>;
+
+    async fn watch_observations(
+        &self,
+        _request: Request<v1::WatchObservationsRequest>,
+    ) -> Result<Response<Self::WatchObservationsStream>, Status> {
+        let watch = Watch {
+            boot_id: self.0.boot_id.clone(),
+            runtime_listed: self.0.listed.load(Ordering::Relaxed),
+            observations: self.0.pool.publisher().observations().subscribe(),
+            events: self.0.events.feed().subscribe_from_oldest(),
+        };
+        let messages = stream::unfold(watch, |mut watch| async move {
+            let message = watch.next().await;
+            let response = v1::WatchObservationsResponse {
+                boot_id: watch.boot_id.clone(),
+                message: Some(message),
+            };
+            Some((Ok(response), watch))
+        });
+        Ok(Response::new(Box::pin(messages)))
+    }
+}
+
+impl Watch {
+    /// The next message. Only the server's stream polls it, and never drops it
+    /// half-way.
+    async fn next(&mut self) -> Message {
+        loop {
+            tokio::select! {
+                // State before events, so that the snapshot comes whole; it is
+                // bounded by the pods, so events are not starved.
+                biased;
+                // Cancel-safe: nothing is taken before it returns.
+                event = self.observations.next() => return self.observation(event),
+                // Cancel-safe: the position moves only when an event is returned.
+                item = self.events.next() => match item {
+                    FeedItem::Item(event) => return Message::Event(event),
+                    FeedItem::Lost(count) => {
+                        tracing::warn!(count, "events were not read in time");
+                    }
+                },
+            }
+        }
+    }
+
+    fn observation(&self, event: StateEvent<String, v1::PodObservation>) -> Message {
+        match event {
+            StateEvent::SnapshotBegin => Message::SnapshotBegin(v1::ObservationsSnapshotBegin {
+                runtime_listed: self.runtime_listed,
+            }),
+            StateEvent::Item(_, observation) => Message::Observation(observation),
+            StateEvent::SnapshotEnd => Message::SnapshotEnd(v1::ObservationsSnapshotEnd {}),
+            StateEvent::Removed(uid) => Message::RemovedPodUid(uid),
+        }
+    }
+}

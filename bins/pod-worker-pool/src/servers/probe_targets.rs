@@ -1,0 +1,179 @@
+//! `ProbeTargets`: what the prober asks for. It names a container and a probe; the
+//! command comes from the pod as admitted.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bulkhead_api::v1;
+use bulkhead_api::v1::watch_probe_targets_response::Message;
+use ipc::StateEvent;
+use pod::PodExt;
+use pod::core::{Container as ContainerSpec, Probe};
+use pod::identity::{check_container_name, check_uid};
+use tokio::sync::Semaphore;
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Request, Response, Status};
+
+use super::{Shared, status};
+
+/// Exec probes that run at once. Each costs the runtime two processes; a burst of
+/// them must leave it room for starting pods.
+const MAX_EXEC_PROBES: usize = 16;
+/// Most of its output that the prober gets.
+const MAX_OUTPUT_BYTES: usize = 10 << 10;
+/// Time beyond the probe's own timeout that the runtime gets to answer.
+const ANSWER_SLACK: Duration = Duration::from_secs(1);
+/// Longest timeout of a probe, against a spec that would hold a place for ever.
+const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
+
+pub(super) struct Service {
+    shared: Shared,
+    places: Arc<Semaphore>,
+}
+
+impl Service {
+    pub(super) fn new(shared: Shared) -> Service {
+        Service {
+            shared,
+            places: Arc::new(Semaphore::new(MAX_EXEC_PROBES)),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl v1::probe_targets_server::ProbeTargets for Service {
+    type WatchProbeTargetsStream =
+        Pin<Box<dyn Stream<Item = Result<v1::WatchProbeTargetsResponse, Status>> + Send>>;
+
+    async fn watch_probe_targets(
+        &self,
+        _request: Request<v1::WatchProbeTargetsRequest>,
+    ) -> Result<Response<Self::WatchProbeTargetsStream>, Status> {
+        let boot_id = self.shared.boot_id.clone();
+        let watch = self.shared.pool.publisher().targets().subscribe();
+        let messages = watch.into_stream().map(move |event| {
+            let message = match event {
+                StateEvent::SnapshotBegin => {
+                    Message::SnapshotBegin(v1::ProbeTargetsSnapshotBegin {})
+                }
+                StateEvent::Item(_, target) => Message::Target(target),
+                StateEvent::SnapshotEnd => Message::SnapshotEnd(v1::ProbeTargetsSnapshotEnd {}),
+                StateEvent::Removed(id) => Message::RemovedContainerId(id),
+            };
+            Ok(v1::WatchProbeTargetsResponse {
+                boot_id: boot_id.clone(),
+                message: Some(message),
+            })
+        });
+        Ok(Response::new(Box::pin(messages)))
+    }
+
+    async fn exec_probe(
+        &self,
+        request: Request<v1::ExecProbeRequest>,
+    ) -> Result<Response<v1::ExecProbeResponse>, Status> {
+        let request = request.into_inner();
+        check_uid(&request.pod_uid).map_err(|error| status::of_identity(&error))?;
+        check_container_name(&request.container_name)
+            .map_err(|error| status::of_identity(&error))?;
+        let (command, timeout) = self.command(&request).await?;
+        // Waiting for a place counts against the probe's own timeout: a caller
+        // that gave up must not have its command run later.
+        let place = tokio::time::timeout(timeout, self.places.acquire()).await;
+        let Ok(Ok(_place)) = place else {
+            return Ok(Response::new(self.response(v1::ExecProbeResponse {
+                timed_out: true,
+                error: "too many exec probes run at once".to_owned(),
+                ..v1::ExecProbeResponse::default()
+            })));
+        };
+        let exec = self
+            .shared
+            .runtime
+            .exec_sync(&request.container_id, command, timeout);
+        let response = match tokio::time::timeout(timeout + ANSWER_SLACK, exec).await {
+            Ok(Ok(result)) => v1::ExecProbeResponse {
+                exit_code: result.exit_code,
+                output: output(result.stdout, result.stderr),
+                ..v1::ExecProbeResponse::default()
+            },
+            Ok(Err(error)) if error.kind == cri::RuntimeErrorKind::DeadlineExceeded => timed_out(),
+            Ok(Err(error)) => v1::ExecProbeResponse {
+                error: telemetry::chain(&error),
+                ..v1::ExecProbeResponse::default()
+            },
+            Err(_) => timed_out(),
+        };
+        Ok(Response::new(self.response(response)))
+    }
+}
+
+impl Service {
+    /// The command and timeout of the probe that is named, if that container
+    /// instance is one of this pod's and runs.
+    async fn command(
+        &self,
+        request: &v1::ExecProbeRequest,
+    ) -> Result<(Vec<String>, Duration), Status> {
+        let publisher = self.shared.pool.publisher();
+        let target = publisher.targets().get(&request.container_id);
+        let is_known = target.is_some_and(|target| {
+            target.running
+                && target.container_name == request.container_name
+                && target.pod.is_some_and(|pod| pod.uid == request.pod_uid)
+        });
+        if !is_known {
+            return Err(Status::not_found("no such container runs in this pod"));
+        }
+        let desired = self.shared.pool.desired(&request.pod_uid).await;
+        let desired = desired.map_err(status::of_pool)?;
+        let pod = desired
+            .ok_or_else(|| Status::not_found("no such pod"))?
+            .decode()
+            .map_err(|error| status::of_wire(&error))?;
+        let probe = pod
+            .container(&request.container_name)
+            .and_then(|(_, spec)| probe_of(spec, request.kind()))
+            .ok_or_else(|| Status::not_found("the container has no such probe"))?;
+        let command = probe
+            .exec
+            .as_ref()
+            .and_then(|exec| exec.command.clone())
+            .filter(|command| !command.is_empty())
+            .ok_or_else(|| Status::failed_precondition("the probe has no command"))?;
+        let seconds = u64::try_from(probe.timeout_seconds.unwrap_or(1)).unwrap_or(1);
+        let timeout = Duration::from_secs(seconds.max(1)).min(MAX_TIMEOUT);
+        Ok((command, timeout))
+    }
+
+    fn response(&self, response: v1::ExecProbeResponse) -> v1::ExecProbeResponse {
+        v1::ExecProbeResponse {
+            boot_id: self.shared.boot_id.clone(),
+            ..response
+        }
+    }
+}
+
+fn probe_of(spec: &ContainerSpec, kind: v1::ProbeKind) -> Option<&Probe> {
+    match kind {
+        v1::ProbeKind::Liveness => spec.liveness_probe.as_ref(),
+        v1::ProbeKind::Readiness => spec.readiness_probe.as_ref(),
+        v1::ProbeKind::Startup => spec.startup_probe.as_ref(),
+        v1::ProbeKind::Unspecified => None,
+    }
+}
+
+fn output(mut stdout: Vec<u8>, stderr: Vec<u8>) -> Vec<u8> {
+    stdout.truncate(MAX_OUTPUT_BYTES);
+    let room = MAX_OUTPUT_BYTES - stdout.len();
+    stdout.extend(stderr.into_iter().take(room));
+    stdout
+}
+
+fn timed_out() -> v1::ExecProbeResponse {
+    v1::ExecProbeResponse {
+        timed_out: true,
+        ..v1::ExecProbeResponse::default()
+    }
+}

@@ -1,0 +1,35 @@
+//! The one place where errors become gRPC statuses.
+
+use cri::{RuntimeError, RuntimeErrorKind};
+use pod::identity::IdentityError;
+use pod::wire::WireError;
+use tonic::Status;
+
+use crate::pool::PoolError;
+
+pub(super) fn of_pool(error: PoolError) -> Status {
+    match error {
+        PoolError::Stopping => Status::unavailable(error.to_string()),
+        PoolError::Full(_) => Status::resource_exhausted(error.to_string()),
+        PoolError::Refused(_) => Status::failed_precondition(error.to_string()),
+    }
+}
+
+pub(super) fn of_runtime(error: &RuntimeError) -> Status {
+    let message = telemetry::chain(error);
+    match error.kind {
+        RuntimeErrorKind::NotFound => Status::not_found(message),
+        RuntimeErrorKind::DeadlineExceeded => Status::deadline_exceeded(message),
+        RuntimeErrorKind::Unavailable => Status::unavailable(message),
+        RuntimeErrorKind::Unimplemented => Status::unimplemented(message),
+        RuntimeErrorKind::AlreadyExists | RuntimeErrorKind::Other => Status::internal(message),
+    }
+}
+
+pub(super) fn of_wire(error: &WireError) -> Status {
+    Status::invalid_argument(telemetry::chain(error))
+}
+
+pub(super) fn of_identity(error: &IdentityError) -> Status {
+    Status::invalid_argument(telemetry::chain(error))
+}

@@ -1,0 +1,129 @@
+//! What a worker does: one step at a time, each of which may be dropped at any
+//! await and run again from the beginning.
+//!
+//! - `sync`: observe, plan, act, until the plan is empty;
+//! - `terminate`: stop everything of the pod within its grace;
+//! - `clean_up`: remove what the pod had on the node.
+//!
+//! When and which step runs is decided by the worker's state (`worker`) and the
+//! actor (`pool`).
+
+mod calls;
+mod containers;
+mod error;
+mod image;
+mod kill;
+mod sandbox;
+mod start;
+mod sync;
+mod terminate;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use backoff::Curve;
+use clock::{UnixNanos, WallClock};
+use cri::ContainerRuntime;
+
+use crate::config::NodeFacts;
+use crate::events::Events;
+use crate::image::Images;
+use crate::node::NodeHost;
+use crate::observe::{Cache, Observer};
+use crate::plan::Verdicts;
+use crate::publisher::Publisher;
+use crate::record::{Record, Records};
+use crate::worker::TerminationCause;
+
+pub use calls::Calls;
+pub use error::{Retry, StepError};
+
+/// What steps work with; shared by all pods.
+pub struct Steps {
+    /// The container runtime.
+    pub runtime: Arc<dyn ContainerRuntime>,
+    /// Files, mounts and cgroups.
+    pub host: Arc<dyn NodeHost>,
+    /// Asks the runtime about a pod.
+    pub observer: Observer,
+    /// Pulls images.
+    pub images: Images,
+    /// What requests are made from.
+    pub facts: NodeFacts,
+    /// What people are told.
+    pub events: Events,
+    /// What other processes are told.
+    pub publisher: Publisher,
+    /// Kills that were begun.
+    pub records: Records,
+    /// Wall time.
+    pub clock: WallClock,
+    /// Crash-loop back-off of containers.
+    pub restart_curve: Curve,
+}
+
+impl std::fmt::Debug for Steps {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Steps").finish_non_exhaustive()
+    }
+}
+
+/// What the steps of one pod remember. All but the record can be lost.
+#[derive(Debug, Default)]
+pub struct Memory {
+    cache: Cache,
+    record: Record,
+    calls: Calls,
+    /// Why containers do not run: reason and message by name.
+    reasons: BTreeMap<String, (String, String)>,
+    /// Containers whose back-off was announced, by the exited instance's id.
+    announced: BTreeSet<String>,
+    /// Instances whose end was announced.
+    stopping: BTreeSet<String>,
+    /// Instances of unknown state that were stopped and are unknown still.
+    unstoppable: BTreeSet<String>,
+    /// How often in a row a name was taken by something that does not show.
+    name_taken: u32,
+}
+
+impl Memory {
+    /// A memory that knows which kills were begun.
+    #[must_use]
+    pub fn new(record: Record) -> Memory {
+        Memory {
+            record,
+            ..Memory::default()
+        }
+    }
+
+    /// The calls of this pod that are under way.
+    #[must_use]
+    pub fn calls(&self) -> &Calls {
+        &self.calls
+    }
+}
+
+/// What a sync needs beside the pod.
+#[derive(Clone, Debug, Default)]
+pub struct SyncInput {
+    /// Instances whose probes failed.
+    pub verdicts: Verdicts,
+}
+
+/// What a step came to.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The pod is as desired for now.
+    Settled {
+        /// When to look again even if nothing happens.
+        wake_at: Option<UnixNanos>,
+    },
+    /// The pod is at its end.
+    Ended(TerminationCause),
+    /// Everything of the pod is stopped.
+    Stopped,
+    /// Nothing of the pod is left on the node.
+    CleanedUp,
+    /// It has to be tried again.
+    Failed(StepError),
+}

@@ -1,0 +1,78 @@
+//! What all containers of a pod need before any of them is created.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use cri::v1;
+use pod::PodExt;
+
+use super::sync::Target;
+use super::{Retry, StepError, Steps};
+use crate::config::{self, MountedVolume};
+use crate::observation::Observation;
+
+/// What containers are created with.
+pub(super) struct Prepared {
+    pub(super) sandbox_id: String,
+    pub(super) sandbox_config: v1::PodSandboxConfig,
+    pub(super) pod_ips: Vec<IpAddr>,
+    pub(super) volumes: BTreeMap<String, MountedVolume>,
+    pub(super) hosts_file: PathBuf,
+}
+
+impl Steps {
+    pub(super) async fn prepare_containers(
+        &self,
+        target: &Target<'_>,
+        observation: &Observation,
+    ) -> Result<Prepared, StepError> {
+        let Some(sandbox) = observation.newest_sandbox() else {
+            return Err(StepError::new("the sandbox is gone", Retry::Soon));
+        };
+        let config = self
+            .sandbox_config(target, observation, sandbox.attempt)
+            .await?;
+        let ips = sandbox.network.ips().iter();
+        let pod_ips: Vec<IpAddr> = ips.filter_map(|ip| ip.parse().ok()).collect();
+        Ok(Prepared {
+            sandbox_id: sandbox.id.clone(),
+            sandbox_config: config.config,
+            volumes: self.set_up_volumes(target).await?,
+            hosts_file: self.write_hosts_file(target, &pod_ips).await?,
+            pod_ips,
+        })
+    }
+
+    pub(super) async fn set_up_volumes(
+        &self,
+        target: &Target<'_>,
+    ) -> Result<BTreeMap<String, MountedVolume>, StepError> {
+        self.host
+            .set_up_volumes(target.identity, target.pod)
+            .await
+            .map_err(|error| {
+                let message = telemetry::chain(&error);
+                self.events
+                    .warning(target.identity, "", "FailedMount", &message);
+                StepError::new(message, Retry::Later)
+            })
+    }
+
+    async fn write_hosts_file(
+        &self,
+        target: &Target<'_>,
+        pod_ips: &[IpAddr],
+    ) -> Result<PathBuf, StepError> {
+        let aliases = target.pod.spec_or_default().host_aliases.as_deref();
+        let aliases = aliases.unwrap_or_default();
+        let text = if target.pod.host_network() {
+            config::node_hosts_file(&self.host.hosts_file().await?, aliases)
+        } else {
+            let names = config::host_names(target.pod, &self.facts.cluster_domain)?;
+            config::managed_hosts_file(pod_ips, &names, aliases)
+        };
+        let uid = target.identity.uid();
+        Ok(self.host.write_hosts_file(uid, &text).await?)
+    }
+}

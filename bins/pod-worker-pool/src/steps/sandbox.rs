@@ -1,0 +1,167 @@
+//! Making a pod's sandbox, and clearing away what it replaces.
+
+use futures_util::future::{join, join_all, try_join_all};
+use pod::QosClass;
+
+use super::error::is_name_taken;
+use super::sync::{PreparedImages, Target, notes_start, started_at};
+use super::{Memory, Retry, StepError, Steps};
+use crate::annotations;
+use crate::config::{self, SandboxConfig};
+use crate::observation::Observation;
+use crate::plan::{self, KillReason, Unusable};
+
+/// How often a sandbox's name may be taken by one that does not show, a second
+/// apart, before the next number is used: something leaked in the runtime.
+const MAX_NAME_TAKEN: u32 = 20;
+
+impl Steps {
+    /// Stops all that is left in earlier sandboxes, and them.
+    pub(super) async fn replace_sandbox(
+        &self,
+        target: &Target<'_>,
+        observation: &Observation,
+        (_, why): (u32, Option<Unusable>),
+        memory: &mut Memory,
+    ) -> Result<(), StepError> {
+        if why.is_none() {
+            return Ok(());
+        }
+        let identity = target.identity;
+        self.events.normal(
+            identity,
+            "",
+            "SandboxChanged",
+            "Pod sandbox changed, it will be killed and re-created.",
+        );
+        let grace = plan::pod_grace(target.pod);
+        let kills: Vec<plan::Kill> = observation
+            .possibly_running()
+            .map(|container| plan::Kill {
+                container_id: container.id.clone(),
+                name: container.name.clone(),
+                reason: KillReason::SandboxLost,
+                message: format!("Stopping container {}", container.name),
+                grace,
+            })
+            .collect();
+        self.kill(identity, &kills, memory).await?;
+        self.stop_sandboxes(observation).await
+    }
+
+    /// Stops all sandboxes of a pod; also those that run no more may still hold
+    /// an address.
+    pub(super) async fn stop_sandboxes(&self, observation: &Observation) -> Result<(), StepError> {
+        let stops = observation.sandboxes.iter().map(|sandbox| async {
+            match self.runtime.stop_pod_sandbox(&sandbox.id).await {
+                Err(error) if !error.is_not_found() => Err(StepError::from(error)),
+                _ => Ok(()),
+            }
+        });
+        try_join_all(stops).await.map(drop)
+    }
+
+    /// Makes a sandbox, and meanwhile sees to the images of the containers that
+    /// start first in it.
+    pub(super) async fn new_sandbox(
+        &self,
+        target: &Target<'_>,
+        observation: &Observation,
+        attempt: u32,
+        first: &[String],
+        memory: &mut Memory,
+    ) -> Result<PreparedImages, StepError> {
+        self.prepare_pod(target).await?;
+        let skipped = memory.name_taken / MAX_NAME_TAKEN;
+        let attempt = attempt.saturating_add(skipped);
+        let SandboxConfig { config, warnings } =
+            self.sandbox_config(target, observation, attempt).await?;
+        for warning in warnings {
+            self.events
+                .warning(target.identity, "", warning.reason, &warning.message);
+        }
+        let runtime = std::sync::Arc::clone(&self.runtime);
+        let request = config.clone();
+        let run = memory.calls.run("RunPodSandbox", async move {
+            runtime.run_pod_sandbox(request, "").await
+        });
+        let pulls = join_all(first.iter().map(|name| async {
+            let image = self.prepare_image(target, name, &config).await;
+            (name.clone(), image)
+        }));
+        let (made, images) = join(run, pulls).await;
+        match made {
+            Ok(id) => {
+                self.observer.note_owner(&id, target.identity);
+                memory.name_taken = 0;
+                Ok(images.into_iter().collect())
+            }
+            Err(error) => {
+                if is_name_taken(&error) {
+                    memory.name_taken = memory.name_taken.saturating_add(1);
+                } else {
+                    self.events.warning(
+                        target.identity,
+                        "",
+                        "FailedCreatePodSandBox",
+                        &format!("Failed to create pod sandbox: {}", error.message),
+                    );
+                }
+                Err(StepError::from(error).while_doing("failed to create pod sandbox"))
+            }
+        }
+    }
+
+    /// The configuration of the sandbox with this number.
+    pub(super) async fn sandbox_config(
+        &self,
+        target: &Target<'_>,
+        observation: &Observation,
+        attempt: u32,
+    ) -> Result<SandboxConfig, StepError> {
+        let resolv_conf = self.host.resolv_conf().await?;
+        let mut sandbox =
+            config::pod_sandbox_config(target.pod, attempt, &self.facts, resolv_conf.as_ref())?;
+        if notes_start(target.pod) {
+            let started = started_at(target.pod, observation).unwrap_or_else(|| self.clock.now());
+            sandbox.config.annotations.insert(
+                annotations::POD_STARTED_AT.to_owned(),
+                started.0.to_string(),
+            );
+        }
+        Ok(sandbox)
+    }
+
+    /// Directories, cgroup and volumes: all that a sandbox and its containers
+    /// need of the node.
+    async fn prepare_pod(&self, target: &Target<'_>) -> Result<(), StepError> {
+        let identity = target.identity;
+        self.host
+            .make_pod_directories(identity)
+            .await
+            .map_err(|error| {
+                let message = format!(
+                    "error making pod data directories: {}",
+                    telemetry::chain(&error)
+                );
+                self.events
+                    .warning(identity, "", "FailedMountPodDir", &message);
+                StepError::new(message, Retry::Later)
+            })?;
+        let resources = pod::resources::pod_cgroup_resources(target.pod);
+        let qos = QosClass::of(target.pod);
+        self.host
+            .ensure_pod_cgroup(identity.uid(), qos, resources)
+            .await
+            .map_err(|error| {
+                let message = format!(
+                    "unable to ensure pod container exists: {}",
+                    telemetry::chain(&error)
+                );
+                self.events
+                    .warning(identity, "", "FailedCreatePodContainer", &message);
+                StepError::new(message, Retry::Later)
+            })?;
+        self.set_up_volumes(target).await.map(drop)
+    }
+}

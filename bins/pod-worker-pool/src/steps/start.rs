@@ -1,0 +1,292 @@
+//! Starting containers: image, creation, start, with what people are told on the
+//! way.
+
+use std::sync::Arc;
+
+use cri::RuntimeError;
+use cri::v1;
+use futures_util::StreamExt;
+use futures_util::stream;
+use pod::PodExt;
+use pod::core::Container as ContainerSpec;
+
+use super::containers::Prepared;
+use super::error::is_name_taken;
+use super::sync::{PreparedImages, Target};
+use super::{Calls, Memory, Retry, StepError, Steps};
+use crate::annotations;
+use crate::config::{self, ContainerInput, TerminationLog};
+use crate::image::Image;
+use crate::plan::{NewInstance, Start, StartHow};
+
+/// Containers of one pod that are started at once. Most pods have fewer; one with
+/// hundreds must not take the runtime for itself.
+const PARALLEL_STARTS: usize = 8;
+
+/// How often a container's name may be taken by an instance that does not show,
+/// before the next number is used.
+const MAX_NAME_TAKEN: u32 = 20;
+
+/// Why a container could not be started, as its waiting state shows it.
+#[derive(Clone, Debug)]
+pub(crate) struct StartError {
+    reason: String,
+    message: String,
+    retry: Retry,
+    /// What the event says; the message if absent.
+    announced_as: Option<&'static str>,
+    is_name_taken: bool,
+}
+
+impl StartError {
+    pub(super) fn new(reason: &str, message: impl Into<String>, retry: Retry) -> StartError {
+        StartError {
+            reason: reason.to_owned(),
+            message: message.into(),
+            retry,
+            announced_as: None,
+            is_name_taken: false,
+        }
+    }
+
+    /// The same with another text in its event.
+    pub(super) fn announced_as(self, text: &'static str) -> StartError {
+        StartError {
+            announced_as: Some(text),
+            ..self
+        }
+    }
+
+    fn of_step(reason: &str, error: &StepError) -> StartError {
+        StartError::new(reason, error.message.clone(), error.retry)
+    }
+
+    fn of_call(reason: &str, error: RuntimeError) -> StartError {
+        let is_name_taken = is_name_taken(&error);
+        let error = StepError::from(error);
+        StartError {
+            is_name_taken,
+            ..StartError::of_step(reason, &error)
+        }
+    }
+}
+
+impl Steps {
+    /// Starts containers, several at once. One that fails does not hold up the
+    /// others; what failed is the answer.
+    pub(super) async fn start_all(
+        &self,
+        target: &Target<'_>,
+        prepared: &Prepared,
+        starts: Vec<Start>,
+        images: &mut PreparedImages,
+        memory: &mut Memory,
+    ) -> Option<StepError> {
+        let skip = memory.name_taken / MAX_NAME_TAKEN;
+        let starts: Vec<_> = starts
+            .into_iter()
+            .map(|start| {
+                let image = images.remove(&start.name);
+                (start, image)
+            })
+            .collect();
+        let calls = memory.calls.clone();
+        let results: Vec<(String, Result<(), StartError>)> = stream::iter(starts)
+            .map(|(start, image)| {
+                let calls = &calls;
+                async move {
+                    let result = self
+                        .start(target, prepared, &start, image, (calls, skip))
+                        .await;
+                    (start.name, result)
+                }
+            })
+            .buffer_unordered(PARALLEL_STARTS)
+            .collect()
+            .await;
+        let mut failure: Option<StepError> = None;
+        for (name, result) in results {
+            match result {
+                Ok(()) => {
+                    memory.reasons.remove(&name);
+                    memory.name_taken = 0;
+                }
+                Err(error) => {
+                    let failed = self.failed_start(target, name, error, memory);
+                    failure = Some(match failure {
+                        Some(other) => other.and(failed),
+                        None => failed,
+                    });
+                }
+            }
+        }
+        failure
+    }
+
+    fn failed_start(
+        &self,
+        target: &Target<'_>,
+        name: String,
+        error: StartError,
+        memory: &mut Memory,
+    ) -> StepError {
+        if error.is_name_taken {
+            memory.name_taken = memory.name_taken.saturating_add(1);
+        } else {
+            let message = format!("Error: {}", error.announced_as.unwrap_or(&error.message));
+            self.events
+                .warning(target.identity, &name, "Failed", &message);
+        }
+        let message = format!(
+            "failed to start container {name:?}: {}: {}",
+            error.reason, error.message
+        );
+        let reason = (error.reason, error.message);
+        memory.reasons.insert(name, reason);
+        StepError::new(message, error.retry)
+    }
+
+    async fn start(
+        &self,
+        target: &Target<'_>,
+        prepared: &Prepared,
+        start: &Start,
+        image: Option<Result<Image, StartError>>,
+        (calls, skip): (&Calls, u32),
+    ) -> Result<(), StartError> {
+        let (id, restart_count) = match &start.how {
+            StartHow::Resume {
+                container_id,
+                restart_count,
+            } => (container_id.clone(), *restart_count),
+            StartHow::Create(instance) => {
+                let image = match image {
+                    Some(image) => image?,
+                    None => {
+                        self.prepare_image(target, &start.name, &prepared.sandbox_config)
+                            .await?
+                    }
+                };
+                let restart_count = instance.restart_count.saturating_add(skip);
+                let instance = NewInstance {
+                    restart_count,
+                    ..instance.clone()
+                };
+                let id = self
+                    .create(target, prepared, &start.name, (&instance, &image), calls)
+                    .await?;
+                (id, restart_count)
+            }
+        };
+        let runtime = Arc::clone(&self.runtime);
+        let starting = id.clone();
+        let started = calls.run("StartContainer", async move {
+            runtime.start_container(&starting).await
+        });
+        started
+            .await
+            .map_err(|error| StartError::of_call("RunContainerError", error))?;
+        let message = format!("Started container {}", start.name);
+        self.events
+            .normal(target.identity, &start.name, "Started", &message);
+        let linked = self
+            .host
+            .link_log(target.identity, &start.name, &id, restart_count);
+        if let Err(error) = linked.await {
+            // Old log shippers miss it; the container itself is fine.
+            tracing::warn!(pod = %target.identity, error = telemetry::chain(&error), "no log link");
+        }
+        Ok(())
+    }
+
+    async fn create(
+        &self,
+        target: &Target<'_>,
+        prepared: &Prepared,
+        name: &str,
+        (instance, image): (&NewInstance, &Image),
+        calls: &Calls,
+    ) -> Result<String, StartError> {
+        for id in &instance.discard {
+            match self.runtime.remove_container(id).await {
+                Err(error) if !error.is_not_found() => {
+                    return Err(StartError::of_call("CreateContainerError", error));
+                }
+                _ => {}
+            }
+        }
+        let config = self
+            .container_config(target, prepared, name, (instance, image))
+            .await?;
+        let runtime = Arc::clone(&self.runtime);
+        let sandbox_id = prepared.sandbox_id.clone();
+        let sandbox_config = prepared.sandbox_config.clone();
+        let created = calls.run("CreateContainer", async move {
+            runtime
+                .create_container(&sandbox_id, config, sandbox_config)
+                .await
+        });
+        let id = created
+            .await
+            .map_err(|error| StartError::of_call("CreateContainerError", error))?;
+        self.observer.note_owner(&id, target.identity);
+        let message = format!("Created container {name}");
+        self.events
+            .normal(target.identity, name, "Created", &message);
+        Ok(id)
+    }
+
+    async fn container_config(
+        &self,
+        target: &Target<'_>,
+        prepared: &Prepared,
+        name: &str,
+        (instance, image): (&NewInstance, &Image),
+    ) -> Result<v1::ContainerConfig, StartError> {
+        const REASON: &str = "CreateContainerConfigError";
+        let spec = spec_of(target, name)?;
+        let files = self
+            .host
+            .make_container_files(target.identity, name, instance.restart_count)
+            .await
+            .map_err(|error| StartError::of_step(REASON, &StepError::from(error)))?;
+        let termination_log = spec
+            .termination_message_path
+            .as_deref()
+            .filter(|path| !path.is_empty())
+            .map(|path| TerminationLog {
+                host_path: files.termination_log,
+                container_path: path.to_owned(),
+            });
+        let mut config = config::container_config(&ContainerInput {
+            pod: target.pod,
+            container: spec,
+            attempt: instance.restart_count,
+            image_id: &image.id,
+            image_user: &image.user,
+            node: &self.facts,
+            pod_ips: &prepared.pod_ips,
+            volumes: &prepared.volumes,
+            sub_paths: &std::collections::BTreeMap::new(),
+            hosts_file: prepared.hosts_file.clone(),
+            termination_log,
+        })
+        .map_err(|error| StartError::of_step(REASON, &StepError::from(error)))?;
+        config.annotations.insert(
+            annotations::RESTART_WAIT.to_owned(),
+            instance.restart_wait.as_secs().to_string(),
+        );
+        Ok(config)
+    }
+}
+
+pub(super) fn spec_of<'a>(
+    target: &Target<'a>,
+    name: &str,
+) -> Result<&'a ContainerSpec, StartError> {
+    let found = target.pod.container(name);
+    found.map(|(_, spec)| spec).ok_or_else(|| {
+        let message = format!("the pod has no container {name:?}");
+        StartError::new("CreateContainerConfigError", message, Retry::Later)
+    })
+}

@@ -1,0 +1,272 @@
+//! SyncPod: observe, plan, act, until the plan is empty.
+
+use std::collections::BTreeMap;
+
+use clock::UnixNanos;
+use pod::{Pod, PodExt, PodIdentity};
+
+use super::{Memory, Outcome, Retry, StepError, Steps, SyncInput};
+use crate::image::Image;
+use crate::observation::Observation;
+use crate::plan::{self, Inputs, KillReason, Plan, Work};
+use crate::publisher::{self, Findings};
+use crate::worker::DesiredPod;
+
+/// Rounds of one sync. A pod needs one for its sandbox and one for each of its
+/// init containers that ends at once; who needs more goes on after a short pause,
+/// so that no pod keeps a step for ever.
+const MAX_ROUNDS: usize = 32;
+
+/// What one sync is about.
+pub(super) struct Target<'a> {
+    pub(super) identity: &'a PodIdentity,
+    pub(super) pod: &'a Pod,
+}
+
+/// Images that this sync has made sure of already.
+pub(super) type PreparedImages = BTreeMap<String, Result<Image, super::start::StartError>>;
+
+impl Steps {
+    /// Brings a pod to what is desired.
+    pub async fn sync(
+        &self,
+        desired: &DesiredPod,
+        input: &SyncInput,
+        memory: &mut Memory,
+    ) -> Outcome {
+        let pod = match desired.decode() {
+            Ok(pod) => pod,
+            Err(error) => {
+                return Outcome::Failed(StepError::new(telemetry::chain(&error), Retry::Later));
+            }
+        };
+        let target = Target {
+            identity: desired.identity(),
+            pod: &pod,
+        };
+        match self.converge(&target, input, memory).await {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                self.publisher.failed(target.identity.uid(), &error.message);
+                Outcome::Failed(error)
+            }
+        }
+    }
+
+    async fn converge(
+        &self,
+        target: &Target<'_>,
+        input: &SyncInput,
+        memory: &mut Memory,
+    ) -> Result<Outcome, StepError> {
+        let mut images = PreparedImages::new();
+        for _ in 0..MAX_ROUNDS {
+            let observation = self
+                .observer
+                .observe(target.identity, Some(target.pod), &mut memory.cache)
+                .await?;
+            self.forget_ended_kills(target, &observation, memory);
+            let plan = self.plan(target, input, &observation, memory);
+            self.publish(target, &observation, &plan, memory, "");
+            match plan {
+                Plan::End(cause) => {
+                    if let Some((reason, message)) = cause.failure() {
+                        self.events.normal(target.identity, "", reason, message);
+                    }
+                    return Ok(Outcome::Ended(cause));
+                }
+                Plan::NewSandbox {
+                    attempt,
+                    why,
+                    first,
+                } => {
+                    self.replace_sandbox(target, &observation, (attempt, why), memory)
+                        .await?;
+                    let made = self.new_sandbox(target, &observation, attempt, &first, memory);
+                    images.extend(made.await?);
+                }
+                Plan::Work(work) if work.is_empty() => {
+                    self.announce_waits(target, &work, memory);
+                    return Ok(Outcome::Settled {
+                        wake_at: work.wake_at,
+                    });
+                }
+                Plan::Work(work) => {
+                    self.announce_waits(target, &work, memory);
+                    let failures = self
+                        .work(target, &observation, work, &mut images, memory)
+                        .await?;
+                    if let Some(error) = failures {
+                        self.look_after_failure(target, input, &error, memory)
+                            .await?;
+                        return Ok(Outcome::Failed(error));
+                    }
+                }
+            }
+        }
+        Err(StepError::new(
+            "the pod did not settle yet and is looked at again",
+            Retry::Soon,
+        ))
+    }
+
+    /// Kills come first and are looked at before anything is started.
+    async fn work(
+        &self,
+        target: &Target<'_>,
+        observation: &Observation,
+        work: Work,
+        images: &mut PreparedImages,
+        memory: &mut Memory,
+    ) -> Result<Option<StepError>, StepError> {
+        if !work.kills.is_empty() {
+            self.kill(target.identity, &work.kills, memory).await?;
+            return Ok(None);
+        }
+        let prepared = self.prepare_containers(target, observation).await?;
+        Ok(self
+            .start_all(target, &prepared, work.starts, images, memory)
+            .await)
+    }
+
+    /// Some containers could not be started; others may have been.
+    async fn look_after_failure(
+        &self,
+        target: &Target<'_>,
+        input: &SyncInput,
+        error: &StepError,
+        memory: &mut Memory,
+    ) -> Result<(), StepError> {
+        let observation = self
+            .observer
+            .observe(target.identity, Some(target.pod), &mut memory.cache)
+            .await?;
+        let plan = self.plan(target, input, &observation, memory);
+        self.publish(target, &observation, &plan, memory, &error.message);
+        Ok(())
+    }
+
+    fn plan(
+        &self,
+        target: &Target<'_>,
+        input: &SyncInput,
+        observation: &Observation,
+        memory: &Memory,
+    ) -> Plan {
+        let kills: BTreeMap<String, KillReason> = memory
+            .record
+            .kills
+            .iter()
+            .map(|(id, kill)| (id.clone(), kill.reason))
+            .collect();
+        plan::plan(&Inputs {
+            pod: target.pod,
+            observation,
+            verdicts: &input.verdicts,
+            kills: &kills,
+            restart_curve: self.restart_curve,
+            started_at: started_at(target.pod, observation),
+            now: self.clock.now(),
+        })
+    }
+
+    /// A kill is remembered until a newer instance shows: why an instance was
+    /// killed decides whether another one is started.
+    fn forget_ended_kills(
+        &self,
+        target: &Target<'_>,
+        observation: &Observation,
+        memory: &mut Memory,
+    ) {
+        let before = memory.record.kills.len();
+        memory.record.kills.retain(|id, _| {
+            observation.container(id).is_some_and(|container| {
+                container.state.may_run()
+                    || observation
+                        .newest(&container.name)
+                        .is_some_and(|newest| newest.id == *id)
+            })
+        });
+        memory
+            .announced
+            .retain(|id| observation.container(id).is_some());
+        memory
+            .unstoppable
+            .retain(|id| observation.container(id).is_some());
+        if memory.record.kills.len() != before {
+            self.save_record(target.identity, memory);
+        }
+    }
+
+    pub(super) fn save_record(&self, identity: &PodIdentity, memory: &Memory) {
+        if let Err(error) = self.records.save(identity, &memory.record) {
+            // The kill goes on: a full disk must not keep a pod alive. What is
+            // lost is that another life of ours would know of it.
+            tracing::warn!(pod = %identity, error = telemetry::chain(&error), "kill not recorded");
+        }
+    }
+
+    fn announce_waits(&self, target: &Target<'_>, work: &Work, memory: &mut Memory) {
+        for wait in &work.waits {
+            if memory.announced.insert(wait.container_id.clone()) {
+                let message = format!(
+                    "Back-off restarting failed container {} in pod {}_{}({})",
+                    wait.name,
+                    target.identity.name(),
+                    target.identity.namespace(),
+                    target.identity.uid()
+                );
+                self.events
+                    .warning(target.identity, &wait.name, "BackOff", &message);
+            }
+        }
+    }
+
+    fn publish(
+        &self,
+        target: &Target<'_>,
+        observation: &Observation,
+        plan: &Plan,
+        memory: &Memory,
+        error: &str,
+    ) {
+        let mut reasons = memory.reasons.clone();
+        if let Plan::Work(work) = plan {
+            for wait in &work.waits {
+                let message = wait.message(target.identity);
+                reasons.insert(wait.name.clone(), ("CrashLoopBackOff".to_owned(), message));
+            }
+        }
+        let findings = Findings {
+            observation: observation.clone(),
+            waiting: publisher::waiting(target.pod, observation, &reasons),
+            sync_error: error.to_owned(),
+            last_plan: plan::describe(plan, self.clock.now()),
+            observed_at: self.clock.now(),
+        };
+        self.publisher.findings(target.identity.uid(), findings);
+    }
+}
+
+/// When a pod was started: as its source says, as a sandbox of ours notes, or when
+/// its oldest sandbox was made.
+pub(super) fn started_at(pod: &Pod, observation: &Observation) -> Option<UnixNanos> {
+    let status = pod.status.as_ref();
+    let at_source = status
+        .and_then(|status| status.start_time.as_ref())
+        .and_then(|time| i64::try_from(time.0.as_nanosecond()).ok())
+        .map(UnixNanos);
+    let sandboxes = || observation.sandboxes.iter();
+    at_source
+        .or_else(|| {
+            sandboxes()
+                .filter_map(|sandbox| sandbox.pod_started_at)
+                .min()
+        })
+        .or_else(|| sandboxes().map(|sandbox| sandbox.created_at).min())
+}
+
+/// Whether the pod's start is worth noting on its sandboxes.
+pub(super) fn notes_start(pod: &Pod) -> bool {
+    pod.active_deadline_seconds().is_some()
+}
