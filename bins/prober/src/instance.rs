@@ -79,6 +79,12 @@ impl Instance {
             .map(|worker| (worker.kind(), worker.due()))
     }
 
+    /// When one probe is due.
+    #[must_use]
+    pub fn due_at(&self, kind: Kind) -> Option<Moment> {
+        self.workers.get(&kind).and_then(Worker::due)
+    }
+
     /// What each probe knows.
     pub fn verdicts(&self) -> impl Iterator<Item = (Kind, &Verdict)> {
         self.workers

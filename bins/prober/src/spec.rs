@@ -30,6 +30,19 @@ pub struct Timing {
     pub failure_threshold: u32,
 }
 
+impl Default for Timing {
+    /// The API's defaults.
+    fn default() -> Self {
+        Timing {
+            initial_delay: Duration::ZERO,
+            period: Duration::from_secs(10),
+            timeout: Duration::from_secs(1),
+            success_threshold: 1,
+            failure_threshold: 3,
+        }
+    }
+}
+
 /// `http` or `https`; a certificate is never checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
@@ -128,18 +141,23 @@ pub fn decode_ports(json: &[u8]) -> Vec<ContainerPort> {
 
 /// The timing, with the API's defaults where a value is missing or senseless.
 fn timing(probe: &core::Probe) -> Timing {
-    let seconds = |value: Option<i32>, default: u32, least: u32| {
+    let usual = Timing::default();
+    let at_least = |value: Option<i32>, least: u32, usual: u32| {
         let value = value.and_then(|value| u32::try_from(value).ok());
-        value.filter(|value| *value >= least).unwrap_or(default)
+        value.filter(|value| *value >= least).unwrap_or(usual)
     };
-    let duration =
-        |value, default, least| Duration::from_secs(seconds(value, default, least).into());
+    let seconds = |value: Option<i32>, least: u64, usual: Duration| {
+        let value = value.and_then(|value| u64::try_from(value).ok());
+        value
+            .filter(|value| *value >= least)
+            .map_or(usual, Duration::from_secs)
+    };
     Timing {
-        initial_delay: duration(probe.initial_delay_seconds, 0, 0),
-        period: duration(probe.period_seconds, 10, 1),
-        timeout: duration(probe.timeout_seconds, 1, 1),
-        success_threshold: seconds(probe.success_threshold, 1, 1),
-        failure_threshold: seconds(probe.failure_threshold, 3, 1),
+        initial_delay: seconds(probe.initial_delay_seconds, 0, usual.initial_delay),
+        period: seconds(probe.period_seconds, 1, usual.period),
+        timeout: seconds(probe.timeout_seconds, 1, usual.timeout),
+        success_threshold: at_least(probe.success_threshold, 1, usual.success_threshold),
+        failure_threshold: at_least(probe.failure_threshold, 1, usual.failure_threshold),
     }
 }
 
@@ -279,13 +297,7 @@ mod tests {
 
     #[test]
     fn missing_and_senseless_times_are_the_defaults_of_the_api() {
-        let defaults = Timing {
-            initial_delay: Duration::ZERO,
-            period: Duration::from_secs(10),
-            timeout: Duration::from_secs(1),
-            success_threshold: 1,
-            failure_threshold: 3,
-        };
+        let defaults = Timing::default();
         assert_eq!(decode(r#"{"exec":{}}"#).timing, defaults);
         let senseless = r#"{"exec":{},"initialDelaySeconds":-1,"periodSeconds":0,
             "timeoutSeconds":-5,"successThreshold":0,"failureThreshold":-2147483648}"#;

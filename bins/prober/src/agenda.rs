@@ -1,0 +1,206 @@
+//! Which try is due when, and which may run: at most so many at once, and at
+//! most so many of one pod, so that slow targets of one pod take no place from
+//! others. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::{Kind, Moment};
+
+/// A probe: container id and kind.
+pub type Key = (String, Kind);
+
+/// Tries over the network at once. Each holds a socket; a process has 1024 file
+/// descriptors by default.
+pub const MAX_NETWORK_TRIES: usize = 512;
+
+/// Tries over the network at once in one pod: enough for each container of a
+/// usual pod at the same moment.
+pub const MAX_NETWORK_TRIES_PER_POD: usize = 16;
+
+/// Commands at once. Each is a new process in a container, started by the pool
+/// and the runtime.
+pub const MAX_EXEC_TRIES: usize = 64;
+
+/// Commands at once in one pod.
+pub const MAX_EXEC_TRIES_PER_POD: usize = 4;
+
+/// The least time between two moments.
+const RESOLUTION: Duration = Duration::from_nanos(1);
+
+/// What a try occupies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lane {
+    /// A socket of ours.
+    Network,
+    /// A process in the container.
+    Exec,
+}
+
+impl Lane {
+    fn limits(self) -> (usize, usize) {
+        match self {
+            Lane::Network => (MAX_NETWORK_TRIES, MAX_NETWORK_TRIES_PER_POD),
+            Lane::Exec => (MAX_EXEC_TRIES, MAX_EXEC_TRIES_PER_POD),
+        }
+    }
+}
+
+/// Tries by the time they are due.
+#[derive(Clone, Debug, Default)]
+pub struct Agenda {
+    by_time: BTreeSet<(Moment, Key)>,
+    times: BTreeMap<Key, Moment>,
+}
+
+impl Agenda {
+    /// Plans a probe's next try, or none.
+    pub fn plan(&mut self, key: Key, at: Option<Moment>) {
+        if let Some(before) = self.times.remove(&key) {
+            self.by_time.remove(&(before, key.clone()));
+        }
+        if let Some(at) = at {
+            self.times.insert(key.clone(), at);
+            self.by_time.insert((at, key));
+        }
+    }
+
+    /// The tries that are due, the longest overdue first.
+    pub fn due(&self, now: Moment) -> impl Iterator<Item = &Key> {
+        self.by_time
+            .iter()
+            .take_while(move |(at, _)| *at <= now)
+            .map(|(_, key)| key)
+    }
+
+    /// When the next try becomes due that is not due yet.
+    #[must_use]
+    pub fn next_after(&self, now: Moment) -> Option<Moment> {
+        let after = (
+            now.saturating_add(RESOLUTION),
+            (String::new(), Kind::Liveness),
+        );
+        self.by_time.range(after..).next().map(|(at, _)| *at)
+    }
+
+    /// How many probes have a planned try.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    /// Whether nothing is planned.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.times.is_empty()
+    }
+}
+
+/// Tries that run.
+#[derive(Clone, Debug, Default)]
+pub struct Slots {
+    lanes: BTreeMap<Lane, usize>,
+    pods: BTreeMap<(Lane, String), usize>,
+}
+
+impl Slots {
+    /// Takes a place, if there is one.
+    pub fn take(&mut self, lane: Lane, pod_uid: &str) -> bool {
+        let (limit, pod_limit) = lane.limits();
+        let all = self.lanes.entry(lane).or_default();
+        let pod = self.pods.entry((lane, pod_uid.to_owned())).or_default();
+        let free = *all < limit && *pod < pod_limit;
+        if free {
+            *all += 1;
+            *pod += 1;
+        } else if *pod == 0 {
+            self.pods.remove(&(lane, pod_uid.to_owned()));
+        }
+        free
+    }
+
+    /// Gives a place back.
+    pub fn give_back(&mut self, lane: Lane, pod_uid: &str) {
+        if let Some(all) = self.lanes.get_mut(&lane) {
+            *all = all.saturating_sub(1);
+        }
+        let key = (lane, pod_uid.to_owned());
+        if let Some(pod) = self.pods.get_mut(&key) {
+            *pod = pod.saturating_sub(1);
+            if *pod == 0 {
+                self.pods.remove(&key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(id: &str) -> Key {
+        (id.to_owned(), Kind::Liveness)
+    }
+
+    fn at(seconds: u64) -> Moment {
+        Duration::from_secs(seconds)
+    }
+
+    fn due(agenda: &Agenda, now: Moment) -> Vec<&str> {
+        agenda.due(now).map(|(id, _)| id.as_str()).collect()
+    }
+
+    #[test]
+    fn tries_come_in_the_order_of_their_times() {
+        let mut agenda = Agenda::default();
+        agenda.plan(key("late"), Some(at(9)));
+        agenda.plan(key("b"), Some(at(2)));
+        agenda.plan(key("a"), Some(at(1)));
+        assert!(due(&agenda, at(0)).is_empty());
+        assert_eq!(due(&agenda, at(2)), ["a", "b"]);
+        assert_eq!(agenda.next_after(at(0)), Some(at(1)));
+        assert_eq!(agenda.next_after(at(1)), Some(at(2)));
+        assert_eq!(agenda.next_after(at(2)), Some(at(9)));
+        assert_eq!(agenda.next_after(at(9)), None);
+    }
+
+    #[test]
+    fn a_probe_has_one_time_at_most() {
+        let mut agenda = Agenda::default();
+        agenda.plan(key("a"), Some(at(1)));
+        agenda.plan(key("a"), Some(at(5)));
+        assert!(due(&agenda, at(4)).is_empty());
+        assert_eq!(agenda.len(), 1);
+        agenda.plan(key("a"), None);
+        assert!(agenda.is_empty());
+        assert_eq!(agenda.next_after(at(0)), None);
+    }
+
+    #[test]
+    fn one_pod_cannot_take_every_place() {
+        let mut slots = Slots::default();
+        for _ in 0..MAX_EXEC_TRIES_PER_POD {
+            assert!(slots.take(Lane::Exec, "slow"));
+        }
+        assert!(!slots.take(Lane::Exec, "slow"));
+        assert!(slots.take(Lane::Exec, "other"));
+        assert!(slots.take(Lane::Network, "slow"), "another lane");
+        slots.give_back(Lane::Exec, "slow");
+        assert!(slots.take(Lane::Exec, "slow"));
+    }
+
+    #[test]
+    fn all_together_are_bounded_and_nothing_stays_behind() {
+        let mut slots = Slots::default();
+        let pods: Vec<String> = (0..MAX_EXEC_TRIES).map(|pod| pod.to_string()).collect();
+        for pod in &pods {
+            assert!(slots.take(Lane::Exec, pod));
+        }
+        assert!(!slots.take(Lane::Exec, "more"));
+        for pod in &pods {
+            slots.give_back(Lane::Exec, pod);
+        }
+        assert!(slots.pods.is_empty());
+        assert!(slots.take(Lane::Exec, "more"));
+    }
+}

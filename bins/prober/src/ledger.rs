@@ -1,0 +1,166 @@
+//! Every verdict by container instance, so that a restart of this process, or of
+//! all, turns none of them. Pure; written to a state file by the shell before
+//! anybody is told, so that nobody ever knows more than the file.
+//!
+//! ```text
+//!   (state file) --> Restored --+--> Present --> (forgotten: the pool says so)
+//!                               |      ^  |
+//!                               |      |  v
+//!                               +--> Missing --> (forgotten: for too long)
+//! ```
+//!
+//! - Restored -> Present, Missing -> Present: the pool names the instance;
+//! - Restored -> Missing, Present -> Missing: a complete snapshot does not name
+//!   it, which right after a restart of the pool may only mean "not yet".
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::worker::Verdict;
+use crate::{Kind, Moment};
+
+/// How long the verdicts of an instance stand that the pool does not name. A pool
+/// that restarts lists everything within seconds.
+pub const MISSING_FOR: Duration = Duration::from_secs(120);
+
+/// Container instances with probes that are accepted: ten for each of 250 pods,
+/// and as many again that just ended.
+pub const MAX_INSTANCES: usize = 5000;
+
+/// Whose container it is.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Owner {
+    /// The pod.
+    pub pod_uid: String,
+    /// The container's name in it.
+    pub container_name: String,
+}
+
+/// The state file's content.
+pub type Saved = BTreeMap<String, SavedInstance>;
+
+/// What the state file keeps of one container instance.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct SavedInstance {
+    /// Whose.
+    #[serde(flatten)]
+    pub owner: Owner,
+    /// What is known.
+    pub verdicts: BTreeMap<Kind, Verdict>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    Restored,
+    Present,
+    Missing { since: Moment },
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    instance: SavedInstance,
+    presence: Presence,
+}
+
+/// All verdicts.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger {
+    entries: BTreeMap<String, Entry>,
+    changed: bool,
+}
+
+impl Ledger {
+    /// What an earlier life of this process knew.
+    #[must_use]
+    pub fn restore(saved: Saved) -> Ledger {
+        let entries = saved
+            .into_iter()
+            .take(MAX_INSTANCES)
+            .map(|(id, instance)| {
+                let presence = Presence::Restored;
+                (id, Entry { instance, presence })
+            })
+            .collect();
+        Ledger {
+            entries,
+            changed: true,
+        }
+    }
+
+    /// What is known of an instance already, if it is the same container's.
+    #[must_use]
+    pub fn known(&self, container_id: &str, owner: &Owner) -> Option<&BTreeMap<Kind, Verdict>> {
+        self.entries
+            .get(container_id)
+            .filter(|entry| entry.instance.owner == *owner)
+            .map(|entry| &entry.instance.verdicts)
+    }
+
+    /// The pool names this instance, and this is known of it now. Returns false
+    /// when there are too many instances.
+    pub fn record(&mut self, container_id: &str, instance: SavedInstance) -> bool {
+        if let Some(entry) = self.entries.get_mut(container_id) {
+            entry.presence = Presence::Present;
+            if entry.instance != instance {
+                entry.instance = instance;
+                self.changed = true;
+            }
+            return true;
+        }
+        if self.entries.len() >= MAX_INSTANCES {
+            return false;
+        }
+        let presence = Presence::Present;
+        let entry = Entry { instance, presence };
+        self.entries.insert(container_id.to_owned(), entry);
+        self.changed = true;
+        true
+    }
+
+    /// The instance is gone.
+    pub fn forget(&mut self, container_id: &str) {
+        self.changed |= self.entries.remove(container_id).is_some();
+    }
+
+    /// The pool named all its instances. Returns those that were named before and
+    /// are not now.
+    pub fn snapshot_complete(&mut self, named: &BTreeSet<String>, now: Moment) -> Vec<String> {
+        let mut missing = Vec::new();
+        for (id, entry) in &mut self.entries {
+            let unnamed = !named.contains(id);
+            if unnamed && !matches!(entry.presence, Presence::Missing { .. }) {
+                entry.presence = Presence::Missing { since: now };
+                missing.push(id.clone());
+            }
+        }
+        missing
+    }
+
+    /// Forgets what has been missing for too long.
+    pub fn expire(&mut self, now: Moment) {
+        let before = self.entries.len();
+        self.entries.retain(|_, entry| match entry.presence {
+            Presence::Missing { since } => now.saturating_sub(since) < MISSING_FOR,
+            Presence::Restored | Presence::Present => true,
+        });
+        self.changed |= self.entries.len() != before;
+    }
+
+    /// Whether something changed since [`Ledger::save`] was called last.
+    #[must_use]
+    pub fn has_changed(&self) -> bool {
+        self.changed
+    }
+
+    /// What is to be written, and told.
+    pub fn save(&mut self) -> Saved {
+        self.changed = false;
+        self.entries
+            .iter()
+            .map(|(id, entry)| (id.clone(), entry.instance.clone()))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! What survives a restart, and for how long.
+
+use super::*;
+use crate::worker::ProbeResult;
+
+fn owner(pod_uid: &str) -> Owner {
+    Owner {
+        pod_uid: pod_uid.to_owned(),
+        container_name: "main".to_owned(),
+    }
+}
+
+fn instance(pod_uid: &str, result: ProbeResult) -> SavedInstance {
+    let message = "because".to_owned();
+    SavedInstance {
+        owner: owner(pod_uid),
+        verdicts: [(Kind::Readiness, Verdict { result, message })].into(),
+    }
+}
+
+fn named(ids: &[&str]) -> BTreeSet<String> {
+    ids.iter().map(|id| (*id).to_owned()).collect()
+}
+
+fn ids(ledger: &mut Ledger) -> Vec<String> {
+    ledger.save().into_keys().collect()
+}
+
+const NOW: Moment = Duration::from_secs(5);
+
+#[test]
+fn what_is_saved_is_restored_in_the_same_form() {
+    let mut ledger = Ledger::default();
+    assert!(!ledger.has_changed());
+    ledger.record("c1", instance("a", ProbeResult::Success));
+    assert!(ledger.has_changed());
+    let saved = ledger.save();
+    assert!(!ledger.has_changed());
+    let text = serde_json::to_string(&saved).unwrap();
+    let restored = Ledger::restore(serde_json::from_str(&text).unwrap());
+    assert!(restored.has_changed(), "readers have to be told");
+    assert_eq!(
+        restored.known("c1", &owner("a")).unwrap()[&Kind::Readiness].result,
+        ProbeResult::Success
+    );
+    assert_eq!(restored.known("c1", &owner("b")), None, "another's");
+    assert_eq!(restored.known("c2", &owner("a")), None);
+}
+
+#[test]
+fn only_a_difference_is_a_change() {
+    let mut ledger = Ledger::default();
+    ledger.record("c1", instance("a", ProbeResult::Failure));
+    ledger.save();
+    ledger.record("c1", instance("a", ProbeResult::Failure));
+    ledger.forget("c2");
+    ledger.expire(NOW + MISSING_FOR * 2);
+    assert!(!ledger.has_changed());
+    ledger.record("c1", instance("a", ProbeResult::Success));
+    assert!(ledger.has_changed());
+    ledger.save();
+    ledger.forget("c1");
+    assert!(ledger.has_changed());
+    assert!(ids(&mut ledger).is_empty());
+}
+
+#[test]
+fn an_instance_missing_from_a_snapshot_is_kept_for_a_while() {
+    let saved = [("old".to_owned(), instance("a", ProbeResult::Success))].into();
+    let mut ledger = Ledger::restore(saved);
+    ledger.record("new", instance("b", ProbeResult::Success));
+    // Without a snapshot nothing is missing, however long that takes.
+    ledger.expire(NOW + MISSING_FOR * 100);
+    assert_eq!(ids(&mut ledger), ["new", "old"]);
+
+    assert_eq!(ledger.snapshot_complete(&named(&["new"]), NOW), ["old"]);
+    let later = NOW + Duration::from_secs(60);
+    assert!(
+        ledger.snapshot_complete(&named(&["new"]), later).is_empty(),
+        "it has been missing since the first snapshot"
+    );
+    ledger.expire(NOW + MISSING_FOR - Duration::from_nanos(1));
+    assert_eq!(ids(&mut ledger), ["new", "old"]);
+    ledger.expire(NOW + MISSING_FOR);
+    assert_eq!(ids(&mut ledger), ["new"]);
+}
+
+#[test]
+fn an_instance_that_is_named_again_stays() {
+    let mut ledger = Ledger::default();
+    ledger.record("c1", instance("a", ProbeResult::Success));
+    ledger.snapshot_complete(&named(&[]), NOW);
+    ledger.record("c1", instance("a", ProbeResult::Success));
+    ledger.expire(NOW + MISSING_FOR * 2);
+    assert_eq!(ids(&mut ledger), ["c1"]);
+}
+
+#[test]
+fn the_number_of_instances_is_bounded() {
+    let mut ledger = Ledger::default();
+    for number in 0..MAX_INSTANCES {
+        assert!(ledger.record(&number.to_string(), instance("a", ProbeResult::Success)));
+    }
+    assert!(!ledger.record("more", instance("a", ProbeResult::Success)));
+    assert!(ledger.record("0", instance("a", ProbeResult::Failure)));
+    ledger.forget("1");
+    assert!(ledger.record("more", instance("a", ProbeResult::Success)));
+}

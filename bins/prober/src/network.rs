@@ -1,0 +1,75 @@
+//! The seam to the network: how probes reach their targets. The simulation
+//! answers in its place.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+
+/// Lookups of names at once. Each holds a thread, for as long as the resolver
+/// likes; probes by address never wait for them.
+const MAX_LOOKUPS: usize = 8;
+
+/// Bytes in both directions.
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
+
+/// What probes need of a network.
+#[async_trait]
+pub trait ProbeNetwork: Send + Sync {
+    /// The addresses of a host name.
+    ///
+    /// # Errors
+    /// When the name is not known or cannot be looked up.
+    async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>>;
+
+    /// Opens a TCP connection. Dropping the future gives it up, dropping the
+    /// stream closes it.
+    ///
+    /// # Errors
+    /// When nobody accepts.
+    async fn connect(&self, address: SocketAddr) -> io::Result<Box<dyn ByteStream>>;
+}
+
+/// The network of the node.
+#[derive(Debug)]
+pub struct NodeNetwork {
+    lookups: Arc<Semaphore>,
+}
+
+impl Default for NodeNetwork {
+    fn default() -> Self {
+        NodeNetwork {
+            lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
+        }
+    }
+}
+
+#[async_trait]
+impl ProbeNetwork for NodeNetwork {
+    async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        let permit = Arc::clone(&self.lookups)
+            .acquire_owned()
+            .await
+            .map_err(io::Error::other)?;
+        let host = host.to_owned();
+        let lookup = tokio::task::spawn_blocking(move || {
+            // The permit stays with the thread, also when nobody waits any more.
+            let _permit = permit;
+            let addresses = (host.as_str(), 0).to_socket_addrs()?;
+            Ok(addresses.map(|address| address.ip()).collect())
+        });
+        lookup.await.map_err(io::Error::other)?
+    }
+
+    async fn connect(&self, address: SocketAddr) -> io::Result<Box<dyn ByteStream>> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Box::new(stream))
+    }
+}

@@ -1,0 +1,179 @@
+//! `httpGet`: one GET, and the redirects that stay at the same host (1.26
+//! `pkg/probe/http`). The target is hostile: everything read from it is bounded,
+//! and the caller's timeout covers all of it.
+
+use std::error::Error;
+
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::header::{
+    ACCEPT, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, LOCATION,
+    TRAILER, TRANSFER_ENCODING, USER_AGENT,
+};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::url::{Redirect, Url};
+use super::{Destination, Prober, Unmade};
+use crate::network::ByteStream;
+use crate::spec::{HttpGet, Scheme};
+use crate::worker::Outcome;
+
+/// Bytes of a body that are read; the rest is not waited for (the kubelet's
+/// `maxRespBodyLength`).
+const MAX_BODY_BYTES: usize = 10 << 10;
+
+/// Bytes of an answer's head.
+const MAX_HEAD_BYTES: usize = 64 << 10;
+
+/// Header fields of an answer.
+const MAX_HEADERS: usize = 256;
+
+/// Requests of one try, the first and those after redirects.
+const MAX_REQUESTS: usize = 10;
+
+pub(super) async fn probe(prober: &Prober, get: &HttpGet, pod_ip: &str) -> Result<Outcome, Unmade> {
+    let to = prober.destination(get.host.as_deref(), pod_ip).await?;
+    let mut url = Url::new(get.scheme, &to.host, get.port, &get.path);
+    let mut headers = match request_headers(&get.headers) {
+        Ok(headers) => headers,
+        Err(reason) => return Ok(Outcome::Failure(reason)),
+    };
+    for _ in 0..MAX_REQUESTS {
+        let response = match exchange(prober, &to, &url, &headers).await {
+            Ok(response) => response,
+            Err(error) => {
+                let reason = telemetry::chain(error.as_ref());
+                return Ok(Outcome::Failure(format!("GET {url}: {reason}")));
+            }
+        };
+        let Some(location) = &response.location else {
+            return Ok(conclude(response.status));
+        };
+        match url.redirect(location) {
+            Redirect::SameHost {
+                url: next,
+                relative,
+            } => {
+                if !relative {
+                    headers.remove(HOST);
+                }
+                url = next;
+            }
+            Redirect::OtherHost => return Ok(conclude(response.status)),
+            Redirect::Invalid => {
+                let reason = format!("GET {url}: redirected to an invalid URL");
+                return Ok(Outcome::Failure(reason));
+            }
+        }
+    }
+    Ok(Outcome::Failure(format!(
+        "GET {url}: more than {MAX_REQUESTS} requests because of redirects"
+    )))
+}
+
+fn conclude(status: StatusCode) -> Outcome {
+    match status.as_u16() {
+        200..=299 => Outcome::Success(String::new()),
+        300..=399 => Outcome::Success(format!("status {status}: the redirect was not followed")),
+        _ => Outcome::Failure(format!("HTTP probe failed with status code {status}")),
+    }
+}
+
+/// The headers of each request. An empty custom `User-Agent` or `Accept` takes
+/// the header away. Those that describe a body are ours to set, and there is none.
+fn request_headers(custom: &[(String, String)]) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in custom {
+        let name = HeaderName::try_from(name.as_str())
+            .map_err(|_| format!("{name:?} is not the name of a header"))?;
+        let value = HeaderValue::try_from(value.as_str())
+            .map_err(|_| format!("the value of header {name} is not valid"))?;
+        if ![CONTENT_LENGTH, TRANSFER_ENCODING, TRAILER].contains(&name) {
+            headers.append(name, value);
+        }
+    }
+    for (name, usual) in [(USER_AGENT, super::USER_AGENT), (ACCEPT, "*/*")] {
+        match headers.get(&name) {
+            None => drop(headers.insert(name, HeaderValue::from_static(usual))),
+            Some(value) if value.is_empty() => drop(headers.remove(name)),
+            Some(_) => {}
+        }
+    }
+    if headers.get(HOST).is_some_and(HeaderValue::is_empty) {
+        headers.remove(HOST);
+    }
+    if !headers.contains_key(CONNECTION) {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(headers)
+}
+
+/// What is kept of an answer.
+struct Answer {
+    status: StatusCode,
+    /// Where it redirects to, if it does.
+    location: Option<String>,
+}
+
+async fn exchange(
+    prober: &Prober,
+    to: &Destination,
+    url: &Url,
+    headers: &HeaderMap,
+) -> Result<Answer, Box<dyn Error + Send + Sync>> {
+    let stream = prober.connect(&to.addresses, url.port).await?;
+    let stream: Box<dyn ByteStream> = match url.scheme {
+        Scheme::Http => stream,
+        Scheme::Https => {
+            let name = ServerName::try_from(to.host.clone())
+                .unwrap_or_else(|_| ServerName::IpAddress(to.addresses[0].into()));
+            Box::new(prober.tls.connect(name, stream).await?)
+        }
+    };
+    let (mut sender, connection) = http1::Builder::new()
+        .max_buf_size(MAX_HEAD_BYTES)
+        .max_headers(MAX_HEADERS)
+        .allow_obsolete_multiline_headers_in_responses(true)
+        .handshake(TokioIo::new(stream))
+        .await?;
+    let mut request = Request::get(url.target.as_str()).body(Empty::<Bytes>::new())?;
+    request.headers_mut().clone_from(headers);
+    if !headers.contains_key(HOST) {
+        let host = HeaderValue::try_from(url.authority.as_str())?;
+        request.headers_mut().insert(HOST, host);
+    }
+    let answer = async {
+        let response = sender.send_request(request).await?;
+        read(response).await
+    };
+    // The connection may end before all of its answer has been looked at.
+    let connection = async {
+        drop(connection.await);
+        std::future::pending::<std::convert::Infallible>().await
+    };
+    tokio::select! {
+        answer = answer => Ok(answer?),
+        never = connection => match never {},
+    }
+}
+
+async fn read(mut response: Response<Incoming>) -> Result<Answer, hyper::Error> {
+    let mut bytes = 0;
+    while bytes < MAX_BODY_BYTES {
+        let Some(frame) = response.body_mut().frame().await else {
+            break;
+        };
+        bytes += frame?.data_ref().map_or(0, Bytes::len);
+    }
+    let redirects = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
+    let location = response.headers().get(LOCATION).filter(|_| redirects);
+    Ok(Answer {
+        status: response.status(),
+        location: location
+            .filter(|location| !location.is_empty())
+            .map(|location| String::from_utf8_lossy(location.as_bytes()).into_owned()),
+    })
+}

@@ -1,0 +1,667 @@
+//! Tries against servers in memory that answer byte by byte what a test says,
+//! hostile ones included, under a paused clock.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::time::Instant;
+
+use super::*;
+
+type Serve = dyn Fn(SocketAddr, DuplexStream) + Send + Sync;
+
+/// A network where `serve` gets the far end of each connection.
+struct Network {
+    names: BTreeMap<&'static str, Vec<IpAddr>>,
+    serve: Box<Serve>,
+    connected: Mutex<Vec<SocketAddr>>,
+}
+
+const REFUSING_PORT: u16 = 1;
+const SILENT_PORT: u16 = 2;
+
+#[async_trait]
+impl ProbeNetwork for Network {
+    async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+        let addresses = self.names.get(host).cloned();
+        addresses.ok_or_else(|| io::Error::other("no such host"))
+    }
+
+    async fn connect(&self, address: SocketAddr) -> io::Result<Box<dyn ByteStream>> {
+        self.connected.lock().unwrap().push(address);
+        match address.port() {
+            REFUSING_PORT => Err(io::ErrorKind::ConnectionRefused.into()),
+            SILENT_PORT => std::future::pending().await,
+            _ => {
+                let (near, far) = tokio::io::duplex(16 << 10);
+                (self.serve)(address, far);
+                Ok(Box::new(near))
+            }
+        }
+    }
+}
+
+struct Bench {
+    network: Arc<Network>,
+    prober: Prober,
+}
+
+impl Bench {
+    fn new(serve: impl Fn(SocketAddr, DuplexStream) + Send + Sync + 'static) -> Bench {
+        let names = [
+            ("web.test", vec!["10.0.0.9".parse().unwrap()]),
+            ("metadata.test", vec!["169.254.169.254".parse().unwrap()]),
+            (
+                "two.test",
+                vec![
+                    "10.0.0.8".parse().unwrap(),
+                    "::ffff:169.254.1.1".parse().unwrap(),
+                ],
+            ),
+        ];
+        let network = Arc::new(Network {
+            names: names.into(),
+            serve: Box::new(serve),
+            connected: Mutex::default(),
+        });
+        // Nothing here asks the pool.
+        let pool = ipc::Network::unix("/nonexistent").channel(topology::Process::PodWorkerPool);
+        Bench {
+            network: Arc::clone(&network) as Arc<Network>,
+            prober: Prober::new(network, pool).unwrap(),
+        }
+    }
+
+    /// Answers each connection with the same bytes after the request's head.
+    fn answering(answer: impl Into<Vec<u8>>) -> Bench {
+        let answer = answer.into();
+        Bench::new(move |_, stream| {
+            tokio::spawn(reply(stream, answer.clone()));
+        })
+    }
+
+    async fn attempt(&self, probe: &str) -> Outcome {
+        let spec = ProbeSpec::decode(probe.as_bytes(), &[]).unwrap();
+        let job = Job {
+            kind: Kind::Readiness,
+            pod_uid: "u".to_owned(),
+            container_name: "c".to_owned(),
+            container_id: "id".to_owned(),
+            pod_ip: "10.0.0.1".to_owned(),
+            spec: Arc::new(spec),
+        };
+        self.prober.attempt(&job).await
+    }
+
+    fn connected(&self) -> Vec<String> {
+        let connected = self.network.connected.lock().unwrap();
+        connected.iter().map(SocketAddr::to_string).collect()
+    }
+}
+
+/// Reads the head of a request.
+async fn request(stream: &mut DuplexStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        match stream.read_u8().await {
+            Ok(byte) => head.push(byte),
+            Err(_) => break,
+        }
+    }
+    String::from_utf8(head).unwrap()
+}
+
+async fn reply(mut stream: DuplexStream, answer: Vec<u8>) {
+    request(&mut stream).await;
+    // The prober may have seen enough before everything is written.
+    drop(stream.write_all(&answer).await);
+}
+
+fn answer(status: &str) -> String {
+    format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\nok")
+}
+
+fn is_success(outcome: &Outcome) -> bool {
+    *outcome == Outcome::Success(String::new())
+}
+
+fn failure(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Failure(message) => message,
+        other => panic!("not a failure: {other:?}"),
+    }
+}
+
+fn warning(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Success(message) if !message.is_empty() => message,
+        other => panic!("not a warning: {other:?}"),
+    }
+}
+
+fn error(outcome: Outcome) -> String {
+    match outcome {
+        Outcome::Error(message) => message,
+        other => panic!("not an error: {other:?}"),
+    }
+}
+
+const GET: &str = r#"{"httpGet":{"port":80,"path":"/healthz"}}"#;
+
+#[tokio::test(start_paused = true)]
+async fn http_statuses_from_200_to_399_are_a_success() {
+    for status in ["200 OK", "204 No Content", "299 Odd"] {
+        let bytes = match status {
+            "204 No Content" => "HTTP/1.1 204 No Content\r\n\r\n".to_owned(),
+            status => answer(status),
+        };
+        let outcome = Bench::answering(bytes).attempt(GET).await;
+        assert!(is_success(&outcome), "{status}: {outcome:?}");
+    }
+    for status in ["300 Choices", "302 Found", "305 Proxy", "399 Odd"] {
+        let outcome = Bench::answering(answer(status)).attempt(GET).await;
+        assert!(warning(outcome).contains(&status[..3]), "{status}");
+    }
+    for status in [
+        "400 Bad",
+        "404 Not Found",
+        "500 Oops",
+        "503 Later",
+        "101 Switching",
+    ] {
+        let outcome = Bench::answering(answer(status)).attempt(GET).await;
+        let message = failure(outcome);
+        assert!(message.starts_with("Readiness probe failed: "), "{message}");
+    }
+}
+
+/// Answers 200 and tells what was asked.
+fn recording() -> (Bench, Arc<Mutex<Vec<String>>>) {
+    let requests: Arc<Mutex<Vec<String>>> = Arc::default();
+    let record = Arc::clone(&requests);
+    let bench = Bench::new(move |_, mut stream| {
+        let record = Arc::clone(&record);
+        tokio::spawn(async move {
+            let head = request(&mut stream).await;
+            record.lock().unwrap().push(head);
+            drop(stream.write_all(answer("200 OK").as_bytes()).await);
+        });
+    });
+    (bench, requests)
+}
+
+async fn head_of(probe: &str) -> String {
+    let (bench, requests) = recording();
+    let outcome = bench.attempt(probe).await;
+    assert!(is_success(&outcome), "{outcome:?}");
+    let mut requests = requests.lock().unwrap();
+    requests.pop().unwrap().to_lowercase()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_looks_like_the_kubelets() {
+    let head = head_of(GET).await;
+    assert!(head.starts_with("get /healthz http/1.1\r\n"), "{head}");
+    for line in [
+        "user-agent: kube-probe/1.33\r\n",
+        "accept: */*\r\n",
+        "host: 10.0.0.1:80\r\n",
+        "connection: close\r\n",
+    ] {
+        assert!(head.contains(line), "{line:?} in {head}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn custom_headers_are_sent_and_can_replace_the_usual_ones() {
+    let head = head_of(
+        r#"{"httpGet":{"port":80,"httpHeaders":[{"name":"Host","value":"v.example"},
+            {"name":"X-A","value":"1"},{"name":"X-A","value":"2"},
+            {"name":"User-Agent","value":"mine"},{"name":"Accept","value":""},
+            {"name":"Content-Length","value":"100"}]}}"#,
+    )
+    .await;
+    for line in [
+        "host: v.example\r\n",
+        "x-a: 1\r\n",
+        "x-a: 2\r\n",
+        "user-agent: mine\r\n",
+    ] {
+        assert!(head.contains(line), "{line:?} in {head}");
+    }
+    assert!(!head.contains("accept:"), "{head}");
+    assert!(!head.contains("content-length"), "{head}");
+    assert!(!head.contains("10.0.0.1"), "{head}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_can_be_smuggled_into_a_request() {
+    let head = head_of(r#"{"httpGet":{"port":80,"path":"/x HTTP/1.1\r\nX-Evil: 1\r\n"}}"#).await;
+    assert!(!head.contains("\r\nx-evil"), "{head}");
+    for header in [
+        r#""name":"a b","value":"1""#,
+        r#""name":"a","value":"1\r\nb: 2""#,
+    ] {
+        let (bench, requests) = recording();
+        let probe = format!(r#"{{"httpGet":{{"port":80,"httpHeaders":[{{{header}}}]}}}}"#);
+        failure(bench.attempt(&probe).await);
+        assert!(requests.lock().unwrap().is_empty());
+    }
+}
+
+/// Redirects `/0` to `/1` and so on; `/9` answers 200.
+fn redirecting(to: impl Fn(u32) -> String + Send + Sync + 'static) -> Bench {
+    Bench::new(move |_, mut stream| {
+        let next = |head: &str| {
+            let path = head.split(' ').nth(1)?;
+            path.rsplit('/').next()?.parse::<u32>().ok()
+        };
+        // The closure is not `Send` over an await: decide all answers up front.
+        let locations: Vec<String> = (1..=100).map(&to).collect();
+        tokio::spawn(async move {
+            let head = request(&mut stream).await;
+            let number = next(&head).unwrap_or(0) as usize;
+            let reply = match number {
+                9 => answer("200 OK"),
+                _ => format!(
+                    "HTTP/1.1 302 Found\r\nLocation: {}\r\nContent-Length: 0\r\n\r\n",
+                    locations[number % 100]
+                ),
+            };
+            drop(stream.write_all(reply.as_bytes()).await);
+        });
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn redirects_to_the_same_host_are_followed() {
+    let bench = redirecting(|number| format!("/a/{number}"));
+    let outcome = bench
+        .attempt(r#"{"httpGet":{"port":80,"path":"/a/0"}}"#)
+        .await;
+    assert!(is_success(&outcome), "{outcome:?}");
+    assert_eq!(bench.connected().len(), 10);
+
+    let bench = redirecting(|number| format!("http://10.0.0.1:8080/{number}"));
+    let outcome = bench
+        .attempt(r#"{"httpGet":{"port":80,"path":"/7"}}"#)
+        .await;
+    assert!(is_success(&outcome), "{outcome:?}");
+    assert_eq!(
+        bench.connected(),
+        ["10.0.0.1:80", "10.0.0.1:8080", "10.0.0.1:8080"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn endless_redirects_are_a_failure() {
+    let bench = redirecting(|_| "/50".to_owned());
+    let outcome = bench.attempt(GET).await;
+    assert!(failure(outcome).contains("redirects"));
+    assert_eq!(bench.connected().len(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redirect_to_another_host_is_a_success_with_a_warning_and_not_followed() {
+    for location in [
+        "http://169.254.169.254/latest/meta-data",
+        "http://10.0.0.2/",
+        "//evil.test/",
+        "file:///etc/passwd",
+    ] {
+        let bench = redirecting(move |_| location.to_owned());
+        assert!(warning(bench.attempt(GET).await).contains("302"));
+        assert_eq!(bench.connected(), ["10.0.0.1:80"], "{location}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_custom_host_header_stays_with_relative_redirects_only() {
+    for (location, kept) in [("/final", true), ("http://10.0.0.1:80/final", false)] {
+        let heads: Arc<Mutex<Vec<String>>> = Arc::default();
+        let record = Arc::clone(&heads);
+        let bench = Bench::new(move |_, mut stream| {
+            let record = Arc::clone(&record);
+            tokio::spawn(async move {
+                let head = request(&mut stream).await;
+                let reply = match head.contains("/final") {
+                    true => answer("200 OK"),
+                    false => format!("HTTP/1.1 302 F\r\nLocation: {location}\r\n\r\n"),
+                };
+                record.lock().unwrap().push(head);
+                drop(stream.write_all(reply.as_bytes()).await);
+            });
+        });
+        let probe =
+            r#"{"httpGet":{"port":80,"httpHeaders":[{"name":"Host","value":"v.example"}]}}"#;
+        assert!(is_success(&bench.attempt(probe).await));
+        let heads = heads.lock().unwrap();
+        assert_eq!(heads[1].contains("v.example"), kept, "{location}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endless_body_is_not_read_to_its_end() {
+    let bench = Bench::new(|_, mut stream| {
+        tokio::spawn(async move {
+            request(&mut stream).await;
+            let head = b"HTTP/1.1 200 OK\r\n\r\n";
+            let mut alive = stream.write_all(head).await;
+            let mut written = 0;
+            while alive.is_ok() {
+                alive = stream.write_all(&[b'x'; 1024]).await;
+                written += 1;
+                assert!(written < 1000, "somebody reads all of it");
+            }
+        });
+    });
+    let began = Instant::now();
+    assert!(is_success(&bench.attempt(GET).await));
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_takes_longer_than_the_timeout_fails_on_time() {
+    let silent = Bench::new(|_, stream| {
+        tokio::spawn(async move {
+            let _open = stream;
+            std::future::pending::<()>().await;
+        });
+    });
+    let dripping = Bench::new(|_, mut stream| {
+        tokio::spawn(async move {
+            request(&mut stream).await;
+            let drip = "HTTP/1.1 200 OK\r\nX: "
+                .bytes()
+                .chain(std::iter::repeat(b'x'));
+            for byte in drip {
+                if stream.write_u8(byte).await.is_err() {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+    });
+    let probes = [
+        (&silent, r#"{"httpGet":{"port":80},"timeoutSeconds":3}"#),
+        (
+            &silent,
+            r#"{"httpGet":{"port":443,"scheme":"HTTPS"},"timeoutSeconds":3}"#,
+        ),
+        (&silent, r#"{"grpc":{"port":80},"timeoutSeconds":3}"#),
+        (&silent, r#"{"tcpSocket":{"port":2},"timeoutSeconds":3}"#),
+        (&dripping, r#"{"httpGet":{"port":80},"timeoutSeconds":3}"#),
+    ];
+    for (bench, probe) in probes {
+        let began = Instant::now();
+        let message = failure(bench.attempt(probe).await);
+        assert!(
+            message.contains("no answer within 3s"),
+            "{probe}: {message}"
+        );
+        assert_eq!(began.elapsed(), Duration::from_secs(3), "{probe}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_http_is_a_failure() {
+    let long_header = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(1 << 20));
+    let many_headers = format!("HTTP/1.1 200 OK\r\n{}\r\n", "X: 1\r\n".repeat(1000));
+    for bytes in [
+        "",
+        "SSH-2.0-OpenSSH\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        long_header.as_str(),
+        many_headers.as_str(),
+    ] {
+        let outcome = Bench::answering(bytes).attempt(GET).await;
+        let start = &bytes[..bytes.len().min(40)];
+        assert!(
+            matches!(outcome, Outcome::Failure(_)),
+            "{start}: {outcome:?}"
+        );
+    }
+    let garbled = Bench::answering("this is not TLS at all, whatever it is\r\n\r\n");
+    let https = r#"{"httpGet":{"port":443,"scheme":"HTTPS"}}"#;
+    failure(garbled.attempt(https).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn https_accepts_any_certificate() {
+    let identity = rcgen::generate_simple_self_signed(["somebody.else".to_owned()]).unwrap();
+    let key = tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer::from(
+        identity.signing_key.serialize_der(),
+    );
+    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+    let config = tokio_rustls::rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![identity.cert.der().clone()], key.into())
+        .unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let bench = Bench::new(move |_, stream| {
+        let acceptor = acceptor.clone();
+        tokio::spawn(async move {
+            let mut stream = acceptor.accept(stream).await.unwrap();
+            let mut head = [0; 4];
+            stream.read_exact(&mut head).await.unwrap();
+            assert_eq!(&head, b"GET ");
+            drop(stream.write_all(answer("200 OK").as_bytes()).await);
+            drop(stream.shutdown().await);
+        });
+    });
+    for host in ["", r#""host":"web.test","#] {
+        let probe = format!(r#"{{"httpGet":{{{host}"port":443,"scheme":"HTTPS"}}}}"#);
+        let outcome = bench.attempt(&probe).await;
+        assert!(is_success(&outcome), "{outcome:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tcp_probe_succeeds_when_somebody_accepts() {
+    let bench = Bench::new(|_, _| {});
+    assert!(is_success(
+        &bench.attempt(r#"{"tcpSocket":{"port":80}}"#).await
+    ));
+    let message = failure(bench.attempt(r#"{"tcpSocket":{"port":1}}"#).await);
+    assert!(message.contains("10.0.0.1:1"), "{message}");
+    assert!(is_success(
+        &bench
+            .attempt(r#"{"tcpSocket":{"port":80,"host":"web.test"}}"#)
+            .await
+    ));
+    assert_eq!(bench.connected().pop().unwrap(), "10.0.0.9:80");
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_destinations_are_never_reached_and_no_fault_of_the_container() {
+    let bench = Bench::new(|_, _| {});
+    for host in [
+        "169.254.169.254",
+        "[fe80::1]",
+        "::ffff:169.254.169.254",
+        "metadata.test",
+        "two.test",
+        "224.0.0.1",
+        "unknown.test",
+    ] {
+        for probe in ["httpGet", "tcpSocket"] {
+            let probe = format!(r#"{{"{probe}":{{"port":80,"host":"{host}"}}}}"#);
+            error(bench.attempt(&probe).await);
+        }
+    }
+    assert!(bench.connected().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_done_is_an_error() {
+    let bench = Bench::new(|_, _| {});
+    assert!(error(bench.attempt("{}").await).contains("no handler"));
+    let mut job = Job {
+        kind: Kind::Liveness,
+        pod_uid: "u".to_owned(),
+        container_name: "c".to_owned(),
+        container_id: "id".to_owned(),
+        pod_ip: String::new(),
+        spec: Arc::new(ProbeSpec::decode(GET.as_bytes(), &[]).unwrap()),
+    };
+    let message = error(bench.prober.attempt(&job).await);
+    assert!(message.contains("no address"), "{message}");
+    job.pod_ip = "fd00::1".to_owned();
+    bench.prober.attempt(&job).await;
+    assert_eq!(bench.connected(), ["[fd00::1]:80"]);
+}
+
+#[test]
+fn the_pools_answers_to_exec_probes_are_understood() {
+    let response = |exit_code, output: &str| v1::ExecProbeResponse {
+        exit_code,
+        output: output.as_bytes().to_vec(),
+        ..Default::default()
+    };
+    let outcome = |response| exec_outcome(&response, Duration::from_secs(1)).unwrap();
+    assert!(is_success(&outcome(response(0, "ignored"))));
+    assert_eq!(failure(outcome(response(2, " no \n"))), "no");
+    assert!(failure(outcome(response(2, ""))).contains("code 2"));
+    let late = v1::ExecProbeResponse {
+        timed_out: true,
+        ..response(0, "")
+    };
+    assert!(failure(outcome(late)).contains("1s"));
+    let broken = v1::ExecProbeResponse {
+        error: "no such container".to_owned(),
+        ..response(0, "")
+    };
+    let unmade = exec_outcome(&broken, Duration::from_secs(1)).unwrap_err();
+    assert!(unmade.again);
+}
+
+mod health {
+    //! `grpc.health.v1` from the server's side.
+
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use tonic::body::Body;
+    use tonic::server::{Grpc, NamedService, UnaryService};
+    use tonic::{Request, Response, Status};
+    use tonic_prost::ProstCodec;
+
+    use super::super::grpc::{HealthCheckRequest, HealthCheckResponse, ServingStatus};
+    use super::*;
+
+    #[derive(Clone)]
+    struct Check;
+
+    impl UnaryService<HealthCheckRequest> for Check {
+        type Response = HealthCheckResponse;
+        type Future =
+            Pin<Box<dyn Future<Output = Result<Response<HealthCheckResponse>, Status>> + Send>>;
+
+        fn call(&mut self, request: Request<HealthCheckRequest>) -> Self::Future {
+            let agent = request.metadata().get("user-agent").cloned();
+            let agent = agent.unwrap().to_str().unwrap().to_owned();
+            Box::pin(async move {
+                assert!(agent.starts_with("kube-probe/"), "{agent}");
+                let status = match request.into_inner().service.as_str() {
+                    "" | "good" => ServingStatus::Serving as i32,
+                    "bad" => ServingStatus::NotServing as i32,
+                    "odd" => 77,
+                    "slow" => std::future::pending().await,
+                    _ => return Err(Status::not_found("unknown service")),
+                };
+                Ok(Response::new(HealthCheckResponse { status }))
+            })
+        }
+    }
+
+    #[derive(Clone)]
+    struct Server;
+
+    impl NamedService for Server {
+        const NAME: &'static str = "grpc.health.v1.Health";
+    }
+
+    impl tower::Service<http::Request<Body>> for Server {
+        type Response = http::Response<Body>;
+        type Error = std::convert::Infallible;
+        type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+            Box::pin(async move {
+                let codec = ProstCodec::<HealthCheckResponse, HealthCheckRequest>::default();
+                Ok(Grpc::new(codec).unary(Check, request).await)
+            })
+        }
+    }
+
+    #[derive(Clone)]
+    struct Other;
+
+    impl NamedService for Other {
+        const NAME: &'static str = "some.other.Service";
+    }
+
+    impl tower::Service<http::Request<Body>> for Other {
+        type Response = http::Response<Body>;
+        type Error = std::convert::Infallible;
+        type Future = std::future::Ready<Result<Self::Response, Self::Error>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: http::Request<Body>) -> Self::Future {
+            std::future::ready(Ok(Status::unimplemented("no").into_http()))
+        }
+    }
+
+    fn serving(routes: tonic::service::Routes) -> Bench {
+        Bench::new(move |_, stream| {
+            let server = tonic::transport::Server::builder().add_routes(routes.clone());
+            let incoming = tokio_stream::once(Ok::<_, io::Error>(stream));
+            tokio::spawn(async move { server.serve_with_incoming(incoming).await });
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_serving_is_a_success() {
+        let bench = serving(tonic::service::Routes::new(Server));
+        let probe = |service: &str| {
+            format!(r#"{{"grpc":{{"port":5000,"service":"{service}"}},"timeoutSeconds":2}}"#)
+        };
+        for service in ["", "good"] {
+            let outcome = bench.attempt(&probe(service)).await;
+            assert!(is_success(&outcome), "{service}: {outcome:?}");
+        }
+        for (service, reason) in [
+            ("bad", "NotServing"),
+            ("odd", "77"),
+            ("unknown", "NotFound"),
+            ("slow", "no answer within 2s"),
+        ] {
+            let message = failure(bench.attempt(&probe(service)).await);
+            assert!(message.contains(reason), "{service}: {message}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_without_the_health_service_is_a_failure() {
+        let bench = serving(tonic::service::Routes::new(Other));
+        let message = failure(bench.attempt(r#"{"grpc":{"port":5000}}"#).await);
+        assert!(message.contains("does not implement"), "{message}");
+        let refused = failure(bench.attempt(r#"{"grpc":{"port":1}}"#).await);
+        assert!(refused.contains("10.0.0.1:1"), "{refused}");
+        let http = Bench::answering(answer("200 OK"));
+        failure(http.attempt(r#"{"grpc":{"port":5000}}"#).await);
+    }
+}

@@ -1,0 +1,501 @@
+//! The process: hears which containers there are, makes the tries that are due
+//! and tells what they add up to. Decisions live in `instance`, `worker`,
+//! `agenda` and `ledger`.
+//!
+//! All tries run inside the one task of this shell, so that they end with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bulkhead_api::v1;
+use bulkhead_api::v1::probe_targets_client::ProbeTargetsClient;
+use bulkhead_api::v1::prober_server::ProberServer;
+use bulkhead_api::v1::watch_probe_targets_response::Message;
+use clock::WallClock;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use ipc::SubscriptionEvent;
+use process::{Context, Lifecycle};
+use rand::Rng;
+use rand::rngs::SmallRng;
+use tokio::time::{Instant, MissedTickBehavior};
+use tonic::service::Routes;
+use tonic::transport::Channel;
+use topology::Process;
+
+use crate::agenda::{Agenda, Key, Lane, Slots};
+use crate::instance::{Instance, Situation};
+use crate::ledger::{Ledger, SavedInstance};
+use crate::network::ProbeNetwork;
+use crate::probe::{Job, Prober};
+use crate::server::Publication;
+use crate::spec::Action;
+use crate::store::Store;
+use crate::wire::Target;
+use crate::worker::{Attempt, Outcome, Verdict};
+use crate::{Kind, Moment, wire};
+
+/// Watchdog, expiry and the status line are looked after this often.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Least time between two writes of the state file: verdicts that come close
+/// together, as when many pods start, are written together.
+const SAVE_GAP: Duration = Duration::from_millis(50);
+
+/// A target message, as the interface says.
+const MAX_TARGET_BYTES: usize = 64 << 10;
+
+/// A try that begins so late because others took its place is logged.
+const LATE: Duration = Duration::from_secs(1);
+
+/// Why the process ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The socket failed.
+    #[error("cannot go on serving")]
+    Serve(#[from] ipc::ServeError),
+    /// TLS cannot be set up.
+    #[error("cannot set up TLS for HTTPS probes")]
+    Tls(#[source] tokio_rustls::rustls::Error),
+}
+
+/// Runs until shutdown. Probes go through `network`.
+///
+/// # Errors
+/// When the listening socket fails.
+pub async fn run(context: Context, network: Arc<dyn ProbeNetwork>) -> Result<(), Error> {
+    let random = context.random(0);
+    let pool = context.network.channel(Process::PodWorkerPool);
+    let prober = Prober::new(network, pool.clone()).map_err(Error::Tls)?;
+    let store = Store::open(&context.config.directories.state(Process::Prober));
+    let publication = Publication::new(context.boot_id.clone());
+    let mut shell = Shell {
+        prober: Arc::new(prober),
+        publication: publication.clone(),
+        ledger: Ledger::restore(store.load()),
+        store,
+        clock: context.clock,
+        lifecycle: context.lifecycle.clone(),
+        started: Instant::now(),
+        random,
+        instances: BTreeMap::new(),
+        agenda: Agenda::default(),
+        slots: Slots::default(),
+        tries: FuturesUnordered::new(),
+        attempts: 0,
+        snapshot: None,
+        save_at: None,
+        saved_at: None,
+        status: String::new(),
+        overflowing: false,
+    };
+    // What the last life knew is told before anybody can ask.
+    shell.save();
+    let serving = ipc::serve(
+        context.process,
+        context.identities,
+        context.listener,
+        Routes::new(ProberServer::new(publication)),
+        context.lifecycle.shutdown(),
+    );
+    context.lifecycle.ready();
+    tokio::select! {
+        result = serving => Ok(result?),
+        never = shell.run(pool) => match never {},
+    }
+}
+
+/// A container instance.
+struct Tracked {
+    target: Target,
+    instance: Instance,
+    /// Probes whose last try could not be made.
+    erring: BTreeSet<Kind>,
+}
+
+/// A try that ended.
+struct Done {
+    key: Key,
+    attempt: Attempt,
+    lane: Lane,
+    pod_uid: String,
+    outcome: Outcome,
+}
+
+type Try = Pin<Box<dyn Future<Output = Done> + Send>>;
+
+struct Shell {
+    prober: Arc<Prober>,
+    publication: Publication,
+    ledger: Ledger,
+    store: Store,
+    clock: WallClock,
+    lifecycle: Lifecycle,
+    started: Instant,
+    random: SmallRng,
+    instances: BTreeMap<String, Tracked>,
+    agenda: Agenda,
+    slots: Slots,
+    tries: FuturesUnordered<Try>,
+    attempts: u64,
+    /// Containers of the snapshot that is being received.
+    snapshot: Option<BTreeSet<String>>,
+    /// When changes are to be saved, and told.
+    save_at: Option<Instant>,
+    saved_at: Option<Instant>,
+    status: String,
+    overflowing: bool,
+}
+
+impl Shell {
+    async fn run(mut self, pool: Channel) -> Infallible {
+        let pool = ProbeTargetsClient::new(pool).max_decoding_message_size(MAX_TARGET_BYTES);
+        let mut targets = ipc::subscribe("probe targets", move || {
+            let mut pool = pool.clone();
+            async move {
+                let request = v1::WatchProbeTargetsRequest {};
+                pool.watch_probe_targets(request).await
+            }
+        });
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            self.begin_due();
+            self.save_when_due();
+            let next_try = self.agenda.next_after(self.now());
+            let next_try = next_try.map(|at| self.started + at);
+            let wake = [next_try, self.save_at].into_iter().flatten().min();
+            tokio::select! {
+                // In this order, so that no flood of targets starves the rest.
+                biased;
+                // Cancel-safe: a tick that is not taken stays due.
+                _ = tick.tick() => self.tick(),
+                // Cancel-safe: a try stays in the set until it is returned.
+                Some(done) = self.tries.next(), if !self.tries.is_empty() => self.finish(done),
+                // Cancel-safe: the deadline is absolute.
+                () = wait_until(wake) => {}
+                // Cancel-safe: a subscription only receives from a channel.
+                event = targets.next() => self.targets(event),
+            }
+        }
+    }
+
+    fn now(&self) -> Moment {
+        self.started.elapsed()
+    }
+
+    fn tick(&mut self) {
+        self.lifecycle.beat();
+        self.ledger.expire(self.now());
+        self.changed();
+        let probes: usize = self.instances.values().map(|i| i.target.specs.len()).sum();
+        let status = format!("{probes} probes of {} containers", self.instances.len());
+        if status != self.status {
+            self.lifecycle.set_status(&status);
+            self.status = status;
+        }
+    }
+
+    /// Begins every try that is due and finds a place.
+    fn begin_due(&mut self) {
+        let due: Vec<Key> = self.agenda.due(self.now()).cloned().collect();
+        for key in due {
+            self.begin(key);
+        }
+    }
+
+    /// Begins a try, if there is a place; else it stays due.
+    fn begin(&mut self, key: Key) {
+        let now = self.now();
+        let (container_id, kind) = &key;
+        let tracked = self.instances.get_mut(container_id);
+        let probed = tracked.and_then(|tracked| {
+            let spec = tracked.target.specs.get(kind).map(Arc::clone)?;
+            Some((tracked, spec))
+        });
+        let Some((tracked, spec)) = probed else {
+            self.agenda.plan(key, None);
+            return;
+        };
+        let lane = match spec.action {
+            Action::Exec => Lane::Exec,
+            _ => Lane::Network,
+        };
+        let owner = &tracked.target.owner;
+        if !self.slots.take(lane, &owner.pod_uid) {
+            return;
+        }
+        self.attempts += 1;
+        let attempt = Attempt(self.attempts);
+        let due_at = tracked.instance.due_at(*kind);
+        if !tracked.instance.begin(*kind, attempt, now) {
+            self.slots.give_back(lane, &owner.pod_uid);
+            self.agenda.plan(key, due_at);
+            return;
+        }
+        let late = due_at.map_or(Duration::ZERO, |at| now.saturating_sub(at));
+        if late >= LATE {
+            tracing::info!(
+                container = container_id,
+                ?kind,
+                ?late,
+                "a probe had to wait"
+            );
+        }
+        let job = Job {
+            kind: *kind,
+            pod_uid: owner.pod_uid.clone(),
+            container_name: owner.container_name.clone(),
+            container_id: container_id.clone(),
+            pod_ip: tracked.target.pod_ip.clone(),
+            spec,
+        };
+        self.agenda.plan(key.clone(), None);
+        let prober = Arc::clone(&self.prober);
+        self.tries.push(Box::pin(async move {
+            let outcome = prober.attempt(&job).await;
+            Done {
+                key,
+                attempt,
+                lane,
+                pod_uid: job.pod_uid,
+                outcome,
+            }
+        }));
+    }
+
+    fn finish(&mut self, done: Done) {
+        self.slots.give_back(done.lane, &done.pod_uid);
+        let (container_id, kind) = done.key;
+        let now = self.now();
+        let Some(tracked) = self.instances.get_mut(&container_id) else {
+            return;
+        };
+        tracked.log(kind, &done.outcome);
+        if tracked
+            .instance
+            .finish(kind, done.attempt, done.outcome, now)
+        {
+            let verdict = tracked
+                .instance
+                .verdicts()
+                .find(|(other, _)| *other == kind);
+            if let Some((_, verdict)) = verdict {
+                let (result, message) = (verdict.result, &verdict.message);
+                let pod = &tracked.target.owner.pod_uid;
+                tracing::info!(
+                    pod,
+                    container = container_id,
+                    ?kind,
+                    ?result,
+                    message,
+                    "verdict"
+                );
+            }
+            self.record(&container_id);
+        }
+        self.plan(&container_id);
+    }
+
+    /// Plans all tries of an instance anew.
+    fn plan(&mut self, container_id: &str) {
+        if let Some(tracked) = self.instances.get(container_id) {
+            for (kind, at) in tracked.instance.due() {
+                self.agenda.plan((container_id.to_owned(), kind), at);
+            }
+        }
+    }
+
+    /// Enters what is known of an instance; returns false when there are too many.
+    fn record(&mut self, container_id: &str) -> bool {
+        let Some(tracked) = self.instances.get(container_id) else {
+            return true;
+        };
+        let verdicts = tracked.instance.verdicts();
+        let instance = SavedInstance {
+            owner: tracked.target.owner.clone(),
+            verdicts: verdicts.map(|(kind, v)| (kind, v.clone())).collect(),
+        };
+        let recorded = self.ledger.record(container_id, instance);
+        self.changed();
+        recorded
+    }
+
+    fn targets(&mut self, event: SubscriptionEvent<v1::WatchProbeTargetsResponse>) {
+        let message = match event {
+            SubscriptionEvent::Message(response) => response.message,
+            // Until the next snapshot what is known stays valid.
+            SubscriptionEvent::Connected | SubscriptionEvent::Lost { .. } => {
+                self.snapshot = None;
+                return;
+            }
+        };
+        match message {
+            Some(Message::SnapshotBegin(_)) => self.snapshot = Some(BTreeSet::new()),
+            Some(Message::Target(target)) => match wire::target(target) {
+                Ok(target) => {
+                    if let Some(snapshot) = &mut self.snapshot {
+                        snapshot.insert(target.container_id.clone());
+                    }
+                    self.upsert(target);
+                }
+                Err(error) => tracing::warn!(error, "left out a probe target"),
+            },
+            Some(Message::SnapshotEnd(_)) => {
+                let named = self.snapshot.take().unwrap_or_default();
+                for container_id in self.ledger.snapshot_complete(&named, self.now()) {
+                    self.pause(&container_id);
+                }
+            }
+            Some(Message::RemovedContainerId(container_id)) => {
+                self.remove(&container_id);
+                self.ledger.forget(&container_id);
+                self.changed();
+            }
+            None => {}
+        }
+    }
+
+    /// A target is new, or may have changed.
+    fn upsert(&mut self, target: Target) {
+        let container_id = target.container_id.clone();
+        let now = self.now();
+        let random = &mut self.random;
+        let mut random = || random.random();
+        match self.instances.get_mut(&container_id) {
+            Some(tracked) if tracked.target.is_same_instance(&target) => {
+                tracked.instance.update(target.situation, now, &mut random);
+                tracked.target = target;
+            }
+            _ => {
+                let known = self.ledger.known(&container_id, &target.owner);
+                let instance = Instance::new(
+                    &target.timings(),
+                    &seeds(&target.last_verdicts, known),
+                    target.age(self.clock.now()),
+                    target.situation,
+                    now,
+                    &mut random,
+                );
+                self.remove(&container_id);
+                let tracked = Tracked {
+                    target,
+                    instance,
+                    erring: BTreeSet::new(),
+                };
+                self.instances.insert(container_id.clone(), tracked);
+            }
+        }
+        let recorded = self.record(&container_id);
+        if recorded {
+            self.plan(&container_id);
+        } else {
+            self.remove(&container_id);
+            if !std::mem::replace(&mut self.overflowing, true) {
+                tracing::error!("too many containers with probes; the newest are not probed");
+            }
+        }
+    }
+
+    /// The pool does not name an instance any more: its verdicts stand for a
+    /// while, but there may be nothing left to probe.
+    fn pause(&mut self, container_id: &str) {
+        let now = self.now();
+        if let Some(tracked) = self.instances.get_mut(container_id) {
+            tracked
+                .instance
+                .update(Situation::NotRunning, now, &mut || 0.0);
+            self.plan(container_id);
+            tracing::info!(
+                container = container_id,
+                "the pool does not name it any more"
+            );
+        }
+    }
+
+    fn remove(&mut self, container_id: &str) {
+        if let Some(tracked) = self.instances.remove(container_id) {
+            for (kind, _) in tracked.instance.due() {
+                self.agenda.plan((container_id.to_owned(), kind), None);
+            }
+        }
+    }
+
+    /// Something may have changed that has to be saved and told.
+    fn changed(&mut self) {
+        if self.ledger.has_changed() && self.save_at.is_none() {
+            let now = Instant::now();
+            let earliest = self.saved_at.map_or(now, |saved| saved + SAVE_GAP);
+            self.save_at = Some(earliest.max(now));
+        }
+    }
+
+    fn save_when_due(&mut self) {
+        if self.save_at.is_some_and(|at| at <= Instant::now()) {
+            self.save();
+        }
+    }
+
+    /// Saves first, tells then: a reader never knows what a restart would undo.
+    fn save(&mut self) {
+        let all = self.ledger.save();
+        let retry = !self.store.save(&all);
+        self.publication.publish(&all);
+        let now = Instant::now();
+        self.saved_at = Some(now);
+        self.save_at = retry.then_some(now + TICK);
+        let live: BTreeSet<&String> = all.keys().collect();
+        self.instances.retain(|id, _| live.contains(id));
+    }
+}
+
+impl Tracked {
+    /// Logs a try: one that could not be made when that begins, the others only
+    /// for those who look closely.
+    fn log(&mut self, kind: Kind, outcome: &Outcome) {
+        let container = &self.target.container_id;
+        match outcome {
+            Outcome::Error(reason) if self.erring.insert(kind) => {
+                let pod = &self.target.owner.pod_uid;
+                tracing::warn!(pod, container, reason, "a probe cannot be made");
+            }
+            Outcome::Error(reason) => tracing::debug!(container, reason, "no probe"),
+            Outcome::Failure(reason) => {
+                self.erring.remove(&kind);
+                tracing::debug!(container, reason, "a probe failed");
+            }
+            Outcome::Success(_) => {
+                self.erring.remove(&kind);
+            }
+        }
+    }
+}
+
+/// What is known of an instance before its first try in this life: by ourselves,
+/// else by the pool, which was told by an earlier life.
+fn seeds(
+    told: &BTreeMap<Kind, Verdict>,
+    known: Option<&BTreeMap<Kind, Verdict>>,
+) -> BTreeMap<Kind, Verdict> {
+    let mut seeds = told.clone();
+    for (kind, verdict) in known.into_iter().flatten() {
+        if *verdict != Verdict::initial(*kind) || !seeds.contains_key(kind) {
+            seeds.insert(*kind, verdict.clone());
+        }
+    }
+    seeds
+}
+
+async fn wait_until(wake: Option<Instant>) {
+    match wake {
+        Some(wake) => tokio::time::sleep_until(wake).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+//! Between messages and plain values. Targets come from a peer: what makes no
+//! sense is made harmless or left out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bulkhead_api::v1;
+use clock::UnixNanos;
+
+use crate::Kind;
+use crate::instance::Situation;
+use crate::ledger::Owner;
+use crate::spec::{Action, ProbeSpec, Timing, decode_ports};
+use crate::text::for_people;
+use crate::worker::{ProbeResult, Verdict};
+
+/// Longest id, uid or name that is accepted.
+const MAX_NAME_BYTES: usize = 256;
+
+/// A container instance and its probes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Target {
+    pub(crate) container_id: String,
+    pub(crate) owner: Owner,
+    pub(crate) pod_ip: String,
+    pub(crate) started_at: UnixNanos,
+    pub(crate) situation: Situation,
+    pub(crate) specs: BTreeMap<Kind, Arc<ProbeSpec>>,
+    /// What the pool was last told.
+    pub(crate) last_verdicts: BTreeMap<Kind, Verdict>,
+}
+
+impl Target {
+    /// Whether this is the instance that `other` is about, probed alike: only
+    /// what happens to it may differ.
+    pub(crate) fn is_same_instance(&self, other: &Target) -> bool {
+        self.container_id == other.container_id
+            && self.owner == other.owner
+            && self.started_at == other.started_at
+            && self.specs == other.specs
+    }
+
+    pub(crate) fn timings(&self) -> BTreeMap<Kind, Timing> {
+        let specs = self.specs.iter();
+        specs.map(|(kind, spec)| (*kind, spec.timing)).collect()
+    }
+
+    /// How long the container runs.
+    pub(crate) fn age(&self, now: UnixNanos) -> Duration {
+        match self.started_at.0 {
+            ..=0 => Duration::ZERO,
+            _ => now.since(self.started_at),
+        }
+    }
+}
+
+/// Decodes a target. A probe that cannot be decoded stays as one that cannot be
+/// done, so that the container has the verdict of a probe that was never made.
+///
+/// # Errors
+/// When the target names no container.
+pub(crate) fn target(target: v1::ProbeTarget) -> Result<Target, String> {
+    let pod = target.pod.unwrap_or_default();
+    for (what, name) in [
+        ("pod uid", &pod.uid),
+        ("container name", &target.container_name),
+        ("container id", &target.container_id),
+    ] {
+        if name.is_empty() || name.len() > MAX_NAME_BYTES {
+            return Err(format!("a probe target without a usable {what}"));
+        }
+    }
+    let ports = decode_ports(&target.ports_json);
+    let probes = [
+        (Kind::Liveness, &target.liveness_json),
+        (Kind::Readiness, &target.readiness_json),
+        (Kind::Startup, &target.startup_json),
+    ];
+    let specs = probes
+        .into_iter()
+        .filter(|(_, json)| !json.is_empty())
+        .map(|(kind, json)| {
+            let spec = ProbeSpec::decode(json, &ports).unwrap_or_else(|error| ProbeSpec {
+                action: Action::Impossible(for_people(&telemetry::chain(&error))),
+                timing: Timing::default(),
+            });
+            (kind, Arc::new(spec))
+        })
+        .collect();
+    let last_verdicts = target
+        .last_verdicts
+        .into_iter()
+        .filter(|verdict| verdict.container_id == target.container_id)
+        .filter_map(|verdict| {
+            let kind = kind_from_wire(verdict.kind())?;
+            let result = result_from_wire(verdict.result());
+            let message = for_people(&verdict.message);
+            Some((kind, Verdict { result, message }))
+        })
+        .collect();
+    Ok(Target {
+        owner: Owner {
+            pod_uid: pod.uid,
+            container_name: target.container_name,
+        },
+        container_id: target.container_id,
+        pod_ip: target.pod_ip,
+        started_at: UnixNanos(target.started_at_unix_nanos),
+        situation: match (target.running, target.terminating) {
+            (false, _) => Situation::NotRunning,
+            (true, false) => Situation::Running,
+            (true, true) => Situation::Terminating,
+        },
+        specs,
+        last_verdicts,
+    })
+}
+
+pub(crate) fn verdict(
+    container_id: &str,
+    owner: &Owner,
+    kind: Kind,
+    verdict: &Verdict,
+) -> v1::ProbeVerdict {
+    let result = match verdict.result {
+        ProbeResult::Unknown => v1::ProbeResult::Unspecified,
+        ProbeResult::Success => v1::ProbeResult::Success,
+        ProbeResult::Failure => v1::ProbeResult::Failure,
+    };
+    v1::ProbeVerdict {
+        pod_uid: owner.pod_uid.clone(),
+        container_name: owner.container_name.clone(),
+        container_id: container_id.to_owned(),
+        kind: kind_to_wire(kind).into(),
+        result: result.into(),
+        message: verdict.message.clone(),
+    }
+}
+
+pub(crate) fn kind_to_wire(kind: Kind) -> v1::ProbeKind {
+    match kind {
+        Kind::Liveness => v1::ProbeKind::Liveness,
+        Kind::Readiness => v1::ProbeKind::Readiness,
+        Kind::Startup => v1::ProbeKind::Startup,
+    }
+}
+
+fn kind_from_wire(kind: v1::ProbeKind) -> Option<Kind> {
+    match kind {
+        v1::ProbeKind::Liveness => Some(Kind::Liveness),
+        v1::ProbeKind::Readiness => Some(Kind::Readiness),
+        v1::ProbeKind::Startup => Some(Kind::Startup),
+        v1::ProbeKind::Unspecified => None,
+    }
+}
+
+fn result_from_wire(result: v1::ProbeResult) -> ProbeResult {
+    match result {
+        v1::ProbeResult::Success => ProbeResult::Success,
+        v1::ProbeResult::Failure => ProbeResult::Failure,
+        v1::ProbeResult::Unspecified => ProbeResult::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message() -> v1::ProbeTarget {
+        v1::ProbeTarget {
+            pod: Some(v1::PodReference {
+                uid: "u".to_owned(),
+                ..Default::default()
+            }),
+            container_name: "c".to_owned(),
+            container_id: "id".to_owned(),
+            liveness_json: br#"{"tcpSocket":{"port":"web"}}"#.to_vec(),
+            readiness_json: b"garbage".to_vec(),
+            ports_json: br#"[{"name":"web","containerPort":80}]"#.to_vec(),
+            running: true,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_probe_that_cannot_be_decoded_does_not_stop_the_others() {
+        let target = target(message()).unwrap();
+        assert_eq!(target.situation, Situation::Running);
+        let kinds: Vec<Kind> = target.specs.keys().copied().collect();
+        assert_eq!(kinds, [Kind::Liveness, Kind::Readiness]);
+        assert!(matches!(
+            target.specs[&Kind::Liveness].action,
+            Action::Tcp(_)
+        ));
+        assert!(matches!(
+            target.specs[&Kind::Readiness].action,
+            Action::Impossible(_)
+        ));
+    }
+
+    #[test]
+    fn a_target_that_names_nothing_is_refused() {
+        for broken in [
+            v1::ProbeTarget::default(),
+            v1::ProbeTarget {
+                container_id: String::new(),
+                ..message()
+            },
+            v1::ProbeTarget {
+                container_name: "x".repeat(MAX_NAME_BYTES + 1),
+                ..message()
+            },
+        ] {
+            assert!(target(broken).is_err());
+        }
+    }
+
+    #[test]
+    fn only_verdicts_of_this_very_instance_are_taken() {
+        let verdict = |container_id: &str, kind: v1::ProbeKind| v1::ProbeVerdict {
+            container_id: container_id.to_owned(),
+            kind: kind.into(),
+            result: v1::ProbeResult::Success.into(),
+            ..Default::default()
+        };
+        let target = target(v1::ProbeTarget {
+            last_verdicts: vec![
+                verdict("id", v1::ProbeKind::Readiness),
+                verdict("old", v1::ProbeKind::Startup),
+                verdict("id", v1::ProbeKind::Unspecified),
+            ],
+            ..message()
+        })
+        .unwrap();
+        let kinds: Vec<Kind> = target.last_verdicts.keys().copied().collect();
+        assert_eq!(kinds, [Kind::Readiness]);
+    }
+}
