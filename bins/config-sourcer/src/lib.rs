@@ -1,1 +1,31 @@
-//! config-sourcer.
+//! config-sourcer: the pods that should run on this node, from its manifest path
+//! and a URL, validated and merged into one stream.
+//!
+//! Two loops in one task deliver into one publication; consumers watch it:
+//!
+//! ```text
+//!  manifest path --watcher--> file_source --\                    /--> WatchPods
+//!                 directory   (files)        >-- publication ---<       server
+//!  URL ---http_client-------> http_source --/    (latest state)  \--> (merge)
+//! ```
+//!
+//! - [`files`], [`snapshot`] and [`merge`] decide, and are pure;
+//! - [`directory`] and [`watcher`] are the disk, [`http_client`] the network;
+//! - [`last_good`] keeps what must survive a restart.
+//!
+//! What a manifest means is in `pod-validation`, which `bulkhead check` shares.
+
+pub mod directory;
+pub mod file_source;
+pub mod files;
+pub mod http_client;
+pub mod http_source;
+pub mod last_good;
+pub mod merge;
+pub mod publication;
+mod server;
+mod shell;
+pub mod snapshot;
+pub mod watcher;
+
+pub use shell::{Error, run};

@@ -1,0 +1,295 @@
+//! What is known of each manifest file: the last version that was good, and
+//! what is wrong with the present one. Pure: `directory` reads, this decides.
+//!
+//! ```text
+//!            good content                 bad content, unreadable
+//!   (new) ----------------> Good --------------------------------> Bad, with the
+//!     |                       ^  \                                 last good pods
+//!     | bad content           |   \ gone                             |    |
+//!     v                       |    v                                 |    |
+//!   Bad, without pods --------+   (forgotten) <----------------------+----+ gone
+//! ```
+//!
+//! - new to Good: its pods run.
+//! - new to Bad: it has no pods yet; the other files carry on.
+//! - Good to Bad: its pods keep running; the problem is shown.
+//! - Bad to Good: the new pods replace the old ones.
+//! - any to forgotten: the file is not in the directory any more, its pods stop.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pod::metadata::CONFIG_SEEN_ANNOTATION;
+use pod::wire::content_hash;
+use pod::{Pod, PodExt, PodSource};
+use pod_validation::ManifestError;
+
+use crate::merge::{PodSet, SourcePod};
+use crate::snapshot::{self, Problem};
+
+/// Tells whether a file is still the one that was read. Times are nanoseconds
+/// since the Unix epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// The file system.
+    pub device: u64,
+    /// The file in it.
+    pub inode: u64,
+    /// Bytes.
+    pub size: i64,
+    /// When its content last changed.
+    pub modified: i128,
+    /// When anything about it last changed.
+    pub changed: i128,
+}
+
+/// What was found of a file in the directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Observation {
+    /// It is the one that was read before, or is just being written.
+    Unchanged,
+    /// It was read.
+    Content {
+        /// All of it.
+        bytes: Vec<u8>,
+        /// By which it is recognised, if that is safe.
+        fingerprint: Option<Fingerprint>,
+    },
+    /// It cannot or must not be read.
+    Unreadable {
+        /// Why.
+        reason: String,
+    },
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Manifest {
+    fingerprint: Option<Fingerprint>,
+    /// Hash of the content that was judged last.
+    judged: Option<String>,
+    /// The pods of the last good content; `None` if there was none.
+    good: Option<Vec<SourcePod>>,
+    /// What is wrong with the present content; empty if it is good.
+    problems: Vec<Problem>,
+}
+
+/// A manifest as it is kept over a restart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remembered {
+    /// The file's path.
+    pub path: String,
+    /// Hash of the content that the pods are of, if that is what the file has.
+    pub judged: Option<String>,
+    /// The pods of the last good content.
+    pub pods: Vec<SourcePod>,
+}
+
+/// All manifest files.
+#[derive(Debug, Clone, Default)]
+pub struct Manifests {
+    files: BTreeMap<String, Manifest>,
+    /// Counts what is worth remembering.
+    revision: u64,
+}
+
+impl Manifests {
+    /// What was remembered before a restart.
+    #[must_use]
+    pub fn from_remembered(remembered: Vec<Remembered>) -> Self {
+        let files = remembered
+            .into_iter()
+            .map(|each| {
+                let manifest = Manifest {
+                    judged: each.judged,
+                    good: Some(each.pods),
+                    ..Manifest::default()
+                };
+                (each.path, manifest)
+            })
+            .collect();
+        Self { files, revision: 0 }
+    }
+
+    /// What is to be remembered over a restart.
+    #[must_use]
+    pub fn to_remember(&self) -> Vec<Remembered> {
+        self.files
+            .iter()
+            .filter_map(|(path, manifest)| {
+                Some(Remembered {
+                    path: path.clone(),
+                    judged: manifest
+                        .judged
+                        .clone()
+                        .filter(|_| manifest.problems.is_empty()),
+                    pods: manifest.good.clone()?,
+                })
+            })
+            .collect()
+    }
+
+    /// Changes whenever `to_remember` does.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// By what the file of this path is recognised.
+    #[must_use]
+    pub fn fingerprint(&self, path: &str) -> Option<Fingerprint> {
+        self.files.get(path)?.fingerprint
+    }
+
+    /// Whether the file of this path is known.
+    #[must_use]
+    pub fn is_known(&self, path: &str) -> bool {
+        self.files.contains_key(path)
+    }
+
+    /// Whether there is no file at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Whether some file is bad and none of its pods are known.
+    #[must_use]
+    pub fn has_bad_without_pods(&self) -> bool {
+        self.files
+            .values()
+            .any(|manifest| manifest.good.is_none() && !manifest.problems.is_empty())
+    }
+
+    /// Takes in what was found of a file. `judge` turns content into pods; `seen`
+    /// is the present time as an annotation has it.
+    pub fn observe(
+        &mut self,
+        path: &str,
+        observation: Observation,
+        seen: &str,
+        judge: impl FnOnce(&[u8]) -> Result<Vec<Pod>, Vec<ManifestError>>,
+    ) {
+        let (bytes, fingerprint) = match observation {
+            Observation::Unchanged => return,
+            Observation::Unreadable { reason } => {
+                let manifest = self.files.entry(path.to_owned()).or_default();
+                let problems = vec![Problem::new(path, reason)];
+                if manifest.problems != problems {
+                    self.revision += 1;
+                }
+                manifest.fingerprint = None;
+                manifest.judged = None;
+                manifest.problems = problems;
+                return;
+            }
+            Observation::Content { bytes, fingerprint } => (bytes, fingerprint),
+        };
+        let hash = content_hash(&bytes);
+        let first_seen = self.first_seen(path);
+        let manifest = self.files.entry(path.to_owned()).or_default();
+        manifest.fingerprint = fingerprint;
+        if manifest.judged.as_ref() == Some(&hash) {
+            return;
+        }
+        self.revision += 1;
+        manifest.judged = Some(hash);
+        match judge(&bytes) {
+            Ok(pods) => match encode(pods, &first_seen, seen) {
+                Ok(pods) => {
+                    manifest.good = Some(pods);
+                    manifest.problems = Vec::new();
+                }
+                Err(reason) => manifest.problems = vec![Problem::new(path, reason)],
+            },
+            Err(errors) => {
+                manifest.problems = errors
+                    .into_iter()
+                    .map(|error| problem(path, error))
+                    .collect();
+            }
+        }
+    }
+
+    /// Forgets the files that are not among `listed`.
+    pub fn retain(&mut self, listed: &BTreeSet<String>) {
+        let before = self.files.len();
+        self.files.retain(|path, _| listed.contains(path));
+        if self.files.len() != before {
+            self.revision += 1;
+        }
+    }
+
+    /// The pods that should run, and everything that is wrong.
+    #[must_use]
+    pub fn snapshot(&self, running: &PodSet) -> (PodSet, Vec<Problem>) {
+        let manifests = self
+            .files
+            .iter()
+            .map(|(path, manifest)| (path.as_str(), manifest.good.as_deref().unwrap_or_default()));
+        let (set, mut problems) = snapshot::assemble(manifests, running);
+        problems.extend(
+            self.files
+                .values()
+                .flat_map(|manifest| manifest.problems.clone()),
+        );
+        (set, problems)
+    }
+
+    /// When the pods of a file were first seen, by UID: a pod that keeps its UID
+    /// keeps the time.
+    fn first_seen(&self, path: &str) -> BTreeMap<String, String> {
+        let pods = self
+            .files
+            .get(path)
+            .and_then(|manifest| manifest.good.as_ref());
+        pods.into_iter()
+            .flatten()
+            .filter_map(|pod| {
+                let decoded = pod.document().decode().ok()?;
+                let seen = decoded.annotation(CONFIG_SEEN_ANNOTATION)?.to_owned();
+                Some((pod.uid().to_owned(), seen))
+            })
+            .collect()
+    }
+}
+
+fn encode(
+    pods: Vec<Pod>,
+    first_seen: &BTreeMap<String, String>,
+    now: &str,
+) -> Result<Vec<SourcePod>, String> {
+    pods.into_iter()
+        .map(|pod| mark_seen(pod, first_seen, now, PodSource::File))
+        .collect()
+}
+
+/// Writes down when a pod was first seen and encodes it.
+pub(crate) fn mark_seen(
+    mut pod: Pod,
+    first_seen: &BTreeMap<String, String>,
+    now: &str,
+    source: PodSource,
+) -> Result<SourcePod, String> {
+    let seen = first_seen
+        .get(pod.uid())
+        .map_or(now, String::as_str)
+        .to_owned();
+    let annotations = pod.metadata.annotations.get_or_insert_default();
+    annotations.insert(CONFIG_SEEN_ANNOTATION.to_owned(), seen);
+    SourcePod::new(&pod, source).map_err(|error| telemetry::chain(&error))
+}
+
+/// An error in a manifest as a problem of its source.
+pub(crate) fn problem(subject: &str, error: ManifestError) -> Problem {
+    let document = match error.document {
+        0 | 1 => String::new(),
+        number => format!("document {number}: "),
+    };
+    Problem {
+        subject: subject.to_owned(),
+        reason: format!("{document}{}", error.error.message()),
+        field: error.error.field,
+    }
+}
+
+#[cfg(test)]
+mod tests;

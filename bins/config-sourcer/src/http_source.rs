@@ -1,0 +1,161 @@
+//! A URL as a source of pods: asked every `httpCheckFrequency`. Whatever goes
+//! wrong leaves the pods that were got last as they are.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+
+use clock::WallClock;
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use node_config::HttpSource as Settings;
+use pod::metadata::CONFIG_SEEN_ANNOTATION;
+use pod::wire::content_hash;
+use pod::{PodExt, PodSource};
+use pod_validation::{Origin, static_pods};
+use tokio::time::MissedTickBehavior;
+
+use crate::file_source::timestamp;
+use crate::files::{mark_seen, problem};
+use crate::http_client::{self, HttpRequest, shown};
+use crate::merge::{PodSet, SourcePod};
+use crate::publication::Publication;
+use crate::snapshot::{Problem, assemble};
+
+/// The manifest URL.
+#[derive(Debug)]
+pub struct HttpSource {
+    settings: Settings,
+    node_name: String,
+    clock: WallClock,
+    publication: Publication,
+    /// Hash of the answer that was judged last, and what is wrong with it.
+    judged: Option<(String, Vec<Problem>)>,
+}
+
+impl HttpSource {
+    /// Nothing is asked yet.
+    #[must_use]
+    pub fn new(
+        settings: Settings,
+        node_name: &str,
+        clock: WallClock,
+        publication: Publication,
+    ) -> Self {
+        let node_name = node_name.to_owned();
+        Self {
+            settings,
+            node_name,
+            clock,
+            publication,
+            judged: None,
+        }
+    }
+
+    /// Asks for ever.
+    pub async fn run(mut self) -> Infallible {
+        let mut tick = tokio::time::interval(self.settings.check_frequency);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let request = request(&self.settings);
+        loop {
+            tick.tick().await;
+            match &request {
+                Ok(request) => match http_client::get(request).await {
+                    Ok(body) => self.judge(&body),
+                    Err(error) => self.failed(telemetry::chain(&error)),
+                },
+                Err(problem) => self.failed((*problem).to_owned()),
+            }
+        }
+    }
+
+    fn subject(&self) -> String {
+        shown(&self.settings.url)
+    }
+
+    /// No answer: what was known stands.
+    fn failed(&self, reason: String) {
+        let problem = Problem::new(self.subject(), reason);
+        self.publication
+            .set(PodSource::Http, false, None, vec![problem]);
+    }
+
+    fn judge(&mut self, body: &[u8]) {
+        let hash = content_hash(body);
+        if let Some((judged, problems)) = &self.judged
+            && *judged == hash
+        {
+            let ready = problems.is_empty();
+            self.publication
+                .set(PodSource::Http, ready, None, problems.clone());
+            return;
+        }
+        let running = self.publication.pods(PodSource::Http);
+        match self.pods(body, &running) {
+            Ok((pods, problems)) => {
+                self.publication
+                    .set(PodSource::Http, true, Some(pods), problems.clone());
+                self.judged = Some((hash, problems));
+            }
+            Err(problems) => {
+                self.publication
+                    .set(PodSource::Http, false, None, problems.clone());
+                self.judged = Some((hash, problems));
+            }
+        }
+    }
+
+    fn pods(&self, body: &[u8], running: &PodSet) -> Result<(PodSet, Vec<Problem>), Vec<Problem>> {
+        let subject = self.subject();
+        let pods = static_pods(body, Origin::Url(&self.settings.url), &self.node_name).map_err(
+            |errors| {
+                errors
+                    .into_iter()
+                    .map(|error| problem(&subject, error))
+                    .collect::<Vec<_>>()
+            },
+        )?;
+        let seen = first_seen(running);
+        let now = timestamp(self.clock.now());
+        let pods: Vec<SourcePod> = pods
+            .into_iter()
+            .map(|pod| mark_seen(pod, &seen, &now, PodSource::Http))
+            .collect::<Result<_, _>>()
+            .map_err(|reason| vec![Problem::new(subject.clone(), reason)])?;
+        Ok(assemble([(subject.as_str(), pods.as_slice())], running))
+    }
+}
+
+/// When the pods that run were first seen, by UID.
+fn first_seen(running: &PodSet) -> BTreeMap<String, String> {
+    running
+        .iter()
+        .filter_map(|(uid, pod)| {
+            let decoded = pod.document().decode().ok()?;
+            Some((
+                uid.clone(),
+                decoded.annotation(CONFIG_SEEN_ANNOTATION)?.to_owned(),
+            ))
+        })
+        .collect()
+}
+
+/// The request that the settings ask for, or what is wrong with them.
+fn request(settings: &Settings) -> Result<HttpRequest, &'static str> {
+    let uri: Uri = settings.url.parse().map_err(|_| "is no URL")?;
+    let mut headers = HeaderMap::new();
+    for (name, values) in &settings.headers {
+        let name: HeaderName = name
+            .parse()
+            .map_err(|_| "has a header with an invalid name")?;
+        for value in values {
+            let mut value =
+                HeaderValue::from_str(value).map_err(|_| "has a header with an invalid value")?;
+            // It may be a password.
+            value.set_sensitive(true);
+            headers.append(name.clone(), value);
+        }
+    }
+    Ok(HttpRequest { uri, headers })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! The last good version of each manifest, kept over our own restarts: a file
+//! that was broken while its pods ran must not cost them their life only because
+//! config-sourcer was restarted after that.
+
+use std::path::Path;
+
+use pod::PodSource;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use state_file::{StateFile, StateFileError};
+
+use crate::files::Remembered;
+use crate::merge::SourcePod;
+
+/// Format of the file. Another one is not read.
+const VERSION: u32 = 1;
+
+/// Whether the manifest path was last seen as a directory or as a file: when it
+/// is gone, only a file is known to have been removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PathKind {
+    /// A directory of manifests.
+    Directory,
+    /// One manifest.
+    File,
+}
+
+/// What is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastGood {
+    /// What the manifest path was.
+    pub kind: Option<PathKind>,
+    /// The manifests.
+    pub manifests: Vec<Remembered>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    /// Pods carry the node's name: as another node, all of this is void.
+    node_name: String,
+    static_pod_path: String,
+    kind: Option<PathKind>,
+    manifests: Vec<SavedManifest>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SavedManifest {
+    path: String,
+    judged: Option<String>,
+    pods: Vec<Box<RawValue>>,
+}
+
+/// The state file with the last good manifests.
+#[derive(Debug)]
+pub struct Memory {
+    file: StateFile,
+    node_name: String,
+    static_pod_path: String,
+}
+
+impl Memory {
+    /// The file in our state directory, for this node and manifest path.
+    #[must_use]
+    pub fn new(state_directory: &Path, node_name: &str, static_pod_path: &Path) -> Self {
+        Self {
+            file: StateFile::new(state_directory.join("last-good-manifests.json"), VERSION),
+            node_name: node_name.to_owned(),
+            static_pod_path: static_pod_path.display().to_string(),
+        }
+    }
+
+    /// Reads what was kept; `None` if there is nothing, or it is of another node
+    /// or path.
+    ///
+    /// # Errors
+    /// When the file is damaged or cannot be read: then what was good is lost.
+    pub fn load(&self) -> Result<Option<LastGood>, StateFileError> {
+        let Some(saved) = self.file.load::<Saved>()? else {
+            return Ok(None);
+        };
+        if saved.node_name != self.node_name || saved.static_pod_path != self.static_pod_path {
+            return Ok(None);
+        }
+        let manifests = saved
+            .manifests
+            .into_iter()
+            .map(|manifest| self.remembered(manifest))
+            .collect::<Result<_, _>>()?;
+        Ok(Some(LastGood {
+            kind: saved.kind,
+            manifests,
+        }))
+    }
+
+    /// Keeps the present state. Blocks for two fsyncs.
+    ///
+    /// # Errors
+    /// When the file system refuses; then the old state is still there.
+    pub fn save(&self, last_good: &LastGood) -> Result<(), StateFileError> {
+        let damaged = |error: serde_json::Error| self.damaged(&error.to_string());
+        let manifests = last_good
+            .manifests
+            .iter()
+            .map(|manifest| {
+                let pods = manifest.pods.iter().map(raw).collect::<Result<_, _>>()?;
+                let judged = manifest.judged.clone();
+                Ok(SavedManifest {
+                    path: manifest.path.clone(),
+                    judged,
+                    pods,
+                })
+            })
+            .collect::<Result<_, _>>()
+            .map_err(damaged)?;
+        self.file.save(&Saved {
+            node_name: self.node_name.clone(),
+            static_pod_path: self.static_pod_path.clone(),
+            kind: last_good.kind,
+            manifests,
+        })
+    }
+
+    fn remembered(&self, manifest: SavedManifest) -> Result<Remembered, StateFileError> {
+        let pods = manifest
+            .pods
+            .into_iter()
+            .map(|json| SourcePod::from_json(json.get().as_bytes().to_vec(), PodSource::File))
+            .collect::<Result<_, _>>()
+            .map_err(|error| self.damaged(&telemetry::chain(&error)))?;
+        Ok(Remembered {
+            path: manifest.path,
+            judged: manifest.judged,
+            pods,
+        })
+    }
+
+    fn damaged(&self, reason: &str) -> StateFileError {
+        StateFileError::Damaged {
+            path: self.file.path().to_owned(),
+            reason: reason.to_owned(),
+        }
+    }
+}
+
+fn raw(pod: &SourcePod) -> Result<Box<RawValue>, serde_json::Error> {
+    serde_json::from_slice(pod.document().json())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn last_good() -> LastGood {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"uid": "1", "name": "a", "namespace": "default"}});
+        let pod = SourcePod::from_json(pod.to_string().into_bytes(), PodSource::File).unwrap();
+        LastGood {
+            kind: Some(PathKind::Directory),
+            manifests: vec![Remembered {
+                path: "/m/a".to_owned(),
+                judged: Some("hash".to_owned()),
+                pods: vec![pod],
+            }],
+        }
+    }
+
+    #[test]
+    fn what_is_saved_is_loaded() {
+        let directory = tempfile::tempdir().unwrap();
+        let memory = Memory::new(directory.path(), "node", Path::new("/m"));
+        assert_eq!(memory.load().unwrap(), None);
+        memory.save(&last_good()).unwrap();
+        assert_eq!(memory.load().unwrap(), Some(last_good()));
+    }
+
+    #[test]
+    fn what_belongs_to_another_node_or_path_is_void() {
+        let directory = tempfile::tempdir().unwrap();
+        Memory::new(directory.path(), "node", Path::new("/m"))
+            .save(&last_good())
+            .unwrap();
+        for (node, path) in [("other", "/m"), ("node", "/n")] {
+            let memory = Memory::new(directory.path(), node, Path::new(path));
+            assert_eq!(memory.load().unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let memory = Memory::new(directory.path(), "node", Path::new("/m"));
+        memory.save(&last_good()).unwrap();
+        let file = directory.path().join("last-good-manifests.json");
+        let text = std::fs::read_to_string(&file)
+            .unwrap()
+            .replace("default", "kefault");
+        std::fs::write(&file, text).unwrap();
+        assert!(matches!(memory.load(), Err(StateFileError::Damaged { .. })));
+    }
+}

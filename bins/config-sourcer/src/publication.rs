@@ -1,0 +1,231 @@
+//! The latest state of every source, for everybody who watches.
+//!
+//! Desired state travels as the latest value: a consumer that is slow skips what
+//! was in between, so that what waits for it is never more than one state.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use clock::{UnixNanos, WallClock};
+use pod::PodSource;
+use tokio::sync::watch;
+
+use crate::merge::PodSet;
+use crate::snapshot::Problem;
+
+/// Most problems of a source that are told; more help nobody.
+const MAX_PROBLEMS: usize = 256;
+
+/// What a source has delivered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SourceState {
+    /// Whether it has delivered since this process started, so that what is
+    /// missing is gone.
+    pub ready: bool,
+    /// Its pods.
+    pub pods: Arc<PodSet>,
+    /// What is wrong with it, and since when.
+    pub problems: Arc<Vec<(Problem, UnixNanos)>>,
+}
+
+/// All configured sources.
+pub type State = BTreeMap<PodSource, SourceState>;
+
+/// Where sources put their state and consumers take it from. Cloning shares it.
+#[derive(Debug, Clone)]
+pub struct Publication {
+    boot_id: Arc<str>,
+    clock: WallClock,
+    state: watch::Sender<Arc<State>>,
+}
+
+impl Publication {
+    /// Sources that have not delivered yet.
+    #[must_use]
+    pub fn new(
+        boot_id: &str,
+        clock: WallClock,
+        sources: impl IntoIterator<Item = PodSource>,
+    ) -> Self {
+        let state = sources
+            .into_iter()
+            .map(|source| (source, SourceState::default()))
+            .collect();
+        Self {
+            boot_id: boot_id.into(),
+            clock,
+            state: watch::Sender::new(Arc::new(state)),
+        }
+    }
+
+    /// Names this life of the process.
+    #[must_use]
+    pub fn boot_id(&self) -> &str {
+        &self.boot_id
+    }
+
+    /// The latest state, now and whenever it changes.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<Arc<State>> {
+        self.state.subscribe()
+    }
+
+    /// The pods of a source now.
+    #[must_use]
+    pub fn pods(&self, source: PodSource) -> Arc<PodSet> {
+        self.state
+            .borrow()
+            .get(&source)
+            .map(|state| Arc::clone(&state.pods))
+            .unwrap_or_default()
+    }
+
+    /// Sets the state of a source. Without `pods` those that are known stay.
+    pub fn set(
+        &self,
+        source: PodSource,
+        ready: bool,
+        pods: Option<PodSet>,
+        mut problems: Vec<Problem>,
+    ) {
+        if problems.len() > MAX_PROBLEMS {
+            let more = problems.len() - MAX_PROBLEMS;
+            problems.truncate(MAX_PROBLEMS);
+            problems.push(Problem::new(
+                source.as_str(),
+                format!("{more} more problems"),
+            ));
+        }
+        let now = self.clock.now();
+        self.state.send_if_modified(|state| {
+            let before = state.get(&source).cloned().unwrap_or_default();
+            let after = SourceState {
+                ready: before.ready || ready,
+                pods: match pods {
+                    Some(pods) if pods != *before.pods => Arc::new(pods),
+                    _ => Arc::clone(&before.pods),
+                },
+                problems: dated(&before.problems, problems, now),
+            };
+            report(source, &before, &after);
+            let changed = before != after;
+            if changed {
+                Arc::make_mut(state).insert(source, after);
+            }
+            changed
+        });
+    }
+}
+
+/// Problems with the time since when each is there.
+fn dated(
+    before: &Arc<Vec<(Problem, UnixNanos)>>,
+    problems: Vec<Problem>,
+    now: UnixNanos,
+) -> Arc<Vec<(Problem, UnixNanos)>> {
+    let since = |problem: &Problem| {
+        let known = before.iter().find(|(other, _)| other == problem);
+        known.map_or(now, |(_, since)| *since)
+    };
+    Arc::new(
+        problems
+            .into_iter()
+            .map(|problem| (since(&problem), problem))
+            .map(|(s, p)| (p, s))
+            .collect(),
+    )
+}
+
+/// Logs what is new: problems, and the first delivery.
+fn report(source: PodSource, before: &SourceState, after: &SourceState) {
+    let is_in = |state: &SourceState, problem: &Problem| {
+        state.problems.iter().any(|(other, _)| other == problem)
+    };
+    for (problem, _) in after
+        .problems
+        .iter()
+        .filter(|(problem, _)| !is_in(before, problem))
+    {
+        let Problem {
+            subject,
+            field,
+            reason,
+        } = problem;
+        tracing::warn!(%source, subject, field, reason, "problem with a manifest");
+    }
+    for (problem, _) in before
+        .problems
+        .iter()
+        .filter(|(problem, _)| !is_in(after, problem))
+    {
+        let Problem {
+            subject,
+            field,
+            reason,
+        } = problem;
+        tracing::info!(%source, subject, field, reason, "problem is solved");
+    }
+    if after.ready && !before.ready {
+        tracing::info!(%source, pods = after.pods.len(), "source is ready");
+    } else if after.pods != before.pods {
+        tracing::info!(%source, pods = after.pods.len(), "pods changed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_problem_keeps_since_when_it_is_there() {
+        let clock = WallClock::simulated(UnixNanos(1));
+        let publication = Publication::new("boot", clock.clone(), [PodSource::File]);
+        let problems = || {
+            let state = publication.watch().borrow().clone();
+            let since: Vec<_> = state[&PodSource::File]
+                .problems
+                .iter()
+                .map(|(_, since)| since.0)
+                .collect();
+            since
+        };
+        publication.set(PodSource::File, true, None, vec![Problem::new("a", "x")]);
+        clock.jump(10);
+        publication.set(
+            PodSource::File,
+            true,
+            None,
+            vec![Problem::new("a", "x"), Problem::new("b", "x")],
+        );
+        assert_eq!(problems(), [1, 11]);
+        publication.set(PodSource::File, true, None, Vec::new());
+        clock.jump(10);
+        publication.set(PodSource::File, true, None, vec![Problem::new("a", "x")]);
+        assert_eq!(problems(), [21]);
+    }
+
+    #[test]
+    fn what_changes_nothing_wakes_nobody() {
+        let publication = Publication::new("boot", WallClock::system(), [PodSource::File]);
+        publication.set(PodSource::File, true, Some(PodSet::new()), Vec::new());
+        let mut watch = publication.watch();
+        watch.mark_unchanged();
+        publication.set(PodSource::File, true, Some(PodSet::new()), Vec::new());
+        assert!(!watch.has_changed().unwrap());
+        publication.set(PodSource::File, true, None, vec![Problem::new("a", "x")]);
+        assert!(watch.has_changed().unwrap());
+    }
+
+    #[test]
+    fn a_source_stays_ready_and_problems_are_bounded() {
+        let publication = Publication::new("boot", WallClock::system(), [PodSource::File]);
+        publication.set(PodSource::File, true, None, Vec::new());
+        let many = (0..1000)
+            .map(|n| Problem::new("a", n.to_string()))
+            .collect();
+        publication.set(PodSource::File, false, None, many);
+        let state = publication.watch().borrow().clone();
+        assert!(state[&PodSource::File].ready);
+        assert_eq!(state[&PodSource::File].problems.len(), MAX_PROBLEMS + 1);
+    }
+}

@@ -1,0 +1,200 @@
+//! `WatchPods`: each source as a snapshot, then what changed since the consumer
+//! was told last.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bulkhead_api::v1;
+use bulkhead_api::v1::config_sourcer_server::ConfigSourcer;
+use bulkhead_api::v1::watch_pods_response::Message;
+use clock::UnixNanos;
+use futures_util::stream;
+use pod::{PodDocument, PodSource};
+use tokio::sync::watch;
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status};
+
+use crate::merge::{Change, Operation, PodSet, merge};
+use crate::publication::{Publication, SourceState, State};
+use crate::snapshot::Problem;
+
+/// Longest text of a problem in bytes, field and subject each.
+const MAX_TEXT_BYTES: usize = 1 << 10;
+
+/// What is to be sent: without the pods' bytes, which are shared until then.
+#[derive(Debug, Clone)]
+enum Outgoing {
+    Sources(Vec<PodSource>),
+    Begin(PodSource, bool),
+    Pod(PodDocument),
+    End(PodSource),
+    Change(Change),
+    Problems(PodSource, Arc<Vec<(Problem, UnixNanos)>>),
+}
+
+/// One consumer and what it knows.
+#[derive(Debug)]
+struct Reader {
+    boot_id: String,
+    state: watch::Receiver<Arc<State>>,
+    /// What it will know once it has read all that waits.
+    told: BTreeMap<PodSource, SourceState>,
+    /// At most the size of two states: it is filled only when it is empty.
+    waiting: VecDeque<Outgoing>,
+}
+
+impl Reader {
+    fn new(publication: &Publication) -> Self {
+        let mut state = publication.watch();
+        let now = Arc::clone(&state.borrow_and_update());
+        let mut reader = Self {
+            boot_id: publication.boot_id().to_owned(),
+            state,
+            told: BTreeMap::new(),
+            waiting: VecDeque::from([Outgoing::Sources(now.keys().copied().collect())]),
+        };
+        for (source, state) in now.iter() {
+            reader.tell_snapshot(*source, state);
+            if !state.problems.is_empty() {
+                reader
+                    .waiting
+                    .push_back(Outgoing::Problems(*source, Arc::clone(&state.problems)));
+            }
+            reader.told.insert(*source, state.clone());
+        }
+        reader
+    }
+
+    /// The next message; `None` when the process stops. Only the server's stream
+    /// polls it, and never drops it half-way.
+    async fn next(&mut self) -> Option<v1::WatchPodsResponse> {
+        loop {
+            if let Some(outgoing) = self.waiting.pop_front() {
+                return Some(v1::WatchPodsResponse {
+                    boot_id: self.boot_id.clone(),
+                    message: Some(message(outgoing)),
+                });
+            }
+            self.state.changed().await.ok()?;
+            let now = Arc::clone(&self.state.borrow_and_update());
+            for (source, state) in now.iter() {
+                self.tell_difference(*source, state);
+            }
+        }
+    }
+
+    fn tell_snapshot(&mut self, source: PodSource, state: &SourceState) {
+        self.waiting.push_back(Outgoing::Begin(source, state.ready));
+        let pods = state
+            .pods
+            .values()
+            .map(|pod| Outgoing::Pod(pod.document().clone()));
+        self.waiting.extend(pods);
+        self.waiting.push_back(Outgoing::End(source));
+    }
+
+    fn tell_difference(&mut self, source: PodSource, state: &SourceState) {
+        let told = self.told.insert(source, state.clone()).unwrap_or_default();
+        if state.ready && !told.ready {
+            self.tell_snapshot(source, state);
+        } else if !same(&told.pods, &state.pods) {
+            self.waiting.extend(
+                merge(&told.pods, &state.pods)
+                    .into_iter()
+                    .map(Outgoing::Change),
+            );
+        }
+        if told.problems != state.problems {
+            self.waiting
+                .push_back(Outgoing::Problems(source, Arc::clone(&state.problems)));
+        }
+    }
+}
+
+fn same(one: &Arc<PodSet>, other: &Arc<PodSet>) -> bool {
+    Arc::ptr_eq(one, other)
+}
+
+fn message(outgoing: Outgoing) -> Message {
+    match outgoing {
+        Outgoing::Sources(sources) => Message::Sources(v1::ConfiguredSources {
+            names: sources
+                .into_iter()
+                .map(|source| source.to_string())
+                .collect(),
+        }),
+        Outgoing::Begin(source, ready) => Message::SnapshotBegin(v1::SourceSnapshotBegin {
+            source: source.to_string(),
+            ready,
+        }),
+        Outgoing::Pod(document) => Message::SnapshotPod(v1::SourcePod {
+            source: document.source().to_string(),
+            pod: Some(document.to_message()),
+        }),
+        Outgoing::End(source) => Message::SnapshotEnd(v1::SourceSnapshotEnd {
+            source: source.to_string(),
+        }),
+        Outgoing::Change(change) => Message::Change(pod_change(&change)),
+        Outgoing::Problems(source, problems) => Message::Problems(v1::SourceProblems {
+            source: source.to_string(),
+            problems: problems.iter().map(source_problem).collect(),
+        }),
+    }
+}
+
+fn pod_change(change: &Change) -> v1::PodChange {
+    let document = &change.document;
+    let operation = match change.operation {
+        Operation::Add => v1::PodOperation::Add,
+        Operation::Update => v1::PodOperation::Update,
+        Operation::Delete => v1::PodOperation::Delete,
+        Operation::Remove => v1::PodOperation::Remove,
+        Operation::Reconcile => v1::PodOperation::Reconcile,
+    };
+    let pod = match change.operation {
+        Operation::Remove => v1::Pod {
+            reference: Some(document.identity().into()),
+            ..v1::Pod::default()
+        },
+        _ => document.to_message(),
+    };
+    v1::PodChange {
+        source: document.source().to_string(),
+        operation: operation.into(),
+        pod: Some(pod),
+    }
+}
+
+fn source_problem((problem, since): &(Problem, UnixNanos)) -> v1::SourceProblem {
+    v1::SourceProblem {
+        subject: cut(&problem.subject),
+        field: cut(&problem.field),
+        reason: cut(&problem.reason),
+        since_unix_nanos: since.0,
+    }
+}
+
+fn cut(text: &str) -> String {
+    text[..text.floor_char_boundary(MAX_TEXT_BYTES)].to_owned()
+}
+
+#[tonic::async_trait]
+impl ConfigSourcer for Publication {
+    type WatchPodsStream =
+        Pin<Box<dyn Stream<Item = Result<v1::WatchPodsResponse, Status>> + Send>>;
+
+    async fn watch_pods(
+        &self,
+        _request: Request<v1::WatchPodsRequest>,
+    ) -> Result<Response<Self::WatchPodsStream>, Status> {
+        let messages = stream::unfold(Reader::new(self), |mut reader| async move {
+            let message = reader.next().await?;
+            Some((Ok(message), reader))
+        });
+        Ok(Response::new(Box::pin(messages)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

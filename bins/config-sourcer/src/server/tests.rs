@@ -1,0 +1,170 @@
+use clock::WallClock;
+use futures_util::FutureExt;
+use serde_json::json;
+
+use super::*;
+use crate::merge::SourcePod;
+
+fn publication() -> Publication {
+    let sources = [PodSource::File, PodSource::Http];
+    Publication::new("boot", WallClock::simulated(UnixNanos(7)), sources)
+}
+
+fn pods(pods: &[(&str, &str)]) -> Option<PodSet> {
+    let pod = |uid: &str, image: &str| {
+        let value = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"uid": uid, "name": uid, "namespace": "default"},
+            "spec": {"containers": [{"name": "c", "image": image}]}});
+        SourcePod::from_json(value.to_string().into_bytes(), PodSource::File).unwrap()
+    };
+    Some(
+        pods.iter()
+            .map(|(uid, image)| ((*uid).to_owned(), pod(uid, image)))
+            .collect(),
+    )
+}
+
+/// Everything that waits for a reader, in short.
+fn read(reader: &mut Reader) -> Vec<String> {
+    let mut texts = Vec::new();
+    while let Some(response) = reader.next().now_or_never() {
+        let response = response.unwrap();
+        assert_eq!(response.boot_id, "boot");
+        texts.push(describe(response.message.unwrap()));
+    }
+    texts
+}
+
+fn describe(message: Message) -> String {
+    let uid = |pod: Option<v1::Pod>| pod.unwrap().reference.unwrap().uid;
+    match message {
+        Message::Sources(sources) => format!("sources {}", sources.names.join(" ")),
+        Message::SnapshotBegin(begin) => format!("begin {} {}", begin.source, begin.ready),
+        Message::SnapshotPod(pod) => {
+            assert_eq!(pod.source, "file");
+            assert!(PodDocument::from_message(pod.pod.clone().unwrap()).is_ok());
+            format!("pod {}", uid(pod.pod))
+        }
+        Message::SnapshotEnd(end) => format!("end {}", end.source),
+        Message::Change(change) => {
+            let has_json = !change.pod.as_ref().unwrap().json.is_empty();
+            assert_eq!(has_json, change.operation() != v1::PodOperation::Remove);
+            format!("{} {}", change.operation().as_str_name(), uid(change.pod))
+        }
+        Message::Problems(problems) => {
+            let texts: Vec<_> = problems
+                .problems
+                .iter()
+                .map(|problem| format!("{}:{}", problem.subject, problem.since_unix_nanos))
+                .collect();
+            format!("problems {} {}", problems.source, texts.join(" "))
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_consumer_begins_with_a_snapshot_of_each_source() {
+    let publication = publication();
+    publication.set(
+        PodSource::File,
+        true,
+        pods(&[("1", "i"), ("2", "i")]),
+        vec![Problem::new("x", "y")],
+    );
+    let mut reader = Reader::new(&publication);
+    assert_eq!(
+        read(&mut reader),
+        [
+            "sources file http",
+            "begin file true",
+            "pod 1",
+            "pod 2",
+            "end file",
+            "problems file x:7",
+            "begin http false",
+            "end http",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_becomes_ready_by_a_further_snapshot() {
+    let publication = publication();
+    let mut reader = Reader::new(&publication);
+    read(&mut reader);
+    // The first empty set is delivered: it says that there is nothing.
+    publication.set(PodSource::File, true, pods(&[]), Vec::new());
+    assert_eq!(read(&mut reader), ["begin file true", "end file"]);
+    publication.set(
+        PodSource::Http,
+        false,
+        None,
+        vec![Problem::new("u", "refused")],
+    );
+    assert_eq!(read(&mut reader), ["problems http u:7"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_follow_the_snapshot() {
+    let publication = publication();
+    publication.set(
+        PodSource::File,
+        true,
+        pods(&[("1", "i"), ("2", "i")]),
+        Vec::new(),
+    );
+    let mut reader = Reader::new(&publication);
+    read(&mut reader);
+    publication.set(
+        PodSource::File,
+        true,
+        pods(&[("2", "j"), ("3", "i")]),
+        Vec::new(),
+    );
+    assert_eq!(
+        read(&mut reader),
+        [
+            "POD_OPERATION_REMOVE 1",
+            "POD_OPERATION_UPDATE 2",
+            "POD_OPERATION_ADD 3"
+        ]
+    );
+    publication.set(PodSource::File, true, None, vec![Problem::new("x", "y")]);
+    assert_eq!(read(&mut reader), ["problems file x:7"]);
+    publication.set(PodSource::File, true, None, Vec::new());
+    assert_eq!(read(&mut reader), ["problems file "]);
+    assert!(read(&mut reader).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_consumer_skips_what_was_in_between() {
+    let publication = publication();
+    publication.set(PodSource::File, true, pods(&[("0", "i")]), Vec::new());
+    let mut slow = Reader::new(&publication);
+    read(&mut slow);
+    for number in 1..1000 {
+        let uid = number.to_string();
+        publication.set(PodSource::File, true, pods(&[(&uid, "i")]), Vec::new());
+    }
+    assert_eq!(
+        read(&mut slow),
+        ["POD_OPERATION_REMOVE 0", "POD_OPERATION_ADD 999"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_stream_ends_with_the_process() {
+    let publication = publication();
+    let mut reader = Reader::new(&publication);
+    read(&mut reader);
+    drop(publication);
+    assert!(reader.next().await.is_none());
+}
+
+#[test]
+fn long_texts_are_cut() {
+    let problem = Problem::new("ä".repeat(5000), "r");
+    let message = source_problem(&(problem, UnixNanos(1)));
+    assert_eq!(message.subject.len(), MAX_TEXT_BYTES);
+    assert_eq!(message.reason, "r");
+}

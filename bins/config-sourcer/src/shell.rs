@@ -1,0 +1,95 @@
+//! The process: both sources and the server, until shutdown.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bulkhead_api::v1::config_sourcer_server::ConfigSourcerServer;
+use futures_util::future;
+use pod::PodSource;
+use process::{Context, Lifecycle};
+use tonic::service::Routes;
+
+use crate::file_source::FileSource;
+use crate::http_source::HttpSource;
+use crate::last_good::Memory;
+use crate::publication::Publication;
+
+/// How often the main loop shows that it is alive.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// Why the process ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The socket failed.
+    #[error("cannot go on serving")]
+    Serve(#[from] ipc::ServeError),
+}
+
+/// Runs until shutdown.
+///
+/// # Errors
+/// When the listening socket fails.
+pub async fn run(context: Context) -> Result<(), Error> {
+    let config = &context.config;
+    let configured = [
+        config.static_pod_path.is_some().then_some(PodSource::File),
+        config.static_pod_url.is_some().then_some(PodSource::Http),
+    ];
+    let publication = Publication::new(
+        &context.boot_id,
+        context.clock.clone(),
+        configured.into_iter().flatten(),
+    );
+    let files = config.static_pod_path.as_ref().map(|path| {
+        let state = config.directories.state(context.process);
+        FileSource::new(
+            path.clone(),
+            &config.node_name,
+            config.file_check_frequency,
+            context.clock.clone(),
+            publication.clone(),
+            Memory::new(&state, &config.node_name, path),
+        )
+    });
+    let url = config.static_pod_url.as_ref().map(|source| {
+        let clock = context.clock.clone();
+        HttpSource::new(
+            source.clone(),
+            &config.node_name,
+            clock,
+            publication.clone(),
+        )
+    });
+    let serving = ipc::serve(
+        context.process,
+        context.identities,
+        context.listener,
+        Routes::new(ConfigSourcerServer::new(publication)),
+        context.lifecycle.shutdown(),
+    );
+    context.lifecycle.ready();
+    // All in one task, so that a beat proves that none of them blocks.
+    tokio::select! {
+        result = serving => Ok(result?),
+        never = beat(context.lifecycle) => match never {},
+        never = optional(files.map(FileSource::run)) => match never {},
+        never = optional(url.map(HttpSource::run)) => match never {},
+    }
+}
+
+async fn beat(lifecycle: Lifecycle) -> Infallible {
+    let mut tick = tokio::time::interval(BEAT);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        lifecycle.beat();
+    }
+}
+
+/// A source that may not be configured.
+async fn optional(source: Option<impl Future<Output = Infallible>>) -> Infallible {
+    match source {
+        Some(source) => source.await,
+        None => future::pending().await,
+    }
+}

@@ -1,0 +1,161 @@
+//! The set of pods that a source delivers, made of its manifests. Pure.
+
+use std::collections::{BTreeMap, HashSet};
+
+use ipc::limits::MAX_PODS;
+
+use crate::merge::{PodSet, SourcePod};
+
+/// Most bytes that all pods of a source may have together, as JSON. Consumers
+/// hold each of them in memory; a node's pods have some 10 KiB each.
+pub const MAX_SOURCE_BYTES: usize = 16 << 20;
+
+/// Something that is wrong with a source, for people.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// The file, directory or URL.
+    pub subject: String,
+    /// The field's path; empty when it is the whole of the subject.
+    pub field: String,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl Problem {
+    /// A problem with the whole of a subject.
+    pub fn new(subject: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self {
+            subject: subject.into(),
+            field: String::new(),
+            reason: reason.into(),
+        }
+    }
+}
+
+/// Joins the pods of manifests, given with what they came from, to one set.
+///
+/// Two pods with one UID or one full name cannot both run: the one that already
+/// runs stays, else the first one is taken.
+#[must_use]
+pub fn assemble<'a>(
+    manifests: impl IntoIterator<Item = (&'a str, &'a [SourcePod])>,
+    running: &PodSet,
+) -> (PodSet, Vec<Problem>) {
+    let mut candidates: Vec<(&str, &SourcePod)> = manifests
+        .into_iter()
+        .flat_map(|(subject, pods)| pods.iter().map(move |pod| (subject, pod)))
+        .collect();
+    // Stable: within both groups the order of manifests stays.
+    candidates.sort_by_key(|(_, pod)| !running.contains_key(pod.uid()));
+    let mut set = PodSet::new();
+    let mut names: BTreeMap<String, &str> = BTreeMap::new();
+    let mut problems = Vec::new();
+    let mut too_many = HashSet::new();
+    let mut bytes = 0;
+    for (subject, pod) in candidates {
+        let identity = pod.document().identity();
+        let full_name = identity.full_name();
+        let length = pod.document().json().len();
+        if let Some(other) = names.get(&full_name) {
+            let what = format!("pod {}/{}", identity.namespace(), identity.name());
+            problems.push(Problem::new(
+                subject,
+                format!("{what} is already in {other}"),
+            ));
+        } else if set.contains_key(identity.uid()) {
+            let reason = format!("another pod has the uid {}", identity.uid());
+            problems.push(Problem::new(subject, reason));
+        } else if set.len() == MAX_PODS || bytes + length > MAX_SOURCE_BYTES {
+            if too_many.insert(subject) {
+                let reason = format!(
+                    "left out: a source has at most {MAX_PODS} pods \
+                     and {MAX_SOURCE_BYTES} bytes"
+                );
+                problems.push(Problem::new(subject, reason));
+            }
+        } else {
+            bytes += length;
+            names.insert(full_name, subject);
+            set.insert(identity.uid().to_owned(), pod.clone());
+        }
+    }
+    problems.sort();
+    (set, problems)
+}
+
+#[cfg(test)]
+mod tests {
+    use pod::PodSource;
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(uid: &str, name: &str) -> SourcePod {
+        padded(uid, name, 0)
+    }
+
+    fn padded(uid: &str, name: &str, bytes: usize) -> SourcePod {
+        let value = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"uid": uid, "name": name, "namespace": "default",
+                         "annotations": {"padding": "x".repeat(bytes)}},
+        });
+        SourcePod::from_json(value.to_string().into_bytes(), PodSource::File).unwrap()
+    }
+
+    fn uids(set: &PodSet) -> Vec<&str> {
+        set.keys().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn duplicate_names_are_left_out_and_reported() {
+        let (first, second) = ([pod("1", "a")], [pod("2", "a"), pod("3", "b")]);
+        let (set, problems) = assemble(
+            [("x.yaml", first.as_slice()), ("y.yaml", &second)],
+            &PodSet::new(),
+        );
+        assert_eq!(uids(&set), ["1", "3"]);
+        assert_eq!(
+            problems,
+            [Problem::new("y.yaml", "pod default/a is already in x.yaml")]
+        );
+    }
+
+    #[test]
+    fn a_copy_never_displaces_the_pod_that_runs() {
+        let running: PodSet = [("2".to_owned(), pod("2", "a"))].into();
+        let (backup, original) = ([pod("1", "a")], [pod("2", "a")]);
+        let (set, problems) = assemble(
+            [("a.bak", backup.as_slice()), ("b.yaml", &original)],
+            &running,
+        );
+        assert_eq!(uids(&set), ["2"]);
+        assert_eq!(problems.len(), 1);
+        assert_eq!(problems[0].subject, "a.bak");
+    }
+
+    #[test]
+    fn duplicate_uids_are_left_out_and_reported() {
+        let pods = [pod("1", "a"), pod("1", "b")];
+        let (set, problems) = assemble([("x", pods.as_slice())], &PodSet::new());
+        assert_eq!(uids(&set), ["1"]);
+        assert_eq!(problems, [Problem::new("x", "another pod has the uid 1")]);
+    }
+
+    #[test]
+    fn number_and_size_of_a_source_are_bounded() {
+        let many: Vec<_> = (0..MAX_PODS + 5)
+            .map(|n| pod(&n.to_string(), &format!("p{n}")))
+            .collect();
+        let (set, problems) = assemble([("x", many.as_slice())], &PodSet::new());
+        assert_eq!(set.len(), MAX_PODS);
+        assert_eq!(problems.len(), 1);
+        let large: Vec<_> = (0..20)
+            .map(|n| padded(&n.to_string(), &format!("p{n}"), 1_000_000))
+            .collect();
+        let (set, problems) = assemble([("x", large.as_slice())], &PodSet::new());
+        assert_eq!(set.len(), 16);
+        assert_eq!(problems.len(), 1);
+    }
+}

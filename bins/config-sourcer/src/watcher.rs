@@ -1,0 +1,264 @@
+//! Notices changes of the manifest path at once, through inotify. Everything it
+//! tells is a hint to look again: what is lost costs latency only.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use futures_util::{FutureExt, StreamExt};
+use inotify::{EventMask, EventOwned, EventStream, Inotify, WatchDescriptor, WatchMask};
+
+/// Room for some 50 events with long names; more are read the next time.
+const BUFFER_BYTES: usize = 16 << 10;
+
+/// What a watched directory is to us.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Role {
+    /// The manifest path itself.
+    Manifests,
+    /// A directory above it: only this name in it matters.
+    Ancestor(OsString),
+}
+
+/// What changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Hint {
+    /// Names of files that are complete: their writers have closed them, or they
+    /// came by a rename.
+    pub settled: BTreeSet<OsString>,
+}
+
+/// Watches a path and the directories above it as far as they exist.
+#[derive(Debug)]
+pub struct Watcher {
+    events: EventStream<Vec<u8>>,
+    roles: HashMap<WatchDescriptor, Role>,
+}
+
+impl Watcher {
+    /// Watches nothing yet.
+    ///
+    /// # Errors
+    /// When the system has no inotify instance left. Must be called inside a
+    /// tokio runtime.
+    pub fn new() -> io::Result<Self> {
+        let events = Inotify::init()?.into_event_stream(vec![0; BUFFER_BYTES])?;
+        Ok(Self {
+            events,
+            roles: HashMap::new(),
+        })
+    }
+
+    /// Watches what the path names now. To be called before each look at it, so
+    /// that nothing is missed in between; what is watched already stays watched.
+    ///
+    /// # Errors
+    /// When nothing at all can be watched.
+    pub fn arm(&mut self, path: &Path) -> io::Result<()> {
+        let mut roles = HashMap::new();
+        let mut watches = self.events.watches();
+        if let Ok(watch) = watches.add(path, inside()) {
+            roles.insert(watch, Role::Manifests);
+        }
+        let mut result = Ok(());
+        for (directory, name) in ancestors(path) {
+            match watches.add(&directory, above()) {
+                Ok(watch) => {
+                    roles.entry(watch).or_insert(Role::Ancestor(name));
+                    result = Ok(());
+                    break;
+                }
+                Err(error) => result = Err(error),
+            }
+        }
+        let stale = self.roles.keys().filter(|watch| !roles.contains_key(watch));
+        for watch in stale {
+            // It may be gone with its directory.
+            drop(watches.remove(watch.clone()));
+        }
+        self.roles = roles;
+        result
+    }
+
+    /// Waits until something changed that matters. Cancel-safe: between taking
+    /// the first event and returning it does not wait.
+    pub async fn changed(&mut self) -> Hint {
+        loop {
+            let mut hint = None;
+            let mut next = self.events.next().await;
+            loop {
+                match next {
+                    Some(Ok(event)) => self.note(&event, &mut hint),
+                    // A broken queue: look again, and wait for the next re-list.
+                    Some(Err(error)) => {
+                        tracing::warn!(%error, "cannot read inotify events");
+                        return hint.unwrap_or_default();
+                    }
+                    None => break,
+                }
+                match self.events.next().now_or_never() {
+                    Some(event) => next = event,
+                    None => break,
+                }
+            }
+            if let Some(hint) = hint {
+                return hint;
+            }
+        }
+    }
+
+    fn note(&self, event: &EventOwned, hint: &mut Option<Hint>) {
+        let name = event.name.as_deref();
+        let matters = event.mask.contains(EventMask::Q_OVERFLOW)
+            || match self.roles.get(&event.wd) {
+                Some(Role::Manifests) => !name.is_some_and(is_hidden),
+                Some(Role::Ancestor(watched)) => name.is_none_or(|name| name == watched),
+                // Of a watch that was given up.
+                None => false,
+            };
+        if !matters {
+            return;
+        }
+        let hint = hint.get_or_insert_default();
+        let complete = EventMask::CLOSE_WRITE | EventMask::MOVED_TO;
+        if event.mask.intersects(complete)
+            && let Some(name) = name
+        {
+            hint.settled.insert(name.to_owned());
+        }
+    }
+}
+
+/// Names of working files. `..data` is none: it is what a set of links points
+/// through, and switching it changes all of them.
+fn is_hidden(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(b".") && !name.as_bytes().starts_with(b"..")
+}
+
+fn inside() -> WatchMask {
+    WatchMask::CLOSE_WRITE
+        | WatchMask::MOVED_TO
+        | WatchMask::MOVED_FROM
+        | WatchMask::CREATE
+        | WatchMask::DELETE
+        | WatchMask::ATTRIB
+        | WatchMask::DELETE_SELF
+        | WatchMask::MOVE_SELF
+}
+
+fn above() -> WatchMask {
+    WatchMask::CREATE
+        | WatchMask::CLOSE_WRITE
+        | WatchMask::MOVED_TO
+        | WatchMask::MOVED_FROM
+        | WatchMask::DELETE
+        | WatchMask::DELETE_SELF
+        | WatchMask::MOVE_SELF
+        | WatchMask::ONLYDIR
+}
+
+/// The directories above a path, nearest first, with the name in each that
+/// leads to it.
+fn ancestors(path: &Path) -> impl Iterator<Item = (PathBuf, OsString)> {
+    path.ancestors().filter_map(|below| {
+        let parent = below.parent()?;
+        let parent = if parent.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            parent
+        };
+        Some((parent.to_owned(), below.file_name()?.to_owned()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Generous: it is only ever waited for when a test fails.
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    async fn hint(watcher: &mut Watcher) -> Hint {
+        tokio::time::timeout(PATIENCE, watcher.changed())
+            .await
+            .unwrap()
+    }
+
+    /// Reads hints until one names the file.
+    async fn until_settled(watcher: &mut Watcher, name: &str) {
+        while !hint(watcher).await.settled.contains(OsStr::new(name)) {}
+    }
+
+    #[tokio::test]
+    async fn a_written_file_and_a_renamed_one_are_settled() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut watcher = Watcher::new().unwrap();
+        watcher.arm(directory.path()).unwrap();
+        fs::write(directory.path().join("a"), "x").unwrap();
+        until_settled(&mut watcher, "a").await;
+        fs::rename(directory.path().join("a"), directory.path().join("b")).unwrap();
+        until_settled(&mut watcher, "b").await;
+        fs::remove_file(directory.path().join("b")).unwrap();
+        assert_eq!(hint(&mut watcher).await, Hint::default());
+    }
+
+    #[tokio::test]
+    async fn hidden_files_do_not_matter() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut watcher = Watcher::new().unwrap();
+        watcher.arm(directory.path()).unwrap();
+        fs::write(directory.path().join(".a.swp"), "x").unwrap();
+        fs::write(directory.path().join("z"), "x").unwrap();
+        until_settled(&mut watcher, "z").await;
+        fs::write(directory.path().join(".a.swp"), "y").unwrap();
+        assert!(watcher.changed().now_or_never().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_comes_late_is_noticed() {
+        let above = tempfile::tempdir().unwrap();
+        let path = above.path().join("x/manifests");
+        let mut watcher = Watcher::new().unwrap();
+        watcher.arm(&path).unwrap();
+        fs::create_dir(above.path().join("x")).unwrap();
+        hint(&mut watcher).await;
+        watcher.arm(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        hint(&mut watcher).await;
+        watcher.arm(&path).unwrap();
+        fs::write(path.join("a"), "x").unwrap();
+        until_settled(&mut watcher, "a").await;
+    }
+
+    #[tokio::test]
+    async fn a_replaced_directory_is_noticed() {
+        let above = tempfile::tempdir().unwrap();
+        let path = above.path().join("manifests");
+        fs::create_dir(&path).unwrap();
+        let mut watcher = Watcher::new().unwrap();
+        watcher.arm(&path).unwrap();
+        fs::rename(&path, above.path().join("old")).unwrap();
+        fs::create_dir(&path).unwrap();
+        hint(&mut watcher).await;
+        watcher.arm(&path).unwrap();
+        fs::write(path.join("a"), "x").unwrap();
+        until_settled(&mut watcher, "a").await;
+    }
+
+    #[tokio::test]
+    async fn a_single_file_is_watched_through_its_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pod.yaml");
+        fs::write(&path, "x").unwrap();
+        let mut watcher = Watcher::new().unwrap();
+        watcher.arm(&path).unwrap();
+        fs::write(directory.path().join("new"), "y").unwrap();
+        fs::rename(directory.path().join("new"), &path).unwrap();
+        until_settled(&mut watcher, "pod.yaml").await;
+    }
+}
