@@ -38,10 +38,11 @@ pub enum Removal {
 /// The seam between pods' cgroups and who makes them: plain directories now, systemd
 /// later. All calls block and are idempotent.
 pub trait PodCgroups: Send + Sync {
-    /// Makes the cgroups of all pods and of the classes, with their CPU shares.
-    fn ensure_classes(&self, all_pods_shares: u64, burstable_shares: u64) -> Result<(), NodeError>;
+    /// Makes the cgroups of all pods, with these CPU shares, and of the classes: the
+    /// burstable ones together have the shares of their pods, best effort the fewest.
+    fn ensure_classes(&self, all_pods_shares: u64) -> Result<(), NodeError>;
 
-    /// Makes a pod's cgroup, or gives one that exists these limits.
+    /// Makes a pod's cgroup, or gives one that exists these limits; its class follows.
     fn ensure_pod(
         &self,
         pod_uid: &str,
@@ -49,7 +50,8 @@ pub trait PodCgroups: Send + Sync {
         resources: &PodCgroupResources,
     ) -> Result<(), NodeError>;
 
-    /// Kills what is left in a pod's cgroups, of whatever class, and removes them.
+    /// Kills what is left in a pod's cgroups, of whatever class, and removes them; the
+    /// class follows.
     fn remove_pod(&self, pod_uid: &str) -> Result<Removal, NodeError>;
 
     /// The pods that have cgroups.
@@ -94,7 +96,7 @@ pub fn driver(config: &NodeConfig, proc_dir: &Path) -> Result<Box<dyn PodCgroups
 struct NoCgroups;
 
 impl PodCgroups for NoCgroups {
-    fn ensure_classes(&self, _all_pods: u64, _burstable: u64) -> Result<(), NodeError> {
+    fn ensure_classes(&self, _all_pods_shares: u64) -> Result<(), NodeError> {
         Ok(())
     }
 

@@ -27,6 +27,7 @@ use crate::cgroup::CgroupNaming;
 use crate::node::NodeCapacity;
 
 pub use container::{ContainerInput, TerminationLog, container_config, log_path};
+pub(crate) use dns::MAX_RESOLV_CONF_BYTES;
 pub use dns::{PodWarning, ResolvConf, ResolvConfError, parse_resolv_conf};
 pub use hostname::{HostNames, host_names};
 pub use hosts_file::{MANAGED_HOSTS_HEADER, managed_hosts_file, node_hosts_file};

@@ -7,7 +7,11 @@
 mod capacity;
 pub(crate) mod directory;
 pub(crate) mod error;
+mod linux;
+mod machine;
 pub mod paths;
+mod pod_files;
+mod pod_logs;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,6 +24,7 @@ use crate::config::{MountedVolume, ResolvConf};
 
 pub use capacity::NodeCapacity;
 pub use error::NodeError;
+pub use linux::LinuxNode;
 
 /// A pod's cgroup that was found on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]

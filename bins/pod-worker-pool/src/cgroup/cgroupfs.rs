@@ -1,6 +1,7 @@
 //! cgroups made and removed as plain directories: the cgroupfs driver. Blocking.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,10 +11,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use pod::QosClass;
 use pod::identity::check_uid;
-use pod::resources::{MIN_CPU_SHARES, PodCgroupResources};
+use pod::resources::{MAX_CPU_SHARES, MIN_CPU_SHARES, PodCgroupResources};
 
 use super::hierarchy::{Controller, Hierarchies};
-use super::limits::{LimitSettings, Limits};
+use super::limits::{LimitSettings, Limits, shares_of_weight};
 use super::{CgroupNaming, PodCgroups, Removal};
 use crate::node::error::IoContext;
 use crate::node::{FoundCgroup, NodeError};
@@ -136,6 +137,45 @@ impl Cgroupfs {
             .any(|membership| path.ends_with(membership))
     }
 
+    /// Gives the burstable class the CPU shares of its pods together: with a fixed share
+    /// they would starve beside guaranteed ones, or take from them.
+    fn follow_burstable(&self) -> Result<(), NodeError> {
+        let class = self.naming.class_path(QosClass::Burstable);
+        let Some(directory) = self.hierarchies.directory(Controller::Cpu, &class) else {
+            return Ok(());
+        };
+        let mut shares = 0_u64;
+        for child in children(&directory)? {
+            let name = child
+                .file_name()
+                .and_then(OsStr::to_str)
+                .unwrap_or_default();
+            if self.naming.pod_uid(name).is_some() {
+                shares = shares.saturating_add(self.shares(&child));
+            }
+        }
+        self.ensure(
+            &class,
+            &Limits::shares(shares.clamp(MIN_CPU_SHARES, MAX_CPU_SHARES)),
+        )
+    }
+
+    /// The CPU shares of a cgroup; the fewest if it cannot be told.
+    fn shares(&self, directory: &Path) -> u64 {
+        let number = |file: &str| -> Option<u64> {
+            fs::read_to_string(directory.join(file))
+                .ok()?
+                .trim()
+                .parse()
+                .ok()
+        };
+        let shares = match self.hierarchies {
+            Hierarchies::Unified { .. } => number("cpu.weight").map(shares_of_weight),
+            Hierarchies::Legacy { .. } => number("cpu.shares"),
+        };
+        shares.unwrap_or(MIN_CPU_SHARES)
+    }
+
     fn pod_directories(&self, pod_uid: &str) -> Vec<PathBuf> {
         let paths = CLASSES.map(|qos| self.naming.pod_path(qos, pod_uid));
         paths
@@ -146,20 +186,14 @@ impl Cgroupfs {
 }
 
 impl PodCgroups for Cgroupfs {
-    fn ensure_classes(&self, all_pods_shares: u64, burstable_shares: u64) -> Result<(), NodeError> {
-        let naming = &self.naming;
+    fn ensure_classes(&self, all_pods_shares: u64) -> Result<(), NodeError> {
+        let path = |qos| self.naming.class_path(qos);
         self.ensure(
-            &naming.class_path(QosClass::Guaranteed),
+            &path(QosClass::Guaranteed),
             &Limits::shares(all_pods_shares),
         )?;
-        self.ensure(
-            &naming.class_path(QosClass::Burstable),
-            &Limits::shares(burstable_shares),
-        )?;
-        self.ensure(
-            &naming.class_path(QosClass::BestEffort),
-            &Limits::shares(MIN_CPU_SHARES),
-        )
+        self.ensure(&path(QosClass::BestEffort), &Limits::shares(MIN_CPU_SHARES))?;
+        self.follow_burstable()
     }
 
     fn ensure_pod(
@@ -170,7 +204,11 @@ impl PodCgroups for Cgroupfs {
     ) -> Result<(), NodeError> {
         check_uid(pod_uid)?;
         let limits = Limits::of_pod(resources, self.settings);
-        self.ensure(&self.naming.pod_path(qos, pod_uid), &limits)
+        self.ensure(&self.naming.pod_path(qos, pod_uid), &limits)?;
+        match qos {
+            QosClass::Burstable => self.follow_burstable(),
+            QosClass::Guaranteed | QosClass::BestEffort => Ok(()),
+        }
     }
 
     fn remove_pod(&self, pod_uid: &str) -> Result<Removal, NodeError> {
@@ -193,7 +231,10 @@ impl PodCgroups for Cgroupfs {
             }
         }
         match left {
-            None => Ok(Removal::Done),
+            None => {
+                self.follow_burstable()?;
+                Ok(Removal::Done)
+            }
             Some((_, error)) if killed || is_busy(&error) => Ok(Removal::Busy),
             Some((cgroup, error)) => Err(NodeError::io("remove", cgroup, error)),
         }

@@ -1,9 +1,15 @@
 //! What is written to which file of a cgroup: the same limits in the words of both
 //! versions.
 
-use pod::resources::{CPU_PERIOD_MICROS, MIN_CPU_QUOTA_MICROS, PodCgroupResources, cpu_weight};
+use pod::resources::{
+    CPU_PERIOD_MICROS, MAX_CPU_SHARES, MIN_CPU_QUOTA_MICROS, MIN_CPU_SHARES, PodCgroupResources,
+    cpu_weight,
+};
 
 use super::hierarchy::Controller;
+
+/// Largest CPU weight of version 2.
+const MAX_CPU_WEIGHT: u64 = 10_000;
 
 /// The limits of one cgroup. What is absent is unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +20,13 @@ pub(super) struct Limits {
     pub(super) cpu_period_micros: u64,
     pub(super) memory_bytes: Option<i64>,
     pub(super) pids: Option<u64>,
+}
+
+/// CPU shares by the weight that they became: the way back of `cpu_weight`, rounded up.
+pub(super) fn shares_of_weight(weight: u64) -> u64 {
+    let weight = weight.clamp(1, MAX_CPU_WEIGHT) - 1;
+    let range = MAX_CPU_SHARES - MIN_CPU_SHARES;
+    MIN_CPU_SHARES + (weight * range).div_ceil(MAX_CPU_WEIGHT - 1)
 }
 
 /// What of the node's configuration bears on the limits of a pod.
@@ -175,6 +188,15 @@ mod tests {
             unified[1..],
             ["cpu.max=max 100000", "memory.max=max", "pids.max=max"]
         );
+    }
+
+    #[test]
+    fn shares_survive_the_way_through_a_weight() {
+        for weight in [1, 2, 39, 100, 9_999, 10_000] {
+            assert_eq!(cpu_weight(shares_of_weight(weight)), weight);
+        }
+        assert_eq!(shares_of_weight(0), 2);
+        assert_eq!(shares_of_weight(u64::MAX), 262_144);
     }
 
     #[test]

@@ -5,12 +5,12 @@
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use nix::dir::{Dir, OwningIter, Type};
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2, renameat};
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
@@ -69,10 +69,6 @@ impl Directory {
 
     pub(crate) fn status(&self) -> Result<FileStat, NodeError> {
         fstat(&self.fd).context("inspect", &self.path)
-    }
-
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
     }
 
     /// The directory of this name, if there is one.
@@ -166,6 +162,16 @@ impl Directory {
         self.remove_file(temporary)?;
         symlinkat(target, &self.fd, temporary).context("link", &path)?;
         renameat(&self.fd, temporary, &self.fd, name).context("link", &path)
+    }
+
+    /// Where the link of this name points, if it is one.
+    pub(crate) fn link_target(&self, name: &str) -> Result<Option<PathBuf>, NodeError> {
+        let path = self.named(name)?;
+        match readlinkat(&self.fd, name) {
+            Ok(target) => Ok(Some(target.into())),
+            Err(Errno::EINVAL | Errno::ENOENT) => Ok(None),
+            Err(error) => Err(NodeError::io("read", path, error.into())),
+        }
     }
 
     /// Removes the file or link of this name; fine if there is none.

@@ -250,7 +250,7 @@ impl Drop for Kernel {
 fn the_kernel_takes_the_limits() {
     let kernel = Kernel::new("limits");
     let cgroups = &kernel.cgroups;
-    cgroups.ensure_classes(2048, 100).unwrap();
+    cgroups.ensure_classes(2048).unwrap();
     for _ in 0..2 {
         cgroups
             .ensure_pod(UID, QosClass::Burstable, &resources())
