@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::WallClock;
-use nix::errno::Errno;
+use confine::ChildEnding;
 use nix::sys::signal::{Signal as UnixSignal, kill, killpg};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -219,24 +218,27 @@ impl Shell {
     /// Takes leave of everything that has ended, orphans included.
     fn reap(&mut self) {
         loop {
-            // First only looked at: while the pid is not reaped, its process
-            // group can be ended without hitting anybody else.
-            let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-            let pid = match waitid(Id::All, look) {
-                Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, _, _)) => pid,
-                Err(Errno::EINTR) => continue,
-                // Nobody ended, or there is no child at all.
-                _ => return,
+            let pid = match confine::find_ended_child() {
+                Ok(Some(pid)) => pid,
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::error!(%error, "cannot look for processes that ended");
+                    return;
+                }
             };
             let process = self.fleet.process_of(pid.as_raw());
             if process.is_some() {
-                // What it may have left behind. There is usually nothing.
+                // What it may have left behind; usually nothing. Before it is
+                // reaped, so that the group is certainly its own.
                 let _nobody_left = killpg(pid, UnixSignal::SIGKILL);
             }
-            let ending = match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::Exited(_, code)) => Ending::Exit(code),
-                Ok(WaitStatus::Signaled(_, signal, _)) => Ending::Signal(signal as i32),
-                _ => return,
+            let ending = match confine::reap(pid) {
+                Ok(ChildEnding::Exit(code)) => Ending::Exit(code),
+                Ok(ChildEnding::Signal(number)) => Ending::Signal(number),
+                Err(error) => {
+                    tracing::error!(%pid, %error, "cannot reap a process that ended");
+                    return;
+                }
             };
             if let Some(process) = process {
                 self.ended(process, pid, ending);

@@ -1,7 +1,7 @@
-//! Confinement: starting a process with less than its starter has, sealing a
-//! running one, and reading from outside what confines it.
+//! Confinement: starting a process with less than its starter has and taking
+//! leave of it, sealing a running one, and reading from outside what confines it.
 //!
-//! The supervisor uses [`spawn`] and [`reduce_to`], each process calls [`seal`]
+//! The supervisor uses [`spawn`], [`reap`] and [`reduce_to`], each process calls [`seal`]
 //! in its own `main`, and [`Confinement::of`] serves the status table. Which
 //! process gets what is data in `topology`; nothing is decided here.
 //!
@@ -9,16 +9,18 @@
 //! the few system calls that no safe wrapper offers.
 #![expect(
     unsafe_code,
-    reason = "the code between fork and exec, and capset, which has no safe wrapper"
+    reason = "the code between fork and exec, and calls without a fitting safe wrapper"
 )]
 
 mod capabilities;
 mod child;
 mod inspect;
 mod launch;
+mod reap;
 mod seal;
 
 pub use capabilities::{CapabilitySet, UnknownCapability, reduce_to};
 pub use inspect::{Confinement, InspectError};
 pub use launch::{FIRST_LISTENER_DESCRIPTOR, Launch, MAX_LISTENERS, SpawnError, spawn};
+pub use reap::{ChildEnding, find_ended_child, reap};
 pub use seal::{SealError, seal};

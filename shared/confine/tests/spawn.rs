@@ -10,7 +10,9 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use confine::{CapabilitySet, Confinement, Launch, SpawnError, spawn};
+use confine::{
+    CapabilitySet, ChildEnding, Confinement, Launch, SpawnError, find_ended_child, reap, spawn,
+};
 use nix::fcntl::OFlag;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{Pid, pipe2};
@@ -179,4 +181,41 @@ fn the_confinement_of_a_running_child_is_readable() {
 
 fn pid_of(status: WaitStatus) -> Pid {
     status.pid().unwrap()
+}
+
+#[test]
+fn every_way_to_end_is_told_also_by_a_signal_without_a_name() {
+    let _alone = one_at_a_time();
+    for (script, ending) in [
+        ("exit 0", ChildEnding::Exit(0)),
+        ("exit 78", ChildEnding::Exit(78)),
+        ("kill -KILL $$", ChildEnding::Signal(9)),
+        ("kill -40 $$", ChildEnding::Signal(40)),
+    ] {
+        let (reader, writer) = pipe2(OFlag::O_CLOEXEC).unwrap();
+        let mut arguments = Vec::new();
+        let pid = spawn(&shell(script, writer.as_fd(), &mut arguments)).unwrap();
+        drop(writer);
+        // The end of its output is the end of the process, or just before it.
+        File::from(reader)
+            .read_to_string(&mut String::new())
+            .unwrap();
+        assert_eq!(reap(pid).unwrap(), ending, "{script}");
+        assert!(reap(pid).is_err(), "it is gone");
+    }
+    assert_eq!(find_ended_child().unwrap(), None);
+}
+
+#[test]
+fn an_ended_child_is_found_until_it_is_reaped() {
+    let _alone = one_at_a_time();
+    let (_reader, writer) = pipe2(OFlag::O_CLOEXEC).unwrap();
+    let mut arguments = Vec::new();
+    let pid = spawn(&shell("kill -34 $$", writer.as_fd(), &mut arguments)).unwrap();
+    while find_ended_child().unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    assert_eq!(find_ended_child().unwrap(), Some(pid));
+    assert_eq!(reap(pid).unwrap(), ChildEnding::Signal(34));
+    assert_eq!(find_ended_child().unwrap(), None);
 }
