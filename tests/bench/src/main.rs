@@ -1,2 +1,101 @@
-//! Entry point.
-fn main() {}
+//! The same work by direct CRI calls (the floor) and by Bulkhead, in one run, as
+//! ratios. No threshold here is a test: the table shows the budget beside what
+//! was measured.
+
+mod direct;
+mod dispatch;
+mod idle;
+mod latency;
+mod restart;
+mod statistics;
+mod world;
+
+use std::io::Write as _;
+
+use anyhow::Result;
+use clap::{Parser, ValueEnum};
+
+use statistics::Row;
+use world::World;
+
+/// Measures Bulkhead against direct calls to the container runtime.
+#[derive(Parser)]
+struct Arguments {
+    /// Only these measurements.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Measurement>,
+    /// Repetitions of the short measurements.
+    #[arg(long, default_value_t = 15)]
+    repetitions: usize,
+    /// Pods of the burst.
+    #[arg(long, default_value_t = 50)]
+    burst: usize,
+    /// Pods of the idle node.
+    #[arg(long, default_value_t = 100)]
+    idle_pods: usize,
+    /// Seconds over which the idle node is watched.
+    #[arg(long, default_value_t = 60)]
+    idle_seconds: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Measurement {
+    /// One pod, from its manifest to its process.
+    Start,
+    /// From the manifest's removal to a stopped sandbox.
+    Stop,
+    /// From a container's exit to its next start.
+    Exit,
+    /// Many pods at once.
+    Burst,
+    /// From the kill of a process to its next answer.
+    Restart,
+    /// From an event into sync-loop to UpdatePod out of it.
+    Dispatch,
+    /// Processor time and memory of an idle node.
+    Idle,
+}
+
+const ALL: [Measurement; 7] = [
+    Measurement::Dispatch,
+    Measurement::Start,
+    Measurement::Stop,
+    Measurement::Exit,
+    Measurement::Burst,
+    Measurement::Restart,
+    Measurement::Idle,
+];
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let mut rows = Vec::new();
+    for measurement in ALL {
+        if !arguments.only.is_empty() && !arguments.only.contains(&measurement) {
+            continue;
+        }
+        say(&format!("measuring: {measurement:?}"));
+        let measured = match measurement {
+            Measurement::Start => latency::start(&World::create()?, arguments.repetitions),
+            Measurement::Stop => latency::stop(&World::create()?, arguments.repetitions),
+            Measurement::Exit => latency::exit_to_restart(&World::create()?, arguments.repetitions),
+            Measurement::Burst => latency::burst(&World::create()?, arguments.burst),
+            Measurement::Restart => restart::each_part(arguments.repetitions.min(10)),
+            Measurement::Dispatch => dispatch::measure(),
+            Measurement::Idle => idle::measure(arguments.idle_pods, arguments.idle_seconds),
+        };
+        match measured {
+            Ok(more) => {
+                say(&statistics::table(&more));
+                rows.extend(more);
+            }
+            Err(error) => rows.push(Row::failed(&format!("{measurement:?}"), &error)),
+        }
+    }
+    say(&statistics::table(&rows));
+    Ok(())
+}
+
+fn say(text: &str) {
+    // A reader that is gone does not stop the measurement.
+    drop(writeln!(std::io::stdout(), "{text}"));
+}

@@ -1,0 +1,133 @@
+//! A containerd and Bulkhead on it, for one measurement; both sides of a
+//! comparison use the same containerd.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use clock::{UnixNanos, WallClock};
+use serde_json::{Value, json};
+use test_support::images::TESTAPP;
+use test_support::{
+    BulkheadInstance, BulkheadOptions, ContainerdOptions, PrivateContainerd, journal,
+};
+
+/// How long anything may take before the measurement is given up.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Where containers find the journal.
+pub(crate) const JOURNAL_DIRECTORY: &str = "/journal";
+
+pub(crate) struct World {
+    // Dropped first: Bulkhead is stopped before the containerd below it.
+    pub(crate) bulkhead: BulkheadInstance,
+    pub(crate) containerd: PrivateContainerd,
+}
+
+impl World {
+    pub(crate) fn create() -> Result<World> {
+        let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
+        let mut options = BulkheadOptions::default();
+        options
+            .kubelet_configuration
+            .insert("maxPods".to_owned(), json!(250));
+        let bulkhead = BulkheadInstance::start(&containerd, &options)?;
+        Ok(World {
+            bulkhead,
+            containerd,
+        })
+    }
+
+    /// Now, by the clock that journals use.
+    pub(crate) fn now() -> UnixNanos {
+        WallClock::system().now()
+    }
+
+    pub(crate) fn journal(&self) -> PathBuf {
+        self.bulkhead.paths().shared.join("journal")
+    }
+
+    /// The arguments of a test program that notes its life under `name`.
+    pub(crate) fn program_arguments(name: &str, more: &[&str]) -> Vec<String> {
+        let journal = format!("{JOURNAL_DIRECTORY}/journal");
+        let words = ["--journal", &journal, "--name", name];
+        words
+            .iter()
+            .chain(more)
+            .map(|word| (*word).to_owned())
+            .collect()
+    }
+
+    /// A pod with one container that notes its life.
+    pub(crate) fn manifest(&self, name: &str, more: &[&str]) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {
+                "terminationGracePeriodSeconds": 5,
+                "containers": [{
+                    "name": "main",
+                    "image": TESTAPP,
+                    "args": World::program_arguments(name, more),
+                    "volumeMounts": [{"name": "journal", "mountPath": JOURNAL_DIRECTORY}],
+                }],
+                "volumes": [{"name": "journal", "hostPath": {"path": self.bulkhead.paths().shared}}],
+            },
+        })
+    }
+
+    pub(crate) fn put(&self, name: &str, more: &[&str]) -> Result<()> {
+        self.bulkhead.write_manifest(
+            &format!("{name}.json"),
+            &self.manifest(name, more).to_string(),
+        )
+    }
+
+    pub(crate) fn remove(&self, name: &str) -> Result<()> {
+        self.bulkhead.remove_manifest(&format!("{name}.json"))
+    }
+
+    /// When the `nth` (from 0) `event` of `name` was noted.
+    pub(crate) fn noted(&self, name: &str, event: &str, nth: usize) -> Result<UnixNanos> {
+        let entry = poll(&format!("{event} of {name}"), || {
+            let entries = journal::read(&self.journal())?;
+            let mut matching = entries
+                .into_iter()
+                .filter(|entry| entry.name == name && entry.event.starts_with(event));
+            Ok(matching.nth(nth))
+        })?;
+        Ok(UnixNanos(
+            i64::try_from(entry.unix_nanoseconds).context("a time of a journal")?,
+        ))
+    }
+
+    /// Waits until the agent has nothing left of a pod of this name.
+    pub(crate) fn until_gone(&self, name: &str) -> Result<()> {
+        let full = format!("{name}-{}", self.bulkhead.node_name());
+        self.bulkhead.wait_until_pod_gone(&full, PATIENCE)?;
+        Ok(())
+    }
+}
+
+/// Asks again and again, at short intervals.
+pub(crate) fn poll<T>(what: &str, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let begin = Instant::now();
+    loop {
+        if let Some(answer) = ask()? {
+            return Ok(answer);
+        }
+        if begin.elapsed() > PATIENCE {
+            bail!("waited {PATIENCE:?} for {what}");
+        }
+        pause();
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "between two looks; short against what is measured"
+)]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(1));
+}
