@@ -13,16 +13,16 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use crate::health::Health;
-use crate::relist::Event;
+use crate::relist::{Event, EventKind};
 use crate::wire;
 
 /// Events that wait for a slow reader (the kubelet's `plegChannelCapacity`). Who
 /// falls behind further is cut off and begins with a new snapshot.
 const FEED_CAPACITY: usize = 1000;
 
-/// Uids in a snapshot, which keeps it below its 256 KiB; further pods follow as
-/// `PodSync` events.
-const MAX_SNAPSHOT_UIDS: usize = ipc::limits::MAX_PODS;
+/// Uids in a snapshot, which stays below its 256 KiB even with the longest uids
+/// that are accepted; further pods follow as `PodSync` events.
+const MAX_SNAPSHOT_UIDS: usize = 1500;
 
 /// What the last relist left behind.
 #[derive(Clone, Debug)]
@@ -115,7 +115,7 @@ impl Watch {
                 }
                 Message::Event(wire::event(Event {
                     pod_uid: uid.unwrap_or_default(),
-                    kind: crate::relist::EventKind::PodSync,
+                    kind: EventKind::PodSync,
                     id: String::new(),
                 }))
             }
@@ -193,7 +193,6 @@ impl v1::pleg_server::Pleg for Publication {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::relist::EventKind;
 
     fn event(uid: &str) -> Event {
         Event {

@@ -99,36 +99,55 @@ impl Agenda {
 /// Tries that run.
 #[derive(Clone, Debug, Default)]
 pub struct Slots {
-    lanes: BTreeMap<Lane, usize>,
-    pods: BTreeMap<(Lane, String), usize>,
+    all: Taken,
+    pods: BTreeMap<String, Taken>,
+}
+
+/// How many places are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Taken {
+    network: usize,
+    exec: usize,
+}
+
+impl Taken {
+    fn of(&mut self, lane: Lane) -> &mut usize {
+        match lane {
+            Lane::Network => &mut self.network,
+            Lane::Exec => &mut self.exec,
+        }
+    }
 }
 
 impl Slots {
+    /// Whether there is a place.
+    #[must_use]
+    pub fn is_free(&self, lane: Lane, pod_uid: &str) -> bool {
+        let (limit, pod_limit) = lane.limits();
+        let mut pod = self.pods.get(pod_uid).copied().unwrap_or_default();
+        let mut all = self.all;
+        *all.of(lane) < limit && *pod.of(lane) < pod_limit
+    }
+
     /// Takes a place, if there is one.
     pub fn take(&mut self, lane: Lane, pod_uid: &str) -> bool {
-        let (limit, pod_limit) = lane.limits();
-        let all = self.lanes.entry(lane).or_default();
-        let pod = self.pods.entry((lane, pod_uid.to_owned())).or_default();
-        let free = *all < limit && *pod < pod_limit;
+        let free = self.is_free(lane, pod_uid);
         if free {
-            *all += 1;
-            *pod += 1;
-        } else if *pod == 0 {
-            self.pods.remove(&(lane, pod_uid.to_owned()));
+            *self.all.of(lane) += 1;
+            *self.pods.entry(pod_uid.to_owned()).or_default().of(lane) += 1;
         }
         free
     }
 
     /// Gives a place back.
     pub fn give_back(&mut self, lane: Lane, pod_uid: &str) {
-        if let Some(all) = self.lanes.get_mut(&lane) {
-            *all = all.saturating_sub(1);
-        }
-        let key = (lane, pod_uid.to_owned());
-        if let Some(pod) = self.pods.get_mut(&key) {
-            *pod = pod.saturating_sub(1);
-            if *pod == 0 {
-                self.pods.remove(&key);
+        let all = self.all.of(lane);
+        *all = all.saturating_sub(1);
+        if let Some(pod) = self.pods.get_mut(pod_uid) {
+            let taken = pod.of(lane);
+            *taken = taken.saturating_sub(1);
+            if *pod == Taken::default() {
+                self.pods.remove(pod_uid);
             }
         }
     }

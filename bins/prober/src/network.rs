@@ -73,3 +73,28 @@ impl ProbeNetwork for NodeNetwork {
         Ok(Box::new(stream))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn it_connects_where_somebody_listens_and_nowhere_else() {
+        let network = NodeNetwork::default();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (connected, accepted) = tokio::join!(network.connect(address), listener.accept());
+        connected.unwrap();
+        accepted.unwrap();
+        drop(listener);
+        assert!(network.connect(address).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn names_are_looked_up() {
+        let network = NodeNetwork::default();
+        let addresses = network.resolve("localhost").await.unwrap();
+        assert!(addresses.iter().all(IpAddr::is_loopback), "{addresses:?}");
+        assert!(!addresses.is_empty());
+    }
+}

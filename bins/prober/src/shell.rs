@@ -202,8 +202,17 @@ impl Shell {
 
     /// Begins every try that is due and finds a place.
     fn begin_due(&mut self) {
-        let due: Vec<Key> = self.agenda.due(self.now()).cloned().collect();
-        for key in due {
+        // A try without a place stays due and is looked at again after each
+        // event, so looking must be cheap.
+        let due = self.agenda.due(self.now());
+        let possible = due.filter(|(container_id, kind)| {
+            let tracked = self.instances.get(container_id);
+            tracked.is_none_or(|tracked| {
+                let owner = &tracked.target.owner;
+                self.slots.is_free(tracked.lane(*kind), &owner.pod_uid)
+            })
+        });
+        for key in possible.cloned().collect::<Vec<Key>>() {
             self.begin(key);
         }
     }
@@ -221,10 +230,7 @@ impl Shell {
             self.agenda.plan(key, None);
             return;
         };
-        let lane = match spec.action {
-            Action::Exec => Lane::Exec,
-            _ => Lane::Network,
-        };
+        let lane = tracked.lane(*kind);
         let owner = &tracked.target.owner;
         if !self.slots.take(lane, &owner.pod_uid) {
             return;
@@ -454,6 +460,13 @@ impl Shell {
 }
 
 impl Tracked {
+    fn lane(&self, kind: Kind) -> Lane {
+        match self.target.specs.get(&kind).map(|spec| &spec.action) {
+            Some(Action::Exec) => Lane::Exec,
+            _ => Lane::Network,
+        }
+    }
+
     /// Logs a try: one that could not be made when that begins, the others only
     /// for those who look closely.
     fn log(&mut self, kind: Kind, outcome: &Outcome) {

@@ -136,6 +136,8 @@ async fn exchange(
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(MAX_HEAD_BYTES)
         .max_headers(MAX_HEADERS)
+        // As Go writes them; some servers compare names byte by byte.
+        .title_case_headers(true)
         .allow_obsolete_multiline_headers_in_responses(true)
         .handshake(TokioIo::new(stream))
         .await?;

@@ -198,7 +198,9 @@ async fn head_of(probe: &str) -> String {
     let outcome = bench.attempt(probe).await;
     assert!(is_success(&outcome), "{outcome:?}");
     let mut requests = requests.lock().unwrap();
-    requests.pop().unwrap().to_lowercase()
+    let head = requests.pop().unwrap();
+    assert!(head.contains("\r\nHost: "), "{head}");
+    head.to_lowercase()
 }
 
 #[tokio::test(start_paused = true)]
