@@ -158,6 +158,10 @@ pub struct Expectation {
 pub fn read(location: Location<'_>, expected: Expectation) -> Found {
     let handle = match location.open(OFlag::O_PATH) {
         Ok(handle) => handle,
+        // The name is there: it is a link that dangles.
+        Err(Errno::ENOENT) if location.open(OFlag::O_PATH | OFlag::O_NOFOLLOW).is_ok() => {
+            return failed(Errno::ELOOP);
+        }
         Err(error) => return failed(error),
     };
     let status = match fstat(&handle) {

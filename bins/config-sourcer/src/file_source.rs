@@ -10,6 +10,7 @@ use std::time::Duration;
 use clock::{UnixNanos, WallClock};
 use pod::PodSource;
 use pod_validation::{Origin, static_pods};
+use tokio::time::Instant;
 
 use crate::directory::{self, Expectation, Found, ListError, Location, Place};
 use crate::files::{Manifests, Observation};
@@ -20,6 +21,17 @@ use crate::watcher::{Hint, Watcher};
 
 /// When a file that is just being written is looked at again.
 const SETTLING: Duration = Duration::from_millis(50);
+
+/// So often in a row a file may be found being written; then it is read as it
+/// is. One that is appended to for ever must not hold up the others.
+const MAX_SETTLING_LOOKS: u32 = 20;
+
+/// Writing down what is good takes the disk's time, which pods that are about to
+/// start should have: it waits until nothing has changed for so long.
+const SAVE_DELAY: Duration = Duration::from_millis(200);
+
+/// So many changes in a row may delay it.
+const MAX_UNSAVED_LOOKS: u32 = 20;
 
 /// What of an earlier life could be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +57,10 @@ pub struct FileSource {
     /// The revision of the manifests that is on the disk, with the kind.
     saved: Option<(u64, Option<PathKind>)>,
     save_fails: bool,
+    /// Looks in a row that found a file being written.
+    settling_looks: u32,
+    /// Looks since the manifests were written down.
+    unsaved_looks: u32,
 }
 
 /// What a look at the path found out.
@@ -93,6 +109,8 @@ impl FileSource {
             manifests: manifests.unwrap_or_default(),
             saved: None,
             save_fails: false,
+            settling_looks: 0,
+            unsaved_looks: 0,
         }
     }
 
@@ -118,12 +136,20 @@ impl FileSource {
                 _ => self.check_frequency,
             };
             self.publish(look);
-            hint = tokio::select! {
-                // Cancel-safe: events are taken when they are returned.
-                hint = changed(&mut watcher) => hint,
-                // Cancel-safe: a timer.
-                () = tokio::time::sleep(wait) => Hint::default(),
-            };
+            let next = Instant::now() + wait;
+            if self.is_unsaved() {
+                let quiet = (Instant::now() + SAVE_DELAY).min(next);
+                if let Some(early) = changed(&mut watcher, quiet).await {
+                    self.unsaved_looks += 1;
+                    if self.unsaved_looks >= MAX_UNSAVED_LOOKS {
+                        self.save();
+                    }
+                    hint = early;
+                    continue;
+                }
+                self.save();
+            }
+            hint = changed(&mut watcher, next).await.unwrap_or_default();
         }
     }
 
@@ -199,6 +225,7 @@ impl FileSource {
     fn look_at(&mut self, location: Location<'_>, shown: &str, settled: bool) -> Seen {
         let now = self.clock.now();
         let fingerprint = self.manifests.fingerprint(shown);
+        let settled = settled || self.settling_looks >= MAX_SETTLING_LOOKS;
         match directory::read(
             location,
             Expectation {
@@ -254,9 +281,7 @@ impl FileSource {
                 problems: more,
             } => {
                 problems.extend(more);
-                if !settling {
-                    self.save();
-                }
+                self.settling_looks = if settling { self.settling_looks + 1 } else { 0 };
                 // A bad file of which nothing is remembered may have pods running:
                 // they must not look like removed ones.
                 let unknown = self.recall == Recall::Lost && self.manifests.has_bad_without_pods();
@@ -275,13 +300,15 @@ impl FileSource {
             .set(PodSource::File, delivered, Some(pods), problems);
     }
 
+    fn is_unsaved(&self) -> bool {
+        self.saved != Some((self.manifests.revision(), self.kind))
+    }
+
     /// Writes down what is good now. Failing costs nothing until a file is bad
     /// and we are restarted, so it is logged once and tried again.
     fn save(&mut self) {
         let present = (self.manifests.revision(), self.kind);
-        if self.saved == Some(present) {
-            return;
-        }
+        self.unsaved_looks = 0;
         let last_good = LastGood {
             kind: self.kind,
             manifests: self.manifests.to_remember(),
@@ -309,11 +336,16 @@ enum Seen {
     Nothing,
 }
 
-async fn changed(watcher: &mut Option<Watcher>) -> Hint {
-    match watcher {
-        Some(watcher) => watcher.changed().await,
-        None => std::future::pending().await,
-    }
+/// Waits for a change, at most until `deadline`.
+async fn changed(watcher: &mut Option<Watcher>, deadline: Instant) -> Option<Hint> {
+    let Some(watcher) = watcher else {
+        tokio::time::sleep_until(deadline).await;
+        return None;
+    };
+    // Cancel-safe: events are taken when they are returned.
+    tokio::time::timeout_at(deadline, watcher.changed())
+        .await
+        .ok()
 }
 
 /// A time as annotations have it: RFC 3339 with nanoseconds.

@@ -203,11 +203,16 @@ impl Target {
         if host.is_empty() {
             return Err(refused("names no host"));
         }
-        let port = authority.port_u16().unwrap_or(80);
         // Without a user's name and password, which are not for logs.
         let without_user = match authority.as_str().rsplit_once('@') {
             Some((_, rest)) => rest,
             None => authority.as_str(),
+        };
+        let port = match without_user.strip_prefix(authority.host()) {
+            Some("" | ":") => 80,
+            _ => authority
+                .port_u16()
+                .ok_or_else(|| refused("has a port that is no number"))?,
         };
         let host_header = HeaderValue::from_str(without_user)
             .map_err(|_| refused("names a host that no header can have"))?;

@@ -1,1 +1,380 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
+use tempfile::TempDir;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::*;
+use crate::publication::SourceState;
+
+/// Generous: it is only ever waited for when a test fails.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Node {
+    disk: TempDir,
+    publication: Publication,
+    source: Option<AbortOnDropHandle<()>>,
+}
+
+impl Node {
+    fn new() -> Node {
+        let disk = tempfile::tempdir().unwrap();
+        fs::create_dir(disk.path().join("state")).unwrap();
+        let publication = Publication::new("boot", WallClock::system(), [PodSource::File]);
+        Node {
+            disk,
+            publication,
+            source: None,
+        }
+    }
+
+    fn with_directory() -> Node {
+        let node = Node::new();
+        fs::create_dir(node.manifests()).unwrap();
+        node
+    }
+
+    fn manifests(&self) -> PathBuf {
+        self.disk.path().join("manifests")
+    }
+
+    fn state_file(&self) -> PathBuf {
+        self.disk.path().join("state/last-good-manifests.json")
+    }
+
+    /// Starts the source in a new life, knowing only what is on the disk.
+    fn start(&mut self) {
+        self.start_at(&self.manifests());
+    }
+
+    fn start_at(&mut self, path: &Path) {
+        self.source = None;
+        self.publication = Publication::new("boot", WallClock::system(), [PodSource::File]);
+        let source = FileSource::new(
+            path.to_owned(),
+            "node",
+            // Only inotify can be fast enough for the tests' patience.
+            Duration::from_secs(3600),
+            WallClock::system(),
+            self.publication.clone(),
+            Memory::new(&self.disk.path().join("state"), "node", path),
+        );
+        self.source = Some(AbortOnDropHandle::new(tokio::spawn(async move {
+            match source.run().await {}
+        })));
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.manifests().join(name), text).unwrap();
+    }
+
+    fn remove(&self, name: &str) {
+        fs::remove_file(self.manifests().join(name)).unwrap();
+    }
+
+    /// Waits until the state is as described.
+    async fn until(&self, what: &str, condition: impl Fn(&SourceState) -> bool) -> SourceState {
+        let mut watch = self.publication.watch();
+        let waiting = watch.wait_for(|state| condition(&state[&PodSource::File]));
+        match tokio::time::timeout(PATIENCE, waiting).await {
+            Ok(state) => state.unwrap()[&PodSource::File].clone(),
+            Err(_) => panic!("not {what}: {:?}", self.publication.watch().borrow()),
+        }
+    }
+
+    async fn until_images(&self, expected: &[&str]) -> SourceState {
+        self.until(&format!("{expected:?}"), |state| {
+            state.ready && images(state) == expected
+        })
+        .await
+    }
+
+    /// Waits until what is good is on the disk.
+    async fn until_saved(&self, text: &str) {
+        let file = self.state_file();
+        let saved = async {
+            while !fs::read_to_string(&file).is_ok_and(|content| content.contains(text)) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, saved).await.unwrap();
+    }
+}
+
+fn manifest(name: &str, image: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  containers: [{{name: c, image: '{image}'}}]\n"
+    )
+}
+
+fn images(state: &SourceState) -> Vec<String> {
+    let mut images: Vec<_> = state
+        .pods
+        .values()
+        .filter_map(|pod| {
+            pod.document().decode().ok()?.spec?.containers[0]
+                .image
+                .clone()
+        })
+        .collect();
+    images.sort();
+    images
+}
+
+fn has_problem(state: &SourceState, text: &str) -> bool {
+    state
+        .problems
+        .iter()
+        .any(|(problem, _)| problem.reason.contains(text))
+}
+
+#[tokio::test]
+async fn existing_manifests_are_delivered() {
+    let mut node = Node::with_directory();
+    node.write("a.yaml", &manifest("a", "i:1"));
+    node.write("b.json", &manifest("b", "i:2"));
+    node.write(".hidden", &manifest("h", "i:3"));
+    node.start();
+    node.until_images(&["i:1", "i:2"]).await;
+}
+
+#[tokio::test]
+async fn an_empty_or_missing_path_is_ready_with_nothing() {
+    let mut node = Node::with_directory();
+    node.start();
+    node.until_images(&[]).await;
+    let mut node = Node::new();
+    node.start();
+    node.until_images(&[]).await;
+    fs::create_dir(node.manifests()).unwrap();
+    node.write("a", &manifest("a", "i:1"));
+    node.until_images(&["i:1"]).await;
+}
+
+#[tokio::test]
+async fn written_changed_moved_and_removed_files_are_followed() {
+    let mut node = Node::with_directory();
+    node.start();
+    node.until_images(&[]).await;
+    node.write("a", &manifest("a", "i:1"));
+    let first = node.until_images(&["i:1"]).await;
+    node.write("a", &manifest("a", "i:2"));
+    node.until_images(&["i:2"]).await;
+    node.write("a", &manifest("a", "i:1"));
+    let again = node.until_images(&["i:1"]).await;
+    assert_eq!(
+        first.pods.keys().collect::<Vec<_>>(),
+        again.pods.keys().collect::<Vec<_>>(),
+        "the same manifest is the same pod"
+    );
+    // As careful editors do it.
+    fs::write(node.manifests().join(".a.new"), manifest("a", "i:3")).unwrap();
+    fs::rename(node.manifests().join(".a.new"), node.manifests().join("a")).unwrap();
+    node.until_images(&["i:3"]).await;
+    node.remove("a");
+    node.until_images(&[]).await;
+}
+
+#[tokio::test]
+async fn a_bad_file_keeps_its_last_good_version_and_the_others_carry_on() {
+    let mut node = Node::with_directory();
+    node.start();
+    node.write("a", &manifest("a", "i:1"));
+    node.until_images(&["i:1"]).await;
+    node.write("a", &manifest("a", ""));
+    let state = node
+        .until("a problem", |state| has_problem(state, "Required"))
+        .await;
+    assert_eq!(images(&state), ["i:1"]);
+    assert_eq!(state.problems[0].0.field, "spec.containers[0].image");
+    node.write("b", &manifest("b", "i:2"));
+    node.until_images(&["i:1", "i:2"]).await;
+    node.write("a", &manifest("a", "i:3"));
+    let state = node.until_images(&["i:2", "i:3"]).await;
+    assert!(state.problems.is_empty());
+}
+
+#[tokio::test]
+async fn a_file_that_is_being_written_never_looks_empty() {
+    let mut node = Node::with_directory();
+    node.start();
+    node.write("a", &manifest("a", "i:1"));
+    node.until_images(&["i:1"]).await;
+    // Truncated by its writer, who takes its time.
+    let file = fs::File::create(node.manifests().join("a")).unwrap();
+    node.write("b", &manifest("b", "i:2"));
+    let state = node.until("b", |state| state.pods.len() == 2).await;
+    assert_eq!(images(&state), ["i:1", "i:2"]);
+    drop(file);
+    let state = node
+        .until("a problem", |state| has_problem(state, "empty"))
+        .await;
+    assert_eq!(images(&state), ["i:1", "i:2"]);
+}
+
+#[tokio::test]
+async fn the_last_good_version_survives_our_restart() {
+    let mut node = Node::with_directory();
+    node.write("a", &manifest("a", "i:1"));
+    node.start();
+    let before = node.until_images(&["i:1"]).await;
+    node.until_saved("i:1").await;
+    node.source = None;
+    node.write("a", "apiVersion: v1\nkind: Pod\n");
+    node.start();
+    let after = node
+        .until("ready", |state| state.ready && !state.problems.is_empty())
+        .await;
+    assert_eq!(after.pods, before.pods, "down to when it was first seen");
+    // And the next restart too.
+    node.start();
+    let after = node
+        .until("ready", |state| state.ready && !state.problems.is_empty())
+        .await;
+    assert_eq!(after.pods, before.pods);
+    // A file that was removed meanwhile is gone.
+    node.source = None;
+    node.remove("a");
+    node.start();
+    node.until_images(&[]).await;
+}
+
+#[tokio::test]
+async fn what_is_not_remembered_is_not_called_removed() {
+    let mut node = Node::with_directory();
+    node.write("a", "bad: [");
+    fs::write(node.state_file(), "damaged").unwrap();
+    node.start();
+    let state = node
+        .until("a problem", |state| !state.problems.is_empty())
+        .await;
+    assert!(!state.ready, "a pod of the bad file may be running");
+    node.write("a", &manifest("a", "i:1"));
+    node.until_images(&["i:1"]).await;
+    // At a first start there is nothing to remember.
+    let mut node = Node::with_directory();
+    node.write("a", "bad: [");
+    node.start();
+    node.until("ready", |state| state.ready && !state.problems.is_empty())
+        .await;
+}
+
+#[tokio::test]
+async fn a_directory_that_vanishes_takes_no_pods_along() {
+    let mut node = Node::with_directory();
+    node.write("a", &manifest("a", "i:1"));
+    node.start();
+    node.until_images(&["i:1"]).await;
+    fs::rename(node.manifests(), node.disk.path().join("elsewhere")).unwrap();
+    let state = node
+        .until("a problem", |state| has_problem(state, "gone"))
+        .await;
+    assert_eq!(images(&state), ["i:1"]);
+    fs::create_dir(node.manifests()).unwrap();
+    // Back, and empty: that is an answer.
+    let state = node.until_images(&[]).await;
+    assert!(state.problems.is_empty());
+}
+
+#[tokio::test]
+async fn an_unreadable_path_keeps_what_was_known() {
+    let mut node = Node::with_directory();
+    node.write("a", &manifest("a", "i:1"));
+    node.start();
+    node.until_images(&["i:1"]).await;
+    node.until_saved("i:1").await;
+    fs::rename(node.manifests(), node.disk.path().join("elsewhere")).unwrap();
+    nix::unistd::mkfifo(&node.manifests(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let state = node
+        .until("a problem", |state| has_problem(state, "FIFO"))
+        .await;
+    assert_eq!(images(&state), ["i:1"]);
+    // Also in the next life.
+    node.start();
+    let state = node.until("ready", |state| state.ready).await;
+    assert_eq!(images(&state), ["i:1"]);
+    assert!(has_problem(&state, "FIFO"));
+}
+
+#[tokio::test]
+async fn a_path_that_was_never_readable_is_not_ready() {
+    let mut node = Node::new();
+    nix::unistd::mkfifo(&node.manifests(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    node.start();
+    let state = node
+        .until("a problem", |state| !state.problems.is_empty())
+        .await;
+    assert!(!state.ready);
+}
+
+#[tokio::test]
+async fn the_path_may_be_one_file() {
+    let mut node = Node::with_directory();
+    node.write("pod.yaml", &manifest("a", "i:1"));
+    let path = node.manifests().join("pod.yaml");
+    node.start_at(&path);
+    node.until_images(&["i:1"]).await;
+    node.write("other.yaml", &manifest("b", "i:9"));
+    node.write("pod.yaml", &manifest("a", "i:2"));
+    node.until_images(&["i:2"]).await;
+    node.remove("pod.yaml");
+    node.until_images(&[]).await;
+}
+
+#[tokio::test]
+async fn a_failing_state_directory_stops_nothing() {
+    let mut node = Node::with_directory();
+    fs::remove_dir(node.disk.path().join("state")).unwrap();
+    node.start();
+    node.write("a", &manifest("a", "i:1"));
+    node.until_images(&["i:1"]).await;
+    node.write("a", &manifest("a", "i:2"));
+    node.until_images(&["i:2"]).await;
+}
+
+#[tokio::test]
+async fn hostile_names_stop_nothing() {
+    let mut node = Node::with_directory();
+    let at = |name: &str| node.manifests().join(name);
+    nix::unistd::mkfifo(&at("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", at("link")).unwrap();
+    fs::create_dir(at("directory")).unwrap();
+    node.write("deep", &"[".repeat(100_000));
+    let file = fs::File::create(at("large")).unwrap();
+    file.set_len(1 << 40).unwrap();
+    fs::set_permissions(at("large"), fs::Permissions::from_mode(0o600)).unwrap();
+    node.write("good", &manifest("a", "i:1"));
+    node.start();
+    let state = node.until_images(&["i:1"]).await;
+    let mut subjects: Vec<_> = state
+        .problems
+        .iter()
+        .filter_map(|(problem, _)| Some(problem.subject.rsplit_once('/')?.1.to_owned()))
+        .collect();
+    subjects.sort();
+    assert_eq!(subjects, ["deep", "fifo", "large", "link"]);
+}
+
+#[tokio::test]
+async fn a_duplicate_is_reported_and_does_not_displace_the_pod() {
+    let mut node = Node::with_directory();
+    node.start();
+    node.write("b.yaml", &manifest("a", "i:1"));
+    node.until_images(&["i:1"]).await;
+    node.write("a.bak", &manifest("a", "i:2"));
+    let state = node
+        .until("a problem", |state| has_problem(state, "already in"))
+        .await;
+    assert_eq!(images(&state), ["i:1"]);
+}
+
+#[test]
+fn times_look_like_the_kubelets() {
+    assert_eq!(timestamp(UnixNanos(0)), "1970-01-01T00:00:00Z");
+    assert_eq!(
+        timestamp(UnixNanos(1_767_225_600_000_000_001)),
+        "2026-01-01T00:00:00.000000001Z"
+    );
+    assert!(!timestamp(UnixNanos(i64::MAX)).is_empty());
+}

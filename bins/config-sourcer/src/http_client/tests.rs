@@ -1,1 +1,203 @@
+use std::sync::{Arc, Mutex};
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// A server that gives the same bytes to everybody and keeps what it was asked.
+struct Server {
+    address: String,
+    requests: Arc<Mutex<Vec<String>>>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Server {
+    async fn answering(answer: impl Into<Vec<u8>>) -> Server {
+        let answer = answer.into();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&requests);
+        let task = tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\n") {
+                    let mut byte = [0];
+                    if stream.read(&mut byte).await.unwrap_or(0) == 0 {
+                        break;
+                    }
+                    request.push(byte[0]);
+                }
+                seen.lock()
+                    .unwrap()
+                    .push(String::from_utf8(request).unwrap());
+                // The client may have had enough.
+                drop(stream.write_all(&answer).await);
+            }
+        });
+        Server {
+            address,
+            requests,
+            _task: AbortOnDropHandle::new(task),
+        }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
+    }
+}
+
+fn response(status: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status}\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n{body}"
+    )
+}
+
+async fn fetch(url: &str) -> Result<Bytes, HttpError> {
+    let mut headers = HeaderMap::new();
+    headers.insert("x-token", HeaderValue::from_static("secret"));
+    get(&HttpRequest {
+        uri: url.parse().unwrap(),
+        headers,
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_body_of_a_success_is_got() {
+    let server = Server::answering(response("200 OK", "", "pods")).await;
+    assert_eq!(fetch(&server.url("/a?b=c")).await.unwrap(), "pods");
+    let request = server.requests().remove(0);
+    assert!(request.starts_with("GET /a?b=c HTTP/1.1\r\n"), "{request}");
+    assert!(
+        request.contains(&format!("host: {}\r\n", server.address)),
+        "{request}"
+    );
+    assert!(request.contains("x-token: secret\r\n"), "{request}");
+    assert!(request.contains("user-agent: bulkhead/"), "{request}");
+}
+
+#[tokio::test]
+async fn other_answers_are_errors() {
+    for status in ["404 Not Found", "500 Oh", "304 Not Modified", "302 Found"] {
+        let server = Server::answering(response(status, "", "x")).await;
+        let error = fetch(&server.url("/")).await.unwrap_err();
+        assert!(
+            matches!(error, HttpError::Status { .. }),
+            "{status}: {error}"
+        );
+    }
+    let server = Server::answering("this is no HTTP\r\n\r\n").await;
+    assert!(matches!(
+        fetch(&server.url("/")).await,
+        Err(HttpError::Exchange { .. })
+    ));
+    let server = Server::answering("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf").await;
+    assert!(matches!(
+        fetch(&server.url("/")).await,
+        Err(HttpError::Body { .. })
+    ));
+}
+
+#[tokio::test]
+async fn nobody_there_is_an_error() {
+    let address = {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        listener.local_addr().unwrap()
+    };
+    let error = fetch(&format!("http://{address}/")).await.unwrap_err();
+    assert!(matches!(error, HttpError::Connect { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_body_over_the_cap_is_refused() {
+    let size = MAX_MANIFEST_BYTES + 1;
+    let mut answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {size}\r\n\r\n").into_bytes();
+    answer.resize(answer.len() + size, b' ');
+    let server = Server::answering(answer).await;
+    assert!(matches!(
+        fetch(&server.url("/")).await,
+        Err(HttpError::Body { .. })
+    ));
+}
+
+#[tokio::test]
+async fn redirects_are_followed_within_the_scheme() {
+    let last = Server::answering(response("200 OK", "", "pods")).await;
+    let location = format!("location: {}\r\n", last.url("/there"));
+    let first = Server::answering(response("302 Found", &location, "")).await;
+    assert_eq!(fetch(&first.url("/here")).await.unwrap(), "pods");
+    let request = last.requests().remove(0);
+    assert!(request.starts_with("GET /there "), "{request}");
+    assert!(
+        !request.contains("secret"),
+        "another host got the headers: {request}"
+    );
+    for elsewhere in [
+        "https://example.invalid/",
+        "file:///etc/passwd",
+        "gopher://x/",
+    ] {
+        let location = format!("location: {elsewhere}\r\n");
+        let server = Server::answering(response("301 Moved", &location, "")).await;
+        let error = fetch(&server.url("/")).await.unwrap_err();
+        assert!(
+            matches!(error, HttpError::Url { .. }),
+            "{elsewhere}: {error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn redirects_without_end_are_given_up() {
+    let server = Server::answering(response("302 Found", "location: again\r\n", "")).await;
+    assert!(matches!(
+        fetch(&server.url("/a/b")).await,
+        Err(HttpError::Redirects)
+    ));
+    let requests = server.requests();
+    assert_eq!(requests.len(), MAX_REDIRECTS + 1);
+    assert!(requests[1].starts_with("GET /a/again "), "{}", requests[1]);
+    assert!(requests[1].contains("secret"));
+}
+
+#[tokio::test]
+async fn what_is_no_http_url_is_refused() {
+    for (url, text) in [
+        ("https://a/", "not supported yet"),
+        ("ftp://a/", "no http URL"),
+        ("/a/b", "no http URL"),
+        ("http://h:x/", "port"),
+        ("http://h:70000/", "port"),
+    ] {
+        let error = fetch(url).await.unwrap_err();
+        assert!(error.to_string().contains(text), "{url}: {error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_is_a_timeout() {
+    // Accepted by the kernel, never answered.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    assert!(matches!(fetch(&url).await, Err(HttpError::Timeout)));
+}
+
+#[test]
+fn passwords_are_not_shown() {
+    assert_eq!(shown("http://user:secret@host/a@b"), "http://host/a@b");
+    assert_eq!(shown("http://host/a"), "http://host/a");
+    let uri: Uri = "http://user:secret@host:81/a".parse().unwrap();
+    let target = Target::of(&uri).unwrap();
+    assert_eq!(target.authority, "host:81");
+    assert_eq!((target.host.as_str(), target.port), ("host", 81));
+    let target = Target::of(&"http://[::1]:81/a".parse().unwrap()).unwrap();
+    assert_eq!(target.host, "::1");
+}
