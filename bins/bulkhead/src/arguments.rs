@@ -1,14 +1,29 @@
 //! What can be typed.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 
-const EXIT_CODES: &str = "\
+const AFTER_HELP: &str = "\
+Examples:
+  bulkhead status                    is every process well?
+  bulkhead pods -o wide              what runs here, and where?
+  bulkhead describe web              why is this pod as it is?
+  bulkhead logs -f --tail 20 web     what does its container say?
+  bulkhead events --watch            what happens now?
+  bulkhead check web.yaml            would this manifest be accepted?
+
+POD is a pod's name, NAMESPACE/NAME, its UID, or for a static pod the name in
+its manifest (`web` for `web-NODE`).
+
+Colours are used on a terminal only, and not when NO_COLOR is set.
+
 Exit codes:
-  0  done; for `status`: all processes are ready
-  1  it failed; for `status`: a process is not ready
+  0  done; for `status`: all processes are ready; for `check`: all is accepted
+  1  it failed; for `status`: a process is not ready; for `check`: not accepted
   2  the command line is wrong
   3  a process of Bulkhead cannot be reached
   4  not permitted: run as root
@@ -16,7 +31,7 @@ Exit codes:
 
 /// Shows and steers a node that runs Bulkhead.
 #[derive(Debug, Parser)]
-#[command(name = "bulkhead", version, about, after_help = EXIT_CODES, propagate_version = true)]
+#[command(name = "bulkhead", version, about, after_help = AFTER_HELP, propagate_version = true)]
 pub struct Arguments {
     /// Where the node's sockets are: the supervisor's --run-dir.
     #[arg(
@@ -35,20 +50,26 @@ pub struct Arguments {
 pub(crate) enum Command {
     /// The processes: state, restarts, last ending, memory, confinement.
     Status(StatusOptions),
-    /// The pods, as kubectl shows them.
-    #[command(alias = "pod", alias = "get")]
+    /// The pods of this node and their state.
     Pods(PodsOptions),
-    /// The log of a container.
-    #[command(alias = "log")]
+    /// One pod in full: spec, status, recent events, and why it is so.
+    Describe(DescribeOptions),
+    /// What a container wrote.
     Logs(LogsOptions),
+    /// What happened lately.
+    Events(EventsOptions),
     /// Restarts a process; containers do not notice.
     Restart(RestartOptions),
     /// The last endings of processes, with their last log lines.
     Crashes(CrashesOptions),
+    /// Validates manifests as the node would, without a node.
+    Check(CheckOptions),
+    /// Prints a completion script for a shell.
+    Completion(CompletionOptions),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum StatusFormat {
+pub(crate) enum TableOrJson {
     /// A table.
     Table,
     /// JSON, for programs.
@@ -58,11 +79,102 @@ pub(crate) enum StatusFormat {
 #[derive(Debug, Args)]
 pub(crate) struct StatusOptions {
     /// How to print it.
-    #[arg(short, long, value_enum, default_value_t = StatusFormat::Table)]
-    pub(crate) output: StatusFormat,
+    #[arg(short, long, value_enum, default_value_t = TableOrJson::Table)]
+    pub(crate) output: TableOrJson,
     /// Print again whenever a process changes its state.
     #[arg(short, long)]
     pub(crate) watch: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PodsFormat {
+    /// A table.
+    Table,
+    /// The table with addresses and the node.
+    Wide,
+    /// The pods as JSON, status included.
+    Json,
+    /// The same as YAML.
+    Yaml,
+    /// NAMESPACE/NAME alone, a line each.
+    Name,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PodsOptions {
+    /// Only these pods.
+    #[arg(value_name = "POD")]
+    pub(crate) pods: Vec<String>,
+    /// How to print them.
+    #[arg(short, long, value_enum, default_value_t = PodsFormat::Table)]
+    pub(crate) output: PodsFormat,
+    /// Only pods of this namespace.
+    #[arg(short, long)]
+    pub(crate) namespace: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DescribeOptions {
+    /// Which pod.
+    pub(crate) pod: String,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bulkhead logs web                        all of the newest instance's log
+  bulkhead logs -f --tail 10 web -c app    follow one of several containers
+  bulkhead logs --previous web             of the instance before
+  bulkhead logs --since 15m --timestamps web")]
+pub(crate) struct LogsOptions {
+    /// Which pod.
+    pub(crate) pod: String,
+    /// Which container; may be left out when the pod has one.
+    #[arg(short, long)]
+    pub(crate) container: Option<String>,
+    /// Go on as the container writes.
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// The instance before the newest: what it said before it crashed.
+    #[arg(short, long)]
+    pub(crate) previous: bool,
+    /// Only so many of the last lines.
+    #[arg(long, value_name = "LINES")]
+    pub(crate) tail: Option<u64>,
+    /// Only what is newer than this: 30s, 15m, 2h.
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) since: Option<Since>,
+    /// The time before each line.
+    #[arg(long)]
+    pub(crate) timestamps: bool,
+}
+
+/// A span of time back from now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Since(pub(crate) Duration);
+
+impl FromStr for Since {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Since, String> {
+        let duration: Option<jiff::SignedDuration> = text.parse().ok();
+        let duration = duration.and_then(|duration| Duration::try_from(duration).ok());
+        duration
+            .map(Since)
+            .ok_or_else(|| "a duration like 30s, 15m or 1h30m is needed".to_owned())
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EventsOptions {
+    /// Only those about this pod.
+    pub(crate) pod: Option<String>,
+    /// Go on as they happen.
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+    /// How to print them; JSON is one object a line.
+    #[arg(short, long, value_enum, default_value_t = TableOrJson::Table)]
+    pub(crate) output: TableOrJson,
 }
 
 #[derive(Debug, Args)]
@@ -75,99 +187,57 @@ pub(crate) struct RestartOptions {
 pub(crate) struct CrashesOptions {
     /// Only those of this process.
     pub(crate) process: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PodFormat {
-    /// A table.
-    Table,
-    /// A table with more columns.
-    Wide,
-    /// JSON: a List of pods with their statuses.
-    Json,
-    /// YAML of the same.
-    Yaml,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct PodsOptions {
     /// How to print them.
-    #[arg(short, long, value_enum, default_value_t = PodFormat::Table)]
-    pub(crate) output: PodFormat,
-    /// Only those of this namespace.
-    #[arg(short, long)]
-    pub(crate) namespace: Option<String>,
+    #[arg(short, long, value_enum, default_value_t = TableOrJson::Table)]
+    pub(crate) output: TableOrJson,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct LogsOptions {
-    /// The pod: its name, namespace/name or UID.
-    pub(crate) pod: String,
-    /// The container; may be left out when there is only one.
-    #[arg(short, long)]
-    pub(crate) container: Option<String>,
-    /// Go on with what the container writes.
-    #[arg(short, long)]
-    pub(crate) follow: bool,
-    /// The instance before the newest, e.g. the one that crashed.
-    #[arg(short, long)]
-    pub(crate) previous: bool,
-    /// Only the last so many lines.
-    #[arg(long, value_name = "LINES")]
-    pub(crate) tail: Option<u64>,
-    /// Only lines younger than this: 30s, 5m, 2h.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub(crate) since: Option<Duration>,
-    /// Begin each line with its time.
-    #[arg(long)]
-    pub(crate) timestamps: bool,
+#[command(after_help = "\
+Examples:
+  bulkhead check web.yaml                  one manifest
+  bulkhead check /etc/bulkhead/manifests   every manifest in a directory
+  generate | bulkhead check -              standard input
+
+A file is accepted or refused as a whole, like the node does it. The node's own
+policy and capacity are not looked at: they belong to the node.")]
+pub(crate) struct CheckOptions {
+    /// Manifests, directories of manifests, or `-` for standard input.
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
 }
 
-/// A number with a unit: s, m, h or d; several may follow one another.
-fn duration(text: &str) -> Result<Duration, String> {
-    let refused = || format!("{text:?} is no duration: write 30s, 5m, 2h or 1h30m");
-    let mut total = Duration::ZERO;
-    let mut number = String::new();
-    for character in text.chars() {
-        if character.is_ascii_digit() {
-            number.push(character);
-            continue;
-        }
-        let seconds = match character {
-            's' => 1,
-            'm' => 60,
-            'h' => 3600,
-            'd' => 86_400,
-            _ => return Err(refused()),
-        };
-        let count: u32 = number.parse().map_err(|_| refused())?;
-        let part = Duration::from_secs(seconds)
-            .checked_mul(count)
-            .ok_or_else(refused)?;
-        total = total.checked_add(part).ok_or_else(refused)?;
-        number.clear();
-    }
-    if !number.is_empty() || text.is_empty() {
-        return Err(refused());
-    }
-    Ok(total)
+#[derive(Debug, Args)]
+pub(crate) struct CompletionOptions {
+    /// Which shell.
+    #[arg(value_enum)]
+    pub(crate) shell: Shell,
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
-        <Arguments as clap::CommandFactory>::command().debug_assert();
+        Arguments::command().debug_assert();
     }
 
     #[test]
-    fn durations_have_units() {
-        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
-        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
-        for bad in ["", "5", "m", "5x", "99999999999h"] {
-            assert!(duration(bad).is_err(), "{bad:?}");
+    fn a_since_is_a_duration() {
+        let seconds = |text: &str| text.parse::<Since>().map(|since| since.0.as_secs()).ok();
+        assert_eq!(seconds("30s"), Some(30));
+        assert_eq!(seconds("1h30m"), Some(5400));
+        assert_eq!(seconds("-5s"), None);
+        assert_eq!(seconds("soon"), None);
+    }
+
+    #[test]
+    fn every_exit_code_is_in_the_help() {
+        for code in 0..=5 {
+            assert!(AFTER_HELP.contains(&format!("\n  {code}  ")), "{code}");
         }
     }
 }

@@ -1,32 +1,25 @@
 //! Reaching the processes, also while they restart.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipc::{CallError, Network};
+use tokio::time::Instant;
 use tonic::transport::Channel;
-use tonic::{Response, Status};
+use tonic::{Response, Status, Streaming};
 use topology::Process;
 
 use crate::Failure;
 
 /// How long a call may take, restarts of the process included.
-const DEADLINE: Duration = Duration::from_secs(10);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Pause before a stream that broke is asked for again.
-const REPEAT: Duration = Duration::from_millis(50);
+/// How long is waited for an answer that only adds to another.
+pub(crate) const EXTRA_DEADLINE: Duration = Duration::from_secs(2);
 
-/// Writes to standard output.
-///
-/// # Errors
-/// When nobody reads it.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
-    let written = std::io::Write::write_all(&mut std::io::stdout().lock(), text.as_bytes());
-    written.map_err(|source| Failure::Local {
-        action: "print",
-        source,
-    })
-}
+/// Pause before a stream that broke is opened again.
+pub(crate) const REOPEN: Duration = Duration::from_millis(100);
 
 /// The way to the processes of one node.
 #[derive(Debug)]
@@ -46,60 +39,24 @@ impl Connection {
     /// A channel to a process.
     ///
     /// # Errors
-    /// When nothing runs here, which a missing socket tells.
+    /// When nothing runs here, which a missing socket tells, or the socket may
+    /// not be used.
     pub(crate) fn channel(&self, process: Process) -> Result<Channel, Failure> {
         let socket = self.run_dir.join(process.socket_file_name());
         match std::os::unix::net::UnixStream::connect(&socket) {
             Ok(_) => Ok(self.network.channel(process)),
-            Err(error) => match error.kind() {
-                std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => {
-                    Err(Failure::NotRunning {
-                        run_dir: self.run_dir.clone(),
-                    })
-                }
-                _ => Err(Failure::Local {
-                    action: "connect to the node agent",
-                    source: error,
-                }),
-            },
-        }
-    }
-
-    /// A call whose answer is a stream that ends, repeated from its beginning
-    /// while the process restarts.
-    pub(crate) async fn collect<T>(
-        &self,
-        process: Process,
-        mut attempt: impl AsyncFnMut() -> Result<T, Status>,
-    ) -> Result<T, Failure> {
-        let until = tokio::time::Instant::now() + DEADLINE;
-        loop {
-            let status = match tokio::time::timeout_at(until, attempt()).await {
-                Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(status)) => Some(status),
-                Err(_) => None,
-            };
-            let error = match status {
-                Some(status) if ipc::is_broken_connection(&status) => {
-                    let last_failure = Some(status.message().to_owned());
-                    CallError::Deadline {
-                        deadline: DEADLINE,
-                        last_failure,
-                    }
-                }
-                Some(status) => {
-                    let error = CallError::Refused(Box::new(status));
-                    return Err(Failure::of_call(process, error));
-                }
-                None => CallError::Deadline {
-                    deadline: DEADLINE,
-                    last_failure: None,
+            Err(error) => Err(match error.kind() {
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused => Failure::NotRunning {
+                    run_dir: self.run_dir.clone(),
                 },
-            };
-            if tokio::time::Instant::now() + REPEAT >= until {
-                return Err(Failure::of_call(process, error));
-            }
-            tokio::time::sleep(REPEAT).await;
+                ErrorKind::PermissionDenied => Failure::NotPermitted {
+                    source: error.into(),
+                },
+                _ => Failure::Local {
+                    action: format!("connect to {}", socket.display()),
+                    source: error,
+                },
+            }),
         }
     }
 
@@ -116,4 +73,47 @@ impl Connection {
             .await
             .map_err(|error| Failure::of_call(process, error))
     }
+
+    /// All messages of a list, asked for again from its beginning when the
+    /// process restarts in between.
+    pub(crate) async fn list<T, F>(
+        &self,
+        process: Process,
+        deadline: Duration,
+        mut open: impl FnMut() -> F,
+    ) -> Result<Vec<T>, Failure>
+    where
+        F: Future<Output = Result<Response<Streaming<T>>, Status>>,
+    {
+        let until = Instant::now() + deadline;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let opened = ipc::call(left, &mut open).await;
+            let stream = opened.map_err(|error| Failure::of_call(process, error))?;
+            let last_failure = match tokio::time::timeout_at(until, collect(stream)).await {
+                Ok(Ok(messages)) => return Ok(messages),
+                Ok(Err(status)) if !ipc::is_broken_connection(&status) => {
+                    return Err(Failure::of_status(process, status));
+                }
+                Ok(Err(status)) => Some(status.message().to_owned()),
+                Err(_) => None,
+            };
+            if Instant::now() + REOPEN >= until {
+                let error = CallError::Deadline {
+                    deadline,
+                    last_failure,
+                };
+                return Err(Failure::of_call(process, error));
+            }
+            tokio::time::sleep(REOPEN).await;
+        }
+    }
+}
+
+async fn collect<T>(mut stream: Streaming<T>) -> Result<Vec<T>, Status> {
+    let mut messages = Vec::new();
+    while let Some(message) = stream.message().await? {
+        messages.push(message);
+    }
+    Ok(messages)
 }

@@ -24,11 +24,11 @@ pub enum Failure {
         /// What was tried.
         source: CallError,
     },
-    /// A process refuses this user.
+    /// A process refuses this user, or its socket does.
     #[error("not permitted: run it as root")]
     NotPermitted {
-        /// What it said.
-        source: CallError,
+        /// What was said.
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A process refuses.
     #[error("{process} refused")]
@@ -41,14 +41,20 @@ pub enum Failure {
     /// There is no such thing.
     #[error("{0}")]
     NotFound(String),
+    /// What was asked has no single answer.
+    #[error("{0}")]
+    Ambiguous(String),
     /// This machine refused.
     #[error("cannot {action}")]
     Local {
         /// What was tried.
-        action: &'static str,
+        action: String,
         /// The cause.
         source: io::Error,
     },
+    /// Nobody reads the answer any more (`bulkhead ... | head`): no failure.
+    #[error("nobody reads the answer")]
+    ReaderGone,
 }
 
 impl Failure {
@@ -56,7 +62,9 @@ impl Failure {
     #[must_use]
     pub fn of_call(process: Process, error: CallError) -> Failure {
         match error.code() {
-            Some(tonic::Code::PermissionDenied) => Failure::NotPermitted { source: error },
+            Some(tonic::Code::PermissionDenied) => Failure::NotPermitted {
+                source: error.into(),
+            },
             Some(tonic::Code::NotFound) => Failure::NotFound(error.to_string()),
             Some(_) => Failure::Refused {
                 process,
@@ -69,26 +77,22 @@ impl Failure {
         }
     }
 
-    /// The failure with its causes on one line.
+    /// A stream that a process ended with a refusal.
     #[must_use]
-    pub fn text(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = std::error::Error::source(self);
-        while let Some(cause) = source {
-            text = format!("{text}: {cause}");
-            source = cause.source();
-        }
-        text
+    pub fn of_status(process: Process, status: tonic::Status) -> Failure {
+        Failure::of_call(process, CallError::Refused(Box::new(status)))
     }
 
     /// The exit code, as `--help` lists them.
     #[must_use]
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
+            Failure::ReaderGone => 0,
+            Failure::Refused { .. } | Failure::Local { .. } => 1,
+            Failure::Ambiguous(_) => 2,
             Failure::NotRunning { .. } | Failure::Unreachable { .. } => 3,
             Failure::NotPermitted { .. } => 4,
             Failure::NotFound(_) => 5,
-            Failure::Refused { .. } | Failure::Local { .. } => 1,
         })
     }
 }

@@ -5,9 +5,14 @@
 //! holds no state and decides nothing about pods.
 
 mod arguments;
+mod check;
 mod connection;
+mod describe;
+mod events;
 mod failure;
 mod logs;
+mod output;
+mod pod_list;
 mod pod_row;
 mod pods;
 mod status;
@@ -17,13 +22,13 @@ mod words;
 pub use arguments::Arguments;
 pub use failure::Failure;
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 
 use arguments::Command;
 use connection::Connection;
+use output::{Output, note};
 
 /// Parses the command line, runs the command, and tells the exit code.
 #[must_use]
@@ -35,27 +40,38 @@ pub fn main() -> ExitCode {
     let outcome = match runtime {
         Ok(runtime) => runtime.block_on(run(&arguments)),
         Err(source) => Err(Failure::Local {
-            action: "start",
+            action: "start".to_owned(),
             source,
         }),
     };
     match outcome {
         Ok(code) => code,
+        Err(Failure::ReaderGone) => Failure::ReaderGone.exit_code(),
         Err(failure) => {
-            // Nobody is left to tell when this fails too.
-            let _ = writeln!(std::io::stderr(), "bulkhead: {}", failure.text());
+            note(&telemetry::chain(&failure));
             failure.exit_code()
         }
     }
 }
 
 async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let connection = Connection::new(&arguments.run_dir);
+    let connection = &Connection::new(&arguments.run_dir);
+    let output = Output::standard();
     match &arguments.command {
-        Command::Status(options) => status::status(&connection, options).await,
-        Command::Pods(options) => pods::pods(&connection, options).await,
-        Command::Logs(options) => logs::logs(&connection, options).await,
-        Command::Restart(options) => status::restart(&connection, options).await,
-        Command::Crashes(options) => status::crashes(&connection, options).await,
+        Command::Status(options) => status::status(connection, options, output).await,
+        Command::Pods(options) => pods::pods(connection, options, output).await,
+        Command::Describe(options) => describe::describe(connection, options, output).await,
+        Command::Logs(options) => logs::logs(connection, options, output).await,
+        Command::Events(options) => events::events(connection, options, output).await,
+        Command::Restart(options) => status::restart(connection, options, output).await,
+        Command::Crashes(options) => status::crashes(connection, options, output).await,
+        Command::Check(options) => check::check(&arguments.run_dir, options, output),
+        Command::Completion(options) => {
+            let mut script = Vec::new();
+            let mut command = Arguments::command();
+            clap_complete::generate(options.shell, &mut command, "bulkhead", &mut script);
+            output.write(&script)?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }

@@ -1,51 +1,49 @@
 //! `logs`: the log of a container, also while it grows and while processes of
 //! the node agent restart.
 
-use std::io::{self, Write as _};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::container_logs_client::ContainerLogsClient;
 use clock::WallClock;
+use pod::{Pod, PodExt as _};
 use topology::Process;
 
 use crate::arguments::LogsOptions;
-use crate::connection::Connection;
+use crate::connection::{Connection, REOPEN};
 use crate::failure::Failure;
-use crate::pods::{ListedPod, find};
+use crate::output::{Output, note};
+use crate::pod_list::{self, pick};
 
-/// Pause before a log that is followed is opened again.
-const REOPEN: Duration = Duration::from_millis(200);
+/// The container that kubectl takes when none is named.
+const DEFAULT_CONTAINER_ANNOTATION: &str = "kubectl.kubernetes.io/default-container";
 
 /// Prints the log of a container.
 pub(crate) async fn logs(
     connection: &Connection,
     options: &LogsOptions,
+    output: Output,
 ) -> Result<ExitCode, Failure> {
-    let listed = find(connection, &options.pod).await?;
-    let container_name = container(&listed, options.container.as_deref())?;
-    let since_unix_nanos = match options.since {
-        Some(since) => {
-            let now = WallClock::system().now();
-            now.0
-                .saturating_sub(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
-        }
-        None => 0,
-    };
+    let pod = pick(&pod_list::all(connection).await?, &options.pod)?.pod;
+    let container_name = container(&pod, options.container.as_deref())?;
+    let since = options.since.map(|since| {
+        let back = i64::try_from(since.0.as_nanos()).unwrap_or(i64::MAX);
+        WallClock::system().now().0.saturating_sub(back).max(0)
+    });
     let mut request = v1::ReadLogsRequest {
-        pod_uid: listed.uid().to_owned(),
+        pod_uid: pod.uid().to_owned(),
         container_name,
         follow: options.follow,
         previous: options.previous,
         tail_lines: options.tail,
-        since_unix_nanos,
+        since_unix_nanos: since.unwrap_or(0),
         timestamps: options.timestamps,
     };
-    let client = ContainerLogsClient::new(connection.channel(Process::PodWorkerPool)?);
+    let process = Process::PodWorkerPool;
+    let client = ContainerLogsClient::new(connection.channel(process)?);
     loop {
         let mut stream = connection
-            .call(Process::PodWorkerPool, || {
+            .call(process, || {
                 let (mut client, request) = (client.clone(), request.clone());
                 async move { client.read_logs(request).await }
             })
@@ -53,85 +51,113 @@ pub(crate) async fn logs(
         loop {
             match stream.message().await {
                 Ok(Some(part)) => {
-                    write(&part)?;
-                    // A log that is opened again goes on after this line.
-                    request.since_unix_nanos = part.unix_nanos.saturating_add(1);
-                    request.tail_lines = None;
+                    output.write(&part.content)?;
+                    go_on_after(&mut request, &part);
                 }
                 Ok(None) => return Ok(ExitCode::SUCCESS),
                 Err(status) if ipc::is_broken_connection(&status) => break,
-                Err(status) => {
-                    let error = ipc::CallError::Refused(Box::new(status));
-                    return Err(Failure::of_call(Process::PodWorkerPool, error));
-                }
+                Err(status) => return Err(Failure::of_status(process, status)),
             }
         }
         tokio::time::sleep(REOPEN).await;
     }
 }
 
-fn write(part: &v1::ReadLogsResponse) -> Result<(), Failure> {
-    let written = if part.stream == "stderr" {
-        io::stderr().lock().write_all(&part.content)
-    } else {
-        let mut out = io::stdout().lock();
-        out.write_all(&part.content).and_then(|()| out.flush())
-    };
-    written.map_err(|source| Failure::Local {
-        action: "print",
-        source,
-    })
+/// What to ask for when the stream breaks after `part`: the lines after it.
+fn go_on_after(request: &mut v1::ReadLogsRequest, part: &v1::ReadLogsResponse) {
+    if part.unix_nanos > 0 {
+        request.since_unix_nanos = part.unix_nanos.saturating_add(1);
+        request.tail_lines = None;
+    }
 }
 
-/// The container that is meant: the only one, or the one that is named.
-fn container(listed: &ListedPod, wanted: Option<&str>) -> Result<String, Failure> {
-    let spec = listed.pod.spec.as_ref();
-    let ordinary = spec
-        .map(|spec| spec.containers.as_slice())
-        .unwrap_or_default();
-    let init = spec
-        .and_then(|spec| spec.init_containers.as_deref())
-        .unwrap_or_default();
-    let names: Vec<&str> = ordinary
-        .iter()
-        .chain(init)
-        .map(|one| one.name.as_str())
+/// The container that is meant: the named one, the default, or the first.
+fn container(pod: &Pod, wanted: Option<&str>) -> Result<String, Failure> {
+    let names: Vec<&str> = pod
+        .all_containers()
+        .map(|(_, container)| container.name.as_str())
         .collect();
-    match (wanted, ordinary) {
+    let annotated = pod.annotation(DEFAULT_CONTAINER_ANNOTATION);
+    let annotated = annotated.filter(|name| names.contains(name));
+    match (wanted, pod.containers()) {
         (Some(wanted), _) if names.contains(&wanted) => Ok(wanted.to_owned()),
-        (None, [only]) => Ok(only.name.clone()),
-        (None, _) => Err(Failure::NotFound(format!(
-            "choose a container of {} with -c: {}",
-            listed.name(),
-            names.join(", ")
-        ))),
         (Some(wanted), _) => Err(Failure::NotFound(format!(
-            "{} has no container {wanted}; it has: {}",
-            listed.name(),
+            "pod {} has no container {wanted}; it has: {}",
+            pod.name(),
             names.join(", ")
         ))),
+        (None, containers) => {
+            let first = containers.first().map(|container| container.name.as_str());
+            let Some(name) = annotated.or(first) else {
+                return Err(Failure::NotFound(format!(
+                    "pod {} has no containers",
+                    pod.name()
+                )));
+            };
+            if containers.len() > 1 {
+                note(&format!(
+                    "container {name} is taken out of: {}",
+                    names.join(", ")
+                ));
+            }
+            Ok(name.to_owned())
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
+    fn pod(containers: Value, default: Option<&str>) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": "p", "annotations": {DEFAULT_CONTAINER_ANNOTATION: default.unwrap_or("?")}},
+            "spec": {"containers": containers, "initContainers": [{"name": "init"}]},
+        }))
+        .unwrap()
+    }
+
     #[test]
-    fn the_only_container_needs_no_name() {
-        let listed = |containers: serde_json::Value| {
-            let json =
-                serde_json::json!({"metadata": {"name": "p"}, "spec": {"containers": containers}});
-            ListedPod {
-                pod: serde_json::from_value(json.clone()).unwrap(),
-                json,
-            }
+    fn the_container_is_the_named_the_default_or_the_first() {
+        let one = json!([{"name": "a"}]);
+        let two = json!([{"name": "a"}, {"name": "b"}]);
+        let name = |pod: &Pod, wanted| container(pod, wanted).ok();
+        assert_eq!(name(&pod(one.clone(), None), None).as_deref(), Some("a"));
+        assert_eq!(name(&pod(two.clone(), None), None).as_deref(), Some("a"));
+        assert_eq!(
+            name(&pod(two.clone(), Some("b")), None).as_deref(),
+            Some("b")
+        );
+        assert_eq!(
+            name(&pod(two.clone(), None), Some("b")).as_deref(),
+            Some("b")
+        );
+        assert_eq!(
+            name(&pod(two.clone(), None), Some("init")).as_deref(),
+            Some("init")
+        );
+        let error = container(&pod(two, None), Some("c")).unwrap_err();
+        assert!(matches!(error, Failure::NotFound(text) if text.ends_with("init, a, b")));
+        assert!(container(&pod(json!([]), None), None).is_err());
+    }
+
+    #[test]
+    fn a_log_that_is_opened_again_goes_on_after_the_last_line() {
+        let mut request = v1::ReadLogsRequest {
+            tail_lines: Some(5),
+            ..Default::default()
         };
-        let one = listed(serde_json::json!([{"name": "a"}]));
-        let two = listed(serde_json::json!([{"name": "a"}, {"name": "b"}]));
-        assert_eq!(container(&one, None).unwrap(), "a");
-        assert_eq!(container(&two, Some("b")).unwrap(), "b");
-        assert!(container(&two, None).unwrap_err().text().contains("a, b"));
-        assert!(container(&two, Some("c")).is_err());
+        go_on_after(&mut request, &v1::ReadLogsResponse::default());
+        assert_eq!(request.tail_lines, Some(5), "nothing came yet");
+        go_on_after(
+            &mut request,
+            &v1::ReadLogsResponse {
+                unix_nanos: 7,
+                ..Default::default()
+            },
+        );
+        assert_eq!((request.tail_lines, request.since_unix_nanos), (None, 8));
     }
 }

@@ -1,52 +1,71 @@
 //! One pod as a row of `bulkhead pods`: the words that kubectl uses.
 
 use clock::UnixNanos;
-use pod::core::{ContainerStatus, Pod, PodStatus};
+use pod::core::{ContainerState, ContainerStateTerminated, ContainerStatus, PodStatus};
+use pod::{Pod, PodExt as _, PodPhase};
 
-use crate::words::age;
+use crate::table::{Cell, Tone};
+use crate::words::{age, age_since, nanos, plain};
 
 /// Headings of the ordinary table.
 pub(crate) const HEADINGS: [&str; 6] = ["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE"];
 
 /// Headings that `-o wide` adds.
-pub(crate) const WIDE_HEADINGS: [&str; 3] = ["IP", "SOURCE", "UID"];
+pub(crate) const WIDE_HEADINGS: [&str; 2] = ["IP", "NODE"];
 
 /// The cells of a pod, without those of `-o wide`.
-pub(crate) fn cells(pod: &Pod, now: UnixNanos) -> Vec<String> {
+pub(crate) fn cells(pod: &Pod, now: UnixNanos) -> Vec<Cell> {
     let status = pod.status.clone().unwrap_or_default();
-    let containers = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
-    let statuses = status.container_statuses.clone().unwrap_or_default();
+    let statuses = status.container_statuses.as_deref().unwrap_or_default();
     let ready = statuses
         .iter()
         .filter(|status| status.ready && is_running(status))
         .count();
+    let begin = pod
+        .metadata
+        .creation_timestamp
+        .as_ref()
+        .or(status.start_time.as_ref());
     vec![
-        pod.metadata.namespace.clone().unwrap_or_default(),
-        pod.metadata.name.clone().unwrap_or_default(),
-        format!("{ready}/{containers}"),
-        status_word(pod, &status),
-        restarts(&status, now),
-        begin(&status).map_or("-".to_owned(), |begin| age(now.since(begin))),
+        plain(pod.namespace()).into(),
+        plain(pod.name()).into(),
+        format!("{ready}/{}", pod.containers().len()).into(),
+        status_cell(pod, &status, ready),
+        restarts(&status, now).into(),
+        begin
+            .map_or_else(|| "<unknown>".to_owned(), |begin| age_since(begin, now))
+            .into(),
     ]
 }
 
 /// The cells that `-o wide` adds.
-pub(crate) fn wide_cells(pod: &Pod) -> Vec<String> {
-    let status = pod.status.clone().unwrap_or_default();
-    let annotations = pod.metadata.annotations.clone().unwrap_or_default();
-    let or_dash = |text: Option<String>| text.filter(|text| !text.is_empty()).unwrap_or("-".into());
-    vec![
-        or_dash(status.pod_ip),
-        or_dash(annotations.get("kubernetes.io/config.source").cloned()),
-        or_dash(pod.metadata.uid.clone()),
-    ]
+pub(crate) fn wide_cells(pod: &Pod) -> Vec<Cell> {
+    let ip = pod.status.as_ref().and_then(|status| status.pod_ip.clone());
+    let node = pod.spec_or_default().node_name.clone();
+    let or_none = |text: Option<String>| {
+        let text = text.filter(|text| !text.is_empty());
+        plain(&text.unwrap_or_else(|| "<none>".to_owned()))
+    };
+    vec![or_none(ip).into(), or_none(node).into()]
 }
 
-fn begin(status: &PodStatus) -> Option<UnixNanos> {
-    let time = status.start_time.as_ref()?;
-    Some(UnixNanos(
-        i64::try_from(time.0.as_nanosecond()).unwrap_or(0),
-    ))
+fn status_cell(pod: &Pod, status: &PodStatus, ready: usize) -> Cell {
+    let word = status_word(pod, status);
+    let phase = status
+        .phase
+        .as_deref()
+        .and_then(PodPhase::parse)
+        .unwrap_or_default();
+    let tone = match word.as_str() {
+        "Running" if ready == pod.containers().len() => Tone::Good,
+        "Completed" | "Succeeded" => Tone::Good,
+        "Running" | "Pending" | "Terminating" | "ContainerCreating" | "PodInitializing"
+        | "NotReady" => Tone::Notable,
+        word if word.starts_with("Init:") && word.contains('/') => Tone::Notable,
+        _ if phase == PodPhase::Succeeded => Tone::Good,
+        _ => Tone::Bad,
+    };
+    Cell::toned(plain(&word), tone)
 }
 
 fn is_running(status: &ContainerStatus) -> bool {
@@ -56,168 +75,317 @@ fn is_running(status: &ContainerStatus) -> bool {
         .is_some_and(|state| state.running.is_some())
 }
 
+fn has_condition(status: &PodStatus, type_: &str) -> bool {
+    let mut conditions = status.conditions.iter().flatten();
+    conditions.any(|condition| condition.type_ == type_ && condition.status == "True")
+}
+
+/// How often containers were restarted, and how long ago one ended last. While
+/// the pod initializes, its init containers count, later the others.
 fn restarts(status: &PodStatus, now: UnixNanos) -> String {
-    let of = |statuses: &Option<Vec<ContainerStatus>>| statuses.clone().unwrap_or_default();
-    let statuses = [
-        of(&status.init_container_statuses),
-        of(&status.container_statuses),
-    ]
-    .concat();
-    let count: i32 = statuses.iter().map(|status| status.restart_count).sum();
-    let last = statuses
+    let counted = if initializes(status) {
+        &status.init_container_statuses
+    } else {
+        &status.container_statuses
+    };
+    let statuses = counted.as_deref().unwrap_or_default();
+    let count: i64 = statuses
         .iter()
-        .filter_map(|status| {
-            let ended = status.last_state.as_ref()?.terminated.as_ref()?;
-            i64::try_from(ended.finished_at.as_ref()?.0.as_nanosecond()).ok()
-        })
-        .max();
-    match last {
-        Some(last) if count > 0 => format!("{count} ({} ago)", age(now.since(UnixNanos(last)))),
+        .map(|status| i64::from(status.restart_count))
+        .sum();
+    let ended = |status: &ContainerStatus| {
+        let ended = status.last_state.as_ref()?.terminated.as_ref()?;
+        ended.finished_at.as_ref().map(nanos)
+    };
+    match statuses.iter().filter_map(ended).max() {
+        Some(last) if count > 0 => format!("{count} ({} ago)", age(now.since(last))),
         _ => count.to_string(),
     }
 }
 
+/// Whether an init container is not done and keeps the pod from running.
+fn initializes(status: &PodStatus) -> bool {
+    let mut init = status.init_container_statuses.iter().flatten();
+    let done = |status: &ContainerStatus| {
+        let ended = status
+            .state
+            .as_ref()
+            .and_then(|state| state.terminated.as_ref());
+        ended.is_some_and(|ended| ended.exit_code == 0)
+    };
+    !has_condition(status, "Initialized") && !init.all(done)
+}
+
 /// The STATUS column.
 pub(crate) fn status_word(pod: &Pod, status: &PodStatus) -> String {
-    let phase = status.phase.clone().unwrap_or_else(|| "Unknown".to_owned());
-    let reason = status.reason.clone().filter(|reason| !reason.is_empty());
-    let mut word = reason.unwrap_or(phase);
-    match init_word(pod, status) {
-        Some(init) => word = init,
-        None => {
-            if let Some(of_containers) = container_word(status) {
-                word = of_containers;
-            }
-        }
-    }
-    if pod.metadata.deletion_timestamp.is_some() {
+    let non_empty = |word: &Option<String>| word.clone().filter(|word| !word.is_empty());
+    let phase = non_empty(&status.phase).unwrap_or_else(|| "Unknown".to_owned());
+    let ended = PodPhase::parse(&phase).is_some_and(PodPhase::is_terminal);
+    if pod.metadata.deletion_timestamp.is_some() && !ended {
         return "Terminating".to_owned();
     }
-    word
-}
-
-/// What an init container that is not done says.
-fn init_word(pod: &Pod, status: &PodStatus) -> Option<String> {
-    let total = pod
-        .spec
-        .as_ref()?
-        .init_containers
-        .as_ref()
-        .map_or(0, Vec::len);
-    let statuses = status.init_container_statuses.clone().unwrap_or_default();
-    for (index, container) in statuses.iter().enumerate() {
-        let state = container.state.clone().unwrap_or_default();
-        if let Some(terminated) = state.terminated {
-            if terminated.exit_code == 0 {
-                continue;
-            }
-            let reason = terminated.reason.filter(|reason| !reason.is_empty());
-            return Some(
-                match (reason, terminated.signal.filter(|signal| *signal != 0)) {
-                    (Some(reason), _) => format!("Init:{reason}"),
-                    (None, Some(signal)) => format!("Init:Signal:{signal}"),
-                    (None, None) => format!("Init:ExitCode:{}", terminated.exit_code),
-                },
-            );
-        }
-        let waiting = state.waiting.and_then(|waiting| waiting.reason);
-        return Some(match waiting {
-            Some(reason) if !reason.is_empty() && reason != "PodInitializing" => {
-                format!("Init:{reason}")
-            }
-            _ => format!("Init:{index}/{total}"),
-        });
+    let word = non_empty(&status.reason).unwrap_or(phase);
+    if initializes(status) {
+        init_word(pod, status).unwrap_or(word)
+    } else {
+        container_word(word, status)
     }
-    None
 }
 
-/// What the containers say, the first one having the last word.
-fn container_word(status: &PodStatus) -> Option<String> {
-    let mut word = None;
-    let mut one_runs = false;
+/// What the first init container that is not done says.
+fn init_word(pod: &Pod, status: &PodStatus) -> Option<String> {
+    let total = pod.init_containers().len();
+    let statuses = status.init_container_statuses.iter().flatten();
+    let states = statuses.map(|status| status.state.clone().unwrap_or_default());
+    let not_done = |(_, state): &(usize, ContainerState)| {
+        state
+            .terminated
+            .as_ref()
+            .is_none_or(|ended| ended.exit_code != 0)
+    };
+    let (index, state) = states.enumerate().find(not_done)?;
+    Some(match (&state.terminated, waiting_reason(&state)) {
+        (Some(ended), _) => format!("Init:{}", ending_word(ended)),
+        (None, Some(reason)) if reason != "PodInitializing" => format!("Init:{reason}"),
+        (None, _) => format!("Init:{index}/{total}"),
+    })
+}
+
+/// What the containers say; the first has the last word. `word` stands when
+/// all run.
+fn container_word(mut word: String, status: &PodStatus) -> String {
+    let mut one_is_ready = false;
     for container in status.container_statuses.iter().flatten().rev() {
         let state = container.state.clone().unwrap_or_default();
-        let waiting = state.waiting.and_then(|waiting| waiting.reason);
-        if let Some(reason) = waiting.filter(|reason| !reason.is_empty()) {
-            word = Some(reason);
-        } else if let Some(terminated) = state.terminated {
-            let reason = terminated.reason.filter(|reason| !reason.is_empty());
-            word = Some(
-                match (reason, terminated.signal.filter(|signal| *signal != 0)) {
-                    (Some(reason), _) => reason,
-                    (None, Some(signal)) => format!("Signal:{signal}"),
-                    (None, None) => format!("ExitCode:{}", terminated.exit_code),
-                },
-            );
+        if let Some(reason) = waiting_reason(&state) {
+            reason.clone_into(&mut word);
+        } else if let Some(ended) = &state.terminated {
+            word = ending_word(ended);
         } else if container.ready && state.running.is_some() {
-            one_runs = true;
+            one_is_ready = true;
         }
     }
-    if word.as_deref() == Some("Completed") && one_runs {
-        let conditions = status.conditions.iter().flatten();
-        let mut ready = conditions.filter(|condition| condition.type_ == "Ready");
-        let is_ready = ready.any(|condition| condition.status == "True");
-        return Some(if is_ready { "Running" } else { "NotReady" }.to_owned());
+    if word == "Completed" && one_is_ready {
+        let ready = has_condition(status, "Ready");
+        return if ready { "Running" } else { "NotReady" }.to_owned();
     }
     word
+}
+
+fn waiting_reason(state: &ContainerState) -> Option<&str> {
+    let reason = state.waiting.as_ref()?.reason.as_deref()?;
+    (!reason.is_empty()).then_some(reason)
+}
+
+/// How a container ended: its reason, signal or exit code.
+pub(crate) fn ending_word(ended: &ContainerStateTerminated) -> String {
+    let reason = ended.reason.as_deref().filter(|reason| !reason.is_empty());
+    match (reason, ended.signal.filter(|signal| *signal != 0)) {
+        (Some(reason), _) => reason.to_owned(),
+        (None, Some(signal)) => format!("Signal:{signal}"),
+        (None, None) => format!("ExitCode:{}", ended.exit_code),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
-    fn pod(status: serde_json::Value) -> Pod {
-        serde_json::from_value(serde_json::json!({
+    fn state(state: &str) -> Value {
+        let state = match state.split_once(' ').unwrap_or((state, "")) {
+            ("running", _) => json!({"running": {}}),
+            ("waiting", "") => json!({"waiting": {}}),
+            ("waiting", reason) => json!({"waiting": {"reason": reason}}),
+            ("signal", number) => {
+                json!({"terminated": {"exitCode": 137, "signal": number.parse::<i32>().unwrap()}})
+            }
+            ("exit", code) => json!({"terminated": {"exitCode": code.parse::<i32>().unwrap()}}),
+            (_, reason) => {
+                let exit_code = i32::from(reason != "Completed");
+                json!({"terminated": {"exitCode": exit_code, "reason": reason}})
+            }
+        };
+        let ready = state.get("running").is_some();
+        json!({"name": "c", "image": "i", "imageID": "", "ready": ready, "restartCount": 1, "state": state})
+    }
+
+    /// A pod from its phase, reason, and the states of its containers.
+    fn pod(
+        phase: &str,
+        reason: &str,
+        init: &[&str],
+        ordinary: &[&str],
+        conditions: &[&str],
+    ) -> Pod {
+        let states = |states: &[&str]| states.iter().map(|&one| state(one)).collect::<Vec<_>>();
+        let containers = |count: usize| vec![json!({"name": "c"}); count];
+        let condition = |type_: &&str| json!({"type": type_, "status": "True"});
+        serde_json::from_value(json!({
             "metadata": {"name": "p", "namespace": "default", "uid": "u"},
-            "spec": {"containers": [{"name": "c", "image": "i"}], "initContainers": [{"name": "i", "image": "i"}]},
-            "status": status,
+            "spec": {
+                "containers": containers(ordinary.len()),
+                "initContainers": containers(init.len()),
+            },
+            "status": {
+                "phase": phase, "reason": reason,
+                "initContainerStatuses": states(init),
+                "containerStatuses": states(ordinary),
+                "conditions": conditions.iter().map(condition).collect::<Vec<_>>(),
+            },
         }))
         .unwrap()
     }
 
-    fn word(status: serde_json::Value) -> String {
-        let pod = pod(status);
-        status_word(&pod, pod.status.as_ref().unwrap())
+    fn word(pod: &Pod) -> String {
+        status_word(pod, pod.status.as_ref().unwrap())
     }
 
     #[test]
-    fn the_status_column_says_what_kubectl_says() {
-        let state = |state: serde_json::Value| {
-            serde_json::json!({"name": "c", "image": "i", "imageID": "", "ready": true,
-                "restartCount": 0, "state": state})
-        };
-        let running = state(serde_json::json!({"running": {}}));
-        let done = state(serde_json::json!({"terminated": {"exitCode": 0, "reason": "Completed"}}));
-        let looping = state(serde_json::json!({"waiting": {"reason": "CrashLoopBackOff"}}));
-        let failed = state(serde_json::json!({"terminated": {"exitCode": 2}}));
-        let plain = |phase: &str, containers: &[&serde_json::Value]| serde_json::json!({"phase": phase, "containerStatuses": containers});
-        assert_eq!(word(plain("Running", &[&running])), "Running");
-        assert_eq!(
-            word(plain("Running", &[&looping, &running])),
-            "CrashLoopBackOff"
-        );
-        assert_eq!(word(plain("Succeeded", &[&done])), "Completed");
-        assert_eq!(word(plain("Running", &[&done, &running])), "NotReady");
-        assert_eq!(word(plain("Failed", &[&failed])), "ExitCode:2");
-        assert_eq!(
-            word(serde_json::json!({"phase": "Failed", "reason": "Evicted"})),
-            "Evicted"
-        );
-        let init = |one: &serde_json::Value| serde_json::json!({"phase": "Pending", "initContainerStatuses": [one]});
-        assert_eq!(word(init(&running)), "Init:0/1");
-        assert_eq!(word(init(&looping)), "Init:CrashLoopBackOff");
-        assert_eq!(word(init(&failed)), "Init:ExitCode:2");
-        assert_eq!(word(init(&done)), "Pending");
+    fn the_status_says_what_kubectl_says() {
+        for (phase, reason, ordinary, conditions, expected) in [
+            (
+                "Pending",
+                "",
+                &["waiting ContainerCreating"][..],
+                &[][..],
+                "ContainerCreating",
+            ),
+            ("Pending", "", &["waiting"], &[], "Pending"),
+            (
+                "Running",
+                "",
+                &["running", "running"],
+                &["Ready"],
+                "Running",
+            ),
+            (
+                "Running",
+                "",
+                &["waiting CrashLoopBackOff", "running"],
+                &[],
+                "CrashLoopBackOff",
+            ),
+            (
+                "Running",
+                "",
+                &["ended Error", "waiting ErrImagePull"],
+                &[],
+                "Error",
+            ),
+            (
+                "Running",
+                "",
+                &["ended Completed", "running"],
+                &["Ready"],
+                "Running",
+            ),
+            (
+                "Running",
+                "",
+                &["ended Completed", "running"],
+                &[],
+                "NotReady",
+            ),
+            ("Succeeded", "", &["ended Completed"], &[], "Completed"),
+            ("Failed", "", &["ended OOMKilled"], &[], "OOMKilled"),
+            ("Failed", "", &["exit 3"], &[], "ExitCode:3"),
+            ("Failed", "", &["signal 9"], &[], "Signal:9"),
+            ("Failed", "Evicted", &[], &[], "Evicted"),
+            ("Failed", "OutOfcpu", &[], &[], "OutOfcpu"),
+        ] {
+            let pod = pod(phase, reason, &[], ordinary, conditions);
+            assert_eq!(word(&pod), expected, "{phase} {ordinary:?}");
+        }
     }
 
     #[test]
-    fn a_pod_that_is_being_stopped_is_terminating() {
-        let mut pod = pod(serde_json::json!({"phase": "Running"}));
-        let time = serde_json::from_value(serde_json::json!("2026-01-01T00:00:00Z")).unwrap();
-        pod.metadata.deletion_timestamp = time;
+    fn an_init_container_that_is_not_done_has_the_word() {
+        for (init, expected) in [
+            (&["running", "waiting PodInitializing"][..], "Init:0/2"),
+            (&["ended Completed", "running"], "Init:1/2"),
+            (&["ended Completed", "waiting PodInitializing"], "Init:1/2"),
+            (
+                &["waiting ErrImagePull", "waiting PodInitializing"],
+                "Init:ErrImagePull",
+            ),
+            (
+                &["waiting CrashLoopBackOff", "waiting"],
+                "Init:CrashLoopBackOff",
+            ),
+            (&["ended Error", "waiting"], "Init:Error"),
+            (&["exit 2", "waiting"], "Init:ExitCode:2"),
+            (&["signal 9", "waiting"], "Init:Signal:9"),
+            (&["ended Completed", "ended Completed"], "PodInitializing"),
+        ] {
+            let pod = pod("Pending", "", init, &["waiting PodInitializing"], &[]);
+            assert_eq!(word(&pod), expected, "{init:?}");
+        }
+        // Collected init containers of a pod that is initialized do not matter.
+        let pod = pod(
+            "Running",
+            "",
+            &["waiting"],
+            &["running"],
+            &["Initialized", "Ready"],
+        );
+        assert_eq!(word(&pod), "Running");
+    }
+
+    #[test]
+    fn a_pod_that_is_being_deleted_is_terminating_unless_it_has_ended() {
+        for (phase, expected) in [("Running", "Terminating"), ("Failed", "Error")] {
+            let mut pod = pod(phase, "", &[], &["ended Error"], &[]);
+            pod.metadata.deletion_timestamp =
+                serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+            assert_eq!(word(&pod), expected);
+        }
+    }
+
+    #[test]
+    fn restarts_are_of_the_containers_that_matter_now() {
+        let count = |pod: &Pod| restarts(pod.status.as_ref().unwrap(), UnixNanos(0));
         assert_eq!(
-            status_word(&pod, pod.status.as_ref().unwrap()),
-            "Terminating"
+            count(&pod(
+                "Pending",
+                "",
+                &["running"],
+                &["waiting", "waiting"],
+                &[]
+            )),
+            "1"
+        );
+        assert_eq!(
+            count(&pod(
+                "Running",
+                "",
+                &["ended Completed"],
+                &["running", "running"],
+                &[]
+            )),
+            "2"
+        );
+    }
+
+    #[test]
+    fn tones_tell_good_from_bad() {
+        let tone = |pod: &Pod| cells(pod, UnixNanos(0))[3].tone;
+        assert_eq!(
+            tone(&pod("Running", "", &[], &["running"], &[])),
+            Tone::Good
+        );
+        assert_eq!(
+            tone(&pod("Succeeded", "", &[], &["ended Completed"], &[])),
+            Tone::Good
+        );
+        assert_eq!(
+            tone(&pod("Pending", "", &["running"], &["waiting"], &[])),
+            Tone::Notable
+        );
+        assert_eq!(
+            tone(&pod("Running", "", &[], &["waiting CrashLoopBackOff"], &[])),
+            Tone::Bad
         );
     }
 }

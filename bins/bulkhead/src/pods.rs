@@ -1,194 +1,159 @@
-//! `pods`: the pods of the node, and finding the one that a person means.
+//! `pods`: the pods of the node.
 
 use std::process::ExitCode;
 
-use bulkhead_api::v1;
-use bulkhead_api::v1::list_pod_statuses_response::Message;
-use bulkhead_api::v1::statuses_client::StatusesClient;
-use clock::WallClock;
-use pod::core::Pod;
+use clock::{UnixNanos, WallClock};
+use pod::PodExt as _;
 use serde_json::{Value, json};
-use topology::Process;
 
-use crate::arguments::{PodFormat, PodsOptions};
-use crate::connection::{Connection, print};
+use crate::arguments::{PodsFormat, PodsOptions};
+use crate::connection::Connection;
 use crate::failure::Failure;
-use crate::pod_row::{HEADINGS, WIDE_HEADINGS, cells, wide_cells};
+use crate::output::{Output, note};
+use crate::pod_list::{self, ListedPod, pick};
+use crate::pod_row;
 use crate::table;
-
-/// A pod with its status, decoded and as it came.
-#[derive(Clone, Debug)]
-pub(crate) struct ListedPod {
-    pub(crate) pod: Pod,
-    pub(crate) json: Value,
-}
-
-impl ListedPod {
-    pub(crate) fn uid(&self) -> &str {
-        self.pod.metadata.uid.as_deref().unwrap_or_default()
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        self.pod.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    pub(crate) fn namespace(&self) -> &str {
-        self.pod.metadata.namespace.as_deref().unwrap_or_default()
-    }
-}
 
 /// Prints the pods.
 pub(crate) async fn pods(
     connection: &Connection,
     options: &PodsOptions,
+    output: Output,
 ) -> Result<ExitCode, Failure> {
-    let mut pods = list(connection).await?;
-    if let Some(namespace) = &options.namespace {
-        pods.retain(|listed| listed.namespace() == namespace);
+    let all = pod_list::all(connection).await?;
+    let pods = chosen(all, options)?;
+    match options.output {
+        PodsFormat::Table | PodsFormat::Wide if pods.is_empty() => note("there are no pods"),
+        PodsFormat::Table | PodsFormat::Wide => {
+            let wide = options.output == PodsFormat::Wide;
+            let now = WallClock::system().now();
+            output.text(&as_table(&pods, wide, now, output.colours))?;
+        }
+        PodsFormat::Json => output.json(&as_value(&pods, options))?,
+        PodsFormat::Yaml => output.yaml(&as_value(&pods, options))?,
+        PodsFormat::Name => {
+            let lines = pods.iter().map(|listed| listed.full_name() + "\n");
+            output.text(&lines.collect::<String>())?;
+        }
     }
-    print(&rendered(&pods, options.output, WallClock::system().now()))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn rendered(pods: &[ListedPod], format: PodFormat, now: clock::UnixNanos) -> String {
-    let list = || {
-        let items: Vec<&Value> = pods.iter().map(|listed| &listed.json).collect();
-        json!({"apiVersion": "v1", "kind": "List", "items": items})
+/// The pods that were asked for.
+fn chosen(all: Vec<ListedPod>, options: &PodsOptions) -> Result<Vec<ListedPod>, Failure> {
+    let wanted = |listed: &ListedPod| match &options.namespace {
+        Some(namespace) => listed.pod.namespace() == namespace,
+        None => true,
     };
-    match format {
-        PodFormat::Json => format!("{:#}\n", list()),
-        PodFormat::Yaml => yaml(&list()),
-        PodFormat::Table if pods.is_empty() => "No pods.\n".to_owned(),
-        PodFormat::Wide if pods.is_empty() => "No pods.\n".to_owned(),
-        PodFormat::Table => {
-            let rows: Vec<_> = pods.iter().map(|listed| cells(&listed.pod, now)).collect();
-            table::render(&HEADINGS, &rows)
-        }
-        PodFormat::Wide => {
-            let rows: Vec<_> = pods
-                .iter()
-                .map(|listed| [cells(&listed.pod, now), wide_cells(&listed.pod)].concat())
-                .collect();
-            table::render(&[&HEADINGS[..], &WIDE_HEADINGS[..]].concat(), &rows)
+    let all: Vec<ListedPod> = all.into_iter().filter(wanted).collect();
+    if options.pods.is_empty() {
+        return Ok(all);
+    }
+    options.pods.iter().map(|name| pick(&all, name)).collect()
+}
+
+/// One named pod by itself, anything else as a list, as kubectl does it.
+fn as_value(pods: &[ListedPod], options: &PodsOptions) -> Value {
+    match (pods, options.pods.as_slice()) {
+        ([only], [_]) => only.json.clone(),
+        _ => {
+            let items: Vec<&Value> = pods.iter().map(|listed| &listed.json).collect();
+            json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items})
         }
     }
 }
 
-/// YAML, or JSON (which is YAML too) for a value that has none.
-pub(crate) fn yaml(value: &Value) -> String {
-    serde_saphyr::to_string(value).unwrap_or_else(|_| format!("{value:#}\n"))
-}
-
-/// All pods with their statuses, by namespace and name.
-pub(crate) async fn list(connection: &Connection) -> Result<Vec<ListedPod>, Failure> {
-    let client = StatusesClient::new(connection.channel(Process::StatusSyncer)?)
-        .max_decoding_message_size(ipc::limits::MAX_OBSERVATION_BYTES);
-    connection
-        .collect(Process::StatusSyncer, async || {
-            let mut client = client.clone();
-            let request = v1::ListPodStatusesRequest { watch: false };
-            let mut stream = client.list_pod_statuses(request).await?.into_inner();
-            let mut pods = Vec::new();
-            while let Some(response) = stream.message().await? {
-                match response.message {
-                    Some(Message::Entry(entry)) => pods.extend(entry.pod.and_then(decode)),
-                    Some(Message::SnapshotComplete(_)) => break,
-                    Some(Message::RemovedPodUid(_)) | None => {}
-                }
-            }
-            pods.sort_by_key(|listed: &ListedPod| {
-                (listed.namespace().to_owned(), listed.name().to_owned())
-            });
-            Ok(pods)
-        })
-        .await
-}
-
-fn decode(message: v1::Pod) -> Option<ListedPod> {
-    let json: Value = serde_json::from_slice(&message.json).ok()?;
-    let pod = serde_json::from_value(json.clone()).ok()?;
-    Some(ListedPod { pod, json })
-}
-
-/// The pod that `wanted` names: a name, namespace/name, or UID.
-pub(crate) async fn find(connection: &Connection, wanted: &str) -> Result<ListedPod, Failure> {
-    pick(list(connection).await?, wanted)
-}
-
-fn pick(pods: Vec<ListedPod>, wanted: &str) -> Result<ListedPod, Failure> {
-    let is_meant = |listed: &ListedPod| match wanted.split_once('/') {
-        Some((namespace, name)) => listed.namespace() == namespace && listed.name() == name,
-        None => listed.name() == wanted || listed.uid() == wanted,
-    };
-    let known: Vec<String> = pods
+fn as_table(pods: &[ListedPod], wide: bool, now: UnixNanos, colours: bool) -> String {
+    let mut headings = pod_row::HEADINGS.to_vec();
+    if wide {
+        headings.extend(pod_row::WIDE_HEADINGS);
+    }
+    let rows: Vec<_> = pods
         .iter()
-        .map(|listed| format!("{}/{}", listed.namespace(), listed.name()))
+        .map(|listed| {
+            let mut cells = pod_row::cells(&listed.pod, now);
+            if wide {
+                cells.extend(pod_row::wide_cells(&listed.pod));
+            }
+            cells
+        })
         .collect();
-    let mut meant: Vec<ListedPod> = pods.into_iter().filter(is_meant).collect();
-    match (meant.pop(), meant.is_empty()) {
-        (Some(only), true) => Ok(only),
-        (Some(one), false) => Err(Failure::NotFound(format!(
-            "{} pods are called {wanted}: give namespace/name or the UID, e.g. {}",
-            meant.len() + 1,
-            one.uid()
-        ))),
-        (None, _) => Err(Failure::NotFound(format!(
-            "no pod is called {wanted}; there are: {}",
-            known.join(", ")
-        ))),
-    }
+    table::render(&headings, &rows, colours)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn listed(namespace: &str, name: &str, uid: &str) -> ListedPod {
-        let json = json!({
-            "metadata": {"namespace": namespace, "name": name, "uid": uid},
-            "status": {"phase": "Pending"},
-        });
-        ListedPod {
-            pod: serde_json::from_value(json.clone()).unwrap(),
-            json,
+    fn listed(namespace: &str, name: &str) -> ListedPod {
+        ListedPod::new(json!({
+            "metadata": {"namespace": namespace, "name": name, "uid": name},
+            "spec": {"nodeName": "node-1", "containers": [{"name": "c"}]},
+            "status": {
+                "phase": "Running", "startTime": "1970-01-01T00:00:10Z", "podIP": "10.0.0.5",
+                "containerStatuses": [{
+                    "name": "c", "image": "i", "imageID": "", "ready": true, "restartCount": 2,
+                    "state": {"running": {}},
+                    "lastState": {"terminated": {"exitCode": 1, "finishedAt": "1970-01-01T00:01:00Z"}},
+                }],
+            },
+        }))
+        .unwrap()
+    }
+
+    fn options(pods: &[&str], namespace: Option<&str>) -> PodsOptions {
+        PodsOptions {
+            pods: pods.iter().map(|&name| name.to_owned()).collect(),
+            output: PodsFormat::Table,
+            namespace: namespace.map(str::to_owned),
         }
     }
 
     #[test]
-    fn a_pod_is_found_by_name_full_name_and_uid() {
-        let pods = vec![
-            listed("a", "p", "1"),
-            listed("b", "p", "2"),
-            listed("b", "q", "3"),
-        ];
-        assert_eq!(pick(pods.clone(), "q").unwrap().uid(), "3");
-        assert_eq!(pick(pods.clone(), "b/p").unwrap().uid(), "2");
-        assert_eq!(pick(pods.clone(), "1").unwrap().uid(), "1");
-        assert!(
-            pick(pods.clone(), "p")
-                .unwrap_err()
-                .text()
-                .contains("2 pods")
+    fn the_table_looks_like_kubectls() {
+        let now = UnixNanos(70_000_000_000);
+        let pods = [listed("default", "web"), listed("kube-system", "dns")];
+        assert_eq!(
+            as_table(&pods, false, now, false),
+            "\
+NAMESPACE     NAME   READY   STATUS    RESTARTS      AGE
+default       web    1/1     Running   2 (10s ago)   60s
+kube-system   dns    1/1     Running   2 (10s ago)   60s
+"
         );
-        assert!(pick(pods, "r").unwrap_err().text().contains("b/q"));
+        assert_eq!(
+            as_table(&pods[..1], true, now, false),
+            "\
+NAMESPACE   NAME   READY   STATUS    RESTARTS      AGE   IP         NODE
+default     web    1/1     Running   2 (10s ago)   60s   10.0.0.5   node-1
+"
+        );
     }
 
     #[test]
-    fn every_format_shows_every_pod() {
-        let pods = [listed("a", "p", "1")];
-        let formats = [
-            PodFormat::Table,
-            PodFormat::Wide,
-            PodFormat::Json,
-            PodFormat::Yaml,
-        ];
-        for format in formats {
-            let text = rendered(&pods, format, clock::UnixNanos(0));
-            assert!(
-                text.contains('p') && text.contains("Pending"),
-                "{format:?}: {text}"
-            );
-        }
-        assert!(yaml(&json!({"a": ["b: c"]})).contains("b: c"));
+    fn pods_are_chosen_by_namespace_and_name() {
+        let all = vec![listed("a", "p"), listed("b", "q"), listed("b", "r")];
+        let names = |options: &PodsOptions| -> Vec<String> {
+            let chosen = chosen(all.clone(), options).unwrap();
+            chosen.iter().map(ListedPod::full_name).collect()
+        };
+        assert_eq!(names(&options(&[], None)), ["a/p", "b/q", "b/r"]);
+        assert_eq!(names(&options(&[], Some("b"))), ["b/q", "b/r"]);
+        assert_eq!(names(&options(&["r", "p"], None)), ["b/r", "a/p"]);
+        assert!(chosen(all.clone(), &options(&["p"], Some("b"))).is_err());
+    }
+
+    #[test]
+    fn one_named_pod_is_no_list() {
+        let pods = [listed("a", "p")];
+        assert_eq!(
+            as_value(&pods, &options(&["p"], None))["metadata"]["name"],
+            "p"
+        );
+        assert_eq!(
+            as_value(&pods, &options(&[], None))["items"][0]["metadata"]["name"],
+            "p"
+        );
+        assert_eq!(as_value(&[], &options(&[], None))["items"], json!([]));
     }
 }

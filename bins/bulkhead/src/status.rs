@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::supervisor_client::SupervisorClient;
-use clock::WallClock;
+use clock::{UnixNanos, WallClock};
 use serde_json::{Value, json};
 use tonic::transport::Channel;
 use topology::Process;
 
-use crate::arguments::{CrashesOptions, RestartOptions, StatusFormat, StatusOptions};
-use crate::connection::{Connection, print};
+use crate::arguments::{CrashesOptions, RestartOptions, StatusOptions, TableOrJson};
+use crate::connection::{Connection, REOPEN};
 use crate::failure::Failure;
-use crate::table;
-use crate::words::{age, mebibytes, plain};
+use crate::output::Output;
+use crate::table::{self, Cell, Tone};
+use crate::words::{age, mebibytes, plain, timestamp};
 
 fn client(connection: &Connection) -> Result<SupervisorClient<Channel>, Failure> {
     Ok(SupervisorClient::new(
@@ -26,19 +27,11 @@ fn client(connection: &Connection) -> Result<SupervisorClient<Channel>, Failure>
 pub(crate) async fn status(
     connection: &Connection,
     options: &StatusOptions,
+    output: Output,
 ) -> Result<ExitCode, Failure> {
     let client = client(connection)?;
     if options.watch {
-        let mut stream = connection
-            .call(Process::Supervisor, || {
-                let mut client = client.clone();
-                async move { client.watch_status(v1::GetSupervisorStatusRequest {}).await }
-            })
-            .await?;
-        while let Ok(Some(status)) = stream.message().await {
-            print(&rendered(&status, options.output))?;
-        }
-        return Ok(ExitCode::FAILURE);
+        return watch(connection, client, options.output, output).await;
     }
     let status = connection
         .call(Process::Supervisor, || {
@@ -46,7 +39,7 @@ pub(crate) async fn status(
             async move { client.get_status(v1::GetSupervisorStatusRequest {}).await }
         })
         .await?;
-    print(&rendered(&status, options.output))?;
+    print(&status, options.output, output)?;
     Ok(if all_ready(&status) {
         ExitCode::SUCCESS
     } else {
@@ -54,10 +47,46 @@ pub(crate) async fn status(
     })
 }
 
+/// Prints the table again whenever it changes, until interrupted.
+async fn watch(
+    connection: &Connection,
+    client: SupervisorClient<Channel>,
+    format: TableOrJson,
+    output: Output,
+) -> Result<ExitCode, Failure> {
+    loop {
+        let mut stream = connection
+            .call(Process::Supervisor, || {
+                let mut client = client.clone();
+                async move { client.watch_status(v1::GetSupervisorStatusRequest {}).await }
+            })
+            .await?;
+        // A stream that breaks is opened again: the supervisor was restarted.
+        while let Ok(Some(status)) = stream.message().await {
+            print(&status, format, output)?;
+        }
+        tokio::time::sleep(REOPEN).await;
+    }
+}
+
+fn print(
+    status: &v1::SupervisorStatus,
+    format: TableOrJson,
+    output: Output,
+) -> Result<(), Failure> {
+    match format {
+        TableOrJson::Table => {
+            output.text(&as_table(status, WallClock::system().now(), output.colours))
+        }
+        TableOrJson::Json => output.json(&as_json(status)),
+    }
+}
+
 /// Restarts a process.
 pub(crate) async fn restart(
     connection: &Connection,
     options: &RestartOptions,
+    output: Output,
 ) -> Result<ExitCode, Failure> {
     let client = client(connection)?;
     let request_id = format!("{}-{}", std::process::id(), WallClock::system().now().0);
@@ -71,10 +100,11 @@ pub(crate) async fn restart(
             async move { client.restart_process(request).await }
         })
         .await?;
-    print(&format!(
-        "{} restarted (was pid {})\n",
-        options.process, answer.old_pid
-    ))?;
+    let before = match answer.old_pid {
+        0 => "it did not run".to_owned(),
+        pid => format!("was pid {pid}"),
+    };
+    output.text(&format!("{} restarted ({before})\n", options.process))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -82,6 +112,7 @@ pub(crate) async fn restart(
 pub(crate) async fn crashes(
     connection: &Connection,
     options: &CrashesOptions,
+    output: Output,
 ) -> Result<ExitCode, Failure> {
     let client = client(connection)?;
     let request = v1::ListCrashesRequest {
@@ -93,134 +124,170 @@ pub(crate) async fn crashes(
             async move { client.list_crashes(request).await }
         })
         .await?;
-    let now = WallClock::system().now();
+    match options.output {
+        TableOrJson::Table => {
+            output.text(&crashes_as_text(&answer.crashes, WallClock::system().now()))?;
+        }
+        TableOrJson::Json => {
+            let crash = |crash: &v1::Crash| {
+                let ending = crash.ending.as_ref().map(ending_as_json);
+                json!({"process": crash.name, "ending": ending})
+            };
+            output.json(&answer.crashes.iter().map(crash).collect::<Vec<_>>())?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn crashes_as_text(crashes: &[v1::Crash], now: UnixNanos) -> String {
     let mut text = String::new();
-    for crash in &answer.crashes {
+    for crash in crashes {
         let ending = crash.ending.clone().unwrap_or_default();
-        let ago = age(now.since(clock::UnixNanos(ending.unix_nanos)));
+        let at = UnixNanos(ending.unix_nanos);
         text += &format!(
-            "{} (pid {}): {}, {ago} ago\n",
-            crash.name, ending.pid, ending.reason
+            "{} (pid {}): {}, {} ago ({}), after {}\n",
+            crash.name,
+            ending.pid,
+            plain(&ending.reason),
+            age(now.since(at)),
+            timestamp(at),
+            age(Duration::from_millis(ending.uptime_millis)),
         );
         for line in &ending.last_log_lines {
             text += &format!("    {}\n", plain(line));
         }
     }
-    print(&text)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn all_ready(status: &v1::SupervisorStatus) -> bool {
-    status
-        .processes
-        .iter()
-        .all(|process| process.state() == v1::ProcessState::Ready)
-}
-
-fn rendered(status: &v1::SupervisorStatus, format: StatusFormat) -> String {
-    match format {
-        StatusFormat::Table => as_table(status, WallClock::system().now()),
-        StatusFormat::Json => format!("{:#}\n", as_json(status)),
-    }
-}
-
-fn state_words(process: &v1::ProcessStatus) -> String {
-    let wait = Duration::from_millis(process.next_start_in_millis).as_secs_f64();
-    match process.state() {
-        v1::ProcessState::Unspecified => "unknown".to_owned(),
-        v1::ProcessState::Starting => "starting".to_owned(),
-        v1::ProcessState::Ready => "ready".to_owned(),
-        v1::ProcessState::Backoff => format!("backoff {wait:.1}s"),
-        v1::ProcessState::CrashLooping => format!("crash-looping {wait:.1}s"),
-        v1::ProcessState::BadConfiguration => "bad-configuration".to_owned(),
-        v1::ProcessState::Stopping => "stopping".to_owned(),
-        v1::ProcessState::Stopped => "stopped".to_owned(),
-    }
-}
-
-fn as_table(status: &v1::SupervisorStatus, now: clock::UnixNanos) -> String {
-    let headings = [
-        "PROCESS",
-        "STATE",
-        "PID",
-        "USER",
-        "UPTIME",
-        "RESTARTS(1h/all)",
-        "LAST-EXIT",
-        "MEMORY",
-        "CONFINEMENT",
-    ];
-    let rows: Vec<Vec<String>> = status
-        .processes
-        .iter()
-        .map(|process| {
-            let last_exit = process
-                .last_ending
-                .as_ref()
-                .map_or("-".to_owned(), |ending| {
-                    let ago = age(now.since(clock::UnixNanos(ending.unix_nanos)));
-                    format!("{} ({ago} ago)", plain(&ending.reason))
-                });
-            let runs = process.pid != 0;
-            let or_dash = |text: String| if runs { text } else { "-".to_owned() };
-            vec![
-                process.name.clone(),
-                state_words(process),
-                or_dash(process.pid.to_string()),
-                process.user.clone(),
-                or_dash(age(Duration::from_millis(process.uptime_millis))),
-                format!("{}/{}", process.restarts_last_hour, process.restarts_total),
-                last_exit,
-                or_dash(mebibytes(process.pss_bytes)),
-                or_dash(plain(&process.confinement)),
-            ]
-        })
-        .collect();
-    let mut text = table::render(&headings, &rows);
-    for degradation in &status.degradations {
-        text += &format!("degraded: {}\n", plain(degradation));
+    if text.is_empty() {
+        "No process has ended since the supervisor started.\n".clone_into(&mut text);
     }
     text
 }
 
+fn all_ready(status: &v1::SupervisorStatus) -> bool {
+    let is_ready = |process: &v1::ProcessStatus| process.state() == v1::ProcessState::Ready;
+    !status.processes.is_empty() && status.processes.iter().all(is_ready)
+}
+
+/// The state in one word, in tables and in JSON.
+fn state_word(state: v1::ProcessState) -> (&'static str, Tone) {
+    match state {
+        v1::ProcessState::Unspecified => ("unknown", Tone::Bad),
+        v1::ProcessState::Starting => ("starting", Tone::Notable),
+        v1::ProcessState::Ready => ("ready", Tone::Good),
+        v1::ProcessState::Backoff => ("backoff", Tone::Bad),
+        v1::ProcessState::CrashLooping => ("crash-looping", Tone::Bad),
+        v1::ProcessState::BadConfiguration => ("bad-configuration", Tone::Bad),
+        v1::ProcessState::Stopping => ("stopping", Tone::Notable),
+        v1::ProcessState::Stopped => ("stopped", Tone::Bad),
+    }
+}
+
+fn state_cell(process: &v1::ProcessStatus) -> Cell {
+    let (word, tone) = state_word(process.state());
+    let wait = Duration::from_millis(process.next_start_in_millis).as_secs_f64();
+    if wait > 0.0 {
+        Cell::toned(format!("{word} ({wait:.1}s)"), tone)
+    } else {
+        Cell::toned(word, tone)
+    }
+}
+
+const HEADINGS: [&str; 9] = [
+    "PROCESS",
+    "STATE",
+    "PID",
+    "USER",
+    "UPTIME",
+    "RESTARTS(1h/all)",
+    "LAST-EXIT",
+    "MEMORY",
+    "CONFINEMENT",
+];
+
+fn as_table(status: &v1::SupervisorStatus, now: UnixNanos, colours: bool) -> String {
+    let row = |process: &v1::ProcessStatus| -> Vec<Cell> {
+        let last_exit = process.last_ending.as_ref().map(|ending| {
+            let ago = age(now.since(UnixNanos(ending.unix_nanos)));
+            format!("{} ({ago} ago)", plain(&ending.reason))
+        });
+        let while_running = |text: String| match process.pid {
+            0 => "-".to_owned(),
+            _ => text,
+        };
+        // What is shared between processes counts once in the proportional size.
+        let memory = match process.pss_bytes {
+            0 => process.rss_bytes,
+            bytes => bytes,
+        };
+        vec![
+            plain(&process.name).into(),
+            state_cell(process),
+            while_running(process.pid.to_string()).into(),
+            plain(&process.user).into(),
+            while_running(age(Duration::from_millis(process.uptime_millis))).into(),
+            format!("{}/{}", process.restarts_last_hour, process.restarts_total).into(),
+            last_exit.unwrap_or_else(|| "-".to_owned()).into(),
+            while_running(mebibytes(memory)).into(),
+            while_running(plain(&process.confinement)).into(),
+        ]
+    };
+    let rows: Vec<Vec<Cell>> = status.processes.iter().map(row).collect();
+    let mut text = table::render(&HEADINGS, &rows, colours);
+    for process in &status.processes {
+        if !process.status_text.is_empty() {
+            text += &format!(
+                "{}: {}\n",
+                plain(&process.name),
+                plain(&process.status_text)
+            );
+        }
+    }
+    for degradation in &status.degradations {
+        let line = format!("degraded: {}", plain(degradation));
+        text += &format!("{}\n", Tone::Notable.paint(&line, colours));
+    }
+    text
+}
+
+fn ending_as_json(ending: &v1::Ending) -> Value {
+    let kind = ending.kind().as_str_name();
+    json!({
+        "kind": kind.trim_start_matches("ENDING_KIND_").to_lowercase().replace('_', "-"),
+        "code": ending.code,
+        "reason": ending.reason,
+        "pid": ending.pid,
+        "unixNanos": ending.unix_nanos,
+        "uptimeMillis": ending.uptime_millis,
+        "lastLogLines": ending.last_log_lines,
+    })
+}
+
 fn as_json(status: &v1::SupervisorStatus) -> Value {
-    let processes: Vec<Value> = status
-        .processes
-        .iter()
-        .map(|process| {
-            json!({
-                "name": process.name,
-                "state": process.state().as_str_name().trim_start_matches("PROCESS_STATE_").to_lowercase(),
-                "pid": process.pid,
-                "uid": process.uid,
-                "user": process.user,
-                "uptimeMillis": process.uptime_millis,
-                "restartsLastHour": process.restarts_last_hour,
-                "restartsTotal": process.restarts_total,
-                "lastEnding": process.last_ending.as_ref().map(|ending| json!({
-                    "kind": ending.kind().as_str_name().trim_start_matches("ENDING_KIND_").to_lowercase(),
-                    "code": ending.code,
-                    "reason": ending.reason,
-                    "pid": ending.pid,
-                    "unixNanos": ending.unix_nanos,
-                    "uptimeMillis": ending.uptime_millis,
-                    "lastLogLines": ending.last_log_lines,
-                })),
-                "rssBytes": process.rss_bytes,
-                "pssBytes": process.pss_bytes,
-                "confinement": process.confinement,
-                "statusText": process.status_text,
-                "nextStartInMillis": process.next_start_in_millis,
-            })
+    let process = |process: &v1::ProcessStatus| {
+        json!({
+            "name": process.name,
+            "state": state_word(process.state()).0,
+            "pid": process.pid,
+            "uid": process.uid,
+            "user": process.user,
+            "uptimeMillis": process.uptime_millis,
+            "restartsLastHour": process.restarts_last_hour,
+            "restartsTotal": process.restarts_total,
+            "lastEnding": process.last_ending.as_ref().map(ending_as_json),
+            "rssBytes": process.rss_bytes,
+            "pssBytes": process.pss_bytes,
+            "confinement": process.confinement,
+            "statusText": process.status_text,
+            "nextStartInMillis": process.next_start_in_millis,
         })
-        .collect();
+    };
     json!({
         "bootId": status.boot_id,
         "nodeName": status.node_name,
         "version": status.version,
         "ready": all_ready(status),
         "degradations": status.degradations,
-        "processes": processes,
+        "processes": status.processes.iter().map(process).collect::<Vec<_>>(),
     })
 }
 

@@ -3,37 +3,100 @@
 /// Spaces between two columns.
 const GAP: usize = 3;
 
-/// Aligns rows under headings; the last column is not padded.
-pub(crate) fn render(headings: &[&str], rows: &[Vec<String>]) -> String {
-    let mut widths: Vec<usize> = headings
-        .iter()
-        .map(|heading| heading.chars().count())
-        .collect();
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
+/// How a cell is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    /// Nothing special.
+    Plain,
+    /// As it should be.
+    Good,
+    /// On its way, or worth a look.
+    Notable,
+    /// Wrong.
+    Bad,
+}
+
+impl Tone {
+    fn escape(self) -> Option<&'static str> {
+        match self {
+            Tone::Plain => None,
+            Tone::Good => Some("\x1b[32m"),
+            Tone::Notable => Some("\x1b[33m"),
+            Tone::Bad => Some("\x1b[31m"),
         }
     }
-    let headings: Vec<String> = headings
-        .iter()
-        .map(|heading| (*heading).to_owned())
-        .collect();
+
+    /// `text` in the colour of the tone.
+    pub(crate) fn paint(self, text: &str, colours: bool) -> String {
+        match self.escape().filter(|_| colours && !text.is_empty()) {
+            Some(escape) => format!("{escape}{text}\x1b[0m"),
+            None => text.to_owned(),
+        }
+    }
+}
+
+/// A cell: text without control characters, and its tone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub(crate) text: String,
+    pub(crate) tone: Tone,
+}
+
+impl Cell {
+    /// A cell of some tone.
+    pub(crate) fn toned(text: impl Into<String>, tone: Tone) -> Cell {
+        Cell {
+            text: text.into(),
+            tone,
+        }
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Cell {
+        Cell::toned(text, Tone::Plain)
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Cell {
+        Cell::toned(text, Tone::Plain)
+    }
+}
+
+/// Aligns rows under headings; the last column is not padded.
+pub(crate) fn render(headings: &[&str], rows: &[Vec<Cell>], colours: bool) -> String {
+    let mut widths: Vec<usize> = headings.iter().map(|heading| width(heading)).collect();
+    for row in rows {
+        for (widest, cell) in widths.iter_mut().zip(row) {
+            *widest = (*widest).max(width(&cell.text));
+        }
+    }
+    let headings: Vec<Cell> = headings.iter().map(|&heading| heading.into()).collect();
     std::iter::once(&headings)
         .chain(rows)
-        .map(|row| line(row, &widths))
+        .map(|row| line(row, &widths, colours))
         .collect()
 }
 
-fn line(row: &[String], widths: &[usize]) -> String {
+/// One row with given widths: a table that grows cannot know them before.
+pub(crate) fn line(row: &[Cell], widths: &[usize], colours: bool) -> String {
     let mut line = String::new();
-    for (cell, width) in row.iter().zip(widths) {
-        line += cell;
-        let padding = (width + GAP).saturating_sub(cell.chars().count());
+    let mut padding = 0;
+    for (cell, widest) in row.iter().zip(widths) {
         line.extend(std::iter::repeat_n(' ', padding));
+        line += &cell.tone.paint(&cell.text, colours);
+        padding = (widest + GAP).saturating_sub(width(&cell.text));
     }
-    line.truncate(line.trim_end().len());
+    if !colours {
+        line.truncate(line.trim_end().len());
+    }
     line.push('\n');
     line
+}
+
+fn width(text: &str) -> usize {
+    text.chars().count()
 }
 
 #[cfg(test)]
@@ -43,9 +106,25 @@ mod tests {
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
         let rows = vec![
-            vec!["a".to_owned(), "bb".to_owned()],
-            vec!["ccccc".to_owned(), String::new()],
+            vec!["a".into(), "bb".into()],
+            vec!["ccccc".into(), "".into()],
         ];
-        assert_eq!(render(&["X", "Y"], &rows), "X       Y\na       bb\nccccc\n");
+        assert_eq!(
+            render(&["X", "Y"], &rows, false),
+            "X       Y\na       bb\nccccc\n"
+        );
+    }
+
+    #[test]
+    fn colours_do_not_move_columns() {
+        let rows = vec![vec![Cell::toned("ok", Tone::Good), "b".into()]];
+        assert_eq!(
+            render(&["STATE", "Y"], &rows, true),
+            "STATE   Y\n\x1b[32mok\x1b[0m      b\n"
+        );
+        assert_eq!(
+            render(&["STATE", "Y"], &rows, false),
+            "STATE   Y\nok      b\n"
+        );
     }
 }

@@ -31,18 +31,23 @@ fn status() -> v1::SupervisorStatus {
 
 #[test]
 fn the_table_tells_each_process_in_a_row() {
-    let table = as_table(&status(), clock::UnixNanos(6_000_000_000));
-    let lines: Vec<&str> = table.lines().collect();
-    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let table = as_table(&status(), UnixNanos(6_000_000_000), false);
     assert_eq!(
-        words(lines[1]),
-        "pleg ready 7 u 61s 1/2 - 3.0 MiB caps 0, nnp"
+        table,
+        "\
+PROCESS   STATE            PID   USER   UPTIME   RESTARTS(1h/all)   LAST-EXIT                    MEMORY    CONFINEMENT
+pleg      ready            7     u      61s      1/2                -                            3.0 MiB   caps 0, nnp
+prober    backoff (3.2s)   -     u      -        1/2                killed by SIGKILL (5s ago)   -         -
+degraded: no oom_score_adj
+"
     );
-    assert_eq!(
-        words(lines[2]),
-        "prober backoff 3.2s - u - 1/2 killed by SIGKILL (5s ago) - -"
-    );
-    assert_eq!(lines[3], "degraded: no oom_score_adj");
+}
+
+#[test]
+fn what_is_wrong_is_red() {
+    let table = as_table(&status(), UnixNanos(0), true);
+    assert!(table.contains("\x1b[31mbackoff (3.2s)\x1b[0m"), "{table}");
+    assert!(table.contains("\x1b[32mready\x1b[0m"), "{table}");
 }
 
 #[test]
@@ -52,4 +57,31 @@ fn json_says_whether_all_are_ready() {
     assert_eq!(as_json(&status)["processes"][1]["state"], "backoff");
     status.processes.pop();
     assert_eq!(as_json(&status)["ready"], true);
+    status.processes.clear();
+    assert_eq!(
+        as_json(&status)["ready"],
+        false,
+        "a node without processes is not well"
+    );
+}
+
+#[test]
+fn a_crash_is_told_with_its_last_lines() {
+    let ending = v1::Ending {
+        reason: "killed by SIGSEGV".to_owned(),
+        pid: 9,
+        unix_nanos: 60_000_000_000,
+        uptime_millis: 5_000,
+        last_log_lines: vec!["first\x1b[2J".to_owned(), "second".to_owned()],
+        ..v1::Ending::default()
+    };
+    let crash = v1::Crash {
+        name: "pleg".to_owned(),
+        ending: Some(ending),
+    };
+    assert_eq!(
+        crashes_as_text(&[crash], UnixNanos(70_000_000_000)),
+        "pleg (pid 9): killed by SIGSEGV, 10s ago (1970-01-01T00:01:00Z), after 5s\n    first [2J\n    second\n"
+    );
+    assert!(crashes_as_text(&[], UnixNanos(0)).contains("No process"));
 }

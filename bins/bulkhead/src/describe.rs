@@ -1,0 +1,303 @@
+//! `describe`: one pod in full, and why it is as it is.
+
+mod container;
+#[cfg(test)]
+mod tests;
+mod volume;
+
+use std::process::ExitCode;
+
+use bulkhead_api::v1;
+use clock::{UnixNanos, WallClock};
+use pod::core::{PodCondition, PodStatus};
+use pod::meta::Time;
+use pod::{Pod, PodExt as _};
+
+use crate::arguments::DescribeOptions;
+use crate::connection::{Connection, EXTRA_DEADLINE};
+use crate::events;
+use crate::failure::Failure;
+use crate::output::{Output, note};
+use crate::pod_list::{self, pick};
+use crate::pod_row::status_word;
+use crate::table::{self, Cell};
+use crate::words::{age, age_since, nanos, plain, timestamp};
+
+/// Annotations that hold a copy of the whole pod.
+const HIDDEN_ANNOTATIONS: [&str; 1] = ["kubectl.kubernetes.io/last-applied-configuration"];
+/// Column at which values begin.
+const VALUE_COLUMN: usize = 20;
+
+/// Prints a pod.
+pub(crate) async fn describe(
+    connection: &Connection,
+    options: &DescribeOptions,
+    output: Output,
+) -> Result<ExitCode, Failure> {
+    let pod = pick(&pod_list::all(connection).await?, &options.pod)?.pod;
+    // What only adds to the answer does not keep it back.
+    let (desired, events) = tokio::join!(
+        pod_list::desired(connection, EXTRA_DEADLINE),
+        events::recent(connection, EXTRA_DEADLINE)
+    );
+    let desired = desired.unwrap_or_else(|failure| {
+        note(&format!(
+            "decisions are not shown: {}",
+            telemetry::chain(&failure)
+        ));
+        Vec::new()
+    });
+    let mut events = events.unwrap_or_else(|failure| {
+        note(&format!(
+            "events are not shown: {}",
+            telemetry::chain(&failure)
+        ));
+        Vec::new()
+    });
+    let is_of_pod = |reference: Option<&v1::PodReference>| {
+        reference.is_some_and(|reference| reference.uid == pod.uid())
+    };
+    let desired = desired
+        .into_iter()
+        .find(|desired| is_of_pod(desired.pod.as_ref().and_then(|pod| pod.reference.as_ref())));
+    events.retain(|event| is_of_pod(event.pod.as_ref()));
+    let now = WallClock::system().now();
+    output.text(&rendered(
+        &pod,
+        desired.as_ref(),
+        &events,
+        now,
+        output.colours,
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn rendered(
+    pod: &Pod,
+    desired: Option<&v1::DesiredPod>,
+    events: &[v1::Event],
+    now: UnixNanos,
+    colours: bool,
+) -> String {
+    let default = PodStatus::default();
+    let status = pod.status.as_ref().unwrap_or(&default);
+    let mut text = Text::default();
+    identity(&mut text, pod, status, now);
+    state(&mut text, pod, status);
+    container::list(
+        &mut text,
+        "Init Containers",
+        pod.init_containers(),
+        &status.init_container_statuses,
+    );
+    container::list(
+        &mut text,
+        "Containers",
+        pod.containers(),
+        &status.container_statuses,
+    );
+    conditions(&mut text, status, now);
+    volume::list(&mut text, pod.volumes());
+    decision(&mut text, desired, now);
+    text.heading("Events");
+    if events.is_empty() {
+        text.line(1, "none lately");
+    } else {
+        text.block(&events::as_table(events, now, colours));
+    }
+    text.0
+}
+
+fn identity(text: &mut Text, pod: &Pod, status: &PodStatus, now: UnixNanos) {
+    let metadata = &pod.metadata;
+    let spec = pod.spec_or_default();
+    text.field(0, "Name", pod.name());
+    text.field(0, "Namespace", pod.namespace());
+    text.field(0, "UID", pod.uid());
+    let source = pod
+        .annotation(pod::metadata::CONFIG_SOURCE_ANNOTATION)
+        .unwrap_or("api");
+    text.field(0, "Source", source);
+    let node = [spec.node_name.as_deref(), status.host_ip.as_deref()];
+    text.field(
+        0,
+        "Node",
+        &node.into_iter().flatten().collect::<Vec<_>>().join("/"),
+    );
+    text.optional(0, "Priority Class", spec.priority_class_name.as_deref());
+    text.optional(
+        0,
+        "Start Time",
+        status.start_time.as_ref().map(|start| moment(start, now)),
+    );
+    if let Some(deletion) = &metadata.deletion_timestamp {
+        let left = age(nanos(deletion).since(now));
+        let grace = metadata.deletion_grace_period_seconds.unwrap_or(0);
+        text.field(0, "Terminating", &format!("{left} left of {grace}s grace"));
+    }
+    let pairs = |map: &Option<std::collections::BTreeMap<String, String>>| -> Vec<String> {
+        let shown = |key: &&String| !HIDDEN_ANNOTATIONS.contains(&key.as_str());
+        let pairs = map.iter().flatten().filter(|(key, _)| shown(key));
+        pairs.map(|(key, value)| format!("{key}={value}")).collect()
+    };
+    text.values(0, "Labels", &pairs(&metadata.labels));
+    text.values(0, "Annotations", &pairs(&metadata.annotations));
+}
+
+fn state(text: &mut Text, pod: &Pod, status: &PodStatus) {
+    let spec = pod.spec_or_default();
+    let phase = status.phase.as_deref().unwrap_or("Unknown");
+    let word = status_word(pod, status);
+    if word == phase {
+        text.field(0, "Status", phase);
+    } else {
+        text.field(0, "Status", &format!("{word} (phase {phase})"));
+    }
+    text.optional(0, "Reason", status.reason.as_deref());
+    text.optional(0, "Message", status.message.as_deref());
+    let ips: Vec<String> = status
+        .pod_ips
+        .iter()
+        .flatten()
+        .map(|ip| ip.ip.clone())
+        .collect();
+    text.values(0, "IPs", &ips);
+    text.optional(0, "QoS Class", status.qos_class.as_deref());
+    text.field(0, "Restart Policy", pod.restart_policy().as_str());
+    text.field(
+        0,
+        "Grace Period",
+        &format!("{}s", pod.termination_grace_period_seconds()),
+    );
+    text.optional(
+        0,
+        "Active Deadline",
+        pod.active_deadline_seconds()
+            .map(|seconds| format!("{seconds}s")),
+    );
+    let host: Vec<&str> = [
+        (pod.host_network(), "network"),
+        (pod.host_pid(), "PID"),
+        (pod.host_ipc(), "IPC"),
+    ]
+    .into_iter()
+    .filter_map(|(shared, name)| shared.then_some(name))
+    .collect();
+    text.optional(
+        0,
+        "Of the Node",
+        (!host.is_empty()).then(|| host.join(", ")),
+    );
+    text.optional(0, "Runtime Class", spec.runtime_class_name.as_deref());
+}
+
+fn conditions(text: &mut Text, status: &PodStatus, now: UnixNanos) {
+    let row = |condition: &PodCondition| -> Vec<Cell> {
+        let since = condition.last_transition_time.as_ref();
+        let words = |text: &Option<String>| plain(text.as_deref().unwrap_or_default());
+        vec![
+            plain(&condition.type_).into(),
+            plain(&condition.status).into(),
+            since
+                .map_or_else(|| "-".to_owned(), |since| age_since(since, now))
+                .into(),
+            words(&condition.reason).into(),
+            words(&condition.message).into(),
+        ]
+    };
+    let rows: Vec<_> = status.conditions.iter().flatten().map(row).collect();
+    if !rows.is_empty() {
+        text.heading("Conditions");
+        text.block(&table::render(
+            &["TYPE", "STATUS", "SINCE", "REASON", "MESSAGE"],
+            &rows,
+            false,
+        ));
+    }
+}
+
+/// Why the pod is handled as it is: sync-loop's view.
+fn decision(text: &mut Text, desired: Option<&v1::DesiredPod>, now: UnixNanos) {
+    text.heading("Decision");
+    let Some(desired) = desired else {
+        text.line(1, "sync-loop does not want this pod, or could not be asked");
+        return;
+    };
+    let admission = match desired.admission() {
+        v1::Admission::Unspecified => "unknown",
+        v1::Admission::Pending => "pending: what runs already is not known yet",
+        v1::Admission::Admitted => "admitted",
+        v1::Admission::Adopted => "adopted: it ran when sync-loop came up",
+        v1::Admission::Rejected => "rejected",
+    };
+    text.field(1, "Admission", admission);
+    let non_empty = |text: &String| (!text.is_empty()).then(|| text.clone());
+    text.optional(1, "Rejected for", non_empty(&desired.rejection_reason));
+    text.optional(1, "Because", non_empty(&desired.rejection_message));
+    text.optional(1, "Worker", non_empty(&desired.worker_phase));
+    if let Some(last) = non_empty(&desired.last_decision) {
+        let at = UnixNanos(desired.last_decision_unix_nanos);
+        let ago = age(now.since(at));
+        text.field(
+            1,
+            "Last decision",
+            &format!("{last} ({ago} ago, {})", timestamp(at)),
+        );
+    }
+}
+
+/// A point in time and how long ago that was.
+fn moment(time: &Time, now: UnixNanos) -> String {
+    format!("{} ({} ago)", timestamp(nanos(time)), age_since(time, now))
+}
+
+/// Text that grows line by line; what comes from elsewhere cannot steer the
+/// terminal.
+#[derive(Default)]
+struct Text(String);
+
+impl Text {
+    fn heading(&mut self, heading: &str) {
+        self.0 += heading;
+        self.0 += ":\n";
+    }
+
+    fn line(&mut self, depth: usize, line: &str) {
+        self.0 += &" ".repeat(depth * 2);
+        self.0 += plain(line).trim_end();
+        self.0.push('\n');
+    }
+
+    /// `Key:  value`, with values in one column.
+    fn field(&mut self, depth: usize, key: &str, value: &str) {
+        let width = VALUE_COLUMN.saturating_sub(depth * 2);
+        self.line(depth, &format!("{:<width$}{value}", format!("{key}:")));
+    }
+
+    fn optional(&mut self, depth: usize, key: &str, value: Option<impl AsRef<str>>) {
+        if let Some(value) = value.filter(|value| !value.as_ref().is_empty()) {
+            self.field(depth, key, value.as_ref());
+        }
+    }
+
+    /// Several values below one another.
+    fn values(&mut self, depth: usize, key: &str, values: &[String]) {
+        for (index, value) in values.iter().enumerate() {
+            if index == 0 {
+                self.field(depth, key, value);
+            } else {
+                let indent = VALUE_COLUMN.saturating_sub(depth * 2);
+                self.line(depth, &format!("{}{value}", " ".repeat(indent)));
+            }
+        }
+    }
+
+    /// Lines that are made already, indented.
+    fn block(&mut self, block: &str) {
+        for line in block.lines() {
+            self.0 += "  ";
+            self.0 += line;
+            self.0.push('\n');
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! `events`: what happened lately, and what happens now.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bulkhead_api::v1;
+use bulkhead_api::v1::list_events_response::Message;
+use bulkhead_api::v1::statuses_client::StatusesClient;
+use clock::{UnixNanos, WallClock};
+use pod::PodExt as _;
+use serde_json::{Value, json};
+use tonic::transport::Channel;
+use topology::Process;
+
+use crate::arguments::{EventsOptions, TableOrJson};
+use crate::connection::{Connection, DEADLINE, REOPEN};
+use crate::failure::Failure;
+use crate::output::{Output, note};
+use crate::pod_list::{self, pick};
+use crate::table::{self, Cell, Tone};
+use crate::words::{age, plain, timestamp};
+
+const HEADINGS: [&str; 6] = ["LAST SEEN", "TYPE", "REASON", "OBJECT", "FROM", "MESSAGE"];
+/// Widths of a table that grows: those of usual cells.
+const WIDTHS: [usize; 6] = [9, 7, 20, 30, 15, 0];
+
+/// Prints events.
+pub(crate) async fn events(
+    connection: &Connection,
+    options: &EventsOptions,
+    output: Output,
+) -> Result<ExitCode, Failure> {
+    let mut wanted = Wanted::All;
+    if let Some(name) = &options.pod {
+        wanted = match pick(&pod_list::all(connection).await?, name) {
+            Ok(listed) => Wanted::Uid(listed.pod.uid().to_owned()),
+            // It may be gone already; its events are still there.
+            Err(Failure::NotFound(_)) => Wanted::Name(name.clone()),
+            Err(failure) => return Err(failure),
+        };
+    }
+    if options.watch {
+        return watch(connection, &wanted, options.output, output).await;
+    }
+    let events: Vec<_> = recent(connection, DEADLINE)
+        .await?
+        .into_iter()
+        .filter(|event| wanted.takes(event))
+        .collect();
+    if let (Wanted::Name(name), true) = (&wanted, events.is_empty()) {
+        return Err(Failure::NotFound(format!(
+            "no pod is called {name}, and no event names it"
+        )));
+    }
+    match options.output {
+        TableOrJson::Table if events.is_empty() => note("there are no events"),
+        TableOrJson::Table => {
+            output.text(&as_table(
+                &events,
+                WallClock::system().now(),
+                output.colours,
+            ))?;
+        }
+        TableOrJson::Json => {
+            events
+                .iter()
+                .try_for_each(|event| output.json_line(&as_json(event)))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// All events that are kept, those seen longest ago first.
+pub(crate) async fn recent(
+    connection: &Connection,
+    deadline: Duration,
+) -> Result<Vec<v1::Event>, Failure> {
+    let process = Process::StatusSyncer;
+    let client = StatusesClient::new(connection.channel(process)?);
+    let messages = connection
+        .list(process, deadline, || {
+            let mut client = client.clone();
+            async move { client.list_events(v1::ListEventsRequest::default()).await }
+        })
+        .await?;
+    let event = |response: v1::ListEventsResponse| match response.message? {
+        Message::Event(event) => Some(event),
+        Message::SnapshotComplete(_) => None,
+    };
+    Ok(messages.into_iter().filter_map(event).collect())
+}
+
+/// Which events are shown.
+enum Wanted {
+    All,
+    Uid(String),
+    Name(String),
+}
+
+impl Wanted {
+    fn takes(&self, event: &v1::Event) -> bool {
+        let pod = event.pod.clone().unwrap_or_default();
+        match self {
+            Wanted::All => true,
+            Wanted::Uid(uid) => &pod.uid == uid,
+            Wanted::Name(wanted) => match wanted.split_once('/') {
+                Some((namespace, name)) => pod.namespace == namespace && pod.name == name,
+                None => &pod.name == wanted || &pod.uid == wanted,
+            },
+        }
+    }
+}
+
+/// Prints events as they come, until interrupted.
+async fn watch(
+    connection: &Connection,
+    wanted: &Wanted,
+    format: TableOrJson,
+    output: Output,
+) -> Result<ExitCode, Failure> {
+    if format == TableOrJson::Table {
+        let headings = HEADINGS.map(Cell::from);
+        output.text(&table::line(&headings, &WIDTHS, output.colours))?;
+    }
+    let client = StatusesClient::new(connection.channel(Process::StatusSyncer)?);
+    // A stream that is opened again begins with events that were shown.
+    let mut shown_until = 0;
+    loop {
+        let mut stream = open(connection, &client).await?;
+        while let Ok(Some(response)) = stream.message().await {
+            let Some(Message::Event(event)) = response.message else {
+                continue;
+            };
+            if event.unix_nanos <= shown_until || !wanted.takes(&event) {
+                continue;
+            }
+            shown_until = event.unix_nanos;
+            match format {
+                TableOrJson::Table => {
+                    let row = row(&event, WallClock::system().now());
+                    output.text(&table::line(&row, &WIDTHS, output.colours))?;
+                }
+                TableOrJson::Json => output.json_line(&as_json(&event))?,
+            }
+        }
+        tokio::time::sleep(REOPEN).await;
+    }
+}
+
+async fn open(
+    connection: &Connection,
+    client: &StatusesClient<Channel>,
+) -> Result<tonic::Streaming<v1::ListEventsResponse>, Failure> {
+    let request = v1::ListEventsRequest {
+        watch: true,
+        pod_uid: String::new(),
+    };
+    connection
+        .call(Process::StatusSyncer, || {
+            let (mut client, request) = (client.clone(), request.clone());
+            async move { client.list_events(request).await }
+        })
+        .await
+}
+
+/// The table of events.
+pub(crate) fn as_table(events: &[v1::Event], now: UnixNanos, colours: bool) -> String {
+    let rows: Vec<Vec<Cell>> = events.iter().map(|event| row(event, now)).collect();
+    table::render(&HEADINGS, &rows, colours)
+}
+
+fn row(event: &v1::Event, now: UnixNanos) -> Vec<Cell> {
+    let (kind, tone) = match event.r#type() {
+        v1::EventType::Warning => ("Warning", Tone::Notable),
+        v1::EventType::Normal | v1::EventType::Unspecified => ("Normal", Tone::Plain),
+    };
+    let mut seen = age(now.since(UnixNanos(event.unix_nanos)));
+    if event.count > 1 {
+        let span = age(now.since(UnixNanos(event.first_unix_nanos)));
+        seen += &format!(" (x{} over {span})", event.count);
+    }
+    vec![
+        seen.into(),
+        Cell::toned(kind, tone),
+        plain(&event.reason).into(),
+        plain(&object(event)).into(),
+        plain(&event.reporter).into(),
+        plain(&event.message).into(),
+    ]
+}
+
+/// What an event is about: a pod, a file or URL, else the node.
+fn object(event: &v1::Event) -> String {
+    match &event.pod {
+        Some(pod) if !pod.uid.is_empty() || !pod.name.is_empty() => {
+            format!("{}/{}", pod.namespace, pod.name)
+        }
+        _ if !event.subject.is_empty() => event.subject.clone(),
+        _ => "node".to_owned(),
+    }
+}
+
+fn as_json(event: &v1::Event) -> Value {
+    let pod = event.pod.as_ref().filter(|pod| !pod.uid.is_empty());
+    json!({
+        "type": event.r#type().as_str_name().trim_start_matches("EVENT_TYPE_").to_lowercase(),
+        "reason": event.reason,
+        "message": event.message,
+        "pod": pod.map(|pod| json!({"namespace": pod.namespace, "name": pod.name, "uid": pod.uid})),
+        "container": event.container,
+        "subject": event.subject,
+        "reporter": event.reporter,
+        "count": event.count.max(1),
+        "firstSeen": timestamp(UnixNanos(event.first_unix_nanos)),
+        "lastSeen": timestamp(UnixNanos(event.unix_nanos)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(name: &str, reason: &str, count: u32) -> v1::Event {
+        v1::Event {
+            pod: Some(v1::PodReference {
+                uid: format!("uid-{name}"),
+                namespace: "default".to_owned(),
+                name: name.to_owned(),
+            }),
+            r#type: v1::EventType::Warning.into(),
+            reason: reason.to_owned(),
+            message: "why\x1b[2J".to_owned(),
+            reporter: "pool".to_owned(),
+            unix_nanos: 60_000_000_000,
+            first_unix_nanos: 10_000_000_000,
+            count,
+            ..v1::Event::default()
+        }
+    }
+
+    #[test]
+    fn the_table_tells_repeats_and_objects() {
+        let about_a_file = v1::Event {
+            subject: "/m/a.yaml".to_owned(),
+            reason: "BadManifest".to_owned(),
+            unix_nanos: 65_000_000_000,
+            ..v1::Event::default()
+        };
+        let events = [event("p", "BackOff", 3), about_a_file];
+        assert_eq!(
+            as_table(&events, UnixNanos(70_000_000_000), false),
+            "\
+LAST SEEN           TYPE      REASON        OBJECT      FROM   MESSAGE
+10s (x3 over 60s)   Warning   BackOff       default/p   pool   why [2J
+5s                  Normal    BadManifest   /m/a.yaml
+"
+        );
+    }
+
+    #[test]
+    fn events_are_chosen_by_uid_or_name() {
+        let event = event("p", "R", 1);
+        for (wanted, taken) in [
+            (Wanted::All, true),
+            (Wanted::Uid("uid-p".to_owned()), true),
+            (Wanted::Uid("uid-q".to_owned()), false),
+            (Wanted::Name("p".to_owned()), true),
+            (Wanted::Name("default/p".to_owned()), true),
+            (Wanted::Name("other/p".to_owned()), false),
+            (Wanted::Name("uid-p".to_owned()), true),
+        ] {
+            assert_eq!(wanted.takes(&event), taken);
+        }
+    }
+
+    #[test]
+    fn json_has_words_and_times() {
+        let json = as_json(&event("p", "R", 0));
+        assert_eq!(json["type"], "warning");
+        assert_eq!(json["count"], 1);
+        assert_eq!(json["lastSeen"], "1970-01-01T00:01:00Z");
+        assert_eq!(json["pod"]["name"], "p");
+    }
+}

@@ -1,0 +1,101 @@
+//! Standard output: text, JSON and YAML; colours on a terminal only.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Where a command's answer goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    /// Whether colours are shown.
+    pub(crate) colours: bool,
+}
+
+impl Output {
+    /// Standard output as it is: a terminal or not.
+    pub(crate) fn standard() -> Output {
+        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Output {
+            colours: io::stdout().is_terminal() && !unwanted,
+        }
+    }
+
+    /// Prints bytes as they are, at once.
+    pub(crate) fn write(self, bytes: &[u8]) -> Result<(), Failure> {
+        let mut stdout = io::stdout().lock();
+        let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
+        written.map_err(|source| match source.kind() {
+            io::ErrorKind::BrokenPipe => Failure::ReaderGone,
+            _ => Failure::Local {
+                action: "print".to_owned(),
+                source,
+            },
+        })
+    }
+
+    /// Prints text.
+    pub(crate) fn text(self, text: &str) -> Result<(), Failure> {
+        self.write(text.as_bytes())
+    }
+
+    /// Prints a value as indented JSON.
+    pub(crate) fn json(self, value: &impl Serialize) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(value).map_err(|error| unprintable(&error))?;
+        self.text(&(text + "\n"))
+    }
+
+    /// Prints a value as JSON on one line.
+    pub(crate) fn json_line(self, value: &impl Serialize) -> Result<(), Failure> {
+        let text = serde_json::to_string(value).map_err(|error| unprintable(&error))?;
+        self.text(&(text + "\n"))
+    }
+
+    /// Prints a value as YAML.
+    pub(crate) fn yaml(self, value: &impl Serialize) -> Result<(), Failure> {
+        self.text(&yaml(value)?)
+    }
+}
+
+/// A value as YAML that ends with a line break.
+fn yaml(value: &impl Serialize) -> Result<String, Failure> {
+    let mut text = serde_saphyr::to_string(value).map_err(|error| unprintable(&error))?;
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// Tells something beside the answer, on standard error.
+pub(crate) fn note(text: &str) {
+    // Nobody is left to tell when this fails too.
+    let _ = writeln!(io::stderr(), "bulkhead: {text}");
+}
+
+fn unprintable(error: &dyn std::error::Error) -> Failure {
+    Failure::Local {
+        action: "print".to_owned(),
+        source: io::Error::other(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn yaml_reads_back_as_the_same_value() {
+        let value = json!({
+            "words": ["yes", "off", "null", "~", "0644", "1e3", "- a", "a: b", "#", "", " x ", "ä\u{1b}"],
+            "lines": "one\n two\n",
+            "map": {"true": true, "1": 1, "empty": {}, "list": [], "nothing": null},
+            "number": 1.5,
+        });
+        let text = yaml(&value).unwrap();
+        let back: Value = serde_saphyr::from_str(&text).unwrap();
+        assert_eq!(back, value, "{text}");
+    }
+}
