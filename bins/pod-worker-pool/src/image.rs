@@ -113,7 +113,9 @@ impl ImageEvent {
 
 /// A pull that others can wait for too. It goes on while anybody does, and is given up
 /// when the last one has.
-type Pull = Shared<BoxFuture<'static, Result<Pulled, RuntimeError>>>;
+type Pull = Shared<PullFuture>;
+
+type PullFuture = BoxFuture<'static, Result<Pulled, RuntimeError>>;
 
 #[derive(Debug, Clone)]
 struct Pulled {
@@ -127,7 +129,7 @@ pub struct Images {
     runtime: Arc<dyn ContainerRuntime>,
     clock: WallClock,
     turns: Arc<Semaphore>,
-    pulls: Mutex<HashMap<String, WeakShared<BoxFuture<'static, Result<Pulled, RuntimeError>>>>>,
+    pulls: Mutex<HashMap<String, WeakShared<PullFuture>>>,
     failures: Mutex<PullFailures>,
 }
 
