@@ -9,6 +9,7 @@ mod plan;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use cri::ContainerRuntime;
 use futures_util::{StreamExt, stream};
@@ -25,6 +26,10 @@ use plan::{DeadContainer, Known};
 /// Removals at once: enough to clear up after a crash loop, too few to slow the
 /// start of pods.
 const PARALLEL_REMOVALS: usize = 4;
+
+/// Grace of a container of unknown state whose pod is gone: its own grace was over
+/// when the pod was stopped.
+const UNKNOWN_STATE_GRACE: Duration = Duration::from_secs(2);
 
 /// What to collect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,43 +179,45 @@ impl Collection {
     /// Removes containers and their logs; answers with the ids of those that are
     /// gone.
     async fn remove_containers(&self, dead: &[DeadContainer]) -> HashSet<String> {
-        stream::iter(dead)
-            .map(|container| async move {
-                if container.may_run {
-                    // Of unknown state: it must not run on without a record.
-                    let stopped = self
-                        .runtime
-                        .stop_container(&container.id, std::time::Duration::from_secs(2))
-                        .await;
-                    if let Err(error) = stopped
-                        && !error.is_not_found()
-                    {
-                        tracing::debug!(id = container.id, %error, "container not stopped");
-                        return None;
-                    }
-                }
-                match self.runtime.remove_container(&container.id).await {
-                    Err(error) if !error.is_not_found() => {
-                        tracing::debug!(id = container.id, %error, "dead container not removed");
-                        return None;
-                    }
-                    _ => {}
-                }
-                let logs = self.host.remove_log(
-                    &container.pod,
-                    &container.name,
-                    &container.id,
-                    container.attempt,
-                );
-                if let Err(error) = logs.await {
-                    failed("logs", &error);
-                }
-                Some(container.id.clone())
-            })
+        let removals: Vec<_> = dead
+            .iter()
+            .map(|container| self.remove_container(container))
+            .collect();
+        stream::iter(removals)
             .buffer_unordered(PARALLEL_REMOVALS)
             .filter_map(std::future::ready)
             .collect()
             .await
+    }
+
+    async fn remove_container(&self, container: &DeadContainer) -> Option<String> {
+        let DeadContainer {
+            pod,
+            name,
+            id,
+            attempt,
+            may_run,
+        } = container;
+        if *may_run {
+            // Of unknown state: it must not run on without a record.
+            let stopped = self.runtime.stop_container(id, UNKNOWN_STATE_GRACE).await;
+            if let Err(error) = stopped
+                && !error.is_not_found()
+            {
+                tracing::debug!(id, %error, "container not stopped");
+                return None;
+            }
+        }
+        if let Err(error) = self.runtime.remove_container(id).await
+            && !error.is_not_found()
+        {
+            tracing::debug!(id, %error, "dead container not removed");
+            return None;
+        }
+        if let Err(error) = self.host.remove_log(pod, name, id, *attempt).await {
+            failed("logs", &error);
+        }
+        Some(id.clone())
     }
 
     /// A sandbox may have died by itself: stopping it first frees its address.

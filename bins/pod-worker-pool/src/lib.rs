@@ -9,6 +9,7 @@ pub mod garbage;
 pub mod hints;
 pub mod image;
 pub mod locks;
+pub mod logs;
 pub mod node;
 pub mod observation;
 pub mod observe;
@@ -20,7 +21,9 @@ pub mod relist;
 pub mod servers;
 mod shell;
 pub mod steps;
+#[cfg(test)]
+mod testing;
 mod volume;
 pub mod worker;
 
-pub use shell::{Error, run};
+pub use shell::{Error, run, run_on_this_node};

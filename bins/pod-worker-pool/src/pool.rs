@@ -172,3 +172,6 @@ impl PoolHandle {
 fn until(at: UnixNanos, now: UnixNanos) -> std::time::Duration {
     at.since(now)
 }
+
+#[cfg(test)]
+mod tests;

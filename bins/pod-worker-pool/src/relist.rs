@@ -139,13 +139,16 @@ impl Owners {
     }
 }
 
+/// A list and when it was begun.
+type Listed = (Instant, Arc<Relist>);
+
 /// Lists pods. Clones share the work.
 #[derive(Clone)]
 pub struct Relister {
     runtime: Arc<dyn ContainerRuntime>,
     clock: WallClock,
     owners: Owners,
-    last: Arc<tokio::sync::Mutex<Option<(Instant, Arc<Relist>)>>>,
+    last: Arc<tokio::sync::Mutex<Option<Listed>>>,
 }
 
 impl std::fmt::Debug for Relister {

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use clock::UnixNanos;
 use cri::v1::{
     Container, ContainerConfig, ContainerMetadata, ContainerState, ContainerStatus, Image,
-    ImageSpec, PodIp, PodSandbox, PodSandboxConfig, PodSandboxMetadata, PodSandboxNetworkStatus,
-    PodSandboxState, PodSandboxStatus,
+    ImageSpec, LinuxPodSandboxStatus, Namespace, PodIp, PodSandbox, PodSandboxConfig,
+    PodSandboxMetadata, PodSandboxNetworkStatus, PodSandboxState, PodSandboxStatus,
 };
 use cri::{RuntimeError, RuntimeErrorKind};
 
@@ -416,12 +416,14 @@ impl State {
 
     pub(crate) fn sandbox_status(&self, id: &str) -> Option<PodSandboxStatus> {
         let sandbox = self.sandboxes.get(id)?;
-        let on_host = sandbox
+        let options = sandbox
             .config
             .linux
             .as_ref()
             .and_then(|linux| linux.security_context.as_ref())
-            .and_then(|context| context.namespace_options.as_ref())
+            .and_then(|context| context.namespace_options.clone());
+        let on_host = options
+            .as_ref()
             .is_some_and(|options| options.network() == cri::v1::NamespaceMode::Node);
         let ip = if on_host {
             String::new()
@@ -437,7 +439,9 @@ impl State {
                 ip,
                 additional_ips: Vec::<PodIp>::new(),
             }),
-            linux: None,
+            linux: Some(LinuxPodSandboxStatus {
+                namespaces: Some(Namespace { options }),
+            }),
             labels: sandbox.config.labels.clone(),
             annotations: sandbox.config.annotations.clone(),
             runtime_handler: String::new(),

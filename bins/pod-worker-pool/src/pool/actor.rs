@@ -209,7 +209,7 @@ impl Actor {
                 reply,
             } => {
                 // Who asked may be gone: the update counts all the same.
-                drop(reply.send(self.update(*update, verdicts)));
+                let _ = reply.send(self.update(*update, verdicts));
             }
             Command::SyncKnown {
                 desired,
@@ -220,7 +220,7 @@ impl Actor {
                 if let Some(runtime) = &runtime {
                     self.release_names_of_the_dead(runtime);
                 }
-                drop(reply.send(self.sync_known(&desired, sources_ready)));
+                let _ = reply.send(self.sync_known(&desired, sources_ready));
             }
             Command::Look { uid } => self.wake(&uid),
             Command::Summaries { reply } => answer_summaries(&self.workers, reply),
@@ -229,7 +229,7 @@ impl Actor {
                     .workers
                     .get(&uid)
                     .and_then(|entry| entry.worker.desired().cloned());
-                drop(reply.send(desired));
+                let _ = reply.send(desired);
             }
         }
     }
@@ -590,7 +590,7 @@ fn answer_summaries(
         };
         (uid.clone(), summary)
     });
-    drop(reply.send(summaries.collect()));
+    let _ = reply.send(summaries.collect());
 }
 
 fn worker_state(worker: &Worker) -> v1::WorkerState {

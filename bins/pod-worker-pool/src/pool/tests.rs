@@ -1,0 +1,446 @@
+//! Whole workers on a simulated runtime, under a paused clock.
+
+mod chaos;
+
+use std::time::Duration;
+
+use bulkhead_api::v1::{self, WorkerPhase};
+use serde_json::json;
+use simulated_runtime::{Faults, Happening};
+
+use crate::testing::{IMAGE, TestNode, eventually, pod_running};
+use crate::worker::{Kill, UpdateKind};
+
+const RUN: &[&str] = &["run"];
+
+async fn running(node: &TestNode, uid: &str) -> String {
+    eventually("a container runs", || node.running(uid).is_some()).await;
+    node.running(uid)
+        .map(|container| container.id)
+        .unwrap_or_default()
+}
+
+async fn finished(node: &TestNode, uid: &str) {
+    eventually("the worker finishes", || {
+        node.phase(uid) == Some(WorkerPhase::Finished)
+    })
+    .await;
+}
+
+/// When containers of a pod were started, in whole seconds since the test's start.
+fn starts(node: &TestNode, uid: &str) -> Vec<u64> {
+    let history = node.runtime.history().into_iter();
+    history
+        .filter(|entry| entry.pod_uid == uid && entry.happening == Happening::Started)
+        .filter(|entry| !entry.container.is_empty())
+        .map(|entry| entry.at.since(crate::testing::START).as_secs())
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_started_and_told_of() {
+    let node = TestNode::new();
+    node.create(&pod_running("a", "u1", RUN)).await;
+    let id = running(&node, "u1").await;
+    eventually("it is published", || {
+        node.observation("u1").is_some_and(|observation| {
+            observation.containers.iter().any(|container| {
+                container.id == id && container.state() == v1::RuntimeState::Running
+            })
+        })
+    })
+    .await;
+    let observation = node.observation("u1").unwrap();
+    assert_eq!(observation.phase(), WorkerPhase::Syncing);
+    assert_eq!(observation.sandboxes.len(), 1);
+    assert!(observation.waiting.is_empty() && observation.sync_error.is_empty());
+    assert_eq!(node.reasons("u1"), ["Pulled", "Created", "Started"]);
+    assert!(node.runtime.violations().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_sync_of_an_unchanged_pod_is_two_list_calls() {
+    let node = TestNode::new();
+    let pod = pod_running("a", "u1", RUN);
+    node.create(&pod).await;
+    running(&node, "u1").await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let before = node.runtime.calls();
+    node.update(UpdateKind::Sync, &pod).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let mut made = node.runtime.calls();
+    made.retain(|method, count| {
+        *count -= before.get(method).copied().unwrap_or(0);
+        *count > 0
+    });
+    assert_eq!(
+        made.into_iter().collect::<Vec<_>>(),
+        [("ListContainers", 1), ("ListPodSandbox", 1)]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_loop_waits_longer_each_time_and_our_restarts_do_not_change_that() {
+    let mut node = TestNode::new();
+    let pod = pod_running("a", "u1", &["exit", "1", "0"]);
+    node.create(&pod).await;
+    eventually("three starts", || starts(&node, "u1").len() == 3).await;
+    node.kill();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    node.start();
+    node.create(&pod).await;
+    eventually("five starts", || starts(&node, "u1").len() == 5).await;
+    // At once, then 10, 20, 40 s after the exit before.
+    assert_eq!(starts(&node, "u1"), [0, 0, 10, 30, 70]);
+    eventually("it waits", || {
+        let observation = node.observation("u1").unwrap_or_default();
+        let waiting = observation.waiting.first();
+        waiting.is_some_and(|waiting| waiting.message.contains("1m20s"))
+    })
+    .await;
+    let observation = node.observation("u1").unwrap();
+    let waiting = &observation.waiting[0];
+    assert_eq!(waiting.reason, "CrashLoopBackOff");
+    assert_eq!(
+        waiting.message,
+        "back-off 1m20s restarting failed container=c pod=a_default(u1)"
+    );
+    assert_eq!(observation.containers[0].restart_count, 4);
+    assert!(node.reasons("u1").contains(&"BackOff".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_runs_is_adopted_by_the_next_life() {
+    let mut node = TestNode::new();
+    let pod = pod_running("a", "u1", RUN);
+    node.create(&pod).await;
+    let id = running(&node, "u1").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    node.kill();
+    node.start();
+    assert_eq!(
+        node.observation("u1"),
+        None,
+        "nothing is told before it is known"
+    );
+    node.create(&pod).await;
+    eventually("it is published", || node.observation("u1").is_some()).await;
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(running(&node, "u1").await, id);
+    assert_eq!(node.runtime.calls().get("CreateContainer"), Some(&1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_stopped_within_its_grace_and_cleaned_up() {
+    let node = TestNode::new();
+    let pod = pod_running("a", "u1", &["slow-term", "7000"]);
+    node.create(&pod).await;
+    running(&node, "u1").await;
+    let begun = node.seconds();
+    node.stop(&pod, 20).await;
+    finished(&node, "u1").await;
+    let took = node.seconds() - begun;
+    assert!((7.0..8.0).contains(&took), "{took}");
+    let observation = node.observation("u1").unwrap();
+    assert_eq!(observation.containers[0].exit_code, 143);
+    assert!(
+        node.runtime
+            .sandboxes()
+            .iter()
+            .all(|sandbox| !sandbox.ready)
+    );
+    let state = node.host.state.lock().unwrap();
+    assert!(state.volumes.is_empty() && state.cgroups.is_empty());
+    assert!(state.directories.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_ignores_sigterm_is_killed_when_its_grace_is_over() {
+    let node = TestNode::new();
+    let pod = pod_running("a", "u1", &["ignore-term"]);
+    node.create(&pod).await;
+    running(&node, "u1").await;
+    let begun = node.seconds();
+    node.stop(&pod, 20).await;
+    finished(&node, "u1").await;
+    let took = node.seconds() - begun;
+    assert!((20.0..21.0).contains(&took), "{took}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shorter_grace_cuts_the_running_stop_short() {
+    let node = TestNode::new();
+    let pod = pod_running("a", "u1", &["ignore-term"]);
+    node.create(&pod).await;
+    running(&node, "u1").await;
+    let begun = node.seconds();
+    node.stop(&pod, 60).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    node.stop(&pod, 90).await;
+    node.stop(&pod, 3).await;
+    finished(&node, "u1").await;
+    let took = node.seconds() - begun;
+    assert!((8.0..9.0).contains(&took), "{took}");
+    let kills = node
+        .reasons("u1")
+        .iter()
+        .filter(|reason| *reason == "Killing")
+        .count();
+    assert_eq!(kills, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_termination_goes_on_in_the_next_life_with_the_same_deadline() {
+    let mut node = TestNode::new();
+    let pod = pod_running("a", "u1", &["ignore-term"]);
+    node.create(&pod).await;
+    running(&node, "u1").await;
+    let begun = node.seconds();
+    node.stop(&pod, 20).await;
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    node.kill();
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    // Nobody tells the new life anything.
+    node.start();
+    eventually("it is stopped", || node.running("u1").is_none()).await;
+    let took = node.seconds() - begun;
+    assert!((20.0..21.0).contains(&took), "{took}");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let state = node.host.state.lock().unwrap();
+    assert!(state.directories.is_empty() && state.cgroups.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kill_cuts_a_start_short_and_leaves_nothing_behind() {
+    for after in [1, 20, 59, 62, 70, 90, 120] {
+        let node = TestNode::new();
+        let pod = pod_running("a", "u1", RUN);
+        node.create(&pod).await;
+        tokio::time::sleep(Duration::from_millis(after)).await;
+        node.stop(&pod, 1).await;
+        finished(&node, "u1").await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(node.running("u1"), None, "{after}");
+        assert!(
+            node.runtime
+                .sandboxes()
+                .iter()
+                .all(|sandbox| !sandbox.ready)
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn static_pods_of_one_name_run_one_after_the_other() {
+    let mut node = TestNode::new();
+    let old = pod_running("a", "u1", &["slow-term", "5000"]);
+    let between = pod_running("a", "u2", RUN);
+    let new = pod_running("a", "u3", RUN);
+    node.create(&old).await;
+    running(&node, "u1").await;
+    // Also when this life never saw the old one start.
+    node.kill();
+    node.start();
+    node.create(&between).await;
+    node.create(&new).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(node.phase("u2"), Some(WorkerPhase::Waiting));
+    assert!(node.running("u2").is_none() && node.running("u3").is_none());
+    node.stop(&between, 30).await;
+    node.stop(&old, 30).await;
+    let begun = node.seconds();
+    running(&node, "u3").await;
+    let took = node.seconds() - begun;
+    assert!(
+        (5.0..6.0).contains(&took),
+        "{took}: at once when the old one is gone"
+    );
+    assert!(node.running("u1").is_none() && node.running("u2").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_work_is_done_is_finished_and_stays_so() {
+    let node = TestNode::new();
+    let mut pod = pod_running("a", "u1", &["exit", "0", "2000"]);
+    pod["spec"]["restartPolicy"] = json!("OnFailure");
+    node.create(&pod).await;
+    finished(&node, "u1").await;
+    assert!(node.observation("u1").unwrap().terminal);
+    let _ = node.update(UpdateKind::Sync, &pod).await;
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(starts(&node, "u1").len(), 1);
+    assert!(
+        node.runtime
+            .sandboxes()
+            .iter()
+            .all(|sandbox| !sandbox.ready)
+    );
+    let state = node.host.state.lock().unwrap();
+    assert!(
+        state.directories.contains("u1"),
+        "termination messages are kept"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn init_containers_run_in_order_before_the_others() {
+    let node = TestNode::new();
+    let mut pod = pod_running("a", "u1", RUN);
+    pod["spec"]["initContainers"] = json!([
+        {"name": "i1", "image": IMAGE, "command": ["exit", "0", "1000"]},
+        {"name": "i2", "image": IMAGE, "command": ["exit", "0", "500"]},
+    ]);
+    node.create(&pod).await;
+    eventually("the container runs", || {
+        node.running("u1")
+            .is_some_and(|container| container.name == "c")
+    })
+    .await;
+    let history = node.runtime.history().into_iter();
+    let order: Vec<String> = history
+        .filter(|entry| entry.happening == Happening::Started)
+        .map(|entry| entry.container)
+        .collect();
+    assert_eq!(order, ["i1", "i2", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_liveness_probe_restarts_the_container() {
+    let node = TestNode::new();
+    let pod = pod_running("a", "u1", RUN);
+    node.create(&pod).await;
+    let id = running(&node, "u1").await;
+    let verdict = v1::ProbeVerdict {
+        pod_uid: "u1".into(),
+        container_name: "c".into(),
+        container_id: id.clone(),
+        kind: v1::ProbeKind::Liveness.into(),
+        result: v1::ProbeResult::Failure.into(),
+        message: String::new(),
+    };
+    node.send(UpdateKind::Sync, &pod, None, vec![verdict])
+        .await
+        .unwrap();
+    eventually("another one runs", || {
+        node.running("u1")
+            .is_some_and(|container| container.id != id)
+    })
+    .await;
+    assert!(node.reasons("u1").contains(&"Killing".to_owned()));
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert_eq!(
+        starts(&node, "u1").len(),
+        2,
+        "the verdict was on the old one"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_cannot_be_pulled_is_tried_again_after_its_back_off() {
+    let node = TestNode::new();
+    let mut pod = pod_running("a", "u1", RUN);
+    pod["spec"]["containers"][0]["image"] = json!("localhost/late:1");
+    node.create(&pod).await;
+    eventually("it waits", || {
+        node.observation("u1").is_some_and(|observation| {
+            observation
+                .waiting
+                .iter()
+                .any(|waiting| waiting.reason == "ImagePullBackOff")
+        })
+    })
+    .await;
+    node.runtime.add_image("localhost/late:1", false);
+    running(&node, "u1").await;
+    assert!((10.0..12.0).contains(&node.seconds()), "{}", node.seconds());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_hangs_delays_no_other() {
+    let node = TestNode::new();
+    let hanging = pod_running("hanging", "u1", &["ignore-term"]);
+    node.create(&hanging).await;
+    running(&node, "u1").await;
+    node.stop(&hanging, 3000).await;
+    node.host.state.lock().unwrap().volumes_fail = true;
+    let failing = pod_running("failing", "u2", RUN);
+    node.create(&failing).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    node.host.state.lock().unwrap().volumes_fail = false;
+    let begun = node.seconds();
+    let other = pod_running("other", "u3", RUN);
+    node.create(&other).await;
+    running(&node, "u3").await;
+    assert!(node.seconds() - begun < 0.5);
+    assert!(node.reasons("u2").contains(&"FailedMount".to_owned()));
+    running(&node, "u2").await;
+    assert!(
+        node.seconds() - begun < 15.5,
+        "tried again after the back-off"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_only_the_runtime_has_is_stopped_and_forgotten() {
+    let mut node = TestNode::new();
+    let pod = pod_running("a", "u1", RUN);
+    node.create(&pod).await;
+    running(&node, "u1").await;
+    node.kill();
+    node.start();
+    let identity = pod::PodIdentity::new("u1", "default", "a").unwrap();
+    let update = crate::worker::Update {
+        kind: UpdateKind::Kill,
+        subject: crate::worker::Subject::RuntimeOnly(identity),
+        kill: Some(Kill::default()),
+    };
+    node.life().pool.update(update, Vec::new()).await.unwrap();
+    eventually("it is stopped", || node.running("u1").is_none()).await;
+    eventually("it is forgotten", || node.observation("u1").is_none()).await;
+    assert!(
+        node.runtime
+            .sandboxes()
+            .iter()
+            .all(|sandbox| !sandbox.ready)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_sandbox_is_replaced_and_its_containers_with_it() {
+    let node = TestNode::new();
+    let pod = pod_running("a", "u1", RUN);
+    node.create(&pod).await;
+    let id = running(&node, "u1").await;
+    let sandbox = node.runtime.sandboxes()[0].id.clone();
+    let runtime: &dyn cri::ContainerRuntime = &node.runtime;
+    runtime.stop_pod_sandbox(&sandbox).await.unwrap();
+    eventually("another one runs", || {
+        node.running("u1")
+            .is_some_and(|container| container.id != id)
+    })
+    .await;
+    let attempts: Vec<u32> = node
+        .runtime
+        .sandboxes()
+        .into_iter()
+        .map(|sandbox| sandbox.config.metadata.unwrap().attempt)
+        .collect();
+    assert_eq!(attempts, [0, 1]);
+    assert!(node.runtime.violations().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_is_away_is_waited_for() {
+    let node = TestNode::new();
+    node.runtime.set_faults(Faults {
+        unavailable: true,
+        ..Faults::NONE
+    });
+    node.create(&pod_running("a", "u1", RUN)).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(node.observation("u1"), None);
+    node.runtime.set_faults(Faults::NONE);
+    let begun = node.seconds();
+    running(&node, "u1").await;
+    assert!(node.seconds() - begun < 3.0);
+}

@@ -1,0 +1,447 @@
+//! A node in memory and a pool on it, for the tests of this crate.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use backoff::Curve;
+use bulkhead_api::v1;
+use clock::{UnixNanos, WallClock};
+use node_config::{DirectoryLayout, NodeConfig};
+use pod::resources::PodCgroupResources;
+use pod::{Pod, PodExt, PodIdentity, QosClass};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use serde_json::{Value, json};
+use simulated_runtime::{ContainerView, SimulatedRuntime};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::config::{MountedVolume, NodeFacts, ResolvConf};
+use crate::events::Events;
+use crate::garbage::{Collection, GarbageCollector};
+use crate::hints::Hints;
+use crate::image::Images;
+use crate::locks::PodLocks;
+use crate::node::{ContainerFiles, FoundCgroup, LogFile, NodeCapacity, NodeError, NodeHost};
+use crate::observe::Observer;
+use crate::pool::{Actor, ActorConfig, PoolError, PoolHandle};
+use crate::publisher::Publisher;
+use crate::record::Records;
+use crate::relist::{Owners, Relister};
+use crate::steps::Steps;
+use crate::worker::desired::testing::{desired, manifest};
+use crate::worker::{Kill, Subject, Update, UpdateKind};
+
+pub(crate) const IMAGE: &str = "localhost/app:1";
+/// The simulated wall clock begins here.
+pub(crate) const START: UnixNanos = UnixNanos(1_700_000_000_000_000_000);
+
+/// A node that only remembers what was done to it.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryNode {
+    pub(crate) state: Mutex<MemoryState>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct MemoryState {
+    pub(crate) directories: BTreeSet<String>,
+    pub(crate) volumes: BTreeSet<String>,
+    pub(crate) cgroups: BTreeSet<String>,
+    pub(crate) logs: BTreeMap<PodIdentity, BTreeMap<String, u32>>,
+    pub(crate) volumes_fail: bool,
+}
+
+#[async_trait]
+impl NodeHost for MemoryNode {
+    async fn capacity(&self) -> Result<NodeCapacity, NodeError> {
+        Ok(NodeCapacity {
+            cpu_millis: 4000,
+            memory_bytes: 8 << 30,
+            ephemeral_storage_bytes: 100 << 30,
+            huge_page_sizes: vec![],
+        })
+    }
+
+    async fn resolv_conf(&self) -> Result<Option<ResolvConf>, NodeError> {
+        Ok(None)
+    }
+
+    async fn hosts_file(&self) -> Result<String, NodeError> {
+        Ok("127.0.0.1 localhost\n".to_owned())
+    }
+
+    async fn ensure_qos_cgroups(&self) -> Result<(), NodeError> {
+        Ok(())
+    }
+
+    async fn ensure_pod_cgroup(
+        &self,
+        pod_uid: &str,
+        _qos: QosClass,
+        _resources: PodCgroupResources,
+    ) -> Result<(), NodeError> {
+        self.state
+            .lock()
+            .unwrap()
+            .cgroups
+            .insert(pod_uid.to_owned());
+        Ok(())
+    }
+
+    async fn remove_pod_cgroup(&self, pod_uid: &str) -> Result<(), NodeError> {
+        self.state.lock().unwrap().cgroups.remove(pod_uid);
+        Ok(())
+    }
+
+    async fn pod_cgroups(&self) -> Result<Vec<FoundCgroup>, NodeError> {
+        let state = self.state.lock().unwrap();
+        let found = state.cgroups.iter().map(|uid| FoundCgroup {
+            pod_uid: uid.clone(),
+            qos: QosClass::BestEffort,
+        });
+        Ok(found.collect())
+    }
+
+    async fn make_pod_directories(&self, pod: &PodIdentity) -> Result<(), NodeError> {
+        let mut state = self.state.lock().unwrap();
+        state.directories.insert(pod.uid().to_owned());
+        state.logs.entry(pod.clone()).or_default();
+        Ok(())
+    }
+
+    async fn set_up_volumes(
+        &self,
+        identity: &PodIdentity,
+        pod: &Pod,
+    ) -> Result<BTreeMap<String, MountedVolume>, NodeError> {
+        let mut state = self.state.lock().unwrap();
+        if state.volumes_fail {
+            return Err(NodeError::Volume {
+                volume: "data".to_owned(),
+                reason: "no such disk".to_owned(),
+            });
+        }
+        state.volumes.insert(identity.uid().to_owned());
+        let volumes = pod.volumes().iter().map(|volume| {
+            let mounted = MountedVolume {
+                host_path: PathBuf::from("/volumes").join(&volume.name),
+                read_only: false,
+            };
+            (volume.name.clone(), mounted)
+        });
+        Ok(volumes.collect())
+    }
+
+    async fn tear_down_volumes(&self, pod_uid: &str) -> Result<(), NodeError> {
+        self.state.lock().unwrap().volumes.remove(pod_uid);
+        Ok(())
+    }
+
+    async fn remove_pod_directory(&self, pod_uid: &str) -> Result<(), NodeError> {
+        self.state.lock().unwrap().directories.remove(pod_uid);
+        Ok(())
+    }
+
+    async fn pod_directories(&self) -> Result<Vec<String>, NodeError> {
+        let state = self.state.lock().unwrap();
+        Ok(state.directories.iter().cloned().collect())
+    }
+
+    async fn write_hosts_file(&self, pod_uid: &str, _text: &str) -> Result<PathBuf, NodeError> {
+        Ok(PathBuf::from("/pods").join(pod_uid).join("etc-hosts"))
+    }
+
+    async fn make_container_files(
+        &self,
+        pod: &PodIdentity,
+        container: &str,
+        start_id: u32,
+    ) -> Result<ContainerFiles, NodeError> {
+        let mut state = self.state.lock().unwrap();
+        let logs = state.logs.entry(pod.clone()).or_default();
+        logs.insert(container.to_owned(), start_id);
+        let termination_log = PathBuf::from(format!("/pods/{container}/{start_id}"));
+        Ok(ContainerFiles { termination_log })
+    }
+
+    async fn read_termination_log(
+        &self,
+        _pod_uid: &str,
+        _file: &Path,
+        _limit: usize,
+    ) -> Result<Vec<u8>, NodeError> {
+        Ok(Vec::new())
+    }
+
+    async fn open_log(
+        &self,
+        _pod: &PodIdentity,
+        _container: &str,
+        _attempt: u32,
+    ) -> Result<Option<Box<dyn LogFile>>, NodeError> {
+        Ok(None)
+    }
+
+    async fn last_log_attempt(
+        &self,
+        pod: &PodIdentity,
+        container: &str,
+    ) -> Result<Option<u32>, NodeError> {
+        let state = self.state.lock().unwrap();
+        let logs = state.logs.get(pod);
+        Ok(logs.and_then(|logs| logs.get(container).copied()))
+    }
+
+    async fn link_log(
+        &self,
+        _pod: &PodIdentity,
+        _container: &str,
+        _container_id: &str,
+        _attempt: u32,
+    ) -> Result<(), NodeError> {
+        Ok(())
+    }
+
+    async fn remove_log(
+        &self,
+        _pod: &PodIdentity,
+        _container: &str,
+        _container_id: &str,
+        _attempt: u32,
+    ) -> Result<(), NodeError> {
+        Ok(())
+    }
+
+    async fn remove_pod_logs(&self, pod: &PodIdentity) -> Result<(), NodeError> {
+        self.state.lock().unwrap().logs.remove(pod);
+        Ok(())
+    }
+
+    async fn pod_logs(&self) -> Result<Vec<PodIdentity>, NodeError> {
+        let state = self.state.lock().unwrap();
+        Ok(state.logs.keys().cloned().collect())
+    }
+
+    async fn prune_log_links(&self) -> Result<(), NodeError> {
+        Ok(())
+    }
+}
+
+/// A pod whose container `c` runs `command`.
+pub(crate) fn pod_running(name: &str, uid: &str, command: &[&str]) -> Value {
+    let mut value = manifest(name, uid);
+    value["spec"]["dnsPolicy"] = json!("Default");
+    value["spec"]["containers"][0] = json!({"name": "c", "image": IMAGE, "command": command});
+    value
+}
+
+/// A node in memory with a pool that can be killed and started again.
+pub(crate) struct TestNode {
+    pub(crate) runtime: SimulatedRuntime,
+    pub(crate) host: Arc<MemoryNode>,
+    pub(crate) clock: WallClock,
+    state: tempfile::TempDir,
+    life: Option<Life>,
+    lives: u64,
+}
+
+/// One life of the process.
+pub(crate) struct Life {
+    pub(crate) pool: PoolHandle,
+    pub(crate) events: Events,
+    pub(crate) garbage: GarbageCollector,
+    pub(crate) relister: Relister,
+    _tasks: Vec<AbortOnDropHandle<()>>,
+}
+
+impl TestNode {
+    /// A node whose pool runs.
+    pub(crate) fn new() -> TestNode {
+        TestNode::with_seed(1)
+    }
+
+    pub(crate) fn with_seed(seed: u64) -> TestNode {
+        let clock = WallClock::simulated(START);
+        let runtime = SimulatedRuntime::new(seed, clock.clone(), true);
+        runtime.add_image(IMAGE, true);
+        let mut node = TestNode {
+            runtime,
+            host: Arc::default(),
+            clock,
+            state: tempfile::tempdir().unwrap(),
+            life: None,
+            lives: 0,
+        };
+        node.start();
+        node
+    }
+
+    /// The pool dies at once, whatever it is doing.
+    pub(crate) fn kill(&mut self) {
+        self.life = None;
+    }
+
+    /// The pool starts, knowing only what is in its state directory.
+    pub(crate) fn start(&mut self) {
+        self.lives += 1;
+        let runtime: Arc<dyn cri::ContainerRuntime> = Arc::new(self.runtime.clone());
+        let host: Arc<dyn NodeHost> = Arc::clone(&self.host) as Arc<dyn NodeHost>;
+        let root = self.state.path();
+        let config = NodeConfig::with_defaults(
+            "node",
+            DirectoryLayout {
+                run_dir: root.join("run"),
+                state_dir: root.join("state"),
+                root_dir: root.join("root"),
+                log_dir: root.join("log"),
+                bin_dir: root.join("bin"),
+            },
+        );
+        let capacity = NodeCapacity {
+            cpu_millis: 4000,
+            memory_bytes: 8 << 30,
+            ephemeral_storage_bytes: 100 << 30,
+            huge_page_sizes: vec![],
+        };
+        let records = Records::new(root);
+        records.prepare().unwrap();
+        let owners = Owners::default();
+        let events = Events::new(self.clock.clone());
+        let locks = PodLocks::default();
+        let relister = Relister::new(Arc::clone(&runtime), self.clock.clone(), owners.clone());
+        let steps = Arc::new(Steps {
+            observer: Observer::new(Arc::clone(&runtime), Arc::clone(&host), owners.clone()),
+            images: Images::new(Arc::clone(&runtime), 5, self.clock.clone()),
+            runtime: Arc::clone(&runtime),
+            host: Arc::clone(&host),
+            facts: NodeFacts::new(&config, &capacity),
+            events: events.clone(),
+            publisher: Publisher::new("10.0.0.1".to_owned()),
+            records: records.clone(),
+            clock: self.clock.clone(),
+            restart_curve: Curve {
+                base: Duration::from_secs(10),
+                cap: Duration::from_secs(300),
+                immediate: 0,
+            },
+        });
+        let (actor, pool) = Actor::new(ActorConfig {
+            steps,
+            relister: relister.clone(),
+            random: SmallRng::seed_from_u64(self.lives),
+            listed: Arc::new(AtomicBool::new(false)),
+            locks: locks.clone(),
+        });
+        let garbage = GarbageCollector::default();
+        let collection = Collection {
+            runtime: Arc::clone(&runtime),
+            host,
+            relister: relister.clone(),
+            pool: pool.clone(),
+            records,
+            locks,
+        };
+        let hints = Hints::new(owners);
+        let tasks = vec![
+            AbortOnDropHandle::new(tokio::spawn(actor.run())),
+            AbortOnDropHandle::new(tokio::spawn(hints.listen(runtime, pool.clone()))),
+            AbortOnDropHandle::new(tokio::spawn(garbage.clone().run(collection))),
+        ];
+        self.life = Some(Life {
+            pool,
+            events,
+            garbage,
+            relister,
+            _tasks: tasks,
+        });
+    }
+
+    pub(crate) fn life(&self) -> &Life {
+        self.life.as_ref().expect("the pool runs")
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.life.is_some()
+    }
+
+    pub(crate) async fn update(
+        &self,
+        kind: UpdateKind,
+        value: &Value,
+    ) -> Result<v1::WorkerPhase, PoolError> {
+        self.send(kind, value, None, Vec::new()).await
+    }
+
+    pub(crate) async fn send(
+        &self,
+        kind: UpdateKind,
+        value: &Value,
+        kill: Option<Kill>,
+        verdicts: Vec<v1::ProbeVerdict>,
+    ) -> Result<v1::WorkerPhase, PoolError> {
+        let update = Update {
+            kind,
+            subject: Subject::Desired(desired(value.clone())),
+            kill,
+        };
+        self.life().pool.update(update, verdicts).await
+    }
+
+    pub(crate) async fn create(&self, value: &Value) {
+        self.update(UpdateKind::Create, value).await.unwrap();
+    }
+
+    pub(crate) async fn stop(&self, value: &Value, grace: u64) {
+        let kill = Kill {
+            grace: Some(Duration::from_secs(grace)),
+            ..Kill::default()
+        };
+        let sent = self.send(UpdateKind::Kill, value, Some(kill), Vec::new());
+        sent.await.unwrap();
+    }
+
+    /// The observation that is published of a pod.
+    pub(crate) fn observation(&self, uid: &str) -> Option<v1::PodObservation> {
+        let publisher = self.life().pool.publisher();
+        publisher.observations().get(&uid.to_owned())
+    }
+
+    pub(crate) fn phase(&self, uid: &str) -> Option<v1::WorkerPhase> {
+        self.observation(uid).map(|observation| observation.phase())
+    }
+
+    /// The container of a pod that runs.
+    pub(crate) fn running(&self, uid: &str) -> Option<ContainerView> {
+        let containers = self.runtime.containers().into_iter();
+        let mut running =
+            containers.filter(|container| container.pod_uid == uid && container.running);
+        running.next()
+    }
+
+    /// Seconds since the start of the test.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.clock.now().since(START).as_secs_f64()
+    }
+
+    /// Reasons of the events of a pod, oldest first.
+    pub(crate) fn reasons(&self, uid: &str) -> Vec<String> {
+        let events = self.life().events.feed().recent().into_iter();
+        events
+            .filter(|event| event.pod.as_ref().is_some_and(|pod| pod.uid == uid))
+            .map(|event| event.reason)
+            .collect()
+    }
+}
+
+/// Waits until a condition holds; fails when it does not within an hour of
+/// simulated time.
+pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(3600);
+    while !condition() {
+        assert!(tokio::time::Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
