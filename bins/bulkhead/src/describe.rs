@@ -18,7 +18,7 @@ use crate::connection::{Connection, EXTRA_DEADLINE};
 use crate::events;
 use crate::failure::Failure;
 use crate::output::{Output, note};
-use crate::pod_list::{self, pick};
+use crate::pod_list::{self, ListedPod, pick};
 use crate::pod_row::status_word;
 use crate::table::{self, Cell};
 use crate::words::{age, age_since, nanos, plain, timestamp};
@@ -34,7 +34,8 @@ pub(crate) async fn describe(
     options: &DescribeOptions,
     output: Output,
 ) -> Result<ExitCode, Failure> {
-    let pod = pick(&pod_list::all(connection).await?, &options.pod)?.pod;
+    let listed = pick(&pod_list::all(connection).await?, &options.pod)?;
+    let pod = &listed.pod;
     // What only adds to the answer does not keep it back.
     let (desired, events) = tokio::join!(
         pod_list::desired(connection, EXTRA_DEADLINE),
@@ -63,7 +64,7 @@ pub(crate) async fn describe(
     events.retain(|event| is_of_pod(event.pod.as_ref()));
     let now = WallClock::system().now();
     output.text(&rendered(
-        &pod,
+        &listed,
         desired.as_ref(),
         &events,
         now,
@@ -73,12 +74,13 @@ pub(crate) async fn describe(
 }
 
 fn rendered(
-    pod: &Pod,
+    listed: &ListedPod,
     desired: Option<&v1::DesiredPod>,
     events: &[v1::Event],
     now: UnixNanos,
     colours: bool,
 ) -> String {
+    let pod = &listed.pod;
     let default = PodStatus::default();
     let status = pod.status.as_ref().unwrap_or(&default);
     let mut text = Text::default();
@@ -99,6 +101,9 @@ fn rendered(
     conditions(&mut text, status, now);
     volume::list(&mut text, pod.volumes());
     decision(&mut text, desired, now);
+    let non_empty = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    text.optional(1, "Worker's plan", non_empty(&listed.last_plan));
+    text.optional(1, "Sync error", non_empty(&listed.sync_error));
     text.heading("Events");
     if events.is_empty() {
         text.line(1, "none lately");

@@ -24,6 +24,10 @@ const MAX_NAMES_IN_ERROR: usize = 10;
 pub(crate) struct ListedPod {
     pub(crate) pod: Pod,
     pub(crate) json: Value,
+    /// What its worker last did and why, or empty.
+    pub(crate) last_plan: String,
+    /// Error of its last sync, or empty.
+    pub(crate) sync_error: String,
 }
 
 impl ListedPod {
@@ -35,7 +39,12 @@ impl ListedPod {
     /// A pod from its JSON.
     pub(crate) fn new(json: Value) -> Option<ListedPod> {
         let pod = serde_json::from_value(json.clone()).ok()?;
-        Some(ListedPod { pod, json })
+        Some(ListedPod {
+            pod,
+            json,
+            last_plan: String::new(),
+            sync_error: String::new(),
+        })
     }
 
     /// `namespace/name`.
@@ -59,6 +68,7 @@ impl ListedPod {
 pub(crate) async fn all(connection: &Connection) -> Result<Vec<ListedPod>, Failure> {
     let (statuses, desired) =
         tokio::join!(statuses(connection), desired(connection, EXTRA_DEADLINE));
+    let statuses = statuses?;
     let desired = desired.unwrap_or_else(|failure| {
         note(&format!(
             "pods without a status are not shown: {}",
@@ -66,7 +76,7 @@ pub(crate) async fn all(connection: &Connection) -> Result<Vec<ListedPod>, Failu
         ));
         Vec::new()
     });
-    Ok(merge(statuses?, desired))
+    Ok(merge(statuses, desired))
 }
 
 /// Pods with a status.
@@ -82,7 +92,11 @@ async fn statuses(connection: &Connection) -> Result<Vec<ListedPod>, Failure> {
         })
         .await?;
     let pod = |response: v1::ListPodStatusesResponse| match response.message? {
-        Message::Entry(entry) => ListedPod::decode(&entry.pod?.json),
+        Message::Entry(entry) => Some(ListedPod {
+            last_plan: entry.last_plan,
+            sync_error: entry.sync_error,
+            ..ListedPod::decode(&entry.pod?.json)?
+        }),
         Message::SnapshotComplete(_) | Message::RemovedPodUid(_) => None,
     };
     Ok(messages.into_iter().filter_map(pod).collect())

@@ -13,6 +13,17 @@ pub struct PublishedPod {
     /// Grows by one with each change of the pod's status, over restarts too, so
     /// that an older status can never follow a newer one.
     pub version: u64,
+    /// What the pod's worker last did, for people. Not saved.
+    pub worker: WorkerNotes,
+}
+
+/// What a pod's worker last did, for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkerNotes {
+    /// What its last plan was and why.
+    pub last_plan: String,
+    /// Error of its last sync, or empty.
+    pub sync_error: String,
 }
 
 impl PublishedPod {
@@ -67,6 +78,8 @@ impl From<&PublishedPod> for v1::PodStatusEntry {
     fn from(pod: &PublishedPod) -> v1::PodStatusEntry {
         v1::PodStatusEntry {
             pod: Some(pod.document.to_message()),
+            last_plan: pod.worker.last_plan.clone(),
+            sync_error: pod.worker.sync_error.clone(),
         }
     }
 }

@@ -29,9 +29,10 @@ use pod::core::{Pod, PodStatus};
 use pod::wire::WireError;
 use pod::{PodDocument, PodPhase};
 
-use crate::publication::{Change, PublishedPod};
+use crate::publication::{Change, PublishedPod, WorkerNotes};
 use crate::served;
 use crate::status::{self, StatusInput, is_observed};
+use crate::text::truncate;
 use crate::verdicts::Verdicts;
 
 /// Why an input is refused. The rest goes on.
@@ -59,6 +60,7 @@ pub struct Registry {
     pool: PoolView,
     changed: BTreeSet<String>,
     removed: BTreeSet<String>,
+    unsaved: bool,
 }
 
 /// One pod.
@@ -190,8 +192,8 @@ impl Registry {
         entry.worker = worker;
         entry.desired = desired;
         entry.observation = Some(observation);
-        entry.compute(&pod, &self.verdicts, now);
-        self.changed.insert(uid);
+        let renewal = entry.compute(&pod, &self.verdicts, now);
+        self.note(uid, renewal);
         Ok(())
     }
 
@@ -209,9 +211,8 @@ impl Registry {
             let Ok(pod) = entry.desired.decode() else {
                 continue;
             };
-            if entry.compute(&pod, &self.verdicts, now) {
-                self.changed.insert(uid.to_owned());
-            }
+            let renewal = entry.compute(&pod, &self.verdicts, now);
+            self.note(uid.to_owned(), renewal);
         }
     }
 
@@ -237,8 +238,8 @@ impl Registry {
         entry.status =
             status::rejected_status(&pod, &request.reason, &request.message, before, now);
         entry.desired = desired;
-        entry.publish(&pod);
-        self.changed.insert(uid);
+        let renewal = entry.publish(&pod);
+        self.note(uid, renewal);
         Ok(())
     }
 
@@ -267,6 +268,18 @@ impl Registry {
             changes.extend(published.map(Change::Set));
         }
         changes
+    }
+
+    /// Whether something changed since [`Registry::saved`] that a restart must
+    /// not lose.
+    #[must_use]
+    pub fn is_unsaved(&self) -> bool {
+        self.unsaved
+    }
+
+    /// What is published now was saved.
+    pub fn saved(&mut self) {
+        self.unsaved = false;
     }
 
     /// Whether there is something to publish.
@@ -311,7 +324,41 @@ impl Registry {
             self.verdicts.remove_pod(&uid);
             self.changed.remove(&uid);
             self.removed.insert(uid);
+            self.unsaved = true;
         }
+    }
+
+    fn note(&mut self, uid: String, renewal: Renewal) {
+        match renewal {
+            Renewal::Nothing => return,
+            Renewal::Notes => {}
+            Renewal::Status => self.unsaved = true,
+        }
+        self.changed.insert(uid);
+    }
+}
+
+/// What became of a published pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Renewal {
+    Nothing,
+    /// Only what its worker did, for people.
+    Notes,
+    Status,
+}
+
+/// Longest note that is published, in bytes.
+const MAX_NOTE_BYTES: usize = 1024;
+
+fn notes(observation: &PodObservation) -> WorkerNotes {
+    let note = |text: &String| {
+        let mut text = text.clone();
+        truncate(&mut text, MAX_NOTE_BYTES);
+        text
+    };
+    WorkerNotes {
+        last_plan: note(&observation.last_plan),
+        sync_error: note(&observation.sync_error),
     }
 }
 
@@ -327,10 +374,10 @@ impl Entry {
         }
     }
 
-    /// Computes the status anew; returns whether it changed.
-    fn compute(&mut self, pod: &Pod, verdicts: &Verdicts, now: UnixNanos) -> bool {
+    /// Computes the status anew.
+    fn compute(&mut self, pod: &Pod, verdicts: &Verdicts, now: UnixNanos) -> Renewal {
         let Some(observation) = &self.observation else {
-            return false;
+            return Renewal::Nothing;
         };
         // An empty status is that of a life that begins.
         let published = self.status.phase.is_some().then_some(&self.status);
@@ -344,17 +391,28 @@ impl Entry {
         self.publish(pod)
     }
 
-    /// Renews what is served; returns whether that changed.
-    fn publish(&mut self, pod: &Pod) -> bool {
-        let document =
-            served::document(&self.desired, pod, &self.status, self.observation.as_ref());
-        let version = match &self.published {
-            Some(published) if published.document == document => return false,
-            Some(published) => published.version + 1,
-            None => 1,
+    /// Renews what is served.
+    fn publish(&mut self, pod: &Pod) -> Renewal {
+        let observation = self.observation.as_ref();
+        let document = served::document(&self.desired, pod, &self.status, observation);
+        let worker = observation.map(notes).unwrap_or_default();
+        let renewal = match &self.published {
+            Some(published) if published.document != document => Renewal::Status,
+            Some(published) if published.worker != worker => Renewal::Notes,
+            Some(_) => return Renewal::Nothing,
+            None => Renewal::Status,
         };
-        self.published = Some(PublishedPod { document, version });
-        true
+        let before = self
+            .published
+            .as_ref()
+            .map_or(0, |published| published.version);
+        let version = before + u64::from(renewal == Renewal::Status);
+        self.published = Some(PublishedPod {
+            document,
+            version,
+            worker,
+        });
+        renewal
     }
 
     /// Whether a container of the pod runs, as last observed.

@@ -3,9 +3,9 @@
 
 use bulkhead_api::v1::{PodObservation, WorkerPhase};
 use clock::UnixNanos;
-use pod::PodDocument;
 use pod::core::{Pod, PodStatus};
 use pod::meta::{ObjectMeta, Time};
+use pod::{PodDocument, PodExt as _};
 use serde_json::{Map, Value};
 
 use crate::status::api_time;
@@ -17,8 +17,12 @@ pub(crate) fn document(
     status: &PodStatus,
     observation: Option<&PodObservation>,
 ) -> PodDocument {
-    let joined = join(desired, status, observation)
-        .and_then(|json| PodDocument::from_json(json, desired.source()).ok());
+    let joined = join(
+        desired,
+        status,
+        observation.and_then(|seen| deletion(pod, seen)),
+    )
+    .and_then(|json| PodDocument::from_json(json, desired.source()).ok());
     if let Some((document, _)) = joined {
         return document;
     }
@@ -40,14 +44,14 @@ pub(crate) fn document(
 fn join(
     desired: &PodDocument,
     status: &PodStatus,
-    observation: Option<&PodObservation>,
+    deletion: Option<(Time, i64)>,
 ) -> Option<Vec<u8>> {
     let mut pod: Map<String, Value> = serde_json::from_slice(desired.json()).ok()?;
     pod.insert("apiVersion".to_owned(), "v1".into());
     pod.insert("kind".to_owned(), "Pod".into());
     pod.insert("status".to_owned(), serde_json::to_value(status).ok()?);
     let metadata = pod.get_mut("metadata")?.as_object_mut()?;
-    if let Some((at, grace)) = observation.and_then(deletion)
+    if let Some((at, grace)) = deletion
         && !metadata.contains_key("deletionTimestamp")
     {
         metadata.insert(
@@ -62,7 +66,7 @@ fn join(
 /// When a pod whose source has dropped it will be gone, and its grace period:
 /// what the API server shows of a deleted pod. A pod that ends for another
 /// reason (by itself, evicted) is not being deleted.
-fn deletion(observation: &PodObservation) -> Option<(Time, i64)> {
+fn deletion(pod: &Pod, observation: &PodObservation) -> Option<(Time, i64)> {
     let requested_at = observation.termination_requested_at_unix_nanos;
     let stops = matches!(
         observation.phase(),
@@ -72,7 +76,11 @@ fn deletion(observation: &PodObservation) -> Option<(Time, i64)> {
     {
         return None;
     }
-    let grace = observation.termination_grace_period_seconds.max(0);
+    let grace = match observation.termination_grace_period_seconds {
+        // None was asked for: the pod's own.
+        ..=0 => pod.termination_grace_period_seconds(),
+        grace => grace,
+    };
     let nanos = requested_at.saturating_add(grace.saturating_mul(1_000_000_000));
     Some((api_time(UnixNanos(nanos)), grace))
 }

@@ -248,10 +248,15 @@ impl Syncer {
         }
         let failed_before = matches!(self.saving, Saving::Failing { .. });
         let begin = Instant::now();
-        let saved = self.store.save(self.registry.published());
+        let saved = if self.registry.is_unsaved() {
+            self.store.save(self.registry.published())
+        } else {
+            Ok(())
+        };
         self.window = (begin.elapsed() * WINDOW_PER_SAVE).clamp(SHORTEST_WINDOW, LONGEST_WINDOW);
         self.saving = match saved {
             Ok(()) => {
+                self.registry.saved();
                 if failed_before {
                     tracing::info!("statuses are saved again");
                     self.lifecycle.set_status("");

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use state_file::{StateFile, StateFileError};
 
-use crate::publication::PublishedPod;
+use crate::publication::{PublishedPod, WorkerNotes};
 
 /// Format of the file; another one counts as absent.
 const VERSION: u32 = 1;
@@ -36,7 +36,8 @@ struct Saved {
 impl Store {
     /// The file below the state directory of this process.
     pub(crate) fn new(directory: &Path) -> Store {
-        Store(StateFile::new(directory.join(FILE_NAME), VERSION))
+        // A reboot ends every container that a status tells of.
+        Store(StateFile::new(directory.join(FILE_NAME), VERSION).without_sync())
     }
 
     /// What was saved. A file or an entry that cannot be read is reported and
@@ -60,6 +61,7 @@ impl Store {
                 Ok((document, _)) => Some(PublishedPod {
                     document,
                     version: saved.version,
+                    worker: WorkerNotes::default(),
                 }),
                 Err(error) => {
                     let error = telemetry::chain(&error);
@@ -102,6 +104,7 @@ mod tests {
         PublishedPod {
             document,
             version: 7,
+            worker: WorkerNotes::default(),
         }
     }
 

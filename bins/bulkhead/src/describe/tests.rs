@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::*;
 
-fn pod() -> Pod {
-    serde_json::from_value(json!({
+fn pod() -> ListedPod {
+    ListedPod::new(json!({
         "metadata": {
             "name": "web-n1", "namespace": "default", "uid": "u1",
             "labels": {"app": "web", "tier": "front"},
@@ -129,6 +129,8 @@ Decision:
   Admission:        adopted: it ran when sync-loop came up
   Worker:           syncing
   Last decision:    UPDATE because PLEG: container died (5s ago, 1970-01-01T00:01:05Z)
+  Worker's plan:    start c
+  Sync error:       no space
 Events:
   LAST SEEN   TYPE      REASON    OBJECT           FROM   MESSAGE
   10s         Warning   BackOff   default/web-n1   pool   again
@@ -144,8 +146,11 @@ fn a_pod_is_described_in_full() {
         ..v1::DesiredPod::default()
     };
     let now = UnixNanos(70_000_000_000);
+    let mut pod = pod();
+    pod.last_plan = "start c".to_owned();
+    pod.sync_error = "no space".to_owned();
     assert_eq!(
-        rendered(&pod(), Some(&desired), &[event()], now, false),
+        rendered(&pod, Some(&desired), &[event()], now, false),
         EXPECTED
     );
 }
@@ -153,7 +158,7 @@ fn a_pod_is_described_in_full() {
 #[test]
 fn a_pod_without_status_events_or_decision_is_described_too() {
     let mut pod = pod();
-    pod.status = None;
+    pod.pod.status = None;
     let text = rendered(&pod, None, &[], UnixNanos(0), false);
     assert!(text.contains("Status:             Unknown\n"), "{text}");
     assert!(text.contains("could not be asked"), "{text}");

@@ -177,6 +177,27 @@ fn versions_grow_with_changes_only_and_over_restarts() {
 }
 
 #[test]
+fn what_the_worker_did_is_published_but_is_no_new_status() {
+    let mut test = Test::connected();
+    test.observe(observation("u", WorkerPhase::Syncing));
+    test.changes();
+    assert!(test.registry.is_unsaved());
+    test.registry.saved();
+    let mut again = observation("u", WorkerPhase::Syncing);
+    again.last_plan = "nothing to do".to_owned();
+    again.sync_error = "x".repeat(1 << 20);
+    test.observe(again.clone());
+    let published = test.registry.published().next().unwrap();
+    assert_eq!(published.version, 1);
+    assert_eq!(published.worker.last_plan, "nothing to do");
+    assert_eq!(published.worker.sync_error.len(), MAX_NOTE_BYTES);
+    assert_eq!(test.changes(), ["u"]);
+    assert!(!test.registry.is_unsaved());
+    test.observe(again);
+    assert!(!test.registry.has_changes(), "nothing is news");
+}
+
+#[test]
 fn a_verdict_changes_readiness_whenever_it_comes() {
     let mut test = Test::connected();
     test.registry
