@@ -1,2 +1,9 @@
-//! Entry point.
-fn main() {}
+//! The pod-worker-pool process: see the library.
+
+use std::process::ExitCode;
+
+use topology::Process;
+
+fn main() -> ExitCode {
+    process::main(Process::PodWorkerPool, pod_worker_pool::run_on_this_node)
+}

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use backoff::Curve;
-use cri::ContainerRuntime;
+use cri::{ContainerRuntime, CriClient};
 use process::Context;
 use tokio::time::MissedTickBehavior;
 
@@ -15,7 +15,7 @@ use crate::garbage::{Collection, GarbageCollector};
 use crate::hints::Hints;
 use crate::image::Images;
 use crate::locks::PodLocks;
-use crate::node::{NodeError, NodeHost};
+use crate::node::{LinuxNode, NodeError, NodeHost};
 use crate::observe::Observer;
 use crate::pool::{Actor, ActorConfig};
 use crate::publisher::Publisher;
@@ -42,6 +42,20 @@ pub enum Error {
     /// The state directory cannot be used.
     #[error("cannot make the state directory")]
     State(#[source] std::io::Error),
+    /// The endpoint of the runtime cannot be a socket's.
+    #[error("the container runtime's endpoint cannot be used")]
+    Runtime(#[from] cri::ConnectError),
+}
+
+/// [`run`] with the container runtime and the node that the configuration names.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_on_this_node(context: Context) -> Result<(), Error> {
+    let socket = context.config.container_runtime.0.display();
+    let runtime = CriClient::new(&format!("unix://{socket}"))?;
+    let host = LinuxNode::new(&context.config)?;
+    run(context, Arc::new(runtime), Arc::new(host)).await
 }
 
 /// Runs until shutdown. Containers keep running after it.
