@@ -9,7 +9,7 @@ mod references;
 mod volumes;
 
 use pod::Pod;
-use pod::core::{PodSecurityContext, PodSpec};
+use pod::core::{Container, PodSecurityContext, PodSpec};
 
 use crate::field::{Errors, FieldError, Path};
 use crate::optional::{list, text};
@@ -165,17 +165,17 @@ fn pod_spec(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
     if let Some(context) = security_context {
         self::security_context(context, path.child("securityContext"), errors);
     }
-    let init_path = path.child("initContainers");
-    for (index, container) in list(init_containers).iter().enumerate() {
-        containers::container(container, init_path.index(index), errors);
-    }
-    let containers_path = path.child("containers");
-    for (index, container) in containers.iter().enumerate() {
-        containers::container(container, containers_path.index(index), errors);
-    }
+    all_containers(list(init_containers), path.child("initContainers"), errors);
+    all_containers(containers, path.child("containers"), errors);
     let volumes_path = path.child("volumes");
     for (index, volume) in list(volumes).iter().enumerate() {
         volumes::volume(volume, volumes_path.index(index), errors);
+    }
+}
+
+fn all_containers(containers: &[Container], path: Path<'_>, errors: &mut Errors) {
+    for (index, container) in containers.iter().enumerate() {
+        containers::container(container, path.index(index), errors);
     }
 }
 

@@ -134,8 +134,11 @@ fn volume(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
             errors.forbidden(source.child("secretRef"), DETAIL);
         }
     }
-    let projected = path.child("projected");
-    let sources_path = projected.child("sources");
+    projected(volume, path.child("projected"), errors);
+}
+
+fn projected(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
+    let sources_path = path.child("sources");
     let sources = volume
         .projected
         .iter()

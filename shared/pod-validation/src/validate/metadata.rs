@@ -11,6 +11,8 @@ use crate::optional::{list, text};
 
 /// Most bytes that all annotations together may have.
 const MAX_ANNOTATIONS_BYTES: usize = 256 << 10;
+/// As much of `generateName` becomes part of a name.
+const MAX_NAME_PREFIX: usize = 58;
 const MIRROR: &str = pod::metadata::CONFIG_MIRROR_ANNOTATION;
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
@@ -36,8 +38,15 @@ fn names(metadata: &ObjectMeta, path: Path<'_>, errors: &mut Errors) {
     }
     match text(&metadata.name) {
         "" if prefix.is_empty() => errors.required(path.child("name"), "name or generateName"),
-        // The server makes a name of the prefix.
-        "" => {}
+        // The server makes a name of the prefix and some letters.
+        "" => {
+            let name: String = prefix
+                .chars()
+                .take(MAX_NAME_PREFIX)
+                .chain("xxxxx".chars())
+                .collect();
+            errors.invalid_if(path.child("name"), &name, formats::dns1123_subdomain(&name));
+        }
         name => errors.invalid_if(path.child("name"), name, formats::dns1123_subdomain(name)),
     }
     let field = path.child("namespace");

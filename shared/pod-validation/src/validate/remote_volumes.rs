@@ -43,14 +43,6 @@ pub(super) fn before_objects(volume: &Volume, only: &mut OnlyOne<'_, '_>) {
 pub(super) fn after_objects(volume: &Volume, pod: &Pod, only: &mut OnlyOne<'_, '_>) {
     only.source("nfs", &volume.nfs, nfs);
     only.source("iscsi", &volume.iscsi, iscsi);
-    only.source("glusterfs", &volume.glusterfs, |source, path, errors| {
-        required(
-            &[("endpoints", &source.endpoints), ("path", &source.path)],
-            path,
-            errors,
-        );
-    });
-    only.source("flocker", &volume.flocker, flocker);
     only.source(
         "persistentVolumeClaim",
         &volume.persistent_volume_claim,
@@ -58,80 +50,9 @@ pub(super) fn after_objects(volume: &Volume, pod: &Pod, only: &mut OnlyOne<'_, '
             required(&[("claimName", &source.claim_name)], path, errors);
         },
     );
-    only.source("rbd", &volume.rbd, |source, path, errors| {
-        if source.monitors.is_empty() {
-            errors.required(path.child("monitors"), "");
-        }
-        required(&[("image", &source.image)], path, errors);
-    });
-    only.source("cinder", &volume.cinder, |source, path, errors| {
-        required(&[("volumeID", &source.volume_id)], path, errors);
-        if source
-            .secret_ref
-            .as_ref()
-            .is_some_and(|secret| secret.name.is_empty())
-        {
-            let secret = path.child("secretRef");
-            errors.required(secret.child("name"), "");
-        }
-    });
-    only.source("cephfs", &volume.cephfs, |source, path, errors| {
-        if source.monitors.is_empty() {
-            errors.required(path.child("monitors"), "");
-        }
-    });
-    only.source("quobyte", &volume.quobyte, quobyte);
     only.source("fc", &volume.fc, fibre_channel);
-    only.source("flexVolume", &volume.flex_volume, |source, path, errors| {
-        required(&[("driver", &source.driver)], path, errors);
-    });
-    only.source("azureFile", &volume.azure_file, |source, path, errors| {
-        let fields = [
-            ("secretName", &source.secret_name),
-            ("shareName", &source.share_name),
-        ];
-        required(&fields, path, errors);
-    });
-    only.source(
-        "vsphereVolume",
-        &volume.vsphere_volume,
-        |source, path, errors| {
-            required(&[("volumePath", &source.volume_path)], path, errors);
-        },
-    );
-    only.source(
-        "photonPersistentDisk",
-        &volume.photon_persistent_disk,
-        |source, path, errors| {
-            required(&[("pdID", &source.pd_id)], path, errors);
-        },
-    );
-    only.source(
-        "portworxVolume",
-        &volume.portworx_volume,
-        |source, path, errors| {
-            required(&[("volumeID", &source.volume_id)], path, errors);
-        },
-    );
-    only.source("azureDisk", &volume.azure_disk, |source, path, errors| {
-        required(
-            &[
-                ("diskName", &source.disk_name),
-                ("diskURI", &source.disk_uri),
-            ],
-            path,
-            errors,
-        );
-    });
-    only.source("storageos", &volume.storageos, |source, path, errors| {
-        let name = text(&source.volume_name);
-        if name.is_empty() {
-            errors.required(path.child("volumeName"), "");
-        } else {
-            errors.invalid_if(path.child("volumeName"), name, formats::dns1123_label(name));
-        }
-    });
-    only.source("scaleIO", &volume.scale_io, scale_io);
+    history(volume, only);
+    clouds(volume, only);
     only.source("csi", &volume.csi, csi);
     only.source("ephemeral", &volume.ephemeral, |source, path, errors| {
         ephemeral(source, &volume.name, pod.name(), path, errors);
@@ -147,6 +68,95 @@ pub(super) fn after_objects(volume: &Volume, pod: &Pod, only: &mut OnlyOne<'_, '
             &["Always", "IfNotPresent", "Never"],
         );
     });
+}
+
+/// Storage systems whose drivers have left Kubernetes.
+fn history(volume: &Volume, only: &mut OnlyOne<'_, '_>) {
+    only.source("glusterfs", &volume.glusterfs, |source, path, errors| {
+        required(
+            &[("endpoints", &source.endpoints), ("path", &source.path)],
+            path,
+            errors,
+        );
+    });
+    only.source("flocker", &volume.flocker, flocker);
+    only.source("rbd", &volume.rbd, |source, path, errors| {
+        if source.monitors.is_empty() {
+            errors.required(path.child("monitors"), "");
+        }
+        required(&[("image", &source.image)], path, errors);
+    });
+    only.source("cephfs", &volume.cephfs, |source, path, errors| {
+        if source.monitors.is_empty() {
+            errors.required(path.child("monitors"), "");
+        }
+    });
+    only.source("quobyte", &volume.quobyte, quobyte);
+    only.source("flexVolume", &volume.flex_volume, |source, path, errors| {
+        required(&[("driver", &source.driver)], path, errors);
+    });
+    only.source(
+        "portworxVolume",
+        &volume.portworx_volume,
+        |source, path, errors| {
+            required(&[("volumeID", &source.volume_id)], path, errors);
+        },
+    );
+    only.source("storageos", &volume.storageos, |source, path, errors| {
+        let name = text(&source.volume_name);
+        if name.is_empty() {
+            errors.required(path.child("volumeName"), "");
+        } else {
+            errors.invalid_if(path.child("volumeName"), name, formats::dns1123_label(name));
+        }
+    });
+    only.source("scaleIO", &volume.scale_io, scale_io);
+}
+
+/// Disks and shares of clouds.
+fn clouds(volume: &Volume, only: &mut OnlyOne<'_, '_>) {
+    only.source("cinder", &volume.cinder, |source, path, errors| {
+        required(&[("volumeID", &source.volume_id)], path, errors);
+        if source
+            .secret_ref
+            .as_ref()
+            .is_some_and(|secret| secret.name.is_empty())
+        {
+            let secret = path.child("secretRef");
+            errors.required(secret.child("name"), "");
+        }
+    });
+    only.source("azureFile", &volume.azure_file, |source, path, errors| {
+        let fields = [
+            ("secretName", &source.secret_name),
+            ("shareName", &source.share_name),
+        ];
+        required(&fields, path, errors);
+    });
+    only.source("azureDisk", &volume.azure_disk, |source, path, errors| {
+        required(
+            &[
+                ("diskName", &source.disk_name),
+                ("diskURI", &source.disk_uri),
+            ],
+            path,
+            errors,
+        );
+    });
+    only.source(
+        "vsphereVolume",
+        &volume.vsphere_volume,
+        |source, path, errors| {
+            required(&[("volumePath", &source.volume_path)], path, errors);
+        },
+    );
+    only.source(
+        "photonPersistentDisk",
+        &volume.photon_persistent_disk,
+        |source, path, errors| {
+            required(&[("pdID", &source.pd_id)], path, errors);
+        },
+    );
 }
 
 fn required(fields: &[(&str, &String)], path: Path<'_>, errors: &mut Errors) {

@@ -111,7 +111,7 @@ fn amount(name: &str, amount: &resource::Quantity, path: Path<'_>, errors: &mut 
     }
     if let Some(size) = name.strip_prefix(HUGE_PAGES) {
         let size = size.parse::<Quantity>().map_or(0, Quantity::value);
-        if size > 0 && quantity.value() % size != 0 {
+        if size <= 0 || quantity.value() % size != 0 {
             errors.invalid(path, quantity, "must be a multiple of the page size");
         }
     }
