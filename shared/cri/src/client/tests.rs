@@ -3,13 +3,15 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use futures_util::StreamExt;
+use futures_util::stream;
 use tokio::net::UnixListener;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::codegen::BoxStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
+
+use super::call::MAX_ID_BYTES;
 
 use super::*;
 use crate::EventKind;

@@ -1,3 +1,5 @@
+//! What pods resolve names with, policy by policy and limit by limit.
+
 use super::*;
 use crate::config::test_pods::{node, pod};
 

@@ -1,3 +1,5 @@
+//! Environments of one container, of a node with known facts.
+
 use super::*;
 use crate::config::test_pods::{node, pod};
 

@@ -1,3 +1,5 @@
+//! Security contexts by what pod and container state.
+
 use super::*;
 use crate::config::test_pods::{node, pod};
 

@@ -1,3 +1,5 @@
+//! Against a real file system; what mounts needs root.
+
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
