@@ -16,7 +16,7 @@ use serde_json::{Map, Number, Value};
 pub const MAX_MANIFEST_BYTES: usize = 10 << 20;
 /// Most values (scalars, lists, mappings) in a manifest. A big pod has some
 /// 500; a value costs about 100 bytes of memory.
-pub const MAX_VALUES: usize = 500_000;
+pub const MAX_VALUES: usize = 250_000;
 /// Deepest nesting. A pod needs about 15 levels.
 pub const MAX_DEPTH: usize = 64;
 /// Most documents in a manifest, empty ones included.
