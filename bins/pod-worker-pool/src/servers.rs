@@ -1,6 +1,7 @@
 //! What this process serves, one service a file. Callers are checked by their uid
 //! before any of this runs; what they send is checked here all the same.
 
+mod container_logs;
 mod observations;
 mod pod_workers;
 mod probe_targets;
@@ -10,6 +11,7 @@ mod status;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use bulkhead_api::v1::container_logs_server::ContainerLogsServer;
 use bulkhead_api::v1::observations_server::ObservationsServer;
 use bulkhead_api::v1::pod_workers_server::PodWorkersServer;
 use bulkhead_api::v1::probe_targets_server::ProbeTargetsServer;
@@ -67,10 +69,13 @@ pub fn routes(shared: Shared) -> Routes {
         .max_encoding_message_size(MAX_RELIST_BYTES);
     let probe_targets = ProbeTargetsServer::new(probe_targets::Service::new(shared.clone()))
         .max_decoding_message_size(MAX_QUESTION_BYTES);
-    let observations = ObservationsServer::new(observations::Service(shared))
+    let observations = ObservationsServer::new(observations::Service(shared.clone()))
+        .max_decoding_message_size(MAX_QUESTION_BYTES);
+    let container_logs = ContainerLogsServer::new(container_logs::Service::new(shared))
         .max_decoding_message_size(MAX_QUESTION_BYTES);
     Routes::new(pod_workers)
         .add_service(runtime_pods)
         .add_service(probe_targets)
         .add_service(observations)
+        .add_service(container_logs)
 }

@@ -142,3 +142,120 @@ fn state(state: v1::ContainerState, status: Option<&v1::ContainerStatus>) -> Con
 fn text(text: &str) -> String {
     text[..text.floor_char_boundary(MAX_TEXT_BYTES)].to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(uid: &str, container: &str) -> BTreeMap<String, String> {
+        [
+            (POD_UID_LABEL, uid),
+            (POD_NAMESPACE_LABEL, "default"),
+            (POD_NAME_LABEL, "p"),
+            (CONTAINER_NAME_LABEL, container),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into()
+    }
+
+    fn pod() -> PodIdentity {
+        PodIdentity::new("u1", "default", "p").unwrap()
+    }
+
+    #[test]
+    fn what_is_not_this_pods_or_is_malformed_is_passed_over() {
+        for labels in [
+            BTreeMap::new(),
+            labels("u2", "c"),
+            labels("../../etc", "c"),
+            labels("u1", ""),
+            labels("u1", "../c"),
+            labels("u1", &"c".repeat(64)),
+        ] {
+            let listed = v1::Container {
+                id: "1".to_owned(),
+                labels,
+                ..v1::Container::default()
+            };
+            assert!(container(&pod(), &listed).is_none(), "{:?}", listed.labels);
+        }
+        let foreign = v1::PodSandbox {
+            labels: labels("u2", ""),
+            ..v1::PodSandbox::default()
+        };
+        assert!(sandbox(&pod(), &foreign).is_none());
+    }
+
+    #[test]
+    fn annotations_that_are_no_numbers_count_as_absent() {
+        let mut listed = v1::Container {
+            id: "1".to_owned(),
+            labels: labels("u1", "c"),
+            created_at: -5,
+            metadata: Some(v1::ContainerMetadata {
+                name: "c".to_owned(),
+                attempt: 7,
+            }),
+            ..v1::Container::default()
+        };
+        for (count, wait, expected) in [
+            ("3", "20", (3, Some(20))),
+            ("-1", "-20", (7, None)),
+            ("99999999999999999999", "x", (7, None)),
+            ("", "", (7, None)),
+        ] {
+            listed.annotations = [
+                (CONTAINER_RESTART_COUNT_ANNOTATION, count),
+                (annotations::RESTART_WAIT, wait),
+            ]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into();
+            let (_, found) = container(&pod(), &listed).unwrap();
+            let wait = found.restart_wait.map(|wait| wait.as_secs());
+            assert_eq!((found.restart_count, wait), expected);
+        }
+    }
+
+    #[test]
+    fn texts_of_the_runtime_are_cut() {
+        let mut listed = v1::Container {
+            id: "1".to_owned(),
+            labels: labels("u1", "c"),
+            ..v1::Container::default()
+        };
+        listed.set_state(v1::ContainerState::ContainerExited);
+        let (_, mut found) = container(&pod(), &listed).unwrap();
+        let mut status = v1::ContainerStatus {
+            message: "ä".repeat(10_000),
+            finished_at: i64::MIN,
+            ..v1::ContainerStatus::default()
+        };
+        status.set_state(v1::ContainerState::ContainerExited);
+        complete(&mut found, &status);
+        assert_eq!(found.state.exit().unwrap().message.len(), MAX_TEXT_BYTES);
+    }
+
+    #[test]
+    fn only_addresses_are_taken_for_addresses() {
+        let mut status = v1::PodSandboxStatus {
+            network: Some(v1::PodSandboxNetworkStatus {
+                ip: "10.0.0.2".to_owned(),
+                additional_ips: ["fd00::2", "; rm -rf", ""]
+                    .map(|ip| v1::PodIp { ip: ip.to_owned() })
+                    .into(),
+            }),
+            ..v1::PodSandboxStatus::default()
+        };
+        assert_eq!(network(&status).ips(), ["10.0.0.2", "fd00::2"]);
+        status.network = None;
+        assert_eq!(network(&status), SandboxNetwork::Pod { ips: Vec::new() });
+        let mut options = v1::NamespaceOption::default();
+        options.set_network(v1::NamespaceMode::Node);
+        status.linux = Some(v1::LinuxPodSandboxStatus {
+            namespaces: Some(v1::Namespace {
+                options: Some(options),
+            }),
+        });
+        assert_eq!(network(&status), SandboxNetwork::Host);
+    }
+}

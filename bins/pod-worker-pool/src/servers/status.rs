@@ -5,6 +5,7 @@ use pod::identity::IdentityError;
 use pod::wire::WireError;
 use tonic::Status;
 
+use crate::logs::LogError;
 use crate::pool::PoolError;
 
 pub(super) fn of_pool(error: PoolError) -> Status {
@@ -32,4 +33,12 @@ pub(super) fn of_wire(error: &WireError) -> Status {
 
 pub(super) fn of_identity(error: &IdentityError) -> Status {
     Status::invalid_argument(telemetry::chain(error))
+}
+
+pub(super) fn of_log(error: &LogError) -> Status {
+    let message = telemetry::chain(error);
+    match error {
+        LogError::NotFound { .. } => Status::not_found(message),
+        LogError::Node(_) => Status::internal(message),
+    }
 }

@@ -121,14 +121,10 @@ fn has_converged(node: &TestNode, wanted: &Wanted) -> bool {
     for (uid, pod) in &wanted.pods {
         // Of several wanted static pods of one name one runs and the others wait.
         let name = pod["metadata"]["name"].as_str().unwrap();
-        let holds = node.runtime.sandboxes().into_iter();
-        if holds
-            .clone()
-            .any(|sandbox| sandbox.pod_uid == *uid && sandbox.ready)
-        {
-            if names.insert(name, uid).is_some() {
-                return false;
-            }
+        let mut sandboxes = node.runtime.sandboxes().into_iter();
+        let holds = sandboxes.any(|sandbox| sandbox.pod_uid == *uid && sandbox.ready);
+        if holds && names.insert(name, uid).is_some() {
+            return false;
         }
     }
     let all_names = wanted.pods.values();

@@ -1,0 +1,135 @@
+//! `ContainerLogs`: the log of one container, by the names of pod and container.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bulkhead_api::v1;
+use clock::UnixNanos;
+use pod::PodIdentity;
+use pod::identity::{check_container_name, check_uid};
+use tokio::sync::Semaphore;
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Request, Response, Status};
+
+use super::{Shared, status};
+use crate::logs::{LogChunk, LogOptions, LogTarget, read_log};
+use crate::publisher::Publisher;
+
+/// Logs that are read at once: people at terminals, and few of them.
+const MAX_READERS: usize = 32;
+
+/// Most lines that may be asked for from the end: more are asked for by time.
+const MAX_TAIL_LINES: u64 = 1_000_000;
+
+pub(super) struct Service {
+    shared: Shared,
+    places: Arc<Semaphore>,
+}
+
+impl Service {
+    pub(super) fn new(shared: Shared) -> Service {
+        Service {
+            shared,
+            places: Arc::new(Semaphore::new(MAX_READERS)),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl v1::container_logs_server::ContainerLogs for Service {
+    type ReadLogsStream = Pin<Box<dyn Stream<Item = Result<v1::ReadLogsResponse, Status>> + Send>>;
+
+    async fn read_logs(
+        &self,
+        request: Request<v1::ReadLogsRequest>,
+    ) -> Result<Response<Self::ReadLogsStream>, Status> {
+        let request = request.into_inner();
+        check_uid(&request.pod_uid).map_err(|error| status::of_identity(&error))?;
+        check_container_name(&request.container_name)
+            .map_err(|error| status::of_identity(&error))?;
+        let place = Arc::clone(&self.places)
+            .try_acquire_owned()
+            .map_err(|_| Status::resource_exhausted("too many logs are read at once"))?;
+        let publisher = self.shared.pool.publisher().clone();
+        let observation = publisher
+            .observations()
+            .get(&request.pod_uid)
+            .ok_or_else(|| Status::not_found(format!("no pod {}", request.pod_uid)))?;
+        let instance = instance(&observation, &request)?;
+        let target = LogTarget {
+            pod: identity(&observation)?,
+            container: request.container_name.clone(),
+            attempt: instance.restart_count,
+        };
+        let options = LogOptions {
+            follow: request.follow,
+            tail_lines: request.tail_lines.map(|lines| lines.min(MAX_TAIL_LINES)),
+            since: (request.since_unix_nanos > 0).then_some(UnixNanos(request.since_unix_nanos)),
+            timestamps: request.timestamps,
+        };
+        let (uid, id) = (request.pod_uid, instance.id.clone());
+        let is_running = Arc::new(move || runs(&publisher, &uid, &id));
+        let chunks = read_log(Arc::clone(&self.shared.host), target, options, is_running);
+        let responses = chunks.map(move |chunk| {
+            // The place is given back with the stream.
+            let _place = &place;
+            chunk.map(response).map_err(|error| status::of_log(&error))
+        });
+        Ok(Response::new(Box::pin(responses)))
+    }
+}
+
+/// The instance that is meant: the newest, or the one before it.
+fn instance<'a>(
+    observation: &'a v1::PodObservation,
+    request: &v1::ReadLogsRequest,
+) -> Result<&'a v1::ContainerObservation, Status> {
+    let name = &request.container_name;
+    let containers = observation.containers.iter();
+    let mut instances = containers.filter(|container| container.name == *name);
+    let found = if request.previous {
+        instances.nth(1)
+    } else {
+        instances.next()
+    };
+    if let Some(instance) = found {
+        return Ok(instance);
+    }
+    if request.previous {
+        return Err(Status::not_found(format!(
+            "container {name:?} has no previous instance"
+        )));
+    }
+    let waiting = observation.waiting.iter().find(|it| it.name == *name);
+    Err(match waiting {
+        Some(waiting) => Status::failed_precondition(format!(
+            "container {name:?} is waiting to start: {}",
+            waiting.reason
+        )),
+        None => Status::not_found(format!("the pod has no container {name:?}")),
+    })
+}
+
+fn identity(observation: &v1::PodObservation) -> Result<PodIdentity, Status> {
+    let pod = observation.pod.as_ref();
+    let reference = pod.and_then(|pod| pod.reference.clone());
+    let reference = reference.ok_or_else(|| Status::internal("the pod has no name"))?;
+    PodIdentity::try_from(reference).map_err(|error| status::of_identity(&error))
+}
+
+fn runs(publisher: &Publisher, uid: &str, id: &str) -> bool {
+    let observation = publisher.observations().get(&uid.to_owned());
+    observation.is_some_and(|observation| {
+        let mut containers = observation.containers.iter();
+        containers
+            .any(|container| container.id == id && container.state() == v1::RuntimeState::Running)
+    })
+}
+
+fn response(chunk: LogChunk) -> v1::ReadLogsResponse {
+    v1::ReadLogsResponse {
+        content: chunk.content,
+        stream: chunk.stream.as_str().to_owned(),
+        unix_nanos: chunk.at.0,
+    }
+}
