@@ -138,6 +138,9 @@ pub struct Container {
 pub enum ContainerState {
     /// Created, never started.
     Created,
+    /// Its start was cut short when the one who asked for it died: it never ran
+    /// and cannot be started any more.
+    Interrupted(Exit),
     /// Running.
     Running {
         /// Since when.
@@ -164,11 +167,34 @@ pub struct Exit {
     pub message: String,
 }
 
+/// What a runtime says of a start whose caller went away. containerd's words are
+/// Go's; the second ones are of a program of its own that it killed for that.
+const CALLER_WENT_AWAY: [&str; 2] = ["context canceled", "signal: killed"];
+
+impl Exit {
+    /// Whether this is the end of a start whose caller went away, and not of a
+    /// process. Only its message tells that from a program that cannot be run.
+    #[must_use]
+    pub fn is_interrupted_start(&self) -> bool {
+        self.started_at.0 == 0
+            && self.reason == "StartError"
+            && CALLER_WENT_AWAY
+                .iter()
+                .any(|words| self.message.contains(words))
+    }
+}
+
 impl ContainerState {
     /// Whether a process of it runs, or may.
     #[must_use]
     pub fn may_run(&self) -> bool {
         matches!(self, Self::Running { .. } | Self::Unknown)
+    }
+
+    /// Whether a process of it ran, or may have.
+    #[must_use]
+    pub fn has_run(&self) -> bool {
+        !matches!(self, Self::Created | Self::Interrupted(_))
     }
 
     /// Whether it runs for certain.
@@ -183,6 +209,42 @@ impl ContainerState {
         match self {
             Self::Exited(exit) => Some(exit),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_start_that_was_cut_short_counts_as_interrupted() {
+        const CANCELED: &str = "failed to create containerd task: context canceled: unknown";
+        for (started_at, reason, message, expected) in [
+            (0, "StartError", CANCELED, true),
+            (
+                0,
+                "StartError",
+                "start failed: : signal: killed: unknown",
+                true,
+            ),
+            (
+                0,
+                "StartError",
+                "exec: \"x\": executable file not found",
+                false,
+            ),
+            (5, "StartError", CANCELED, false),
+            (0, "Error", CANCELED, false),
+        ] {
+            let exit = Exit {
+                started_at: UnixNanos(started_at),
+                finished_at: UnixNanos(9),
+                exit_code: 128,
+                reason: reason.into(),
+                message: message.into(),
+            };
+            assert_eq!(exit.is_interrupted_start(), expected, "{reason} {message}");
         }
     }
 }

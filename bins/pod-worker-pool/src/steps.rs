@@ -82,6 +82,8 @@ pub struct Memory {
     stopping: BTreeSet<String>,
     /// Instances of unknown state that were stopped and are unknown still.
     unstoppable: BTreeSet<String>,
+    /// Instances whose start the runtime itself refused, in this life.
+    refused_starts: BTreeSet<String>,
     /// How often in a row a name was taken by something that does not show.
     name_taken: u32,
 }

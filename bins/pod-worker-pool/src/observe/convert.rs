@@ -111,6 +111,11 @@ pub(super) fn complete(
     status: &v1::ContainerStatus,
 ) -> v1::ContainerState {
     container.state = state(status.state(), Some(status));
+    if let ContainerState::Exited(exit) = &container.state
+        && exit.is_interrupted_start()
+    {
+        container.state = ContainerState::Interrupted(exit.clone());
+    }
     if let Some(image) = &status.image
         && !image.image.is_empty()
     {

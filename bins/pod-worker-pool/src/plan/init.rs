@@ -37,7 +37,7 @@ pub(super) fn progress<'a>(inputs: &Inputs<'a>, sandbox_id: &str) -> Progress<'a
     };
     match &container.state {
         ContainerState::Running { .. } => Progress::Running,
-        ContainerState::Created => Progress::Next(spec),
+        ContainerState::Created | ContainerState::Interrupted(_) => Progress::Next(spec),
         _ if has_failed(container) || was_killed(inputs, container) => {
             if inputs.pod.restart_policy() == RestartPolicy::Never {
                 Progress::Failed
@@ -78,7 +78,7 @@ pub(super) fn was_done(inputs: &Inputs<'_>) -> bool {
     let has_ordinary = inputs.pod.containers().iter().any(|spec| {
         observation
             .newest(&spec.name)
-            .is_some_and(|container| container.state != ContainerState::Created)
+            .is_some_and(|container| container.state.has_run())
     });
     has_ordinary || observation.newest(&last.name).is_some_and(has_succeeded)
 }
@@ -126,6 +126,8 @@ fn has_failed(container: &Container) -> bool {
     match &container.state {
         ContainerState::Exited(exit) => exit.exit_code != 0 || exit.reason == "OOMKilled",
         ContainerState::Unknown => true,
-        ContainerState::Created | ContainerState::Running { .. } => false,
+        ContainerState::Created
+        | ContainerState::Interrupted(_)
+        | ContainerState::Running { .. } => false,
     }
 }

@@ -58,7 +58,7 @@ pub(super) fn decide(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec
         }
     }
     let started = instances()
-        .filter(|container| container.state != ContainerState::Created)
+        .filter(|container| container.state.has_run())
         .map(|container| container.restart_count.saturating_add(1))
         .max();
     let in_logs = inputs.observation.starts_in_logs.get(&spec.name).copied();
@@ -66,7 +66,7 @@ pub(super) fn decide(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec
         restart_count: started.or(in_logs).unwrap_or(0),
         restart_wait: next_wait(exited.map(|_| wait), inputs.restart_curve),
         discard: instances()
-            .filter(|container| container.state == ContainerState::Created)
+            .filter(|container| !container.state.has_run())
             .map(|container| container.id.clone())
             .collect(),
     }))

@@ -3,7 +3,7 @@
 use pod::{PodExt, RestartPolicy};
 
 use super::{Inputs, Plan, init};
-use crate::observation::{ContainerState, Sandbox, SandboxNetwork};
+use crate::observation::{Sandbox, SandboxNetwork};
 use crate::worker::TerminationCause;
 
 /// Why a sandbox cannot be used.
@@ -61,8 +61,7 @@ fn replace(inputs: &Inputs<'_>, attempt: u32, why: Option<Unusable>) -> Plan {
     // A pod that is never restarted had its one chance, unless it never got to
     // the point of starting a container.
     let mut containers = observation.containers.iter();
-    let had_its_chance =
-        attempt != 0 && containers.any(|container| container.state != ContainerState::Created);
+    let had_its_chance = attempt != 0 && containers.any(|container| container.state.has_run());
     if policy == RestartPolicy::Never && had_its_chance {
         return Plan::End(TerminationCause::Completed);
     }

@@ -419,6 +419,26 @@ fn a_created_instance_is_started_and_not_made_again() {
 }
 
 #[test]
+fn a_start_that_our_death_cut_short_costs_no_restart_and_no_wait() {
+    for policy in ["Always", "OnFailure", "Never"] {
+        let mut case = Case::new(policy);
+        let ContainerState::Exited(exit) = exited_ago(128, 0) else {
+            unreachable!();
+        };
+        case.has("b", ContainerState::Interrupted(exit.clone()));
+        case.container("b").restart_wait = Some(Duration::from_secs(20));
+        let instance = case.new_instance();
+        assert_eq!(instance.restart_count, 0);
+        assert_eq!(instance.discard, ["b-0"]);
+        let mut case = Case::with_init(policy);
+        case.has("i1", exited(0));
+        case.has("i2", ContainerState::Interrupted(exit));
+        assert_eq!(case.starts(), ["i2"]);
+        assert_eq!(case.new_instance().restart_count, 0);
+    }
+}
+
+#[test]
 fn what_an_ordinary_kubelet_started_is_adopted() {
     let mut case = Case::new("Always");
     for name in ["a", "b", "c"] {

@@ -124,7 +124,8 @@ pub(super) fn message(
 
 fn container(container: &Container) -> v1::ContainerObservation {
     let state = match &container.state {
-        ContainerState::Created => v1::RuntimeState::Created,
+        // One that never ran is told of as not started yet: it is about to be.
+        ContainerState::Created | ContainerState::Interrupted(_) => v1::RuntimeState::Created,
         ContainerState::Running { .. } => v1::RuntimeState::Running,
         ContainerState::Exited(_) => v1::RuntimeState::Exited,
         ContainerState::Unknown => v1::RuntimeState::Unknown,

@@ -11,7 +11,7 @@ use pod::PodExt;
 use pod::core::Container as ContainerSpec;
 
 use super::containers::Prepared;
-use super::error::is_name_taken;
+use super::error::{is_name_taken, is_transient};
 use super::sync::{PreparedImages, Target};
 use super::{Calls, Memory, Retry, StepError, Steps};
 use crate::annotations;
@@ -36,6 +36,8 @@ pub(crate) struct StartError {
     /// What the event says; the message if absent.
     announced_as: Option<&'static str>,
     is_name_taken: bool,
+    /// The instance that the runtime would not start.
+    refused: Option<String>,
 }
 
 impl StartError {
@@ -46,6 +48,7 @@ impl StartError {
             retry,
             announced_as: None,
             is_name_taken: false,
+            refused: None,
         }
     }
 
@@ -130,6 +133,7 @@ impl Steps {
         error: StartError,
         memory: &mut Memory,
     ) -> StepError {
+        memory.refused_starts.extend(error.refused.clone());
         if error.is_name_taken {
             memory.name_taken = memory.name_taken.saturating_add(1);
         } else {
@@ -183,9 +187,10 @@ impl Steps {
         let started = calls.run("StartContainer", async move {
             runtime.start_container(&starting).await
         });
-        started
-            .await
-            .map_err(|error| StartError::of_call("RunContainerError", error))?;
+        started.await.map_err(|error| StartError {
+            refused: (!is_transient(&error)).then(|| id.clone()),
+            ..StartError::of_call("RunContainerError", error)
+        })?;
         let message = format!("Started container {}", start.name);
         self.events
             .normal(target.identity, &start.name, "Started", &message);

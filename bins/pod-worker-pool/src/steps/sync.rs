@@ -7,7 +7,7 @@ use pod::{Pod, PodExt, PodIdentity};
 
 use super::{Memory, Outcome, Retry, StepError, Steps, SyncInput};
 use crate::image::Image;
-use crate::observation::Observation;
+use crate::observation::{ContainerState, Observation};
 use crate::plan::{self, Inputs, KillReason, Plan, Work};
 use crate::publisher::{self, Findings};
 use crate::worker::DesiredPod;
@@ -65,6 +65,7 @@ impl Steps {
                 .observer
                 .observe(target.identity, Some(target.pod), &mut memory.cache)
                 .await?;
+            let observation = with_refused_starts(observation, memory);
             self.forget_ended_kills(target, &observation, memory);
             let plan = self.plan(target, input, &observation, memory);
             self.publish(target, &observation, &plan, memory, "");
@@ -141,6 +142,7 @@ impl Steps {
             .observer
             .observe(target.identity, Some(target.pod), &mut memory.cache)
             .await?;
+        let observation = with_refused_starts(observation, memory);
         let plan = self.plan(target, input, &observation, memory);
         self.publish(target, &observation, &plan, memory, &error.message);
         Ok(())
@@ -192,6 +194,9 @@ impl Steps {
             .retain(|id| observation.container(id).is_some());
         memory
             .unstoppable
+            .retain(|id| observation.container(id).is_some());
+        memory
+            .refused_starts
             .retain(|id| observation.container(id).is_some());
         if memory.record.kills.len() != before {
             self.save_record(target.identity, memory);
@@ -246,6 +251,19 @@ impl Steps {
         };
         self.publisher.findings(target.identity.uid(), findings);
     }
+}
+
+/// A start that failed while its caller waited was not cut short by the caller's
+/// death, whatever the runtime's words for it: it counts, and waits like a crash.
+fn with_refused_starts(mut observation: Observation, memory: &Memory) -> Observation {
+    for container in &mut observation.containers {
+        if let ContainerState::Interrupted(exit) = &container.state
+            && memory.refused_starts.contains(&container.id)
+        {
+            container.state = ContainerState::Exited(exit.clone());
+        }
+    }
+    observation
 }
 
 /// When a pod was started: as its source says, as a sandbox of ours notes, or when
