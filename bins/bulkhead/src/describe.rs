@@ -108,7 +108,7 @@ fn rendered(
     if events.is_empty() {
         text.line(1, "none lately");
     } else {
-        text.block(&events::as_table(events, now, colours));
+        text.block(&events::as_table_of_pod(events, now, colours));
     }
     text.0
 }

@@ -1,5 +1,6 @@
 //! `events`: what happened lately, and what happens now.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -17,12 +18,10 @@ use crate::connection::{Connection, DEADLINE, REOPEN};
 use crate::failure::Failure;
 use crate::output::{Output, note};
 use crate::pod_list::{self, pick};
-use crate::table::{self, Cell, Tone};
+use crate::table::{self, Cell, Columns, Tone};
 use crate::words::{age, plain, timestamp};
 
 const HEADINGS: [&str; 6] = ["LAST SEEN", "TYPE", "REASON", "OBJECT", "FROM", "MESSAGE"];
-/// Widths of a table that grows: those of usual cells.
-const WIDTHS: [usize; 6] = [9, 7, 20, 30, 15, 0];
 
 /// Prints events.
 pub(crate) async fn events(
@@ -118,33 +117,82 @@ async fn watch(
     format: TableOrJson,
     output: Output,
 ) -> Result<ExitCode, Failure> {
-    if format == TableOrJson::Table {
-        let headings = HEADINGS.map(Cell::from);
-        output.text(&table::line(&headings, &WIDTHS, output.colours))?;
-    }
     let client = StatusesClient::new(connection.channel(Process::StatusSyncer)?);
-    // A stream that is opened again begins with events that were shown.
-    let mut shown_until = 0;
+    let mut columns = None;
+    let mut shown = Shown::default();
     loop {
         let mut stream = open(connection, &client).await?;
+        // Those of the beginning are shown together, so that columns fit.
+        let mut gathered = Some(Vec::new());
         while let Ok(Some(response)) = stream.message().await {
-            let Some(Message::Event(event)) = response.message else {
-                continue;
-            };
-            if event.unix_nanos <= shown_until || !wanted.takes(&event) {
-                continue;
-            }
-            shown_until = event.unix_nanos;
-            match format {
-                TableOrJson::Table => {
-                    let row = row(&event, WallClock::system().now());
-                    output.text(&table::line(&row, &WIDTHS, output.colours))?;
+            match response.message {
+                Some(Message::Event(event)) if wanted.takes(&event) && shown.is_news(&event) => {
+                    match &mut gathered {
+                        Some(events) => events.push(event),
+                        None => show(&[event], format, &mut columns, output)?,
+                    }
                 }
-                TableOrJson::Json => output.json_line(&as_json(&event))?,
+                Some(Message::SnapshotComplete(_)) => {
+                    let events = gathered.take().unwrap_or_default();
+                    show(&events, format, &mut columns, output)?;
+                }
+                Some(Message::Event(_)) | None => {}
             }
         }
         tokio::time::sleep(REOPEN).await;
     }
+}
+
+/// When each event was shown last: a stream that is opened again, or a process
+/// that was restarted, tells of what was shown already.
+#[derive(Default)]
+struct Shown(BTreeMap<(String, String, String, String), i64>);
+
+/// Events that are remembered as shown: twice what is kept on the node.
+const MAX_SHOWN: usize = 4_000;
+
+impl Shown {
+    fn is_news(&mut self, event: &v1::Event) -> bool {
+        if self.0.len() >= MAX_SHOWN {
+            self.0.clear();
+        }
+        let v1::Event {
+            container,
+            reason,
+            message,
+            ..
+        } = event.clone();
+        let key = (object(event), container, reason, message);
+        let last = self.0.entry(key).or_insert(i64::MIN);
+        let news = event.unix_nanos > *last;
+        *last = event.unix_nanos.max(*last);
+        news
+    }
+}
+
+/// Adds events to a table that is begun with the first of them.
+fn show(
+    events: &[v1::Event],
+    format: TableOrJson,
+    columns: &mut Option<Columns>,
+    output: Output,
+) -> Result<(), Failure> {
+    if format == TableOrJson::Json {
+        return events
+            .iter()
+            .try_for_each(|event| output.json_line(&as_json(event)));
+    }
+    let now = WallClock::system().now();
+    let rows: Vec<Vec<Cell>> = events.iter().map(|event| row(event, now)).collect();
+    let mut text = String::new();
+    let begins = columns.is_none();
+    let columns = columns.get_or_insert_with(|| Columns::new(&HEADINGS));
+    columns.fit(&rows);
+    if begins {
+        text += &columns.headings(&HEADINGS, output.colours);
+    }
+    text.extend(rows.iter().map(|row| columns.line(row, output.colours)));
+    output.text(&text)
 }
 
 async fn open(
@@ -163,8 +211,20 @@ async fn open(
         .await
 }
 
+/// The table of one pod's events: what they are about need not be told.
+pub(crate) fn as_table_of_pod(events: &[v1::Event], now: UnixNanos, colours: bool) -> String {
+    let object = HEADINGS.iter().position(|heading| *heading == "OBJECT");
+    let mut headings = HEADINGS.to_vec();
+    let mut rows: Vec<Vec<Cell>> = events.iter().map(|event| row(event, now)).collect();
+    if let Some(object) = object {
+        headings.remove(object);
+        rows.iter_mut().for_each(|row| drop(row.remove(object)));
+    }
+    table::render(&headings, &rows, colours)
+}
+
 /// The table of events.
-pub(crate) fn as_table(events: &[v1::Event], now: UnixNanos, colours: bool) -> String {
+fn as_table(events: &[v1::Event], now: UnixNanos, colours: bool) -> String {
     let rows: Vec<Vec<Cell>> = events.iter().map(|event| row(event, now)).collect();
     table::render(&HEADINGS, &rows, colours)
 }
@@ -271,6 +331,26 @@ LAST SEEN           TYPE      REASON        OBJECT      FROM   MESSAGE
         ] {
             assert_eq!(wanted.takes(&event), taken);
         }
+    }
+
+    #[test]
+    fn what_was_shown_is_not_shown_again() {
+        let mut shown = Shown::default();
+        let at = |reason: &str, unix_nanos: i64| v1::Event {
+            unix_nanos,
+            ..event("p", reason, 1)
+        };
+        assert!(shown.is_news(&at("Started", 5)));
+        assert!(
+            !shown.is_news(&at("Started", 5)),
+            "a stream that was opened again"
+        );
+        assert!(!shown.is_news(&at("Started", 3)), "an older repetition");
+        assert!(
+            shown.is_news(&at("Unhealthy", 4)),
+            "another event that was reported late"
+        );
+        assert!(shown.is_news(&at("Started", 6)));
     }
 
     #[test]

@@ -65,7 +65,10 @@ impl Failure {
             Some(tonic::Code::PermissionDenied) => Failure::NotPermitted {
                 source: error.into(),
             },
-            Some(tonic::Code::NotFound) => Failure::NotFound(error.to_string()),
+            Some(tonic::Code::NotFound) => Failure::NotFound(match error {
+                CallError::Refused(status) => status.message().to_owned(),
+                CallError::Deadline { .. } => error.to_string(),
+            }),
             Some(_) => Failure::Refused {
                 process,
                 source: error,

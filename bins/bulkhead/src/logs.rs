@@ -32,9 +32,9 @@ pub(crate) async fn logs(
     });
     let mut request = v1::ReadLogsRequest {
         pod_uid: pod.uid().to_owned(),
-        container_name,
         follow: options.follow,
-        previous: options.previous,
+        previous: options.previous && !is_between_instances(&pod, &container_name),
+        container_name,
         tail_lines: options.tail,
         since_unix_nanos: since.unwrap_or(0),
         timestamps: options.timestamps,
@@ -61,6 +61,27 @@ pub(crate) async fn logs(
         }
         tokio::time::sleep(REOPEN).await;
     }
+}
+
+/// Whether the newest instance has ended and the next waits: then the newest is
+/// what `--previous` means, as for kubectl.
+fn is_between_instances(pod: &Pod, container_name: &str) -> bool {
+    let status = pod.status.as_ref();
+    let init = status.and_then(|status| status.init_container_statuses.as_deref());
+    let ordinary = status.and_then(|status| status.container_statuses.as_deref());
+    let mut statuses = init.into_iter().chain(ordinary).flatten();
+    statuses.any(|status| {
+        let waits = status
+            .state
+            .as_ref()
+            .is_some_and(|state| state.waiting.is_some());
+        let last = status
+            .last_state
+            .as_ref()
+            .and_then(|last| last.terminated.as_ref());
+        let newest = last.is_some_and(|last| last.container_id == status.container_id);
+        status.name == container_name && waits && newest
+    })
 }
 
 /// What to ask for when the stream breaks after `part`: the lines after it.
@@ -141,6 +162,36 @@ mod tests {
         let error = container(&pod(two, None), Some("c")).unwrap_err();
         assert!(matches!(error, Failure::NotFound(text) if text.ends_with("init, a, b")));
         assert!(container(&pod(json!([]), None), None).is_err());
+    }
+
+    #[test]
+    fn while_the_next_instance_waits_the_newest_is_the_previous_one() {
+        let with_state = |state: Value, last_id: &str| -> Pod {
+            serde_json::from_value(json!({
+                "metadata": {"name": "p"},
+                "status": {"containerStatuses": [{
+                    "name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 1,
+                    "containerID": "containerd://b", "state": state,
+                    "lastState": {"terminated": {"exitCode": 1, "containerID": last_id}},
+                }]},
+            }))
+            .unwrap()
+        };
+        let waiting = || json!({"waiting": {"reason": "CrashLoopBackOff"}});
+        assert!(is_between_instances(
+            &with_state(waiting(), "containerd://b"),
+            "c"
+        ));
+        assert!(!is_between_instances(
+            &with_state(waiting(), "containerd://b"),
+            "d"
+        ));
+        assert!(!is_between_instances(
+            &with_state(waiting(), "containerd://a"),
+            "c"
+        ));
+        let running = with_state(json!({"running": {}}), "containerd://a");
+        assert!(!is_between_instances(&running, "c"));
     }
 
     #[test]

@@ -66,33 +66,54 @@ impl From<&str> for Cell {
 
 /// Aligns rows under headings; the last column is not padded.
 pub(crate) fn render(headings: &[&str], rows: &[Vec<Cell>], colours: bool) -> String {
-    let mut widths: Vec<usize> = headings.iter().map(|heading| width(heading)).collect();
-    for row in rows {
-        for (widest, cell) in widths.iter_mut().zip(row) {
-            *widest = (*widest).max(width(&cell.text));
-        }
-    }
-    let headings: Vec<Cell> = headings.iter().map(|&heading| heading.into()).collect();
-    std::iter::once(&headings)
-        .chain(rows)
-        .map(|row| line(row, &widths, colours))
-        .collect()
+    let mut columns = Columns::new(headings);
+    columns.fit(rows);
+    let mut text = columns.headings(headings, colours);
+    text.extend(rows.iter().map(|row| columns.line(row, colours)));
+    text
 }
 
-/// One row with given widths: a table that grows cannot know them before.
-pub(crate) fn line(row: &[Cell], widths: &[usize], colours: bool) -> String {
-    let mut line = String::new();
-    let mut padding = 0;
-    for (cell, widest) in row.iter().zip(widths) {
-        line.extend(std::iter::repeat_n(' ', padding));
-        line += &cell.tone.paint(&cell.text, colours);
-        padding = (widest + GAP).saturating_sub(width(&cell.text));
+/// The widths of a table that may grow after it was begun.
+#[derive(Clone, Debug)]
+pub(crate) struct Columns(Vec<usize>);
+
+impl Columns {
+    /// As wide as the headings.
+    pub(crate) fn new(headings: &[&str]) -> Columns {
+        Columns(headings.iter().map(|heading| width(heading)).collect())
     }
-    if !colours {
-        line.truncate(line.trim_end().len());
+
+    /// Widens columns to what the rows need.
+    pub(crate) fn fit(&mut self, rows: &[Vec<Cell>]) {
+        for row in rows {
+            for (widest, cell) in self.0.iter_mut().zip(row) {
+                *widest = (*widest).max(width(&cell.text));
+            }
+        }
     }
-    line.push('\n');
-    line
+
+    /// The headings as a line.
+    pub(crate) fn headings(&self, headings: &[&str], colours: bool) -> String {
+        let row: Vec<Cell> = headings.iter().map(|&heading| heading.into()).collect();
+        self.line(&row, colours)
+    }
+
+    /// A row as a line.
+    pub(crate) fn line(&self, row: &[Cell], colours: bool) -> String {
+        let mut line = String::new();
+        let mut padding = 0;
+        for (cell, widest) in row.iter().zip(&self.0) {
+            // An empty cell at the end leaves no blanks behind.
+            if !cell.text.is_empty() {
+                line.extend(std::iter::repeat_n(' ', padding));
+                line += &cell.tone.paint(&cell.text, colours);
+                padding = 0;
+            }
+            padding += widest + GAP - width(&cell.text).min(*widest);
+        }
+        line.push('\n');
+        line
+    }
 }
 
 fn width(text: &str) -> usize {
@@ -113,6 +134,15 @@ mod tests {
             render(&["X", "Y"], &rows, false),
             "X       Y\na       bb\nccccc\n"
         );
+    }
+
+    #[test]
+    fn a_cell_that_is_too_wide_is_still_apart_from_the_next() {
+        let mut columns = Columns::new(&["X", "Y"]);
+        let row = vec!["abc".into(), "d".into()];
+        assert_eq!(columns.line(&row, false), "abc   d\n");
+        columns.fit(&[row]);
+        assert_eq!(columns.line(&["a".into(), "d".into()], false), "a     d\n");
     }
 
     #[test]

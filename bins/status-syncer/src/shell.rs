@@ -103,6 +103,10 @@ struct Syncer {
     saving: Saving,
     /// How long further changes may join the first before they are saved.
     window: Duration,
+    /// Why statuses cannot be saved, or empty.
+    trouble: String,
+    /// What was last told of this process.
+    told: String,
 }
 
 /// When what is saved next.
@@ -128,6 +132,8 @@ impl Syncer {
             publishers,
             saving: Saving::Clean,
             window: SHORTEST_WINDOW,
+            trouble: String::new(),
+            told: String::new(),
         }
     }
 
@@ -162,7 +168,10 @@ impl Syncer {
                 // Cancel-safe: made anew with the same deadline each time.
                 () = until(due) => self.flush(),
                 // Cancel-safe: a tick that is not taken stays due.
-                _ = tick.tick() => self.lifecycle.beat(),
+                _ = tick.tick() => {
+                    self.lifecycle.beat();
+                    self.tell_status();
+                }
             }
         }
     }
@@ -257,9 +266,9 @@ impl Syncer {
         self.saving = match saved {
             Ok(()) => {
                 self.registry.saved();
+                self.trouble.clear();
                 if failed_before {
                     tracing::info!("statuses are saved again");
-                    self.lifecycle.set_status("");
                 }
                 Saving::Clean
             }
@@ -279,6 +288,18 @@ impl Syncer {
             }
         };
         self.publish();
+    }
+
+    /// Tells people how it stands, when that has changed.
+    fn tell_status(&mut self) {
+        let status = match self.trouble.as_str() {
+            "" => format!("{} pods have a status", self.registry.len()),
+            trouble => trouble.to_owned(),
+        };
+        if status != self.told {
+            self.lifecycle.set_status(&status);
+            self.told = status;
+        }
     }
 
     fn publish(&mut self) {

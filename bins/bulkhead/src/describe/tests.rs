@@ -132,8 +132,8 @@ Decision:
   Worker's plan:    start c
   Sync error:       no space
 Events:
-  LAST SEEN   TYPE      REASON    OBJECT           FROM   MESSAGE
-  10s         Warning   BackOff   default/web-n1   pool   again
+  LAST SEEN   TYPE      REASON    FROM   MESSAGE
+  10s         Warning   BackOff   pool   again
 ";
 
 #[test]
