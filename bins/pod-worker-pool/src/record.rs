@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use state_file::{StateFile, StateFileError};
 
 use crate::plan::KillReason;
-use crate::worker::Termination;
+use crate::worker::{MINIMUM_SIGTERM_GRACE, Termination};
 
 /// Format of the files.
 const VERSION: u32 = 1;
@@ -55,11 +55,12 @@ impl KillRecord {
         }
     }
 
-    /// What is left of its grace.
+    /// What is left of its grace, and at least [`MINIMUM_SIGTERM_GRACE`] of it.
     #[must_use]
-    pub fn remaining(&self, now: UnixNanos) -> Duration {
+    pub fn stop_timeout(&self, now: UnixNanos) -> Duration {
         let deadline = UnixNanos(self.requested_at).plus(self.grace);
-        deadline.since(now).min(self.grace)
+        let least = self.grace.min(MINIMUM_SIGTERM_GRACE);
+        deadline.since(now).min(self.grace).max(least)
     }
 }
 
@@ -219,10 +220,10 @@ mod tests {
     fn what_is_left_of_a_kill_is_counted_from_its_request() {
         let begun = UnixNanos(100_000_000_000);
         let kill = KillRecord::new(KillReason::StartupFailed, begun, Duration::from_secs(10));
-        for (seconds, left) in [(0, 10), (4, 6), (10, 0), (99, 0)] {
+        for (seconds, left) in [(0, 10), (4, 6), (10, 2), (99, 2)] {
             let now = begun.plus(Duration::from_secs(seconds));
-            assert_eq!(kill.remaining(now), Duration::from_secs(left));
+            assert_eq!(kill.stop_timeout(now), Duration::from_secs(left));
         }
-        assert_eq!(kill.remaining(UnixNanos(0)), Duration::from_secs(10));
+        assert_eq!(kill.stop_timeout(UnixNanos(0)), Duration::from_secs(10));
     }
 }

@@ -39,7 +39,7 @@ impl Steps {
         }
         let stops = kills.iter().map(|kill| {
             let record = memory.record.kills.get(&kill.container_id);
-            let grace = record.map_or(kill.grace, |record| record.remaining(now));
+            let grace = record.map_or(kill.grace, |record| record.stop_timeout(now));
             self.kill_one(kill, grace, memory.unstoppable.contains(&kill.container_id))
         });
         let results = join_all(stops).await;

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use pod::PodIdentity;
 
 use super::{Memory, Outcome, Retry, StepError, Steps};
-use crate::observation::{Container, Observation};
+use crate::observation::{Container, ContainerState, Observation};
 use crate::publisher::Findings;
 use crate::worker::{DesiredPod, Subject, Termination, TerminationCause};
 
@@ -74,13 +74,15 @@ impl Steps {
                 }
             }
             let stops = targets.iter().map(|container| {
-                let grace = termination.remaining(self.clock.now(), container.termination_grace);
+                let now = self.clock.now();
+                let grace = termination.stop_timeout(now, container.termination_grace);
                 self.stop_container(container, grace)
             });
             let failures = join_all(stops).await.into_iter().filter_map(Result::err);
             if let Some(error) = failures.reduce(StepError::and) {
                 return Err(error);
             }
+            self.remove_unstarted(&observation).await?;
             self.stop_sandboxes(&observation).await?;
         }
         Err(StepError::new(
@@ -99,6 +101,24 @@ impl Steps {
                 .while_doing(&format!("cannot stop container {}", container.name))),
             _ => Ok(()),
         }
+    }
+
+    /// Removes containers that were created and not started. A start that an
+    /// earlier life of this process asked for may still be under way: the runtime
+    /// then refuses the removal, and the next round finds a container to stop,
+    /// which its sandbox's end would have killed without a SIGTERM.
+    async fn remove_unstarted(&self, observation: &Observation) -> Result<(), StepError> {
+        let unstarted = observation.containers.iter();
+        for container in unstarted.filter(|one| one.state == ContainerState::Created) {
+            match self.runtime.remove_container(&container.id).await {
+                Err(error) if !error.is_not_found() => {
+                    let what = format!("cannot remove container {}", container.name);
+                    return Err(StepError::from(error).while_doing(&what));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     fn publish_termination(

@@ -14,6 +14,10 @@ use super::DesiredPod;
 /// its SIGTERM.
 pub const MINIMUM_GRACE: Duration = Duration::from_secs(1);
 
+/// Least time between SIGTERM and SIGKILL, unless the whole grace is shorter
+/// (the kubelet's `minimumGracePeriodInSeconds`, kuberuntime_manager.go).
+pub const MINIMUM_SIGTERM_GRACE: Duration = Duration::from_secs(2);
+
 /// A grace period is never longer; beyond this the arithmetic of deadlines ends.
 pub const MAXIMUM_GRACE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
@@ -164,6 +168,16 @@ impl Termination {
             .deadline
             .unwrap_or_else(|| self.requested_at.plus(grace));
         deadline.since(now).min(grace)
+    }
+
+    /// How long a container is given from a SIGTERM that is sent now: what is
+    /// left of the grace, and at least [`MINIMUM_SIGTERM_GRACE`] of it. Time in
+    /// which nobody stopped it, because this process was down, is not held
+    /// against it.
+    #[must_use]
+    pub fn stop_timeout(&self, now: UnixNanos, own_grace: Option<Duration>) -> Duration {
+        let least = self.grace_for(own_grace).min(MINIMUM_SIGTERM_GRACE);
+        self.remaining(now, own_grace).max(least)
     }
 
     /// The grace period that applies to a container with this annotation.
@@ -348,6 +362,16 @@ mod tests {
         assert_eq!(termination.remaining(at(2), None), grace(28));
         assert!(termination.shrink(at(2), None, Some(&kill(3))));
         assert_eq!(termination.remaining(at(2), Some(grace(10))), grace(3));
+    }
+
+    #[test]
+    fn a_container_that_nobody_stopped_in_time_still_gets_a_sigterm() {
+        let long = Termination::new(TerminationCause::Killed, at(0), Some(&pod(30, None)), None);
+        assert_eq!(long.stop_timeout(at(10), None), grace(20));
+        assert_eq!(long.stop_timeout(at(29), None), MINIMUM_SIGTERM_GRACE);
+        assert_eq!(long.stop_timeout(at(3600), None), MINIMUM_SIGTERM_GRACE);
+        let short = Termination::new(TerminationCause::Killed, at(0), Some(&pod(1, None)), None);
+        assert_eq!(short.stop_timeout(at(3600), None), grace(1));
     }
 
     #[test]

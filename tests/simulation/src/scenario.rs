@@ -1,0 +1,217 @@
+//! What happens to a simulated node, made from a seed: pods come, change and go,
+//! programs crash, calls to the runtime fail, processes are killed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use simulated_runtime::{Faults, SimulatedRuntime};
+use topology::Process;
+
+use crate::check::{Desired, broken_promises, not_converged};
+use crate::node::SimulatedNode;
+
+/// Different pods in a scenario.
+const PODS: u32 = 4;
+
+/// Things that happen in a scenario.
+const STEPS: u32 = 40;
+
+/// Simulated time within which a node must be as desired after the last fault:
+/// the longest crash-loop wait that a scenario can cause (40 s), the longest
+/// grace (5 s), a sync at the latest after 90 s, and a round of garbage
+/// collection.
+const CONVERGENCE: Duration = Duration::from_secs(240);
+
+/// The label that tells one version of a pod from all others.
+pub(crate) const VERSION_LABEL: &str = "version";
+
+/// What a scenario remembers of what it did.
+#[derive(Debug)]
+pub struct Scenario {
+    random: SmallRng,
+    /// Pods that should run, by file name.
+    desired: BTreeMap<String, Desired>,
+    /// Every version of every pod so far.
+    versions: Vec<Desired>,
+    crashes: BTreeMap<String, u32>,
+    log: Vec<String>,
+}
+
+/// Runs the scenario of a seed to its end.
+///
+/// # Errors
+/// What went wrong, with the steps that led there.
+pub fn run(seed: u64) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .map_err(|error| error.to_string())?;
+    runtime.block_on(async {
+        let mut scenario = Scenario::new(seed);
+        let mut node = SimulatedNode::new(seed);
+        scenario
+            .play(&mut node)
+            .await
+            .map_err(|error| format!("seed {seed}: {error}\n{}", scenario.log.join("\n")))
+    })
+}
+
+impl Scenario {
+    fn new(seed: u64) -> Scenario {
+        Scenario {
+            random: SmallRng::seed_from_u64(seed),
+            desired: BTreeMap::new(),
+            versions: Vec::new(),
+            crashes: BTreeMap::new(),
+            log: Vec::new(),
+        }
+    }
+
+    async fn play(&mut self, node: &mut SimulatedNode) -> Result<(), String> {
+        node.runtime.add_image("localhost/busybox:test", true);
+        node.runtime.add_image("localhost/pulled:test", false);
+        node.start_all();
+        for _ in 0..STEPS {
+            self.step(node).await;
+            self.pause().await;
+            self.restart_dead(node);
+            if let Some(process) = node.ended_by_itself() {
+                return Err(format!("{process} ended by itself"));
+            }
+        }
+        self.note(node, "faults end");
+        node.runtime.set_faults(Faults::NONE);
+        for process in SimulatedNode::processes() {
+            node.start(process);
+        }
+        self.converge(node).await?;
+        let broken = broken_promises(&node.runtime, &self.desired, &self.versions, &self.crashes);
+        if broken.is_empty() {
+            Ok(())
+        } else {
+            Err(broken.join("\n"))
+        }
+    }
+
+    async fn converge(&mut self, node: &SimulatedNode) -> Result<(), String> {
+        let until = node.elapsed() + CONVERGENCE;
+        loop {
+            if let Some(process) = node.ended_by_itself() {
+                return Err(format!("{process} ended by itself"));
+            }
+            let missing = not_converged(&node.runtime, &node.host, &self.desired);
+            if missing.is_empty() {
+                return Ok(());
+            }
+            if node.elapsed() > until {
+                return Err(format!("not converged:\n{}", missing.join("\n")));
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    async fn pause(&mut self) {
+        // Mostly short, so that things happen in the midst of others.
+        let millis = match self.random.random_range(0..4) {
+            0 => self.random.random_range(0..20),
+            1 | 2 => self.random.random_range(20..300),
+            _ => self.random.random_range(300..4000),
+        };
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+    }
+
+    fn restart_dead(&mut self, node: &mut SimulatedNode) {
+        for process in SimulatedNode::processes() {
+            if self.random.random_bool(0.7) {
+                node.start(process);
+            }
+        }
+    }
+
+    fn note(&mut self, node: &SimulatedNode, text: &str) {
+        self.log
+            .push(format!("{:>9.3}s {text}", node.elapsed().as_secs_f64()));
+    }
+
+    async fn step(&mut self, node: &mut SimulatedNode) {
+        match self.random.random_range(0..100) {
+            0..30 => self.put(node),
+            30..42 => self.remove(node),
+            42..52 => self.crash(node),
+            52..85 => {
+                let index = self.random.random_range(1..Process::ALL.len());
+                let process = Process::ALL[index];
+                self.note(node, &format!("kill {process}"));
+                node.kill(process).await;
+            }
+            85..90 => {
+                self.note(node, "kill all");
+                for process in SimulatedNode::processes() {
+                    node.kill(process).await;
+                }
+            }
+            90..94 => {
+                self.note(node, "the runtime is down");
+                node.runtime.set_faults(Faults {
+                    unavailable: true,
+                    ..Faults::NONE
+                });
+            }
+            94..97 => {
+                self.note(node, "the runtime fails sometimes");
+                node.runtime.set_faults(Faults::SOME);
+            }
+            _ => {
+                self.note(node, "the runtime works");
+                node.runtime.set_faults(Faults::NONE);
+            }
+        }
+    }
+
+    fn put(&mut self, node: &SimulatedNode) {
+        let name = format!("p{}", self.random.random_range(0..PODS));
+        let version = u32::try_from(self.versions.len()).unwrap_or(u32::MAX);
+        let desired = Desired::random(&name, version, &mut self.random);
+        self.versions.push(desired.clone());
+        self.note(node, &format!("put {desired}"));
+        node.put_manifest(&format!("{name}.yaml"), &desired.manifest());
+        self.desired.insert(name, desired);
+    }
+
+    fn remove(&mut self, node: &SimulatedNode) {
+        let name = format!("p{}", self.random.random_range(0..PODS));
+        self.note(node, &format!("remove {name}"));
+        node.remove_manifest(&format!("{name}.yaml"));
+        self.desired.remove(&name);
+    }
+
+    /// Crashes one running container, each at most twice, so that waits stay
+    /// short enough for the end.
+    fn crash(&mut self, node: &SimulatedNode) {
+        let candidates = running(&node.runtime);
+        if candidates.is_empty() {
+            return;
+        }
+        let index = self.random.random_range(0..candidates.len());
+        let (uid, name, id) = &candidates[index];
+        let count = self.crashes.entry(format!("{uid}/{name}")).or_default();
+        if *count < 2 {
+            *count += 1;
+            self.note(node, &format!("crash {name} of {uid}"));
+            node.runtime.crash_container(id, 1);
+        }
+    }
+}
+
+fn running(runtime: &SimulatedRuntime) -> Vec<(String, String, String)> {
+    let containers = runtime
+        .containers()
+        .into_iter()
+        .filter(|container| container.running);
+    containers
+        .map(|container| (container.pod_uid, container.name, container.id))
+        .collect()
+}

@@ -1,0 +1,36 @@
+//! Two hundred scenarios, each from its seed, in halves that run side by side.
+//! `BULKHEAD_SEED=N` runs one.
+
+/// Scenarios in all.
+const SEEDS: u64 = 200;
+
+/// Runs the seeds that leave `remainder` when divided by two.
+fn run(remainder: u64) {
+    let only: Option<u64> = std::env::var("BULKHEAD_SEED")
+        .ok()
+        .map(|seed| seed.parse().expect("BULKHEAD_SEED is a number"));
+    let seeds = (0..SEEDS).chain(only.filter(|seed| *seed >= SEEDS));
+    let chosen =
+        seeds.filter(|seed| seed % 2 == remainder && only.is_none_or(|only| only == *seed));
+    let failures: Vec<String> = chosen
+        .filter_map(|seed| simulation::run(seed).err())
+        .collect();
+    assert!(
+        failures.is_empty(),
+        "{} seeds failed:\n{}",
+        failures.len(),
+        failures.join("\n\n")
+    );
+}
+
+/// The even seeds have a runtime with an event stream.
+#[test]
+fn nodes_with_runtime_events_converge_and_no_container_is_started_twice() {
+    run(0);
+}
+
+/// The odd ones have relisting alone.
+#[test]
+fn nodes_without_runtime_events_converge_and_no_container_is_started_twice() {
+    run(1);
+}
