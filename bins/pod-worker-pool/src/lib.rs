@@ -2,6 +2,7 @@
 //! container runtime.
 
 pub mod annotations;
+mod assembly;
 pub mod cgroup;
 pub mod config;
 pub mod events;

@@ -4,6 +4,7 @@
 //! one for each pod, so that a pod that hangs or fails never delays another.
 
 mod actor;
+mod entry;
 mod schedule;
 
 use std::collections::{BTreeMap, HashSet};

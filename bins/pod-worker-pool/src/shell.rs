@@ -1,31 +1,15 @@
 //! The process: makes everything, serves, and keeps the watchdog fed.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use backoff::Curve;
 use cri::{ContainerRuntime, CriClient};
 use process::Context;
 use tokio::time::MissedTickBehavior;
 
-use crate::config::NodeFacts;
-use crate::events::Events;
-use crate::garbage::{Collection, GarbageCollector};
-use crate::hints::Hints;
-use crate::image::Images;
-use crate::locks::PodLocks;
+use crate::assembly::{Assembly, Ingredients};
 use crate::node::{LinuxNode, NodeError, NodeHost};
-use crate::observe::Observer;
-use crate::pool::{Actor, ActorConfig};
-use crate::publisher::Publisher;
-use crate::record::Records;
-use crate::relist::{Owners, Relister};
-use crate::servers::{self, Shared};
-use crate::steps::Steps;
-
-/// First wait of the crash-loop back-off; the longest comes from the configuration.
-const RESTART_BASE: Duration = Duration::from_secs(10);
+use crate::servers;
 
 /// The watchdog is fed this often.
 const TICK: Duration = Duration::from_secs(1);
@@ -67,11 +51,6 @@ pub async fn run(
     runtime: Arc<dyn ContainerRuntime>,
     host: Arc<dyn NodeHost>,
 ) -> Result<(), Error> {
-    let random = context.random(1);
-    let config = &context.config;
-    let state = config.directories.state(context.process);
-    let records = Records::new(&state);
-    records.prepare().map_err(Error::State)?;
     if let Err(error) = host.ensure_qos_cgroups().await {
         // Pods make theirs again, and say why if that fails.
         tracing::error!(
@@ -79,70 +58,28 @@ pub async fn run(
             "the cgroups of pods cannot be made"
         );
     }
-    let facts = NodeFacts::new(config, &host.capacity().await?);
-    let clock = context.clock.clone();
-    let owners = Owners::default();
-    let events = Events::new(clock.clone());
-    let locks = PodLocks::default();
-    let listed = Arc::new(AtomicBool::new(false));
-    let relister = Relister::new(Arc::clone(&runtime), clock.clone(), owners.clone());
-    let cap = config.max_container_restart_period;
-    let steps = Arc::new(Steps {
-        observer: Observer::new(Arc::clone(&runtime), Arc::clone(&host), owners.clone()),
-        images: Images::new(
-            Arc::clone(&runtime),
-            config.images.max_parallel_pulls,
-            clock.clone(),
-        ),
+    let Assembly {
+        actor,
+        collection,
+        shared,
+    } = Assembly::new(Ingredients {
+        config: &context.config,
+        capacity: &host.capacity().await?,
+        clock: context.clock.clone(),
+        boot_id: context.boot_id.clone(),
+        random: context.random(1),
         runtime: Arc::clone(&runtime),
-        host: Arc::clone(&host),
-        facts,
-        events: events.clone(),
-        publisher: Publisher::new(config.node_ip.map(|ip| ip.to_string()).unwrap_or_default()),
-        records: records.clone(),
-        clock,
-        restart_curve: Curve {
-            base: RESTART_BASE.min(cap),
-            cap,
-            immediate: 0,
-        },
-    });
-    let (actor, pool) = Actor::new(ActorConfig {
-        steps,
-        relister: relister.clone(),
-        random,
-        listed: Arc::clone(&listed),
-        locks: locks.clone(),
-    });
-    let hints = Hints::new(owners);
-    let garbage = GarbageCollector::default();
-    let collection = Collection {
-        runtime: Arc::clone(&runtime),
-        host: Arc::clone(&host),
-        relister: relister.clone(),
-        pool: pool.clone(),
-        records,
-        locks,
-    };
-    let listening = hints.clone().listen(Arc::clone(&runtime), pool.clone());
-    let collecting = garbage.clone().run(collection);
-    let routes = servers::routes(Shared {
-        boot_id: context.boot_id,
-        pool,
-        runtime,
         host,
-        relister,
-        listed,
-        hints,
-        events,
-        garbage,
-    });
+    })
+    .map_err(Error::State)?;
+    let listening = shared.hints.clone().listen(runtime, shared.pool.clone());
+    let collecting = shared.garbage.clone().run(collection);
     let lifecycle = context.lifecycle;
     let serving = ipc::serve(
         context.process,
         context.identities,
         context.listener,
-        routes,
+        servers::routes(shared),
         lifecycle.shutdown(),
     );
     lifecycle.ready();

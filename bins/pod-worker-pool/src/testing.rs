@@ -2,12 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use backoff::Curve;
 use bulkhead_api::v1;
 use clock::{UnixNanos, WallClock};
 use node_config::{DirectoryLayout, NodeConfig};
@@ -19,25 +17,24 @@ use serde_json::{Value, json};
 use simulated_runtime::{ContainerView, SimulatedRuntime};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::config::{MountedVolume, NodeFacts, ResolvConf};
-use crate::events::Events;
-use crate::garbage::{Collection, GarbageCollector};
-use crate::hints::Hints;
-use crate::image::Images;
-use crate::locks::PodLocks;
+use crate::assembly::{Assembly, Ingredients};
+use crate::config::{MountedVolume, ResolvConf};
 use crate::node::{ContainerFiles, FoundCgroup, LogFile, NodeCapacity, NodeError, NodeHost};
-use crate::observe::Observer;
-use crate::pool::{Actor, ActorConfig, PoolError, PoolHandle};
-use crate::publisher::Publisher;
-use crate::record::Records;
-use crate::relist::{Owners, Relister};
-use crate::steps::Steps;
+use crate::pool::PoolError;
+use crate::servers::Shared;
 use crate::worker::desired::testing::{desired, manifest};
 use crate::worker::{Kill, Subject, Update, UpdateKind};
 
 pub(crate) const IMAGE: &str = "localhost/app:1";
 /// The simulated wall clock begins here.
 pub(crate) const START: UnixNanos = UnixNanos(1_700_000_000_000_000_000);
+
+const CAPACITY: NodeCapacity = NodeCapacity {
+    cpu_millis: 4000,
+    memory_bytes: 8 << 30,
+    ephemeral_storage_bytes: 100 << 30,
+    huge_page_sizes: Vec::new(),
+};
 
 /// A node that only remembers what was done to it.
 #[derive(Debug, Default)]
@@ -57,12 +54,7 @@ pub(crate) struct MemoryState {
 #[async_trait]
 impl NodeHost for MemoryNode {
     async fn capacity(&self) -> Result<NodeCapacity, NodeError> {
-        Ok(NodeCapacity {
-            cpu_millis: 4000,
-            memory_bytes: 8 << 30,
-            ephemeral_storage_bytes: 100 << 30,
-            huge_page_sizes: vec![],
-        })
+        Ok(CAPACITY)
     }
 
     async fn resolv_conf(&self) -> Result<Option<ResolvConf>, NodeError> {
@@ -250,10 +242,7 @@ pub(crate) struct TestNode {
 
 /// One life of the process.
 pub(crate) struct Life {
-    pub(crate) pool: PoolHandle,
-    pub(crate) events: Events,
-    pub(crate) garbage: GarbageCollector,
-    pub(crate) relister: Relister,
+    pub(crate) shared: Shared,
     _tasks: Vec<AbortOnDropHandle<()>>,
 }
 
@@ -300,67 +289,36 @@ impl TestNode {
                 bin_dir: root.join("bin"),
             },
         );
-        let capacity = NodeCapacity {
-            cpu_millis: 4000,
-            memory_bytes: 8 << 30,
-            ephemeral_storage_bytes: 100 << 30,
-            huge_page_sizes: vec![],
-        };
-        let records = Records::new(root);
-        records.prepare().unwrap();
-        let owners = Owners::default();
-        let events = Events::new(self.clock.clone());
-        let locks = PodLocks::default();
-        let relister = Relister::new(Arc::clone(&runtime), self.clock.clone(), owners.clone());
-        let steps = Arc::new(Steps {
-            observer: Observer::new(Arc::clone(&runtime), Arc::clone(&host), owners.clone()),
-            images: Images::new(Arc::clone(&runtime), 5, self.clock.clone()),
-            runtime: Arc::clone(&runtime),
-            host: Arc::clone(&host),
-            facts: NodeFacts::new(&config, &capacity),
-            events: events.clone(),
-            publisher: Publisher::new("10.0.0.1".to_owned()),
-            records: records.clone(),
+        let assembly = Assembly::new(Ingredients {
+            config: &config,
+            capacity: &CAPACITY,
             clock: self.clock.clone(),
-            restart_curve: Curve {
-                base: Duration::from_secs(10),
-                cap: Duration::from_secs(300),
-                immediate: 0,
-            },
-        });
-        let (actor, pool) = Actor::new(ActorConfig {
-            steps,
-            relister: relister.clone(),
+            boot_id: format!("life-{}", self.lives),
             random: SmallRng::seed_from_u64(self.lives),
-            listed: Arc::new(AtomicBool::new(false)),
-            locks: locks.clone(),
-        });
-        let garbage = GarbageCollector::default();
-        let collection = Collection {
             runtime: Arc::clone(&runtime),
             host,
-            relister: relister.clone(),
-            pool: pool.clone(),
-            records,
-            locks,
-        };
-        let hints = Hints::new(owners);
+        });
+        let Assembly {
+            actor,
+            collection,
+            shared,
+        } = assembly.unwrap();
+        let listening = shared.hints.clone().listen(runtime, shared.pool.clone());
+        let collecting = shared.garbage.clone().run(collection);
         let tasks = vec![
             AbortOnDropHandle::new(tokio::spawn(actor.run())),
-            AbortOnDropHandle::new(tokio::spawn(hints.listen(runtime, pool.clone()))),
-            AbortOnDropHandle::new(tokio::spawn(garbage.clone().run(collection))),
+            AbortOnDropHandle::new(tokio::spawn(listening)),
+            AbortOnDropHandle::new(tokio::spawn(collecting)),
         ];
         self.life = Some(Life {
-            pool,
-            events,
-            garbage,
-            relister,
+            shared,
             _tasks: tasks,
         });
     }
 
-    pub(crate) fn life(&self) -> &Life {
-        self.life.as_ref().expect("the pool runs")
+    /// What the pool of this life offers.
+    pub(crate) fn life(&self) -> &Shared {
+        &self.life.as_ref().expect("the pool runs").shared
     }
 
     pub(crate) fn is_alive(&self) -> bool {

@@ -8,20 +8,19 @@ use std::time::Duration;
 use bulkhead_api::v1;
 use ipc::limits::MAX_PODS;
 use rand::rngs::SmallRng;
-use tokio::sync::{Mutex, mpsc, oneshot};
-use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
+use tokio::sync::mpsc;
+use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 
+use super::entry::{Entry, RunningStep};
 use super::schedule::Schedule;
-use super::{Command, PoolError, PoolHandle, WorkerSummary, until};
+use super::{Command, PoolError, PoolHandle, until};
 use crate::locks::PodLocks;
-use crate::plan::Verdicts;
-use crate::publisher::WorkerView;
 use crate::relist::{Relist, Relister};
-use crate::steps::{Memory, Outcome, Retry, StepError, Steps, SyncInput};
+use crate::steps::{Outcome, Retry, StepError, Steps, SyncInput};
 use crate::worker::known::is_forgotten;
 use crate::worker::static_pods::StaticPods;
-use crate::worker::{Decision, Subject, Transition, Update, UpdateKind, Worker, WorkerState};
+use crate::worker::{Decision, Transition, Update, UpdateKind, Worker, WorkerState};
 
 /// Wait after an error that is likely to pass by itself, lengthened by up to
 /// [`JITTER`], as all retries.
@@ -71,19 +70,6 @@ pub struct Actor {
     first_list: JoinSet<Arc<Relist>>,
 }
 
-struct Entry {
-    worker: Worker,
-    memory: Arc<Mutex<Memory>>,
-    verdicts: Vec<v1::ProbeVerdict>,
-    step: Option<RunningStep>,
-}
-
-struct RunningStep {
-    abort: AbortHandle,
-    /// Something changed since it began: run another one at once.
-    again: bool,
-}
-
 impl std::fmt::Debug for Actor {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
@@ -124,13 +110,9 @@ impl Actor {
             };
             tracing::info!(pod = %identity, "a termination that was begun goes on");
             let uid = identity.uid().to_owned();
-            let entry = Entry {
-                worker: Worker::resume(identity, termination),
-                memory: Arc::new(Mutex::new(Memory::new(record))),
-                verdicts: Vec::new(),
-                step: None,
-            };
-            self.workers.insert(uid.clone(), entry);
+            let worker = Worker::resume(identity, termination);
+            self.workers
+                .insert(uid.clone(), Entry::new(worker, record, Vec::new()));
             self.changed(&uid);
             self.due_now(&uid);
         }
@@ -223,7 +205,11 @@ impl Actor {
                 let _ = reply.send(self.sync_known(&desired, sources_ready));
             }
             Command::Look { uid } => self.wake(&uid),
-            Command::Summaries { reply } => answer_summaries(&self.workers, reply),
+            Command::Summaries { reply } => {
+                let workers = self.workers.iter();
+                let summaries = workers.map(|(uid, entry)| (uid.clone(), entry.summary()));
+                let _ = reply.send(summaries.collect());
+            }
             Command::Desired { uid, reply } => {
                 let desired = self
                     .workers
@@ -274,13 +260,8 @@ impl Actor {
         let worker =
             Worker::new(self.steps.clock.now(), update, false).map_err(PoolError::Refused)?;
         let record = self.steps.records.load(&identity);
-        let entry = Entry {
-            worker,
-            memory: Arc::new(Mutex::new(Memory::new(record))),
-            verdicts,
-            step: None,
-        };
-        self.workers.insert(uid.clone(), entry);
+        self.workers
+            .insert(uid.clone(), Entry::new(worker, record, verdicts));
         if self.is_listed() {
             self.request_start(&uid);
         }
@@ -320,10 +301,7 @@ impl Actor {
         for uid in forgotten {
             self.forget(&uid);
         }
-        self.workers
-            .values()
-            .map(|entry| worker_state(&entry.worker))
-            .collect()
+        self.workers.values().map(Entry::state).collect()
     }
 
     /// A static pod that an earlier life started may have ended without a worker;
@@ -391,7 +369,7 @@ impl Actor {
             WorkerState::Syncing { pod } => {
                 let pod = pod.clone();
                 let input = SyncInput {
-                    verdicts: failed_probes(&entry.verdicts),
+                    verdicts: entry.failed_probes(),
                 };
                 self.running.spawn(async move {
                     let _lock = locks.lock(&key).await;
@@ -550,13 +528,7 @@ impl Actor {
         if entry.worker.is_waiting() && !self.is_listed() {
             return;
         }
-        self.steps.publisher.worker(WorkerView {
-            identity: entry.worker.identity().clone(),
-            desired: entry.worker.desired().cloned(),
-            phase: entry.worker.phase(),
-            termination: entry.worker.termination().cloned(),
-            verdicts: entry.verdicts.clone(),
-        });
+        self.steps.publisher.worker(entry.view());
     }
 }
 
@@ -576,53 +548,5 @@ async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
-    }
-}
-
-fn answer_summaries(
-    workers: &BTreeMap<String, Entry>,
-    reply: oneshot::Sender<BTreeMap<String, WorkerSummary>>,
-) {
-    let summaries = workers.iter().map(|(uid, entry)| {
-        let summary = WorkerSummary {
-            phase: entry.worker.phase(),
-            cause: entry.worker.termination().map(|it| it.cause.clone()),
-        };
-        (uid.clone(), summary)
-    });
-    let _ = reply.send(summaries.collect());
-}
-
-fn worker_state(worker: &Worker) -> v1::WorkerState {
-    v1::WorkerState {
-        pod: Some(worker.identity().into()),
-        phase: worker.phase().into(),
-        terminal: worker
-            .termination()
-            .is_some_and(|termination| termination.cause.is_terminal()),
-        restart_requested: worker.restart_requested(),
-        runtime_only: matches!(
-            worker.state(),
-            WorkerState::Terminating {
-                subject: Subject::RuntimeOnly(_),
-                ..
-            }
-        ),
-    }
-}
-
-fn failed_probes(verdicts: &[v1::ProbeVerdict]) -> Verdicts {
-    let failed = |kind: v1::ProbeKind| {
-        verdicts
-            .iter()
-            .filter(|verdict| {
-                verdict.kind() == kind && verdict.result() == v1::ProbeResult::Failure
-            })
-            .map(|verdict| verdict.container_id.clone())
-            .collect()
-    };
-    Verdicts {
-        not_live: failed(v1::ProbeKind::Liveness),
-        not_started: failed(v1::ProbeKind::Startup),
     }
 }

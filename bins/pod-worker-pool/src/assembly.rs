@@ -1,0 +1,125 @@
+//! How the parts of the pool are put together: once for the process, and the same
+//! way for the tests of this crate.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use backoff::Curve;
+use clock::WallClock;
+use cri::ContainerRuntime;
+use node_config::NodeConfig;
+use rand::rngs::SmallRng;
+use topology::Process;
+
+use crate::config::NodeFacts;
+use crate::events::Events;
+use crate::garbage::{Collection, GarbageCollector};
+use crate::hints::Hints;
+use crate::image::Images;
+use crate::locks::PodLocks;
+use crate::node::{NodeCapacity, NodeHost};
+use crate::observe::Observer;
+use crate::pool::{Actor, ActorConfig};
+use crate::publisher::Publisher;
+use crate::record::Records;
+use crate::relist::{Owners, Relister};
+use crate::servers::Shared;
+use crate::steps::Steps;
+
+/// First wait of the crash-loop back-off; the longest comes from the configuration.
+const RESTART_BASE: Duration = Duration::from_secs(10);
+
+/// What the parts are made from.
+pub(crate) struct Ingredients<'a> {
+    pub(crate) config: &'a NodeConfig,
+    pub(crate) capacity: &'a NodeCapacity,
+    pub(crate) clock: WallClock,
+    pub(crate) boot_id: String,
+    pub(crate) random: SmallRng,
+    pub(crate) runtime: Arc<dyn ContainerRuntime>,
+    pub(crate) host: Arc<dyn NodeHost>,
+}
+
+/// The parts. Each is to be run by whoever owns them.
+pub(crate) struct Assembly {
+    pub(crate) actor: Actor,
+    pub(crate) collection: Collection,
+    /// What the servers work with, the other parts' handles among it.
+    pub(crate) shared: Shared,
+}
+
+impl Assembly {
+    /// Makes everything; nothing runs yet.
+    pub(crate) fn new(ingredients: Ingredients<'_>) -> std::io::Result<Assembly> {
+        let Ingredients {
+            config,
+            capacity,
+            clock,
+            boot_id,
+            random,
+            runtime,
+            host,
+        } = ingredients;
+        let records = Records::new(&config.directories.state(Process::PodWorkerPool));
+        records.prepare()?;
+        let owners = Owners::default();
+        let events = Events::new(clock.clone());
+        let locks = PodLocks::default();
+        let listed = Arc::new(AtomicBool::new(false));
+        let relister = Relister::new(Arc::clone(&runtime), clock.clone(), owners.clone());
+        let pulls = config.images.max_parallel_pulls;
+        let steps = Arc::new(Steps {
+            observer: Observer::new(Arc::clone(&runtime), Arc::clone(&host), owners.clone()),
+            images: Images::new(Arc::clone(&runtime), pulls, clock.clone()),
+            runtime: Arc::clone(&runtime),
+            host: Arc::clone(&host),
+            facts: NodeFacts::new(config, capacity),
+            events: events.clone(),
+            publisher: Publisher::new(config.node_ip.map(|ip| ip.to_string()).unwrap_or_default()),
+            records: records.clone(),
+            clock,
+            restart_curve: restart_curve(config),
+        });
+        let (actor, pool) = Actor::new(ActorConfig {
+            steps,
+            relister: relister.clone(),
+            random,
+            listed: Arc::clone(&listed),
+            locks: locks.clone(),
+        });
+        let collection = Collection {
+            runtime: Arc::clone(&runtime),
+            host: Arc::clone(&host),
+            relister: relister.clone(),
+            pool: pool.clone(),
+            records,
+            locks,
+        };
+        let shared = Shared {
+            boot_id,
+            pool,
+            runtime,
+            host,
+            relister,
+            listed,
+            hints: Hints::new(owners),
+            events,
+            garbage: GarbageCollector::default(),
+        };
+        Ok(Assembly {
+            actor,
+            collection,
+            shared,
+        })
+    }
+}
+
+fn restart_curve(config: &NodeConfig) -> Curve {
+    let cap = config.max_container_restart_period;
+    Curve {
+        base: RESTART_BASE.min(cap),
+        cap,
+        immediate: 0,
+    }
+}

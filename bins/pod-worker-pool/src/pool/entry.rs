@@ -1,0 +1,93 @@
+//! What the actor keeps of one pod, and what it tells others of it.
+
+use std::sync::Arc;
+
+use bulkhead_api::v1;
+use tokio::sync::Mutex;
+use tokio::task::AbortHandle;
+
+use super::WorkerSummary;
+use crate::plan::Verdicts;
+use crate::publisher::WorkerView;
+use crate::record::Record;
+use crate::steps::Memory;
+use crate::worker::{Subject, Worker, WorkerState};
+
+/// A worker with its step and what its steps remember.
+pub(super) struct Entry {
+    pub(super) worker: Worker,
+    pub(super) memory: Arc<Mutex<Memory>>,
+    /// All that the pool was last told of the pod's probes.
+    pub(super) verdicts: Vec<v1::ProbeVerdict>,
+    pub(super) step: Option<RunningStep>,
+}
+
+/// A step that runs beside the actor.
+pub(super) struct RunningStep {
+    pub(super) abort: AbortHandle,
+    /// Something changed since it began: run another one at once.
+    pub(super) again: bool,
+}
+
+impl Entry {
+    pub(super) fn new(worker: Worker, record: Record, verdicts: Vec<v1::ProbeVerdict>) -> Entry {
+        Entry {
+            worker,
+            memory: Arc::new(Mutex::new(Memory::new(record))),
+            verdicts,
+            step: None,
+        }
+    }
+
+    pub(super) fn view(&self) -> WorkerView {
+        WorkerView {
+            identity: self.worker.identity().clone(),
+            desired: self.worker.desired().cloned(),
+            phase: self.worker.phase(),
+            termination: self.worker.termination().cloned(),
+            verdicts: self.verdicts.clone(),
+        }
+    }
+
+    pub(super) fn summary(&self) -> WorkerSummary {
+        WorkerSummary {
+            phase: self.worker.phase(),
+            cause: self
+                .worker
+                .termination()
+                .map(|termination| termination.cause.clone()),
+        }
+    }
+
+    pub(super) fn state(&self) -> v1::WorkerState {
+        let termination = self.worker.termination();
+        v1::WorkerState {
+            pod: Some(self.worker.identity().into()),
+            phase: self.worker.phase().into(),
+            terminal: termination.is_some_and(|termination| termination.cause.is_terminal()),
+            restart_requested: self.worker.restart_requested(),
+            runtime_only: matches!(
+                self.worker.state(),
+                WorkerState::Terminating {
+                    subject: Subject::RuntimeOnly(_),
+                    ..
+                }
+            ),
+        }
+    }
+
+    /// Instances whose probes have failed.
+    pub(super) fn failed_probes(&self) -> Verdicts {
+        let failed = |kind: v1::ProbeKind| {
+            let verdicts = self.verdicts.iter();
+            verdicts
+                .filter(|it| it.kind() == kind && it.result() == v1::ProbeResult::Failure)
+                .map(|it| it.container_id.clone())
+                .collect()
+        };
+        Verdicts {
+            not_live: failed(v1::ProbeKind::Liveness),
+            not_started: failed(v1::ProbeKind::Startup),
+        }
+    }
+}
