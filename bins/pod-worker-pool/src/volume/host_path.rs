@@ -2,15 +2,19 @@
 //!
 //! Links are followed, as in the kubelet: who may have such a volume may have the node.
 
-use std::fs::{self, DirBuilder, FileType, OpenOptions};
+use std::fs::{self, File, FileType, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
 use pod::core::HostPathVolumeSource;
 
 use crate::node::NodeError;
 use crate::node::error::IoContext;
+
+/// Modes of what is made, as the kubelet has them.
+const DIRECTORY_MODE: u32 = 0o755;
+const FILE_MODE: u32 = 0o644;
 
 /// What is to be found at the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,17 +94,13 @@ pub(super) fn set_up(source: &HostPathVolumeSource) -> Result<PathBuf, NodeError
     match (fs::metadata(path), wanted) {
         (Ok(found), _) if wanted.matches(found.file_type()) => {}
         (Err(error), HostPathType::Directory { create: true }) if is_absent(&error) => {
-            let mut builder = DirBuilder::new();
-            builder
-                .recursive(true)
-                .mode(0o755)
-                .create(path)
-                .context("create", path)?;
+            make_directories(path)?;
         }
         (Err(error), HostPathType::File { create: true }) if is_absent(&error) => {
-            let mut options = OpenOptions::new();
-            options.create(true).truncate(false).write(true).mode(0o644);
-            options.open(path).context("create", path)?;
+            let file = File::create_new(path).context("create", path)?;
+            // The umask of this process is stricter.
+            file.set_permissions(Permissions::from_mode(FILE_MODE))
+                .context("change the mode of", path)?;
         }
         (Err(error), _) if !is_absent(&error) => return Err(NodeError::io("inspect", path, error)),
         _ => {
@@ -112,14 +112,31 @@ pub(super) fn set_up(source: &HostPathVolumeSource) -> Result<PathBuf, NodeError
     Ok(path.to_owned())
 }
 
+/// Makes a directory and those above it that are missing.
+fn make_directories(path: &Path) -> Result<(), NodeError> {
+    let missing: Vec<&Path> = path
+        .ancestors()
+        .take_while(|ancestor| !ancestor.exists())
+        .collect();
+    for directory in missing.into_iter().rev() {
+        match fs::create_dir(directory) {
+            // Somebody else was faster: then the mode is theirs too.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            result => result.context("create", directory)?,
+        }
+        // The umask of this process is stricter.
+        fs::set_permissions(directory, Permissions::from_mode(DIRECTORY_MODE))
+            .context("change the mode of", directory)?;
+    }
+    Ok(())
+}
+
 fn is_absent(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
 
     fn source(path: &Path, type_: &str) -> HostPathVolumeSource {
@@ -195,8 +212,12 @@ mod tests {
     fn what_is_missing_is_made_with_the_kubelets_modes() {
         let directory = tempfile::tempdir().unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        // As in a confined process, in this thread alone.
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS).unwrap();
+        nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
         let made = set_up(&source(&directory.path().join("a/b"), "DirectoryOrCreate")).unwrap();
         assert_eq!(mode(&made), 0o755);
+        assert_eq!(mode(&directory.path().join("a")), 0o755);
         let made = set_up(&source(&made.join("file"), "FileOrCreate")).unwrap();
         assert_eq!(mode(&made), 0o644);
         // A file's directory is not made.
