@@ -1,0 +1,163 @@
+//! What the documents for operators say about the code must be all of it: flags,
+//! exit codes, fields, capabilities. They are read from the sources, so that this
+//! needs no other package to be built.
+
+use tidy::root;
+use topology::{Caller, PROCESSES};
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The names that follow `opening` in quotation marks, with any space between.
+fn quoted_after<'a>(text: &'a str, opening: &str) -> Vec<&'a str> {
+    text.split(opening)
+        .skip(1)
+        .filter_map(|rest| rest.trim_start().strip_prefix('"'))
+        .filter_map(|rest| rest.split('"').next())
+        .collect()
+}
+
+/// The part of a document below a heading, up to the next heading.
+fn section<'a>(document: &'a str, heading: &str) -> &'a str {
+    let (_, rest) = document
+        .split_once(&format!("{heading}\n"))
+        .unwrap_or_else(|| panic!("there is no heading {heading:?}"));
+    rest.split("\n#").next().unwrap_or_default()
+}
+
+fn is_identifier(text: &str) -> bool {
+    let mut bytes = text.bytes();
+    bytes.next().is_some_and(|byte| byte.is_ascii_lowercase())
+        && bytes.all(|byte| byte.is_ascii_alphanumeric())
+}
+
+#[test]
+fn every_flag_of_the_supervisor_is_documented() {
+    let flags = read("bins/supervisor/src/flags.rs");
+    let operating = read("docs/operating.md");
+    let fields: Vec<&str> = flags
+        .lines()
+        .filter_map(|line| line.strip_prefix("    pub ")?.split_once(": "))
+        .map(|(name, _type)| name)
+        .collect();
+    assert!(fields.len() > 10, "{fields:?}");
+    for field in fields {
+        let flag = format!("| `--{}` |", field.replace('_', "-"));
+        assert!(operating.contains(&flag), "docs/operating.md: {flag}");
+    }
+}
+
+#[test]
+fn every_exit_code_of_the_supervisor_is_documented_and_no_other() {
+    let failure = read("bins/supervisor/src/failure.rs");
+    let help = failure.split("Exit codes:\n").nth(1).unwrap();
+    let help = help.split('"').next().unwrap();
+    let listed: Vec<u8> = help
+        .lines()
+        .filter_map(|line| line.split_whitespace().next()?.parse().ok())
+        .collect();
+    let operating = read("docs/operating.md");
+    let documented: Vec<u8> = section(&operating, "## Exit codes of the supervisor")
+        .lines()
+        .filter_map(|line| line.split('|').nth(1)?.trim().parse().ok())
+        .collect();
+    assert_eq!(documented, listed);
+}
+
+#[test]
+fn every_field_of_a_kubelet_configuration_is_in_its_list() {
+    let fields = read("shared/node-config/src/kubelet/fields.rs");
+    let operating = read("docs/operating.md");
+    for (call, heading) in [
+        ("applied(", "#### Applied"),
+        ("ignored(", "#### Not applied, with a warning"),
+    ] {
+        let section = section(&operating, heading);
+        let names = quoted_after(&fields, call);
+        assert!(names.len() > 20, "{call}: {names:?}");
+        for name in names {
+            assert!(
+                section.contains(&format!("`{name}`")),
+                "docs/operating.md, {heading}: {name} is missing"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_command_of_the_command_line_is_shown() {
+    let arguments = read("bins/bulkhead/src/arguments.rs");
+    let commands = arguments.split("pub(crate) enum Command {").nth(1).unwrap();
+    let commands = commands.split("\n}").next().unwrap();
+    let operating = read("docs/operating.md");
+    let names: Vec<&str> = commands
+        .lines()
+        .filter_map(|line| line.trim().split_once('('))
+        .map(|(name, _options)| name)
+        .collect();
+    assert!(names.len() > 5, "{names:?}");
+    for name in names {
+        let example = format!("\nbulkhead {}", name.to_lowercase());
+        assert!(operating.contains(&example), "docs/operating.md:{example}");
+    }
+}
+
+#[test]
+fn every_field_that_refuses_a_pod_is_documented() {
+    let compatibility = read("docs/compatibility.md");
+    let mut count = 0;
+    for file in ["support", "support/containers", "support/volumes"] {
+        let source = read(&format!("shared/pod-validation/src/{file}.rs"));
+        for name in quoted_after(&source, "(") {
+            if is_identifier(name) {
+                count += 1;
+                assert!(
+                    compatibility.contains(&format!("`{name}`")),
+                    "docs/compatibility.md: {name}, of {file}.rs"
+                );
+            }
+        }
+    }
+    assert!(count > 60, "only {count} fields were found");
+}
+
+#[test]
+fn capabilities_and_services_are_those_of_the_topology() {
+    let isolation = read("docs/isolation.md");
+    let capabilities = section(&isolation, "## Users and capabilities");
+    let rows = |text: &str, what: &str| text.lines().filter(|line| line.contains(what)).count();
+    let mut expected = 0;
+    for process in PROCESSES {
+        for (capability, reason) in process.capabilities {
+            expected += 1;
+            let row = format!("| {} | {reason} |", capability.0);
+            assert!(capabilities.contains(&row), "docs/isolation.md: {row}");
+        }
+    }
+    assert_eq!(rows(capabilities, "| CAP_"), expected);
+
+    let calls = section(&isolation, "## Who may call whom");
+    for service in PROCESSES.iter().flat_map(|process| process.services) {
+        let name = service.service.rsplit('.').next().unwrap();
+        let row = calls
+            .lines()
+            .find(|line| {
+                let cell = line.split('|').nth(2).unwrap_or_default().trim();
+                cell.split(':').next() == Some(name)
+            })
+            .unwrap_or_else(|| panic!("docs/isolation.md does not name the service {name}"));
+        let callers: Vec<String> = service
+            .callers
+            .iter()
+            .map(|caller| match caller {
+                Caller::Process(process) => process.to_string(),
+                Caller::Operator => "bulkhead".to_owned(),
+            })
+            .collect();
+        assert!(
+            row.ends_with(&format!("| {} |", callers.join(", "))),
+            "{row}"
+        );
+    }
+}
