@@ -376,9 +376,10 @@ impl Entry {
 
     /// Computes the status anew.
     fn compute(&mut self, pod: &Pod, verdicts: &Verdicts, now: UnixNanos) -> Renewal {
-        let Some(observation) = &self.observation else {
-            return Renewal::Nothing;
-        };
+        // After our restart, until the pool tells: what was published stands,
+        // and a verdict changes it.
+        let unobserved = PodObservation::default();
+        let observation = self.observation.as_ref().unwrap_or(&unobserved);
         // An empty status is that of a life that begins.
         let published = self.status.phase.is_some().then_some(&self.status);
         self.status = status::pod_status(StatusInput {
@@ -460,5 +461,7 @@ impl Entry {
     }
 }
 
+#[cfg(test)]
+mod properties;
 #[cfg(test)]
 mod tests;

@@ -118,30 +118,13 @@ fn recorded() -> Vec<(Pod, PodStatus)> {
             pod["metadata"]["namespace"] = json!("default");
         }
         let mut pod: Pod = serde_json::from_value(pod).unwrap();
-        request_what_is_limited(&mut pod);
+        pod_validation::apply_defaults(&mut pod);
         (
             pod,
             serde_json::from_value(record["status"].clone()).unwrap(),
         )
     };
     text.lines().map(line).collect()
-}
-
-/// The one default of the API server that a status depends on, by the QoS class.
-fn request_what_is_limited(pod: &mut Pod) {
-    let spec = pod.spec.as_mut().unwrap();
-    for container in spec
-        .containers
-        .iter_mut()
-        .chain(spec.init_containers.iter_mut().flatten())
-    {
-        let Some(resources) = &mut container.resources else {
-            continue;
-        };
-        let mut requests = resources.limits.clone().unwrap_or_default();
-        requests.extend(resources.requests.take().unwrap_or_default());
-        resources.requests = Some(requests);
-    }
 }
 
 /// What happened to one recorded pod, as far as its status tells.

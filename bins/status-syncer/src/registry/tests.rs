@@ -243,6 +243,19 @@ fn no_restart_of_any_process_flips_readiness() {
 }
 
 #[test]
+fn a_verdict_counts_before_the_pool_is_heard_again() {
+    let mut test = Test::connected();
+    test.observe(with_container("u", "a", RuntimeState::Running));
+    test.registry
+        .set_verdicts(&[verdict("u", "a", ProbeResult::Success)], UnixNanos(1));
+    let mut test = test.restarted();
+    test.registry
+        .set_verdicts(&[verdict("u", "a", ProbeResult::Failure)], UnixNanos(2));
+    assert!(!test.ready("u"));
+    assert_eq!(test.phase("u"), "Running");
+}
+
+#[test]
 fn a_pod_that_a_fresh_pool_lacks_keeps_its_status_while_it_is_known() {
     let mut test = Test::connected();
     test.observe(with_container("u", "a", RuntimeState::Running));

@@ -10,6 +10,8 @@ const MAX_TERMINATION_MESSAGE_BYTES: usize = 4096;
 const MAX_POD_TERMINATION_MESSAGE_BYTES: usize = 12 * 1024;
 /// Any other message: the runtime's errors quote whole specs at times.
 const MAX_MESSAGE_BYTES: usize = 4096;
+/// A reason is one word.
+const MAX_REASON_BYTES: usize = 256;
 
 /// Cuts all messages of a status to their bounds.
 pub(super) fn bound_messages(status: &mut PodStatus) {
@@ -33,14 +35,17 @@ pub(super) fn bound_messages(status: &mut PodStatus) {
         }
     }
     bound(&mut status.message, MAX_MESSAGE_BYTES);
+    bound(&mut status.reason, MAX_REASON_BYTES);
 }
 
 fn bound_state(state: &mut ContainerState, share: usize) {
     if let Some(terminated) = &mut state.terminated {
         bound(&mut terminated.message, share);
+        bound(&mut terminated.reason, MAX_REASON_BYTES);
     }
     if let Some(waiting) = &mut state.waiting {
         bound(&mut waiting.message, MAX_MESSAGE_BYTES);
+        bound(&mut waiting.reason, MAX_REASON_BYTES);
     }
 }
 
