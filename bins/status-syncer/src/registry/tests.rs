@@ -1,3 +1,5 @@
+//! Which pods have a status, through restarts of every process.
+
 use bulkhead_api::v1::{ContainerObservation, PodReference, ProbeKind, ProbeResult};
 use pod::PodSource;
 use serde_json::{Value, json};

@@ -1,3 +1,5 @@
+//! The rules of a status, one claim a test.
+
 use bulkhead_api::v1::{
     ContainerObservation, ContainerWaiting, ProbeKind, ProbeResult, ProbeVerdict, RuntimeState,
     SandboxObservation,
