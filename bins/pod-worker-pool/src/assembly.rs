@@ -78,7 +78,7 @@ impl Assembly {
             events: events.clone(),
             publisher: Publisher::new(config.node_ip.map(|ip| ip.to_string()).unwrap_or_default()),
             records: records.clone(),
-            clock,
+            clock: clock.clone(),
             restart_curve: restart_curve(config),
         });
         let (actor, pool) = Actor::new(ActorConfig {
@@ -95,6 +95,9 @@ impl Assembly {
             pool: pool.clone(),
             records,
             locks,
+            events: events.clone(),
+            images: config.images.clone(),
+            clock,
         };
         let shared = Shared {
             boot_id,

@@ -37,25 +37,42 @@ impl Events {
 
     /// Something went as it should.
     pub fn normal(&self, pod: &PodIdentity, container: &str, reason: &str, message: &str) {
-        self.record(v1::EventType::Normal, pod, container, reason, message);
+        self.record(v1::EventType::Normal, Some(pod), container, reason, message);
     }
 
     /// Something went wrong.
     pub fn warning(&self, pod: &PodIdentity, container: &str, reason: &str, message: &str) {
-        self.record(v1::EventType::Warning, pod, container, reason, message);
+        self.record(
+            v1::EventType::Warning,
+            Some(pod),
+            container,
+            reason,
+            message,
+        );
+    }
+
+    /// Something went wrong that is not about one pod.
+    pub fn node_warning(&self, reason: &str, message: &str) {
+        self.record(v1::EventType::Warning, None, "", reason, message);
     }
 
     fn record(
         &self,
         kind: v1::EventType,
-        pod: &PodIdentity,
+        pod: Option<&PodIdentity>,
         container: &str,
         reason: &str,
         message: &str,
     ) {
-        tracing::debug!(%pod, container, reason, message, "event");
+        tracing::debug!(
+            pod = pod.map(PodIdentity::uid),
+            container,
+            reason,
+            message,
+            "event"
+        );
         self.feed.push(v1::Event {
-            pod: Some(pod.into()),
+            pod: pod.map(Into::into),
             container: container.to_owned(),
             r#type: kind.into(),
             reason: reason.to_owned(),

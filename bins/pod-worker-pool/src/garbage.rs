@@ -1,26 +1,33 @@
 //! Removing what pods leave behind: dead containers and sandboxes, logs,
-//! directories, volumes, cgroups and records of pods that are gone.
+//! directories, volumes, cgroups and records of pods that are gone, and images that
+//! nobody uses once the disk gets full.
 //!
 //! Runs on order, one round at a time, beside the workers. What to remove is
 //! decided in `plan`; nothing of a pod that has a worker is removed while a step
 //! of it runs.
 
+mod disk;
+mod images;
 mod plan;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use clock::WallClock;
 use cri::ContainerRuntime;
 use futures_util::{StreamExt, stream};
+use node_config::ImageSettings;
 use tokio::sync::Notify;
 
+use crate::events::Events;
 use crate::locks::PodLocks;
 use crate::node::{NodeError, NodeHost};
 use crate::pool::{PoolHandle, WorkerSummary};
 use crate::record::Records;
 use crate::relist::{Relist, Relister};
 
+use disk::ImageCollection;
 use plan::{DeadContainer, Known};
 
 /// Removals at once: enough to clear up after a crash loop, too few to slow the
@@ -87,13 +94,16 @@ impl GarbageCollector {
 
     /// Carries orders out for ever.
     pub async fn run(self, collection: Collection) {
+        let mut images = ImageCollection::new(&collection.images);
         loop {
             let pending = self.next().await;
             for uid in pending.pods {
                 collection.collect_containers_of(&uid).await;
             }
-            if let Some((desired, sources_ready)) = pending.everything {
-                collection.collect(&desired, sources_ready).await;
+            if let Some((desired, sources_ready)) = pending.everything
+                && let Some(relist) = collection.collect(&desired, sources_ready).await
+            {
+                images.run(&collection, &collection.clock, &relist).await;
             }
         }
     }
@@ -113,6 +123,12 @@ pub struct Collection {
     pub records: Records,
     /// Keeps steps and removals of one pod apart.
     pub locks: PodLocks,
+    /// What is told of what cannot be freed.
+    pub events: Events,
+    /// When images are collected.
+    pub images: ImageSettings,
+    /// Wall time.
+    pub clock: WallClock,
 }
 
 impl std::fmt::Debug for Collection {
@@ -151,10 +167,9 @@ impl Collection {
         self.remove_containers(&dead).await;
     }
 
-    async fn collect(&self, desired: &HashSet<String>, sources_ready: bool) {
-        let Some((relist, workers)) = self.look().await else {
-            return;
-        };
+    /// Collects what pods left; answers with what the runtime had.
+    async fn collect(&self, desired: &HashSet<String>, sources_ready: bool) -> Option<Arc<Relist>> {
+        let (relist, workers) = self.look().await?;
         let known = Known {
             workers: &workers,
             desired,
@@ -174,6 +189,7 @@ impl Collection {
         if let Err(error) = self.host.prune_log_links().await {
             failed("log links", &error);
         }
+        Some(relist)
     }
 
     /// Removes containers and their logs; answers with the ids of those that are

@@ -22,7 +22,7 @@ use pod::{Pod, PodIdentity, QosClass};
 
 use crate::config::{MountedVolume, ResolvConf};
 
-pub use capacity::NodeCapacity;
+pub use capacity::{DiskUsage, NodeCapacity};
 pub use error::NodeError;
 pub use linux::LinuxNode;
 
@@ -68,6 +68,9 @@ pub trait NodeHost: Send + Sync {
 
     /// The node's own hosts file, for pods on its network.
     async fn hosts_file(&self) -> Result<String, NodeError>;
+
+    /// How full the file system is that `path` is on.
+    async fn disk_usage(&self, path: &Path) -> Result<DiskUsage, NodeError>;
 
     // ---- cgroups
 

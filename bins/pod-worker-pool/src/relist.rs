@@ -59,6 +59,8 @@ pub struct ListedContainer {
     pub attempt: u32,
     /// When it was made.
     pub created_at: UnixNanos,
+    /// Its image: as it was asked for, and as the runtime knows it.
+    pub images: Vec<String>,
 }
 
 impl RuntimePod {
@@ -278,6 +280,12 @@ fn pods(
                 state: container.state(),
                 attempt: container.metadata.as_ref().map_or(0, |it| it.attempt),
                 created_at: UnixNanos(container.created_at),
+                images: container
+                    .image
+                    .iter()
+                    .map(|image| image.image.clone())
+                    .chain([container.image_ref.clone()])
+                    .collect(),
             });
         }
     }

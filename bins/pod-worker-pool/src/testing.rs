@@ -19,7 +19,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::assembly::{Assembly, Ingredients};
 use crate::config::{MountedVolume, ResolvConf};
-use crate::node::{ContainerFiles, FoundCgroup, LogFile, NodeCapacity, NodeError, NodeHost};
+use crate::node::{
+    ContainerFiles, DiskUsage, FoundCgroup, LogFile, NodeCapacity, NodeError, NodeHost,
+};
 use crate::pool::PoolError;
 use crate::servers::Shared;
 use crate::worker::desired::testing::{desired, manifest};
@@ -63,6 +65,13 @@ impl NodeHost for MemoryNode {
 
     async fn hosts_file(&self) -> Result<String, NodeError> {
         Ok("127.0.0.1 localhost\n".to_owned())
+    }
+
+    async fn disk_usage(&self, _path: &Path) -> Result<DiskUsage, NodeError> {
+        Ok(DiskUsage {
+            capacity_bytes: 100 << 30,
+            available_bytes: 50 << 30,
+        })
     }
 
     async fn ensure_qos_cgroups(&self) -> Result<(), NodeError> {

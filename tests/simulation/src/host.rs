@@ -9,7 +9,7 @@ use pod::resources::PodCgroupResources;
 use pod::{Pod, PodIdentity, QosClass};
 use pod_worker_pool::config::{MountedVolume, ResolvConf};
 use pod_worker_pool::node::{
-    ContainerFiles, FoundCgroup, LogFile, NodeCapacity, NodeError, NodeHost,
+    ContainerFiles, DiskUsage, FoundCgroup, LogFile, NodeCapacity, NodeError, NodeHost,
 };
 
 /// What a simulated node has of its own. It outlives all processes.
@@ -49,6 +49,13 @@ impl NodeHost for MemoryHost {
             memory_bytes: 8 << 30,
             ephemeral_storage_bytes: 100 << 30,
             huge_page_sizes: Vec::new(),
+        })
+    }
+
+    async fn disk_usage(&self, _path: &Path) -> Result<DiskUsage, NodeError> {
+        Ok(DiskUsage {
+            capacity_bytes: 100 << 30,
+            available_bytes: 50 << 30,
         })
     }
 

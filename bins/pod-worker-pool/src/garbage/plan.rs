@@ -176,6 +176,7 @@ mod tests {
                         state,
                         attempt,
                         created_at: UnixNanos(attempt.into()),
+                        images: Vec::new(),
                     })
                     .collect(),
             };

@@ -9,7 +9,9 @@ use pod::resources::PodCgroupResources;
 use pod::{Pod, PodIdentity, QosClass};
 
 use crate::config::{MountedVolume, ResolvConf};
-use crate::node::{ContainerFiles, FoundCgroup, LogFile, NodeCapacity, NodeError, NodeHost};
+use crate::node::{
+    ContainerFiles, DiskUsage, FoundCgroup, LogFile, NodeCapacity, NodeError, NodeHost,
+};
 
 /// A log file. Clones are the same file.
 #[derive(Debug, Clone)]
@@ -85,6 +87,10 @@ impl NodeHost for LogNode {
     }
 
     async fn hosts_file(&self) -> Result<String, NodeError> {
+        unasked()
+    }
+
+    async fn disk_usage(&self, _path: &Path) -> Result<DiskUsage, NodeError> {
         unasked()
     }
 

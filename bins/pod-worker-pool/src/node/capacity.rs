@@ -19,6 +19,15 @@ pub struct NodeCapacity {
     pub huge_page_sizes: Vec<u64>,
 }
 
+/// How full a file system is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskUsage {
+    /// Its size in bytes.
+    pub capacity_bytes: u64,
+    /// What is free of it, for users other than root.
+    pub available_bytes: u64,
+}
+
 impl NodeCapacity {
     /// What is left for pods of each resource once `reserved` (quantities by name) is
     /// taken off; never less than nothing. A reservation that is no quantity was

@@ -20,7 +20,7 @@ use pod::resources::{CPU, MEMORY, PodCgroupResources, cpu_shares};
 use pod::{Pod, PodIdentity, QosClass, Quantity};
 
 use super::error::IoContext as _;
-use super::{ContainerFiles, FoundCgroup, LogFile, NodeCapacity, NodeError, NodeHost};
+use super::{ContainerFiles, DiskUsage, FoundCgroup, LogFile, NodeCapacity, NodeError, NodeHost};
 use super::{machine, pod_files, pod_logs};
 use crate::cgroup::{self, PodCgroups, Removal};
 use crate::config::{MAX_RESOLV_CONF_BYTES, MountedVolume, ResolvConf, parse_resolv_conf};
@@ -198,6 +198,11 @@ impl NodeHost for LinuxNode {
 
     async fn hosts_file(&self) -> Result<String, NodeError> {
         self.run(Shared::hosts_file).await
+    }
+
+    async fn disk_usage(&self, path: &Path) -> Result<DiskUsage, NodeError> {
+        let path = path.to_owned();
+        self.run(move |_| machine::disk_usage(&path)).await
     }
 
     async fn ensure_qos_cgroups(&self) -> Result<(), NodeError> {

@@ -8,7 +8,7 @@ use nix::unistd::{SysconfVar, sysconf};
 
 use super::error::IoContext as _;
 use super::linux::SystemPaths;
-use super::{NodeCapacity, NodeError};
+use super::{DiskUsage, NodeCapacity, NodeError};
 
 /// What the machine has; `storage` is on the file system of pods' directories.
 pub(super) fn capacity(system: &SystemPaths, storage: &Path) -> Result<NodeCapacity, NodeError> {
@@ -50,6 +50,17 @@ fn size_of_filesystem(path: &Path) -> Result<u64, NodeError> {
         .unwrap_or(Path::new("/"));
     let size = statvfs(existing).context("inspect", existing)?;
     Ok(size.blocks().saturating_mul(size.fragment_size()))
+}
+
+/// How full the file system of an existing path is.
+pub(super) fn disk_usage(path: &Path) -> Result<DiskUsage, NodeError> {
+    let usage = statvfs(path).context("inspect", path)?;
+    Ok(DiskUsage {
+        capacity_bytes: usage.blocks().saturating_mul(usage.fragment_size()),
+        available_bytes: usage
+            .blocks_available()
+            .saturating_mul(usage.fragment_size()),
+    })
 }
 
 /// From directories like `hugepages-2048kB`; none on a kernel without huge pages.

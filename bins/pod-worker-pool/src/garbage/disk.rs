@@ -1,0 +1,122 @@
+//! Removing images when their disk is too full.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use clock::WallClock;
+use cri::v1;
+use tokio::time::Instant;
+
+use super::Collection;
+use super::images::{ImageHistory, Thresholds};
+use crate::relist::Relist;
+
+/// How often the disk is looked at (the kubelet's image GC period).
+const PERIOD: std::time::Duration = std::time::Duration::from_secs(300);
+
+/// What image collection remembers.
+pub(super) struct ImageCollection {
+    history: ImageHistory,
+    thresholds: Thresholds,
+    last_look: Option<Instant>,
+}
+
+impl ImageCollection {
+    pub(super) fn new(settings: &node_config::ImageSettings) -> ImageCollection {
+        ImageCollection {
+            history: ImageHistory::default(),
+            thresholds: Thresholds {
+                high_percent: settings.gc_high_threshold_percent,
+                low_percent: settings.gc_low_threshold_percent,
+                minimum_age: settings.minimum_gc_age,
+            },
+            last_look: None,
+        }
+    }
+
+    /// Notes what is in use, and once in a while frees what the disk needs.
+    pub(super) async fn run(&mut self, with: &Collection, clock: &WallClock, relist: &Relist) {
+        let Ok(images) = with.runtime.list_images().await else {
+            return;
+        };
+        let used: BTreeSet<String> = relist
+            .pods
+            .values()
+            .flat_map(|pod| &pod.containers)
+            .flat_map(|container| container.images.iter().cloned())
+            .collect();
+        self.history.look(clock.now(), &images, &used);
+        if self.last_look.is_some_and(|last| last.elapsed() < PERIOD) {
+            return;
+        }
+        self.last_look = Some(Instant::now());
+        let Some(to_free) = self.excess(with).await else {
+            return;
+        };
+        self.free(with, clock, &images, &used, to_free).await;
+    }
+
+    /// The most that is to be freed on any of the file systems with images.
+    async fn excess(&self, with: &Collection) -> Option<u64> {
+        let filesystems = match with.runtime.image_fs_info().await {
+            Ok(filesystems) => filesystems,
+            Err(error) => {
+                tracing::warn!(%error, "the disk of the images cannot be found out");
+                return None;
+            }
+        };
+        let mut most = None;
+        for filesystem in filesystems {
+            let mountpoint = filesystem.fs_id.unwrap_or_default().mountpoint;
+            match with.host.disk_usage(Path::new(&mountpoint)).await {
+                Ok(usage) => most = most.max(self.thresholds.excess(usage)),
+                Err(error) => {
+                    let error = telemetry::chain(&error);
+                    tracing::warn!(error, mountpoint, "the disk of the images cannot be read");
+                }
+            }
+        }
+        most
+    }
+
+    async fn free(
+        &self,
+        with: &Collection,
+        clock: &WallClock,
+        images: &[v1::Image],
+        used: &BTreeSet<String>,
+        to_free: u64,
+    ) {
+        let minimum_age = self.thresholds.minimum_age;
+        let unused = self.history.unused(clock.now(), images, used, minimum_age);
+        let mut freed = 0_u64;
+        for image in unused {
+            if freed >= to_free {
+                break;
+            }
+            let spec = v1::ImageSpec {
+                image: image.id.clone(),
+                ..v1::ImageSpec::default()
+            };
+            match with.runtime.remove_image(spec).await {
+                Ok(()) => {
+                    tracing::info!(
+                        image = image.name,
+                        bytes = image.size,
+                        "unused image removed"
+                    );
+                    freed = freed.saturating_add(image.size);
+                }
+                Err(error) => tracing::warn!(image = image.name, %error, "image not removed"),
+            }
+        }
+        if freed < to_free {
+            let message = format!(
+                "Failed to garbage collect required amount of images. Attempted to free \
+                 {to_free} bytes, but only found {freed} bytes eligible to free."
+            );
+            tracing::warn!(to_free, freed, "the disk of the images stays too full");
+            with.events.node_warning("FreeDiskSpaceFailed", &message);
+        }
+    }
+}
