@@ -145,12 +145,7 @@ impl Story {
                 return;
             }
             Step::RestartThis => {
-                let saved = self.registry.published().cloned().collect();
-                self.registry = Registry::default();
-                self.registry.restore(saved);
-                self.registry
-                    .begin_snapshot(&format!("pool-{}", self.pool_life));
-                self.registry.end_snapshot();
+                self.restart();
                 return;
             }
             Step::Unobserved => {
@@ -159,6 +154,15 @@ impl Story {
             }
         }
         self.observe(true);
+    }
+
+    fn restart(&mut self) {
+        let saved = self.registry.published().cloned().collect();
+        self.registry = Registry::default();
+        self.registry.restore(saved);
+        self.registry
+            .begin_snapshot(&format!("pool-{}", self.pool_life));
+        self.registry.end_snapshot();
     }
 
     fn newest_runs(&self) -> bool {
