@@ -1,16 +1,21 @@
-//! What this process serves: verdicts, as a snapshot and then changes.
+//! What this process serves: verdicts, as a snapshot and then changes, and between
+//! them the tries that did not simply succeed.
 
 use std::pin::Pin;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::watch_results_response::Message;
-use ipc::{StateEvent, StateHub};
-use tokio_stream::{Stream, StreamExt};
+use futures_util::{StreamExt, stream};
+use ipc::{Feed, FeedItem, FeedWatch, StateEvent, StateHub};
+use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use crate::Kind;
 use crate::ledger::Saved;
 use crate::wire;
+
+/// Tries that are kept for a reader that is slow: one of each probe of a full node.
+const KEPT_TRIES: usize = 1024;
 
 /// Where the probing side puts verdicts and the server takes them from. Cloning
 /// shares it.
@@ -18,6 +23,7 @@ use crate::wire;
 pub(crate) struct Publication {
     boot_id: String,
     verdicts: StateHub<(String, Kind), v1::ProbeVerdict>,
+    tries: Feed<v1::ProbeTry>,
 }
 
 impl Publication {
@@ -25,7 +31,13 @@ impl Publication {
         Publication {
             boot_id,
             verdicts: StateHub::new(),
+            tries: Feed::new(KEPT_TRIES),
         }
+    }
+
+    /// Tells of a try.
+    pub(crate) fn tell(&self, attempt: v1::ProbeTry) {
+        self.tries.push(attempt);
     }
 
     /// Publishes exactly these verdicts.
@@ -60,6 +72,17 @@ fn message(event: StateEvent<(String, Kind), v1::ProbeVerdict>) -> Message {
     }
 }
 
+async fn next_try(
+    mut tries: FeedWatch<v1::ProbeTry>,
+) -> Option<(v1::ProbeTry, FeedWatch<v1::ProbeTry>)> {
+    loop {
+        match tries.next().await {
+            FeedItem::Item(attempt) => return Some((attempt, tries)),
+            FeedItem::Lost(count) => tracing::debug!(count, "a reader missed tries"),
+        }
+    }
+}
+
 #[tonic::async_trait]
 impl v1::prober_server::Prober for Publication {
     type WatchResultsStream =
@@ -70,10 +93,13 @@ impl v1::prober_server::Prober for Publication {
         _request: Request<v1::WatchResultsRequest>,
     ) -> Result<Response<Self::WatchResultsStream>, Status> {
         let boot_id = self.boot_id.clone();
-        let responses = self.verdicts.subscribe().into_stream().map(move |event| {
+        let verdicts = self.verdicts.subscribe().into_stream().map(message);
+        let tries = stream::unfold(self.tries.subscribe(), next_try);
+        let messages = stream::select(verdicts, tries.map(Message::Attempt));
+        let responses = messages.map(move |message| {
             Ok(v1::WatchResultsResponse {
                 boot_id: boot_id.clone(),
-                message: Some(message(event)),
+                message: Some(message),
             })
         });
         Ok(Response::new(Box::pin(responses)))

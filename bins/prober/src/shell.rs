@@ -282,6 +282,10 @@ impl Shell {
             return;
         };
         tracked.log(kind, &done.outcome);
+        let owner = &tracked.target.owner;
+        if let Some(attempt) = wire::attempt(owner, &done.outcome, self.clock.now()) {
+            self.publication.tell(attempt);
+        }
         if tracked
             .instance
             .finish(kind, done.attempt, done.outcome, now)

@@ -13,7 +13,7 @@ use crate::instance::Situation;
 use crate::ledger::Owner;
 use crate::spec::{Action, ProbeSpec, Timing, decode_ports};
 use crate::text::for_people;
-use crate::worker::{ProbeResult, Verdict};
+use crate::worker::{Outcome, ProbeResult, Verdict};
 
 /// Longest id, uid or name that is accepted.
 const MAX_NAME_BYTES: usize = 256;
@@ -53,6 +53,23 @@ impl Target {
             _ => now.since(self.started_at),
         }
     }
+}
+
+/// What readers are told of a try; nothing of one that simply succeeded.
+pub(crate) fn attempt(owner: &Owner, outcome: &Outcome, at: UnixNanos) -> Option<v1::ProbeTry> {
+    let (kind, message) = match outcome {
+        Outcome::Success(warning) if warning.is_empty() => return None,
+        Outcome::Success(warning) => (v1::ProbeTryOutcome::Warning, warning),
+        Outcome::Failure(reason) => (v1::ProbeTryOutcome::Failure, reason),
+        Outcome::Error(reason) => (v1::ProbeTryOutcome::Error, reason),
+    };
+    Some(v1::ProbeTry {
+        pod_uid: owner.pod_uid.clone(),
+        container_name: owner.container_name.clone(),
+        outcome: kind.into(),
+        message: message.clone(),
+        unix_nanos: at.0,
+    })
 }
 
 /// Decodes a target. A probe that cannot be decoded stays as one that cannot be

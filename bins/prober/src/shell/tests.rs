@@ -284,7 +284,7 @@ impl Watcher {
                 let key = (removed.container_id.clone(), removed.kind());
                 self.verdicts.remove(&key);
             }
-            Told::SnapshotBegin(_) | Told::SnapshotEnd(_) => {}
+            Told::SnapshotBegin(_) | Told::SnapshotEnd(_) | Told::Attempt(_) => {}
         }
         message
     }
@@ -343,6 +343,36 @@ async fn readiness_follows_its_target() {
         watcher.changes_within(60).await.is_empty(),
         "nothing new is told"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_try_that_fails_is_told_to_who_is_connected() {
+    let node = Node::new().await;
+    node.behave("c1", Behaviour::Accept);
+    node.announce(node.target("c1", &[Liveness]));
+    let mut watcher = node.watch().await;
+    watcher.until("c1", Liveness, Success).await;
+    sleep(3).await;
+    node.behave("c1", Behaviour::Refuse);
+    let mut tries = Vec::new();
+    // Those before the threshold too, and none that succeeded. The verdict may
+    // come before the try that led to it, or after it.
+    while tries.len() < 3 || watcher.verdict("c1", Liveness) != Some(Failure) {
+        if let Told::Attempt(attempt) = watcher.message().await {
+            tries.push(attempt);
+        }
+    }
+    assert_eq!(tries.len(), 3, "{tries:?}");
+    for attempt in &tries {
+        assert_eq!(attempt.outcome(), v1::ProbeTryOutcome::Failure);
+        assert_eq!(attempt.pod_uid, "pod-of-c1");
+        assert_eq!(attempt.container_name, "main");
+        let message = &attempt.message;
+        assert!(message.starts_with("Liveness probe failed: "), "{message}");
+    }
+    // Not part of what a later reader is told first.
+    let told = node.watch().await.changes_within(5).await;
+    assert_eq!(told, []);
 }
 
 #[tokio::test(start_paused = true)]

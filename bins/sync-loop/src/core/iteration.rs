@@ -6,6 +6,7 @@
 //! | lifecycle event, except ContainerRemoved | syncs; ContainerDied also cleans up containers |
 //! | sync tick | syncs of the pods that are due |
 //! | liveness failure | syncs |
+//! | a probe's try that failed | none; status-syncer is told |
 //! | readiness or startup, changed | status-syncer is told; syncs |
 //! | container-manager update | syncs |
 //! | housekeeping tick | cleanups |
@@ -14,7 +15,7 @@ use std::sync::Arc;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::watch_pod_lifecycle_events_response::Message as LifecycleMessage;
-use v1::{PodLifecycleEventType, ProbeKind, ProbeResult};
+use v1::{PodLifecycleEventType, ProbeKind, ProbeResult, ProbeTryOutcome};
 
 use super::admission::Allocatable;
 use super::decision::{Cause, Verdict, truncate};
@@ -25,6 +26,9 @@ use super::{Action, Event, RuntimeHealth, SyncLoop};
 
 /// Longest id of a container that is passed on, in bytes.
 const MAX_CONTAINER_ID_BYTES: usize = 256;
+
+/// Longest name of a container that is passed on, in bytes; a name has 63.
+const MAX_CONTAINER_NAME_BYTES: usize = 256;
 
 /// Longest reason of a refusal or failure that is kept, in bytes.
 const MAX_REASON_BYTES: usize = 1 << 10;
@@ -37,6 +41,7 @@ impl SyncLoop {
             Event::Configuration(message) => self.handle_configuration(message),
             Event::Lifecycle(message) => self.handle_lifecycle(message),
             Event::ProbeVerdict(verdict) => self.handle_probe_verdict(verdict),
+            Event::ProbeTry(attempt) => self.handle_probe_try(attempt),
             Event::ProbeRemoved(removed) => {
                 self.verdicts.remove(&removed.container_id, removed.kind());
             }
@@ -142,6 +147,33 @@ impl SyncLoop {
         if probe != ProbeKind::Liveness || !success {
             self.handle_pod_syncs(&desired, &cause);
         }
+    }
+
+    /// A try is an event of its pod, as the kubelet records it; only verdicts
+    /// lead to anything.
+    fn handle_probe_try(&mut self, attempt: v1::ProbeTry) {
+        let reason = match attempt.outcome() {
+            ProbeTryOutcome::Warning => "ProbeWarning",
+            ProbeTryOutcome::Failure | ProbeTryOutcome::Error => "Unhealthy",
+            ProbeTryOutcome::Unspecified => return,
+        };
+        let Some(document) = self.pods.document(&attempt.pod_uid) else {
+            return;
+        };
+        let (mut container, mut message) = (attempt.container_name, attempt.message);
+        truncate(&mut container, MAX_CONTAINER_NAME_BYTES);
+        truncate(&mut message, MAX_REASON_BYTES);
+        self.actions.push(Action::ReportEvent(v1::Event {
+            pod: Some(document.identity().into()),
+            container,
+            r#type: v1::EventType::Warning.into(),
+            reason: reason.to_owned(),
+            message,
+            unix_nanos: attempt.unix_nanos,
+            reporter: topology::Process::Prober.name().to_owned(),
+            count: 1,
+            ..v1::Event::default()
+        }));
     }
 
     fn handle_node_capacity(&mut self, capacity: &v1::NodeCapacity) {

@@ -91,6 +91,8 @@ pub enum Event {
     Lifecycle(LifecycleMessage),
     /// A probe's verdict arrived, of whatever kind.
     ProbeVerdict(v1::ProbeVerdict),
+    /// A try of a probe did not simply succeed.
+    ProbeTry(v1::ProbeTry),
     /// A container is no longer probed.
     ProbeRemoved(v1::ProbeVerdictRemoved),
     /// Node resources of these pods changed (devices, later).

@@ -24,7 +24,7 @@ type Results = mpsc::Receiver<SubscriptionEvent<Event>>;
 /// The three inputs. Dropping it closes the stream.
 pub(super) struct ProbeResults {
     pub(super) liveness: Results,
-    /// Tells of the stream itself too.
+    /// Tells of the stream itself and of single tries too.
     pub(super) readiness: Results,
     pub(super) startup: Results,
     _parting: AbortOnDropHandle<()>,
@@ -79,6 +79,10 @@ async fn part(
                         SubscriptionEvent::Message(Event::ProbeRemoved(removed)),
                     )
                 }
+                Some(Message::Attempt(attempt)) => (
+                    ProbeKind::Readiness,
+                    SubscriptionEvent::Message(Event::ProbeTry(attempt)),
+                ),
                 // What is missing from a snapshot is not known yet, so there is
                 // nothing to do at its begin or end.
                 Some(Message::SnapshotBegin(_) | Message::SnapshotEnd(_)) | None => continue,

@@ -36,6 +36,38 @@ fn lifecycle_events_sync_their_pod_except_removals() {
 }
 
 #[test]
+fn a_try_that_fails_is_an_event_of_its_pod_and_nothing_else() {
+    use v1::ProbeTryOutcome::{Error, Failure, Unspecified, Warning};
+    for (uid, outcome, expected) in [
+        ("a", Failure, vec!["event Unhealthy "]),
+        ("a", Error, vec!["event Unhealthy "]),
+        ("a", Warning, vec!["event ProbeWarning "]),
+        ("a", Unspecified, vec![]),
+        ("stranger", Failure, vec![]),
+    ] {
+        let mut harness = Harness::running();
+        harness.add_running(&plain("a"));
+        let attempt = v1::ProbeTry {
+            pod_uid: uid.into(),
+            container_name: "c".into(),
+            outcome: outcome.into(),
+            message: "m".repeat(9000),
+            unix_nanos: 7,
+        };
+        let actions = harness.handle(Event::ProbeTry(attempt));
+        assert_eq!(briefs(&actions), expected, "{uid} {outcome:?}");
+        if let Some(Action::ReportEvent(event)) = actions.first() {
+            assert_eq!(event.pod.as_ref().unwrap().uid, "a");
+            assert_eq!((event.container.as_str(), event.unix_nanos), ("c", 7));
+            assert_eq!(
+                (event.message.len(), event.reporter.as_str()),
+                (1024, "prober")
+            );
+        }
+    }
+}
+
+#[test]
 fn dead_containers_of_a_pod_that_is_going_are_cleaned_up() {
     let mut harness = Harness::running();
     harness.add_running(&plain("a"));
