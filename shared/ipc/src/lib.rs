@@ -18,6 +18,7 @@ mod hub;
 mod listener;
 mod memory;
 mod network;
+mod places;
 mod server;
 mod subscription;
 

@@ -21,9 +21,19 @@ pub const MAX_RELIST_BYTES: usize = 16 << 20;
 /// Pods of one node that are accepted, far above the 110 that are supported.
 pub const MAX_PODS: usize = 2000;
 
-/// Connections to one server at once. Each peer needs one; people with several
-/// terminals need a few more.
-pub const MAX_CONNECTIONS: usize = 64;
+/// Connections of one user to one server at once. A process needs one; people
+/// with several terminals, who are all root, need a few more.
+pub const MAX_CONNECTIONS_PER_USER: usize = 32;
+
+/// Connections of all users together that may call nothing: enough to tell them so.
+pub const MAX_CONNECTIONS_OF_STRANGERS: usize = 4;
+
+/// How long such a connection may last.
+pub const STRANGER_TIME: Duration = Duration::from_secs(5);
+
+/// Streams that a client may reset before they were served: what HTTP/2 rapid
+/// resets can make a server hold.
+pub const MAX_PENDING_RESETS: usize = 64;
 
 /// Calls at once on one connection.
 pub const MAX_STREAMS_PER_CONNECTION: u32 = 256;

@@ -2,17 +2,15 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixListener;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::transport::server::Connected;
 
 use crate::authorize::Peer;
-use crate::limits::MAX_CONNECTIONS;
 use crate::memory::MemoryListener;
+use crate::places::{Place, Places};
 
 /// Bytes in both directions.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -43,21 +41,36 @@ impl Listener {
         Listener(Source::Memory(listener))
     }
 
-    /// Accepted connections, one after the other, at most
-    /// [`MAX_CONNECTIONS`] open at once; further ones wait in the socket.
+    /// Accepted connections of those who have a place.
     pub(crate) fn into_stream(
         self,
+        places: Places,
     ) -> impl tokio_stream::Stream<Item = io::Result<Accepted>> + Send {
-        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        futures_util::stream::unfold((self, permits), |(listener, permits)| async move {
-            // The semaphore is never closed.
-            let permit = Arc::clone(&permits).acquire_owned().await.ok()?;
-            let accepted = listener.accept(permit).await;
-            Some((accepted, (listener, permits)))
+        futures_util::stream::unfold((self, places), |(listener, places)| async move {
+            loop {
+                match listener.accept().await {
+                    Ok((stream, peer)) => {
+                        if let Some(place) = places.take(peer) {
+                            let accepted = Accepted {
+                                stream,
+                                peer,
+                                place,
+                            };
+                            return Some((Ok(accepted), (listener, places)));
+                        }
+                        tracing::debug!(
+                            uid = peer.uid,
+                            pid = peer.pid,
+                            "no place for a connection"
+                        );
+                    }
+                    Err(error) => return Some((Err(error), (listener, places))),
+                }
+            }
         })
     }
 
-    async fn accept(&self, permit: OwnedSemaphorePermit) -> io::Result<Accepted> {
+    async fn accept(&self) -> io::Result<(Box<dyn Stream>, Peer)> {
         match &self.0 {
             Source::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
@@ -66,19 +79,11 @@ impl Listener {
                     uid: credentials.uid(),
                     pid: credentials.pid(),
                 };
-                Ok(Accepted {
-                    stream: Box::new(stream),
-                    peer,
-                    _permit: permit,
-                })
+                Ok((Box::new(stream), peer))
             }
             Source::Memory(listener) => {
                 let (stream, peer) = listener.accept().await;
-                Ok(Accepted {
-                    stream: Box::new(stream),
-                    peer,
-                    _permit: permit,
-                })
+                Ok((Box::new(stream), peer))
             }
         }
     }
@@ -88,7 +93,7 @@ impl Listener {
 pub(crate) struct Accepted {
     stream: Box<dyn Stream>,
     peer: Peer,
-    _permit: OwnedSemaphorePermit,
+    place: Place,
 }
 
 impl Connected for Accepted {
@@ -105,6 +110,9 @@ impl AsyncRead for Accepted {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.place.is_over(context) {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }

@@ -9,8 +9,9 @@ use tonic::transport::Server;
 use topology::{Identities, Process};
 
 use crate::authorize::AuthorizeLayer;
-use crate::limits::{DRAIN, MAX_CONNECTIONS, MAX_HEADER_LIST_BYTES, MAX_STREAMS_PER_CONNECTION};
+use crate::limits::{DRAIN, MAX_HEADER_LIST_BYTES, MAX_PENDING_RESETS, MAX_STREAMS_PER_CONNECTION};
 use crate::listener::Listener;
+use crate::places::Places;
 
 /// The server ended, which it does only when its socket is gone.
 #[derive(Debug, thiserror::Error)]
@@ -32,10 +33,11 @@ pub fn serve(
     routes: Routes,
     shutdown: CancellationToken,
 ) -> impl Future<Output = Result<(), ServeError>> + Send {
+    let places = Places::new(server, Arc::clone(&identities));
     let router = Server::builder()
         .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
         .http2_max_header_list_size(MAX_HEADER_LIST_BYTES)
-        .http2_max_pending_accept_reset_streams(Some(MAX_CONNECTIONS))
+        .http2_max_pending_accept_reset_streams(Some(MAX_PENDING_RESETS))
         .layer(AuthorizeLayer { server, identities })
         .add_routes(routes);
     async move {
@@ -47,7 +49,7 @@ pub fn serve(
             }
         };
         let stop = shutdown.cancelled_owned();
-        let serving = router.serve_with_incoming_shutdown(listener.into_stream(), stop);
+        let serving = router.serve_with_incoming_shutdown(listener.into_stream(places), stop);
         tokio::select! {
             // Streams never end by themselves; after the drain they are cut.
             () = drained => Ok(()),

@@ -123,6 +123,15 @@ impl Identities {
         )
     }
 
+    /// Whether `uid` may call anything at all of `server`.
+    #[must_use]
+    pub fn may_call(&self, uid: u32, server: Process) -> bool {
+        row(server)
+            .services
+            .iter()
+            .any(|service| self.permits(uid, server, service.service))
+    }
+
     /// The process that runs as `uid`, for messages; `None` for root, which
     /// several share, and for strangers.
     #[must_use]
