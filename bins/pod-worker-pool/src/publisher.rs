@@ -180,3 +180,6 @@ impl Publisher {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -104,3 +104,6 @@ pub async fn run(
         () = ticking => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,229 @@
+//! What others are told, and when they are told nothing.
+
+use ipc::StateEvent;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::observation::{Container, ContainerState, Exit, Sandbox, SandboxNetwork};
+use crate::worker::TerminationCause;
+use crate::worker::desired::testing::{desired, manifest, pod};
+
+const NODE: &str = "10.0.0.1";
+
+fn view(value: &Value, phase: v1::WorkerPhase) -> WorkerView {
+    let desired = desired(value.clone());
+    WorkerView {
+        identity: desired.identity().clone(),
+        desired: Some(desired),
+        phase,
+        termination: None,
+        verdicts: Vec::new(),
+    }
+}
+
+fn container(id: &str, state: ContainerState) -> Container {
+    Container {
+        id: id.into(),
+        name: "c".into(),
+        sandbox_id: "s1".into(),
+        restart_count: 0,
+        created_at: UnixNanos(1),
+        state,
+        image: "i".into(),
+        image_id: "i".into(),
+        spec_hash: String::new(),
+        termination_grace: None,
+        restart_wait: None,
+    }
+}
+
+fn running() -> ContainerState {
+    ContainerState::Running {
+        started_at: UnixNanos(2),
+    }
+}
+
+fn exited() -> ContainerState {
+    ContainerState::Exited(Exit {
+        started_at: UnixNanos(2),
+        finished_at: UnixNanos(3),
+        exit_code: 1,
+        reason: "Error".into(),
+        message: String::new(),
+    })
+}
+
+fn findings(containers: Vec<Container>, observed_at: i64) -> Findings {
+    Findings {
+        observation: Observation {
+            sandboxes: vec![Sandbox {
+                id: "s1".into(),
+                attempt: 0,
+                ready: true,
+                created_at: UnixNanos(1),
+                network: SandboxNetwork::Pod {
+                    ips: vec!["10.88.0.2".into()],
+                },
+                pod_started_at: None,
+            }],
+            containers,
+            ..Observation::default()
+        },
+        observed_at: UnixNanos(observed_at),
+        ..Findings::default()
+    }
+}
+
+fn probed() -> Value {
+    let mut value = manifest("a", "u1");
+    value["spec"]["containers"][0]["readinessProbe"] = json!({"tcpSocket": {"port": 1}});
+    value
+}
+
+#[test]
+fn nothing_is_told_of_a_pod_before_the_runtime_was_asked() {
+    let publisher = Publisher::new(NODE.into());
+    publisher.worker(view(&probed(), v1::WorkerPhase::Syncing));
+    assert!(publisher.observations().is_empty());
+    publisher.findings("u1", findings(vec![container("c1", running())], 5));
+    assert_eq!(publisher.observations().len(), 1);
+    // Of one that waits for another there is nothing to ask.
+    publisher.worker(view(&manifest("b", "u2"), v1::WorkerPhase::Waiting));
+    assert_eq!(publisher.observations().len(), 2);
+}
+
+#[test]
+fn what_a_late_step_finds_of_a_forgotten_pod_is_not_told() {
+    let publisher = Publisher::new(NODE.into());
+    publisher.worker(view(&probed(), v1::WorkerPhase::Syncing));
+    publisher.findings("u1", findings(vec![container("c1", running())], 5));
+    publisher.remove("u1");
+    publisher.findings("u1", findings(vec![container("c1", running())], 6));
+    assert!(publisher.observations().is_empty() && publisher.targets().is_empty());
+}
+
+#[tokio::test]
+async fn having_looked_again_is_no_news() {
+    let publisher = Publisher::new(NODE.into());
+    publisher.worker(view(&probed(), v1::WorkerPhase::Syncing));
+    publisher.findings("u1", findings(vec![container("c1", running())], 5));
+    let mut watch = publisher.observations().subscribe();
+    for _ in 0..3 {
+        watch.next().await;
+    }
+    publisher.findings("u1", findings(vec![container("c1", running())], 6));
+    publisher.findings("u1", findings(vec![container("c1", exited())], 7));
+    let StateEvent::Item(_, observation) = watch.next().await else {
+        panic!("no observation");
+    };
+    assert_eq!(observation.observed_at_unix_nanos, 7);
+}
+
+#[test]
+fn an_error_is_told_beside_what_was_found_before() {
+    let publisher = Publisher::new(NODE.into());
+    publisher.worker(view(&probed(), v1::WorkerPhase::Syncing));
+    publisher.failed("u1", "the runtime is away");
+    assert!(publisher.observations().is_empty());
+    publisher.findings("u1", findings(vec![container("c1", running())], 5));
+    publisher.failed("u1", "the runtime is away");
+    let observation = publisher.observations().get(&"u1".to_owned()).unwrap();
+    assert_eq!(observation.sync_error, "the runtime is away");
+    assert_eq!(observation.containers.len(), 1);
+}
+
+#[test]
+fn a_termination_tells_its_cause_and_its_grace() {
+    let publisher = Publisher::new(NODE.into());
+    let mut worker = view(&probed(), v1::WorkerPhase::Finished);
+    worker.termination = Some(Termination::new(
+        TerminationCause::Evicted {
+            reason: "Evicted".into(),
+            message: "low on memory".into(),
+        },
+        UnixNanos(9),
+        worker.desired.as_ref(),
+        None,
+    ));
+    publisher.worker(worker);
+    publisher.findings("u1", findings(vec![container("c1", exited())], 10));
+    let observation = publisher.observations().get(&"u1".to_owned()).unwrap();
+    assert_eq!(observation.failed_reason, "Evicted");
+    assert_eq!(observation.failed_message, "low on memory");
+    assert_eq!(observation.termination_grace_period_seconds, 30);
+    assert_eq!(observation.termination_requested_at_unix_nanos, 9);
+    assert!(!observation.terminal);
+    let target = publisher.targets().get(&"c1".to_owned()).unwrap();
+    assert!(target.terminating && !target.running);
+}
+
+#[test]
+fn each_instance_with_probes_is_a_target_until_a_newer_one_shows() {
+    let publisher = Publisher::new(NODE.into());
+    publisher.worker(view(&probed(), v1::WorkerPhase::Syncing));
+    publisher.findings("u1", findings(vec![container("c1", running())], 5));
+    let target = publisher.targets().get(&"c1".to_owned()).unwrap();
+    assert_eq!(
+        (target.pod_ip.as_str(), target.started_at_unix_nanos),
+        ("10.88.0.2", 2)
+    );
+    let mut newer = container("c2", running());
+    newer.restart_count = 1;
+    publisher.findings("u1", findings(vec![newer, container("c1", exited())], 6));
+    assert_eq!(publisher.targets().keys(), ["c2"]);
+    publisher.remove("u1");
+    assert!(publisher.targets().is_empty());
+}
+
+#[test]
+fn a_pod_on_the_nodes_network_is_probed_at_the_nodes_address() {
+    let publisher = Publisher::new(NODE.into());
+    let mut value = probed();
+    value["spec"]["hostNetwork"] = json!(true);
+    publisher.worker(view(&value, v1::WorkerPhase::Syncing));
+    let mut found = findings(vec![container("c1", running())], 5);
+    found.observation.sandboxes[0].network = SandboxNetwork::Host;
+    publisher.findings("u1", found);
+    assert_eq!(
+        publisher.targets().get(&"c1".to_owned()).unwrap().pod_ip,
+        NODE
+    );
+}
+
+#[test]
+fn a_container_that_does_not_run_says_why() {
+    let mut value = manifest("a", "u1");
+    let reasons: BTreeMap<String, (String, String)> =
+        [("c".to_owned(), ("ErrImagePull".to_owned(), "no".to_owned()))].into();
+    let none = BTreeMap::new();
+    for (state, reasons, expected) in [
+        (None, &none, Some("ContainerCreating")),
+        (
+            Some(ContainerState::Created),
+            &none,
+            Some("ContainerCreating"),
+        ),
+        (Some(running()), &reasons, None),
+        (Some(exited()), &none, None),
+        (Some(exited()), &reasons, Some("ErrImagePull")),
+        (None, &reasons, Some("ErrImagePull")),
+    ] {
+        let observation = Observation {
+            containers: state
+                .map(|state| container("c1", state))
+                .into_iter()
+                .collect(),
+            ..Observation::default()
+        };
+        let found = waiting(&pod(value.clone()), &observation, reasons);
+        let reason = found.first().map(|waiting| waiting.reason.as_str());
+        assert_eq!(reason, expected, "{:?}", observation.containers);
+    }
+    value["spec"]["initContainers"] = json!([{"name": "i", "image": "i"}]);
+    let found = waiting(&pod(value), &Observation::default(), &none);
+    let told: Vec<_> = found
+        .iter()
+        .map(|it| (it.name.as_str(), it.reason.as_str()))
+        .collect();
+    assert_eq!(told, [("i", "PodInitializing"), ("c", "PodInitializing")]);
+}

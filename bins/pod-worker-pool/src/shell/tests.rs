@@ -1,0 +1,385 @@
+//! The whole process over sockets in memory, on a simulated runtime, asked by those
+//! who may and with what nobody should send.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bulkhead_api::v1;
+use bulkhead_api::v1::container_logs_client::ContainerLogsClient;
+use bulkhead_api::v1::observations_client::ObservationsClient;
+use bulkhead_api::v1::pod_workers_client::PodWorkersClient;
+use bulkhead_api::v1::probe_targets_client::ProbeTargetsClient;
+use bulkhead_api::v1::runtime_pods_client::RuntimePodsClient;
+use bulkhead_api::v1::watch_hints_response::Message as Hint;
+use bulkhead_api::v1::watch_observations_response::Message as Observed;
+use bulkhead_api::v1::watch_probe_targets_response::Message as Targeted;
+use clock::WallClock;
+use ipc::{MemoryHub, Network};
+use node_config::{DirectoryLayout, NodeConfig};
+use process::{Context, Lifecycle};
+use serde_json::{Value, json};
+use simulated_runtime::SimulatedRuntime;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::Code;
+use tonic::transport::Channel;
+use topology::{Identities, Process};
+
+use crate::testing::{IMAGE, MemoryNode, START, pod_running};
+use crate::worker::desired::testing::desired;
+
+struct Pool {
+    runtime: SimulatedRuntime,
+    hub: MemoryHub,
+    identities: Arc<Identities>,
+    state: tempfile::TempDir,
+    process: Option<AbortOnDropHandle<()>>,
+    clock: WallClock,
+    lives: u32,
+}
+
+impl Pool {
+    fn start() -> Pool {
+        let clock = WallClock::simulated(START);
+        let runtime = SimulatedRuntime::new(1, clock.clone(), true);
+        runtime.add_image(IMAGE, true);
+        let mut pool = Pool {
+            runtime,
+            hub: MemoryHub::new(),
+            identities: Arc::new(Identities::from_base(600_000).unwrap()),
+            state: tempfile::tempdir().unwrap(),
+            process: None,
+            clock,
+            lives: 0,
+        };
+        pool.restart();
+        pool
+    }
+
+    fn restart(&mut self) {
+        self.process = None;
+        self.hub.kill(Process::PodWorkerPool);
+        self.lives += 1;
+        let root = self.state.path();
+        let directories = DirectoryLayout {
+            run_dir: root.join("run"),
+            state_dir: root.join("state"),
+            root_dir: root.join("root"),
+            log_dir: root.join("log"),
+            bin_dir: root.join("bin"),
+        };
+        let context = Context {
+            process: Process::PodWorkerPool,
+            config: Arc::new(NodeConfig::with_defaults("node", directories)),
+            clock: self.clock.clone(),
+            network: Network::memory(self.hub.clone(), Process::PodWorkerPool, &self.identities),
+            listener: self.hub.listener(Process::PodWorkerPool),
+            identities: Arc::clone(&self.identities),
+            boot_id: format!("life-{}", self.lives),
+            seed: 1,
+            lifecycle: Lifecycle::unsupervised(CancellationToken::new()),
+        };
+        let runtime = Arc::new(self.runtime.clone());
+        self.process = Some(AbortOnDropHandle::new(tokio::spawn(async move {
+            crate::run(context, runtime, Arc::new(MemoryNode::default()))
+                .await
+                .unwrap();
+        })));
+    }
+
+    fn channel(&self, caller: Process) -> Channel {
+        Network::memory(self.hub.clone(), caller, &self.identities).channel(Process::PodWorkerPool)
+    }
+
+    fn workers(&self) -> PodWorkersClient<Channel> {
+        PodWorkersClient::new(self.channel(Process::SyncLoop))
+    }
+
+    fn targets(&self) -> ProbeTargetsClient<Channel> {
+        ProbeTargetsClient::new(self.channel(Process::Prober))
+    }
+
+    /// Has a pod started and waits until it is told of as running.
+    async fn run(&self, value: &Value) -> v1::PodObservation {
+        let mut client = ObservationsClient::new(self.channel(Process::StatusSyncer));
+        let watch = client.watch_observations(v1::WatchObservationsRequest {});
+        let mut stream = watch.await.unwrap().into_inner();
+        self.workers().update_pod(update(value)).await.unwrap();
+        loop {
+            let message = stream.message().await.unwrap().unwrap().message.unwrap();
+            if let Observed::Observation(observation) = message
+                && observation
+                    .containers
+                    .iter()
+                    .any(|it| it.state() == v1::RuntimeState::Running)
+            {
+                return observation;
+            }
+        }
+    }
+}
+
+fn update(value: &Value) -> v1::UpdatePodRequest {
+    v1::UpdatePodRequest {
+        r#type: v1::UpdateType::Create.into(),
+        pod: Some(desired(value.clone()).document().to_message()),
+        ..v1::UpdatePodRequest::default()
+    }
+}
+
+fn probed_pod() -> Value {
+    let mut value = pod_running("a", "u1", &["run"]);
+    value["spec"]["containers"][0]["livenessProbe"] =
+        json!({"exec": {"command": ["check", "secret"]}, "timeoutSeconds": 2});
+    value["spec"]["containers"][0]["readinessProbe"] = json!({"tcpSocket": {"port": 80}});
+    value
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_run_and_told_of_to_all_who_watch() {
+    let pool = Pool::start();
+    let observation = pool.run(&probed_pod()).await;
+    let id = &observation.containers[0].id;
+
+    let mut pleg = RuntimePodsClient::new(pool.channel(Process::Pleg));
+    let listed = pleg
+        .list_pods(v1::ListPodsRequest::default())
+        .await
+        .unwrap();
+    let listed = listed.into_inner();
+    assert_eq!(listed.boot_id, "life-1");
+    assert_eq!(&listed.pods[0].containers[0].id, id);
+    assert_eq!(
+        listed.pods[0].containers[0].state(),
+        v1::RuntimeState::Running
+    );
+
+    let watch = pool
+        .targets()
+        .watch_probe_targets(v1::WatchProbeTargetsRequest {})
+        .await;
+    let mut targets = watch.unwrap().into_inner();
+    let mut next = async || targets.message().await.unwrap().unwrap().message.unwrap();
+    assert!(matches!(next().await, Targeted::SnapshotBegin(_)));
+    let Targeted::Target(target) = next().await else {
+        panic!("no target");
+    };
+    assert_eq!(&target.container_id, id);
+    assert!(target.running && !target.terminating && !target.pod_ip.is_empty());
+    let liveness = String::from_utf8(target.liveness_json).unwrap();
+    assert!(
+        liveness.contains("exec") && !liveness.contains("secret"),
+        "{liveness}"
+    );
+    assert!(target.startup_json.is_empty());
+    assert!(matches!(next().await, Targeted::SnapshotEnd(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_exec_probe_runs_the_command_of_the_pod_within_its_timeout() {
+    let pool = Pool::start();
+    let observation = pool.run(&probed_pod()).await;
+    let request = |container: &str, id: &str, kind: v1::ProbeKind| v1::ExecProbeRequest {
+        pod_uid: "u1".into(),
+        container_name: container.into(),
+        container_id: id.into(),
+        kind: kind.into(),
+    };
+    let id = observation.containers[0].id.as_str();
+    let liveness = v1::ProbeKind::Liveness;
+    pool.runtime.set_exec_result("c", 3, Duration::ZERO);
+    let answer = pool
+        .targets()
+        .exec_probe(request("c", id, liveness))
+        .await
+        .unwrap();
+    assert_eq!(answer.into_inner().exit_code, 3);
+    pool.runtime
+        .set_exec_result("c", 0, Duration::from_secs(60));
+    let begun = tokio::time::Instant::now();
+    let answer = pool
+        .targets()
+        .exec_probe(request("c", id, liveness))
+        .await
+        .unwrap();
+    assert!(answer.into_inner().timed_out);
+    assert!(begun.elapsed() < Duration::from_secs(4));
+    for (container, id, kind) in [
+        ("c", "0000", liveness),
+        ("d", id, liveness),
+        ("c", id, v1::ProbeKind::Startup),
+        ("c", id, v1::ProbeKind::Unspecified),
+    ] {
+        let refused = pool
+            .targets()
+            .exec_probe(request(container, id, kind))
+            .await;
+        assert_eq!(
+            refused.unwrap_err().code(),
+            Code::NotFound,
+            "{container} {kind:?}"
+        );
+    }
+    let readiness = request("c", id, v1::ProbeKind::Readiness);
+    let refused = pool.targets().exec_probe(readiness).await;
+    assert_eq!(refused.unwrap_err().code(), Code::FailedPrecondition);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_should_send_is_refused() {
+    let pool = Pool::start();
+    let good = update(&pod_running("a", "u1", &["run"]));
+    let with = |change: &dyn Fn(&mut v1::UpdatePodRequest)| {
+        let mut request = good.clone();
+        change(&mut request);
+        request
+    };
+    let reference = |uid: &str| v1::PodReference {
+        uid: uid.into(),
+        namespace: "default".into(),
+        name: "a".into(),
+    };
+    let bad = [
+        with(&|it| it.r#type = 0),
+        with(&|it| it.r#type = 77),
+        with(&|it| it.pod = None),
+        with(&|it| it.pod.as_mut().unwrap().hash = "x".into()),
+        with(&|it| it.pod.as_mut().unwrap().reference = Some(reference("../../etc"))),
+        with(&|it| it.pod.as_mut().unwrap().reference = Some(reference("u2"))),
+        with(&|it| it.pod.as_mut().unwrap().json = b"{}".to_vec()),
+        with(&|it| it.verdicts = vec![v1::ProbeVerdict::default(); 5000]),
+        with(&|it| {
+            it.pod = None;
+            it.runtime_pod = Some(reference("a/b"));
+        }),
+    ];
+    for request in bad {
+        let shown = format!("{request:?}");
+        let refused = pool.workers().update_pod(request).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{shown}");
+    }
+    let orphan = with(&|it| {
+        it.pod = None;
+        it.runtime_pod = Some(reference("u9"));
+    });
+    let refused = pool.workers().update_pod(orphan).await.unwrap_err();
+    assert_eq!(
+        refused.code(),
+        Code::FailedPrecondition,
+        "it may only be killed"
+    );
+    let uids = v1::SyncKnownPodsRequest {
+        desired_pod_uids: vec!["..".into()],
+        sources_ready: true,
+    };
+    let refused = pool.workers().sync_known_pods(uids).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    assert!(pool.runtime.sandboxes().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn known_pods_tell_workers_and_what_the_runtime_has() {
+    let mut pool = Pool::start();
+    pool.run(&pod_running("a", "u1", &["run"])).await;
+    let ask = |desired: &[&str]| v1::SyncKnownPodsRequest {
+        desired_pod_uids: desired.iter().map(|&uid| uid.to_owned()).collect(),
+        sources_ready: true,
+    };
+    let answer = pool
+        .workers()
+        .sync_known_pods(ask(&["u1"]))
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(answer.workers.len(), 1);
+    assert_eq!(answer.workers[0].phase(), v1::WorkerPhase::Syncing);
+    assert!(answer.runtime_pods[0].has_running_container);
+    assert_eq!(answer.runtime_pods[0].source, "file");
+    // Another life has no workers until it is told, and the runtime has the pod.
+    pool.restart();
+    let answer = pool
+        .workers()
+        .sync_known_pods(ask(&[]))
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(answer.boot_id, "life-2");
+    assert!(answer.workers.is_empty());
+    assert_eq!(answer.runtime_pods.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hints_say_first_whether_there_are_events_and_then_which_pod() {
+    let pool = Pool::start();
+    pool.run(&pod_running("a", "u1", &["run"])).await;
+    let mut pleg = RuntimePodsClient::new(pool.channel(Process::Pleg));
+    let watch = pleg.watch_hints(v1::WatchHintsRequest {}).await.unwrap();
+    let mut hints = watch.into_inner();
+    let mut next = async || hints.message().await.unwrap().unwrap().message.unwrap();
+    assert_eq!(next().await, Hint::EventsAvailable(true));
+    let running = pool.runtime.containers().remove(0);
+    pool.runtime.crash_container(&running.id, 1);
+    assert_eq!(next().await, Hint::PodUid("u1".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn logs_are_asked_for_by_names_that_exist() {
+    let pool = Pool::start();
+    pool.run(&pod_running("a", "u1", &["run"])).await;
+    let mut client = ContainerLogsClient::new(
+        Network::memory_as_operator(pool.hub.clone()).channel(Process::PodWorkerPool),
+    );
+    let request = |uid: &str, container: &str, previous: bool| v1::ReadLogsRequest {
+        pod_uid: uid.into(),
+        container_name: container.into(),
+        previous,
+        ..v1::ReadLogsRequest::default()
+    };
+    for (request, code) in [
+        (request("u2", "c", false), Code::NotFound),
+        (request("u1", "d", false), Code::NotFound),
+        (request("u1", "c", true), Code::NotFound),
+        (request("..", "c", false), Code::InvalidArgument),
+        (request("u1", "../c", false), Code::InvalidArgument),
+    ] {
+        let shown = format!("{request:?}");
+        let refused = client.read_logs(request).await;
+        assert_eq!(
+            refused.err().map(|status| status.code()),
+            Some(code),
+            "{shown}"
+        );
+    }
+    // The node in memory has no log files.
+    let read = client.read_logs(request("u1", "c", false)).await.unwrap();
+    let refused = read.into_inner().message().await.unwrap_err();
+    assert_eq!(refused.code(), Code::NotFound);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_capacity_comes_with_what_the_runtime_says_of_itself() {
+    let pool = Pool::start();
+    let request = v1::GetNodeCapacityRequest {};
+    let capacity = pool
+        .workers()
+        .get_node_capacity(request)
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(
+        (capacity.cpu_millis, capacity.runtime_name.as_str()),
+        (4000, "simulated")
+    );
+    assert_eq!(capacity.runtime_error, "");
+    pool.runtime.set_faults(simulated_runtime::Faults {
+        unavailable: true,
+        ..simulated_runtime::Faults::NONE
+    });
+    let capacity = pool
+        .workers()
+        .get_node_capacity(request)
+        .await
+        .unwrap()
+        .into_inner();
+    assert!(capacity.runtime_error.contains("connection refused"));
+}
