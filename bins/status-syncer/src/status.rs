@@ -17,7 +17,7 @@ mod time;
 pub(crate) use containers::runtime_id;
 pub(crate) use time::api_time;
 
-use bulkhead_api::v1::{PodObservation, WorkerPhase};
+use bulkhead_api::v1::{ContainerObservation, PodObservation, RuntimeState, WorkerPhase};
 use clock::UnixNanos;
 use pod::core::{Pod, PodStatus};
 use pod::{PodExt, PodPhase, QosClass};
@@ -135,7 +135,7 @@ fn decide_phase(
     let ended = before.filter(|phase| phase.is_terminal());
     let phase = if let Some(ended) = ended {
         ended
-    } else if observation.failed_reason.is_empty() {
+    } else if observation.failed_reason.is_empty() || may_run(observation) {
         computed
     } else {
         status.reason = Some(observation.failed_reason.clone());
@@ -151,6 +151,18 @@ fn decide_phase(
         status.message.clone_from(&base.message);
     }
     status.phase = Some(phase.as_str().to_owned());
+}
+
+/// Whether a container of the pod may still run: until none does, nobody may
+/// take the pod for ended and start another one in its place.
+fn may_run(observation: &PodObservation) -> bool {
+    let runs = |container: &ContainerObservation| {
+        matches!(
+            container.state(),
+            RuntimeState::Running | RuntimeState::Unknown
+        )
+    };
+    Stage::of(observation) != Stage::Terminated && observation.containers.iter().any(runs)
 }
 
 /// When the pod was first seen here. Without a record of that, the age of what

@@ -528,16 +528,20 @@ fn a_pod_can_be_failed_whatever_its_containers_say() {
     node.observation.failed_reason = "DeadlineExceeded".to_owned();
     node.observation.failed_message = "too long".to_owned();
     let status = node.phase(WorkerPhase::Terminating).compute();
+    assert_eq!(
+        (status.phase.as_deref(), status.reason.as_deref()),
+        (Some("Running"), None),
+        "nobody may replace it while its container runs"
+    );
+    assert!(container(&status, "c").ready);
+
+    let status = node.gone().exited("c", "a", 0).compute();
     assert_eq!(status.phase.as_deref(), Some("Failed"));
     assert_eq!(status.reason.as_deref(), Some("DeadlineExceeded"));
     assert_eq!(status.message.as_deref(), Some("too long"));
     assert_eq!(
         condition(&status, "Ready").reason.as_deref(),
         Some("PodFailed")
-    );
-    assert!(
-        container(&status, "c").ready,
-        "the container itself still runs"
     );
 
     // A pool that forgot why does not change it.
