@@ -108,6 +108,18 @@ pub(crate) fn node_config_path(run_dir: &Path, process: Process) -> PathBuf {
     }
 }
 
+/// An address without the user and password that it may hold.
+fn without_user(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    match authority.rsplit_once('@') {
+        Some((user, _)) => format!("{scheme}://{}", &rest[user.len() + 1..]),
+        None => url.to_owned(),
+    }
+}
+
 /// Writes the resolved configuration: for everybody without what may be secret,
 /// and complete for the process that needs it.
 ///
@@ -121,6 +133,7 @@ pub(crate) fn write_node_config(
     let mut public = config.clone();
     if let Some(source) = &mut public.static_pod_url {
         source.headers.clear();
+        source.url = without_user(&source.url);
     }
     let sourcer = Process::ConfigSourcer;
     let group = identities.uid(sourcer);
@@ -247,4 +260,16 @@ fn metadata(path: &Path) -> Result<fs::Metadata, Failure> {
         path: path.to_owned(),
         source,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_of_an_address_stay_with_who_needs_them() {
+        assert_eq!(without_user("http://u:p@h:1/a@b"), "http://h:1/a@b");
+        assert_eq!(without_user("http://h/a@b"), "http://h/a@b");
+        assert_eq!(without_user("none"), "none");
+    }
 }

@@ -132,11 +132,12 @@ impl Settings {
                 false => refused("staticPodURLHeader", "staticPodURL is missing"),
             };
         }
-        if !["http://", "https://"]
-            .iter()
-            .any(|scheme| self.static_pod_url.starts_with(scheme))
-        {
-            return refused("staticPodURL", "give an http:// or https:// address");
+        if self.static_pod_url.starts_with("https://") {
+            let reason = "https needs the certificates of a later release: give an http:// address";
+            return refused("staticPodURL", reason);
+        }
+        if !self.static_pod_url.starts_with("http://") {
+            return refused("staticPodURL", "give an http:// address");
         }
         config.static_pod_url = Some(HttpSource {
             url: self.static_pod_url.clone(),
@@ -178,12 +179,13 @@ impl Settings {
         match self.cgroup_driver.as_str() {
             "" => {}
             "cgroupfs" => config.cgroup_driver = CgroupDriver::Cgroupfs,
-            "systemd" => config.cgroup_driver = CgroupDriver::Systemd,
+            "systemd" => {
+                let reason = "the systemd driver comes with a later release: \
+                              set cgroupfs here and in the container runtime";
+                return refused("cgroupDriver", reason);
+            }
             other => {
-                return refused(
-                    "cgroupDriver",
-                    format!("{other:?}: give cgroupfs or systemd"),
-                );
+                return refused("cgroupDriver", format!("{other:?}: give cgroupfs"));
             }
         }
         if !self.cgroup_root.is_empty() {

@@ -40,8 +40,8 @@ fn applied(body: &str) -> NodeConfig {
 fn every_supported_field_arrives_where_it_belongs() {
     let config = applied(
         "staticPodPath: /m\nfileCheckFrequency: 5s\nhttpCheckFrequency: 7s\nsyncFrequency: 1m30s\n\
-         staticPodURL: https://h/p\nstaticPodURLHeader: {Authorization: [a, b]}\n\
-         maxPods: 50\npodPidsLimit: 100\ncgroupDriver: systemd\ncgroupRoot: /sub\n\
+         staticPodURL: http://h/p\nstaticPodURLHeader: {Authorization: [a, b]}\n\
+         maxPods: 50\npodPidsLimit: 100\ncgroupDriver: cgroupfs\ncgroupRoot: /sub\n\
          cgroupsPerQOS: false\ncpuCFSQuota: false\ncpuCFSQuotaPeriod: 10ms\n\
          systemReserved: {cpu: 100m, memory: 1Gi}\nkubeReserved: {cpu: \"1\"}\n\
          enforceNodeAllocatable: [pods]\nresolvConf: /run/resolv\nclusterDNS: [10.0.0.10]\n\
@@ -56,7 +56,7 @@ fn every_supported_field_arrives_where_it_belongs() {
     expected.file_check_frequency = Duration::from_secs(5);
     expected.sync_frequency = Duration::from_secs(90);
     expected.static_pod_url = Some(HttpSource {
-        url: "https://h/p".to_owned(),
+        url: "http://h/p".to_owned(),
         headers: [(
             "Authorization".to_owned(),
             vec!["a".to_owned(), "b".to_owned()],
@@ -66,7 +66,6 @@ fn every_supported_field_arrives_where_it_belongs() {
     });
     expected.max_pods = 50;
     expected.pod_pids_limit = 100;
-    expected.cgroup_driver = CgroupDriver::Systemd;
     expected.cgroup_root = "/sub".to_owned();
     expected.cgroups_per_qos = false;
     expected.cpu_cfs_quota = false;
@@ -195,6 +194,8 @@ fn what_cannot_be_is_refused_with_the_name_of_its_field() {
             "imageGCLowThresholdPercent",
         ),
         ("staticPodURL: ftp://h", "staticPodURL"),
+        ("staticPodURL: https://h", "staticPodURL"),
+        ("cgroupDriver: systemd", "cgroupDriver"),
         ("staticPodURLHeader: {A: [b]}", "staticPodURLHeader"),
     ] {
         let error = apply(body).unwrap_err();
