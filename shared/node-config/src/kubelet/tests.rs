@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::*;
-use crate::{CgroupDriver, ContainerRuntimeEndpoint, DirectoryLayout, HttpSource};
+use crate::{ContainerRuntimeEndpoint, DirectoryLayout, HttpSource};
 
 const HEADER: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
