@@ -1,3 +1,5 @@
+//! A manifest directory on a real disk: what is read, and what never is.
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;

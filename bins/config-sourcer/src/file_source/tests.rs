@@ -1,3 +1,5 @@
+//! The file source from a disk to its snapshots, over restarts of ours.
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -1,3 +1,5 @@
+//! What becomes of each file: its pods, its last good version, its problems.
+
 use pod_validation::{Origin, static_pods};
 
 use super::*;

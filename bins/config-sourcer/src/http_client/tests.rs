@@ -1,3 +1,5 @@
+//! Requests and hostile answers.
+
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

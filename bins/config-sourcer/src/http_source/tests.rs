@@ -1,3 +1,5 @@
+//! The URL source: errors never look like no pods.
+
 use clock::UnixNanos;
 
 use super::*;

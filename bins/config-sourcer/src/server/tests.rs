@@ -1,3 +1,5 @@
+//! What a consumer of WatchPods is told.
+
 use clock::WallClock;
 use futures_util::FutureExt;
 use serde_json::json;

@@ -1,3 +1,5 @@
+//! Documents: strict fields, bounds and hostile texts.
+
 use serde_json::json;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Every field that is not supported is refused by its path.
+
 use super::*;
 
 /// The fields that are refused of a pod with this spec, defaults applied.

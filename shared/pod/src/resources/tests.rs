@@ -1,3 +1,5 @@
+//! Requests, limits, QoS classes and what follows from them.
+
 use super::*;
 
 fn container(name: &str, requests: &str, limits: &str) -> String {

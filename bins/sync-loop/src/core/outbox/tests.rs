@@ -1,3 +1,5 @@
+//! Which updates merge, and which are never lost.
+
 use pod::PodSource;
 use proptest::prelude::*;
 
