@@ -61,12 +61,16 @@ fn all_parts_killed_at_once_find_their_pods_again() -> Result<()> {
     bulkhead.wait_until_pod_ready("comes", TIMEOUT)?;
     bulkhead.wait_until_pod_gone("goes", TIMEOUT)?;
     assert_untouched(&bulkhead, "stays", &before)?;
-    let entries = journal::read(&bulkhead.paths().shared.join("journal"))?;
-    assert_eq!(
-        journal::count(&entries, "goes", "SIGTERM"),
-        1,
-        "ended with grace"
-    );
+    let journal = bulkhead.paths().shared.join("journal");
+    let entries = wait_for("the removed pod to end with grace", TIMEOUT, || {
+        let entries = journal::read(&journal).map_err(|error| error.to_string())?;
+        let ended = ["SIGTERM", "exit 0"].map(|event| journal::count(&entries, "goes", event));
+        if ended == [1, 1] {
+            Ok(entries)
+        } else {
+            Err(format!("{entries:?}"))
+        }
+    })?;
     assert_eq!(journal::count(&entries, "comes", "started"), 1);
     Ok(())
 }

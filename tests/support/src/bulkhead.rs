@@ -125,7 +125,7 @@ impl BulkheadInstance {
         }
         // JSON is YAML too.
         fs::write(&paths.config, config.to_string()).context("the kubelet's configuration")?;
-        let node_name = node.name();
+        let node_name = node.host_name();
         let mut arguments = paths.as_flags();
         arguments.extend([
             format!("--uid-base={}", uid_base(&node)),

@@ -49,7 +49,6 @@ pub struct Leftovers {
 #[derive(Debug, Clone)]
 pub struct NodeIdentity {
     name: String,
-    marker: String,
     directory: PathBuf,
 }
 
@@ -77,7 +76,7 @@ impl TestNode {
         let slot = Arc::new(Slot::acquire()?);
         interrupt::register(&slot)?;
         let prepared =
-            make().and_then(|spaces| Ok((spaces, cgroup::create_for_processes(&slot.name())?)));
+            make().and_then(|spaces| Ok((spaces, cgroup::create_for_processes(&slot.name)?)));
         let (namespaces, process_cgroup) = match prepared {
             Ok(prepared) => prepared,
             Err(error) => {
@@ -96,11 +95,18 @@ impl TestNode {
         })
     }
 
-    /// Unique among the nodes that exist now; also the name of its cgroup,
-    /// below which its pods belong.
+    /// Never used again by another node; also the name of its cgroup, below
+    /// which its pods belong.
     #[must_use]
     pub fn name(&self) -> String {
-        self.slot.name()
+        self.slot.name.clone()
+    }
+
+    /// A short name for people, different from that of other nodes that exist
+    /// now: what pods see as their node.
+    #[must_use]
+    pub fn host_name(&self) -> String {
+        format!("node-{}", self.slot.index)
     }
 
     /// Where its files are; removed with it.
@@ -144,7 +150,6 @@ impl TestNode {
     pub fn identity(&self) -> NodeIdentity {
         NodeIdentity {
             name: self.name(),
-            marker: self.slot.marker.clone(),
             directory: self.directory(),
         }
     }
@@ -172,7 +177,7 @@ impl TestNode {
             .arg(r#"echo $$ > "$0/cgroup.procs" && exec "$@""#)
             .arg(&self.process_cgroup)
             .arg(program.as_ref())
-            .env(processes::MARKER, &self.slot.marker)
+            .env(processes::MARKER, &self.slot.name)
             .stdin(Stdio::null())
             .process_group(0);
         command
@@ -273,13 +278,7 @@ impl Drop for TestNode {
 
 impl fmt::Display for NodeIdentity {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "{} {} {}",
-            self.name,
-            self.marker,
-            self.directory.display()
-        )
+        write!(formatter, "{} {}", self.name, self.directory.display())
     }
 }
 
@@ -288,15 +287,11 @@ impl FromStr for NodeIdentity {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let mut words = text.splitn(3, ' ').map(str::to_owned);
-        let (Some(name), Some(marker), Some(directory)) =
-            (words.next(), words.next(), words.next())
-        else {
-            bail!("want NAME MARKER DIRECTORY, not {text:?}");
-        };
+        let (name, directory) = text
+            .split_once(' ')
+            .with_context(|| format!("want NAME DIRECTORY, not {text:?}"))?;
         Ok(Self {
-            name,
-            marker,
+            name: name.to_owned(),
             directory: directory.into(),
         })
     }
@@ -316,17 +311,8 @@ impl NodeIdentity {
             .filter(|mount_point| mount_point.starts_with(&*directory))
             .map(str::to_owned)
             .collect();
-        // The next node may have taken the number already: then the cgroups
-        // and the directory are its own.
-        let successor = fs::read_to_string(self.directory.join("marker"))
-            .is_ok_and(|marker| marker != self.marker);
-        if successor {
-            return Ok(Leftovers::default());
-        }
         Ok(Leftovers {
-            processes: processes::of_node(&self.name, &self.marker)?
-                .into_iter()
-                .collect(),
+            processes: processes::of_node(&self.name)?.into_iter().collect(),
             cgroups: cgroup::existing(&self.name)?,
             mounts,
             directory: self.directory.exists().then(|| self.directory.clone()),

@@ -21,9 +21,9 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Every living process of the node: in its cgroups, marked as its own, or
 /// descending from one of these.
-pub(crate) fn of_node(cgroup: &str, marker: &str) -> Result<BTreeSet<u32>> {
-    let mut found: BTreeSet<u32> = cgroup::processes(cgroup)?.into_iter().collect();
-    let wanted = format!("{MARKER}={marker}");
+pub(crate) fn of_node(name: &str) -> Result<BTreeSet<u32>> {
+    let mut found: BTreeSet<u32> = cgroup::processes(name)?.into_iter().collect();
+    let wanted = format!("{MARKER}={name}");
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for entry in fs::read_dir("/proc").context("/proc")?.flatten() {
         let Some(pid) = entry
@@ -67,12 +67,12 @@ pub(crate) fn of_node(cgroup: &str, marker: &str) -> Result<BTreeSet<u32>> {
 }
 
 /// Kills until none is left.
-pub(crate) fn kill_all(cgroup: &str, marker: &str) -> Result<()> {
+pub(crate) fn kill_all(name: &str) -> Result<()> {
     wait_for(
         "the processes of the test node to end",
         KILL_TIMEOUT,
         || {
-            let found = of_node(cgroup, marker).map_err(|error| format!("{error:#}"))?;
+            let found = of_node(name).map_err(|error| format!("{error:#}"))?;
             for pid in &found {
                 // It may have ended by itself since it was found.
                 let _ = kill(

@@ -1,11 +1,12 @@
-//! Numbers for test nodes. A slot is a directory and a lock that its owner
-//! holds while it lives, so what a killed owner left is known for certain and
-//! is removed by the next one.
+//! Numbers for test nodes. A slot is a lock that its owner holds while it
+//! lives, and in it the name of what the owner made, so what a killed owner
+//! left is known for certain and is removed by the next one.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -19,6 +20,9 @@ use crate::wait::wait_for;
 /// a disk rather than a tmpfs, for container root file systems.
 const BASE: &str = "/var/tmp/bulkhead-test";
 
+/// How the names of nodes begin, and so of their cgroups.
+const NAME_PREFIX: &str = "bulkhead-test-";
+
 /// Slots number subnets, so there are at most as many as fit into one octet.
 const MAX_SLOTS: u8 = 200;
 
@@ -29,8 +33,10 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) index: u8,
-    /// Unique over time too, unlike the index.
-    pub(crate) marker: String,
+    /// Of its directory, its cgroups and the mark of its processes. Unlike the
+    /// index it is not used again by the next owner, so that what is left of
+    /// one node is never taken for another's.
+    pub(crate) name: String,
     _lock: File,
 }
 
@@ -39,17 +45,23 @@ impl Slot {
     pub(crate) fn acquire() -> Result<Self> {
         reap_dead_owners()?;
         for index in 0..MAX_SLOTS {
-            if let Some(lock) = try_lock(index)? {
+            if let Some(mut lock) = try_lock(index)? {
                 // A dead owner's remains may have appeared since the reaping.
-                destroy(index)?;
-                let directory = directory(index);
+                destroy_recorded(&mut lock)?;
+                let name = new_name(index);
+                lock.set_len(0)
+                    .context("cannot empty the lock of a test node")?;
+                lock.rewind()
+                    .context("cannot write the lock of a test node")?;
+                // Before anything has that name.
+                lock.write_all(name.as_bytes())
+                    .context("cannot write the lock of a test node")?;
+                let directory = directory(&name);
                 fs::create_dir_all(&directory)
                     .with_context(|| format!("cannot make {}", directory.display()))?;
-                let marker = new_marker(index)?;
-                fs::write(directory.join("marker"), &marker).context("cannot write the marker")?;
                 return Ok(Self {
                     index,
-                    marker,
+                    name,
                     _lock: lock,
                 });
             }
@@ -57,17 +69,13 @@ impl Slot {
         bail!("all {MAX_SLOTS} test nodes are in use")
     }
 
-    pub(crate) fn name(&self) -> String {
-        name(self.index)
-    }
-
     pub(crate) fn directory(&self) -> PathBuf {
-        directory(self.index)
+        directory(&self.name)
     }
 
     /// Ends and removes everything of this slot; may be called again.
     pub(crate) fn destroy(&self) -> Result<()> {
-        destroy(self.index)
+        destroy(&self.name)
     }
 
     /// Gives the slot back. Only after [`Slot::destroy`].
@@ -96,8 +104,8 @@ pub(crate) fn reap_dead_owners() -> Result<()> {
         }) else {
             continue;
         };
-        if let Some(_lock) = try_lock(index)? {
-            destroy(index)?;
+        if let Some(mut lock) = try_lock(index)? {
+            destroy_recorded(&mut lock)?;
             forget(index);
         }
     }
@@ -112,22 +120,18 @@ fn forget(index: u8) {
     let _ = fs::remove_dir(BASE);
 }
 
-fn name(index: u8) -> String {
-    format!("bulkhead-test-{index}")
-}
-
-fn directory(index: u8) -> PathBuf {
-    Path::new(BASE).join(index.to_string())
+fn directory(name: &str) -> PathBuf {
+    Path::new(BASE).join(name.trim_start_matches(NAME_PREFIX))
 }
 
 fn lock_path(index: u8) -> PathBuf {
     Path::new(BASE).join(format!("{index}.lock"))
 }
 
-fn new_marker(index: u8) -> Result<String> {
-    let boot_relative = fs::read_to_string("/proc/uptime").context("/proc/uptime")?;
-    let uptime = boot_relative.split(' ').next().unwrap_or("0");
-    Ok(format!("{index}-{}-{uptime}", std::process::id()))
+fn new_name(index: u8) -> String {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    format!("{NAME_PREFIX}{index}-{}-{number}", std::process::id())
 }
 
 /// The lock of a slot, or nothing when a living process holds it.
@@ -138,6 +142,7 @@ fn try_lock(index: u8) -> Result<Option<File>> {
         let file = match OpenOptions::new()
             .create(true)
             .truncate(false)
+            .read(true)
             .write(true)
             .open(&path)
         {
@@ -162,15 +167,25 @@ fn try_lock(index: u8) -> Result<Option<File>> {
     }
 }
 
-fn destroy(index: u8) -> Result<()> {
-    let directory = directory(index);
-    let name = name(index);
-    let marker = fs::read_to_string(directory.join("marker")).unwrap_or_else(|_| name.clone());
-    processes::kill_all(&name, &marker)?;
+/// Ends and removes what the former owner of a lock made.
+fn destroy_recorded(lock: &mut File) -> Result<()> {
+    let mut name = String::new();
+    lock.read_to_string(&mut name)
+        .context("cannot read the lock of a test node")?;
+    // Empty: its owner ended before it made anything.
+    if name.starts_with(NAME_PREFIX) && !name.contains(['/', '.']) {
+        destroy(&name)?;
+    }
+    Ok(())
+}
+
+fn destroy(name: &str) -> Result<()> {
+    let directory = directory(name);
+    processes::kill_all(name)?;
     wait_for(
         "the cgroups of the test node to become empty",
         RELEASE_TIMEOUT,
-        || cgroup::remove(&name),
+        || cgroup::remove(name),
     )?;
     // Mounts of the node are in its own mount namespace: nothing but plain
     // files is seen from here.

@@ -98,7 +98,7 @@ impl Drop for Ground {
             return;
         };
         // Whatever Bulkhead did not remove, because it failed.
-        let suffix = format!("-{}", containerd.node().name());
+        let suffix = format!("-{}", containerd.node().host_name());
         for sandbox in sandboxes(containerd, &suffix).unwrap_or_default() {
             let client = containerd.client();
             let _ = containerd.block_on(client.stop_pod_sandbox(&sandbox));
