@@ -1,5 +1,7 @@
 //! Tests of the real programs on a real containerd; they are under `tests/`,
-//! one file a subject. What several of them need is here, and in `test-support`
-//! what benches and the demo need too.
+//! one file a subject. What they share with others is in `test-support`.
 
+pub mod ground;
 pub mod workload;
+
+pub use ground::Ground;

@@ -1,117 +1,79 @@
-//! A node with Bulkhead on it, and pods of the test program that keep a journal
-//! there: how often containers really started, and when they ended.
+//! Pods of the test program that keep a journal on the node: how often
+//! containers really started and when they ended. And what the runtime has of a
+//! pod.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use bulkhead_api::v1::Event;
+use anyhow::{Context as _, Result, bail};
 use cri::{ContainerRuntime as _, v1};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use test_support::journal::{self, Entry};
-use test_support::{
-    BulkheadInstance, BulkheadOptions, ContainerdOptions, PrivateContainerd, images, wait_for,
-};
+use test_support::{images, wait_for};
 
-/// The longest that anything prompt may take: the machine may be busy.
-pub const TIMEOUT: Duration = Duration::from_secs(60);
+use crate::ground::{Ground, TIMEOUT};
 
-/// Where the node's directory of journals is in a container.
+/// Where [`Ground::journals`] is in a container.
 pub const JOURNALS: &str = "/journals";
 
-/// The node. What it runs is ended with it.
-#[derive(Debug)]
-pub struct Node {
-    /// The programs under test.
-    pub bulkhead: BulkheadInstance,
-    /// What they use.
-    pub containerd: PrivateContainerd,
+/// A pod's spec with these containers, which keep journals on the node.
+#[must_use]
+pub fn spec(ground: &Ground, containers: &[Value]) -> Value {
+    let path = &ground.bulkhead.paths().shared;
+    json!({
+        "containers": containers,
+        "volumes": [{"name": "journals", "hostPath": {"path": path, "type": "Directory"}}],
+    })
 }
 
-impl Node {
-    /// Starts both with an ordinary configuration.
-    ///
-    /// # Errors
-    /// When one does not come up.
-    pub fn start() -> Result<Self> {
-        Self::start_with(&Map::new())
-    }
+/// A container that is the test program with these words and journals as
+/// `journal_name`.
+#[must_use]
+pub fn container(name: &str, journal_name: &str, words: &[&str]) -> Value {
+    let file = format!("{JOURNALS}/journal");
+    let mut arguments = vec!["--journal", &*file, "--name", journal_name];
+    arguments.extend(words);
+    with_journals(json!({"name": name, "image": images::TESTAPP, "args": arguments}))
+}
 
-    /// Starts both with more fields in the `KubeletConfiguration`.
-    ///
-    /// # Errors
-    /// When one does not come up.
-    pub fn start_with(kubelet_configuration: &Map<String, Value>) -> Result<Self> {
-        let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
-        let options = BulkheadOptions {
-            kubelet_configuration: kubelet_configuration.clone(),
-            ..BulkheadOptions::default()
-        };
-        let bulkhead = BulkheadInstance::start(&containerd, &options)?;
-        Ok(Self {
-            bulkhead,
-            containerd,
-        })
-    }
+/// A container that runs a script, with the journals at [`JOURNALS`].
+#[must_use]
+pub fn script(name: &str, script: &str) -> Value {
+    let command = ["sh", "-c", script];
+    with_journals(json!({"name": name, "image": images::BUSYBOX, "command": command}))
+}
 
-    /// A pod whose one container `app` is the test program with these words
-    /// after `--name NAME`; it keeps the node's journal.
+fn with_journals(mut container: Value) -> Value {
+    container["volumeMounts"] = json!([{"name": "journals", "mountPath": JOURNALS}]);
+    container
+}
+
+impl Ground {
+    /// A spec with one container `app`, which journals as `journal_name`.
     #[must_use]
-    pub fn pod(&self, name: &str, words: &[&str]) -> Value {
-        pod(name, json!([self.container("app", name, words)]))
-            .with_spec("volumes", json!([self.journals_volume()]))
+    pub fn app(&self, journal_name: &str, words: &[&str]) -> Value {
+        spec(self, &[container("app", journal_name, words)])
     }
 
-    /// A container that is the test program under the journal name `journal_name`.
-    /// Its pod has to have [`Node::journals_volume`].
-    #[must_use]
-    pub fn container(&self, name: &str, journal_name: &str, words: &[&str]) -> Value {
-        let file = format!("{JOURNALS}/journal");
-        let mut arguments = vec!["--journal", &*file, "--name", journal_name];
-        arguments.extend(words);
-        json!({
-            "name": name,
-            "image": images::TESTAPP,
-            "args": arguments,
-            "volumeMounts": [{"name": "journals", "mountPath": JOURNALS}],
-        })
-    }
-
-    /// The volume with the node's journals.
-    #[must_use]
-    pub fn journals_volume(&self) -> Value {
-        let path = &self.bulkhead.paths().shared;
-        json!({"name": "journals", "hostPath": {"path": path, "type": "Directory"}})
-    }
-
-    /// Puts a pod's manifest in place, in the file `<name>.yaml`.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn put(&self, pod: &Value) -> Result<()> {
-        let name = pod["metadata"]["name"].as_str().context("a pod's name")?;
-        self.bulkhead
-            .write_manifest(&format!("{name}.yaml"), &pod.to_string())
-    }
-
-    /// Removes the file that [`Node::put`] made.
+    /// Removes the manifest of a pod and waits for nothing.
     ///
     /// # Errors
     /// When there is none.
-    pub fn remove(&self, name: &str) -> Result<()> {
-        self.bulkhead.remove_manifest(&format!("{name}.yaml"))
+    pub fn take_away(&self, name: &str) -> Result<()> {
+        self.bulkhead.remove_manifest(&format!("{name}.json"))
     }
 
-    /// Everything in the journal so far.
+    /// Everything that containers noted so far.
     ///
     /// # Errors
     /// When it cannot be read.
     pub fn journal(&self) -> Result<Vec<Entry>> {
-        let path = self.bulkhead.paths().shared.join("journal");
-        Ok(journal::read(&path)?)
+        Ok(journal::read(
+            &self.bulkhead.paths().shared.join("journal"),
+        )?)
     }
 
-    /// How often `event` was noted under `name`.
+    /// How often `event` was noted as `name`.
     ///
     /// # Errors
     /// When the journal cannot be read.
@@ -119,12 +81,12 @@ impl Node {
         Ok(journal::count(&self.journal()?, name, event))
     }
 
-    /// Waits until `event` was noted `count` times under `name`, and returns when
-    /// that was, in Unix nanoseconds.
+    /// Waits until `event` was noted `count` times as `name`; when that was, in
+    /// Unix nanoseconds.
     ///
     /// # Errors
-    /// When it is not in time.
-    pub fn wait_for_note(&self, name: &str, event: &str, count: usize) -> Result<u128> {
+    /// When it was not in time.
+    pub fn note(&self, name: &str, event: &str, count: usize) -> Result<u128> {
         let what = format!("{name} to note {event:?} {count} times");
         let at = wait_for(&what, TIMEOUT, || {
             let journal = self.journal().map_err(|error| error.to_string())?;
@@ -136,69 +98,38 @@ impl Node {
                 None => Err(format!("{journal:?}")),
             }
         });
-        at.with_context(|| self.report(name))
+        at.with_context(|| self.bulkhead.log_ends())
     }
 
-    /// [`BulkheadInstance::wait_until_pod_ready`], with what a failure needs.
-    ///
-    /// # Errors
-    /// When it is not in time.
-    pub fn wait_until_ready(&self, name: &str) -> Result<Value> {
-        self.bulkhead
-            .wait_until_pod_ready(name, TIMEOUT)
-            .with_context(|| self.report(name))
-    }
-
-    /// Waits until no status of the pod is left.
-    ///
-    /// # Errors
-    /// When there still is one in the end.
-    pub fn wait_until_gone(&self, name: &str) -> Result<()> {
-        self.bulkhead
-            .wait_until_pod_gone(name, TIMEOUT)
-            .with_context(|| self.report(name))
-    }
-
-    /// Waits until a pod is as `check` wants it.
-    ///
-    /// # Errors
-    /// When it is not in time.
-    pub fn wait_for_pod<T>(
-        &self,
-        name: &str,
-        what: &str,
-        check: impl FnMut(&Value) -> Result<T, String>,
-    ) -> Result<T> {
-        self.bulkhead
-            .wait_for_pod(name, what, TIMEOUT, check)
-            .with_context(|| self.report(name))
-    }
-
-    /// Waits until a pod has this phase.
+    /// Waits until a pod has this phase and returns it.
     ///
     /// # Errors
     /// When it has not in time.
-    pub fn wait_for_phase(&self, name: &str, phase: &str) -> Result<Value> {
-        self.wait_for_pod(name, &format!("to be {phase}"), |pod| {
+    pub fn phase(&self, name: &str, phase: &str) -> Result<Value> {
+        let what = format!("to be {phase}");
+        let pod = self.bulkhead.wait_for_pod(name, &what, TIMEOUT, |pod| {
             if pod["status"]["phase"] == phase {
                 Ok(pod.clone())
             } else {
-                Err(format!("phase {}", pod["status"]["phase"]))
+                Err("it is not".to_owned())
             }
-        })
+        });
+        pod.with_context(|| self.bulkhead.log_ends())
     }
 
-    /// The name that a static pod gets on this node.
-    #[must_use]
-    pub fn full_name(&self, name: &str) -> String {
-        format!("{name}-{}", self.bulkhead.node_name())
-    }
-
-    /// The containers that the runtime has of the pods called `name`, of all
-    /// their UIDs.
+    /// Waits until no status of a pod is left.
     ///
     /// # Errors
-    /// When containerd does not answer.
+    /// When there is one in the end.
+    pub fn gone(&self, name: &str) -> Result<()> {
+        let gone = self.bulkhead.wait_until_pod_gone(name, TIMEOUT);
+        gone.with_context(|| self.bulkhead.log_ends())
+    }
+
+    /// What the runtime has of the pods that are called so, of every UID.
+    ///
+    /// # Errors
+    /// When it does not answer.
     pub fn containers(&self, name: &str) -> Result<Vec<v1::Container>> {
         let filter = v1::ContainerFilter {
             label_selector: self.selector(name),
@@ -208,10 +139,10 @@ impl Node {
         Ok(self.containerd.block_on(client.list_containers(filter))?)
     }
 
-    /// How many of them run.
+    /// How many of [`Ground::containers`] run.
     ///
     /// # Errors
-    /// When containerd does not answer.
+    /// When the runtime does not answer.
     pub fn running(&self, name: &str) -> Result<usize> {
         let containers = self.containers(name)?.into_iter();
         Ok(containers
@@ -219,10 +150,10 @@ impl Node {
             .count())
     }
 
-    /// The sandboxes of the pods called `name`.
+    /// The sandboxes of the pods that are called so.
     ///
     /// # Errors
-    /// When containerd does not answer.
+    /// When the runtime does not answer.
     pub fn sandboxes(&self, name: &str) -> Result<Vec<v1::PodSandbox>> {
         let filter = v1::PodSandboxFilter {
             label_selector: self.selector(name),
@@ -234,20 +165,25 @@ impl Node {
             .block_on(client.list_pod_sandboxes(filter))?)
     }
 
-    fn selector(&self, name: &str) -> std::collections::HashMap<String, String> {
-        let full_name = self.full_name(name);
-        [("io.kubernetes.pod.name".to_owned(), full_name)].into()
+    /// The name that a static pod gets on this node.
+    #[must_use]
+    pub fn full_name(&self, name: &str) -> String {
+        format!("{name}-{}", self.bulkhead.node_name())
     }
 
-    /// Runs `bulkhead` with these words, which has to succeed, and returns what
-    /// it printed.
+    fn selector(&self, name: &str) -> BTreeMap<String, String> {
+        let label = "io.kubernetes.pod.name".to_owned();
+        [(label, self.full_name(name))].into()
+    }
+
+    /// What `bulkhead` prints; it has to succeed.
     ///
     /// # Errors
-    /// When it fails.
-    pub fn bulkhead(&self, words: &[&str]) -> Result<String> {
+    /// When it does not.
+    pub fn printed(&self, words: &[&str]) -> Result<String> {
         let output = self.bulkhead.command_line(words)?;
         if !output.status.success() {
-            anyhow::bail!(
+            bail!(
                 "bulkhead {}: {}: {}",
                 words.join(" "),
                 output.status,
@@ -257,72 +193,9 @@ impl Node {
         Ok(output.stdout)
     }
 
-    /// Waits for an event that `wanted` takes.
-    ///
-    /// # Errors
-    /// When there is none in time.
-    pub fn wait_for_event(&self, what: &str, wanted: impl Fn(&Event) -> bool) -> Result<Event> {
-        let event = wait_for(&format!("an event: {what}"), TIMEOUT, || {
-            let events = self
-                .bulkhead
-                .events()
-                .map_err(|error| format!("{error:#}"))?;
-            let seen = events.iter().map(|event| event.message.clone());
-            let seen: Vec<String> = seen.collect();
-            events
-                .into_iter()
-                .find(&wanted)
-                .ok_or_else(|| format!("{seen:?}"))
-        })?;
-        Ok(event)
-    }
-
-    /// The manifests' directory joined with a file's name, as the node shows it.
+    /// Where a manifest of this file name is.
     #[must_use]
-    pub fn manifest_path(&self, file_name: &str) -> PathBuf {
+    pub fn manifest(&self, file_name: &str) -> PathBuf {
         self.bulkhead.paths().manifests.join(file_name)
-    }
-
-    /// What helps to find out why a pod is not as it should be.
-    fn report(&self, name: &str) -> String {
-        let described = self.bulkhead.command_line(&["describe", name]);
-        let described = described.map_or_else(
-            |error| format!("{error:#}"),
-            |output| output.stdout + &output.stderr,
-        );
-        format!("{described}\n{}", self.bulkhead.log_ends())
-    }
-}
-
-/// A pod with these containers.
-#[must_use]
-pub fn pod(name: &str, containers: Value) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {"terminationGracePeriodSeconds": 5, "containers": containers},
-    })
-}
-
-/// Fields of pods in tests.
-pub trait PodFields {
-    /// The same with a field of the spec.
-    #[must_use]
-    fn with_spec(self, field: &str, value: Value) -> Value;
-    /// The same with a field of the first container.
-    #[must_use]
-    fn with_container(self, field: &str, value: Value) -> Value;
-}
-
-impl PodFields for Value {
-    fn with_spec(mut self, field: &str, value: Value) -> Value {
-        self["spec"][field] = value;
-        self
-    }
-
-    fn with_container(mut self, field: &str, value: Value) -> Value {
-        self["spec"]["containers"][0][field] = value;
-        self
     }
 }

@@ -1,0 +1,686 @@
+//! Pods from the first look at their manifest to the last trace of them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, ensure};
+use cri::{ContainerRuntime as _, v1};
+use e2e::Ground;
+use e2e::ground::{TIMEOUT, address};
+use e2e::workload::{JOURNALS, container, script, spec};
+use serde_json::{Value, json};
+use test_support::journal::Entry;
+use test_support::observe::{condition, container_id, container_status};
+use test_support::{cgroup, http, wait_for};
+
+/// How much later than due something may be on a machine that is busy with
+/// other tests.
+const LATE: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_pod_is_to_the_runtime_what_a_kubelet_makes_of_it() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    put_web(&ground)?;
+    let pod = ground.ready("web")?;
+    let uid = text(&pod["metadata"]["uid"]);
+    let name = ground.full_name("web");
+
+    let sandboxes = ground.sandboxes("web")?;
+    ensure!(sandboxes.len() == 1, "one sandbox: {sandboxes:?}");
+    let client = ground.containerd.client();
+    let sandbox = ground
+        .containerd
+        .block_on(client.pod_sandbox_status(&sandboxes[0].id))?;
+    assert_eq!(
+        sandbox.metadata,
+        Some(v1::PodSandboxMetadata {
+            name: name.clone(),
+            uid: uid.clone(),
+            namespace: "default".to_owned(),
+            attempt: 0,
+        })
+    );
+    let labels = [
+        ("app", "web"),
+        ("io.kubernetes.pod.name", &*name),
+        ("io.kubernetes.pod.namespace", "default"),
+        ("io.kubernetes.pod.uid", &*uid),
+    ];
+    assert_eq!(sandbox.labels, owned(&labels));
+    let annotations = sandbox.annotations;
+    assert_eq!(annotations["kubernetes.io/config.source"], "file");
+    assert_eq!(annotations["kubernetes.io/config.hash"], uid);
+    assert_eq!(annotations["example.org/note"], "kept");
+    assert!(annotations.contains_key("kubernetes.io/config.seen"));
+    let ip = sandbox.network.context("the sandbox's network")?.ip;
+    assert_eq!(pod["status"]["podIP"], ip.as_str());
+
+    let id = container_id(&pod, "app").context("the container's id")?;
+    let status = ground.containerd.block_on(client.container_status(id))?;
+    let labels = [
+        ("io.kubernetes.container.name", "app"),
+        ("io.kubernetes.pod.name", &*name),
+        ("io.kubernetes.pod.namespace", "default"),
+        ("io.kubernetes.pod.uid", &*uid),
+    ];
+    assert_eq!(status.labels, owned(&labels));
+    let annotations = status.annotations;
+    for (key, value) in [
+        ("io.kubernetes.container.restartCount", "0"),
+        (
+            "io.kubernetes.container.terminationMessagePath",
+            "/dev/termination-log",
+        ),
+        ("io.kubernetes.container.terminationMessagePolicy", "File"),
+        ("io.kubernetes.pod.terminationGracePeriod", "1"),
+    ] {
+        assert_eq!(
+            annotations.get(key).map(String::as_str),
+            Some(value),
+            "{key}"
+        );
+    }
+    assert!(annotations.contains_key("io.kubernetes.container.hash"));
+
+    let log_directory = &ground.bulkhead.paths().log;
+    let directory = log_directory.join(format!("pods/default_{name}_{uid}"));
+    assert_eq!(Path::new(&status.log_path), directory.join("app/0.log"));
+    let log = fs::read_to_string(&status.log_path)?;
+    let line = log.lines().next().context("a line in the log")?;
+    let words: Vec<&str> = line.splitn(4, ' ').collect();
+    assert_eq!(words[1..], ["stdout", "F", "hello from the log"], "{line}");
+    let link = log_directory.join(format!("containers/{name}_default_app-{id}.log"));
+    assert_eq!(fs::canonicalize(link)?, fs::canonicalize(&status.log_path)?);
+    Ok(())
+}
+
+#[test]
+fn the_command_line_shows_a_pod_that_runs() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    put_web(&ground)?;
+    let pod = ground.ready("web")?;
+    let (name, ip) = (ground.full_name("web"), text(&pod["status"]["podIP"]));
+
+    let table = ground.printed(&["pods"])?;
+    let row = row_of(&table, &name).with_context(|| table.clone())?;
+    assert_eq!(row[..5], ["default", &*name, "1/1", "Running", "0"]);
+    let wide = ground.printed(&["pods", "-o", "wide"])?;
+    let row = row_of(&wide, &name).with_context(|| wide.clone())?;
+    assert_eq!(row[6..], [&*ip, ground.bulkhead.node_name()]);
+    assert_eq!(
+        ground.printed(&["pods", "-o", "name"])?,
+        format!("default/{name}\n")
+    );
+    let as_json = ground.bulkhead.command_line_json(&["pods", "web"])?;
+    assert_eq!(as_json["status"]["podIP"], ip.as_str());
+
+    let described = ground.printed(&["describe", "web"])?;
+    for shown in [
+        &*name,
+        &*ip,
+        "app=web",
+        "example.org/note=kept",
+        "localhost/testapp:test",
+        "Running",
+        "BestEffort",
+        "Started",
+    ] {
+        assert!(described.contains(shown), "{shown} in {described}");
+    }
+    assert!(
+        ground
+            .printed(&["logs", "web"])?
+            .starts_with("hello from the log\n")
+    );
+    let tail = ground.printed(&["logs", "--tail", "1", "web", "-c", "app"])?;
+    assert_eq!(tail.lines().count(), 1, "{tail}");
+
+    for reason in ["Pulled", "Created", "Started"] {
+        ground.event("web", reason, "")?;
+    }
+    let events = ground.printed(&["events", "web"])?;
+    for shown in ["Pulled", "Created", "Started", &*format!("default/{name}")] {
+        assert!(events.contains(shown), "{shown} in {events}");
+    }
+    let absent = ground.bulkhead.command_line(&["describe", "nobody"])?;
+    assert!(!absent.status.success());
+    assert!(absent.stderr.contains("nobody"), "{}", absent.stderr);
+    Ok(())
+}
+
+#[test]
+fn an_update_ends_the_old_pod_before_the_new_one_starts() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let version = |name: &str| {
+        let mut spec = ground.app(name, &["--term-delay-ms", "1500"]);
+        spec["terminationGracePeriodSeconds"] = json!(20);
+        spec
+    };
+    ground.apply("web", version("one"))?;
+    let one = ground.ready("web")?;
+    ground.apply("web", version("two"))?;
+    let mut most = 0;
+    let two = wait_for("the new version to be ready", TIMEOUT, || {
+        let seen = |error: anyhow::Error| format!("{error:#}");
+        most = most.max(ground.running("web").map_err(seen)?);
+        let pod = ground.bulkhead.pod("web").map_err(seen)?;
+        pod.filter(|pod| {
+            pod["metadata"]["uid"] != one["metadata"]["uid"]
+                && condition(pod, "Ready") == Some(true)
+        })
+        .ok_or("not yet".to_owned())
+    })
+    .with_context(|| ground.bulkhead.log_ends())?;
+    assert_eq!(most, 1, "containers that ran at once");
+    assert_eq!(
+        story(&ground)?,
+        ["one started", "one SIGTERM", "one exit 0", "two started"]
+    );
+    let status = container_status(&two, "app").context("the container's status")?;
+    assert_eq!(status["restartCount"], 0);
+    only_pods(&ground, &["web"])
+}
+
+#[test]
+fn of_three_versions_in_a_second_the_last_runs_and_none_twice() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    // One pod is replaced while it runs, the other before it ever ran.
+    ground.apply("old", ground.app("old-0", &["--term-delay-ms", "500"]))?;
+    ground.ready("old")?;
+    for pod in ["old", "new"] {
+        for version in ["1", "2", "3"] {
+            let name = format!("{pod}-{version}");
+            let mut spec = ground.app(&name, &["--term-delay-ms", "200"]);
+            spec["terminationGracePeriodSeconds"] = json!(3);
+            ground.apply(pod, spec)?;
+        }
+    }
+    for pod in ["old", "new"] {
+        let last = format!("{pod}-3");
+        let mut most = 0;
+        wait_for(&format!("{last} to be ready"), TIMEOUT, || {
+            let seen = |error: anyhow::Error| format!("{error:#}");
+            most = most.max(ground.running(pod).map_err(seen)?);
+            let found = ground.bulkhead.pod(pod).map_err(seen)?;
+            let found = found.ok_or("no pod")?;
+            let words = found["spec"]["containers"][0]["args"].to_string();
+            let is_last = words.contains(&last) && condition(&found, "Ready") == Some(true);
+            is_last.then_some(()).ok_or(words)
+        })
+        .with_context(|| ground.bulkhead.log_ends())?;
+        assert!(most <= 1, "{most} containers of {pod} ran at once");
+        assert_eq!(ground.running(pod)?, 1);
+        ground.note(&last, "started", 1)?;
+        let journal = ground.journal()?;
+        let of_pod = journal.iter().filter(|entry| entry.name.starts_with(pod));
+        one_at_a_time(of_pod)?;
+    }
+    for name in ["old-0", "old-3", "new-3"] {
+        assert_eq!(ground.noted(name, "started")?, 1, "{name}");
+    }
+    only_pods(&ground, &["new", "old"])
+}
+
+#[test]
+fn a_deleted_pod_has_its_grace_and_no_more() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    // Name, grace in the manifest, what the program does, seconds that it has.
+    let pods = [
+        ("polite", 40, &["--term-delay-ms", "300"][..], 0),
+        ("stubborn", 4, &["--on-term", "ignore"][..], 4),
+        ("short", 1, &["--on-term", "ignore"][..], 1),
+        // Nobody gets less than a second.
+        ("none", 0, &["--on-term", "ignore"][..], 1),
+    ];
+    for (name, grace, words, _) in pods {
+        let mut spec = ground.app(name, words);
+        spec["terminationGracePeriodSeconds"] = json!(grace);
+        ground.apply(name, spec)?;
+    }
+    let mut running = BTreeMap::new();
+    for (name, ..) in pods {
+        let pod = ground.ready(name)?;
+        let id = container_id(&pod, "app").context("no container")?;
+        running.insert(name, id.to_owned());
+    }
+    let asked = unix_time()?;
+    for (name, ..) in pods {
+        ground.take_away(name)?;
+    }
+    let mut ended: BTreeMap<&str, Duration> = BTreeMap::new();
+    wait_for("all pods to end", TIMEOUT, || {
+        for (name, id) in &running {
+            if !ended.contains_key(name)
+                && let Some(at) = end_of(&ground, id).map_err(|error| format!("{error:#}"))?
+            {
+                ended.insert(name, at);
+            }
+        }
+        let all = ended.len() == running.len();
+        all.then_some(()).ok_or(format!("{ended:?}"))
+    })
+    .with_context(|| ground.bulkhead.log_ends())?;
+    for (name, _, _, seconds) in pods {
+        assert_eq!(ground.noted(name, "SIGTERM")?, 1, "{name} was asked once");
+        let took = ended[name].saturating_sub(asked);
+        let due = Duration::from_secs(seconds);
+        assert!(took >= due, "{name} had {took:?} of {due:?}");
+        assert!(took < due + LATE, "{name} had {took:?}, not {due:?}");
+        ground.gone(name)?;
+    }
+    assert_eq!(ground.noted("polite", "exit 0")?, 1);
+    assert_eq!(ground.noted("stubborn", "exit 0")?, 0);
+    ground.event("stubborn", "Killing", "app")?;
+    Ok(())
+}
+
+#[test]
+fn init_containers_run_one_after_the_other_and_first() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let mut pod = spec(&ground, &[container("app", "app", &[])]);
+    let ends = &["--exit-after-ms", "300"];
+    // The second fails at its first try.
+    let flag = format!("{JOURNALS}/tried");
+    let journal = format!("{JOURNALS}/journal");
+    let fails_once = format!(
+        "now=$(date +%s)000000000; if [ -e {flag} ]; then echo $now b exit 0 >> {journal}; \
+         else touch {flag}; echo $now b exit 1 >> {journal}; exit 1; fi"
+    );
+    pod["initContainers"] = json!([
+        container("a", "a", ends),
+        script("b", &fails_once),
+        container("c", "c", ends),
+    ]);
+    ground.apply("steps", pod)?;
+    let pod = ground.ready("steps")?;
+    assert_eq!(
+        story(&ground)?,
+        [
+            "a started",
+            "a exit 0",
+            "b exit 1",
+            "b exit 0",
+            "c started",
+            "c exit 0",
+            "app started"
+        ]
+    );
+    assert_eq!(condition(&pod, "Initialized"), Some(true));
+    for (name, restarts) in [("a", 0), ("b", 1), ("c", 0)] {
+        let status = container_status(&pod, name).with_context(|| name.to_owned())?;
+        assert_eq!(status["state"]["terminated"]["exitCode"], 0, "{status}");
+        assert_eq!(status["state"]["terminated"]["reason"], "Completed");
+        assert_eq!(status["restartCount"], restarts, "{status}");
+        assert_eq!(status["ready"], true);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_container_finds_what_its_environment_says() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let field = |path: &str| json!({"fieldRef": {"fieldPath": path}});
+    let resource = |resource: &str, divisor: &str| json!({"resourceFieldRef": {"resource": resource, "divisor": divisor}});
+    let mut server = container(
+        "app",
+        "app",
+        &[
+            "--http",
+            "8080",
+            "--print",
+            "$(GREETING) $$(GREETING) $(NOBODY)",
+        ],
+    );
+    server["env"] = json!([
+        {"name": "PLAIN", "value": "a b"},
+        {"name": "GREETING", "value": "hello $(PLAIN), $$(PLAIN), $(LATER), $(IP)"},
+        {"name": "LATER", "value": "later"},
+        {"name": "IP", "valueFrom": field("status.podIP")},
+        {"name": "AFTER", "value": "at $(IP)"},
+        {"name": "NAME", "valueFrom": field("metadata.name")},
+        {"name": "NAMESPACE", "valueFrom": field("metadata.namespace")},
+        {"name": "UID", "valueFrom": field("metadata.uid")},
+        {"name": "LABEL", "valueFrom": field("metadata.labels['app']")},
+        {"name": "NOTE", "valueFrom": field("metadata.annotations['example.org/note']")},
+        {"name": "NODE", "valueFrom": field("spec.nodeName")},
+        {"name": "HOST_IP", "valueFrom": field("status.hostIP")},
+        {"name": "CPU", "valueFrom": resource("requests.cpu", "1m")},
+        {"name": "MEMORY", "valueFrom": resource("limits.memory", "1Mi")},
+    ]);
+    server["resources"] = json!({
+        "requests": {"cpu": "250m", "memory": "32Mi"},
+        "limits": {"memory": "64Mi"},
+    });
+    let manifest = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "web",
+            "labels": {"app": "web"},
+            "annotations": {"example.org/note": "kept"},
+        },
+        "spec": spec(&ground, &[server]),
+    });
+    ground
+        .bulkhead
+        .write_manifest("web.json", &manifest.to_string())?;
+    let pod = ground.ready("web")?;
+    let answer = wait_for("the environment", TIMEOUT, || {
+        http::request(ground.node(), "GET", address(&pod, 8080)?, "/env")
+    })?;
+    let found: BTreeMap<&str, &str> = answer
+        .body
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .collect();
+    let ip = text(&pod["status"]["podIP"]);
+    let (name, uid) = (ground.full_name("web"), text(&pod["metadata"]["uid"]));
+    let host_ip = ground.node().address().to_string();
+    for (variable, value) in [
+        ("PLAIN", "a b"),
+        // Only what is defined before counts.
+        ("GREETING", "hello a b, $(PLAIN), $(LATER), $(IP)"),
+        ("LATER", "later"),
+        ("IP", &ip),
+        ("AFTER", &format!("at {ip}")),
+        ("NAME", &name),
+        ("NAMESPACE", "default"),
+        ("UID", &uid),
+        ("LABEL", "web"),
+        ("NOTE", "kept"),
+        ("NODE", ground.bulkhead.node_name()),
+        ("HOST_IP", &host_ip),
+        ("CPU", "250"),
+        ("MEMORY", "64"),
+    ] {
+        assert_eq!(found.get(variable), Some(&value), "{variable} in {found:?}");
+    }
+    let log = ground.printed(&["logs", "web"])?;
+    let line = "hello a b, $(PLAIN), $(LATER), $(IP) $(GREETING) $(NOBODY)\n";
+    assert!(log.starts_with(line), "{log}");
+    Ok(())
+}
+
+#[test]
+fn resources_reach_the_cgroups_and_hold() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let sized = |requests: Value, limits: Value| {
+        let mut server = container("app", "app", &[]);
+        server["resources"] = json!({"requests": requests, "limits": limits});
+        spec(&ground, &[server])
+    };
+    let both = json!({"cpu": "100m", "memory": "48Mi"});
+    ground.apply(
+        "burstable",
+        sized(
+            json!({"cpu": "250m", "memory": "16Mi"}),
+            json!({"memory": "64Mi"}),
+        ),
+    )?;
+    ground.apply("guaranteed", sized(both.clone(), both))?;
+    ground.apply("besteffort", sized(json!({}), json!({})))?;
+    let mut hungry = container("app", "hungry", &["--allocate-mib", "200"]);
+    hungry["resources"] = json!({"limits": {"memory": "64Mi"}});
+    let mut hungry = spec(&ground, &[hungry]);
+    hungry["restartPolicy"] = json!("Never");
+    ground.apply("hungry", hungry)?;
+
+    // Name, place of its class, CPU shares, CPU quota in microseconds of
+    // 100000, memory in MiB.
+    for (name, class, shares, quota, memory) in [
+        ("burstable", "burstable/", 256, None, Some(64)),
+        ("guaranteed", "", 102, Some(10_000), Some(48)),
+        ("besteffort", "besteffort/", 2, None, None),
+    ] {
+        let pod = ground.ready(name)?;
+        let id = container_id(&pod, "app").context("no container")?;
+        let uid = text(&pod["metadata"]["uid"]);
+        let of_pod = format!("{}/kubepods/{class}pod{uid}", ground.node().name());
+        for place in [of_pod.clone(), format!("{of_pod}/{id}")] {
+            let found = limits_of(&place)?;
+            let expected = Limits {
+                shares,
+                quota,
+                memory: memory.map(|memory: u64| memory << 20),
+            };
+            assert_eq!(found, expected, "{name}: {place}");
+        }
+    }
+    let hungry = ground.phase("hungry", "Failed")?;
+    let ended = &container_status(&hungry, "app").context("no status")?["state"]["terminated"];
+    assert_eq!(ended["reason"], "OOMKilled", "{ended}");
+    assert_eq!(ended["exitCode"], 137);
+    Ok(())
+}
+
+#[test]
+fn nothing_is_left_of_a_deleted_pod_and_it_can_come_back() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let mut pod = ground.app("web", &["--term-delay-ms", "1000"]);
+    pod["terminationGracePeriodSeconds"] = json!(20);
+    let volumes = pod["volumes"].as_array_mut().context("volumes")?;
+    volumes.push(json!({"name": "scratch", "emptyDir": {}}));
+    ground.apply("web", pod.clone())?;
+    let first = ground.ready("web")?;
+    let uid = text(&first["metadata"]["uid"]);
+    assert!(
+        traces(&ground, "web", &uid)?.len() >= 5,
+        "the search finds what is there"
+    );
+
+    ground.take_away("web")?;
+    ground.gone("web")?;
+    // Logs and dead containers go at the next round of garbage collection.
+    wait_for("all traces to be gone", 2 * TIMEOUT, || {
+        let left = traces(&ground, "web", &uid).map_err(|error| format!("{error:#}"))?;
+        left.is_empty().then_some(()).ok_or(format!("{left:?}"))
+    })
+    .with_context(|| ground.bulkhead.log_ends())?;
+
+    ground.apply("web", pod.clone())?;
+    let second = ground.ready("web")?;
+    assert_eq!(second["metadata"]["uid"], uid.as_str(), "the same content");
+    assert_eq!(
+        container_status(&second, "app").context("no status")?["restartCount"],
+        0
+    );
+    ground.note("web", "started", 2)?;
+
+    // Put back while the old one is still ending.
+    ground.take_away("web")?;
+    ground.note("web", "SIGTERM", 2)?;
+    ground.apply("web", pod)?;
+    ground.note("web", "started", 3)?;
+    let third = ground.ready("web")?;
+    assert_eq!(third["metadata"]["uid"], uid.as_str());
+    let life = ["web started", "web SIGTERM", "web exit 0"];
+    let lives = [&life[..], &life[..], &life[..1]].concat();
+    assert_eq!(story(&ground)?, lives);
+    assert_eq!(ground.running("web")?, 1);
+    Ok(())
+}
+
+fn put_web(ground: &Ground) -> Result<()> {
+    let mut spec = spec(
+        ground,
+        &[container(
+            "app",
+            "web",
+            &["--http", "8080", "--print", "hello from the log"],
+        )],
+    );
+    spec["terminationGracePeriodSeconds"] = json!(1);
+    let manifest = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "web",
+            "labels": {"app": "web"},
+            "annotations": {"example.org/note": "kept"},
+        },
+        "spec": spec,
+    });
+    ground
+        .bulkhead
+        .write_manifest("web.json", &manifest.to_string())
+}
+
+/// Waits until the node has these pods and no others, former ones of the same
+/// name included.
+fn only_pods(ground: &Ground, names: &[&str]) -> Result<()> {
+    let wanted: Vec<String> = names.iter().map(|name| ground.full_name(name)).collect();
+    wait_for(&format!("{names:?} to be all pods"), TIMEOUT, || {
+        let pods = ground
+            .bulkhead
+            .pods()
+            .map_err(|error| format!("{error:#}"))?;
+        let mut found: Vec<String> = pods
+            .iter()
+            .map(|pod| text(&pod["metadata"]["name"]))
+            .collect();
+        found.sort();
+        (found == wanted).then_some(()).ok_or(format!("{found:?}"))
+    })?;
+    Ok(())
+}
+
+/// Names and events of the journal, in order.
+fn story(ground: &Ground) -> Result<Vec<String>> {
+    let entries = ground.journal()?.into_iter();
+    Ok(entries
+        .map(|entry| format!("{} {}", entry.name, entry.event))
+        .collect())
+}
+
+/// That nothing started before what was there had ended, and nothing twice.
+fn one_at_a_time<'a>(entries: impl Iterator<Item = &'a Entry>) -> Result<()> {
+    let mut alive: Option<&Entry> = None;
+    let mut started = Vec::new();
+    for entry in entries {
+        if entry.event == "started" {
+            ensure!(alive.is_none(), "{entry:?} beside {alive:?}");
+            ensure!(!started.contains(&&entry.name), "{entry:?} started twice");
+            started.push(&entry.name);
+            alive = Some(entry);
+        } else if entry.event.starts_with("exit") {
+            alive = None;
+        }
+    }
+    Ok(())
+}
+
+/// When a container ended, as Unix time; nothing while it runs.
+fn end_of(ground: &Ground, id: &str) -> Result<Option<Duration>> {
+    let client = ground.containerd.client();
+    let status = ground.containerd.block_on(client.container_status(id));
+    match status {
+        Ok(status) if status.finished_at > 0 => Ok(Some(Duration::from_nanos(u64::try_from(
+            status.finished_at,
+        )?))),
+        Ok(_) => Ok(None),
+        // Removed between two looks.
+        Err(error) if error.is_not_found() => unix_time().map(Some),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "compared with times of real containers"
+)]
+fn unix_time() -> Result<Duration> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Limits {
+    shares: u64,
+    quota: Option<u64>,
+    memory: Option<u64>,
+}
+
+/// What the kernel holds a cgroup to, on either version.
+fn limits_of(place: &str) -> Result<Limits> {
+    let directories: Vec<PathBuf> = cgroup::existing(place)?;
+    let read = |file: &str| -> Result<Option<String>> {
+        let paths = directories.iter().map(|directory| directory.join(file));
+        let Some(path) = paths.into_iter().find(|path| path.exists()) else {
+            return Ok(None);
+        };
+        let content = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        Ok(Some(content.trim().to_owned()))
+    };
+    let number = |text: String| text.parse::<u64>().ok();
+    if let Some(shares) = read("cpu.shares")? {
+        // No limit reads as a number that no machine reaches.
+        let memory = read("memory.limit_in_bytes")?.and_then(number);
+        return Ok(Limits {
+            shares: shares.parse()?,
+            quota: read("cpu.cfs_quota_us")?.and_then(number),
+            memory: memory.filter(|&bytes| bytes < 1 << 60),
+        });
+    }
+    let weight: u64 = read("cpu.weight")?.context("cpu.weight")?.parse()?;
+    let maximum = read("cpu.max")?.context("cpu.max")?;
+    let quota = maximum.split(' ').next().map(str::to_owned);
+    Ok(Limits {
+        // Back from the weight, rounded up.
+        shares: 2 + ((weight - 1) * 262_142).div_ceil(9_999),
+        quota: quota.and_then(number),
+        memory: read("memory.max")?.and_then(number),
+    })
+}
+
+/// Everything on the node and in the runtime that belongs to a pod.
+fn traces(ground: &Ground, name: &str, uid: &str) -> Result<Vec<String>> {
+    let paths = ground.bulkhead.paths();
+    let full_name = ground.full_name(name);
+    let mut found: Vec<String> = [
+        paths.root.join("pods").join(uid),
+        paths.log.join(format!("pods/default_{full_name}_{uid}")),
+    ]
+    .into_iter()
+    .chain(
+        ["", "besteffort/", "burstable/"]
+            .map(|class| format!("{}/kubepods/{class}pod{uid}", ground.node().name()))
+            .iter()
+            .map(|place| cgroup::existing(place))
+            .collect::<Result<Vec<_>>>()?
+            .concat(),
+    )
+    .filter(|path| path.exists())
+    .map(|path| path.display().to_string())
+    .collect();
+    for entry in fs::read_dir(paths.log.join("containers"))? {
+        let link = entry?.file_name().to_string_lossy().into_owned();
+        if link.starts_with(&full_name) {
+            found.push(link);
+        }
+    }
+    let containers = ground.containers(name)?.into_iter();
+    found.extend(containers.map(|container| format!("container {}", container.id)));
+    let sandboxes = ground.sandboxes(name)?.into_iter();
+    found.extend(sandboxes.map(|sandbox| format!("sandbox {}", sandbox.id)));
+    Ok(found)
+}
+
+/// The words of the line that begins with a namespace and this name.
+fn row_of<'a>(table: &'a str, name: &str) -> Option<Vec<&'a str>> {
+    let mut rows = table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    rows.find(|row| row.get(1) == Some(&name))
+}
+
+fn owned(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs
+        .iter()
+        .map(|&(key, value)| (key.to_owned(), value.to_owned()))
+        .collect()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
