@@ -52,15 +52,22 @@ impl Directory {
         })
     }
 
-    /// Makes such a directory, and those above it, and opens it.
+    /// Makes such a directory, and those above it, and opens it. One that is made
+    /// has this mode after, whatever our own mask; one that is there keeps its own.
     pub(crate) fn open_or_make(path: &Path, mode: u32) -> Result<Directory, NodeError> {
+        if path.is_dir() {
+            return Directory::open(path);
+        }
         let mut builder = std::fs::DirBuilder::new();
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, mode);
         builder
             .recursive(true)
             .create(path)
             .context("create", path)?;
-        Directory::open(path)
+        let made = Directory::open(path)?;
+        fchmod(&made.fd, Mode::from_bits_truncate(mode))
+            .context("change the mode of", &made.path)?;
+        Ok(made)
     }
 
     pub(crate) fn path(&self) -> &Path {

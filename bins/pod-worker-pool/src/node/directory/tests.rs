@@ -214,3 +214,15 @@ fn a_mount_in_a_tree_is_neither_entered_nor_removed() {
     case.directory.remove_tree("tree").unwrap();
     assert!(!case.path("tree").exists());
 }
+
+#[test]
+fn a_top_directory_that_is_made_has_its_mode_and_one_that_is_there_keeps_its_own() {
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let disk = tempfile::tempdir().unwrap();
+    let path = disk.path().join("logs/pods");
+    // No mask of a test lets group and others write: this mode shows whether ours counts.
+    Directory::open_or_make(&path, 0o777).unwrap();
+    assert_eq!(mode(&path), 0o777);
+    Directory::open_or_make(&path, 0o755).unwrap();
+    assert_eq!(mode(&path), 0o777);
+}
