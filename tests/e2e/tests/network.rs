@@ -326,7 +326,7 @@ fn own_name(ground: &Ground, pod: &str) -> String {
 
 /// Asks for a page from inside a pod.
 fn fetch(ground: &Ground, pod: &str, url: &str) -> Result<String> {
-    let command = ["wget", "-q", "-T", "5", "-O", "-", url];
+    let command = ["wget", "-q", "-O", "-", url];
     Ok(ground.exec(pod, "shell", &command)?.trim_end().to_owned())
 }
 

@@ -23,6 +23,9 @@ use crate::wait::wait_for;
 /// A start takes a fraction of a second on an idle machine.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// A command in a container that takes longer hangs.
+const EXEC_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// Where distributions put the network plugins.
 const PLUGIN_DIRECTORIES: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
 
@@ -130,6 +133,27 @@ impl Containerd {
         let mut all = vec!["--address", &*socket, "--namespace", "k8s.io"];
         all.extend(arguments);
         self.node.output("ctr", &all)
+    }
+
+    /// Runs a command in a container to its end and returns its standard
+    /// output.
+    ///
+    /// # Errors
+    /// When it cannot be run or fails; the error holds what it said.
+    pub fn exec(&self, container_id: &str, command: &[&str]) -> Result<String> {
+        let words = command.iter().map(|&word| word.to_owned()).collect();
+        let call = self.client.exec_sync(container_id, words, EXEC_TIMEOUT);
+        let output = self.block_on(call)?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.exit_code != 0 {
+            bail!(
+                "{} ended with {}: {text}{}",
+                command.join(" "),
+                output.exit_code,
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        Ok(text)
     }
 
     /// Whether it can run pods: it answers and has its network.

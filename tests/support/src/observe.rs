@@ -201,3 +201,11 @@ pub fn container_status<'pod>(pod: &'pod Value, name: &str) -> Option<&'pod Valu
         .flatten()
         .find(|status| status["name"] == name)
 }
+
+/// The id of one of a pod's containers as the runtime knows it, once it has
+/// one.
+#[must_use]
+pub fn container_id<'pod>(pod: &'pod Value, name: &str) -> Option<&'pod str> {
+    let id = container_status(pod, name)?["containerID"].as_str()?;
+    id.strip_prefix("containerd://")
+}

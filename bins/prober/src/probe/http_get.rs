@@ -78,7 +78,8 @@ fn conclude(status: StatusCode) -> Outcome {
     match status.as_u16() {
         200..=299 => Outcome::Success(String::new()),
         300..=399 => Outcome::Success(format!("status {status}: the redirect was not followed")),
-        _ => Outcome::Failure(format!("HTTP probe failed with status code {status}")),
+        // The kubelet's words, which people search their events for.
+        code => Outcome::Failure(format!("HTTP probe failed with statuscode: {code}")),
     }
 }
 

@@ -1,0 +1,410 @@
+//! Volumes: what containers find in them, what stays, and what is taken away.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use e2e::Ground;
+use e2e::ground::{TIMEOUT, address};
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+use serde_json::{Value, json};
+use test_support::images::{BUSYBOX, TESTAPP};
+use test_support::observe::{condition, container_status};
+use test_support::{http, wait_for, wait_until};
+
+#[test]
+fn an_empty_dir_outlives_its_containers_and_goes_with_its_pod() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let mounts = json!([
+        { "name": "disk", "mountPath": "/disk" },
+        { "name": "memory", "mountPath": "/memory" },
+    ]);
+    let app = json!({
+        "name": "app", "image": TESTAPP, "args": ["--http", "8080"], "volumeMounts": mounts,
+    });
+    let spec = json!({
+        "containers": [app, shell("shell", &mounts)],
+        "volumes": [
+            { "name": "disk", "emptyDir": {} },
+            { "name": "memory", "emptyDir": { "medium": "Memory", "sizeLimit": "3Mi" } },
+        ],
+    });
+    ground.apply("keeper", spec)?;
+    let pod = ground.ready("keeper")?;
+    let sh =
+        |container: &str, script: &str| ground.exec("keeper", container, &["sh", "-c", script]);
+
+    assert_eq!(sh("shell", "ls -A /disk /memory | grep -v :")?.trim(), "");
+    sh(
+        "app",
+        "echo of-app > /disk/app; echo in-memory > /memory/app",
+    )?;
+    sh("shell", "echo of-shell > /disk/shell")?;
+    assert_eq!(
+        sh("shell", "cat /disk/app /memory/app")?,
+        "of-app\nin-memory\n"
+    );
+    // Anyone in the pod may write there.
+    assert_eq!(sh("shell", "stat -c %a /disk")?, "777\n");
+    let file_system = sh("shell", "grep ' /memory ' /proc/mounts")?;
+    assert!(
+        file_system.starts_with("tmpfs ") && file_system.contains("size=3072k"),
+        "{file_system}"
+    );
+    assert!(sh("shell", "head -c 4000000 /dev/zero > /memory/large").is_err());
+    sh("shell", "rm -f /memory/large")?;
+
+    http::request(ground.node(), "POST", address(&pod, 8080)?, "/exit?code=1")?;
+    wait_until_restarted(&ground, "keeper", "app")?;
+    assert_eq!(
+        sh("app", "cat /disk/app /disk/shell /memory/app")?,
+        "of-app\nof-shell\nin-memory\n"
+    );
+
+    let directory = pod_directory(&ground, &pod)?;
+    assert!(
+        directory
+            .join("volumes/kubernetes.io~empty-dir/disk/app")
+            .exists()
+    );
+    assert_eq!(mounts_below(&ground, &directory)?.len(), 1);
+    ground.remove("keeper")?;
+    wait_until_removed(&directory)?;
+    assert_eq!(mounts_below(&ground, &directory)?, Vec::<String>::new());
+    Ok(())
+}
+
+#[test]
+fn a_host_path_is_checked_or_made_as_its_type_says() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let at = |name: &str| ground.bulkhead.paths().shared.join(name);
+    fs::create_dir(at("directory"))?;
+    fs::write(at("directory/inside"), "content")?;
+    fs::write(at("file"), "content")?;
+    let _socket = UnixListener::bind(at("socket"))?;
+    let loop_device = makedev(7, 250);
+    mknod(&at("block"), SFlag::S_IFBLK, Mode::S_IRUSR, loop_device)?;
+    mknod(
+        &at("character"),
+        SFlag::S_IFCHR,
+        Mode::S_IRUSR,
+        makedev(1, 3),
+    )?;
+
+    let volumes = [
+        ("plain", "directory", ""),
+        ("directory", "directory", "Directory"),
+        ("kept", "directory", "DirectoryOrCreate"),
+        ("made", "new/deep", "DirectoryOrCreate"),
+        ("file", "file", "File"),
+        ("keptfile", "file", "FileOrCreate"),
+        ("madefile", "new-file", "FileOrCreate"),
+        ("socket", "socket", "Socket"),
+        ("character", "character", "CharDevice"),
+        ("block", "block", "BlockDevice"),
+        ("unchecked", "made-by-runtime", ""),
+    ];
+    let (mut mounts, mut sources) = (Vec::new(), Vec::new());
+    for (name, path, kind) in volumes {
+        mounts.push(json!({ "name": name, "mountPath": format!("/at/{name}") }));
+        sources.push(json!({ "name": name, "hostPath": { "path": at(path), "type": kind } }));
+    }
+    let spec = json!({ "containers": [shell("shell", &json!(mounts))], "volumes": sources });
+    ground.apply("all", spec)?;
+    ground.ready("all")?;
+
+    let listing = ground.exec("all", "shell", &["sh", "-c", "cd /at; stat -c '%n %F' *"])?;
+    for (name, kind) in [
+        ("plain", "directory"),
+        ("directory", "directory"),
+        ("kept", "directory"),
+        ("made", "directory"),
+        ("file", "regular file"),
+        ("keptfile", "regular file"),
+        ("madefile", "regular empty file"),
+        ("socket", "socket"),
+        ("character", "character special file"),
+        ("block", "block special file"),
+        ("unchecked", "directory"),
+    ] {
+        let line = format!("{name} {kind}");
+        assert!(
+            listing.lines().any(|found| found == line),
+            "{line}: {listing}"
+        );
+    }
+    let inside = ["cat", "/at/plain/inside", "/at/kept/inside", "/at/keptfile"];
+    assert_eq!(ground.exec("all", "shell", &inside)?, "content".repeat(3));
+    let mode =
+        |name: &str| -> Result<u32> { Ok(fs::metadata(at(name))?.permissions().mode() & 0o777) };
+    assert_eq!((mode("new/deep")?, mode("new-file")?), (0o755, 0o644));
+
+    // What containers leave there is the node's, not the pod's.
+    let write = "echo from-pod > /at/made/left; echo from-pod > /at/madefile";
+    ground.exec("all", "shell", &["sh", "-c", write])?;
+    ground.remove("all")?;
+    assert_eq!(fs::read_to_string(at("new/deep/left"))?, "from-pod\n");
+    assert_eq!(fs::read_to_string(at("new-file"))?, "from-pod\n");
+    assert!(fs::metadata(at("socket"))?.file_type().is_socket());
+    assert!(at("directory/inside").exists());
+    Ok(())
+}
+
+#[test]
+fn a_host_path_of_the_wrong_type_is_an_error_of_its_own_pod_only() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let at = |name: &str| ground.bulkhead.paths().shared.join(name);
+    fs::create_dir(at("directory"))?;
+    fs::write(at("file"), "content")?;
+    let wrong = [
+        ("file-as-directory", "file", "Directory", "a directory"),
+        (
+            "file-or-directory",
+            "file",
+            "DirectoryOrCreate",
+            "a directory",
+        ),
+        ("directory-as-file", "directory", "File", "a file"),
+        ("directory-or-file", "directory", "FileOrCreate", "a file"),
+        ("file-as-socket", "file", "Socket", "a socket file"),
+        (
+            "file-as-character",
+            "file",
+            "CharDevice",
+            "a character device",
+        ),
+        ("file-as-block", "file", "BlockDevice", "a block device"),
+        ("missing", "missing", "Directory", "a directory"),
+    ];
+    for (pod, path, kind, _) in wrong {
+        let source = json!({ "path": at(path), "type": kind });
+        ground.apply(pod, with_volume(&json!({ "hostPath": source }), &json!({})))?;
+    }
+    ground.apply("good", with_volume(&json!({ "emptyDir": {} }), &json!({})))?;
+    ground.ready("good")?;
+    for (pod, path, _, wanted) in wrong {
+        let words = format!(
+            "hostPath type check failed: {} is not {wanted}",
+            at(path).display()
+        );
+        ground.event(pod, "FailedMount", &words)?;
+        let status = ground.pod(pod)?;
+        assert_eq!(status["status"]["phase"], "Pending", "{status}");
+        let container = container_status(&status, "shell").context("no status")?;
+        let reason = &container["state"]["waiting"]["reason"];
+        assert_eq!(reason, "ContainerCreating", "{status}");
+    }
+    assert_eq!(fs::read_to_string(at("file"))?, "content");
+
+    // Once the path is as it should be the pod runs.
+    fs::create_dir(at("missing"))?;
+    ground.ready("missing")?;
+    Ok(())
+}
+
+#[test]
+fn what_is_mounted_read_only_cannot_be_written() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let shared = ground.bulkhead.paths().shared.join("volume");
+    fs::create_dir(&shared)?;
+    fs::write(shared.join("file"), "content")?;
+    let mounts = json!([
+        { "name": "host", "mountPath": "/host", "readOnly": true },
+        { "name": "host", "mountPath": "/writable" },
+        { "name": "own", "mountPath": "/own", "readOnly": true },
+    ]);
+    let writer = json!([{ "name": "own", "mountPath": "/own" }]);
+    let spec = json!({
+        "containers": [shell("shell", &mounts), shell("writer", &writer)],
+        "volumes": [
+            { "name": "host", "hostPath": { "path": shared, "type": "Directory" } },
+            { "name": "own", "emptyDir": {} },
+        ],
+    });
+    ground.apply("reader", spec)?;
+    ground.ready("reader")?;
+    ground.exec("reader", "writer", &["sh", "-c", "echo theirs > /own/file"])?;
+    assert_eq!(
+        ground.exec("reader", "shell", &["cat", "/host/file", "/own/file"])?,
+        "contenttheirs\n"
+    );
+    for command in [
+        "echo no > /host/file",
+        "touch /host/new",
+        "rm /host/file",
+        "touch /own/new",
+    ] {
+        let refusal = ground.exec("reader", "shell", &["sh", "-c", command]);
+        let refusal = format!("{:#}", refusal.expect_err(command));
+        assert!(
+            refusal.contains("Read-only file system"),
+            "{command}: {refusal}"
+        );
+    }
+    ground.exec("reader", "shell", &["touch", "/writable/new"])?;
+    assert!(shared.join("new").exists());
+    Ok(())
+}
+
+#[test]
+fn later_mounts_of_the_node_reach_containers_that_ask_for_them() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let shared = ground.bulkhead.paths().shared.join("volume");
+    fs::create_dir_all(shared.join("disk"))?;
+    let mounts = |propagation: &str| json!([{ "name": "v", "mountPath": "/v", "mountPropagation": propagation }]);
+    let spec = json!({
+        "containers": [
+            shell("follows", &mounts("HostToContainer")),
+            shell("ignores", &mounts("None")),
+        ],
+        "volumes": [{ "name": "v", "hostPath": { "path": shared, "type": "Directory" } }],
+    });
+    ground.apply("pod", spec)?;
+    ground.ready("pod")?;
+    ground
+        .node()
+        .mount_small_disk(&shared.join("disk"), 1 << 20)?;
+    let file = shared.join("disk/file");
+    ground.node().run(|| fs::write(&file, "later"))??;
+    assert_eq!(
+        ground.exec("pod", "follows", &["cat", "/v/disk/file"])?,
+        "later"
+    );
+    assert!(
+        ground
+            .exec("pod", "ignores", &["cat", "/v/disk/file"])
+            .is_err()
+    );
+
+    // Mounting into the node is for privileged containers, which have to wait
+    // for their feature: refused in words, not left out.
+    let back = json!({ "hostPath": { "path": shared, "type": "Directory" } });
+    let how = json!({ "mountPropagation": "Bidirectional" });
+    ground.apply("back", with_volume(&back, &how))?;
+    let words = "Bidirectional needs a privileged container";
+    let refused = wait_for("the refusal", TIMEOUT, || {
+        let events = ground
+            .bulkhead
+            .events()
+            .map_err(|error| format!("{error:#}"))?;
+        let found = events.iter().any(|event| event.message.contains(words));
+        if found {
+            Ok(())
+        } else {
+            Err(format!("{events:?}"))
+        }
+    });
+    refused?;
+    assert!(ground.bulkhead.pod("back")?.is_none());
+    Ok(())
+}
+
+#[test]
+fn clean_up_stays_in_the_pods_directory_whatever_links_are_there() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let canary = ground.bulkhead.paths().shared.join("canary");
+    fs::create_dir_all(canary.join("nest"))?;
+    fs::write(canary.join("egg"), "alive")?;
+    fs::write(canary.join("nest/egg"), "alive")?;
+    let permissions = fs::metadata(&canary)?.permissions().mode();
+
+    let mounts = json!([
+        { "name": "disk", "mountPath": "/disk" },
+        { "name": "memory", "mountPath": "/memory" },
+    ]);
+    let spec = json!({
+        "containers": [shell("shell", &mounts)],
+        "volumes": [
+            { "name": "disk", "emptyDir": {} },
+            { "name": "memory", "emptyDir": { "medium": "Memory" } },
+        ],
+    });
+    ground.apply("evil", spec)?;
+    let pod = ground.ready("evil")?;
+    let directory = pod_directory(&ground, &pod)?;
+    let up = "../".repeat(20);
+    let canary_path = canary.display();
+    for volume in ["/disk", "/memory"] {
+        let script = format!(
+            "cd {volume} && mkdir -p deep/er && \
+             ln -s {canary_path} absolute && ln -s {canary_path}/nest deep/er/nest && \
+             ln -s {up}{canary_path} relative && ln -s {canary_path}/egg egg && \
+             ln -s . self && ln -s / root && \
+             i=0; d=.; while [ $i -lt 60 ]; do d=$d/level; mkdir $d; i=$((i+1)); done; \
+             mkdir closed && touch closed/file && chmod 0 closed"
+        );
+        ground.exec("evil", "shell", &["sh", "-c", &script])?;
+    }
+    ground.remove("evil")?;
+    wait_until_removed(&directory)?;
+    assert_eq!(mounts_below(&ground, &directory)?, Vec::<String>::new());
+    for egg in ["egg", "nest/egg"] {
+        assert_eq!(fs::read_to_string(canary.join(egg))?, "alive", "{egg}");
+    }
+    assert_eq!(fs::metadata(&canary)?.permissions().mode(), permissions);
+    Ok(())
+}
+
+fn shell(name: &str, mounts: &Value) -> Value {
+    json!({
+        "name": name,
+        "image": BUSYBOX,
+        "command": ["sh", "-c", "trap 'exit 0' TERM; while true; do sleep 1 & wait; done"],
+        "volumeMounts": mounts,
+    })
+}
+
+/// A pod with one volume, mounted at `/v` with these fields more.
+fn with_volume(source: &Value, mount: &Value) -> Value {
+    let (mut volume, mut mount) = (source.clone(), mount.clone());
+    volume["name"] = json!("v");
+    mount["name"] = json!("v");
+    mount["mountPath"] = json!("/v");
+    json!({ "containers": [shell("shell", &json!([mount]))], "volumes": [volume] })
+}
+
+/// The pod's own directory on the node.
+fn pod_directory(ground: &Ground, pod: &Value) -> Result<PathBuf> {
+    let uid = pod["metadata"]["uid"]
+        .as_str()
+        .context("a pod without uid")?;
+    let directory = ground.bulkhead.paths().root.join("pods").join(uid);
+    anyhow::ensure!(
+        directory.is_dir(),
+        "{} is no directory",
+        directory.display()
+    );
+    Ok(directory)
+}
+
+fn wait_until_removed(directory: &Path) -> Result<()> {
+    let what = format!("{} to be removed", directory.display());
+    Ok(wait_until(&what, TIMEOUT, || !directory.exists())?)
+}
+
+/// Mount points of the node below a directory.
+fn mounts_below(ground: &Ground, directory: &Path) -> Result<Vec<String>> {
+    let table = ground
+        .node()
+        .run(|| fs::read_to_string("/proc/thread-self/mountinfo"))??;
+    let directory = directory.to_string_lossy();
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    let below = points.filter(|point| point.starts_with(&*directory));
+    Ok(below.map(str::to_owned).collect())
+}
+
+fn wait_until_restarted(ground: &Ground, pod: &str, container: &str) -> Result<()> {
+    let what = "to run again after a restart";
+    let restarted = ground.bulkhead.wait_for_pod(pod, what, TIMEOUT, |pod| {
+        let status = container_status(pod, container).ok_or("no status")?;
+        let count = status["restartCount"].as_u64();
+        if count == Some(1) && condition(pod, "Ready") == Some(true) {
+            Ok(())
+        } else {
+            Err(format!("restarted {count:?} times"))
+        }
+    });
+    Ok(restarted?)
+}
