@@ -28,10 +28,7 @@ impl SyncLoop {
         let question = self.workers.next_question();
         let desired = self.desired_uids();
         if sources_ready {
-            let mirrors = self.pods.mirror_uids().map(ToString::to_string);
-            let all = self.pods.iter().map(|(uid, _)| uid.to_string());
-            let known = all.chain(mirrors).collect();
-            self.actions.push(Action::RemoveOrphanedStatuses { known });
+            self.remove_orphaned_statuses();
             let pods = &self.pods;
             self.records_changed |= self.records.retain(|uid| pods.get(uid).is_some());
         }
@@ -70,6 +67,21 @@ impl SyncLoop {
         self.stop_departed(question);
         self.stop_undesired(question);
         self.forget_verdicts();
+    }
+
+    /// A pod that still runs keeps its status also when no source wants it any
+    /// more: after a restart the pool has no worker for it until it is told to
+    /// stop it. So nothing is removed before the runtime's pods are known.
+    fn remove_orphaned_statuses(&mut self) {
+        let Some(runtime_pods) = self.workers.runtime_pods() else {
+            return;
+        };
+        let running = runtime_pods.iter().filter(|(_, pod)| pod.runs);
+        let running = running.map(|(uid, _)| uid.to_string());
+        let mirrors = self.pods.mirror_uids().map(ToString::to_string);
+        let all = self.pods.iter().map(|(uid, _)| uid.to_string());
+        let known = all.chain(mirrors).chain(running).collect();
+        self.actions.push(Action::RemoveOrphanedStatuses { known });
     }
 
     /// Everything again, for a pool that has forgotten it.

@@ -102,6 +102,30 @@ fn orphans_are_killed_once_their_own_source_has_delivered() {
 }
 
 #[test]
+fn an_orphan_keeps_its_status_until_it_has_ended() {
+    let known = |actions: &[Action]| {
+        actions.iter().find_map(|action| match action {
+            Action::RemoveOrphanedStatuses { known } => Some(known.clone()),
+            _ => None,
+        })
+    };
+    let mut harness = Harness::new();
+    harness.configure(&["file"]);
+    harness.snapshot(PodSource::File, true, &[]);
+    let first = harness.tick_housekeeping();
+    assert_eq!(known(&first), None, "what runs is not known yet");
+    let pods = [
+        runtime_pod("o", "file", true),
+        runtime_pod("ended", "file", false),
+    ];
+    harness.answer(&[], &pods);
+    let kept = known(&harness.tick_housekeeping());
+    assert_eq!(kept, Some(vec!["o".to_owned()]));
+    harness.answer(&[], &pods[1..]);
+    assert_eq!(known(&harness.tick_housekeeping()), Some(vec![]));
+}
+
+#[test]
 fn an_orphan_is_killed_by_reference_with_the_time_when_it_was_found() {
     let mut harness = Harness::running();
     let orphan = [runtime_pod("o", "file", true)];
