@@ -45,6 +45,16 @@ pub struct Cache {
     sandboxes: HashMap<String, SandboxNetwork>,
 }
 
+/// How a container became known.
+enum Found {
+    /// From an earlier look.
+    Known(Container),
+    /// By its status, which had this state.
+    Inspected(v1::ContainerState, Container),
+    /// From the list alone; the next look asks again.
+    ListedOnly(Container),
+}
+
 impl Observer {
     /// An observer of the pods of one node.
     #[must_use]
@@ -66,7 +76,9 @@ impl Observer {
     }
 
     /// Everything that the runtime has of a pod. `pod` tells which containers it
-    /// should have; absent for a pod that only the runtime knows.
+    /// should have; absent for a pod that is only to be stopped: then a container
+    /// whose status cannot be read counts as what the list says of it, so that it
+    /// does not keep its pod alive.
     ///
     /// # Errors
     /// When the runtime does not answer, or not about everything.
@@ -91,7 +103,8 @@ impl Observer {
             self.runtime.list_containers(container_filter),
         )?;
         let sandboxes = self.sandboxes(identity, sandboxes, cache).await?;
-        let containers = self.containers(identity, containers, cache).await?;
+        let strict = pod.is_some();
+        let containers = self.containers(identity, containers, strict, cache).await?;
         let starts_in_logs = match pod {
             Some(pod) => self.starts_in_logs(identity, pod, &containers).await,
             None => BTreeMap::new(),
@@ -160,6 +173,7 @@ impl Observer {
         &self,
         identity: &PodIdentity,
         listed: Vec<v1::Container>,
+        strict: bool,
         cache: &mut Cache,
     ) -> Result<Vec<Container>, RuntimeError> {
         let mut containers: Vec<(v1::ContainerState, Container)> = listed
@@ -181,28 +195,33 @@ impl Observer {
             .containers
             .retain(|id, _| containers.iter().any(|(_, container)| container.id == *id));
         let known = &*cache;
-        let inspected: Vec<Option<(v1::ContainerState, Container)>> = stream::iter(containers)
+        let found: Vec<Option<Found>> = stream::iter(containers)
             .map(|(state, listed)| async move {
-                match known.containers.get(&listed.id) {
-                    Some((known_state, container)) if *known_state == state => {
-                        Ok(Some((state, container.clone())))
+                if let Some((known_state, container)) = known.containers.get(&listed.id)
+                    && *known_state == state
+                {
+                    return Ok(Some(Found::Known(container.clone())));
+                }
+                match self.inspect(identity, state, listed.clone()).await {
+                    Err(error) if !strict => {
+                        tracing::warn!(pod = %identity, %error, "container not inspected");
+                        Ok(Some(Found::ListedOnly(listed)))
                     }
-                    _ => self.inspect(identity, state, listed).await,
+                    inspected => inspected,
                 }
             })
             .buffered(PARALLEL_INSPECTIONS)
             .try_collect()
             .await?;
-        let containers: Vec<_> = inspected.into_iter().flatten().collect();
-        for (state, container) in &containers {
-            cache
-                .containers
-                .insert(container.id.clone(), (*state, container.clone()));
-        }
-        Ok(containers
-            .into_iter()
-            .map(|(_, container)| container)
-            .collect())
+        let found = found.into_iter().flatten().map(|found| match found {
+            Found::Known(container) | Found::ListedOnly(container) => container,
+            Found::Inspected(state, container) => {
+                let id = container.id.clone();
+                cache.containers.insert(id, (state, container.clone()));
+                container
+            }
+        });
+        Ok(found.collect())
     }
 
     /// Completes a listed container by its status; `None` when it is gone.
@@ -211,12 +230,12 @@ impl Observer {
         identity: &PodIdentity,
         state: v1::ContainerState,
         mut container: Container,
-    ) -> Result<Option<(v1::ContainerState, Container)>, RuntimeError> {
+    ) -> Result<Option<Found>, RuntimeError> {
         if matches!(
             state,
             v1::ContainerState::ContainerCreated | v1::ContainerState::ContainerUnknown
         ) {
-            return Ok(Some((state, container)));
+            return Ok(Some(Found::Inspected(state, container)));
         }
         let status = match self.runtime.container_status(&container.id).await {
             Ok(status) => status,
@@ -235,7 +254,7 @@ impl Observer {
             )
             .await;
         }
-        Ok(Some((state, container)))
+        Ok(Some(Found::Inspected(state, container)))
     }
 
     /// For containers of which the runtime has no instance: one more than the

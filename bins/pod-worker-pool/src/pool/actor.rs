@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 
-use super::entry::{Entry, RunningStep};
+use super::entry::{Again, Entry, RunningStep};
 use super::schedule::Schedule;
 use super::{Command, PoolError, PoolHandle, until};
 use crate::locks::PodLocks;
@@ -204,7 +204,7 @@ impl Actor {
                 }
                 let _ = reply.send(self.sync_known(&desired, sources_ready));
             }
-            Command::Look { uid } => self.wake(&uid),
+            Command::Look { uid } => self.wake(&uid, Again::Look),
             Command::Summaries { reply } => {
                 let workers = self.workers.iter();
                 let summaries = workers.map(|(uid, entry)| (uid.clone(), entry.summary()));
@@ -235,12 +235,16 @@ impl Actor {
         if !(is_kill && verdicts.is_empty()) {
             entry.verdicts = verdicts;
         }
+        let again = match update.kind {
+            UpdateKind::Sync => Again::Look,
+            UpdateKind::Create | UpdateKind::Update | UpdateKind::Kill => Again::Changed,
+        };
         let decision = entry.worker.update(now, update);
         tracing::trace!(uid, ?decision, "update");
         match decision {
             Decision::Ignored(refusal) => return Err(PoolError::Refused(refusal)),
             Decision::RestartNoted | Decision::Waits => {}
-            Decision::Wake => self.wake(&uid),
+            Decision::Wake => self.wake(&uid, again),
             Decision::Interrupt => self.interrupt(&uid),
         }
         self.changed(&uid);
@@ -326,11 +330,11 @@ impl Actor {
     }
 
     /// Runs a step as soon as none runs.
-    fn wake(&mut self, uid: &str) {
+    fn wake(&mut self, uid: &str, again: Again) {
         match self.workers.get_mut(uid) {
             Some(Entry {
                 step: Some(step), ..
-            }) => step.again = true,
+            }) => step.again = step.again.max(again),
             Some(_) => self.due_now(uid),
             None => {}
         }
@@ -338,7 +342,7 @@ impl Actor {
 
     /// Ends the running step and runs another.
     fn interrupt(&mut self, uid: &str) {
-        self.wake(uid);
+        self.wake(uid, Again::Changed);
         if let Some(step) = self.workers.get(uid).and_then(|entry| entry.step.as_ref()) {
             step.abort.abort();
         }
@@ -358,7 +362,7 @@ impl Actor {
             return;
         };
         if let Some(step) = &mut entry.step {
-            step.again = true;
+            step.again = step.again.max(Again::Look);
             return;
         }
         let steps = Arc::clone(&self.steps);
@@ -403,7 +407,7 @@ impl Actor {
         self.tasks.insert(abort.id(), uid.to_owned());
         entry.step = Some(RunningStep {
             abort,
-            again: false,
+            again: Again::No,
         });
     }
 
@@ -425,12 +429,23 @@ impl Actor {
         let Some(entry) = self.workers.get_mut(&uid) else {
             return;
         };
-        let again = entry.step.take().is_some_and(|step| step.again);
-        if again || outcome.is_none() {
-            self.due_now(&uid);
-        }
-        if let Some(outcome) = outcome {
-            self.apply(&uid, outcome);
+        let again = entry.step.take().map_or(Again::No, |step| step.again);
+        match (again, outcome) {
+            (Again::Look, Some(Outcome::Failed(error))) => {
+                let retry = match error.retry {
+                    Retry::Later => Retry::Soon,
+                    retry => retry,
+                };
+                self.retry(&uid, &StepError { retry, ..error });
+            }
+            (again, outcome) => {
+                if again != Again::No || outcome.is_none() {
+                    self.due_now(&uid);
+                }
+                if let Some(outcome) = outcome {
+                    self.apply(&uid, outcome);
+                }
+            }
         }
     }
 

@@ -25,8 +25,20 @@ pub(super) struct Entry {
 /// A step that runs beside the actor.
 pub(super) struct RunningStep {
     pub(super) abort: AbortHandle,
-    /// Something changed since it began: run another one at once.
-    pub(super) again: bool,
+    /// What came in since it began.
+    pub(super) again: Again,
+}
+
+/// Why another step follows the running one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Again {
+    /// It does not.
+    No,
+    /// Something happened, perhaps by the step itself. If that fails, a second
+    /// attempt waits: its own noise must not make a failing pod spin.
+    Look,
+    /// What is desired changed.
+    Changed,
 }
 
 impl Entry {
