@@ -81,10 +81,11 @@ fn reason_to_kill(
     if ContainerHash::compare(&container.spec_hash, spec) == HashComparison::Changed {
         return Some(KillReason::DefinitionChanged);
     }
-    if inputs.verdicts.not_live.contains(&container.id) {
+    // A verdict about a probe that the spec does not have is nobody's to give.
+    if spec.liveness_probe.is_some() && inputs.verdicts.not_live.contains(&container.id) {
         return Some(KillReason::LivenessFailed);
     }
-    if inputs.verdicts.not_started.contains(&container.id) {
+    if spec.startup_probe.is_some() && inputs.verdicts.not_started.contains(&container.id) {
         return Some(KillReason::StartupFailed);
     }
     None

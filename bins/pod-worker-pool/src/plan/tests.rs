@@ -324,6 +324,8 @@ fn failed_probes_restart_a_container_unless_the_policy_is_never() {
             ),
         ] {
             let mut case = Case::new(policy);
+            case.pod["spec"]["containers"][1]["livenessProbe"] = json!({"tcpSocket": {"port": 1}});
+            case.pod["spec"]["containers"][1]["startupProbe"] = json!({"tcpSocket": {"port": 1}});
             let failed = match reason {
                 KillReason::LivenessFailed => &mut case.verdicts.not_live,
                 _ => &mut case.verdicts.not_started,
@@ -339,6 +341,14 @@ fn failed_probes_restart_a_container_unless_the_policy_is_never() {
             assert_eq!(case.starts() == ["b"], restarts, "{policy} {reason:?}");
         }
     }
+}
+
+#[test]
+fn a_verdict_of_a_probe_that_the_container_does_not_have_harms_nobody() {
+    let mut case = Case::new("Always");
+    case.verdicts.not_live.insert("b-0".into());
+    case.verdicts.not_started.insert("b-0".into());
+    assert_eq!(case.plan(), Plan::Work(Work::default()));
 }
 
 #[test]
@@ -363,6 +373,7 @@ fn the_probes_own_grace_period_applies_to_its_kills() {
     let mut case = Case::new("Always");
     case.pod["spec"]["containers"][0]["livenessProbe"] =
         json!({"tcpSocket": {"port": 1}, "terminationGracePeriodSeconds": 7});
+    case.pod["spec"]["containers"][1]["livenessProbe"] = json!({"tcpSocket": {"port": 1}});
     case.pod["spec"]["terminationGracePeriodSeconds"] = json!(0);
     case.verdicts.not_live.extend(["a-0".into(), "b-0".into()]);
     let graces: Vec<u64> = case

@@ -307,7 +307,9 @@ async fn init_containers_run_in_order_before_the_others() {
 #[tokio::test(start_paused = true)]
 async fn a_failed_liveness_probe_restarts_the_container() {
     let node = TestNode::new();
-    let pod = pod_running("a", "u1", RUN);
+    let mut pod = pod_running("a", "u1", RUN);
+    pod["spec"]["containers"][0]["livenessProbe"] =
+        serde_json::json!({"exec": {"command": ["true"]}});
     node.create(&pod).await;
     let id = running(&node, "u1").await;
     let verdict = v1::ProbeVerdict {

@@ -187,7 +187,11 @@ fn update_of(request: v1::UpdatePodRequest) -> Result<Update, Status> {
         (Some(pod), _) => {
             let document = PodDocument::from_message(pod);
             let pod = document.and_then(DesiredPod::new);
-            Subject::Desired(pod.map_err(|error| status::of_wire(&error))?)
+            let pod = pod.map_err(|error| status::of_wire(&error))?;
+            if kind != UpdateKind::Kill {
+                check_support(&pod)?;
+            }
+            Subject::Desired(pod)
         }
         (None, Some(reference)) => {
             let identity = PodIdentity::try_from(reference);
@@ -204,6 +208,17 @@ fn update_of(request: v1::UpdatePodRequest) -> Result<Update, Status> {
         subject,
         kill,
     })
+}
+
+/// Refuses what Bulkhead does not do, whoever asks: config-sourcer refuses it
+/// first, and this process does not depend on that. It is what keeps a broken
+/// sync-loop from getting a privileged container by asking for one.
+fn check_support(pod: &DesiredPod) -> Result<(), Status> {
+    let pod = pod.decode().map_err(|error| status::of_wire(&error))?;
+    match pod_validation::unsupported_fields(&pod).first() {
+        None => Ok(()),
+        Some(error) => Err(Status::invalid_argument(error.to_string())),
+    }
 }
 
 fn kill_of(options: v1::KillOptions) -> Result<Kill, Status> {
