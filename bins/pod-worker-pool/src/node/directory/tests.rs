@@ -217,7 +217,7 @@ fn a_mount_in_a_tree_is_neither_entered_nor_removed() {
 
 #[test]
 fn a_top_directory_that_is_made_has_its_mode_and_one_that_is_there_keeps_its_own() {
-    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     let disk = tempfile::tempdir().unwrap();
     let path = disk.path().join("logs/pods");
     // No mask of a test lets group and others write: this mode shows whether ours counts.
