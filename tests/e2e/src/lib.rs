@@ -1,7 +1,9 @@
 //! Tests of the real programs on a real containerd; they are under `tests/`,
 //! one file a subject. What they share with others is in `test-support`.
 
+pub mod cast;
 pub mod ground;
+pub mod witness;
 pub mod workload;
 
 pub use ground::Ground;

@@ -2,6 +2,7 @@
 //! the command line asks, without starting a program for each look.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -10,6 +11,8 @@ use bulkhead_api::v1::statuses_client::StatusesClient;
 use bulkhead_api::v1::supervisor_client::SupervisorClient;
 use ipc::Network;
 use serde_json::Value;
+use tonic::transport::Channel;
+use tonic::{Response, Status};
 use topology::Process;
 
 use crate::bulkhead::BulkheadInstance;
@@ -18,7 +21,90 @@ use crate::wait::{Timeout, wait_for};
 /// The longest that an answer may take, restarts included.
 const DEADLINE: Duration = Duration::from_secs(5);
 
+/// Asks an instance, also from other threads and while it is killed and
+/// started again.
+#[derive(Debug, Clone)]
+pub struct Observer {
+    run: PathBuf,
+    deadline: Duration,
+}
+
+impl Observer {
+    /// Every pod with its status, as core/v1 Pod. The call goes on while the
+    /// server is being restarted.
+    ///
+    /// # Errors
+    /// When status-syncer does not answer in time.
+    pub fn pods(&self) -> Result<Vec<Value>> {
+        self.ask(async |network| {
+            let channel = network.channel(Process::StatusSyncer);
+            let pods = ipc::call(self.deadline, || {
+                let client =
+                    StatusesClient::new(channel.clone()).max_decoding_message_size(4 << 20);
+                list(client)
+            });
+            let pods = pods.await.context("status-syncer does not answer")?;
+            pods.iter()
+                .map(|json| serde_json::from_slice(json).context("a pod's JSON"))
+                .collect()
+        })
+    }
+
+    /// The supervisor's process table.
+    ///
+    /// # Errors
+    /// When the supervisor does not answer in time.
+    pub fn processes(&self) -> Result<Vec<v1::ProcessStatus>> {
+        let status = self.ask(async |network| {
+            let channel = network.channel(Process::Supervisor);
+            let answer = ipc::call(self.deadline, || {
+                let mut client = SupervisorClient::new(channel.clone());
+                async move { client.get_status(v1::GetSupervisorStatusRequest {}).await }
+            });
+            answer.await.context("the supervisor does not answer")
+        })?;
+        if status.processes.is_empty() {
+            bail!("the supervisor knows no processes yet");
+        }
+        Ok(status.processes)
+    }
+
+    fn ask<T>(&self, question: impl AsyncFnOnce(Network) -> Result<T>) -> Result<T> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        runtime.block_on(question(Network::unix(self.run.clone())))
+    }
+}
+
+/// The JSON of all pods, from one list that came whole.
+async fn list(
+    mut client: StatusesClient<Channel>,
+) -> std::result::Result<Response<Vec<Vec<u8>>>, Status> {
+    let request = v1::ListPodStatusesRequest { watch: false };
+    let mut stream = client.list_pod_statuses(request).await?.into_inner();
+    let mut pods = Vec::new();
+    while let Some(answer) = stream.message().await? {
+        use v1::list_pod_statuses_response::Message;
+        match answer.message {
+            Some(Message::Entry(entry)) => pods.extend(entry.pod.map(|pod| pod.json)),
+            Some(Message::SnapshotComplete(true)) => return Ok(Response::new(pods)),
+            _ => {}
+        }
+    }
+    Err(Status::data_loss("the list of pods ended early"))
+}
+
 impl BulkheadInstance {
+    /// What asks this instance, with this deadline for each answer.
+    #[must_use]
+    pub fn observer(&self, deadline: Duration) -> Observer {
+        Observer {
+            run: self.paths().run.clone(),
+            deadline,
+        }
+    }
+
     /// State of every process by name, in lower case without prefix: `ready`,
     /// `backoff`.
     ///
@@ -41,18 +127,7 @@ impl BulkheadInstance {
     /// # Errors
     /// When the supervisor does not answer.
     pub fn processes(&self) -> Result<Vec<v1::ProcessStatus>> {
-        let status = self.ask(async |network| {
-            let channel = network.channel(Process::Supervisor);
-            let answer = ipc::call(DEADLINE, || {
-                let mut client = SupervisorClient::new(channel.clone());
-                async move { client.get_status(v1::GetSupervisorStatusRequest {}).await }
-            });
-            answer.await.context("the supervisor does not answer")
-        })?;
-        if status.processes.is_empty() {
-            bail!("the supervisor knows no processes yet");
-        }
-        Ok(status.processes)
+        self.observer(DEADLINE).processes()
     }
 
     /// Every pod with its status, as core/v1 Pod.
@@ -60,30 +135,7 @@ impl BulkheadInstance {
     /// # Errors
     /// When status-syncer does not answer.
     pub fn pods(&self) -> Result<Vec<Value>> {
-        self.ask(async |network| {
-            let channel = network.channel(Process::StatusSyncer);
-            let request = v1::ListPodStatusesRequest { watch: false };
-            let mut stream = ipc::call(DEADLINE, || {
-                let mut client =
-                    StatusesClient::new(channel.clone()).max_decoding_message_size(4 << 20);
-                async move { client.list_pod_statuses(request).await }
-            })
-            .await
-            .context("status-syncer does not answer")?;
-            let mut pods = Vec::new();
-            while let Some(answer) = stream.message().await? {
-                use v1::list_pod_statuses_response::Message;
-                match answer.message {
-                    Some(Message::Entry(entry)) => {
-                        let pod = entry.pod.context("an entry without its pod")?;
-                        pods.push(serde_json::from_slice(&pod.json).context("a pod's JSON")?);
-                    }
-                    Some(Message::SnapshotComplete(true)) => return Ok(pods),
-                    _ => {}
-                }
-            }
-            bail!("the list of pods ended early")
-        })
+        self.observer(DEADLINE).pods()
     }
 
     /// The pod of the manifest that calls it `name`, if there is one.
@@ -103,7 +155,7 @@ impl BulkheadInstance {
     /// # Errors
     /// When status-syncer does not answer.
     pub fn events(&self) -> Result<Vec<v1::Event>> {
-        self.ask(async |network| {
+        self.observer(DEADLINE).ask(async |network| {
             let channel = network.channel(Process::StatusSyncer);
             let mut stream = ipc::call(DEADLINE, || {
                 let mut client = StatusesClient::new(channel.clone());
@@ -172,13 +224,6 @@ impl BulkheadInstance {
                 Some(pod) => Err(format!("status {}", pod["status"])),
             }
         })
-    }
-
-    fn ask<T>(&self, question: impl AsyncFnOnce(Network) -> Result<T>) -> Result<T> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
-        runtime.block_on(question(Network::unix(self.paths().run.clone())))
     }
 }
 

@@ -1,0 +1,221 @@
+//! Pods in every state that they stay in by themselves, for tests that disturb
+//! the node: none of them may notice. And pods that insist on their grace.
+
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::{Value, json};
+use test_support::journal;
+
+use crate::ground::Ground;
+use crate::witness::{Look, Testimony};
+use crate::workload::{JOURNALS, container, script, spec};
+
+/// The first wait of a crash loop; each further one is twice as long.
+const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
+
+/// How much less than its grace a stubborn pod may seem to have had: it shows
+/// that it lives ten times a second, and less often on a busy machine.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// The pods that stay as they are, with the phase of each and how often its
+/// container starts.
+const STEADY: [(&str, &str, usize); 6] = [
+    ("web", "Running", 1),
+    ("shell", "Running", 1),
+    ("plain", "Running", 1),
+    ("done", "Succeeded", 1),
+    ("failed", "Failed", 1),
+    ("rejected", "Failed", 0),
+];
+
+/// The pods as they were before the disturbance.
+#[derive(Debug)]
+pub struct Cast {
+    steady: Vec<Value>,
+}
+
+impl Cast {
+    /// Starts all of them, and `looping`, which crashes again and again.
+    ///
+    /// # Errors
+    /// When one does not get into its state.
+    pub fn enter(ground: &Ground) -> Result<Self> {
+        let mut web = container("app", "web", &["--http", "8080"]);
+        let page = json!({"path": "/healthz", "port": 8080});
+        web["readinessProbe"] = json!({"httpGet": page, "periodSeconds": 1, "failureThreshold": 1});
+        web["livenessProbe"] = json!({"httpGet": page, "periodSeconds": 1, "failureThreshold": 3});
+        ground.apply("web", spec(ground, &[web]))?;
+
+        let mut shell = container("app", "shell", &[]);
+        shell["image"] = json!(test_support::images::BUSYBOX);
+        shell["command"] = json!(["sh", "-c", noting("shell", "while :; do sleep 1; done")]);
+        shell.as_object_mut().map(|it| it.remove("args"));
+        let command = json!({"command": ["true"]});
+        for probe in ["readinessProbe", "livenessProbe", "startupProbe"] {
+            shell[probe] = json!({
+                "exec": command,
+                "periodSeconds": 1,
+                "failureThreshold": 1,
+                "timeoutSeconds": 10,
+            });
+        }
+        ground.apply("shell", spec(ground, &[shell]))?;
+
+        let mut plain = ground.app("plain", &[]);
+        plain["initContainers"] = json!([container(
+            "first",
+            "plain-first",
+            &["--exit-after-ms", "50"]
+        )]);
+        ground.apply("plain", plain)?;
+
+        for (name, code) in [("done", "0"), ("failed", "3")] {
+            let mut once = ground.app(name, &["--exit-after-ms", "100", "--exit-code", code]);
+            once["restartPolicy"] = json!("Never");
+            ground.apply(name, once)?;
+        }
+        let mut rejected = ground.app("rejected", &[]);
+        rejected["containers"][0]["resources"] = json!({"requests": {"cpu": "10k"}});
+        ground.apply("rejected", rejected)?;
+        let looping = ground.app("looping", &["--exit-after-ms", "100", "--exit-code", "1"]);
+        ground.apply("looping", looping)?;
+
+        let mut steady = Vec::new();
+        for (name, phase, _) in STEADY {
+            steady.push(if phase == "Running" {
+                ground.ready(name)?
+            } else {
+                ground.phase(name, phase)?
+            });
+        }
+        ground.note("looping", "started", 2)?;
+        Ok(Self { steady })
+    }
+
+    /// That none of them changed, as far as anybody could see.
+    ///
+    /// # Errors
+    /// With what changed.
+    pub fn is_unharmed(&self, ground: &Ground, testimony: &Testimony) -> Result<()> {
+        let journal = ground.journal()?;
+        for (before, (name, _, starts)) in self.steady.iter().zip(STEADY) {
+            let now = ground.pod(name)?;
+            ensure!(Look::of(&now) == Look::of(before), "{name} is now {now}");
+            ensure!(
+                now["metadata"]["uid"] == before["metadata"]["uid"],
+                "{name} is another pod"
+            );
+            testimony.never_changed(before)?;
+            let started = journal::count(&journal, name, "started");
+            ensure!(started == starts, "{name} started {started} times");
+            let asked = journal::count(&journal, name, "SIGTERM");
+            ensure!(asked == 0, "{name} was asked to end");
+        }
+        let first = journal::count(&journal, "plain-first", "started");
+        ensure!(first == 1, "an init container ran {first} times");
+        looping_waited(ground)
+    }
+}
+
+/// That every restart of `looping` was counted and waited for as long as is
+/// due, however the node was disturbed meanwhile.
+fn looping_waited(ground: &Ground) -> Result<()> {
+    let pod = ground.pod("looping")?;
+    let journal = ground.journal()?;
+    let starts: Vec<u128> = journal
+        .iter()
+        .filter(|entry| entry.name == "looping" && entry.event == "started")
+        .map(|entry| entry.unix_nanoseconds)
+        .collect();
+    let mut due = FIRST_BACK_OFF;
+    // The first restart comes at once.
+    for pair in starts.windows(2).skip(1) {
+        let waited = Duration::from_nanos(u64::try_from(pair[1] - pair[0])?);
+        ensure!(waited >= due, "looping waited {waited:?} of {due:?}");
+        due *= 2;
+    }
+    let restarts = pod["status"]["containerStatuses"][0]["restartCount"].as_u64();
+    let restarts = usize::try_from(restarts.context("no restart count")?)?;
+    // The start may have been between the two looks.
+    ensure!(
+        restarts + 1 == starts.len() || restarts + 1 == starts.len() + 1,
+        "{restarts} restarts of {} starts",
+        starts.len()
+    );
+    Ok(())
+}
+
+/// A server with a readiness probe that journals as `name`,
+/// and takes a moment to end.
+#[must_use]
+pub fn web(ground: &Ground, name: &str) -> Value {
+    let mut server = container("app", name, &["--http", "8080", "--term-delay-ms", "300"]);
+    server["readinessProbe"] = json!({
+        "httpGet": {"path": "/healthz", "port": 8080},
+        "periodSeconds": 1,
+        "failureThreshold": 1,
+    });
+    let mut pod = spec(ground, &[server]);
+    pod["terminationGracePeriodSeconds"] = json!(20);
+    pod
+}
+
+/// A pod that ignores SIGTERM and shows all the time that it lives.
+///
+/// # Errors
+/// When its manifest cannot be written.
+pub fn stubborn(ground: &Ground, name: &str, grace: Duration) -> Result<()> {
+    let trap = format!("trap 'touch {JOURNALS}/asked-{name}' TERM");
+    let live = format!("while :; do touch {JOURNALS}/alive-{name}; sleep 0.1; done");
+    let lines = format!("{trap}; {}", noting(name, &live));
+    let mut pod = spec(ground, &[script("app", &lines)]);
+    pod["terminationGracePeriodSeconds"] = json!(grace.as_secs());
+    ground.apply(name, pod)
+}
+
+/// Removes the manifest of a [`stubborn`] pod, noting when.
+///
+/// # Errors
+/// When there is none.
+pub fn dismiss(ground: &Ground, name: &str) -> Result<()> {
+    let note = ground
+        .bulkhead
+        .paths()
+        .shared
+        .join(format!("dismissed-{name}"));
+    std::fs::write(note, "")?;
+    ground.take_away(name)
+}
+
+/// Waits until a dismissed pod is gone and checks that it had its grace, and at
+/// most `late` more.
+///
+/// # Errors
+/// When it had not.
+pub fn had_its_grace(ground: &Ground, name: &str, grace: Duration, late: Duration) -> Result<()> {
+    ground.gone(name)?;
+    let dismissed = time_of(ground, &format!("dismissed-{name}"))?;
+    time_of(ground, &format!("asked-{name}")).context("it was never asked to end")?;
+    let Ok(lived) = time_of(ground, &format!("alive-{name}"))?.duration_since(dismissed) else {
+        bail!("{name} ended before it was dismissed");
+    };
+    ensure!(lived + BEAT >= grace, "{name} had {lived:?} of {grace:?}");
+    ensure!(lived <= grace + late, "{name} had {lived:?}, not {grace:?}");
+    let started = ground.noted(name, "started")?;
+    ensure!(started == 1, "{name} started {started} times");
+    Ok(())
+}
+
+/// A script that notes its start before it does anything.
+fn noting(name: &str, then: &str) -> String {
+    format!("echo \"$(date +%s)000000000 {name} started\" >> {JOURNALS}/journal; {then}")
+}
+
+fn time_of(ground: &Ground, file_name: &str) -> Result<SystemTime> {
+    let path = ground.bulkhead.paths().shared.join(file_name);
+    let metadata = std::fs::metadata(&path);
+    Ok(metadata
+        .with_context(|| path.display().to_string())?
+        .modified()?)
+}

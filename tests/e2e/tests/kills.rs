@@ -1,0 +1,392 @@
+//! SIGKILL, SIGSTOP and SIGTERM to the parts, one by one and all at once, while
+//! pods start, run and stop: no container is restarted, started twice or lost
+//! for it, and whoever asks meanwhile is answered.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use bulkhead_api::v1::{EndingKind, ProcessStatus};
+use e2e::Ground;
+use e2e::cast::{self, Cast, web};
+use e2e::ground::TIMEOUT;
+use e2e::witness::{Look, Witness};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use test_support::wait::holds_for;
+use test_support::wait_for;
+use topology::Process;
+
+/// Grace of the pods that insist on it: longer than a restart takes.
+const GRACE: Duration = Duration::from_secs(6);
+
+/// How much later than due something may be on a machine that is busy with
+/// other tests, and whose parts are being killed.
+const LATE: Duration = Duration::from_secs(12);
+
+#[test]
+fn each_part_killed_in_turn_is_noticed_in_its_own_row_only() -> Result<()> {
+    let mut ground = Ground::start(json!({}))?;
+    let cast = Cast::enter(&ground)?;
+    for process in Process::ALL {
+        cast::stubborn(&ground, &format!("old-{process}"), GRACE)?;
+    }
+    for process in Process::ALL {
+        ground.ready(&format!("old-{process}"))?;
+    }
+    let witness = Witness::call(&ground.bulkhead)?;
+    for process in Process::ALL {
+        // One pod half started, one unread, one in its grace.
+        let [first, second, old] =
+            ["first", "second", "old"].map(|name| format!("{name}-{process}"));
+        ground.apply(&first, web(&ground, &first))?;
+        wait_for("the first pod's sandbox", TIMEOUT, || {
+            let sandboxes = ground.sandboxes(&first);
+            let sandboxes = sandboxes.map_err(|error| format!("{error:#}"))?;
+            (!sandboxes.is_empty())
+                .then_some(())
+                .ok_or("none".to_owned())
+        })?;
+        ground.apply(&second, web(&ground, &second))?;
+        cast::dismiss(&ground, &old)?;
+        let before = ground.bulkhead.processes()?;
+        kill_and_wait(&mut ground, process)?;
+        if process != Process::Supervisor {
+            only_own_row_changed(process, &before, &ground.bulkhead.processes()?)?;
+        }
+        for name in [&first, &second] {
+            ground
+                .ready(name)
+                .with_context(|| ground.bulkhead.log_ends())?;
+        }
+    }
+    for process in Process::ALL {
+        for name in ["first", "second"].map(|name| format!("{name}-{process}")) {
+            assert_eq!(ground.noted(&name, "started")?, 1, "{name}");
+            assert_eq!(ground.noted(&name, "SIGTERM")?, 0, "{name}");
+        }
+        cast::had_its_grace(&ground, &format!("old-{process}"), GRACE, LATE)?;
+    }
+    cast.is_unharmed(&ground, &witness.hear()?)
+}
+
+#[test]
+fn all_parts_killed_at_once_again_and_again_lose_nothing() -> Result<()> {
+    let mut ground = Ground::start(json!({}))?;
+    let cast = Cast::enter(&ground)?;
+    let rounds = ["a", "b", "c", "d"];
+    for round in rounds {
+        cast::stubborn(&ground, &format!("old-{round}"), GRACE)?;
+        ground.apply(
+            &format!("polite-{round}"),
+            web(&ground, &format!("polite-{round}")),
+        )?;
+    }
+    for round in rounds {
+        ground.ready(&format!("old-{round}"))?;
+        ground.ready(&format!("polite-{round}"))?;
+    }
+    let witness = Witness::call(&ground.bulkhead)?;
+    for (number, round) in rounds.into_iter().enumerate() {
+        let [new, unread, old, polite] =
+            ["new", "unread", "old", "polite"].map(|name| format!("{name}-{round}"));
+        ground.apply(&new, web(&ground, &new))?;
+        cast::dismiss(&ground, &old)?;
+        // Each round kills at another moment of start and stop.
+        let moment = Duration::from_millis(number as u64 * 150);
+        holds_for(moment, || Ok::<(), anyhow::Error>(()))?;
+        ground.bulkhead.kill_all()?;
+        // What changes while nobody looks is found all the same.
+        ground.apply(&unread, web(&ground, &unread))?;
+        ground.take_away(&polite)?;
+        ground.bulkhead.start_again()?;
+        for name in [&new, &unread] {
+            ground
+                .ready(name)
+                .with_context(|| ground.bulkhead.log_ends())?;
+            assert_eq!(ground.noted(name, "started")?, 1, "{name}");
+        }
+        ground.gone(&polite)?;
+        assert_eq!(ground.noted(&polite, "SIGTERM")?, 1, "{polite}");
+        assert_eq!(ground.noted(&polite, "exit 0")?, 1, "{polite}");
+    }
+    for round in rounds {
+        cast::had_its_grace(&ground, &format!("old-{round}"), GRACE, LATE)?;
+    }
+    cast.is_unharmed(&ground, &witness.hear()?)
+}
+
+#[test]
+fn an_orderly_stop_leaves_the_containers_to_the_next_start() -> Result<()> {
+    let mut ground = Ground::start(json!({}))?;
+    let cast = Cast::enter(&ground)?;
+    cast::stubborn(&ground, "old", GRACE)?;
+    ground.ready("old")?;
+    let witness = Witness::call(&ground.bulkhead)?;
+    cast::dismiss(&ground, "old")?;
+    let status = ground.bulkhead.stop()?;
+    assert!(status.success(), "the supervisor ended with {status}");
+    assert_eq!(ground.bulkhead.pids()?, [].into(), "parts that stayed");
+    for name in ["web", "shell", "plain"] {
+        assert_eq!(ground.running(name)?, 1, "{name}");
+    }
+    ground.apply("new", web(&ground, "new"))?;
+    ground.bulkhead.start_again()?;
+    ground.ready("new")?;
+    cast::had_its_grace(&ground, "old", GRACE, LATE)?;
+    cast.is_unharmed(&ground, &witness.hear()?)
+}
+
+#[test]
+fn a_part_that_hangs_is_replaced_and_nobody_else() -> Result<()> {
+    let mut ground = Ground::start(json!({}))?;
+    let cast = Cast::enter(&ground)?;
+    let witness = Witness::call(&ground.bulkhead)?;
+    let before = ground.bulkhead.pids()?;
+    for (process, pid) in &before {
+        if *process != Process::Supervisor {
+            kill(Pid::from_raw(i32::try_from(*pid)?), Signal::SIGSTOP)?;
+        }
+    }
+    ground.apply("new", web(&ground, "new"))?;
+    for (process, pid) in &before {
+        if *process != Process::Supervisor {
+            wait_for_another(&ground, *process, *pid)?;
+        }
+    }
+    ground.bulkhead.wait_until_ready()?;
+    for row in ground.bulkhead.processes()? {
+        let name = row.name.clone();
+        if name == Process::Supervisor.name() {
+            assert_eq!(row.pid, before[&Process::Supervisor]);
+            continue;
+        }
+        let ending = row
+            .last_ending
+            .with_context(|| format!("{name} never ended"))?;
+        assert!(
+            ending.reason.contains("watchdog"),
+            "{name}: {}",
+            ending.reason
+        );
+        assert_eq!(row.restarts_total, 1, "{name}");
+    }
+    ground.ready("new")?;
+    assert_eq!(ground.noted("new", "started")?, 1);
+    cast.is_unharmed(&ground, &witness.hear()?)
+}
+
+#[test]
+fn what_changes_in_the_sources_while_their_reader_is_killed_is_not_missed() -> Result<()> {
+    let mut ground = Ground::start(json!({}))?;
+    let cast = Cast::enter(&ground)?;
+    for name in ["changed", "removed", "broken"] {
+        ground.apply(name, web(&ground, name))?;
+    }
+    let old = ground.ready("changed")?;
+    ground.ready("removed")?;
+    let broken = ground.ready("broken")?;
+    let witness = Witness::call(&ground.bulkhead)?;
+    // Before, during and after its death; a second later it reads all again.
+    let mut version = 0;
+    for _ in 0..3 {
+        ground.apply("changed", web(&ground, &format!("changed-{version}")))?;
+        let pid = ground.bulkhead.kill(Process::ConfigSourcer)?;
+        version += 1;
+        ground.apply("changed", web(&ground, &format!("changed-{version}")))?;
+        ground
+            .bulkhead
+            .write_manifest("broken.json", "{\"kind\": \"Pod\", ")?;
+        wait_for_another(&ground, Process::ConfigSourcer, pid)?;
+        ground.bulkhead.wait_until_ready()?;
+    }
+    ground.bulkhead.kill(Process::ConfigSourcer)?;
+    ground.take_away("removed")?;
+    ground.gone("removed")?;
+    assert_eq!(ground.noted("removed", "exit 0")?, 1);
+    let last = format!("changed-{version}");
+    ground.note(&last, "started", 1)?;
+    let new = ground.ready("changed")?;
+    assert_ne!(new["metadata"]["uid"], old["metadata"]["uid"]);
+    assert_eq!(ground.noted("changed", "exit 0")?, 1, "the first one ended");
+    wait_for("one version to run", TIMEOUT, || {
+        match ground
+            .running("changed")
+            .map_err(|error| format!("{error:#}"))?
+        {
+            1 => Ok(()),
+            other => Err(format!("{other} versions run")),
+        }
+    })?;
+    for number in 0..=version {
+        let name = format!("changed-{number}");
+        assert!(ground.noted(&name, "started")? <= 1, "{name}");
+    }
+    let testimony = witness.hear()?;
+    // The last good version of a file outlives its reader.
+    testimony.never_changed(&broken)?;
+    assert_eq!(ground.noted("broken", "started")?, 1);
+    assert_eq!(ground.noted("broken", "SIGTERM")?, 0);
+    cast.is_unharmed(&ground, &testimony)
+}
+
+/// Long enough for every part to be killed several times in every state of the
+/// others.
+const STORM: Duration = Duration::from_secs(45);
+
+#[test]
+fn a_storm_of_kills_blows_over() -> Result<()> {
+    let seed = RandomState::new().hash_one("storm");
+    storm(seed).with_context(|| format!("with seed {seed}"))
+}
+
+fn storm(seed: u64) -> Result<()> {
+    let mut random = Random(seed | 1);
+    let mut ground = Ground::start(json!({}))?;
+    let cast = Cast::enter(&ground)?;
+    let mut running: Vec<Value> = Vec::new();
+    for number in 0..8 {
+        let name = format!("pod-{number}");
+        ground.apply(&name, web(&ground, &name))?;
+    }
+    for number in 0..8 {
+        running.push(ground.ready(&format!("pod-{number}"))?);
+    }
+    let witness = Witness::call(&ground.bulkhead)?;
+    let begin = std::time::Instant::now();
+    let (mut come, mut kills) = (0, 0);
+    while begin.elapsed() < STORM {
+        let pause = Duration::from_millis(100 + random.below(400));
+        holds_for(pause, || Ok::<(), anyhow::Error>(()))?;
+        match random.below(10) {
+            // A pod comes; the one before it, started or not, goes.
+            0 => {
+                let name = format!("guest-{come}");
+                ground.apply(&name, web(&ground, &name))?;
+                if come > 0 {
+                    ground.take_away(&format!("guest-{}", come - 1))?;
+                }
+                come += 1;
+            }
+            1 if random.below(4) == 0 => ground.bulkhead.kill_all()?,
+            _ => {
+                let parts: Vec<Process> = ground.bulkhead.pids()?.into_keys().collect();
+                if !parts.is_empty() {
+                    let chosen = usize::try_from(random.below(parts.len() as u64))?;
+                    // It may have ended by itself: its supervisor was killed.
+                    kills += usize::from(ground.bulkhead.kill(parts[chosen]).is_ok());
+                }
+            }
+        }
+        if !ground.bulkhead.pids()?.contains_key(&Process::Supervisor) {
+            ground.bulkhead.spawn()?;
+        }
+    }
+    ground.bulkhead.wait_until_ready()?;
+    ensure!(kills > 50, "{kills} kills are no storm");
+    for number in 0..come {
+        let name = format!("guest-{number}");
+        if number + 1 == come {
+            ground
+                .ready(&name)
+                .with_context(|| ground.bulkhead.log_ends())?;
+        } else {
+            ground.gone(&name)?;
+            let (asked, ended) = (
+                ground.noted(&name, "SIGTERM")?,
+                ground.noted(&name, "exit 0")?,
+            );
+            let started = ground.noted(&name, "started")?;
+            ensure!(
+                started <= 1 && ended == started,
+                "{name}: {started} {asked} {ended}"
+            );
+        }
+    }
+    let testimony = witness.hear()?;
+    for pod in &running {
+        testimony.never_changed(pod)?;
+    }
+    for (number, before) in running.iter().enumerate() {
+        let name = format!("pod-{number}");
+        assert_eq!(ground.noted(&name, "started")?, 1, "{name}");
+        assert_eq!(ground.noted(&name, "SIGTERM")?, 0, "{name}");
+        assert_eq!(Look::of(&ground.pod(&name)?), Look::of(before));
+    }
+    cast.is_unharmed(&ground, &testimony)
+}
+
+/// Numbers that follow from a seed (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+/// Kills a part, and starts the supervisor again if it is that; returns when all
+/// are ready.
+fn kill_and_wait(ground: &mut Ground, process: Process) -> Result<()> {
+    let old = ground.bulkhead.kill(process)?;
+    if process == Process::Supervisor {
+        wait_for("its children to die with it", TIMEOUT, || {
+            let left = ground
+                .bulkhead
+                .pids()
+                .map_err(|error| format!("{error:#}"))?;
+            left.is_empty().then_some(()).ok_or(format!("{left:?}"))
+        })?;
+        ground.bulkhead.start_again()?;
+    }
+    wait_for_another(ground, process, old)?;
+    ground.bulkhead.wait_until_ready()
+}
+
+/// Waits until a part has another process than `old`.
+fn wait_for_another(ground: &Ground, process: Process, old: u32) -> Result<()> {
+    wait_for(&format!("{process} to be replaced"), TIMEOUT, || {
+        let pids = ground.bulkhead.pids();
+        let pid = pids
+            .map_err(|error| format!("{error:#}"))?
+            .get(&process)
+            .copied();
+        match pid {
+            Some(new) if new != old => Ok(()),
+            other => Err(format!("pid {other:?} after {old}")),
+        }
+    })?;
+    Ok(())
+}
+
+/// That of the process table only the killed part's row changed, and how.
+fn only_own_row_changed(
+    killed: Process,
+    before: &[ProcessStatus],
+    after: &[ProcessStatus],
+) -> Result<()> {
+    for (before, after) in before.iter().zip(after) {
+        let name = &after.name;
+        let expected = if *name == killed.name() { 1 } else { 0 };
+        ensure!(
+            after.restarts_total == before.restarts_total + expected,
+            "{name} was restarted {} times before {killed} was killed and {} times after",
+            before.restarts_total,
+            after.restarts_total
+        );
+        if expected == 0 {
+            ensure!(after.pid == before.pid, "{name} has another pid");
+            ensure!(after.last_ending == before.last_ending, "{name} ended");
+            continue;
+        }
+        let ending = after.last_ending.as_ref().context("no ending")?;
+        assert_eq!(ending.kind(), EndingKind::Signal, "{name}");
+        assert_eq!(ending.reason, "killed by SIGKILL", "{name}");
+        assert_eq!(ending.pid, before.pid, "{name}");
+    }
+    Ok(())
+}
