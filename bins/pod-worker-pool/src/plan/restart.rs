@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use backoff::Curve;
+use clock::UnixNanos;
 use pod::container_hash::{ContainerHash, HashComparison};
 use pod::core::Container as ContainerSpec;
 
@@ -45,9 +46,7 @@ pub(super) fn decide(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec
     if let Some(container) = exited
         && let Some(exit) = container.state.exit()
     {
-        let since = inputs.now.since(exit.finished_at);
-        // A clock that jumped back would make this longer than the wait itself.
-        let left = wait.saturating_sub(since).min(wait);
+        let left = left_of(wait, exit.finished_at, inputs.now);
         if !left.is_zero() {
             return Verdict::Wait(RestartWait {
                 name: spec.name.clone(),
@@ -57,14 +56,17 @@ pub(super) fn decide(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec
             });
         }
     }
-    let started = instances()
-        .filter(|container| container.state.has_run())
-        .map(|container| container.restart_count.saturating_add(1))
-        .max();
+    let started = instances().map(starts_shown_by).max();
     let in_logs = inputs.observation.starts_in_logs.get(&spec.name).copied();
     Verdict::Start(StartHow::Create(NewInstance {
         restart_count: started.or(in_logs).unwrap_or(0),
-        restart_wait: next_wait(exited.map(|_| wait), inputs.restart_curve),
+        restart_wait: match exited {
+            Some(_) => next_wait(Some(wait), inputs.restart_curve),
+            None => instances()
+                .map(|container| wait_carried(container, spec, inputs.restart_curve))
+                .max()
+                .unwrap_or_else(|| next_wait(None, inputs.restart_curve)),
+        },
         discard: instances()
             .filter(|container| !container.state.has_run())
             .map(|container| container.id.clone())
@@ -86,16 +88,41 @@ fn resumable<'a>(
     is_current.then_some(newest)
 }
 
-/// How long the start after this instance's exit waits, counted from the exit.
-fn wait_after(container: &Container, spec: &ContainerSpec, curve: Curve) -> Duration {
-    if ContainerHash::compare(&container.spec_hash, spec) == HashComparison::Changed {
+/// How often a container was started, as one instance of it shows: the number of
+/// one that never ran is not used up, but there were that many before it. Those may
+/// have been collected meanwhile.
+fn starts_shown_by(instance: &Container) -> u32 {
+    let ran = u32::from(instance.state.has_run());
+    instance.restart_count.saturating_add(ran)
+}
+
+/// What is left now of a wait that began at an exit.
+///
+/// An exit that lies further in the future than the wait is long is one before
+/// which the clock was set back: nobody knows when it was, and waiting for the
+/// clock to get there again could take years.
+fn left_of(wait: Duration, exited_at: UnixNanos, now: UnixNanos) -> Duration {
+    if exited_at.since(now) > wait {
         return Duration::ZERO;
     }
+    wait.saturating_sub(now.since(exited_at))
+}
+
+/// How long the start after this instance's exit waits, counted from the exit.
+fn wait_after(container: &Container, spec: &ContainerSpec, curve: Curve) -> Duration {
     let Some(exit) = container.state.exit() else {
         return Duration::ZERO;
     };
     let ran = exit.finished_at.since(container.created_at);
     if ran > curve.cap.saturating_mul(RESET_AFTER_CAPS) {
+        return Duration::ZERO;
+    }
+    wait_carried(container, spec, curve)
+}
+
+/// The wait that an instance carries, if it is of this spec.
+fn wait_carried(container: &Container, spec: &ContainerSpec, curve: Curve) -> Duration {
+    if ContainerHash::compare(&container.spec_hash, spec) == HashComparison::Changed {
         return Duration::ZERO;
     }
     container

@@ -423,7 +423,7 @@ fn a_created_instance_is_started_and_not_made_again() {
     // Unless it is of an old spec or an old sandbox: then it is in the way.
     case.container("b").sandbox_id = "s0".into();
     assert_eq!(case.new_instance().discard, ["b-0"]);
-    assert_eq!(case.new_instance().restart_count, 0);
+    assert_eq!(case.new_instance().restart_count, 3);
     case.has("b", ContainerState::Created);
     case.pod["spec"]["containers"][1]["image"] = json!("i:2");
     assert_eq!(case.new_instance().discard, ["b-0"]);
@@ -447,6 +447,25 @@ fn a_start_that_our_death_cut_short_costs_no_restart_and_no_wait() {
         assert_eq!(case.starts(), ["i2"]);
         assert_eq!(case.new_instance().restart_count, 0);
     }
+}
+
+#[test]
+fn count_and_back_off_go_on_from_an_instance_that_never_ran() {
+    let ContainerState::Exited(exit) = exited_ago(128, 0) else {
+        unreachable!();
+    };
+    let mut case = Case::new("Always");
+    // Those before it have been collected already.
+    case.has("b", ContainerState::Interrupted(exit));
+    case.container("b").restart_count = 6;
+    case.container("b").restart_wait = Some(Duration::from_secs(160));
+    let instance = case.new_instance();
+    assert_eq!(instance.restart_count, 6);
+    assert_eq!(instance.restart_wait, Duration::from_secs(160));
+    case.pod["spec"]["containers"][1]["image"] = json!("i:2");
+    let instance = case.new_instance();
+    assert_eq!(instance.restart_count, 6);
+    assert_eq!(instance.restart_wait, Duration::ZERO, "of another spec");
 }
 
 #[test]
@@ -599,15 +618,27 @@ fn a_long_run_or_a_new_definition_ends_the_back_off() {
 }
 
 #[test]
-fn a_clock_that_jumped_back_never_lengthens_the_wait() {
+fn a_clock_that_was_set_back_neither_lengthens_the_wait_nor_repeats_it() {
     let mut case = Case::new("Always");
     case.has("a", exited_ago(1, 0));
     case.container("a").restart_wait = Some(Duration::from_secs(40));
-    case.container("a").created_at = NOW.plus(Duration::from_secs(3599));
-    if let ContainerState::Exited(exit) = &mut case.container("a").state {
-        exit.finished_at = NOW.plus(Duration::from_secs(3600));
+    let mut exit_in = |seconds| {
+        let exited_at = NOW.plus(Duration::from_secs(seconds));
+        case.container("a").created_at = exited_at;
+        if let ContainerState::Exited(exit) = &mut case.container("a").state {
+            exit.finished_at = exited_at;
+        }
+        case.work()
+    };
+    for seconds in [0, 1, 40] {
+        let wake_at = NOW.plus(Duration::from_secs(40));
+        assert_eq!(exit_in(seconds).wake_at, Some(wake_at), "{seconds}");
     }
-    assert_eq!(case.work().wake_at, Some(NOW.plus(Duration::from_secs(40))));
+    for seconds in [41, 3600, 10 * 365 * 86_400] {
+        let work = exit_in(seconds);
+        assert_eq!(work.starts.len(), 1, "{seconds}");
+        assert_eq!(work.waits, [], "{seconds}");
+    }
 }
 
 #[test]
