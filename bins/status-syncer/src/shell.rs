@@ -279,8 +279,7 @@ impl Syncer {
                         error,
                         "statuses cannot be saved; they are published all the same"
                     );
-                    self.lifecycle
-                        .set_status(&format!("statuses cannot be saved: {error}"));
+                    self.trouble = format!("statuses cannot be saved: {error}");
                 }
                 Saving::Failing {
                     due: Instant::now() + RETRY_SAVE,
