@@ -30,7 +30,8 @@ const WEB_PORT: u16 = 8080;
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Use this containerd instead of a private one. Its cgroup driver must be
-    /// cgroupfs. The example pods and images are removed from it at the end
+    /// cgroupfs, and no other node agent may use it. The example pods and
+    /// images are removed from it at the end
     #[arg(long, value_name = "SOCKET")]
     containerd: Option<PathBuf>,
     /// End after showing everything; the exit code tells whether it worked

@@ -48,6 +48,39 @@ fn the_demo_leaves_a_given_containerd_as_it_was() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn the_demo_refuses_a_containerd_that_runs_the_pods_of_others() -> Result<()> {
+    let options = ContainerdOptions {
+        images: false,
+        ..ContainerdOptions::default()
+    };
+    let containerd = PrivateContainerd::start(&options)?;
+    containerd.import(&test_support::images::archives()?[0])?;
+    let foreign = v1::PodSandboxConfig {
+        metadata: Some(v1::PodSandboxMetadata {
+            name: "foreign".to_owned(),
+            uid: "foreign".to_owned(),
+            namespace: "default".to_owned(),
+            attempt: 0,
+        }),
+        labels: [("io.kubernetes.pod.name".to_owned(), "foreign".to_owned())].into(),
+        linux: Some(v1::LinuxPodSandboxConfig {
+            cgroup_parent: format!("{}/foreign", containerd.node().cgroup_root()),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    containerd.block_on(containerd.client().run_pod_sandbox(foreign, ""))?;
+    let before = content(&containerd)?;
+    let socket = containerd.socket().to_string_lossy().into_owned();
+    let output = demo(containerd.node(), &["--containerd", &socket])?;
+    assert!(!output.status.success());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("pods of another node agent"), "{text}");
+    assert_eq!(content(&containerd)?, before);
+    Ok(())
+}
+
 fn demo(node: &TestNode, arguments: &[&str]) -> Result<Output> {
     let mut command: Command = node.command(binaries::cargo());
     command.current_dir(binaries::workspace());

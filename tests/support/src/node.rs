@@ -102,11 +102,15 @@ impl TestNode {
         self.slot.name.clone()
     }
 
-    /// A short name for people, different from that of other nodes that exist
-    /// now: what pods see as their node.
+    /// What pods see as their node: a short name, different from that of other
+    /// nodes that exist now. On a machine's own network, where others may have
+    /// such names, it is [`TestNode::name`].
     #[must_use]
     pub fn host_name(&self) -> String {
-        format!("node-{}", self.slot.index)
+        match self.namespaces {
+            Some(_) => format!("node-{}", self.slot.index),
+            None => self.name(),
+        }
     }
 
     /// Where its files are; removed with it.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use cri::{ContainerRuntime as _, v1};
 use test_support::{
     BulkheadInstance, Containerd, ContainerdOptions, PrivateContainerd, TestNode, images, wait_for,
@@ -46,6 +46,15 @@ impl Ground {
             .check_ready()
             .map_err(anyhow::Error::msg)
             .with_context(|| format!("containerd behind {} is not ready", socket.display()))?;
+        let foreign = sandboxes(&containerd, "")?;
+        if !foreign.is_empty() {
+            bail!(
+                "containerd behind {} has {} pods of another node agent, which Bulkhead would \
+                 remove: give one without pods",
+                socket.display(),
+                foreign.len()
+            );
+        }
         let before = image_names(&containerd)?;
         for archive in images::archives()? {
             containerd.import(&archive)?;
@@ -67,7 +76,8 @@ impl Ground {
     }
 
     /// Has the pods of this instance ended by Bulkhead, the way a user would,
-    /// where they would be left behind otherwise.
+    /// where they would be left behind otherwise. What its garbage collection
+    /// would remove within minutes is removed when this is dropped.
     pub(crate) fn remove_pods(&self, bulkhead: &BulkheadInstance) -> Result<()> {
         let Self::Existing { containerd, .. } = self else {
             return Ok(());
@@ -77,11 +87,12 @@ impl Ground {
         }
         let suffix = format!("-{}", bulkhead.node_name());
         wait_for("the example pods to be removed", REMOVAL_TIMEOUT, || {
-            let left = sandboxes(containerd, &suffix)?;
+            let mut left = sandboxes(containerd, &suffix)?;
+            left.retain(|sandbox| sandbox.state() == v1::PodSandboxState::SandboxReady);
             if left.is_empty() {
                 Ok(())
             } else {
-                Err(anyhow::anyhow!("{left:?} are left"))
+                Err(anyhow::anyhow!("{} are left", left.len()))
             }
         })?;
         Ok(())
@@ -97,12 +108,12 @@ impl Drop for Ground {
         else {
             return;
         };
-        // Whatever Bulkhead did not remove, because it failed.
+        // Dead ones; and living ones, if Bulkhead failed.
         let suffix = format!("-{}", containerd.node().host_name());
         for sandbox in sandboxes(containerd, &suffix).unwrap_or_default() {
             let client = containerd.client();
-            let _ = containerd.block_on(client.stop_pod_sandbox(&sandbox));
-            let _ = containerd.block_on(client.remove_pod_sandbox(&sandbox));
+            let _ = containerd.block_on(client.stop_pod_sandbox(&sandbox.id));
+            let _ = containerd.block_on(client.remove_pod_sandbox(&sandbox.id));
         }
         for image in brought.iter() {
             let _ = containerd.ctr(&["images", "remove", image]);
@@ -115,8 +126,8 @@ fn image_names(containerd: &Containerd) -> Result<BTreeSet<String>> {
     Ok(names.lines().map(str::to_owned).collect())
 }
 
-/// Ids of the sandboxes of pods whose name ends so.
-fn sandboxes(containerd: &Containerd, suffix: &str) -> Result<Vec<String>> {
+/// The sandboxes of pods whose name ends so.
+fn sandboxes(containerd: &Containerd, suffix: &str) -> Result<Vec<v1::PodSandbox>> {
     let all = containerd
         .block_on(
             containerd
@@ -130,5 +141,5 @@ fn sandboxes(containerd: &Containerd, suffix: &str) -> Result<Vec<String>> {
             .get(POD_NAME_LABEL)
             .is_some_and(|name| name.ends_with(suffix))
     });
-    Ok(ours.map(|sandbox| sandbox.id).collect())
+    Ok(ours.collect())
 }
