@@ -1,10 +1,16 @@
 //! Whether the newest sandbox can be used, and what to do if not.
 
+use std::time::Duration;
+
 use pod::{PodExt, RestartPolicy};
 
-use super::{Inputs, Plan, init};
+use super::{Inputs, Plan, Work, init};
 use crate::observation::{Sandbox, SandboxNetwork};
 use crate::worker::TerminationCause;
+
+/// Least time between two sandboxes of a pod: about as often as the kubelet, which
+/// relists once a second, would notice that one is gone.
+const PAUSE_BETWEEN_SANDBOXES: Duration = Duration::from_secs(1);
 
 /// Why a sandbox cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +38,24 @@ pub(super) fn choose<'a>(inputs: &Inputs<'a>) -> Choice<'a> {
         None => Choice::Use(newest),
         Some(why) => {
             let attempt = newest.attempt.saturating_add(1);
-            Choice::Plan(replace(inputs, attempt, Some(why)))
+            let plan = replace(inputs, attempt, Some(why));
+            Choice::Plan(not_too_soon(inputs, newest, plan))
         }
     }
+}
+
+/// A sandbox that was made just now is given a moment: it may get its address
+/// still, and a runtime whose sandboxes die at once is not flooded with them.
+fn not_too_soon(inputs: &Inputs<'_>, newest: &Sandbox, plan: Plan) -> Plan {
+    let due = newest.created_at.plus(PAUSE_BETWEEN_SANDBOXES);
+    let is_young = newest.created_at <= inputs.now && inputs.now < due;
+    if !is_young || !matches!(plan, Plan::NewSandbox { .. }) {
+        return plan;
+    }
+    Plan::Work(Work {
+        wake_at: Some(due),
+        ..Work::default()
+    })
 }
 
 fn unusable(inputs: &Inputs<'_>, newest: &Sandbox) -> Option<Unusable> {

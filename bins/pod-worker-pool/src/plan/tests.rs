@@ -296,6 +296,28 @@ fn a_sandbox_that_cannot_be_trusted_is_replaced() {
 }
 
 #[test]
+fn a_sandbox_that_was_made_just_now_is_given_a_moment() {
+    let made = |created_at| {
+        let mut case = Case::bare("Always");
+        case.lost();
+        case.observation.sandboxes[0].created_at = created_at;
+        case.plan()
+    };
+    let replaced = new_sandbox(1, Some(Unusable::NotReady), &["a", "b", "c"]);
+    assert_eq!(made(ago(1)), replaced);
+    let waits = Plan::Work(Work {
+        wake_at: Some(NOW.plus(Duration::from_secs(1))),
+        ..Work::default()
+    });
+    assert_eq!(made(NOW), waits);
+    let of_the_future = NOW.plus(Duration::from_nanos(1));
+    assert_eq!(made(of_the_future), replaced, "the clock was set back");
+    let mut case = Case::new("Never");
+    case.lost().observation.sandboxes[0].created_at = NOW;
+    assert_eq!(case.plan(), Plan::End(TerminationCause::Completed));
+}
+
+#[test]
 fn a_changed_definition_restarts_that_container_whatever_the_policy() {
     for policy in ["Always", "OnFailure", "Never"] {
         let mut case = Case::new(policy);

@@ -432,6 +432,24 @@ async fn a_lost_sandbox_is_replaced_and_its_containers_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn sandboxes_that_die_at_once_are_not_made_without_a_pause() {
+    let node = TestNode::new();
+    node.create(&pod_running("a", "u1", RUN)).await;
+    let runtime: &dyn cri::ContainerRuntime = &node.runtime;
+    while node.seconds() < 20.0 {
+        let sandboxes = node.runtime.sandboxes().into_iter();
+        for sandbox in sandboxes.filter(|sandbox| sandbox.ready) {
+            runtime.stop_pod_sandbox(&sandbox.id).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    let made = node.runtime.sandboxes().len();
+    assert!((2..=20).contains(&made), "{made}");
+    running(&node, "u1").await;
+    assert!(node.runtime.violations().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_runtime_that_is_away_is_waited_for() {
     let node = TestNode::new();
     node.runtime.set_faults(Faults {
