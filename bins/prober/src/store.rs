@@ -44,26 +44,33 @@ impl Store {
 
     /// Writes all verdicts; returns whether that worked. Where it does not, the
     /// old file goes: what it says is not true any more, and after a restart the
-    /// pool still knows what it was told.
+    /// pool still knows what it was told. On a full disk that makes the room that
+    /// the new file needs.
     pub(crate) fn save(&mut self, saved: &Saved) -> bool {
-        let error = match self.file.save(saved) {
+        let first = self.file.save(saved);
+        let result = first.or_else(|error| match self.file.remove() {
+            Ok(()) => self.file.save(saved),
+            Err(other) => {
+                let other = telemetry::chain(&other);
+                tracing::debug!(error = other, "cannot remove the outdated state file");
+                Err(error)
+            }
+        });
+        match result {
             Ok(()) => {
                 if std::mem::replace(&mut self.failing, false) {
                     tracing::info!("verdicts are saved again");
                 }
-                return true;
+                true
             }
-            Err(error) => error,
-        };
-        if !std::mem::replace(&mut self.failing, true) {
-            let error = telemetry::chain(&error);
-            tracing::error!(error, "cannot save verdicts; they are told all the same");
+            Err(error) => {
+                if !std::mem::replace(&mut self.failing, true) {
+                    let error = telemetry::chain(&error);
+                    tracing::error!(error, "cannot save verdicts; they are told all the same");
+                }
+                false
+            }
         }
-        if let Err(error) = self.file.remove() {
-            let error = telemetry::chain(&error);
-            tracing::debug!(error, "cannot remove the outdated state file");
-        }
-        false
     }
 }
 
