@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use test_support::journal;
+use topology::Process;
 
 use crate::ground::Ground;
 use crate::witness::{Look, Testimony};
@@ -106,7 +107,10 @@ impl Cast {
                 now["metadata"]["uid"] == before["metadata"]["uid"],
                 "{name} is another pod"
             );
-            testimony.never_changed(before)?;
+            let what_was_noted = || lines_about(ground, before);
+            testimony
+                .never_changed(before)
+                .with_context(what_was_noted)?;
             let started = journal::count(&journal, name, "started");
             ensure!(started == starts, "{name} started {started} times");
             let asked = journal::count(&journal, name, "SIGTERM");
@@ -116,6 +120,23 @@ impl Cast {
         ensure!(first == 1, "an init container ran {first} times");
         looping_waited(ground)
     }
+}
+
+/// What the parts logged of a pod, by its UID.
+fn lines_about(ground: &Ground, pod: &Value) -> String {
+    let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
+    let of_part = |part| {
+        let log = ground.bulkhead.log(part);
+        let lines = log
+            .lines()
+            .filter(|line| line.contains(uid) || line.contains("INFO started"));
+        lines.map(|line| format!("{line}\n")).collect::<String>()
+    };
+    let parts = Process::ALL.into_iter();
+    parts
+        .filter(|part| *part != Process::Supervisor)
+        .map(|part| format!("[{part}]\n{}", of_part(part)))
+        .collect()
 }
 
 /// That every restart of `looping` was counted and waited for as long as is
