@@ -34,6 +34,14 @@ impl Observation {
             .find(|container| container.name == name)
     }
 
+    /// The newest instance of a container of which a process runs or ran.
+    #[must_use]
+    pub fn newest_that_ran(&self, name: &str) -> Option<&Container> {
+        self.containers
+            .iter()
+            .find(|container| container.name == name && container.state.has_run())
+    }
+
     /// The newest instance of a container within one sandbox.
     #[must_use]
     pub fn newest_in(&self, sandbox_id: &str, name: &str) -> Option<&Container> {

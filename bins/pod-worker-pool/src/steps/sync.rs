@@ -172,8 +172,6 @@ impl Steps {
         })
     }
 
-    /// A kill is remembered until a newer instance shows: why an instance was
-    /// killed decides whether another one is started.
     fn forget_ended_kills(
         &self,
         target: &Target<'_>,
@@ -181,14 +179,10 @@ impl Steps {
         memory: &mut Memory,
     ) {
         let before = memory.record.kills.len();
-        memory.record.kills.retain(|id, _| {
-            observation.container(id).is_some_and(|container| {
-                container.state.may_run()
-                    || observation
-                        .newest(&container.name)
-                        .is_some_and(|newest| newest.id == *id)
-            })
-        });
+        memory
+            .record
+            .kills
+            .retain(|id, _| is_kill_of_use(observation, id));
         memory
             .announced
             .retain(|id| observation.container(id).is_some());
@@ -253,6 +247,18 @@ impl Steps {
     }
 }
 
+/// A kill is remembered until a newer instance has run: why an instance was killed
+/// decides whether another one is started, and one that was made may have to be
+/// removed before it ran.
+fn is_kill_of_use(observation: &Observation, container_id: &str) -> bool {
+    observation.container(container_id).is_some_and(|killed| {
+        killed.state.may_run()
+            || observation
+                .newest_that_ran(&killed.name)
+                .is_some_and(|newest| newest.id == killed.id)
+    })
+}
+
 /// A start that failed while its caller waited was not cut short by the caller's
 /// death, whatever the runtime's words for it: it counts, and waits like a crash.
 fn with_refused_starts(mut observation: Observation, memory: &Memory) -> Observation {
@@ -287,4 +293,70 @@ pub(super) fn started_at(pod: &Pod, observation: &Observation) -> Option<UnixNan
 /// Whether the pod's start is worth noting on its sandboxes.
 pub(super) fn notes_start(pod: &Pod) -> bool {
     pod.active_deadline_seconds().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observation::{Container, Exit};
+
+    fn exit() -> Exit {
+        Exit {
+            started_at: UnixNanos(1),
+            finished_at: UnixNanos(2),
+            exit_code: 0,
+            reason: String::new(),
+            message: String::new(),
+        }
+    }
+
+    fn container(restart_count: u32, state: ContainerState) -> Container {
+        Container {
+            id: format!("c{restart_count}"),
+            name: "c".to_owned(),
+            sandbox_id: "s".to_owned(),
+            restart_count,
+            created_at: UnixNanos(0),
+            state,
+            image: String::new(),
+            image_id: String::new(),
+            spec_hash: String::new(),
+            termination_grace: None,
+            restart_wait: None,
+        }
+    }
+
+    #[test]
+    fn a_kill_is_remembered_until_a_newer_instance_has_run() {
+        let running = || ContainerState::Running {
+            started_at: UnixNanos(1),
+        };
+        let exited = || ContainerState::Exited(exit());
+        for (newer, killed, expected) in [
+            (None, None, false),
+            (None, Some(running()), true),
+            (None, Some(exited()), true),
+            (Some(ContainerState::Created), Some(exited()), true),
+            (
+                Some(ContainerState::Interrupted(exit())),
+                Some(exited()),
+                true,
+            ),
+            (Some(running()), Some(exited()), false),
+            (Some(exited()), Some(exited()), false),
+            (Some(running()), Some(running()), true),
+        ] {
+            let newer = newer.map(|state| container(1, state));
+            let killed = killed.map(|state| container(0, state));
+            let observation = Observation {
+                containers: newer.into_iter().chain(killed).collect(),
+                ..Observation::default()
+            };
+            assert_eq!(
+                is_kill_of_use(&observation, "c0"),
+                expected,
+                "{observation:?}"
+            );
+        }
+    }
 }
