@@ -13,7 +13,7 @@ use test_support::{images, wait_for};
 
 use crate::ground::{Ground, TIMEOUT};
 
-/// Where [`Ground::journals`] is in a container.
+/// Where a container finds the directory of journals that it shares with the node.
 pub const JOURNALS: &str = "/journals";
 
 /// A pod's spec with these containers, which keep journals on the node.
