@@ -285,7 +285,12 @@ impl BulkheadInstance {
                 .file_name()
                 .and_then(|name| name.to_str())
                 .unwrap_or_default();
-            if let Some(process) = is_ours.then(|| name.parse().ok()).flatten() {
+            let Some(process) = is_ours.then(|| name.parse().ok()).flatten() else {
+                continue;
+            };
+            // A child that it has not turned into a part yet looks like it.
+            let own = self.supervisor.as_ref().map(Child::id);
+            if process != Process::Supervisor || own.is_none_or(|own| own == pid) {
                 found.insert(process, pid);
             }
         }
