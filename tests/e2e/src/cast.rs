@@ -107,7 +107,8 @@ impl Cast {
                 now["metadata"]["uid"] == before["metadata"]["uid"],
                 "{name} is another pod"
             );
-            let what_was_noted = || lines_about(ground, before);
+            let uid = before["metadata"]["uid"].as_str().unwrap_or_default();
+            let what_was_noted = || lines_about(ground, uid);
             testimony
                 .never_changed(before)
                 .with_context(what_was_noted)?;
@@ -122,14 +123,13 @@ impl Cast {
     }
 }
 
-/// What the parts logged of a pod, by its UID.
-fn lines_about(ground: &Ground, pod: &Value) -> String {
-    let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
+/// What the parts logged of a pod, by its UID or name.
+fn lines_about(ground: &Ground, pod: &str) -> String {
     let of_part = |part| {
         let log = ground.bulkhead.log(part);
         let lines = log
             .lines()
-            .filter(|line| line.contains(uid) || line.contains("INFO started"));
+            .filter(|line| line.contains(pod) || line.contains("INFO started"));
         lines.map(|line| format!("{line}\n")).collect::<String>()
     };
     let parts = Process::ALL.into_iter();
@@ -215,6 +215,11 @@ pub fn dismiss(ground: &Ground, name: &str) -> Result<()> {
 /// # Errors
 /// When it had not.
 pub fn had_its_grace(ground: &Ground, name: &str, grace: Duration, late: Duration) -> Result<()> {
+    let full_name = ground.full_name(name);
+    in_time(ground, name, grace, late).with_context(|| lines_about(ground, &full_name))
+}
+
+fn in_time(ground: &Ground, name: &str, grace: Duration, late: Duration) -> Result<()> {
     ground.gone(name)?;
     let dismissed = time_of(ground, &format!("dismissed-{name}"))?;
     time_of(ground, &format!("asked-{name}")).context("it was never asked to end")?;
