@@ -224,6 +224,9 @@ fn names_are_those_that_the_pod_asks_for() -> Result<()> {
         let aliased = hosts.contains("\n192.0.2.7\tone\ttwo.example\n2001:db8::7\tsix\n");
         assert_eq!(aliased, name == "named", "{hosts}");
     }
+    // Any user of the pod may read it, and tell why it ends.
+    let files = ["stat", "-c", "%a", "/etc/hosts", "/dev/termination-log"];
+    assert_eq!(ground.exec("plain", "shell", &files)?, "644\n666\n");
     // The file is what programs look names up in.
     let found = ground.exec(
         "named",

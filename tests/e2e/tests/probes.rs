@@ -344,7 +344,8 @@ fn no_verdict_flips_while_the_prober_is_killed_again_and_again() -> Result<()> {
                 && status["started"] == true
                 && status["restartCount"] == 0
                 && container_id(&pod, "app") == Some(id);
-            ensure!(as_before, "{means}: {}", pod["status"]);
+            let events = || ground.events_of(means);
+            ensure!(as_before, "{means}: {} {:?}", pod["status"], events());
         }
         let unready = ground.pod("unready")?;
         ensure!(
@@ -480,6 +481,8 @@ fn pod(means: &str, kind: &str, fields: &Value) -> Value {
     };
     container[kind] = action;
     container[kind]["periodSeconds"] = json!(1);
+    // On a busy machine a command may take longer than the default of a second.
+    container[kind]["timeoutSeconds"] = json!(20);
     for (field, value) in fields.as_object().into_iter().flatten() {
         container[kind][field] = value.clone();
     }
