@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use bulkhead_api::v1;
 use clock::UnixNanos;
+use pod::PodSource;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::publisher::Publisher;
@@ -55,7 +56,7 @@ pub(crate) enum Command {
     },
     SyncKnown {
         desired: HashSet<String>,
-        sources_ready: bool,
+        delivered: HashSet<PodSource>,
         runtime: Option<Arc<Relist>>,
         reply: oneshot::Sender<Vec<v1::WorkerState>>,
     },
@@ -114,12 +115,12 @@ impl PoolHandle {
     pub async fn sync_known(
         &self,
         desired: HashSet<String>,
-        sources_ready: bool,
+        delivered: HashSet<PodSource>,
         runtime: Option<Arc<Relist>>,
     ) -> Result<Vec<v1::WorkerState>, PoolError> {
         self.ask(|reply| Command::SyncKnown {
             desired,
-            sources_ready,
+            delivered,
             runtime,
             reply,
         })

@@ -27,7 +27,7 @@ use bulkhead_api::v1::{PodObservation, ProbeVerdict, RejectPodRequest, RuntimeSt
 use clock::UnixNanos;
 use pod::core::{Pod, PodStatus};
 use pod::wire::WireError;
-use pod::{PodDocument, PodPhase};
+use pod::{PodDocument, PodPhase, PodSource};
 
 use crate::publication::{Change, PublishedPod, WorkerNotes};
 use crate::served;
@@ -243,11 +243,12 @@ impl Registry {
         Ok(())
     }
 
-    /// Sync-loop tells which pods exist; statuses of others go, once the pool
-    /// has let go of them too.
-    pub fn retain(&mut self, known: &BTreeSet<String>) {
+    /// Sync-loop tells which pods exist; statuses of others of the sources that
+    /// have delivered go, once the pool has let go of them too.
+    pub fn retain(&mut self, known: &BTreeSet<String>, delivered: &BTreeSet<PodSource>) {
         for (uid, entry) in &mut self.pods {
-            entry.hold = if known.contains(uid) {
+            let may_come_yet = !delivered.contains(&entry.desired.source());
+            entry.hold = if known.contains(uid) || may_come_yet {
                 Hold::Kept
             } else {
                 Hold::Orphaned

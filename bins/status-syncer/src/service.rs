@@ -11,6 +11,7 @@ use bulkhead_api::v1::statuses_server::{Statuses, StatusesServer};
 use futures_util::{Stream, StreamExt, stream};
 use ipc::limits::MAX_POD_MESSAGE_BYTES;
 use ipc::{FeedItem, FeedWatch, StateEvent, StateHub};
+use pod::PodSource;
 use tokio::sync::{mpsc, oneshot};
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
@@ -27,7 +28,11 @@ pub(crate) enum Command {
         oneshot::Sender<Result<(), Refusal>>,
     ),
     ReportEvents(v1::ReportEventsRequest, oneshot::Sender<()>),
-    Retain(BTreeSet<String>, oneshot::Sender<()>),
+    Retain {
+        known: BTreeSet<String>,
+        delivered: BTreeSet<PodSource>,
+        answer: oneshot::Sender<()>,
+    },
     RecentEvents(Option<String>, oneshot::Sender<RecentEvents>),
 }
 
@@ -124,8 +129,18 @@ impl StatusReports for Service {
         &self,
         request: Request<v1::RemoveOrphanedStatusesRequest>,
     ) -> Result<Response<v1::RemoveOrphanedStatusesResponse>, Status> {
-        let known = request.into_inner().known_pod_uids.into_iter().collect();
-        self.ask(|answer| Command::Retain(known, answer)).await?;
+        let request = request.into_inner();
+        let known = request.known_pod_uids.into_iter().collect();
+        let delivered = request.delivered_sources.iter();
+        let delivered = delivered
+            .filter_map(|name| PodSource::parse(name))
+            .collect();
+        self.ask(|answer| Command::Retain {
+            known,
+            delivered,
+            answer,
+        })
+        .await?;
         Ok(Response::new(v1::RemoveOrphanedStatusesResponse {
             boot_id: self.boot_id.clone(),
         }))

@@ -199,8 +199,12 @@ impl Syncer {
                 news.into_iter().for_each(|event| self.feed.push(event));
                 let _ = answer.send(());
             }
-            Command::Retain(known, answer) => {
-                self.registry.retain(&known);
+            Command::Retain {
+                known,
+                delivered,
+                answer,
+            } => {
+                self.registry.retain(&known, &delivered);
                 let _ = answer.send(());
             }
             Command::RecentEvents(pod_uid, answer) => {

@@ -300,6 +300,7 @@ async fn a_rejected_pod_is_shown_until_sync_loop_drops_it() {
     .await;
     let drop_all = v1::RemoveOrphanedStatusesRequest {
         known_pod_uids: vec![],
+        delivered_sources: vec!["file".into(), "http".into(), "api".into()],
     };
     node.sync_loop()
         .remove_orphaned_statuses(drop_all)
@@ -336,6 +337,7 @@ async fn a_watch_sees_changes_and_removals() {
     node.observations.send(vec![]).unwrap();
     let drop_all = v1::RemoveOrphanedStatusesRequest {
         known_pod_uids: vec![],
+        delivered_sources: vec!["file".into(), "http".into(), "api".into()],
     };
     node.sync_loop()
         .remove_orphaned_statuses(drop_all)

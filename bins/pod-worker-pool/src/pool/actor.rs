@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use ipc::limits::MAX_PODS;
+use pod::PodSource;
 use rand::rngs::SmallRng;
 use tokio::sync::mpsc;
 use tokio::task::{Id, JoinError, JoinSet};
@@ -195,14 +196,14 @@ impl Actor {
             }
             Command::SyncKnown {
                 desired,
-                sources_ready,
+                delivered,
                 runtime,
                 reply,
             } => {
                 if let Some(runtime) = &runtime {
                     self.release_names_of_the_dead(runtime);
                 }
-                let _ = reply.send(self.sync_known(&desired, sources_ready));
+                let _ = reply.send(self.sync_known(&desired, &delivered));
             }
             Command::Look { uid } => self.wake(&uid, Again::Look),
             Command::Summaries { reply } => {
@@ -294,12 +295,12 @@ impl Actor {
     fn sync_known(
         &mut self,
         desired: &HashSet<String>,
-        sources_ready: bool,
+        delivered: &HashSet<PodSource>,
     ) -> Vec<v1::WorkerState> {
         let forgotten: Vec<String> = self
             .workers
             .iter()
-            .filter(|(_, entry)| is_forgotten(&entry.worker, desired, sources_ready))
+            .filter(|(_, entry)| is_forgotten(&entry.worker, desired, delivered))
             .map(|(uid, _)| uid.clone())
             .collect();
         for uid in forgotten {

@@ -7,7 +7,7 @@ use bulkhead_api::v1;
 use clock::UnixNanos;
 use ipc::limits::MAX_PODS;
 use pod::identity::check_uid;
-use pod::{PodDocument, PodIdentity};
+use pod::{PodDocument, PodIdentity, PodSource};
 use tonic::{Request, Response, Status};
 
 use super::{Shared, status};
@@ -57,6 +57,10 @@ impl v1::pod_workers_server::PodWorkers for Service {
     ) -> Result<Response<v1::SyncKnownPodsResponse>, Status> {
         let request = request.into_inner();
         let desired = checked_uids(request.desired_pod_uids)?;
+        let delivered = request.delivered_sources.iter();
+        let delivered = delivered
+            .filter_map(|name| PodSource::parse(name))
+            .collect();
         // The runtime first: a pod that is started in between has a worker then,
         // and nobody takes it for one that nothing wants.
         let listed = tokio::time::timeout(RELIST_DEADLINE, self.0.relister.all()).await;
@@ -68,7 +72,7 @@ impl v1::pod_workers_server::PodWorkers for Service {
         let workers = self
             .0
             .pool
-            .sync_known(desired, request.sources_ready, runtime.clone())
+            .sync_known(desired, delivered, runtime.clone())
             .await
             .map_err(status::of_pool)?;
         let runtime_pods = runtime

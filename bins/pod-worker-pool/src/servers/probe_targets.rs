@@ -17,9 +17,9 @@ use tonic::{Request, Response, Status};
 
 use super::{Shared, status};
 
-/// Exec probes that run at once. Each costs the runtime two processes; a burst of
-/// them must leave it room for starting pods.
-const MAX_EXEC_PROBES: usize = 16;
+/// Exec probes that run at once: as many as the prober tries at once, which gives
+/// no pod more than four of them.
+const MAX_EXEC_PROBES: usize = 64;
 /// Most of its output that the prober gets.
 const MAX_OUTPUT_BYTES: usize = 10 << 10;
 /// Time beyond the probe's own timeout that the runtime gets to answer.

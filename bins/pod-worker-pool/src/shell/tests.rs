@@ -270,7 +270,7 @@ async fn what_nobody_should_send_is_refused() {
     );
     let uids = v1::SyncKnownPodsRequest {
         desired_pod_uids: vec!["..".into()],
-        sources_ready: true,
+        delivered_sources: vec!["file".into()],
     };
     let refused = pool.workers().sync_known_pods(uids).await.unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
@@ -283,7 +283,7 @@ async fn known_pods_tell_workers_and_what_the_runtime_has() {
     pool.run(&pod_running("a", "u1", &["run"])).await;
     let ask = |desired: &[&str]| v1::SyncKnownPodsRequest {
         desired_pod_uids: desired.iter().map(|&uid| uid.to_owned()).collect(),
-        sources_ready: true,
+        delivered_sources: vec!["file".into()],
     };
     let answer = pool
         .workers()

@@ -2,20 +2,29 @@
 
 use std::collections::HashSet;
 
+use pod::PodSource;
+
 use super::Worker;
 
 /// Whether a worker's history is of no use any more.
 ///
 /// A finished worker stays while its pod is desired: it is what keeps a pod that
-/// has ended from being started again. It goes when nothing wants the pod, or
-/// when the same UID is wanted anew. A worker that has not finished stays.
+/// has ended from being started again. It goes when nothing wants the pod
+/// though its source has delivered, or when the same UID is wanted anew. A worker that has not finished stays.
 #[must_use]
-pub fn is_forgotten(worker: &Worker, desired: &HashSet<String>, sources_ready: bool) -> bool {
+pub fn is_forgotten(
+    worker: &Worker,
+    desired: &HashSet<String>,
+    delivered: &HashSet<PodSource>,
+) -> bool {
     if !worker.is_finished() {
         return false;
     }
     let is_desired = desired.contains(worker.identity().uid());
-    worker.restart_requested() || (sources_ready && !is_desired)
+    let has_delivered = worker
+        .desired()
+        .is_some_and(|pod| delivered.contains(&pod.document().source()));
+    worker.restart_requested() || (has_delivered && !is_desired)
 }
 
 #[cfg(test)]
@@ -65,8 +74,13 @@ mod tests {
             (FINISHED, true, true, false, true),
         ] {
             let desired_uids = desired.then(|| "u1".to_owned()).into_iter().collect();
+            // That another source has delivered says nothing of this one.
+            let delivered = [PodSource::Api]
+                .into_iter()
+                .chain(sources_ready.then_some(PodSource::File))
+                .collect();
             assert_eq!(
-                is_forgotten(&worker(steps, recreated), &desired_uids, sources_ready),
+                is_forgotten(&worker(steps, recreated), &desired_uids, &delivered),
                 expected,
                 "{steps} {recreated} {desired} {sources_ready}"
             );

@@ -92,8 +92,10 @@ impl Test {
     }
 
     fn retain(&mut self, uids: &[&str]) {
-        self.registry
-            .retain(&uids.iter().map(|&uid| uid.to_owned()).collect());
+        self.registry.retain(
+            &uids.iter().map(|&uid| uid.to_owned()).collect(),
+            &PodSource::ALL.into(),
+        );
     }
 
     fn reject(&mut self, uid: &str) -> Result<(), Refusal> {
@@ -268,6 +270,22 @@ fn a_pod_that_a_fresh_pool_lacks_keeps_its_status_while_it_is_known() {
     test.retain(&[]);
     assert!(test.uids().is_empty());
     assert_eq!(test.changes(), ["-u"]);
+}
+
+#[test]
+fn a_source_that_has_not_delivered_keeps_the_statuses_of_its_pods() {
+    let mut test = Test::connected();
+    test.observe(with_container("u", "a", RuntimeState::Running));
+    test.snapshot("pool-2", vec![]);
+    let source = test.registry.published().next().unwrap().document.source();
+    let others = PodSource::ALL
+        .into_iter()
+        .filter(|other| *other != source)
+        .collect();
+    test.registry.retain(&BTreeSet::new(), &others);
+    assert_eq!(test.uids(), ["u"]);
+    test.registry.retain(&BTreeSet::new(), &[source].into());
+    assert!(test.uids().is_empty());
 }
 
 #[test]

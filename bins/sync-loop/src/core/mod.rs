@@ -37,6 +37,7 @@ use bulkhead_api::v1;
 use bulkhead_api::v1::watch_pod_lifecycle_events_response::Message as LifecycleMessage;
 use bulkhead_api::v1::watch_pods_response::Message as ConfigurationMessage;
 use clock::UnixNanos;
+use pod::PodSource;
 use rand::rngs::SmallRng;
 
 use admission::{AdmissionRecords, Allocatable, NodeDescription};
@@ -148,8 +149,8 @@ pub enum Action {
         question: u64,
         /// The pods that are desired.
         desired: Vec<String>,
-        /// Whether finished workers of others may be forgotten.
-        sources_ready: bool,
+        /// The sources of whose other pods finished workers may be forgotten.
+        delivered: Vec<PodSource>,
     },
     /// Remove dead containers of a pod.
     CleanUpContainers {
@@ -177,6 +178,8 @@ pub enum Action {
     RemoveOrphanedStatuses {
         /// Uids of desired and mirror pods.
         known: Vec<String>,
+        /// The sources of whose other pods the statuses may go.
+        delivered: Vec<PodSource>,
     },
     /// Save the admission records.
     SaveAdmissionRecords(AdmissionRecords),

@@ -134,6 +134,14 @@ impl Sources {
         self.configured.is_some() && self.sources.values().all(|source| source.delivered)
     }
 
+    /// The sources whose pods may be forgotten when nothing wants them.
+    #[must_use]
+    pub fn delivered(&self) -> Vec<PodSource> {
+        let all = PodSource::ALL.into_iter();
+        all.filter(|source| self.permit_removal_of(source.as_str()))
+            .collect()
+    }
+
     /// Whether a pod that no source wants may be stopped: its own source has
     /// delivered or, when the source is none that is configured, all have.
     #[must_use]

@@ -104,7 +104,7 @@ pub(super) fn brief(action: &Action) -> String {
             )
         }
         Action::ReportEvent(event) => format!("event {} {}", event.reason, event.subject),
-        Action::RemoveOrphanedStatuses { known } => format!("statuses {}", known.join(",")),
+        Action::RemoveOrphanedStatuses { known, .. } => format!("statuses {}", known.join(",")),
         Action::SaveAdmissionRecords(records) => format!("save {}", records.len()),
     }
 }

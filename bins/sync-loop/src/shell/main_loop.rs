@@ -270,9 +270,9 @@ impl Outputs {
                 Action::SyncKnownPods {
                     question,
                     desired,
-                    sources_ready,
+                    delivered,
                 } => {
-                    self.pool.ask_known_pods(question, desired, sources_ready);
+                    self.pool.ask_known_pods(question, desired, &delivered);
                 }
                 Action::CleanUpContainers { uid, container_id } => {
                     self.pool.clean_up_containers(uid, container_id);
@@ -287,7 +287,9 @@ impl Outputs {
                 Action::SetProbeVerdicts(verdicts) => self.status_syncer.set_verdicts(verdicts),
                 Action::RejectPod(rejection) => rejections.push(rejection),
                 Action::ReportEvent(event) => self.status_syncer.report(event),
-                Action::RemoveOrphanedStatuses { known } => self.status_syncer.retain(known),
+                Action::RemoveOrphanedStatuses { known, delivered } => {
+                    self.status_syncer.retain(known, &delivered);
+                }
                 Action::SaveAdmissionRecords(newest) => records = Some(newest),
             }
         }

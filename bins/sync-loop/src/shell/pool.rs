@@ -10,6 +10,7 @@ use backoff::{Backoff, Curve};
 use bulkhead_api::v1;
 use bulkhead_api::v1::pod_workers_client::PodWorkersClient;
 use ipc::CallError;
+use pod::PodSource;
 use process::Context;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -105,10 +106,15 @@ impl Pool {
         self.outbox.fill(|outbox| outbox.push(update));
     }
 
-    pub(super) fn ask_known_pods(&self, number: u64, desired: Vec<String>, sources_ready: bool) {
+    pub(super) fn ask_known_pods(
+        &self,
+        number: u64,
+        desired: Vec<String>,
+        delivered: &[PodSource],
+    ) {
         let request = v1::SyncKnownPodsRequest {
             desired_pod_uids: desired,
-            sources_ready,
+            delivered_sources: delivered.iter().map(ToString::to_string).collect(),
         };
         self.question
             .fill(|question| *question = Some(Question { number, request }));

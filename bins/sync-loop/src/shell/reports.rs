@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bulkhead_api::v1;
+use pod::PodSource;
 
 /// Events that wait; the oldest go first when there are more.
 const MAX_EVENTS: usize = 1024;
@@ -39,7 +40,7 @@ pub(super) struct Reports {
     events: VecDeque<v1::Event>,
     /// Running number of the first event that waits.
     first_sequence: u64,
-    known: Option<Vec<String>>,
+    known: Option<v1::RemoveOrphanedStatusesRequest>,
 }
 
 impl Reports {
@@ -66,9 +67,12 @@ impl Reports {
     }
 
     /// Pods that are known now. A rejection of another is of no interest any more.
-    pub(super) fn retain(&mut self, known: Vec<String>) {
+    pub(super) fn retain(&mut self, known: Vec<String>, delivered: &[PodSource]) {
         self.rejections.retain(|uid, _| known.contains(uid));
-        self.known = Some(known);
+        self.known = Some(v1::RemoveOrphanedStatusesRequest {
+            known_pod_uids: known,
+            delivered_sources: delivered.iter().map(ToString::to_string).collect(),
+        });
     }
 
     /// The next report; `boot_id` is this process's.
@@ -98,10 +102,7 @@ impl Reports {
                 first_sequence: self.first_sequence,
             }));
         }
-        let known_pod_uids = self.known.clone()?;
-        Some(Report::Known(v1::RemoveOrphanedStatusesRequest {
-            known_pod_uids,
-        }))
+        self.known.clone().map(Report::Known)
     }
 
     /// A report was taken, or can never be. What is newer than it still waits.
@@ -129,7 +130,7 @@ impl Reports {
                 }
             }
             Report::Known(request) => {
-                if self.known.as_ref() == Some(&request.known_pod_uids) {
+                if self.known.as_ref() == Some(request) {
                     self.known = None;
                 }
             }
@@ -205,9 +206,9 @@ mod tests {
         assert_eq!(request.verdicts, [verdict("a", "new")]);
 
         let mut reports = Reports::default();
-        reports.retain(vec!["a".into()]);
+        reports.retain(vec!["a".into()], &[]);
         let sent = reports.next("b").unwrap();
-        reports.retain(vec!["a".into(), "b".into()]);
+        reports.retain(vec!["a".into(), "b".into()], &[]);
         reports.done(&sent);
         assert!(reports.next("b").is_some());
     }
@@ -240,7 +241,7 @@ mod tests {
         let mut reports = Reports::default();
         reports.reject(rejection("gone", "r"));
         reports.reject(rejection("here", "r"));
-        reports.retain(vec!["here".into()]);
+        reports.retain(vec!["here".into()], &[]);
         assert_eq!(
             reports.next("b"),
             Some(Report::Rejection(rejection("here", "r")))

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bulkhead_api::v1;
 use bulkhead_api::v1::status_reports_client::StatusReportsClient;
 use ipc::CallError;
+use pod::PodSource;
 use process::Context;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
@@ -65,8 +66,9 @@ impl StatusSyncer {
         self.reports.fill(|reports| reports.report(event));
     }
 
-    pub(super) fn retain(&self, known: Vec<String>) {
-        self.reports.fill(|reports| reports.retain(known));
+    pub(super) fn retain(&self, known: Vec<String>, delivered: &[PodSource]) {
+        self.reports
+            .fill(|reports| reports.retain(known, delivered));
     }
 }
 

@@ -59,7 +59,7 @@ async fn housekeeping(node: &TestNode, wanted: &Wanted) {
     let desired = wanted.pods.keys().cloned().collect();
     let known = life
         .pool
-        .sync_known(desired, true, Some(relist.clone()))
+        .sync_known(desired, pod::PodSource::ALL.into(), Some(relist.clone()))
         .await;
     let known = known.unwrap();
     for (uid, pod) in &relist.pods {

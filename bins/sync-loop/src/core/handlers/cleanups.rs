@@ -4,10 +4,12 @@
 //! The kubelet does all of it inside its loop. Here the tick asks the questions,
 //! and the answer is an event of its own, so the loop never waits.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bulkhead_api::v1;
+use pod::PodSource;
 use v1::{SyncKnownPodsResponse, WorkerPhase};
 
 use crate::core::admission::AdmissionState;
@@ -25,10 +27,13 @@ impl SyncLoop {
     /// pods, and tells who may forget what.
     pub(in crate::core) fn handle_pod_cleanups(&mut self) {
         let sources_ready = self.sources.all_delivered();
+        let delivered = self.sources.delivered();
         let question = self.workers.next_question();
         let desired = self.desired_uids();
+        if !delivered.is_empty() {
+            self.remove_orphaned_statuses(delivered.clone());
+        }
         if sources_ready {
-            self.remove_orphaned_statuses();
             let pods = &self.pods;
             self.records_changed |= self.records.retain(|uid| pods.get(uid).is_some());
         }
@@ -43,7 +48,7 @@ impl SyncLoop {
         self.actions.push(Action::SyncKnownPods {
             question,
             desired,
-            sources_ready,
+            delivered,
         });
     }
 
@@ -72,7 +77,7 @@ impl SyncLoop {
     /// A pod that still runs keeps its status also when no source wants it any
     /// more: after a restart the pool has no worker for it until it is told to
     /// stop it. So nothing is removed before the runtime's pods are known.
-    fn remove_orphaned_statuses(&mut self) {
+    fn remove_orphaned_statuses(&mut self, delivered: Vec<PodSource>) {
         let Some(runtime_pods) = self.workers.runtime_pods() else {
             return;
         };
@@ -80,8 +85,13 @@ impl SyncLoop {
         let running = running.map(|(uid, _)| uid.to_string());
         let mirrors = self.pods.mirror_uids().map(ToString::to_string);
         let all = self.pods.iter().map(|(uid, _)| uid.to_string());
-        let known = all.chain(mirrors).chain(running).collect();
-        self.actions.push(Action::RemoveOrphanedStatuses { known });
+        // One that started and was dropped since that list may run all the same.
+        let departed = self.workers.departed_uids().into_iter();
+        let stopping = departed.map(|uid| uid.to_string());
+        let known: BTreeSet<String> = all.chain(mirrors).chain(running).chain(stopping).collect();
+        let known = known.into_iter().collect();
+        self.actions
+            .push(Action::RemoveOrphanedStatuses { known, delivered });
     }
 
     /// Everything again, for a pool that has forgotten it.

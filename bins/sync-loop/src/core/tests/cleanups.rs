@@ -13,16 +13,14 @@ fn the_tick_asks_and_never_waits() {
         ["statuses a,rejected", "collect-garbage", "known-pods"]
     );
     let Some(Action::SyncKnownPods {
-        desired,
-        sources_ready,
-        ..
+        desired, delivered, ..
     }) = actions.last()
     else {
         panic!("no question");
     };
     assert_eq!(
-        (desired.as_slice(), *sources_ready),
-        (["a".to_owned()].as_slice(), true)
+        (desired.as_slice(), delivered.as_slice()),
+        (["a".to_owned()].as_slice(), PodSource::ALL.as_slice())
     );
 }
 
@@ -46,20 +44,18 @@ fn garbage_is_collected_once_a_minute() {
 }
 
 #[test]
-fn until_every_source_has_delivered_nothing_of_others_is_dropped() {
+fn until_a_source_has_delivered_nothing_of_it_is_dropped() {
     let mut harness = Harness::new();
     harness.configure(&["file", "http"]);
     harness.snapshot(PodSource::File, true, &[]);
     harness.snapshot(PodSource::Http, false, &[]);
     let actions = harness.tick_housekeeping();
     assert_eq!(briefs(&actions), ["known-pods"]);
-    let Some(Action::SyncKnownPods {
-        sources_ready: false,
-        ..
-    }) = actions.last()
-    else {
-        panic!("the pool would forget");
+    let Some(Action::SyncKnownPods { delivered, .. }) = actions.last() else {
+        panic!("no question");
     };
+    // Neither of the other, nor of a source that nobody knows.
+    assert_eq!(delivered, &[PodSource::File]);
 }
 
 #[test]
@@ -105,7 +101,7 @@ fn orphans_are_killed_once_their_own_source_has_delivered() {
 fn an_orphan_keeps_its_status_until_it_has_ended() {
     let known = |actions: &[Action]| {
         actions.iter().find_map(|action| match action {
-            Action::RemoveOrphanedStatuses { known } => Some(known.clone()),
+            Action::RemoveOrphanedStatuses { known, .. } => Some(known.clone()),
             _ => None,
         })
     };
@@ -123,6 +119,13 @@ fn an_orphan_keeps_its_status_until_it_has_ended() {
     assert_eq!(kept, Some(vec!["o".to_owned()]));
     harness.answer(&[], &pods[1..]);
     assert_eq!(known(&harness.tick_housekeeping()), Some(vec![]));
+    // It started and was dropped after the list.
+    harness.capacity(1000);
+    let added = harness.add(&plain("late"));
+    harness.acknowledge(&added, WorkerPhase::Syncing);
+    harness.change(PodOperation::Remove, &plain("late"));
+    let kept = known(&harness.tick_housekeeping());
+    assert_eq!(kept, Some(vec!["late".to_owned()]));
 }
 
 #[test]

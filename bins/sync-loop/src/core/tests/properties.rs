@@ -322,12 +322,13 @@ impl Node {
             Action::SyncKnownPods {
                 question,
                 desired,
-                sources_ready,
-            } => Some((question, desired, sources_ready)),
+                delivered,
+            } => Some((question, desired, delivered)),
             _ => None,
         });
-        let (question, desired, sources_ready) = asked.unwrap();
-        let response = self.pool.sync_known_pods(&desired, sources_ready);
+        let (question, desired, delivered) = asked.unwrap();
+        let source_ready = delivered.contains(&PodSource::File);
+        let response = self.pool.sync_known_pods(&desired, source_ready);
         self.late_answer = Some((question, response, format!("pool-{}", self.pool_lives)));
         if !late {
             self.answer();
