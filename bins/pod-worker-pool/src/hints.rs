@@ -1,18 +1,24 @@
 //! Doorbells: what the runtime's event stream says, as hints to look at a pod.
 //! Nothing depends on any of them being heard.
 
+mod echo;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use backoff::{Backoff, Curve};
+use bulkhead_api::v1;
 use bulkhead_api::v1::watch_hints_response::Message;
-use cri::{ContainerRuntime, RuntimeEvent};
+use cri::{ContainerRuntime, EventKind, RuntimeEvent, RuntimeEvents};
 use futures_util::StreamExt;
 use ipc::{Feed, FeedItem, FeedWatch};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::pool::PoolHandle;
 use crate::relist::Owners;
+
+use echo::{Echoes, End};
 
 /// Hints that wait for a slow reader; who falls behind relists instead.
 const KEPT_HINTS: usize = 1024;
@@ -57,14 +63,13 @@ impl Hints {
         let mut backoff = Backoff::new(RECONNECT);
         loop {
             let wait = match runtime.events().await {
-                Ok(Some(mut events)) => {
+                Ok(Some(events)) => {
                     tracing::info!(source = ?events.source, "listening to the runtime's events");
                     self.set_available(true);
                     // What happened before, nobody told.
                     self.feed.push(Hint::Lost);
-                    while let Some(Ok(event)) = events.stream.next().await {
+                    if self.follow(events, &pool).await {
                         backoff.reset();
-                        self.ring(&event, &pool);
                     }
                     self.set_available(false);
                     self.feed.push(Hint::Lost);
@@ -84,16 +89,61 @@ impl Hints {
         }
     }
 
-    fn ring(&self, event: &RuntimeEvent, pool: &PoolHandle) {
+    /// Rings until the stream ends; whether there was any event.
+    async fn follow(&self, mut events: RuntimeEvents, pool: &PoolHandle) -> bool {
+        let mut echoes = Echoes::default();
+        let mut any = false;
+        loop {
+            let next = echoes.next();
+            tokio::select! {
+                // Events first: each is handled at once, so that none starves an
+                // echo for long.
+                biased;
+                // Cancel-safe: a stream keeps what it has not given.
+                event = events.stream.next() => match event {
+                    Some(Ok(event)) => {
+                        any = true;
+                        self.ring(&event, pool, &mut echoes);
+                    }
+                    Some(Err(_)) | None => return any,
+                },
+                // Cancel-safe: a sleep has no state that could be lost.
+                () = sleep_until(next) => self.ring_again(pool, &mut echoes),
+            }
+        }
+    }
+
+    fn ring(&self, event: &RuntimeEvent, pool: &PoolHandle, echoes: &mut Echoes) {
         let told = event.pod_uid.clone();
         let uid = told.or_else(|| self.owners.pod_of(&event.container_id));
         match uid {
             Some(uid) if pod::identity::check_uid(&uid).is_ok() => {
-                pool.look(&uid);
-                self.feed.push(Hint::Pod(uid));
+                if matches!(event.kind, EventKind::Stopped | EventKind::Deleted) {
+                    let id = event.container_id.clone();
+                    let uid = uid.clone();
+                    echoes.heard(End { uid, id }, Instant::now());
+                }
+                self.tell(uid, pool);
             }
             _ => self.feed.push(Hint::Lost),
         }
+    }
+
+    /// Looks again at pods of which an end was told that does not show yet.
+    fn ring_again(&self, pool: &PoolHandle, echoes: &mut Echoes) {
+        let now = Instant::now();
+        while let Some((end, waits)) = echoes.take_due(now) {
+            let observation = pool.publisher().observations().get(&end.uid);
+            if observation.is_some_and(|observation| is_alive(&observation, &end.id)) {
+                self.tell(end.uid.clone(), pool);
+                echoes.still_hidden(end, waits, now);
+            }
+        }
+    }
+
+    fn tell(&self, uid: String, pool: &PoolHandle) {
+        pool.look(&uid);
+        self.feed.push(Hint::Pod(uid));
     }
 
     fn set_available(&self, available: bool) {
@@ -110,6 +160,21 @@ impl Hints {
             available,
             feed: self.feed.subscribe(),
         }
+    }
+}
+
+/// Whether a container or sandbox was alive when its pod was last looked at.
+fn is_alive(observation: &v1::PodObservation, id: &str) -> bool {
+    let mut containers = observation.containers.iter();
+    let mut sandboxes = observation.sandboxes.iter();
+    containers.any(|it| it.id == id && it.state() == v1::RuntimeState::Running)
+        || sandboxes.any(|it| it.id == id && it.ready)
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 
