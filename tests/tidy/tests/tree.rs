@@ -185,3 +185,16 @@ fn links_in_the_documents_lead_somewhere() {
         }
     }
 }
+
+#[test]
+fn systemd_makes_exactly_the_users_of_the_topology() {
+    let text = std::fs::read_to_string(root().join("systemd/sysusers.d/bulkhead.conf")).unwrap();
+    let made: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("u "))
+        .filter_map(|rest| rest.split(' ').next())
+        .collect();
+    let rows = topology::PROCESSES.iter().filter(|row| !row.root);
+    let wanted: Vec<&str> = rows.map(|row| row.user).collect();
+    assert_eq!(made, wanted);
+}
