@@ -61,26 +61,47 @@ pub(super) struct DeadContainer {
 pub(super) fn containers(relist: &Relist, known: &Known<'_>) -> Vec<DeadContainer> {
     let mut garbage = Vec::new();
     for (uid, pod) in &relist.pods {
-        let all = known.contents_are_garbage(uid);
         let mut by_name: BTreeMap<&str, Vec<&ListedContainer>> = BTreeMap::new();
         for container in &pod.containers {
-            if container.state != ContainerState::ContainerRunning {
-                by_name.entry(&container.name).or_default().push(container);
-            }
+            by_name.entry(&container.name).or_default().push(container);
         }
-        for (name, mut dead) in by_name {
-            dead.sort_by_key(|it| std::cmp::Reverse((it.attempt, it.created_at)));
-            let kept = if all { 0 } else { KEPT_PER_CONTAINER };
+        let all = known.contents_are_garbage(uid);
+        for (name, mut instances) in by_name {
+            instances.sort_by_key(|it| std::cmp::Reverse((it.attempt, it.created_at)));
+            instances.retain(|it| it.state != ContainerState::ContainerRunning);
+            if !all {
+                keep_what_is_needed(&mut instances, pod);
+            }
             garbage.extend(
-                dead.into_iter()
-                    .skip(kept)
-                    // Whether it runs is for its worker to find out.
-                    .filter(|it| all || !it.may_run())
+                instances
+                    .into_iter()
                     .map(|it| dead_container(pod, name, it)),
             );
         }
     }
     garbage
+}
+
+/// Leaves out, of the instances of one container that do not run, what its pod
+/// still needs: the newest that ended, one that is about to be started, and those of
+/// unknown state, which are for their worker to judge.
+fn keep_what_is_needed(instances: &mut Vec<&ListedContainer>, pod: &RuntimePod) {
+    let newest = instances.first().map(|newest| newest.attempt);
+    let others_run = |attempt: u32, name: &str| {
+        let mut all = pod.containers.iter();
+        all.any(|it| it.name == name && it.attempt > attempt)
+    };
+    let mut kept = 0;
+    instances.retain(|it| match it.state {
+        ContainerState::ContainerExited => {
+            kept += 1;
+            kept > KEPT_PER_CONTAINER
+        }
+        ContainerState::ContainerCreated => {
+            Some(it.attempt) != newest || others_run(it.attempt, &it.name)
+        }
+        ContainerState::ContainerRunning | ContainerState::ContainerUnknown => false,
+    });
 }
 
 fn dead_container(pod: &RuntimePod, name: &str, container: &ListedContainer) -> DeadContainer {
@@ -137,6 +158,7 @@ mod tests {
 
     const RUNNING: ContainerState = ContainerState::ContainerRunning;
     const EXITED: ContainerState = ContainerState::ContainerExited;
+    const CREATED: ContainerState = ContainerState::ContainerCreated;
     const UNKNOWN: ContainerState = ContainerState::ContainerUnknown;
 
     struct Case {
@@ -247,6 +269,16 @@ mod tests {
                 .containers()
                 .is_empty()
         );
+    }
+
+    #[test]
+    fn an_instance_that_is_about_to_be_started_is_not_dead() {
+        let starting = [("a", 0, EXITED, 0), ("a", 1, CREATED, 0)];
+        let case = Case::new(&starting, &[true], syncing());
+        assert!(case.containers().is_empty(), "the last end stays too");
+        let left_over = [("a", 0, CREATED, 0), ("a", 1, RUNNING, 0)];
+        let case = Case::new(&left_over, &[true], syncing());
+        assert_eq!(case.containers(), ["a0"]);
     }
 
     #[test]
