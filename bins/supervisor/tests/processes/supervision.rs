@@ -314,7 +314,7 @@ async fn a_reload_restarts_what_the_configuration_changes_and_nothing_else() {
     }
 
     let config = format!(
-        "{KUBELET_HEADER}maxPods: 7\nstaticPodURL: https://h/p\nstaticPodURLHeader: {{Authorization: [hidden]}}\n"
+        "{KUBELET_HEADER}maxPods: 7\nstaticPodURL: http://h/p\nstaticPodURLHeader: {{Authorization: [hidden]}}\n"
     );
     fs::write(node.path("config.yaml"), config).unwrap();
     node.signal(Signal::SIGHUP);
