@@ -198,3 +198,8 @@ fn systemd_makes_exactly_the_users_of_the_topology() {
     let wanted: Vec<&str> = rows.map(|row| row.user).collect();
     assert_eq!(made, wanted);
 }
+
+#[test]
+fn the_largest_pod_is_the_same_on_the_wire_and_in_the_pod_model() {
+    assert_eq!(ipc::limits::MAX_POD_BYTES, pod::wire::MAX_POD_BYTES);
+}
