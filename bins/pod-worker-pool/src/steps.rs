@@ -36,7 +36,7 @@ use crate::record::{Record, Records};
 use crate::worker::TerminationCause;
 
 pub use calls::Calls;
-pub use error::{Retry, StepError};
+pub use error::{Pause, Retry, StepError};
 
 /// What steps work with; shared by all pods.
 pub struct Steps {

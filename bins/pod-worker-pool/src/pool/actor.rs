@@ -18,7 +18,7 @@ use super::schedule::Schedule;
 use super::{Command, PoolError, PoolHandle, until};
 use crate::locks::PodLocks;
 use crate::relist::{Relist, Relister};
-use crate::steps::{Outcome, Retry, StepError, Steps, SyncInput};
+use crate::steps::{Outcome, Pause, Retry, StepError, Steps, SyncInput};
 use crate::worker::known::is_forgotten;
 use crate::worker::static_pods::StaticPods;
 use crate::worker::{Decision, Transition, Update, UpdateKind, Worker, WorkerState};
@@ -232,11 +232,14 @@ impl Actor {
         let Some(entry) = self.workers.get_mut(&uid) else {
             return self.first_update(update, verdicts);
         };
+        let known = entry.failed_probes();
         // A kill of a pod that only the runtime has says nothing of verdicts.
         if !(is_kill && verdicts.is_empty()) {
             entry.verdicts = verdicts;
         }
         let again = match update.kind {
+            // The running step does not know of the new verdict.
+            UpdateKind::Sync if entry.failed_probes() != known => Again::Changed,
             UpdateKind::Sync => Again::Look,
             UpdateKind::Create | UpdateKind::Update | UpdateKind::Kill => Again::Changed,
         };
@@ -433,10 +436,7 @@ impl Actor {
         let again = entry.step.take().map_or(Again::No, |step| step.again);
         match (again, outcome) {
             (Again::Look, Some(Outcome::Failed(error))) => {
-                let retry = match error.retry {
-                    Retry::Later => Retry::Soon,
-                    retry => retry,
-                };
+                let retry = error.retry.or(Retry::SOON);
                 self.retry(&uid, &StepError { retry, ..error });
             }
             (again, outcome) => {
@@ -488,18 +488,20 @@ impl Actor {
     }
 
     fn retry(&mut self, uid: &str, error: &StepError) {
-        let wait = match error.retry {
-            Retry::Soon => RETRY_SOON,
-            Retry::Later => RETRY_LATER,
-            Retry::At(at) => {
-                let wait = until(at, self.steps.clock.now());
-                self.schedule.at_latest(uid, Instant::now() + wait);
-                return;
-            }
-        };
-        tracing::debug!(uid, error = error.message, ?wait, "a step failed");
-        let wait = backoff::lengthened(wait, JITTER, &mut self.random);
-        self.schedule.at_latest(uid, Instant::now() + wait);
+        tracing::debug!(uid, error = error.message, retry = ?error.retry, "a step failed");
+        let Retry { pause, at } = error.retry;
+        if let Some(at) = at {
+            let wait = until(at, self.steps.clock.now());
+            self.schedule.at_latest(uid, Instant::now() + wait);
+        }
+        if let Some(pause) = pause {
+            let wait = match pause {
+                Pause::Soon => RETRY_SOON,
+                Pause::Later => RETRY_LATER,
+            };
+            let wait = backoff::lengthened(wait, JITTER, &mut self.random);
+            self.schedule.at_latest(uid, Instant::now() + wait);
+        }
     }
 
     fn forget(&mut self, uid: &str) {

@@ -35,9 +35,12 @@ pub(super) enum Again {
     /// It does not.
     No,
     /// Something happened, perhaps by the step itself. If that fails, a second
-    /// attempt waits: its own noise must not make a failing pod spin.
+    /// attempt waits for a moment, and no longer: its own noise must not make a
+    /// failing pod spin, and what another container waits for must not keep a dead
+    /// one down.
     Look,
-    /// What is desired changed.
+    /// What is desired, or a verdict on a container, changed: another step follows
+    /// at once.
     Changed,
 }
 

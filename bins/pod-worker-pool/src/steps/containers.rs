@@ -28,7 +28,7 @@ impl Steps {
         observation: &Observation,
     ) -> Result<Prepared, StepError> {
         let Some(sandbox) = observation.newest_sandbox() else {
-            return Err(StepError::new("the sandbox is gone", Retry::Soon));
+            return Err(StepError::new("the sandbox is gone", Retry::SOON));
         };
         let config = self
             .sandbox_config(target, observation, sandbox.attempt)
@@ -55,7 +55,7 @@ impl Steps {
                 let message = telemetry::chain(&error);
                 self.events
                     .warning(target.identity, "", "FailedMount", &message);
-                StepError::new(message, Retry::Later)
+                StepError::new(message, Retry::LATER)
             })
     }
 

@@ -6,15 +6,56 @@ use cri::{RuntimeError, RuntimeErrorKind};
 use crate::config::BuildError;
 use crate::node::NodeError;
 
-/// When a failed step is run again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retry {
-    /// After about a second: the cause is likely to pass by itself.
+/// How long a failed step waits, the shorter first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pause {
+    /// About a second: the cause is likely to pass by itself.
     Soon,
-    /// After the error back-off of some ten seconds.
+    /// The error back-off of some ten seconds.
     Later,
-    /// At this time, when a back-off of its own is over.
-    At(UnixNanos),
+}
+
+/// When a failed step is run again: at the earlier of the two. What waits longer
+/// for a reason of its own, like an image that cannot be pulled, sees to that
+/// itself: a step that is run early leaves it alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// After this pause.
+    pub pause: Option<Pause>,
+    /// At this time, when a back-off is over or something else is due.
+    pub at: Option<UnixNanos>,
+}
+
+impl Retry {
+    /// After [`Pause::Soon`].
+    pub const SOON: Retry = Retry::after(Pause::Soon);
+    /// After [`Pause::Later`].
+    pub const LATER: Retry = Retry::after(Pause::Later);
+
+    const fn after(pause: Pause) -> Retry {
+        Retry {
+            pause: Some(pause),
+            at: None,
+        }
+    }
+
+    /// At this time.
+    #[must_use]
+    pub const fn at(at: UnixNanos) -> Retry {
+        Retry {
+            pause: None,
+            at: Some(at),
+        }
+    }
+
+    /// The earlier of both.
+    #[must_use]
+    pub fn or(self, other: Retry) -> Retry {
+        Retry {
+            pause: self.pause.into_iter().chain(other.pause).min(),
+            at: self.at.into_iter().chain(other.at).min(),
+        }
+    }
 }
 
 /// Why a step failed.
@@ -40,7 +81,7 @@ impl StepError {
     pub fn panicked() -> StepError {
         StepError::new(
             "internal error: see the log of pod-worker-pool",
-            Retry::Later,
+            Retry::LATER,
         )
     }
 
@@ -54,15 +95,17 @@ impl StepError {
 
     /// The earlier retry of two, and what is to be said of both.
     pub(super) fn and(self, other: StepError) -> StepError {
-        let retry = match (self.retry, other.retry) {
-            (Retry::Soon, _) | (_, Retry::Soon) => Retry::Soon,
-            (Retry::At(one), Retry::At(two)) => Retry::At(one.min(two)),
-            (Retry::At(at), Retry::Later) | (Retry::Later, Retry::At(at)) => Retry::At(at),
-            (Retry::Later, Retry::Later) => Retry::Later,
-        };
         StepError {
             message: format!("{}; {}", self.message, other.message),
-            retry,
+            retry: self.retry.or(other.retry),
+        }
+    }
+
+    /// The error, tried again at this time at the latest.
+    pub(super) fn at_latest(self, at: Option<UnixNanos>) -> StepError {
+        StepError {
+            retry: self.retry.or(Retry { pause: None, at }),
+            ..self
         }
     }
 }
@@ -70,9 +113,9 @@ impl StepError {
 impl From<RuntimeError> for StepError {
     fn from(error: RuntimeError) -> StepError {
         let retry = if is_transient(&error) {
-            Retry::Soon
+            Retry::SOON
         } else {
-            Retry::Later
+            Retry::LATER
         };
         StepError::new(telemetry::chain(&error), retry)
     }
@@ -80,13 +123,13 @@ impl From<RuntimeError> for StepError {
 
 impl From<NodeError> for StepError {
     fn from(error: NodeError) -> StepError {
-        StepError::new(telemetry::chain(&error), Retry::Later)
+        StepError::new(telemetry::chain(&error), Retry::LATER)
     }
 }
 
 impl From<BuildError> for StepError {
     fn from(error: BuildError) -> StepError {
-        StepError::new(telemetry::chain(&error), Retry::Later)
+        StepError::new(telemetry::chain(&error), Retry::LATER)
     }
 }
 
@@ -112,18 +155,18 @@ mod tests {
     #[test]
     fn a_reserved_name_and_a_runtime_that_is_away_pass_by_themselves() {
         for (kind, message, retry) in [
-            (RuntimeErrorKind::Unavailable, "", Retry::Soon),
-            (RuntimeErrorKind::DeadlineExceeded, "", Retry::Soon),
-            (RuntimeErrorKind::AlreadyExists, "", Retry::Soon),
+            (RuntimeErrorKind::Unavailable, "", Retry::SOON),
+            (RuntimeErrorKind::DeadlineExceeded, "", Retry::SOON),
+            (RuntimeErrorKind::AlreadyExists, "", Retry::SOON),
             (
                 RuntimeErrorKind::Other,
                 "failed to reserve sandbox name \"a_b\": name \"a_b\" is reserved for \"12\"",
-                Retry::Soon,
+                Retry::SOON,
             ),
             (
                 RuntimeErrorKind::Other,
                 "no space left on device",
-                Retry::Later,
+                Retry::LATER,
             ),
         ] {
             let error = RuntimeError::new("Test", kind, message);
@@ -134,15 +177,31 @@ mod tests {
     #[test]
     fn of_two_failures_the_earlier_retry_counts() {
         let failed = |retry| StepError::new("x", retry);
-        let at = |seconds| Retry::At(UnixNanos(seconds));
+        let at = |seconds| Retry::at(UnixNanos(seconds));
+        let either = |pause, seconds| Retry {
+            pause: Some(pause),
+            at: Some(UnixNanos(seconds)),
+        };
         for (one, two, expected) in [
-            (Retry::Soon, Retry::Later, Retry::Soon),
-            (at(1), Retry::Soon, Retry::Soon),
+            (Retry::SOON, Retry::LATER, Retry::SOON),
+            (Retry::LATER, Retry::LATER, Retry::LATER),
             (at(2), at(1), at(1)),
-            (Retry::Later, at(3), at(3)),
-            (Retry::Later, Retry::Later, Retry::Later),
+            // Which is earlier only the clock can tell.
+            (at(1), Retry::SOON, either(Pause::Soon, 1)),
+            (Retry::LATER, at(3), either(Pause::Later, 3)),
+            (either(Pause::Later, 3), Retry::SOON, either(Pause::Soon, 3)),
         ] {
             assert_eq!(failed(one).and(failed(two)).retry, expected);
+            assert_eq!(failed(two).and(failed(one)).retry, expected);
+        }
+    }
+
+    #[test]
+    fn what_is_due_before_a_failure_is_tried_again_is_not_slept_through() {
+        let failed = || StepError::new("x", Retry::at(UnixNanos(300)));
+        for (due, expected) in [(None, 300), (Some(9), 9), (Some(400), 300)] {
+            let error = failed().at_latest(due.map(UnixNanos));
+            assert_eq!(error.retry, Retry::at(UnixNanos(expected)));
         }
     }
 }

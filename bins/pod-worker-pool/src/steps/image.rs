@@ -34,9 +34,9 @@ impl Steps {
 fn failed(error: ImageError) -> StartError {
     let retry = match (error.failure, error.retry_at) {
         // Soon, to show that it is left alone now; that then says until when.
-        (ImageFailure::ErrImagePull, Some(_)) => Retry::Soon,
-        (_, Some(at)) => Retry::At(at),
-        (_, None) => Retry::Later,
+        (ImageFailure::ErrImagePull, Some(_)) => Retry::SOON,
+        (_, Some(at)) => Retry::at(at),
+        (_, None) => Retry::LATER,
     };
     let reason = error.failure.as_str();
     StartError::new(reason, error.message, retry).announced_as(reason)

@@ -146,7 +146,7 @@ impl Steps {
                 );
                 self.events
                     .warning(identity, "", "FailedMountPodDir", &message);
-                StepError::new(message, Retry::Later)
+                StepError::new(message, Retry::LATER)
             })?;
         let resources = pod::resources::pod_cgroup_resources(target.pod);
         let qos = QosClass::of(target.pod);
@@ -160,7 +160,7 @@ impl Steps {
                 );
                 self.events
                     .warning(identity, "", "FailedCreatePodContainer", &message);
-                StepError::new(message, Retry::Later)
+                StepError::new(message, Retry::LATER)
             })?;
         self.set_up_volumes(target).await.map(drop)
     }

@@ -292,6 +292,6 @@ pub(super) fn spec_of<'a>(
     let found = target.pod.container(name);
     found.map(|(_, spec)| spec).ok_or_else(|| {
         let message = format!("the pod has no container {name:?}");
-        StartError::new("CreateContainerConfigError", message, Retry::Later)
+        StartError::new("CreateContainerConfigError", message, Retry::LATER)
     })
 }

@@ -37,7 +37,7 @@ impl Steps {
         let pod = match desired.decode() {
             Ok(pod) => pod,
             Err(error) => {
-                return Outcome::Failed(StepError::new(telemetry::chain(&error), Retry::Later));
+                return Outcome::Failed(StepError::new(telemetry::chain(&error), Retry::LATER));
             }
         };
         let target = Target {
@@ -98,16 +98,17 @@ impl Steps {
                         .work(target, &observation, work, &mut images, memory)
                         .await?;
                     if let Some(error) = failures {
-                        self.look_after_failure(target, input, &error, memory)
+                        let wake_at = self
+                            .look_after_failure(target, input, &error, memory)
                             .await?;
-                        return Ok(Outcome::Failed(error));
+                        return Ok(Outcome::Failed(error.at_latest(wake_at)));
                     }
                 }
             }
         }
         Err(StepError::new(
             "the pod did not settle yet and is looked at again",
-            Retry::Soon,
+            Retry::SOON,
         ))
     }
 
@@ -130,14 +131,15 @@ impl Steps {
             .await)
     }
 
-    /// Some containers could not be started; others may have been.
+    /// Some containers could not be started; others may have been, or wait for
+    /// something else: until when is the answer.
     async fn look_after_failure(
         &self,
         target: &Target<'_>,
         input: &SyncInput,
         error: &StepError,
         memory: &mut Memory,
-    ) -> Result<(), StepError> {
+    ) -> Result<Option<UnixNanos>, StepError> {
         let observation = self
             .observer
             .observe(target.identity, Some(target.pod), &mut memory.cache)
@@ -145,7 +147,10 @@ impl Steps {
         let observation = with_refused_starts(observation, memory);
         let plan = self.plan(target, input, &observation, memory);
         self.publish(target, &observation, &plan, memory, &error.message);
-        Ok(())
+        Ok(match plan {
+            Plan::Work(work) => work.wake_at,
+            Plan::End(_) | Plan::NewSandbox { .. } => None,
+        })
     }
 
     fn plan(

@@ -87,7 +87,7 @@ impl Steps {
         }
         Err(StepError::new(
             "something of the pod runs still, or again",
-            Retry::Soon,
+            Retry::SOON,
         ))
     }
 
