@@ -1,8 +1,10 @@
-//! One bounded GET over plain HTTP/1.1. What is got is somebody else's word:
-//! bounded in size and time, redirected only within its scheme.
+//! One bounded GET over HTTP/1.1, plain or through TLS. What is got is somebody
+//! else's word: bounded in size and time, redirected only within `http` and
+//! `https`, and never from `https` to `http`.
 
 use std::time::Duration;
 
+use clock::WallClock;
 use http::header::{HOST, LOCATION, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty, Limited};
@@ -10,8 +12,11 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use pod_validation::MAX_MANIFEST_BYTES;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_util::task::AbortOnDropHandle;
+
+use crate::tls::{Tls, TlsError};
 
 /// Time for all of a request, redirects included (the kubelet's).
 pub const TIMEOUT: Duration = Duration::from_secs(10);
@@ -40,6 +45,9 @@ pub enum HttpError {
         /// The cause.
         source: std::io::Error,
     },
+    /// No connection that could be trusted.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The connection broke, or its other end does not speak HTTP.
     #[error("{authority} gave no proper answer")]
     Exchange {
@@ -81,34 +89,70 @@ pub struct HttpRequest {
     pub headers: HeaderMap,
 }
 
-/// Gets the body of a successful answer.
-///
-/// # Errors
-/// When there is none in time, of a bearable size.
-pub async fn get(request: &HttpRequest) -> Result<Bytes, HttpError> {
-    match tokio::time::timeout(TIMEOUT, get_redirected(request)).await {
-        Ok(result) => result,
-        Err(_) => Err(HttpError::Timeout),
-    }
+/// Asks one server again and again.
+#[derive(Debug)]
+pub struct HttpClient {
+    tls: Tls,
 }
 
-async fn get_redirected(request: &HttpRequest) -> Result<Bytes, HttpError> {
-    let mut uri = request.uri.clone();
-    for _ in 0..=MAX_REDIRECTS {
-        let target = Target::of(&uri)?;
-        let trusted = uri.authority() == request.uri.authority();
-        let headers = if trusted {
-            request.headers.clone()
-        } else {
-            HeaderMap::new()
-        };
-        let response = exchange(&target, headers).await?;
-        match response {
-            Answer::Body(body) => return Ok(body),
-            Answer::Redirect(location) => uri = target.relative(&location)?,
+impl HttpClient {
+    /// Trusts the system's authorities. `clock` tells whether a certificate is
+    /// valid now.
+    #[must_use]
+    pub fn new(clock: WallClock) -> Self {
+        Self::with_tls(Tls::new(clock))
+    }
+
+    pub(crate) fn with_tls(tls: Tls) -> Self {
+        Self { tls }
+    }
+
+    /// Gets the body of a successful answer.
+    ///
+    /// # Errors
+    /// When there is none in time, of a bearable size.
+    pub async fn get(&mut self, request: &HttpRequest) -> Result<Bytes, HttpError> {
+        match tokio::time::timeout(TIMEOUT, self.get_redirected(request)).await {
+            Ok(result) => result,
+            Err(_) => Err(HttpError::Timeout),
         }
     }
-    Err(HttpError::Redirects)
+
+    async fn get_redirected(&mut self, request: &HttpRequest) -> Result<Bytes, HttpError> {
+        let first = Target::of(&request.uri)?;
+        let mut target = Target::of(&request.uri)?;
+        for _ in 0..=MAX_REDIRECTS {
+            let headers = if target.is_same_host(&first) {
+                request.headers.clone()
+            } else {
+                HeaderMap::new()
+            };
+            match self.exchange(&target, headers).await? {
+                Answer::Body(body) => return Ok(body),
+                Answer::Redirect(location) => target = target.relative(&location)?,
+            }
+        }
+        Err(HttpError::Redirects)
+    }
+
+    async fn exchange(&mut self, target: &Target, headers: HeaderMap) -> Result<Answer, HttpError> {
+        let stream = TcpStream::connect((target.host.as_str(), target.port))
+            .await
+            .map_err(|source| HttpError::Connect {
+                authority: target.authority.clone(),
+                source,
+            })?;
+        match target.scheme {
+            Scheme::Http => converse(stream, target, headers).await,
+            Scheme::Https => {
+                let stream = self
+                    .tls
+                    .connect(&target.host, &target.authority, stream)
+                    .await?;
+                converse(stream, target, headers).await
+            }
+        }
+    }
 }
 
 enum Answer {
@@ -116,14 +160,12 @@ enum Answer {
     Redirect(String),
 }
 
-async fn exchange(target: &Target, headers: HeaderMap) -> Result<Answer, HttpError> {
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    target: &Target,
+    headers: HeaderMap,
+) -> Result<Answer, HttpError> {
     let authority = || target.authority.clone();
-    let stream = TcpStream::connect((target.host.as_str(), target.port))
-        .await
-        .map_err(|source| HttpError::Connect {
-            authority: authority(),
-            source,
-        })?;
     let exchange_error = |source| HttpError::Exchange {
         authority: authority(),
         source,
@@ -135,19 +177,8 @@ async fn exchange(target: &Target, headers: HeaderMap) -> Result<Answer, HttpErr
     let _connection = AbortOnDropHandle::new(tokio::spawn(async move {
         drop(connection.await);
     }));
-    let mut outgoing = Request::new(Empty::<Bytes>::new());
-    *outgoing.uri_mut() = target.path.clone();
-    *outgoing.headers_mut() = headers;
-    outgoing
-        .headers_mut()
-        .entry(HOST)
-        .or_insert(target.host_header.clone());
-    outgoing
-        .headers_mut()
-        .entry(USER_AGENT)
-        .or_insert(HeaderValue::from_static(PRODUCT));
     let response = sender
-        .send_request(outgoing)
+        .send_request(outgoing(target, headers))
         .await
         .map_err(exchange_error)?;
     let status = response.status();
@@ -173,9 +204,52 @@ async fn exchange(target: &Target, headers: HeaderMap) -> Result<Answer, HttpErr
         })
 }
 
+fn outgoing(target: &Target, headers: HeaderMap) -> Request<Empty<Bytes>> {
+    let mut request = Request::new(Empty::<Bytes>::new());
+    *request.uri_mut() = target.path.clone();
+    *request.headers_mut() = headers;
+    let headers = request.headers_mut();
+    headers.entry(HOST).or_insert(target.host_header.clone());
+    headers
+        .entry(USER_AGENT)
+        .or_insert(HeaderValue::from_static(PRODUCT));
+    request
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scheme {
+    Http,
+    Https,
+}
+
+impl Scheme {
+    fn of(uri: &Uri) -> Option<Self> {
+        match uri.scheme_str() {
+            Some("http") => Some(Scheme::Http),
+            Some("https") => Some(Scheme::Https),
+            _ => None,
+        }
+    }
+
+    fn default_port(self) -> u16 {
+        match self {
+            Scheme::Http => 80,
+            Scheme::Https => 443,
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        }
+    }
+}
+
 /// Where one request goes.
 #[derive(Debug)]
 struct Target {
+    scheme: Scheme,
     host: String,
     port: u16,
     /// Path and query.
@@ -190,11 +264,7 @@ impl Target {
             url: shown(&uri.to_string()),
             problem,
         };
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => return Err(refused("is https, which is not supported yet")),
-            _ => return Err(refused("is no http URL")),
-        }
+        let scheme = Scheme::of(uri).ok_or_else(|| refused("is no http or https URL"))?;
         let authority = uri.authority().ok_or_else(|| refused("names no host"))?;
         let host = authority
             .host()
@@ -209,7 +279,7 @@ impl Target {
             None => authority.as_str(),
         };
         let port = match without_user.strip_prefix(authority.host()) {
-            Some("" | ":") => 80,
+            Some("" | ":") => scheme.default_port(),
             _ => authority
                 .port_u16()
                 .ok_or_else(|| refused("has a port that is no number"))?,
@@ -219,6 +289,7 @@ impl Target {
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         let path = path.parse().map_err(|_| refused("has no proper path"))?;
         Ok(Self {
+            scheme,
             host: host.to_owned(),
             port,
             path,
@@ -227,32 +298,44 @@ impl Target {
         })
     }
 
-    /// Where a redirect leads from here; never to another scheme.
-    fn relative(&self, location: &str) -> Result<Uri, HttpError> {
+    /// Whether both are one server: the same host, and the same port or that of
+    /// the scheme, which is another one with TLS.
+    fn is_same_host(&self, other: &Self) -> bool {
+        let own_port = |target: &Self| {
+            let own = target.port != target.scheme.default_port();
+            own.then_some(target.port)
+        };
+        self.host.eq_ignore_ascii_case(&other.host) && own_port(self) == own_port(other)
+    }
+
+    /// Where a redirect leads from here.
+    fn relative(&self, location: &str) -> Result<Target, HttpError> {
         let refused = |problem| HttpError::Url {
             url: shown(location),
             problem,
         };
+        let scheme = self.scheme.as_str();
         let absolute = if location.contains("://") {
             location.to_owned()
         } else if let Some(rest) = location.strip_prefix("//") {
-            format!("http://{rest}")
+            format!("{scheme}://{rest}")
         } else if location.starts_with('/') {
-            format!("http://{}{location}", self.authority)
+            format!("{scheme}://{}{location}", self.authority)
         } else {
             let directory = self
                 .path
                 .path()
                 .rsplit_once('/')
                 .map_or("", |(before, _)| before);
-            format!("http://{}{directory}/{location}", self.authority)
+            format!("{scheme}://{}{directory}/{location}", self.authority)
         };
         let uri: Uri = absolute
             .parse()
             .map_err(|_| refused("is no URL to be redirected to"))?;
-        match uri.scheme_str() {
-            Some("http") => Ok(uri),
-            _ => Err(refused("is a redirect to another scheme")),
+        match (self.scheme, Scheme::of(&uri)) {
+            (_, None) => Err(refused("is a redirect to another scheme")),
+            (Scheme::Https, Some(Scheme::Http)) => Err(refused("is a redirect away from https")),
+            _ => Target::of(&uri),
         }
     }
 }

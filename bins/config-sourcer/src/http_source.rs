@@ -15,7 +15,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::file_source::timestamp;
 use crate::files::{mark_seen, problem};
-use crate::http_client::{self, HttpRequest, shown};
+use crate::http_client::{HttpClient, HttpRequest, shown};
 use crate::merge::{PodSet, SourcePod};
 use crate::publication::Publication;
 use crate::snapshot::{Problem, assemble};
@@ -55,10 +55,11 @@ impl HttpSource {
         let mut tick = tokio::time::interval(self.settings.check_frequency);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let request = request(&self.settings);
+        let mut client = HttpClient::new(self.clock.clone());
         loop {
             tick.tick().await;
             match &request {
-                Ok(request) => match http_client::get(request).await {
+                Ok(request) => match client.get(request).await {
                     Ok(body) => self.judge(&body),
                     Err(error) => self.failed(telemetry::chain(&error)),
                 },

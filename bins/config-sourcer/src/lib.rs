@@ -10,7 +10,7 @@
 //! ```
 //!
 //! - [`files`], [`snapshot`] and [`merge`] decide, and are pure;
-//! - [`directory`] and [`watcher`] are the disk, [`http_client`] the network;
+//! - [`directory`] and [`watcher`] are the disk, [`http_client`] and `tls` the network;
 //! - [`last_good`] keeps what must survive a restart.
 //!
 //! What a manifest means is in `pod-validation`, which `bulkhead check` shares.
@@ -26,6 +26,7 @@ pub mod publication;
 mod server;
 mod shell;
 pub mod snapshot;
+mod tls;
 pub mod watcher;
 
 pub use shell::{Error, run};

@@ -33,6 +33,10 @@ const INHERITED_VARIABLES: [&str; 3] = [
     "RUST_BACKTRACE",
 ];
 
+/// Where whoever speaks TLS finds the authorities that it trusts: for those
+/// processes only.
+const CERTIFICATE_VARIABLES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+
 /// The listening sockets of all processes, the supervisor's own included. They
 /// stay open as long as it runs: callers queue while a process restarts.
 #[derive(Debug)]
@@ -181,7 +185,7 @@ impl Launcher {
         confine::spawn(&Launch {
             binary: &binary,
             arguments: &[process::NODE_CONFIG_FLAG.into(), config.into()],
-            environment: &environment(notify_socket, settings),
+            environment: &environment(process, notify_socket, settings, std::env::var_os),
             uid,
             gid: uid,
             capabilities: self.privileges.of(process),
@@ -192,14 +196,23 @@ impl Launcher {
     }
 }
 
-fn environment(notify_socket: &Path, settings: &ProcessSettings) -> Vec<(OsString, OsString)> {
+/// What `process` gets, and of it what `own` has: the supervisor's variables.
+fn environment(
+    process: Process,
+    notify_socket: &Path,
+    settings: &ProcessSettings,
+    own: impl Fn(&'static str) -> Option<OsString>,
+) -> Vec<(OsString, OsString)> {
     let watchdog = WATCHDOG_SILENCE.as_micros().to_string();
     let mut variables: Vec<(OsString, OsString)> = vec![
         ("NOTIFY_SOCKET".into(), notify_socket.into()),
         ("WATCHDOG_USEC".into(), watchdog.into()),
     ];
-    for name in INHERITED_VARIABLES {
-        variables.extend(std::env::var_os(name).map(|value| (name.into(), value)));
+    let of_tls = CERTIFICATE_VARIABLES
+        .into_iter()
+        .filter(|_| process == Process::ConfigSourcer);
+    for name in INHERITED_VARIABLES.into_iter().chain(of_tls) {
+        variables.extend(own(name).map(|value| (name.into(), value)));
     }
     if let Some(filter) = &settings.log_filter {
         // The last one counts.
@@ -217,5 +230,32 @@ pub(crate) fn user_name(config: &NodeConfig, identities: &Identities, process: P
         identities.uid(process).to_string()
     } else {
         row.user.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_config_sourcer_is_told_whom_to_trust() {
+        let settings = ProcessSettings::default();
+        let names = |process| -> Vec<String> {
+            let own = |name: &str| Some(OsString::from(format!("value of {name}")));
+            environment(process, Path::new("/n"), &settings, own)
+                .into_iter()
+                .map(|(name, _)| name.to_string_lossy().into_owned())
+                .collect()
+        };
+        for process in Process::ALL {
+            let names = names(process);
+            for name in CERTIFICATE_VARIABLES {
+                let told = names.iter().any(|other| other == name);
+                assert_eq!(told, process == Process::ConfigSourcer, "{process} {name}");
+            }
+            assert!(names.iter().any(|name| name == "RUST_BACKTRACE"));
+        }
+        let none = environment(Process::ConfigSourcer, Path::new("/n"), &settings, |_| None);
+        assert!(none.iter().all(|(name, _)| name != "SSL_CERT_FILE"));
     }
 }

@@ -417,6 +417,58 @@ fn an_endpoint_that_does_not_answer_holds_up_no_file() -> Result<()> {
     ground.gone("web")
 }
 
+#[test]
+fn an_https_endpoint_is_followed_if_its_certificate_is_trusted() -> Result<()> {
+    let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
+    let server = ManifestServer::start_with_tls(containerd.node(), 200, "")?;
+    let authority = server.authority().context("a server with TLS")?;
+    // Whom to trust is in a file of the node's, and nothing good in it yet.
+    let trusted = containerd.node().directory().join("trusted.pem");
+    fs::write(&trusted, "")?;
+    // Both variables count, and the tests' own environment may have either.
+    let nobody = containerd.node().directory().join("no-certificates");
+    fs::create_dir(&nobody)?;
+    let options = BulkheadOptions {
+        environment: [("SSL_CERT_FILE", &trusted), ("SSL_CERT_DIR", &nobody)]
+            .map(|(name, path)| (name.to_owned(), path.clone()))
+            .into(),
+        ..with_url(&server)
+    };
+    let bulkhead = BulkheadInstance::start(&containerd, &options)?;
+    let mut ground = Ground {
+        bulkhead,
+        containerd,
+    };
+    server.answer(200, &manifest("web", ground.app("web", &[])).to_string());
+    ground.apply("file", ground.app("file", &[]))?;
+    ground.ready("file")?;
+    complaint(&ground, &server, "no certificate authority is known")?;
+    assert_eq!((server.served(), pods_of(&ground)?), (0, names(&["file"])));
+
+    fs::copy(authority, &trusted)?;
+    let web = ground.ready("web")?;
+    let annotations = &web["metadata"]["annotations"];
+    assert_eq!(annotations["kubernetes.io/config.source"], "http");
+    let head = server.last_head().to_lowercase();
+    assert!(head.contains("\r\nx-token: secret\r\n"), "{head}");
+
+    // Trusted no more, and in a new life: not asked, and its pod runs on.
+    fs::write(&trusted, "")?;
+    ground.bulkhead.kill_all()?;
+    ground.bulkhead.start_again()?;
+    complaint(&ground, &server, "no certificate authority is known")?;
+    let served = server.served();
+    holds_for(WHILE, || -> Result<()> {
+        ensure!(server.served() == served, "it was asked");
+        ensure!(ground.noted("web", "SIGTERM")? == 0, "web was asked to end");
+        ensure!(ground.noted("web", "started")? == 1, "web started again");
+        Ok(())
+    })?;
+    fs::copy(authority, &trusted)?;
+    server.answer(200, "{\"apiVersion\": \"v1\", \"kind\": \"PodList\"}");
+    ground.gone("web")
+}
+
 /// File, content, and of the event about it: field and words.
 fn bad_manifests(ground: &Ground) -> Vec<(&'static str, String, &'static str, &'static str)> {
     let of = |spec: Value| manifest("bad", spec).to_string();
@@ -565,21 +617,25 @@ fn complaint(ground: &Ground, server: &ManifestServer, words: &str) -> Result<()
 fn with_server(answer: &str) -> Result<(Ground, ManifestServer)> {
     let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
     let server = ManifestServer::start(containerd.node(), 200, answer)?;
-    let configuration = json!({
-        "staticPodURL": server.url(),
-        "staticPodURLHeader": {"X-Token": ["secret"]},
-        "httpCheckFrequency": "500ms",
-    });
-    let options = BulkheadOptions {
-        kubelet_configuration: configuration.as_object().cloned().unwrap_or_default(),
-        ..BulkheadOptions::default()
-    };
-    let bulkhead = BulkheadInstance::start(&containerd, &options)?;
+    let bulkhead = BulkheadInstance::start(&containerd, &with_url(&server))?;
     let ground = Ground {
         bulkhead,
         containerd,
     };
     Ok((ground, server))
+}
+
+/// The second source is this server.
+fn with_url(server: &ManifestServer) -> BulkheadOptions {
+    let configuration = json!({
+        "staticPodURL": server.url(),
+        "staticPodURLHeader": {"X-Token": ["secret"]},
+        "httpCheckFrequency": "500ms",
+    });
+    BulkheadOptions {
+        kubelet_configuration: configuration.as_object().cloned().unwrap_or_default(),
+        ..BulkheadOptions::default()
+    }
 }
 
 fn manifest(name: &str, mut spec: Value) -> Value {

@@ -40,6 +40,8 @@ pub struct BulkheadOptions {
     pub kubelet_configuration: Map<String, Value>,
     /// More flags for the supervisor.
     pub flags: Vec<String>,
+    /// More variables of the supervisor's environment.
+    pub environment: BTreeMap<String, PathBuf>,
     /// Size of a file system of its own for the state directory.
     pub state_disk_bytes: Option<u64>,
 }
@@ -82,6 +84,7 @@ pub struct BulkheadInstance {
     /// Absent while it was stopped or killed.
     supervisor: Option<Child>,
     arguments: Vec<String>,
+    environment: BTreeMap<String, PathBuf>,
     paths: InstancePaths,
     node_name: String,
     node: Arc<TestNode>,
@@ -139,6 +142,7 @@ impl BulkheadInstance {
         Ok(Self {
             supervisor: None,
             arguments,
+            environment: options.environment.clone(),
             paths,
             node_name,
             node,
@@ -187,6 +191,7 @@ impl BulkheadInstance {
             .command(self.paths.bin.join(Process::Supervisor.name()));
         command
             .args(&self.arguments)
+            .envs(&self.environment)
             .stdout(log.try_clone()?)
             .stderr(log);
         self.supervisor = Some(

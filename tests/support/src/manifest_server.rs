@@ -1,14 +1,20 @@
-//! An HTTP server of manifests inside a node, for the HTTP source: what it
-//! answers can be changed at any time.
+//! An HTTP server of manifests inside a node, plain or with TLS, for the HTTP
+//! source: what it answers can be changed at any time.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
+use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::node::TestNode;
 
@@ -27,6 +33,8 @@ struct State {
 #[derive(Debug)]
 pub struct ManifestServer {
     address: SocketAddr,
+    /// Who has issued its certificate, if it has one.
+    authority: Option<PathBuf>,
     state: Arc<State>,
     node: Arc<TestNode>,
     thread: Option<JoinHandle<()>>,
@@ -38,6 +46,27 @@ impl ManifestServer {
     /// # Errors
     /// When no port can be opened.
     pub fn start(node: &Arc<TestNode>, status: u16, body: &str) -> Result<Self> {
+        Self::listening(node, None, status, body)
+    }
+
+    /// The same with TLS, and a certificate of an authority that was made for it.
+    ///
+    /// # Errors
+    /// When no port can be opened, or no certificate made.
+    pub fn start_with_tls(node: &Arc<TestNode>, status: u16, body: &str) -> Result<Self> {
+        let authority = node.directory().join("manifest-server-ca.pem");
+        let config = Arc::new(certified(&authority)?);
+        let mut server = Self::listening(node, Some(config), status, body)?;
+        server.authority = Some(authority);
+        Ok(server)
+    }
+
+    fn listening(
+        node: &Arc<TestNode>,
+        tls: Option<Arc<ServerConfig>>,
+        status: u16,
+        body: &str,
+    ) -> Result<Self> {
         // The socket stays in the namespace that it was made in.
         let listener = node
             .run(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
@@ -46,9 +75,10 @@ impl ManifestServer {
         let address = listener.local_addr()?;
         let state = Arc::new(State::default());
         let of_thread = Arc::clone(&state);
-        let thread = std::thread::spawn(move || serve(&listener, &of_thread));
+        let thread = std::thread::spawn(move || serve(&listener, tls.as_ref(), &of_thread));
         let server = Self {
             address,
+            authority: None,
             state,
             node: Arc::clone(node),
             thread: Some(thread),
@@ -60,7 +90,14 @@ impl ManifestServer {
     /// For `staticPodURL`.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("http://{}/pods", self.address)
+        let scheme = self.authority.as_ref().map_or("http", |_| "https");
+        format!("{scheme}://{}/pods", self.address)
+    }
+
+    /// The file with the certificate of its authority.
+    #[must_use]
+    pub fn authority(&self) -> Option<&Path> {
+        self.authority.as_deref()
     }
 
     /// What to answer from now on.
@@ -93,22 +130,55 @@ impl Drop for ManifestServer {
     }
 }
 
-fn serve(listener: &TcpListener, state: &State) {
+/// For the loopback address, by an authority whose certificate is written to
+/// `file`.
+fn certified(file: &Path) -> Result<ServerConfig> {
+    let mut of_authority = CertificateParams::new(Vec::new())?;
+    of_authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(of_authority, KeyPair::generate()?)?;
+    fs::write(file, authority.pem()).context("cannot write the authority's certificate")?;
+    let address = IpAddr::from(Ipv4Addr::LOCALHOST).to_string();
+    let key = KeyPair::generate()?;
+    let certificate = CertificateParams::new(vec![address])?.signed_by(&key, &authority)?;
+    let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+    ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], key.into())
+        .context("cannot use the certificate")
+}
+
+fn serve(listener: &TcpListener, tls: Option<&Arc<ServerConfig>>, state: &State) {
     for stream in listener.incoming() {
         if state.ending.load(Ordering::SeqCst) {
             return;
         }
         // A client that went away concerns nobody.
         if let Ok(stream) = stream {
-            let _ = answer(stream, state);
+            let _ = accept(stream, tls, state);
         }
     }
 }
 
-fn answer(mut stream: TcpStream, state: &State) -> std::io::Result<()> {
+fn accept(
+    stream: TcpStream,
+    tls: Option<&Arc<ServerConfig>>,
+    state: &State,
+) -> std::io::Result<()> {
     stream.set_read_timeout(Some(READ_TIMEOUT))?;
+    let Some(tls) = tls else {
+        return answer(stream, state);
+    };
+    let connection = ServerConnection::new(Arc::clone(tls)).map_err(std::io::Error::other)?;
+    let mut stream = StreamOwned::new(connection, stream);
+    answer(&mut stream, state)?;
+    stream.conn.send_close_notify();
+    stream.flush()
+}
+
+fn answer(mut stream: impl Read + Write, state: &State) -> std::io::Result<()> {
     let mut head = String::new();
-    let mut reader = BufReader::new(&stream);
+    let mut reader = BufReader::new(&mut stream);
     while !head.ends_with("\r\n\r\n") && reader.read_line(&mut head)? > 0 {}
     *lock(&state.last_head) = head;
     let (status, body) = lock(&state.answer).clone();

@@ -65,11 +65,11 @@ fn response(status: &str, headers: &str, body: &str) -> String {
 async fn fetch(url: &str) -> Result<Bytes, HttpError> {
     let mut headers = HeaderMap::new();
     headers.insert("x-token", HeaderValue::from_static("secret"));
-    get(&HttpRequest {
+    let request = HttpRequest {
         uri: url.parse().unwrap(),
         headers,
-    })
-    .await
+    };
+    HttpClient::new(WallClock::system()).get(&request).await
 }
 
 #[tokio::test]
@@ -131,7 +131,7 @@ async fn a_body_over_the_cap_is_refused() {
 }
 
 #[tokio::test]
-async fn redirects_are_followed_within_the_scheme() {
+async fn redirects_are_followed_within_http() {
     let last = Server::answering(response("200 OK", "", "pods")).await;
     let location = format!("location: {}\r\n", last.url("/there"));
     let first = Server::answering(response("302 Found", &location, "")).await;
@@ -142,11 +142,7 @@ async fn redirects_are_followed_within_the_scheme() {
         !request.contains("secret"),
         "another host got the headers: {request}"
     );
-    for elsewhere in [
-        "https://example.invalid/",
-        "file:///etc/passwd",
-        "gopher://x/",
-    ] {
+    for elsewhere in ["file:///etc/passwd", "gopher://x/", "ws://h/"] {
         let location = format!("location: {elsewhere}\r\n");
         let server = Server::answering(response("301 Moved", &location, "")).await;
         let error = fetch(&server.url("/")).await.unwrap_err();
@@ -171,13 +167,13 @@ async fn redirects_without_end_are_given_up() {
 }
 
 #[tokio::test]
-async fn what_is_no_http_url_is_refused() {
+async fn what_is_no_http_or_https_url_is_refused() {
     for (url, text) in [
-        ("https://a/", "not supported yet"),
-        ("ftp://a/", "no http URL"),
-        ("/a/b", "no http URL"),
+        ("ftp://a/", "no http or https URL"),
+        ("/a/b", "no http or https URL"),
         ("http://h:x/", "port"),
         ("http://h:70000/", "port"),
+        ("https://h:70000/", "port"),
     ] {
         let error = fetch(url).await.unwrap_err();
         assert!(error.to_string().contains(text), "{url}: {error}");
@@ -202,4 +198,58 @@ fn passwords_are_not_shown() {
     assert_eq!((target.host.as_str(), target.port), ("host", 81));
     let target = Target::of(&"http://[::1]:81/a".parse().unwrap()).unwrap();
     assert_eq!(target.host, "::1");
+}
+
+fn target(url: &str) -> Target {
+    Target::of(&url.parse().unwrap()).unwrap()
+}
+
+#[test]
+fn only_one_and_the_same_server_gets_the_headers() {
+    for (first, then, same) in [
+        ("http://h/a", "http://h/b", true),
+        ("http://h/", "http://H:80/", true),
+        ("http://h/", "https://h/", true),
+        ("https://h:8443/", "https://h:8443/a", true),
+        ("http://h:8080/", "https://h:8080/", true),
+        ("http://h:8080/", "https://h:8443/", false),
+        ("http://h/", "http://h:8080/", false),
+        ("https://h/", "https://i.h/", false),
+        ("https://h/", "https://i/", false),
+    ] {
+        assert_eq!(
+            target(then).is_same_host(&target(first)),
+            same,
+            "{first} {then}"
+        );
+    }
+}
+
+#[test]
+fn a_redirect_never_leads_away_from_https() {
+    for (from, location, to) in [
+        ("http://h:1/a/b", "/c", "http h:1 /c"),
+        ("https://h:1/a/b", "/c", "https h:1 /c"),
+        ("https://h/a/b", "c?d", "https h /a/c?d"),
+        ("https://h/a/b", "//i:2/c", "https i:2 /c"),
+        ("https://h/", "HTTPS://i/c", "https i /c"),
+        ("http://h/", "https://i/c", "https i /c"),
+    ] {
+        let found = target(from).relative(location).unwrap();
+        let found = format!(
+            "{} {} {}",
+            found.scheme.as_str(),
+            found.authority,
+            found.path
+        );
+        assert_eq!(found, to, "{from} {location}");
+    }
+    for (from, location, words) in [
+        ("https://h/", "http://h/", "away from https"),
+        ("https://h/", "HTTP://h/", "away from https"),
+        ("https://h/", "ftp://h/", "another scheme"),
+    ] {
+        let error = target(from).relative(location).unwrap_err().to_string();
+        assert!(error.contains(words), "{location}: {error}");
+    }
 }

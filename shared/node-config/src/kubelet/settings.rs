@@ -87,6 +87,12 @@ fn refused<T>(field: &str, reason: impl Into<String>) -> Result<T, KubeletConfig
     })
 }
 
+/// Whether a URL has this scheme, in letters of any case.
+fn has_prefix(url: &str, scheme: &str) -> bool {
+    url.get(..scheme.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+}
+
 /// Makes paths that are relative to the file absolute, before files are merged.
 pub(super) fn resolve_paths(object: &mut Map<String, Value>, directory: &Path) {
     for name in RELATIVE_PATHS {
@@ -132,12 +138,12 @@ impl Settings {
                 false => refused("staticPodURLHeader", "staticPodURL is missing"),
             };
         }
-        if self.static_pod_url.starts_with("https://") {
-            let reason = "https needs the certificates of a later release: give an http:// address";
-            return refused("staticPodURL", reason);
-        }
-        if !self.static_pod_url.starts_with("http://") {
-            return refused("staticPodURL", "give an http:// address");
+        let schemes = ["http://", "https://"];
+        if !schemes
+            .iter()
+            .any(|scheme| has_prefix(&self.static_pod_url, scheme))
+        {
+            return refused("staticPodURL", "give an http:// or https:// address");
         }
         config.static_pod_url = Some(HttpSource {
             url: self.static_pod_url.clone(),

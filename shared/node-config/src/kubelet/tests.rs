@@ -194,12 +194,21 @@ fn what_cannot_be_is_refused_with_the_name_of_its_field() {
             "imageGCLowThresholdPercent",
         ),
         ("staticPodURL: ftp://h", "staticPodURL"),
-        ("staticPodURL: https://h", "staticPodURL"),
+        ("staticPodURL: httpss://h", "staticPodURL"),
+        ("staticPodURL: h", "staticPodURL"),
         ("cgroupDriver: systemd", "cgroupDriver"),
         ("staticPodURLHeader: {A: [b]}", "staticPodURLHeader"),
     ] {
         let error = apply(body).unwrap_err();
         assert!(error.contains(named), "{body}: {error}");
+    }
+}
+
+#[test]
+fn both_schemes_of_the_url_are_taken() {
+    for url in ["http://h/p", "https://h:8443/p", "HTTPS://h"] {
+        let (config, _) = apply(&format!("staticPodURL: {url}")).unwrap();
+        assert_eq!(config.static_pod_url.unwrap().url, url);
     }
 }
 
