@@ -22,6 +22,7 @@ pub mod relist;
 pub mod servers;
 mod shell;
 pub mod steps;
+pub mod stop;
 #[cfg(test)]
 mod testing;
 mod volume;

@@ -1,24 +1,23 @@
 //! What must survive the death of this process and is nowhere else: kills that
 //! were begun. One small file a pod, written before the first signal is sent, so
-//! that whoever resumes the kill gives neither more nor less grace.
+//! that whoever resumes the kill knows why, and gives neither more nor less grace.
 //!
 //! Deleting any of the files at any time is safe: a termination is then asked for
 //! again and begins anew.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use clock::UnixNanos;
 use pod::PodIdentity;
 use serde::{Deserialize, Serialize};
 use state_file::{StateFile, StateFileError};
 
 use crate::plan::KillReason;
-use crate::worker::{MINIMUM_SIGTERM_GRACE, Termination};
+use crate::stop::StopRecords;
+use crate::worker::Termination;
 
 /// Format of the files.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Files are called by UID with this suffix.
 const SUFFIX: &str = ".json";
 /// Most files that are read at a start: far above the pods of any node.
@@ -27,41 +26,12 @@ const MAX_RECORDS: usize = 10_000;
 /// The kills of one pod that were begun.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// The whole pod.
+    /// Why and with which grace the whole pod is stopped, if it is.
     pub termination: Option<Termination>,
-    /// Single instances, by container id.
-    pub kills: BTreeMap<String, KillRecord>,
-}
-
-/// The kill of one instance while its pod lives on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KillRecord {
-    /// Why.
-    pub reason: KillReason,
-    /// Wall time in Unix nanoseconds.
-    requested_at: i64,
-    /// How long the instance may take.
-    grace: Duration,
-}
-
-impl KillRecord {
-    /// A kill that begins now.
-    #[must_use]
-    pub fn new(reason: KillReason, now: UnixNanos, grace: Duration) -> KillRecord {
-        KillRecord {
-            reason,
-            requested_at: now.0,
-            grace,
-        }
-    }
-
-    /// What is left of its grace, and at least [`MINIMUM_SIGTERM_GRACE`] of it.
-    #[must_use]
-    pub fn stop_timeout(&self, now: UnixNanos) -> Duration {
-        let deadline = UnixNanos(self.requested_at).plus(self.grace);
-        let least = self.grace.min(MINIMUM_SIGTERM_GRACE);
-        deadline.since(now).min(self.grace).max(least)
-    }
+    /// Why single instances are stopped while the pod lives on, by container id.
+    pub kills: BTreeMap<String, KillReason>,
+    /// Until when instances that are being stopped may take, for either reason.
+    pub stops: StopRecords,
 }
 
 /// The directory of the records.
@@ -173,7 +143,12 @@ impl Records {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use clock::UnixNanos;
+
     use super::*;
+    use crate::stop::StopRecord;
     use crate::worker::TerminationCause;
 
     fn pod() -> PodIdentity {
@@ -189,9 +164,10 @@ mod tests {
         let now = UnixNanos(5_000_000_000);
         let record = Record {
             termination: Some(Termination::new(TerminationCause::Killed, now, None, None)),
-            kills: [(
+            kills: [("c1".to_owned(), KillReason::LivenessFailed)].into(),
+            stops: [(
                 "c1".to_owned(),
-                KillRecord::new(KillReason::LivenessFailed, now, Duration::from_secs(30)),
+                StopRecord::new(now, Duration::from_secs(30)),
             )]
             .into(),
         };
@@ -214,16 +190,5 @@ mod tests {
         assert_eq!(records.uids(), ["u1"]);
         assert!(records.all().is_empty());
         assert_eq!(records.load(&pod()), Record::default());
-    }
-
-    #[test]
-    fn what_is_left_of_a_kill_is_counted_from_its_request() {
-        let begun = UnixNanos(100_000_000_000);
-        let kill = KillRecord::new(KillReason::StartupFailed, begun, Duration::from_secs(10));
-        for (seconds, left) in [(0, 10), (4, 6), (10, 2), (99, 2)] {
-            let now = begun.plus(Duration::from_secs(seconds));
-            assert_eq!(kill.stop_timeout(now), Duration::from_secs(left));
-        }
-        assert_eq!(kill.stop_timeout(UnixNanos(0)), Duration::from_secs(10));
     }
 }

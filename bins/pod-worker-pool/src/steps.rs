@@ -33,6 +33,7 @@ use crate::observe::{Cache, Observer};
 use crate::plan::Verdicts;
 use crate::publisher::Publisher;
 use crate::record::{Record, Records};
+use crate::stop::Deadlines;
 use crate::worker::TerminationCause;
 
 pub use calls::Calls;
@@ -73,6 +74,8 @@ impl std::fmt::Debug for Steps {
 pub struct Memory {
     cache: Cache,
     record: Record,
+    /// Until when the stops in the record may take, in this life.
+    deadlines: Deadlines,
     calls: Calls,
     /// Why containers do not run: reason and message by name.
     reasons: BTreeMap<String, (String, String)>,

@@ -281,8 +281,8 @@ fn killed_before_their_time(history: &[Entry], versions: &[Desired]) -> Vec<Stri
                 .iter()
                 .find(|entry| entry.id == killed.id && entry.happening == Happening::Terminated);
             let waited = asked.map_or(Duration::ZERO, |asked| killed.at.since(asked.at));
-            // What went by before anybody could stop it counts as grace, but a
-            // SIGTERM and some time after it every program gets.
+            // Of an order that was cut off nobody knows whether the SIGTERM was
+            // sent; some time after one every program gets all the same.
             if waited < grace.min(SIGTERM_GRACE) {
                 early.push(format!(
                     "{} of {pod} was killed after {waited:?}{}",

@@ -1,6 +1,7 @@
 //! Whole workers on a simulated runtime, under a paused clock.
 
 mod chaos;
+mod graces;
 mod retries;
 
 use std::time::Duration;

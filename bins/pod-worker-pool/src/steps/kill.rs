@@ -1,56 +1,104 @@
-//! Stopping single instances while their pod lives on.
+//! Stopping instances: single ones while their pod lives on, or all of a pod.
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use pod::PodIdentity;
+use tokio::time::Instant;
 
 use super::{Memory, StepError, Steps};
 use crate::plan::{Kill, KillReason};
-use crate::record::KillRecord;
+use crate::stop::{Moment, StopOrder};
+
+/// An instance to stop.
+pub(super) struct Stop {
+    pub(super) container_id: String,
+    /// Its container.
+    pub(super) name: String,
+    /// How long it may take if its stop begins now.
+    pub(super) grace: Duration,
+    /// The runtime does not know whether it runs.
+    pub(super) is_unknown: bool,
+}
 
 impl Steps {
-    /// Stops instances, each within what is left of its grace, all at once.
+    /// Stops instances while their pod lives on, all at once.
     pub(super) async fn kill(
         &self,
         identity: &PodIdentity,
         kills: &[Kill],
         memory: &mut Memory,
     ) -> Result<(), StepError> {
-        if kills.is_empty() {
-            return Ok(());
-        }
-        let now = self.clock.now();
-        let mut begun = false;
         for kill in kills {
-            if !memory.record.kills.contains_key(&kill.container_id) {
-                let record = KillRecord::new(kill.reason, now, kill.grace);
-                memory
-                    .record
-                    .kills
-                    .insert(kill.container_id.clone(), record);
+            let id = &kill.container_id;
+            if !memory.record.kills.contains_key(id) {
+                memory.record.kills.insert(id.clone(), kill.reason);
                 self.events
                     .normal(identity, &kill.name, "Killing", &kill.message);
-                begun = true;
             }
         }
-        if begun {
-            self.save_record(identity, memory);
+        let stops: Vec<Stop> = kills
+            .iter()
+            .map(|kill| Stop {
+                container_id: kill.container_id.clone(),
+                name: kill.name.clone(),
+                grace: kill.grace,
+                is_unknown: kill.reason == KillReason::StateUnknown,
+            })
+            .collect();
+        let orders = self.order_stops(&stops, memory);
+        self.carry_out(identity, &stops, &orders, memory).await
+    }
+
+    /// How long each instance gets, from now on and in the next life too.
+    pub(super) fn order_stops(&self, stops: &[Stop], memory: &mut Memory) -> Vec<StopOrder> {
+        let now = Moment {
+            wall: self.clock.now(),
+            monotonic: Instant::now(),
+        };
+        let records = &mut memory.record.stops;
+        stops
+            .iter()
+            .map(|stop| {
+                let id = &stop.container_id;
+                memory.deadlines.order(records, id, stop.grace, now)
+            })
+            .collect()
+    }
+
+    /// Carries out what was ordered. It is written down before the first signal is
+    /// sent: another life of ours goes on with the same deadlines.
+    pub(super) async fn carry_out(
+        &self,
+        identity: &PodIdentity,
+        stops: &[Stop],
+        orders: &[StopOrder],
+        memory: &mut Memory,
+    ) -> Result<(), StepError> {
+        if stops.is_empty() {
+            return Ok(());
         }
-        let stops = kills.iter().map(|kill| {
-            let record = memory.record.kills.get(&kill.container_id);
-            let grace = record.map_or(kill.grace, |record| record.stop_timeout(now));
-            self.kill_one(kill, grace, memory.unstoppable.contains(&kill.container_id))
+        self.save_record(identity, memory);
+        let begun = Instant::now();
+        let all = stops.iter().zip(orders).map(|(stop, order)| {
+            let is_unstoppable = memory.unstoppable.contains(&stop.container_id);
+            async move {
+                let result = self.stop(stop, order.timeout, is_unstoppable).await;
+                (result, begun.elapsed())
+            }
         });
-        let results = join_all(stops).await;
+        let results = join_all(all).await;
         let mut failure: Option<StepError> = None;
-        for (kill, result) in kills.iter().zip(results) {
+        for ((stop, order), (result, elapsed)) in stops.iter().zip(orders).zip(results) {
+            let id = &stop.container_id;
             match result {
-                Ok(()) if kill.reason == KillReason::StateUnknown => {
-                    memory.unstoppable.insert(kill.container_id.clone());
+                Ok(()) if stop.is_unknown => {
+                    memory.unstoppable.insert(id.clone());
                 }
                 Ok(()) => {}
                 Err(error) => {
+                    let records = &mut memory.record.stops;
+                    memory.deadlines.failed(records, id, *order, elapsed);
                     failure = Some(match failure {
                         Some(other) => other.and(error),
                         None => error,
@@ -58,27 +106,33 @@ impl Steps {
                 }
             }
         }
-        failure.map_or(Ok(()), Err)
+        match failure {
+            None => Ok(()),
+            Some(error) => {
+                self.save_record(identity, memory);
+                Err(error)
+            }
+        }
     }
 
-    async fn kill_one(
+    async fn stop(
         &self,
-        kill: &Kill,
-        grace: Duration,
+        stop: &Stop,
+        timeout: Duration,
         is_unstoppable: bool,
     ) -> Result<(), StepError> {
-        let id = &kill.container_id;
+        let id = &stop.container_id;
         let result = if is_unstoppable {
             // It was stopped and is still unknown: what the runtime cannot stop
             // it may be able to remove.
             self.runtime.remove_container(id).await
         } else {
-            self.runtime.stop_container(id, grace).await
+            self.runtime.stop_container(id, timeout).await
         };
         match result {
             Err(error) if !error.is_not_found() => {
                 Err(StepError::from(error)
-                    .while_doing(&format!("cannot stop container {}", kill.name)))
+                    .while_doing(&format!("cannot stop container {}", stop.name)))
             }
             _ => Ok(()),
         }

@@ -8,7 +8,7 @@ use pod::{Pod, PodExt, PodIdentity};
 use super::{Memory, Outcome, Retry, StepError, Steps, SyncInput};
 use crate::image::Image;
 use crate::observation::{ContainerState, Observation};
-use crate::plan::{self, Inputs, KillReason, Plan, Work};
+use crate::plan::{self, Inputs, Plan, Work};
 use crate::publisher::{self, Findings};
 use crate::worker::DesiredPod;
 
@@ -160,17 +160,11 @@ impl Steps {
         observation: &Observation,
         memory: &Memory,
     ) -> Plan {
-        let kills: BTreeMap<String, KillReason> = memory
-            .record
-            .kills
-            .iter()
-            .map(|(id, kill)| (id.clone(), kill.reason))
-            .collect();
         plan::plan(&Inputs {
             pod: target.pod,
             observation,
             verdicts: &input.verdicts,
-            kills: &kills,
+            kills: &memory.record.kills,
             restart_curve: self.restart_curve,
             started_at: started_at(target.pod, observation),
             now: self.clock.now(),
@@ -183,11 +177,16 @@ impl Steps {
         observation: &Observation,
         memory: &mut Memory,
     ) {
-        let before = memory.record.kills.len();
+        let before = memory.record.clone();
         memory
             .record
             .kills
             .retain(|id, _| is_kill_of_use(observation, id));
+        memory.deadlines.retain(&mut memory.record.stops, |id| {
+            observation
+                .container(id)
+                .is_some_and(|container| container.state.may_run())
+        });
         memory
             .announced
             .retain(|id| observation.container(id).is_some());
@@ -197,7 +196,7 @@ impl Steps {
         memory
             .refused_starts
             .retain(|id| observation.container(id).is_some());
-        if memory.record.kills.len() != before {
+        if memory.record != before {
             self.save_record(target.identity, memory);
         }
     }

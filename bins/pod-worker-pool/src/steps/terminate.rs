@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use pod::PodIdentity;
 
+use super::kill::Stop;
 use super::{Memory, Outcome, Retry, StepError, Steps};
-use crate::observation::{Container, ContainerState, Observation};
+use crate::observation::{ContainerState, Observation};
 use crate::publisher::Findings;
+use crate::stop::StopOrder;
 use crate::worker::{DesiredPod, Subject, Termination, TerminationCause};
 
 /// How long calls of an interrupted sync may take to end before they are given up:
@@ -53,35 +54,33 @@ impl Steps {
                 .observer
                 .observe(identity, None, &mut memory.cache)
                 .await?;
-            self.publish_termination(identity, &observation, termination);
+            let stops: Vec<Stop> = observation
+                .possibly_running()
+                .map(|container| Stop {
+                    container_id: container.id.clone(),
+                    name: container.name.clone(),
+                    grace: termination.grace_for(container.termination_grace),
+                    is_unknown: container.state == ContainerState::Unknown,
+                })
+                .collect();
+            let orders = self.order_stops(&stops, memory);
+            self.publish_termination(identity, &observation, &orders);
             // Sandboxes that run no more are stopped too, once: they may still
             // hold an address.
             if !observation.is_alive() && (round > 0 || observation.sandboxes.is_empty()) {
                 return self.stopped(subject, memory).await;
             }
-            let targets: Vec<&Container> = observation.possibly_running().collect();
-            if !targets.is_empty() {
-                // Written before the first signal: another life of ours goes on
-                // with the same deadline.
-                memory.record.termination = Some(termination.clone());
-                self.save_record(identity, memory);
-            }
-            for container in &targets {
-                if memory.stopping.insert(container.id.clone()) {
-                    let message = format!("Stopping container {}", container.name);
+            for stop in &stops {
+                if memory.stopping.insert(stop.container_id.clone()) {
+                    let message = format!("Stopping container {}", stop.name);
                     self.events
-                        .normal(identity, &container.name, "Killing", &message);
+                        .normal(identity, &stop.name, "Killing", &message);
                 }
             }
-            let stops = targets.iter().map(|container| {
-                let now = self.clock.now();
-                let grace = termination.stop_timeout(now, container.termination_grace);
-                self.stop_container(container, grace)
-            });
-            let failures = join_all(stops).await.into_iter().filter_map(Result::err);
-            if let Some(error) = failures.reduce(StepError::and) {
-                return Err(error);
+            if !stops.is_empty() {
+                memory.record.termination = Some(termination.clone());
             }
+            self.carry_out(identity, &stops, &orders, memory).await?;
             self.remove_unstarted(&observation).await?;
             self.stop_sandboxes(&observation).await?;
         }
@@ -89,18 +88,6 @@ impl Steps {
             "something of the pod runs still, or again",
             Retry::SOON,
         ))
-    }
-
-    async fn stop_container(
-        &self,
-        container: &Container,
-        grace: Duration,
-    ) -> Result<(), StepError> {
-        match self.runtime.stop_container(&container.id, grace).await {
-            Err(error) if !error.is_not_found() => Err(StepError::from(error)
-                .while_doing(&format!("cannot stop container {}", container.name))),
-            _ => Ok(()),
-        }
     }
 
     /// Removes containers that were created and not started. A start that an
@@ -125,18 +112,15 @@ impl Steps {
         &self,
         identity: &PodIdentity,
         observation: &Observation,
-        termination: &Termination,
+        orders: &[StopOrder],
     ) {
-        let now = self.clock.now();
-        let running = observation.possibly_running().count();
-        let last_plan = if running == 0 {
-            "terminate the pod: no container runs".to_owned()
-        } else {
-            let left = termination.remaining(now, None);
-            format!(
-                "terminate the pod: {running} containers run, {} of the grace period left",
+        let last_plan = match orders.iter().map(|order| order.timeout).max() {
+            None => "terminate the pod: no container runs".to_owned(),
+            Some(left) => format!(
+                "terminate the pod: {} containers run, {} of the grace period left",
+                orders.len(),
                 crate::plan::go_duration(left)
-            )
+            ),
         };
         self.publisher.findings(
             identity.uid(),
@@ -145,7 +129,7 @@ impl Steps {
                 waiting: Vec::new(),
                 sync_error: String::new(),
                 last_plan,
-                observed_at: now,
+                observed_at: self.clock.now(),
             },
         );
     }

@@ -22,8 +22,8 @@
 //! - It never moves back: a pod that was asked to terminate does.
 //! - Waiting, Syncing, Terminating, Terminated: the newest desired pod replaces
 //!   the one before; a kill stays whatever comes after it.
-//! - Terminating: a request may only bring the deadline nearer, which cuts the
-//!   running step short.
+//! - Terminating: a request may only shorten the grace, which cuts the running step
+//!   short.
 //! - Terminating, Terminated, Finished: the same UID created again is noted; once
 //!   finished, the worker is forgotten and sync-loop creates it anew.
 //! - Finished: updates are ignored.
@@ -354,12 +354,11 @@ impl Worker {
                     }
                     return Decision::RestartNoted;
                 }
-                let nearer =
-                    termination.shrink(now, update.subject.desired(), update.kill.as_ref());
+                let shorter = termination.shrink(update.subject.desired(), update.kill.as_ref());
                 if update.subject.desired().is_some() {
                     *subject = update.subject;
                 }
-                if nearer {
+                if shorter {
                     Decision::Interrupt
                 } else {
                     Decision::Wake

@@ -1,7 +1,6 @@
-//! A termination: why, since when, and until when the containers may take.
+//! A termination: why, since when, and how long each container may take.
 //!
-//! The deadline lives with the request: whoever resumes a termination, in
-//! another life of this process too, computes what is left of it.
+//! Until when one may take is `stop`'s business: that begins with its SIGTERM.
 
 use std::time::Duration;
 
@@ -13,10 +12,6 @@ use super::DesiredPod;
 /// A grace period is never shorter: a container always gets a moment to see
 /// its SIGTERM.
 pub const MINIMUM_GRACE: Duration = Duration::from_secs(1);
-
-/// Least time between SIGTERM and SIGKILL, unless the whole grace is shorter
-/// (the kubelet's `minimumGracePeriodInSeconds`, kuberuntime_manager.go).
-pub const MINIMUM_SIGTERM_GRACE: Duration = Duration::from_secs(2);
 
 /// A grace period is never longer; beyond this the arithmetic of deadlines ends.
 pub const MAXIMUM_GRACE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -107,9 +102,6 @@ pub struct Termination {
     /// The grace period of the request that decides; `None` for a pod whose
     /// spec is unknown: each container's own annotation decides then.
     pub grace: Option<Duration>,
-    /// When the grace is over, in wall time; `None` as for `grace`.
-    #[serde(with = "optional_nanos")]
-    deadline: Option<UnixNanos>,
 }
 
 impl Termination {
@@ -121,63 +113,26 @@ impl Termination {
         pod: Option<&DesiredPod>,
         kill: Option<&Kill>,
     ) -> Termination {
-        let requested_at = requested_at(now, kill);
         let requested = requested_grace(pod, kill);
-        let grace = requested
-            .or_else(|| pod.map(DesiredPod::spec_grace))
-            .map(bounded);
         Termination {
             cause,
-            requested_at,
-            grace,
-            deadline: grace.map(|grace| requested_at.plus(grace)),
+            requested_at: requested_at(now, kill),
+            grace: requested
+                .or_else(|| pod.map(DesiredPod::spec_grace))
+                .map(bounded),
         }
     }
 
-    /// Applies a further request. Grace only shrinks: whether the deadline came
-    /// nearer is the answer.
-    pub fn shrink(
-        &mut self,
-        now: UnixNanos,
-        pod: Option<&DesiredPod>,
-        kill: Option<&Kill>,
-    ) -> bool {
+    /// Applies a further request. Grace only shrinks: whether it did is the answer.
+    pub fn shrink(&mut self, pod: Option<&DesiredPod>, kill: Option<&Kill>) -> bool {
         let Some(grace) = requested_grace(pod, kill).map(bounded) else {
             return false;
         };
-        if self.grace.is_some_and(|known| grace >= known) {
-            return false;
-        }
-        let deadline = requested_at(now, kill).plus(grace);
-        let nearer = self.deadline.is_none_or(|known| deadline < known);
-        if nearer {
+        let is_shorter = self.grace.is_none_or(|known| grace < known);
+        if is_shorter {
             self.grace = Some(grace);
-            self.deadline = Some(deadline);
         }
-        nearer
-    }
-
-    /// What is left of the grace now; `own_grace` is that of the container's
-    /// annotation, used where the pod's spec is unknown.
-    ///
-    /// Never more than the grace itself, however the wall clock jumped back.
-    #[must_use]
-    pub fn remaining(&self, now: UnixNanos, own_grace: Option<Duration>) -> Duration {
-        let grace = self.grace_for(own_grace);
-        let deadline = self
-            .deadline
-            .unwrap_or_else(|| self.requested_at.plus(grace));
-        deadline.since(now).min(grace)
-    }
-
-    /// How long a container is given from a SIGTERM that is sent now: what is
-    /// left of the grace, and at least [`MINIMUM_SIGTERM_GRACE`] of it. Time in
-    /// which nobody stopped it, because this process was down, is not held
-    /// against it.
-    #[must_use]
-    pub fn stop_timeout(&self, now: UnixNanos, own_grace: Option<Duration>) -> Duration {
-        let least = self.grace_for(own_grace).min(MINIMUM_SIGTERM_GRACE);
-        self.remaining(now, own_grace).max(least)
+        is_shorter
     }
 
     /// The grace period that applies to a container with this annotation.
@@ -195,7 +150,7 @@ fn bounded(grace: Duration) -> Duration {
     grace.clamp(MINIMUM_GRACE, MAXIMUM_GRACE)
 }
 
-/// A request cannot lie in the future: that would lengthen its grace.
+/// A request cannot lie in the future: the clock was set back, or somebody's differs.
 fn requested_at(now: UnixNanos, kill: Option<&Kill>) -> UnixNanos {
     kill.and_then(|kill| kill.requested_at)
         .map_or(now, |at| at.min(now))
@@ -221,24 +176,6 @@ mod nanos {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<UnixNanos, D::Error> {
         i64::deserialize(from).map(UnixNanos)
-    }
-}
-
-mod optional_nanos {
-    use clock::UnixNanos;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(
-        at: &Option<UnixNanos>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        at.map(|at| at.0).serialize(to)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<UnixNanos>, D::Error> {
-        Ok(Option::<i64>::deserialize(from)?.map(UnixNanos))
     }
 }
 
@@ -300,7 +237,6 @@ mod tests {
                 Some(grace(expected)),
                 "{spec} {deletion:?} {kill_grace:?}"
             );
-            assert_eq!(termination.remaining(at(100), None), grace(expected));
         }
     }
 
@@ -309,69 +245,36 @@ mod tests {
         let pod = pod(30, None);
         let mut termination =
             Termination::new(TerminationCause::Killed, at(0), Some(&pod), Some(&kill(20)));
-        assert!(!termination.shrink(at(5), Some(&pod), Some(&kill(60))));
-        assert!(!termination.shrink(at(5), Some(&pod), None));
-        assert_eq!(termination.remaining(at(5), None), grace(15));
-        assert!(termination.shrink(at(5), Some(&pod), Some(&kill(3))));
-        assert_eq!(termination.remaining(at(6), None), grace(2));
-        assert_eq!(termination.remaining(at(60), None), Duration::ZERO);
+        assert!(!termination.shrink(Some(&pod), Some(&kill(60))));
+        assert!(!termination.shrink(Some(&pod), None));
+        assert_eq!(termination.grace_for(Some(grace(5))), grace(20));
+        assert!(termination.shrink(Some(&pod), Some(&kill(3))));
+        assert!(!termination.shrink(Some(&pod), Some(&kill(3))));
+        assert_eq!(termination.grace_for(None), grace(3));
     }
 
     #[test]
-    fn a_shorter_grace_that_would_end_later_changes_nothing() {
+    fn a_request_was_made_when_it_says_but_not_in_the_future() {
         let pod = pod(30, None);
-        let mut termination =
-            Termination::new(TerminationCause::Killed, at(0), Some(&pod), Some(&kill(30)));
-        assert!(!termination.shrink(at(25), Some(&pod), Some(&kill(10))));
-        assert_eq!(termination.remaining(at(25), None), grace(5));
-    }
-
-    #[test]
-    fn a_request_of_the_future_counts_from_now_and_one_of_the_past_from_then() {
-        let pod = pod(30, None);
-        for (requested, remaining) in [(500, 30), (90, 20), (0, 0)] {
+        for (requested, expected) in [(500, 100), (90, 90), (0, 0)] {
             let kill = Kill {
                 requested_at: Some(at(requested)),
                 ..Kill::default()
             };
             let termination =
                 Termination::new(TerminationCause::Killed, at(100), Some(&pod), Some(&kill));
-            assert_eq!(
-                termination.remaining(at(100), None),
-                grace(remaining),
-                "{requested}"
-            );
+            assert_eq!(termination.requested_at, at(expected));
+            assert_eq!(termination.grace_for(None), grace(30), "{requested}");
         }
-    }
-
-    #[test]
-    fn a_clock_that_jumps_back_never_lengthens_the_grace() {
-        let termination = Termination::new(
-            TerminationCause::Killed,
-            at(5000),
-            Some(&pod(30, None)),
-            None,
-        );
-        assert_eq!(termination.remaining(at(10), None), grace(30));
     }
 
     #[test]
     fn without_a_spec_each_containers_annotation_decides() {
         let mut termination = Termination::new(TerminationCause::Orphaned, at(0), None, None);
-        assert_eq!(termination.remaining(at(2), Some(grace(10))), grace(8));
-        assert_eq!(termination.remaining(at(2), None), grace(28));
-        assert!(termination.shrink(at(2), None, Some(&kill(3))));
-        assert_eq!(termination.remaining(at(2), Some(grace(10))), grace(3));
-    }
-
-    #[test]
-    fn a_container_that_nobody_stopped_in_time_still_gets_a_sigterm() {
-        let long = Termination::new(TerminationCause::Killed, at(0), Some(&pod(30, None)), None);
-        assert_eq!(long.stop_timeout(at(10), None), grace(20));
-        assert_eq!(long.stop_timeout(at(29), None), MINIMUM_SIGTERM_GRACE);
-        assert_eq!(long.stop_timeout(at(3600), None), MINIMUM_SIGTERM_GRACE);
-        let short = Termination::new(TerminationCause::Killed, at(0), Some(&pod(1, None)), None);
-        assert_eq!(short.stop_timeout(at(3600), None), grace(1));
+        assert_eq!(termination.grace_for(Some(grace(10))), grace(10));
+        assert_eq!(termination.grace_for(None), grace(30));
+        assert!(termination.shrink(None, Some(&kill(3))));
+        assert_eq!(termination.grace_for(Some(grace(10))), grace(3));
     }
 
     #[test]

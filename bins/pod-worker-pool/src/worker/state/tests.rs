@@ -239,7 +239,7 @@ fn a_termination_and_a_shorter_grace_cut_the_running_step_short() {
         Decision::Interrupt
     );
     let termination = worker.termination().unwrap();
-    assert_eq!(termination.remaining(at(3), None), Duration::from_secs(1));
+    assert_eq!(termination.grace, Some(Duration::from_secs(1)));
 }
 
 #[test]

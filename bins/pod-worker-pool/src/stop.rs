@@ -1,0 +1,249 @@
+//! Until when a container that is being stopped may take. Pure: the caller brings
+//! both clocks.
+//!
+//! Its grace begins when its SIGTERM is ordered, not when somebody asked for that:
+//! time in which nobody could stop it is not held against it. From then on its
+//! deadline stands or comes nearer, whoever stops it, for whatever reason and in
+//! whichever life of this process. Within one life it is a point in monotonic time,
+//! which no jump of the wall clock moves; the next life has only the wall clock.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clock::UnixNanos;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+/// Least time between SIGTERM and SIGKILL, unless the whole grace is shorter
+/// (the kubelet's `minimumGracePeriodInSeconds`, kuberuntime_manager.go).
+pub const MINIMUM_SIGTERM_GRACE: Duration = Duration::from_secs(2);
+
+/// One point in time, by both clocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// Wall time.
+    pub wall: UnixNanos,
+    /// Time within this life.
+    pub monotonic: Instant,
+}
+
+/// The stop of one container, as the next life needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopRecord {
+    /// Wall time in Unix nanoseconds.
+    deadline: i64,
+    /// The shortest grace that was asked for since it began: what is left is never
+    /// more, however the wall clock went back.
+    grace: Duration,
+}
+
+impl StopRecord {
+    /// A stop that is ordered now.
+    #[must_use]
+    pub fn new(now: UnixNanos, grace: Duration) -> StopRecord {
+        StopRecord {
+            deadline: now.plus(grace).0,
+            grace,
+        }
+    }
+
+    fn left(&self, now: UnixNanos) -> Duration {
+        UnixNanos(self.deadline).since(now).min(self.grace)
+    }
+}
+
+/// The stops of a pod's containers, by container id: what is in its record.
+pub type StopRecords = BTreeMap<String, StopRecord>;
+
+/// The deadlines of the same stops in this life.
+#[derive(Clone, Debug, Default)]
+pub struct Deadlines(BTreeMap<String, Instant>);
+
+/// A stop that is ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StopOrder {
+    /// How long the container gets: what is left of its grace, and at least
+    /// [`MINIMUM_SIGTERM_GRACE`] of it.
+    pub timeout: Duration,
+    /// Whether this is the first order for it.
+    pub is_first: bool,
+}
+
+impl Deadlines {
+    /// Orders the stop of a container, within `grace` if it begins now. One that
+    /// was begun keeps its deadline, unless `grace` is shorter than what it was
+    /// given and would end earlier.
+    pub fn order(
+        &mut self,
+        records: &mut StopRecords,
+        id: &str,
+        grace: Duration,
+        now: Moment,
+    ) -> StopOrder {
+        let is_first = !records.contains_key(id);
+        let record = records
+            .entry(id.to_owned())
+            .or_insert_with(|| StopRecord::new(now.wall, grace));
+        let deadline = self
+            .0
+            .entry(id.to_owned())
+            .or_insert_with(|| now.monotonic + record.left(now.wall));
+        if grace < record.grace {
+            *deadline = (*deadline).min(now.monotonic + grace);
+            *record = StopRecord {
+                deadline: record.deadline.min(now.wall.plus(grace).0),
+                grace,
+            };
+        }
+        let least = record.grace.min(MINIMUM_SIGTERM_GRACE);
+        let left = deadline.saturating_duration_since(now.monotonic);
+        StopOrder {
+            timeout: left.max(least),
+            is_first,
+        }
+    }
+
+    /// Takes back the order of a stop that failed after `elapsed`. A first order
+    /// that fails at once counts as none: the runtime may not have sent a SIGTERM.
+    pub fn failed(
+        &mut self,
+        records: &mut StopRecords,
+        id: &str,
+        order: StopOrder,
+        elapsed: Duration,
+    ) {
+        if order.is_first && elapsed < MINIMUM_SIGTERM_GRACE {
+            records.remove(id);
+            self.0.remove(id);
+        }
+    }
+
+    /// Forgets the stops of containers that need none any more.
+    pub fn retain(&mut self, records: &mut StopRecords, mut is_needed: impl FnMut(&str) -> bool) {
+        records.retain(|id, _| is_needed(id));
+        self.0.retain(|id, _| records.contains_key(id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// A node whose wall clock need not go as time does.
+    struct Node {
+        records: StopRecords,
+        life: Deadlines,
+        begun: Instant,
+    }
+
+    impl Node {
+        fn new() -> Node {
+            Node {
+                records: StopRecords::new(),
+                life: Deadlines::default(),
+                begun: Instant::now(),
+            }
+        }
+
+        fn next_life(&mut self) {
+            self.life = Deadlines::default();
+        }
+
+        fn order(&mut self, grace: u64, after: u64, wall: i64) -> StopOrder {
+            let now = Moment {
+                wall: UnixNanos((10_000 + wall) * 1_000_000_000),
+                monotonic: self.begun + seconds(after),
+            };
+            let grace = seconds(grace);
+            self.life.order(&mut self.records, "c", grace, now)
+        }
+
+        fn timeout(&mut self, grace: u64, after: u64, wall: i64) -> u64 {
+            self.order(grace, after, wall).timeout.as_secs()
+        }
+    }
+
+    #[test]
+    fn the_deadline_of_the_first_order_stands() {
+        let mut node = Node::new();
+        assert_eq!(node.timeout(30, 0, 0), 30);
+        assert_eq!(node.timeout(30, 10, 10), 20);
+        assert_eq!(node.timeout(60, 10, 10), 20, "grace only shrinks");
+        node.next_life();
+        assert_eq!(node.timeout(60, 25, 25), 5);
+    }
+
+    #[test]
+    fn a_shorter_grace_counts_from_its_order_and_never_prolongs() {
+        let mut node = Node::new();
+        node.order(30, 0, 0);
+        assert_eq!(node.timeout(10, 5, 5), 10);
+        assert_eq!(node.timeout(10, 9, 9), 6);
+        node.next_life();
+        assert_eq!(node.timeout(30, 9, 9), 6);
+        let mut node = Node::new();
+        node.order(30, 0, 0);
+        assert_eq!(node.timeout(10, 25, 25), 5);
+        node.next_life();
+        assert_eq!(node.timeout(10, 25, 25), 5);
+    }
+
+    #[test]
+    fn a_container_that_nobody_stopped_in_time_still_gets_a_sigterm() {
+        for (grace, least) in [(30, 2), (2, 2), (1, 1)] {
+            let mut node = Node::new();
+            node.order(grace, 0, 0);
+            assert_eq!(node.timeout(grace, 29, 29), least);
+            node.next_life();
+            assert_eq!(node.timeout(grace, 3600, 3600), least);
+        }
+    }
+
+    #[test]
+    fn a_jump_of_the_wall_clock_changes_nothing_within_a_life() {
+        for jump in [-5000, -10, 10, 5000] {
+            let mut node = Node::new();
+            node.order(30, 0, 0);
+            assert_eq!(node.timeout(30, 10, 10 + jump), 20, "{jump}");
+            assert_eq!(node.timeout(5, 11, 11 + jump), 5, "{jump}");
+        }
+    }
+
+    #[test]
+    fn a_jump_of_the_wall_clock_between_lives_never_gives_more_than_the_grace() {
+        for (jump, left) in [(-5000, 30), (-5, 25), (5, 15), (5000, 2)] {
+            let mut node = Node::new();
+            node.order(30, 0, 0);
+            node.next_life();
+            assert_eq!(node.timeout(30, 10, 10 + jump), left, "{jump}");
+        }
+    }
+
+    #[test]
+    fn an_order_that_failed_at_once_counts_as_none() {
+        for (first, elapsed, left) in [(true, 1, 30), (true, 5, 20), (false, 1, 20)] {
+            let mut node = Node::new();
+            let mut order = node.order(30, 0, 0);
+            if !first {
+                order = node.order(30, 1, 1);
+            }
+            assert_eq!(order.is_first, first);
+            node.life
+                .failed(&mut node.records, "c", order, seconds(elapsed));
+            assert_eq!(node.timeout(30, 10, 10), left, "{first} {elapsed}");
+        }
+    }
+
+    #[test]
+    fn the_stop_of_a_container_that_has_ended_is_forgotten() {
+        let mut node = Node::new();
+        node.order(30, 0, 0);
+        node.life.retain(&mut node.records, |id| id != "c");
+        assert!(node.records.is_empty());
+        assert_eq!(node.timeout(30, 10, 10), 30);
+    }
+}
