@@ -53,7 +53,8 @@ pub(super) struct DeadContainer {
     pub(super) name: String,
     pub(super) id: String,
     pub(super) attempt: u32,
-    /// Its state is unknown: it is stopped first.
+    /// Its state is unknown though its worker has stopped everything: it is stopped
+    /// once more before it is removed.
     pub(super) may_run: bool,
 }
 
@@ -68,7 +69,12 @@ pub(super) fn containers(relist: &Relist, known: &Known<'_>) -> Vec<DeadContaine
         let all = known.contents_are_garbage(uid);
         for (name, mut instances) in by_name {
             instances.sort_by_key(|it| std::cmp::Reverse((it.attempt, it.created_at)));
-            instances.retain(|it| it.state != ContainerState::ContainerRunning);
+            // Of a pod without a worker the one that may run is for the worker that
+            // it gets, which gives it its grace.
+            let has_worker = known.workers.contains_key(uid);
+            instances.retain(|it| {
+                it.state != ContainerState::ContainerRunning && (has_worker || !it.may_run())
+            });
             if !all {
                 keep_what_is_needed(&mut instances, pod);
             }
@@ -336,12 +342,25 @@ mod tests {
     }
 
     #[test]
-    fn a_container_of_unknown_state_is_stopped_before_it_goes() {
+    fn what_may_run_is_left_to_whoever_stops_it_with_its_grace() {
         let dead = [("a", 0, UNKNOWN, 0), ("a", 1, EXITED, 0)];
-        assert!(Case::new(&dead, &[true], syncing()).containers().is_empty());
-        let case = Case::new(&dead, &[false], None);
-        let garbage = containers(&case.relist, &case.known());
-        assert!(garbage.iter().any(|it| it.id == "a0" && it.may_run));
+        let terminating = Some((WorkerPhase::Terminating, Some(TerminationCause::Orphaned)));
+        for worker in [syncing(), terminating] {
+            let case = Case::new(&dead, &[true], worker);
+            assert!(case.containers().is_empty());
+        }
+        let orphan = Case::new(&dead, &[false], None);
+        assert_eq!(orphan.containers(), ["a1"]);
+        assert!(orphan.sandboxes(&["a1"]).is_empty());
+        assert!(!is_gone("u1", &orphan.relist, &orphan.known()));
+        // Its worker has stopped everything and does nothing any more.
+        for cause in [TerminationCause::Deleted, evicted()] {
+            let case = Case::new(&dead, &[false], finished(cause));
+            let garbage = containers(&case.relist, &case.known());
+            assert!(garbage.iter().any(|it| it.id == "a0" && it.may_run));
+        }
+        let completed = Case::new(&dead, &[false], finished(TerminationCause::Completed));
+        assert!(completed.containers().is_empty());
     }
 
     #[test]
