@@ -37,6 +37,15 @@ const INHERITED_VARIABLES: [&str; 3] = [
 /// processes only.
 const CERTIFICATE_VARIABLES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
+/// How the processes' allocator is told to keep little (mallopt(3)): one arena,
+/// since each of them computes on one thread, and fixed thresholds, so that one
+/// large message does not raise for good what is kept for the next.
+const ALLOCATOR_VARIABLES: [(&str, &str); 3] = [
+    ("MALLOC_ARENA_MAX", "1"),
+    ("MALLOC_MMAP_THRESHOLD_", "131072"),
+    ("MALLOC_TRIM_THRESHOLD_", "131072"),
+];
+
 /// The listening sockets of all processes, the supervisor's own included. They
 /// stay open as long as it runs: callers queue while a process restarts.
 #[derive(Debug)]
@@ -208,6 +217,8 @@ fn environment(
         ("NOTIFY_SOCKET".into(), notify_socket.into()),
         ("WATCHDOG_USEC".into(), watchdog.into()),
     ];
+    let constant = |(name, value): (&str, &str)| (name.into(), value.into());
+    variables.extend(ALLOCATOR_VARIABLES.map(constant));
     let of_tls = CERTIFICATE_VARIABLES
         .into_iter()
         .filter(|_| process == Process::ConfigSourcer);
