@@ -14,7 +14,7 @@ mod secrets;
 
 pub use client::{ConnectError, CriClient};
 pub use error::{RuntimeError, RuntimeErrorKind};
-pub use events::{EventKind, EventSource, RuntimeEvent, RuntimeEvents};
+pub use events::{End, EventKind, EventSource, RuntimeEvent, RuntimeEvents};
 pub use runtime::ContainerRuntime;
 
 /// The messages of CRI v1, under the name that they are mostly used by.

@@ -139,6 +139,7 @@ impl SimulatedRuntime {
             container_id: id.to_owned(),
             kind,
             pod_uid: None,
+            end: None,
         }));
     }
 
