@@ -4,43 +4,61 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
+use test_support::images;
 
 use crate::report;
 
-/// A package, and the files of which one shows that it is there.
+/// A package, and what shows that it is there.
 struct Package {
     name: &'static str,
-    shown_by: &'static [&'static str],
+    shown_by: Sign,
+}
+
+enum Sign {
+    /// One of these files.
+    File(&'static [&'static str]),
+    /// A busybox that is static: another package has one that is not, at the
+    /// same place.
+    StaticBusybox,
+}
+
+impl Sign {
+    fn is_there(&self) -> bool {
+        match self {
+            Sign::File(paths) => paths.iter().any(|path| Path::new(path).exists()),
+            Sign::StaticBusybox => images::static_busybox().is_ok(),
+        }
+    }
 }
 
 const PACKAGES: &[Package] = &[
     Package {
         name: "containerd",
-        shown_by: &["/usr/bin/containerd", "/usr/local/bin/containerd"],
+        shown_by: Sign::File(&["/usr/bin/containerd", "/usr/local/bin/containerd"]),
     },
     Package {
         name: "runc",
-        shown_by: &["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/sbin/runc"],
+        shown_by: Sign::File(&["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/sbin/runc"]),
     },
     Package {
         name: "containernetworking-plugins",
-        shown_by: &[
+        shown_by: Sign::File(&[
             "/usr/lib/cni/bridge",
             "/opt/cni/bin/bridge",
             "/usr/libexec/cni/bridge",
-        ],
+        ]),
     },
     Package {
         name: "busybox-static",
-        shown_by: &["/bin/busybox", "/usr/bin/busybox"],
+        shown_by: Sign::StaticBusybox,
     },
     Package {
         name: "iproute2",
-        shown_by: &["/sbin/ip", "/usr/sbin/ip", "/bin/ip"],
+        shown_by: Sign::File(&["/sbin/ip", "/usr/sbin/ip", "/bin/ip"]),
     },
     Package {
         name: "iptables",
-        shown_by: &["/sbin/iptables", "/usr/sbin/iptables"],
+        shown_by: Sign::File(&["/sbin/iptables", "/usr/sbin/iptables"]),
     },
 ];
 
@@ -48,7 +66,7 @@ const PACKAGES: &[Package] = &[
 pub(crate) fn install_missing() -> Result<()> {
     let missing: Vec<&str> = PACKAGES
         .iter()
-        .filter(|package| !package.shown_by.iter().any(|path| Path::new(path).exists()))
+        .filter(|package| !package.shown_by.is_there())
         .map(|package| package.name)
         .collect();
     if missing.is_empty() {

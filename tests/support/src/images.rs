@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use sha2::{Digest as _, Sha256};
 
 use crate::binaries;
+use crate::elf;
 use crate::oci::{self, Entry, Image};
 
 /// The sandbox image.
@@ -22,7 +23,7 @@ pub const TESTAPP: &str = "localhost/testapp:test";
 /// [`TESTAPP`] with a numeric user that is not root.
 pub const TESTAPP_NONROOT: &str = "localhost/testapp:nonroot";
 
-/// Where busybox-static installs itself.
+/// Where busybox installs itself, the static one and the one that is not.
 const BUSYBOX_PATHS: [&str; 2] = ["/bin/busybox", "/usr/bin/busybox"];
 
 /// A directory on the search path of busybox's shell.
@@ -44,7 +45,7 @@ pub fn archives() -> Result<Vec<PathBuf>> {
         .iter()
         .map(|name| directory.join(archive_name(name)))
         .collect();
-    let busybox = read_busybox()?;
+    let busybox = fs::read(static_busybox()?).context("cannot read busybox")?;
     let fingerprint = fingerprint(&busybox)?;
     let stamp = directory.join("fingerprint");
     let current = fs::read_to_string(&stamp).is_ok_and(|text| text == fingerprint)
@@ -55,8 +56,12 @@ pub fn archives() -> Result<Vec<PathBuf>> {
         let pause = build_static("pause")?;
         let testapp = build_static("testapp")?;
         for (image, path) in all(&busybox, pause, testapp)?.iter().zip(&archives) {
-            let file = File::create(path).with_context(|| path.display().to_string())?;
+            // Whole or not at all: another test may be reading the former one.
+            let unfinished = path.with_extension("new");
+            let file =
+                File::create(&unfinished).with_context(|| unfinished.display().to_string())?;
             oci::write_archive(image, BufWriter::new(file))
+                .and_then(|()| fs::rename(&unfinished, path))
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
         fs::write(&stamp, fingerprint).context("cannot write the images' fingerprint")?;
@@ -140,7 +145,7 @@ fn system_entries(busybox: &[u8]) -> Result<BTreeMap<String, Entry>> {
 }
 
 fn applets() -> Result<Vec<String>> {
-    let output = Command::new(busybox_path()?)
+    let output = Command::new(static_busybox()?)
         .arg("--list")
         .output()
         .context("cannot ask busybox for its applets")?;
@@ -150,26 +155,19 @@ fn applets() -> Result<Vec<String>> {
         .collect())
 }
 
-fn busybox_path() -> Result<&'static Path> {
-    BUSYBOX_PATHS
-        .iter()
-        .map(Path::new)
-        .find(|path| path.exists())
-        .context("busybox is not installed (package busybox-static)")
-}
-
-fn read_busybox() -> Result<Vec<u8>> {
-    let path = busybox_path()?;
-    let bytes = fs::read(path).with_context(|| path.display().to_string())?;
-    // A dynamic program names its loader in its first page.
-    let first_page = &bytes[..bytes.len().min(4096)];
-    if first_page.windows(9).any(|window| window == b"/ld-linux") {
-        bail!(
-            "{} is not static (install the package busybox-static)",
-            path.display()
-        );
+/// The busybox that runs without this machine's libraries.
+///
+/// # Errors
+/// When there is none, or only one that is not static.
+pub fn static_busybox() -> Result<&'static Path> {
+    let installed = BUSYBOX_PATHS.iter().map(Path::new);
+    let mut installed = installed.filter(|path| path.exists()).peekable();
+    if installed.peek().is_none() {
+        bail!("busybox is not installed (package busybox-static)");
     }
-    Ok(bytes)
+    installed
+        .find(|path| fs::read(path).is_ok_and(|bytes| elf::is_static(&bytes)))
+        .context("busybox is not static (install the package busybox-static)")
 }
 
 /// Builds one program of `tests/images` without shared libraries and returns
