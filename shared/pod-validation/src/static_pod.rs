@@ -4,6 +4,7 @@
 
 use pod::core::{PodStatus, Toleration};
 use pod::identity::check_uid;
+use pod::meta::ObjectMeta;
 use pod::metadata::{CONFIG_HASH_ANNOTATION, CONFIG_SOURCE_ANNOTATION};
 use pod::wire::content_hash;
 use pod::{Pod, PodSource};
@@ -84,6 +85,7 @@ fn identify(decoded: &mut DecodedPod, origin: Origin<'_>, node_name: &str) {
         }
     };
     let metadata = &mut pod.metadata;
+    drop_what_an_api_server_wrote(metadata);
     if let Some(name) = metadata.name.as_mut().filter(|name| !name.is_empty()) {
         *name = format!("{name}-{node_name}");
     }
@@ -107,6 +109,18 @@ fn identify(decoded: &mut DecodedPod, origin: Origin<'_>, node_name: &str) {
         phase: Some("Pending".to_owned()),
         ..PodStatus::default()
     });
+}
+
+/// A manifest that was copied from a cluster carries what the API server there
+/// noted of its own object. It is no wish of an author, and taken over it would
+/// act: pods are admitted in the order of `creationTimestamp`.
+fn drop_what_an_api_server_wrote(metadata: &mut ObjectMeta) {
+    metadata.creation_timestamp = None;
+    metadata.generate_name = None;
+    metadata.generation = None;
+    metadata.managed_fields = None;
+    metadata.resource_version = None;
+    metadata.self_link = None;
 }
 
 /// A taint of the node never evicts a pod that belongs to it.
@@ -232,6 +246,18 @@ mod tests {
         let status = one(&manifest, PATH, "node").status.unwrap();
         assert_eq!(status.phase.as_deref(), Some("Pending"));
         assert_eq!(status.pod_ip, None);
+    }
+
+    #[test]
+    fn what_an_api_server_wrote_into_a_copied_manifest_is_dropped() {
+        let copied = MANIFEST.replace(
+            "{name: web}",
+            "{name: web, generateName: web-, uid: a-b, creationTimestamp: '2024-01-01T00:00:00Z', \
+             generation: 3, resourceVersion: '7', selfLink: /x, labels: {app: web}, \
+             managedFields: [{manager: kubectl, operation: Update}]}",
+        );
+        let plain = MANIFEST.replace("{name: web}", "{name: web, uid: a-b, labels: {app: web}}");
+        assert_eq!(one(&copied, PATH, "node"), one(&plain, PATH, "node"));
     }
 
     #[test]

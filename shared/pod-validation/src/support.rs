@@ -5,6 +5,7 @@
 //! API brings does not compile until somebody decides about it here.
 
 mod containers;
+mod metadata;
 mod references;
 mod volumes;
 
@@ -47,24 +48,17 @@ pub(crate) fn unsupported_fields_at(pod: &Pod, prefix: &str) -> Vec<FieldError> 
 }
 
 pub(crate) fn static_pod_restrictions_at(pod: &Pod, prefix: &str) -> Vec<FieldError> {
+    let Pod {
+        metadata,
+        spec,
+        // What a manifest says of it is dropped: only the node knows it.
+        status: _,
+    } = pod;
     let mut errors = Errors::default();
     let metadata_root = format!("{prefix}metadata");
-    let metadata_path = Path::Root(&metadata_root);
-    if text(&pod.metadata.name).is_empty() {
-        errors.required(
-            metadata_path.child("name"),
-            "nobody makes a name for a static pod",
-        );
-    }
-    if pod.metadata.deletion_timestamp.is_some() {
-        let field = metadata_path.child("deletionTimestamp");
-        errors.forbidden(
-            field,
-            "a static pod is deleted by removing it from its manifest",
-        );
-    }
+    metadata::forbidden(metadata, Path::Root(&metadata_root), &mut errors);
     let spec_root = format!("{prefix}spec");
-    if let Some(spec) = &pod.spec {
+    if let Some(spec) = spec {
         references::forbidden(spec, Path::Root(&spec_root), &mut errors);
     }
     errors.into_vec()

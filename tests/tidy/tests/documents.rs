@@ -107,7 +107,12 @@ fn every_command_of_the_command_line_is_shown() {
 fn every_field_that_refuses_a_pod_is_documented() {
     let compatibility = read("docs/compatibility.md");
     let mut count = 0;
-    for file in ["support", "support/containers", "support/volumes"] {
+    for file in [
+        "support",
+        "support/containers",
+        "support/metadata",
+        "support/volumes",
+    ] {
         let source = read(&format!("shared/pod-validation/src/{file}.rs"));
         for name in quoted_after(&source, "(") {
             if is_identifier(name) {

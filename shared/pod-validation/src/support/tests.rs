@@ -211,6 +211,47 @@ fn security_annotations_are_not_ignored() {
 }
 
 #[test]
+fn metadata_that_only_an_api_server_can_honour_is_refused_with_its_reason() {
+    let judged = |fields: &str| {
+        let text = format!(
+            r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"p"{fields}}},"spec":{{"containers":[]}}}}"#
+        );
+        let pods = crate::decode(text.as_bytes()).unwrap_or_else(|errors| panic!("{errors:?}"));
+        static_pod_restrictions(&pods[0].pod)
+    };
+    for (fields, expected) in [
+        (
+            r#","deletionTimestamp":"2024-01-01T00:00:00Z""#,
+            "deletionTimestamp",
+        ),
+        (
+            r#","deletionGracePeriodSeconds":0"#,
+            "deletionGracePeriodSeconds",
+        ),
+        (r#","finalizers":["example.com/a"]"#, "finalizers"),
+        (
+            r#","ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"r","uid":"u"}]"#,
+            "ownerReferences",
+        ),
+    ] {
+        let errors = judged(fields);
+        assert_eq!(errors.len(), 1, "{fields}: {errors:?}");
+        assert_eq!(errors[0].field, format!("metadata.{expected}"));
+        assert_eq!(errors[0].reason, crate::Reason::Forbidden);
+        assert!(!errors[0].detail.is_empty(), "{fields}");
+    }
+    for fields in [
+        r#","finalizers":[],"ownerReferences":[],"deletionGracePeriodSeconds":null,"deletionTimestamp":null"#,
+        r#","creationTimestamp":null"#,
+        r#","creationTimestamp":"2024-01-01T00:00:00Z","resourceVersion":"1","generation":1,"selfLink":"/x""#,
+        r#","generateName":"p-","uid":"a","labels":{"a":"b"},"annotations":{"a":"b"},"namespace":"d""#,
+        r#","managedFields":[{"manager":"kubectl"}]"#,
+    ] {
+        assert_eq!(judged(fields), [], "{fields}");
+    }
+}
+
+#[test]
 fn a_static_pod_cannot_refer_to_objects() {
     for (fields, expected) in [
         (r#""serviceAccountName":"builder""#, "serviceAccountName"),
