@@ -123,40 +123,87 @@ fn every_method_states_its_contract_and_its_callers() {
     for row in PROCESSES {
         let file = format!("{root}/{}.proto", row.process.name().replace('-', "_"));
         let text = std::fs::read_to_string(&file).unwrap();
-        let mut comment = String::new();
+        let mut comment = Vec::new();
         let mut callers: &[Caller] = &[];
         for line in text.lines().map(str::trim) {
             if let Some(words) = line.strip_prefix("//") {
-                comment += words;
-                comment += " ";
-            } else if let Some(name) = line.strip_prefix("service ") {
+                comment.extend(words.split_whitespace());
+                continue;
+            }
+            if let Some(name) = line.strip_prefix("service ") {
                 let name = format!("bulkhead.v1.{}", name.trim_end_matches(" {"));
                 let service = row.services.iter().find(|service| service.service == name);
                 callers = service
                     .unwrap_or_else(|| panic!("{name} in {file}"))
                     .callers;
-                comment.clear();
             } else if let Some(method) = line.strip_prefix("rpc ") {
-                for word in ["dempotent", "eadline", "Callers:"] {
-                    assert!(
-                        comment.contains(word),
-                        "{method} in {file} does not say: {word}"
-                    );
-                }
-                for caller in callers {
-                    let name = match caller {
-                        Caller::Process(process) => process.name(),
-                        Caller::Operator => "bulkhead",
-                    };
-                    assert!(
-                        comment.contains(name),
-                        "{method} in {file} omits the caller {name}"
-                    );
-                }
-                comment.clear();
-            } else {
-                comment.clear();
+                let missing = missing_from(&comment.join(" "), callers);
+                assert_eq!(missing, [""; 0], "{method} in {file} does not say this");
             }
+            comment.clear();
         }
     }
+}
+
+/// What the comment of a method does not say although every one must.
+fn missing_from(comment: &str, callers: &[Caller]) -> Vec<&'static str> {
+    let says_one_of = |words: &[&str]| words.iter().any(|words| comment.contains(words));
+    let mut missing = Vec::new();
+    if !says_one_of(&["Idempotent", "Not idempotent"]) {
+        missing.push("whether it is idempotent");
+    }
+    if !says_one_of(&["Deadline", "No deadline"]) {
+        missing.push("its deadline");
+    }
+    let sizes = comment.split("At most ").skip(1);
+    let mut sizes = sizes.map(|rest| rest.split_whitespace());
+    if !sizes.any(|mut words| {
+        words.next().is_some_and(|it| it.parse::<u32>().is_ok())
+            && words
+                .next()
+                .is_some_and(|unit| unit.starts_with("KiB") || unit.starts_with("MiB"))
+    }) {
+        missing.push("its largest message");
+    }
+    if !says_one_of(&[
+        "After a restart of the server",
+        "after a restart of the server",
+    ]) {
+        missing.push("what a caller does when the server restarted");
+    }
+    let named = comment.split_once("Callers: ").map_or("", |(_, rest)| rest);
+    let named = named.split('.').next().unwrap_or_default();
+    let named: BTreeSet<&str> = named.split(", ").collect();
+    let expected: BTreeSet<&str> = callers
+        .iter()
+        .map(|caller| match caller {
+            Caller::Process(process) => process.name(),
+            Caller::Operator => "bulkhead",
+        })
+        .collect();
+    if named != expected {
+        missing.push("its callers, all of them and no others");
+    }
+    missing
+}
+
+#[test]
+fn a_contract_is_whole_only_with_all_five_parts() {
+    let callers = [Caller::Process(Process::SyncLoop)];
+    let parts = [
+        "Idempotent.",
+        "Deadline 5 s.",
+        "At most 4 KiB.",
+        "Callers: sync-loop.",
+        "After a restart of the server: call again.",
+    ];
+    assert_eq!(missing_from(&parts.join(" "), &callers), [""; 0]);
+    for left_out in 0..parts.len() {
+        let mut rest = parts.to_vec();
+        rest.remove(left_out);
+        let missing = missing_from(&rest.join(" "), &callers);
+        assert_eq!(missing.len(), 1, "without {}", parts[left_out]);
+    }
+    let vague = parts.join(" ").replace("4 KiB", "a little");
+    assert_eq!(missing_from(&vague, &callers), ["its largest message"]);
 }
