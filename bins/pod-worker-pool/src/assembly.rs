@@ -13,6 +13,7 @@ use rand::rngs::SmallRng;
 use topology::Process;
 
 use crate::config::NodeFacts;
+use crate::endings::Endings;
 use crate::events::Events;
 use crate::garbage::{Collection, GarbageCollector};
 use crate::hints::Hints;
@@ -64,6 +65,7 @@ impl Assembly {
         let records = Records::new(&config.directories.state(Process::PodWorkerPool));
         records.prepare()?;
         let owners = Owners::default();
+        let endings = Endings::default();
         let events = Events::new(clock.clone());
         let locks = PodLocks::default();
         let listed = Arc::new(AtomicBool::new(false));
@@ -71,6 +73,7 @@ impl Assembly {
         let pulls = config.images.max_parallel_pulls;
         let steps = Arc::new(Steps {
             observer: Observer::new(Arc::clone(&runtime), Arc::clone(&host), owners.clone()),
+            endings: endings.clone(),
             images: Images::new(Arc::clone(&runtime), pulls, clock.clone()),
             runtime: Arc::clone(&runtime),
             host: Arc::clone(&host),
@@ -106,7 +109,7 @@ impl Assembly {
             host,
             relister,
             listed,
-            hints: Hints::new(owners),
+            hints: Hints::new(owners, endings),
             events,
             garbage: GarbageCollector::default(),
         };

@@ -15,6 +15,7 @@ use ipc::{Feed, FeedItem, FeedWatch};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::endings::Endings;
 use crate::pool::PoolHandle;
 use crate::relist::Owners;
 
@@ -45,16 +46,18 @@ pub struct Hints {
     feed: Feed<Hint>,
     available: watch::Sender<bool>,
     owners: Owners,
+    endings: Endings,
 }
 
 impl Hints {
-    /// No hints yet.
+    /// No hints yet; ends that are told go into `endings`.
     #[must_use]
-    pub fn new(owners: Owners) -> Hints {
+    pub fn new(owners: Owners, endings: Endings) -> Hints {
         Hints {
             feed: Feed::new(KEPT_HINTS),
             available: watch::Sender::new(false),
             owners,
+            endings,
         }
     }
 
@@ -114,6 +117,9 @@ impl Hints {
     }
 
     fn ring(&self, event: &RuntimeEvent, pool: &PoolHandle, echoes: &mut Echoes) {
+        if let Some(end) = event.end {
+            self.endings.note(&event.container_id, end);
+        }
         let told = event.pod_uid.clone();
         let uid = told.or_else(|| self.owners.pod_of(&event.container_id));
         match uid {

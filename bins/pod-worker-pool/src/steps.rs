@@ -26,6 +26,7 @@ use clock::{UnixNanos, WallClock};
 use cri::ContainerRuntime;
 
 use crate::config::NodeFacts;
+use crate::endings::Endings;
 use crate::events::Events;
 use crate::image::Images;
 use crate::node::NodeHost;
@@ -47,6 +48,8 @@ pub struct Steps {
     pub host: Arc<dyn NodeHost>,
     /// Asks the runtime about a pod.
     pub observer: Observer,
+    /// Ends that the runtime told of before its lists show them.
+    pub endings: Endings,
     /// Pulls images.
     pub images: Images,
     /// What requests are made from.

@@ -1,5 +1,7 @@
 //! What goes wrong with calls, by chance or until told otherwise.
 
+use std::time::Duration;
+
 /// What goes wrong. Probabilities are per call, between 0 and 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Faults {
@@ -13,6 +15,9 @@ pub struct Faults {
     pub unavailable: bool,
     /// Events are dropped.
     pub lost_event: f64,
+    /// How long the end of a container is known by its event alone at most, and half
+    /// of that at least: containerd tells of it, cleans up, and then shows it.
+    pub clean_up: Duration,
 }
 
 impl Faults {
@@ -23,6 +28,7 @@ impl Faults {
         slowness: 1.0,
         unavailable: false,
         lost_event: 0.0,
+        clean_up: Duration::from_millis(30),
     };
 
     /// Things go wrong often enough to be met in a short run.
@@ -32,6 +38,7 @@ impl Faults {
         slowness: 4.0,
         unavailable: false,
         lost_event: 0.2,
+        clean_up: Duration::from_millis(150),
     };
 }
 

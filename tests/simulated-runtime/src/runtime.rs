@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use clock::WallClock;
 use cri::{
-    ContainerRuntime, EventKind, EventSource, RuntimeError, RuntimeErrorKind, RuntimeEvent,
+    ContainerRuntime, End, EventKind, EventSource, RuntimeError, RuntimeErrorKind, RuntimeEvent,
     RuntimeEvents, v1,
 };
 use rand::rngs::SmallRng;
@@ -122,14 +122,14 @@ impl SimulatedRuntime {
 
     /// Ends a running container from outside, as a crash of its program would.
     pub fn crash_container(&self, id: &str, code: i32) {
-        self.end(id, code, false);
+        self.end_by_itself(id, code);
     }
 
     fn now(&self) -> clock::UnixNanos {
         self.0.clock.now()
     }
 
-    fn publish(&self, id: &str, kind: EventKind) {
+    fn publish(&self, id: &str, kind: EventKind, end: Option<End>) {
         let lost = lock(&self.0.faults).lost_event;
         if lost > 0.0 && lock(&self.0.random).random_bool(lost) {
             return;
@@ -139,15 +139,30 @@ impl SimulatedRuntime {
             container_id: id.to_owned(),
             kind,
             pod_uid: None,
-            end: None,
+            end,
         }));
     }
 
     fn end(&self, id: &str, code: i32, killed: bool) {
-        let ended = lock(&self.0.state).exit(self.now(), id, code, killed);
+        let now = self.now();
+        let ended = lock(&self.0.state).exit(now, id, code, killed);
         if ended {
-            self.publish(id, EventKind::Stopped);
+            let end = End {
+                exit_code: code,
+                finished_at: now.0,
+            };
+            self.publish(id, EventKind::Stopped, Some(end));
         }
+    }
+
+    /// As containerd does it: the event comes first, and the lists show the exit
+    /// some time after it.
+    fn end_by_itself(&self, id: &str, code: i32) {
+        let longest = lock(&self.0.faults).clean_up;
+        let hidden = lock(&self.0.random).random_range(longest / 2..=longest);
+        let until = self.now().plus(hidden);
+        lock(&self.0.state).hide_exit(id, until);
+        self.end(id, code, false);
     }
 
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
@@ -244,7 +259,7 @@ impl SimulatedRuntime {
         self.spawn(async move {
             tokio::time::sleep_until(end).await;
             if let Some(shared) = weak.upgrade() {
-                SimulatedRuntime(shared).end(&id, code, false);
+                SimulatedRuntime(shared).end_by_itself(&id, code);
             }
         });
     }
@@ -297,7 +312,7 @@ impl ContainerRuntime for SimulatedRuntime {
     ) -> Result<String, RuntimeError> {
         self.perform("RunPodSandbox", millis(60), move |runtime| async move {
             let id = lock(&runtime.0.state).run_sandbox(runtime.now(), config)?;
-            runtime.publish(&id, EventKind::Started);
+            runtime.publish(&id, EventKind::Started, None);
             Ok(id)
         })
         .await
@@ -310,7 +325,7 @@ impl ContainerRuntime for SimulatedRuntime {
             for container in running {
                 runtime.end(&container, 137, true);
             }
-            runtime.publish(&id, EventKind::Stopped);
+            runtime.publish(&id, EventKind::Stopped, None);
             Ok(())
         })
         .await
@@ -320,7 +335,7 @@ impl ContainerRuntime for SimulatedRuntime {
         let id = sandbox_id.to_owned();
         self.perform("RemovePodSandbox", millis(10), move |runtime| async move {
             lock(&runtime.0.state).remove_sandbox(runtime.now(), &id)?;
-            runtime.publish(&id, EventKind::Deleted);
+            runtime.publish(&id, EventKind::Deleted, None);
             Ok(())
         })
         .await
@@ -365,7 +380,7 @@ impl ContainerRuntime for SimulatedRuntime {
         let sandbox = sandbox_id.to_owned();
         self.perform("CreateContainer", millis(5), move |runtime| async move {
             let id = lock(&runtime.0.state).create_container(runtime.now(), &sandbox, config)?;
-            runtime.publish(&id, EventKind::Created);
+            runtime.publish(&id, EventKind::Created, None);
             Ok(id)
         })
         .await
@@ -375,7 +390,7 @@ impl ContainerRuntime for SimulatedRuntime {
         let id = container_id.to_owned();
         self.perform("StartContainer", millis(40), move |runtime| async move {
             let behaviour = lock(&runtime.0.state).start_container(runtime.now(), &id)?;
-            runtime.publish(&id, EventKind::Started);
+            runtime.publish(&id, EventKind::Started, None);
             runtime.run_to_its_end(id, behaviour);
             Ok(())
         })
@@ -399,7 +414,7 @@ impl ContainerRuntime for SimulatedRuntime {
         let id = container_id.to_owned();
         self.perform("RemoveContainer", millis(2), move |runtime| async move {
             lock(&runtime.0.state).remove_container(runtime.now(), &id);
-            runtime.publish(&id, EventKind::Deleted);
+            runtime.publish(&id, EventKind::Deleted, None);
             Ok(())
         })
         .await
@@ -410,7 +425,7 @@ impl ContainerRuntime for SimulatedRuntime {
         filter: v1::ContainerFilter,
     ) -> Result<Vec<v1::Container>, RuntimeError> {
         self.perform("ListContainers", millis(1), move |runtime| async move {
-            let mut all = lock(&runtime.0.state).list_containers();
+            let mut all = lock(&runtime.0.state).list_containers(runtime.now());
             all.retain(|container| {
                 (filter.id.is_empty() || container.id == filter.id)
                     && (filter.pod_sandbox_id.is_empty()
@@ -431,7 +446,7 @@ impl ContainerRuntime for SimulatedRuntime {
     ) -> Result<v1::ContainerStatus, RuntimeError> {
         let id = container_id.to_owned();
         self.perform("ContainerStatus", millis(1), move |runtime| async move {
-            let status = lock(&runtime.0.state).container_status(&id);
+            let status = lock(&runtime.0.state).container_status(&id, runtime.now());
             status.ok_or_else(|| not_found("ContainerStatus", &id))
         })
         .await
@@ -454,7 +469,7 @@ impl ContainerRuntime for SimulatedRuntime {
     ) -> Result<v1::ExecSyncResponse, RuntimeError> {
         let id = container_id.to_owned();
         self.perform("ExecSync", millis(20), move |runtime| async move {
-            let found = lock(&runtime.0.state).container_status(&id);
+            let found = lock(&runtime.0.state).container_status(&id, runtime.now());
             let status = found.ok_or_else(|| not_found("ExecSync", &id))?;
             let name = status.metadata.unwrap_or_default().name;
             let scripted = lock(&runtime.0.exec_results).get(&name).copied();

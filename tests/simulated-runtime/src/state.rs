@@ -63,7 +63,24 @@ struct SimulatedContainer {
     finished_at: UnixNanos,
     exit_code: i32,
     reason: &'static str,
+    /// When lists and statuses begin to show that it exited.
+    shows_from: UnixNanos,
     sequence: u64,
+}
+
+impl SimulatedContainer {
+    /// It has exited, and nothing but an event says so yet.
+    fn hides_its_exit(&self, now: UnixNanos) -> bool {
+        self.state == ContainerState::ContainerExited && now < self.shows_from
+    }
+
+    fn shown_state(&self, now: UnixNanos) -> ContainerState {
+        if self.hides_its_exit(now) {
+            ContainerState::ContainerRunning
+        } else {
+            self.state
+        }
+    }
 }
 
 /// All that a simulated runtime holds.
@@ -280,6 +297,7 @@ impl State {
             finished_at: UnixNanos(0),
             exit_code: 0,
             reason: "",
+            shows_from: UnixNanos(0),
             sequence,
         };
         self.containers.insert(id.clone(), container);
@@ -344,6 +362,16 @@ impl State {
     pub(crate) fn terminated(&mut self, now: UnixNanos, id: &str) {
         let (uid, name) = self.names_of(id);
         self.record(now, id, &name, &uid, Happening::Terminated);
+    }
+
+    /// Lists and statuses will show the exit of a running container only from a
+    /// later time on.
+    pub(crate) fn hide_exit(&mut self, id: &str, until: UnixNanos) {
+        if let Some(container) = self.containers.get_mut(id)
+            && container.state == ContainerState::ContainerRunning
+        {
+            container.shows_from = until;
+        }
     }
 
     /// Ends a running container; whether it ran.
@@ -448,7 +476,7 @@ impl State {
         })
     }
 
-    pub(crate) fn list_containers(&self) -> Vec<Container> {
+    pub(crate) fn list_containers(&self, now: UnixNanos) -> Vec<Container> {
         let mut containers: Vec<_> = self.containers.iter().collect();
         containers.sort_by_key(|(_, container)| std::cmp::Reverse(container.sequence));
         containers
@@ -459,7 +487,7 @@ impl State {
                 metadata: container.config.metadata.clone(),
                 image: container.config.image.clone(),
                 image_ref: container.config.image.clone().unwrap_or_default().image,
-                state: container.state.into(),
+                state: container.shown_state(now).into(),
                 created_at: container.created_at.0,
                 labels: container.config.labels.clone(),
                 annotations: container.config.annotations.clone(),
@@ -467,8 +495,17 @@ impl State {
             .collect()
     }
 
-    pub(crate) fn container_status(&self, id: &str) -> Option<ContainerStatus> {
+    pub(crate) fn container_status(&self, id: &str, now: UnixNanos) -> Option<ContainerStatus> {
         let container = self.containers.get(id)?;
+        let mut exit = (
+            container.finished_at.0,
+            container.exit_code,
+            container.reason,
+        );
+        if container.hides_its_exit(now) {
+            exit = (0, 0, "");
+        }
+        let (finished_at, exit_code, reason) = exit;
         let image = container.config.image.clone().unwrap_or_default().image;
         let log_directory = self
             .sandboxes
@@ -478,11 +515,11 @@ impl State {
         Some(ContainerStatus {
             id: id.to_owned(),
             metadata: container.config.metadata.clone(),
-            state: container.state.into(),
+            state: container.shown_state(now).into(),
             created_at: container.created_at.0,
             started_at: container.started_at.0,
-            finished_at: container.finished_at.0,
-            exit_code: container.exit_code,
+            finished_at,
+            exit_code,
             image: Some(ImageSpec {
                 image: self
                     .image(&image)
@@ -491,7 +528,7 @@ impl State {
                 ..ImageSpec::default()
             }),
             image_ref: image,
-            reason: container.reason.to_owned(),
+            reason: reason.to_owned(),
             message: String::new(),
             labels: container.config.labels.clone(),
             annotations: container.config.annotations.clone(),

@@ -6,6 +6,7 @@ use clock::UnixNanos;
 use pod::{Pod, PodExt, PodIdentity};
 
 use super::{Memory, Outcome, Retry, StepError, Steps, SyncInput};
+use crate::endings;
 use crate::image::Image;
 use crate::observation::{ContainerState, Observation};
 use crate::plan::{self, Inputs, Plan, Work};
@@ -160,15 +161,21 @@ impl Steps {
         observation: &Observation,
         memory: &Memory,
     ) -> Plan {
-        plan::plan(&Inputs {
+        let now = self.clock.now();
+        let ahead = self.endings.ahead_of(observation);
+        let plan = plan::plan(&Inputs {
             pod: target.pod,
-            observation,
+            observation: ahead.as_ref().unwrap_or(observation),
             verdicts: &input.verdicts,
             kills: &memory.record.kills,
             restart_curve: self.restart_curve,
             started_at: started_at(target.pod, observation),
-            now: self.clock.now(),
-        })
+            now,
+        });
+        match ahead {
+            Some(_) => endings::only_work(plan, observation, now),
+            None => plan,
+        }
     }
 
     fn forget_ended_kills(

@@ -104,7 +104,7 @@ async fn a_program_that_ignores_term_is_killed_after_the_grace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_program_ends_by_itself_and_its_end_is_an_event() {
+async fn a_program_ends_by_itself_with_an_event_and_shows_it_later() {
     let runtime = runtime();
     let mut events = runtime.events().await.unwrap().unwrap().stream;
     let id = started(&runtime, &["exit", "3", "500"]).await;
@@ -115,10 +115,16 @@ async fn a_program_ends_by_itself_and_its_end_is_an_event() {
             .unwrap();
         if event.kind == EventKind::Stopped {
             assert_eq!(event.container_id, id);
+            assert_eq!(event.end.map(|end| end.exit_code), Some(3));
             break;
         }
     }
-    assert_eq!(runtime.container_status(&id).await.unwrap().exit_code, 3);
+    let status = runtime.container_status(&id).await.unwrap();
+    assert_eq!(status.state(), v1::ContainerState::ContainerRunning);
+    tokio::time::sleep(Faults::NONE.clean_up).await;
+    let status = runtime.container_status(&id).await.unwrap();
+    assert_eq!(status.state(), v1::ContainerState::ContainerExited);
+    assert_eq!(status.exit_code, 3);
 }
 
 #[tokio::test(start_paused = true)]
