@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,10 +11,11 @@ use pod::PodSource;
 use pod_validation::{Origin, static_pods};
 use tokio::time::Instant;
 
-use crate::directory::{self, Expectation, Found, ListError, Location, Place};
-use crate::files::{Manifests, Observation};
+use crate::directory;
+use crate::files::Manifests;
 use crate::last_good::{LastGood, Memory, PathKind};
 use crate::publication::Publication;
+use crate::reader::{self, Disk, Finding, Listing, Order, Settled, reporter};
 use crate::snapshot::Problem;
 use crate::watcher::{Hint, Watcher};
 
@@ -32,6 +32,10 @@ const SAVE_DELAY: Duration = Duration::from_millis(200);
 
 /// So many changes in a row may delay it.
 const MAX_UNSAVED_LOOKS: u32 = 20;
+
+/// A file that takes longer than this to be read is a problem to be told. The
+/// process is none the worse for it: reading has a thread of its own.
+const SLOW: Duration = Duration::from_secs(5);
 
 /// What of an earlier life could be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +65,7 @@ pub struct FileSource {
     settling_looks: u32,
     /// Looks since the manifests were written down.
     unsaved_looks: u32,
+    disk: Disk,
 }
 
 /// What a look at the path found out.
@@ -72,6 +77,8 @@ enum Look {
     },
     /// The path cannot be listed: what was known stands.
     Failed(Problem),
+    /// It is still being read.
+    Slow(Problem),
 }
 
 impl FileSource {
@@ -111,6 +118,7 @@ impl FileSource {
             save_fails: false,
             settling_looks: 0,
             unsaved_looks: 0,
+            disk: Disk::new(reader::read),
         }
     }
 
@@ -125,12 +133,7 @@ impl FileSource {
         };
         let mut hint = Hint::default();
         loop {
-            if let Some(watcher) = &mut watcher
-                && let Err(error) = watcher.arm(&self.path)
-            {
-                tracing::debug!(%error, "nothing of the manifest path can be watched");
-            }
-            let look = self.look(&hint).await;
+            let look = self.look(hint, watcher.as_mut()).await;
             let wait = match &look {
                 Look::Complete { settling: true, .. } => SETTLING,
                 _ => self.check_frequency,
@@ -153,101 +156,84 @@ impl FileSource {
         }
     }
 
-    async fn look(&mut self, hint: &Hint) -> Look {
-        match directory::open_place(&self.path) {
-            Err(error) => self.failed(&error),
-            Ok(Place::Absent) => self.absent(),
-            Ok(Place::File) => {
-                self.kind = Some(PathKind::File);
-                let path = self.path.clone();
-                let shown = path.display().to_string();
-                let settled = path
-                    .file_name()
-                    .is_some_and(|name| hint.settled.contains(name));
-                let settling = self.observe(Location::Path(&path), &shown, settled);
-                self.manifests.retain(&[shown].into());
-                Look::Complete {
-                    settling,
-                    problems: Vec::new(),
+    /// Has everything read, and judges what comes; at most one reading goes on at
+    /// a time, however long it takes.
+    async fn look(&mut self, hint: Hint, watcher: Option<&mut Watcher>) -> Look {
+        let order = Order {
+            path: self.path.clone(),
+            clock: self.clock.clone(),
+            known: self.manifests.fingerprints(),
+            settled: if self.settling_looks >= MAX_SETTLING_LOOKS {
+                Settled::All
+            } else {
+                Settled::Names(hint.settled)
+            },
+            arming: watcher.as_ref().map(|watcher| watcher.arming()),
+        };
+        let (reporter, mut reports) = reporter(&self.path);
+        let disk = self.disk.clone();
+        let reading = tokio::task::spawn_blocking(move || disk.read(order, &reporter));
+        loop {
+            // Cancel-safe: a finding is taken when it is returned.
+            match tokio::time::timeout(SLOW, reports.findings.recv()).await {
+                Ok(Some(finding)) => {
+                    self.judge(finding);
+                    tokio::task::yield_now().await;
+                }
+                Ok(None) => break,
+                Err(_) => {
+                    self.publish(Look::Slow(slow(&reports.place())));
+                    // What is new and runs from now on is good in a next life too.
+                    if self.is_unsaved() {
+                        self.save();
+                    }
                 }
             }
-            Ok(Place::Directory(handle)) => match directory::names(&handle) {
-                Err(error) => self.failed(&error),
-                Ok(names) => {
-                    self.kind = Some(PathKind::Directory);
-                    self.read_all(&handle, names, hint).await
-                }
-            },
+        }
+        match reading.await {
+            Ok(listing) => self.conclude(listing, watcher),
+            // It panicked: as bad as a directory that cannot be read.
+            Err(error) => Look::Failed(self.problem(error.to_string())),
         }
     }
 
-    /// Reads the files of a directory; lets others run between two of them.
-    async fn read_all(
-        &mut self,
-        handle: &std::os::fd::OwnedFd,
-        names: BTreeSet<OsString>,
-        hint: &Hint,
-    ) -> Look {
-        let manifests = &self.manifests;
-        let path = self.path.clone();
-        let shown = |name: &OsStr| directory::display_path(&path, name);
-        let (names, left_out) = directory::chosen(names, |name| manifests.is_known(&shown(name)));
+    /// What a whole reading comes to.
+    fn conclude(&mut self, listing: Listing, watcher: Option<&mut Watcher>) -> Look {
+        if let Some(watcher) = watcher
+            && let Some(armed) = listing.armed
+        {
+            watcher.armed(armed);
+        }
+        match listing.kind {
+            Err(error) => return Look::Failed(self.problem(error.to_string())),
+            Ok(None) => return self.absent(),
+            Ok(kind) => self.kind = kind,
+        }
+        self.manifests.retain(&listing.listed);
         let mut problems = Vec::new();
-        if left_out > 0 {
-            let reason = format!(
-                "{left_out} files are not read: at most {} are",
+        if listing.left_out > 0 {
+            problems.push(self.problem(format!(
+                "{} files are not read: at most {} are",
+                listing.left_out,
                 directory::MAX_FILES
-            );
-            problems.push(Problem::new(path.display().to_string(), reason));
+            )));
         }
-        let mut listed = BTreeSet::new();
-        let mut settling = false;
-        for name in names {
-            let shown = shown(&name);
-            let location = Location::Beneath(handle, &name);
-            match self.look_at(location, &shown, hint.settled.contains(&name)) {
-                Seen::Manifest => {}
-                Seen::Settling => settling = true,
-                Seen::Nothing => continue,
-            }
-            listed.insert(shown);
-            tokio::task::yield_now().await;
-        }
-        self.manifests.retain(&listed);
-        Look::Complete { settling, problems }
-    }
-
-    /// Looks at the one file of the path; returns whether it is being written.
-    fn observe(&mut self, location: Location<'_>, shown: &str, settled: bool) -> bool {
-        matches!(self.look_at(location, shown, settled), Seen::Settling)
-    }
-
-    fn look_at(&mut self, location: Location<'_>, shown: &str, settled: bool) -> Seen {
-        let now = self.clock.now();
-        let fingerprint = self.manifests.fingerprint(shown);
-        let settled = settled || self.settling_looks >= MAX_SETTLING_LOOKS;
-        match directory::read(
-            location,
-            Expectation {
-                fingerprint,
-                settled,
-                now,
-            },
-        ) {
-            Found::Manifest(observation) => {
-                self.judge(shown, observation, now);
-                Seen::Manifest
-            }
-            Found::Settling => Seen::Settling,
-            Found::Directory | Found::Gone => Seen::Nothing,
+        Look::Complete {
+            settling: listing.settling,
+            problems,
         }
     }
 
-    fn judge(&mut self, shown: &str, observation: Observation, now: UnixNanos) {
+    fn judge(&mut self, finding: Finding) {
+        let Finding {
+            path,
+            observation,
+            at,
+        } = finding;
         let node_name = &self.node_name;
         self.manifests
-            .observe(shown, observation, &timestamp(now), |bytes| {
-                static_pods(bytes, Origin::File(shown), node_name)
+            .observe(&path, observation, &timestamp(at), |bytes| {
+                static_pods(bytes, Origin::File(&path), node_name)
             });
     }
 
@@ -256,7 +242,7 @@ impl FileSource {
     fn absent(&mut self) -> Look {
         if self.kind == Some(PathKind::Directory) && !self.manifests.is_empty() {
             let reason = "the directory is gone; its pods keep running until it is back";
-            return Look::Failed(Problem::new(self.path.display().to_string(), reason));
+            return Look::Failed(self.problem(reason));
         }
         self.manifests.retain(&BTreeSet::new());
         Look::Complete {
@@ -265,11 +251,9 @@ impl FileSource {
         }
     }
 
-    fn failed(&self, error: &ListError) -> Look {
-        Look::Failed(Problem::new(
-            self.path.display().to_string(),
-            error.to_string(),
-        ))
+    /// A problem with the whole path.
+    fn problem(&self, reason: impl Into<String>) -> Problem {
+        Problem::new(self.path.display().to_string(), reason)
     }
 
     fn publish(&mut self, look: Look) {
@@ -291,6 +275,11 @@ impl FileSource {
                 problems.push(problem);
                 // What an earlier life knew is still the last good state.
                 self.kind.is_some() && self.recall == Recall::Complete
+            }
+            Look::Slow(problem) => {
+                problems.push(problem);
+                // What is gone by now is not known before the reading ends.
+                false
             }
         };
         if delivered {
@@ -329,11 +318,15 @@ impl FileSource {
     }
 }
 
-/// What became of a name in the listing.
-enum Seen {
-    Manifest,
-    Settling,
-    Nothing,
+/// The problem with a place that does not let itself be read. The same words
+/// however long it takes: each change would be told as another problem.
+fn slow(place: &str) -> Problem {
+    let seconds = SLOW.as_secs();
+    let reason = format!(
+        "has been being read for more than {seconds} s: look whether its file system or disk \
+         hangs; the pods that are known run on, and nothing is changed until it is read"
+    );
+    Problem::new(place, reason)
 }
 
 /// Waits for a change, at most until `deadline`.

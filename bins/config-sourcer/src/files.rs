@@ -133,16 +133,13 @@ impl Manifests {
         self.revision
     }
 
-    /// By what the file of this path is recognised.
+    /// The files that are known, by their paths, and what they are recognised by.
     #[must_use]
-    pub fn fingerprint(&self, path: &str) -> Option<Fingerprint> {
-        self.files.get(path)?.fingerprint
-    }
-
-    /// Whether the file of this path is known.
-    #[must_use]
-    pub fn is_known(&self, path: &str) -> bool {
-        self.files.contains_key(path)
+    pub fn fingerprints(&self) -> BTreeMap<String, Option<Fingerprint>> {
+        self.files
+            .iter()
+            .map(|(path, manifest)| (path.clone(), manifest.fingerprint))
+            .collect()
     }
 
     /// Whether there is no file at all.

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! - [`files`], [`snapshot`] and [`merge`] decide, and are pure;
-//! - [`directory`] and [`watcher`] are the disk, [`http_client`] and `tls` the network;
+//! - `reader`, on a thread of its own, with [`directory`] and [`watcher`] is the disk, [`http_client`] and `tls` the network;
 //! - [`last_good`] keeps what must survive a restart.
 //!
 //! What a manifest means is in `pod-validation`, which `bulkhead check` shares.
@@ -23,6 +23,7 @@ pub mod http_source;
 pub mod last_good;
 pub mod merge;
 pub mod publication;
+mod reader;
 mod server;
 mod shell;
 pub mod snapshot;

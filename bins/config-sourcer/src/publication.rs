@@ -117,6 +117,33 @@ impl Publication {
     }
 }
 
+/// How the sources stand, in a line for people.
+#[must_use]
+pub fn summary(state: &State) -> String {
+    let of_source = |(source, state): (&PodSource, &SourceState)| {
+        let mut text = match state.ready {
+            true => format!("{source}: {} pods", state.pods.len()),
+            false => format!("{source}: not read yet"),
+        };
+        if let Some((first, _)) = state.problems.first() {
+            if state.problems.len() > 1 {
+                text += &format!(", {} problems, one is", state.problems.len());
+            } else {
+                text += ", problem";
+            }
+            let parts = [&first.subject, &first.field, &first.reason];
+            for part in parts.into_iter().filter(|part| !part.is_empty()) {
+                text += &format!(": {part}");
+            }
+        }
+        text
+    };
+    match state.is_empty() {
+        true => "neither staticPodPath nor staticPodURL is given".to_owned(),
+        false => state.iter().map(of_source).collect::<Vec<_>>().join("; "),
+    }
+}
+
 /// Problems with the time since when each is there.
 fn dated(
     before: &Arc<Vec<(Problem, UnixNanos)>>,
@@ -202,6 +229,29 @@ mod tests {
         clock.jump(10);
         publication.set(PodSource::File, true, None, vec![Problem::new("a", "x")]);
         assert_eq!(problems(), [21]);
+    }
+
+    #[test]
+    fn the_line_for_people_tells_what_is_ready_and_what_is_wrong() {
+        let clock = WallClock::system();
+        let none = Publication::new("boot", clock.clone(), []);
+        let line = |publication: &Publication| summary(&publication.watch().borrow());
+        assert_eq!(
+            line(&none),
+            "neither staticPodPath nor staticPodURL is given"
+        );
+        let both = Publication::new("boot", clock, [PodSource::File, PodSource::Http]);
+        assert_eq!(line(&both), "file: not read yet; http: not read yet");
+        both.set(PodSource::File, true, Some(PodSet::new()), Vec::new());
+        both.set(PodSource::Http, false, None, vec![Problem::new("u", "x")]);
+        assert_eq!(
+            line(&both),
+            "file: 0 pods; http: not read yet, problem: u: x"
+        );
+        let two = vec![Problem::new("a", "x"), Problem::new("b", "y")];
+        both.set(PodSource::File, true, None, two);
+        let expected = "file: 0 pods, 2 problems, one is: a: x; http";
+        assert!(line(&both).starts_with(expected), "{}", line(&both));
     }
 
     #[test]

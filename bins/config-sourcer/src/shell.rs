@@ -12,7 +12,7 @@ use tonic::service::Routes;
 use crate::file_source::FileSource;
 use crate::http_source::HttpSource;
 use crate::last_good::Memory;
-use crate::publication::Publication;
+use crate::publication::{Publication, summary};
 
 /// How often the main loop shows that it is alive.
 const BEAT: Duration = Duration::from_secs(1);
@@ -60,6 +60,7 @@ pub async fn run(context: Context) -> Result<(), Error> {
             publication.clone(),
         )
     });
+    let shown = show(publication.clone(), context.lifecycle.clone());
     let serving = ipc::serve(
         context.process,
         context.identities,
@@ -68,10 +69,12 @@ pub async fn run(context: Context) -> Result<(), Error> {
         context.lifecycle.shutdown(),
     );
     context.lifecycle.ready();
-    // All in one task, so that a beat proves that none of them blocks.
+    // All in one task, so that a beat proves that none of them blocks. What may
+    // block, the reading of files, has its own thread.
     tokio::select! {
         result = serving => Ok(result?),
         never = beat(context.lifecycle) => match never {},
+        never = shown => match never {},
         never = optional(files.map(FileSource::run)) => match never {},
         never = optional(url.map(HttpSource::run)) => match never {},
     }
@@ -83,6 +86,23 @@ async fn beat(lifecycle: Lifecycle) -> Infallible {
     loop {
         tick.tick().await;
         lifecycle.beat();
+    }
+}
+
+/// Shows how the sources stand, whenever that changes.
+async fn show(publication: Publication, lifecycle: Lifecycle) -> Infallible {
+    let mut state = publication.watch();
+    let mut shown = String::new();
+    loop {
+        let line = summary(&state.borrow_and_update());
+        if line != shown {
+            lifecycle.set_status(&line);
+            shown = line;
+        }
+        // The sender lives as long as the publication does.
+        if state.changed().await.is_err() {
+            future::pending::<()>().await;
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use futures_util::{FutureExt, StreamExt};
-use inotify::{EventMask, EventOwned, EventStream, Inotify, WatchDescriptor, WatchMask};
+use inotify::{EventMask, EventOwned, EventStream, Inotify, WatchDescriptor, WatchMask, Watches};
 
 /// Room for some 50 events with long names; more are read the next time.
 const BUFFER_BYTES: usize = 16 << 10;
@@ -51,35 +51,22 @@ impl Watcher {
         })
     }
 
-    /// Watches what the path names now. To be called before each look at it, so
-    /// that nothing is missed in between; what is watched already stays watched.
-    ///
-    /// # Errors
-    /// When nothing at all can be watched.
-    pub fn arm(&mut self, path: &Path) -> io::Result<()> {
-        let mut roles = HashMap::new();
+    /// What adds watches, on a thread that may block.
+    #[must_use]
+    pub fn arming(&self) -> Arming {
+        Arming(self.events.watches())
+    }
+
+    /// Takes over what was added; what is not among it is watched no more.
+    pub fn armed(&mut self, armed: Armed) {
+        let stale = self.roles.keys();
+        let stale = stale.filter(|watch| !armed.roles.contains_key(watch));
         let mut watches = self.events.watches();
-        if let Ok(watch) = watches.add(path, inside()) {
-            roles.insert(watch, Role::Manifests);
-        }
-        let mut result = Ok(());
-        for (directory, name) in ancestors(path) {
-            match watches.add(&directory, above()) {
-                Ok(watch) => {
-                    roles.entry(watch).or_insert(Role::Ancestor(name));
-                    result = Ok(());
-                    break;
-                }
-                Err(error) => result = Err(error),
-            }
-        }
-        let stale = self.roles.keys().filter(|watch| !roles.contains_key(watch));
         for watch in stale {
             // It may be gone with its directory.
             drop(watches.remove(watch.clone()));
         }
-        self.roles = roles;
-        result
+        self.roles = armed.roles;
     }
 
     /// Waits until something changed that matters. Cancel-safe: between taking
@@ -128,6 +115,42 @@ impl Watcher {
         {
             hint.settled.insert(name.to_owned());
         }
+    }
+}
+
+/// Adds watches to a [`Watcher`].
+#[derive(Debug)]
+pub struct Arming(Watches);
+
+/// What was added.
+#[derive(Debug)]
+pub struct Armed {
+    roles: HashMap<WatchDescriptor, Role>,
+}
+
+impl Arming {
+    /// Watches what the path names now. To be called before each look at it, so
+    /// that nothing is missed in between; what is watched already stays watched.
+    /// Blocks as long as the file system does.
+    #[must_use]
+    pub fn add(&self, path: &Path) -> Armed {
+        let mut watches = self.0.clone();
+        let mut roles = HashMap::new();
+        if let Ok(watch) = watches.add(path, inside()) {
+            roles.insert(watch, Role::Manifests);
+        }
+        for (directory, name) in ancestors(path) {
+            match watches.add(&directory, above()) {
+                Ok(watch) => {
+                    roles.entry(watch).or_insert(Role::Ancestor(name));
+                    break;
+                }
+                Err(error) => {
+                    tracing::debug!(%error, directory = %directory.display(), "cannot be watched");
+                }
+            }
+        }
+        Armed { roles }
     }
 }
 
@@ -183,6 +206,11 @@ mod tests {
     /// Generous: it is only ever waited for when a test fails.
     const PATIENCE: Duration = Duration::from_secs(10);
 
+    fn arm(watcher: &mut Watcher, path: &Path) {
+        let armed = watcher.arming().add(path);
+        watcher.armed(armed);
+    }
+
     async fn hint(watcher: &mut Watcher) -> Hint {
         tokio::time::timeout(PATIENCE, watcher.changed())
             .await
@@ -198,7 +226,7 @@ mod tests {
     async fn a_written_file_and_a_renamed_one_are_settled() {
         let directory = tempfile::tempdir().unwrap();
         let mut watcher = Watcher::new().unwrap();
-        watcher.arm(directory.path()).unwrap();
+        arm(&mut watcher, directory.path());
         fs::write(directory.path().join("a"), "x").unwrap();
         until_settled(&mut watcher, "a").await;
         fs::rename(directory.path().join("a"), directory.path().join("b")).unwrap();
@@ -211,7 +239,7 @@ mod tests {
     async fn hidden_files_do_not_matter() {
         let directory = tempfile::tempdir().unwrap();
         let mut watcher = Watcher::new().unwrap();
-        watcher.arm(directory.path()).unwrap();
+        arm(&mut watcher, directory.path());
         fs::write(directory.path().join(".a.swp"), "x").unwrap();
         fs::write(directory.path().join("z"), "x").unwrap();
         until_settled(&mut watcher, "z").await;
@@ -224,13 +252,13 @@ mod tests {
         let above = tempfile::tempdir().unwrap();
         let path = above.path().join("x/manifests");
         let mut watcher = Watcher::new().unwrap();
-        watcher.arm(&path).unwrap();
+        arm(&mut watcher, &path);
         fs::create_dir(above.path().join("x")).unwrap();
         hint(&mut watcher).await;
-        watcher.arm(&path).unwrap();
+        arm(&mut watcher, &path);
         fs::create_dir(&path).unwrap();
         hint(&mut watcher).await;
-        watcher.arm(&path).unwrap();
+        arm(&mut watcher, &path);
         fs::write(path.join("a"), "x").unwrap();
         until_settled(&mut watcher, "a").await;
     }
@@ -241,11 +269,11 @@ mod tests {
         let path = above.path().join("manifests");
         fs::create_dir(&path).unwrap();
         let mut watcher = Watcher::new().unwrap();
-        watcher.arm(&path).unwrap();
+        arm(&mut watcher, &path);
         fs::rename(&path, above.path().join("old")).unwrap();
         fs::create_dir(&path).unwrap();
         hint(&mut watcher).await;
-        watcher.arm(&path).unwrap();
+        arm(&mut watcher, &path);
         fs::write(path.join("a"), "x").unwrap();
         until_settled(&mut watcher, "a").await;
     }
@@ -256,7 +284,7 @@ mod tests {
         let path = directory.path().join("pod.yaml");
         fs::write(&path, "x").unwrap();
         let mut watcher = Watcher::new().unwrap();
-        watcher.arm(&path).unwrap();
+        arm(&mut watcher, &path);
         fs::write(directory.path().join("new"), "y").unwrap();
         fs::rename(directory.path().join("new"), &path).unwrap();
         until_settled(&mut watcher, "pod.yaml").await;

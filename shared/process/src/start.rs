@@ -6,6 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clock::WallClock;
 use ipc::{Listener, Network};
@@ -26,6 +27,10 @@ pub const EXIT_BAD_CONFIGURATION: u8 = 78;
 
 /// Exit code of any other failure.
 pub const EXIT_FAILURE: u8 = 1;
+
+/// What blocks on a thread of its own gets this long at the end; a file system
+/// that hangs must not hold it up.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// Why a process could not start.
 #[derive(Debug, thiserror::Error)]
@@ -119,7 +124,7 @@ where
             action: "start the runtime",
             source,
         })?;
-    runtime.block_on(async {
+    let result = runtime.block_on(async {
         let shutdown = CancellationToken::new();
         let mut terminate = signal(SignalKind::terminate()).map_err(|source| StartError::Io {
             action: "watch SIGTERM",
@@ -151,7 +156,9 @@ where
                 _ = terminate.recv() => shutdown.cancel(),
             }
         }
-    })
+    });
+    runtime.shutdown_timeout(DRAIN_TIME);
+    result
 }
 
 fn config_path(mut arguments: impl Iterator<Item = OsString>) -> Option<PathBuf> {

@@ -2,19 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::Ground;
 use e2e::ground::TIMEOUT;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::Mode;
 use serde_json::{Value, json};
 use test_support::observe::container_id;
 use test_support::wait::holds_for;
 use test_support::{
     BulkheadInstance, BulkheadOptions, ContainerdOptions, ManifestServer, PrivateContainerd,
-    wait_for,
+    TestNode, wait_for,
 };
 use topology::Process;
 
@@ -467,6 +471,121 @@ fn an_https_endpoint_is_followed_if_its_certificate_is_trusted() -> Result<()> {
     fs::copy(authority, &trusted)?;
     server.answer(200, "{\"apiVersion\": \"v1\", \"kind\": \"PodList\"}");
     ground.gone("web")
+}
+
+#[test]
+fn a_manifest_directory_that_hangs_takes_nothing_else_away() -> Result<()> {
+    let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
+    let empty = "{\"apiVersion\": \"v1\", \"kind\": \"PodList\"}";
+    let server = ManifestServer::start(containerd.node(), 200, empty)?;
+    let mut options = with_url(&server);
+    let often = json!("1s");
+    options
+        .kubelet_configuration
+        .insert("fileCheckFrequency".to_owned(), often);
+    let bulkhead = BulkheadInstance::start(&containerd, &options)?;
+    let mut ground = Ground {
+        bulkhead,
+        containerd,
+    };
+    ground.apply("file", ground.app("file", &[]))?;
+    ground.ready("file")?;
+
+    let directory = ground.bulkhead.paths().manifests.clone();
+    let hanging = Hanging::over(ground.containerd.node(), &directory)?;
+    let told = |ground: &Ground| {
+        let path = directory.display().to_string();
+        wait_for("the directory to be told as slow", TIMEOUT, || {
+            let events = ground
+                .bulkhead
+                .events()
+                .map_err(|error| format!("{error:#}"))?;
+            let told = events
+                .iter()
+                .any(|event| event.subject == path && event.message.contains("more than 5 s"));
+            told.then_some(()).ok_or(format!("{events:?}"))
+        })
+    };
+    told(&ground)?;
+    let status = ground.printed(&["status"])?;
+    assert!(
+        status.contains("config-sourcer: file: 1 pods, problem:"),
+        "{status}"
+    );
+    server.answer(200, &manifest("web", ground.app("web", &[])).to_string());
+    ground.ready("web")?;
+    // Longer than the supervisor waits for a sign of life.
+    holds_for(Duration::from_secs(7), || -> Result<()> {
+        let processes = ground.bulkhead.processes()?;
+        let restarts: u64 = processes.iter().map(|each| each.restarts_total).sum();
+        ensure!(restarts == 0, "{processes:?}");
+        Ok(())
+    })?;
+
+    // In a new life of all parts, from the start: not ready is not empty.
+    ground.bulkhead.kill_all()?;
+    ground.bulkhead.start_again()?;
+    server.answer(
+        200,
+        &manifest("web", ground.app("changed", &[])).to_string(),
+    );
+    ground.note("changed", "started", 1)?;
+    told(&ground)?;
+    assert_eq!(ground.noted("file", "started")?, 1);
+    assert_eq!(ground.noted("file", "SIGTERM")?, 0);
+
+    drop(hanging);
+    ground.apply("later", ground.app("later", &[]))?;
+    ground.ready("later")?;
+    assert_eq!(ground.noted("file", "started")?, 1);
+    ground.take_away("file")?;
+    ground.gone("file")
+}
+
+/// A file system that never answers, over a directory, until it is dropped.
+struct Hanging {
+    directory: PathBuf,
+    node: Arc<TestNode>,
+    /// Of the server that does not serve.
+    server: Option<fs::File>,
+}
+
+impl Hanging {
+    fn over(node: &Arc<TestNode>, directory: &Path) -> Result<Self> {
+        let server = fs::File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/fuse")?;
+        let options = format!(
+            "fd={},rootmode=40000,user_id=0,group_id=0,allow_other",
+            server.as_raw_fd()
+        );
+        node.run(|| {
+            mount(
+                Some("hanging"),
+                directory,
+                Some("fuse"),
+                MsFlags::empty(),
+                Some(&*options),
+            )
+        })?
+        .context("cannot mount a FUSE file system")?;
+        Ok(Self {
+            directory: directory.to_owned(),
+            node: Arc::clone(node),
+            server: Some(server),
+        })
+    }
+}
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        // Whoever waits for it gets an error.
+        drop(self.server.take());
+        let directory = &self.directory;
+        // The node's end unmounts it too.
+        let _ = self.node.run(|| umount2(directory, MntFlags::MNT_DETACH));
+    }
 }
 
 /// File, content, and of the event about it: field and words.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex};
 
 use tempfile::TempDir;
 use tokio_util::task::AbortOnDropHandle;
@@ -51,9 +52,13 @@ impl Node {
     }
 
     fn start_at(&mut self, path: &Path) {
+        self.start_with(path, Disk::new(reader::read));
+    }
+
+    fn start_with(&mut self, path: &Path, disk: Disk) {
         self.source = None;
         self.publication = Publication::new("boot", WallClock::system(), [PodSource::File]);
-        let source = FileSource::new(
+        let mut source = FileSource::new(
             path.to_owned(),
             "node",
             // Only inotify can be fast enough for the tests' patience.
@@ -62,6 +67,7 @@ impl Node {
             self.publication.clone(),
             Memory::new(&self.disk.path().join("state"), "node", path),
         );
+        source.disk = disk;
         self.source = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             match source.run().await {}
         })));
@@ -379,4 +385,146 @@ fn times_look_like_the_kubelets() {
         "2026-01-01T00:00:00.000000001Z"
     );
     assert!(!timestamp(UnixNanos(i64::MAX)).is_empty());
+}
+
+/// A disk that hangs while it is shut.
+#[derive(Clone, Default)]
+struct Gate(Arc<(Mutex<GateState>, Condvar)>);
+
+#[derive(Default)]
+struct GateState {
+    shut: bool,
+    waiting: usize,
+    most_waiting: usize,
+}
+
+impl Gate {
+    fn set_shut(&self, shut: bool) {
+        self.0.0.lock().unwrap().shut = shut;
+        self.0.1.notify_all();
+    }
+
+    fn pass(&self) {
+        let mut state = self.0.0.lock().unwrap();
+        state.waiting += 1;
+        state.most_waiting = state.most_waiting.max(state.waiting);
+        let mut state = self.0.1.wait_while(state, |state| state.shut).unwrap();
+        state.waiting -= 1;
+    }
+
+    fn most_waiting(&self) -> usize {
+        self.0.0.lock().unwrap().most_waiting
+    }
+}
+
+/// Opens its gate when a test ends: its runtime waits for threads that read.
+struct Opens(Gate);
+
+impl Drop for Opens {
+    fn drop(&mut self) {
+        self.0.set_shut(false);
+    }
+}
+
+/// Lets time pass until the source tells that a place is slow, with these images. It does not pass
+/// by itself as long as a thread reads.
+async fn until_slow(node: &Node, place: &Path, expected: &[&str]) -> SourceState {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    loop {
+        let state = node.publication.watch().borrow()[&PodSource::File].clone();
+        let told = state.problems.iter().any(|(problem, _)| {
+            problem.reason.contains("for more than 5 s")
+                && problem.subject == place.display().to_string()
+        });
+        if told && images(&state) == expected {
+            return state;
+        }
+        assert!(std::time::Instant::now() < deadline, "{state:?}");
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_hangs_is_told_and_never_looks_empty() {
+    let mut node = Node::with_directory();
+    node.write("a", &manifest("a", "i:1"));
+    node.start();
+    node.until_images(&["i:1"]).await;
+    node.until_saved("i:1").await;
+
+    // In a new life, from the start: what was good then stands, and is not ready.
+    node.write("b", &manifest("b", "i:2"));
+    let gate = Gate::default();
+    gate.set_shut(true);
+    let _opens = Opens(gate.clone());
+    let at_gate = gate.clone();
+    let disk = Disk::new(move |order, reporter| {
+        at_gate.pass();
+        reader::read(order, reporter)
+    });
+    node.start_with(&node.manifests(), disk);
+    let before = until_slow(&node, &node.manifests(), &["i:1"]).await;
+    assert_eq!((before.ready, before.problems.len()), (false, 1));
+    tokio::time::advance(Duration::from_secs(24 * 3600)).await;
+    let after = until_slow(&node, &node.manifests(), &["i:1"]).await;
+    assert_eq!(after, before);
+
+    // Over: all of it counts.
+    gate.set_shut(false);
+    let state = node.until_images(&["i:1", "i:2"]).await;
+    assert!(state.problems.is_empty(), "{state:?}");
+
+    // Once more, and nothing that was ready is less so.
+    gate.set_shut(true);
+    node.remove("a");
+    let state = until_slow(&node, &node.manifests(), &["i:1", "i:2"]).await;
+    assert!(state.ready);
+    gate.set_shut(false);
+    let state = node.until_images(&["i:2"]).await;
+    assert!(state.problems.is_empty(), "{state:?}");
+    assert_eq!(gate.most_waiting(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn files_before_the_one_that_hangs_count_and_it_is_named() {
+    let mut node = Node::with_directory();
+    node.write("a", &manifest("a", "i:1"));
+    node.write("b", &manifest("b", "i:2"));
+    let gate = Gate::default();
+    gate.set_shut(true);
+    let _opens = Opens(gate.clone());
+    // After everything was read, as if one more file did not come.
+    let at_gate = gate.clone();
+    let disk = Disk::new(move |order, reporter| {
+        let settled = Settled::All;
+        let listing = reader::read(Order { settled, ..order }, reporter);
+        at_gate.pass();
+        listing
+    });
+    node.start_with(&node.manifests(), disk);
+    let place = node.manifests().join("b");
+    let state = until_slow(&node, &place, &["i:1", "i:2"]).await;
+    assert_eq!((state.ready, state.problems.len()), (false, 1));
+    node.until_saved("i:2").await;
+    gate.set_shut(false);
+    node.until_images(&["i:1", "i:2"]).await;
+}
+
+#[tokio::test]
+async fn a_reading_ends_when_nobody_waits_for_it() {
+    let node = Node::with_directory();
+    for name in ["a", "b", "c"] {
+        node.write(name, "x");
+    }
+    let order = Order {
+        path: node.manifests(),
+        clock: WallClock::system(),
+        known: Default::default(),
+        settled: Settled::All,
+        arming: None,
+    };
+    let (reporter, reports) = reporter(&order.path);
+    drop(reports);
+    let listing = tokio::task::spawn_blocking(move || reader::read(order, &reporter));
+    assert_eq!(listing.await.unwrap().listed.len(), 1);
 }

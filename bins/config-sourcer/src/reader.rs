@@ -1,0 +1,231 @@
+//! One look at the manifest path: what is there, and what is new in it. All of it
+//! may block for as long as a file system likes, so it happens on a thread for
+//! such work; what the findings mean is decided in `file_source`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use clock::{UnixNanos, WallClock};
+use tokio::sync::mpsc;
+
+use crate::directory::{self, Expectation, Found, ListError, Location, Place};
+use crate::files::{Fingerprint, Observation};
+use crate::last_good::PathKind;
+use crate::watcher::{Armed, Arming};
+
+/// Files that wait to be judged: each may be as large as a manifest may be.
+const WAITING_FILES: usize = 1;
+
+/// What is to be looked at.
+#[derive(Debug)]
+pub(crate) struct Order {
+    /// The manifest path.
+    pub(crate) path: PathBuf,
+    /// Now.
+    pub(crate) clock: WallClock,
+    /// The files that are known, by their paths, and what they are recognised by.
+    pub(crate) known: BTreeMap<String, Option<Fingerprint>>,
+    /// Which files are read even if they may be half written.
+    pub(crate) settled: Settled,
+    /// Watches the path before it is looked at, so that nothing is missed.
+    pub(crate) arming: Option<Arming>,
+}
+
+/// Files that are complete as far as anybody can tell.
+#[derive(Debug)]
+pub(crate) enum Settled {
+    /// These names.
+    Names(BTreeSet<OsString>),
+    /// All of them: some have been waited for long enough.
+    All,
+}
+
+/// What is new of a file.
+#[derive(Debug)]
+pub(crate) struct Finding {
+    /// The file's path.
+    pub(crate) path: String,
+    /// What was found.
+    pub(crate) observation: Observation,
+    /// When.
+    pub(crate) at: UnixNanos,
+}
+
+/// What there was when all was seen.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    /// What the path is; `None` if there is nothing.
+    pub(crate) kind: Result<Option<PathKind>, ListError>,
+    /// Paths of all files that are in their place.
+    pub(crate) listed: BTreeSet<String>,
+    /// Whether some of them are being written.
+    pub(crate) settling: bool,
+    /// How many files of the directory were not looked at.
+    pub(crate) left_out: usize,
+    /// What is watched now.
+    pub(crate) armed: Option<Armed>,
+}
+
+/// How the reading thread tells what it does.
+#[derive(Debug, Clone)]
+pub(crate) struct Reporter {
+    findings: mpsc::Sender<Finding>,
+    place: Arc<Mutex<String>>,
+}
+
+/// The other end of a [`Reporter`].
+#[derive(Debug)]
+pub(crate) struct Reports {
+    pub(crate) findings: mpsc::Receiver<Finding>,
+    place: Arc<Mutex<String>>,
+}
+
+/// Both ends. Dropping the reports ends the reading at the next file.
+pub(crate) fn reporter(path: &Path) -> (Reporter, Reports) {
+    let (sender, findings) = mpsc::channel(WAITING_FILES);
+    let place = Arc::new(Mutex::new(path.display().to_string()));
+    let reporter = Reporter {
+        findings: sender,
+        place: Arc::clone(&place),
+    };
+    (reporter, Reports { findings, place })
+}
+
+impl Reporter {
+    fn at(&self, place: &str) {
+        place.clone_into(&mut self.place.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Returns whether anybody still wants to know.
+    fn found(&self, finding: Finding) -> bool {
+        self.findings.blocking_send(finding).is_ok()
+    }
+}
+
+impl Reports {
+    /// The path that is being looked at.
+    pub(crate) fn place(&self) -> String {
+        let place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        place.clone()
+    }
+}
+
+/// Reads as ordered; blocks. [`read`], but for tests of what hangs.
+#[derive(Clone)]
+pub(crate) struct Disk(Arc<Read>);
+
+type Read = dyn Fn(Order, &Reporter) -> Listing + Send + Sync;
+
+impl Disk {
+    /// Reads with this function.
+    pub(crate) fn new(read: impl Fn(Order, &Reporter) -> Listing + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+
+    /// Blocks until all is read.
+    pub(crate) fn read(&self, order: Order, reporter: &Reporter) -> Listing {
+        (self.0)(order, reporter)
+    }
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Disk")
+    }
+}
+
+/// Looks at everything; blocks.
+pub(crate) fn read(order: Order, reporter: &Reporter) -> Listing {
+    let armed = order.arming.as_ref().map(|arming| arming.add(&order.path));
+    let mut look = Look {
+        order: &order,
+        reporter,
+        listed: BTreeSet::new(),
+        settling: false,
+    };
+    let mut left_out = 0;
+    let kind = match directory::open_place(&order.path) {
+        Err(error) => Err(error),
+        Ok(Place::Absent) => Ok(None),
+        Ok(Place::File) => {
+            let name = order.path.file_name().unwrap_or_default();
+            let shown = order.path.display().to_string();
+            look.at_file(Location::Path(&order.path), shown.clone(), name);
+            // Gone meanwhile or not: the next look tells.
+            look.listed.insert(shown);
+            Ok(Some(PathKind::File))
+        }
+        Ok(Place::Directory(handle)) => look.at_directory(&handle).map(|not_read| {
+            left_out = not_read;
+            Some(PathKind::Directory)
+        }),
+    };
+    let Look {
+        listed, settling, ..
+    } = look;
+    Listing {
+        kind,
+        listed,
+        settling,
+        left_out,
+        armed,
+    }
+}
+
+struct Look<'a> {
+    order: &'a Order,
+    reporter: &'a Reporter,
+    listed: BTreeSet<String>,
+    settling: bool,
+}
+
+impl Look<'_> {
+    /// Returns how many files were left out.
+    fn at_directory(&mut self, handle: &OwnedFd) -> Result<usize, ListError> {
+        let names = directory::names(handle)?;
+        let order = self.order;
+        let shown = |name: &OsStr| directory::display_path(&order.path, name);
+        let (names, left_out) =
+            directory::chosen(names, |name| order.known.contains_key(&shown(name)));
+        for name in names {
+            if !self.at_file(Location::Beneath(handle, &name), shown(&name), &name) {
+                break;
+            }
+        }
+        Ok(left_out)
+    }
+
+    /// Returns whether anybody still wants to know.
+    fn at_file(&mut self, location: Location<'_>, path: String, name: &OsStr) -> bool {
+        self.reporter.at(&path);
+        let settled = match &self.order.settled {
+            Settled::All => true,
+            Settled::Names(names) => names.contains(name),
+        };
+        let at = self.order.clock.now();
+        let expected = Expectation {
+            fingerprint: self.order.known.get(&path).copied().flatten(),
+            settled,
+            now: at,
+        };
+        let wanted = match directory::read(location, expected) {
+            Found::Directory | Found::Gone => return true,
+            Found::Settling => {
+                self.settling = true;
+                true
+            }
+            Found::Manifest(Observation::Unchanged) => true,
+            Found::Manifest(observation) => self.reporter.found(Finding {
+                path: path.clone(),
+                observation,
+                at,
+            }),
+        };
+        self.listed.insert(path);
+        wanted
+    }
+}
