@@ -5,6 +5,7 @@
 //! and `static_pod` drops it together with the status.
 
 use pod::meta::ObjectMeta;
+use pod::metadata::CONFIG_MIRROR_ANNOTATION;
 
 use crate::field::{Errors, Path};
 use crate::optional::{list, text};
@@ -12,8 +13,8 @@ use crate::optional::{list, text};
 /// Everything in `metadata` that a pod from a manifest cannot have.
 pub(super) fn forbidden(metadata: &ObjectMeta, path: Path<'_>, errors: &mut Errors) {
     let ObjectMeta {
-        // `unsupported_fields` looks at them, whatever source the pod has.
-        annotations: _,
+        // `unsupported_fields` looks at others, whatever source the pod has.
+        annotations,
         creation_timestamp: _,
         deletion_grace_period_seconds,
         deletion_timestamp,
@@ -60,5 +61,17 @@ pub(super) fn forbidden(metadata: &ObjectMeta, path: Path<'_>, errors: &mut Erro
         if set {
             errors.forbidden(path.child(name), detail);
         }
+    }
+    let annotations_path = path.child("annotations");
+    let is_mirror = |key: &&String| key.as_str() == CONFIG_MIRROR_ANNOTATION;
+    for key in annotations
+        .iter()
+        .flat_map(|annotations| annotations.keys())
+        .filter(is_mirror)
+    {
+        errors.forbidden(
+            annotations_path.key(key),
+            "a manifest makes the pod itself, not its mirror in an API server",
+        );
     }
 }

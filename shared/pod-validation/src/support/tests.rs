@@ -233,6 +233,10 @@ fn metadata_that_only_an_api_server_can_honour_is_refused_with_its_reason() {
             r#","ownerReferences":[{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"r","uid":"u"}]"#,
             "ownerReferences",
         ),
+        (
+            r#","annotations":{"kubernetes.io/config.mirror":"a","note":"b"}"#,
+            "annotations[kubernetes.io/config.mirror]",
+        ),
     ] {
         let errors = judged(fields);
         assert_eq!(errors.len(), 1, "{fields}: {errors:?}");
