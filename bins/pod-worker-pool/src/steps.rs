@@ -80,6 +80,8 @@ pub struct Memory {
     /// Until when the stops in the record may take, in this life.
     deadlines: Deadlines,
     calls: Calls,
+    /// Stops of containers that are under way; no step waits for those of another.
+    stop_calls: Calls,
     /// Why containers do not run: reason and message by name.
     reasons: BTreeMap<String, (String, String)>,
     /// Containers whose back-off was announced, by the exited instance's id.

@@ -13,11 +13,16 @@ pub struct Faults {
     pub slowness: f64,
     /// No call is answered: the runtime is down.
     pub unavailable: bool,
+    /// The runtime says that it has no network for sandboxes.
+    pub network_down: bool,
     /// Events are dropped.
     pub lost_event: f64,
     /// How long the end of a container is known by its event alone at most, and half
     /// of that at least: containerd tells of it, cleans up, and then shows it.
     pub clean_up: Duration,
+    /// Within this time from its arrival a StopContainer whose caller goes away has
+    /// its SIGTERM lost for good: later ones take it for sent, as in containerd.
+    pub signal_delay: Duration,
 }
 
 impl Faults {
@@ -27,8 +32,10 @@ impl Faults {
         lost_reply: 0.0,
         slowness: 1.0,
         unavailable: false,
+        network_down: false,
         lost_event: 0.0,
         clean_up: Duration::from_millis(30),
+        signal_delay: Duration::ZERO,
     };
 
     /// Things go wrong often enough to be met in a short run.
@@ -37,8 +44,10 @@ impl Faults {
         lost_reply: 0.03,
         slowness: 4.0,
         unavailable: false,
+        network_down: false,
         lost_event: 0.2,
         clean_up: Duration::from_millis(150),
+        signal_delay: Duration::ZERO,
     };
 }
 

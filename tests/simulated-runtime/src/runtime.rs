@@ -13,7 +13,7 @@ use cri::{
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::{Notify, broadcast, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -39,6 +39,8 @@ struct Shared {
     work: Mutex<JoinSet<()>>,
     calls: Mutex<BTreeMap<&'static str, u64>>,
     events: broadcast::Sender<RuntimeEvent>,
+    /// Some container has ended, or something else has happened.
+    ends: Notify,
     has_events: bool,
     clock: WallClock,
 }
@@ -68,6 +70,7 @@ impl SimulatedRuntime {
             work: Mutex::new(JoinSet::new()),
             calls: Mutex::default(),
             events: broadcast::channel(EVENT_QUEUE).0,
+            ends: Notify::new(),
             has_events,
             clock,
         }))
@@ -130,6 +133,7 @@ impl SimulatedRuntime {
     }
 
     fn publish(&self, id: &str, kind: EventKind, end: Option<End>) {
+        self.0.ends.notify_waiters();
         let lost = lock(&self.0.faults).lost_event;
         if lost > 0.0 && lock(&self.0.random).random_bool(lost) {
             return;
@@ -231,22 +235,62 @@ impl SimulatedRuntime {
         (fails, loses, usual.mul_f64(factor))
     }
 
-    /// SIGTERM now, SIGKILL after the grace, and back once it has ended.
-    async fn stop(&self, id: &str, grace: Duration) {
+    /// SIGTERM now, SIGKILL after the grace, and back once it has ended. As in
+    /// containerd the SIGTERM is sent by one call only, SIGKILL not by one whose
+    /// caller is gone, and a caller who goes at the wrong moment takes the SIGTERM
+    /// along for good.
+    async fn stop(&self, id: &str, grace: Duration, mut caller: oneshot::Receiver<Never>) {
+        let is_gone = |caller: &mut oneshot::Receiver<Never>| {
+            caller.try_recv() == Err(oneshot::error::TryRecvError::Closed)
+        };
         let found = lock(&self.0.state).behaviour_of(id);
         let Some((behaviour, true)) = found else {
             return;
         };
+        if is_gone(&mut caller) {
+            return;
+        }
+        if !grace.is_zero() && lock(&self.0.state).mark_signalled(id) {
+            let delay = lock(&self.0.faults).signal_delay;
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+            if is_gone(&mut caller) {
+                return;
+            }
+            self.terminate(id, behaviour);
+        }
+        tokio::select! {
+            biased;
+            _ = &mut caller => {}
+            () = self.ended(id) => {}
+            () = tokio::time::sleep(grace) => self.end(id, 137, true),
+        }
+    }
+
+    fn terminate(&self, id: &str, behaviour: Behaviour) {
         lock(&self.0.state).terminated(self.now(), id);
-        match behaviour.on_terminate {
-            Some(needs) if needs <= grace => {
-                tokio::time::sleep(needs).await;
-                self.end(id, 143, false);
+        let Some(needs) = behaviour.on_terminate else {
+            return;
+        };
+        let (weak, id) = (Arc::downgrade(&self.0), id.to_owned());
+        let end = Instant::now() + needs;
+        self.spawn(async move {
+            tokio::time::sleep_until(end).await;
+            if let Some(shared) = weak.upgrade() {
+                SimulatedRuntime(shared).end(&id, 143, false);
             }
-            _ => {
-                tokio::time::sleep(grace).await;
-                self.end(id, 137, true);
+        });
+    }
+
+    async fn ended(&self, id: &str) {
+        loop {
+            let next = self.0.ends.notified();
+            let found = lock(&self.0.state).behaviour_of(id);
+            if !found.is_some_and(|(_, is_running)| is_running) {
+                return;
             }
+            next.await;
         }
     }
 
@@ -264,6 +308,10 @@ impl SimulatedRuntime {
         });
     }
 }
+
+/// What a caller says: nothing, it is there or not.
+#[derive(Debug, PartialEq, Eq)]
+enum Never {}
 
 const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -284,13 +332,17 @@ impl ContainerRuntime for SimulatedRuntime {
     }
 
     async fn status(&self, _verbose: bool) -> Result<v1::StatusResponse, RuntimeError> {
-        self.perform("Status", millis(1), |_| async {
-            let condition = |name: &str| v1::RuntimeCondition {
+        self.perform("Status", millis(1), |runtime| async move {
+            let condition = |name: &str, status| v1::RuntimeCondition {
                 r#type: name.to_owned(),
-                status: true,
+                status,
                 ..v1::RuntimeCondition::default()
             };
-            let conditions = vec![condition("RuntimeReady"), condition("NetworkReady")];
+            let has_network = !lock(&runtime.0.faults).network_down;
+            let conditions = vec![
+                condition("RuntimeReady", true),
+                condition("NetworkReady", has_network),
+            ];
             let status = Some(v1::RuntimeStatus { conditions });
             Ok(v1::StatusResponse {
                 status,
@@ -403,8 +455,10 @@ impl ContainerRuntime for SimulatedRuntime {
         grace: Duration,
     ) -> Result<(), RuntimeError> {
         let id = container_id.to_owned();
+        // Lives as long as this call: what is done goes by who waits for it.
+        let (_here, caller) = oneshot::channel();
         self.perform("StopContainer", millis(5), move |runtime| async move {
-            runtime.stop(&id, grace).await;
+            runtime.stop(&id, grace, caller).await;
             Ok(())
         })
         .await

@@ -65,6 +65,8 @@ struct SimulatedContainer {
     reason: &'static str,
     /// When lists and statuses begin to show that it exited.
     shows_from: UnixNanos,
+    /// A SIGTERM was sent, or counts as sent.
+    is_signalled: bool,
     sequence: u64,
 }
 
@@ -298,6 +300,7 @@ impl State {
             exit_code: 0,
             reason: "",
             shows_from: UnixNanos(0),
+            is_signalled: false,
             sequence,
         };
         self.containers.insert(id.clone(), container);
@@ -357,6 +360,12 @@ impl State {
             Behaviour::of_command(&command_of(&container.config)),
             running,
         ))
+    }
+
+    /// Marks a container as one whose SIGTERM was sent; whether it was not before.
+    pub(crate) fn mark_signalled(&mut self, id: &str) -> bool {
+        let found = self.containers.get_mut(id);
+        found.is_some_and(|container| !std::mem::replace(&mut container.is_signalled, true))
     }
 
     pub(crate) fn terminated(&mut self, now: UnixNanos, id: &str) {

@@ -1,9 +1,10 @@
-//! Calls that make something, kept alive beyond the step that made them.
+//! Calls that are kept alive beyond the step that made them.
 //!
 //! A step may be dropped at any await. Were a RunPodSandbox or CreateContainer
 //! dropped with it, the runtime might still carry it out, and the next step would
 //! look before the result shows. So these calls run beside the step, and the next
-//! step of the pod waits for them first.
+//! step of the pod waits for them first. A StopContainer runs beside it for a reason
+//! of its own, see `kill`.
 
 use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +14,10 @@ use std::time::Duration;
 use cri::{RuntimeError, RuntimeErrorKind};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+
+/// Most calls of one pod that are under way: several for each container. Who makes
+/// more has the ones before given up.
+const MAX_CALLS: usize = 1000;
 
 /// The calls of one pod that are under way. Clones share them; they end with the
 /// last clone.
@@ -38,6 +43,9 @@ impl Calls {
             let mut calls = self.lock();
             // Finished ones are dropped as we go.
             while calls.try_join_next().is_some() {}
+            if calls.len() >= MAX_CALLS {
+                calls.abort_all();
+            }
             calls.spawn(async move {
                 // Nobody waits any more when the step was dropped.
                 let _ = answer.send(call.await);

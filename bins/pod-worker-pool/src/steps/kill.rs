@@ -1,12 +1,14 @@
 //! Stopping instances: single ones while their pod lives on, or all of a pod.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use cri::RuntimeError;
 use futures_util::future::join_all;
 use pod::PodIdentity;
 use tokio::time::Instant;
 
-use super::{Memory, StepError, Steps};
+use super::{Calls, Memory, StepError, Steps};
 use crate::plan::{Kill, KillReason};
 use crate::stop::{Moment, StopOrder};
 
@@ -80,10 +82,15 @@ impl Steps {
         }
         self.save_record(identity, memory);
         let begun = Instant::now();
+        let calls = &memory.stop_calls;
         let all = stops.iter().zip(orders).map(|(stop, order)| {
             let is_unstoppable = memory.unstoppable.contains(&stop.container_id);
             async move {
-                let result = self.stop(stop, order.timeout, is_unstoppable).await;
+                let result = if is_unstoppable {
+                    self.remove_unstoppable(stop).await
+                } else {
+                    self.stop(stop, order.timeout, calls).await
+                };
                 (result, begun.elapsed())
             }
         });
@@ -115,26 +122,32 @@ impl Steps {
         }
     }
 
-    async fn stop(
-        &self,
-        stop: &Stop,
-        timeout: Duration,
-        is_unstoppable: bool,
-    ) -> Result<(), StepError> {
-        let id = &stop.container_id;
-        let result = if is_unstoppable {
-            // It was stopped and is still unknown: what the runtime cannot stop
-            // it may be able to remove.
-            self.runtime.remove_container(id).await
-        } else {
-            self.runtime.stop_container(id, timeout).await
-        };
-        match result {
-            Err(error) if !error.is_not_found() => {
-                Err(StepError::from(error)
-                    .while_doing(&format!("cannot stop container {}", stop.name)))
-            }
-            _ => Ok(()),
+    /// The call goes on when its step is cut short, beside the one with a nearer
+    /// deadline that follows: containerd takes one that is given up just after it
+    /// came for one whose SIGTERM was sent, and never sends it again.
+    async fn stop(&self, stop: &Stop, timeout: Duration, calls: &Calls) -> Result<(), StepError> {
+        let runtime = Arc::clone(&self.runtime);
+        let id = stop.container_id.clone();
+        let call = async move { runtime.stop_container(&id, timeout).await };
+        unless_gone(stop, calls.run("StopContainer", call).await)
+    }
+
+    /// It was stopped and is still unknown: what the runtime cannot stop it may be
+    /// able to remove.
+    async fn remove_unstoppable(&self, stop: &Stop) -> Result<(), StepError> {
+        unless_gone(
+            stop,
+            self.runtime.remove_container(&stop.container_id).await,
+        )
+    }
+}
+
+fn unless_gone(stop: &Stop, result: Result<(), RuntimeError>) -> Result<(), StepError> {
+    match result {
+        Err(error) if !error.is_not_found() => {
+            let what = format!("cannot stop container {}", stop.name);
+            Err(StepError::from(error).while_doing(&what))
         }
+        _ => Ok(()),
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use serde_json::{Value, json};
-use simulated_runtime::Happening;
+use simulated_runtime::{Faults, Happening};
 use tokio::time::Instant;
 
 use super::running;
@@ -112,4 +112,32 @@ async fn a_kill_that_waited_for_the_pool_gives_the_whole_grace() {
     let sent = node.send(UpdateKind::Kill, &pod, Some(kill), Vec::new());
     sent.await.unwrap();
     assert_eq!(dead_after(&node, begun).await, 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_that_is_cut_short_at_once_still_asks_the_container_to_end() {
+    let node = TestNode::new();
+    let pod = pod_running("a", "u1", &["run"]);
+    node.create(&pod).await;
+    running(&node, "u1").await;
+    node.runtime.set_faults(Faults {
+        signal_delay: Duration::from_millis(100),
+        ..Faults::NONE
+    });
+    let begun = Instant::now();
+    node.stop(&pod, 60).await;
+    eventually("its stop is ordered", || {
+        node.runtime.calls().contains_key("StopContainer")
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    node.stop(&pod, 30).await;
+    eventually("the stop is ordered again", || {
+        node.runtime.calls().get("StopContainer") == Some(&2)
+    })
+    .await;
+    assert_eq!(dead_after(&node, begun).await, 0);
+    let history = node.runtime.history();
+    let mut all = history.iter();
+    assert!(all.any(|entry| entry.happening == Happening::Terminated));
 }
