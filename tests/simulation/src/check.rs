@@ -56,8 +56,13 @@ impl Desired {
         }
     }
 
+    /// Value of the label that tells this version from all others.
+    pub(crate) fn version_label(&self) -> String {
+        format!("v{}", self.version)
+    }
+
     /// Names of the containers that are to run in the end.
-    fn servers(&self) -> &'static [&'static str] {
+    pub(crate) fn servers(&self) -> &'static [&'static str] {
         match self.kind {
             Kind::Server | Kind::WithInit | Kind::Stubborn => &["main"],
             Kind::Pair => &["main", "second"],
@@ -66,7 +71,7 @@ impl Desired {
     }
 
     /// Names of the containers that run once.
-    fn once(&self) -> &'static [&'static str] {
+    pub(crate) fn once(&self) -> &'static [&'static str] {
         match self.kind {
             Kind::WithInit => &["prepare"],
             Kind::Job => &["main"],
@@ -132,7 +137,7 @@ impl fmt::Display for Desired {
 }
 
 /// UID of the pod of each version, from the labels of its sandboxes.
-fn uids_by_version(history: &[Entry]) -> BTreeMap<String, String> {
+pub(crate) fn uids_by_version(history: &[Entry]) -> BTreeMap<String, String> {
     let mut uids = BTreeMap::new();
     for entry in history {
         if let Happening::Created { labels, .. } = &entry.happening
@@ -167,7 +172,7 @@ pub fn not_converged(
     let mut missing = Vec::new();
     let mut wanted = BTreeSet::new();
     for pod in desired.values() {
-        let Some(uid) = uids.get(&format!("v{}", pod.version)) else {
+        let Some(uid) = uids.get(&pod.version_label()) else {
             missing.push(format!("{pod} has no sandbox"));
             continue;
         };
@@ -234,7 +239,7 @@ pub fn broken_promises(
     let uids = uids_by_version(&history);
     let mut broken = runtime.violations();
     for pod in desired.values() {
-        let Some(uid) = uids.get(&format!("v{}", pod.version)) else {
+        let Some(uid) = uids.get(&pod.version_label()) else {
             continue;
         };
         let of_pod = |entry: &&Entry| entry.pod_uid == *uid && !entry.container.is_empty();
@@ -269,7 +274,7 @@ fn killed_before_their_time(history: &[Entry], versions: &[Desired]) -> Vec<Stri
     let uids = uids_by_version(history);
     let mut early = Vec::new();
     for pod in versions {
-        let Some(uid) = uids.get(&format!("v{}", pod.version)) else {
+        let Some(uid) = uids.get(&pod.version_label()) else {
             continue;
         };
         let grace = Duration::from_secs(pod.grace_seconds.into());

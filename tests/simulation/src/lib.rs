@@ -3,15 +3,18 @@
 //! killed at any await point and started again, as the supervisor would.
 //!
 //! [`SimulatedNode`] is the node, [`Scenario`] what happens to it from a seed,
-//! and [`check`] what must hold in the end and all along.
+//! [`check`] what must hold in the end and all along, and [`statuses`] what the
+//! node must say about it.
 
 mod check;
 mod host;
 mod network;
 mod node;
 mod scenario;
+mod statuses;
 
 pub use check::{Desired, broken_promises, not_converged};
 pub use host::MemoryHost;
 pub use node::SimulatedNode;
 pub use scenario::{Scenario, run};
+pub use statuses::wrong_statuses;

@@ -6,14 +6,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bulkhead_api::v1;
+use bulkhead_api::v1::statuses_client::StatusesClient;
 use clock::{UnixNanos, WallClock};
 use ipc::{MemoryHub, Network};
 use node_config::{DirectoryLayout, NodeConfig};
+use pod::{Pod, PodDocument};
 use process::{Context, Lifecycle};
 use simulated_runtime::SimulatedRuntime;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tonic::transport::Channel;
+use tonic::{Response, Status};
 use topology::{Identities, Process};
 
 use crate::host::MemoryHost;
@@ -21,6 +26,9 @@ use crate::network::HealthyNetwork;
 
 /// When simulated time begins: 2026-01-01.
 const BEGIN: UnixNanos = UnixNanos(1_767_225_600_000_000_000);
+
+/// The longest that an answer may take when nothing is killed.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
 
 /// A node whose processes can be killed. Dropping it ends everything.
 #[derive(Debug)]
@@ -176,6 +184,22 @@ impl SimulatedNode {
         self.hub.kill(process);
     }
 
+    /// All pods with their statuses, as the command line is told.
+    ///
+    /// # Errors
+    /// When status-syncer does not answer, or not with pods.
+    pub async fn served_pods(&self) -> Result<Vec<Pod>, String> {
+        let network = Network::memory_as_operator(self.hub.clone());
+        let channel = network.channel(Process::StatusSyncer);
+        let listed = ipc::call(ANSWER_TIME, || list(StatusesClient::new(channel.clone())));
+        let listed = listed.await.map_err(|error| error.to_string())?;
+        let decoded = listed.into_iter().map(|pod| {
+            let document = PodDocument::from_message(pod).map_err(|error| error.to_string())?;
+            document.decode().map_err(|error| error.to_string())
+        });
+        decoded.collect()
+    }
+
     /// A process that ended by itself, which none may.
     #[must_use]
     pub fn ended_by_itself(&self) -> Option<Process> {
@@ -198,6 +222,22 @@ impl Drop for SimulatedNode {
             handle.abort();
         }
     }
+}
+
+/// The pods of one list that came whole.
+async fn list(mut client: StatusesClient<Channel>) -> Result<Response<Vec<v1::Pod>>, Status> {
+    use v1::list_pod_statuses_response::Message;
+    let request = v1::ListPodStatusesRequest { watch: false };
+    let mut stream = client.list_pod_statuses(request).await?.into_inner();
+    let mut pods = Vec::new();
+    while let Some(answer) = stream.message().await? {
+        match answer.message {
+            Some(Message::Entry(entry)) => pods.extend(entry.pod),
+            Some(Message::SnapshotComplete(true)) => return Ok(Response::new(pods)),
+            _ => {}
+        }
+    }
+    Err(Status::data_loss("the list of pods ended early"))
 }
 
 fn run<E: std::error::Error + Send + 'static>(

@@ -11,6 +11,7 @@ use topology::Process;
 
 use crate::check::{Desired, broken_promises, not_converged};
 use crate::node::SimulatedNode;
+use crate::statuses::wrong_statuses;
 
 /// Different pods in a scenario.
 const PODS: u32 = 4;
@@ -102,7 +103,11 @@ impl Scenario {
             if let Some(process) = node.ended_by_itself() {
                 return Err(format!("{process} ended by itself"));
             }
-            let missing = not_converged(&node.runtime, &node.host, &self.desired);
+            let mut missing = not_converged(&node.runtime, &node.host, &self.desired);
+            if missing.is_empty() {
+                let served = node.served_pods().await?;
+                missing = wrong_statuses(&node.runtime, &self.desired, &served);
+            }
             if missing.is_empty() {
                 return Ok(());
             }

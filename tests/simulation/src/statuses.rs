@@ -1,0 +1,191 @@
+//! Whether the statuses that are served say what the runtime has, and of the
+//! pods that are desired only.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pod::core::ContainerStatus;
+use pod::{Pod, PodExt as _};
+use simulated_runtime::{ContainerView, Entry, Happening, SimulatedRuntime};
+
+use crate::check::{Desired, uids_by_version};
+use crate::scenario::VERSION_LABEL;
+
+/// What the runtime has, for comparing.
+struct Truth {
+    history: Vec<Entry>,
+    containers: Vec<ContainerView>,
+}
+
+impl Truth {
+    /// The newest container of a name in a pod.
+    fn newest(&self, uid: &str, name: &str) -> Option<&ContainerView> {
+        let mut instances = self.containers.iter();
+        let found = instances
+            .by_ref()
+            .filter(|one| one.pod_uid == uid && one.name == name);
+        found.max_by_key(|one| attempt(one))
+    }
+
+    /// How a container ended, once it has.
+    fn exit_code(&self, id: &str) -> Option<i32> {
+        self.history.iter().find_map(|entry| match entry.happening {
+            Happening::Exited { code, .. } if entry.id == id => Some(code),
+            _ => None,
+        })
+    }
+}
+
+fn attempt(container: &ContainerView) -> u32 {
+    let metadata = container.config.metadata.as_ref();
+    metadata.map_or(0, |metadata| metadata.attempt)
+}
+
+/// What the served pods say that is not so; empty when they agree with the
+/// runtime and with what is desired.
+#[must_use]
+pub fn wrong_statuses(
+    runtime: &SimulatedRuntime,
+    desired: &BTreeMap<String, Desired>,
+    served: &[Pod],
+) -> Vec<String> {
+    let truth = Truth {
+        history: runtime.history(),
+        containers: runtime.containers(),
+    };
+    let uids = uids_by_version(&truth.history);
+    let mut wrong = Vec::new();
+    let mut wanted = BTreeSet::new();
+    let mut addresses = BTreeSet::new();
+    for pod in desired.values() {
+        let Some(uid) = uids.get(&pod.version_label()) else {
+            wrong.push(format!("{pod} has no sandbox to have a status of"));
+            continue;
+        };
+        wanted.insert(uid.as_str());
+        let mut of_pod = served.iter().filter(|one| one.uid() == uid);
+        let (Some(status), None) = (of_pod.next(), of_pod.next()) else {
+            wrong.push(format!("{pod} has not one status"));
+            continue;
+        };
+        let mut say = |what: String| wrong.push(format!("the status of {pod}: {what}"));
+        compare_pod(&truth, pod, uid, status, &mut say);
+        let address = status.status.as_ref().and_then(|it| it.pod_ip.as_deref());
+        if !pod.servers().is_empty() && !address.is_some_and(|it| addresses.insert(it)) {
+            say(format!("address {address:?} is missing or another's"));
+        }
+    }
+    for pod in served.iter().filter(|pod| !wanted.contains(pod.uid())) {
+        wrong.push(format!("a status of {} is left", pod.uid()));
+    }
+    wrong
+}
+
+fn compare_pod(
+    truth: &Truth,
+    desired: &Desired,
+    uid: &str,
+    served: &Pod,
+    say: &mut impl FnMut(String),
+) {
+    let labels = served.metadata.labels.as_ref();
+    let version = labels.and_then(|labels| labels.get(VERSION_LABEL));
+    if version != Some(&desired.version_label()) {
+        say(format!("it is that of version {version:?}"));
+    }
+    let status = served.status.clone().unwrap_or_default();
+    let expected = phase(truth, desired, uid);
+    if status.phase.as_deref() != Some(expected) {
+        say(format!("phase {:?}, not {expected}", status.phase));
+    }
+    let conditions = status.conditions.unwrap_or_default();
+    for kind in ["Ready", "ContainersReady"] {
+        let found = conditions.iter().find(|one| one.type_ == kind);
+        let is_true = found.is_some_and(|one| one.status == "True");
+        if is_true == desired.servers().is_empty() {
+            say(format!("{kind} is {is_true}"));
+        }
+    }
+    let init = status.init_container_statuses.unwrap_or_default();
+    let ordinary = status.container_statuses.unwrap_or_default();
+    let names: Vec<&str> = init.iter().chain(&ordinary).map(|one| &*one.name).collect();
+    let all: Vec<&str> = desired
+        .once()
+        .iter()
+        .chain(desired.servers())
+        .copied()
+        .collect();
+    if names != all {
+        say(format!("containers {names:?}, not {all:?}"));
+    }
+    for container in &init {
+        compare_container(truth, uid, container, true, say);
+    }
+    for container in &ordinary {
+        compare_container(truth, uid, container, false, say);
+    }
+}
+
+fn phase(truth: &Truth, desired: &Desired, uid: &str) -> &'static str {
+    if !desired.servers().is_empty() {
+        return "Running";
+    }
+    let codes = desired.once().iter().map(|name| {
+        let container = truth.newest(uid, name);
+        container.and_then(|container| truth.exit_code(&container.id))
+    });
+    let failed = codes.into_iter().any(|code| code != Some(0));
+    if failed { "Failed" } else { "Succeeded" }
+}
+
+fn compare_container(
+    truth: &Truth,
+    uid: &str,
+    status: &ContainerStatus,
+    is_init: bool,
+    say: &mut impl FnMut(String),
+) {
+    let name = &status.name;
+    let state = status.state.clone().unwrap_or_default();
+    let exit_code = state.terminated.as_ref().map(|ended| ended.exit_code);
+    let Some(container) = truth.newest(uid, name) else {
+        // The remains of an init container are collected while its pod runs.
+        if !is_init || exit_code != Some(0) {
+            say(format!("{name} is not in the runtime: {status:?}"));
+        }
+        return;
+    };
+    let id = status
+        .container_id
+        .as_deref()
+        .and_then(|id| id.split_once("://"));
+    if id.map(|(_, id)| id) != Some(&*container.id) {
+        say(format!(
+            "{name} is {:?}, not {}",
+            status.container_id, container.id
+        ));
+    }
+    let restarts = i64::from(status.restart_count);
+    if restarts != i64::from(attempt(container)) {
+        say(format!(
+            "{name} was restarted {restarts} times, not {}",
+            attempt(container)
+        ));
+    }
+    if state.running.is_some() != container.running {
+        say(format!(
+            "{name} runs: {}, but says {state:?}",
+            container.running
+        ));
+    }
+    if exit_code != truth.exit_code(&container.id) {
+        say(format!("{name} ended with {exit_code:?}"));
+    }
+    // An init container is ready once it has done its work.
+    let ready = container.running || is_init;
+    if status.ready != ready {
+        say(format!("{name} is ready: {}", status.ready));
+    }
+    if !is_init && status.started != Some(container.running) {
+        say(format!("{name} has started: {:?}", status.started));
+    }
+}
