@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -152,19 +153,25 @@ impl StateFile {
             .map_err(|error| damaged(error.to_string()))
     }
 
-    /// Removes the file; absent is fine.
+    /// Removes the file, and what a writer has left behind that was killed;
+    /// absent is fine.
     ///
     /// # Errors
     /// When the file system refuses.
     pub fn remove(&self) -> Result<(), StateFileError> {
-        match std::fs::remove_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StateFileError::Io {
-                action: "remove",
-                path: self.path.clone(),
-                source: error,
-            }),
-            _ => Ok(()),
+        for path in [temporary(&self.path), self.path.clone()] {
+            match std::fs::remove_file(&path) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    return Err(StateFileError::Io {
+                        action: "remove",
+                        path,
+                        source,
+                    });
+                }
+                _ => {}
+            }
         }
+        Ok(())
     }
 }
 
@@ -182,18 +189,55 @@ fn replace(path: &Path, bytes: &[u8], sync: bool) -> io::Result<()> {
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new()
-        .prefix(".state-")
-        .tempfile_in(directory)?;
-    file.write_all(bytes)?;
-    if sync {
-        file.as_file().sync_all()?;
+    let temporary = temporary(path);
+    let mut file = open_alone(&temporary)?;
+    let mut write = || {
+        file.set_len(0)?;
+        file.write_all(bytes)?;
+        if sync {
+            file.sync_all()?;
+        }
+        std::fs::rename(&temporary, path)
+    };
+    if let Err(error) = write() {
+        // Half a file helps nobody, least of all on a full disk. Still locked, it
+        // is nobody else's.
+        drop(std::fs::remove_file(&temporary));
+        return Err(error);
     }
-    file.persist(path).map_err(|error| error.error)?;
     if sync {
         File::open(directory)?.sync_all()?;
     }
     Ok(())
+}
+
+/// Always the same name beside the file: what a writer leaves behind that was
+/// killed is overwritten by the next one.
+fn temporary(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+/// Opens the file, and waits until nobody else writes it.
+fn open_alone(path: &Path) -> io::Result<File> {
+    loop {
+        let file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)?;
+        file.lock()?;
+        let own = file.metadata()?;
+        // Whoever had the lock before has renamed what we have opened.
+        match std::fs::symlink_metadata(path) {
+            Ok(named) if (named.dev(), named.ino()) == (own.dev(), own.ino()) => return Ok(file),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// FNV-1a: it guards against torn and edited files, not against an attacker,
@@ -223,6 +267,61 @@ mod tests {
         file.remove().unwrap();
         file.remove().unwrap();
         assert_eq!(file.load::<Vec<u32>>().unwrap(), None);
+    }
+
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(directory).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.collect()
+    }
+
+    #[test]
+    fn what_a_killed_writer_has_left_is_gone_with_the_next_save_or_removal() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = StateFile::new(directory.path().join("s.json"), 1);
+        let left = directory.path().join("s.json.new");
+        std::fs::write(&left, "x".repeat(10_000)).unwrap();
+        assert_eq!(file.load::<u32>().unwrap(), None);
+        file.save(&1_u32).unwrap();
+        assert_eq!(file.load::<u32>().unwrap(), Some(1));
+        assert_eq!(names(directory.path()), ["s.json"]);
+        file.save(&2_u32).unwrap();
+        let mode = std::fs::metadata(file.path()).unwrap().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{mode:o}");
+        std::fs::write(&left, "x").unwrap();
+        file.remove().unwrap();
+        assert!(names(directory.path()).is_empty());
+    }
+
+    #[test]
+    fn a_save_that_fails_leaves_nothing_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = StateFile::new(directory.path().join("s.json"), 1);
+        // Nothing can be renamed over a directory that has something in it.
+        std::fs::create_dir_all(directory.path().join("s.json/x")).unwrap();
+        assert!(file.save(&1_u32).is_err());
+        assert_eq!(names(directory.path()), ["s.json"]);
+    }
+
+    #[test]
+    fn several_writers_at_once_never_mix_what_they_write() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = StateFile::new(directory.path().join("s.json"), 1).without_sync();
+        file.save(&Vec::<u64>::new()).unwrap();
+        std::thread::scope(|scope| {
+            for writer in 0..4_u64 {
+                let file = file.clone();
+                scope.spawn(move || {
+                    for round in 0..50 {
+                        let content = vec![writer; 1000 * (round % 3)];
+                        file.save(&content).unwrap();
+                        let read = file.load::<Vec<u64>>().unwrap().unwrap();
+                        assert!(read.windows(2).all(|pair| pair[0] == pair[1]));
+                    }
+                });
+            }
+        });
+        assert_eq!(names(directory.path()), ["s.json"]);
     }
 
     #[test]
