@@ -83,7 +83,7 @@ pub(crate) fn prepare(config: &NodeConfig, identities: &Identities) -> Result<()
     for row in PROCESSES {
         let path = directories.state(row.process);
         make(&path, 0o700)?;
-        let uid = identities.uid(row.process);
+        let (uid, gid) = (identities.uid(row.process), identities.gid(row.process));
         let io = |action| {
             let path = path.clone();
             move |source| Failure::Io {
@@ -93,7 +93,7 @@ pub(crate) fn prepare(config: &NodeConfig, identities: &Identities) -> Result<()
             }
         };
         fs::set_permissions(&path, Permissions::from_mode(0o700)).map_err(io("set the mode of"))?;
-        std::os::unix::fs::lchown(&path, Some(uid), Some(uid)).map_err(io("set the owner of"))?;
+        std::os::unix::fs::lchown(&path, Some(uid), Some(gid)).map_err(io("set the owner of"))?;
     }
     Ok(())
 }
@@ -136,7 +136,7 @@ pub(crate) fn write_node_config(
         source.url = without_user(&source.url);
     }
     let sourcer = Process::ConfigSourcer;
-    let group = identities.uid(sourcer);
+    let group = identities.gid(sourcer);
     let everybody = node_config_path(run_dir, Process::SyncLoop);
     write(&everybody, &public, 0o644, None)?;
     write(

@@ -196,7 +196,7 @@ impl Launcher {
             arguments: &[process::NODE_CONFIG_FLAG.into(), config.into()],
             environment: &environment(process, notify_socket, settings, std::env::var_os),
             uid,
-            gid: uid,
+            gid: self.identities.gid(process),
             capabilities: self.privileges.of(process),
             open_files: settings.open_files,
             listeners: &[(process.name(), listener.as_fd())],

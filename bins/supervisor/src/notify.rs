@@ -239,7 +239,7 @@ fn open(path: &Path, uid: u32) -> io::Result<UnixDatagram> {
     setsockopt(&socket, sockopt::PassCred, &true)?;
     socket.set_nonblocking(true)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    std::os::unix::fs::lchown(path, Some(uid), Some(uid))?;
+    std::os::unix::fs::lchown(path, Some(uid), None)?;
     UnixDatagram::from_std(socket)
 }
 

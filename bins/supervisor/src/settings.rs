@@ -7,7 +7,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use node_config::bulkhead::BulkheadConfig;
 use node_config::kubelet::KubeletConfig;
 use node_config::{DirectoryLayout, EndpointError, NodeConfig};
-use topology::{Identities, Process};
+use topology::{Account, Identities, Process};
 
 use crate::failure::Failure;
 use crate::flags::Flags;
@@ -154,7 +154,10 @@ pub(crate) fn identities(config: &NodeConfig) -> Result<Identities, Failure> {
         Some(base) => Identities::from_base(base),
         None => Identities::from_users(|name| {
             let user = nix::unistd::User::from_name(name).ok().flatten();
-            user.map(|user| user.uid.as_raw())
+            user.map(|user| Account {
+                uid: user.uid.as_raw(),
+                gid: user.gid.as_raw(),
+            })
         }),
     }
     .map_err(Failure::Users)

@@ -14,7 +14,7 @@ use listenfd::ListenFd;
 use node_config::NodeConfig;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use topology::{Identities, Process};
+use topology::{Account, Identities, Process};
 
 use crate::{Context, Lifecycle};
 
@@ -175,7 +175,10 @@ fn identities(config: &NodeConfig) -> Result<Identities, StartError> {
             nix::unistd::User::from_name(name)
                 .ok()
                 .flatten()
-                .map(|user| user.uid.as_raw())
+                .map(|user| Account {
+                    uid: user.uid.as_raw(),
+                    gid: user.gid.as_raw(),
+                })
         }),
     }
     .map_err(StartError::Identities)

@@ -9,10 +9,19 @@ use crate::{Edge, Process, edges};
 /// Lowest base that is accepted: below lie system and ordinary users.
 pub const MIN_UID_BASE: u32 = 1000;
 
-/// The uid (and equal gid) of each process on this node.
+/// A user of this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// The user's number.
+    pub uid: u32,
+    /// The number of the user's primary group.
+    pub gid: u32,
+}
+
+/// User and group of each process on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identities {
-    uids: BTreeMap<Process, u32>,
+    accounts: BTreeMap<Process, Account>,
 }
 
 /// Why identities cannot be given.
@@ -34,6 +43,18 @@ pub enum IdentityError {
         /// Whose user.
         process: Process,
     },
+    /// The user, or its primary group, is root's.
+    #[error("the user {user} of {process} has uid {uid} and gid {gid}: give it numbers of its own")]
+    Root {
+        /// The user's name.
+        user: &'static str,
+        /// Whose user.
+        process: Process,
+        /// Its uid.
+        uid: u32,
+        /// The gid of its primary group.
+        gid: u32,
+    },
     /// Two processes would share a user, which would let one pose as the other.
     #[error("{first} and {second} would both run as uid {uid}")]
     Shared {
@@ -44,10 +65,25 @@ pub enum IdentityError {
         /// The uid.
         uid: u32,
     },
+    /// Two processes would share a group, which would let one read what only the
+    /// other may.
+    #[error(
+        "{first} and {second} would both run with gid {gid}: give each user a primary group \
+         of its own (systemd-sysusers does)"
+    )]
+    SharedGroup {
+        /// One.
+        first: Process,
+        /// The other.
+        second: Process,
+        /// The gid.
+        gid: u32,
+    },
 }
 
 impl Identities {
-    /// Uids counted up from `base`, one for each process that is not root.
+    /// Numbers counted up from `base`, one for each process that is not root, as
+    /// user and as group.
     ///
     /// # Errors
     /// When the base is out of range.
@@ -55,52 +91,76 @@ impl Identities {
         if !(MIN_UID_BASE..u32::MAX - 100).contains(&base) {
             return Err(IdentityError::BaseOutOfRange { base });
         }
-        let uids = PROCESSES
+        let accounts = PROCESSES
             .iter()
             .zip(0..)
-            .map(|(row, index)| (row.process, if row.root { 0 } else { base + index }))
+            .map(|(row, index)| {
+                let number = if row.root { 0 } else { base + index };
+                let account = Account {
+                    uid: number,
+                    gid: number,
+                };
+                (row.process, account)
+            })
             .collect();
-        Ok(Identities { uids })
+        Ok(Identities { accounts })
     }
 
-    /// Uids of the named users, as `lookup` finds them.
+    /// The named users and their primary groups, as `lookup` finds them.
     ///
     /// # Errors
-    /// When a user is missing, or two processes would share one.
-    pub fn from_users(lookup: impl Fn(&str) -> Option<u32>) -> Result<Identities, IdentityError> {
-        let mut uids = BTreeMap::new();
-        for row in PROCESSES {
-            let uid = if row.root { Some(0) } else { lookup(row.user) };
-            let missing = IdentityError::MissingUser {
-                user: row.user,
-                process: row.process,
-            };
-            let uid = uid.ok_or(missing)?;
-            uids.insert(row.process, uid);
-        }
-        let unprivileged: Vec<_> = uids
-            .iter()
-            .filter(|(process, _)| !row(**process).root)
-            .collect();
-        for (index, (first, uid)) in unprivileged.iter().enumerate() {
-            if let Some((second, _)) = unprivileged[index + 1..]
-                .iter()
-                .find(|(_, other)| other == uid)
-            {
-                return Err(IdentityError::Shared {
-                    first: **first,
-                    second: **second,
-                    uid: **uid,
+    /// When a user is missing or root, or two processes would share a user or a
+    /// group.
+    pub fn from_users(
+        lookup: impl Fn(&str) -> Option<Account>,
+    ) -> Result<Identities, IdentityError> {
+        let mut accounts: BTreeMap<Process, Account> = BTreeMap::new();
+        for row in PROCESSES.iter().filter(|row| !row.root) {
+            let (user, process) = (row.user, row.process);
+            let account = lookup(user).ok_or(IdentityError::MissingUser { user, process })?;
+            let Account { uid, gid } = account;
+            if uid == 0 || gid == 0 {
+                return Err(IdentityError::Root {
+                    user,
+                    process,
+                    uid,
+                    gid,
                 });
             }
+            for (&first, other) in &accounts {
+                if other.uid == uid {
+                    return Err(IdentityError::Shared {
+                        first,
+                        second: process,
+                        uid,
+                    });
+                }
+                if other.gid == gid {
+                    return Err(IdentityError::SharedGroup {
+                        first,
+                        second: process,
+                        gid,
+                    });
+                }
+            }
+            accounts.insert(process, account);
         }
-        Ok(Identities { uids })
+        let root = Account { uid: 0, gid: 0 };
+        let of_root = PROCESSES.iter().filter(|row| row.root);
+        accounts.extend(of_root.map(|row| (row.process, root)));
+        Ok(Identities { accounts })
     }
 
-    /// Uid of a process; its gid is the same number.
+    /// Uid of a process.
     #[must_use]
     pub fn uid(&self, process: Process) -> u32 {
-        self.uids.get(&process).copied().unwrap_or(0)
+        self.accounts.get(&process).map_or(0, |account| account.uid)
+    }
+
+    /// Gid of a process.
+    #[must_use]
+    pub fn gid(&self, process: Process) -> u32 {
+        self.accounts.get(&process).map_or(0, |account| account.gid)
     }
 
     /// Whether `uid` may call `service` of `server`. Root counts as the
@@ -136,9 +196,9 @@ impl Identities {
     /// several share, and for strangers.
     #[must_use]
     pub fn process_of(&self, uid: u32) -> Option<Process> {
-        self.uids
+        self.accounts
             .iter()
-            .find(|(_, other)| **other == uid && uid != 0)
+            .find(|(_, other)| other.uid == uid && uid != 0)
             .map(|(process, _)| *process)
     }
 }

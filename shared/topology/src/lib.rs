@@ -8,7 +8,7 @@
 mod identity;
 mod table;
 
-pub use identity::{Identities, IdentityError, MIN_UID_BASE};
+pub use identity::{Account, Identities, IdentityError, MIN_UID_BASE};
 pub use table::{
     BackoffCap, Caller, Capability, Edge, PROCESSES, ProcessRow, ServiceRow, edges, row,
 };

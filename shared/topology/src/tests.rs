@@ -86,13 +86,50 @@ fn identities_permit_exactly_the_edges() {
 }
 
 #[test]
+fn named_users_have_their_own_primary_groups() {
+    let number = |name: &str| {
+        let place = PROCESSES.iter().position(|row| row.user == name);
+        u32::try_from(place.unwrap()).unwrap()
+    };
+    let identities = Identities::from_users(|name| {
+        Some(Account {
+            uid: 900 + number(name),
+            gid: 300 + number(name),
+        })
+    })
+    .unwrap();
+    for row in PROCESSES {
+        let (uid, gid) = (identities.uid(row.process), identities.gid(row.process));
+        let expected = match row.root {
+            true => (0, 0),
+            false => (900 + number(row.user), 300 + number(row.user)),
+        };
+        assert_eq!((uid, gid), expected, "{}", row.process);
+        let based = Identities::from_base(64_000).unwrap();
+        assert_eq!(based.uid(row.process), based.gid(row.process));
+    }
+}
+
+#[test]
 fn missing_and_shared_users_are_refused() {
     let missing = Identities::from_users(|_| None);
     assert!(matches!(missing, Err(IdentityError::MissingUser { .. })));
-    let shared = Identities::from_users(|_| Some(990));
+    let everybody = |uid, gid| Identities::from_users(|_| Some(Account { uid, gid }));
     assert!(matches!(
-        shared,
+        everybody(990, 991),
         Err(IdentityError::Shared { uid: 990, .. })
+    ));
+    for (uid, gid) in [(0, 990), (990, 0)] {
+        let refused = everybody(uid, gid).unwrap_err();
+        assert!(matches!(refused, IdentityError::Root { .. }), "{refused}");
+    }
+    let one_group = Identities::from_users(|name| {
+        let uid = 900 + u32::try_from(name.len()).unwrap();
+        Some(Account { uid, gid: 65_534 })
+    });
+    assert!(matches!(
+        one_group,
+        Err(IdentityError::SharedGroup { gid: 65_534, .. })
     ));
     let low = Identities::from_base(5);
     assert!(matches!(
