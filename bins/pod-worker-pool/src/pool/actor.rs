@@ -265,9 +265,17 @@ impl Actor {
         }
         let identity = update.subject.identity().clone();
         let uid = identity.uid().to_owned();
-        let worker =
-            Worker::new(self.steps.clock.now(), update, false).map_err(PoolError::Refused)?;
+        let now = self.steps.clock.now();
         let record = self.steps.records.load(&identity);
+        let worker = match &record.termination {
+            // It was stopped before anybody told this life of the pod.
+            Some(termination) if termination.cause.is_known_by_record_alone() => {
+                let mut worker = Worker::resume(identity.clone(), termination.clone());
+                worker.update(now, update);
+                worker
+            }
+            _ => Worker::new(now, update, false).map_err(PoolError::Refused)?,
+        };
         self.workers
             .insert(uid.clone(), Entry::new(worker, record, verdicts));
         if self.is_listed() {
@@ -308,6 +316,9 @@ impl Actor {
             .collect();
         for uid in forgotten {
             self.forget(&uid);
+            if let Err(error) = self.steps.records.remove(&uid) {
+                tracing::debug!(uid, error = telemetry::chain(&error), "record not removed");
+            }
         }
         self.workers.values().map(Entry::state).collect()
     }

@@ -68,7 +68,7 @@ impl Steps {
             // Sandboxes that run no more are stopped too, once: they may still
             // hold an address.
             if !observation.is_alive() && (round > 0 || observation.sandboxes.is_empty()) {
-                return self.stopped(subject, memory).await;
+                return self.stopped(subject, termination, memory).await;
             }
             for stop in &stops {
                 if memory.stopping.insert(stop.container_id.clone()) {
@@ -135,11 +135,21 @@ impl Steps {
     }
 
     /// Nothing of the pod runs any more.
-    async fn stopped(&self, subject: &Subject, memory: &mut Memory) -> Result<(), StepError> {
+    async fn stopped(
+        &self,
+        subject: &Subject,
+        termination: &Termination,
+        memory: &mut Memory,
+    ) -> Result<(), StepError> {
         if let Subject::RuntimeOnly(identity) = subject {
-            // Nobody will ask for more: what is left of it goes at once.
-            self.remove_files(identity).await?;
-            self.forget_record(identity, memory);
+            if keeps_directory(&termination.cause) {
+                // A termination that was resumed: its source has it still.
+                self.take_down(identity).await?;
+            } else {
+                // Nobody will ask for more: what is left of it goes at once.
+                self.remove_files(identity).await?;
+            }
+            self.close_record(identity, termination, memory);
         }
         Ok(())
     }
@@ -161,7 +171,7 @@ impl Steps {
         };
         match removed {
             Ok(()) => {
-                self.forget_record(identity, memory);
+                self.close_record(identity, termination, memory);
                 Outcome::CleanedUp
             }
             Err(error) => {
@@ -183,8 +193,13 @@ impl Steps {
         Ok(())
     }
 
-    fn forget_record(&self, identity: &PodIdentity, memory: &mut Memory) {
+    /// Nothing is left to do: a record is of use only where nothing else tells that
+    /// the pod has ended.
+    fn close_record(&self, identity: &PodIdentity, termination: &Termination, memory: &mut Memory) {
         memory.record = crate::record::Record::default();
+        if termination.cause.is_known_by_record_alone() {
+            memory.record.termination = Some(termination.clone());
+        }
         self.save_record(identity, memory);
     }
 }

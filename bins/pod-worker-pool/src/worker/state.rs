@@ -247,7 +247,8 @@ impl Worker {
         Ok(Worker { state })
     }
 
-    /// The worker of a termination that an earlier life of this process began.
+    /// The worker of a termination that an earlier life of this process began, or
+    /// ended where only its record tells of that.
     #[must_use]
     pub fn resume(identity: PodIdentity, termination: Termination) -> Worker {
         Worker {

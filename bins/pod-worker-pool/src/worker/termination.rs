@@ -64,6 +64,13 @@ impl TerminationCause {
         )
     }
 
+    /// Whether nothing but our own record tells that the pod has ended: what ran of
+    /// it did not end by itself, and its source wants it still.
+    #[must_use]
+    pub fn is_known_by_record_alone(&self) -> bool {
+        matches!(self, Self::Evicted { .. })
+    }
+
     /// Whether its source has taken the pod back, so that the same pod, created
     /// again, is a new start.
     #[must_use]

@@ -1,0 +1,55 @@
+//! A pod that was evicted stays so for as long as its source has it.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use bulkhead_api::v1::WorkerPhase;
+use pod::PodSource;
+use serde_json::Value;
+
+use super::{finished, running, starts};
+use crate::testing::{TestNode, eventually, pod_running};
+use crate::worker::{Kill, UpdateKind};
+
+async fn evict(node: &TestNode, pod: &Value) {
+    let kill = Kill {
+        grace: Some(Duration::from_secs(5)),
+        eviction: Some(("Evicted".to_owned(), "the disk is full".to_owned())),
+        ..Kill::default()
+    };
+    let sent = node.send(UpdateKind::Kill, pod, Some(kill), Vec::new());
+    sent.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_evicted_pod_is_not_started_by_another_life() {
+    // Seconds after which the pool dies: during the stop and after it.
+    for after in [2, 20] {
+        let mut node = TestNode::new();
+        let pod = pod_running("a", "u1", &["ignore-term"]);
+        node.create(&pod).await;
+        running(&node, "u1").await;
+        evict(&node, &pod).await;
+        tokio::time::sleep(Duration::from_secs(after)).await;
+        for _ in 0..2 {
+            node.kill();
+            node.start();
+            // Nobody tells the new life anything until all is stopped.
+            eventually("it is stopped", || node.running("u1").is_none()).await;
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            node.create(&pod).await;
+            finished(&node, "u1").await;
+            let observation = node.observation("u1").unwrap();
+            assert_eq!(observation.failed_reason, "Evicted");
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            assert_eq!(starts(&node, "u1").len(), 1, "{after}");
+            assert_eq!(node.phase("u1"), Some(WorkerPhase::Finished));
+        }
+        // Its source took it back, and has it again later.
+        let (desired, delivered) = (HashSet::new(), PodSource::ALL.into());
+        let pool = &node.life().pool;
+        pool.sync_known(desired, delivered, None).await.unwrap();
+        node.create(&pod).await;
+        running(&node, "u1").await;
+    }
+}
