@@ -18,6 +18,7 @@ pub mod observe;
 pub mod plan;
 pub mod pool;
 pub mod publisher;
+mod readiness;
 pub mod record;
 pub mod relist;
 pub mod servers;

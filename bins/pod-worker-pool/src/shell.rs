@@ -91,7 +91,7 @@ pub async fn run(
             lifecycle.beat();
         }
     };
-    // One task for all of them: an actor that hangs feeds no watchdog. None but
+    // One task for all of them: an actor that blocks feeds no watchdog. None but
     // serving ever ends.
     tokio::select! {
         // Polled in this order each time: a whole node must run the same way for

@@ -1,8 +1,10 @@
 //! What a pod sees of networks, names and other processes, and who reaches it.
 
+use std::fs;
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result};
+use cri::ContainerRuntime as _;
 use e2e::Ground;
 use e2e::ground::{TIMEOUT, address};
 use serde_json::{Value, json};
@@ -110,7 +112,7 @@ fn a_pod_may_be_on_the_nodes_network_and_see_its_processes_and_ipc() -> Result<(
         200
     );
     let hosts = ground.exec("network", "shell", &["cat", "/etc/hosts"])?;
-    let of_node = std::fs::read_to_string("/etc/hosts").context("/etc/hosts")?;
+    let of_node = fs::read_to_string("/etc/hosts").context("/etc/hosts")?;
     assert!(
         hosts.starts_with("# Kubernetes-managed hosts file (host network).\n"),
         "{hosts}"
@@ -120,7 +122,7 @@ fn a_pod_may_be_on_the_nodes_network_and_see_its_processes_and_ipc() -> Result<(
 
     let containerd = ground.containerd.pid().context("containerd runs")?;
     let name_of_process = format!("/proc/{containerd}/comm");
-    let own_ipc = std::fs::read_link("/proc/self/ns/ipc")?;
+    let own_ipc = fs::read_link("/proc/self/ns/ipc")?;
     let own_ipc = own_ipc.to_string_lossy();
     for (name, _) in &pods {
         let interfaces = ground.exec(name, "shell", &["cat", "/proc/net/dev"])?;
@@ -352,4 +354,33 @@ fn wait_until_failed(ground: &Ground, name: &str) -> Result<Value> {
             }
         });
     Ok(found?)
+}
+
+#[test]
+fn without_a_pod_network_pods_on_the_nodes_own_start_and_others_say_why_not() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let directory = ground.containerd.socket().with_file_name("network");
+    let configuration = directory.join("10-bridge.conflist");
+    let text = fs::read(&configuration)?;
+    fs::remove_file(&configuration)?;
+    wait_for("the runtime to notice", TIMEOUT, || {
+        let status = ground.containerd.client().status(false);
+        let status = ground.containerd.block_on(status);
+        let status = status.map_err(|error| error.to_string())?;
+        let mut conditions = status.status.iter().flat_map(|it| &it.conditions);
+        let has_lost_it = conditions.any(|it| it.r#type == "NetworkReady" && !it.status);
+        has_lost_it.then_some(()).ok_or(format!("{status:?}"))
+    })?;
+
+    let mut on_node = json!({ "containers": [server("app", 8080)] });
+    ground.apply("pod-network", on_node.clone())?;
+    on_node["hostNetwork"] = json!(true);
+    ground.apply("on-node", on_node)?;
+    ground.ready("on-node")?;
+    ground.event("pod-network", "NetworkNotReady", "network is not ready: ")?;
+    assert_eq!(ground.pod("pod-network")?["status"]["phase"], "Pending");
+
+    fs::write(&configuration, text)?;
+    ground.ready("pod-network")?;
+    Ok(())
 }

@@ -61,6 +61,57 @@ async fn a_pod_is_started_and_told_of() {
     assert!(node.runtime.violations().is_empty());
 }
 
+/// The kubelet's TestNetworkErrorsWithoutHostNetwork.
+#[tokio::test(start_paused = true)]
+async fn without_a_network_only_pods_on_the_nodes_own_are_started() {
+    let node = TestNode::new();
+    node.runtime.set_faults(Faults {
+        network_down: true,
+        ..Faults::NONE
+    });
+    node.create(&pod_running("a", "u1", RUN)).await;
+    let mut on_host = pod_running("b", "u2", RUN);
+    on_host["spec"]["hostNetwork"] = json!(true);
+    node.create(&on_host).await;
+    running(&node, "u2").await;
+    eventually("the pod's owner is told", || {
+        node.reasons("u1").contains(&"NetworkNotReady".to_owned())
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(node.running("u1").is_none());
+    assert_eq!(node.runtime.sandboxes().len(), 1);
+    let error = node.observation("u1").unwrap().sync_error;
+    assert!(error.starts_with("network is not ready: "), "{error}");
+
+    node.runtime.set_faults(Faults::NONE);
+    running(&node, "u1").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn images_are_pulled_while_the_sandbox_is_made() {
+    const PULLABLE: &str = "localhost/pullable:1";
+    let node = TestNode::new();
+    node.runtime.add_image(PULLABLE, false);
+    node.runtime.set_faults(Faults {
+        slowness: 100.0,
+        ..Faults::NONE
+    });
+    let mut pod = pod_running("a", "u1", RUN);
+    pod["spec"]["containers"][0]["image"] = json!(PULLABLE);
+    node.create(&pod).await;
+    eventually("both are asked for", || {
+        let calls = node.runtime.calls();
+        ["RunPodSandbox", "PullImage"]
+            .iter()
+            .all(|method| calls.contains_key(method))
+    })
+    .await;
+    assert!(node.runtime.sandboxes().is_empty(), "it is still made");
+    assert_eq!(node.reasons("u1"), ["Pulling"], "it is still pulled");
+    running(&node, "u1").await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_sync_of_an_unchanged_pod_is_two_list_calls() {
     let node = TestNode::new();

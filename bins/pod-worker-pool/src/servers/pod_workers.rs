@@ -13,6 +13,7 @@ use tonic::{Request, Response, Status};
 use super::{Shared, status};
 use crate::garbage::Order;
 use crate::pool::PoolError;
+use crate::readiness;
 use crate::worker::{DesiredPod, Kill, Refusal, Subject, Update, UpdateKind};
 
 /// Verdicts of one pod: three for each of more containers than any pod has.
@@ -148,7 +149,7 @@ impl Service {
             Ok(Ok((version, status))) => (
                 version.runtime_name,
                 version.runtime_version,
-                not_ready(&status),
+                readiness::runtime(&status).err().unwrap_or_default(),
             ),
             Ok(Err(error)) => (String::new(), String::new(), telemetry::chain(&error)),
             Err(_) => {
@@ -157,23 +158,6 @@ impl Service {
             }
         }
     }
-}
-
-/// Why the runtime is not ready; empty when it is. Without its network no pod
-/// with an address of its own can start, but others can.
-fn not_ready(status: &cri::v1::StatusResponse) -> String {
-    let conditions = status.status.iter().flat_map(|status| &status.conditions);
-    let ready = conditions
-        .clone()
-        .any(|condition| condition.r#type == "RuntimeReady" && condition.status);
-    if ready {
-        return String::new();
-    }
-    let told = conditions
-        .filter(|condition| condition.r#type == "RuntimeReady")
-        .map(|condition| format!("{}: {}", condition.reason, condition.message))
-        .next();
-    told.unwrap_or_else(|| "the runtime does not say that it is ready".to_owned())
 }
 
 fn update_of(request: v1::UpdatePodRequest) -> Result<Update, Status> {

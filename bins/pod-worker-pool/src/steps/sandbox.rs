@@ -1,7 +1,7 @@
 //! Making a pod's sandbox, and clearing away what it replaces.
 
-use futures_util::future::{join, join_all, try_join_all};
-use pod::QosClass;
+use futures_util::future::{join, join_all, try_join, try_join_all};
+use pod::{PodExt, QosClass};
 
 use super::error::is_name_taken;
 use super::sync::{PreparedImages, Target, notes_start, started_at};
@@ -10,6 +10,7 @@ use crate::annotations;
 use crate::config::{self, SandboxConfig};
 use crate::observation::Observation;
 use crate::plan::{self, KillReason, Unusable};
+use crate::readiness;
 
 /// How often a sandbox's name may be taken by one that does not show, a second
 /// apart, before the next number is used: something leaked in the runtime.
@@ -71,7 +72,7 @@ impl Steps {
         first: &[String],
         memory: &mut Memory,
     ) -> Result<PreparedImages, StepError> {
-        self.prepare_pod(target).await?;
+        try_join(self.require_network(target), self.prepare_pod(target)).await?;
         let skipped = memory.name_taken / MAX_NAME_TAKEN;
         let attempt = attempt.saturating_add(skipped);
         let SandboxConfig { config, warnings } =
@@ -130,6 +131,21 @@ impl Steps {
             );
         }
         Ok(sandbox)
+    }
+
+    /// That a pod which is to get an address of its own can get one. Others start
+    /// without a network, those that bring it up among them.
+    async fn require_network(&self, target: &Target<'_>) -> Result<(), StepError> {
+        if target.pod.host_network() {
+            return Ok(());
+        }
+        let status = self.runtime.status(false).await?;
+        readiness::network(&status).map_err(|why| {
+            let message = format!("network is not ready: {why}");
+            self.events
+                .warning(target.identity, "", "NetworkNotReady", &message);
+            StepError::new(message, Retry::SOON)
+        })
     }
 
     /// Directories, cgroup and volumes: all that a sandbox and its containers
