@@ -38,6 +38,9 @@ const CAPACITY: NodeCapacity = NodeCapacity {
     huge_page_sizes: Vec::new(),
 };
 
+/// The disk of the node: a tenth of it is ten of the runtime's images.
+pub(crate) const DISK_BYTES: u64 = simulated_runtime::IMAGE_BYTES * 100;
+
 /// A node that only remembers what was done to it.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryNode {
@@ -51,6 +54,7 @@ pub(crate) struct MemoryState {
     pub(crate) cgroups: BTreeSet<String>,
     pub(crate) logs: BTreeMap<PodIdentity, BTreeMap<String, u32>>,
     pub(crate) volumes_fail: bool,
+    pub(crate) disk_is_full: bool,
 }
 
 #[async_trait]
@@ -68,9 +72,11 @@ impl NodeHost for MemoryNode {
     }
 
     async fn disk_usage(&self, _path: &Path) -> Result<DiskUsage, NodeError> {
+        let is_full = self.state.lock().unwrap().disk_is_full;
+        let available_percent = if is_full { 10 } else { 50 };
         Ok(DiskUsage {
-            capacity_bytes: 100 << 30,
-            available_bytes: 50 << 30,
+            capacity_bytes: DISK_BYTES,
+            available_bytes: DISK_BYTES / 100 * available_percent,
         })
     }
 

@@ -16,4 +16,4 @@ pub use behaviour::Behaviour;
 pub use faults::Faults;
 pub use history::{Entry, Happening};
 pub use runtime::SimulatedRuntime;
-pub use state::{ContainerView, SandboxView};
+pub use state::{ContainerView, IMAGE_BYTES, SandboxView};

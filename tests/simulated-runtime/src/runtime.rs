@@ -104,6 +104,13 @@ impl SimulatedRuntime {
         lock(&self.0.state).container_views()
     }
 
+    /// The names of the images that are on the node.
+    #[must_use]
+    pub fn images(&self) -> Vec<String> {
+        let images = lock(&self.0.state).images();
+        images.into_iter().flat_map(|it| it.repo_tags).collect()
+    }
+
     /// Everything that happened so far.
     #[must_use]
     pub fn history(&self) -> Vec<Entry> {
@@ -612,8 +619,14 @@ impl ContainerRuntime for SimulatedRuntime {
     }
 
     async fn image_fs_info(&self) -> Result<Vec<v1::FilesystemUsage>, RuntimeError> {
-        self.perform("ImageFsInfo", millis(1), |_| async { Ok(Vec::new()) })
-            .await
+        self.perform("ImageFsInfo", millis(1), |_| async {
+            let mountpoint = "/images".to_owned();
+            Ok(vec![v1::FilesystemUsage {
+                fs_id: Some(v1::FilesystemIdentifier { mountpoint }),
+                ..v1::FilesystemUsage::default()
+            }])
+        })
+        .await
     }
 
     async fn events(&self) -> Result<Option<RuntimeEvents>, RuntimeError> {

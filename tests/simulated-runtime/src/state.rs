@@ -16,6 +16,9 @@ use crate::history::{Entry, Happening};
 
 const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
 
+/// What each image takes of the disk.
+pub const IMAGE_BYTES: u64 = 1 << 30;
+
 /// A sandbox, as a test sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SandboxView {
@@ -152,6 +155,7 @@ impl State {
         Image {
             id: image_id(reference),
             repo_tags: vec![reference.to_owned()],
+            size: IMAGE_BYTES,
             ..Image::default()
         }
     }

@@ -3,6 +3,7 @@
 mod chaos;
 mod evictions;
 mod graces;
+mod images;
 mod retries;
 
 use std::time::Duration;
