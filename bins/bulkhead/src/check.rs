@@ -1,11 +1,15 @@
 //! `check`: validates manifests as config-sourcer would, without a node.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clock::UnixNanos;
+use manifest_files::{
+    Expectation, Found, ListError, Location, MAX_FILES, Place, chosen, names, open_place,
+};
 use node_config::{NODE_CONFIG_FILE, NodeConfig};
 use pod::{Pod, PodExt as _};
 use pod_validation::{MAX_MANIFEST_BYTES, Origin, static_pods};
@@ -31,13 +35,15 @@ pub(crate) fn check(
     let node_name = config.map_or_else(|_| ANY_NODE.to_owned(), |config| config.node_name);
     let mut accepted = true;
     let mut seen = BTreeMap::new();
-    for file in expand(&options.files)? {
-        let verdict = match read(&file) {
-            Ok(bytes) => verdict(&bytes, &file, &node_name, &mut seen),
-            Err(problem) => Err(vec![problem]),
-        };
-        accepted &= verdict.is_ok();
-        output.text(&rendered(&file, &verdict, output.colours))?;
+    for path in &options.files {
+        for (file, content) in manifests(path)? {
+            let verdict = match content {
+                Ok(bytes) => verdict(&bytes, &file, &node_name, &mut seen),
+                Err(problem) => Err(vec![problem]),
+            };
+            accepted &= verdict.is_ok();
+            output.text(&rendered(&file, &verdict, output.colours))?;
+        }
     }
     Ok(if accepted {
         ExitCode::SUCCESS
@@ -46,43 +52,67 @@ pub(crate) fn check(
     })
 }
 
-/// Files of the command line, directories replaced by what the node would read
-/// in them.
-fn expand(files: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
-    let mut expanded = Vec::new();
-    for path in files {
-        if !path.is_dir() {
-            expanded.push(path.clone());
-            continue;
-        }
-        let failure = |source| Failure::Local {
-            action: format!("read the directory {}", path.display()),
-            source,
-        };
-        let mut found = Vec::new();
-        for entry in fs::read_dir(path).map_err(failure)? {
-            let entry = entry.map_err(failure)?;
-            let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-            if !hidden && entry.path().is_file() {
-                found.push(entry.path());
-            }
-        }
-        found.sort();
-        expanded.extend(found);
+/// What is to be judged, or why it cannot be read.
+type Content = Result<Vec<u8>, String>;
+
+/// The manifests that a path of the command line stands for: of a directory, what
+/// the node would read in it.
+fn manifests(path: &Path) -> Result<Vec<(PathBuf, Content)>, Failure> {
+    if path.as_os_str() == STANDARD_INPUT {
+        return Ok(vec![(path.to_owned(), read_bounded(io::stdin().lock()))]);
     }
-    Ok(expanded)
+    let failure = |error: ListError| Failure::Local {
+        action: format!("read {}", path.display()),
+        source: io::Error::other(error),
+    };
+    match open_place(path) {
+        Ok(Place::Directory(handle)) => in_directory(path, &handle).map_err(failure),
+        Ok(Place::File) => {
+            let found = found(Location::Path(path));
+            Ok(vec![(path.to_owned(), found.unwrap_or_else(gone))])
+        }
+        Ok(Place::Absent) => Ok(vec![(path.to_owned(), gone())]),
+        // One of several files: the others are checked all the same.
+        Err(ListError::WrongType(kind)) => {
+            let problem = format!("is {kind}, and the node never reads it");
+            Ok(vec![(path.to_owned(), Err(problem))])
+        }
+        Err(error) => Ok(vec![(path.to_owned(), Err(error.to_string()))]),
+    }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, String> {
-    if path.as_os_str() == STANDARD_INPUT {
-        return read_bounded(io::stdin().lock());
+fn in_directory(path: &Path, handle: &OwnedFd) -> Result<Vec<(PathBuf, Content)>, ListError> {
+    let (names, left_out) = chosen(names(handle)?, |_| false);
+    let mut manifests = Vec::new();
+    for name in names {
+        if let Some(content) = found(Location::Beneath(handle, &name)) {
+            manifests.push((path.join(&name), content));
+        }
     }
-    // A pipe or a device would be waited for for ever.
-    let metadata = fs::metadata(path).map_err(|error| error.to_string())?;
-    if !metadata.is_file() {
-        return Err("this is not a regular file; the node never reads it".to_owned());
+    if left_out > 0 {
+        let problem = format!("{left_out} files are not read: at most {MAX_FILES} are");
+        manifests.push((path.to_owned(), Err(problem)));
     }
-    read_bounded(File::open(path).map_err(|error| error.to_string())?)
+    Ok(manifests)
+}
+
+/// Reads as the node does; `None` for what it passes over without a word.
+fn found(location: Location<'_>) -> Option<Content> {
+    let expected = Expectation {
+        fingerprint: None,
+        // As it is now: nobody waits here for its writer.
+        settled: true,
+        now: UnixNanos(0),
+    };
+    match manifest_files::read(location, expected) {
+        Found::Content { bytes, .. } => Some(Ok(bytes)),
+        Found::Unreadable(reason) => Some(Err(reason.to_string())),
+        Found::Unchanged | Found::Settling | Found::Directory | Found::Gone => None,
+    }
+}
+
+fn gone() -> Content {
+    Err("there is no such file".to_owned())
 }
 
 fn read_bounded(source: impl Read) -> Result<Vec<u8>, String> {
@@ -142,6 +172,12 @@ fn rendered(path: &Path, verdict: &Result<Vec<String>, Vec<String>>, colours: bo
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
     use super::*;
 
     const GOOD: &str = "\
@@ -193,28 +229,74 @@ spec: {containers: [{name: c, image: localhost/web:1}]}
         assert_eq!(problems, ["pod default/web-n1 is in /m/a.yaml too"]);
     }
 
+    /// Of each manifest its file's name, and its content or why there is none.
+    fn found_at(path: &Path) -> Vec<(String, Result<String, String>)> {
+        let text = |content: Content| content.map(|bytes| String::from_utf8(bytes).unwrap());
+        let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
+        manifests(path)
+            .unwrap()
+            .into_iter()
+            .map(|(path, content)| (name(&path), text(content)))
+            .collect()
+    }
+
+    fn is_refused(path: &Path, words: &str) {
+        let found = found_at(path);
+        let [(_, Err(problem))] = found.as_slice() else {
+            panic!("{found:?}");
+        };
+        assert!(problem.contains(words), "{problem}");
+    }
+
     #[test]
     fn what_the_node_never_reads_is_refused() {
         let directory = tempfile::tempdir().unwrap();
-        assert!(read(directory.path()).is_err());
-        assert!(read(&directory.path().join("absent")).is_err());
-        assert!(read(Path::new("/dev/zero")).is_err());
+        is_refused(&directory.path().join("absent"), "no such file");
+        is_refused(Path::new("/dev/zero"), "a character device");
+        let fifo = directory.path().join("fifo");
+        mkfifo(&fifo, Mode::S_IRUSR).unwrap();
+        is_refused(&fifo, "a FIFO");
         let large = vec![b'#'; MAX_MANIFEST_BYTES + 1];
         assert!(read_bounded(large.as_slice()).is_err());
+        let file = directory.path().join("large");
+        fs::write(&file, large).unwrap();
+        is_refused(&file, "has more than");
     }
 
     #[test]
     fn a_directory_stands_for_what_the_node_reads_in_it() {
         let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
         for name in ["b.yaml", "a.json", ".hidden"] {
-            fs::write(directory.path().join(name), "x").unwrap();
+            fs::write(at(name), name).unwrap();
         }
-        fs::create_dir(directory.path().join("sub")).unwrap();
-        let expanded = expand(&[directory.path().to_owned()]).unwrap();
-        let names: Vec<_> = expanded
-            .iter()
-            .map(|path| path.file_name().unwrap())
-            .collect();
-        assert_eq!(names, ["a.json", "b.yaml"]);
+        fs::create_dir(at("sub")).unwrap();
+        symlink("sub", at("to-sub")).unwrap();
+        symlink("a.json", at("within")).unwrap();
+        symlink("/etc/hostname", at("leaves")).unwrap();
+        symlink("nowhere", at("dangles")).unwrap();
+        mkfifo(&at("fifo"), Mode::S_IRUSR).unwrap();
+        let found = found_at(directory.path());
+        let good = |text: &str| Ok(text.to_owned());
+        let bad = |text: &str| Err(text.to_owned());
+        let expected = [
+            ("a.json", good("a.json")),
+            ("b.yaml", good("b.yaml")),
+            ("dangles", bad("is a link that leads nowhere")),
+            ("fifo", bad("is a FIFO and is not read")),
+            ("leaves", bad("is a link that leaves the directory")),
+            ("within", good("a.json")),
+        ];
+        let expected = expected.map(|(name, content)| (name.to_owned(), content));
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_link_that_is_named_itself_is_followed_as_the_node_follows_its_path() {
+        let directory = tempfile::tempdir().unwrap();
+        let (link, elsewhere) = (directory.path().join("link"), tempfile::tempdir().unwrap());
+        fs::write(elsewhere.path().join("a.yaml"), "x").unwrap();
+        symlink(elsewhere.path(), &link).unwrap();
+        assert_eq!(found_at(&link), [("a.yaml".to_owned(), Ok("x".to_owned()))]);
     }
 }

@@ -11,7 +11,6 @@ use pod::PodSource;
 use pod_validation::{Origin, static_pods};
 use tokio::time::Instant;
 
-use crate::directory;
 use crate::files::Manifests;
 use crate::last_good::{LastGood, Memory, PathKind};
 use crate::publication::Publication;
@@ -205,7 +204,7 @@ impl FileSource {
             watcher.armed(armed);
         }
         match listing.kind {
-            Err(error) => return Look::Failed(self.problem(error.to_string())),
+            Err(reason) => return Look::Failed(self.problem(reason)),
             Ok(None) => return self.absent(),
             Ok(kind) => self.kind = kind,
         }
@@ -215,7 +214,7 @@ impl FileSource {
             problems.push(self.problem(format!(
                 "{} files are not read: at most {} are",
                 listing.left_out,
-                directory::MAX_FILES
+                manifest_files::MAX_FILES
             )));
         }
         Look::Complete {

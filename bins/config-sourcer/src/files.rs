@@ -1,5 +1,5 @@
 //! What is known of each manifest file: the last version that was good, and
-//! what is wrong with the present one. Pure: `directory` reads, this decides.
+//! what is wrong with the present one. Pure: `reader` reads, this decides.
 //!
 //! ```text
 //!            good content                 bad content, unreadable
@@ -18,6 +18,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use manifest_files::Fingerprint;
 use pod::metadata::CONFIG_SEEN_ANNOTATION;
 use pod::wire::content_hash;
 use pod::{Pod, PodExt, PodSource};
@@ -25,22 +26,6 @@ use pod_validation::ManifestError;
 
 use crate::merge::{PodSet, SourcePod};
 use crate::snapshot::{self, Problem};
-
-/// Tells whether a file is still the one that was read. Times are nanoseconds
-/// since the Unix epoch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fingerprint {
-    /// The file system.
-    pub device: u64,
-    /// The file in it.
-    pub inode: u64,
-    /// Bytes.
-    pub size: i64,
-    /// When its content last changed.
-    pub modified: i128,
-    /// When anything about it last changed.
-    pub changed: i128,
-}
 
 /// What was found of a file in the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]

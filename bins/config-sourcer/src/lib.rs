@@ -5,17 +5,17 @@
 //!
 //! ```text
 //!  manifest path --watcher--> file_source --\                    /--> WatchPods
-//!                 directory   (files)        >-- publication ---<       server
+//!                 reader      (files)        >-- publication ---<       server
 //!  URL ---http_client-------> http_source --/    (latest state)  \--> (merge)
 //! ```
 //!
 //! - [`files`], [`snapshot`] and [`merge`] decide, and are pure;
-//! - `reader`, on a thread of its own, with [`directory`] and [`watcher`] is the disk, [`http_client`] and `tls` the network;
+//! - `reader`, on a thread of its own, with `manifest-files` and [`watcher`] is the disk, [`http_client`] and `tls` the network;
 //! - [`last_good`] keeps what must survive a restart.
 //!
-//! What a manifest means is in `pod-validation`, which `bulkhead check` shares.
+//! How files are read is in `manifest-files`, what a manifest means in
+//! `pod-validation`; `bulkhead check` shares both.
 
-pub mod directory;
 pub mod file_source;
 pub mod files;
 pub mod http_client;

@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clock::{UnixNanos, WallClock};
+use manifest_files::{Expectation, Fingerprint, Found, ListError, Location, Place, Unreadable};
+use nix::errno::Errno;
+use nix::unistd::{getegid, geteuid};
 use tokio::sync::mpsc;
 
-use crate::directory::{self, Expectation, Found, ListError, Location, Place};
-use crate::files::{Fingerprint, Observation};
+use crate::files::Observation;
 use crate::last_good::PathKind;
 use crate::watcher::{Armed, Arming};
 
@@ -59,7 +61,7 @@ pub(crate) struct Finding {
 #[derive(Debug)]
 pub(crate) struct Listing {
     /// What the path is; `None` if there is nothing.
-    pub(crate) kind: Result<Option<PathKind>, ListError>,
+    pub(crate) kind: Result<Option<PathKind>, String>,
     /// Paths of all files that are in their place.
     pub(crate) listed: BTreeSet<String>,
     /// Whether some of them are being written.
@@ -148,7 +150,7 @@ pub(crate) fn read(order: Order, reporter: &Reporter) -> Listing {
         settling: false,
     };
     let mut left_out = 0;
-    let kind = match directory::open_place(&order.path) {
+    let kind = match manifest_files::open_place(&order.path) {
         Err(error) => Err(error),
         Ok(Place::Absent) => Ok(None),
         Ok(Place::File) => {
@@ -168,7 +170,7 @@ pub(crate) fn read(order: Order, reporter: &Reporter) -> Listing {
         listed, settling, ..
     } = look;
     Listing {
-        kind,
+        kind: kind.map_err(of_directory),
         listed,
         settling,
         left_out,
@@ -186,11 +188,11 @@ struct Look<'a> {
 impl Look<'_> {
     /// Returns how many files were left out.
     fn at_directory(&mut self, handle: &OwnedFd) -> Result<usize, ListError> {
-        let names = directory::names(handle)?;
+        let names = manifest_files::names(handle)?;
         let order = self.order;
-        let shown = |name: &OsStr| directory::display_path(&order.path, name);
+        let shown = |name: &OsStr| manifest_files::display_path(&order.path, name);
         let (names, left_out) =
-            directory::chosen(names, |name| order.known.contains_key(&shown(name)));
+            manifest_files::chosen(names, |name| order.known.contains_key(&shown(name)));
         for name in names {
             if !self.at_file(Location::Beneath(handle, &name), shown(&name), &name) {
                 break;
@@ -212,20 +214,90 @@ impl Look<'_> {
             settled,
             now: at,
         };
-        let wanted = match directory::read(location, expected) {
+        let observation = match manifest_files::read(location, expected) {
             Found::Directory | Found::Gone => return true,
             Found::Settling => {
                 self.settling = true;
-                true
+                None
             }
-            Found::Manifest(Observation::Unchanged) => true,
-            Found::Manifest(observation) => self.reporter.found(Finding {
-                path: path.clone(),
-                observation,
-                at,
+            Found::Unchanged => None,
+            Found::Content { bytes, fingerprint } => {
+                Some(Observation::Content { bytes, fingerprint })
+            }
+            Found::Unreadable(reason) => Some(Observation::Unreadable {
+                reason: of_file(reason),
             }),
         };
-        self.listed.insert(path);
-        wanted
+        self.listed.insert(path.clone());
+        observation.is_none_or(|observation| {
+            self.reporter.found(Finding {
+                path,
+                observation,
+                at,
+            })
+        })
+    }
+}
+
+/// Why a file cannot be read, and what to do about it: tools that make clusters
+/// write manifests for root alone, and this process is not root.
+fn of_file(reason: Unreadable) -> String {
+    match reason {
+        Unreadable::System(Errno::EACCES | Errno::EPERM) => {
+            let (user, group) = (geteuid(), getegid());
+            format!(
+                "{reason}: config-sourcer is uid {user} and gid {group}; \
+                 chgrp {group} and chmod g+r this file, or setfacl -m u:{user}:r"
+            )
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Why the manifest path cannot be read, and what to do about it.
+fn of_directory(error: ListError) -> String {
+    match error {
+        ListError::System {
+            source: Errno::EACCES | Errno::EPERM,
+            ..
+        } => {
+            let (user, group) = (geteuid(), getegid());
+            format!(
+                "{error}: config-sourcer is uid {user} and gid {group}; \
+                 chgrp {group} and chmod g+rx this directory, or setfacl -m u:{user}:rx, \
+                 and let it pass the directories above"
+            )
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_permitted_is_told_with_the_remedy() {
+        let (user, group) = (geteuid(), getegid());
+        let file = of_file(Unreadable::System(Errno::EACCES));
+        let start = format!("cannot be read: Permission denied: config-sourcer is uid {user} ");
+        assert!(file.starts_with(&start), "{file}");
+        let directory = of_directory(ListError::System {
+            action: "open it",
+            source: Errno::EACCES,
+        });
+        for (text, mode) in [(&file, "r"), (&directory, "rx")] {
+            for words in [
+                format!("chgrp {group} and chmod g+{mode} this"),
+                format!("setfacl -m u:{user}:{mode}"),
+            ] {
+                assert!(text.contains(&words), "{words}: {text}");
+            }
+        }
+        assert_eq!(
+            of_file(Unreadable::System(Errno::EIO)),
+            "cannot be read: I/O error"
+        );
+        assert_eq!(of_file(Unreadable::Dangles), "is a link that leads nowhere");
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use test_support::{
     BulkheadInstance, BulkheadOptions, ContainerdOptions, ManifestServer, PrivateContainerd,
     TestNode, wait_for,
 };
-use topology::Process;
+use topology::{Identities, Process};
 
 /// How long something has to go well before it counts as going well: several
 /// looks at a source.
@@ -162,6 +162,39 @@ fn a_good_version_runs_on_when_its_file_turns_bad() -> Result<()> {
     ground.gone("unreadable")?;
     assert_eq!(ground.noted("field", "SIGTERM")?, 1);
     unchanged(&ground, &["syntax"])
+}
+
+#[test]
+fn a_file_for_root_alone_is_named_with_the_remedy() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    ground.apply("web", ground.app("web", &[]))?;
+    ground.ready("web")?;
+    // As kubeadm writes them: one that was read before, and a new one.
+    let for_root = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(ground.manifest("web.json"), for_root.clone())?;
+    let hidden = ground.manifest(".new");
+    fs::write(&hidden, manifest("new", ground.app("new", &[])).to_string())?;
+    fs::set_permissions(&hidden, for_root)?;
+    fs::rename(&hidden, ground.manifest("new.json"))?;
+    let user = Identities::from_base(ground.bulkhead.uid_base())?.uid(Process::ConfigSourcer);
+    let remedy = format!("chgrp {user} and chmod g+r this file");
+    for file in ["web.json", "new.json"] {
+        refused(&ground, file, "", &remedy)?;
+    }
+    let status = ground.printed(&["status"])?;
+    for words in ["2 problems", "Permission denied"] {
+        assert!(status.contains(words), "{words}: {status}");
+    }
+    assert_eq!(ground.noted("web", "SIGTERM")?, 0);
+    assert_eq!(ground.noted("web", "started")?, 1);
+
+    chown(ground.manifest("new.json"), None, Some(user))?;
+    fs::set_permissions(
+        ground.manifest("new.json"),
+        fs::Permissions::from_mode(0o640),
+    )?;
+    ground.ready("new")?;
+    Ok(())
 }
 
 #[test]

@@ -2,7 +2,9 @@
 //! may be a FIFO that blocks, a device that acts when it is opened, or a link to
 //! a file that only root may see. So each file is looked at without opening it
 //! (`O_PATH`), resolved beneath the directory, opened without blocking, and
-//! looked at again.
+//! looked at again. What was found is somebody else's to judge.
+//!
+//! Everything here blocks for as long as the file system does.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -18,8 +20,6 @@ use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, open, openat, openat2};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use pod_validation::MAX_MANIFEST_BYTES;
-
-use crate::files::{Fingerprint, Observation};
 
 /// Most manifest files that are read: one for each pod that a source may have.
 pub const MAX_FILES: usize = ipc::limits::MAX_PODS;
@@ -129,11 +129,59 @@ pub enum Location<'a> {
     Path(&'a Path),
 }
 
+/// Tells whether a file is still the one that was read. Times are nanoseconds
+/// since the Unix epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// The file system.
+    pub device: u64,
+    /// The file in it.
+    pub inode: u64,
+    /// Bytes.
+    pub size: i64,
+    /// When its content last changed.
+    pub modified: i128,
+    /// When anything about it last changed.
+    pub changed: i128,
+}
+
+/// Why what is in the place of a manifest is not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// It is not a file.
+    #[error("is {0} and is not read")]
+    WrongType(&'static str),
+    /// It was a file, and another thing a moment later.
+    #[error("is no longer a file")]
+    Replaced,
+    /// It is larger than a manifest may be.
+    #[error("has more than {MAX_MANIFEST_BYTES} bytes")]
+    TooLarge,
+    /// It is a link to somewhere else.
+    #[error("is a link that leaves the directory")]
+    Leaves,
+    /// It is a link to nothing, or to itself.
+    #[error("is a link that leads nowhere")]
+    Dangles,
+    /// The operating system refused.
+    #[error("cannot be read: {}", .0.desc())]
+    System(Errno),
+}
+
 /// What was found at a location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// A manifest, or something that is in the place of one.
-    Manifest(Observation),
+    /// It is the one that was read before.
+    Unchanged,
+    /// It was read.
+    Content {
+        /// All of it.
+        bytes: Vec<u8>,
+        /// By which it is recognised, if that is safe.
+        fingerprint: Option<Fingerprint>,
+    },
+    /// It cannot or must not be read.
+    Unreadable(Unreadable),
     /// It is being written: to be looked at again shortly.
     Settling,
     /// Nothing that could be a manifest: a directory.
@@ -160,7 +208,7 @@ pub fn read(location: Location<'_>, expected: Expectation) -> Found {
         Ok(handle) => handle,
         // The name is there: it is a link that dangles.
         Err(Errno::ENOENT) if location.open(OFlag::O_PATH | OFlag::O_NOFOLLOW).is_ok() => {
-            return failed(Errno::ELOOP);
+            return Found::Unreadable(Unreadable::Dangles);
         }
         Err(error) => return failed(error),
     };
@@ -171,14 +219,14 @@ pub fn read(location: Location<'_>, expected: Expectation) -> Found {
     match file_type(&status) {
         SFlag::S_IFREG => {}
         SFlag::S_IFDIR => return Found::Directory,
-        other => return unreadable(format!("is {} and is not read", type_name(other))),
+        other => return Found::Unreadable(Unreadable::WrongType(type_name(other))),
     }
     if status.st_size > MAX_MANIFEST_BYTES as i64 {
-        return unreadable(too_large());
+        return Found::Unreadable(Unreadable::TooLarge);
     }
     let fingerprint = fingerprint(&status);
     if expected.fingerprint == Some(fingerprint) {
-        return Found::Manifest(Observation::Unchanged);
+        return Found::Unchanged;
     }
     if !expected.settled && (0..SETTLING_NANOS).contains(&age(fingerprint.modified, expected.now)) {
         return Found::Settling;
@@ -187,9 +235,11 @@ pub fn read(location: Location<'_>, expected: Expectation) -> Found {
     match content(location) {
         Err(error) => failed(error),
         Ok((_, after)) if file_type(&after) != SFlag::S_IFREG => {
-            unreadable("is no longer a file".to_owned())
+            Found::Unreadable(Unreadable::Replaced)
         }
-        Ok((bytes, _)) if bytes.len() > MAX_MANIFEST_BYTES => unreadable(too_large()),
+        Ok((bytes, _)) if bytes.len() > MAX_MANIFEST_BYTES => {
+            Found::Unreadable(Unreadable::TooLarge)
+        }
         Ok((bytes, after)) => {
             let after = self::fingerprint(&after);
             if after != fingerprint && !expected.settled {
@@ -197,7 +247,7 @@ pub fn read(location: Location<'_>, expected: Expectation) -> Found {
             }
             let safe = age(after.changed, expected.now) >= RACY_NANOS;
             let fingerprint = Some(after).filter(|_| safe);
-            Found::Manifest(Observation::Content { bytes, fingerprint })
+            Found::Content { bytes, fingerprint }
         }
     }
 }
@@ -241,18 +291,10 @@ impl Location<'_> {
 fn failed(error: Errno) -> Found {
     match error {
         Errno::ENOENT => Found::Gone,
-        Errno::EXDEV => unreadable("is a link that leaves the directory".to_owned()),
-        Errno::ELOOP => unreadable("is a link that leads nowhere".to_owned()),
-        other => unreadable(format!("cannot be read: {}", other.desc())),
+        Errno::EXDEV => Found::Unreadable(Unreadable::Leaves),
+        Errno::ELOOP => Found::Unreadable(Unreadable::Dangles),
+        other => Found::Unreadable(Unreadable::System(other)),
     }
-}
-
-fn unreadable(reason: String) -> Found {
-    Found::Manifest(Observation::Unreadable { reason })
-}
-
-fn too_large() -> String {
-    format!("has more than {MAX_MANIFEST_BYTES} bytes")
 }
 
 /// How long ago something was, in nanoseconds; negative for the future.

@@ -31,14 +31,14 @@ fn find(handle: &OwnedFd, name: &str) -> Found {
 
 fn content_of(found: Found) -> String {
     match found {
-        Found::Manifest(Observation::Content { bytes, .. }) => String::from_utf8(bytes).unwrap(),
+        Found::Content { bytes, .. } => String::from_utf8(bytes).unwrap(),
         other => panic!("{other:?}"),
     }
 }
 
 fn reason(found: Found) -> String {
     match found {
-        Found::Manifest(Observation::Unreadable { reason }) => reason,
+        Found::Unreadable(reason) => reason.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -116,7 +116,7 @@ fn a_file_over_the_cap_is_not_read() {
 fn a_known_file_is_not_read_again() {
     let (directory, handle) = directory();
     fs::write(directory.path().join("a"), "one").unwrap();
-    let Found::Manifest(Observation::Content { fingerprint, .. }) = find(&handle, "a") else {
+    let Found::Content { fingerprint, .. } = find(&handle, "a") else {
         panic!("no content");
     };
     assert!(fingerprint.is_some());
@@ -126,10 +126,7 @@ fn a_known_file_is_not_read_again() {
         now: LATER,
     };
     let location = Location::Beneath(&handle, OsStr::new("a"));
-    assert_eq!(
-        read(location, expected),
-        Found::Manifest(Observation::Unchanged)
-    );
+    assert_eq!(read(location, expected), Found::Unchanged);
     fs::write(directory.path().join("a"), "other").unwrap();
     assert_eq!(content_of(read(location, expected)), "other");
 }
@@ -151,7 +148,7 @@ fn a_file_that_may_be_half_written_is_left_alone() {
     };
     assert_eq!(read(location, fresh), Found::Settling);
     // Its writer has closed it: read, but not recognised by its times yet.
-    let Found::Manifest(Observation::Content { fingerprint, .. }) = read(
+    let Found::Content { fingerprint, .. } = read(
         location,
         Expectation {
             settled: true,
