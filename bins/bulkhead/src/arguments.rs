@@ -60,6 +60,8 @@ pub(crate) enum Command {
     Events(EventsOptions),
     /// Restarts a process; containers do not notice.
     Restart(RestartOptions),
+    /// Has the configuration read again, as SIGHUP does, and says what is restarted.
+    Reload,
     /// The last endings of processes, with their last log lines.
     Crashes(CrashesOptions),
     /// Validates manifests as the node would, without a node.

@@ -64,6 +64,7 @@ async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Command::Logs(options) => logs::logs(connection, options, output).await,
         Command::Events(options) => events::events(connection, options, output).await,
         Command::Restart(options) => status::restart(connection, options, output).await,
+        Command::Reload => status::reload(connection, output).await,
         Command::Crashes(options) => status::crashes(connection, options, output).await,
         Command::Check(options) => check::check(&arguments.run_dir, options, output),
         Command::Completion(options) => {

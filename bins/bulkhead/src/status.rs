@@ -1,4 +1,4 @@
-//! `status`, `restart` and `crashes`: the processes, as the supervisor tells.
+//! `status`, `restart`, `reload` and `crashes`: the processes, as the supervisor tells.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -106,6 +106,31 @@ pub(crate) async fn restart(
     };
     output.text(&format!("{} restarted ({before})\n", options.process))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Has the configuration read again, and tells what that has changed.
+pub(crate) async fn reload(connection: &Connection, output: Output) -> Result<ExitCode, Failure> {
+    let client = client(connection)?;
+    let answer = connection
+        .call(Process::Supervisor, || {
+            let mut client = client.clone();
+            async move { client.reload(v1::ReloadRequest {}).await }
+        })
+        .await?;
+    output.text(&reloaded(&answer.restarted))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn reloaded(restarted: &[String]) -> String {
+    if restarted.is_empty() {
+        return "the configuration says nothing new; no process is restarted\n".to_owned();
+    }
+    let names = restarted.iter().map(|name| plain(name));
+    let names: Vec<String> = names.collect();
+    format!(
+        "the configuration is read again; restarted: {}\n",
+        names.join(", ")
+    )
 }
 
 /// Prints past endings.

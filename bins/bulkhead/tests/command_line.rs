@@ -42,6 +42,10 @@ async fn exit_codes_tell_what_is_wrong() {
         (&ready, &["logs", "web", "-c", "absent"], 5),
         (&ready, &["restart", "pleg"], 0),
         (&ready, &["restart", "absent"], 5),
+        (&ready, &["reload"], 0),
+        (&ready, &["reload", "pleg"], 2),
+        (&looping, &["reload"], 1),
+        (&nowhere, &["reload"], 3),
         (&ready, &["events", "absent"], 5),
         (&ready, &["check", "/absent"], 1),
         (&ready, &["logs", "web", "--since", "soon"], 2),
@@ -63,6 +67,19 @@ async fn exit_codes_tell_what_is_wrong() {
                 stderr(&output)
             );
         }
+    }
+}
+
+#[tokio::test]
+async fn a_reload_tells_its_outcome() {
+    let ready = node(v1::ProcessState::Ready);
+    let output = ready.bulkhead(&["reload"]).await;
+    assert!(stdout(&output).ends_with("restarted: pleg, prober\n"));
+    let looping = node(v1::ProcessState::CrashLooping);
+    let output = looping.bulkhead(&["reload"]).await;
+    assert_eq!(stdout(&output), "");
+    for words in ["supervisor refused", "maxPods: -3 is negative"] {
+        assert!(stderr(&output).contains(words), "{}", stderr(&output));
     }
 }
 
@@ -312,8 +329,8 @@ async fn every_shell_gets_a_completion_script_with_every_command() {
         let script = stdout(&output);
         assert!(script.contains(mark), "{shell}");
         for word in [
-            "status", "pods", "describe", "logs", "events", "restart", "crashes", "check", "since",
-            "watch",
+            "status", "pods", "describe", "logs", "events", "restart", "reload", "crashes",
+            "check", "since", "watch",
         ] {
             assert!(script.contains(word), "{shell}: {word}");
         }

@@ -66,6 +66,16 @@ fn json_says_whether_all_are_ready() {
 }
 
 #[test]
+fn a_reload_tells_what_is_restarted() {
+    assert!(reloaded(&[]).contains("no process is restarted"));
+    let names = ["pleg".to_owned(), "pro\x1bber".to_owned()];
+    assert_eq!(
+        reloaded(&names),
+        "the configuration is read again; restarted: pleg, pro ber\n"
+    );
+}
+
+#[test]
 fn a_crash_is_told_with_its_last_lines() {
     let ending = v1::Ending {
         reason: "killed by SIGSEGV".to_owned(),

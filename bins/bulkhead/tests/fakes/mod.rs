@@ -439,7 +439,12 @@ impl Supervisor for FakeSupervisor {
         &self,
         _: Request<v1::ReloadRequest>,
     ) -> Result<Response<v1::ReloadResponse>, Status> {
-        Ok(Response::new(v1::ReloadResponse::default()))
+        match self.0[0] {
+            v1::ProcessState::Ready => Ok(Response::new(v1::ReloadResponse {
+                restarted: vec!["pleg".to_owned(), "prober".to_owned()],
+            })),
+            _ => Err(Status::failed_precondition("maxPods: -3 is negative")),
+        }
     }
 
     async fn list_crashes(
