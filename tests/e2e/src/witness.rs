@@ -1,4 +1,4 @@
-//! A thread that asks for all pods again and again while a test does harm:
+//! A thread that asks every server again and again while a test does harm:
 //! whether every call was answered, and what each pod looked like over time.
 
 use std::collections::BTreeMap;
@@ -7,15 +7,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
+use bulkhead_api::v1;
 use serde_json::Value;
 use test_support::observe::{Observer, condition};
 use test_support::wait::wait_until;
 use test_support::{BulkheadInstance, wait_for};
+use topology::{Caller, PROCESSES};
 
 /// Longer than any restart of the whole node takes on a busy machine: a call
 /// that is not answered by then is lost.
 const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Looks at the pods for each time that all other servers are asked too: those
+/// calls cost more, and nothing is seen by making them more often.
+const LOOKS_PER_ROUND: usize = 8;
+
+/// The call that shows all pods.
+const LIST_PODS: &str = "bulkhead.v1.Statuses/ListPodStatuses";
 
 /// No test lasts as long.
 const FOR_EVER: Duration = Duration::from_secs(3600);
@@ -27,6 +36,9 @@ pub struct Look {
     pub phase: String,
     /// Whether the condition Ready is True.
     pub ready: bool,
+    /// Since when it is so, or is not: readiness that was lost and found
+    /// between two looks shows here.
+    pub since: String,
     /// Id and restart count of each container by name.
     pub containers: BTreeMap<String, (String, u64)>,
 }
@@ -34,8 +46,8 @@ pub struct Look {
 /// What was seen of all pods.
 #[derive(Debug, Default)]
 pub struct Testimony {
-    /// How often all pods were asked for.
-    pub calls: usize,
+    /// How often each call was made.
+    pub calls: BTreeMap<&'static str, usize>,
     /// Calls that were not answered.
     pub failures: Vec<String>,
     /// The longest time that an answer took.
@@ -62,9 +74,13 @@ impl Look {
             .filter_map(|list| pod["status"][list].as_array())
             .flatten();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let conditions = pod["status"]["conditions"].as_array();
+        let mut conditions = conditions.into_iter().flatten();
+        let readiness = conditions.find(|condition| condition["type"] == "Ready");
         Self {
             phase: text(&pod["status"]["phase"]),
             ready: condition(pod, "Ready") == Some(true),
+            since: readiness.map_or_else(String::new, |it| text(&it["lastTransitionTime"])),
             containers: statuses
                 .map(|status| {
                     let restarts = status["restartCount"].as_u64().unwrap_or_default();
@@ -79,21 +95,36 @@ impl Look {
 }
 
 impl Witness {
-    /// Begins to look; returns after the first look.
+    /// Begins to look; returns after the first look. The log that it reads is
+    /// that of the pod `running`, which has to run until it is heard.
     ///
     /// # Errors
-    /// When nobody answers even undisturbed.
-    pub fn call(bulkhead: &BulkheadInstance) -> Result<Self> {
+    /// When nobody answers even undisturbed, or there is no such pod.
+    pub fn call(bulkhead: &BulkheadInstance, running: &str) -> Result<Self> {
         let observer = bulkhead.observer(DEADLINE);
+        let pod = bulkhead
+            .pod(running)?
+            .context("the pod to read the log of")?;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let log = v1::ReadLogsRequest {
+            pod_uid: text(&pod["metadata"]["uid"]),
+            container_name: text(&pod["spec"]["containers"][0]["name"]),
+            tail_lines: Some(1),
+            ..v1::ReadLogsRequest::default()
+        };
         let mut testimony = Testimony::default();
         testimony.look(&observer);
-        ensure!(testimony.failures.is_empty(), "{:?}", testimony.failures);
+        testimony.ask(&observer, &log);
+        testimony.all_were_answered()?;
+        testimony.no_server_is_left_out()?;
         let enough = Arc::new(AtomicBool::new(false));
         let of_thread = Arc::clone(&enough);
         let thread = std::thread::spawn(move || {
             // It always comes to an end: the test's, or that of its patience.
             let _ = wait_until("the end of the test", FOR_EVER, || {
-                testimony.look(&observer);
+                if testimony.look(&observer) % LOOKS_PER_ROUND == 0 {
+                    testimony.ask(&observer, &log);
+                }
                 of_thread.load(Ordering::SeqCst)
             });
             testimony
@@ -112,12 +143,7 @@ impl Witness {
         self.enough.store(true, Ordering::SeqCst);
         let thread = self.thread.take().ok_or_else(|| anyhow!("heard before"))?;
         let testimony = thread.join().map_err(|_| anyhow!("the witness panicked"))?;
-        ensure!(
-            testimony.failures.is_empty(),
-            "of {} calls were not answered: {:?}",
-            testimony.calls,
-            testimony.failures
-        );
+        testimony.all_were_answered()?;
         Ok(testimony)
     }
 }
@@ -153,15 +179,63 @@ impl Testimony {
         self.looks.get(uid).map_or(&[], Vec::as_slice)
     }
 
-    fn look(&mut self, observer: &Observer) {
+    fn all_were_answered(&self) -> Result<()> {
+        ensure!(
+            self.failures.is_empty(),
+            "of {:?} calls were not answered: {:#?}",
+            self.calls,
+            self.failures
+        );
+        Ok(())
+    }
+
+    /// That each service that people may call was.
+    fn no_server_is_left_out(&self) -> Result<()> {
+        let services = PROCESSES.iter().flat_map(|row| row.services);
+        for service in services.filter(|it| it.callers.contains(&Caller::Operator)) {
+            let method = format!("{}/", service.service);
+            let asked = self.calls.keys().any(|call| call.starts_with(&method));
+            ensure!(asked, "nobody asks {}", service.service);
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, call: &'static str, outcome: Result<Duration, String>) {
+        *self.calls.entry(call).or_default() += 1;
+        match outcome {
+            Ok(took) => self.longest = self.longest.max(took),
+            Err(reason) => self.failures.push(format!("{call}: {reason}")),
+        }
+    }
+
+    /// Asks all servers for what only people ask for.
+    fn ask(&mut self, observer: &Observer, log: &v1::ReadLogsRequest) {
+        match observer.read_everything(log) {
+            Ok(answers) => {
+                for (call, outcome) in answers {
+                    self.note(call, outcome.map_err(|error| format!("{error:#}")));
+                }
+            }
+            Err(error) => self.failures.push(format!("{error:#}")),
+        }
+    }
+
+    /// Looks at all pods, and returns how often that has been done.
+    fn look(&mut self, observer: &Observer) -> usize {
         let begin = Instant::now();
         let pods = observer.pods();
-        self.calls += 1;
-        self.longest = self.longest.max(begin.elapsed());
-        let pods = match pods {
-            Ok(pods) => pods,
-            Err(error) => return self.failures.push(format!("{error:#}")),
-        };
+        let took = begin.elapsed();
+        match pods {
+            Ok(pods) => {
+                self.note(LIST_PODS, Ok(took));
+                self.compare(&pods);
+            }
+            Err(error) => self.note(LIST_PODS, Err(format!("{error:#}"))),
+        }
+        self.calls.get(LIST_PODS).copied().unwrap_or_default()
+    }
+
+    fn compare(&mut self, pods: &[Value]) {
         let mut now: BTreeMap<String, Look> = pods
             .iter()
             .map(|pod| {

@@ -38,7 +38,7 @@ fn a_full_disk_is_told_of_and_stops_nothing() -> Result<()> {
     for name in ["old", "old-killed", "polite"] {
         ground.ready(name)?;
     }
-    let witness = Witness::call(&ground.bulkhead)?;
+    let witness = Witness::call(&ground.bulkhead, "web")?;
     fill(&ground)?;
 
     // Starts, updates and stops.

@@ -35,7 +35,7 @@ fn each_part_killed_in_turn_is_noticed_in_its_own_row_only() -> Result<()> {
     for process in Process::ALL {
         ground.ready(&format!("old-{process}"))?;
     }
-    let witness = Witness::call(&ground.bulkhead)?;
+    let witness = Witness::call(&ground.bulkhead, "web")?;
     for process in Process::ALL {
         // One pod half started, one unread, one in its grace.
         let [first, second, old] =
@@ -87,7 +87,7 @@ fn all_parts_killed_at_once_again_and_again_lose_nothing() -> Result<()> {
         ground.ready(&format!("old-{round}"))?;
         ground.ready(&format!("polite-{round}"))?;
     }
-    let witness = Witness::call(&ground.bulkhead)?;
+    let witness = Witness::call(&ground.bulkhead, "web")?;
     for (number, round) in rounds.into_iter().enumerate() {
         let [new, unread, old, polite] =
             ["new", "unread", "old", "polite"].map(|name| format!("{name}-{round}"));
@@ -123,7 +123,7 @@ fn an_orderly_stop_leaves_the_containers_to_the_next_start() -> Result<()> {
     let cast = Cast::enter(&ground)?;
     cast::stubborn(&ground, "old", GRACE)?;
     ground.ready("old")?;
-    let witness = Witness::call(&ground.bulkhead)?;
+    let witness = Witness::call(&ground.bulkhead, "web")?;
     cast::dismiss(&ground, "old")?;
     let status = ground.bulkhead.stop()?;
     assert!(status.success(), "the supervisor ended with {status}");
@@ -142,7 +142,7 @@ fn an_orderly_stop_leaves_the_containers_to_the_next_start() -> Result<()> {
 fn a_part_that_hangs_is_replaced_and_nobody_else() -> Result<()> {
     let mut ground = Ground::start(json!({}))?;
     let cast = Cast::enter(&ground)?;
-    let witness = Witness::call(&ground.bulkhead)?;
+    let witness = Witness::call(&ground.bulkhead, "web")?;
     let before = ground.bulkhead.pids()?;
     for (process, pid) in &before {
         if *process != Process::Supervisor {
@@ -187,7 +187,7 @@ fn what_changes_in_the_sources_while_their_reader_is_killed_is_not_missed() -> R
     let old = ground.ready("changed")?;
     ground.ready("removed")?;
     let broken = ground.ready("broken")?;
-    let witness = Witness::call(&ground.bulkhead)?;
+    let witness = Witness::call(&ground.bulkhead, "web")?;
     // Before, during and after its death; a second later it reads all again.
     let mut version = 0;
     for _ in 0..3 {
@@ -253,7 +253,7 @@ fn storm(seed: u64) -> Result<()> {
     for number in 0..8 {
         running.push(ground.ready(&format!("pod-{number}"))?);
     }
-    let witness = Witness::call(&ground.bulkhead)?;
+    let witness = Witness::call(&ground.bulkhead, "web")?;
     let begin = std::time::Instant::now();
     let (mut come, mut kills) = (0, 0);
     while begin.elapsed() < STORM {

@@ -44,7 +44,7 @@ fn without_containerd(take_down: impl FnOnce(&mut Ground) -> Result<()>) -> Resu
     ground.apply("polite", web(&ground, "polite"))?;
     ground.ready("old")?;
     ground.ready("polite")?;
-    let witness = Witness::call(&ground.bulkhead)?;
+    let witness = Witness::call(&ground.bulkhead, "web")?;
 
     // It goes down while one pod starts and one stops.
     ground.apply("new", web(&ground, "new"))?;
@@ -179,7 +179,7 @@ fn a_pod_of_a_kubelet_is_adopted_as_it_runs() -> Result<()> {
         .ready("web")
         .with_context(|| ground.bulkhead.log_ends())?;
     assert_eq!(adopted["metadata"]["uid"], uid);
-    let witness = Witness::call(&ground.bulkhead)?;
+    let witness = Witness::call(&ground.bulkhead, "web")?;
     let is_the_same = |ground: &Ground, restarts: u64| -> Result<()> {
         let pod = ground.pod("web")?;
         let status = container_status(&pod, "app").context("no status")?;

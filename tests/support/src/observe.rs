@@ -3,16 +3,18 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use bulkhead_api::v1;
+use bulkhead_api::v1::container_logs_client::ContainerLogsClient;
 use bulkhead_api::v1::statuses_client::StatusesClient;
 use bulkhead_api::v1::supervisor_client::SupervisorClient;
-use ipc::Network;
+use bulkhead_api::v1::sync_loop_client::SyncLoopClient;
+use ipc::{CallError, Network};
 use serde_json::Value;
 use tonic::transport::Channel;
-use tonic::{Response, Status};
+use tonic::{Code, Response, Status, Streaming};
 use topology::Process;
 
 use crate::bulkhead::BulkheadInstance;
@@ -20,6 +22,9 @@ use crate::wait::{Timeout, wait_for};
 
 /// The longest that an answer may take, restarts included.
 const DEADLINE: Duration = Duration::from_secs(5);
+
+/// Pause before something that is not known yet is asked for again.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Asks an instance, also from other threads and while it is killed and
 /// started again.
@@ -69,12 +74,103 @@ impl Observer {
         Ok(status.processes)
     }
 
+    /// Makes every read call that people may make, all at once, as the command
+    /// line makes them: again and again while the server is being restarted.
+    /// The log is that of a container that is known to run. Answers by
+    /// `SERVICE/METHOD`.
+    ///
+    /// # Errors
+    /// When there is no runtime for it; the calls have each their own outcome.
+    pub fn read_everything(&self, log: &v1::ReadLogsRequest) -> Result<Vec<Answered>> {
+        self.ask(async |network| {
+            let (supervisor, sync_loop, statuses, pool) = (
+                SupervisorClient::new(network.channel(Process::Supervisor)),
+                SyncLoopClient::new(network.channel(Process::SyncLoop)),
+                StatusesClient::new(network.channel(Process::StatusSyncer)),
+                ContainerLogsClient::new(network.channel(Process::PodWorkerPool)),
+            );
+            let (status, crashes, loop_status, desired, events, log) = tokio::join!(
+                self.read(async || {
+                    let request = v1::GetSupervisorStatusRequest {};
+                    supervisor.clone().get_status(request).await.map(drop)
+                }),
+                self.read(async || {
+                    let request = v1::ListCrashesRequest::default();
+                    supervisor.clone().list_crashes(request).await.map(drop)
+                }),
+                self.read(async || {
+                    let request = v1::GetLoopStatusRequest {};
+                    sync_loop.clone().get_loop_status(request).await.map(drop)
+                }),
+                self.read(async || {
+                    let request = v1::ListDesiredPodsRequest::default();
+                    to_its_end(sync_loop.clone().list_desired_pods(request).await?).await
+                }),
+                self.read(async || {
+                    let request = v1::ListEventsRequest::default();
+                    to_its_end(statuses.clone().list_events(request).await?).await
+                }),
+                self.read_once_known(async || {
+                    let opened = pool.clone().read_logs(log.clone()).await;
+                    to_its_end(opened?).await
+                }),
+            );
+            Ok(vec![
+                ("bulkhead.v1.Supervisor/GetStatus", status),
+                ("bulkhead.v1.Supervisor/ListCrashes", crashes),
+                ("bulkhead.v1.SyncLoop/GetLoopStatus", loop_status),
+                ("bulkhead.v1.SyncLoop/ListDesiredPods", desired),
+                ("bulkhead.v1.Statuses/ListEvents", events),
+                ("bulkhead.v1.ContainerLogs/ReadLogs", log),
+            ])
+        })
+    }
+
+    /// [`Observer::read`] for what is known to be there: a pool that has just
+    /// begun knows no pods before sync-loop has told it, and says so.
+    async fn read_once_known(
+        &self,
+        attempt: impl AsyncFn() -> std::result::Result<(), Status>,
+    ) -> Result<Duration> {
+        let begin = Instant::now();
+        loop {
+            let answer = self.read(&attempt).await;
+            let unknown = answer.as_ref().err().and_then(|error| error.downcast_ref());
+            let unknown = unknown.and_then(CallError::code) == Some(Code::NotFound);
+            if !unknown || begin.elapsed() > self.deadline {
+                return answer.map(|_| begin.elapsed());
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+    }
+
+    async fn read(
+        &self,
+        attempt: impl AsyncFn() -> std::result::Result<(), Status>,
+    ) -> Result<Duration> {
+        let begin = Instant::now();
+        ipc::call(self.deadline, || async {
+            attempt().await.map(Response::new)
+        })
+        .await?;
+        Ok(begin.elapsed())
+    }
+
     fn ask<T>(&self, question: impl AsyncFnOnce(Network) -> Result<T>) -> Result<T> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         runtime.block_on(question(Network::unix(self.run.clone())))
     }
+}
+
+/// A call by `SERVICE/METHOD`, and the time until it was answered.
+pub type Answered = (&'static str, Result<Duration>);
+
+async fn to_its_end<T>(response: Response<Streaming<T>>) -> std::result::Result<(), Status> {
+    let mut stream = response.into_inner();
+    while stream.message().await?.is_some() {}
+    Ok(())
 }
 
 /// The JSON of all pods, from one list that came whole.
