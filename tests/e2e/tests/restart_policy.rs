@@ -276,6 +276,89 @@ fn a_pod_is_active_for_as_long_as_its_deadline_allows() -> Result<()> {
     ended(&ground)
 }
 
+/// Longest message from a file, in bytes, as the kubelet has it.
+const LONGEST_MESSAGE: usize = 4096;
+
+/// Most lines of a log that become a message.
+const LOG_LINES: u32 = 80;
+
+#[test]
+fn what_a_container_leaves_to_be_told_is_in_its_status() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let file = "/dev/termination-log";
+    let tail: Vec<String> = (201 - LOG_LINES..=200)
+        .map(|line| format!("{line}\n"))
+        .collect();
+    // Name, script, what the spec adds to the defaults, and the message.
+    let cases = [
+        (
+            "file",
+            format!("echo -n gone > {file}; exit 3"),
+            json!({}),
+            "gone".to_owned(),
+        ),
+        (
+            "own-path",
+            "echo -n away > /tmp/last-words; exit 3".to_owned(),
+            json!({"terminationMessagePath": "/tmp/last-words"}),
+            "away".to_owned(),
+        ),
+        (
+            "log-only",
+            "echo lost; exit 3".to_owned(),
+            json!({}),
+            String::new(),
+        ),
+        (
+            "from-log",
+            "seq 1 200; exit 3".to_owned(),
+            from_logs(),
+            tail.concat(),
+        ),
+        (
+            "file-first",
+            format!("echo log; echo -n file > {file}; exit 3"),
+            from_logs(),
+            "file".to_owned(),
+        ),
+        (
+            "no-error",
+            "echo fine; exit 0".to_owned(),
+            from_logs(),
+            String::new(),
+        ),
+    ];
+    let containers = cases.iter().map(|(name, lines, more, _)| {
+        let mut container = script(name, lines);
+        for (field, value) in more.as_object().into_iter().flatten() {
+            container[field] = value.clone();
+        }
+        container
+    });
+    let mut pod = spec(&ground, &containers.collect::<Vec<_>>());
+    pod["restartPolicy"] = json!("Never");
+    ground.apply("ended", pod)?;
+    let long = format!("head -c 5000 /dev/zero | tr '\\0' x > {file}; exit 3");
+    ground.apply("again", spec(&ground, &[script("app", &long)]))?;
+
+    let ended = ground.phase("ended", "Failed")?;
+    for (name, _, _, message) in &cases {
+        let status = container_status(&ended, name).context("no status")?;
+        let told = &status["state"]["terminated"]["message"];
+        assert_eq!(told.as_str().unwrap_or_default(), message, "{name}");
+    }
+    // What the instance before the newest left is told too, cut to the limit of
+    // a pod with few containers.
+    let looping = crash_looping(&ground, "again", 1)?;
+    let told = &looping["lastState"]["terminated"]["message"];
+    assert_eq!(*told, "x".repeat(LONGEST_MESSAGE));
+    Ok(())
+}
+
+fn from_logs() -> Value {
+    json!({"terminationMessagePolicy": "FallbackToLogsOnError"})
+}
+
 fn name_of(policy: &str, code: &str) -> String {
     format!("{}-{code}", policy.to_lowercase())
 }
