@@ -32,6 +32,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 /// First of a hundred user ids for each node; no system gives out such ids.
 const FIRST_UID: u32 = 600_000;
 
+/// More than an instance has processes; a few instances share a node's hundred.
+const UIDS_OF_INSTANCE: u32 = 20;
+
 /// What a test can choose.
 #[derive(Debug, Clone, Default)]
 pub struct BulkheadOptions {
@@ -44,6 +47,9 @@ pub struct BulkheadOptions {
     pub environment: BTreeMap<String, PathBuf>,
     /// Size of a file system of its own for the state directory.
     pub state_disk_bytes: Option<u64>,
+    /// Which of those on its node, when there are several: the others have
+    /// directories, users, a name and a cgroup of their own.
+    pub instance: u8,
 }
 
 /// Where one instance has its files; all below the node's directory.
@@ -87,6 +93,7 @@ pub struct BulkheadInstance {
     environment: BTreeMap<String, PathBuf>,
     paths: InstancePaths,
     node_name: String,
+    uid_base: u32,
     node: Arc<TestNode>,
 }
 
@@ -108,19 +115,28 @@ impl BulkheadInstance {
     /// When the programs cannot be built or the files not be written.
     pub fn prepare(containerd: &Containerd, options: &BulkheadOptions) -> Result<Self> {
         let node = Arc::clone(containerd.node());
-        let paths = InstancePaths::below(&node.directory())?;
+        let directory = node.directory_of(options.instance);
+        let paths = InstancePaths::below(&directory)?;
         if let Some(bytes) = options.state_disk_bytes {
             node.mount_small_disk(&paths.state, bytes)?;
         }
         link_programs(&binaries::built()?, &paths.bin)?;
-        let resolv_conf = node.directory().join("resolv.conf");
+        let resolv_conf = directory.join("resolv.conf");
         fs::write(&resolv_conf, "nameserver 127.0.0.1\n").context("resolv.conf")?;
+        let (node_name, cgroup_root) = match options.instance {
+            0 => (node.host_name(), node.cgroup_root()),
+            other => (
+                format!("{}-{other}", node.host_name()),
+                format!("{}/instance-{other}", node.cgroup_root()),
+            ),
+        };
+        let uid_base = uid_base(&node) + u32::from(options.instance) * UIDS_OF_INSTANCE;
         let mut config = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
             "staticPodPath": paths.manifests,
             "cgroupDriver": "cgroupfs",
-            "cgroupRoot": node.cgroup_root(),
+            "cgroupRoot": cgroup_root,
             "resolvConf": resolv_conf,
         });
         for (field, value) in &options.kubelet_configuration {
@@ -128,10 +144,9 @@ impl BulkheadInstance {
         }
         // JSON is YAML too.
         fs::write(&paths.config, config.to_string()).context("the kubelet's configuration")?;
-        let node_name = node.host_name();
         let mut arguments = paths.as_flags();
         arguments.extend([
-            format!("--uid-base={}", uid_base(&node)),
+            format!("--uid-base={uid_base}"),
             format!("--container-runtime-endpoint={}", containerd.endpoint()),
             format!("--hostname-override={node_name}"),
         ]);
@@ -145,6 +160,7 @@ impl BulkheadInstance {
             environment: options.environment.clone(),
             paths,
             node_name,
+            uid_base,
             node,
         })
     }
@@ -164,7 +180,7 @@ impl BulkheadInstance {
     /// First user id of its processes, as given to `--uid-base`.
     #[must_use]
     pub fn uid_base(&self) -> u32 {
-        uid_base(&self.node)
+        self.uid_base
     }
 
     /// The node that it runs on.

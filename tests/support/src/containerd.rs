@@ -36,6 +36,9 @@ pub struct ContainerdOptions {
     pub images: bool,
     /// Log at debug level.
     pub debug_log: bool,
+    /// Which of those on its node, when there are several: the others have
+    /// directories and pod networks of their own.
+    pub instance: u8,
 }
 
 impl Default for ContainerdOptions {
@@ -43,6 +46,7 @@ impl Default for ContainerdOptions {
         Self {
             images: true,
             debug_log: false,
+            instance: 0,
         }
     }
 }
@@ -63,6 +67,7 @@ pub struct PrivateContainerd {
     /// Absent while it was killed or stopped.
     process: Option<Child>,
     containerd: Containerd,
+    directory: PathBuf,
 }
 
 impl Containerd {
@@ -191,13 +196,21 @@ impl PrivateContainerd {
     /// When something is missing on this machine or containerd does not come
     /// up; the error then holds the end of its log.
     pub fn start(options: &ContainerdOptions) -> Result<Self> {
-        let node = Arc::new(TestNode::create()?);
-        let directory = node.directory();
+        Self::start_on(&Arc::new(TestNode::create()?), options)
+    }
+
+    /// Starts it on a node that is there, perhaps beside another; returns once
+    /// it answers.
+    ///
+    /// # Errors
+    /// As [`PrivateContainerd::start`].
+    pub fn start_on(node: &Arc<TestNode>, options: &ContainerdOptions) -> Result<Self> {
+        let directory = node.directory_of(options.instance);
         let config_directory = directory.join("network");
         fs::create_dir_all(&config_directory).context("cannot make the network directory")?;
         fs::write(
             config_directory.join("10-bridge.conflist"),
-            network_config(&node),
+            network_config(node, options.instance),
         )
         .context("cannot write the network configuration")?;
         fs::write(
@@ -205,10 +218,11 @@ impl PrivateContainerd {
             config(&directory, options)?,
         )
         .context("cannot write containerd's configuration")?;
-        let containerd = Containerd::attach(&node, &socket(&directory))?;
+        let containerd = Containerd::attach(node, &socket(&directory))?;
         let mut containerd = Self {
             process: None,
             containerd,
+            directory,
         };
         containerd.start_again()?;
         if options.images {
@@ -222,7 +236,7 @@ impl PrivateContainerd {
     /// Its log so far.
     #[must_use]
     pub fn log(&self) -> String {
-        fs::read_to_string(log_path(&self.node.directory())).unwrap_or_default()
+        fs::read_to_string(log_path(&self.directory)).unwrap_or_default()
     }
 
     /// Its process id, if it runs.
@@ -268,11 +282,11 @@ impl PrivateContainerd {
         if self.process.is_some() {
             bail!("containerd runs already");
         }
-        let directory = self.node.directory();
+        let directory = &self.directory;
         let log = fs::OpenOptions::new()
             .create(true)
             .append(true)
-            .open(log_path(&directory))
+            .open(log_path(directory))
             .context("cannot open containerd's log")?;
         let mut command = self.node.command("containerd");
         command
@@ -351,22 +365,26 @@ state = {state}
 
 /// A bridge as nodes have it: addresses by host-local, host ports by portmap.
 /// Interfaces and address records live in the node's namespaces.
-fn network_config(node: &TestNode) -> String {
+fn network_config(node: &TestNode, instance: u8) -> String {
+    let bridge = match instance {
+        0 => format!("pods{}", node.index()),
+        _ => format!("pods{}-{instance}", node.index()),
+    };
     json!({
         "cniVersion": "0.4.0",
-        "name": format!("bulkhead-{}", node.index()),
+        "name": format!("bulkhead-{bridge}"),
         "plugins": [
             {
                 "type": "bridge",
-                "bridge": format!("pods{}", node.index()),
+                "bridge": bridge,
                 "isGateway": true,
                 "ipMasq": true,
                 "hairpinMode": true,
                 "ipam": {
                     "type": "host-local",
-                    "ranges": [[{ "subnet": node.pod_network() }]],
+                    "ranges": [[{ "subnet": node.pod_network_of(instance) }]],
                     "routes": [{ "dst": "0.0.0.0/0" }],
-                    "dataDir": node.directory().join("addresses"),
+                    "dataDir": node.directory_of(instance).join("addresses"),
                 },
             },
             { "type": "portmap", "capabilities": { "portMappings": true }, "snat": true },

@@ -2,15 +2,20 @@
 //! process inside. Mounts and interfaces made inside vanish with them, so no
 //! clean-up can be forgotten.
 
-use std::fs::File;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::panic;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use anyhow::{Context as _, Result};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
+
+/// Where the changes are that are kept from the machine's directories.
+const OVERLAYS: &str = "/run/.overlays";
 
 /// Handles of a network and a mount namespace.
 #[derive(Debug)]
@@ -80,19 +85,69 @@ fn hide_system_state() -> Result<()> {
         Some("mode=0755"),
     )
     .context("cannot mount a tmpfs on /run")?;
-    for directory in ["/run/lock", "/run/.var-lib/upper", "/run/.var-lib/work"] {
-        std::fs::create_dir_all(directory).context(directory)?;
-    }
-    mount(
-        Some("overlay"),
-        "/var/lib",
-        Some("overlay"),
-        MsFlags::empty(),
-        Some("lowerdir=/var/lib,upperdir=/run/.var-lib/upper,workdir=/run/.var-lib/work"),
-    )
-    .context("cannot mount an overlay on /var/lib")?;
     mount(none, "/run", none, MsFlags::MS_SHARED, none).context("/run")?;
-    mount(none, "/var/lib", none, MsFlags::MS_SHARED, none).context("/var/lib")
+    fs::create_dir("/run/lock").context("/run/lock")?;
+    overlay("/var/lib")
+}
+
+/// Mounts over a directory so that it looks the same, and what is written to it
+/// is in [`OVERLAYS`] instead. For a thread inside.
+pub(crate) fn overlay(directory: &str) -> Result<()> {
+    let [upper, work] = ["upper", "work"].map(|part| {
+        let name = directory.trim_start_matches('/').replace('/', "-");
+        format!("{OVERLAYS}/{name}/{part}{directory}")
+    });
+    for part in [&upper, &work] {
+        fs::create_dir_all(part).with_context(|| part.clone())?;
+    }
+    let like = fs::metadata(directory).with_context(|| directory.to_owned())?;
+    fs::set_permissions(&upper, like.permissions()).with_context(|| upper.clone())?;
+    let options = format!("lowerdir={directory},upperdir={upper},workdir={work}");
+    let kind = Some("overlay");
+    mount(kind, directory, kind, MsFlags::empty(), Some(&*options))
+        .with_context(|| format!("cannot mount an overlay on {directory}"))?;
+    let none = None::<&str>;
+    mount(none, directory, none, MsFlags::MS_SHARED, none).with_context(|| directory.to_owned())
+}
+
+/// What is below `/run` and was written below the directories that
+/// [`overlay`] was mounted on. For a thread inside.
+pub(crate) fn changes() -> Result<BTreeMap<PathBuf, String>> {
+    let mut changes = BTreeMap::new();
+    note_tree(Path::new("/run"), Path::new("/run"), &mut changes);
+    for overlay in fs::read_dir(OVERLAYS).context(OVERLAYS)? {
+        let upper = overlay?.path().join("upper");
+        note_tree(&upper, Path::new("/"), &mut changes);
+    }
+    Ok(changes)
+}
+
+/// Notes what is in `directory`, which stands for `shown`. What vanishes
+/// meanwhile is no change.
+fn note_tree(directory: &Path, shown: &Path, changes: &mut BTreeMap<PathBuf, String>) {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let Ok(metadata) = fs::symlink_metadata(&path) else {
+            continue;
+        };
+        if path == Path::new(OVERLAYS) {
+            continue;
+        }
+        let shown = shown.join(entry.file_name());
+        let (mode, owner) = (metadata.mode(), metadata.uid());
+        let mut text = format!("{mode:o} of {owner}");
+        if metadata.is_file() {
+            let (size, time) = (metadata.size(), metadata.mtime());
+            text += &format!(", {size} bytes, {time}.{}", metadata.mtime_nsec());
+        }
+        if metadata.is_dir() {
+            note_tree(&path, &shown, changes);
+        }
+        changes.insert(shown, text);
+    }
 }
 
 /// A namespace belongs to a thread: one that ends afterwards can change its

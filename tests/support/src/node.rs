@@ -1,6 +1,7 @@
 //! A pretend node on this machine: own network, own mounts, own cgroup, own
 //! directory. Everything that runs on it is ended and removed with it.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
@@ -15,7 +16,7 @@ use anyhow::{Context as _, Result, bail};
 use nix::mount::{MsFlags, mount};
 
 use crate::interrupt;
-use crate::namespaces::Namespaces;
+use crate::namespaces::{self, Namespaces};
 use crate::processes;
 use crate::slot::Slot;
 use crate::{cgroup, slot};
@@ -119,6 +120,16 @@ impl TestNode {
         self.slot.directory()
     }
 
+    /// Where one of several runtimes or agents on it has its files: the first
+    /// in [`TestNode::directory`] itself.
+    #[must_use]
+    pub fn directory_of(&self, instance: u8) -> PathBuf {
+        match instance {
+            0 => self.directory(),
+            other => self.directory().join(format!("i{other}")),
+        }
+    }
+
     /// The cgroup below which its pods belong, as a configuration names it.
     #[must_use]
     pub fn cgroup_root(&self) -> String {
@@ -140,7 +151,13 @@ impl TestNode {
     /// Network of its pods in CIDR notation, different from other nodes'.
     #[must_use]
     pub fn pod_network(&self) -> String {
-        format!("10.88.{}.0/24", self.slot.index)
+        self.pod_network_of(0)
+    }
+
+    /// Network of the pods of one of several runtimes on it.
+    #[must_use]
+    pub fn pod_network_of(&self, instance: u8) -> String {
+        format!("10.{}.{}.0/24", 88 + instance, self.slot.index)
     }
 
     /// Number of the node among those that exist now.
@@ -244,6 +261,27 @@ impl TestNode {
             )
         })?
         .with_context(|| format!("cannot mount a tmpfs on {}", directory.display()))
+    }
+
+    /// From now on, changes below `directory` stay inside and are found by
+    /// [`TestNode::changes`], as those below `/run` and `/var/lib` always are.
+    ///
+    /// # Errors
+    /// When it cannot be mounted over.
+    pub fn catch_changes(&self, directory: &str) -> Result<()> {
+        if self.namespaces.is_none() {
+            bail!("nothing is mounted on the machine itself");
+        }
+        self.run(|| namespaces::overlay(directory))?
+    }
+
+    /// What was written to the system's own directories since the node was
+    /// made, by path: kind, mode, owner, and of files their size and time.
+    ///
+    /// # Errors
+    /// When it cannot be looked at.
+    pub fn changes(&self) -> Result<BTreeMap<PathBuf, String>> {
+        self.run(namespaces::changes)?
     }
 
     /// Loopback, and one interface with an address and the default route, so

@@ -10,7 +10,7 @@ use test_support::{ContainerdOptions, PrivateContainerd};
 fn main() -> anyhow::Result<()> {
     let containerd = PrivateContainerd::start(&ContainerdOptions {
         images: false,
-        debug_log: false,
+        ..ContainerdOptions::default()
     })?;
     println!("{}", containerd.node().identity());
     loop {
