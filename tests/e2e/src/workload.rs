@@ -10,6 +10,7 @@ use cri::{ContainerRuntime as _, v1};
 use serde_json::{Value, json};
 use test_support::journal::{self, Entry};
 use test_support::{images, wait_for};
+use topology::Process;
 
 use crate::ground::{Ground, TIMEOUT};
 
@@ -191,6 +192,16 @@ impl Ground {
             );
         }
         Ok(output.stdout)
+    }
+
+    /// Has the next round of garbage collection come within seconds: it comes
+    /// once a minute, and soon after sync-loop has started.
+    ///
+    /// # Errors
+    /// When sync-loop cannot be restarted.
+    pub fn collect_garbage_soon(&self) -> Result<()> {
+        self.printed(&["restart", Process::SyncLoop.name()])
+            .map(drop)
     }
 
     /// Where a manifest of this file name is.

@@ -473,6 +473,7 @@ fn nothing_is_left_of_a_deleted_pod_and_it_can_come_back() -> Result<()> {
     ground.take_away("web")?;
     ground.gone("web")?;
     // Logs and dead containers go at the next round of garbage collection.
+    ground.collect_garbage_soon()?;
     wait_for("all traces to be gone", 2 * TIMEOUT, || {
         let left = traces(&ground, "web", &uid).map_err(|error| format!("{error:#}"))?;
         left.is_empty().then_some(()).ok_or(format!("{left:?}"))
