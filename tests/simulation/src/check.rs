@@ -32,7 +32,7 @@ enum Kind {
     Pair,
     /// An init container before a server.
     WithInit,
-    /// Ends by itself, is never restarted.
+    /// Ends by itself, well or badly, and is never restarted.
     Job,
     /// Ignores SIGTERM.
     Stubborn,
@@ -107,7 +107,11 @@ impl Desired {
                 let init = container("prepare", "exit 0 150", "");
                 (init, container("main", "serve", ""), "Always")
             }
-            Kind::Job => (String::new(), container("main", "exit 0 400", ""), "Never"),
+            Kind::Job => {
+                // Every other one fails.
+                let command = format!("exit {} 400", self.version % 2);
+                (String::new(), container("main", &command, ""), "Never")
+            }
             Kind::Stubborn => (
                 String::new(),
                 container("main", "ignore-term", ""),
