@@ -81,6 +81,10 @@ impl EventLog {
         if event.unix_nanos <= 0 {
             event.unix_nanos = now.0;
         }
+        let told_at = event.unix_nanos;
+        // A time to come is none: later ones would count as known.
+        event.unix_nanos = told_at.min(now.0);
+        event.first_unix_nanos = event.first_unix_nanos.min(now.0);
         let mut key = key_of(&event);
         if !self.sequence_of.contains_key(&key) && self.is_flood(&key, event.unix_nanos) {
             key.message = None;
@@ -91,7 +95,9 @@ impl EventLog {
         if let Some(sequence) = self.sequence_of.get(&key)
             && let Some((_, known)) = self.by_sequence.get(sequence)
         {
-            if event.unix_nanos <= known.unix_nanos {
+            // Before a clock that was set back, nothing was known.
+            let was_before = known.unix_nanos <= now.0 && event.unix_nanos <= known.unix_nanos;
+            if was_before || told_at == known.unix_nanos {
                 return None;
             }
             event.count = event.count.saturating_add(known.count);
@@ -278,6 +284,30 @@ mod tests {
     }
 
     #[test]
+    fn events_are_taken_while_the_clock_is_set_back() {
+        let mut log = EventLog::default();
+        let mut record = |time, now| {
+            let kept = log.record(event("u", "BackOff", "m", time), UnixNanos(now));
+            kept.map(|event| (event.count, event.unix_nanos))
+        };
+        assert_eq!(record(900, 900), Some((1, 900)));
+        assert_eq!(record(100, 101), Some((2, 100)));
+        assert_eq!(record(100, 102), None, "a stream that begins again");
+        assert_eq!(record(200, 201), Some((3, 200)));
+    }
+
+    #[test]
+    fn a_time_to_come_hides_nothing_that_follows() {
+        let mut log = EventLog::default();
+        let mut record = |time, now| {
+            let kept = log.record(event("u", "BackOff", "m", time), UnixNanos(now));
+            kept.map(|event| (event.count, event.unix_nanos))
+        };
+        assert_eq!(record(i64::MAX, 500), Some((1, 500)));
+        assert_eq!(record(600, 601), Some((2, 600)));
+    }
+
+    #[test]
     fn a_repeated_call_counts_nothing_twice() {
         let mut log = EventLog::default();
         let events = |times: &[i64]| -> Vec<Event> {
@@ -329,7 +359,7 @@ mod tests {
             let time = 1 + number * SIMILAR_WINDOW_NANOS;
             log.record(
                 event("u", "Failed", &format!("attempt {number}"), time),
-                NOW,
+                UnixNanos(time),
             );
         }
         assert_eq!(log.recent(None).len(), 20);
