@@ -12,7 +12,7 @@ use e2e::cast::{self, Cast, web};
 use e2e::ground::TIMEOUT;
 use e2e::witness::{Look, Witness};
 use serde_json::{Value, json};
-use test_support::observe::{container_id, container_status};
+use test_support::observe::{condition, container_id, container_status};
 use test_support::wait::holds_for;
 use test_support::{images, wait_for};
 use topology::Process;
@@ -210,9 +210,17 @@ fn a_pod_of_a_kubelet_is_adopted_as_it_runs() -> Result<()> {
         .block_on(ground.containerd.client().stop_container(&id, GRACE));
     pid.context("cannot stop the container")?;
     ground.note("web", "started", 1 + 1)?;
-    let restarted = ground.ready("web")?;
-    let status = container_status(&restarted, "app").context("no status")?;
-    assert_eq!(status["restartCount"], 1, "{status}");
+    let restarted = "to be ready again, as the same pod";
+    ground
+        .bulkhead
+        .wait_for_pod("web", restarted, TIMEOUT, |pod| {
+            let status = container_status(pod, "app").ok_or("no status")?;
+            let count = &status["restartCount"];
+            match (count.as_u64(), condition(pod, "Ready")) {
+                (Some(1), Some(true)) => Ok(()),
+                other => Err(format!("restarts and readiness are {other:?}")),
+            }
+        })?;
     assert_eq!(ground.sandboxes("web")?[0].id, sandbox, "the sandbox stays");
     ground.remove("web")
 }
