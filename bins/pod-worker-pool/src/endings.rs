@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use clock::UnixNanos;
 use cri::End;
+use pod::{Pod, PodExt};
 
-use crate::observation::{ContainerState, Exit, Observation};
+use crate::observation::{Container, ContainerState, Exit, Observation};
 use crate::plan::{Plan, Work};
 
 /// Ends that are remembered: more than containers of a full node that end within
@@ -49,26 +50,35 @@ impl Endings {
         }
     }
 
-    /// The observation as it will be when the runtime's lists show what was told;
-    /// `None` if they do. Only within a sandbox that lives on.
+    /// The observation of a pod as it will be when the runtime's lists show what
+    /// was told; `None` if they do. Only within a sandbox that lives on, and not of
+    /// an init container that seems to have succeeded: the lists may yet say that
+    /// it ran out of memory, and then what follows it must not have started.
     #[must_use]
-    pub fn ahead_of(&self, observation: &Observation) -> Option<Observation> {
+    pub fn ahead_of(&self, pod: &Pod, observation: &Observation) -> Option<Observation> {
         let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let has_ended = |id: &str| told.by_id.contains_key(id);
         if observation.sandboxes.iter().any(|it| has_ended(&it.id)) {
             return None;
         }
-        let hidden = |state: &ContainerState, id: &str| state.is_running() && has_ended(id);
+        let is_init = |name: &str| pod.init_containers().iter().any(|it| it.name == name);
+        let hidden_exit = |container: &Container| {
+            let end = told.by_id.get(&container.id)?;
+            match container.state {
+                ContainerState::Running { started_at }
+                    if end.exit_code != 0 || !is_init(&container.name) =>
+                {
+                    Some(exit(started_at, *end))
+                }
+                _ => None,
+            }
+        };
         let mut containers = observation.containers.iter();
-        if !containers.any(|it| hidden(&it.state, &it.id)) {
-            return None;
-        }
+        containers.find_map(hidden_exit)?;
         let mut ahead = observation.clone();
         for container in &mut ahead.containers {
-            if let ContainerState::Running { started_at } = container.state
-                && let Some(end) = told.by_id.get(&container.id)
-            {
-                container.state = ContainerState::Exited(exit(started_at, *end));
+            if let Some(exit) = hidden_exit(container) {
+                container.state = ContainerState::Exited(exit);
             }
         }
         Some(ahead)

@@ -1,9 +1,11 @@
 //! What may be done before the runtime's lists show an end, and what not.
 
 use super::*;
-use crate::observation::{Container, Sandbox, SandboxNetwork};
+use crate::observation::{Sandbox, SandboxNetwork};
 use crate::plan::{Kill, KillReason, RestartWait};
 use crate::worker::TerminationCause;
+use crate::worker::desired::testing::{manifest, pod};
+use serde_json::json;
 
 const END: End = End {
     exit_code: 3,
@@ -24,6 +26,10 @@ fn container(id: &str, state: ContainerState) -> Container {
         termination_grace: None,
         restart_wait: None,
     }
+}
+
+fn any_pod() -> Pod {
+    pod(manifest("p", "u1"))
 }
 
 fn running(id: &str) -> Container {
@@ -51,9 +57,9 @@ fn observed(containers: Vec<Container>) -> Observation {
 fn an_end_that_was_told_counts_before_it_shows() {
     let endings = Endings::default();
     let observation = observed(vec![running("a"), running("b")]);
-    assert_eq!(endings.ahead_of(&observation), None);
+    assert_eq!(endings.ahead_of(&any_pod(), &observation), None);
     endings.note("a", END);
-    let ahead = endings.ahead_of(&observation).unwrap();
+    let ahead = endings.ahead_of(&any_pod(), &observation).unwrap();
     let exit = ahead.containers[0].state.exit().unwrap();
     assert_eq!(exit.exit_code, 3);
     assert_eq!(exit.started_at, UnixNanos(50));
@@ -78,7 +84,26 @@ fn what_shows_already_is_left_as_it_is() {
         ContainerState::Unknown,
     ] {
         let observation = observed(vec![container("a", state)]);
-        assert_eq!(endings.ahead_of(&observation), None);
+        assert_eq!(endings.ahead_of(&any_pod(), &observation), None);
+    }
+}
+
+/// The lists may yet say that it ran out of memory.
+#[test]
+fn an_init_container_has_not_succeeded_before_the_lists_say_so() {
+    let mut value = manifest("p", "u1");
+    value["spec"]["initContainers"] = json!([{"name": "c", "image": "i:1"}]);
+    let pod = pod(value);
+    let observation = observed(vec![running("a")]);
+    for (exit_code, is_ahead) in [(0, false), (1, true)] {
+        let endings = Endings::default();
+        endings.note("a", End { exit_code, ..END });
+        let ahead = endings.ahead_of(&pod, &observation);
+        assert_eq!(ahead.is_some(), is_ahead, "{exit_code}");
+        assert!(
+            endings.ahead_of(&any_pod(), &observation).is_some(),
+            "an ordinary container's end counts whatever its code"
+        );
     }
 }
 
@@ -87,7 +112,10 @@ fn nothing_is_planned_ahead_in_a_sandbox_that_ends() {
     let endings = Endings::default();
     endings.note("a", END);
     endings.note("s", END);
-    assert_eq!(endings.ahead_of(&observed(vec![running("a")])), None);
+    assert_eq!(
+        endings.ahead_of(&any_pod(), &observed(vec![running("a")])),
+        None
+    );
 }
 
 #[test]
@@ -97,11 +125,11 @@ fn the_oldest_end_is_forgotten_and_a_repeated_one_counts_once() {
         endings.note("a", END);
     }
     let observation = observed(vec![running("a")]);
-    assert!(endings.ahead_of(&observation).is_some());
+    assert!(endings.ahead_of(&any_pod(), &observation).is_some());
     for other in 0..MAX_ENDINGS {
         endings.note(&format!("other-{other}"), END);
     }
-    assert_eq!(endings.ahead_of(&observation), None);
+    assert_eq!(endings.ahead_of(&any_pod(), &observation), None);
     let told = endings.0.lock().unwrap();
     assert_eq!(told.by_id.len(), MAX_ENDINGS);
     assert_eq!(told.ids.len(), MAX_ENDINGS);

@@ -162,7 +162,7 @@ impl Steps {
         memory: &Memory,
     ) -> Plan {
         let now = self.clock.now();
-        let ahead = self.endings.ahead_of(observation);
+        let ahead = self.endings.ahead_of(target.pod, observation);
         let plan = plan::plan(&Inputs {
             pod: target.pod,
             observation: ahead.as_ref().unwrap_or(observation),
