@@ -216,18 +216,40 @@ pub fn dismiss(ground: &Ground, name: &str) -> Result<()> {
 /// When it had not.
 pub fn had_its_grace(ground: &Ground, name: &str, grace: Duration, late: Duration) -> Result<()> {
     let full_name = ground.full_name(name);
-    in_time(ground, name, grace, late).with_context(|| lines_about(ground, &full_name))
+    in_time(ground, name, grace, late)
+        .and_then(|()| was_asked(ground, name))
+        .with_context(|| lines_about(ground, &full_name))
+}
+
+/// The same where pod-worker-pool was killed while it stopped the pod, perhaps in
+/// the moment in which containerd loses the signal.
+///
+/// # Errors
+/// When it had not its grace, or containerd was never told to send the signal.
+pub fn had_its_grace_over_a_kill(
+    ground: &Ground,
+    name: &str,
+    grace: Duration,
+    late: Duration,
+) -> Result<()> {
+    let full_name = ground.full_name(name);
+    in_time(ground, name, grace, late)
+        .and_then(|()| was_asked(ground, name))
+        .or_else(|error| match is_signal_lost(ground, name) {
+            true => in_time(ground, name, grace, late),
+            false => Err(error),
+        })
+        .with_context(|| lines_about(ground, &full_name))
+}
+
+fn was_asked(ground: &Ground, name: &str) -> Result<()> {
+    let asked = time_of(ground, &format!("asked-{name}"));
+    asked.map(drop).context("it was never asked to end")
 }
 
 fn in_time(ground: &Ground, name: &str, grace: Duration, late: Duration) -> Result<()> {
     ground.gone(name)?;
     let dismissed = time_of(ground, &format!("dismissed-{name}"))?;
-    if time_of(ground, &format!("asked-{name}")).is_err() {
-        ensure!(
-            is_signal_lost(ground, name),
-            "{name} was never asked to end"
-        );
-    }
     let Ok(lived) = time_of(ground, &format!("alive-{name}"))?.duration_since(dismissed) else {
         bail!("{name} ended before it was dismissed");
     };

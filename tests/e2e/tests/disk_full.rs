@@ -76,7 +76,7 @@ fn a_full_disk_is_told_of_and_stops_nothing() -> Result<()> {
     ground.bulkhead.kill_all()?;
     ground.bulkhead.start_again()?;
     // The time of the request could not be saved: what was left begins anew.
-    cast::had_its_grace(&ground, "old-killed", GRACE, 2 * LATE)?;
+    cast::had_its_grace_over_a_kill(&ground, "old-killed", GRACE, 2 * LATE)?;
     let names = ["new", "newer", "new-done", "new-rejected"];
     let mut full = Vec::new();
     for name in names {

@@ -66,7 +66,7 @@ fn each_part_killed_in_turn_is_noticed_in_its_own_row_only() -> Result<()> {
             assert_eq!(ground.noted(&name, "started")?, 1, "{name}");
             assert_eq!(ground.noted(&name, "SIGTERM")?, 0, "{name}");
         }
-        cast::had_its_grace(&ground, &format!("old-{process}"), GRACE, LATE)?;
+        cast::had_its_grace_over_a_kill(&ground, &format!("old-{process}"), GRACE, LATE)?;
     }
     cast.is_unharmed(&ground, &witness.hear()?)
 }
@@ -112,7 +112,7 @@ fn all_parts_killed_at_once_again_and_again_lose_nothing() -> Result<()> {
         assert_eq!(ground.noted(&polite, "exit 0")?, 1, "{polite}");
     }
     for round in rounds {
-        cast::had_its_grace(&ground, &format!("old-{round}"), GRACE, LATE)?;
+        cast::had_its_grace_over_a_kill(&ground, &format!("old-{round}"), GRACE, LATE)?;
     }
     cast.is_unharmed(&ground, &witness.hear()?)
 }
@@ -134,7 +134,7 @@ fn an_orderly_stop_leaves_the_containers_to_the_next_start() -> Result<()> {
     ground.apply("new", web(&ground, "new"))?;
     ground.bulkhead.start_again()?;
     ground.ready("new")?;
-    cast::had_its_grace(&ground, "old", GRACE, LATE)?;
+    cast::had_its_grace_over_a_kill(&ground, "old", GRACE, LATE)?;
     cast.is_unharmed(&ground, &witness.hear()?)
 }
 
