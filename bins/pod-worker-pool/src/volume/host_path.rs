@@ -2,15 +2,14 @@
 //!
 //! Links are followed, as in the kubelet: who may have such a volume may have the node.
 
-use std::ffi::OsStr;
-use std::fs::{self, File, FileType, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, FileType, OpenOptions};
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf};
+use std::thread;
 
-use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, RenameFlags, renameat2};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::stat::{Mode, umask};
 use pod::core::HostPathVolumeSource;
 
 use crate::node::NodeError;
@@ -19,13 +18,6 @@ use crate::node::error::IoContext;
 /// Modes of what is made, as the kubelet has them.
 const DIRECTORY_MODE: u32 = 0o755;
 const FILE_MODE: u32 = 0o644;
-
-/// What is being made is called so, beside where it will be.
-const TEMPORARY_PREFIX: &[u8] = b".bulkhead-";
-/// Attempts when several pods make the same at once.
-const MAX_ATTEMPTS: usize = 20;
-/// Longest name that file systems take.
-const MAX_NAME_BYTES: usize = 255;
 
 /// What is to be found at the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +62,15 @@ impl HostPathType {
         }
     }
 
+    /// What is made where nothing is.
+    fn created(self) -> Option<Missing> {
+        match self {
+            HostPathType::Directory { create: true } => Some(Missing::Directory),
+            HostPathType::File { create: true } => Some(Missing::File),
+            _ => None,
+        }
+    }
+
     fn matches(self, kind: FileType) -> bool {
         match self {
             HostPathType::Unchecked => true,
@@ -102,145 +103,87 @@ pub(super) fn set_up(source: &HostPathVolumeSource) -> Result<PathBuf, NodeError
     if wanted == HostPathType::Unchecked {
         return Ok(path.to_owned());
     }
-    match (fs::metadata(path), wanted) {
-        (Ok(found), _) if wanted.matches(found.file_type()) => {}
-        (Err(error), HostPathType::Directory { create: true }) if is_absent(&error) => {
-            make_directories(path)?;
-        }
-        (Err(error), HostPathType::File { create: true }) if is_absent(&error) => {
-            Missing::File.make(path)?;
-        }
-        (Err(error), _) if !is_absent(&error) => return Err(NodeError::io("inspect", path, error)),
-        _ => {
-            let (path, wanted) = (path.display(), wanted.description());
-            let message = format!("hostPath type check failed: {path} is not a {wanted}");
-            return Err(NodeError::CheckFailed { message });
-        }
+    if let Some(missing) = wanted.created()
+        && is_absent(path)?
+    {
+        missing.make(path).context("create", path)?;
     }
+    check(path, wanted)?;
     Ok(path.to_owned())
 }
 
-/// Makes a directory and those above it that are missing.
-fn make_directories(path: &Path) -> Result<(), NodeError> {
-    let missing: Vec<&Path> = path
-        .ancestors()
-        .take_while(|ancestor| !ancestor.exists())
-        .collect();
-    missing
-        .into_iter()
-        .rev()
-        .try_for_each(|directory| Missing::Directory.make(directory))
+/// Also of what was just made: something else may have been faster, and a link that
+/// leads nowhere is as good as absent until something is to be made in its place.
+fn check(path: &Path, wanted: HostPathType) -> Result<(), NodeError> {
+    match fs::metadata(path) {
+        Ok(found) if wanted.matches(found.file_type()) => Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(NodeError::io("inspect", path, error))
+        }
+        _ => {
+            let (path, wanted) = (path.display(), wanted.description());
+            let message = format!("hostPath type check failed: {path} is not a {wanted}");
+            Err(NodeError::CheckFailed { message })
+        }
+    }
 }
 
-/// What is missing.
+fn is_absent(path: &Path) -> Result<bool, NodeError> {
+    let exists = fs::exists(path).context("inspect", path)?;
+    Ok(!exists)
+}
+
+/// What may be made where it is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Missing {
+    /// With those above it.
     Directory,
+    /// In a directory that is there.
     File,
 }
 
 impl Missing {
-    /// Makes it with its mode at once: the umask of this process is stricter, and
-    /// were it killed in between, nobody would give it its mode any more.
-    fn make(self, path: &Path) -> Result<(), NodeError> {
-        for _ in 1..MAX_ATTEMPTS {
-            match self.try_to_make(path) {
-                // Another pod makes the same at the same time.
-                Err(NodeError::Io { source, .. })
-                    if source.kind() == io::ErrorKind::AlreadyExists => {}
-                made => return made,
-            }
-            if path.exists() {
-                return Ok(());
-            }
-        }
-        self.try_to_make(path)
-    }
-
-    fn try_to_make(self, path: &Path) -> Result<(), NodeError> {
-        let temporary = temporary_path(path);
-        // An earlier life of this process may have left it.
-        self.remove(&temporary);
-        let made = self.create(&temporary).context("create", &temporary)?;
-        self.set_mode(&made, &temporary)?;
-        let flags = RenameFlags::RENAME_NOREPLACE;
-        let renamed = renameat2(AT_FDCWD, &temporary, AT_FDCWD, path, flags);
-        if renamed.is_err() {
-            self.remove(&temporary);
-        }
-        match renamed {
-            // If somebody else was faster, the mode is theirs too.
-            Ok(()) | Err(Errno::EEXIST) => Ok(()),
-            Err(Errno::ENOENT) => {
-                let error = taken_away(Errno::ENOENT.into());
-                Err(NodeError::io("create", path, error))
-            }
-            // Not every file system can do that, NFS for one.
-            Err(Errno::EINVAL | Errno::ENOSYS | Errno::ENOTSUP) => self.make_in_place(path),
-            Err(error) => Err(NodeError::io("create", path, error.into())),
-        }
-    }
-
-    fn make_in_place(self, path: &Path) -> Result<(), NodeError> {
-        match self.create(path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-            made => self.set_mode(&made.context("create", path)?, path),
-        }
-    }
-
-    fn create(self, path: &Path) -> io::Result<File> {
-        match self {
-            Missing::File => File::create_new(path),
+    /// Makes it unless it is there by now: somebody else may make the same.
+    fn make(self, path: &Path) -> io::Result<()> {
+        let made = with_exact_modes(|| match self {
             Missing::Directory => {
-                fs::create_dir(path)?;
-                let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
-                let mut options = OpenOptions::new();
-                let opened = options.read(true).custom_flags(flags.bits()).open(path);
-                opened.map_err(taken_away)
+                let mut builder = DirBuilder::new();
+                builder.recursive(true).mode(DIRECTORY_MODE).create(path)
             }
+            Missing::File => {
+                let mut options = OpenOptions::new();
+                options.write(true).create_new(true).mode(FILE_MODE);
+                options.open(path).map(drop)
+            }
+        });
+        match made {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            made => made,
         }
     }
-
-    fn set_mode(self, made: &File, path: &Path) -> Result<(), NodeError> {
-        let mode = match self {
-            Missing::Directory => DIRECTORY_MODE,
-            Missing::File => FILE_MODE,
-        };
-        made.set_permissions(Permissions::from_mode(mode))
-            .context("change the mode of", path)
-    }
-
-    /// What cannot be removed makes the next creation fail, which says why.
-    fn remove(self, path: &Path) {
-        drop(match self {
-            Missing::Directory => fs::remove_dir(path),
-            Missing::File => fs::remove_file(path),
-        });
-    }
 }
 
-/// What was just made and is gone was taken for one that was left by who makes the
-/// same: as if they had made it first.
-fn taken_away(error: io::Error) -> io::Error {
-    if is_absent(&error) {
-        return io::ErrorKind::AlreadyExists.into();
-    }
-    error
-}
-
-fn temporary_path(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().as_bytes();
-    let mut temporary = [TEMPORARY_PREFIX, name].concat();
-    temporary.truncate(MAX_NAME_BYTES);
-    path.with_file_name(OsStr::from_bytes(&temporary))
-}
-
-fn is_absent(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound
+/// Does `work` without the umask of this process, which is stricter than the modes
+/// that are wanted here: in a thread of its own, because a umask is that of all
+/// threads which do not have one of theirs. A mode that is given afterwards would
+/// never be given if the process were killed in between.
+fn with_exact_modes<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().spawn_scoped(scope, || {
+            unshare(CloneFlags::CLONE_FS)?;
+            umask(Mode::empty());
+            work()
+        })?;
+        let result = thread.join();
+        result.unwrap_or_else(|_| Err(io::Error::other("the thread that makes it panicked")))
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
     use super::*;
 
     fn source(path: &Path, type_: &str) -> HostPathVolumeSource {
@@ -250,6 +193,16 @@ mod tests {
         }
     }
 
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    /// As in a confined process, for this thread and those that it starts.
+    fn strict_umask() {
+        unshare(CloneFlags::CLONE_FS).unwrap();
+        umask(Mode::from_bits_truncate(0o077));
+    }
+
     #[test]
     fn each_type_takes_its_own_kind_and_no_other() {
         let directory = tempfile::tempdir().unwrap();
@@ -257,11 +210,8 @@ mod tests {
         fs::create_dir(at("directory")).unwrap();
         fs::write(at("file"), "").unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
-        std::os::unix::fs::symlink(at("directory"), at("link")).unwrap();
-        let (mode, major_minor) = (
-            nix::sys::stat::Mode::S_IRUSR,
-            nix::sys::stat::makedev(7, 250),
-        );
+        symlink(at("directory"), at("link")).unwrap();
+        let (mode, major_minor) = (Mode::S_IRUSR, nix::sys::stat::makedev(7, 250));
         nix::sys::stat::mknod(
             &at("block"),
             nix::sys::stat::SFlag::S_IFBLK,
@@ -315,10 +265,7 @@ mod tests {
     #[test]
     fn what_is_missing_is_made_with_the_kubelets_modes() {
         let directory = tempfile::tempdir().unwrap();
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        // As in a confined process, in this thread alone.
-        nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS).unwrap();
-        nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+        strict_umask();
         let made = set_up(&source(&directory.path().join("a/b"), "DirectoryOrCreate")).unwrap();
         assert_eq!(mode(&made), 0o755);
         assert_eq!(mode(&directory.path().join("a")), 0o755);
@@ -336,14 +283,12 @@ mod tests {
     #[test]
     fn what_is_made_is_never_seen_without_its_mode() {
         let directory = tempfile::tempdir().unwrap();
-        // As in a confined process, in this thread alone.
-        nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS).unwrap();
-        nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+        strict_umask();
         for (type_, expected) in [("DirectoryOrCreate", 0o755), ("FileOrCreate", 0o644)] {
             for attempt in 0..200 {
                 let path = directory.path().join(format!("{type_}-{attempt}"));
                 let seen = path.clone();
-                let witness = std::thread::spawn(move || {
+                let witness = thread::spawn(move || {
                     loop {
                         if let Ok(found) = fs::metadata(&seen) {
                             return found.permissions().mode() & 0o777;
@@ -357,65 +302,87 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_life_left_half_made_goes() {
-        let directory = tempfile::tempdir().unwrap();
-        let name = "x".repeat(MAX_NAME_BYTES);
-        for (missing, type_) in [
-            (Missing::Directory, "DirectoryOrCreate"),
-            (Missing::File, "FileOrCreate"),
-        ] {
-            let path = directory.path().join(&name);
-            missing.create(&temporary_path(&path)).unwrap();
-            set_up(&source(&path, type_)).unwrap();
-            let entries = fs::read_dir(directory.path()).unwrap();
-            let names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
-            assert_eq!(names, [name.as_str()]);
-            missing.remove(&path);
-        }
-    }
-
-    #[test]
     fn what_somebody_else_made_first_stays_as_it_is() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("theirs");
-        fs::create_dir(&path).unwrap();
-        fs::set_permissions(&path, Permissions::from_mode(0o711)).unwrap();
-        Missing::Directory.make(&path).unwrap();
-        Missing::Directory.make_in_place(&path).unwrap();
-        let mode = fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o711);
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        for missing in [Missing::Directory, Missing::File] {
+            let path = directory.path().join(format!("{missing:?}"));
+            missing.make(&path).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(0o711)).unwrap();
+            missing.make(&path).unwrap();
+            assert_eq!(mode(&path), 0o711);
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
     }
 
     #[test]
     fn several_pods_may_make_the_same_at_once() {
         let directory = tempfile::tempdir().unwrap();
-        for attempt in 0..50 {
-            let path = directory.path().join(format!("{attempt}/deep"));
-            let barrier = std::sync::Barrier::new(4);
-            std::thread::scope(|scope| {
-                for _ in 0..4 {
-                    scope.spawn(|| {
-                        barrier.wait();
-                        set_up(&source(&path, "DirectoryOrCreate")).unwrap();
-                        assert!(path.is_dir());
-                    });
-                }
-            });
-            let above = path.parent().unwrap();
-            assert_eq!(fs::read_dir(above).unwrap().count(), 1);
+        strict_umask();
+        for (type_, name, expected) in [
+            ("DirectoryOrCreate", "directory/deep", 0o755),
+            ("FileOrCreate", "file", 0o644),
+        ] {
+            for attempt in 0..50 {
+                let above = directory.path().join(format!("{type_}-{attempt}"));
+                fs::create_dir(&above).unwrap();
+                let path = above.join(name);
+                let barrier = std::sync::Barrier::new(4);
+                thread::scope(|scope| {
+                    for _ in 0..4 {
+                        scope.spawn(|| {
+                            barrier.wait();
+                            set_up(&source(&path, type_)).unwrap();
+                            assert_eq!(mode(&path), expected, "{type_}");
+                        });
+                    }
+                });
+                assert_eq!(fs::read_dir(&above).unwrap().count(), 1);
+            }
         }
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 50);
     }
 
     #[test]
-    fn where_nothing_can_be_renamed_it_is_made_in_place() {
+    fn what_cannot_be_made_is_an_error_that_names_the_path() {
         let directory = tempfile::tempdir().unwrap();
-        for (missing, expected) in [(Missing::Directory, 0o755), (Missing::File, 0o644)] {
-            let path = directory.path().join(format!("{missing:?}"));
-            missing.make_in_place(&path).unwrap();
-            let mode = fs::metadata(&path).unwrap().permissions().mode();
-            assert_eq!(mode & 0o777, expected);
+        let at = |name: &str| directory.path().join(name);
+        symlink(at("nowhere"), at("dangling")).unwrap();
+        fs::write(at("file"), "").unwrap();
+        let names = ["dangling", "dangling/below", "file/below"];
+        for type_ in ["DirectoryOrCreate", "FileOrCreate"] {
+            for path in names.map(at) {
+                let error = set_up(&source(&path, type_)).unwrap_err().to_string();
+                let named = path.display().to_string();
+                assert!(error.contains(&named), "{type_}: {error}");
+            }
+        }
+        assert!(!at("nowhere").exists(), "nothing was made behind a link");
+        let error = set_up(&source(&at("dangling"), "FileOrCreate")).unwrap_err();
+        let expected = format!(
+            "hostPath type check failed: {} is not a file",
+            at("dangling").display()
+        );
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn of_two_pods_that_make_different_types_one_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        for attempt in 0..200 {
+            let path = directory.path().join(attempt.to_string());
+            let barrier = std::sync::Barrier::new(2);
+            let made = thread::scope(|scope| {
+                let threads = ["DirectoryOrCreate", "FileOrCreate"].map(|type_| {
+                    scope.spawn(|| {
+                        barrier.wait();
+                        set_up(&source(&path, type_))
+                    })
+                });
+                threads.map(|thread| thread.join().unwrap())
+            });
+            let refused = made.into_iter().filter_map(Result::err);
+            let refused: Vec<String> = refused.map(|error| error.to_string()).collect();
+            assert_eq!(refused.len(), 1, "{refused:?}");
+            assert!(refused[0].starts_with("hostPath type check failed"));
         }
     }
 
