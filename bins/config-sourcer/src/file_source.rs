@@ -12,7 +12,7 @@ use pod_validation::{Origin, static_pods};
 use tokio::time::Instant;
 
 use crate::files::Manifests;
-use crate::last_good::{LastGood, Memory, PathKind};
+use crate::last_good::{LastGood, Memory, PathKind, Recall};
 use crate::publication::Publication;
 use crate::reader::{self, Disk, Finding, Listing, Order, Settled, reporter};
 use crate::snapshot::Problem;
@@ -36,15 +36,6 @@ const MAX_UNSAVED_LOOKS: u32 = 20;
 /// process is none the worse for it: reading has a thread of its own.
 const SLOW: Duration = Duration::from_secs(5);
 
-/// What of an earlier life could be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Recall {
-    /// All that was good then, or there was no earlier life.
-    Complete,
-    /// The file with it was damaged.
-    Lost,
-}
-
 /// The manifest path.
 #[derive(Debug)]
 pub struct FileSource {
@@ -57,8 +48,8 @@ pub struct FileSource {
     recall: Recall,
     kind: Option<PathKind>,
     manifests: Manifests,
-    /// The revision of the manifests that is on the disk, with the kind.
-    saved: Option<(u64, Option<PathKind>)>,
+    /// What is on the disk.
+    saved: Option<Version>,
     save_fails: bool,
     /// Looks in a row that found a file being written.
     settling_looks: u32,
@@ -66,6 +57,10 @@ pub struct FileSource {
     unsaved_looks: u32,
     disk: Disk,
 }
+
+/// Differs whenever what is worth writing down does: the recall, the kind, and the
+/// revision of the manifests.
+type Version = (Recall, Option<PathKind>, u64);
 
 /// What a look at the path found out.
 enum Look {
@@ -92,7 +87,11 @@ impl FileSource {
         memory: Memory,
     ) -> Self {
         let (last_good, recall) = match memory.load() {
-            Ok(last_good) => (last_good, Recall::Complete),
+            Ok(None) => (None, Recall::Complete),
+            Ok(Some(last_good)) => {
+                let recall = last_good.recall;
+                (Some(last_good), recall)
+            }
             Err(error) => {
                 tracing::warn!(
                     error = telemetry::chain(&error),
@@ -239,8 +238,18 @@ impl FileSource {
     /// Nothing is there. Where nothing ever was, or a single file, that is an
     /// answer; a directory that vanished with all its pods is a mishap.
     fn absent(&mut self) -> Look {
-        if self.kind == Some(PathKind::Directory) && !self.manifests.is_empty() {
-            let reason = "the directory is gone; its pods keep running until it is back";
+        let had_pods = !self.manifests.is_empty() || self.recall == Recall::Lost;
+        let mishap = match self.kind {
+            Some(PathKind::Directory) if had_pods => {
+                Some("the directory is gone; its pods keep running until it is back")
+            }
+            None if self.recall == Recall::Lost => Some(
+                "is not there, and what was there is not remembered; \
+                 its pods keep running until it is back, be it empty",
+            ),
+            _ => None,
+        };
+        if let Some(reason) = mishap {
             return Look::Failed(self.problem(reason));
         }
         self.manifests.retain(&BTreeSet::new());
@@ -263,11 +272,13 @@ impl FileSource {
                 settling,
                 problems: more,
             } => {
+                let left_out = !more.is_empty();
                 problems.extend(more);
                 self.settling_looks = if settling { self.settling_looks + 1 } else { 0 };
-                // A bad file of which nothing is remembered may have pods running:
-                // they must not look like removed ones.
-                let unknown = self.recall == Recall::Lost && self.manifests.has_bad_without_pods();
+                // A bad file of which nothing is remembered may have pods running, and
+                // so may one that is left out: they must not look like removed ones.
+                let unread = left_out || self.manifests.has_bad_without_pods();
+                let unknown = self.recall == Recall::Lost && unread;
                 !unknown && !settling
             }
             Look::Failed(problem) => {
@@ -288,16 +299,21 @@ impl FileSource {
             .set(PodSource::File, delivered, Some(pods), problems);
     }
 
+    fn version(&self) -> Version {
+        (self.recall, self.kind, self.manifests.revision())
+    }
+
     fn is_unsaved(&self) -> bool {
-        self.saved != Some((self.manifests.revision(), self.kind))
+        self.saved != Some(self.version())
     }
 
     /// Writes down what is good now. Failing costs nothing until a file is bad
     /// and we are restarted, so it is logged once and tried again.
     fn save(&mut self) {
-        let present = (self.manifests.revision(), self.kind);
+        let present = self.version();
         self.unsaved_looks = 0;
         let last_good = LastGood {
+            recall: self.recall,
             kind: self.kind,
             manifests: self.manifests.to_remember(),
         };

@@ -25,9 +25,22 @@ pub enum PathKind {
     File,
 }
 
+/// Whether all that was good in earlier lives is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Recall {
+    /// It is, or there was no earlier life.
+    #[default]
+    Complete,
+    /// A file with it was damaged, and the source has not been read well since: a
+    /// manifest that is bad may have pods running that nobody remembers.
+    Lost,
+}
+
 /// What is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastGood {
+    /// Whether this is all: a loss outlives the life that has found it.
+    pub recall: Recall,
     /// What the manifest path was.
     pub kind: Option<PathKind>,
     /// The manifests.
@@ -39,6 +52,8 @@ struct Saved {
     /// Pods carry the node's name: as another node, all of this is void.
     node_name: String,
     static_pod_path: String,
+    #[serde(default)]
+    recall: Recall,
     kind: Option<PathKind>,
     manifests: Vec<SavedManifest>,
 }
@@ -87,6 +102,7 @@ impl Memory {
             .map(|manifest| self.remembered(manifest))
             .collect::<Result<_, _>>()?;
         Ok(Some(LastGood {
+            recall: saved.recall,
             kind: saved.kind,
             manifests,
         }))
@@ -115,6 +131,7 @@ impl Memory {
         self.file.save(&Saved {
             node_name: self.node_name.clone(),
             static_pod_path: self.static_pod_path.clone(),
+            recall: last_good.recall,
             kind: last_good.kind,
             manifests,
         })
@@ -157,6 +174,7 @@ mod tests {
             "metadata": {"uid": "1", "name": "a", "namespace": "default"}});
         let pod = SourcePod::from_json(pod.to_string().into_bytes(), PodSource::File).unwrap();
         LastGood {
+            recall: Recall::Lost,
             kind: Some(PathKind::Directory),
             manifests: vec![Remembered {
                 path: "/m/a".to_owned(),

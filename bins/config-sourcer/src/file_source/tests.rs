@@ -269,6 +269,74 @@ async fn what_is_not_remembered_is_not_called_removed() {
 }
 
 #[tokio::test]
+async fn what_is_lost_stays_lost_until_all_is_read_well() {
+    let mut node = Node::with_directory();
+    node.write("a", "bad: [");
+    node.write("b", &manifest("b", "i:2"));
+    fs::write(node.state_file(), "damaged").unwrap();
+    for life in 1..=3 {
+        node.start();
+        let state = node
+            .until("a problem", |state| {
+                !state.problems.is_empty() && images(state) == ["i:2"]
+            })
+            .await;
+        assert!(!state.ready, "life {life}: a pod of the bad file may run");
+        node.until_saved("i:2").await;
+    }
+    // What became good meanwhile is remembered.
+    node.source = None;
+    node.write("b", "bad: [");
+    node.start();
+    let state = node
+        .until("two problems", |state| state.problems.len() == 2)
+        .await;
+    assert_eq!(
+        (images(&state), state.ready),
+        (vec!["i:2".to_owned()], false)
+    );
+    // All is known again, and from the next life on a bad new file is only that.
+    node.write("a", &manifest("a", "i:1"));
+    node.until_images(&["i:1", "i:2"]).await;
+    node.until_saved("Complete").await;
+    node.source = None;
+    node.write("c", "bad: [");
+    node.start();
+    node.until_images(&["i:1", "i:2"]).await;
+}
+
+#[tokio::test]
+async fn a_path_that_is_gone_is_no_answer_where_nothing_is_remembered() {
+    let mut node = Node::new();
+    fs::write(node.state_file(), "damaged").unwrap();
+    for life in 1..=2 {
+        node.start();
+        let state = node
+            .until("missed", |state| has_problem(state, "is not there"))
+            .await;
+        assert!(!state.ready, "life {life}");
+        node.until_saved("Lost").await;
+    }
+    // A directory whose only file is bad, in a life of its own.
+    let aside = node.disk.path().join("aside");
+    fs::create_dir(&aside).unwrap();
+    fs::write(aside.join("a"), "bad: [").unwrap();
+    fs::rename(&aside, node.manifests()).unwrap();
+    node.until("a problem", |state| !has_problem(state, "is not there"))
+        .await;
+    node.until_saved("Directory").await;
+    node.source = None;
+    fs::remove_dir_all(node.manifests()).unwrap();
+    node.start();
+    let state = node
+        .until("a problem", |state| has_problem(state, "is gone"))
+        .await;
+    assert!(!state.ready);
+    fs::create_dir(node.manifests()).unwrap();
+    node.until_images(&[]).await;
+}
+
+#[tokio::test]
 async fn a_directory_that_vanishes_takes_no_pods_along() {
     let mut node = Node::with_directory();
     node.write("a", &manifest("a", "i:1"));
