@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
+use clock::UnixNanos;
 use rand::Rng;
 use simulated_runtime::{Entry, Happening, SimulatedRuntime};
 
@@ -22,6 +23,8 @@ pub struct Desired {
     kind: Kind,
     grace_seconds: u32,
     pulled: bool,
+    /// When its manifest went, or became another one.
+    dismissed_at: Option<UnixNanos>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +56,18 @@ impl Desired {
             kind,
             grace_seconds: random.random_range(1..=5),
             pulled: random.random_bool(0.2),
+            dismissed_at: None,
         }
+    }
+
+    /// Its number among all versions of all pods.
+    pub(crate) fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// Notes when its manifest went, or became another one.
+    pub(crate) fn dismiss(&mut self, at: UnixNanos) {
+        self.dismissed_at = Some(at);
     }
 
     /// Value of the label that tells this version from all others.
@@ -290,9 +304,11 @@ fn killed_before_their_time(history: &[Entry], versions: &[Desired]) -> Vec<Stri
                 .iter()
                 .find(|entry| entry.id == killed.id && entry.happening == Happening::Terminated);
             let waited = asked.map_or(Duration::ZERO, |asked| killed.at.since(asked.at));
+            let dismissed = pod.dismissed_at.map(|at| killed.at.since(at));
             // Of an order that was cut off nobody knows whether the SIGTERM was
-            // sent; some time after one every program gets all the same.
-            if waited < grace.min(SIGTERM_GRACE) {
+            // sent: the grace goes on from there, but some time after a SIGTERM
+            // every program gets all the same.
+            if waited < grace.min(SIGTERM_GRACE) || dismissed.unwrap_or_default() < grace {
                 early.push(format!(
                     "{} of {pod} was killed after {waited:?}{}",
                     killed.container,

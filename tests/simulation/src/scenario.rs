@@ -183,14 +183,25 @@ impl Scenario {
         self.versions.push(desired.clone());
         self.note(node, &format!("put {desired}"));
         node.put_manifest(&format!("{name}.yaml"), &desired.manifest());
-        self.desired.insert(name, desired);
+        if let Some(replaced) = self.desired.insert(name, desired) {
+            self.dismiss(node, &replaced);
+        }
     }
 
     fn remove(&mut self, node: &SimulatedNode) {
         let name = format!("p{}", self.random.random_range(0..PODS));
         self.note(node, &format!("remove {name}"));
         node.remove_manifest(&format!("{name}.yaml"));
-        self.desired.remove(&name);
+        if let Some(removed) = self.desired.remove(&name) {
+            self.dismiss(node, &removed);
+        }
+    }
+
+    fn dismiss(&mut self, node: &SimulatedNode, pod: &Desired) {
+        let mut versions = self.versions.iter_mut();
+        if let Some(version) = versions.find(|version| version.version() == pod.version()) {
+            version.dismiss(node.clock.now());
+        }
     }
 
     /// Crashes one running container, each at most twice, so that waits stay
