@@ -2,8 +2,10 @@
 //! were begun. One small file a pod, written before the first signal is sent, so
 //! that whoever resumes the kill knows why, and gives neither more nor less grace.
 //!
-//! Deleting any of the files at any time is safe: a termination is then asked for
-//! again and begins anew.
+//! Deleting any of the files at any time is safe for the node, and costs this: a
+//! termination is asked for again and begins anew with its full grace; an instance
+//! that was killed counts as one that ended by itself; and a pod that was evicted,
+//! which nothing but its record tells of, starts again if its source has it still.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

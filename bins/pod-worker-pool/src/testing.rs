@@ -331,6 +331,14 @@ impl TestNode {
         });
     }
 
+    /// As on a full disk: what was recorded stays, and nothing is added.
+    pub(crate) fn records_can_be_written(&self, can: bool) {
+        let directory = self.state.path().join("state/pod-worker-pool");
+        let (here, away) = (directory.join("kills"), directory.join("kills.away"));
+        let (from, to) = if can { (away, here) } else { (here, away) };
+        std::fs::rename(from, to).unwrap();
+    }
+
     /// What the pool of this life offers.
     pub(crate) fn life(&self) -> &Shared {
         &self.life.as_ref().expect("the pool runs").shared

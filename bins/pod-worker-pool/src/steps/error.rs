@@ -2,6 +2,7 @@
 
 use clock::UnixNanos;
 use cri::{RuntimeError, RuntimeErrorKind};
+use state_file::StateFileError;
 
 use crate::config::BuildError;
 use crate::node::NodeError;
@@ -123,6 +124,12 @@ impl From<RuntimeError> for StepError {
 
 impl From<NodeError> for StepError {
     fn from(error: NodeError) -> StepError {
+        StepError::new(telemetry::chain(&error), Retry::LATER)
+    }
+}
+
+impl From<StateFileError> for StepError {
+    fn from(error: StateFileError) -> StepError {
         StepError::new(telemetry::chain(&error), Retry::LATER)
     }
 }

@@ -211,7 +211,8 @@ impl Steps {
     pub(super) fn save_record(&self, identity: &PodIdentity, memory: &Memory) {
         if let Err(error) = self.records.save(identity, &memory.record) {
             // The kill goes on: a full disk must not keep a pod alive. What is
-            // lost is that another life of ours would know of it.
+            // lost is that another life of ours would know of it; of a pod that
+            // must stay ended `close_record` makes sure.
             tracing::warn!(pod = %identity, error = telemetry::chain(&error), "kill not recorded");
         }
     }

@@ -9,6 +9,7 @@ use super::kill::Stop;
 use super::{Memory, Outcome, Retry, StepError, Steps};
 use crate::observation::{ContainerState, Observation};
 use crate::publisher::Findings;
+use crate::record::Record;
 use crate::stop::StopOrder;
 use crate::worker::{DesiredPod, Subject, Termination, TerminationCause};
 
@@ -149,7 +150,7 @@ impl Steps {
                 // Nobody will ask for more: what is left of it goes at once.
                 self.remove_files(identity).await?;
             }
-            self.close_record(identity, termination, memory);
+            self.close_record(identity, termination, memory)?;
         }
         Ok(())
     }
@@ -169,11 +170,8 @@ impl Steps {
         } else {
             self.remove_files(identity).await
         };
-        match removed {
-            Ok(()) => {
-                self.close_record(identity, termination, memory);
-                Outcome::CleanedUp
-            }
+        match removed.and_then(|()| self.close_record(identity, termination, memory)) {
+            Ok(()) => Outcome::CleanedUp,
             Err(error) => {
                 self.publisher.failed(identity.uid(), &error.message);
                 Outcome::Failed(error)
@@ -194,13 +192,23 @@ impl Steps {
     }
 
     /// Nothing is left to do: a record is of use only where nothing else tells that
-    /// the pod has ended.
-    fn close_record(&self, identity: &PodIdentity, termination: &Termination, memory: &mut Memory) {
-        memory.record = crate::record::Record::default();
-        if termination.cause.is_known_by_record_alone() {
-            memory.record.termination = Some(termination.clone());
+    /// the pod has ended. There it has to be written before anybody may take the pod
+    /// for ended, or another life of ours would start it again.
+    fn close_record(
+        &self,
+        identity: &PodIdentity,
+        termination: &Termination,
+        memory: &mut Memory,
+    ) -> Result<(), StepError> {
+        memory.record = Record::default();
+        if !termination.cause.is_known_by_record_alone() {
+            self.save_record(identity, memory);
+            return Ok(());
         }
-        self.save_record(identity, memory);
+        memory.record.termination = Some(termination.clone());
+        let saved = self.records.save(identity, &memory.record);
+        saved
+            .map_err(|error| StepError::from(error).while_doing("cannot record the end of the pod"))
     }
 }
 

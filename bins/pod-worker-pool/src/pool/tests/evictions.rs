@@ -7,7 +7,7 @@ use bulkhead_api::v1::WorkerPhase;
 use pod::PodSource;
 use serde_json::Value;
 
-use super::{finished, running, starts};
+use super::{RUN, finished, running, starts};
 use crate::testing::{TestNode, eventually, pod_running};
 use crate::worker::{Kill, UpdateKind};
 
@@ -19,6 +19,34 @@ async fn evict(node: &TestNode, pod: &Value) {
     };
     let sent = node.send(UpdateKind::Kill, pod, Some(kill), Vec::new());
     sent.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_that_cannot_be_recorded_is_not_over() {
+    let mut node = TestNode::new();
+    let pod = pod_running("a", "u1", RUN);
+    node.create(&pod).await;
+    running(&node, "u1").await;
+    node.records_can_be_written(false);
+    evict(&node, &pod).await;
+    eventually("it is stopped all the same", || {
+        node.running("u1").is_none()
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let observation = node.observation("u1").unwrap();
+    assert_eq!(observation.phase(), WorkerPhase::Terminated);
+    let error = observation.sync_error;
+    assert!(error.starts_with("cannot record the end"), "{error}");
+
+    node.records_can_be_written(true);
+    finished(&node, "u1").await;
+    node.kill();
+    node.start();
+    node.create(&pod).await;
+    finished(&node, "u1").await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(starts(&node, "u1").len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
