@@ -1,11 +1,17 @@
 //! Until when a container that is being stopped may take. Pure: the caller brings
 //! both clocks.
 //!
-//! Its grace begins when its SIGTERM is ordered, not when somebody asked for that:
-//! time in which nobody could stop it is not held against it. From then on its
-//! deadline stands or comes nearer, whoever stops it, for whatever reason and in
-//! whichever life of this process. Within one life it is a point in monotonic time,
-//! which no jump of the wall clock moves; the next life has only the wall clock.
+//! Its grace begins when its SIGTERM is ordered, not when somebody asked for that.
+//! From then on its deadline stands or comes nearer, whoever stops it, for whatever
+//! reason and in whichever life of this process. Within one life it is a point in
+//! monotonic time, which no jump of the wall clock moves; the next life has only
+//! the wall clock.
+//!
+//! A first order that fails may have sent a SIGTERM or not. One that fails at once
+//! counts as none, as often as it happens: the runtime is away. One that took longer
+//! counts as none only once, so that the grace is given twice at most. Who
+//! resumes a stop cannot know whether its SIGTERM was sent before the death of this
+//! process, and takes it for sent: the grace then runs while nobody is there.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,6 +19,8 @@ use std::time::Duration;
 use clock::UnixNanos;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
+
+use crate::worker::MAXIMUM_GRACE;
 
 /// Least time between SIGTERM and SIGKILL, unless the whole grace is shorter
 /// (the kubelet's `minimumGracePeriodInSeconds`, kuberuntime_manager.go).
@@ -30,11 +38,14 @@ pub struct Moment {
 /// The stop of one container, as the next life needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopRecord {
-    /// Wall time in Unix nanoseconds.
-    deadline: i64,
+    /// Wall time in Unix nanoseconds; none while all orders count as none.
+    deadline: Option<i64>,
     /// The shortest grace that was asked for since it began: what is left is never
     /// more, however the wall clock went back.
     grace: Duration,
+    /// Whether an order counts as none that may have sent a SIGTERM.
+    #[serde(default)]
+    is_given_again: bool,
 }
 
 impl StopRecord {
@@ -42,13 +53,17 @@ impl StopRecord {
     #[must_use]
     pub fn new(now: UnixNanos, grace: Duration) -> StopRecord {
         StopRecord {
-            deadline: now.plus(grace).0,
+            deadline: Some(now.plus(grace).0),
             grace,
+            is_given_again: false,
         }
     }
 
     fn left(&self, now: UnixNanos) -> Duration {
-        UnixNanos(self.deadline).since(now).min(self.grace)
+        let left = self
+            .deadline
+            .map_or(self.grace, |deadline| UnixNanos(deadline).since(now));
+        left.min(self.grace).min(MAXIMUM_GRACE)
     }
 }
 
@@ -70,9 +85,9 @@ pub struct StopOrder {
 }
 
 impl Deadlines {
-    /// Orders the stop of a container, within `grace` if it begins now. One that
-    /// was begun keeps its deadline, unless `grace` is shorter than what it was
-    /// given and would end earlier.
+    /// Orders the stop of a container, within `grace` if it begins now, and at most
+    /// [`MAXIMUM_GRACE`]. One that was begun keeps its deadline, unless `grace` is
+    /// shorter than what it was given and would end earlier.
     pub fn order(
         &mut self,
         records: &mut StopRecords,
@@ -80,20 +95,26 @@ impl Deadlines {
         grace: Duration,
         now: Moment,
     ) -> StopOrder {
-        let is_first = !records.contains_key(id);
-        let record = records
-            .entry(id.to_owned())
-            .or_insert_with(|| StopRecord::new(now.wall, grace));
+        let grace = grace.min(MAXIMUM_GRACE);
+        let begun = StopRecord::new(now.wall, grace);
+        let known = records.get(id);
+        let is_first = known.is_none_or(|record| record.deadline.is_none());
+        let is_given_again = known.is_some_and(|record| record.is_given_again);
+        let record = records.entry(id.to_owned()).or_insert(begun);
+        if is_first {
+            *record = StopRecord {
+                is_given_again,
+                ..begun
+            };
+        }
         let deadline = self
             .0
             .entry(id.to_owned())
             .or_insert_with(|| now.monotonic + record.left(now.wall));
         if grace < record.grace {
             *deadline = (*deadline).min(now.monotonic + grace);
-            *record = StopRecord {
-                deadline: record.deadline.min(now.wall.plus(grace).0),
-                grace,
-            };
+            record.deadline = record.deadline.min(begun.deadline);
+            record.grace = grace;
         }
         let least = record.grace.min(MINIMUM_SIGTERM_GRACE);
         let left = deadline.saturating_duration_since(now.monotonic);
@@ -103,8 +124,8 @@ impl Deadlines {
         }
     }
 
-    /// Takes back the order of a stop that failed after `elapsed`. A first order
-    /// that fails at once counts as none: the runtime may not have sent a SIGTERM.
+    /// Takes back the order of a stop that failed after `elapsed`, where it counts
+    /// as none: the runtime may not have sent a SIGTERM.
     pub fn failed(
         &mut self,
         records: &mut StopRecords,
@@ -112,10 +133,17 @@ impl Deadlines {
         order: StopOrder,
         elapsed: Duration,
     ) {
-        if order.is_first && elapsed < MINIMUM_SIGTERM_GRACE {
-            records.remove(id);
-            self.0.remove(id);
+        let Some(record) = records.get_mut(id).filter(|_| order.is_first) else {
+            return;
+        };
+        if elapsed >= MINIMUM_SIGTERM_GRACE {
+            if record.is_given_again {
+                return;
+            }
+            record.is_given_again = true;
         }
+        record.deadline = None;
+        self.0.remove(id);
     }
 
     /// Forgets the stops of containers that need none any more.
@@ -160,6 +188,11 @@ mod tests {
             };
             let grace = seconds(grace);
             self.life.order(&mut self.records, "c", grace, now)
+        }
+
+        fn failed(&mut self, order: StopOrder, elapsed: u64) {
+            let elapsed = seconds(elapsed);
+            self.life.failed(&mut self.records, "c", order, elapsed);
         }
 
         fn timeout(&mut self, grace: u64, after: u64, wall: i64) -> u64 {
@@ -224,18 +257,84 @@ mod tests {
     }
 
     #[test]
-    fn an_order_that_failed_at_once_counts_as_none() {
-        for (first, elapsed, left) in [(true, 1, 30), (true, 5, 20), (false, 1, 20)] {
-            let mut node = Node::new();
-            let mut order = node.order(30, 0, 0);
-            if !first {
-                order = node.order(30, 1, 1);
+    fn a_first_order_that_failed_counts_as_none() {
+        for (first, elapsed, left) in [(true, 1, 30), (true, 5, 30), (false, 1, 20)] {
+            for next_life in [false, true] {
+                let mut node = Node::new();
+                let mut order = node.order(30, 0, 0);
+                if !first {
+                    order = node.order(30, 1, 1);
+                }
+                assert_eq!(order.is_first, first);
+                node.failed(order, elapsed);
+                if next_life {
+                    node.next_life();
+                }
+                assert_eq!(node.timeout(30, 10, 10), left, "{first} {elapsed}");
             }
-            assert_eq!(order.is_first, first);
-            node.life
-                .failed(&mut node.records, "c", order, seconds(elapsed));
-            assert_eq!(node.timeout(30, 10, 10), left, "{first} {elapsed}");
         }
+    }
+
+    #[test]
+    fn orders_that_fail_at_once_never_count() {
+        let mut node = Node::new();
+        for after in 0..100 {
+            let order = node.order(30, after, 0);
+            assert_eq!(order.timeout, seconds(30), "{after}");
+            node.failed(order, 1);
+        }
+    }
+
+    #[test]
+    fn the_whole_grace_is_given_again_only_once() {
+        // What the second order fails after does not matter, and in which life
+        // neither.
+        for (second, next_life) in [(1, false), (1, true), (9, false), (9, true)] {
+            let mut node = Node::new();
+            let order = node.order(30, 0, 0);
+            node.failed(order, 10);
+            if next_life {
+                node.next_life();
+            }
+            let order = node.order(30, 10, 10);
+            assert_eq!(order.timeout, seconds(30));
+            node.failed(order, second);
+            if second < 2 {
+                let order = node.order(30, 11, 11);
+                assert_eq!(order.timeout, seconds(30), "it counted as none");
+                node.failed(order, 9);
+                assert_eq!(node.timeout(30, 20, 20), 21);
+                continue;
+            }
+            if next_life {
+                node.next_life();
+            }
+            assert_eq!(node.timeout(30, 20, 20), 20);
+            assert_eq!(node.timeout(5, 20, 20), 5, "it shrinks still");
+        }
+    }
+
+    #[test]
+    fn a_grace_beyond_all_bounds_is_the_longest() {
+        for grace in [u64::MAX, i64::MAX.unsigned_abs(), MAXIMUM_GRACE.as_secs()] {
+            let mut node = Node::new();
+            assert_eq!(node.timeout(grace, 0, 0), MAXIMUM_GRACE.as_secs());
+            node.next_life();
+            assert_eq!(node.timeout(grace, 10, 10), MAXIMUM_GRACE.as_secs() - 10);
+            assert_eq!(node.timeout(30, 10, 10), 30);
+        }
+        // A record that another version wrote.
+        let mut node = Node::new();
+        let record = StopRecord::new(UnixNanos(0), Duration::MAX);
+        node.records.insert("c".to_owned(), record);
+        assert!(node.order(u64::MAX, 0, 0).timeout <= MAXIMUM_GRACE);
+    }
+
+    #[test]
+    fn a_record_of_an_earlier_version_is_understood() {
+        let text = r#"{"deadline": 30000000000, "grace": {"secs": 30, "nanos": 0}}"#;
+        let record: StopRecord = serde_json::from_str(text).unwrap();
+        assert_eq!(record, StopRecord::new(UnixNanos(0), seconds(30)));
     }
 
     #[test]

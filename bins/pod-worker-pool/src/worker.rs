@@ -14,4 +14,4 @@ pub use desired::DesiredPod;
 pub use state::{
     Decision, Refusal, Sequel, Subject, Transition, Update, UpdateKind, Worker, WorkerState,
 };
-pub use termination::{Kill, Termination, TerminationCause};
+pub use termination::{Kill, MAXIMUM_GRACE, Termination, TerminationCause};

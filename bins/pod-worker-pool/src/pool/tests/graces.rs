@@ -93,6 +93,22 @@ async fn a_jump_of_the_wall_clock_moves_no_deadline_within_a_life() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_grace_beyond_all_bounds_is_no_trouble() {
+    let node = TestNode::new();
+    let mut pod = stubborn(i64::MAX.unsigned_abs());
+    pod["spec"]["containers"][0]["command"] = json!(["run"]);
+    node.create(&pod).await;
+    let id = running(&node, "u1").await;
+    fails_its_probe(&node, &pod, &id).await;
+    eventually("another one runs", || {
+        node.running("u1")
+            .is_some_and(|container| container.id != id)
+    })
+    .await;
+    assert!(node.seconds() < 20.0, "{}", node.seconds());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_kill_that_waited_for_the_pool_gives_the_whole_grace() {
     let mut node = TestNode::new();
     let pod = pod_running("a", "u1", &["ignore-term"]);
