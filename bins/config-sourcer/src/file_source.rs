@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clock::{UnixNanos, WallClock};
@@ -12,6 +13,7 @@ use pod_validation::{Origin, static_pods};
 use tokio::time::Instant;
 
 use crate::files::Manifests;
+use crate::keeper::{Keeper, Version};
 use crate::last_good::{LastGood, Memory, PathKind, Recall};
 use crate::publication::Publication;
 use crate::reader::{self, Disk, Finding, Listing, Order, Settled, reporter};
@@ -44,23 +46,16 @@ pub struct FileSource {
     check_frequency: Duration,
     clock: WallClock,
     publication: Publication,
-    memory: Memory,
+    keeper: Keeper,
     recall: Recall,
     kind: Option<PathKind>,
     manifests: Manifests,
-    /// What is on the disk.
-    saved: Option<Version>,
-    save_fails: bool,
     /// Looks in a row that found a file being written.
     settling_looks: u32,
-    /// Looks since the manifests were written down.
+    /// Looks since writing down the manifests was begun.
     unsaved_looks: u32,
     disk: Disk,
 }
-
-/// Differs whenever what is worth writing down does: the recall, the kind, and the
-/// revision of the manifests.
-type Version = (Recall, Option<PathKind>, u64);
 
 /// What a look at the path found out.
 enum Look {
@@ -76,7 +71,7 @@ enum Look {
 }
 
 impl FileSource {
-    /// Takes up what an earlier life has left.
+    /// Nothing is known yet.
     #[must_use]
     pub fn new(
         path: PathBuf,
@@ -86,42 +81,25 @@ impl FileSource {
         publication: Publication,
         memory: Memory,
     ) -> Self {
-        let (last_good, recall) = match memory.load() {
-            Ok(None) => (None, Recall::Complete),
-            Ok(Some(last_good)) => {
-                let recall = last_good.recall;
-                (Some(last_good), recall)
-            }
-            Err(error) => {
-                tracing::warn!(
-                    error = telemetry::chain(&error),
-                    "last good manifests are lost"
-                );
-                (None, Recall::Lost)
-            }
-        };
-        let kind = last_good.as_ref().and_then(|last_good| last_good.kind);
-        let manifests = last_good.map(|last_good| Manifests::from_remembered(last_good.manifests));
         Self {
             path,
             node_name: node_name.to_owned(),
             check_frequency,
             clock,
             publication,
-            memory,
-            recall,
-            kind,
-            manifests: manifests.unwrap_or_default(),
-            saved: None,
-            save_fails: false,
+            keeper: Keeper::new(Arc::new(memory)),
+            recall: Recall::Lost,
+            kind: None,
+            manifests: Manifests::default(),
             settling_looks: 0,
             unsaved_looks: 0,
             disk: Disk::new(reader::read),
         }
     }
 
-    /// Follows the path for ever.
+    /// Takes up what an earlier life has left, then follows the path for ever.
     pub async fn run(mut self) -> Infallible {
+        self.remember().await;
         let mut watcher = match Watcher::new() {
             Ok(watcher) => Some(watcher),
             Err(error) => {
@@ -137,20 +115,64 @@ impl FileSource {
                 _ => self.check_frequency,
             };
             self.publish(look);
-            let next = Instant::now() + wait;
-            if self.is_unsaved() {
-                let quiet = (Instant::now() + SAVE_DELAY).min(next);
-                if let Some(early) = changed(&mut watcher, quiet).await {
-                    self.unsaved_looks += 1;
-                    if self.unsaved_looks >= MAX_UNSAVED_LOOKS {
-                        self.save();
-                    }
-                    hint = early;
-                    continue;
-                }
-                self.save();
+            hint = self.wait(&mut watcher, Instant::now() + wait).await;
+        }
+    }
+
+    /// Reads what an earlier life has left, however long it takes: without it a
+    /// pod whose manifest is bad would look removed.
+    async fn remember(&mut self) {
+        let mut loading = self.keeper.load();
+        let loaded = loop {
+            match tokio::time::timeout(SLOW, &mut loading).await {
+                Ok(loaded) => break loaded,
+                Err(_) => self.publish(Look::Slow(slow(&self.keeper.place()))),
             }
-            hint = changed(&mut watcher, next).await.unwrap_or_default();
+        };
+        let lost = |error: &(dyn std::error::Error + 'static)| {
+            let error = telemetry::chain(error);
+            tracing::warn!(error, "last good manifests are lost");
+        };
+        match loaded {
+            Ok(Ok(None)) => self.recall = Recall::Complete,
+            Ok(Ok(Some(last_good))) => {
+                self.recall = last_good.recall;
+                self.kind = last_good.kind;
+                self.manifests = Manifests::from_remembered(last_good.manifests);
+            }
+            Ok(Err(error)) => lost(&error),
+            // It panicked.
+            Err(error) => lost(&error),
+        }
+    }
+
+    /// Waits for a change, at most until `deadline`, and has what is good written
+    /// down meanwhile: once, as what fails is tried again after the next look.
+    async fn wait(&mut self, watcher: &mut Option<Watcher>, deadline: Instant) -> Hint {
+        let quiet = deadline.min(Instant::now() + SAVE_DELAY);
+        let mut is_begun = false;
+        loop {
+            let may_begin = !is_begun && !self.keeper.is_saving() && self.is_unsaved();
+            // Cancel-safe: changes are taken when they are returned, and what was
+            // begun to be written goes on.
+            tokio::select! {
+                hint = changed(watcher, if may_begin { quiet } else { deadline }) => match hint {
+                    Some(hint) if self.is_unsaved() => {
+                        self.unsaved_looks += 1;
+                        if self.unsaved_looks >= MAX_UNSAVED_LOOKS {
+                            self.save();
+                        }
+                        return hint;
+                    }
+                    Some(hint) => return hint,
+                    None if may_begin => {
+                        self.save();
+                        is_begun = true;
+                    }
+                    None => return Hint::default(),
+                },
+                () = self.keeper.finished() => {}
+            }
         }
     }
 
@@ -182,9 +204,7 @@ impl FileSource {
                 Err(_) => {
                     self.publish(Look::Slow(slow(&reports.place())));
                     // What is new and runs from now on is good in a next life too.
-                    if self.is_unsaved() {
-                        self.save();
-                    }
+                    self.save();
                 }
             }
         }
@@ -304,31 +324,19 @@ impl FileSource {
     }
 
     fn is_unsaved(&self) -> bool {
-        self.saved != Some(self.version())
+        !self.keeper.has(self.version())
     }
 
-    /// Writes down what is good now. Failing costs nothing until a file is bad
-    /// and we are restarted, so it is logged once and tried again.
+    /// Begins to write down what is good now.
     fn save(&mut self) {
-        let present = self.version();
-        self.unsaved_looks = 0;
-        let last_good = LastGood {
+        let last_good = || LastGood {
             recall: self.recall,
             kind: self.kind,
             manifests: self.manifests.to_remember(),
         };
-        match self.memory.save(&last_good) {
-            Ok(()) => {
-                self.saved = Some(present);
-                self.save_fails = false;
-            }
-            Err(error) => {
-                if !self.save_fails {
-                    let error = telemetry::chain(&error);
-                    tracing::warn!(error, "last good manifests cannot be kept over a restart");
-                }
-                self.save_fails = true;
-            }
+        let version = (self.recall, self.kind, self.manifests.revision());
+        if self.keeper.save(version, last_good) {
+            self.unsaved_looks = 0;
         }
     }
 }

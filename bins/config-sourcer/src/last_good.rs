@@ -84,6 +84,12 @@ impl Memory {
         }
     }
 
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
     /// Reads what was kept; `None` if there is nothing, or it is of another node
     /// or path.
     ///
@@ -108,7 +114,7 @@ impl Memory {
         }))
     }
 
-    /// Keeps the present state. Blocks for two fsyncs.
+    /// Keeps the present state. Blocks for two fsyncs, and as long as the disk likes.
     ///
     /// # Errors
     /// When the file system refuses; then the old state is still there.

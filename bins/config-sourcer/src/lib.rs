@@ -10,8 +10,9 @@
 //! ```
 //!
 //! - [`files`], [`snapshot`] and [`merge`] decide, and are pure;
-//! - `reader`, on a thread of its own, with `manifest-files` and [`watcher`] is the disk, [`http_client`] and `tls` the network;
-//! - [`last_good`] keeps what must survive a restart.
+//! - `reader`, on a thread of its own, with `manifest-files` and [`watcher`] is the
+//!   disk, [`http_client`] and `tls` the network;
+//! - [`last_good`] keeps what must survive a restart, on threads that `keeper` has.
 //!
 //! How files are read is in `manifest-files`, what a manifest means in
 //! `pod-validation`; `bulkhead check` shares both.
@@ -20,6 +21,7 @@ pub mod file_source;
 pub mod files;
 pub mod http_client;
 pub mod http_source;
+mod keeper;
 pub mod last_good;
 pub mod merge;
 pub mod publication;

@@ -70,7 +70,7 @@ pub async fn run(context: Context) -> Result<(), Error> {
     );
     context.lifecycle.ready();
     // All in one task, so that a beat proves that none of them blocks. What may
-    // block, the reading of files, has its own thread.
+    // block, files of manifests and of state, has threads of its own.
     tokio::select! {
         result = serving => Ok(result?),
         never = beat(context.lifecycle) => match never {},

@@ -5,10 +5,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 
+use state_file::StateFileError;
 use tempfile::TempDir;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
+use crate::keeper::Store;
 use crate::publication::SourceState;
 
 /// Generous: it is only ever waited for when a test fails.
@@ -56,6 +58,12 @@ impl Node {
     }
 
     fn start_with(&mut self, path: &Path, disk: Disk) {
+        self.start_on(path, disk, None);
+    }
+
+    /// Its state is on a disk that hangs while this gate is shut.
+    fn start_on(&mut self, path: &Path, disk: Disk, state: Option<Gate>) {
+        let memory = || Memory::new(&self.disk.path().join("state"), "node", path);
         self.source = None;
         self.publication = Publication::new("boot", WallClock::system(), [PodSource::File]);
         let mut source = FileSource::new(
@@ -65,9 +73,12 @@ impl Node {
             Duration::from_secs(3600),
             WallClock::system(),
             self.publication.clone(),
-            Memory::new(&self.disk.path().join("state"), "node", path),
+            memory(),
         );
         source.disk = disk;
+        if let Some(gate) = state {
+            source.keeper = Keeper::new(Arc::new(Gated(memory(), gate)));
+        }
         self.source = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             match source.run().await {}
         })));
@@ -456,10 +467,10 @@ fn times_look_like_the_kubelets() {
 }
 
 /// A disk that hangs while it is shut.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 struct Gate(Arc<(Mutex<GateState>, Condvar)>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct GateState {
     shut: bool,
     waiting: usize,
@@ -476,12 +487,38 @@ impl Gate {
         let mut state = self.0.0.lock().unwrap();
         state.waiting += 1;
         state.most_waiting = state.most_waiting.max(state.waiting);
-        let mut state = self.0.1.wait_while(state, |state| state.shut).unwrap();
+        let (mut state, waited) = (self
+            .0
+            .1
+            .wait_timeout_while(state, PATIENCE, |state| state.shut))
+        .unwrap();
         state.waiting -= 1;
+        // As bad as for ever: nobody who could open it goes on.
+        assert!(!waited.timed_out(), "the test's own thread hangs too");
     }
 
     fn most_waiting(&self) -> usize {
         self.0.0.lock().unwrap().most_waiting
+    }
+}
+
+/// A state file on a disk that may hang.
+#[derive(Debug)]
+struct Gated(Memory, Gate);
+
+impl Store for Gated {
+    fn place(&self) -> String {
+        Store::place(&self.0)
+    }
+
+    fn load(&self) -> Result<Option<LastGood>, StateFileError> {
+        self.1.pass();
+        self.0.load()
+    }
+
+    fn save(&self, last_good: &LastGood) -> Result<(), StateFileError> {
+        self.1.pass();
+        self.0.save(last_good)
     }
 }
 
@@ -495,7 +532,7 @@ impl Drop for Opens {
 }
 
 /// Lets time pass until the source tells that a place is slow, with these images. It does not pass
-/// by itself as long as a thread reads.
+/// by itself as long as a thread reads or writes.
 async fn until_slow(node: &Node, place: &Path, expected: &[&str]) -> SourceState {
     let deadline = std::time::Instant::now() + PATIENCE;
     loop {
@@ -509,6 +546,15 @@ async fn until_slow(node: &Node, place: &Path, expected: &[&str]) -> SourceState
         }
         assert!(std::time::Instant::now() < deadline, "{state:?}");
         tokio::time::advance(Duration::from_secs(1)).await;
+    }
+}
+
+/// Lets time pass until what is good is on the disk.
+async fn until_saved_while_hanging(node: &Node, text: &str) {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while !fs::read_to_string(node.state_file()).is_ok_and(|content| content.contains(text)) {
+        assert!(std::time::Instant::now() < deadline, "{text} is not saved");
+        tokio::time::advance(Duration::from_millis(100)).await;
     }
 }
 
@@ -573,9 +619,78 @@ async fn files_before_the_one_that_hangs_count_and_it_is_named() {
     let place = node.manifests().join("b");
     let state = until_slow(&node, &place, &["i:1", "i:2"]).await;
     assert_eq!((state.ready, state.problems.len()), (false, 1));
-    node.until_saved("i:2").await;
+    until_saved_while_hanging(&node, "i:2").await;
     gate.set_shut(false);
     node.until_images(&["i:1", "i:2"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_has_the_state_too_holds_up_nothing_else() {
+    let mut node = Node::with_directory();
+    node.write("a", &manifest("a", "i:1"));
+    node.start();
+    node.until_images(&["i:1"]).await;
+    node.until_saved("i:1").await;
+    node.write("a", "bad: [");
+
+    // In a new life, before anything is remembered: nothing is removed.
+    let (manifests, state) = (Gate::default(), Gate::default());
+    let _opens = (Opens(manifests.clone()), Opens(state.clone()));
+    state.set_shut(true);
+    let at_gate = manifests.clone();
+    let disk = Disk::new(move |order, reporter| {
+        let settled = Settled::All;
+        let listing = reader::read(Order { settled, ..order }, reporter);
+        at_gate.pass();
+        listing
+    });
+    node.start_on(&node.manifests(), disk, Some(state.clone()));
+    let before = until_slow(&node, &node.state_file(), &[]).await;
+    assert_eq!((before.ready, before.problems.len()), (false, 1));
+    state.set_shut(false);
+    let after = node.until_images(&["i:1"]).await;
+    assert_eq!(after.problems.len(), 1, "{after:?}");
+
+    // Later, with something to be written down.
+    manifests.set_shut(true);
+    state.set_shut(true);
+    node.write("b", &manifest("b", "i:2"));
+    let place = node.manifests().join("b");
+    until_slow(&node, &place, &["i:1", "i:2"]).await;
+    for _ in 0..100 {
+        tokio::time::advance(SLOW).await;
+    }
+    state.set_shut(false);
+    until_saved_while_hanging(&node, "i:2").await;
+    manifests.set_shut(false);
+    let after = node.until("read", |state| state.problems.len() == 1).await;
+    assert_eq!(images(&after), ["i:1", "i:2"]);
+    assert_eq!((manifests.most_waiting(), state.most_waiting()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_disk_that_hangs_keeps_no_manifest_from_being_followed() {
+    let mut node = Node::with_directory();
+    let state = Gate::default();
+    let _opens = Opens(state.clone());
+    node.start_on(
+        &node.manifests(),
+        Disk::new(reader::read),
+        Some(state.clone()),
+    );
+    node.until_images(&[]).await;
+    state.set_shut(true);
+    for round in 1..=2 * MAX_UNSAVED_LOOKS {
+        let image = format!("i:{round}");
+        node.write("a", &manifest("a", &image));
+        node.until_images(&[&image]).await;
+    }
+    // The state is saved with the last of them, not with the one that was new when
+    // it began to hang.
+    state.set_shut(false);
+    let last = format!("i:{}", 2 * MAX_UNSAVED_LOOKS);
+    until_saved_while_hanging(&node, &last).await;
+    assert_eq!(state.most_waiting(), 1);
 }
 
 #[tokio::test]
