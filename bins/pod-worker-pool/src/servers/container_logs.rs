@@ -2,14 +2,16 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bulkhead_api::v1;
 use clock::UnixNanos;
 use pod::PodIdentity;
 use pod::identity::{check_container_name, check_uid};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_stream::{Stream, StreamExt};
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use super::{Shared, status};
 use crate::logs::{LogChunk, LogOptions, LogTarget, read_log};
@@ -18,12 +20,20 @@ use crate::publisher::Publisher;
 /// Logs that are read at once: people at terminals, and few of them.
 const MAX_READERS: usize = 32;
 
+/// How long after its start the process may not know a pod that runs: sync-loop
+/// tells it of all pods when it connects again, and at each housekeeping (2 s).
+const SETTLING: Duration = Duration::from_secs(5);
+
+/// How often a log is looked for until then.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
 /// Most lines that may be asked for from the end: more are asked for by time.
 const MAX_TAIL_LINES: u64 = 1_000_000;
 
 pub(super) struct Service {
     shared: Shared,
     places: Arc<Semaphore>,
+    begun: Instant,
 }
 
 impl Service {
@@ -31,8 +41,43 @@ impl Service {
         Service {
             shared,
             places: Arc::new(Semaphore::new(MAX_READERS)),
+            begun: Instant::now(),
         }
     }
+
+    /// Whose log is meant. What is not known yet just after a start is waited for:
+    /// a restart of this process is no reason to tell anybody that a pod is gone.
+    async fn find(&self, request: &v1::ReadLogsRequest) -> Result<Found, Status> {
+        loop {
+            let observations = self.shared.pool.publisher().observations();
+            let found = match observations.get(&request.pod_uid) {
+                Some(observation) => found(&observation, request),
+                None => Err(Status::not_found(format!("no pod {}", request.pod_uid))),
+            };
+            match found {
+                Err(error) if error.code() == Code::NotFound && self.begun.elapsed() < SETTLING => {
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                }
+                found => return found,
+            }
+        }
+    }
+}
+
+/// A container's instance.
+struct Found {
+    pod: PodIdentity,
+    id: String,
+    restart_count: u32,
+}
+
+fn found(observation: &v1::PodObservation, request: &v1::ReadLogsRequest) -> Result<Found, Status> {
+    let instance = instance(observation, request)?;
+    Ok(Found {
+        pod: identity(observation)?,
+        id: instance.id.clone(),
+        restart_count: instance.restart_count,
+    })
 }
 
 #[tonic::async_trait]
@@ -50,16 +95,11 @@ impl v1::container_logs_server::ContainerLogs for Service {
         let place = Arc::clone(&self.places)
             .try_acquire_owned()
             .map_err(|_| Status::resource_exhausted("too many logs are read at once"))?;
-        let publisher = self.shared.pool.publisher().clone();
-        let observation = publisher
-            .observations()
-            .get(&request.pod_uid)
-            .ok_or_else(|| Status::not_found(format!("no pod {}", request.pod_uid)))?;
-        let instance = instance(&observation, &request)?;
+        let found = self.find(&request).await?;
         let target = LogTarget {
-            pod: identity(&observation)?,
+            pod: found.pod,
             container: request.container_name.clone(),
-            attempt: instance.restart_count,
+            attempt: found.restart_count,
         };
         let options = LogOptions {
             follow: request.follow,
@@ -67,7 +107,8 @@ impl v1::container_logs_server::ContainerLogs for Service {
             since: (request.since_unix_nanos > 0).then_some(UnixNanos(request.since_unix_nanos)),
             timestamps: request.timestamps,
         };
-        let (uid, id) = (request.pod_uid, instance.id.clone());
+        let publisher = self.shared.pool.publisher().clone();
+        let (uid, id) = (request.pod_uid, found.id);
         let is_running = Arc::new(move || runs(&publisher, &uid, &id));
         let chunks = read_log(Arc::clone(&self.shared.host), target, options, is_running);
         let responses = chunks.map(move |chunk| {

@@ -406,6 +406,28 @@ async fn logs_are_asked_for_by_names_that_exist() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_log_is_waited_for_until_a_new_life_knows_the_pod() {
+    let mut pool = Pool::start();
+    let pod = pod_running("a", "u1", &["run"]);
+    pool.run(&pod).await;
+    pool.restart();
+    let mut client = ContainerLogsClient::new(
+        Network::memory_as_operator(pool.hub.clone()).channel(Process::PodWorkerPool),
+    );
+    let request = v1::ReadLogsRequest {
+        pod_uid: "u1".into(),
+        container_name: "c".into(),
+        ..v1::ReadLogsRequest::default()
+    };
+    let telling = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        pool.workers().update_pod(update(&pod)).await.unwrap();
+    };
+    let (answer, ()) = tokio::join!(client.read_logs(request), telling);
+    answer.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_capacity_comes_with_what_the_runtime_says_of_itself() {
     let pool = Pool::start();
     let request = v1::GetNodeCapacityRequest {};
