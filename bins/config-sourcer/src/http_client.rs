@@ -315,12 +315,18 @@ impl Target {
             problem,
         };
         let scheme = self.scheme.as_str();
-        let absolute = if location.contains("://") {
+        let absolute = if has_scheme(location) {
             location.to_owned()
         } else if let Some(rest) = location.strip_prefix("//") {
             format!("{scheme}://{rest}")
         } else if location.starts_with('/') {
             format!("{scheme}://{}{location}", self.authority)
+        } else if location.starts_with('?') {
+            format!(
+                "{scheme}://{}{}{location}",
+                self.authority,
+                self.path.path()
+            )
         } else {
             let directory = self
                 .path
@@ -338,6 +344,16 @@ impl Target {
             _ => Target::of(&uri),
         }
     }
+}
+
+/// Whether a reference begins with a scheme, as RFC 3986 has it in section 3.1.
+fn has_scheme(reference: &str) -> bool {
+    reference.split_once(':').is_some_and(|(scheme, _)| {
+        scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+            && scheme
+                .chars()
+                .all(|each| each.is_ascii_alphanumeric() || "+-.".contains(each))
+    })
 }
 
 /// A URL as it may be shown: without a password, and short.

@@ -234,6 +234,20 @@ fn a_redirect_never_leads_away_from_https() {
         ("https://h/a/b", "//i:2/c", "https i:2 /c"),
         ("https://h/", "HTTPS://i/c", "https i /c"),
         ("http://h/", "https://i/c", "https i /c"),
+        // What looks like another URL behind the path is none.
+        ("https://h/", "/l?next=http://i", "https h /l?next=http://i"),
+        (
+            "https://h/a/b",
+            "l?next=http://i",
+            "https h /a/l?next=http://i",
+        ),
+        (
+            "https://h/a/b?c",
+            "?next=http://i",
+            "https h /a/b?next=http://i",
+        ),
+        ("https://h/a/b", "./c:d", "https h /a/./c:d"),
+        ("https://h/a/b", "1:2", "https h /a/1:2"),
     ] {
         let found = target(from).relative(location).unwrap();
         let found = format!(
@@ -248,6 +262,9 @@ fn a_redirect_never_leads_away_from_https() {
         ("https://h/", "http://h/", "away from https"),
         ("https://h/", "HTTP://h/", "away from https"),
         ("https://h/", "ftp://h/", "another scheme"),
+        ("https://h/", "git+ssh://h/", "another scheme"),
+        ("https://h/", "mailto:h", "redirect"),
+        ("https://h/", "http:c", "redirect"),
     ] {
         let error = target(from).relative(location).unwrap_err().to_string();
         assert!(error.contains(words), "{location}: {error}");
