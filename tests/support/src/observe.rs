@@ -11,10 +11,10 @@ use bulkhead_api::v1::container_logs_client::ContainerLogsClient;
 use bulkhead_api::v1::statuses_client::StatusesClient;
 use bulkhead_api::v1::supervisor_client::SupervisorClient;
 use bulkhead_api::v1::sync_loop_client::SyncLoopClient;
-use ipc::{CallError, Network};
+use ipc::Network;
 use serde_json::Value;
 use tonic::transport::Channel;
-use tonic::{Code, Response, Status, Streaming};
+use tonic::{Response, Status, Streaming};
 use topology::Process;
 
 use crate::bulkhead::BulkheadInstance;
@@ -22,9 +22,6 @@ use crate::wait::{Timeout, wait_for};
 
 /// The longest that an answer may take, restarts included.
 const DEADLINE: Duration = Duration::from_secs(5);
-
-/// Pause before something that is not known yet is asked for again.
-const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Asks an instance, also from other threads and while it is killed and
 /// started again.
@@ -110,7 +107,7 @@ impl Observer {
                     let request = v1::ListEventsRequest::default();
                     to_its_end(statuses.clone().list_events(request).await?).await
                 }),
-                self.read_once_known(async || {
+                self.read(async || {
                     let opened = pool.clone().read_logs(log.clone()).await;
                     to_its_end(opened?).await
                 }),
@@ -124,24 +121,6 @@ impl Observer {
                 ("bulkhead.v1.ContainerLogs/ReadLogs", log),
             ])
         })
-    }
-
-    /// [`Observer::read`] for what is known to be there: a pool that has just
-    /// begun knows no pods before sync-loop has told it, and says so.
-    async fn read_once_known(
-        &self,
-        attempt: impl AsyncFn() -> std::result::Result<(), Status>,
-    ) -> Result<Duration> {
-        let begin = Instant::now();
-        loop {
-            let answer = self.read(&attempt).await;
-            let unknown = answer.as_ref().err().and_then(|error| error.downcast_ref());
-            let unknown = unknown.and_then(CallError::code) == Some(Code::NotFound);
-            if !unknown || begin.elapsed() > self.deadline {
-                return answer.map(|_| begin.elapsed());
-            }
-            tokio::time::sleep(ASK_AGAIN).await;
-        }
     }
 
     async fn read(
