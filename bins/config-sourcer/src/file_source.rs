@@ -16,7 +16,7 @@ use crate::files::Manifests;
 use crate::keeper::{Keeper, Version};
 use crate::last_good::{LastGood, Memory, PathKind, Recall};
 use crate::publication::Publication;
-use crate::reader::{self, Disk, Finding, Listing, Order, Settled, reporter};
+use crate::reader::{self, Disk, Finding, Listing, Order, Report, Settled, reporter};
 use crate::snapshot::Problem;
 use crate::watcher::{Hint, Watcher};
 
@@ -35,7 +35,8 @@ const SAVE_DELAY: Duration = Duration::from_millis(200);
 const MAX_UNSAVED_LOOKS: u32 = 20;
 
 /// A file that takes longer than this to be read is a problem to be told. The
-/// process is none the worse for it: reading has a thread of its own.
+/// process is none the worse for it: reading has a thread of its own. So often, too,
+/// a look that takes longer publishes what it has read.
 const SLOW: Duration = Duration::from_secs(5);
 
 /// The manifest path.
@@ -66,8 +67,8 @@ enum Look {
     },
     /// The path cannot be listed: what was known stands.
     Failed(Problem),
-    /// It is still being read.
-    Slow(Problem),
+    /// It is still being read, with a problem if that hangs.
+    Unfinished(Option<Problem>),
 }
 
 impl FileSource {
@@ -126,7 +127,10 @@ impl FileSource {
         let loaded = loop {
             match tokio::time::timeout(SLOW, &mut loading).await {
                 Ok(loaded) => break loaded,
-                Err(_) => self.publish(Look::Slow(slow(&self.keeper.place()))),
+                Err(_) => {
+                    let problem = slow(&self.keeper.place());
+                    self.publish(Look::Unfinished(Some(problem)));
+                }
             }
         };
         let lost = |error: &(dyn std::error::Error + 'static)| {
@@ -193,19 +197,24 @@ impl FileSource {
         let (reporter, mut reports) = reporter(&self.path);
         let disk = self.disk.clone();
         let reading = tokio::task::spawn_blocking(move || disk.read(order, &reporter));
+        let mut published = Instant::now();
         loop {
-            // Cancel-safe: a finding is taken when it is returned.
-            match tokio::time::timeout(SLOW, reports.findings.recv()).await {
-                Ok(Some(finding)) => {
+            match tokio::time::timeout(SLOW, reports.next()).await {
+                Ok(Report::End) => break,
+                Ok(Report::Finding(finding)) => {
                     self.judge(finding);
                     tokio::task::yield_now().await;
                 }
-                Ok(None) => break,
+                Ok(Report::Progress) => {}
                 Err(_) => {
-                    self.publish(Look::Slow(slow(&reports.place())));
-                    // What is new and runs from now on is good in a next life too.
-                    self.save();
+                    self.publish_so_far(Some(slow(&reports.place())));
+                    published = Instant::now();
                 }
+            }
+            // Many files may take long without any of them doing so.
+            if published.elapsed() >= SLOW {
+                self.publish_so_far(None);
+                published = Instant::now();
             }
         }
         match reading.await {
@@ -213,6 +222,13 @@ impl FileSource {
             // It panicked: as bad as a directory that cannot be read.
             Err(error) => Look::Failed(self.problem(error.to_string())),
         }
+    }
+
+    /// Publishes what has been read of a look that goes on. It is good in a next
+    /// life too.
+    fn publish_so_far(&mut self, problem: Option<Problem>) {
+        self.publish(Look::Unfinished(problem));
+        self.save();
     }
 
     /// What a whole reading comes to.
@@ -306,8 +322,8 @@ impl FileSource {
                 // What an earlier life knew is still the last good state.
                 self.kind.is_some() && self.recall == Recall::Complete
             }
-            Look::Slow(problem) => {
-                problems.push(problem);
+            Look::Unfinished(problem) => {
+                problems.extend(problem);
                 // What is gone by now is not known before the reading ends.
                 false
             }
@@ -347,7 +363,7 @@ fn slow(place: &str) -> Problem {
     let seconds = SLOW.as_secs();
     let reason = format!(
         "has been being read for more than {seconds} s: look whether its file system or disk \
-         hangs; the pods that are known run on, and nothing is changed until it is read"
+         hangs; the pods that are known run on, and nothing is removed until all is read"
     );
     Problem::new(place, reason)
 }

@@ -7,13 +7,13 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use clock::{UnixNanos, WallClock};
 use manifest_files::{Expectation, Fingerprint, Found, ListError, Location, Place, Unreadable};
 use nix::errno::Errno;
 use nix::unistd::{getegid, geteuid};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::files::Observation;
 use crate::last_good::PathKind;
@@ -73,33 +73,45 @@ pub(crate) struct Listing {
 }
 
 /// How the reading thread tells what it does.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct Reporter {
     findings: mpsc::Sender<Finding>,
-    place: Arc<Mutex<String>>,
+    place: watch::Sender<String>,
 }
 
 /// The other end of a [`Reporter`].
 #[derive(Debug)]
 pub(crate) struct Reports {
-    pub(crate) findings: mpsc::Receiver<Finding>,
-    place: Arc<Mutex<String>>,
+    findings: mpsc::Receiver<Finding>,
+    place: watch::Receiver<String>,
+}
+
+/// What the reading thread has told.
+#[derive(Debug)]
+pub(crate) enum Report {
+    /// Something is new.
+    Finding(Finding),
+    /// It has come to another place.
+    Progress,
+    /// That was all.
+    End,
 }
 
 /// Both ends. Dropping the reports ends the reading at the next file.
 pub(crate) fn reporter(path: &Path) -> (Reporter, Reports) {
     let (sender, findings) = mpsc::channel(WAITING_FILES);
-    let place = Arc::new(Mutex::new(path.display().to_string()));
+    let (at, place) = watch::channel(path.display().to_string());
     let reporter = Reporter {
         findings: sender,
-        place: Arc::clone(&place),
+        place: at,
     };
     (reporter, Reports { findings, place })
 }
 
 impl Reporter {
-    fn at(&self, place: &str) {
-        place.clone_into(&mut self.place.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Returns whether anybody still wants to know.
+    pub(crate) fn at(&self, place: &str) -> bool {
+        self.place.send(place.to_owned()).is_ok()
     }
 
     /// Returns whether anybody still wants to know.
@@ -109,10 +121,19 @@ impl Reporter {
 }
 
 impl Reports {
+    /// The next report; progress is told once however much there was.
+    /// Cancel-safe: a report is taken when it is returned.
+    pub(crate) async fn next(&mut self) -> Report {
+        tokio::select! {
+            biased;
+            finding = self.findings.recv() => finding.map_or(Report::End, Report::Finding),
+            Ok(()) = self.place.changed() => Report::Progress,
+        }
+    }
+
     /// The path that is being looked at.
     pub(crate) fn place(&self) -> String {
-        let place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
-        place.clone()
+        self.place.borrow().clone()
     }
 }
 
@@ -203,7 +224,9 @@ impl Look<'_> {
 
     /// Returns whether anybody still wants to know.
     fn at_file(&mut self, location: Location<'_>, path: String, name: &OsStr) -> bool {
-        self.reporter.at(&path);
+        if !self.reporter.at(&path) {
+            return false;
+        }
         let settled = match &self.order.settled {
             Settled::All => true,
             Settled::Names(names) => names.contains(name),

@@ -4,7 +4,8 @@
 //! of `http_client`.
 //!
 //! Authorities are read when they are first needed, and again after a handshake
-//! has failed: an authority that the operator adds counts from the next request.
+//! has failed: an authority that the operator adds counts from the next request. One
+//! that the other end never finishes has not failed, and says nothing about them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -106,19 +107,19 @@ impl Tls {
         let name = ServerName::try_from(host.to_owned()).map_err(|_| TlsError::Host {
             host: host.to_owned(),
         })?;
-        let connector = match self.connector.take() {
-            Some(connector) => connector,
-            None => self.connector().await?,
+        let connector = match &self.connector {
+            Some(connector) => connector.clone(),
+            None => self.new_connector().await?,
         };
-        let stream = connector
-            .connect(name, stream)
-            .await
-            .map_err(|source| failure(authority, source))?;
-        self.connector = Some(connector);
-        Ok(stream)
+        self.connector = Some(connector.clone());
+        // A caller that gives up proves nothing about the authorities.
+        connector.connect(name, stream).await.map_err(|source| {
+            self.connector = None;
+            failure(authority, source)
+        })
     }
 
-    async fn connector(&mut self) -> Result<TlsConnector, TlsError> {
+    async fn new_connector(&mut self) -> Result<TlsConnector, TlsError> {
         let read = &self.read;
         let reading = self.reading.get_or_insert_with(|| {
             let read = Arc::clone(read);

@@ -693,6 +693,58 @@ async fn a_state_disk_that_hangs_keeps_no_manifest_from_being_followed() {
     assert_eq!(state.most_waiting(), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn many_files_that_are_slow_are_no_hang_and_count_as_they_come() {
+    let mut node = Node::with_directory();
+    node.write("a", &manifest("a", "i:1"));
+    // After everything was read, as if there were more files, all as they were.
+    let (come, more) = std::sync::mpsc::channel::<PathBuf>();
+    let (seen, came) = std::sync::mpsc::channel::<()>();
+    let ends = Mutex::new((more, seen));
+    let disk = Disk::new(move |order, reporter| {
+        let settled = Settled::All;
+        let listing = reader::read(Order { settled, ..order }, reporter);
+        let (more, seen) = &*ends.lock().unwrap();
+        for place in more {
+            reporter.at(&place.display().to_string());
+            seen.send(()).unwrap();
+        }
+        listing
+    });
+    node.start_with(&node.manifests(), disk);
+    let state = || node.publication.watch().borrow()[&PodSource::File].clone();
+    let another = async |name: &str| {
+        come.send(node.manifests().join(name)).unwrap();
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while came.try_recv().is_err() {
+            assert!(std::time::Instant::now() < deadline, "{name} is not read");
+            tokio::task::yield_now().await;
+        }
+        // The source, which has been woken, has its turn several times.
+        for _ in 0..20 {
+            tokio::time::advance(Duration::from_millis(50)).await;
+        }
+    };
+    for number in 0..100 {
+        another(&number.to_string()).await;
+        assert_eq!(*state().problems, [], "{number}");
+    }
+    assert_eq!(
+        (images(&state()), state().ready),
+        (vec!["i:1".to_owned()], false)
+    );
+
+    // One that does hang is told, and no longer when others come after it.
+    another("slow").await;
+    until_slow(&node, &node.manifests().join("slow"), &["i:1"]).await;
+    for number in 0..10 {
+        another(&number.to_string()).await;
+    }
+    assert_eq!(*state().problems, []);
+    drop(come);
+    node.until_images(&["i:1"]).await;
+}
+
 #[tokio::test]
 async fn a_reading_ends_when_nobody_waits_for_it() {
     let node = Node::with_directory();
@@ -709,5 +761,5 @@ async fn a_reading_ends_when_nobody_waits_for_it() {
     let (reporter, reports) = reporter(&order.path);
     drop(reports);
     let listing = tokio::task::spawn_blocking(move || reader::read(order, &reporter));
-    assert_eq!(listing.await.unwrap().listed.len(), 1);
+    assert!(listing.await.unwrap().listed.is_empty());
 }

@@ -116,6 +116,9 @@ impl Server {
     }
 }
 
+/// With which a TLS client begins.
+const HANDSHAKE_RECORD: u8 = 22;
+
 const GOOD: &str = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\npods";
 
 fn request(url: &str) -> HttpRequest {
@@ -130,6 +133,18 @@ fn trusting(file: &Path, clock: WallClock) -> HttpClient {
     let file = file.to_owned();
     let read = move || load_certs_from_paths(Some(&file), None);
     HttpClient::with_tls(Tls::with_authorities(clock, Arc::new(read)))
+}
+
+/// The same, and how often it has been read.
+fn counting(file: &Path) -> (HttpClient, Arc<AtomicU32>) {
+    let (file, times) = (file.to_owned(), Arc::new(AtomicU32::new(0)));
+    let counted = Arc::clone(&times);
+    let read = move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+        load_certs_from_paths(Some(&file), None)
+    };
+    let tls = Tls::with_authorities(now(), Arc::new(read));
+    (HttpClient::with_tls(tls), times)
 }
 
 fn now() -> WallClock {
@@ -250,13 +265,7 @@ async fn without_authorities_nobody_is_trusted() {
 async fn authorities_are_read_once_and_only_for_https() {
     let authority = Authority::new("one");
     let server = Server::start(authority.issue("localhost"), GOOD).await;
-    let (file, times) = (authority.file(), Arc::new(AtomicU32::new(0)));
-    let counted = Arc::clone(&times);
-    let read = move || {
-        counted.fetch_add(1, Ordering::SeqCst);
-        load_certs_from_paths(Some(&file), None)
-    };
-    let mut client = HttpClient::with_tls(Tls::with_authorities(now(), Arc::new(read)));
+    let (mut client, times) = counting(&authority.file());
     // Nobody speaks HTTP there, whatever is asked for.
     let plain = format!("http://{}/", server.address);
     assert!(client.get(&request(&plain)).await.is_err());
@@ -285,15 +294,39 @@ async fn a_server_without_tls_is_told_from_one_with_a_bad_certificate() {
     assert!(text.contains("does it serve https there?"), "{text}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn silence_in_the_handshake_is_a_timeout() {
+#[tokio::test]
+async fn silence_in_the_handshake_is_a_timeout_and_says_nothing_about_authorities() {
     let authority = Authority::new("one");
-    // Accepted by the kernel, never answered.
+    let (mut client, times) = counting(&authority.file());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}/", listener.local_addr().unwrap());
-    let mut client = trusting(&authority.file(), now());
-    let error = client.get(&request(&url)).await.unwrap_err();
-    assert!(matches!(error, HttpError::Timeout), "{error:?}");
+    for _ in 0..2 {
+        let asked = request(&url);
+        let asking = tokio::spawn(async move { (client.get(&asked).await, client) });
+        // Accepted and begun, but never answered.
+        let (mut stream, _) = listener.accept().await.unwrap();
+        assert_eq!(stream.read_u8().await.unwrap(), HANDSHAKE_RECORD);
+        tokio::time::pause();
+        let (result, asker) = asking.await.unwrap();
+        tokio::time::resume();
+        assert!(matches!(result, Err(HttpError::Timeout)), "{result:?}");
+        client = asker;
+    }
+    assert_eq!(times.load(Ordering::SeqCst), 1);
+    // One that does fail does.
+    for _ in 0..2 {
+        let asked = request(&url);
+        let asking = tokio::spawn(async move { (client.get(&asked).await, client) });
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream
+            .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            .await
+            .unwrap();
+        let (result, asker) = asking.await.unwrap();
+        assert!(matches!(result, Err(HttpError::Tls(_))), "{result:?}");
+        client = asker;
+    }
+    assert_eq!(times.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]
