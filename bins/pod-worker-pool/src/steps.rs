@@ -1,6 +1,7 @@
 //! What a worker does: one step at a time, each of which may be dropped at any
 //! await and run again from the beginning.
 //!
+//! - `wait`: stop what an earlier life has left of a pod that may not run yet;
 //! - `sync`: observe, plan, act, until the plan is empty;
 //! - `terminate`: stop everything of the pod within its grace;
 //! - `clean_up`: remove what the pod had on the node.
@@ -17,6 +18,7 @@ mod sandbox;
 mod start;
 mod sync;
 mod terminate;
+mod wait;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,7 +37,7 @@ use crate::plan::Verdicts;
 use crate::publisher::Publisher;
 use crate::record::{Record, Records};
 use crate::stop::Deadlines;
-use crate::worker::TerminationCause;
+use crate::worker::{DesiredPod, Subject, Termination, TerminationCause};
 
 pub use calls::Calls;
 pub use error::{Pause, Retry, StepError};
@@ -69,6 +71,33 @@ pub struct Steps {
 impl std::fmt::Debug for Steps {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Steps").finish_non_exhaustive()
+    }
+}
+
+/// A step to run.
+#[derive(Clone, Debug)]
+pub enum Job {
+    /// Keep a pod from running that waits for its name.
+    Wait(DesiredPod),
+    /// Bring a pod to what is desired.
+    Sync(DesiredPod, SyncInput),
+    /// Stop everything of a pod.
+    Terminate(Subject, Termination),
+    /// Remove what a stopped pod had on the node.
+    CleanUp(DesiredPod, Termination),
+}
+
+impl Steps {
+    /// Runs a step.
+    pub async fn run(&self, job: &Job, memory: &mut Memory) -> Outcome {
+        match job {
+            Job::Wait(pod) => self.wait(pod, memory).await,
+            Job::Sync(pod, input) => self.sync(pod, input, memory).await,
+            Job::Terminate(subject, termination) => {
+                self.terminate(subject, termination, memory).await
+            }
+            Job::CleanUp(pod, termination) => self.clean_up(pod, termination, memory).await,
+        }
     }
 }
 

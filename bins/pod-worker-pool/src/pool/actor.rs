@@ -18,7 +18,7 @@ use super::schedule::Schedule;
 use super::{Command, PoolError, PoolHandle, until};
 use crate::locks::PodLocks;
 use crate::relist::{Relist, Relister};
-use crate::steps::{Outcome, Pause, Retry, StepError, Steps, SyncInput};
+use crate::steps::{Outcome, Pause, Retry, StepError, Steps};
 use crate::worker::known::is_forgotten;
 use crate::worker::static_pods::StaticPods;
 use crate::worker::{Decision, Transition, Update, UpdateKind, Worker, WorkerState};
@@ -152,13 +152,15 @@ impl Actor {
     }
 
     /// Before the runtime was listed no step runs: a static pod that runs already
-    /// must be known to hold its name before another one of that name starts.
+    /// must be known to hold its name before another one of that name starts. One
+    /// with containers has it rather than a sandbox that showed too late.
     fn runtime_listed(&mut self, relist: &Relist) {
-        for pod in relist.pods.values() {
-            if pod.is_static() && pod.is_alive() {
-                self.static_pods
-                    .request(&pod.identity.full_name(), pod.identity.uid());
-            }
+        let mut alive: Vec<_> = relist.pods.values().collect();
+        alive.retain(|pod| pod.is_static() && pod.is_alive());
+        alive.sort_by_key(|pod| !pod.has_running_container());
+        for pod in alive {
+            self.static_pods
+                .request(&pod.identity.full_name(), pod.identity.uid());
         }
         self.listed.store(true, Ordering::Relaxed);
         let waiting: Vec<String> = self
@@ -202,6 +204,7 @@ impl Actor {
             } => {
                 if let Some(runtime) = &runtime {
                     self.release_names_of_the_dead(runtime);
+                    self.look_at_waiting_pods(runtime);
                 }
                 let _ = reply.send(self.sync_known(&desired, &delivered));
             }
@@ -338,6 +341,18 @@ impl Actor {
         }
     }
 
+    /// What an earlier life had begun of a pod may show after another one got its
+    /// name.
+    fn look_at_waiting_pods(&mut self, runtime: &Relist) {
+        let alive = runtime.pods.iter().filter(|(_, pod)| pod.is_alive());
+        for (uid, _) in alive {
+            let entry = self.workers.get(uid);
+            if entry.is_some_and(|entry| entry.worker.is_waiting()) {
+                self.wake(uid, Again::Look);
+            }
+        }
+    }
+
     // ---- scheduling
 
     fn due_now(&mut self, uid: &str) {
@@ -380,45 +395,17 @@ impl Actor {
             step.again = step.again.max(Again::Look);
             return;
         }
+        let Some(job) = entry.job() else {
+            return;
+        };
         let steps = Arc::clone(&self.steps);
         let memory = Arc::clone(&entry.memory);
         let (locks, key) = (self.locks.clone(), uid.to_owned());
-        let abort = match entry.worker.state() {
-            WorkerState::Waiting { .. } | WorkerState::Finished { .. } => return,
-            WorkerState::Syncing { pod } => {
-                let pod = pod.clone();
-                let input = SyncInput {
-                    verdicts: entry.failed_probes(),
-                };
-                self.running.spawn(async move {
-                    let _lock = locks.lock(&key).await;
-                    let mut memory = memory.lock().await;
-                    steps.sync(&pod, &input, &mut memory).await
-                })
-            }
-            WorkerState::Terminating {
-                subject,
-                termination,
-                ..
-            } => {
-                let (subject, termination) = (subject.clone(), termination.clone());
-                self.running.spawn(async move {
-                    let _lock = locks.lock(&key).await;
-                    let mut memory = memory.lock().await;
-                    steps.terminate(&subject, &termination, &mut memory).await
-                })
-            }
-            WorkerState::Terminated {
-                pod, termination, ..
-            } => {
-                let (pod, termination) = (pod.clone(), termination.clone());
-                self.running.spawn(async move {
-                    let _lock = locks.lock(&key).await;
-                    let mut memory = memory.lock().await;
-                    steps.clean_up(&pod, &termination, &mut memory).await
-                })
-            }
-        };
+        let abort = self.running.spawn(async move {
+            let _lock = locks.lock(&key).await;
+            let mut memory = memory.lock().await;
+            steps.run(&job, &mut memory).await
+        });
         self.tasks.insert(abort.id(), uid.to_owned());
         entry.step = Some(RunningStep {
             abort,

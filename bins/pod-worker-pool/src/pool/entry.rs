@@ -10,7 +10,7 @@ use super::WorkerSummary;
 use crate::plan::Verdicts;
 use crate::publisher::WorkerView;
 use crate::record::Record;
-use crate::steps::Memory;
+use crate::steps::{Job, Memory, SyncInput};
 use crate::worker::{Subject, Worker, WorkerState};
 
 /// A worker with its step and what its steps remember.
@@ -52,6 +52,26 @@ impl Entry {
             verdicts,
             step: None,
         }
+    }
+
+    /// What the worker's state asks for.
+    pub(super) fn job(&self) -> Option<Job> {
+        Some(match self.worker.state() {
+            WorkerState::Waiting { pod } => Job::Wait(pod.clone()),
+            WorkerState::Syncing { pod } => {
+                let verdicts = self.failed_probes();
+                Job::Sync(pod.clone(), SyncInput { verdicts })
+            }
+            WorkerState::Terminating {
+                subject,
+                termination,
+                ..
+            } => Job::Terminate(subject.clone(), termination.clone()),
+            WorkerState::Terminated {
+                pod, termination, ..
+            } => Job::CleanUp(pod.clone(), termination.clone()),
+            WorkerState::Finished { .. } => return None,
+        })
     }
 
     pub(super) fn view(&self) -> WorkerView {

@@ -5,6 +5,7 @@ mod evictions;
 mod graces;
 mod images;
 mod retries;
+mod static_pods;
 
 use std::time::Duration;
 

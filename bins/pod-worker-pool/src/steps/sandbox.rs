@@ -28,13 +28,22 @@ impl Steps {
         if why.is_none() {
             return Ok(());
         }
-        let identity = target.identity;
         self.events.normal(
-            identity,
+            target.identity,
             "",
             "SandboxChanged",
             "Pod sandbox changed, it will be killed and re-created.",
         );
+        self.stop_all(target, observation, memory).await
+    }
+
+    /// Stops all containers of a pod that lives on, and all its sandboxes.
+    pub(super) async fn stop_all(
+        &self,
+        target: &Target<'_>,
+        observation: &Observation,
+        memory: &mut Memory,
+    ) -> Result<(), StepError> {
         let grace = plan::pod_grace(target.pod);
         let kills: Vec<plan::Kill> = observation
             .possibly_running()
@@ -46,7 +55,7 @@ impl Steps {
                 grace,
             })
             .collect();
-        self.kill(identity, &kills, memory).await?;
+        self.kill(target.identity, &kills, memory).await?;
         self.stop_sandboxes(observation).await
     }
 

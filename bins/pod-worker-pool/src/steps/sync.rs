@@ -29,7 +29,7 @@ pub(super) type PreparedImages = BTreeMap<String, Result<Image, super::start::St
 
 impl Steps {
     /// Brings a pod to what is desired.
-    pub async fn sync(
+    pub(super) async fn sync(
         &self,
         desired: &DesiredPod,
         input: &SyncInput,

@@ -24,7 +24,7 @@ const MAX_ROUNDS: usize = 4;
 impl Steps {
     /// Stops all containers of a pod at once, each within what is left of its
     /// grace, then its sandboxes.
-    pub async fn terminate(
+    pub(super) async fn terminate(
         &self,
         subject: &Subject,
         termination: &Termination,
@@ -158,7 +158,7 @@ impl Steps {
     /// Removes what a stopped pod had on the node. Of a pod that has ended by
     /// itself the directory stays while its source has it: termination messages
     /// are in there.
-    pub async fn clean_up(
+    pub(super) async fn clean_up(
         &self,
         pod: &DesiredPod,
         termination: &Termination,

@@ -19,6 +19,7 @@
 //!                                                                  +----------+
 //! ```
 //!
+//! - Waiting: what the runtime has of the pod all the same is stopped.
 //! - It never moves back: a pod that was asked to terminate does.
 //! - Waiting, Syncing, Terminating, Terminated: the newest desired pod replaces
 //!   the one before; a kill stays whatever comes after it.

@@ -119,14 +119,10 @@ async fn act(node: &mut TestNode, wanted: &mut Wanted, random: &mut SmallRng) {
 fn has_converged(node: &TestNode, wanted: &Wanted) -> bool {
     let mut names: BTreeMap<&str, &str> = BTreeMap::new();
     for (uid, pod) in &wanted.pods {
-        // Of several wanted static pods of one name one runs and the others wait,
-        // one perhaps with a sandbox that was on its way when its pool died and
-        // showed when another had the name already.
+        // Of several wanted static pods of one name one runs and the others wait.
         let name = pod["metadata"]["name"].as_str().unwrap();
         let mut sandboxes = node.runtime.sandboxes().into_iter();
-        let mut containers = node.runtime.containers().into_iter();
-        let holds = sandboxes.any(|sandbox| sandbox.pod_uid == *uid && sandbox.ready)
-            && containers.any(|container| container.pod_uid == *uid);
+        let holds = sandboxes.any(|sandbox| sandbox.pod_uid == *uid && sandbox.ready);
         if holds && names.insert(name, uid).is_some() {
             return false;
         }

@@ -1,0 +1,76 @@
+//! Static pods of one name.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use bulkhead_api::v1::WorkerPhase;
+use pod::PodSource;
+use pod::metadata::POD_UID_LABEL;
+
+use super::{RUN, running};
+use crate::testing::{TestNode, eventually, pod_running};
+
+/// A sandbox of a pod that an earlier life has asked for, and that shows only now.
+async fn appears_late(node: &TestNode, like: &str, uid: &str) {
+    let sandboxes = node.runtime.sandboxes();
+    let like = sandboxes.iter().find(|sandbox| sandbox.pod_uid == like);
+    let mut config = like.unwrap().config.clone();
+    config.metadata.as_mut().unwrap().uid = uid.to_owned();
+    config
+        .labels
+        .insert(POD_UID_LABEL.to_owned(), uid.to_owned());
+    let runtime: &dyn cri::ContainerRuntime = &node.runtime;
+    runtime.run_pod_sandbox(config, "").await.unwrap();
+}
+
+fn has_ready_sandbox(node: &TestNode, uid: &str) -> bool {
+    let sandboxes = node.runtime.sandboxes();
+    let mut own = sandboxes.iter().filter(|sandbox| sandbox.pod_uid == uid);
+    own.any(|sandbox| sandbox.ready)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_waits_for_its_name_keeps_no_sandbox() {
+    let node = TestNode::new();
+    let holder = pod_running("a", "u1", RUN);
+    let waiting = pod_running("a", "u2", RUN);
+    node.create(&holder).await;
+    running(&node, "u1").await;
+    node.create(&waiting).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(node.phase("u2"), Some(WorkerPhase::Waiting));
+    appears_late(&node, "u1", "u2").await;
+    assert!(has_ready_sandbox(&node, "u2"));
+
+    let life = node.life();
+    let relist = life.relister.all().await.unwrap();
+    let desired: HashSet<String> = ["u1", "u2"].map(str::to_owned).into();
+    let pool = &life.pool;
+    let told = pool.sync_known(desired, PodSource::ALL.into(), Some(relist));
+    told.await.unwrap();
+    eventually("it is stopped", || !has_ready_sandbox(&node, "u2")).await;
+    assert_eq!(node.phase("u2"), Some(WorkerPhase::Waiting));
+    assert!(node.running("u1").is_some());
+
+    node.stop(&holder, 30).await;
+    running(&node, "u2").await;
+    assert!(node.runtime.violations().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_that_showed_too_late_takes_no_name_from_a_pod_that_runs() {
+    let mut node = TestNode::new();
+    let pod = pod_running("a", "u1", RUN);
+    node.create(&pod).await;
+    let id = running(&node, "u1").await;
+    // Both orders of the list.
+    for late in ["u0", "u2"] {
+        appears_late(&node, "u1", late).await;
+        node.kill();
+        node.start();
+        node.create(&pod).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(node.phase("u1"), Some(WorkerPhase::Syncing), "{late}");
+        assert_eq!(running(&node, "u1").await, id, "{late}");
+    }
+}
