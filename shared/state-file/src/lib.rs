@@ -5,11 +5,13 @@
 //! that can be found out again: deleting it at any time is safe, and one that
 //! cannot be read is reported and treated as absent.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use nix::fcntl::OFlag;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -17,6 +19,15 @@ use serde_json::value::RawValue;
 /// The largest state file that is read: far above what any part writes, far
 /// below what would hurt.
 pub const MAX_STATE_FILE_BYTES: u64 = 64 << 20;
+
+/// So often writing is tried while somebody else writes the same file, with
+/// [`WRITER_PAUSE`] before each further try: 2 s in all. A writer takes some
+/// milliseconds. One that hangs with its disk must not make others hang for good, and
+/// not for as long as a watchdog bears, 5 s.
+const WRITER_TRIES: u32 = 400;
+
+/// Between two tries.
+const WRITER_PAUSE: Duration = Duration::from_millis(5);
 
 /// Why a state file could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +66,7 @@ pub struct StateFile {
     path: PathBuf,
     version: u32,
     sync: bool,
+    tries: u32,
 }
 
 impl StateFile {
@@ -66,6 +78,7 @@ impl StateFile {
             path: path.into(),
             version,
             sync: true,
+            tries: WRITER_TRIES,
         }
     }
 
@@ -89,10 +102,11 @@ impl StateFile {
 
     /// Writes `content`, atomically: after a crash either the old or the new
     /// content is there. Blocks for the duration of two fsyncs, unless
-    /// [`StateFile::without_sync`] was chosen.
+    /// [`StateFile::without_sync`] was chosen, and up to 2 s for other writers.
     ///
     /// # Errors
-    /// When the file system refuses; the old content is then still there.
+    /// When the file system refuses, or another writer does not end; the old content
+    /// is then still there.
     pub fn save<T: Serialize>(&self, content: &T) -> Result<(), StateFileError> {
         let io_error = |source| StateFileError::Io {
             action: "write",
@@ -107,7 +121,7 @@ impl StateFile {
             content: &raw,
         };
         let bytes = serde_json::to_vec(&envelope).map_err(|error| io_error(error.into()))?;
-        replace(&self.path, &bytes, self.sync).map_err(io_error)
+        replace(&self.path, &bytes, self.sync, self.tries).map_err(io_error)
     }
 
     /// Reads the content; `None` when there is no file or it has another version.
@@ -120,17 +134,8 @@ impl StateFile {
             path: self.path.clone(),
             reason,
         };
-        let mut text = String::new();
-        match File::open(&self.path) {
-            Ok(file) => {
-                file.take(MAX_STATE_FILE_BYTES)
-                    .read_to_string(&mut text)
-                    .map_err(|source| StateFileError::Io {
-                        action: "read",
-                        path: self.path.clone(),
-                        source,
-                    })?;
-            }
+        let text = match read(&self.path) {
+            Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => {
                 return Err(StateFileError::Io {
@@ -139,7 +144,7 @@ impl StateFile {
                     source,
                 });
             }
-        }
+        };
         let envelope: Envelope<'_> =
             serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
         if envelope.version != self.version {
@@ -176,21 +181,42 @@ impl StateFile {
 }
 
 /// Writes `bytes` to `path` so that a reader, also after a crash, sees all of
-/// the old or all of the new content. The file gets mode 0600.
+/// the old or all of the new content. The file gets mode 0600. Blocks as
+/// [`StateFile::save`] does.
 ///
 /// # Errors
-/// Whatever the file system says; the old content is then still there.
+/// Whatever the file system says, or that another writer does not end; the old
+/// content is then still there.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    replace(path, bytes, true)
+    replace(path, bytes, true, WRITER_TRIES)
 }
 
-fn replace(path: &Path, bytes: &[u8], sync: bool) -> io::Result<()> {
+/// All of a file, up to its bound. Never waits for what is no file.
+fn read(path: &Path) -> io::Result<String> {
+    let file = File::options()
+        .read(true)
+        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .open(path)?;
+    check_type(&file)?;
+    let mut text = String::new();
+    file.take(MAX_STATE_FILE_BYTES).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn check_type(file: &File) -> io::Result<()> {
+    match file.metadata()?.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::other("it is no regular file")),
+    }
+}
+
+fn replace(path: &Path, bytes: &[u8], sync: bool, tries: u32) -> io::Result<()> {
     let directory = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
     let temporary = temporary(path);
-    let mut file = open_alone(&temporary)?;
+    let mut file = open_alone(&temporary, tries)?;
     let mut write = || {
         file.set_len(0)?;
         file.write_all(bytes)?;
@@ -219,16 +245,28 @@ fn temporary(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Opens the file, and waits until nobody else writes it.
-fn open_alone(path: &Path) -> io::Result<File> {
-    loop {
-        let file = File::options()
+/// Opens the file, and waits until nobody else writes it. What else has the name is
+/// an error: it is none of ours, and through a link others' files would be changed.
+fn open_alone(path: &Path, tries: u32) -> io::Result<File> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    for _ in 0..tries {
+        let opened = File::options()
             .write(true)
             .create(true)
             .truncate(false)
             .mode(0o600)
-            .open(path)?;
-        file.lock()?;
+            .custom_flags(flags.bits())
+            .open(path);
+        let file = opened.map_err(|error| in_the_way(path, &error))?;
+        check_type(&file).map_err(|error| in_the_way(path, &error))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                pause();
+                continue;
+            }
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
         let own = file.metadata()?;
         // Whoever had the lock before has renamed what we have opened.
         match std::fs::symlink_metadata(path) {
@@ -238,6 +276,23 @@ fn open_alone(path: &Path) -> io::Result<File> {
             Err(error) => return Err(error),
         }
     }
+    Err(io::Error::new(
+        io::ErrorKind::TimedOut,
+        format!("{} is being written by somebody else", path.display()),
+    ))
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "callers block for the disk anyway, and files have no locks with a deadline"
+)]
+fn pause() {
+    std::thread::sleep(WRITER_PAUSE);
+}
+
+/// An error about the temporary file, which its reader has not named.
+fn in_the_way(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// FNV-1a: it guards against torn and edited files, not against an attacker,
@@ -252,6 +307,8 @@ fn checksum(content: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
     use super::*;
 
     #[test]
@@ -306,7 +363,9 @@ mod tests {
     #[test]
     fn several_writers_at_once_never_mix_what_they_write() {
         let directory = tempfile::tempdir().unwrap();
-        let file = StateFile::new(directory.path().join("s.json"), 1).without_sync();
+        let mut file = StateFile::new(directory.path().join("s.json"), 1).without_sync();
+        // On a machine with much to do nobody is to give up.
+        file.tries = u32::MAX;
         file.save(&Vec::<u64>::new()).unwrap();
         std::thread::scope(|scope| {
             for writer in 0..4_u64 {
@@ -322,6 +381,66 @@ mod tests {
             }
         });
         assert_eq!(names(directory.path()), ["s.json"]);
+    }
+
+    #[test]
+    fn what_is_no_file_in_the_place_of_one_is_an_error_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = StateFile::new(directory.path().join("s.json"), 1);
+        let (left, other) = (
+            directory.path().join("s.json.new"),
+            directory.path().join("other"),
+        );
+        std::fs::write(&other, "untouched").unwrap();
+        let mode = nix::sys::stat::Mode::S_IRWXU;
+        let things: [(&str, &dyn Fn()); 4] = [
+            ("link", &|| {
+                std::os::unix::fs::symlink(&other, &left).unwrap()
+            }),
+            ("dangling link", &|| {
+                std::os::unix::fs::symlink(directory.path().join("new"), &left).unwrap();
+            }),
+            ("FIFO", &|| nix::unistd::mkfifo(&left, mode).unwrap()),
+            ("socket", &|| drop(UnixListener::bind(&left).unwrap())),
+        ];
+        for (name, make) in things {
+            make();
+            let error = file.save(&1_u32).unwrap_err();
+            let StateFileError::Io { source, .. } = error else {
+                panic!("{name}: {error:?}");
+            };
+            assert!(
+                source.to_string().contains("s.json.new: "),
+                "{name}: {source}"
+            );
+            file.remove().unwrap();
+            assert_eq!(names(directory.path()), ["other"], "{name}");
+        }
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "untouched");
+        nix::unistd::mkfifo(file.path(), mode).unwrap();
+        assert!(matches!(file.load::<u32>(), Err(StateFileError::Io { .. })));
+        // And then it is one again.
+        file.save(&2_u32).unwrap();
+        assert_eq!(file.load::<u32>().unwrap(), Some(2));
+    }
+
+    #[test]
+    fn a_writer_that_hangs_hangs_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut file = StateFile::new(directory.path().join("s.json"), 1);
+        file.save(&1_u32).unwrap();
+        let other = File::create(directory.path().join("s.json.new")).unwrap();
+        other.lock().unwrap();
+        file.tries = 2;
+        let error = file.save(&2_u32).unwrap_err();
+        let StateFileError::Io { source, .. } = error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(source.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(file.load::<u32>().unwrap(), Some(1));
+        drop(other);
+        file.save(&3_u32).unwrap();
+        assert_eq!(file.load::<u32>().unwrap(), Some(3));
     }
 
     #[test]
