@@ -1,6 +1,7 @@
 //! `check`: validates manifests as config-sourcer would, without a node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -33,18 +34,9 @@ pub(crate) fn check(
 ) -> Result<ExitCode, Failure> {
     let config = NodeConfig::read(&run_dir.join(NODE_CONFIG_FILE));
     let node_name = config.map_or_else(|_| ANY_NODE.to_owned(), |config| config.node_name);
-    let mut accepted = true;
-    let mut seen = BTreeMap::new();
-    for path in &options.files {
-        for (file, content) in manifests(path)? {
-            let verdict = match content {
-                Ok(bytes) => verdict(&bytes, &file, &node_name, &mut seen),
-                Err(problem) => Err(vec![problem]),
-            };
-            accepted &= verdict.is_ok();
-            output.text(&rendered(&file, &verdict, output.colours))?;
-        }
-    }
+    let accepted = judged(&options.files, &node_name, |file, verdict| {
+        output.text(&rendered(file, verdict, output.colours))
+    })?;
     Ok(if accepted {
         ExitCode::SUCCESS
     } else {
@@ -52,37 +44,57 @@ pub(crate) fn check(
     })
 }
 
+/// Tells of each file what it is worth; returns whether all are accepted.
+fn judged(
+    paths: &[PathBuf],
+    node_name: &str,
+    mut tell: impl FnMut(&Path, &Verdict) -> Result<(), Failure>,
+) -> Result<bool, Failure> {
+    let mut accepted = true;
+    let mut seen = BTreeMap::new();
+    for (file, content) in paths.iter().flat_map(|path| manifests(path)) {
+        let verdict = match content {
+            Ok(bytes) => verdict(&bytes, &file, node_name, &mut seen),
+            Err(problem) => Err(vec![problem]),
+        };
+        accepted &= verdict.is_ok();
+        tell(&file, &verdict)?;
+    }
+    Ok(accepted)
+}
+
+/// The names of a manifest's pods, or everything that is wrong with it.
+type Verdict = Result<Vec<String>, Vec<String>>;
+
 /// What is to be judged, or why it cannot be read.
 type Content = Result<Vec<u8>, String>;
 
 /// The manifests that a path of the command line stands for: of a directory, what
-/// the node would read in it.
-fn manifests(path: &Path) -> Result<Vec<(PathBuf, Content)>, Failure> {
+/// the node would read in it. What cannot be read is refused, and the other paths
+/// are checked all the same.
+fn manifests(path: &Path) -> Vec<(PathBuf, Content)> {
     if path.as_os_str() == STANDARD_INPUT {
-        return Ok(vec![(path.to_owned(), read_bounded(io::stdin().lock()))]);
+        return vec![(path.to_owned(), read_bounded(io::stdin().lock()))];
     }
-    let failure = |error: ListError| Failure::Local {
-        action: format!("read {}", path.display()),
-        source: io::Error::other(error),
+    let content = match open_place(path) {
+        Ok(Place::Directory(handle)) => return in_directory(path, &handle, names(&handle)),
+        Ok(Place::File) => found(Location::Path(path)).unwrap_or_else(gone),
+        Ok(Place::Absent) => gone(),
+        Err(ListError::WrongType(kind)) => Err(format!("is {kind}, and the node never reads it")),
+        Err(error) => Err(error.to_string()),
     };
-    match open_place(path) {
-        Ok(Place::Directory(handle)) => in_directory(path, &handle).map_err(failure),
-        Ok(Place::File) => {
-            let found = found(Location::Path(path));
-            Ok(vec![(path.to_owned(), found.unwrap_or_else(gone))])
-        }
-        Ok(Place::Absent) => Ok(vec![(path.to_owned(), gone())]),
-        // One of several files: the others are checked all the same.
-        Err(ListError::WrongType(kind)) => {
-            let problem = format!("is {kind}, and the node never reads it");
-            Ok(vec![(path.to_owned(), Err(problem))])
-        }
-        Err(error) => Ok(vec![(path.to_owned(), Err(error.to_string()))]),
-    }
+    vec![(path.to_owned(), content)]
 }
 
-fn in_directory(path: &Path, handle: &OwnedFd) -> Result<Vec<(PathBuf, Content)>, ListError> {
-    let (names, left_out) = chosen(names(handle)?, |_| false);
+fn in_directory(
+    path: &Path,
+    handle: &OwnedFd,
+    names: Result<BTreeSet<OsString>, ListError>,
+) -> Vec<(PathBuf, Content)> {
+    let (names, left_out) = match names {
+        Ok(names) => chosen(names, |_| false),
+        Err(error) => return vec![(path.to_owned(), Err(error.to_string()))],
+    };
     let mut manifests = Vec::new();
     for name in names {
         if let Some(content) = found(Location::Beneath(handle, &name)) {
@@ -93,7 +105,7 @@ fn in_directory(path: &Path, handle: &OwnedFd) -> Result<Vec<(PathBuf, Content)>
         let problem = format!("{left_out} files are not read: at most {MAX_FILES} are");
         manifests.push((path.to_owned(), Err(problem)));
     }
-    Ok(manifests)
+    manifests
 }
 
 /// Reads as the node does; `None` for what it passes over without a word.
@@ -136,7 +148,7 @@ fn verdict(
     path: &Path,
     node_name: &str,
     seen: &mut BTreeMap<String, PathBuf>,
-) -> Result<Vec<String>, Vec<String>> {
+) -> Verdict {
     let origin = path.to_string_lossy();
     let pods = static_pods(bytes, Origin::File(&origin), node_name)
         .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())?;
@@ -155,7 +167,7 @@ fn verdict(
     }
 }
 
-fn rendered(path: &Path, verdict: &Result<Vec<String>, Vec<String>>, colours: bool) -> String {
+fn rendered(path: &Path, verdict: &Verdict, colours: bool) -> String {
     let path = plain(&path.display().to_string());
     match verdict {
         Ok(names) => {
@@ -234,7 +246,6 @@ spec: {containers: [{name: c, image: localhost/web:1}]}
         let text = |content: Content| content.map(|bytes| String::from_utf8(bytes).unwrap());
         let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
         manifests(path)
-            .unwrap()
             .into_iter()
             .map(|(path, content)| (name(&path), text(content)))
             .collect()
@@ -261,6 +272,34 @@ spec: {containers: [{name: c, image: localhost/web:1}]}
         let file = directory.path().join("large");
         fs::write(&file, large).unwrap();
         is_refused(&file, "has more than");
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_listed_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path();
+        let handle = fs::File::open(path).unwrap().into();
+        let found = in_directory(path, &handle, Err(ListError::TooManyNames));
+        let problem = Err(ListError::TooManyNames.to_string());
+        assert_eq!(found, [(path.to_owned(), problem)]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_keeps_nothing_else_from_being_checked() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("good"), GOOD).unwrap();
+        // A part of its path is no directory.
+        let within = at("good").join("x");
+        let files = [at("absent"), within, PathBuf::from("/dev/zero"), at("good")];
+        let mut told = Vec::new();
+        let accepted = judged(&files, "node", |path, verdict| {
+            told.push((path.to_owned(), verdict.is_ok()));
+            Ok(())
+        });
+        assert!(!accepted.unwrap());
+        let expected = [false, false, false, true];
+        assert_eq!(told, files.into_iter().zip(expected).collect::<Vec<_>>());
     }
 
     #[test]
