@@ -27,11 +27,9 @@ use pod_validation::ManifestError;
 use crate::merge::{PodSet, SourcePod};
 use crate::snapshot::{self, Problem};
 
-/// What was found of a file in the directory.
+/// What is new of a file in the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Observation {
-    /// It is the one that was read before, or is just being written.
-    Unchanged,
     /// It was read.
     Content {
         /// All of it.
@@ -151,7 +149,6 @@ impl Manifests {
         judge: impl FnOnce(&[u8]) -> Result<Vec<Pod>, Vec<ManifestError>>,
     ) {
         let (bytes, fingerprint) = match observation {
-            Observation::Unchanged => return,
             Observation::Unreadable { reason } => {
                 let manifest = self.files.entry(path.to_owned()).or_default();
                 let problems = vec![Problem::new(path, reason)];
