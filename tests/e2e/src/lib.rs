@@ -3,6 +3,7 @@
 
 pub mod cast;
 pub mod ground;
+pub mod sources;
 pub mod witness;
 pub mod workload;
 

@@ -1,0 +1,548 @@
+//! Manifest files as a source of pods: good and bad ones, and what can happen to
+//! them and to their directory.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use bulkhead_api::v1::Event;
+use e2e::Ground;
+use e2e::ground::TIMEOUT;
+use e2e::sources::{WHILE, identity, manifest, names, pods_of, told, with_url};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::stat::Mode;
+use serde_json::{Value, json};
+use test_support::wait::holds_for;
+use test_support::{
+    BulkheadInstance, ContainerdOptions, ManifestServer, PrivateContainerd, TestNode, wait_for,
+};
+use topology::{Identities, Process};
+
+#[test]
+fn bad_manifests_are_named_and_harm_no_other() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    ground.apply("before", ground.app("before", &[]))?;
+    ground.ready("before")?;
+    let mut expected = BTreeMap::new();
+    for (file, content, field, words) in bad_texts().into_iter().chain(bad_specs(&ground)) {
+        fs::write(ground.manifest(file), content).with_context(|| file.to_owned())?;
+        expected.insert(file, (field, words));
+    }
+    for (file, words) in no_files(&ground)? {
+        expected.insert(file, ("", words));
+    }
+    // Files that are no manifests without being wrong.
+    fs::create_dir(ground.manifest("directory"))?;
+    fs::write(ground.manifest(".hidden.yaml"), "not a manifest")?;
+    ground.apply("later", ground.app("later", &[]))?;
+    ground.ready("later")?;
+
+    for (file, (field, words)) in &expected {
+        refused(&ground, file, field, words)?;
+    }
+    let printed = ground.printed(&["events"])?;
+    for file in expected.keys() {
+        let path = ground.manifest(file);
+        assert!(
+            printed.contains(&*path.to_string_lossy()),
+            "{file} in {printed}"
+        );
+    }
+    for kept_quiet in ["directory", ".hidden.yaml"] {
+        let path = ground.manifest(kept_quiet).display().to_string();
+        let events = ground.bulkhead.events()?;
+        assert!(
+            events.iter().all(|event| event.subject != path),
+            "{kept_quiet}"
+        );
+    }
+    assert_eq!(pods_of(&ground)?, names(&["before", "later"]));
+    for name in ["before", "later"] {
+        assert_eq!(ground.noted(name, "started")?, 1, "{name}");
+    }
+    for process in ground.bulkhead.processes()? {
+        assert_eq!(process.restarts_total, 0, "{process:?}");
+    }
+
+    // A bad file that is mended runs; one that is removed is no matter.
+    fs::write(
+        ground.manifest("unsupported.yaml"),
+        manifest("mended", ground.app("mended", &[])).to_string(),
+    )?;
+    ground.ready("mended")?;
+    fs::remove_file(ground.manifest("fifo.yaml"))?;
+    ground.apply("last", ground.app("last", &[]))?;
+    ground.ready("last")?;
+    Ok(())
+}
+
+#[test]
+fn a_good_version_runs_on_when_its_file_turns_bad() -> Result<()> {
+    let mut ground = Ground::start(json!({}))?;
+    let names = ["syntax", "field", "unreadable"];
+    for name in names {
+        ground.apply(name, ground.app(name, &[]))?;
+    }
+    let mut before = BTreeMap::new();
+    for name in names {
+        before.insert(name, identity(&ground.ready(name)?)?);
+    }
+    ground
+        .bulkhead
+        .write_manifest("syntax.json", "{\"apiVersion\": \"v1\",")?;
+    let mut spec = ground.app("field", &[]);
+    spec["containers"][0]["image"] = json!("");
+    ground.apply("field", spec)?;
+    // Replaced at once: an absent file would be a removal.
+    let link = ground.manifest(".unreadable");
+    symlink("/dev/null", &link)?;
+    fs::rename(link, ground.manifest("unreadable.json"))?;
+    refused(&ground, "syntax.json", "", "not valid JSON")?;
+    refused(&ground, "field.json", "spec.containers[0].image", "")?;
+    refused(&ground, "unreadable.json", "", "leaves the directory")?;
+    let unchanged = |ground: &Ground, names: &[&str]| -> Result<()> {
+        for name in names {
+            let found = identity(&ground.pod(name)?)?;
+            ensure!(
+                found == before[name],
+                "{name}: {found:?}, was {:?}",
+                before[name]
+            );
+            ensure!(ground.noted(name, "started")? == 1, "{name} started again");
+            ensure!(
+                ground.noted(name, "SIGTERM")? == 0,
+                "{name} was asked to end"
+            );
+        }
+        Ok(())
+    };
+    unchanged(&ground, &names)?;
+
+    // Over the death of whoever remembers the good version, and of all others.
+    let old = ground.bulkhead.kill(Process::ConfigSourcer)?;
+    wait_for("config-sourcer to be back", TIMEOUT, || {
+        let pids = ground.bulkhead.pids().map_err(|error| error.to_string())?;
+        let new = pids.get(&Process::ConfigSourcer).copied();
+        new.filter(|new| *new != old).ok_or(format!("{new:?}"))
+    })?;
+    ground.bulkhead.wait_until_ready()?;
+    holds_for(WHILE, || unchanged(&ground, &names))?;
+    ground.bulkhead.kill_all()?;
+    ground.bulkhead.start_again()?;
+    holds_for(WHILE, || unchanged(&ground, &names))?;
+
+    // Mended as it was: nothing happens. Mended with a change: an update. Removed:
+    // gone.
+    ground.apply("syntax", ground.app("syntax", &[]))?;
+    ground.apply("field", ground.app("changed", &[]))?;
+    ground.take_away("unreadable")?;
+    ground.note("changed", "started", 1)?;
+    ground.gone("unreadable")?;
+    assert_eq!(ground.noted("field", "SIGTERM")?, 1);
+    unchanged(&ground, &["syntax"])
+}
+
+#[test]
+fn a_file_for_root_alone_is_named_with_the_remedy() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    ground.apply("web", ground.app("web", &[]))?;
+    ground.ready("web")?;
+    // As kubeadm writes them: one that was read before, and a new one.
+    let for_root = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(ground.manifest("web.json"), for_root.clone())?;
+    let hidden = ground.manifest(".new");
+    fs::write(&hidden, manifest("new", ground.app("new", &[])).to_string())?;
+    fs::set_permissions(&hidden, for_root)?;
+    fs::rename(&hidden, ground.manifest("new.json"))?;
+    let user = Identities::from_base(ground.bulkhead.uid_base())?.uid(Process::ConfigSourcer);
+    let remedy = format!("chgrp {user} and chmod g+r this file");
+    for file in ["web.json", "new.json"] {
+        refused(&ground, file, "", &remedy)?;
+    }
+    let status = ground.printed(&["status"])?;
+    for words in ["2 problems", "Permission denied"] {
+        assert!(status.contains(words), "{words}: {status}");
+    }
+    assert_eq!(ground.noted("web", "SIGTERM")?, 0);
+    assert_eq!(ground.noted("web", "started")?, 1);
+
+    chown(ground.manifest("new.json"), None, Some(user))?;
+    fs::set_permissions(
+        ground.manifest("new.json"),
+        fs::Permissions::from_mode(0o640),
+    )?;
+    ground.ready("new")?;
+    Ok(())
+}
+
+#[test]
+fn a_file_may_hold_several_pods() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let one = |name: &str| manifest(name, ground.app(name, &[])).to_string();
+    let documents = |names: &[&str]| {
+        let texts = names.iter().map(|name| one(name));
+        // An empty document too.
+        format!("---\n---\n{}\n", texts.collect::<Vec<_>>().join("\n---\n"))
+    };
+    let items = |names: &[&str]| -> Vec<Value> {
+        let items = names
+            .iter()
+            .map(|name| manifest(name, ground.app(name, &[])));
+        items.collect()
+    };
+    let list = |kind: &str, names: &[&str]| {
+        json!({"apiVersion": "v1", "kind": kind, "items": items(names)}).to_string()
+    };
+    let bulkhead = &ground.bulkhead;
+    bulkhead.write_manifest("documents.yaml", &documents(&["a", "b", "c"]))?;
+    bulkhead.write_manifest("pods.yaml", &list("PodList", &["d", "e"]))?;
+    bulkhead.write_manifest("list.json", &list("List", &["f"]))?;
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        ground.ready(name)?;
+    }
+    // One is left out: the others do not care for their place.
+    bulkhead.write_manifest("documents.yaml", &documents(&["c", "b"]))?;
+    bulkhead.write_manifest("pods.yaml", &list("PodList", &["e"]))?;
+    bulkhead.write_manifest("list.json", &list("List", &[]))?;
+    for name in ["a", "d", "f"] {
+        ground.gone(name)?;
+    }
+    // One bad pod keeps its whole file as it was.
+    let bad = "{apiVersion: v1, kind: Pod, metadata: {name: g}, spec: {containers: []}}";
+    bulkhead.write_manifest(
+        "documents.yaml",
+        &format!("{}---\n{bad}\n", documents(&["b"])),
+    )?;
+    refused(&ground, "documents.yaml", "spec.containers", "document")?;
+    assert_eq!(pods_of(&ground)?, names(&["b", "c", "e"]));
+    for name in ["b", "c", "e"] {
+        assert_eq!(ground.noted(name, "started")?, 1, "{name}");
+        assert_eq!(ground.noted(name, "SIGTERM")?, 0, "{name}");
+    }
+    Ok(())
+}
+
+#[test]
+fn two_files_with_one_pod_are_one_pod_and_a_complaint() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    ground.apply("twin", ground.app("first", &[]))?;
+    ground.ready("twin")?;
+    let second = manifest("twin", ground.app("second", &[]));
+    ground
+        .bulkhead
+        .write_manifest("another.json", &second.to_string())?;
+    let subject = ground.manifest("another.json").display().to_string();
+    let complaint = told(&ground, &subject, |_| true)?;
+    assert!(complaint.message.contains("twin"), "{complaint:?}");
+    assert_eq!(ground.noted("first", "SIGTERM")?, 0);
+    assert_eq!(ground.noted("second", "started")?, 0);
+    ground.take_away("twin")?;
+    ground.note("second", "started", 1)?;
+    Ok(())
+}
+
+#[test]
+fn a_directory_that_is_gone_is_not_an_empty_one() -> Result<()> {
+    let ground = Ground::start(json!({"fileCheckFrequency": "1s"}))?;
+    let directory = ground.bulkhead.paths().manifests.clone();
+    let aside = directory.with_extension("aside");
+    ground.apply("web", ground.app("web", &[]))?;
+    let before = identity(&ground.ready("web")?)?;
+
+    fs::rename(&directory, &aside)?;
+    told(&ground, &directory.display().to_string(), |event| {
+        event.message.contains("gone")
+    })?;
+    holds_for(WHILE, || -> Result<()> {
+        ensure!(identity(&ground.pod("web")?)? == before, "web changed");
+        Ok(())
+    })?;
+    fs::rename(&aside, &directory)?;
+    ground.apply("later", ground.app("later", &[]))?;
+    ground.ready("later")?;
+    assert_eq!(identity(&ground.pod("web")?)?, before);
+    assert_eq!(ground.noted("web", "started")?, 1);
+    // An empty one is empty.
+    ground.take_away("web")?;
+    ground.take_away("later")?;
+    ground.gone("web")?;
+    ground.gone("later")
+}
+
+#[test]
+fn files_are_read_when_they_are_written_however_that_is_done() -> Result<()> {
+    // So seldom that only being told explains a prompt start.
+    let ground = Ground::start(json!({"fileCheckFrequency": "10m"}))?;
+    let text = |name: &str| manifest(name, ground.app(name, &[])).to_string();
+    let place = |name: &str| ground.manifest(&format!("{name}.json"));
+    fs::write(place("written"), text("written"))?;
+    // As some editors do it, and as kubectl and configuration management do.
+    fs::write(ground.manifest(".renamed.tmp"), text("renamed"))?;
+    fs::rename(ground.manifest(".renamed.tmp"), place("renamed"))?;
+    fs::hard_link(
+        {
+            let outside = ground.bulkhead.paths().shared.join("linked");
+            fs::write(&outside, text("linked"))?;
+            outside
+        },
+        place("linked"),
+    )?;
+    symlink("written.json", ground.manifest("alias.json"))?;
+    fs::remove_file(ground.manifest("alias.json"))?;
+    // In pieces, by one who holds the file open.
+    let whole = text("pieces");
+    let (head, tail) = whole.split_at(whole.len() / 2);
+    let mut file = fs::File::create(place("pieces"))?;
+    std::io::Write::write_all(&mut file, head.as_bytes())?;
+    std::io::Write::write_all(&mut file, tail.as_bytes())?;
+    drop(file);
+    for name in ["written", "renamed", "linked", "pieces"] {
+        ground.ready(name)?;
+        assert_eq!(ground.noted(name, "started")?, 1, "{name}");
+    }
+    fs::rename(place("written"), ground.manifest(".written.off"))?;
+    ground.gone("written")?;
+    fs::remove_file(place("renamed"))?;
+    ground.gone("renamed")
+}
+
+#[test]
+fn a_manifest_directory_that_hangs_takes_nothing_else_away() -> Result<()> {
+    let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
+    let empty = "{\"apiVersion\": \"v1\", \"kind\": \"PodList\"}";
+    let server = ManifestServer::start(containerd.node(), 200, empty)?;
+    let mut options = with_url(&server);
+    let often = json!("1s");
+    options
+        .kubelet_configuration
+        .insert("fileCheckFrequency".to_owned(), often);
+    let bulkhead = BulkheadInstance::start(&containerd, &options)?;
+    let mut ground = Ground {
+        bulkhead,
+        containerd,
+    };
+    ground.apply("file", ground.app("file", &[]))?;
+    ground.ready("file")?;
+
+    let directory = ground.bulkhead.paths().manifests.clone();
+    let hanging = Hanging::over(ground.containerd.node(), &directory)?;
+    let told_as_slow = |ground: &Ground| {
+        told(ground, &directory.display().to_string(), |event| {
+            event.message.contains("more than 5 s")
+        })
+    };
+    told_as_slow(&ground)?;
+    let status = ground.printed(&["status"])?;
+    assert!(
+        status.contains("config-sourcer: file: 1 pods, problem:"),
+        "{status}"
+    );
+    server.answer(200, &manifest("web", ground.app("web", &[])).to_string());
+    ground.ready("web")?;
+    nothing_restarts(&ground)?;
+
+    // In a new life of all parts, from the start: not ready is not empty.
+    ground.bulkhead.kill_all()?;
+    ground.bulkhead.start_again()?;
+    server.answer(
+        200,
+        &manifest("web", ground.app("changed", &[])).to_string(),
+    );
+    ground.note("changed", "started", 1)?;
+    told_as_slow(&ground)?;
+    assert_eq!(ground.noted("file", "started")?, 1);
+    assert_eq!(ground.noted("file", "SIGTERM")?, 0);
+
+    drop(hanging);
+    ground.apply("later", ground.app("later", &[]))?;
+    ground.ready("later")?;
+    assert_eq!(ground.noted("file", "started")?, 1);
+    ground.take_away("file")?;
+    ground.gone("file")
+}
+
+#[test]
+fn a_state_directory_that_hangs_keeps_no_manifest_from_being_followed() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    ground.apply("before", ground.app("before", &[]))?;
+    ground.ready("before")?;
+    let state = &ground.bulkhead.paths().state;
+    let state = state.join(Process::ConfigSourcer.to_string());
+    let hanging = Hanging::over(ground.containerd.node(), &state)?;
+    // What is new is to be written down now.
+    ground.apply("later", ground.app("later", &[]))?;
+    ground.ready("later")?;
+    nothing_restarts(&ground)?;
+    ground.take_away("before")?;
+    ground.gone("before")?;
+    drop(hanging);
+    ground.take_away("later")?;
+    ground.gone("later")
+}
+
+/// For longer than the supervisor waits for a sign of life.
+fn nothing_restarts(ground: &Ground) -> Result<()> {
+    holds_for(Duration::from_secs(7), || -> Result<()> {
+        let processes = ground.bulkhead.processes()?;
+        let restarts: u64 = processes.iter().map(|each| each.restarts_total).sum();
+        ensure!(restarts == 0, "{processes:?}");
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// A file system that never answers, over a directory, until it is dropped.
+struct Hanging {
+    directory: PathBuf,
+    node: Arc<TestNode>,
+    /// Of the server that does not serve.
+    server: Option<fs::File>,
+}
+
+impl Hanging {
+    fn over(node: &Arc<TestNode>, directory: &Path) -> Result<Self> {
+        let server = fs::File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/fuse")?;
+        let options = format!(
+            "fd={},rootmode=40000,user_id=0,group_id=0,allow_other",
+            server.as_raw_fd()
+        );
+        node.run(|| {
+            mount(
+                Some("hanging"),
+                directory,
+                Some("fuse"),
+                MsFlags::empty(),
+                Some(&*options),
+            )
+        })?
+        .context("cannot mount a FUSE file system")?;
+        Ok(Self {
+            directory: directory.to_owned(),
+            node: Arc::clone(node),
+            server: Some(server),
+        })
+    }
+}
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        // Whoever waits for it gets an error.
+        drop(self.server.take());
+        let directory = &self.directory;
+        // The node's end unmounts it too.
+        let _ = self.node.run(|| umount2(directory, MntFlags::MNT_DETACH));
+    }
+}
+
+/// File, content, and of the event about it: field and words.
+type Bad = (&'static str, String, &'static str, &'static str);
+
+/// What is no proper text, or no pod.
+fn bad_texts() -> Vec<Bad> {
+    let bad = |file, text: &str, words| (file, text.to_owned(), "", words);
+    let aliases = (1..30).fold(
+        "a0: &a0 [x, x, x, x, x, x, x, x]\n".to_owned(),
+        |text, n| {
+            let before = n - 1;
+            let all = vec![format!("*a{before}"); 8].join(", ");
+            format!("{text}a{n}: &a{n} [{all}]\n")
+        },
+    );
+    let huge = format!("# {}\n", "x".repeat(11 << 20));
+    let deployment = "apiVersion: apps/v1\nkind: Deployment\n";
+    vec![
+        bad(
+            "syntax.yaml",
+            "kind: Pod\n  metadata: [\n",
+            "not valid YAML",
+        ),
+        bad("empty-object.yaml", "{}", "expected a v1 Pod"),
+        bad("other-kind.yaml", deployment, "Deployment"),
+        bad("binary.yaml", "\u{0}\u{1}\u{2}", "not valid YAML"),
+        bad("huge.yaml", &huge, "has more than"),
+        bad("aliases.yaml", &aliases, "not valid YAML"),
+        bad("deep.yaml", &"[".repeat(100_000), "not valid YAML"),
+        bad("deep.json", &"{\"a\":".repeat(100_000), "not valid JSON"),
+    ]
+}
+
+/// Pods with a field that is wrong.
+fn bad_specs(ground: &Ground) -> Vec<Bad> {
+    let bad = |file, spec: Value, field, words| {
+        let text = manifest("bad", spec).to_string();
+        (file, text, field, words)
+    };
+    let with = |field: &str, value: Value| {
+        let mut spec = ground.app("bad", &[]);
+        spec[field] = value;
+        spec
+    };
+    let app = ground.app("bad", &[])["containers"][0].clone();
+    let duplicate = with("containers", json!([app.clone(), app]));
+    let number = json!({"containers": 5});
+    let unknown = with("contaners", json!([]));
+    let invalid = with("restartPolicy", json!("Sometimes"));
+    let unsupported = with("hostUsers", json!(false));
+    let reference = with("serviceAccountName", json!("robot"));
+    let bad_name = manifest("Not_A_Name", ground.app("bad", &[])).to_string();
+    vec![
+        bad("type.yaml", number, "spec.containers", ""),
+        bad("unknown.yaml", unknown, "spec.contaners", ""),
+        bad("invalid.yaml", invalid, "spec.restartPolicy", "Sometimes"),
+        ("name.yaml", bad_name, "metadata.name", "Not_A_Name"),
+        bad(
+            "duplicate.yaml",
+            duplicate,
+            "spec.containers[1].name",
+            "app",
+        ),
+        bad(
+            "unsupported.yaml",
+            unsupported,
+            "spec.hostUsers",
+            "not supported",
+        ),
+        bad("reference.yaml", reference, "spec.serviceAccountName", ""),
+    ]
+}
+
+/// Makes what is no file at all; names, and words of the events.
+fn no_files(ground: &Ground) -> Result<Vec<(&'static str, &'static str)>> {
+    let mode = Mode::from_bits_truncate(0o644);
+    nix::unistd::mkfifo(&ground.manifest("fifo.yaml"), mode)?;
+    let outside = ground.bulkhead.paths().shared.join("outside.json");
+    let good = manifest("outside", ground.app("outside", &[]));
+    fs::write(&outside, good.to_string())?;
+    symlink(&outside, ground.manifest("leaves.yaml"))?;
+    symlink("/dev/zero", ground.manifest("device.yaml"))?;
+    symlink("nowhere.yaml", ground.manifest("dangles.yaml"))?;
+    Ok(vec![
+        ("fifo.yaml", "is a FIFO and is not read"),
+        ("leaves.yaml", "is a link that leaves the directory"),
+        ("device.yaml", "is a link that leaves the directory"),
+        ("dangles.yaml", "is a link that leads nowhere"),
+    ])
+}
+
+/// Waits for the event that says that a file is refused, with the field's path
+/// and these words.
+fn refused(ground: &Ground, file: &str, field: &str, words: &str) -> Result<()> {
+    let path = ground.manifest(file).display().to_string();
+    let is_it = |event: &Event| {
+        event.reason == "FailedManifest"
+            && event.message.contains(words)
+            && event.message.starts_with(field)
+            && !event.message.is_empty()
+    };
+    told(ground, &path, is_it)
+        .with_context(|| format!("{file} is not refused"))
+        .map(drop)
+}
