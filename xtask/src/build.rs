@@ -1,7 +1,5 @@
 //! Building the programs, with cargo's output shown.
 
-use std::process::Command;
-
 use anyhow::{Context as _, Result, bail};
 use test_support::binaries;
 
@@ -20,10 +18,8 @@ pub(crate) fn programs(profile: Profile, more_packages: &[&str]) -> Result<()> {
     if std::env::var_os(binaries::BUILT_VARIABLE).is_some() {
         return Ok(());
     }
-    let mut command = Command::new(binaries::cargo());
-    command
-        .current_dir(binaries::workspace())
-        .args(["build", "--bins"]);
+    let mut command = binaries::cargo_command();
+    command.args(["build", "--bins"]);
     if profile == Profile::Release {
         command.arg("--release");
     }

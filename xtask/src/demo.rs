@@ -26,6 +26,12 @@ const POD_TIMEOUT: Duration = Duration::from_secs(90);
 /// Port of the example web server.
 const WEB_PORT: u16 = 8080;
 
+/// How often the demo looks whether its supervisor lives.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// Exit code of a program that SIGINT ended, as shells have it.
+const INTERRUPTED: u8 = 130;
+
 /// Arguments of `demo`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -48,6 +54,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     build::programs(Profile::Development, &[])?;
 
     let interrupt = Interrupt::take()?;
+    let played = play(arguments, &interrupt);
+    // Everything is removed by now, whatever the outcome.
+    match played {
+        Err(_) if interrupt.acknowledge() => {
+            report::line("interrupted; all is removed");
+            Ok(ExitCode::from(INTERRUPTED))
+        }
+        played => played,
+    }
+}
+
+fn play(arguments: &Arguments, interrupt: &Interrupt) -> Result<ExitCode> {
     report::step("starting containerd");
     let ground = match &arguments.containerd {
         Some(socket) => Ground::existing(socket)?,
@@ -55,15 +73,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     };
     report::step("starting Bulkhead");
     let mut bulkhead = BulkheadInstance::start(ground.containerd(), &BulkheadOptions::default())?;
-    let shown = show(&bulkhead);
-    if interrupt.acknowledge() {
+    let mut outcome = show(&bulkhead);
+    let interrupted = outcome.is_err() && interrupt.acknowledge();
+    if outcome.is_ok() && !arguments.once {
+        hints(&bulkhead);
+        outcome = keep_up(&mut bulkhead, interrupt);
+    }
+    if interrupted {
         report::line("interrupted");
-    } else if let Err(error) = &shown {
+    } else if let Err(error) = &outcome {
         report::failure(error);
         report::line(&bulkhead.log_ends());
-    } else if !arguments.once {
-        hints(&bulkhead);
-        interrupt.wait();
     }
     report::step("ending");
     let removed = ground.remove_pods(&bulkhead);
@@ -71,17 +91,35 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     removed?;
     drop(bulkhead);
     drop(ground);
-    let success = shown.is_ok() && status.success();
-    report::line(if success {
-        "all is removed"
-    } else {
-        "it did not work; all is removed"
+    let success = outcome.is_ok() && status.success();
+    report::line(match (success, interrupted) {
+        (true, _) | (false, true) => "all is removed",
+        (false, false) => "it did not work; all is removed",
     });
-    Ok(if success {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+    Ok(match (success, interrupted) {
+        (true, _) => ExitCode::SUCCESS,
+        (false, true) => ExitCode::from(INTERRUPTED),
+        (false, false) => ExitCode::FAILURE,
     })
+}
+
+/// Runs until Ctrl-C. A supervisor that ends is started again, as systemd does
+/// with one that is installed.
+fn keep_up(bulkhead: &mut BulkheadInstance, interrupt: &Interrupt) -> Result<()> {
+    while !interrupt.wait_for(LOOK_AGAIN) {
+        let Some(status) = bulkhead.take_end() else {
+            continue;
+        };
+        report::line(&format!(
+            "the supervisor ended ({status}), and the other processes with it; \
+             it is started again, as systemd would"
+        ));
+        match bulkhead.start_again() {
+            Err(_) if interrupt.acknowledge() => return Ok(()),
+            started => started?,
+        }
+    }
+    Ok(())
 }
 
 /// Puts the examples in place and shows what becomes of them.
@@ -179,12 +217,12 @@ fn hints(bulkhead: &BulkheadInstance) {
         format!("alias bulkhead='{program} --run-dir {run}'"),
         "bulkhead status".to_owned(),
         "bulkhead describe web".to_owned(),
-        "bulkhead logs -f crash-looping".to_owned(),
+        "bulkhead logs -f web".to_owned(),
         "bulkhead events --watch".to_owned(),
-        "kill -9 PID              # any of those in bulkhead status: only its row changes"
+        "kill -9 PID              # any in bulkhead status: it comes back, no pod notices"
             .to_owned(),
         format!(
-            "rm {0}/job.yaml; cp examples/job.yaml {0}/",
+            "rm {0}/web.yaml; sleep 5; cp examples/web.yaml {0}/",
             paths.manifests.display()
         ),
     ] {

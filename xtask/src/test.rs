@@ -141,8 +141,8 @@ fn run_step(step: Step, filter: Option<&str>, totals: &mut Totals) -> Result<boo
 }
 
 fn cargo(arguments: &[&str]) -> Command {
-    let mut command = Command::new(binaries::cargo());
-    command.current_dir(binaries::workspace()).args(arguments);
+    let mut command = binaries::cargo_command();
+    command.args(arguments);
     command
 }
 

@@ -83,6 +83,7 @@ fn the_demo_refuses_a_containerd_that_runs_the_pods_of_others() -> Result<()> {
 
 fn demo(node: &TestNode, arguments: &[&str]) -> Result<Output> {
     let mut command: Command = node.command(binaries::cargo());
+    binaries::forget_cargo(&mut command);
     command.current_dir(binaries::workspace());
     command.args(["xtask", "demo", "--once"]).args(arguments);
     Ok(node.run(|| command.output())??)

@@ -36,6 +36,34 @@ pub fn cargo() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
+/// Cargo in the workspace, run as a person would.
+#[must_use]
+pub fn cargo_command() -> Command {
+    let mut command = Command::new(cargo());
+    command.current_dir(workspace());
+    forget_cargo(&mut command);
+    command
+}
+
+/// Takes away what cargo told the running program about itself: build scripts
+/// would see it, and everything that depends on them would be built anew each
+/// time.
+pub fn forget_cargo(command: &mut Command) {
+    const OF_THE_PROGRAM: [&str; 4] = [
+        "CARGO_MANIFEST_",
+        "CARGO_PKG_",
+        "CARGO_BIN_",
+        "CARGO_CRATE_",
+    ];
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if OF_THE_PROGRAM.iter().any(|prefix| text.starts_with(prefix)) {
+            command.env_remove(&name);
+        }
+    }
+    command.env_remove("CARGO_PRIMARY_PACKAGE");
+}
+
 /// `target/<profile>` of the running program.
 ///
 /// # Errors
@@ -81,8 +109,8 @@ pub fn built() -> Result<PathBuf> {
 }
 
 fn build(directory: &Path) -> Result<()> {
-    let mut command = Command::new(cargo());
-    command.current_dir(workspace()).args(["build", "--bins"]);
+    let mut command = cargo_command();
+    command.args(["build", "--bins"]);
     if directory.ends_with("release") {
         command.arg("--release");
     }

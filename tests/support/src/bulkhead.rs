@@ -290,6 +290,14 @@ impl BulkheadInstance {
         })?)
     }
 
+    /// How the supervisor ended, if it did since it was started; then
+    /// [`BulkheadInstance::start_again`] starts another.
+    pub fn take_end(&mut self) -> Option<ExitStatus> {
+        let status = self.supervisor.as_mut()?.try_wait().ok()??;
+        self.supervisor = None;
+        Some(status)
+    }
+
     /// The process ids of all parts that live, found without their help.
     ///
     /// # Errors

@@ -173,8 +173,7 @@ pub fn static_busybox() -> Result<&'static Path> {
 /// Builds one program of `tests/images` without shared libraries and returns
 /// its bytes.
 fn build_static(program: &str) -> Result<Vec<u8>> {
-    let output = Command::new(binaries::cargo())
-        .current_dir(binaries::workspace())
+    let output = binaries::cargo_command()
         .args(["rustc", "--package", "test-images", "--bin", program, "--"])
         // For the last step alone: build scripts and macros stay as they are.
         .args(["-C", "target-feature=+crt-static", "-C", "opt-level=s"])

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -52,11 +53,13 @@ impl Interrupt {
         Ok(Self(receiver))
     }
 
-    /// Waits for the request.
-    pub fn wait(&self) {
-        // An error means that it came and was the last one.
-        let _ = self.0.recv();
-        self.acknowledge();
+    /// Waits for the request, but no longer than this; whether it came.
+    pub fn wait_for(&self, time: Duration) -> bool {
+        let came = self.0.recv_timeout(time) != Err(RecvTimeoutError::Timeout);
+        if came {
+            self.acknowledge();
+        }
+        came
     }
 
     /// Whether it was requested; what is waited for from now on is the end

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::cgroup;
-use crate::wait::wait_for;
+use crate::wait::wait_in_any_case;
 
 /// Set for every process that a node starts; a container runtime hands it on
 /// to its shims.
@@ -68,7 +68,7 @@ pub(crate) fn of_node(name: &str) -> Result<BTreeSet<u32>> {
 
 /// Kills until none is left.
 pub(crate) fn kill_all(name: &str) -> Result<()> {
-    wait_for(
+    wait_in_any_case(
         "the processes of the test node to end",
         KILL_TIMEOUT,
         || {

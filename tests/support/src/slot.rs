@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::cgroup;
 use crate::processes;
-use crate::wait::wait_for;
+use crate::wait::wait_in_any_case;
 
 /// Not below the build directory: the processes of a node run as users that
 /// may not be able to reach that. Short, for the sake of socket paths, and on
@@ -182,14 +182,14 @@ fn destroy_recorded(lock: &mut File) -> Result<()> {
 fn destroy(name: &str) -> Result<()> {
     let directory = directory(name);
     processes::kill_all(name)?;
-    wait_for(
+    wait_in_any_case(
         "the cgroups of the test node to become empty",
         RELEASE_TIMEOUT,
         || cgroup::remove(name),
     )?;
     // Mounts of the node are in its own mount namespace: nothing but plain
     // files is seen from here.
-    wait_for(
+    wait_in_any_case(
         "the directory of the test node to be removed",
         RELEASE_TIMEOUT,
         || match fs::remove_dir_all(&directory) {

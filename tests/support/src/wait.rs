@@ -32,11 +32,33 @@ pub struct Timeout {
 pub fn wait_for<T, E: std::fmt::Display>(
     what: &str,
     timeout: Duration,
+    condition: impl FnMut() -> Result<T, E>,
+) -> Result<T, Timeout> {
+    wait_unless(interrupt::is_requested, what, timeout, condition)
+}
+
+/// [`wait_for`] what has to be done at the end too: it goes on when the program
+/// was told to end.
+///
+/// # Errors
+/// `Timeout` when the condition still fails after `timeout`.
+pub(crate) fn wait_in_any_case<T, E: std::fmt::Display>(
+    what: &str,
+    timeout: Duration,
+    condition: impl FnMut() -> Result<T, E>,
+) -> Result<T, Timeout> {
+    wait_unless(|| false, what, timeout, condition)
+}
+
+fn wait_unless<T, E: std::fmt::Display>(
+    is_pointless: impl Fn() -> bool,
+    what: &str,
+    timeout: Duration,
     mut condition: impl FnMut() -> Result<T, E>,
 ) -> Result<T, Timeout> {
     let begin = Instant::now();
     loop {
-        let last_look = begin.elapsed() >= timeout || interrupt::is_requested();
+        let last_look = begin.elapsed() >= timeout || is_pointless();
         match condition() {
             Ok(value) => return Ok(value),
             Err(seen) if last_look => {
