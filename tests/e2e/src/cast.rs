@@ -158,9 +158,10 @@ fn looping_waited(ground: &Ground) -> Result<()> {
     }
     let restarts = pod["status"]["containerStatuses"][0]["restartCount"].as_u64();
     let restarts = usize::try_from(restarts.context("no restart count")?)?;
-    // The start may have been between the two looks.
+    // A start may have been between the two looks, or not be noted yet.
+    let counted = restarts + 1;
     ensure!(
-        restarts + 1 == starts.len() || restarts + 1 == starts.len() + 1,
+        (counted.saturating_sub(1)..=counted + 1).contains(&starts.len()),
         "{restarts} restarts of {} starts",
         starts.len()
     );
@@ -260,31 +261,66 @@ fn in_time(ground: &Ground, name: &str, grace: Duration, late: Duration) -> Resu
     Ok(())
 }
 
+/// That the container of a pod was started once, although the node agent was killed
+/// meanwhile; see [`starts_cut_short`].
+///
+/// # Errors
+/// When it was started more often, or never.
+pub fn started_once_over_a_kill(ground: &Ground, name: &str) -> Result<()> {
+    let started = ground.noted(name, "started")?;
+    let cut_short = starts_cut_short(ground, name);
+    ensure!(
+        (1..=1 + cut_short).contains(&started),
+        "{name} was started {started} times, of which containerd cut {cut_short} short"
+    );
+    Ok(())
+}
+
+/// How many processes of a pod containerd says that it ended itself just after it
+/// had started them. It does when the caller of StartContainer dies between the
+/// start of the process and the end of the call, which no caller can help: the
+/// process may have run for a moment.
+#[must_use]
+pub fn starts_cut_short(ground: &Ground, name: &str) -> usize {
+    let log = ground.containerd.log();
+    let is_cut_short = |id: &&String| {
+        log.contains(&format!(
+            "error=\"failed to start containerd task \\\"{id}\\\": context canceled"
+        ))
+    };
+    let containers = containers_of(&log, &ground.full_name(name));
+    containers.iter().filter(is_cut_short).count()
+}
+
 /// Whether containerd said that it sends the container of a pod its SIGTERM, and
 /// lost it: it does when the caller dies at that moment, and never sends another
 /// (1.6 and 1.7). No client of it can make that good; what is left to ask for is
 /// that the container had its whole grace.
 fn is_signal_lost(ground: &Ground, name: &str) -> bool {
     let log = ground.containerd.log();
-    let id_after = |line: &str, words: &str| {
-        let (_, id) = line.split_once(words)?;
-        Some(id.trim_matches(['\\', '"', ' ']).to_owned())
+    let containers = containers_of(&log, &ground.full_name(name));
+    containers.iter().any(|id| {
+        log.contains(&format!(
+            "Stop container \\\"{id}\\\" with signal terminated"
+        ))
+    })
+}
+
+/// The ids of all containers that containerd made for a pod, from its log.
+fn containers_of(log: &str, full_name: &str) -> Vec<String> {
+    let made = |made_of: &str, words: &str| -> Vec<String> {
+        let lines = log.lines().filter(|line| line.contains(made_of));
+        let ids = lines.filter_map(|line| Some(line.split_once(words)?.1));
+        ids.map(|id| id.trim_matches(['\\', '"', ' ']).to_owned())
+            .collect()
     };
-    let of_pod = format!("PodSandboxMetadata{{Name:{},", ground.full_name(name));
-    let made = |made_of: &str, words: &str| {
-        let mut lines = log.lines().filter(|line| line.contains(made_of));
-        lines.find_map(|line| id_after(line, words))
-    };
-    let Some(sandbox) = made(&of_pod, "returns sandbox id") else {
-        return false;
-    };
-    let in_sandbox = format!("CreateContainer within sandbox \\\"{sandbox}");
-    let Some(container) = made(&in_sandbox, "returns container id") else {
-        return false;
-    };
-    log.contains(&format!(
-        "Stop container \\\"{container}\\\" with signal terminated"
-    ))
+    let of_pod = format!("PodSandboxMetadata{{Name:{full_name},");
+    let sandboxes = made(&of_pod, "returns sandbox id");
+    let containers = sandboxes.iter().flat_map(|sandbox| {
+        let in_sandbox = format!("CreateContainer within sandbox \\\"{sandbox}");
+        made(&in_sandbox, "returns container id")
+    });
+    containers.collect()
 }
 
 /// A script that notes its start before it does anything.
