@@ -1,5 +1,6 @@
 //! The process: makes everything, serves, and keeps the watchdog fed.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +38,13 @@ pub enum Error {
 /// As [`run`].
 pub async fn run_on_this_node(context: Context) -> Result<(), Error> {
     let socket = context.config.container_runtime.0.display();
-    let runtime = CriClient::new(&format!("unix://{socket}"))?;
+    let lifecycle = context.lifecycle.clone();
+    // A start or stop that is under way when this process dies is not cut short:
+    // containerd would kill what it just started, or lose a SIGTERM.
+    let keep = Arc::new(move |connection: BorrowedFd<'_>| {
+        lifecycle.keep_open("runtime", connection);
+    });
+    let runtime = CriClient::observed(&format!("unix://{socket}"), keep)?;
     let host = LinuxNode::new(&context.config)?;
     run(context, Arc::new(runtime), Arc::new(host)).await
 }

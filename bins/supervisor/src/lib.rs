@@ -14,6 +14,7 @@ mod configuration_files;
 mod directories;
 mod failure;
 mod flags;
+mod kept;
 mod launcher;
 mod log_pipe;
 mod memory;

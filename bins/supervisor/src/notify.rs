@@ -5,15 +5,14 @@
 //! from the very process that runs, by user and pid.
 
 use std::collections::BTreeMap;
-use std::io::{self, IoSliceMut};
-use std::os::fd::AsRawFd;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::task::{Context, Poll};
 
-use nix::sys::socket::{
-    ControlMessageOwned, MsgFlags, UnixAddr, UnixCredentials, recvmsg, setsockopt, sockopt,
-};
+use confine::{Datagram, receive_datagram};
+use nix::sys::socket::{setsockopt, sockopt};
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 use tokio::time::{Duration, Instant};
@@ -42,6 +41,8 @@ pub(crate) struct Message {
     pub(crate) beat: bool,
     /// `STATUS=`, without control characters.
     pub(crate) status: Option<String>,
+    /// `FDSTORE=1`
+    pub(crate) keeps: bool,
 }
 
 /// Understands a datagram; unknown fields are left out, as sd_notify(3) asks.
@@ -52,6 +53,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Message {
         match line {
             b"READY=1" => message.ready = true,
             b"WATCHDOG=1" => message.beat = true,
+            b"FDSTORE=1" => message.keeps = true,
             _ => {
                 if let Some(text) = line.strip_prefix(b"STATUS=") {
                     message.status = Some(status_line(text));
@@ -157,18 +159,22 @@ impl NotifySockets {
 
     /// Reads what `process` sent, at most one burst. Only messages of `pid`
     /// running as `uid` count.
-    pub(crate) fn receive(&mut self, process: Process, pid: Option<i32>, uid: u32) -> Vec<Message> {
+    pub(crate) fn receive(
+        &mut self,
+        process: Process,
+        pid: Option<i32>,
+        uid: u32,
+    ) -> Vec<(Message, Vec<OwnedFd>)> {
         let Some(socket) = self.0.get_mut(&process) else {
             return Vec::new();
         };
         let mut messages = Vec::new();
         for _ in 0..BURST {
             let mut buffer = [0; MAX_MESSAGE_BYTES];
-            match receive(&socket.socket, &mut buffer) {
-                Ok(Datagram::Message { bytes, from })
-                    if Some(from.pid()) == pid && from.uid() == uid =>
-                {
-                    messages.push(parse(buffer.get(..bytes).unwrap_or_default()));
+            match receive_datagram(&socket.socket, &mut buffer) {
+                Ok(datagram) if is_from(&datagram, pid, uid) => {
+                    let message = parse(buffer.get(..datagram.bytes).unwrap_or_default());
+                    messages.push((message, datagram.descriptors));
                 }
                 Ok(datagram) => socket.drop_message(process, &datagram),
                 Err(_error) => {
@@ -195,39 +201,10 @@ impl NotifySocket {
     }
 }
 
-#[derive(Debug)]
-enum Datagram {
-    Message { bytes: usize, from: UnixCredentials },
-    TooLong,
-    Anonymous,
-}
-
-fn receive(socket: &UnixDatagram, buffer: &mut [u8]) -> io::Result<Datagram> {
-    let mut parts = [IoSliceMut::new(buffer)];
-    // No room for descriptors: the kernel closes any that a process sends.
-    let mut control = nix::cmsg_space!(UnixCredentials);
-    let message = recvmsg::<UnixAddr>(
-        socket.as_raw_fd(),
-        &mut parts,
-        Some(&mut control),
-        MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC,
-    )?;
-    if message.flags.contains(MsgFlags::MSG_TRUNC) {
-        return Ok(Datagram::TooLong);
-    }
-    let sender = message.cmsgs().ok().and_then(|mut messages| {
-        messages.find_map(|message| match message {
-            ControlMessageOwned::ScmCredentials(credentials) => Some(credentials),
-            _ => None,
-        })
-    });
-    Ok(match sender {
-        Some(from) => Datagram::Message {
-            bytes: message.bytes,
-            from,
-        },
-        None => Datagram::Anonymous,
-    })
+/// Whether it is whole and comes from this process running as this user.
+fn is_from(datagram: &Datagram, pid: Option<i32>, uid: u32) -> bool {
+    let sender = datagram.sender.filter(|_| !datagram.is_truncated);
+    sender.is_some_and(|sender| Some(sender.pid()) == pid && sender.uid() == uid)
 }
 
 fn open(path: &Path, uid: u32) -> io::Result<UnixDatagram> {
@@ -255,7 +232,8 @@ mod tests {
             Message {
                 ready: true,
                 beat: true,
-                status: Some("12 pods".to_owned())
+                status: Some("12 pods".to_owned()),
+                keeps: true,
             }
         );
         for nothing in [

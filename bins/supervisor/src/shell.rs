@@ -23,6 +23,7 @@ use crate::configuration_files::ConfigurationFiles;
 use crate::directories;
 use crate::failure::Failure;
 use crate::flags::Flags;
+use crate::kept::Kept;
 use crate::launcher::Launcher;
 use crate::log_pipe::LogPipe;
 use crate::notify::NotifySockets;
@@ -49,6 +50,7 @@ pub(crate) struct Shell {
     pub(crate) files_checked: Instant,
     pub(crate) launcher: Launcher,
     pub(crate) notify: NotifySockets,
+    pub(crate) kept: Kept,
     pub(crate) logs: BTreeMap<Process, Arc<LogPipe>>,
     pub(crate) clock: WallClock,
     pub(crate) start: Instant,
@@ -297,7 +299,12 @@ impl Shell {
             .machine(process)
             .and_then(|machine| machine.pid());
         let uid = self.launcher.identities().uid(process);
-        for message in self.notify.receive(process, pid, uid) {
+        let now = Instant::now();
+        self.kept.expire(now);
+        for (message, descriptors) in self.notify.receive(process, pid, uid) {
+            for descriptor in descriptors.into_iter().filter(|_| message.keeps) {
+                self.kept.keep(process, pid, descriptor, now);
+            }
             if message.ready {
                 self.apply(FleetEvent::Of(process, Event::Ready));
             }

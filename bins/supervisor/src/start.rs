@@ -19,6 +19,7 @@ use crate::command::MAX_WAITING_COMMANDS;
 use crate::configuration_files::ConfigurationFiles;
 use crate::failure::Failure;
 use crate::flags::Flags;
+use crate::kept::Kept;
 use crate::launcher::{Launcher, Listeners, Privileges};
 use crate::log_pipe::LogPipe;
 use crate::notify::NotifySockets;
@@ -82,6 +83,7 @@ pub fn run(flags: Flags) -> Result<(), Failure> {
         let logs = open_logs(&config)?;
         let _pumps: Vec<_> = logs.values().map(pump).collect();
         let shell = Shell {
+            kept: Kept::default(),
             notify: NotifySockets::open(&config.directories.run_dir, &identities)?,
             launcher: Launcher::new(&config, listeners, identities, privileges),
             files: ConfigurationFiles::of(&flags, &config.directories.bin_dir),

@@ -1,5 +1,6 @@
 //! Confinement: starting a process with less than its starter has and taking
-//! leave of it, sealing a running one, and reading from outside what confines it.
+//! leave of it, sealing a running one, reading from outside what confines it, and
+//! receiving what it hands over.
 //!
 //! The supervisor uses [`spawn`], [`reap`] and [`reduce_to`], each process calls [`seal`]
 //! in its own `main`, and [`Confinement::of`] serves the status table. Which
@@ -14,12 +15,14 @@
 
 mod capabilities;
 mod child;
+mod datagram;
 mod inspect;
 mod launch;
 mod reap;
 mod seal;
 
 pub use capabilities::{CapabilitySet, UnknownCapability, reduce_to};
+pub use datagram::{Datagram, receive_datagram};
 pub use inspect::{Confinement, InspectError};
 pub use launch::{FIRST_LISTENER_DESCRIPTOR, Launch, MAX_LISTENERS, SpawnError, spawn};
 pub use reap::{ChildEnding, find_ended_child, reap};

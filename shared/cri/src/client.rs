@@ -6,12 +6,18 @@
 
 mod call;
 
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use tonic::transport::{Channel, Endpoint};
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tower::service_fn;
 
 use crate::proto::containerd::services::events::v1::{
     SubscribeRequest, events_client::EventsClient,
@@ -48,15 +54,10 @@ pub enum ConnectError {
         /// As given.
         endpoint: String,
     },
-    /// The endpoint does not parse.
-    #[error("runtime endpoint {endpoint:?} cannot be used")]
-    Invalid {
-        /// As given.
-        endpoint: String,
-        /// What the transport says.
-        source: tonic::transport::Error,
-    },
 }
+
+/// Shown each connection on which calls are made, once it is there.
+pub type OnConnection = Arc<dyn Fn(BorrowedFd<'_>) + Send + Sync>;
 
 /// A [`ContainerRuntime`] behind a CRI socket.
 ///
@@ -66,6 +67,7 @@ pub enum ConnectError {
 pub struct CriClient {
     runtime: RuntimeServiceClient<Channel>,
     images: ImageServiceClient<Channel>,
+    events: RuntimeServiceClient<Channel>,
     containerd_events: EventsClient<Channel>,
 }
 
@@ -73,24 +75,49 @@ impl CriClient {
     /// A client of the socket at `endpoint`: `unix:///run/containerd/containerd.sock`
     /// or just the absolute path. Needs a tokio runtime; does not connect yet.
     pub fn new(endpoint: &str) -> Result<CriClient, ConnectError> {
+        CriClient::observed(endpoint, Arc::new(|_| {}))
+    }
+
+    /// The same, with somebody who is shown each connection on which calls are made.
+    /// A runtime gives up the calls of a caller whose connection is closed, in the
+    /// midst of what it does for them; a duplicate of the descriptor keeps it open.
+    /// Events come over a connection of their own, which nobody is shown: kept
+    /// without a reader, it would fill up.
+    ///
+    /// # Errors
+    /// When the endpoint is not a Unix socket's.
+    pub fn observed(
+        endpoint: &str,
+        on_connection: OnConnection,
+    ) -> Result<CriClient, ConnectError> {
         let path = socket_path(endpoint).ok_or_else(|| ConnectError::NotAUnixSocket {
             endpoint: endpoint.to_owned(),
         })?;
-        let channel = Endpoint::from_shared(format!("unix://{}", path.display()))
-            .map_err(|source| ConnectError::Invalid {
-                endpoint: endpoint.to_owned(),
-                source,
-            })?
-            .connect_lazy();
+        let calls = channel(path.clone(), on_connection);
+        let events = channel(path, Arc::new(|_| {}));
         Ok(CriClient {
-            runtime: RuntimeServiceClient::new(channel.clone())
+            runtime: RuntimeServiceClient::new(calls.clone())
                 .max_decoding_message_size(MAX_ANSWER_BYTES),
-            images: ImageServiceClient::new(channel.clone())
+            images: ImageServiceClient::new(calls).max_decoding_message_size(MAX_ANSWER_BYTES),
+            events: RuntimeServiceClient::new(events.clone())
                 .max_decoding_message_size(MAX_ANSWER_BYTES),
-            containerd_events: EventsClient::new(channel)
+            containerd_events: EventsClient::new(events)
                 .max_decoding_message_size(MAX_ANSWER_BYTES),
         })
     }
+}
+
+fn channel(path: PathBuf, on_connection: OnConnection) -> Channel {
+    let connector = service_fn(move |_: Uri| {
+        let (path, on_connection) = (path.clone(), Arc::clone(&on_connection));
+        async move {
+            let stream = UnixStream::connect(path).await?;
+            on_connection(stream.as_fd());
+            Ok::<_, io::Error>(TokioIo::new(stream))
+        }
+    });
+    // The name is nobody's: the connector knows where to go.
+    Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector)
 }
 
 /// The absolute path in an endpoint, if it is one of a Unix socket.
@@ -487,7 +514,7 @@ impl ContainerRuntime for CriClient {
     }
 
     async fn events(&self) -> Result<Option<RuntimeEvents>, RuntimeError> {
-        let mut client = self.runtime.clone();
+        let mut client = self.events.clone();
         let reply = async move { client.get_container_events(v1::GetEventsRequest {}).await };
         match subscribe("GetContainerEvents", reply, events::from_cri).await {
             Ok(stream) => {

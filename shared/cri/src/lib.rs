@@ -12,7 +12,7 @@ pub mod proto;
 mod runtime;
 mod secrets;
 
-pub use client::{ConnectError, CriClient};
+pub use client::{ConnectError, CriClient, OnConnection};
 pub use error::{RuntimeError, RuntimeErrorKind};
 pub use events::{End, EventKind, EventSource, RuntimeEvent, RuntimeEvents};
 pub use runtime::ContainerRuntime;

@@ -1,6 +1,7 @@
 //! Readiness, watchdog and shutdown: the `NOTIFY_SOCKET` protocol of sd_notify(3),
 //! the same under the supervisor and under plain systemd.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -91,6 +92,19 @@ impl Lifecycle {
             .take(200)
             .collect();
         self.send(&[NotifyState::Status(&line)]);
+    }
+
+    /// Has a connection kept open beyond the death of this process, by whoever
+    /// supervises it (`FDSTORE=1` of sd_notify(3)): who serves it goes on with what
+    /// was asked for. Only the last one is kept.
+    pub fn keep_open(&self, name: &str, connection: BorrowedFd<'_>) {
+        if !self.0.notifies {
+            return;
+        }
+        let states = [NotifyState::FdStore, NotifyState::FdName(name)];
+        if let Err(error) = sd_notify::notify_with_fds(&states, &[connection]) {
+            tracing::warn!(%error, name, "cannot have a connection kept");
+        }
     }
 
     fn send(&self, states: &[NotifyState<'_>]) {

@@ -71,6 +71,50 @@ fn each_part_killed_in_turn_is_noticed_in_its_own_row_only() -> Result<()> {
     cast.is_unharmed(&ground, &witness.hear()?)
 }
 
+/// containerd gives up the calls of a caller whose connection is closed: it kills
+/// what it has just started, or loses a SIGTERM that it was about to send.
+#[test]
+fn calls_in_flight_at_the_death_of_the_worker_pool_are_carried_out() -> Result<()> {
+    // More would meet the supervisor's back-off.
+    const ROUNDS: u64 = 7;
+    let mut ground = Ground::start(json!({}))?;
+    let name = |round: u64| format!("pod-{round}");
+    ground.apply(&name(0), web(&ground, &name(0)))?;
+    ground.ready(&name(0))?;
+    for round in 1..=ROUNDS {
+        // One starts and one stops; each round kills at another moment of both.
+        let (new, old) = (name(round), name(round - 1));
+        ground.apply(&new, web(&ground, &new))?;
+        wait_for("the container to be created", TIMEOUT, || {
+            let containers = ground.containers(&new);
+            let containers = containers.map_err(|error| format!("{error:#}"))?;
+            let is_created = !containers.is_empty();
+            is_created.then_some(()).ok_or("it is not".to_owned())
+        })?;
+        ground.take_away(&old)?;
+        let moment = Duration::from_millis(round * 7);
+        holds_for(moment, || Ok::<(), anyhow::Error>(()))?;
+        kill_and_wait(&mut ground, Process::PodWorkerPool)?;
+        ground
+            .ready(&new)
+            .with_context(|| ground.bulkhead.log_ends())?;
+        ground.gone(&old)?;
+    }
+    for round in 0..ROUNDS {
+        for event in ["started", "SIGTERM", "exit 0"] {
+            let noted = ground.noted(&name(round), event)?;
+            ensure!(noted == 1, "pod-{round}: {noted} times {event}");
+        }
+    }
+    ensure!(ground.noted(&name(ROUNDS), "started")? == 1);
+    let log = ground.containerd.log();
+    ensure!(
+        !log.contains("context canceled"),
+        "containerd gave up a call"
+    );
+    Ok(())
+}
+
 #[test]
 fn all_parts_killed_at_once_again_and_again_lose_nothing() -> Result<()> {
     let mut ground = Ground::start(json!({}))?;

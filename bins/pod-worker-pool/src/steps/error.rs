@@ -147,6 +147,13 @@ pub(super) fn is_transient(error: &RuntimeError) -> bool {
         error.kind,
         RuntimeErrorKind::Unavailable | RuntimeErrorKind::DeadlineExceeded
     ) || is_name_taken(error)
+        || is_starting(error)
+}
+
+/// Whether an instance is being started by a call of an earlier life of this
+/// process, which goes on. containerd says so in words only.
+pub(super) fn is_starting(error: &RuntimeError) -> bool {
+    error.message.contains("is already in starting state")
 }
 
 /// Whether a name is taken: by an instance of ours that does not show yet, or
@@ -168,6 +175,11 @@ mod tests {
             (
                 RuntimeErrorKind::Other,
                 "failed to reserve sandbox name \"a_b\": name \"a_b\" is reserved for \"12\"",
+                Retry::SOON,
+            ),
+            (
+                RuntimeErrorKind::Other,
+                "failed to set starting state for container \"12\": container is already in starting state",
                 Retry::SOON,
             ),
             (

@@ -11,7 +11,7 @@ use pod::PodExt;
 use pod::core::Container as ContainerSpec;
 
 use super::containers::Prepared;
-use super::error::{is_name_taken, is_transient};
+use super::error::{is_name_taken, is_starting, is_transient};
 use super::sync::{PreparedImages, Target};
 use super::{Calls, Memory, Retry, StepError, Steps};
 use crate::annotations;
@@ -36,6 +36,8 @@ pub(crate) struct StartError {
     /// What the event says; the message if absent.
     announced_as: Option<&'static str>,
     is_name_taken: bool,
+    /// A call of an earlier life does it already.
+    is_starting: bool,
     /// The instance that the runtime would not start.
     refused: Option<String>,
 }
@@ -48,6 +50,7 @@ impl StartError {
             retry,
             announced_as: None,
             is_name_taken: false,
+            is_starting: false,
             refused: None,
         }
     }
@@ -66,9 +69,11 @@ impl StartError {
 
     fn of_call(reason: &str, error: RuntimeError) -> StartError {
         let is_name_taken = is_name_taken(&error);
+        let is_starting = is_starting(&error);
         let error = StepError::from(error);
         StartError {
             is_name_taken,
+            is_starting,
             ..StartError::of_step(reason, &error)
         }
     }
@@ -136,7 +141,7 @@ impl Steps {
         memory.refused_starts.extend(error.refused.clone());
         if error.is_name_taken {
             memory.name_taken = memory.name_taken.saturating_add(1);
-        } else {
+        } else if !error.is_starting {
             let message = format!("Error: {}", error.announced_as.unwrap_or(&error.message));
             self.events
                 .warning(target.identity, &name, "Failed", &message);
