@@ -222,8 +222,8 @@ pub fn had_its_grace(ground: &Ground, name: &str, grace: Duration, late: Duratio
         .with_context(|| lines_about(ground, &full_name))
 }
 
-/// The same where pod-worker-pool was killed while it stopped the pod, perhaps in
-/// the moment in which containerd loses the signal.
+/// The same where everything was killed while it stopped the pod, perhaps in the
+/// moment in which containerd loses the signal.
 ///
 /// # Errors
 /// When it had not its grace, or containerd was never told to send the signal.
@@ -261,8 +261,8 @@ fn in_time(ground: &Ground, name: &str, grace: Duration, late: Duration) -> Resu
     Ok(())
 }
 
-/// That the container of a pod was started once, although the node agent was killed
-/// meanwhile; see [`starts_cut_short`].
+/// That the container of a pod was started once, although the whole node agent was
+/// killed meanwhile; see [`starts_cut_short`].
 ///
 /// # Errors
 /// When it was started more often, or never.
