@@ -302,8 +302,10 @@ impl Shell {
         let now = Instant::now();
         self.kept.expire(now);
         for (message, descriptors) in self.notify.receive(process, pid, uid) {
-            for descriptor in descriptors.into_iter().filter(|_| message.keeps) {
-                self.kept.keep(process, pid, descriptor, now);
+            if message.keeps {
+                for descriptor in descriptors {
+                    self.kept.keep(process, pid, descriptor, now);
+                }
             }
             if message.ready {
                 self.apply(FleetEvent::Of(process, Event::Ready));

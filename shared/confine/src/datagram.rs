@@ -6,8 +6,10 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixAddr, UnixCredentials, recvmsg};
 
-/// Descriptors of one datagram that there is room for; the kernel closes others.
-const MAX_DESCRIPTORS: usize = 2;
+/// Most descriptors that the kernel lets one datagram carry (`SCM_MAX_FD`, unix(7)).
+/// There is room for all: of a list that is cut off, what did arrive would be open
+/// and nobody's.
+const MAX_DESCRIPTORS: usize = 253;
 
 /// A datagram that was received.
 #[derive(Debug)]
@@ -99,6 +101,27 @@ mod tests {
         kept.read_exact(&mut byte).unwrap();
         drop(kept);
         assert_eq!(ours.read(&mut byte).unwrap(), 0);
+    }
+
+    #[test]
+    fn all_descriptors_that_a_datagram_can_carry_are_closed_with_it() {
+        let (sender, receiver) = pair();
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let carried = [theirs.as_raw_fd(); MAX_DESCRIPTORS];
+        let send = |carried: &[RawFd]| {
+            let rights = [ControlMessage::ScmRights(carried)];
+            let parts = [IoSlice::new(b"x")];
+            sendmsg::<()>(sender.as_raw_fd(), &parts, &rights, MsgFlags::empty(), None)
+        };
+        send(&carried).unwrap();
+        let one_more = [theirs.as_raw_fd(); MAX_DESCRIPTORS + 1];
+        assert!(send(&one_more).is_err(), "it is the most");
+        drop(theirs);
+        let datagram = receive_datagram(&receiver, &mut [0; 8]).unwrap();
+        assert_eq!(datagram.descriptors.len(), MAX_DESCRIPTORS);
+        assert!(datagram.sender.is_some());
+        drop(datagram);
+        assert_eq!(ours.read(&mut [0]).unwrap(), 0, "none is left open");
     }
 
     #[test]
