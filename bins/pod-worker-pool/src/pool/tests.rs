@@ -32,6 +32,18 @@ async fn finished(node: &TestNode, uid: &str) {
     .await;
 }
 
+/// That a container of the usual pod failed its liveness probe.
+fn not_live(container_id: &str) -> v1::ProbeVerdict {
+    v1::ProbeVerdict {
+        pod_uid: "u1".into(),
+        container_name: "c".into(),
+        container_id: container_id.to_owned(),
+        kind: v1::ProbeKind::Liveness.into(),
+        result: v1::ProbeResult::Failure.into(),
+        message: String::new(),
+    }
+}
+
 /// When containers of a pod were started, in whole seconds since the test's start.
 fn starts(node: &TestNode, uid: &str) -> Vec<u64> {
     let history = node.runtime.history().into_iter();
@@ -368,15 +380,7 @@ async fn a_failed_liveness_probe_restarts_the_container() {
         serde_json::json!({"exec": {"command": ["true"]}});
     node.create(&pod).await;
     let id = running(&node, "u1").await;
-    let verdict = v1::ProbeVerdict {
-        pod_uid: "u1".into(),
-        container_name: "c".into(),
-        container_id: id.clone(),
-        kind: v1::ProbeKind::Liveness.into(),
-        result: v1::ProbeResult::Failure.into(),
-        message: String::new(),
-    };
-    node.send(UpdateKind::Sync, &pod, None, vec![verdict])
+    node.send(UpdateKind::Sync, &pod, None, vec![not_live(&id)])
         .await
         .unwrap();
     eventually("another one runs", || {

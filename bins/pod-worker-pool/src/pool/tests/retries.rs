@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use bulkhead_api::v1;
 use serde_json::{Value, json};
 use simulated_runtime::Faults;
 
-use super::{running, starts};
+use super::{not_live, running, starts};
 use crate::testing::{IMAGE, TestNode, eventually, pod_running};
 use crate::worker::UpdateKind;
 
@@ -77,15 +76,7 @@ async fn a_death_during_a_step_that_fails_is_seen_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_verdict_during_a_step_that_fails_is_seen_at_once() {
     let (node, pod, id) = in_the_midst_of_a_step().await;
-    let verdict = v1::ProbeVerdict {
-        pod_uid: "u1".into(),
-        container_name: "c".into(),
-        container_id: id.clone(),
-        kind: v1::ProbeKind::Liveness.into(),
-        result: v1::ProbeResult::Failure.into(),
-        message: String::new(),
-    };
-    let told = node.send(UpdateKind::Sync, &pod, None, vec![verdict]);
+    let told = node.send(UpdateKind::Sync, &pod, None, vec![not_live(&id)]);
     told.await.unwrap();
     replaced_at_once(&node, &id).await;
 }
