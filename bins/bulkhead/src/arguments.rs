@@ -64,6 +64,8 @@ pub(crate) enum Command {
     Reload,
     /// The last endings of processes, with their last log lines.
     Crashes(CrashesOptions),
+    /// The sync loop: its sources and their problems, whom it hears, what waits.
+    Loop(LoopOptions),
     /// Validates manifests as the node would, without a node.
     Check(CheckOptions),
     /// Prints a completion script for a shell.
@@ -190,6 +192,13 @@ pub(crate) struct CrashesOptions {
     /// Only those of this process.
     pub(crate) process: Option<String>,
     /// How to print them.
+    #[arg(short, long, value_enum, default_value_t = TableOrJson::Table)]
+    pub(crate) output: TableOrJson,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LoopOptions {
+    /// How to print it.
     #[arg(short, long, value_enum, default_value_t = TableOrJson::Table)]
     pub(crate) output: TableOrJson,
 }

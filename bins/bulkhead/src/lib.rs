@@ -11,6 +11,7 @@ mod describe;
 mod events;
 mod failure;
 mod logs;
+mod loop_status;
 mod output;
 mod pod_list;
 mod pod_row;
@@ -66,6 +67,7 @@ async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Command::Restart(options) => status::restart(connection, options, output).await,
         Command::Reload => status::reload(connection, output).await,
         Command::Crashes(options) => status::crashes(connection, options, output).await,
+        Command::Loop(options) => loop_status::loop_status(connection, options, output).await,
         Command::Check(options) => check::check(&arguments.run_dir, options, output),
         Command::Completion(options) => {
             let mut script = Vec::new();

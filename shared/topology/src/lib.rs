@@ -76,7 +76,7 @@ impl fmt::Display for Process {
 
 /// There is no process of this name.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no process is called {0:?}")]
+#[error("no process is called {0:?}; there are {names}", names = Process::ALL.map(Process::name).join(", "))]
 pub struct UnknownProcess(pub String);
 
 impl FromStr for Process {

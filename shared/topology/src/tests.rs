@@ -19,6 +19,10 @@ fn names_round_trip() {
         "kubelet".parse::<Process>(),
         Err(UnknownProcess("kubelet".to_owned()))
     );
+    let told = UnknownProcess("kubelet".to_owned()).to_string();
+    for process in Process::ALL {
+        assert!(told.contains(process.name()), "{told}");
+    }
 }
 
 #[test]

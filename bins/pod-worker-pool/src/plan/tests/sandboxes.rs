@@ -1,0 +1,86 @@
+//! When a sandbox is made, kept and replaced.
+
+use super::*;
+
+#[test]
+fn a_lost_sandbox_is_replaced_with_what_still_has_to_run() {
+    let mut case = Case::new("Always");
+    for name in ["a", "b", "c"] {
+        case.has(name, exited(0));
+    }
+    let lost = Some(Unusable::NotReady);
+    assert_eq!(case.lost().plan(), new_sandbox(1, lost, &["a", "b", "c"]));
+    let mut case = Case::new("OnFailure");
+    case.has("a", exited(0)).has("b", exited(1));
+    assert_eq!(case.lost().plan(), new_sandbox(1, lost, &["b", "c"]));
+}
+
+#[test]
+fn a_lost_sandbox_of_a_pod_that_is_done_is_not_replaced() {
+    for (policy, code) in [("Never", 1), ("Never", 0), ("OnFailure", 0)] {
+        let mut case = Case::new(policy);
+        for name in ["a", "b", "c"] {
+            case.has(name, exited(code));
+        }
+        assert_eq!(case.lost().plan(), COMPLETED, "{policy}");
+    }
+    // One that was never restarted loses what still ran in it, too.
+    assert_eq!(Case::new("Never").lost().plan(), COMPLETED);
+}
+
+#[test]
+fn a_lost_sandbox_in_which_nothing_ever_ran_is_replaced_whatever_the_policy() {
+    for policy in ["Always", "OnFailure", "Never"] {
+        let mut case = Case::bare(policy);
+        case.lost();
+        let all = ["a", "b", "c"];
+        assert_eq!(case.plan(), new_sandbox(1, Some(Unusable::NotReady), &all));
+        case.has("a", ContainerState::Created);
+        assert_eq!(case.plan(), new_sandbox(1, Some(Unusable::NotReady), &all));
+    }
+}
+
+#[test]
+fn a_sandbox_that_cannot_be_trusted_is_replaced() {
+    let all = ["a", "b", "c"];
+    let mut case = Case::new("Always");
+    case.observation.sandboxes[0].network = SandboxNetwork::Pod { ips: Vec::new() };
+    assert_eq!(case.plan(), new_sandbox(1, Some(Unusable::NoAddress), &all));
+    case.observation.sandboxes[0].network = SandboxNetwork::Host;
+    assert_eq!(
+        case.plan(),
+        new_sandbox(1, Some(Unusable::NetworkChanged), &all)
+    );
+    case.pod["spec"]["hostNetwork"] = json!(true);
+    assert_eq!(case.plan(), Plan::Work(Work::default()));
+    let mut case = Case::new("Always");
+    case.observation.sandboxes = vec![sandbox("s2", 4, true), sandbox(SANDBOX, 3, true)];
+    assert_eq!(
+        case.plan(),
+        new_sandbox(5, Some(Unusable::SeveralReady), &all)
+    );
+    case.observation.sandboxes[0].ready = false;
+    assert_eq!(case.plan(), new_sandbox(5, Some(Unusable::NotReady), &all));
+}
+
+#[test]
+fn a_sandbox_that_was_made_just_now_is_given_a_moment() {
+    let made = |created_at| {
+        let mut case = Case::bare("Always");
+        case.lost();
+        case.observation.sandboxes[0].created_at = created_at;
+        case.plan()
+    };
+    let replaced = new_sandbox(1, Some(Unusable::NotReady), &["a", "b", "c"]);
+    assert_eq!(made(ago(1)), replaced);
+    let waits = Plan::Work(Work {
+        wake_at: Some(NOW.plus(Duration::from_secs(1))),
+        ..Work::default()
+    });
+    assert_eq!(made(NOW), waits);
+    let of_the_future = NOW.plus(Duration::from_nanos(1));
+    assert_eq!(made(of_the_future), replaced, "the clock was set back");
+    let mut case = Case::new("Never");
+    case.lost().observation.sandboxes[0].created_at = NOW;
+    assert_eq!(case.plan(), Plan::End(TerminationCause::Completed));
+}

@@ -1,0 +1,116 @@
+//! Deaths of the prober and of the pool: no verdict turns, none is taken back.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_turns_no_verdict_whatever_else_is_down() {
+    let mut node = Node::new().await;
+    for container in ["c1", "c2", "c3"] {
+        node.behave(container, Behaviour::Accept);
+    }
+    node.announce(node.target("c1", &[Readiness, Startup]));
+    node.announce(node.target("c2", &[Liveness]));
+    node.announce(node.target("c3", &[Readiness]));
+    let mut watcher = node.watch().await;
+    for container in ["c1", "c3"] {
+        watcher.until(container, Readiness, Success).await;
+    }
+    node.behave("c2", Behaviour::Refuse);
+    watcher.until("c2", Liveness, Failure).await;
+    let before = watcher.verdicts.clone();
+
+    node.kill_prober();
+    node.kill_pool();
+    node.start_prober();
+    let mut watcher = node.watch().await;
+    assert_eq!(watcher.verdicts, before, "told before the pool is back");
+    node.behave("c3", Behaviour::Refuse);
+    assert!(watcher.changes_within(600).await.is_empty());
+    node.start_pool();
+    // Streaks begin anew, so three more failures are needed.
+    watcher.until("c3", Readiness, Failure).await;
+    assert!(node.connects("c3").len() >= 3);
+    assert!(watcher.changes_within(60).await.is_empty());
+    assert_eq!(watcher.verdict("c1", Startup), Some(Success));
+    assert_eq!(watcher.verdict("c2", Liveness), Some(Failure));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kill_at_any_moment_never_takes_back_what_was_told() {
+    let mut node = Node::new().await;
+    node.announce(node.target("c1", &[Readiness]));
+    node.behave("c1", Behaviour::Accept);
+    let mut watcher = node.watch().await;
+    watcher.until("c1", Readiness, Success).await;
+    for millis in 0..60 {
+        node.kill_prober();
+        node.start_prober();
+        let mut watcher = node.watch().await;
+        assert_eq!(watcher.verdict("c1", Readiness), Some(Success));
+        let lives_for = Duration::from_millis(millis * 37);
+        let changes = tokio::time::timeout(lives_for, watcher.message()).await;
+        assert!(changes.is_err(), "{changes:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_state_file_the_pools_memory_counts() {
+    let mut node = Node::new().await;
+    node.behave("c1", Behaviour::Accept);
+    node.announce(node.target("c1", &[Readiness, Startup]));
+    let mut watcher = node.watch().await;
+    watcher.until("c1", Readiness, Success).await;
+    node.kill_prober();
+    std::fs::remove_file(node.state_file()).unwrap();
+    node.change("c1", |target| {
+        target.last_verdicts = [Readiness, Startup]
+            .map(|kind| v1::ProbeVerdict {
+                container_id: "c1".to_owned(),
+                kind: kind.into(),
+                result: Success.into(),
+                ..Default::default()
+            })
+            .into();
+    });
+    node.behave("c1", Behaviour::Hang);
+    node.start_prober();
+    let mut watcher = node.watch().await;
+    let changes = watcher.changes_within(2).await;
+    let expected = [Readiness, Startup].map(|kind| ("c1".to_owned(), kind, Success));
+    assert_eq!(changes, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_has_not_found_its_containers_yet_turns_no_verdict() {
+    let mut node = Node::new().await;
+    node.behave("c1", Behaviour::Accept);
+    let target = node.target("c1", &[Readiness]);
+    node.announce(target.clone());
+    let mut watcher = node.watch().await;
+    watcher.until("c1", Readiness, Success).await;
+
+    node.kill_pool();
+    node.pool.targets = StateHub::new();
+    node.start_pool();
+    assert!(watcher.changes_within(60).await.is_empty());
+    assert_eq!(watcher.verdict("c1", Readiness), Some(Success));
+    let connects = node.connects("c1").len();
+    node.announce(target);
+    assert!(watcher.changes_within(10).await.is_empty());
+    assert!(node.connects("c1").len() > connects, "probed again");
+
+    // One that never comes back is forgotten in the end.
+    node.kill_pool();
+    node.pool.targets = StateHub::new();
+    node.start_pool();
+    let began = Instant::now();
+    while watcher.verdict("c1", Readiness).is_some() {
+        watcher.message().await;
+    }
+    let took = began.elapsed();
+    assert!(took >= crate::ledger::MISSING_FOR, "{took:?}");
+    assert!(
+        took < crate::ledger::MISSING_FOR + Duration::from_secs(5),
+        "{took:?}"
+    );
+}

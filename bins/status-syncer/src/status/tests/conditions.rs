@@ -1,0 +1,168 @@
+//! Readiness by verdicts, and the conditions of a pod with their transition times.
+
+use super::*;
+
+#[test]
+fn readiness_follows_verdicts_of_the_same_instance() {
+    use ProbeResult::{Failure, Success, Unspecified};
+    // startup probe? readiness probe? verdicts, then started and ready
+    for (startup, readiness, startup_verdict, readiness_verdict, started, ready) in [
+        (false, false, Unspecified, Unspecified, true, true),
+        (false, true, Unspecified, Unspecified, true, false),
+        (false, true, Unspecified, Failure, true, false),
+        (false, true, Unspecified, Success, true, true),
+        (true, false, Unspecified, Unspecified, false, false),
+        (true, false, Failure, Unspecified, false, false),
+        (true, false, Success, Unspecified, true, true),
+        (true, true, Success, Unspecified, true, false),
+        (true, true, Success, Success, true, true),
+        (true, true, Failure, Success, false, false),
+    ] {
+        let probe = |wanted: bool| wanted.then(|| json!({"tcpSocket": {"port": 1}}));
+        let mut node = Node::new(json!({"containers": [{
+            "name": "c", "startupProbe": probe(startup), "readinessProbe": probe(readiness),
+        }]}));
+        node.running("c", "a");
+        node.verdict("a", ProbeKind::Startup, startup_verdict);
+        node.verdict("a", ProbeKind::Readiness, readiness_verdict);
+        // Of another instance: says nothing.
+        node.verdict("b", ProbeKind::Readiness, Success)
+            .verdict("b", ProbeKind::Startup, Success);
+        let status = node.compute();
+        let case = format!("{startup} {readiness} {startup_verdict:?} {readiness_verdict:?}");
+        assert_eq!(container(&status, "c").started, Some(started), "{case}");
+        assert_eq!(container(&status, "c").ready, ready, "{case}");
+        let expected = if ready { "True" } else { "False" };
+        assert_eq!(condition(&status, "Ready").status, expected, "{case}");
+        assert_eq!(
+            condition(&status, "ContainersReady").status,
+            expected,
+            "{case}"
+        );
+    }
+}
+
+#[test]
+fn an_unknown_verdict_keeps_what_was_published_for_the_instance() {
+    let mut node = Node::new(json!({"containers": [{
+        "name": "c",
+        "startupProbe": {"tcpSocket": {"port": 1}},
+        "readinessProbe": {"tcpSocket": {"port": 1}},
+    }]}));
+    node.running("c", "a");
+    node.verdict("a", ProbeKind::Startup, ProbeResult::Success);
+    node.verdict("a", ProbeKind::Readiness, ProbeResult::Success);
+    let before = node.compute();
+    assert!(container(&before, "c").ready);
+
+    // A restart of this process: the verdicts are gone, what was published is not.
+    node.verdicts = Verdicts::default();
+    assert_eq!(node.compute(), before);
+
+    // A new instance starts without any.
+    node.gone().exited("c", "a", 1).running("c", "b");
+    let status = node.compute();
+    assert_eq!(container(&status, "c").started, Some(false));
+    assert!(!container(&status, "c").ready);
+}
+
+#[test]
+fn a_container_that_does_not_run_is_not_ready() {
+    let mut node = Node::with_policy("Never");
+    let status = node.exited("c", "a", 0).compute();
+    assert_eq!(container(&status, "c").started, Some(false));
+    assert!(!container(&status, "c").ready);
+    assert_eq!(
+        condition(&status, "Ready").reason.as_deref(),
+        Some("PodCompleted")
+    );
+    assert_eq!(
+        condition(&status, "Initialized").reason.as_deref(),
+        Some("PodCompleted")
+    );
+}
+
+// Conditions.
+
+#[test]
+fn a_transition_time_changes_with_the_status_only() {
+    let mut node = Node::with_policy("Always");
+    let status = node.compute(); // at 100
+    assert_eq!(since(&status, "Ready"), 100);
+    let status = node.waiting("c", "ErrImagePull").compute();
+    assert_eq!(since(&status, "Ready"), 100);
+    node.observation.waiting.clear();
+    let status = node.running("c", "a").compute(); // at 120
+    assert_eq!(
+        (since(&status, "Ready"), since(&status, "Initialized")),
+        (120, 100)
+    );
+    let status = node.compute();
+    assert_eq!(
+        (since(&status, "Ready"), since(&status, "ContainersReady")),
+        (120, 120)
+    );
+    assert_eq!(status.start_time.as_ref().unwrap().0.as_second(), 100);
+}
+
+#[test]
+fn conditions_name_the_containers_that_lack() {
+    let mut node = Node::new(json!({
+        "initContainers": [{"name": "i1"}, {"name": "i2"}],
+        "containers": [{"name": "c"}, {"name": "d"}],
+    }));
+    let status = node.exited("i1", "a", 0).compute();
+    let initialized = condition(&status, "Initialized");
+    assert_eq!(
+        initialized.reason.as_deref(),
+        Some("ContainersNotInitialized")
+    );
+    assert_eq!(
+        initialized.message.as_deref(),
+        Some("containers with incomplete status: [i2]")
+    );
+    let ready = condition(&status, "Ready");
+    assert_eq!(ready.reason.as_deref(), Some("ContainersNotReady"));
+    assert_eq!(
+        ready.message.as_deref(),
+        Some("containers with unready status: [c d]")
+    );
+}
+
+#[test]
+fn readiness_gates_hold_ready_but_not_containers_ready() {
+    let gate = |status: Option<&str>| {
+        let mut node = Node::new(json!({
+            "readinessGates": [{"conditionType": "example.com/gate"}],
+            "containers": [{"name": "c"}],
+        }));
+        node.pod.status = status.map(|status| PodStatus {
+            conditions: Some(vec![PodCondition {
+                type_: "example.com/gate".to_owned(),
+                status: status.to_owned(),
+                ..PodCondition::default()
+            }]),
+            ..PodStatus::default()
+        });
+        node.running("c", "a").compute()
+    };
+    let status = gate(None);
+    assert_eq!(condition(&status, "ContainersReady").status, "True");
+    let ready = condition(&status, "Ready");
+    assert_eq!(ready.reason.as_deref(), Some("ReadinessGatesNotReady"));
+    assert_eq!(
+        ready.message.as_deref(),
+        Some("corresponding condition of pod readiness gate \"example.com/gate\" does not exist.")
+    );
+    assert_eq!(
+        condition(&gate(Some("False")), "Ready").message.as_deref(),
+        Some("the status of pod readiness gate \"example.com/gate\" is not \"True\", but False")
+    );
+    let status = gate(Some("True"));
+    assert_eq!(condition(&status, "Ready").status, "True");
+    assert_eq!(
+        condition(&status, "example.com/gate").status,
+        "True",
+        "kept as it is"
+    );
+}

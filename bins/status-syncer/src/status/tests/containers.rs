@@ -1,0 +1,207 @@
+//! Container statuses: states, last states, restart counts, and what a collected or vanished instance leaves.
+
+use super::*;
+
+#[test]
+fn before_the_first_instance_a_container_is_being_created() {
+    let mut node = Node::with_policy("Always");
+    let status = node.compute();
+    assert_eq!(state_of(&status, "c"), "waiting ContainerCreating");
+    assert_eq!(last_of(&status, "c"), "empty");
+    assert_eq!(container(&status, "c").image, "i");
+    assert_eq!(status.phase.as_deref(), Some("Pending"));
+
+    let mut node = Node::with_init("Always");
+    let status = node.compute();
+    for name in ["i1", "i2", "c"] {
+        assert_eq!(state_of(&status, name), "waiting PodInitializing");
+    }
+}
+
+#[test]
+fn a_restarted_container_shows_how_the_last_instance_ended() {
+    let mut node = Node::with_policy("Always");
+    let status = node.exited("c", "a", 3).running("c", "b").compute();
+    assert_eq!(state_of(&status, "c"), "running");
+    assert_eq!(last_of(&status, "c"), "terminated 3 Error");
+    assert_eq!(container(&status, "c").restart_count, 1);
+    assert_eq!(
+        container(&status, "c").container_id.as_deref(),
+        Some("containerd://b")
+    );
+    assert_eq!(container(&status, "c").image, "i@runtime");
+}
+
+#[test]
+fn the_end_of_a_collected_instance_stays_known() {
+    let mut node = Node::with_policy("Always");
+    node.exited("c", "a", 3).compute();
+    let mut only_new = node.gone().running("c", "b").compute();
+    assert_eq!(last_of(&only_new, "c"), "terminated 3 Error");
+    only_new = node.compute();
+    assert_eq!(last_of(&only_new, "c"), "terminated 3 Error");
+}
+
+#[test]
+fn the_restart_count_never_decreases() {
+    let mut node = Node::with_policy("Always");
+    node.exited("c", "a", 1)
+        .exited("c", "b", 1)
+        .running("c", "d");
+    assert_eq!(container(&node.compute(), "c").restart_count, 2);
+    node.gone().running("c", "d");
+    assert_eq!(container(&node.compute(), "c").restart_count, 2);
+}
+
+#[test]
+fn a_reason_for_no_start_shows_only_where_a_start_is_due() {
+    // policy, exit code, state with the reason CrashLoopBackOff given
+    for (policy, exit_code, expected) in [
+        ("Always", 0, "waiting CrashLoopBackOff"),
+        ("Always", 1, "waiting CrashLoopBackOff"),
+        ("OnFailure", 0, "terminated 0 Completed"),
+        ("OnFailure", 1, "waiting CrashLoopBackOff"),
+        ("Never", 1, "terminated 1 Error"),
+    ] {
+        let mut node = Node::with_policy(policy);
+        let status = node
+            .exited("c", "a", exit_code)
+            .waiting("c", "CrashLoopBackOff")
+            .compute();
+        assert_eq!(state_of(&status, "c"), expected, "{policy} {exit_code}");
+        if expected.starts_with("waiting") {
+            assert!(last_of(&status, "c").starts_with(&format!("terminated {exit_code}")));
+        }
+    }
+    let mut node = Node::with_policy("Always");
+    let status = node
+        .running("c", "a")
+        .waiting("c", "CrashLoopBackOff")
+        .compute();
+    assert_eq!(state_of(&status, "c"), "running");
+    let mut node = Node::with_policy("Always");
+    let status = node.waiting("c", "ErrImagePull").compute();
+    assert_eq!(state_of(&status, "c"), "waiting ErrImagePull");
+    assert_eq!(status.phase.as_deref(), Some("Pending"));
+}
+
+#[test]
+fn a_terminating_pod_waits_for_no_start() {
+    let mut node = Node::with_policy("Always");
+    node.exited("c", "a", 1)
+        .waiting("c", "CrashLoopBackOff")
+        .phase(WorkerPhase::Terminating);
+    assert_eq!(state_of(&node.compute(), "c"), "terminated 1 Error");
+}
+
+#[test]
+fn a_default_reason_hides_no_known_end() {
+    let mut node = Node::with_policy("Always");
+    let status = node
+        .exited("c", "a", 1)
+        .waiting("c", "ContainerCreating")
+        .compute();
+    assert_eq!(state_of(&status, "c"), "terminated 1 Error");
+}
+
+#[test]
+fn a_completed_init_container_waits_for_no_restart() {
+    let mut node = Node::with_init("Always");
+    node.exited("i1", "a", 0).waiting("i1", "CrashLoopBackOff");
+    let status = node
+        .exited("i2", "b", 1)
+        .waiting("i2", "CrashLoopBackOff")
+        .compute();
+    assert_eq!(state_of(&status, "i1"), "terminated 0 Completed");
+    assert_eq!(state_of(&status, "i2"), "waiting CrashLoopBackOff");
+    assert!(container(&status, "i1").ready);
+    assert!(!container(&status, "i2").ready);
+}
+
+#[test]
+fn a_container_that_ran_and_vanished_counts_as_restarted() {
+    let mut node = Node::with_policy("Always");
+    node.running("c", "a").compute();
+    for _ in 0..3 {
+        let status = node.gone().compute();
+        assert_eq!(state_of(&status, "c"), "waiting ContainerCreating");
+        assert_eq!(
+            last_of(&status, "c"),
+            "terminated 137 ContainerStatusUnknown"
+        );
+        assert_eq!(container(&status, "c").restart_count, 1);
+        assert_eq!(
+            status.phase.as_deref(),
+            Some("Running"),
+            "it is not pending again"
+        );
+    }
+}
+
+#[test]
+fn a_container_that_vanished_while_the_pod_ends_is_no_restart() {
+    let mut node = Node::with_policy("Always");
+    node.running("c", "a").compute();
+    let status = node.gone().phase(WorkerPhase::Terminating).compute();
+    assert_eq!(
+        last_of(&status, "c"),
+        "terminated 137 ContainerStatusUnknown"
+    );
+    assert_eq!(container(&status, "c").restart_count, 0);
+}
+
+#[test]
+fn an_unobserved_pod_keeps_its_containers() {
+    let mut node = Node::with_policy("Always");
+    let before = node.running("c", "a").compute();
+    node.observation.observed_at_unix_nanos = 0;
+    let status = node.gone().compute();
+    assert_eq!(status, before);
+}
+
+#[test]
+fn an_instance_in_an_unknown_state_ended_if_it_was_seen_running() {
+    let mut node = Node::with_policy("Never");
+    node.running("c", "a").compute();
+    for _ in 0..3 {
+        let status = node
+            .gone()
+            .instance("c", "a", RuntimeState::Unknown, 0)
+            .compute();
+        assert_eq!(
+            state_of(&status, "c"),
+            "terminated 137 ContainerStatusUnknown"
+        );
+        assert_eq!(container(&status, "c").restart_count, 1);
+    }
+    let mut node = Node::with_policy("Never");
+    let status = node.instance("c", "a", RuntimeState::Unknown, 0).compute();
+    assert_eq!(state_of(&status, "c"), "waiting -");
+}
+
+#[test]
+fn init_containers_that_were_collected_had_completed() {
+    let mut node = Node::with_init("Always");
+    let status = node.running("c", "a").compute();
+    assert_eq!(state_of(&status, "i1"), "terminated 0 Completed");
+    assert_eq!(condition(&status, "Initialized").status, "True");
+    assert_eq!(status.phase.as_deref(), Some("Running"));
+}
+
+#[test]
+fn containers_are_listed_by_name_and_init_containers_in_order() {
+    let mut node = Node::new(json!({
+        "initContainers": [{"name": "z"}, {"name": "a"}],
+        "containers": [{"name": "y"}, {"name": "b"}],
+    }));
+    let status = node.compute();
+    let names = |statuses: &Option<Vec<ContainerStatus>>| -> Vec<String> {
+        statuses
+            .iter()
+            .flatten()
+            .map(|status| status.name.clone())
+            .collect()
+    };
+    assert_eq!(names(&status.init_container_statuses), ["z", "a"]);
+    assert_eq!(names(&status.container_statuses), ["b", "y"]);
+}
