@@ -1,10 +1,11 @@
 //! What must hold before anything is started, each with its own exit code.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use node_config::NodeConfig;
 use topology::{Identities, PROCESSES, Process};
 
@@ -27,27 +28,37 @@ pub(crate) fn check_root() -> Result<(), Failure> {
 ///
 /// # Errors
 /// When there is no socket, or one that is left over.
-pub(crate) fn check_runtime(config: &NodeConfig) -> Result<(), Failure> {
-    let path = &config.container_runtime.0;
-    match UnixStream::connect(path) {
+pub(crate) fn check_runtime(path: &Path) -> Result<(), Failure> {
+    match connect_at_once(path) {
         Ok(_connection) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            Err(Failure::NoRuntimeSocket { path: path.clone() })
-        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(Failure::NoRuntimeSocket {
+            path: path.to_owned(),
+        }),
         Err(source) if source.kind() == ErrorKind::ConnectionRefused => {
             Err(Failure::StaleRuntimeSocket {
-                path: path.clone(),
+                path: path.to_owned(),
                 source,
             })
         }
-        // Busy: somebody listens.
+        // Its queue is full: somebody listens, and may be slow or stopped. That is
+        // for pod-worker-pool to wait for.
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
         Err(source) => Err(Failure::Io {
             action: "connect to",
-            path: path.clone(),
+            path: path.to_owned(),
             source,
         }),
     }
+}
+
+/// Connects to a Unix socket, or fails with `WouldBlock` where the queue of the
+/// listener is full: whoever does not accept must not hold up the start.
+fn connect_at_once(path: &Path) -> io::Result<OwnedFd> {
+    let address = UnixAddr::new(path)?;
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    connect(socket.as_raw_fd(), &address)?;
+    Ok(socket)
 }
 
 /// The program of each process exists and its user can run it.
@@ -87,4 +98,32 @@ fn runnable(path: &Path, uid: u32) -> Result<(), String> {
         return Err(format!("uid {uid} may not execute it (chmod 0755)"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+    use nix::sys::socket::{Backlog, listen};
+
+    #[test]
+    fn a_runtime_that_accepts_nobody_does_not_hold_up_the_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("runtime.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        listen(&listener, Backlog::new(1).unwrap()).unwrap();
+        let mut waiting = Vec::new();
+        let refusal = loop {
+            match connect_at_once(&path) {
+                Ok(connection) => waiting.push(connection),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refusal.kind(), ErrorKind::WouldBlock);
+        check_runtime(&path).unwrap();
+        drop(listener);
+        let refusal = check_runtime(&path).unwrap_err();
+        assert!(matches!(refusal, Failure::StaleRuntimeSocket { .. }));
+    }
 }

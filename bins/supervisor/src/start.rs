@@ -44,7 +44,7 @@ pub fn run(flags: Flags) -> Result<(), Failure> {
     let config = settings.node.clone();
     let identities = settings::identities(&config)?;
     let _instance = directories::lock_run_dir(&config.directories.run_dir)?;
-    preflight::check_runtime(&config)?;
+    preflight::check_runtime(&config.container_runtime.0)?;
     preflight::check_binaries(&config, &identities)?;
     directories::prepare(&config, &identities)?;
     directories::write_node_config(&config, &identities)?;
