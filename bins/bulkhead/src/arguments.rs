@@ -62,7 +62,7 @@ pub(crate) enum Command {
     Restart(RestartOptions),
     /// Has the configuration read again, as SIGHUP does, and says what is restarted.
     Reload,
-    /// The last endings of processes, with their last log lines.
+    /// The last crashes of processes, with their last log lines.
     Crashes(CrashesOptions),
     /// The sync loop: its sources and their problems, whom it hears, what waits.
     Loop(LoopOptions),
@@ -133,7 +133,8 @@ Examples:
 pub(crate) struct LogsOptions {
     /// Which pod.
     pub(crate) pod: String,
-    /// Which container; may be left out when the pod has one.
+    /// Which container; else the one that the annotation
+    /// kubectl.kubernetes.io/default-container names, else the first.
     #[arg(short, long)]
     pub(crate) container: Option<String>,
     /// Go on as the container writes.
@@ -210,8 +211,8 @@ Examples:
   bulkhead check /etc/bulkhead/manifests   every manifest in a directory
   generate | bulkhead check -              standard input
 
-A file is accepted or refused as a whole, like the node does it. The node's own
-policy and capacity are not looked at: they belong to the node.")]
+A file is accepted or refused as a whole, as on the node. Whether a node has room
+for the pod is not looked at: that is the node's own admission.")]
 pub(crate) struct CheckOptions {
     /// Manifests, directories of manifests, or `-` for standard input.
     #[arg(required = true, value_name = "FILE")]

@@ -110,6 +110,31 @@ impl Connection {
     }
 }
 
+/// What comes next of a stream.
+pub(crate) enum Next<T> {
+    Message(T),
+    /// The process has said all that it had to say.
+    Ended,
+    /// The process restarts: open the stream again.
+    Broken,
+}
+
+/// Waits for the next message of a stream of `process`.
+///
+/// # Errors
+/// When the process refused; to ask again would be no use.
+pub(crate) async fn next<T>(
+    process: Process,
+    stream: &mut Streaming<T>,
+) -> Result<Next<T>, Failure> {
+    match stream.message().await {
+        Ok(Some(message)) => Ok(Next::Message(message)),
+        Ok(None) => Ok(Next::Ended),
+        Err(status) if ipc::is_broken_connection(&status) => Ok(Next::Broken),
+        Err(status) => Err(Failure::of_status(process, status)),
+    }
+}
+
 async fn collect<T>(mut stream: Streaming<T>) -> Result<Vec<T>, Status> {
     let mut messages = Vec::new();
     while let Some(message) = stream.message().await? {

@@ -14,7 +14,7 @@ use tonic::transport::Channel;
 use topology::Process;
 
 use crate::arguments::{EventsOptions, TableOrJson};
-use crate::connection::{Connection, DEADLINE, REOPEN};
+use crate::connection::{Connection, DEADLINE, Next, REOPEN, next};
 use crate::failure::Failure;
 use crate::output::{Output, note};
 use crate::pod_list::{self, pick};
@@ -124,7 +124,7 @@ async fn watch(
         let mut stream = open(connection, &client).await?;
         // Those of the beginning are shown together, so that columns fit.
         let mut gathered = Some(Vec::new());
-        while let Ok(Some(response)) = stream.message().await {
+        while let Next::Message(response) = next(Process::StatusSyncer, &mut stream).await? {
             match response.message {
                 Some(Message::Event(event)) if wanted.takes(&event) && shown.is_news(&event) => {
                     match &mut gathered {

@@ -10,7 +10,7 @@ use pod::{Pod, PodExt as _};
 use topology::Process;
 
 use crate::arguments::LogsOptions;
-use crate::connection::{Connection, REOPEN};
+use crate::connection::{Connection, Next, REOPEN, next};
 use crate::failure::Failure;
 use crate::output::{Output, note};
 use crate::pod_list::{self, pick};
@@ -49,14 +49,13 @@ pub(crate) async fn logs(
             })
             .await?;
         loop {
-            match stream.message().await {
-                Ok(Some(part)) => {
+            match next(process, &mut stream).await? {
+                Next::Message(part) => {
                     output.write(&part.content)?;
                     go_on_after(&mut request, &part);
                 }
-                Ok(None) => return Ok(ExitCode::SUCCESS),
-                Err(status) if ipc::is_broken_connection(&status) => break,
-                Err(status) => return Err(Failure::of_status(process, status)),
+                Next::Ended => return Ok(ExitCode::SUCCESS),
+                Next::Broken => break,
             }
         }
         tokio::time::sleep(REOPEN).await;

@@ -11,7 +11,7 @@ use tonic::transport::Channel;
 use topology::Process;
 
 use crate::arguments::{CrashesOptions, RestartOptions, StatusOptions, TableOrJson};
-use crate::connection::{Connection, REOPEN};
+use crate::connection::{Connection, Next, REOPEN, next};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::table::{self, Cell, Tone};
@@ -62,7 +62,7 @@ async fn watch(
             })
             .await?;
         // A stream that breaks is opened again: the supervisor was restarted.
-        while let Ok(Some(status)) = stream.message().await {
+        while let Next::Message(status) = next(Process::Supervisor, &mut stream).await? {
             print(&status, format, output)?;
         }
         tokio::time::sleep(REOPEN).await;
@@ -151,7 +151,12 @@ pub(crate) async fn crashes(
         .await?;
     match options.output {
         TableOrJson::Table => {
-            output.text(&crashes_as_text(&answer.crashes, WallClock::system().now()))?;
+            let of = options.process.as_deref();
+            output.text(&crashes_as_text(
+                &answer.crashes,
+                of,
+                WallClock::system().now(),
+            ))?;
         }
         TableOrJson::Json => {
             let crash = |crash: &v1::Crash| {
@@ -164,7 +169,11 @@ pub(crate) async fn crashes(
     Ok(ExitCode::SUCCESS)
 }
 
-fn crashes_as_text(crashes: &[v1::Crash], now: UnixNanos) -> String {
+fn crashes_as_text(crashes: &[v1::Crash], of: Option<&str>, now: UnixNanos) -> String {
+    if crashes.is_empty() {
+        let of = of.map(|process| format!(" of {}", plain(process)));
+        return format!("No crash{} is remembered.\n", of.unwrap_or_default());
+    }
     let mut text = String::new();
     for crash in crashes {
         let ending = crash.ending.clone().unwrap_or_default();
@@ -181,9 +190,6 @@ fn crashes_as_text(crashes: &[v1::Crash], now: UnixNanos) -> String {
         for line in &ending.last_log_lines {
             text += &format!("    {}\n", plain(line));
         }
-    }
-    if text.is_empty() {
-        "No process has ended since the supervisor started.\n".clone_into(&mut text);
     }
     text
 }

@@ -90,8 +90,10 @@ fn a_crash_is_told_with_its_last_lines() {
         ending: Some(ending),
     };
     assert_eq!(
-        crashes_as_text(&[crash], UnixNanos(70_000_000_000)),
+        crashes_as_text(&[crash], None, UnixNanos(70_000_000_000)),
         "pleg (pid 9): killed by SIGSEGV, 10s ago (1970-01-01T00:01:00Z), after 5s\n    first [2J\n    second\n"
     );
-    assert!(crashes_as_text(&[], UnixNanos(0)).contains("No process"));
+    let none = |of| crashes_as_text(&[], of, UnixNanos(0));
+    assert_eq!(none(None), "No crash is remembered.\n");
+    assert_eq!(none(Some("pleg")), "No crash of pleg is remembered.\n");
 }
