@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backoff::{Backoff, Curve};
 use clock::{UnixNanos, WallClock};
 use pod::PodSource;
 use pod_validation::{Origin, static_pods};
@@ -18,7 +19,7 @@ use crate::last_good::{LastGood, Memory, PathKind, Recall};
 use crate::publication::Publication;
 use crate::reader::{self, Disk, Finding, Listing, Order, Report, Settled, reporter};
 use crate::snapshot::Problem;
-use crate::watcher::{Hint, Watcher};
+use crate::watcher::{Hint, Watch, Watcher};
 
 /// When a file that is just being written is looked at again.
 const SETTLING: Duration = Duration::from_millis(50);
@@ -39,12 +40,18 @@ const MAX_UNSAVED_LOOKS: u32 = 20;
 /// a look that takes longer publishes what it has read.
 const SLOW: Duration = Duration::from_secs(5);
 
+/// When a path that could not be listed is looked at again (the kubelet's retry),
+/// doubled at each failure up to `fileCheckFrequency`.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+
 /// The manifest path.
 #[derive(Debug)]
 pub struct FileSource {
     path: PathBuf,
     node_name: String,
     check_frequency: Duration,
+    /// Looks in a row that could not list the path.
+    failed_looks: Backoff,
     clock: WallClock,
     publication: Publication,
     keeper: Keeper,
@@ -56,6 +63,7 @@ pub struct FileSource {
     /// Looks since writing down the manifests was begun.
     unsaved_looks: u32,
     disk: Disk,
+    watch: Watch,
 }
 
 /// What a look at the path found out.
@@ -86,6 +94,7 @@ impl FileSource {
             path,
             node_name: node_name.to_owned(),
             check_frequency,
+            failed_looks: failed_looks(check_frequency),
             clock,
             publication,
             keeper: Keeper::new(Arc::new(memory)),
@@ -95,28 +104,32 @@ impl FileSource {
             settling_looks: 0,
             unsaved_looks: 0,
             disk: Disk::new(reader::read),
+            watch: Watch::new(Watcher::new),
         }
     }
 
     /// Takes up what an earlier life has left, then follows the path for ever.
     pub async fn run(mut self) -> Infallible {
         self.remember().await;
-        let mut watcher = match Watcher::new() {
-            Ok(watcher) => Some(watcher),
-            Err(error) => {
-                tracing::warn!(%error, "no inotify: changes are noticed by re-listing only");
-                None
-            }
-        };
         let mut hint = Hint::default();
         loop {
-            let look = self.look(hint, watcher.as_mut()).await;
-            let wait = match &look {
-                Look::Complete { settling: true, .. } => SETTLING,
-                _ => self.check_frequency,
-            };
+            self.watch.begin();
+            let look = self.look(hint).await;
+            let wait = self.wait_after(&look);
             self.publish(look);
-            hint = self.wait(&mut watcher, Instant::now() + wait).await;
+            hint = self.wait(Instant::now() + wait).await;
+        }
+    }
+
+    /// How long the path is left alone after a look, unless it changes.
+    fn wait_after(&mut self, look: &Look) -> Duration {
+        if let Look::Failed(_) = look {
+            return self.failed_looks.failed();
+        }
+        self.failed_looks.reset();
+        match look {
+            Look::Complete { settling: true, .. } => SETTLING,
+            _ => self.check_frequency,
         }
     }
 
@@ -152,7 +165,7 @@ impl FileSource {
 
     /// Waits for a change, at most until `deadline`, and has what is good written
     /// down meanwhile: once, as what fails is tried again after the next look.
-    async fn wait(&mut self, watcher: &mut Option<Watcher>, deadline: Instant) -> Hint {
+    async fn wait(&mut self, deadline: Instant) -> Hint {
         let quiet = deadline.min(Instant::now() + SAVE_DELAY);
         let mut is_begun = false;
         loop {
@@ -160,7 +173,7 @@ impl FileSource {
             // Cancel-safe: changes are taken when they are returned, and what was
             // begun to be written goes on.
             tokio::select! {
-                hint = changed(watcher, if may_begin { quiet } else { deadline }) => match hint {
+                hint = self.watch.changed(if may_begin { quiet } else { deadline }) => match hint {
                     Some(hint) if self.is_unsaved() => {
                         self.unsaved_looks += 1;
                         if self.unsaved_looks >= MAX_UNSAVED_LOOKS {
@@ -182,7 +195,7 @@ impl FileSource {
 
     /// Has everything read, and judges what comes; at most one reading goes on at
     /// a time, however long it takes.
-    async fn look(&mut self, hint: Hint, watcher: Option<&mut Watcher>) -> Look {
+    async fn look(&mut self, hint: Hint) -> Look {
         let order = Order {
             path: self.path.clone(),
             clock: self.clock.clone(),
@@ -192,7 +205,7 @@ impl FileSource {
             } else {
                 Settled::Names(hint.settled)
             },
-            arming: watcher.as_ref().map(|watcher| watcher.arming()),
+            arming: self.watch.arming(),
         };
         let (reporter, mut reports) = reporter(&self.path);
         let disk = self.disk.clone();
@@ -218,7 +231,7 @@ impl FileSource {
             }
         }
         match reading.await {
-            Ok(listing) => self.conclude(listing, watcher),
+            Ok(listing) => self.conclude(listing),
             // It panicked: as bad as a directory that cannot be read.
             Err(error) => Look::Failed(self.problem(error.to_string())),
         }
@@ -232,11 +245,9 @@ impl FileSource {
     }
 
     /// What a whole reading comes to.
-    fn conclude(&mut self, listing: Listing, watcher: Option<&mut Watcher>) -> Look {
-        if let Some(watcher) = watcher
-            && let Some(armed) = listing.armed
-        {
-            watcher.armed(armed);
+    fn conclude(&mut self, listing: Listing) -> Look {
+        if let Some(armed) = listing.armed {
+            self.watch.armed(armed);
         }
         match listing.kind {
             Err(reason) => return Look::Failed(self.problem(reason)),
@@ -357,6 +368,15 @@ impl FileSource {
     }
 }
 
+/// When a path that could not be listed is looked at again.
+fn failed_looks(check_frequency: Duration) -> Backoff {
+    Backoff::new(Curve {
+        base: FIRST_RETRY,
+        cap: check_frequency,
+        immediate: 0,
+    })
+}
+
 /// The problem with a place that does not let itself be read. The same words
 /// however long it takes: each change would be told as another problem.
 fn slow(place: &str) -> Problem {
@@ -366,18 +386,6 @@ fn slow(place: &str) -> Problem {
          hangs; the pods that are known run on, and nothing is removed until all is read"
     );
     Problem::new(place, reason)
-}
-
-/// Waits for a change, at most until `deadline`.
-async fn changed(watcher: &mut Option<Watcher>, deadline: Instant) -> Option<Hint> {
-    let Some(watcher) = watcher else {
-        tokio::time::sleep_until(deadline).await;
-        return None;
-    };
-    // Cancel-safe: events are taken when they are returned.
-    tokio::time::timeout_at(deadline, watcher.changed())
-        .await
-        .ok()
 }
 
 /// A time as annotations have it: RFC 3339 with nanoseconds.

@@ -3,12 +3,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::fmt;
+use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use futures_util::{FutureExt, StreamExt};
 use inotify::{EventMask, EventOwned, EventStream, Inotify, WatchDescriptor, WatchMask, Watches};
+use tokio::time::Instant;
 
 /// Room for some 50 events with long names; more are read the next time.
 const BUFFER_BYTES: usize = 16 << 10;
@@ -28,6 +30,92 @@ pub struct Hint {
     /// Names of files that are complete: their writers have closed them, or they
     /// came by a rename.
     pub settled: BTreeSet<OsString>,
+}
+
+/// A [`Watcher`] as soon as there can be one, and why changes are not noticed at
+/// once as long as they are not. What the system lacks now (instances, watches) it
+/// may have later, so all of it is tried again at each look.
+pub(crate) struct Watch {
+    make: Box<dyn Fn() -> io::Result<Watcher> + Send + Sync>,
+    watcher: Option<Watcher>,
+    failure: Option<String>,
+}
+
+impl Watch {
+    /// Watches with what this makes: [`Watcher::new`], but for tests of failures.
+    pub(crate) fn new(make: impl Fn() -> io::Result<Watcher> + Send + Sync + 'static) -> Self {
+        Self {
+            make: Box::new(make),
+            watcher: None,
+            failure: None,
+        }
+    }
+
+    /// Makes the watcher if there is none.
+    pub(crate) fn begin(&mut self) {
+        if self.watcher.is_some() {
+            return;
+        }
+        match (self.make)() {
+            // What it can watch is known when it is armed.
+            Ok(watcher) => self.watcher = Some(watcher),
+            Err(error) => self.tell(Some(format!("no inotify: {error}"))),
+        }
+    }
+
+    /// What adds watches, if there is a watcher.
+    pub(crate) fn arming(&self) -> Option<Arming> {
+        self.watcher.as_ref().map(Watcher::arming)
+    }
+
+    /// Takes over what was added.
+    pub(crate) fn armed(&mut self, mut armed: Armed) {
+        self.tell(armed.failure.take());
+        if let Some(watcher) = &mut self.watcher {
+            watcher.armed(armed);
+        }
+    }
+
+    /// Waits for a change, at most until `deadline`. Cancel-safe: a change is taken
+    /// when it is returned.
+    pub(crate) async fn changed(&mut self, deadline: Instant) -> Option<Hint> {
+        let Some(watcher) = &mut self.watcher else {
+            tokio::time::sleep_until(deadline).await;
+            return None;
+        };
+        tokio::time::timeout_at(deadline, watcher.changed())
+            .await
+            .ok()
+    }
+
+    /// Logs a failure when it is another one, not at each look.
+    fn tell(&mut self, failure: Option<String>) {
+        if failure == self.failure {
+            return;
+        }
+        match &failure {
+            Some(failure) => {
+                tracing::warn!(%failure, "changes of manifests are noticed late, by re-listing");
+            }
+            None => tracing::info!("changes of manifests are noticed at once again"),
+        }
+        self.failure = failure;
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            make: _,
+            watcher,
+            failure,
+        } = self;
+        formatter
+            .debug_struct("Watch")
+            .field("watcher", watcher)
+            .field("failure", failure)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Watches a path and the directories above it as far as they exist.
@@ -126,6 +214,8 @@ pub struct Arming(Watches);
 #[derive(Debug)]
 pub struct Armed {
     roles: HashMap<WatchDescriptor, Role>,
+    /// Why changes may be missed: what is there and could not be watched.
+    failure: Option<String>,
 }
 
 impl Arming {
@@ -136,8 +226,18 @@ impl Arming {
     pub fn add(&self, path: &Path) -> Armed {
         let mut watches = self.0.clone();
         let mut roles = HashMap::new();
-        if let Ok(watch) = watches.add(path, inside()) {
-            roles.insert(watch, Role::Manifests);
+        let mut failure = None;
+        let mut failed = |path: &Path, error: &io::Error| {
+            // What is not there is noticed through a directory above.
+            if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) {
+                failure.get_or_insert_with(|| format!("cannot watch {}: {error}", path.display()));
+            }
+        };
+        match watches.add(path, inside()) {
+            Ok(watch) => {
+                roles.insert(watch, Role::Manifests);
+            }
+            Err(error) => failed(path, &error),
         }
         for (directory, name) in ancestors(path) {
             match watches.add(&directory, above()) {
@@ -145,12 +245,10 @@ impl Arming {
                     roles.entry(watch).or_insert(Role::Ancestor(name));
                     break;
                 }
-                Err(error) => {
-                    tracing::debug!(%error, directory = %directory.display(), "cannot be watched");
-                }
+                Err(error) => failed(&directory, &error),
             }
         }
-        Armed { roles }
+        Armed { roles, failure }
     }
 }
 
@@ -199,6 +297,8 @@ fn ancestors(path: &Path) -> impl Iterator<Item = (PathBuf, OsString)> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use super::*;
@@ -288,5 +388,60 @@ mod tests {
         fs::write(directory.path().join("new"), "y").unwrap();
         fs::rename(directory.path().join("new"), &path).unwrap();
         until_settled(&mut watcher, "pod.yaml").await;
+    }
+
+    /// Looks at the path as the file source does.
+    fn look(watch: &mut Watch, path: &Path) {
+        watch.begin();
+        if let Some(armed) = watch.arming().map(|arming| arming.add(path)) {
+            watch.armed(armed);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_watcher_that_cannot_be_made_is_made_at_a_later_look() {
+        let directory = tempfile::tempdir().unwrap();
+        let attempts = AtomicUsize::new(0);
+        let mut watch = Watch::new(move || match attempts.fetch_add(1, Ordering::Relaxed) {
+            0 | 1 => Err(io::Error::from_raw_os_error(nix::libc::EMFILE)),
+            2 => Watcher::new(),
+            _ => panic!("there is one already"),
+        });
+        for _ in 0..2 {
+            look(&mut watch, directory.path());
+            let failure = watch.failure.as_deref().unwrap();
+            assert!(failure.contains("Too many open files"), "{failure}");
+        }
+        for _ in 0..2 {
+            look(&mut watch, directory.path());
+            assert_eq!(watch.failure, None);
+        }
+        fs::write(directory.path().join("a"), "x").unwrap();
+        let hint = watch.changed(Instant::now() + PATIENCE).await;
+        assert!(hint.is_some());
+    }
+
+    #[tokio::test]
+    async fn what_is_there_and_cannot_be_watched_is_a_failure_until_it_can() {
+        let above = tempfile::tempdir().unwrap();
+        let path = above.path().join("manifests");
+        let mut watch = Watch::new(Watcher::new);
+        // What is not there yet is noticed through the directory above.
+        look(&mut watch, &path);
+        assert_eq!(watch.failure, None);
+        symlink(&path, &path).unwrap();
+        for _ in 0..2 {
+            look(&mut watch, &path);
+            let failure = watch.failure.as_deref().unwrap();
+            assert!(
+                failure.contains("Too many levels of symbolic links")
+                    && failure.contains(&path.display().to_string()),
+                "{failure}"
+            );
+        }
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        look(&mut watch, &path);
+        assert_eq!(watch.failure, None);
     }
 }

@@ -1,6 +1,7 @@
 //! The file source from a disk to its snapshots, over restarts of ours.
 
 mod hanging_disk;
+mod retries;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,6 +18,9 @@ use crate::publication::SourceState;
 
 /// Generous: it is only ever waited for when a test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Only inotify can be fast enough for the tests' patience.
+const CHECK_FREQUENCY: Duration = Duration::from_secs(3600);
 
 struct Node {
     disk: TempDir,
@@ -65,22 +69,31 @@ impl Node {
 
     /// Its state is on a disk that hangs while this gate is shut.
     fn start_on(&mut self, path: &Path, disk: Disk, state: Option<Gate>) {
-        let memory = || Memory::new(&self.disk.path().join("state"), "node", path);
+        let memory = self.memory(path);
+        self.start_altered(path, |source| {
+            source.disk = disk;
+            if let Some(gate) = state {
+                source.keeper = Keeper::new(Arc::new(Gated(memory, gate)));
+            }
+        });
+    }
+
+    fn memory(&self, path: &Path) -> Memory {
+        Memory::new(&self.disk.path().join("state"), "node", path)
+    }
+
+    fn start_altered(&mut self, path: &Path, alter: impl FnOnce(&mut FileSource)) {
         self.source = None;
         self.publication = Publication::new("boot", WallClock::system(), [PodSource::File]);
         let mut source = FileSource::new(
             path.to_owned(),
             "node",
-            // Only inotify can be fast enough for the tests' patience.
-            Duration::from_secs(3600),
+            CHECK_FREQUENCY,
             WallClock::system(),
             self.publication.clone(),
-            memory(),
+            self.memory(path),
         );
-        source.disk = disk;
-        if let Some(gate) = state {
-            source.keeper = Keeper::new(Arc::new(Gated(memory(), gate)));
-        }
+        alter(&mut source);
         self.source = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             match source.run().await {}
         })));

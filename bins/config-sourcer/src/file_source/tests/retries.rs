@@ -1,0 +1,81 @@
+//! What fails is tried again: listing the path, and being told of its changes.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::mpsc;
+
+use super::*;
+
+fn listing(kind: Result<Option<PathKind>, String>, settling: bool) -> Listing {
+    Listing {
+        kind,
+        listed: BTreeSet::new(),
+        settling,
+        left_out: 0,
+        armed: None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_that_cannot_be_listed_is_looked_at_again_after_1_s_then_ever_later() {
+    let mut node = Node::with_directory();
+    let (looked, mut looks) = mpsc::unbounded_channel();
+    // The tenth look succeeds.
+    let count = AtomicUsize::new(0);
+    let disk = Disk::new(move |_, _| {
+        looked.send(()).unwrap();
+        match count.fetch_add(1, Ordering::Relaxed) {
+            9 => listing(Ok(Some(PathKind::Directory)), false),
+            _ => listing(Err("broken".to_owned()), false),
+        }
+    });
+    node.start_altered(&node.manifests(), |source| {
+        source.disk = disk;
+        // Its changes are not told.
+        source.watch = Watch::new(|| Err(io::ErrorKind::OutOfMemory.into()));
+        let cap = Duration::from_secs(20);
+        source.check_frequency = cap;
+        source.failed_looks = failed_looks(cap);
+    });
+    looks.recv().await.unwrap();
+    let mut waits = Vec::new();
+    for _ in 0..12 {
+        let before = Instant::now();
+        looks.recv().await.unwrap();
+        waits.push(before.elapsed().as_secs());
+    }
+    assert_eq!(waits, [1, 2, 4, 8, 16, 20, 20, 20, 20, 20, 1, 2]);
+}
+
+#[test]
+fn no_retry_waits_longer_than_the_check_frequency() {
+    let frequency = Duration::from_millis(300);
+    assert_eq!(failed_looks(frequency).failed(), frequency);
+}
+
+#[tokio::test]
+async fn changes_are_told_as_soon_as_inotify_can_be_had() {
+    let mut node = Node::with_directory();
+    let count = AtomicUsize::new(0);
+    // So that there is a second look soon.
+    let disk = Disk::new(
+        move |order, reporter| match count.fetch_add(1, Ordering::Relaxed) {
+            0 => listing(Ok(Some(PathKind::Directory)), true),
+            _ => reader::read(order, reporter),
+        },
+    );
+    let attempts = AtomicUsize::new(0);
+    node.start_altered(&node.manifests(), |source| {
+        source.disk = disk;
+        source.watch = Watch::new(move || match attempts.fetch_add(1, Ordering::Relaxed) {
+            0 => Err(io::Error::from_raw_os_error(nix::libc::EMFILE)),
+            _ => Watcher::new(),
+        });
+    });
+    node.until_images(&[]).await;
+    node.write("a", &manifest("a", "i:1"));
+    node.until_images(&["i:1"]).await;
+    node.write("a", &manifest("a", "i:2"));
+    node.until_images(&["i:2"]).await;
+}
