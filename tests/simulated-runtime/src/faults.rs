@@ -23,6 +23,11 @@ pub struct Faults {
     /// Within this time from its arrival a StopContainer whose caller goes away has
     /// its SIGTERM lost for good: later ones take it for sent, as in containerd.
     pub signal_delay: Duration,
+    /// How much longer a RunPodSandbox takes that is made now: its network plugins are
+    /// slow. Meanwhile its name is taken, as in containerd, and no list shows it.
+    pub sandbox_delay: Duration,
+    /// The same of a CreateContainer.
+    pub container_delay: Duration,
 }
 
 impl Faults {
@@ -36,6 +41,8 @@ impl Faults {
         lost_event: 0.0,
         clean_up: Duration::from_millis(30),
         signal_delay: Duration::ZERO,
+        sandbox_delay: Duration::ZERO,
+        container_delay: Duration::ZERO,
     };
 
     /// Things go wrong often enough to be met in a short run.
@@ -48,6 +55,8 @@ impl Faults {
         lost_event: 0.2,
         clean_up: Duration::from_millis(150),
         signal_delay: Duration::ZERO,
+        sandbox_delay: Duration::ZERO,
+        container_delay: Duration::ZERO,
     };
 }
 

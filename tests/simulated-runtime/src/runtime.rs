@@ -259,9 +259,7 @@ impl SimulatedRuntime {
         }
         if !grace.is_zero() && lock(&self.0.state).mark_signalled(id) {
             let delay = lock(&self.0.faults).signal_delay;
-            if !delay.is_zero() {
-                tokio::time::sleep(delay).await;
-            }
+            self.linger(delay).await;
             if is_gone(&mut caller) {
                 return;
             }
@@ -288,6 +286,13 @@ impl SimulatedRuntime {
                 SimulatedRuntime(shared).end(&id, 143, false);
             }
         });
+    }
+
+    async fn linger(&self, delay: Duration) {
+        // Even no time at all would let others go first.
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
     }
 
     async fn ended(&self, id: &str) {
@@ -369,7 +374,10 @@ impl ContainerRuntime for SimulatedRuntime {
         config: v1::PodSandboxConfig,
         _runtime_handler: &str,
     ) -> Result<String, RuntimeError> {
+        let delay = lock(&self.0.faults).sandbox_delay;
         self.perform("RunPodSandbox", millis(60), move |runtime| async move {
+            lock(&runtime.0.state).reserve_sandbox(&config)?;
+            runtime.linger(delay).await;
             let id = lock(&runtime.0.state).run_sandbox(runtime.now(), config)?;
             runtime.publish(&id, EventKind::Started, None);
             Ok(id)
@@ -437,7 +445,10 @@ impl ContainerRuntime for SimulatedRuntime {
         _sandbox_config: v1::PodSandboxConfig,
     ) -> Result<String, RuntimeError> {
         let sandbox = sandbox_id.to_owned();
+        let delay = lock(&self.0.faults).container_delay;
         self.perform("CreateContainer", millis(5), move |runtime| async move {
+            lock(&runtime.0.state).reserve_container(&sandbox, &config)?;
+            runtime.linger(delay).await;
             let id = lock(&runtime.0.state).create_container(runtime.now(), &sandbox, config)?;
             runtime.publish(&id, EventKind::Created, None);
             Ok(id)

@@ -93,6 +93,8 @@ impl SimulatedContainer {
 pub(crate) struct State {
     sandboxes: BTreeMap<String, SimulatedSandbox>,
     containers: BTreeMap<String, SimulatedContainer>,
+    /// Names of what is being made.
+    reserved: BTreeSet<String>,
     images: BTreeSet<String>,
     pullable: BTreeSet<String>,
     next: u64,
@@ -165,12 +167,40 @@ impl State {
             .retain(|known| known != reference && image_id(known) != reference);
     }
 
+    /// Nobody else gets the name of a sandbox that is being made.
+    pub(crate) fn reserve_sandbox(
+        &mut self,
+        config: &PodSandboxConfig,
+    ) -> Result<(), RuntimeError> {
+        let name = sandbox_name(&config.metadata.clone().unwrap_or_default());
+        self.reserve("RunPodSandbox", name)
+    }
+
+    /// The same of a container.
+    pub(crate) fn reserve_container(
+        &mut self,
+        sandbox: &str,
+        config: &ContainerConfig,
+    ) -> Result<(), RuntimeError> {
+        let name = container_name(&config.metadata.clone().unwrap_or_default());
+        self.reserve("CreateContainer", format!("{sandbox}/{name}"))
+    }
+
+    fn reserve(&mut self, method: &'static str, name: String) -> Result<(), RuntimeError> {
+        if self.reserved.contains(&name) {
+            return Err(reserved(method, &name, "one that is being made"));
+        }
+        self.reserved.insert(name);
+        Ok(())
+    }
+
     pub(crate) fn run_sandbox(
         &mut self,
         now: UnixNanos,
         config: PodSandboxConfig,
     ) -> Result<String, RuntimeError> {
         let metadata = config.metadata.clone().unwrap_or_default();
+        self.reserved.remove(&sandbox_name(&metadata));
         let taken = self
             .sandboxes
             .iter()
@@ -254,6 +284,9 @@ impl State {
         sandbox: &str,
         config: ContainerConfig,
     ) -> Result<String, RuntimeError> {
+        let metadata = config.metadata.clone().unwrap_or_default();
+        let name = container_name(&metadata);
+        self.reserved.remove(&format!("{sandbox}/{name}"));
         let ready = self
             .sandboxes
             .get(sandbox)
@@ -266,12 +299,11 @@ impl State {
                 message,
             ));
         }
-        let metadata = config.metadata.clone().unwrap_or_default();
         let taken = self.containers.iter().find(|(_, container)| {
             container.sandbox == sandbox && container.config.metadata.as_ref() == Some(&metadata)
         });
         if let Some((id, _)) = taken {
-            return Err(reserved("CreateContainer", &container_name(&metadata), id));
+            return Err(reserved("CreateContainer", &name, id));
         }
         let image = config.image.clone().unwrap_or_default().image;
         if self.image(&image).is_none() {

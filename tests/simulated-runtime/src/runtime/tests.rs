@@ -74,6 +74,22 @@ async fn a_name_can_be_taken_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_name_is_taken_while_its_sandbox_is_made_for_a_caller_who_is_gone() {
+    let runtime = runtime();
+    runtime.set_faults(Faults {
+        sandbox_delay: Duration::from_secs(60),
+        ..Faults::NONE
+    });
+    let run = || runtime.run_pod_sandbox(sandbox_config(0), "");
+    assert!(tokio::time::timeout(millis(1000), run()).await.is_err());
+    let error = run().await.unwrap_err();
+    assert_eq!(error.kind, RuntimeErrorKind::AlreadyExists);
+    assert!(runtime.sandboxes().is_empty());
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(runtime.sandboxes().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn work_goes_on_when_the_caller_is_gone() {
     let runtime = runtime();
     let call = runtime.run_pod_sandbox(sandbox_config(0), "");
