@@ -114,11 +114,16 @@ fn resources(requirements: &ResourceRequirements, path: Path<'_>, errors: &mut E
         requests,
     } = requirements;
     refuse(&[("claims", !list(claims).is_empty())], path, errors);
-    for (field, amounts) in [("limits", limits), ("requests", requests)] {
+    // A limit of ephemeral storage would have to be watched; the request counts at
+    // admission.
+    for (field, amounts, supported) in [
+        ("limits", limits, &[CPU, MEMORY][..]),
+        ("requests", requests, &[CPU, MEMORY, EPHEMERAL_STORAGE]),
+    ] {
         let field = path.child(field);
         for (name, amount) in amounts.iter().flatten() {
             let nothing = Quantity::from_api(amount).is_ok_and(Quantity::is_zero);
-            if !nothing && ![CPU, MEMORY, EPHEMERAL_STORAGE].contains(&name.as_str()) {
+            if !nothing && !supported.contains(&name.as_str()) {
                 errors.unsupported(field.key(name), "");
             }
         }

@@ -36,6 +36,7 @@ fn what_is_supported_is_accepted() {
         r#","ports":[{"containerPort":80,"hostPort":80,"hostIP":"127.0.0.1","protocol":"UDP","name":"a"}]"#,
         r#","resources":{"requests":{"cpu":"1","memory":"1Gi","ephemeral-storage":"1Gi"}}"#,
         r#","resources":{"limits":{"hugepages-2Mi":"0","cpu":"1"}}"#,
+        r#","resources":{"limits":{"ephemeral-storage":"0","memory":"1Gi"}}"#,
         r#","livenessProbe":{"exec":{"command":["a"]},"terminationGracePeriodSeconds":3}"#,
         r#","readinessProbe":{"grpc":{"port":1,"service":"x"}},"startupProbe":{"tcpSocket":{"port":1,"host":"h"}}"#,
         r#","volumeMounts":[{"name":"v","mountPath":"/v","readOnly":true,"mountPropagation":"HostToContainer"}]"#,
@@ -123,6 +124,10 @@ fn what_is_not_supported_in_a_container_is_named() {
         (
             r#","resources":{"requests":{"example.com/gpu":"1"}}"#,
             "resources.requests[example.com/gpu]",
+        ),
+        (
+            r#","resources":{"limits":{"ephemeral-storage":"1Gi"}}"#,
+            "resources.limits[ephemeral-storage]",
         ),
         (
             r#","resources":{"claims":[{"name":"x"}]}"#,
