@@ -1,15 +1,22 @@
-//! Which event leads to which handler: the kubelet's `syncLoopIteration`.
+//! Which event leads to which handler: the kubelet's `syncLoopIteration`. One row
+//! for each variant of [`Event`].
 //!
 //! | event | handler |
 //! |---|---|
-//! | configuration: pod added, changed, gone | additions, updates, reconcile, removes |
-//! | lifecycle event, except ContainerRemoved | syncs; ContainerDied also cleans up containers |
-//! | sync tick | syncs of the pods that are due |
-//! | liveness failure | syncs |
-//! | a probe's try that failed | none; status-syncer is told |
-//! | readiness or startup, changed | status-syncer is told; syncs |
-//! | container-manager update | syncs |
-//! | housekeeping tick | cleanups |
+//! | ConfigurationStreamBegan | none; each source has to deliver again before it counts as ready |
+//! | Configuration | pod added, changed, gone: additions, updates, reconcile, removes |
+//! | Lifecycle | snapshot: syncs of its pods; event, except ContainerRemoved: syncs, and ContainerDied cleans up containers; health: none |
+//! | ProbeVerdict | only if it changed: status-syncer is told; syncs, unless liveness succeeded |
+//! | ProbeTry | none; status-syncer is told an event of the pod |
+//! | ProbeRemoved | none; the verdict is forgotten |
+//! | ContainerManagerUpdate | syncs |
+//! | SyncTick | syncs of the pods that are due |
+//! | HousekeepingTick | cleanups, first half: questions |
+//! | WorkerAcknowledged | a stopped worker: admission of those who wait; a new life of the pool: every pod again |
+//! | WorkerRefused | none; status-syncer is told an event of the pod; its next sync creates the worker anew |
+//! | KnownPods | cleanups, second half: acts on the answer; a new life of the pool: every pod again |
+//! | NodeCapacity | admission of those who wait; the runtime is back: syncs of what was postponed, cleanups; a new life of the pool: every pod again |
+//! | StatusSyncerRestarted | none; status-syncer is told all verdicts and rejections |
 
 use std::sync::Arc;
 
