@@ -1,6 +1,6 @@
 //! Every verdict by container instance, so that a restart of this process, or of
 //! all, turns none of them. Pure; written to a state file by the shell before
-//! anybody is told, so that nobody ever knows more than the file.
+//! anybody is told, so that nobody knows more than the file, unless the disk refuses.
 //!
 //! ```text
 //!   (state file) --> Restored --+--> Present --> (forgotten: the pool says so)

@@ -450,7 +450,9 @@ impl Shell {
         }
     }
 
-    /// Saves first, tells then: a reader never knows what a restart would undo.
+    /// Saves first, tells then: a reader does not know what a restart would undo.
+    /// Unless the disk refuses: probing goes on without it, and the save is tried
+    /// again.
     fn save(&mut self) {
         let all = self.ledger.save();
         let retry = !self.store.save(&all);

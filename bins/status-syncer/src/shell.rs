@@ -2,7 +2,8 @@
 //! follows from them.
 //!
 //! A change is saved before anybody sees it, so that after a SIGKILL at any
-//! instant nothing that was published is taken back. Changes of a short window
+//! instant nothing that was published is taken back, unless the disk refuses: then
+//! it is published all the same, and saving is tried again. Changes of a short window
 //! are saved together; the window grows with the time that saving takes, so
 //! that a slow disk costs latency and never all of the process's time.
 
