@@ -2,10 +2,12 @@
 //! I/O, no processes; carrying the decisions out is the shell's part.
 
 mod fleet;
+mod heartbeat;
 mod machine;
 mod pace;
 
 pub use fleet::{Fleet, FleetEvent, STOP_ORDER};
+pub use heartbeat::Heartbeat;
 pub use machine::{
     Action, AfterStop, Alert, BAD_CONFIGURATION, Ending, Event, Intent, KILL_AFTER_ABORT, Machine,
     Moment, Phase, ProcessId, START_TIMEOUT, STOP_GRACE, Signal, State, WATCHDOG_SILENCE,

@@ -27,7 +27,7 @@ use crate::kept::Kept;
 use crate::launcher::Launcher;
 use crate::log_pipe::LogPipe;
 use crate::notify::NotifySockets;
-use crate::policy::{Action, Ending, Event, Fleet, FleetEvent, Intent, Moment, Signal};
+use crate::policy::{Action, Ending, Event, Fleet, FleetEvent, Heartbeat, Intent, Moment, Signal};
 use crate::record::{CrashRing, EndingRecord, Record, describe};
 use crate::settings::{self, Settings};
 use crate::snapshot::Snapshot;
@@ -39,7 +39,8 @@ const KEPT_REQUESTS: usize = 64;
 /// configuration.
 const CONFIGURATION_CHECK: Duration = Duration::from_secs(2);
 
-/// Longest sleep of the main loop; only a bound, nothing depends on it.
+/// Longest sleep of the main loop without a watchdog of its own; only a bound,
+/// nothing depends on it.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 
 /// Everything that the main loop owns.
@@ -56,6 +57,8 @@ pub(crate) struct Shell {
     pub(crate) start: Instant,
     pub(crate) random: SmallRng,
     pub(crate) fleet: Fleet,
+    /// Where whoever started the supervisor has a watchdog.
+    pub(crate) heartbeat: Option<Heartbeat>,
     pub(crate) records: BTreeMap<Process, Record>,
     pub(crate) crashes: CrashRing,
     pub(crate) requests: VecDeque<(String, u32)>,
@@ -100,6 +103,7 @@ impl Shell {
         tell_own_starter(&[NotifyState::Ready]);
         while !self.fleet.is_finished() {
             self.publish();
+            self.beat();
             let wake = self.wake_at();
             tokio::select! {
                 // Endings first, so that a restart waits for nothing else.
@@ -130,16 +134,27 @@ impl Shell {
         self.start.elapsed()
     }
 
+    /// Tells the supervisor's own starter that this loop is alive.
+    fn beat(&mut self) {
+        let now = self.now();
+        if self
+            .heartbeat
+            .as_mut()
+            .is_some_and(|heartbeat| heartbeat.beats(now))
+        {
+            tell_own_starter(&[NotifyState::Watchdog]);
+        }
+    }
+
     fn wake_at(&self) -> Instant {
         let latest = if self.fleet.waits_for_configuration() {
             self.files_checked + CONFIGURATION_CHECK
         } else {
             Instant::now() + LONGEST_SLEEP
         };
-        match self.fleet.deadline() {
-            Some(deadline) => latest.min(self.start + deadline),
-            None => latest,
-        }
+        let beat = self.heartbeat.as_ref().map(Heartbeat::due);
+        let due = self.fleet.deadline().into_iter().chain(beat).min();
+        due.map_or(latest, |due| latest.min(self.start + due))
     }
 
     fn tick(&mut self) {

@@ -23,7 +23,7 @@ use crate::kept::Kept;
 use crate::launcher::{Launcher, Listeners, Privileges};
 use crate::log_pipe::LogPipe;
 use crate::notify::NotifySockets;
-use crate::policy::Fleet;
+use crate::policy::{Fleet, Heartbeat};
 use crate::record::CrashRing;
 use crate::server::{Facts, Service};
 use crate::shell::Shell;
@@ -95,6 +95,7 @@ pub fn run(flags: Flags) -> Result<(), Failure> {
             start,
             random: SmallRng::from_os_rng(),
             fleet: Fleet::new(),
+            heartbeat: sd_notify::watchdog_enabled().and_then(Heartbeat::within),
             records: BTreeMap::new(),
             crashes: CrashRing::default(),
             requests: VecDeque::new(),

@@ -128,8 +128,15 @@ impl Node {
 
     /// Starts the supervisor and waits until it answers.
     pub(crate) async fn start(&mut self) {
+        self.start_with(|_command| {}).await;
+    }
+
+    /// The same with a command line or environment that `change` has changed.
+    pub(crate) async fn start_with(&mut self, change: impl FnOnce(&mut Command)) {
         let errors = File::create(self.path("supervisor.err")).unwrap();
-        let supervisor = spawn(self.command().stderr(errors));
+        let mut command = self.command();
+        change(&mut command);
+        let supervisor = spawn(command.stderr(errors));
         self.supervisor = Some(supervisor);
         self.wait_for(|_status| true).await;
     }

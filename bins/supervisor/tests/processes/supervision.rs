@@ -1,8 +1,10 @@
 //! The supervisor with processes that behave and misbehave.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use crate::node::{KUBELET_HEADER, Node, UID_BASE, all_ready, came_back, exists, row, supervised};
 use bulkhead_api::v1::{
@@ -13,6 +15,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use node_config::NodeConfig;
 use supervisor::policy::STOP_ORDER;
+use tokio::net::UnixDatagram;
+use tokio::time::timeout;
 use topology::Process;
 
 fn kill_hard(pid: u32) {
@@ -338,4 +342,54 @@ async fn a_reload_restarts_what_the_configuration_changes_and_nothing_else() {
     let status = node.wait_for(all_ready).await;
     let reader = row(&status, Process::ConfigSourcer).uid;
     assert_eq!((metadata.mode() & 0o777, metadata.gid()), (0o640, reader));
+}
+
+#[tokio::test]
+async fn the_supervisor_speaks_to_the_watchdog_of_its_own_starter_and_to_that_one_alone() {
+    let mut node = Node::prepare();
+    let path = node.path("starter.notify");
+    let starter = UnixDatagram::bind(&path).unwrap();
+    let silence = Duration::from_secs(6);
+    node.start_with(|command| {
+        command
+            .env("NOTIFY_SOCKET", &path)
+            .env("WATCHDOG_USEC", silence.as_micros().to_string());
+    })
+    .await;
+    let mut buffer = [0; 512];
+    let first = starter.recv(&mut buffer).await.unwrap();
+    assert_eq!(&buffer[..first], b"READY=1\n");
+    for _ in 0..3 {
+        let heard = timeout(silence, starter.recv(&mut buffer)).await;
+        let bytes = heard.expect("systemd would have killed it").unwrap();
+        assert_eq!(&buffer[..bytes], b"WATCHDOG=1\n");
+    }
+    let status = node.wait_for(all_ready).await;
+    for process in supervised() {
+        let environment = fs::read(format!("/proc/{}/environ", row(&status, process).pid));
+        let environment = String::from_utf8(environment.unwrap()).unwrap();
+        let of_watchdogs: BTreeSet<&str> = environment
+            .split('\0')
+            .filter(|variable| {
+                ["NOTIFY_", "WATCHDOG_"]
+                    .iter()
+                    .any(|name| variable.starts_with(name))
+            })
+            .collect();
+        let own = node.path("run").join(format!("{process}.notify"));
+        let own = format!("NOTIFY_SOCKET={}", own.display());
+        let expected = BTreeSet::from([own.as_str(), "WATCHDOG_USEC=5000000"]);
+        assert_eq!(of_watchdogs, expected, "{process}");
+    }
+    node.signal(Signal::SIGTERM);
+    let stopping = async {
+        loop {
+            let bytes = starter.recv(&mut buffer).await.unwrap();
+            if &buffer[..bytes] == b"STOPPING=1\n" {
+                return;
+            }
+        }
+    };
+    stopping.await;
+    assert_eq!(node.ended().await.code(), Some(0));
 }
