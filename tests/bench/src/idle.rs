@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use test_support::wait::pause_for;
 
 use crate::statistics::Row;
-use crate::world::{World, poll};
+use crate::world::World;
 
 /// Time for everything that the start of the pods left to do.
 const SETTLE: Duration = Duration::from_secs(20);
@@ -21,10 +22,10 @@ pub(crate) fn measure(pods: usize, seconds: u64) -> Result<Vec<Row>> {
     for pod in 0..pods {
         world.noted(&format!("idle-{pod}"), "started", 0)?;
     }
-    rest(SETTLE)?;
+    pause_for(SETTLE);
     let before = processor_ticks(&world)?;
     let begin = Instant::now();
-    rest(Duration::from_secs(seconds))?;
+    pause_for(Duration::from_secs(seconds));
     let elapsed = begin.elapsed().as_secs_f64();
     let mut rows = Vec::new();
     let (mut cores, mut memory) = (0.0, 0);
@@ -55,11 +56,6 @@ pub(crate) fn measure(pods: usize, seconds: u64) -> Result<Vec<Row>> {
         Row::text(&format!("idle, {pods} pods: PSS sum"), &mib, "< 50 MiB"),
     );
     Ok(rows)
-}
-
-fn rest(time: Duration) -> Result<()> {
-    let begin = Instant::now();
-    poll("time", || Ok((begin.elapsed() >= time).then_some(())))
 }
 
 fn processor_ticks(world: &World) -> Result<Vec<(String, u32, f64)>> {

@@ -2,18 +2,22 @@
 //! comparison use the same containerd.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use clock::{UnixNanos, WallClock};
 use serde_json::{Value, json};
 use test_support::images::TESTAPP;
+use test_support::wait::wait_for_every;
 use test_support::{
     BulkheadInstance, BulkheadOptions, ContainerdOptions, PrivateContainerd, journal,
 };
 
 /// How long anything may take before the measurement is given up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Between two looks: short against what is measured.
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Where containers find the journal.
 pub(crate) const JOURNAL_DIRECTORY: &str = "/journal";
@@ -110,24 +114,11 @@ impl World {
     }
 }
 
-/// Asks again and again, at short intervals.
+/// Asks again and again, at short intervals; an error ends it at once.
 pub(crate) fn poll<T>(what: &str, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-    let begin = Instant::now();
-    loop {
-        if let Some(answer) = ask()? {
-            return Ok(answer);
-        }
-        if begin.elapsed() > PATIENCE {
-            bail!("waited {PATIENCE:?} for {what}");
-        }
-        pause();
-    }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "between two looks; short against what is measured"
-)]
-fn pause() {
-    std::thread::sleep(Duration::from_millis(1));
+    wait_for_every(LOOK_INTERVAL, what, PATIENCE, || match ask() {
+        Ok(Some(answer)) => Ok(Ok(answer)),
+        Ok(None) => Err("it is not there"),
+        Err(error) => Ok(Err(error)),
+    })?
 }

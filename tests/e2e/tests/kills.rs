@@ -14,7 +14,7 @@ use e2e::witness::{Look, Witness};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
-use test_support::wait::holds_for;
+use test_support::wait::pause_for;
 use test_support::wait_for;
 use topology::Process;
 
@@ -102,8 +102,7 @@ fn calls_in_flight_at_the_death_of_the_worker_pool_are_carried_out() -> Result<(
             is_created.then_some(()).ok_or("it is not".to_owned())
         })?;
         ground.take_away(&old)?;
-        let moment = Duration::from_millis(round * 7);
-        holds_for(moment, || Ok::<(), anyhow::Error>(()))?;
+        pause_for(Duration::from_millis(round * 7));
         kill_and_wait(&mut ground, Process::PodWorkerPool)?;
         ground
             .ready(&new)
@@ -148,8 +147,7 @@ fn all_parts_killed_at_once_again_and_again_lose_nothing() -> Result<()> {
         ground.apply(&new, web(&ground, &new))?;
         cast::dismiss(&ground, &old)?;
         // Each round kills at another moment of start and stop.
-        let moment = Duration::from_millis(number as u64 * 150);
-        holds_for(moment, || Ok::<(), anyhow::Error>(()))?;
+        pause_for(Duration::from_millis(number as u64 * 150));
         ground.bulkhead.kill_all()?;
         // What changes while nobody looks is found all the same.
         ground.apply(&unread, web(&ground, &unread))?;
@@ -311,8 +309,7 @@ fn storm(seed: u64) -> Result<()> {
     let begin = std::time::Instant::now();
     let (mut come, mut kills) = (0, 0);
     while begin.elapsed() < STORM {
-        let pause = Duration::from_millis(100 + random.below(400));
-        holds_for(pause, || Ok::<(), anyhow::Error>(()))?;
+        pause_for(Duration::from_millis(100 + random.below(400)));
         match random.below(10) {
             // A pod comes; the one before it, started or not, goes.
             0 => {

@@ -1,4 +1,5 @@
-//! Waiting for conditions: the one place of the tests that sleeps.
+//! Waiting for conditions, and choosing a moment: the one place where tests and
+//! benches block a thread for a time. Async tests wait on tokio's clock instead.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +35,21 @@ pub fn wait_for<T, E: std::fmt::Display>(
     timeout: Duration,
     condition: impl FnMut() -> Result<T, E>,
 ) -> Result<T, Timeout> {
-    wait_unless(interrupt::is_requested, what, timeout, condition)
+    wait_for_every(POLL_INTERVAL, what, timeout, condition)
+}
+
+/// [`wait_for`] with a look every `interval`, for who measures when the
+/// condition came true.
+///
+/// # Errors
+/// `Timeout` when the condition still fails after `timeout`.
+pub fn wait_for_every<T, E: std::fmt::Display>(
+    interval: Duration,
+    what: &str,
+    timeout: Duration,
+    condition: impl FnMut() -> Result<T, E>,
+) -> Result<T, Timeout> {
+    wait_unless(interrupt::is_requested, interval, what, timeout, condition)
 }
 
 /// [`wait_for`] what has to be done at the end too: it goes on when the program
@@ -47,11 +62,12 @@ pub(crate) fn wait_in_any_case<T, E: std::fmt::Display>(
     timeout: Duration,
     condition: impl FnMut() -> Result<T, E>,
 ) -> Result<T, Timeout> {
-    wait_unless(|| false, what, timeout, condition)
+    wait_unless(|| false, POLL_INTERVAL, what, timeout, condition)
 }
 
 fn wait_unless<T, E: std::fmt::Display>(
     is_pointless: impl Fn() -> bool,
+    interval: Duration,
     what: &str,
     timeout: Duration,
     mut condition: impl FnMut() -> Result<T, E>,
@@ -68,7 +84,7 @@ fn wait_unless<T, E: std::fmt::Display>(
                     last_seen: format!("{seen:#}"),
                 });
             }
-            Err(_) => pause(),
+            Err(_) => pause_for(interval),
         }
     }
 }
@@ -100,16 +116,20 @@ pub fn holds_for<E>(span: Duration, mut condition: impl FnMut() -> Result<(), E>
         if last_look {
             return Ok(());
         }
-        pause();
+        pause_for(POLL_INTERVAL);
     }
 }
 
+/// Lets exactly `span` go by, to act at a moment that the test chooses (to kill
+/// 7 ms after a request, say) or to measure what happens in a given time. Nothing
+/// may depend on what happened meanwhile: who needs that waits for it with
+/// [`wait_for`].
 #[expect(
     clippy::disallowed_methods,
-    reason = "between two looks at a condition"
+    reason = "between two looks at a condition, or the moment is the point"
 )]
-fn pause() {
-    std::thread::sleep(POLL_INTERVAL);
+pub fn pause_for(span: Duration) {
+    std::thread::sleep(span);
 }
 
 #[cfg(test)]
@@ -147,5 +167,21 @@ mod tests {
             if looks < 3 { Ok(()) } else { Err("broken") }
         });
         assert_eq!((result, looks), (Err("broken"), 3));
+    }
+
+    #[test]
+    fn a_chosen_moment_is_met_more_closely_than_looks_are_apart() {
+        // The others of a busy machine make a pause longer at times, not always.
+        let wished = Duration::from_millis(7);
+        let shortest = (0..20).map(|_| {
+            let begin = Instant::now();
+            pause_for(wished);
+            begin.elapsed()
+        });
+        let shortest = shortest.min().unwrap();
+        assert!(
+            shortest >= wished && shortest < POLL_INTERVAL,
+            "{shortest:?}"
+        );
     }
 }
