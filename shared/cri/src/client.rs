@@ -36,10 +36,10 @@ use call::{MAX_LIST_ITEMS, call, checked_id, checked_list, required, subscribe, 
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 
 /// Deadline of a call that has no other (the kubelet's runtimeRequestTimeout).
-const DEFAULT_DEADLINE: Duration = Duration::from_secs(120);
+pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(120);
 
 /// A sandbox waits for the network plugins, so it gets twice that, as in the kubelet.
-const RUN_POD_SANDBOX_DEADLINE: Duration = Duration::from_secs(240);
+pub const RUN_POD_SANDBOX_DEADLINE: Duration = Duration::from_secs(240);
 
 /// A large image over a slow line takes long; without any end a hung registry would
 /// hold its place among the parallel pulls for ever.

@@ -12,7 +12,9 @@ pub mod proto;
 mod runtime;
 mod secrets;
 
-pub use client::{ConnectError, CriClient, OnConnection};
+pub use client::{
+    ConnectError, CriClient, DEFAULT_DEADLINE, OnConnection, RUN_POD_SANDBOX_DEADLINE,
+};
 pub use error::{RuntimeError, RuntimeErrorKind};
 pub use events::{End, EventKind, EventSource, RuntimeEvent, RuntimeEvents};
 pub use runtime::ContainerRuntime;
