@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// The largest state file that is read: far above what any part writes, far
+/// The largest state file that is read or written: far above what any part writes, far
 /// below what would hurt.
 pub const MAX_STATE_FILE_BYTES: u64 = 64 << 20;
 
@@ -41,6 +41,14 @@ pub enum StateFileError {
         path: PathBuf,
         /// The cause.
         source: io::Error,
+    },
+    /// The content would make a file that nobody reads.
+    #[error("state file {path} is not written: its {bytes} bytes are more than the {MAX_STATE_FILE_BYTES} that are read", path = path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// How large it would be.
+        bytes: u64,
     },
     /// The content is not what was written.
     #[error("state file {path} is damaged ({reason}) and is ignored", path = path.display())]
@@ -105,8 +113,8 @@ impl StateFile {
     /// [`StateFile::without_sync`] was chosen, and up to 2 s for other writers.
     ///
     /// # Errors
-    /// When the file system refuses, or another writer does not end; the old content
-    /// is then still there.
+    /// When the file system refuses, another writer does not end, or the file would
+    /// be larger than [`MAX_STATE_FILE_BYTES`]; the old content is then still there.
     pub fn save<T: Serialize>(&self, content: &T) -> Result<(), StateFileError> {
         let io_error = |source| StateFileError::Io {
             action: "write",
@@ -121,6 +129,13 @@ impl StateFile {
             content: &raw,
         };
         let bytes = serde_json::to_vec(&envelope).map_err(|error| io_error(error.into()))?;
+        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        if length > MAX_STATE_FILE_BYTES {
+            return Err(StateFileError::TooLarge {
+                path: self.path.clone(),
+                bytes: length,
+            });
+        }
         replace(&self.path, &bytes, self.sync, self.tries).map_err(io_error)
     }
 
@@ -449,6 +464,27 @@ mod tests {
         let file = StateFile::new(directory.path().join("s.json"), 1);
         file.clone().without_sync().save(&7_u32).unwrap();
         assert_eq!(file.load::<u32>().unwrap(), Some(7));
+    }
+
+    #[test]
+    fn what_nobody_would_read_is_not_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = StateFile::new(directory.path().join("s.json"), 1).without_sync();
+        file.save(&String::new()).unwrap();
+        let overhead = std::fs::metadata(file.path()).unwrap().len();
+        let room = usize::try_from(MAX_STATE_FILE_BYTES - overhead).unwrap();
+        let error = file.save(&"x".repeat(room + 1)).unwrap_err();
+        let StateFileError::TooLarge { bytes, .. } = error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(bytes, MAX_STATE_FILE_BYTES + 1);
+        assert_eq!(file.load::<String>().unwrap().as_deref(), Some(""));
+        assert_eq!(names(directory.path()), ["s.json"]);
+        file.save(&"x".repeat(room)).unwrap();
+        assert_eq!(
+            file.load::<String>().unwrap().map(|it| it.len()),
+            Some(room)
+        );
     }
 
     #[test]
