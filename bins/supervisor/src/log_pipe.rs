@@ -24,7 +24,7 @@ use crate::failure::Failure;
 pub(crate) const KEPT_LINES: usize = 20;
 
 /// Longest line; what follows becomes the next line.
-const MAX_LINE_BYTES: usize = 1024;
+pub(crate) const MAX_LINE_BYTES: usize = 1024;
 
 /// Stands for what cannot be shown.
 const REPLACEMENT: char = '\u{fffd}';

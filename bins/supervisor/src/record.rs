@@ -12,9 +12,10 @@ use crate::policy::{
     Alert, BAD_CONFIGURATION, Ending, Intent, Moment, START_TIMEOUT, WATCHDOG_SILENCE,
 };
 
-/// Crashes that are kept, of all processes together: with 20 lines of 1 KiB each
-/// the list stays below the 1 MiB that its message may have.
-pub(crate) const KEPT_CRASHES: usize = 40;
+/// Crashes that are kept of each process, so that one that crashes again and again
+/// pushes out no other's. With 20 lines of 1 KiB each the list of all six processes
+/// stays below the 1 MiB that its message may have.
+pub(crate) const KEPT_CRASHES: usize = 7;
 
 /// "Restarts in the last hour".
 const HOUR: Duration = Duration::from_secs(3600);
@@ -81,15 +82,19 @@ impl Record {
     }
 }
 
-/// The last crashes of all processes, oldest first.
+/// The last crashes of each process, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CrashRing(VecDeque<(Process, Arc<EndingRecord>)>);
 
 impl CrashRing {
-    /// Adds one, in place of the oldest when it is full.
+    /// Adds one, in place of the oldest of the same process when there are as many
+    /// of it as are kept.
     pub(crate) fn push(&mut self, process: Process, ending: Arc<EndingRecord>) {
-        if self.0.len() == KEPT_CRASHES {
-            self.0.pop_front();
+        let of_same = |(other, _): &&(Process, _)| *other == process;
+        if self.0.iter().filter(of_same).count() >= KEPT_CRASHES
+            && let Some(oldest) = self.0.iter().position(|(other, _)| *other == process)
+        {
+            self.0.remove(oldest);
         }
         self.0.push_back((process, ending));
     }
@@ -185,22 +190,35 @@ mod tests {
         assert_eq!(record.restarts.len(), KEPT_RESTARTS);
     }
 
+    fn crash(pid: i32) -> Arc<EndingRecord> {
+        Arc::new(EndingRecord {
+            ending: Some(Ending::Exit(1)),
+            at: UnixNanos(0),
+            reason: String::new(),
+            pid,
+            uptime: Duration::ZERO,
+            last_log_lines: Vec::new(),
+        })
+    }
+
     #[test]
-    fn the_ring_keeps_the_newest() {
+    fn a_crash_loop_pushes_out_its_own_oldest_crashes_and_no_others() {
         let mut ring = CrashRing::default();
-        for pid in 0..100 {
-            let ending = EndingRecord {
-                ending: Some(Ending::Exit(1)),
-                at: UnixNanos(0),
-                reason: String::new(),
-                pid,
-                uptime: Duration::ZERO,
-                last_log_lines: Vec::new(),
-            };
-            ring.push(Process::Pleg, Arc::new(ending));
+        ring.push(Process::Prober, crash(1));
+        for pid in 100..200 {
+            ring.push(Process::Pleg, crash(pid));
         }
+        ring.push(Process::Prober, crash(2));
         let pids: Vec<i32> = ring.newest_first().map(|(_, ending)| ending.pid).collect();
-        assert_eq!(pids.len(), KEPT_CRASHES);
-        assert_eq!((pids[0], pids[KEPT_CRASHES - 1]), (99, 60));
+        assert_eq!(pids, [2, 199, 198, 197, 196, 195, 194, 193, 1]);
+    }
+
+    #[test]
+    fn a_full_list_of_crashes_fits_into_its_message() {
+        let (lines, line) = (crate::log_pipe::KEPT_LINES, crate::log_pipe::MAX_LINE_BYTES);
+        let processes = Process::ALL.len() - 1;
+        // Beside the lines, a few hundred bytes say which ending it was.
+        let all = processes * KEPT_CRASHES * (lines * line + 1024);
+        assert!(all < ipc::limits::MAX_LIST_BYTES, "{all}");
     }
 }
