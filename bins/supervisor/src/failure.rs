@@ -6,20 +6,66 @@ use std::path::PathBuf;
 
 use topology::{IdentityError, Process};
 
-/// Exit codes beside 0 (stopped as asked) and 2 (usage); see [`Failure`].
-pub(crate) const EXIT_CODES_HELP: &str = "\
-Exit codes:
-  0   stopped as asked; containers keep running
-  1   an unexpected failure
-  2   wrong usage
-  10  not started as root
-  11  the container runtime's socket does not exist
-  12  the container runtime's socket is stale: nothing listens on it
-  13  another supervisor runs with the same --run-dir
-  14  a program is missing in --bin-dir, or cannot be run by its user
-  15  a user is missing (create the users, or give --uid-base)
-  16  a directory is unsafe or cannot be used
-  78  bad configuration";
+/// An exit code of the supervisor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExitCode {
+    /// The code itself.
+    pub(crate) code: u8,
+    /// What it says.
+    pub(crate) meaning: &'static str,
+    /// Whether what it says may be over by itself, so that starting again is of use.
+    pub(crate) may_pass: bool,
+}
+
+const fn passing(code: u8, meaning: &'static str) -> ExitCode {
+    ExitCode {
+        code,
+        meaning,
+        may_pass: true,
+    }
+}
+
+const fn lasting(code: u8, meaning: &'static str) -> ExitCode {
+    ExitCode {
+        may_pass: false,
+        ..passing(code, meaning)
+    }
+}
+
+/// All exit codes; see [`Failure::exit_code`].
+pub(crate) const EXIT_CODES: [ExitCode; 11] = [
+    passing(0, "stopped as asked; containers keep running"),
+    passing(1, "an unexpected failure"),
+    lasting(2, "wrong usage"),
+    lasting(10, "not started as root"),
+    passing(11, "the container runtime's socket does not exist"),
+    passing(
+        12,
+        "the container runtime's socket is stale: nothing listens on it",
+    ),
+    passing(13, "another supervisor runs with the same --run-dir"),
+    lasting(
+        14,
+        "a program is missing in --bin-dir, or cannot be run by its user",
+    ),
+    lasting(
+        15,
+        "a user is missing (create the users, or give --uid-base)",
+    ),
+    // A full disk, or one that is not mounted yet, has this code too.
+    passing(16, "a directory is unsafe or cannot be used"),
+    lasting(78, "bad configuration"),
+];
+
+/// The exit codes, for `--help`.
+pub(crate) fn exit_codes_help() -> String {
+    let mut help = "Exit codes (*: starting again does not help):".to_owned();
+    for row in EXIT_CODES {
+        let mark = if row.may_pass { ' ' } else { '*' };
+        help.push_str(&format!("\n  {:<2}{mark} {}", row.code, row.meaning));
+    }
+    help
+}
 
 /// Why the supervisor ends.
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +149,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The exit code; see [`EXIT_CODES_HELP`].
+    /// The exit code; see [`EXIT_CODES`].
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
-use crate::failure::EXIT_CODES_HELP;
+use crate::failure::exit_codes_help;
 
 /// Starts Bulkhead on this node: the processes that run its pods, each as its
 /// own user, watched and restarted. Containers outlive all of them.
@@ -14,7 +14,7 @@ use crate::failure::EXIT_CODES_HELP;
 /// second one does not wait. SIGHUP reads the configuration again and restarts
 /// the processes when it changed.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "supervisor", version, after_help = EXIT_CODES_HELP)]
+#[command(name = "supervisor", version, after_help = exit_codes_help())]
 pub struct Flags {
     /// KubeletConfiguration file (kubelet.config.k8s.io/v1beta1, YAML or JSON).
     #[arg(long, value_name = "FILE", help_heading = "As the kubelet")]

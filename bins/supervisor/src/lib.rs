@@ -27,6 +27,8 @@ mod settings;
 mod shell;
 mod snapshot;
 mod start;
+#[cfg(test)]
+mod unit_file;
 
 /// What the supervisor decides.
 pub mod policy;

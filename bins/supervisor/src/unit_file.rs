@@ -1,0 +1,84 @@
+//! Tests that hold together what the code does, the unit file that is shipped, and
+//! what docs/operating.md tells whoever writes another.
+
+use crate::failure::EXIT_CODES;
+use crate::policy::{STOP_GRACE, STOP_ORDER};
+
+const UNIT: &str = include_str!("../../../systemd/bulkhead.service");
+const PAGE: &str = include_str!("../../../docs/operating.md");
+
+/// What the unit file says of a setting.
+fn setting(name: &str) -> &'static str {
+    let mut values = UNIT
+        .lines()
+        .filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    let value = values.next().unwrap_or_else(|| panic!("no {name}="));
+    assert_eq!(values.next(), None, "{name}= twice");
+    value
+}
+
+/// The text between a heading of the page and the next one.
+fn section(heading: &str) -> &'static str {
+    let (_, rest) = PAGE.split_once(heading).expect(heading);
+    rest.split("\n#").next().unwrap_or_default()
+}
+
+#[test]
+fn systemd_starts_it_again_unless_that_cannot_help() {
+    let lasting: Vec<String> = EXIT_CODES
+        .iter()
+        .filter(|row| !row.may_pass)
+        .map(|row| row.code.to_string())
+        .collect();
+    assert_eq!(setting("RestartPreventExitStatus"), lasting.join(" "));
+    assert_eq!(setting("Restart"), "always");
+    // Never so often that systemd gives up on what does pass.
+    assert_eq!(setting("StartLimitIntervalSec"), "0");
+}
+
+#[test]
+fn systemd_waits_for_a_stop_until_every_process_had_its_time() {
+    let processes = u32::try_from(STOP_ORDER.len()).unwrap();
+    let timeout: u64 = setting("TimeoutStopSec").parse().unwrap();
+    assert!(timeout > (processes * STOP_GRACE).as_secs());
+    assert_eq!(setting("KillMode"), "mixed");
+}
+
+#[test]
+fn the_operating_page_shows_the_settings_of_the_unit_file() {
+    let shown: Vec<(&str, &str)> = section("### Under systemd")
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter_map(|code| code.split_once('='))
+        .filter(|(name, value)| {
+            name.starts_with(char::is_uppercase)
+                && name.contains(char::is_lowercase)
+                && !value.is_empty()
+        })
+        .collect();
+    for (name, value) in &shown {
+        assert_eq!(setting(name), *value, "{name}");
+    }
+    for name in [
+        "Type",
+        "KillMode",
+        "TimeoutStopSec",
+        "WatchdogSec",
+        "ExecReload",
+        "Restart",
+        "RestartPreventExitStatus",
+        "StartLimitIntervalSec",
+    ] {
+        assert!(shown.iter().any(|(found, _)| *found == name), "{name}");
+    }
+}
+
+#[test]
+fn the_operating_page_lists_every_exit_code() {
+    let listed: Vec<u8> = section("## Exit codes of the supervisor")
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(' ').next()?.parse().ok())
+        .collect();
+    assert_eq!(listed, EXIT_CODES.map(|row| row.code));
+}
