@@ -13,6 +13,7 @@ use rand::rngs::SmallRng;
 use topology::Process;
 
 use crate::config::NodeFacts;
+use crate::doorbell::Doorbell;
 use crate::endings::Endings;
 use crate::events::Events;
 use crate::garbage::{Collection, GarbageCollector};
@@ -74,7 +75,8 @@ impl Assembly {
         let steps = Arc::new(Steps {
             observer: Observer::new(Arc::clone(&runtime), Arc::clone(&host), owners.clone()),
             endings: endings.clone(),
-            images: Images::new(Arc::clone(&runtime), pulls, clock.clone()),
+            images: Arc::new(Images::new(Arc::clone(&runtime), pulls, clock.clone())),
+            doorbell: Doorbell::default(),
             runtime: Arc::clone(&runtime),
             host: Arc::clone(&host),
             facts: NodeFacts::new(config, capacity),

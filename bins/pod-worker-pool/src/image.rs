@@ -36,6 +36,36 @@ pub struct Image {
     pub user: ImageUser,
 }
 
+/// What a container's pull policy asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Found {
+    /// Nothing: the image is there.
+    Image(Image),
+    /// That it is pulled.
+    ToPull(PullRequest),
+}
+
+/// An image to pull.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PullRequest {
+    pod_uid: String,
+    /// As the pod's author wrote it.
+    stated: String,
+    spec: v1::ImageSpec,
+    sandbox: Option<v1::PodSandboxConfig>,
+}
+
+impl PullRequest {
+    /// The request, for a sandbox that is known.
+    #[must_use]
+    pub fn in_sandbox(self, sandbox: v1::PodSandboxConfig) -> PullRequest {
+        PullRequest {
+            sandbox: Some(sandbox),
+            ..self
+        }
+    }
+}
+
 /// Why a container waits for its image: the reason in its status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImageFailure {
@@ -156,15 +186,17 @@ impl Images {
         }
     }
 
-    /// Makes sure of a container's image by its policy. `sandbox` is the pod's, where
-    /// it is known already. Cancelling it gives a pull up that nobody else waits for.
-    pub async fn ensure(
+    /// Finds out what a container's pull policy asks for: the image that is there, or
+    /// that it is [pulled](Images::pull).
+    ///
+    /// # Errors
+    /// When the container cannot have its image now.
+    pub async fn find(
         &self,
         pod: &Pod,
         container: &Container,
-        sandbox: Option<&v1::PodSandboxConfig>,
         event: &(dyn Fn(ImageEvent) + Send + Sync),
-    ) -> Result<Image, ImageError> {
+    ) -> Result<Found, ImageError> {
         let stated = container.image.as_deref().unwrap_or_default();
         let name = with_default_tag(stated).map_err(|error| {
             let message = format!(
@@ -200,7 +232,7 @@ impl Images {
             (Decision::Use, Some(image)) => {
                 let message = format!("Container image \"{stated}\" already present on machine");
                 event(ImageEvent::normal("Pulled", message));
-                Ok(image)
+                Ok(Found::Image(image))
             }
             (Decision::Use | Decision::Refuse, _) => {
                 let message = format!(
@@ -218,7 +250,12 @@ impl Images {
                     retry_at: Some(until),
                 })
             }
-            (Decision::Pull, _) => self.pull(pod, stated, spec, sandbox, event).await,
+            (Decision::Pull, _) => Ok(Found::ToPull(PullRequest {
+                pod_uid: pod.uid().to_owned(),
+                stated: stated.to_owned(),
+                spec,
+                sandbox: None,
+            })),
         }
     }
 
@@ -250,14 +287,22 @@ impl Images {
         }
     }
 
-    async fn pull(
+    /// Pulls an image, or waits for a pull of it that is under way. Cancelling it gives
+    /// a pull up that nobody else waits for.
+    ///
+    /// # Errors
+    /// When the container cannot have its image now.
+    pub async fn pull(
         &self,
-        pod: &Pod,
-        stated: &str,
-        spec: v1::ImageSpec,
-        sandbox: Option<&v1::PodSandboxConfig>,
+        request: PullRequest,
         event: &(dyn Fn(ImageEvent) + Send + Sync),
     ) -> Result<Image, ImageError> {
+        let PullRequest {
+            pod_uid,
+            stated,
+            spec,
+            sandbox,
+        } = request;
         event(ImageEvent::normal(
             "Pulling",
             format!("Pulling image \"{stated}\""),
@@ -272,7 +317,7 @@ impl Images {
                     format!("Failed to pull image \"{stated}\": {message}"),
                 ));
                 let now = self.clock.now();
-                let retry_at = locked(&self.failures).failed(pod.uid(), stated, &message, now);
+                let retry_at = locked(&self.failures).failed(&pod_uid, &stated, &message, now);
                 let failure = ImageFailure::ErrImagePull;
                 return Err(ImageError {
                     failure,
@@ -281,7 +326,7 @@ impl Images {
                 });
             }
         };
-        locked(&self.failures).succeeded(pod.uid(), stated);
+        locked(&self.failures).succeeded(&pod_uid, &stated);
         let message = format!(
             "Successfully pulled image \"{stated}\" in {:?} ({:?} including waiting)",
             pulled.took,
@@ -292,14 +337,14 @@ impl Images {
             image: pulled.reference,
             ..spec
         };
-        self.inspect(&spec, stated, event).await?.ok_or_else(|| {
+        self.inspect(&spec, &stated, event).await?.ok_or_else(|| {
             let message = format!("image \"{stated}\" is gone right after it was pulled");
             self.refused(ImageFailure::ErrImagePull, message, "Failed", event)
         })
     }
 
     /// Joins the pull of this image that is under way, or begins one.
-    fn join_pull(&self, spec: &v1::ImageSpec, sandbox: Option<&v1::PodSandboxConfig>) -> Pull {
+    fn join_pull(&self, spec: &v1::ImageSpec, sandbox: Option<v1::PodSandboxConfig>) -> Pull {
         let mut pulls = locked(&self.pulls);
         pulls.retain(|_, pull| pull.upgrade().is_some_and(|pull| pull.peek().is_none()));
         if let Some(pull) = pulls.get(&spec.image).and_then(WeakShared::upgrade) {
@@ -307,7 +352,7 @@ impl Images {
         }
         let runtime = Arc::clone(&self.runtime);
         let turns = Arc::clone(&self.turns);
-        let (spec, sandbox) = (spec.clone(), sandbox.cloned());
+        let spec = spec.clone();
         let name = spec.image.clone();
         let pull = async move {
             // The semaphore is never closed; without it the pull would just not wait.

@@ -5,6 +5,7 @@ pub mod annotations;
 mod assembly;
 pub mod cgroup;
 pub mod config;
+mod doorbell;
 pub mod endings;
 pub mod events;
 pub mod garbage;

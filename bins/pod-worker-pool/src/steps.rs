@@ -14,6 +14,7 @@ mod containers;
 mod error;
 mod image;
 mod kill;
+mod pulls;
 mod sandbox;
 mod start;
 mod sync;
@@ -28,6 +29,7 @@ use clock::{UnixNanos, WallClock};
 use cri::ContainerRuntime;
 
 use crate::config::NodeFacts;
+use crate::doorbell::Doorbell;
 use crate::endings::Endings;
 use crate::events::Events;
 use crate::image::Images;
@@ -38,6 +40,8 @@ use crate::publisher::Publisher;
 use crate::record::{Record, Records};
 use crate::stop::Deadlines;
 use crate::worker::{DesiredPod, Subject, Termination, TerminationCause};
+
+use pulls::PodPulls;
 
 pub use calls::Calls;
 pub use error::{Pause, Retry, StepError};
@@ -53,7 +57,9 @@ pub struct Steps {
     /// Ends that the runtime told of before its lists show them.
     pub endings: Endings,
     /// Pulls images.
-    pub images: Images,
+    pub images: Arc<Images>,
+    /// Rings when a pull has ended.
+    pub doorbell: Doorbell,
     /// What requests are made from.
     pub facts: NodeFacts,
     /// What people are told.
@@ -90,6 +96,9 @@ pub enum Job {
 impl Steps {
     /// Runs a step.
     pub async fn run(&self, job: &Job, memory: &mut Memory) -> Outcome {
+        if !matches!(job, Job::Sync(..)) {
+            memory.pulls.give_up();
+        }
         match job {
             Job::Wait(pod) => self.wait(pod, memory).await,
             Job::Sync(pod, input) => self.sync(pod, input, memory).await,
@@ -111,6 +120,8 @@ pub struct Memory {
     calls: Calls,
     /// Stops of containers that are under way; no step waits for those of another.
     stop_calls: Calls,
+    /// Pulls of images that are under way; no step waits for them.
+    pulls: PodPulls,
     /// Why containers do not run: reason and message by name.
     reasons: BTreeMap<String, (String, String)>,
     /// Containers whose back-off was announced, by the exited instance's id.

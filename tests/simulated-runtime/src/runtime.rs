@@ -1,6 +1,6 @@
 //! The runtime itself: time, chance and the CRI around [`State`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -36,6 +36,9 @@ struct Shared {
     random: Mutex<SmallRng>,
     faults: Mutex<Faults>,
     exec_results: Mutex<BTreeMap<String, (i32, Duration)>>,
+    hanging_pulls: Mutex<BTreeSet<String>>,
+    /// Some image's pulls do not hang any more.
+    pulls_go_on: Notify,
     work: Mutex<JoinSet<()>>,
     calls: Mutex<BTreeMap<&'static str, u64>>,
     events: broadcast::Sender<RuntimeEvent>,
@@ -67,6 +70,8 @@ impl SimulatedRuntime {
             random: Mutex::new(SmallRng::seed_from_u64(seed)),
             faults: Mutex::default(),
             exec_results: Mutex::default(),
+            hanging_pulls: Mutex::default(),
+            pulls_go_on: Notify::new(),
             work: Mutex::new(JoinSet::new()),
             calls: Mutex::default(),
             events: broadcast::channel(EVENT_QUEUE).0,
@@ -79,6 +84,29 @@ impl SimulatedRuntime {
     /// Adds an image: one that is there, or one that can be pulled.
     pub fn add_image(&self, reference: &str, present: bool) {
         lock(&self.0.state).add_image(reference, present);
+    }
+
+    /// Whether pulls of an image never end from now on; those that hung go on when
+    /// they do not any more.
+    pub fn set_pull_hangs(&self, reference: &str, hangs: bool) {
+        let mut hanging = lock(&self.0.hanging_pulls);
+        if hangs {
+            hanging.insert(reference.to_owned());
+        } else {
+            hanging.remove(reference);
+        }
+        drop(hanging);
+        self.0.pulls_go_on.notify_waiters();
+    }
+
+    async fn until_pull_goes_on(&self, reference: &str) {
+        loop {
+            let changed = self.0.pulls_go_on.notified();
+            if !lock(&self.0.hanging_pulls).contains(reference) {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// What goes wrong from now on.
@@ -616,6 +644,7 @@ impl ContainerRuntime for SimulatedRuntime {
         _sandbox_config: Option<v1::PodSandboxConfig>,
     ) -> Result<String, RuntimeError> {
         self.perform("PullImage", millis(300), move |runtime| async move {
+            runtime.until_pull_goes_on(&image.image).await;
             lock(&runtime.0.state).pull(&image.image)
         })
         .await

@@ -44,9 +44,11 @@ impl Case {
                 .unwrap()
                 .push((event.reason.to_owned(), event.message));
         };
-        self.images
-            .ensure(pod, &pod.containers()[0], None, &event)
-            .await
+        let container = &pod.containers()[0];
+        match self.images.find(pod, container, &event).await? {
+            Found::Image(image) => Ok(image),
+            Found::ToPull(request) => self.images.pull(request, &event).await,
+        }
     }
 
     fn reasons(&self) -> Vec<String> {

@@ -136,6 +136,8 @@ impl Actor {
                         self.runtime_listed(&relist);
                     }
                 }
+                // Cancel-safe: it takes a pod only as it answers.
+                uid = self.steps.doorbell.rung() => self.wake(&uid, Again::Look),
                 // Cancel-safe: receiving takes nothing until it returns.
                 command = self.commands.recv() => match command {
                     Some(command) => self.command(command),

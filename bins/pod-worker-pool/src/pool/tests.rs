@@ -4,6 +4,7 @@ mod chaos;
 mod evictions;
 mod graces;
 mod images;
+mod pulls;
 mod retries;
 mod static_pods;
 

@@ -1,33 +1,60 @@
 //! Making sure of a container's image.
 
+use std::sync::Arc;
+
 use cri::v1;
 
 use super::start::{StartError, spec_of};
 use super::sync::Target;
-use super::{Retry, Steps};
-use crate::image::{Image, ImageError, ImageEvent, ImageFailure};
+use super::{PodPulls, Retry, Steps};
+use crate::image::{Found, Image, ImageError, ImageEvent, ImageFailure};
 
 impl Steps {
-    /// Makes sure of a container's image, by its pull policy.
+    /// Makes sure of a container's image, by its pull policy. There is none while it
+    /// is being pulled: the doorbell rings for the pod when that has ended.
     pub(super) async fn prepare_image(
         &self,
         target: &Target<'_>,
         name: &str,
         sandbox_config: &v1::PodSandboxConfig,
-    ) -> Result<Image, StartError> {
+        pulls: &PodPulls,
+    ) -> Result<Option<Image>, StartError> {
+        if pulls.is_under_way(name) {
+            return Ok(None);
+        }
+        if let Some(pulled) = pulls.take_ended(name) {
+            return pulled.map(Some);
+        }
         let spec = spec_of(target, name)?;
-        let record = |event: ImageEvent| {
-            let pod = target.identity;
-            if event.warning {
-                self.events.warning(pod, name, event.reason, &event.message);
-            } else {
-                self.events.normal(pod, name, event.reason, &event.message);
-            }
+        let record = self.recorder(target, name);
+        let found = self.images.find(target.pod, spec, &record).await;
+        let request = match found.map_err(failed)? {
+            Found::Image(image) => return Ok(Some(image)),
+            Found::ToPull(request) => request.in_sandbox(sandbox_config.clone()),
         };
-        self.images
-            .ensure(target.pod, spec, Some(sandbox_config), &record)
-            .await
-            .map_err(failed)
+        let images = Arc::clone(&self.images);
+        let pull = async move { images.pull(request, &record).await.map_err(failed) };
+        let doorbell = self.doorbell.clone();
+        let pod_uid = target.identity.uid().to_owned();
+        pulls.begin(spec, pull, move || doorbell.ring(&pod_uid));
+        Ok(None)
+    }
+
+    /// Tells people what happens to the image.
+    fn recorder(
+        &self,
+        target: &Target<'_>,
+        name: &str,
+    ) -> impl Fn(ImageEvent) + Send + Sync + 'static {
+        let events = self.events.clone();
+        let (pod, name) = (target.identity.clone(), name.to_owned());
+        move |event: ImageEvent| {
+            if event.warning {
+                events.warning(&pod, &name, event.reason, &event.message);
+            } else {
+                events.normal(&pod, &name, event.reason, &event.message);
+            }
+        }
     }
 }
 

@@ -72,7 +72,7 @@ impl Steps {
     }
 
     /// Makes a sandbox, and meanwhile sees to the images of the containers that
-    /// start first in it.
+    /// start first in it: those that are there are the answer, pulls go on.
     pub(super) async fn new_sandbox(
         &self,
         target: &Target<'_>,
@@ -95,16 +95,17 @@ impl Steps {
         let run = memory.calls.run("RunPodSandbox", async move {
             runtime.run_pod_sandbox(request, "").await
         });
-        let pulls = join_all(first.iter().map(|name| async {
-            let image = self.prepare_image(target, name, &config).await;
-            (name.clone(), image)
+        let pulls = &memory.pulls;
+        let images = join_all(first.iter().map(|name| async {
+            let image = self.prepare_image(target, name, &config, pulls).await;
+            image.transpose().map(|image| (name.clone(), image))
         }));
-        let (made, images) = join(run, pulls).await;
+        let (made, images) = join(run, images).await;
         match made {
             Ok(id) => {
                 self.observer.note_owner(&id, target.identity);
                 memory.name_taken = 0;
-                Ok(images.into_iter().collect())
+                Ok(images.into_iter().flatten().collect())
             }
             Err(error) => {
                 if is_name_taken(&error) {

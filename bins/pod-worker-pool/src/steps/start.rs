@@ -13,7 +13,7 @@ use pod::core::Container as ContainerSpec;
 use super::containers::Prepared;
 use super::error::{is_name_taken, is_starting, is_transient};
 use super::sync::{PreparedImages, Target};
-use super::{Calls, Memory, Retry, StepError, Steps};
+use super::{Calls, Memory, PodPulls, Retry, StepError, Steps};
 use crate::annotations;
 use crate::config::{self, ContainerInput, TerminationLog};
 use crate::image::Image;
@@ -79,9 +79,24 @@ impl StartError {
     }
 }
 
+/// How far a start came.
+enum Progress {
+    Started,
+    /// Its image is being pulled.
+    AwaitsImage,
+}
+
+/// What all starts of a pod share.
+struct Beside {
+    calls: Calls,
+    pulls: PodPulls,
+    /// What is added to the number of a new instance.
+    skip: u32,
+}
+
 impl Steps {
-    /// Starts containers, several at once. One that fails does not hold up the
-    /// others; what failed is the answer.
+    /// Starts containers, several at once. One that fails or whose image is to be
+    /// pulled does not hold up the others; what failed is the answer.
     pub(super) async fn start_all(
         &self,
         target: &Target<'_>,
@@ -98,14 +113,16 @@ impl Steps {
                 (start, image)
             })
             .collect();
-        let calls = memory.calls.clone();
-        let results: Vec<(String, Result<(), StartError>)> = stream::iter(starts)
+        let beside = Beside {
+            calls: memory.calls.clone(),
+            pulls: memory.pulls.clone(),
+            skip,
+        };
+        let results: Vec<(String, Result<Progress, StartError>)> = stream::iter(starts)
             .map(|(start, image)| {
-                let calls = &calls;
+                let beside = &beside;
                 async move {
-                    let result = self
-                        .start(target, prepared, &start, image, (calls, skip))
-                        .await;
+                    let result = self.start(target, prepared, &start, image, beside).await;
                     (start.name, result)
                 }
             })
@@ -115,7 +132,8 @@ impl Steps {
         let mut failure: Option<StepError> = None;
         for (name, result) in results {
             match result {
-                Ok(()) => {
+                Ok(Progress::AwaitsImage) => {}
+                Ok(Progress::Started) => {
                     memory.reasons.remove(&name);
                     memory.name_taken = 0;
                 }
@@ -161,8 +179,8 @@ impl Steps {
         prepared: &Prepared,
         start: &Start,
         image: Option<Result<Image, StartError>>,
-        (calls, skip): (&Calls, u32),
-    ) -> Result<(), StartError> {
+        beside: &Beside,
+    ) -> Result<Progress, StartError> {
         let (id, restart_count) = match &start.how {
             StartHow::Resume {
                 container_id,
@@ -170,26 +188,36 @@ impl Steps {
             } => (container_id.clone(), *restart_count),
             StartHow::Create(instance) => {
                 let image = match image {
-                    Some(image) => image?,
+                    Some(image) => Some(image?),
                     None => {
-                        self.prepare_image(target, &start.name, &prepared.sandbox_config)
+                        let config = &prepared.sandbox_config;
+                        self.prepare_image(target, &start.name, config, &beside.pulls)
                             .await?
                     }
                 };
-                let restart_count = instance.restart_count.saturating_add(skip);
+                let Some(image) = image else {
+                    return Ok(Progress::AwaitsImage);
+                };
+                let restart_count = instance.restart_count.saturating_add(beside.skip);
                 let instance = NewInstance {
                     restart_count,
                     ..instance.clone()
                 };
                 let id = self
-                    .create(target, prepared, &start.name, (&instance, &image), calls)
+                    .create(
+                        target,
+                        prepared,
+                        &start.name,
+                        (&instance, &image),
+                        &beside.calls,
+                    )
                     .await?;
                 (id, restart_count)
             }
         };
         let runtime = Arc::clone(&self.runtime);
         let starting = id.clone();
-        let started = calls.run("StartContainer", async move {
+        let started = beside.calls.run("StartContainer", async move {
             runtime.start_container(&starting).await
         });
         started.await.map_err(|error| StartError {
@@ -206,7 +234,7 @@ impl Steps {
             // Old log shippers miss it; the container itself is fine.
             tracing::warn!(pod = %target.identity, error = telemetry::chain(&error), "no log link");
         }
-        Ok(())
+        Ok(Progress::Started)
     }
 
     async fn create(

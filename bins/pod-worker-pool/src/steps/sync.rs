@@ -9,7 +9,7 @@ use super::{Memory, Outcome, Retry, StepError, Steps, SyncInput};
 use crate::endings;
 use crate::image::Image;
 use crate::observation::{ContainerState, Observation};
-use crate::plan::{self, Inputs, Plan, Work};
+use crate::plan::{self, Inputs, Plan, StartHow, Work};
 use crate::publisher::{self, Findings};
 use crate::worker::DesiredPod;
 
@@ -24,7 +24,7 @@ pub(super) struct Target<'a> {
     pub(super) pod: &'a Pod,
 }
 
-/// Images that this sync has made sure of already.
+/// Images that this sync has found already, or cannot have.
 pub(super) type PreparedImages = BTreeMap<String, Result<Image, super::start::StartError>>;
 
 impl Steps {
@@ -45,6 +45,7 @@ impl Steps {
             identity: desired.identity(),
             pod: &pod,
         };
+        memory.pulls.retain_wanted(target.pod);
         match self.converge(&target, input, memory).await {
             Ok(outcome) => outcome,
             Err(error) => {
@@ -70,7 +71,7 @@ impl Steps {
             self.forget_ended_kills(target, &observation, memory);
             let plan = self.plan(target, input, &observation, memory);
             self.publish(target, &observation, &plan, memory, "");
-            match plan {
+            match without_pulls(plan, memory) {
                 Plan::End(cause) => {
                     if let Some((reason, message)) = cause.failure() {
                         self.events.normal(target.identity, "", reason, message);
@@ -257,6 +258,17 @@ impl Steps {
         };
         self.publisher.findings(target.identity.uid(), findings);
     }
+}
+
+/// A container whose image is being pulled is not started before another step.
+fn without_pulls(mut plan: Plan, memory: &Memory) -> Plan {
+    if let Plan::Work(work) = &mut plan {
+        work.starts.retain(|start| match start.how {
+            StartHow::Create(_) => !memory.pulls.is_under_way(&start.name),
+            StartHow::Resume { .. } => true,
+        });
+    }
+    plan
 }
 
 /// A kill is remembered until a newer instance has run: why an instance was killed

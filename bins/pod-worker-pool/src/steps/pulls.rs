@@ -1,0 +1,134 @@
+//! Pulls of one pod's images, which go on beside its steps.
+//!
+//! A pull may take an hour. A step that waited for one would keep the containers
+//! whose images are there from being started, and restarted, and told of. So a step
+//! begins a pull and leaves it to itself; the doorbell asks for another step when it
+//! has ended.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pod::core::Container as ContainerSpec;
+use pod::{Pod, PodExt};
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::Retry;
+use super::start::StartError;
+use crate::image::Image;
+
+type Pulled = Result<Image, StartError>;
+
+/// Pulls of one pod, by container: at most one for each. Clones share them; they
+/// end with the last clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PodPulls(Arc<Mutex<BTreeMap<String, PodPull>>>);
+
+#[derive(Debug)]
+struct PodPull {
+    wanted: Wanted,
+    answer: Answer,
+    /// Ends with the last who is interested.
+    _task: AbortOnDropHandle<()>,
+}
+
+#[derive(Debug)]
+enum Answer {
+    Awaited(oneshot::Receiver<Pulled>),
+    Here(Pulled),
+}
+
+/// What of a container's spec a pull is for.
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted {
+    image: Option<String>,
+    policy: Option<String>,
+}
+
+impl Wanted {
+    fn of(spec: &ContainerSpec) -> Wanted {
+        Wanted {
+            image: spec.image.clone(),
+            policy: spec.image_pull_policy.clone(),
+        }
+    }
+}
+
+impl PodPull {
+    fn is_under_way(&mut self) -> bool {
+        let Answer::Awaited(receiver) = &mut self.answer else {
+            return false;
+        };
+        let pulled = match receiver.try_recv() {
+            Ok(pulled) => pulled,
+            Err(TryRecvError::Empty) => return true,
+            Err(TryRecvError::Closed) => Err(StartError::new(
+                "ErrImagePull",
+                "internal error: see the log of pod-worker-pool",
+                Retry::LATER,
+            )),
+        };
+        self.answer = Answer::Here(pulled);
+        false
+    }
+}
+
+impl PodPulls {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, PodPull>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a pull for a container. It is to ring the doorbell after its answer,
+    /// which is what `ended` is for.
+    pub(super) fn begin(
+        &self,
+        spec: &ContainerSpec,
+        pull: impl Future<Output = Pulled> + Send + 'static,
+        ended: impl FnOnce() + Send + 'static,
+    ) {
+        let (answer, answered) = oneshot::channel();
+        let task = tokio::spawn(async move {
+            // Nobody wants it any more when the pod's steps are over.
+            let _ = answer.send(pull.await);
+            ended();
+        });
+        let pull = PodPull {
+            wanted: Wanted::of(spec),
+            answer: Answer::Awaited(answered),
+            _task: AbortOnDropHandle::new(task),
+        };
+        self.lock().insert(spec.name.clone(), pull);
+    }
+
+    /// Whether a container's image is being pulled.
+    pub(super) fn is_under_way(&self, container: &str) -> bool {
+        let mut pulls = self.lock();
+        pulls.get_mut(container).is_some_and(PodPull::is_under_way)
+    }
+
+    /// What the pull for a container came to, if it has ended.
+    pub(super) fn take_ended(&self, container: &str) -> Option<Pulled> {
+        if self.is_under_way(container) {
+            return None;
+        }
+        match self.lock().remove(container)?.answer {
+            Answer::Here(pulled) => Some(pulled),
+            Answer::Awaited(_) => None,
+        }
+    }
+
+    /// Gives up pulls of images that the pod does not want any more.
+    pub(super) fn retain_wanted(&self, pod: &Pod) {
+        self.lock().retain(|name, pull| {
+            let spec = pod.container(name).map(|(_, spec)| spec);
+            spec.is_some_and(|spec| Wanted::of(spec) == pull.wanted)
+        });
+    }
+
+    /// Gives up all of them.
+    pub(super) fn give_up(&self) {
+        self.lock().clear();
+    }
+}
