@@ -21,6 +21,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use pod::identity::check_uid;
+
 /// Time since this process started.
 pub type Moment = Duration;
 
@@ -41,9 +43,6 @@ pub const HINT_GAP: Duration = Duration::from_millis(10);
 /// After a relist, hints wait this many times as long as it took: a storm of
 /// them keeps the runtime busy for a fifth of the time at most.
 pub const HINT_REST: u32 = 4;
-
-/// Longest uid that can be a pod's; a longer hint means "something, somewhere".
-pub const MAX_UID_BYTES: usize = 128;
 
 /// What a relist looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,10 +109,11 @@ impl Schedule {
         }
     }
 
-    /// The runtime says that something happened to a pod.
+    /// The runtime says that something happened to a pod. What cannot be a pod's uid
+    /// means "something, somewhere".
     pub fn hint(&mut self, uid: String) {
         if let Hints::Pods(pods) = &mut self.hints {
-            if uid.is_empty() || uid.len() > MAX_UID_BYTES || pods.len() >= MAX_HINTS {
+            if check_uid(&uid).is_err() || pods.len() >= MAX_HINTS {
                 self.hints = Hints::All;
             } else {
                 pods.insert(uid);
@@ -296,8 +296,14 @@ mod tests {
             schedule.hint(number.to_string());
         }
         assert!(matches!(schedule.hints, Hints::All));
-        let mut schedule = relisted_at(0);
-        schedule.hint("x".repeat(MAX_UID_BYTES + 1));
-        assert!(matches!(schedule.hints, Hints::All));
+    }
+
+    #[test]
+    fn a_hint_that_names_no_pod_means_all() {
+        for uid in [String::new(), "x".repeat(65), "../a".to_owned()] {
+            let mut schedule = relisted_at(0);
+            schedule.hint(uid);
+            assert!(matches!(schedule.hints, Hints::All));
+        }
     }
 }

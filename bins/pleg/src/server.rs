@@ -20,7 +20,7 @@ use crate::wire;
 /// falls behind further is cut off and begins with a new snapshot.
 const FEED_CAPACITY: usize = 1000;
 
-/// Uids in a snapshot, which stays below its 256 KiB even with the longest uids
+/// Uids in a snapshot, which stays below half of its 256 KiB with the longest uids
 /// that are accepted; further pods follow as `PodSync` events.
 const MAX_SNAPSHOT_UIDS: usize = 1500;
 

@@ -2,13 +2,11 @@
 //! sense is left out, and never stops the rest.
 
 use bulkhead_api::v1;
+use ipc::limits::MAX_CONTAINER_ID_BYTES;
+use pod::identity::check_uid;
 
 use crate::health::Health;
 use crate::relist::{ContainerState, Event, EventKind, PodRecord, Pods, SandboxState};
-use crate::schedule::MAX_UID_BYTES;
-
-/// Longest id of a container or sandbox: the runtime's have 64 characters.
-const MAX_ID_BYTES: usize = 256;
 
 /// The pods of a relist. Pods without a usable uid and parts without a usable id
 /// are left out; entries of one uid are joined.
@@ -16,7 +14,7 @@ pub(crate) fn pods(listed: Vec<v1::RuntimePod>) -> Pods {
     let mut pods = Pods::new();
     for pod in listed {
         let uid = pod.pod.map(|reference| reference.uid).unwrap_or_default();
-        if uid.is_empty() || uid.len() > MAX_UID_BYTES {
+        if check_uid(&uid).is_err() {
             tracing::debug!("left out a listed pod without a usable uid");
             continue;
         }
@@ -41,7 +39,7 @@ pub(crate) fn pods(listed: Vec<v1::RuntimePod>) -> Pods {
 }
 
 fn is_usable_id(id: &str) -> bool {
-    !id.is_empty() && id.len() <= MAX_ID_BYTES
+    (1..=MAX_CONTAINER_ID_BYTES).contains(&id.len())
 }
 
 fn container_state(state: v1::RuntimeState) -> ContainerState {
@@ -100,12 +98,13 @@ mod tests {
 
     #[test]
     fn entries_of_one_pod_are_joined_and_senseless_ones_left_out() {
-        let long = "x".repeat(MAX_ID_BYTES + 1);
+        let long = "x".repeat(MAX_CONTAINER_ID_BYTES + 1);
         let mut nonsense = runtime_pod("a", "c3", v1::RuntimeState::Running);
         nonsense.containers[0].state = 99;
         let pods = pods(vec![
             runtime_pod("a", "c1", v1::RuntimeState::Running),
             runtime_pod("", "c", v1::RuntimeState::Running),
+            runtime_pod("../a", "c", v1::RuntimeState::Running),
             v1::RuntimePod::default(),
             runtime_pod(&long, "c", v1::RuntimeState::Running),
             runtime_pod("a", "c2", v1::RuntimeState::Exited),

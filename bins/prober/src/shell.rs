@@ -19,6 +19,7 @@ use clock::WallClock;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use ipc::SubscriptionEvent;
+use ipc::limits::MAX_PROBE_TARGET_MESSAGE_BYTES;
 use process::{Context, Lifecycle};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -45,9 +46,6 @@ const TICK: Duration = Duration::from_secs(1);
 /// Least time between two writes of the state file: verdicts that come close
 /// together, as when many pods start, are written together.
 const SAVE_GAP: Duration = Duration::from_millis(50);
-
-/// A target message, as the interface says.
-const MAX_TARGET_BYTES: usize = 64 << 10;
 
 /// A try that begins so late because others took its place is logged.
 const LATE: Duration = Duration::from_secs(1);
@@ -153,7 +151,8 @@ struct Shell {
 
 impl Shell {
     async fn run(mut self, pool: Channel) -> Infallible {
-        let pool = ProbeTargetsClient::new(pool).max_decoding_message_size(MAX_TARGET_BYTES);
+        let pool =
+            ProbeTargetsClient::new(pool).max_decoding_message_size(MAX_PROBE_TARGET_MESSAGE_BYTES);
         let mut targets = ipc::subscribe("probe targets", move || {
             let mut pool = pool.clone();
             async move {

@@ -1,8 +1,7 @@
 //! Texts for people that come from probed targets: cut to size, and without
 //! characters that would act on a terminal or break a line of a log.
 
-/// Longest message of a verdict, as the interface says.
-pub const MAX_MESSAGE_BYTES: usize = 1 << 10;
+use ipc::limits::MAX_PROBE_TEXT_BYTES;
 
 /// Makes a text harmless.
 #[must_use]
@@ -14,7 +13,7 @@ pub fn for_people(text: &str) -> String {
             control if control.is_control() => char::REPLACEMENT_CHARACTER,
             other => other,
         };
-        if harmless.len() + character.len_utf8() > MAX_MESSAGE_BYTES {
+        if harmless.len() + character.len_utf8() > MAX_PROBE_TEXT_BYTES {
             break;
         }
         harmless.push(character);
@@ -35,10 +34,10 @@ mod tests {
 
     #[test]
     fn a_long_text_is_cut_between_characters() {
-        let long = "é".repeat(MAX_MESSAGE_BYTES);
+        let long = "é".repeat(MAX_PROBE_TEXT_BYTES);
         let cut = for_people(&long);
-        assert_eq!(cut.len(), MAX_MESSAGE_BYTES);
+        assert_eq!(cut.len(), MAX_PROBE_TEXT_BYTES);
         assert!(cut.chars().all(|character| character == 'é'));
-        assert!(for_people(&format!("a{long}")).len() < MAX_MESSAGE_BYTES);
+        assert!(for_people(&format!("a{long}")).len() < MAX_PROBE_TEXT_BYTES);
     }
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use clock::UnixNanos;
+use ipc::limits::{MAX_CONTAINER_ID_BYTES, MAX_CONTAINER_NAME_BYTES};
+use pod::identity::check_uid;
 
 use crate::Kind;
 use crate::instance::Situation;
@@ -14,9 +16,6 @@ use crate::ledger::Owner;
 use crate::spec::{Action, ProbeSpec, Timing, decode_ports};
 use crate::text::for_people;
 use crate::worker::{Outcome, ProbeResult, Verdict};
-
-/// Longest id, uid or name that is accepted.
-const MAX_NAME_BYTES: usize = 256;
 
 /// A container instance and its probes.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,12 +78,19 @@ pub(crate) fn attempt(owner: &Owner, outcome: &Outcome, at: UnixNanos) -> Option
 /// When the target names no container.
 pub(crate) fn target(target: v1::ProbeTarget) -> Result<Target, String> {
     let pod = target.pod.unwrap_or_default();
-    for (what, name) in [
-        ("pod uid", &pod.uid),
-        ("container name", &target.container_name),
-        ("container id", &target.container_id),
+    let (name, id) = (&target.container_name, &target.container_id);
+    for (what, usable) in [
+        ("pod uid", check_uid(&pod.uid).is_ok()),
+        (
+            "container name",
+            (1..=MAX_CONTAINER_NAME_BYTES).contains(&name.len()),
+        ),
+        (
+            "container id",
+            (1..=MAX_CONTAINER_ID_BYTES).contains(&id.len()),
+        ),
     ] {
-        if name.is_empty() || name.len() > MAX_NAME_BYTES {
+        if !usable {
             return Err(format!("a probe target without a usable {what}"));
         }
     }
@@ -225,7 +231,18 @@ mod tests {
                 ..message()
             },
             v1::ProbeTarget {
-                container_name: "x".repeat(MAX_NAME_BYTES + 1),
+                container_id: "x".repeat(MAX_CONTAINER_ID_BYTES + 1),
+                ..message()
+            },
+            v1::ProbeTarget {
+                container_name: "x".repeat(MAX_CONTAINER_NAME_BYTES + 1),
+                ..message()
+            },
+            v1::ProbeTarget {
+                pod: Some(v1::PodReference {
+                    uid: "../u".to_owned(),
+                    ..Default::default()
+                }),
                 ..message()
             },
         ] {

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use bulkhead_api::v1::{ProbeKind, ProbeResult, ProbeVerdict};
+use ipc::limits::MAX_CONTAINER_ID_BYTES;
 
 /// Verdicts that are kept: three kinds for each of ten containers of 250 pods,
 /// and as many again of instances that were replaced.
 pub const MAX_VERDICTS: usize = 15_000;
-/// Longest container id that is kept: containerd's have 64 characters.
-pub const MAX_CONTAINER_ID_BYTES: usize = 256;
 
 /// What is known, by container id and kind of probe.
 #[derive(Debug, Default)]

@@ -18,6 +18,22 @@ pub const MAX_LIST_BYTES: usize = 1 << 20;
 /// Largest relist: the limit of the CRI itself.
 pub const MAX_RELIST_BYTES: usize = 16 << 20;
 
+/// Largest message with one probe target: a probe is a few hundred bytes.
+pub const MAX_PROBE_TARGET_MESSAGE_BYTES: usize = 64 << 10;
+
+/// Largest probe target: beside it a message has the boot id and some tags.
+pub const MAX_PROBE_TARGET_BYTES: usize = MAX_PROBE_TARGET_MESSAGE_BYTES - (1 << 10);
+
+/// Longest text for people about a probe, of a verdict or a try.
+pub const MAX_PROBE_TEXT_BYTES: usize = 1 << 10;
+
+/// Longest id of a container or sandbox: those of runtimes have 64 characters.
+pub const MAX_CONTAINER_ID_BYTES: usize = 256;
+
+/// Longest name of a container that is taken for one: a valid one has 63
+/// characters, and whoever has a pod checks that.
+pub const MAX_CONTAINER_NAME_BYTES: usize = 256;
+
 /// Pods of one node that are accepted, far above the 110 that are supported.
 pub const MAX_PODS: usize = 2000;
 

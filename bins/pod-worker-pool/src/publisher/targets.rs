@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 
 use bulkhead_api::v1;
+use ipc::limits::MAX_PROBE_TARGET_BYTES;
 use pod::core::{Container as ContainerSpec, ExecAction, Probe};
 use pod::{Pod, PodExt};
 
 use super::{Findings, WorkerView};
 use crate::observation::{Container, ContainerState};
-
-/// Largest target that is published; a probe is a few hundred bytes.
-const MAX_TARGET_BYTES: usize = 64 << 10;
 
 /// The targets of one pod, by container id.
 pub(super) fn of(
@@ -38,7 +36,7 @@ pub(super) fn of(
         .filter_map(|spec| {
             let container = observation.newest(&spec.name)?;
             let target = target(worker, &pod, spec, container, pod_ip.unwrap_or_default());
-            if prost::Message::encoded_len(&target) > MAX_TARGET_BYTES {
+            if prost::Message::encoded_len(&target) > MAX_PROBE_TARGET_BYTES {
                 tracing::warn!(pod = %worker.identity, container = spec.name, "probes are too large");
                 return None;
             }
@@ -102,4 +100,26 @@ fn json<T: serde::Serialize>(value: &Option<T>) -> Vec<u8> {
         .as_ref()
         .and_then(|value| serde_json::to_vec(value).ok())
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use ipc::limits::MAX_PROBE_TARGET_MESSAGE_BYTES;
+    use prost::Message;
+    use v1::watch_probe_targets_response::Message as Response;
+
+    use super::*;
+
+    #[test]
+    fn the_largest_target_fits_its_message() {
+        let mut target = v1::ProbeTarget::default();
+        while target.encoded_len() < MAX_PROBE_TARGET_BYTES {
+            target.liveness_json.push(b' ');
+        }
+        let response = v1::WatchProbeTargetsResponse {
+            boot_id: "0".repeat(36),
+            message: Some(Response::Target(target)),
+        };
+        assert!(response.encoded_len() <= MAX_PROBE_TARGET_MESSAGE_BYTES);
+    }
 }

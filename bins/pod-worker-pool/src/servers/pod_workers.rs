@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use clock::UnixNanos;
-use ipc::limits::MAX_PODS;
+use ipc::limits::{
+    MAX_CONTAINER_ID_BYTES, MAX_CONTAINER_NAME_BYTES, MAX_PODS, MAX_PROBE_TEXT_BYTES,
+};
 use pod::identity::check_uid;
 use pod::{PodDocument, PodIdentity, PodSource};
 use tonic::{Request, Response, Status};
@@ -21,8 +23,6 @@ const MAX_VERDICTS: usize = 1000;
 /// Longest reason and message of an eviction.
 const MAX_REASON_BYTES: usize = 64;
 const MAX_MESSAGE_BYTES: usize = 1024;
-/// Longest container id (as the cri crate has it).
-const MAX_ID_BYTES: usize = 256;
 /// How long the runtime may take to say what it has, within the caller's 30 s.
 const RELIST_DEADLINE: Duration = Duration::from_secs(20);
 /// How long it may take to say who it is, within the caller's 5 s.
@@ -227,9 +227,9 @@ fn kill_of(options: v1::KillOptions) -> Result<Kill, Status> {
 fn checked_verdicts(request: &v1::UpdatePodRequest) -> Result<Vec<v1::ProbeVerdict>, Status> {
     let verdicts = &request.verdicts;
     let too_long = |verdict: &v1::ProbeVerdict| {
-        verdict.container_id.len() > MAX_ID_BYTES
-            || verdict.container_name.len() > MAX_ID_BYTES
-            || verdict.message.len() > MAX_MESSAGE_BYTES
+        verdict.container_id.len() > MAX_CONTAINER_ID_BYTES
+            || verdict.container_name.len() > MAX_CONTAINER_NAME_BYTES
+            || verdict.message.len() > MAX_PROBE_TEXT_BYTES
     };
     if verdicts.len() > MAX_VERDICTS || verdicts.iter().any(too_long) {
         return Err(Status::invalid_argument(

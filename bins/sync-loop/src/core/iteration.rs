@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::watch_pod_lifecycle_events_response::Message as LifecycleMessage;
+use ipc::limits::{MAX_CONTAINER_ID_BYTES, MAX_CONTAINER_NAME_BYTES, MAX_PROBE_TEXT_BYTES};
 use v1::{PodLifecycleEventType, ProbeKind, ProbeResult, ProbeTryOutcome};
 
 use super::admission::Allocatable;
@@ -30,12 +31,6 @@ use super::pod_manager::Uid;
 use super::verdicts::Recorded;
 use super::workers::{PoolLife, is_stopped};
 use super::{Action, Event, RuntimeHealth, SyncLoop};
-
-/// Longest id of a container that is passed on, in bytes.
-const MAX_CONTAINER_ID_BYTES: usize = 256;
-
-/// Longest name of a container that is passed on, in bytes; a name has 63.
-const MAX_CONTAINER_NAME_BYTES: usize = 256;
 
 /// Longest reason of a refusal or failure that is kept, in bytes.
 const MAX_REASON_BYTES: usize = 1 << 10;
@@ -169,7 +164,7 @@ impl SyncLoop {
         };
         let (mut container, mut message) = (attempt.container_name, attempt.message);
         truncate(&mut container, MAX_CONTAINER_NAME_BYTES);
-        truncate(&mut message, MAX_REASON_BYTES);
+        truncate(&mut message, MAX_PROBE_TEXT_BYTES);
         self.actions.push(Action::ReportEvent(v1::Event {
             pod: Some(document.identity().into()),
             container,

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use bulkhead_api::v1::{ProbeKind, ProbeResult, ProbeVerdict};
+use ipc::limits::{MAX_CONTAINER_ID_BYTES, MAX_CONTAINER_NAME_BYTES, MAX_PROBE_TEXT_BYTES};
 
 use super::decision::truncate;
 use super::pod_manager::Uid;
@@ -19,12 +20,6 @@ const MAX_VERDICTS_PER_POD: usize = 120;
 
 /// Pods that may have verdicts, desired or not.
 const MAX_PODS: usize = ipc::limits::MAX_PODS;
-
-/// The longest message that travels on, in bytes; the contract of ProbeVerdict.
-const MAX_MESSAGE_BYTES: usize = 1 << 10;
-
-/// The longest container id or name that is taken for one, in bytes.
-const MAX_ID_BYTES: usize = 256;
 
 /// All verdicts.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +45,7 @@ impl Verdicts {
         if !is_well_formed(&verdict) {
             return Recorded::Refused;
         }
-        truncate(&mut verdict.message, MAX_MESSAGE_BYTES);
+        truncate(&mut verdict.message, MAX_PROBE_TEXT_BYTES);
         if !self.by_pod.contains_key(verdict.pod_uid.as_str()) && self.by_pod.len() >= MAX_PODS {
             return Recorded::Refused;
         }
@@ -119,9 +114,8 @@ fn make_room(known: &mut Vec<ProbeVerdict>, verdict: &ProbeVerdict) {
 }
 
 fn is_well_formed(verdict: &ProbeVerdict) -> bool {
-    let named = |text: &str| !text.is_empty() && text.len() <= MAX_ID_BYTES;
-    named(&verdict.container_id)
-        && named(&verdict.container_name)
+    (1..=MAX_CONTAINER_ID_BYTES).contains(&verdict.container_id.len())
+        && (1..=MAX_CONTAINER_NAME_BYTES).contains(&verdict.container_name.len())
         && pod::identity::check_uid(&verdict.pod_uid).is_ok()
         && verdict.kind() != ProbeKind::Unspecified
         && verdict.result() != ProbeResult::Unspecified
@@ -251,6 +245,6 @@ mod tests {
             ..good
         };
         verdicts.record(long);
-        assert_eq!(verdicts.of("u1")[0].message.len(), MAX_MESSAGE_BYTES);
+        assert_eq!(verdicts.of("u1")[0].message.len(), MAX_PROBE_TEXT_BYTES);
     }
 }
