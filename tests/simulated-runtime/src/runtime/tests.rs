@@ -1,6 +1,7 @@
 //! The promises of the CRI that the simulated runtime keeps.
 
 use clock::UnixNanos;
+use cri::{ContainerRuntime as _, v1};
 
 use super::*;
 use crate::history::Happening;

@@ -1,0 +1,360 @@
+//! The CRI of a simulated runtime: what each call does, and how long it usually
+//! takes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use cri::{
+    ContainerRuntime, EventKind, EventSource, RuntimeError, RuntimeErrorKind, RuntimeEvents, v1,
+};
+use tokio::sync::oneshot;
+
+use super::{SimulatedRuntime, lock, millis};
+use crate::state::not_found;
+
+#[async_trait]
+impl ContainerRuntime for SimulatedRuntime {
+    async fn version(&self) -> Result<v1::VersionResponse, RuntimeError> {
+        self.perform("Version", millis(1), |_| async {
+            Ok(v1::VersionResponse {
+                version: "0.1.0".to_owned(),
+                runtime_name: "simulated".to_owned(),
+                runtime_version: "1.0.0".to_owned(),
+                runtime_api_version: "v1".to_owned(),
+            })
+        })
+        .await
+    }
+
+    async fn status(&self, _verbose: bool) -> Result<v1::StatusResponse, RuntimeError> {
+        self.perform("Status", millis(1), |runtime| async move {
+            let condition = |name: &str, status| v1::RuntimeCondition {
+                r#type: name.to_owned(),
+                status,
+                ..v1::RuntimeCondition::default()
+            };
+            let has_network = !lock(&runtime.0.faults).network_down;
+            let conditions = vec![
+                condition("RuntimeReady", true),
+                condition("NetworkReady", has_network),
+            ];
+            let status = Some(v1::RuntimeStatus { conditions });
+            Ok(v1::StatusResponse {
+                status,
+                ..v1::StatusResponse::default()
+            })
+        })
+        .await
+    }
+
+    async fn runtime_config(&self) -> Result<v1::RuntimeConfigResponse, RuntimeError> {
+        let kind = RuntimeErrorKind::Unimplemented;
+        Err(RuntimeError::new("RuntimeConfig", kind, "not implemented"))
+    }
+
+    async fn run_pod_sandbox(
+        &self,
+        config: v1::PodSandboxConfig,
+        _runtime_handler: &str,
+    ) -> Result<String, RuntimeError> {
+        let delay = lock(&self.0.faults).sandbox_delay;
+        self.perform("RunPodSandbox", millis(60), move |runtime| async move {
+            lock(&runtime.0.state).reserve_sandbox(&config)?;
+            runtime.linger(delay).await;
+            let id = lock(&runtime.0.state).run_sandbox(runtime.now(), config)?;
+            runtime.publish(&id, EventKind::Started, None);
+            Ok(id)
+        })
+        .await
+    }
+
+    async fn stop_pod_sandbox(&self, sandbox_id: &str) -> Result<(), RuntimeError> {
+        let id = sandbox_id.to_owned();
+        self.perform("StopPodSandbox", millis(50), move |runtime| async move {
+            let running = lock(&runtime.0.state).stop_sandbox(&id);
+            for container in running {
+                runtime.end(&container, 137, true);
+            }
+            runtime.publish(&id, EventKind::Stopped, None);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn remove_pod_sandbox(&self, sandbox_id: &str) -> Result<(), RuntimeError> {
+        let id = sandbox_id.to_owned();
+        self.perform("RemovePodSandbox", millis(10), move |runtime| async move {
+            lock(&runtime.0.state).remove_sandbox(runtime.now(), &id)?;
+            runtime.publish(&id, EventKind::Deleted, None);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn pod_sandbox_status(
+        &self,
+        sandbox_id: &str,
+    ) -> Result<v1::PodSandboxStatus, RuntimeError> {
+        let id = sandbox_id.to_owned();
+        self.perform("PodSandboxStatus", millis(1), move |runtime| async move {
+            let status = lock(&runtime.0.state).sandbox_status(&id);
+            status.ok_or_else(|| not_found("PodSandboxStatus", &id))
+        })
+        .await
+    }
+
+    async fn list_pod_sandboxes(
+        &self,
+        filter: v1::PodSandboxFilter,
+    ) -> Result<Vec<v1::PodSandbox>, RuntimeError> {
+        self.perform("ListPodSandbox", millis(1), move |runtime| async move {
+            let mut all = lock(&runtime.0.state).list_sandboxes();
+            all.retain(|sandbox| {
+                (filter.id.is_empty() || sandbox.id == filter.id)
+                    && filter
+                        .state
+                        .is_none_or(|wanted| sandbox.state == wanted.state)
+                    && has_labels(&sandbox.labels, &filter.label_selector)
+            });
+            Ok(all)
+        })
+        .await
+    }
+
+    async fn create_container(
+        &self,
+        sandbox_id: &str,
+        config: v1::ContainerConfig,
+        _sandbox_config: v1::PodSandboxConfig,
+    ) -> Result<String, RuntimeError> {
+        let sandbox = sandbox_id.to_owned();
+        let delay = lock(&self.0.faults).container_delay;
+        self.perform("CreateContainer", millis(5), move |runtime| async move {
+            lock(&runtime.0.state).reserve_container(&sandbox, &config)?;
+            runtime.linger(delay).await;
+            let id = lock(&runtime.0.state).create_container(runtime.now(), &sandbox, config)?;
+            runtime.publish(&id, EventKind::Created, None);
+            Ok(id)
+        })
+        .await
+    }
+
+    async fn start_container(&self, container_id: &str) -> Result<(), RuntimeError> {
+        let id = container_id.to_owned();
+        self.perform("StartContainer", millis(40), move |runtime| async move {
+            let behaviour = lock(&runtime.0.state).start_container(runtime.now(), &id)?;
+            runtime.publish(&id, EventKind::Started, None);
+            runtime.run_to_its_end(id, behaviour);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn stop_container(
+        &self,
+        container_id: &str,
+        grace: Duration,
+    ) -> Result<(), RuntimeError> {
+        let id = container_id.to_owned();
+        // Lives as long as this call: what is done goes by who waits for it.
+        let (_here, caller) = oneshot::channel();
+        self.perform("StopContainer", millis(5), move |runtime| async move {
+            runtime.stop(&id, grace, caller).await;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn remove_container(&self, container_id: &str) -> Result<(), RuntimeError> {
+        let id = container_id.to_owned();
+        self.perform("RemoveContainer", millis(2), move |runtime| async move {
+            lock(&runtime.0.state).remove_container(runtime.now(), &id);
+            runtime.publish(&id, EventKind::Deleted, None);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn list_containers(
+        &self,
+        filter: v1::ContainerFilter,
+    ) -> Result<Vec<v1::Container>, RuntimeError> {
+        self.perform("ListContainers", millis(1), move |runtime| async move {
+            let mut all = lock(&runtime.0.state).list_containers(runtime.now());
+            all.retain(|container| {
+                (filter.id.is_empty() || container.id == filter.id)
+                    && (filter.pod_sandbox_id.is_empty()
+                        || container.pod_sandbox_id == filter.pod_sandbox_id)
+                    && filter
+                        .state
+                        .is_none_or(|wanted| container.state == wanted.state)
+                    && has_labels(&container.labels, &filter.label_selector)
+            });
+            Ok(all)
+        })
+        .await
+    }
+
+    async fn container_status(
+        &self,
+        container_id: &str,
+    ) -> Result<v1::ContainerStatus, RuntimeError> {
+        let id = container_id.to_owned();
+        self.perform("ContainerStatus", millis(1), move |runtime| async move {
+            let status = lock(&runtime.0.state).container_status(&id, runtime.now());
+            status.ok_or_else(|| not_found("ContainerStatus", &id))
+        })
+        .await
+    }
+
+    async fn update_container_resources(
+        &self,
+        _container_id: &str,
+        _resources: v1::LinuxContainerResources,
+    ) -> Result<(), RuntimeError> {
+        self.perform("UpdateContainerResources", millis(7), |_| async { Ok(()) })
+            .await
+    }
+
+    async fn exec_sync(
+        &self,
+        container_id: &str,
+        _command: Vec<String>,
+        timeout: Duration,
+    ) -> Result<v1::ExecSyncResponse, RuntimeError> {
+        let id = container_id.to_owned();
+        self.perform("ExecSync", millis(20), move |runtime| async move {
+            let found = lock(&runtime.0.state).container_status(&id, runtime.now());
+            let status = found.ok_or_else(|| not_found("ExecSync", &id))?;
+            let name = status.metadata.unwrap_or_default().name;
+            let scripted = lock(&runtime.0.exec_results).get(&name).copied();
+            let (exit_code, after) = scripted.unwrap_or_default();
+            if after > timeout {
+                tokio::time::sleep(timeout).await;
+                let kind = RuntimeErrorKind::DeadlineExceeded;
+                return Err(RuntimeError::new("ExecSync", kind, "timeout exceeded"));
+            }
+            tokio::time::sleep(after).await;
+            Ok(v1::ExecSyncResponse {
+                exit_code,
+                ..v1::ExecSyncResponse::default()
+            })
+        })
+        .await
+    }
+
+    async fn reopen_container_log(&self, _container_id: &str) -> Result<(), RuntimeError> {
+        self.perform("ReopenContainerLog", millis(1), |_| async { Ok(()) })
+            .await
+    }
+
+    async fn container_stats(
+        &self,
+        _container_id: &str,
+    ) -> Result<v1::ContainerStats, RuntimeError> {
+        self.perform("ContainerStats", millis(1), |_| async {
+            Ok(v1::ContainerStats::default())
+        })
+        .await
+    }
+
+    async fn list_container_stats(
+        &self,
+        _filter: v1::ContainerStatsFilter,
+    ) -> Result<Vec<v1::ContainerStats>, RuntimeError> {
+        self.perform("ListContainerStats", millis(1), |_| async {
+            Ok(Vec::new())
+        })
+        .await
+    }
+
+    async fn pod_sandbox_stats(
+        &self,
+        _sandbox_id: &str,
+    ) -> Result<v1::PodSandboxStats, RuntimeError> {
+        self.perform("PodSandboxStats", millis(1), |_| async {
+            Ok(v1::PodSandboxStats::default())
+        })
+        .await
+    }
+
+    async fn list_images(&self) -> Result<Vec<v1::Image>, RuntimeError> {
+        self.perform("ListImages", millis(1), |runtime| async move {
+            Ok(lock(&runtime.0.state).images())
+        })
+        .await
+    }
+
+    async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, RuntimeError> {
+        self.perform("ImageStatus", millis(1), move |runtime| async move {
+            Ok(lock(&runtime.0.state).image(&image.image))
+        })
+        .await
+    }
+
+    async fn pull_image(
+        &self,
+        image: v1::ImageSpec,
+        _auth: Option<v1::AuthConfig>,
+        _sandbox_config: Option<v1::PodSandboxConfig>,
+    ) -> Result<String, RuntimeError> {
+        self.perform("PullImage", millis(300), move |runtime| async move {
+            runtime.until_pull_goes_on(&image.image).await;
+            lock(&runtime.0.state).pull(&image.image)
+        })
+        .await
+    }
+
+    async fn remove_image(&self, image: v1::ImageSpec) -> Result<(), RuntimeError> {
+        self.perform("RemoveImage", millis(5), move |runtime| async move {
+            lock(&runtime.0.state).remove_image(&image.image);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn image_fs_info(&self) -> Result<Vec<v1::FilesystemUsage>, RuntimeError> {
+        self.perform("ImageFsInfo", millis(1), |_| async {
+            let mountpoint = "/images".to_owned();
+            Ok(vec![v1::FilesystemUsage {
+                fs_id: Some(v1::FilesystemIdentifier { mountpoint }),
+                ..v1::FilesystemUsage::default()
+            }])
+        })
+        .await
+    }
+
+    async fn events(&self) -> Result<Option<RuntimeEvents>, RuntimeError> {
+        if lock(&self.0.faults).unavailable {
+            let kind = RuntimeErrorKind::Unavailable;
+            return Err(RuntimeError::new("Subscribe", kind, "connection refused"));
+        }
+        if !self.0.has_events {
+            return Ok(None);
+        }
+        let receiver = self.0.events.subscribe();
+        let stream = futures_util::stream::unfold(receiver, |mut receiver| async move {
+            match receiver.recv().await {
+                Ok(event) => Some((Ok(event), receiver)),
+                Err(_) => {
+                    let kind = RuntimeErrorKind::Unavailable;
+                    Some((
+                        Err(RuntimeError::new("Subscribe", kind, "events lost")),
+                        receiver,
+                    ))
+                }
+            }
+        });
+        Ok(Some(RuntimeEvents {
+            source: EventSource::Containerd,
+            stream: Box::pin(stream),
+        }))
+    }
+}
+
+fn has_labels(labels: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
+    wanted
+        .iter()
+        .all(|(key, value)| labels.get(key) == Some(value))
+}
