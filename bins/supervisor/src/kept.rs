@@ -28,42 +28,54 @@ struct Connection {
     /// When a later life had its own.
     succeeded_at: Option<Instant>,
     /// Never used, only held.
-    _descriptor: OwnedFd,
+    descriptor: OwnedFd,
 }
 
 impl Kept {
     /// Takes a connection of the life `pid` of a process. One that the same life
-    /// had before is of no use any more.
+    /// had before is of no use any more. Returns what is not to be kept: its close
+    /// may block, so the caller chooses where.
     pub(crate) fn keep(
         &mut self,
         process: Process,
         pid: Option<i32>,
         descriptor: OwnedFd,
         now: Instant,
-    ) {
+    ) -> Vec<OwnedFd> {
         let Some(pid) = pid.filter(|_| process == Process::PodWorkerPool) else {
-            return;
+            return vec![descriptor];
         };
-        self.0.retain(|connection| connection.pid != pid);
+        let mut released = self.release(|connection| connection.pid == pid);
         for connection in &mut self.0 {
             connection.succeeded_at.get_or_insert(now);
         }
         self.0.push_back(Connection {
             pid,
             succeeded_at: None,
-            _descriptor: descriptor,
+            descriptor,
         });
         if self.0.len() > MAX_KEPT {
-            self.0.pop_front();
+            released.extend(self.0.pop_front().map(|oldest| oldest.descriptor));
         }
+        released
     }
 
-    /// Lets go of those that were kept long enough.
-    pub(crate) fn expire(&mut self, now: Instant) {
-        self.0.retain(|connection| {
+    /// Lets go of those that were kept long enough; to be closed by the caller.
+    pub(crate) fn expire(&mut self, now: Instant) -> Vec<OwnedFd> {
+        self.release(|connection| {
             let succeeded_at = connection.succeeded_at;
-            succeeded_at.is_none_or(|at| now.duration_since(at) < KEPT_FOR)
-        });
+            succeeded_at.is_some_and(|at| now.duration_since(at) >= KEPT_FOR)
+        })
+    }
+
+    fn release(&mut self, which: impl Fn(&Connection) -> bool) -> Vec<OwnedFd> {
+        let (released, held) = self.0.drain(..).partition(|connection| which(connection));
+        self.0 = held;
+        let released: VecDeque<Connection> = released;
+        released
+            .into_iter()
+            .map(|released| released.descriptor)
+            .collect()
     }
 }
 
@@ -78,7 +90,7 @@ mod tests {
     fn keep(kept: &mut Kept, process: Process, pid: i32, now: Instant) -> UnixStream {
         let (near, far) = UnixStream::pair().unwrap();
         far.set_nonblocking(true).unwrap();
-        kept.keep(process, Some(pid), near.into(), now);
+        drop(kept.keep(process, Some(pid), near.into(), now));
         far
     }
 
@@ -93,13 +105,13 @@ mod tests {
     fn the_connection_of_a_life_outlives_it_for_a_while() {
         let (mut kept, begun) = (Kept::default(), Instant::now());
         let mut first = keep(&mut kept, Process::PodWorkerPool, 1, begun);
-        kept.expire(begun + 10 * KEPT_FOR);
+        drop(kept.expire(begun + 10 * KEPT_FOR));
         assert!(is_open(&mut first), "no other life has come");
         let later = begun + 10 * KEPT_FOR;
         let mut second = keep(&mut kept, Process::PodWorkerPool, 2, later);
-        kept.expire(later + KEPT_FOR / 2);
+        drop(kept.expire(later + KEPT_FOR / 2));
         assert!(is_open(&mut first) && is_open(&mut second));
-        kept.expire(later + KEPT_FOR);
+        drop(kept.expire(later + KEPT_FOR));
         assert!(!is_open(&mut first) && is_open(&mut second));
     }
 

@@ -9,6 +9,7 @@
 //!
 //! What does not live here: anything about pods.
 
+mod closing;
 mod command;
 mod configuration_files;
 mod directories;

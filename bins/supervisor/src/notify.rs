@@ -3,21 +3,30 @@
 //! Each process has its own datagram socket, so that one that floods its socket
 //! delays nobody else. A message counts only when the kernel says that it comes
 //! from the very process that runs, by user and pid.
+//!
+//! Only pod-worker-pool may send descriptors, one with each `FDSTORE=1`. For the
+//! others the kernel refuses them (`SO_PASSRIGHTS`, Linux 6.16). What comes
+//! nevertheless, from them on an older kernel or from the pool, never gets into the
+//! supervisor: it is discarded in the socket, by [the closing
+//! thread](crate::closing) of that process. If that blocks, the process is not heard
+//! until it is done, so that the watchdog restarts it, and nobody else is concerned.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use confine::{Datagram, receive_datagram};
+use confine::{Carried, Datagram, discard_datagram, peek_datagram, refuse_descriptors};
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 use tokio::time::{Duration, Instant};
 use topology::{Identities, Process};
 
+use crate::closing::{Closer, Work};
 use crate::failure::Failure;
 
 /// Largest message: ours have at most a few fixed fields and a status line.
@@ -31,6 +40,9 @@ const BURST: usize = 32;
 
 /// Rest after a full burst; a well-behaved process sends one message a second.
 const REST_AFTER_BURST: Duration = Duration::from_millis(10);
+
+/// Rest while descriptors that the process sent are being closed.
+const REST_WHILE_CLOSING: Duration = Duration::from_millis(50);
 
 /// What a process told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,6 +97,9 @@ pub(crate) struct NotifySockets(BTreeMap<Process, NotifySocket>);
 struct NotifySocket {
     path: PathBuf,
     socket: UnixDatagram,
+    /// The same socket, for the closing thread.
+    shared: Arc<std::os::unix::net::UnixDatagram>,
+    closer: Closer,
     resting_until: Option<Instant>,
     /// Messages that were dropped; logged when it begins.
     dropped: u64,
@@ -99,17 +114,12 @@ impl NotifySockets {
                 continue;
             }
             let path = run_dir.join(format!("{process}.notify"));
-            let socket = open(&path, identities.uid(process)).map_err(|source| Failure::Io {
+            let socket = open(process, path.clone(), identities.uid(process));
+            let socket = socket.map_err(|source| Failure::Io {
                 action: "create socket",
-                path: path.clone(),
+                path,
                 source,
             })?;
-            let socket = NotifySocket {
-                path,
-                socket,
-                resting_until: None,
-                dropped: 0,
-            };
             sockets.insert(process, socket);
         }
         Ok(NotifySockets(sockets))
@@ -158,25 +168,25 @@ impl NotifySockets {
     }
 
     /// Reads what `process` sent, at most one burst. Only messages of `pid`
-    /// running as `uid` count.
+    /// running as `uid` count; a descriptor is to be kept.
     pub(crate) fn receive(
         &mut self,
         process: Process,
         pid: Option<i32>,
         uid: u32,
-    ) -> Vec<(Message, Vec<OwnedFd>)> {
+    ) -> Vec<(Message, Option<OwnedFd>)> {
         let Some(socket) = self.0.get_mut(&process) else {
             return Vec::new();
         };
         let mut messages = Vec::new();
         for _ in 0..BURST {
+            if socket.closer.is_behind() {
+                socket.rest(REST_WHILE_CLOSING);
+                return messages;
+            }
             let mut buffer = [0; MAX_MESSAGE_BYTES];
-            match receive_datagram(&socket.socket, &mut buffer) {
-                Ok(datagram) if is_from(&datagram, pid, uid) => {
-                    let message = parse(buffer.get(..datagram.bytes).unwrap_or_default());
-                    messages.push((message, datagram.descriptors));
-                }
-                Ok(datagram) => socket.drop_message(process, &datagram),
+            let datagram = match peek_datagram(&socket.socket, &mut buffer) {
+                Ok(datagram) => datagram,
                 Err(_error) => {
                     // Nothing more. Read past tokio's own readiness, so that a
                     // message that came just now is seen; tell it so.
@@ -184,19 +194,56 @@ impl NotifySockets {
                     drop(socket.socket.try_io(Interest::READABLE, empty));
                     return messages;
                 }
+            };
+            let message = parse(buffer.get(..datagram.bytes).unwrap_or_default());
+            let counts = is_from(&datagram, pid, uid);
+            let may_keep = counts && message.keeps && process == Process::PodWorkerPool;
+            match (&datagram.carried, may_keep) {
+                // What it carries has a copy here, so no close in it is the last.
+                (Carried::Nothing, _) | (Carried::One(_), true) => {
+                    drop(discard_datagram(&socket.socket));
+                }
+                _ => {
+                    let shared = Arc::clone(&socket.shared);
+                    socket.closer.hand_over(Work::Discard(shared));
+                    socket.count_ignored(process, &datagram);
+                    continue;
+                }
+            }
+            if !counts {
+                socket.count_ignored(process, &datagram);
+                continue;
+            }
+            let kept = match datagram.carried {
+                Carried::One(descriptor) => Some(descriptor),
+                Carried::Nothing | Carried::Other => None,
+            };
+            messages.push((message, kept));
+        }
+        socket.rest(REST_AFTER_BURST);
+        messages
+    }
+
+    /// Closes what was kept for `process`, without waiting for that.
+    pub(crate) fn close(&self, process: Process, descriptors: Vec<OwnedFd>) {
+        if let Some(socket) = self.0.get(&process) {
+            for descriptor in descriptors {
+                socket.closer.hand_over(Work::Close(descriptor));
             }
         }
-        socket.resting_until = Some(Instant::now() + REST_AFTER_BURST);
-        messages
     }
 }
 
 impl NotifySocket {
-    fn drop_message(&mut self, process: Process, datagram: &Datagram) {
+    fn rest(&mut self, duration: Duration) {
+        self.resting_until = Some(Instant::now() + duration);
+    }
+
+    fn count_ignored(&mut self, process: Process, datagram: &Datagram) {
         // Powers of two: a flood must not fill the log.
         self.dropped = self.dropped.saturating_add(1);
         if self.dropped.is_power_of_two() {
-            tracing::warn!(%process, ?datagram, dropped = self.dropped, "ignored a notification that does not come from the running process or is too long");
+            tracing::warn!(%process, ?datagram, dropped = self.dropped, "ignored a notification that does not come from the running process, is too long, or carries what it may not");
         }
     }
 }
@@ -207,50 +254,28 @@ fn is_from(datagram: &Datagram, pid: Option<i32>, uid: u32) -> bool {
     sender.is_some_and(|sender| Some(sender.pid()) == pid && sender.uid() == uid)
 }
 
-fn open(path: &Path, uid: u32) -> io::Result<UnixDatagram> {
-    match std::fs::remove_file(path) {
+fn open(process: Process, path: PathBuf, uid: u32) -> io::Result<NotifySocket> {
+    match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let socket = std::os::unix::net::UnixDatagram::bind(path)?;
+    let socket = std::os::unix::net::UnixDatagram::bind(&path)?;
     setsockopt(&socket, sockopt::PassCred, &true)?;
+    if process != Process::PodWorkerPool && !refuse_descriptors(&socket)? {
+        tracing::debug!(%process, "this kernel cannot refuse descriptors: they are discarded");
+    }
     socket.set_nonblocking(true)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    std::os::unix::fs::lchown(path, Some(uid), None)?;
-    UnixDatagram::from_std(socket)
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    std::os::unix::fs::lchown(&path, Some(uid), None)?;
+    Ok(NotifySocket {
+        path,
+        shared: Arc::new(socket.try_clone()?),
+        socket: UnixDatagram::from_std(socket)?,
+        closer: Closer::default(),
+        resting_until: None,
+        dropped: 0,
+    })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn known_fields_are_read_and_others_left_out() {
-        let message = parse(b"READY=1\nMAINPID=1\nSTATUS=12 pods\nFDSTORE=1\nWATCHDOG=1\n");
-        assert_eq!(
-            message,
-            Message {
-                ready: true,
-                beat: true,
-                status: Some("12 pods".to_owned()),
-                keeps: true,
-            }
-        );
-        for nothing in [
-            &b""[..],
-            b"READY=0",
-            b"READY=10",
-            b"WATCHDOG=trigger",
-            b"\xff\n\0",
-        ] {
-            assert_eq!(parse(nothing), Message::default());
-        }
-    }
-
-    #[test]
-    fn a_status_line_is_short_and_has_no_control_characters() {
-        let long = format!("STATUS=\x1b[31m{}", "\u{20ac}".repeat(100));
-        let status = parse(long.as_bytes()).status.unwrap();
-        assert!(status.len() <= MAX_STATUS_BYTES && status.starts_with("[31m\u{20ac}"));
-    }
-}
+mod tests;

@@ -249,6 +249,11 @@ impl Shell {
                 // reaped, so that the group is certainly its own.
                 let _nobody_left = killpg(pid, UnixSignal::SIGKILL);
             }
+            if let Some(process) = process {
+                // Its last words count while its pid is its own: what it had kept
+                // open just before its end has no other owner.
+                self.receive(process);
+            }
             let ending = match confine::reap(pid) {
                 Ok(ChildEnding::Exit(code)) => Ending::Exit(code),
                 Ok(ChildEnding::Signal(number)) => Ending::Signal(number),
@@ -315,12 +320,12 @@ impl Shell {
             .and_then(|machine| machine.pid());
         let uid = self.launcher.identities().uid(process);
         let now = Instant::now();
-        self.kept.expire(now);
-        for (message, descriptors) in self.notify.receive(process, pid, uid) {
-            if message.keeps {
-                for descriptor in descriptors {
-                    self.kept.keep(process, pid, descriptor, now);
-                }
+        let expired = self.kept.expire(now);
+        self.notify.close(Process::PodWorkerPool, expired);
+        for (message, descriptor) in self.notify.receive(process, pid, uid) {
+            if let Some(descriptor) = descriptor {
+                let released = self.kept.keep(process, pid, descriptor, now);
+                self.notify.close(process, released);
             }
             if message.ready {
                 self.apply(FleetEvent::Of(process, Event::Ready));

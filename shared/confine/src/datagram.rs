@@ -1,140 +1,188 @@
-//! Receiving a datagram with what the kernel says of its sender and with the
-//! descriptors that it carries.
+//! Looking at a datagram: what the kernel says of its sender, and what it carries.
+//!
+//! A datagram is looked at before it is taken from the queue, because closing what
+//! it carries can block for as long as the sender likes (a TCP socket with
+//! `SO_LINGER`), and the kernel closes by itself what the receiver has no room for.
+//! While it is in the queue, no close of a copy is the last one.
 
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixAddr, UnixCredentials, recvmsg};
+use nix::libc;
+use nix::sys::socket::{MsgFlags, UnixCredentials, recv};
 
-/// Most descriptors that the kernel lets one datagram carry (`SCM_MAX_FD`, unix(7)).
-/// There is room for all: of a list that is cut off, what did arrive would be open
-/// and nobody's.
-const MAX_DESCRIPTORS: usize = 253;
+/// `SO_PASSRIGHTS` of Linux 6.16, which the libc crate does not have everywhere.
+#[cfg(not(any(target_arch = "sparc", target_arch = "sparc64")))]
+const SO_PASSRIGHTS: libc::c_int = 83;
+#[cfg(any(target_arch = "sparc", target_arch = "sparc64"))]
+const SO_PASSRIGHTS: libc::c_int = 0x5c;
 
-/// A datagram that was received.
+/// A datagram at the head of a queue.
 #[derive(Debug)]
 pub struct Datagram {
     /// How much of the buffer it filled.
     pub bytes: usize,
-    /// Whether it was longer than the buffer.
+    /// Whether it is longer than the buffer.
     pub is_truncated: bool,
     /// Who sent it, where the socket asks for that (`SO_PASSCRED`).
     pub sender: Option<UnixCredentials>,
-    /// What it carries; closed in children.
-    pub descriptors: Vec<OwnedFd>,
+    /// What it carries.
+    pub carried: Carried,
 }
 
-/// Receives one datagram without waiting.
+/// The descriptors that a datagram carries.
+#[derive(Debug)]
+pub enum Carried {
+    /// None.
+    Nothing,
+    /// One, of which this is a copy; closed in children.
+    One(OwnedFd),
+    /// More than one, or one that could not be copied.
+    Other,
+}
+
+/// Looks at the first datagram of a queue without waiting and leaves it there.
 ///
 /// # Errors
 /// When there is none, or the socket fails.
-pub fn receive_datagram(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<Datagram> {
-    let mut parts = [IoSliceMut::new(buffer)];
-    let mut control = nix::cmsg_space!(UnixCredentials, [RawFd; MAX_DESCRIPTORS]);
-    let message = recvmsg::<UnixAddr>(
-        socket.as_fd().as_raw_fd(),
-        &mut parts,
-        Some(&mut control),
-        MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC,
-    )?;
-    let mut datagram = Datagram {
-        bytes: message.bytes,
-        is_truncated: message.flags.contains(MsgFlags::MSG_TRUNC),
-        sender: None,
-        descriptors: Vec::new(),
+pub fn peek_datagram(socket: &impl AsFd, buffer: &mut [u8]) -> io::Result<Datagram> {
+    let mut control = Control([0; CONTROL_BYTES]);
+    let (bytes, flags, control_bytes) = peek(socket, buffer, &mut control)?;
+    let (sender, mut descriptors) = control.take(control_bytes);
+    let is_cut = flags & libc::MSG_CTRUNC != 0;
+    Ok(Datagram {
+        bytes,
+        is_truncated: flags & libc::MSG_TRUNC != 0,
+        sender,
+        carried: match (is_cut, descriptors.pop()) {
+            (false, None) => Carried::Nothing,
+            (false, Some(one)) if descriptors.is_empty() => Carried::One(one),
+            _ => Carried::Other,
+        },
+    })
+}
+
+/// Takes the first datagram from a queue, without waiting for one. What it carries
+/// is closed, which blocks when nobody has a copy and that close blocks.
+///
+/// # Errors
+/// When there is none, or the socket fails.
+pub fn discard_datagram(socket: &impl AsFd) -> io::Result<()> {
+    // Without room for them descriptors are not copied but closed.
+    recv(socket.as_fd().as_raw_fd(), &mut [], MsgFlags::MSG_DONTWAIT)?;
+    Ok(())
+}
+
+/// Has the kernel refuse datagrams that carry descriptors: who sends one gets
+/// `EPERM`. Returns whether this kernel can.
+///
+/// # Errors
+/// When the socket fails.
+pub fn refuse_descriptors(socket: &impl AsFd) -> io::Result<bool> {
+    let pass: libc::c_int = 0;
+    let length = libc::socklen_t::try_from(size_of_val(&pass)).map_err(io::Error::other)?;
+    // SAFETY: reads one integer, which lives until it returns.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const pass).cast(),
+            length,
+        )
     };
-    for control in message.cmsgs().into_iter().flatten() {
-        match control {
-            ControlMessageOwned::ScmCredentials(sender) => datagram.sender = Some(sender),
-            ControlMessageOwned::ScmRights(descriptors) => {
-                let owned = descriptors.into_iter().map(|descriptor| {
-                    // SAFETY: the kernel has just opened it for this call, so
-                    // nobody else knows or owns it.
-                    unsafe { OwnedFd::from_raw_fd(descriptor) }
-                });
-                datagram.descriptors.extend(owned);
-            }
-            _ => {}
-        }
+    if result == 0 {
+        return Ok(true);
     }
-    Ok(datagram)
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::ENOPROTOOPT) => Ok(false),
+        _ => Err(error),
+    }
+}
+
+/// Returns the bytes of the datagram, flags, and bytes of control messages.
+fn peek(
+    socket: &impl AsFd,
+    buffer: &mut [u8],
+    control: &mut Control,
+) -> io::Result<(usize, libc::c_int, usize)> {
+    let mut part = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    let mut header = control.header(size_of::<Control>());
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: the header and both buffers that it names live until it returns, and
+    // the lengths are theirs.
+    let bytes = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut header, flags) };
+    let bytes = usize::try_from(bytes).map_err(|_negative| io::Error::last_os_error())?;
+    Ok((bytes, header.msg_flags, header.msg_controllen))
+}
+
+/// Room for who the sender is and for one descriptor; because of the alignment of
+/// control messages a second one fits as well.
+#[repr(C, align(8))]
+struct Control([u8; CONTROL_BYTES]);
+
+// SAFETY: computes a number from a number.
+const CONTROL_BYTES: usize = unsafe {
+    libc::CMSG_SPACE(size_of::<libc::ucred>() as libc::c_uint)
+        + libc::CMSG_SPACE(size_of::<RawFd>() as libc::c_uint)
+} as usize;
+
+impl Control {
+    /// A message header whose control messages are the first `length` bytes.
+    fn header(&mut self, length: usize) -> libc::msghdr {
+        // SAFETY: all-zero is a valid msghdr: it names no buffers.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        header.msg_control = self.0.as_mut_ptr().cast();
+        header.msg_controllen = length;
+        header
+    }
+
+    /// Understands what the kernel wrote. All descriptors are taken whatever the
+    /// flags of the message say: when the limit of open files is reached midway,
+    /// those before are open, and the message is said to be cut off.
+    fn take(mut self, length: usize) -> (Option<UnixCredentials>, Vec<OwnedFd>) {
+        let header = self.header(length.min(CONTROL_BYTES));
+        let mut sender = None;
+        let mut descriptors = Vec::new();
+        // SAFETY: the header names the kernel's control messages in `self`.
+        let mut next = unsafe { libc::CMSG_FIRSTHDR(&raw const header) };
+        while !next.is_null() {
+            // SAFETY: not null, so a whole control message's header lies there,
+            // aligned, and its data follows.
+            let (message, data) = unsafe { (*next, libc::CMSG_DATA(next)) };
+            // SAFETY: computes a number from a number.
+            let before_data = unsafe { libc::CMSG_LEN(0) } as usize;
+            let length = message.cmsg_len.saturating_sub(before_data);
+            match (message.cmsg_level, message.cmsg_type) {
+                (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                    for index in 0..length / size_of::<RawFd>() {
+                        // SAFETY: within the data of the message; the kernel has
+                        // just opened it for this call, so nobody else owns it.
+                        descriptors.push(unsafe {
+                            OwnedFd::from_raw_fd(data.cast::<RawFd>().add(index).read_unaligned())
+                        });
+                    }
+                }
+                (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if length >= size_of::<libc::ucred>() => {
+                    // SAFETY: within the data of the message, and any bytes are
+                    // valid credentials.
+                    let credentials = unsafe { data.cast::<libc::ucred>().read_unaligned() };
+                    sender = Some(UnixCredentials::from(credentials));
+                }
+                _ => {}
+            }
+            // SAFETY: of the same header.
+            next = unsafe { libc::CMSG_NXTHDR(&raw const header, next) };
+        }
+        (sender, descriptors)
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::{IoSlice, Read as _, Write as _};
-    use std::os::unix::net::{UnixDatagram, UnixStream};
-
-    use nix::sys::socket::{ControlMessage, sendmsg, setsockopt, sockopt};
-
-    use super::*;
-
-    fn pair() -> (UnixDatagram, UnixDatagram) {
-        let (sender, receiver) = UnixDatagram::pair().unwrap();
-        setsockopt(&receiver, sockopt::PassCred, &true).unwrap();
-        (sender, receiver)
-    }
-
-    #[test]
-    fn a_datagram_comes_with_its_sender_and_what_it_carries() {
-        let (sender, receiver) = pair();
-        let (mut ours, theirs) = UnixStream::pair().unwrap();
-        let carried = [theirs.as_raw_fd()];
-        sendmsg::<()>(
-            sender.as_raw_fd(),
-            &[IoSlice::new(b"FDSTORE=1")],
-            &[ControlMessage::ScmRights(&carried)],
-            MsgFlags::empty(),
-            None,
-        )
-        .unwrap();
-        drop(theirs);
-        let mut buffer = [0; 32];
-        let mut datagram = receive_datagram(&receiver, &mut buffer).unwrap();
-        assert_eq!(&buffer[..datagram.bytes], b"FDSTORE=1");
-        let own = i32::try_from(std::process::id()).unwrap();
-        assert_eq!(datagram.sender.map(|sender| sender.pid()), Some(own));
-        // It is the other end of ours, and lives as long as it is held.
-        let mut kept = UnixStream::from(datagram.descriptors.remove(0));
-        ours.write_all(b"x").unwrap();
-        let mut byte = [0];
-        kept.read_exact(&mut byte).unwrap();
-        drop(kept);
-        assert_eq!(ours.read(&mut byte).unwrap(), 0);
-    }
-
-    #[test]
-    fn all_descriptors_that_a_datagram_can_carry_are_closed_with_it() {
-        let (sender, receiver) = pair();
-        let (mut ours, theirs) = UnixStream::pair().unwrap();
-        let carried = [theirs.as_raw_fd(); MAX_DESCRIPTORS];
-        let send = |carried: &[RawFd]| {
-            let rights = [ControlMessage::ScmRights(carried)];
-            let parts = [IoSlice::new(b"x")];
-            sendmsg::<()>(sender.as_raw_fd(), &parts, &rights, MsgFlags::empty(), None)
-        };
-        send(&carried).unwrap();
-        let one_more = [theirs.as_raw_fd(); MAX_DESCRIPTORS + 1];
-        assert!(send(&one_more).is_err(), "it is the most");
-        drop(theirs);
-        let datagram = receive_datagram(&receiver, &mut [0; 8]).unwrap();
-        assert_eq!(datagram.descriptors.len(), MAX_DESCRIPTORS);
-        assert!(datagram.sender.is_some());
-        drop(datagram);
-        assert_eq!(ours.read(&mut [0]).unwrap(), 0, "none is left open");
-    }
-
-    #[test]
-    fn a_long_datagram_is_told_and_none_is_an_error() {
-        let (sender, receiver) = pair();
-        sender.send(&[1; 64]).unwrap();
-        let mut buffer = [0; 8];
-        assert!(
-            receive_datagram(&receiver, &mut buffer)
-                .unwrap()
-                .is_truncated
-        );
-        let error = receive_datagram(&receiver, &mut buffer).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-    }
-}
+mod tests;

@@ -22,7 +22,7 @@ mod reap;
 mod seal;
 
 pub use capabilities::{CapabilitySet, UnknownCapability, reduce_to};
-pub use datagram::{Datagram, receive_datagram};
+pub use datagram::{Carried, Datagram, discard_datagram, peek_datagram, refuse_descriptors};
 pub use inspect::{Confinement, InspectError};
 pub use launch::{FIRST_LISTENER_DESCRIPTOR, Launch, MAX_LISTENERS, SpawnError, spawn};
 pub use reap::{ChildEnding, find_ended_child, reap};

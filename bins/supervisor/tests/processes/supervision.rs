@@ -393,3 +393,29 @@ async fn the_supervisor_speaks_to_the_watchdog_of_its_own_starter_and_to_that_on
     stopping.await;
     assert_eq!(node.ended().await.code(), Some(0));
 }
+
+#[tokio::test]
+async fn a_connection_that_is_handed_over_just_before_death_is_kept() {
+    let mut node = Node::prepare();
+    let socket = node.path("far.sock");
+    let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    let behaviour = format!("hand over {}", socket.display());
+    node.behave(Process::PodWorkerPool, &behaviour);
+    node.start().await;
+    let (far, _) = listener.accept().await.unwrap();
+    let pid = u32::try_from(far.peer_cred().unwrap().pid().unwrap()).unwrap();
+    // When the supervisor looks again the connection and the death are both there.
+    node.signal(Signal::SIGSTOP);
+    let status = format!("/proc/{}/status", node.supervisor_pid());
+    node.until(|| fs::read_to_string(&status).is_ok_and(|text| text.contains("State:\tT")))
+        .await;
+    far.writable().await.unwrap();
+    far.try_write(b"x").unwrap();
+    node.until(|| !exists(pid)).await;
+    node.behave(Process::PodWorkerPool, "serve");
+    node.signal(Signal::SIGCONT);
+    node.wait_for(|status| came_back(status, Process::PodWorkerPool, pid))
+        .await;
+    let error = far.try_read(&mut [0]).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "it is open");
+}

@@ -2,13 +2,15 @@
 //! file how to behave.
 #![expect(clippy::print_stderr, reason = "standard error is a process's log")]
 
-use std::io::ErrorKind;
-use std::os::unix::net::UnixDatagram;
+use std::io::{ErrorKind, IoSlice, Read as _};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use nix::unistd::getpid;
 use node_config::NodeConfig;
 use tokio::signal::unix::{SignalKind, signal};
@@ -114,6 +116,7 @@ async fn behave(process: &str, words: &[&str]) {
             eprintln!("orphan {}", orphan.unwrap().id());
             exit(1);
         }
+        ["hand", "over", path] => hand_over_and_die(path),
         ["flood"] => {
             notify("READY=1");
             // The socket blocks when its queue is full: no busy loop for ever.
@@ -123,6 +126,27 @@ async fn behave(process: &str, words: &[&str]) {
         }
         other => panic!("unknown behaviour {other:?}"),
     }
+}
+
+/// Connects to `path`, waits for a byte, gives the connection to be kept and is dead
+/// at once.
+fn hand_over_and_die(path: &str) -> ! {
+    let mut connection = UnixStream::connect(path).unwrap();
+    notify("READY=1");
+    connection.read_exact(&mut [0]).unwrap();
+    let socket = UnixDatagram::unbound().unwrap();
+    let notify_socket = std::env::var_os("NOTIFY_SOCKET").expect("NOTIFY_SOCKET is set");
+    socket.connect(notify_socket).unwrap();
+    sendmsg::<()>(
+        socket.as_raw_fd(),
+        &[IoSlice::new(b"FDSTORE=1")],
+        &[ControlMessage::ScmRights(&[connection.as_raw_fd()])],
+        MsgFlags::empty(),
+        None,
+    )
+    .unwrap();
+    kill(getpid(), Signal::SIGKILL).unwrap();
+    unreachable!("SIGKILL ends it");
 }
 
 /// Ready, alive, and gone at SIGTERM with its name in the order of the stop.

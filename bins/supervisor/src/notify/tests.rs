@@ -1,0 +1,201 @@
+use std::io::{IoSlice, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+
+use nix::libc;
+use nix::sys::socket::{ControlMessage, MsgFlags, UnixAddr, sendmsg};
+
+use super::*;
+
+#[test]
+fn known_fields_are_read_and_others_left_out() {
+    let message = parse(b"READY=1\nMAINPID=1\nSTATUS=12 pods\nFDSTORE=1\nWATCHDOG=1\n");
+    assert_eq!(
+        message,
+        Message {
+            ready: true,
+            beat: true,
+            status: Some("12 pods".to_owned()),
+            keeps: true,
+        }
+    );
+    for nothing in [
+        &b""[..],
+        b"READY=0",
+        b"READY=10",
+        b"WATCHDOG=trigger",
+        b"\xff\n\0",
+    ] {
+        assert_eq!(parse(nothing), Message::default());
+    }
+}
+
+#[test]
+fn a_status_line_is_short_and_has_no_control_characters() {
+    let long = format!("STATUS=\x1b[31m{}", "\u{20ac}".repeat(100));
+    let status = parse(long.as_bytes()).status.unwrap();
+    assert!(status.len() <= MAX_STATUS_BYTES && status.starts_with("[31m\u{20ac}"));
+}
+
+/// Sockets of two processes that both are this one.
+struct Fixture {
+    sockets: NotifySockets,
+    pid: i32,
+    uid: u32,
+    _directory: tempfile::TempDir,
+}
+
+const POOL: Process = Process::PodWorkerPool;
+const OTHER: Process = Process::Prober;
+
+impl Fixture {
+    fn open() -> Fixture {
+        let directory = tempfile::tempdir().unwrap();
+        let uid = nix::unistd::getuid().as_raw();
+        let sockets = [POOL, OTHER].map(|process| {
+            let path = directory.path().join(process.name());
+            (process, open(process, path, uid).unwrap())
+        });
+        Fixture {
+            sockets: NotifySockets(sockets.into()),
+            pid: i32::try_from(std::process::id()).unwrap(),
+            uid,
+            _directory: directory,
+        }
+    }
+
+    fn send(&self, process: Process, text: &str, carried: &[RawFd]) -> nix::Result<usize> {
+        let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
+        let address = UnixAddr::new(self.sockets.path(process).unwrap()).unwrap();
+        let rights = [ControlMessage::ScmRights(carried)];
+        let rights = if carried.is_empty() { &[][..] } else { &rights };
+        let parts = [IoSlice::new(text.as_bytes())];
+        let flags = MsgFlags::empty();
+        sendmsg(socket.as_raw_fd(), &parts, rights, flags, Some(&address))
+    }
+
+    fn receive(&mut self, process: Process) -> Vec<(Message, Option<OwnedFd>)> {
+        self.sockets.receive(process, Some(self.pid), self.uid)
+    }
+
+    /// Waits until something of `process` counts.
+    async fn next(&mut self, process: Process) -> (Message, Option<OwnedFd>) {
+        loop {
+            let mut messages = self.receive(process);
+            if let Some(message) = messages.pop() {
+                assert!(messages.is_empty());
+                return message;
+            }
+            self.sockets.readable().await;
+        }
+    }
+}
+
+/// How long the close of a [`lingering`] socket blocks.
+const LINGER_SECONDS: libc::c_int = 120;
+
+/// A connection whose last close blocks, because the far end, the second one, does
+/// not read what was sent to it.
+fn lingering() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (far, _) = listener.accept().unwrap();
+    near.set_nonblocking(true).unwrap();
+    while near.write(&[0; 65536]).is_ok() {}
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: LINGER_SECONDS,
+    };
+    setsockopt(&near, sockopt::Linger, &linger).unwrap();
+    (near, far)
+}
+
+#[tokio::test]
+async fn only_one_descriptor_that_the_pool_wants_kept_gets_in() {
+    for (text, count, is_own, kept) in [
+        ("FDSTORE=1", 1, true, true),
+        ("FDSTORE=1", 2, true, false),
+        ("FDSTORE=1", 253, true, false),
+        ("WATCHDOG=1", 1, true, false),
+        ("FDSTORE=1", 1, false, false),
+    ] {
+        let mut fixture = Fixture::open();
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let carried = vec![near.as_raw_fd(); count];
+        fixture.send(POOL, text, &carried).unwrap();
+        drop(near);
+        let pid = fixture.pid + i32::from(!is_own);
+        let received = fixture.sockets.receive(POOL, Some(pid), fixture.uid);
+        let descriptors = received.into_iter().filter_map(|(_, kept)| kept);
+        assert_eq!(descriptors.count(), usize::from(kept), "{text} {count}");
+        // Nothing else has it; this waits for the closing thread.
+        assert_eq!(far.read(&mut [0]).unwrap(), 0);
+        // What comes after it counts.
+        fixture.send(POOL, "READY=1", &[]).unwrap();
+        assert!(fixture.next(POOL).await.0.ready);
+    }
+}
+
+#[tokio::test]
+async fn no_other_process_can_send_a_descriptor() {
+    let mut fixture = Fixture::open();
+    let (near, mut far) = UnixStream::pair().unwrap();
+    match fixture.send(OTHER, "FDSTORE=1", &[near.as_raw_fd()]) {
+        // From Linux 6.16 on.
+        Err(error) => assert_eq!(error, nix::Error::EPERM),
+        Ok(_sent) => assert!(fixture.receive(OTHER).is_empty()),
+    }
+    drop(near);
+    assert_eq!(far.read(&mut [0]).unwrap(), 0);
+    fixture.send(OTHER, "READY=1", &[]).unwrap();
+    assert!(fixture.next(OTHER).await.0.ready);
+}
+
+#[tokio::test]
+async fn a_close_that_blocks_holds_up_nobody_but_its_sender() {
+    let begun = std::time::Instant::now();
+    let mut fixture = Fixture::open();
+    let (near, far) = lingering();
+    let carried = [near.as_raw_fd(); 2];
+    fixture.send(POOL, "FDSTORE=1", &carried).unwrap();
+    drop(near);
+    fixture.send(POOL, "WATCHDOG=1", &[]).unwrap();
+    assert!(fixture.receive(POOL).is_empty());
+    fixture.send(OTHER, "WATCHDOG=1", &[]).unwrap();
+    assert!(fixture.next(OTHER).await.0.beat);
+    assert!(fixture.receive(POOL).is_empty(), "it is being closed");
+    // The far end goes away, and nothing is left to wait for.
+    drop(far);
+    assert!(fixture.next(POOL).await.0.beat);
+    let patience = Duration::from_secs(LINGER_SECONDS.unsigned_abs().into()) / 2;
+    assert!(begun.elapsed() < patience);
+}
+
+#[tokio::test]
+async fn what_was_kept_is_closed_without_waiting_and_nothing_grows() {
+    let begun = std::time::Instant::now();
+    let mut fixture = Fixture::open();
+    let mut far_ends = Vec::new();
+    let mut handed_over = 0;
+    loop {
+        let (near, far) = lingering();
+        far_ends.push(far);
+        fixture
+            .send(POOL, "FDSTORE=1", &[near.as_raw_fd()])
+            .unwrap();
+        drop(near);
+        let Some((_, Some(kept))) = fixture.receive(POOL).pop() else {
+            break;
+        };
+        handed_over += 1;
+        assert!(handed_over < 100);
+        fixture.sockets.close(POOL, vec![kept]);
+    }
+    fixture.send(OTHER, "WATCHDOG=1", &[]).unwrap();
+    assert!(fixture.next(OTHER).await.0.beat);
+    drop(far_ends);
+    assert!(fixture.next(POOL).await.1.is_some());
+    let patience = Duration::from_secs(LINGER_SECONDS.unsigned_abs().into()) / 2;
+    assert!(begun.elapsed() < patience);
+}
