@@ -94,8 +94,9 @@ pub struct Flags {
     #[arg(long, value_name = "FILE", help_heading = "Bulkhead")]
     pub bulkhead_config: Option<PathBuf>,
 
-    /// Run the processes as users counted up from this number, instead of the
-    /// users bulkhead-sync-loop, bulkhead-pleg and so on.
+    /// Run the processes as users counted up from this number. The users
+    /// bulkhead-sync-loop, bulkhead-pleg and so on are then not looked at, whether
+    /// they exist or not.
     #[arg(long, value_name = "UID", help_heading = "Bulkhead")]
     pub uid_base: Option<u32>,
 }

@@ -1,6 +1,8 @@
 //! Tests that hold together what the code does, the unit file that is shipped, and
 //! what docs/operating.md tells whoever writes another.
 
+use topology::PROCESSES;
+
 use crate::failure::EXIT_CODES;
 use crate::policy::{STOP_GRACE, STOP_ORDER};
 
@@ -45,6 +47,17 @@ fn systemd_waits_for_a_stop_until_every_process_had_its_time() {
 }
 
 #[test]
+fn all_processes_together_get_what_the_topology_allows_each() {
+    let bytes: u64 = PROCESSES.iter().map(|row| row.memory_max_bytes).sum();
+    let mebibytes = setting("MemoryMax").strip_suffix('M').unwrap();
+    assert_eq!(mebibytes.parse::<u64>().unwrap() << 20, bytes);
+    let tasks: u32 = PROCESSES.iter().map(|row| row.tasks_max).sum();
+    assert_eq!(setting("TasksMax").parse(), Ok(tasks));
+    // Otherwise systemd would stop all when the kernel kills one.
+    assert_eq!(setting("OOMPolicy"), "continue");
+}
+
+#[test]
 fn the_operating_page_shows_the_settings_of_the_unit_file() {
     let shown: Vec<(&str, &str)> = section("### Under systemd")
         .split('`')
@@ -69,6 +82,9 @@ fn the_operating_page_shows_the_settings_of_the_unit_file() {
         "Restart",
         "RestartPreventExitStatus",
         "StartLimitIntervalSec",
+        "MemoryMax",
+        "TasksMax",
+        "OOMPolicy",
     ] {
         assert!(shown.iter().any(|(found, _)| *found == name), "{name}");
     }

@@ -1,5 +1,6 @@
-//! Users of processes: by name where the users exist, else numbers counted up
-//! from a base, so that tests and demos need no users.
+//! Users of processes: numbers counted up from a base where one is given, so that
+//! tests and demos neither need users nor depend on those that exist; else users by
+//! their names, and without them there is no start.
 
 use std::collections::BTreeMap;
 

@@ -36,7 +36,7 @@ pub struct ProcessRow {
     pub process: Process,
     /// What it does, in a line.
     pub job: &'static str,
-    /// The system user that it runs as where that user exists.
+    /// The system user that it runs as, unless users are given by number.
     pub user: &'static str,
     /// Runs as root, whatever users exist.
     pub root: bool,
@@ -44,13 +44,12 @@ pub struct ProcessRow {
     pub capabilities: &'static [(Capability, &'static str)],
     /// What it serves on its socket.
     pub services: &'static [ServiceRow],
-    /// Whether it needs the node's network.
-    pub network: bool,
     /// The longest wait between two restarts.
     pub backoff_cap: BackoffCap,
-    /// Most memory that it may need, in bytes: a limit for unit files.
+    /// Most memory that it may need, in bytes. The unit of the supervisor limits all
+    /// together to the sum.
     pub memory_max_bytes: u64,
-    /// Most tasks (threads).
+    /// Most tasks (threads), as with the memory.
     pub tasks_max: u32,
 }
 
@@ -91,7 +90,6 @@ pub const PROCESSES: &[ProcessRow] = &[
             service: "bulkhead.v1.Supervisor",
             callers: &[Caller::Operator],
         }],
-        network: false,
         backoff_cap: Duration::from_secs(10),
         memory_max_bytes: 32 * MIB,
         tasks_max: 64,
@@ -145,7 +143,6 @@ pub const PROCESSES: &[ProcessRow] = &[
                 callers: &[Caller::Operator],
             },
         ],
-        network: false,
         backoff_cap: Duration::from_secs(10),
         memory_max_bytes: 128 * MIB,
         tasks_max: 128,
@@ -166,7 +163,6 @@ pub const PROCESSES: &[ProcessRow] = &[
                 callers: &[Caller::Operator],
             },
         ],
-        network: true,
         backoff_cap: Duration::from_secs(10),
         memory_max_bytes: 64 * MIB,
         tasks_max: 64,
@@ -181,7 +177,6 @@ pub const PROCESSES: &[ProcessRow] = &[
             service: "bulkhead.v1.Pleg",
             callers: &[SYNC_LOOP],
         }],
-        network: false,
         backoff_cap: Duration::from_secs(10),
         memory_max_bytes: 32 * MIB,
         tasks_max: 64,
@@ -196,7 +191,6 @@ pub const PROCESSES: &[ProcessRow] = &[
             service: "bulkhead.v1.Prober",
             callers: &[SYNC_LOOP],
         }],
-        network: true,
         backoff_cap: Duration::from_secs(10),
         memory_max_bytes: 48 * MIB,
         tasks_max: 64,
@@ -211,7 +205,6 @@ pub const PROCESSES: &[ProcessRow] = &[
             service: "bulkhead.v1.ConfigSourcer",
             callers: &[SYNC_LOOP],
         }],
-        network: true,
         backoff_cap: Duration::from_secs(10),
         memory_max_bytes: 64 * MIB,
         tasks_max: 64,
@@ -226,7 +219,6 @@ pub const PROCESSES: &[ProcessRow] = &[
             service: "bulkhead.v1.SyncLoop",
             callers: &[Caller::Operator],
         }],
-        network: false,
         backoff_cap: Duration::from_secs(10),
         memory_max_bytes: 96 * MIB,
         tasks_max: 64,
