@@ -133,7 +133,7 @@ impl Relister {
                     self.relisted(&scope, result);
                 }
                 // Cancel-safe: the deadline is absolute.
-                () = wait_until(wake) => {}
+                () = clock::sleep_until(wake) => {}
                 // Cancel-safe: a subscription only receives from a channel.
                 event = hints.next() => self.hinted(event),
             }
@@ -255,13 +255,6 @@ impl Relister {
 async fn finish(in_flight: &mut Option<InFlight>) -> (Scope, Result<Listed, CallError>) {
     match in_flight {
         Some(relist) => relist.await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn wait_until(wake: Option<Instant>) {
-    match wake {
-        Some(wake) => tokio::time::sleep_until(wake).await,
         None => std::future::pending().await,
     }
 }

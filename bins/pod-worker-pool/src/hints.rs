@@ -111,7 +111,7 @@ impl Hints {
                     Some(Err(_)) | None => return any,
                 },
                 // Cancel-safe: a sleep has no state that could be lost.
-                () = sleep_until(next) => self.ring_again(pool, &mut echoes),
+                () = clock::sleep_until(next) => self.ring_again(pool, &mut echoes),
             }
         }
     }
@@ -175,13 +175,6 @@ fn is_alive(observation: &v1::PodObservation, id: &str) -> bool {
     let mut sandboxes = observation.sandboxes.iter();
     containers.any(|it| it.id == id && it.state() == v1::RuntimeState::Running)
         || sandboxes.any(|it| it.id == id && it.ready)
-}
-
-async fn sleep_until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// One reader.

@@ -176,7 +176,7 @@ impl Shell {
                 // Cancel-safe: a try stays in the set until it is returned.
                 Some(done) = self.tries.next(), if !self.tries.is_empty() => self.finish(done),
                 // Cancel-safe: the deadline is absolute.
-                () = wait_until(wake) => {}
+                () = clock::sleep_until(wake) => {}
                 // Cancel-safe: a subscription only receives from a channel.
                 event = targets.next() => self.targets(event),
             }
@@ -506,13 +506,6 @@ fn seeds(
         }
     }
     seeds
-}
-
-async fn wait_until(wake: Option<Instant>) {
-    match wake {
-        Some(wake) => tokio::time::sleep_until(wake).await,
-        None => std::future::pending().await,
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bulkhead_api::v1::Event;
 use clock::UnixNanos;
 
-use crate::text::truncate;
+use ipc::limits::truncate;
 
 /// Different events that are kept: an hour of a busy node, about 1 MiB.
 pub const MAX_EVENTS: usize = 2_000;

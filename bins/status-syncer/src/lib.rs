@@ -16,7 +16,6 @@ mod service;
 mod shell;
 pub mod status;
 mod store;
-mod text;
 pub mod verdicts;
 
 pub use shell::run;

@@ -32,8 +32,8 @@ use pod::{PodDocument, PodPhase, PodSource};
 use crate::publication::{Change, PublishedPod, WorkerNotes};
 use crate::served;
 use crate::status::{self, StatusInput, is_observed};
-use crate::text::truncate;
 use crate::verdicts::Verdicts;
+use ipc::limits::truncate;
 
 /// Why an input is refused. The rest goes on.
 #[derive(Debug, thiserror::Error)]

@@ -167,7 +167,7 @@ impl Syncer {
                 // Cancel-safe: it receives from a channel.
                 event = observations.next() => self.take(event),
                 // Cancel-safe: made anew with the same deadline each time.
-                () = until(due) => self.flush(),
+                () = clock::sleep_until(due) => self.flush(),
                 // Cancel-safe: a tick that is not taken stays due.
                 _ = tick.tick() => {
                     self.lifecycle.beat();
@@ -312,13 +312,5 @@ impl Syncer {
                 publisher.publish(&change);
             }
         }
-    }
-}
-
-/// Waits until `due`; for ever when nothing is due.
-async fn until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
-        None => std::future::pending().await,
     }
 }

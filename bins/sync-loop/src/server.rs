@@ -136,7 +136,7 @@ impl v1::sync_loop_server::SyncLoop for Server {
 }
 
 fn shortened(mut text: String) -> String {
-    crate::core::decision::truncate(&mut text, MAX_PROBLEM_BYTES);
+    ipc::limits::truncate(&mut text, MAX_PROBLEM_BYTES);
     text
 }
 

@@ -1,12 +1,15 @@
 //! Wall time from one place, so that a test or the simulation can set it.
 //!
-//! Durations and timers are tokio's; this crate is only for timestamps that
-//! people or other systems see, and for deadlines that must survive a restart.
+//! Durations and timers are tokio's; this crate is for timestamps that people or
+//! other systems see, for deadlines that must survive a restart, and for one timer
+//! that tokio lacks.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::time::Instant;
 
 /// A point in wall time: nanoseconds since the Unix epoch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -48,7 +51,7 @@ enum Source {
     /// Follows tokio's (possibly paused) clock from a fixed start, shifted by
     /// an offset that a test changes to make wall time jump.
     Simulated {
-        start: tokio::time::Instant,
+        start: Instant,
         start_nanos: i64,
         shift_nanos: Arc<AtomicI64>,
     },
@@ -66,7 +69,7 @@ impl WallClock {
     #[must_use]
     pub fn simulated(start_nanos: UnixNanos) -> WallClock {
         WallClock(Source::Simulated {
-            start: tokio::time::Instant::now(),
+            start: Instant::now(),
             start_nanos: start_nanos.0,
             shift_nanos: Arc::new(AtomicI64::new(0)),
         })
@@ -103,6 +106,14 @@ impl WallClock {
     }
 }
 
+/// Sleeps until `deadline`; for ever if there is none. Cancel-safe.
+pub async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
 impl Default for WallClock {
     fn default() -> Self {
         WallClock::system()
@@ -120,6 +131,16 @@ mod tests {
         assert_eq!(clock.now(), UnixNanos(5_001_000));
         clock.jump(-1_000);
         assert_eq!(clock.now(), UnixNanos(5_000_000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_deadline_the_sleep_never_ends() {
+        let start = Instant::now();
+        let deadline = start + Duration::from_secs(5);
+        sleep_until(Some(deadline)).await;
+        assert_eq!(Instant::now(), deadline);
+        let long = Duration::from_secs(365 * 24 * 3600);
+        assert!(tokio::time::timeout(long, sleep_until(None)).await.is_err());
     }
 
     #[test]

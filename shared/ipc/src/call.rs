@@ -34,6 +34,24 @@ impl CallError {
             CallError::Deadline { .. } => None,
         }
     }
+
+    /// Whether trying again with the same request cannot help: the peer has answered
+    /// that something is wrong with the request itself, or with who asks.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        matches!(
+            self.code(),
+            Some(
+                Code::InvalidArgument
+                    | Code::PermissionDenied
+                    | Code::FailedPrecondition
+                    | Code::NotFound
+                    | Code::OutOfRange
+                    | Code::Unimplemented
+                    | Code::Unauthenticated
+            )
+        )
+    }
 }
 
 /// Makes a call, again and again while the connection to the peer breaks (it
@@ -99,4 +117,39 @@ fn broken_reason(status: &Status) -> String {
         source = error.source();
     }
     reason
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_request_or_its_sender_is_to_blame_for_is_final() {
+        for (code, expected) in [
+            (Code::Cancelled, false),
+            (Code::Unknown, false),
+            (Code::InvalidArgument, true),
+            (Code::DeadlineExceeded, false),
+            (Code::NotFound, true),
+            (Code::AlreadyExists, false),
+            (Code::PermissionDenied, true),
+            (Code::ResourceExhausted, false),
+            (Code::FailedPrecondition, true),
+            (Code::Aborted, false),
+            (Code::OutOfRange, true),
+            (Code::Unimplemented, true),
+            (Code::Internal, false),
+            (Code::Unavailable, false),
+            (Code::DataLoss, false),
+            (Code::Unauthenticated, true),
+        ] {
+            let error = CallError::Refused(Box::new(Status::new(code, "no")));
+            assert_eq!(error.is_final(), expected, "{code:?}");
+        }
+        let error = CallError::Deadline {
+            deadline: Duration::from_secs(1),
+            last_failure: None,
+        };
+        assert!(!error.is_final());
+    }
 }

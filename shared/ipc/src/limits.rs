@@ -1,4 +1,4 @@
-//! Each bound with its reason.
+//! Each bound with its reason, and cutting text to one.
 
 use std::time::Duration;
 
@@ -63,3 +63,29 @@ pub const SUBSCRIPTION_QUEUE: usize = 64;
 
 /// How long a stopping server lets calls in flight end.
 pub const DRAIN: Duration = Duration::from_millis(500);
+
+/// Cuts a text to at most `limit` bytes, between characters.
+pub fn truncate(text: &mut String, limit: usize) {
+    text.truncate(text.floor_char_boundary(limit));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_between_characters() {
+        for (limit, expected) in [
+            (0, ""),
+            (1, "a"),
+            (2, "a"),
+            (3, "aé"),
+            (4, "aéb"),
+            (9, "aéb"),
+        ] {
+            let mut text = "aéb".to_owned();
+            truncate(&mut text, limit);
+            assert_eq!(text, expected, "{limit}");
+        }
+    }
+}

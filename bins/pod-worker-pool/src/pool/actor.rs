@@ -144,7 +144,7 @@ impl Actor {
                     None => return,
                 },
                 // Cancel-safe: a sleep has no state that could be lost.
-                () = sleep_until(next) => {}
+                () = clock::sleep_until(next) => {}
             }
         }
     }
@@ -559,12 +559,5 @@ async fn list_first(relister: Relister) -> Arc<Relist> {
                 tokio::time::sleep(FIRST_LIST_RETRY).await;
             }
         }
-    }
-}
-
-async fn sleep_until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }

@@ -2,7 +2,7 @@
 
 use pod::core::{ContainerState, PodStatus};
 
-use crate::text::truncate;
+use ipc::limits::truncate;
 
 /// Termination message of one container, in bytes: the kubelet's limit.
 const MAX_TERMINATION_MESSAGE_BYTES: usize = 4096;

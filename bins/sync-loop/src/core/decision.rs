@@ -5,6 +5,7 @@ use std::fmt;
 
 use bulkhead_api::v1::UpdateType;
 use clock::UnixNanos;
+use ipc::limits::truncate;
 use pod::PodSource;
 
 use super::admission::{Awaited, Rejection};
@@ -176,17 +177,6 @@ pub struct Decision {
     pub at: UnixNanos,
     /// What, and why.
     pub verdict: Verdict,
-}
-
-/// Cuts a text to at most `limit` bytes, between characters.
-pub fn truncate(text: &mut String, limit: usize) {
-    if text.len() > limit {
-        let end = (0..=limit)
-            .rev()
-            .find(|end| text.is_char_boundary(*end))
-            .unwrap_or(0);
-        text.truncate(end);
-    }
 }
 
 #[cfg(test)]

@@ -22,11 +22,13 @@ use std::sync::Arc;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::watch_pod_lifecycle_events_response::Message as LifecycleMessage;
-use ipc::limits::{MAX_CONTAINER_ID_BYTES, MAX_CONTAINER_NAME_BYTES, MAX_PROBE_TEXT_BYTES};
+use ipc::limits::{
+    MAX_CONTAINER_ID_BYTES, MAX_CONTAINER_NAME_BYTES, MAX_PROBE_TEXT_BYTES, truncate,
+};
 use v1::{PodLifecycleEventType, ProbeKind, ProbeResult, ProbeTryOutcome};
 
 use super::admission::Allocatable;
-use super::decision::{Cause, Verdict, truncate};
+use super::decision::{Cause, Verdict};
 use super::pod_manager::Uid;
 use super::verdicts::Recorded;
 use super::workers::{PoolLife, is_stopped};

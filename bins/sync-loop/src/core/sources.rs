@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use bulkhead_api::v1::SourceProblem;
 use pod::PodSource;
 
-use super::decision::truncate;
 use super::pod_manager::{ArrivedPod, Uid};
+use ipc::limits::truncate;
 
 /// Problems of one source that are kept; more say nothing new.
 const MAX_PROBLEMS: usize = 256;

@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 
 use bulkhead_api::v1::{ProbeKind, ProbeResult, ProbeVerdict};
-use ipc::limits::{MAX_CONTAINER_ID_BYTES, MAX_CONTAINER_NAME_BYTES, MAX_PROBE_TEXT_BYTES};
+use ipc::limits::{
+    MAX_CONTAINER_ID_BYTES, MAX_CONTAINER_NAME_BYTES, MAX_PROBE_TEXT_BYTES, truncate,
+};
 
-use super::decision::truncate;
 use super::pod_manager::Uid;
 
 /// Instances of one container whose verdicts of one kind are kept: the present

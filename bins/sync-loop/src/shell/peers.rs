@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bulkhead_api::v1::PeerStatus;
 use topology::Process;
 
-use crate::core::decision::truncate;
+use ipc::limits::truncate;
 
 /// Longest error that is kept, in bytes.
 const MAX_ERROR_BYTES: usize = 512;

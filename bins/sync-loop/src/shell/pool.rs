@@ -15,7 +15,6 @@ use process::Context;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tonic::Code;
 use tonic::transport::Channel;
 use topology::Process;
 
@@ -197,7 +196,7 @@ impl Link {
                 };
                 (Delivery::Settled, Some(event))
             }
-            Err(error) if is_final(&error) => {
+            Err(error) if error.is_final() => {
                 let reason = telemetry::chain(&error);
                 let event = Event::WorkerRefused {
                     uid: Arc::clone(&uid),
@@ -371,20 +370,4 @@ impl Link {
         tracing::warn!(call, error, "the worker pool did not take a call");
         self.peers.failed(Process::PodWorkerPool, &error);
     }
-}
-
-/// Whether trying again with the same request cannot help.
-fn is_final(error: &CallError) -> bool {
-    matches!(
-        error.code(),
-        Some(
-            Code::InvalidArgument
-                | Code::PermissionDenied
-                | Code::FailedPrecondition
-                | Code::NotFound
-                | Code::OutOfRange
-                | Code::Unimplemented
-                | Code::Unauthenticated
-        )
-    )
 }

@@ -10,7 +10,6 @@ use pod::PodSource;
 use process::Context;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
-use tonic::Code;
 use tonic::transport::Channel;
 use topology::Process;
 
@@ -95,7 +94,7 @@ impl Link {
                 }
                 Err(error) => {
                     let text = telemetry::chain(&error);
-                    let dropped = is_final(&error);
+                    let dropped = error.is_final();
                     tracing::warn!(error = text, dropped, "status-syncer did not take a report");
                     self.peers.failed(Process::StatusSyncer, &text);
                     if dropped {
@@ -147,20 +146,4 @@ impl Link {
             drop(self.answers.send(Event::StatusSyncerRestarted).await);
         }
     }
-}
-
-/// Whether trying again with the same report cannot help.
-fn is_final(error: &CallError) -> bool {
-    matches!(
-        error.code(),
-        Some(
-            Code::InvalidArgument
-                | Code::PermissionDenied
-                | Code::FailedPrecondition
-                | Code::NotFound
-                | Code::OutOfRange
-                | Code::Unimplemented
-                | Code::Unauthenticated
-        )
-    )
 }
