@@ -1,3 +1,5 @@
+//! Who may send what, and that no close holds anybody up.
+
 use std::io::{IoSlice, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};

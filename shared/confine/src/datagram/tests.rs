@@ -1,3 +1,5 @@
+//! Datagrams with descriptors, at the limits too.
+
 use std::io::{IoSlice, Read as _, Write as _};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::Command;
