@@ -4,9 +4,11 @@
 //!
 //! Runs on order, one round at a time, beside the workers. What to remove is
 //! decided in `plan`; nothing of a pod that has a worker is removed while a step
-//! of it runs.
+//! of it runs. `files` removes what is on the node, `disk` images; containers and
+//! sandboxes are removed here.
 
 mod disk;
+mod files;
 mod images;
 mod plan;
 
@@ -22,7 +24,7 @@ use tokio::sync::Notify;
 
 use crate::events::Events;
 use crate::locks::PodLocks;
-use crate::node::{NodeError, NodeHost};
+use crate::node::NodeHost;
 use crate::pool::{PoolHandle, WorkerSummary};
 use crate::record::Records;
 use crate::relist::{Relist, Relister};
@@ -186,9 +188,7 @@ impl Collection {
         if sources_ready {
             self.collect_files(&relist, &known).await;
         }
-        if let Err(error) = self.host.prune_log_links().await {
-            failed("log links", &error);
-        }
+        self.prune_log_links().await;
         Some(relist)
     }
 
@@ -230,9 +230,7 @@ impl Collection {
             tracing::debug!(id, %error, "dead container not removed");
             return None;
         }
-        if let Err(error) = self.host.remove_log(pod, name, id, *attempt).await {
-            failed("logs", &error);
-        }
+        self.remove_log(pod, name, id, *attempt).await;
         Some(id.clone())
     }
 
@@ -251,66 +249,4 @@ impl Collection {
             tracing::debug!(id, %error, "dead sandbox not removed");
         }
     }
-
-    /// What pods that are gone left on the node.
-    async fn collect_files(&self, relist: &Relist, known: &Known<'_>) {
-        let mut uids: BTreeSet<String> = self.records.uids().into_iter().collect();
-        match self.host.pod_directories().await {
-            Ok(found) => uids.extend(found),
-            Err(error) => failed("pod directories", &error),
-        }
-        match self.host.pod_cgroups().await {
-            Ok(found) => uids.extend(found.into_iter().map(|cgroup| cgroup.pod_uid)),
-            Err(error) => failed("pod cgroups", &error),
-        }
-        for uid in uids {
-            if plan::is_gone(&uid, relist, known) {
-                self.remove_files(&uid).await;
-            }
-        }
-        match self.host.pod_logs().await {
-            Ok(found) => {
-                for pod in found {
-                    if known.contents_are_garbage(pod.uid()) {
-                        let _lock = self.locks.lock(pod.uid()).await;
-                        if let Err(error) = self.host.remove_pod_logs(&pod).await {
-                            failed("pod logs", &error);
-                        }
-                    }
-                }
-            }
-            Err(error) => failed("pod logs", &error),
-        }
-    }
-
-    async fn remove_files(&self, uid: &str) {
-        // With the lock no step of the pod can run; without a worker none has
-        // begun. A pod that comes back now waits until its old files are gone.
-        let _lock = self.locks.lock(uid).await;
-        match self.pool.summaries().await {
-            Ok(workers) if !workers.contains_key(uid) => {}
-            _ => return,
-        }
-        let removed = async {
-            self.host.tear_down_volumes(uid).await?;
-            self.host.remove_pod_cgroup(uid).await?;
-            self.host.remove_pod_directory(uid).await
-        };
-        match removed.await {
-            Ok(()) => {
-                if let Err(error) = self.records.remove(uid) {
-                    tracing::debug!(uid, error = telemetry::chain(&error), "record not removed");
-                }
-            }
-            Err(error) => failed("files of a pod that is gone", &error),
-        }
-    }
-}
-
-fn failed(what: &str, error: &NodeError) {
-    tracing::debug!(
-        what,
-        error = telemetry::chain(error),
-        "garbage not collected"
-    );
 }

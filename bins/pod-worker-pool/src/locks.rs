@@ -16,6 +16,12 @@ impl PodLocks {
         self.of(uid).lock_owned().await
     }
 
+    /// A pod's lock, if nobody has it.
+    #[must_use]
+    pub fn try_lock(&self, uid: &str) -> Option<OwnedMutexGuard<()>> {
+        self.of(uid).try_lock_owned().ok()
+    }
+
     fn of(&self, uid: &str) -> Arc<tokio::sync::Mutex<()>> {
         let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lock) = locks.get(uid).and_then(Weak::upgrade) {
@@ -44,6 +50,7 @@ mod tests {
         });
         tokio::task::yield_now().await;
         assert!(!waiter.is_finished());
+        assert!(locks.try_lock("a").is_none());
         drop(held);
         waiter.await.unwrap();
         drop(other);

@@ -54,7 +54,18 @@ pub(crate) struct MemoryState {
     pub(crate) cgroups: BTreeSet<String>,
     pub(crate) logs: BTreeMap<PodIdentity, BTreeMap<String, u32>>,
     pub(crate) volumes_fail: bool,
+    /// Pods with a volume on a file system that hangs.
+    pub(crate) hanging: BTreeSet<String>,
     pub(crate) disk_is_full: bool,
+}
+
+impl MemoryNode {
+    async fn wait_while_hanging(&self, pod_uid: &str) {
+        let hangs = || self.state.lock().unwrap().hanging.contains(pod_uid);
+        while hangs() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
 }
 
 #[async_trait]
@@ -124,6 +135,7 @@ impl NodeHost for MemoryNode {
         identity: &PodIdentity,
         pod: &Pod,
     ) -> Result<BTreeMap<String, MountedVolume>, NodeError> {
+        self.wait_while_hanging(identity.uid()).await;
         let mut state = self.state.lock().unwrap();
         if state.volumes_fail {
             return Err(NodeError::Volume {
@@ -143,6 +155,7 @@ impl NodeHost for MemoryNode {
     }
 
     async fn tear_down_volumes(&self, pod_uid: &str) -> Result<(), NodeError> {
+        self.wait_while_hanging(pod_uid).await;
         self.state.lock().unwrap().volumes.remove(pod_uid);
         Ok(())
     }

@@ -8,6 +8,7 @@ use cri::v1;
 use tokio::time::Instant;
 
 use super::Collection;
+use super::files::attempt;
 use super::images::{ImageHistory, Thresholds};
 use crate::relist::Relist;
 
@@ -68,12 +69,10 @@ impl ImageCollection {
         let mut most = None;
         for filesystem in filesystems {
             let mountpoint = filesystem.fs_id.unwrap_or_default().mountpoint;
-            match with.host.disk_usage(Path::new(&mountpoint)).await {
-                Ok(usage) => most = most.max(self.thresholds.excess(usage)),
-                Err(error) => {
-                    let error = telemetry::chain(&error);
-                    tracing::warn!(error, mountpoint, "the disk of the images cannot be read");
-                }
+            let usage = with.host.disk_usage(Path::new(&mountpoint));
+            match attempt("images", usage).await {
+                Some(usage) => most = most.max(self.thresholds.excess(usage)),
+                None => tracing::warn!(mountpoint, "the disk of the images cannot be read"),
             }
         }
         most

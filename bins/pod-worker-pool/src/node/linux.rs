@@ -40,6 +40,9 @@ const CGROUP_REMOVAL_WAITS: [Duration; 7] = [
     Duration::from_millis(256),
 ];
 
+/// The turn of garbage collection's looks at the whole node.
+const COLLECTION: &str = "node/collection";
+
 /// Where the system shows and keeps things; others only in tests.
 #[derive(Debug, Clone)]
 pub(super) struct SystemPaths {
@@ -61,7 +64,8 @@ impl Default for SystemPaths {
 /// The node that this process runs on.
 pub struct LinuxNode {
     shared: Arc<Shared>,
-    /// One for each pod that something is being done to.
+    /// One for each pod that something is being done to, by its UID, and one for
+    /// each of the things beside it, whose keys contain a slash as no UID does.
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
@@ -124,7 +128,17 @@ impl LinuxNode {
         work: impl FnOnce(&Shared) -> Result<Value, NodeError> + Send + 'static,
     ) -> Result<Value, NodeError> {
         check_uid(pod_uid)?;
-        let turn = self.turn(pod_uid).lock_owned().await;
+        self.run_in_turn(pod_uid, work).await
+    }
+
+    /// Does something after whatever else is being done in the same turn: what is
+    /// asked for again and again, while the file system hangs, takes one thread.
+    async fn run_in_turn<Value: Send + 'static>(
+        &self,
+        key: &str,
+        work: impl FnOnce(&Shared) -> Result<Value, NodeError> + Send + 'static,
+    ) -> Result<Value, NodeError> {
+        let turn = self.turn(key).lock_owned().await;
         let shared = Arc::clone(&self.shared);
         // The turn goes with the work: it ends when that does, not when we are dropped.
         let work = move || {
@@ -135,10 +149,10 @@ impl LinuxNode {
         joined(tokio::task::spawn_blocking(work).await)
     }
 
-    fn turn(&self, pod_uid: &str) -> Arc<tokio::sync::Mutex<()>> {
+    fn turn(&self, key: &str) -> Arc<tokio::sync::Mutex<()>> {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-        Arc::clone(turns.entry(pod_uid.to_owned()).or_default())
+        Arc::clone(turns.entry(key.to_owned()).or_default())
     }
 }
 
@@ -202,7 +216,9 @@ impl NodeHost for LinuxNode {
 
     async fn disk_usage(&self, path: &Path) -> Result<DiskUsage, NodeError> {
         let path = path.to_owned();
-        self.run(move |_| machine::disk_usage(&path)).await
+        let key = format!("disk/{}", path.display());
+        self.run_in_turn(&key, move |_| machine::disk_usage(&path))
+            .await
     }
 
     async fn ensure_qos_cgroups(&self) -> Result<(), NodeError> {
@@ -245,7 +261,8 @@ impl NodeHost for LinuxNode {
     }
 
     async fn pod_cgroups(&self) -> Result<Vec<FoundCgroup>, NodeError> {
-        self.run(|node| node.cgroups.pods()).await
+        self.run_in_turn(COLLECTION, |node| node.cgroups.pods())
+            .await
     }
 
     async fn make_pod_directories(&self, pod: &PodIdentity) -> Result<(), NodeError> {
@@ -285,7 +302,7 @@ impl NodeHost for LinuxNode {
     }
 
     async fn pod_directories(&self) -> Result<Vec<String>, NodeError> {
-        self.run(pod_files::list).await
+        self.run_in_turn(COLLECTION, pod_files::list).await
     }
 
     async fn write_hosts_file(&self, pod_uid: &str, text: &str) -> Result<PathBuf, NodeError> {
@@ -375,8 +392,12 @@ impl NodeHost for LinuxNode {
         check_container_name(container)?;
         let (identity, container) = (pod.clone(), container.to_owned());
         let id = container_id.to_owned();
-        self.run(move |node| pod_logs::remove(node, &identity, &container, &id, attempt))
-            .await
+        // Not the pod's own turn: its volumes may hang where its logs do not.
+        let key = format!("logs/{}", pod.uid());
+        self.run_in_turn(&key, move |node| {
+            pod_logs::remove(node, &identity, &container, &id, attempt)
+        })
+        .await
     }
 
     async fn remove_pod_logs(&self, pod: &PodIdentity) -> Result<(), NodeError> {
@@ -386,11 +407,11 @@ impl NodeHost for LinuxNode {
     }
 
     async fn pod_logs(&self) -> Result<Vec<PodIdentity>, NodeError> {
-        self.run(pod_logs::list).await
+        self.run_in_turn(COLLECTION, pod_logs::list).await
     }
 
     async fn prune_log_links(&self) -> Result<(), NodeError> {
-        self.run(pod_logs::prune_links).await
+        self.run_in_turn(COLLECTION, pod_logs::prune_links).await
     }
 }
 

@@ -3,6 +3,7 @@
 mod chaos;
 mod evictions;
 mod graces;
+mod hanging_volumes;
 mod images;
 mod pulls;
 mod retries;

@@ -1,0 +1,107 @@
+//! Removing what pods that are gone left on the node: directories, volumes, cgroups,
+//! logs and records.
+//!
+//! A file system that hangs holds up what is on it and nothing else: a pod that a
+//! step is busy with is passed over, whatever takes long is left behind, and both are
+//! come back to in the next round.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use pod::PodIdentity;
+
+use super::plan::{self, Known};
+use super::{Collection, PARALLEL_REMOVALS};
+use crate::node::NodeError;
+use crate::relist::Relist;
+
+/// How long a round waits for one operation of the node. What takes longer goes on
+/// by itself, and the next round finds it done.
+const MAY_TAKE: Duration = Duration::from_secs(10);
+
+impl Collection {
+    /// What pods that are gone left on the node.
+    pub(super) async fn collect_files(&self, relist: &Relist, known: &Known<'_>) {
+        let mut uids: BTreeSet<String> = self.records.uids().into_iter().collect();
+        let found = attempt("pod directories", self.host.pod_directories()).await;
+        uids.extend(found.unwrap_or_default());
+        let found = attempt("pod cgroups", self.host.pod_cgroups()).await;
+        let cgroups = found.unwrap_or_default().into_iter();
+        uids.extend(cgroups.map(|cgroup| cgroup.pod_uid));
+        uids.retain(|uid| plan::is_gone(uid, relist, known));
+        stream::iter(uids)
+            .for_each_concurrent(PARALLEL_REMOVALS, |uid| async move {
+                self.remove_files(&uid).await;
+            })
+            .await;
+
+        let found = attempt("pod logs", self.host.pod_logs()).await;
+        let mut logs = found.unwrap_or_default();
+        logs.retain(|pod| known.contents_are_garbage(pod.uid()));
+        stream::iter(logs)
+            .for_each_concurrent(PARALLEL_REMOVALS, |pod| async move {
+                self.remove_pod_logs(&pod).await;
+            })
+            .await;
+    }
+
+    /// Links to logs of which nothing is left.
+    pub(super) async fn prune_log_links(&self) {
+        attempt("log links", self.host.prune_log_links()).await;
+    }
+
+    /// The logs of one instance of a container.
+    pub(super) async fn remove_log(&self, pod: &PodIdentity, name: &str, id: &str, number: u32) {
+        attempt("logs", self.host.remove_log(pod, name, id, number)).await;
+    }
+
+    async fn remove_pod_logs(&self, pod: &PodIdentity) {
+        let Some(_lock) = self.locks.try_lock(pod.uid()) else {
+            return;
+        };
+        attempt("pod logs", self.host.remove_pod_logs(pod)).await;
+    }
+
+    async fn remove_files(&self, uid: &str) {
+        // With the lock no step of the pod can run; without a worker none has
+        // begun. A pod that comes back now waits until its old files are gone.
+        let Some(_lock) = self.locks.try_lock(uid) else {
+            return;
+        };
+        match self.pool.summaries().await {
+            Ok(workers) if !workers.contains_key(uid) => {}
+            _ => return,
+        }
+        let removal = async {
+            self.host.tear_down_volumes(uid).await?;
+            self.host.remove_pod_cgroup(uid).await?;
+            self.host.remove_pod_directory(uid).await
+        };
+        let removed = attempt("files of a pod that is gone", removal).await;
+        if removed.is_some()
+            && let Err(error) = self.records.remove(uid)
+        {
+            tracing::debug!(uid, error = telemetry::chain(&error), "record not removed");
+        }
+    }
+}
+
+/// What an operation of the node came to, unless it failed or takes too long.
+pub(super) async fn attempt<Value>(
+    what: &str,
+    operation: impl Future<Output = Result<Value, NodeError>>,
+) -> Option<Value> {
+    match tokio::time::timeout(MAY_TAKE, operation).await {
+        Ok(Ok(value)) => Some(value),
+        Ok(Err(error)) => {
+            let error = telemetry::chain(&error);
+            tracing::debug!(what, error, "garbage not collected");
+            None
+        }
+        Err(_) => {
+            tracing::warn!(what, "garbage not collected yet: the file system hangs");
+            None
+        }
+    }
+}
