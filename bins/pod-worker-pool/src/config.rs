@@ -3,7 +3,7 @@
 //! images comes in as values, and nothing here reads a file or a clock.
 //!
 //! Not here: which container to create and when (`plan`), and carrying the requests
-//! out (`act`).
+//! out (`steps`).
 
 mod container;
 mod dns;

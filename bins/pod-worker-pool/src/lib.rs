@@ -1,5 +1,33 @@
 //! pod-worker-pool: one worker per pod, and the only process that talks to the
-//! container runtime.
+//! container runtime. A worker observes its pod, plans one step, acts, and begins
+//! again.
+//!
+//! Observe, what the runtime has:
+//!
+//! - `observe`: one pod, as the values of `observation`; `relist`: all pods at a glance;
+//! - `hints` and `endings`: what the runtime tells by itself; `readiness`: how it is.
+//!
+//! Plan, in pure functions over plain values:
+//!
+//! - `worker`: the states of a worker, and which step each of them asks for;
+//! - `plan`: the next step of a pod; `stop`: how long a stop may take;
+//! - `config`: from a pod to the requests that the runtime gets; `annotations`: what is
+//!   noted on them.
+//!
+//! Act:
+//!
+//! - `pool`: the actor that owns all workers and runs their steps; `doorbell` wakes it,
+//!   `locks` keeps steps of one pod apart from removals;
+//! - `steps`: what a step does; `image`: pulls; `record`: what the next life must know;
+//! - `garbage`: what nobody needs any more;
+//! - [`node`]: the seam to files and mounts, with `volume` and `cgroup` behind it.
+//!
+//! Tell the other processes:
+//!
+//! - `publisher`: observations and probe targets; `events`; `logs` of containers;
+//! - `servers`: the services that carry them.
+//!
+//! `assembly` puts all this together, and [`run`] is the process around it.
 
 pub mod annotations;
 mod assembly;

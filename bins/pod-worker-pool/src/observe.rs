@@ -12,12 +12,11 @@ use std::sync::Arc;
 
 use cri::{ContainerRuntime, RuntimeError, v1};
 use futures_util::{StreamExt, TryStreamExt, stream};
-use pod::metadata::POD_UID_LABEL;
 use pod::{Pod, PodExt, PodIdentity};
 
 use crate::node::NodeHost;
 use crate::observation::{Container, ContainerState, Observation, Sandbox, SandboxNetwork};
-use crate::relist::Owners;
+use crate::relist::{self, Owners};
 
 pub(crate) use convert::listed_pod;
 
@@ -88,20 +87,7 @@ impl Observer {
         pod: Option<&Pod>,
         cache: &mut Cache,
     ) -> Result<Observation, RuntimeError> {
-        let selector: BTreeMap<_, _> =
-            [(POD_UID_LABEL.to_owned(), identity.uid().to_owned())].into();
-        let sandbox_filter = v1::PodSandboxFilter {
-            label_selector: selector.clone(),
-            ..v1::PodSandboxFilter::default()
-        };
-        let container_filter = v1::ContainerFilter {
-            label_selector: selector,
-            ..v1::ContainerFilter::default()
-        };
-        let (sandboxes, containers) = futures_util::try_join!(
-            self.runtime.list_pod_sandboxes(sandbox_filter),
-            self.runtime.list_containers(container_filter),
-        )?;
+        let (sandboxes, containers) = relist::list(&*self.runtime, Some(identity.uid())).await?;
         let sandboxes = self.sandboxes(identity, sandboxes, cache).await?;
         let strict = pod.is_some();
         let containers = self.containers(identity, containers, strict, cache).await?;

@@ -42,7 +42,7 @@ pub struct Inputs<'a> {
     /// What the runtime has of it.
     pub observation: &'a Observation,
     /// Instances whose probes have failed.
-    pub verdicts: &'a Verdicts,
+    pub failed_probes: &'a FailedProbes,
     /// Kills that were begun, by container id, in an earlier life too.
     pub kills: &'a BTreeMap<String, KillReason>,
     /// Crash-loop back-off.
@@ -55,7 +55,7 @@ pub struct Inputs<'a> {
 
 /// Instances of containers whose probes have failed, by container id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdicts {
+pub struct FailedProbes {
     /// Liveness.
     pub not_live: BTreeSet<String>,
     /// Startup.
@@ -241,15 +241,6 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
         work.wake(deadline);
     }
     plan
-}
-
-/// Whether the init containers are done, so that the others are (to be) started.
-#[must_use]
-pub fn is_initialized(pod: &Pod, observation: &Observation) -> bool {
-    let Some(sandbox) = observation.newest_sandbox() else {
-        return pod.init_containers().is_empty();
-    };
-    init::is_done(pod, observation, &sandbox.id)
 }
 
 fn deadline(inputs: &Inputs<'_>) -> Option<UnixNanos> {

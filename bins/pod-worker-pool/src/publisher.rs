@@ -137,13 +137,6 @@ impl Publisher {
         }
     }
 
-    /// What was last found of a pod.
-    #[must_use]
-    pub fn last_observation(&self, uid: &str) -> Option<Observation> {
-        let pods = self.lock();
-        Some(pods.get(uid)?.findings.as_ref()?.observation.clone())
-    }
-
     fn publish(&self, uid: &str, published: &mut Published) {
         let Some(worker) = &published.worker else {
             return;

@@ -185,7 +185,7 @@ impl Relister {
             return Ok(Arc::clone(relist));
         }
         let began = Instant::now();
-        let relist = Arc::new(self.list(BTreeMap::new()).await?);
+        let relist = Arc::new(self.list(None).await?);
         self.owners.replace(&relist);
         *last = Some((began, Arc::clone(&relist)));
         Ok(relist)
@@ -196,31 +196,43 @@ impl Relister {
     /// # Errors
     /// When the runtime does not answer.
     pub async fn one(&self, uid: &str) -> Result<Relist, RuntimeError> {
-        let selector = [(POD_UID_LABEL.to_owned(), uid.to_owned())].into();
-        let mut relist = self.list(selector).await?;
+        let mut relist = self.list(Some(uid)).await?;
         relist.pods.retain(|found, _| found == uid);
         Ok(relist)
     }
 
-    async fn list(&self, selector: BTreeMap<String, String>) -> Result<Relist, RuntimeError> {
+    async fn list(&self, pod_uid: Option<&str>) -> Result<Relist, RuntimeError> {
         let asked_at = self.clock.now();
-        let sandbox_filter = v1::PodSandboxFilter {
-            label_selector: selector.clone(),
-            ..v1::PodSandboxFilter::default()
-        };
-        let container_filter = v1::ContainerFilter {
-            label_selector: selector,
-            ..v1::ContainerFilter::default()
-        };
-        let (sandboxes, containers) = futures_util::try_join!(
-            self.runtime.list_pod_sandboxes(sandbox_filter),
-            self.runtime.list_containers(container_filter),
-        )?;
+        let (sandboxes, containers) = list(&*self.runtime, pod_uid).await?;
         Ok(Relist {
             pods: pods(&sandboxes, &containers),
             asked_at,
         })
     }
+}
+
+/// Asks for all sandboxes and containers, or for those of one pod.
+///
+/// # Errors
+/// When the runtime does not answer.
+pub(crate) async fn list(
+    runtime: &dyn ContainerRuntime,
+    pod_uid: Option<&str>,
+) -> Result<(Vec<v1::PodSandbox>, Vec<v1::Container>), RuntimeError> {
+    let labels = pod_uid.map(|uid| (POD_UID_LABEL.to_owned(), uid.to_owned()));
+    let label_selector: BTreeMap<String, String> = labels.into_iter().collect();
+    let sandbox_filter = v1::PodSandboxFilter {
+        label_selector: label_selector.clone(),
+        ..v1::PodSandboxFilter::default()
+    };
+    let container_filter = v1::ContainerFilter {
+        label_selector,
+        ..v1::ContainerFilter::default()
+    };
+    futures_util::try_join!(
+        runtime.list_pod_sandboxes(sandbox_filter),
+        runtime.list_containers(container_filter),
+    )
 }
 
 /// Sorts what was listed by pod; what is not of a Kubernetes pod is passed over.

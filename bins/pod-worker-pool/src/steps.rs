@@ -3,8 +3,8 @@
 //!
 //! - `wait`: stop what an earlier life has left of a pod that may not run yet;
 //! - `sync`: observe, plan, act, until the plan is empty;
-//! - `terminate`: stop everything of the pod within its grace;
-//! - `clean_up`: remove what the pod had on the node.
+//! - `terminate`: stop everything of the pod within its grace, and after that remove
+//!   what it had on the node.
 //!
 //! When and which step runs is decided by the worker's state (`worker`) and the
 //! actor (`pool`).
@@ -35,7 +35,7 @@ use crate::events::Events;
 use crate::image::Images;
 use crate::node::NodeHost;
 use crate::observe::{Cache, Observer};
-use crate::plan::Verdicts;
+use crate::plan::FailedProbes;
 use crate::publisher::Publisher;
 use crate::record::{Record, Records};
 use crate::stop::Deadlines;
@@ -145,19 +145,13 @@ impl Memory {
             ..Memory::default()
         }
     }
-
-    /// The calls of this pod that are under way.
-    #[must_use]
-    pub fn calls(&self) -> &Calls {
-        &self.calls
-    }
 }
 
 /// What a sync needs beside the pod.
 #[derive(Clone, Debug, Default)]
 pub struct SyncInput {
     /// Instances whose probes failed.
-    pub verdicts: Verdicts,
+    pub failed_probes: FailedProbes,
 }
 
 /// What a step came to.

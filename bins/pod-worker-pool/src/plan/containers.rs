@@ -82,10 +82,10 @@ fn reason_to_kill(
         return Some(KillReason::DefinitionChanged);
     }
     // A verdict about a probe that the spec does not have is nobody's to give.
-    if spec.liveness_probe.is_some() && inputs.verdicts.not_live.contains(&container.id) {
+    if spec.liveness_probe.is_some() && inputs.failed_probes.not_live.contains(&container.id) {
         return Some(KillReason::LivenessFailed);
     }
-    if spec.startup_probe.is_some() && inputs.verdicts.not_started.contains(&container.id) {
+    if spec.startup_probe.is_some() && inputs.failed_probes.not_started.contains(&container.id) {
         return Some(KillReason::StartupFailed);
     }
     None
@@ -113,12 +113,12 @@ fn start(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec, work: &mut
         return;
     }
     match restart::decide(inputs, sandbox_id, spec) {
-        restart::Verdict::Start(how) => work.starts.push(Start {
+        restart::StartOrWait::Start(how) => work.starts.push(Start {
             name: spec.name.clone(),
             kind: ContainerKind::Application,
             how,
         }),
-        restart::Verdict::Wait(wait) => {
+        restart::StartOrWait::Wait(wait) => {
             work.wake(wait.until);
             work.waits.push(wait);
         }

@@ -51,18 +51,8 @@ pub(super) fn progress<'a>(inputs: &Inputs<'a>, sandbox_id: &str) -> Progress<'a
     }
 }
 
-/// Whether all init containers have succeeded in this sandbox. An ordinary
-/// container in it proves that, also after the init containers were removed.
-pub(super) fn is_done(pod: &Pod, observation: &Observation, sandbox_id: &str) -> bool {
-    let Some(last) = pod.init_containers().last() else {
-        return true;
-    };
-    has_ordinary(pod, observation, sandbox_id)
-        || observation
-            .newest_in(sandbox_id, &last.name)
-            .is_some_and(has_succeeded)
-}
-
+/// An ordinary container proves that the init containers have succeeded, also after
+/// those were removed.
 fn has_ordinary(pod: &Pod, observation: &Observation, sandbox_id: &str) -> bool {
     pod.containers()
         .iter()
@@ -99,12 +89,12 @@ pub(super) fn start(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec)
         return work;
     }
     match restart::decide(inputs, sandbox_id, spec) {
-        restart::Verdict::Start(how) => work.starts.push(Start {
+        restart::StartOrWait::Start(how) => work.starts.push(Start {
             name: spec.name.clone(),
             kind: ContainerKind::Init,
             how,
         }),
-        restart::Verdict::Wait(wait) => {
+        restart::StartOrWait::Wait(wait) => {
             work.wake(wait.until);
             work.waits.push(wait);
         }

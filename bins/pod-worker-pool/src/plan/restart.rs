@@ -19,13 +19,13 @@ use crate::observation::{Container, ContainerState};
 /// An instance that ran for so many times the longest wait ends the back-off.
 const RESET_AFTER_CAPS: u32 = 2;
 
-pub(super) enum Verdict {
+pub(super) enum StartOrWait {
     Start(StartHow),
     Wait(RestartWait),
 }
 
 /// Decides how and when a container whose instances do not run is started.
-pub(super) fn decide(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec) -> Verdict {
+pub(super) fn decide(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec) -> StartOrWait {
     let instances = || {
         inputs
             .observation
@@ -34,7 +34,7 @@ pub(super) fn decide(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec
             .filter(|container| container.name == spec.name)
     };
     if let Some(container) = resumable(instances(), sandbox_id, spec) {
-        return Verdict::Start(StartHow::Resume {
+        return StartOrWait::Start(StartHow::Resume {
             container_id: container.id.clone(),
             restart_count: container.restart_count,
         });
@@ -48,7 +48,7 @@ pub(super) fn decide(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec
     {
         let left = left_of(wait, exit.finished_at, inputs.now);
         if !left.is_zero() {
-            return Verdict::Wait(RestartWait {
+            return StartOrWait::Wait(RestartWait {
                 name: spec.name.clone(),
                 container_id: container.id.clone(),
                 wait,
@@ -58,7 +58,7 @@ pub(super) fn decide(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec
     }
     let started = instances().map(starts_shown_by).max();
     let in_logs = inputs.observation.starts_in_logs.get(&spec.name).copied();
-    Verdict::Start(StartHow::Create(NewInstance {
+    StartOrWait::Start(StartHow::Create(NewInstance {
         restart_count: started.or(in_logs).unwrap_or(0),
         restart_wait: match exited {
             Some(_) => next_wait(Some(wait), inputs.restart_curve),

@@ -23,7 +23,7 @@ fn ago(seconds: u64) -> UnixNanos {
 struct Case {
     pod: Value,
     observation: Observation,
-    verdicts: Verdicts,
+    failed_probes: FailedProbes,
     kills: BTreeMap<String, KillReason>,
     started_at: Option<UnixNanos>,
 }
@@ -87,7 +87,7 @@ impl Case {
                 sandboxes: vec![sandbox(SANDBOX, 0, true)],
                 ..Observation::default()
             },
-            verdicts: Verdicts::default(),
+            failed_probes: FailedProbes::default(),
             kills: BTreeMap::new(),
             started_at: None,
         }
@@ -140,7 +140,7 @@ impl Case {
         plan(&Inputs {
             pod: &pod(self.pod.clone()),
             observation: &self.observation,
-            verdicts: &self.verdicts,
+            failed_probes: &self.failed_probes,
             kills: &self.kills,
             restart_curve: Curve {
                 base: Duration::from_secs(10),
@@ -270,8 +270,8 @@ fn failed_probes_restart_a_container_unless_the_policy_is_never() {
             case.pod["spec"]["containers"][1]["livenessProbe"] = json!({"tcpSocket": {"port": 1}});
             case.pod["spec"]["containers"][1]["startupProbe"] = json!({"tcpSocket": {"port": 1}});
             let failed = match reason {
-                KillReason::LivenessFailed => &mut case.verdicts.not_live,
-                _ => &mut case.verdicts.not_started,
+                KillReason::LivenessFailed => &mut case.failed_probes.not_live,
+                _ => &mut case.failed_probes.not_started,
             };
             failed.insert("b-0".into());
             let work = case.work();
@@ -289,15 +289,15 @@ fn failed_probes_restart_a_container_unless_the_policy_is_never() {
 #[test]
 fn a_verdict_of_a_probe_that_the_container_does_not_have_harms_nobody() {
     let mut case = Case::new("Always");
-    case.verdicts.not_live.insert("b-0".into());
-    case.verdicts.not_started.insert("b-0".into());
+    case.failed_probes.not_live.insert("b-0".into());
+    case.failed_probes.not_started.insert("b-0".into());
     assert_eq!(case.plan(), Plan::Work(Work::default()));
 }
 
 #[test]
 fn a_verdict_on_an_earlier_instance_harms_nobody() {
     let mut case = Case::new("Always");
-    case.verdicts.not_live.insert("b-older".into());
+    case.failed_probes.not_live.insert("b-older".into());
     assert_eq!(case.plan(), Plan::Work(Work::default()));
 }
 
@@ -318,7 +318,9 @@ fn the_probes_own_grace_period_applies_to_its_kills() {
         json!({"tcpSocket": {"port": 1}, "terminationGracePeriodSeconds": 7});
     case.pod["spec"]["containers"][1]["livenessProbe"] = json!({"tcpSocket": {"port": 1}});
     case.pod["spec"]["terminationGracePeriodSeconds"] = json!(0);
-    case.verdicts.not_live.extend(["a-0".into(), "b-0".into()]);
+    case.failed_probes
+        .not_live
+        .extend(["a-0".into(), "b-0".into()]);
     let graces: Vec<u64> = case
         .work()
         .kills

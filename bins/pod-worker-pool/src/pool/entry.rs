@@ -7,7 +7,7 @@ use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 
 use super::WorkerSummary;
-use crate::plan::Verdicts;
+use crate::plan::FailedProbes;
 use crate::publisher::WorkerView;
 use crate::record::Record;
 use crate::steps::{Job, Memory, SyncInput};
@@ -59,8 +59,8 @@ impl Entry {
         Some(match self.worker.state() {
             WorkerState::Waiting { pod } => Job::Wait(pod.clone()),
             WorkerState::Syncing { pod } => {
-                let verdicts = self.failed_probes();
-                Job::Sync(pod.clone(), SyncInput { verdicts })
+                let failed_probes = self.failed_probes();
+                Job::Sync(pod.clone(), SyncInput { failed_probes })
             }
             WorkerState::Terminating {
                 subject,
@@ -112,7 +112,7 @@ impl Entry {
     }
 
     /// Instances whose probes have failed.
-    pub(super) fn failed_probes(&self) -> Verdicts {
+    pub(super) fn failed_probes(&self) -> FailedProbes {
         let failed = |kind: v1::ProbeKind| {
             let verdicts = self.verdicts.iter();
             verdicts
@@ -120,7 +120,7 @@ impl Entry {
                 .map(|it| it.container_id.clone())
                 .collect()
         };
-        Verdicts {
+        FailedProbes {
             not_live: failed(v1::ProbeKind::Liveness),
             not_started: failed(v1::ProbeKind::Startup),
         }

@@ -167,7 +167,7 @@ impl Steps {
         let plan = plan::plan(&Inputs {
             pod: target.pod,
             observation: ahead.as_ref().unwrap_or(observation),
-            verdicts: &input.verdicts,
+            failed_probes: &input.failed_probes,
             kills: &memory.record.kills,
             restart_curve: self.restart_curve,
             started_at: started_at(target.pod, observation),
