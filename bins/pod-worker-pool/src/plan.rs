@@ -218,7 +218,7 @@ impl RestartWait {
 /// Makes the plan.
 #[must_use]
 pub fn plan(inputs: &Inputs<'_>) -> Plan {
-    let deadline = match deadline(inputs) {
+    let deadline = match deadline(inputs.pod, inputs.started_at) {
         Some(deadline) if deadline <= inputs.now => {
             return Plan::End(TerminationCause::DeadlineExceeded);
         }
@@ -243,9 +243,11 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
     plan
 }
 
-fn deadline(inputs: &Inputs<'_>) -> Option<UnixNanos> {
-    let seconds = u64::try_from(inputs.pod.active_deadline_seconds()?).ok()?;
-    Some(inputs.started_at?.plus(Duration::from_secs(seconds)))
+/// When a pod that was started then has to be at its end.
+#[must_use]
+pub fn deadline(pod: &Pod, started_at: Option<UnixNanos>) -> Option<UnixNanos> {
+    let seconds = u64::try_from(pod.active_deadline_seconds()?).ok()?;
+    Some(started_at?.plus(Duration::from_secs(seconds)))
 }
 
 impl Inputs<'_> {

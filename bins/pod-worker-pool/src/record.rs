@@ -1,15 +1,18 @@
 //! What must survive the death of this process and is nowhere else: kills that
-//! were begun. One small file a pod, written before the first signal is sent, so
-//! that whoever resumes the kill knows why, and gives neither more nor less grace.
+//! were begun, and since when a pod with a deadline counts. One small file a pod,
+//! written before the first signal is sent, so that whoever resumes the kill knows
+//! why, and gives neither more nor less grace.
 //!
 //! Deleting any of the files at any time is safe for the node, and costs this: a
 //! termination is asked for again and begins anew with its full grace; an instance
 //! that was killed counts as one that ended by itself; and a pod that was evicted,
-//! which nothing but its record tells of, starts again if its source has it still.
+//! which nothing but its record tells of, starts again if its source has it still;
+//! the deadline of a pod that has no sandbox yet begins anew.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use clock::UnixNanos;
 use pod::PodIdentity;
 use serde::{Deserialize, Serialize};
 use state_file::{StateFile, StateFileError};
@@ -25,7 +28,7 @@ const SUFFIX: &str = ".json";
 /// Most files that are read at a start: far above the pods of any node.
 const MAX_RECORDS: usize = 10_000;
 
-/// The kills of one pod that were begun.
+/// What is recorded of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// Why and with which grace the whole pod is stopped, if it is.
@@ -34,6 +37,9 @@ pub struct Record {
     pub kills: BTreeMap<String, KillReason>,
     /// Until when instances that are being stopped may take, for either reason.
     pub stops: StopRecords,
+    /// When the first sync of a pod with a deadline was.
+    #[serde(default, with = "nanos")]
+    pub started_at: Option<UnixNanos>,
 }
 
 /// The directory of the records.
@@ -143,11 +149,28 @@ impl Records {
     }
 }
 
+mod nanos {
+    use clock::UnixNanos;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        at: &Option<UnixNanos>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        at.map(|at| at.0).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<UnixNanos>, D::Error> {
+        let nanos = Option::<i64>::deserialize(from)?;
+        Ok(nanos.map(UnixNanos))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use clock::UnixNanos;
 
     use super::*;
     use crate::stop::StopRecord;
@@ -172,6 +195,7 @@ mod tests {
                 StopRecord::new(now, Duration::from_secs(30)),
             )]
             .into(),
+            started_at: Some(now),
         };
         records.save(&pod(), &record).unwrap();
         let again = Records::new(directory.path());
@@ -179,6 +203,14 @@ mod tests {
         assert_eq!(again.all(), [(pod(), record)]);
         records.save(&pod(), &Record::default()).unwrap();
         assert!(again.all().is_empty());
+    }
+
+    #[test]
+    fn a_record_of_an_earlier_version_is_understood() {
+        let text = r#"{"termination": null, "kills": {"c1": "LivenessFailed"}, "stops": {}}"#;
+        let record: Record = serde_json::from_str(text).unwrap();
+        assert_eq!(record.kills["c1"], KillReason::LivenessFailed);
+        assert_eq!(record.started_at, None);
     }
 
     #[test]

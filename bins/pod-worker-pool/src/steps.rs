@@ -17,6 +17,7 @@ mod kill;
 mod pulls;
 mod sandbox;
 mod start;
+mod start_time;
 mod sync;
 mod terminate;
 mod wait;

@@ -438,6 +438,24 @@ fn the_active_deadline_ends_the_pod_and_is_woken_for() {
 }
 
 #[test]
+fn the_active_deadline_ends_a_pod_that_has_no_sandbox_or_a_lost_one() {
+    let never_had: fn(&mut Case) = |case| case.observation.sandboxes.clear();
+    let lost: fn(&mut Case) = |case| _ = case.lost();
+    for change in [never_had, lost] {
+        for (started_at, has_ended) in [(None, false), (Some(59), false), (Some(60), true)] {
+            let mut case = Case::bare("Always");
+            change(&mut case);
+            case.pod["spec"]["activeDeadlineSeconds"] = json!(60);
+            case.started_at = started_at.map(ago);
+            let plan = case.plan();
+            let end = Plan::End(TerminationCause::DeadlineExceeded);
+            assert_eq!(plan == end, has_ended, "{started_at:?} {plan:?}");
+            assert_eq!(matches!(plan, Plan::NewSandbox { .. }), !has_ended);
+        }
+    }
+}
+
+#[test]
 fn nothing_is_made_for_a_pod_that_is_marked_for_deletion() {
     let mut case = Case::bare("Always");
     case.observation.sandboxes.clear();

@@ -1,6 +1,7 @@
 //! Whole workers on a simulated runtime, under a paused clock.
 
 mod chaos;
+mod deadlines;
 mod evictions;
 mod graces;
 mod hanging_volumes;

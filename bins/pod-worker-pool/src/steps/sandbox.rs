@@ -4,7 +4,8 @@ use futures_util::future::{join, join_all, try_join, try_join_all};
 use pod::{PodExt, QosClass};
 
 use super::error::is_name_taken;
-use super::sync::{PreparedImages, Target, notes_start, started_at};
+use super::start_time::{notes_start, started_at};
+use super::sync::{PreparedImages, Target};
 use super::{Memory, Retry, StepError, Steps};
 use crate::annotations;
 use crate::config::{self, SandboxConfig};
@@ -134,7 +135,7 @@ impl Steps {
         let mut sandbox =
             config::pod_sandbox_config(target.pod, attempt, &self.facts, resolv_conf.as_ref())?;
         if notes_start(target.pod) {
-            let started = started_at(target.pod, observation).unwrap_or_else(|| self.clock.now());
+            let started = started_at(target, observation).unwrap_or_else(|| self.clock.now());
             sandbox.config.annotations.insert(
                 annotations::POD_STARTED_AT.to_owned(),
                 started.0.to_string(),

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use clock::UnixNanos;
-use pod::{Pod, PodExt, PodIdentity};
+use pod::{Pod, PodIdentity};
 
+use super::start_time::started_at;
 use super::{Memory, Outcome, Retry, StepError, Steps, SyncInput};
 use crate::endings;
 use crate::image::Image;
@@ -22,6 +23,8 @@ const MAX_ROUNDS: usize = 32;
 pub(super) struct Target<'a> {
     pub(super) identity: &'a PodIdentity,
     pub(super) pod: &'a Pod,
+    /// When its first sync was, if that is noted.
+    pub(super) noted_start: Option<UnixNanos>,
 }
 
 /// Images that this sync has found already, or cannot have.
@@ -44,15 +47,32 @@ impl Steps {
         let target = Target {
             identity: desired.identity(),
             pod: &pod,
+            noted_start: self.note_start(desired.identity(), &pod, memory),
         };
         memory.pulls.retain_wanted(target.pod);
-        match self.converge(&target, input, memory).await {
+        match self.converge_in_time(&target, input, memory).await {
             Ok(outcome) => outcome,
             Err(error) => {
                 self.publisher.failed(target.identity.uid(), &error.message);
                 Outcome::Failed(error)
             }
         }
+    }
+
+    /// At the pod's deadline the plan is to end it, whatever hangs.
+    async fn converge_in_time(
+        &self,
+        target: &Target<'_>,
+        input: &SyncInput,
+        memory: &mut Memory,
+    ) -> Result<Outcome, StepError> {
+        if let Some(left) = self.time_left(target) {
+            let converging = self.converge(target, input, memory);
+            if let Ok(outcome) = tokio::time::timeout(left, converging).await {
+                return outcome;
+            }
+        }
+        self.converge(target, input, memory).await
     }
 
     async fn converge(
@@ -170,7 +190,7 @@ impl Steps {
             failed_probes: &input.failed_probes,
             kills: &memory.record.kills,
             restart_curve: self.restart_curve,
-            started_at: started_at(target.pod, observation),
+            started_at: started_at(target, observation),
             now,
         });
         match ahead {
@@ -294,29 +314,6 @@ fn with_refused_starts(mut observation: Observation, memory: &Memory) -> Observa
         }
     }
     observation
-}
-
-/// When a pod was started: as its source says, as a sandbox of ours notes, or when
-/// its oldest sandbox was made.
-pub(super) fn started_at(pod: &Pod, observation: &Observation) -> Option<UnixNanos> {
-    let status = pod.status.as_ref();
-    let at_source = status
-        .and_then(|status| status.start_time.as_ref())
-        .and_then(|time| i64::try_from(time.0.as_nanosecond()).ok())
-        .map(UnixNanos);
-    let sandboxes = || observation.sandboxes.iter();
-    at_source
-        .or_else(|| {
-            sandboxes()
-                .filter_map(|sandbox| sandbox.pod_started_at)
-                .min()
-        })
-        .or_else(|| sandboxes().map(|sandbox| sandbox.created_at).min())
-}
-
-/// Whether the pod's start is worth noting on its sandboxes.
-pub(super) fn notes_start(pod: &Pod) -> bool {
-    pod.active_deadline_seconds().is_some()
 }
 
 #[cfg(test)]

@@ -200,7 +200,12 @@ impl Steps {
         termination: &Termination,
         memory: &mut Memory,
     ) -> Result<(), StepError> {
-        memory.record = Record::default();
+        // While its source has it, it counts from the start that it had.
+        let keeps_start = keeps_directory(&termination.cause);
+        memory.record = Record {
+            started_at: memory.record.started_at.filter(|_| keeps_start),
+            ..Record::default()
+        };
         if !termination.cause.is_known_by_record_alone() {
             self.save_record(identity, memory);
             return Ok(());

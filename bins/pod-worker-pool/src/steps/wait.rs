@@ -32,6 +32,7 @@ impl Steps {
         let target = Target {
             identity: desired.identity(),
             pod: &pod,
+            noted_start: memory.record.started_at,
         };
         let observation = self
             .observer
