@@ -4,20 +4,16 @@
 //! Not here: collecting images that nobody needs, and credentials of registries.
 
 mod decision;
+mod queue;
 mod reference;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use clock::{UnixNanos, WallClock};
-use cri::{ContainerRuntime, RuntimeError, v1};
-use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, Shared, WeakShared};
+use cri::{ContainerRuntime, v1};
 use pod::core::Container;
 use pod::{Pod, PodExt};
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::config::ImageUser;
@@ -26,6 +22,7 @@ pub use decision::PullPolicy;
 pub use reference::{ReferenceError, with_default_tag};
 
 use decision::{Decision, PullFailures, decide};
+use queue::PullQueue;
 
 /// An image that is on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,18 +49,6 @@ pub struct PullRequest {
     /// As the pod's author wrote it.
     stated: String,
     spec: v1::ImageSpec,
-    sandbox: Option<v1::PodSandboxConfig>,
-}
-
-impl PullRequest {
-    /// The request, for a sandbox that is known.
-    #[must_use]
-    pub fn in_sandbox(self, sandbox: v1::PodSandboxConfig) -> PullRequest {
-        PullRequest {
-            sandbox: Some(sandbox),
-            ..self
-        }
-    }
 }
 
 /// Why a container waits for its image: the reason in its status.
@@ -141,25 +126,11 @@ impl ImageEvent {
     }
 }
 
-/// A pull that others can wait for too. It goes on while anybody does, and is given up
-/// when the last one has.
-type Pull = Shared<PullFuture>;
-
-type PullFuture = BoxFuture<'static, Result<Pulled, RuntimeError>>;
-
-#[derive(Debug, Clone)]
-struct Pulled {
-    reference: String,
-    /// Without the time that it waited for its turn.
-    took: Duration,
-}
-
 /// Makes sure of images.
 pub struct Images {
     runtime: Arc<dyn ContainerRuntime>,
     clock: WallClock,
-    turns: Arc<Semaphore>,
-    pulls: Mutex<HashMap<String, WeakShared<PullFuture>>>,
+    queue: PullQueue,
     failures: Mutex<PullFailures>,
 }
 
@@ -170,18 +141,17 @@ impl fmt::Debug for Images {
 }
 
 impl Images {
-    /// Images of this runtime, with at most so many pulls at a time (at least one).
+    /// Images of this runtime, with at most so many pulls that begin at a time (at
+    /// least one).
     pub fn new(
         runtime: Arc<dyn ContainerRuntime>,
         max_parallel_pulls: u32,
         clock: WallClock,
     ) -> Images {
-        let turns = usize::try_from(max_parallel_pulls).unwrap_or(usize::MAX);
         Images {
+            queue: PullQueue::new(Arc::clone(&runtime), max_parallel_pulls),
             runtime,
             clock,
-            turns: Arc::new(Semaphore::new(turns.clamp(1, Semaphore::MAX_PERMITS))),
-            pulls: Mutex::default(),
             failures: Mutex::default(),
         }
     }
@@ -254,7 +224,6 @@ impl Images {
                 pod_uid: pod.uid().to_owned(),
                 stated: stated.to_owned(),
                 spec,
-                sandbox: None,
             })),
         }
     }
@@ -287,28 +256,28 @@ impl Images {
         }
     }
 
-    /// Pulls an image, or waits for a pull of it that is under way. Cancelling it gives
-    /// a pull up that nobody else waits for.
+    /// Pulls an image, or waits for a pull of it that is under way. `sandbox` is the
+    /// pod's. Cancelling it gives a pull up that nobody else waits for.
     ///
     /// # Errors
     /// When the container cannot have its image now.
     pub async fn pull(
         &self,
         request: PullRequest,
+        sandbox: Option<v1::PodSandboxConfig>,
         event: &(dyn Fn(ImageEvent) + Send + Sync),
     ) -> Result<Image, ImageError> {
         let PullRequest {
             pod_uid,
             stated,
             spec,
-            sandbox,
         } = request;
         event(ImageEvent::normal(
             "Pulling",
             format!("Pulling image \"{stated}\""),
         ));
         let begun = Instant::now();
-        let pulled = match self.join_pull(&spec, sandbox).await {
+        let pulled = match self.queue.join(&spec, sandbox).await {
             Ok(pulled) => pulled,
             Err(error) => {
                 let message = error.message;
@@ -341,32 +310,6 @@ impl Images {
             let message = format!("image \"{stated}\" is gone right after it was pulled");
             self.refused(ImageFailure::ErrImagePull, message, "Failed", event)
         })
-    }
-
-    /// Joins the pull of this image that is under way, or begins one.
-    fn join_pull(&self, spec: &v1::ImageSpec, sandbox: Option<v1::PodSandboxConfig>) -> Pull {
-        let mut pulls = locked(&self.pulls);
-        pulls.retain(|_, pull| pull.upgrade().is_some_and(|pull| pull.peek().is_none()));
-        if let Some(pull) = pulls.get(&spec.image).and_then(WeakShared::upgrade) {
-            return pull;
-        }
-        let runtime = Arc::clone(&self.runtime);
-        let turns = Arc::clone(&self.turns);
-        let spec = spec.clone();
-        let name = spec.image.clone();
-        let pull = async move {
-            // The semaphore is never closed; without it the pull would just not wait.
-            let _turn = turns.acquire_owned().await;
-            let begun = Instant::now();
-            let reference = runtime.pull_image(spec, None, sandbox).await?;
-            Ok(Pulled {
-                reference,
-                took: begun.elapsed(),
-            })
-        };
-        let pull = pull.boxed().shared();
-        pulls.extend(pull.downgrade().map(|weak| (name, weak)));
-        pull
     }
 
     fn refused(

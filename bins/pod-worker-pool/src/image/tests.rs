@@ -2,9 +2,11 @@
 //! less.
 
 use std::sync::Mutex;
+use std::time::Duration;
 
 use simulated_runtime::{Faults, SimulatedRuntime};
 
+use super::queue::{MAX_LONG_PULLS, TURN};
 use super::*;
 use crate::config::test_pods::pod;
 
@@ -47,7 +49,7 @@ impl Case {
         let container = &pod.containers()[0];
         match self.images.find(pod, container, &event).await? {
             Found::Image(image) => Ok(image),
-            Found::ToPull(request) => self.images.pull(request, &event).await,
+            Found::ToPull(request) => self.images.pull(request, None, &event).await,
         }
     }
 
@@ -203,6 +205,50 @@ async fn only_so_many_pulls_run_at_a_time() {
         assert!(all.await.iter().all(Result::is_ok));
         assert_eq!(case.pulls(), 4);
     }
+}
+
+impl Case {
+    /// Pods with an image each whose pull never ends.
+    fn hanging(&self, count: usize) -> Vec<Pod> {
+        let pods = (0..count).map(|number| {
+            let image = format!("docker.io/hanging-{number}:1");
+            self.runtime.add_image(&image, false);
+            self.runtime.set_pull_hangs(&image, true);
+            with_image(&image, &image, "Always")
+        });
+        pods.collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pulls_that_never_end_hold_up_no_others_for_longer_than_their_turns() {
+    let case = case(5);
+    let hanging = case.hanging(5);
+    case.runtime.add_image("docker.io/good:1", false);
+    let good = with_image("u", "docker.io/good:1", "Always");
+    let begun = Instant::now();
+    let hang = futures_util::future::join_all(hanging.iter().map(|pod| case.ensure(pod)));
+    tokio::select! {
+        biased;
+        _ = hang => panic!("a pull ended that never does"),
+        pulled = case.ensure(&good) => drop(pulled.unwrap()),
+    }
+    let waited = begun.elapsed();
+    assert!((TURN..TURN + PULL * 2).contains(&waited), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pulls_under_way_are_bounded_in_all() {
+    let case = case(2);
+    let hanging = case.hanging(MAX_LONG_PULLS + 10);
+    let mut all = futures_util::future::join_all(hanging.iter().map(|pod| case.ensure(pod)));
+    let hours = Duration::from_secs(2 * 3600);
+    assert!(tokio::time::timeout(hours, &mut all).await.is_err());
+    assert_eq!(case.pulls(), 2 + MAX_LONG_PULLS as u64);
+    // One that ends makes place for another.
+    case.runtime.set_pull_hangs("docker.io/hanging-0:1", false);
+    assert!(tokio::time::timeout(hours, &mut all).await.is_err());
+    assert_eq!(case.pulls(), 3 + MAX_LONG_PULLS as u64);
 }
 
 #[tokio::test(start_paused = true)]

@@ -30,10 +30,14 @@ impl Steps {
         let found = self.images.find(target.pod, spec, &record).await;
         let request = match found.map_err(failed)? {
             Found::Image(image) => return Ok(Some(image)),
-            Found::ToPull(request) => request.in_sandbox(sandbox_config.clone()),
+            Found::ToPull(request) => request,
         };
         let images = Arc::clone(&self.images);
-        let pull = async move { images.pull(request, &record).await.map_err(failed) };
+        let sandbox = Some(sandbox_config.clone());
+        let pull = async move {
+            let pulled = images.pull(request, sandbox, &record).await;
+            pulled.map_err(failed)
+        };
         let doorbell = self.doorbell.clone();
         let pod_uid = target.identity.uid().to_owned();
         pulls.begin(spec, pull, move || doorbell.ring(&pod_uid));

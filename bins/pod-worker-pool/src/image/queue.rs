@@ -1,0 +1,98 @@
+//! The queue of pulls: so many begin at a time, and each image is pulled only once for
+//! all who wait for it.
+//!
+//! A pull has its turn for a while only. One that takes longer, or hangs, goes on
+//! without it, so that it does not hold up the pulls of other pods.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cri::{ContainerRuntime, RuntimeError, v1};
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared, WeakShared};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+
+use super::locked;
+
+/// How long a pull has its turn: most have ended by then, and pods that wait for a
+/// turn behind hung ones do not wait much longer than for one big image.
+pub(super) const TURN: Duration = Duration::from_secs(60);
+
+/// Pulls that go on without a turn. By default five turns are given back a minute, and
+/// containerd since 1.7 gives up a pull after five minutes without progress: twice as
+/// many as may hang then, and still few enough for the runtime's memory and sockets.
+pub(super) const MAX_LONG_PULLS: usize = 50;
+
+/// A pull that others can wait for too. It goes on while anybody does, and is given up
+/// when the last one has.
+pub(super) type Pull = Shared<PullFuture>;
+
+type PullFuture = BoxFuture<'static, Result<Pulled, RuntimeError>>;
+
+/// What a pull came to.
+#[derive(Debug, Clone)]
+pub(super) struct Pulled {
+    pub(super) reference: String,
+    /// Without the time that it waited for its turn.
+    pub(super) took: Duration,
+}
+
+/// Pulls of all pods.
+pub(super) struct PullQueue {
+    runtime: Arc<dyn ContainerRuntime>,
+    turns: Arc<Semaphore>,
+    /// For each pull that is under way, with or without its turn.
+    places: Arc<Semaphore>,
+    pulls: Mutex<HashMap<String, WeakShared<PullFuture>>>,
+}
+
+impl PullQueue {
+    /// A queue with so many turns (at least one).
+    pub(super) fn new(runtime: Arc<dyn ContainerRuntime>, turns: u32) -> PullQueue {
+        let turns = usize::try_from(turns).unwrap_or(usize::MAX);
+        let turns = turns.clamp(1, Semaphore::MAX_PERMITS - MAX_LONG_PULLS);
+        PullQueue {
+            runtime,
+            turns: Arc::new(Semaphore::new(turns)),
+            places: Arc::new(Semaphore::new(turns + MAX_LONG_PULLS)),
+            pulls: Mutex::default(),
+        }
+    }
+
+    /// Joins the pull of this image that is under way, or begins one.
+    pub(super) fn join(&self, spec: &v1::ImageSpec, sandbox: Option<v1::PodSandboxConfig>) -> Pull {
+        let mut pulls = locked(&self.pulls);
+        pulls.retain(|_, pull| pull.upgrade().is_some_and(|pull| pull.peek().is_none()));
+        if let Some(pull) = pulls.get(&spec.image).and_then(WeakShared::upgrade) {
+            return pull;
+        }
+        let runtime = Arc::clone(&self.runtime);
+        let (turns, places) = (Arc::clone(&self.turns), Arc::clone(&self.places));
+        let spec = spec.clone();
+        let name = spec.image.clone();
+        let pull = async move {
+            // The semaphores are never closed; without them the pull would just not
+            // wait.
+            let turn = turns.acquire_owned().await;
+            let _place = places.acquire_owned().await;
+            let begun = Instant::now();
+            let mut call = pin!(runtime.pull_image(spec, None, sandbox));
+            let in_time = timeout(TURN, &mut call).await;
+            drop(turn);
+            let reference = match in_time {
+                Ok(answer) => answer?,
+                Err(_) => call.await?,
+            };
+            Ok(Pulled {
+                reference,
+                took: begun.elapsed(),
+            })
+        };
+        let pull = pull.boxed().shared();
+        pulls.extend(pull.downgrade().map(|weak| (name, weak)));
+        pull
+    }
+}
