@@ -1,6 +1,7 @@
 //! The generated messages and clients. The definitions are in `proto/`; nothing here
 //! is written by hand.
 #![expect(missing_docs, clippy::all, reason = "generated; documented in proto/")]
+#![expect(clippy::too_many_lines, reason = "generated")]
 #![expect(unused_qualifications, reason = "generated")]
 #![cfg_attr(
     feature = "server",

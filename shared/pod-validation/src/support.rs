@@ -81,6 +81,10 @@ fn annotations(pod: &Pod, path: Path<'_>, errors: &mut Errors) {
     }
 }
 
+#[expect(
+    clippy::too_many_lines,
+    reason = "every field is named, so that a new one cannot be forgotten"
+)]
 fn pod_spec(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
     let PodSpec {
         active_deadline_seconds: _,

@@ -306,6 +306,24 @@ fn storm(seed: u64) -> Result<()> {
         running.push(ground.ready(&format!("pod-{number}"))?);
     }
     let witness = Witness::call(&ground.bulkhead, "web")?;
+    let guests = rage(&mut ground, &mut random)?;
+    came_and_went(&ground, guests)?;
+    let testimony = witness.hear()?;
+    for pod in &running {
+        testimony.never_changed(pod)?;
+    }
+    for (number, before) in running.iter().enumerate() {
+        let name = format!("pod-{number}");
+        cast::started_once_over_a_kill(&ground, &name)?;
+        assert_eq!(ground.noted(&name, "SIGTERM")?, 0, "{name}");
+        assert_eq!(Look::of(&ground.pod(&name)?), Look::of(before));
+    }
+    cast.is_unharmed(&ground, &testimony)
+}
+
+/// Kills at random while guests come and go, and returns how many came. In the end
+/// all parts are ready.
+fn rage(ground: &mut Ground, random: &mut Random) -> Result<u64> {
     let begin = std::time::Instant::now();
     let (mut come, mut kills) = (0, 0);
     while begin.elapsed() < STORM {
@@ -314,7 +332,7 @@ fn storm(seed: u64) -> Result<()> {
             // A pod comes; the one before it, started or not, goes.
             0 => {
                 let name = format!("guest-{come}");
-                ground.apply(&name, web(&ground, &name))?;
+                ground.apply(&name, web(ground, &name))?;
                 if come > 0 {
                     ground.take_away(&format!("guest-{}", come - 1))?;
                 }
@@ -336,9 +354,15 @@ fn storm(seed: u64) -> Result<()> {
     }
     ground.bulkhead.wait_until_ready()?;
     ensure!(kills > 50, "{kills} kills are no storm");
-    for number in 0..come {
+    Ok(come)
+}
+
+/// The last guest runs; each one before it is gone, was started at most once and
+/// ended by itself, but for starts that a kill cut short.
+fn came_and_went(ground: &Ground, guests: u64) -> Result<()> {
+    for number in 0..guests {
         let name = format!("guest-{number}");
-        if number + 1 == come {
+        if number + 1 == guests {
             ground
                 .ready(&name)
                 .with_context(|| ground.bulkhead.log_ends())?;
@@ -349,24 +373,14 @@ fn storm(seed: u64) -> Result<()> {
                 ground.noted(&name, "exit 0")?,
             );
             let started = ground.noted(&name, "started")?;
-            let cut_short = cast::starts_cut_short(&ground, &name);
+            let cut_short = cast::starts_cut_short(ground, &name);
             ensure!(
                 started <= 1 + cut_short && ended <= 1 && ended + cut_short >= started,
                 "{name}: {started} ({cut_short} cut short) {asked} {ended}"
             );
         }
     }
-    let testimony = witness.hear()?;
-    for pod in &running {
-        testimony.never_changed(pod)?;
-    }
-    for (number, before) in running.iter().enumerate() {
-        let name = format!("pod-{number}");
-        cast::started_once_over_a_kill(&ground, &name)?;
-        assert_eq!(ground.noted(&name, "SIGTERM")?, 0, "{name}");
-        assert_eq!(Look::of(&ground.pod(&name)?), Look::of(before));
-    }
-    cast.is_unharmed(&ground, &testimony)
+    Ok(())
 }
 
 /// Numbers that follow from a seed (xorshift).

@@ -373,34 +373,75 @@ fn no_verdict_flips_while_the_prober_is_killed_again_and_again() -> Result<()> {
 #[test]
 fn admission_refuses_in_the_kubelets_words_and_never_touches_what_runs() -> Result<()> {
     let mut ground = Ground::start(json!({ "maxPods": 3 }))?;
-    let requests =
-        |requests: Value| json!({ "containers": [idle(&json!({ "requests": requests }))] });
-    let plain = || requests(json!({}));
-    ground.apply("runs", requests(json!({ "cpu": "10m", "memory": "1Mi" })))?;
+    ground.apply("runs", asking(json!({ "cpu": "10m", "memory": "1Mi" })))?;
     let runs = ground.ready("runs")?;
-    let mut elsewhere = plain();
-    elsewhere["nodeSelector"] = json!({ "disk": "ssd" });
-    let mut other_system = plain();
-    other_system["os"] = json!({ "name": "windows" });
-    let node = ground.bulkhead.node_name().to_owned();
-    let mut here = plain();
+    each_reason_has_its_words(&ground)?;
+    // Those that were refused take no room.
+    let mut here = asking(json!({}));
+    let node = ground.bulkhead.node_name();
     here["nodeSelector"] = json!({ "kubernetes.io/hostname": node, "kubernetes.io/os": "linux" });
+    ground.apply("second", here)?;
+    ground.ready("second")?;
+    ground.apply("third", asking(json!({})))?;
+    ground.ready("third")?;
+    ground.apply("fourth", asking(json!({})))?;
+    refused(
+        &ground,
+        "fourth",
+        "OutOfpods",
+        "didn't have enough resource: pods, requested: 1",
+    )?;
+
+    // All parts come back to a configuration under which nothing would be
+    // admitted: what runs goes on, what was refused stays refused.
+    let path = &ground.bulkhead.paths().config;
+    let mut configuration: Value = serde_json::from_slice(&std::fs::read(path)?)?;
+    configuration["maxPods"] = json!(1);
+    std::fs::write(path, configuration.to_string())?;
+    ground.bulkhead.kill_all()?;
+    ground.bulkhead.start_again()?;
+    ground.apply("fifth", asking(json!({})))?;
+    refused(&ground, "fifth", "OutOfpods", "pods")?;
+    refused(&ground, "cpu", "OutOfcpu", "cpu")?;
+    for name in ["runs", "second", "third"] {
+        let pod = ground.ready(name)?;
+        let status = container_status(&pod, "app").context("no status")?;
+        assert_eq!(status["restartCount"], 0, "{name}");
+    }
+    assert_eq!(
+        container_id(&ground.pod("runs")?, "app"),
+        container_id(&runs, "app")
+    );
+    Ok(())
+}
+
+/// A pod of one container that requests these resources.
+fn asking(requests: Value) -> Value {
+    json!({ "containers": [idle(&json!({ "requests": requests }))] })
+}
+
+/// Pods that the node cannot take are refused, each with its reason.
+fn each_reason_has_its_words(ground: &Ground) -> Result<()> {
+    let mut elsewhere = asking(json!({}));
+    elsewhere["nodeSelector"] = json!({ "disk": "ssd" });
+    let mut other_system = asking(json!({}));
+    other_system["os"] = json!({ "name": "windows" });
     for (name, spec, reason, words) in [
         (
             "cpu",
-            requests(json!({ "cpu": "1000" })),
+            asking(json!({ "cpu": "1000" })),
             "OutOfcpu",
             "didn't have enough resource: cpu",
         ),
         (
             "memory",
-            requests(json!({ "memory": "1000Ti" })),
+            asking(json!({ "memory": "1000Ti" })),
             "OutOfmemory",
             "didn't have enough resource: memory",
         ),
         (
             "storage",
-            requests(json!({ "ephemeral-storage": "100000Ti" })),
+            asking(json!({ "ephemeral-storage": "100000Ti" })),
             "OutOfephemeral-storage",
             "didn't have enough resource: ephemeral-storage",
         ),
@@ -418,42 +459,9 @@ fn admission_refuses_in_the_kubelets_words_and_never_touches_what_runs() -> Resu
         ),
     ] {
         ground.apply(name, spec)?;
-        refused(&ground, name, reason, words)?;
+        refused(ground, name, reason, words)?;
         ground.event(name, reason, words)?;
     }
-    // Those that were refused take no room.
-    ground.apply("second", here)?;
-    ground.ready("second")?;
-    ground.apply("third", plain())?;
-    ground.ready("third")?;
-    ground.apply("fourth", plain())?;
-    refused(
-        &ground,
-        "fourth",
-        "OutOfpods",
-        "didn't have enough resource: pods, requested: 1",
-    )?;
-
-    // All parts come back to a configuration under which nothing would be
-    // admitted: what runs goes on, what was refused stays refused.
-    let path = &ground.bulkhead.paths().config;
-    let mut configuration: Value = serde_json::from_slice(&std::fs::read(path)?)?;
-    configuration["maxPods"] = json!(1);
-    std::fs::write(path, configuration.to_string())?;
-    ground.bulkhead.kill_all()?;
-    ground.bulkhead.start_again()?;
-    ground.apply("fifth", plain())?;
-    refused(&ground, "fifth", "OutOfpods", "pods")?;
-    refused(&ground, "cpu", "OutOfcpu", "cpu")?;
-    for name in ["runs", "second", "third"] {
-        let pod = ground.ready(name)?;
-        let status = container_status(&pod, "app").context("no status")?;
-        assert_eq!(status["restartCount"], 0, "{name}");
-    }
-    assert_eq!(
-        container_id(&ground.pod("runs")?, "app"),
-        container_id(&runs, "app")
-    );
     Ok(())
 }
 

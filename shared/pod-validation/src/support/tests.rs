@@ -68,72 +68,75 @@ fn what_is_supported_is_accepted() {
     }
 }
 
+/// Fields of a container, and the one among them that is refused.
+const REFUSED_OF_CONTAINERS: &[(&str, &str)] = &[
+    (r#","envFrom":[{"secretRef":{"name":"s"}}]"#, "envFrom"),
+    (r#","restartPolicy":"Always""#, "restartPolicy"),
+    (
+        r#","resizePolicy":[{"resourceName":"cpu","restartPolicy":"NotRequired"}]"#,
+        "resizePolicy",
+    ),
+    (
+        r#","volumeDevices":[{"name":"v","devicePath":"/d"}]"#,
+        "volumeDevices",
+    ),
+    (
+        r#","lifecycle":{"preStop":{"exec":{"command":["a"]}}}"#,
+        "lifecycle.preStop",
+    ),
+    (
+        r#","lifecycle":{"postStart":{"sleep":{"seconds":1}}}"#,
+        "lifecycle.postStart",
+    ),
+    (
+        r#","securityContext":{"privileged":true}"#,
+        "securityContext.privileged",
+    ),
+    (
+        r#","securityContext":{"runAsUser":0}"#,
+        "securityContext.runAsUser",
+    ),
+    (
+        r#","securityContext":{"procMount":"Unmasked"}"#,
+        "securityContext.procMount",
+    ),
+    (
+        r#","securityContext":{"capabilities":{"drop":["ALL"]}}"#,
+        "securityContext.capabilities",
+    ),
+    (
+        r#","env":[{"name":"A","valueFrom":{"configMapKeyRef":{"name":"m","key":"k"}}}]"#,
+        "env[0].valueFrom.configMapKeyRef",
+    ),
+    (
+        r#","env":[{"name":"A","valueFrom":{"resourceFieldRef":{"resource":"limits.hugepages-2Mi"}}}]"#,
+        "env[0].valueFrom.resourceFieldRef.resource",
+    ),
+    (
+        r#","volumeMounts":[{"name":"v","mountPath":"/v","subPath":"a"}]"#,
+        "volumeMounts[0].subPath",
+    ),
+    (
+        r#","resources":{"requests":{"hugepages-2Mi":"2Mi"}}"#,
+        "resources.requests[hugepages-2Mi]",
+    ),
+    (
+        r#","resources":{"requests":{"example.com/gpu":"1"}}"#,
+        "resources.requests[example.com/gpu]",
+    ),
+    (
+        r#","resources":{"limits":{"ephemeral-storage":"1Gi"}}"#,
+        "resources.limits[ephemeral-storage]",
+    ),
+    (
+        r#","resources":{"claims":[{"name":"x"}]}"#,
+        "resources.claims",
+    ),
+];
+
 #[test]
 fn what_is_not_supported_in_a_container_is_named() {
-    for (fields, expected) in [
-        (r#","envFrom":[{"secretRef":{"name":"s"}}]"#, "envFrom"),
-        (r#","restartPolicy":"Always""#, "restartPolicy"),
-        (
-            r#","resizePolicy":[{"resourceName":"cpu","restartPolicy":"NotRequired"}]"#,
-            "resizePolicy",
-        ),
-        (
-            r#","volumeDevices":[{"name":"v","devicePath":"/d"}]"#,
-            "volumeDevices",
-        ),
-        (
-            r#","lifecycle":{"preStop":{"exec":{"command":["a"]}}}"#,
-            "lifecycle.preStop",
-        ),
-        (
-            r#","lifecycle":{"postStart":{"sleep":{"seconds":1}}}"#,
-            "lifecycle.postStart",
-        ),
-        (
-            r#","securityContext":{"privileged":true}"#,
-            "securityContext.privileged",
-        ),
-        (
-            r#","securityContext":{"runAsUser":0}"#,
-            "securityContext.runAsUser",
-        ),
-        (
-            r#","securityContext":{"procMount":"Unmasked"}"#,
-            "securityContext.procMount",
-        ),
-        (
-            r#","securityContext":{"capabilities":{"drop":["ALL"]}}"#,
-            "securityContext.capabilities",
-        ),
-        (
-            r#","env":[{"name":"A","valueFrom":{"configMapKeyRef":{"name":"m","key":"k"}}}]"#,
-            "env[0].valueFrom.configMapKeyRef",
-        ),
-        (
-            r#","env":[{"name":"A","valueFrom":{"resourceFieldRef":{"resource":"limits.hugepages-2Mi"}}}]"#,
-            "env[0].valueFrom.resourceFieldRef.resource",
-        ),
-        (
-            r#","volumeMounts":[{"name":"v","mountPath":"/v","subPath":"a"}]"#,
-            "volumeMounts[0].subPath",
-        ),
-        (
-            r#","resources":{"requests":{"hugepages-2Mi":"2Mi"}}"#,
-            "resources.requests[hugepages-2Mi]",
-        ),
-        (
-            r#","resources":{"requests":{"example.com/gpu":"1"}}"#,
-            "resources.requests[example.com/gpu]",
-        ),
-        (
-            r#","resources":{"limits":{"ephemeral-storage":"1Gi"}}"#,
-            "resources.limits[ephemeral-storage]",
-        ),
-        (
-            r#","resources":{"claims":[{"name":"x"}]}"#,
-            "resources.claims",
-        ),
-    ] {
+    for (fields, expected) in REFUSED_OF_CONTAINERS {
         let spec = container(fields);
         assert_eq!(
             refused(&spec),

@@ -7,6 +7,10 @@ use super::refuse;
 use crate::field::{Errors, Path};
 use crate::optional::text;
 
+#[expect(
+    clippy::too_many_lines,
+    reason = "every field is named, so that a new one cannot be forgotten"
+)]
 pub(super) fn volume(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
     let Volume {
         aws_elastic_block_store,
