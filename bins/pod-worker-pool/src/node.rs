@@ -20,8 +20,7 @@ use async_trait::async_trait;
 use pod::resources::PodCgroupResources;
 use pod::{Pod, PodIdentity, QosClass};
 
-use crate::config::{MountedVolume, ResolvConf};
-
+pub use crate::config::{MountedVolume, ResolvConf};
 pub use capacity::{DiskUsage, NodeCapacity};
 pub use error::NodeError;
 pub use linux::LinuxNode;

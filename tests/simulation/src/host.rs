@@ -7,9 +7,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use pod::resources::PodCgroupResources;
 use pod::{Pod, PodIdentity, QosClass};
-use pod_worker_pool::config::{MountedVolume, ResolvConf};
 use pod_worker_pool::node::{
-    ContainerFiles, DiskUsage, FoundCgroup, LogFile, NodeCapacity, NodeError, NodeHost,
+    ContainerFiles, DiskUsage, FoundCgroup, LogFile, MountedVolume, NodeCapacity, NodeError,
+    NodeHost, ResolvConf,
 };
 
 /// What a simulated node has of its own. It outlives all processes.
