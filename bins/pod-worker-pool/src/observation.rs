@@ -20,10 +20,43 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// The newest sandbox.
+    /// The sandbox that the pod lives in, or lived in last: the newest, unless only
+    /// an older one is alive. One that was made too late, by a call of an earlier
+    /// life of this process, takes the place of none in which something runs.
     #[must_use]
-    pub fn newest_sandbox(&self) -> Option<&Sandbox> {
-        self.sandboxes.first()
+    pub fn current_sandbox(&self) -> Option<&Sandbox> {
+        // Of several that are alike the first.
+        let worst_first = self.sandboxes.iter().rev();
+        worst_first.max_by_key(|sandbox| (sandbox.ready, self.life_in(sandbox)))
+    }
+
+    /// What makes a sandbox that is alive worth keeping.
+    fn life_in(&self, sandbox: &Sandbox) -> Life {
+        let containers = self.containers.iter();
+        containers
+            .filter(|container| sandbox.ready && container.sandbox_id == sandbox.id)
+            .map(|container| match container.state {
+                ContainerState::Running { .. } => Life::Certain,
+                ContainerState::Unknown => Life::Possible,
+                _ => Life::Past,
+            })
+            .max()
+            .unwrap_or(Life::None)
+    }
+
+    /// The sandboxes that run beside the pod's own.
+    pub fn surplus_sandboxes(&self) -> impl Iterator<Item = &Sandbox> {
+        let current = self.current_sandbox().map(|sandbox| &sandbox.id);
+        self.sandboxes
+            .iter()
+            .filter(move |sandbox| sandbox.ready && Some(&sandbox.id) != current)
+    }
+
+    /// The number of the next sandbox: none of the pod has had it.
+    #[must_use]
+    pub fn next_attempt(&self) -> u32 {
+        let attempts = self.sandboxes.iter().map(|sandbox| sandbox.attempt);
+        attempts.max().map_or(0, |last| last.saturating_add(1))
     }
 
     /// The newest instance of a container.
@@ -69,6 +102,18 @@ impl Observation {
         self.possibly_running().next().is_some()
             || self.sandboxes.iter().any(|sandbox| sandbox.ready)
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Life {
+    /// No container.
+    None,
+    /// Containers that do not run, or not yet.
+    Past,
+    /// Containers of which the runtime does not know whether they run.
+    Possible,
+    /// Containers that run.
+    Certain,
 }
 
 /// One sandbox.
@@ -224,6 +269,89 @@ impl ContainerState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn sandbox(attempt: u32, ready: bool) -> Sandbox {
+        Sandbox {
+            id: attempt.to_string(),
+            attempt,
+            ready,
+            created_at: UnixNanos(1),
+            network: SandboxNetwork::Host,
+            pod_started_at: None,
+        }
+    }
+
+    fn container(sandbox_id: &str, state: ContainerState) -> Container {
+        Container {
+            id: format!("c{sandbox_id}"),
+            name: "c".to_owned(),
+            sandbox_id: sandbox_id.to_owned(),
+            restart_count: 0,
+            created_at: UnixNanos(1),
+            state,
+            image: String::new(),
+            image_id: String::new(),
+            spec_hash: String::new(),
+            termination_grace: None,
+            restart_wait: None,
+        }
+    }
+
+    #[test]
+    fn a_pod_lives_where_something_runs_and_else_in_its_current_sandbox() {
+        use ContainerState::{Created, Unknown};
+        let running = || ContainerState::Running {
+            started_at: UnixNanos(1),
+        };
+        let (alive, dead) = (true, false);
+        // Sandboxes 2, 1, 0; containers with their sandboxes; the pod's sandbox and
+        // those that are too many.
+        for (ready, containers, current, surplus) in [
+            ([dead, dead, dead], vec![], "2", vec![]),
+            ([dead, dead, dead], vec![("0", Created)], "2", vec![]),
+            ([dead, alive, dead], vec![], "1", vec![]),
+            ([alive, dead, dead], vec![("1", Unknown)], "2", vec![]),
+            ([alive, alive, dead], vec![], "2", vec!["1"]),
+            ([alive, alive, dead], vec![("1", Created)], "1", vec!["2"]),
+            (
+                [alive, alive, alive],
+                vec![("1", running())],
+                "1",
+                vec!["2", "0"],
+            ),
+            (
+                [alive, alive, alive],
+                vec![("2", Created), ("1", Unknown), ("0", running())],
+                "0",
+                vec!["2", "1"],
+            ),
+            (
+                [alive, alive, dead],
+                vec![("2", running()), ("1", running())],
+                "2",
+                vec!["1"],
+            ),
+        ] {
+            let sandboxes = [2, 1, 0].into_iter().zip(ready);
+            let containers = containers.into_iter();
+            let observation = Observation {
+                sandboxes: sandboxes
+                    .map(|(attempt, it)| sandbox(attempt, it))
+                    .collect(),
+                containers: containers.map(|(it, state)| container(it, state)).collect(),
+                ..Observation::default()
+            };
+            let found = observation.current_sandbox().map(|it| it.id.as_str());
+            assert_eq!(found, Some(current), "{observation:?}");
+            let found: Vec<_> = observation.surplus_sandboxes().map(|it| &it.id).collect();
+            assert_eq!(found, surplus, "{observation:?}");
+            assert_eq!(observation.next_attempt(), 3);
+        }
+        let nothing = Observation::default();
+        assert_eq!(nothing.current_sandbox(), None);
+        assert_eq!(nothing.surplus_sandboxes().count(), 0);
+        assert_eq!(nothing.next_attempt(), 0);
+    }
 
     #[test]
     fn only_a_start_that_was_cut_short_counts_as_interrupted() {

@@ -7,6 +7,7 @@
 //! ```text
 //!   deadline over, or all containers done ------------> End
 //!   no sandbox that can be used ----------------------> NewSandbox
+//!   more than one that runs --------------------------> StopSandboxes
 //!   init containers not done -------------------------> Work on the next of them
 //!   else ---------------------------------------------> Work on the containers
 //! ```
@@ -75,6 +76,13 @@ pub enum Plan {
         why: Option<Unusable>,
         /// Containers that start first in it: their images are needed.
         first: Vec<String>,
+    },
+    /// Stop sandboxes that run beside the pod's own.
+    StopSandboxes {
+        /// Their ids.
+        sandboxes: Vec<String>,
+        /// What runs in them, to be stopped first.
+        kills: Vec<Kill>,
     },
     /// Work in the sandbox that there is.
     Work(Work),
@@ -149,6 +157,20 @@ pub struct Kill {
     pub message: String,
     /// How long it may take: the probe's own grace period or the pod's.
     pub grace: Duration,
+}
+
+impl Kill {
+    /// The kill of an instance whose sandbox is to go while its pod lives on.
+    #[must_use]
+    pub fn of_lost_sandbox(pod: &Pod, container: &Container) -> Kill {
+        Kill {
+            container_id: container.id.clone(),
+            name: container.name.clone(),
+            reason: KillReason::SandboxLost,
+            message: format!("Stopping container {}", container.name),
+            grace: pod_grace(pod),
+        }
+    }
 }
 
 /// A container to start.

@@ -19,6 +19,7 @@ mod sandbox;
 mod start;
 mod start_time;
 mod sync;
+mod taken;
 mod terminate;
 mod wait;
 
@@ -43,6 +44,7 @@ use crate::stop::Deadlines;
 use crate::worker::{DesiredPod, Subject, Termination, TerminationCause};
 
 use pulls::PodPulls;
+use taken::TakenName;
 
 pub use calls::Calls;
 pub use error::{Pause, Retry, StepError};
@@ -133,8 +135,10 @@ pub struct Memory {
     unstoppable: BTreeSet<String>,
     /// Instances whose start the runtime itself refused, in this life.
     refused_starts: BTreeSet<String>,
-    /// How often in a row a name was taken by something that does not show.
-    name_taken: u32,
+    /// The name of the sandbox that is to be made.
+    sandbox_name: TakenName,
+    /// Names of instances that are to be made, by container.
+    instance_names: BTreeMap<String, TakenName>,
 }
 
 impl Memory {

@@ -180,9 +180,12 @@ impl NodeHost for MemoryNode {
         container: &str,
         start_id: u32,
     ) -> Result<ContainerFiles, NodeError> {
-        let mut state = self.state.lock().unwrap();
-        let logs = state.logs.entry(pod.clone()).or_default();
-        logs.insert(container.to_owned(), start_id);
+        self.state
+            .lock()
+            .unwrap()
+            .logs
+            .entry(pod.clone())
+            .or_default();
         let termination_log = PathBuf::from(format!("/pods/{container}/{start_id}"));
         Ok(ContainerFiles { termination_log })
     }
@@ -217,11 +220,15 @@ impl NodeHost for MemoryNode {
 
     async fn link_log(
         &self,
-        _pod: &PodIdentity,
-        _container: &str,
+        pod: &PodIdentity,
+        container: &str,
         _container_id: &str,
-        _attempt: u32,
+        attempt: u32,
     ) -> Result<(), NodeError> {
+        // The runtime makes the log when it starts a container.
+        let mut state = self.state.lock().unwrap();
+        let logs = state.logs.entry(pod.clone()).or_default();
+        logs.insert(container.to_owned(), attempt);
         Ok(())
     }
 

@@ -20,6 +20,10 @@ pub fn describe(plan: &Plan, now: UnixNanos) -> String {
             let why = why.map_or("there is none", unusable);
             format!("create sandbox {attempt}: {why}")
         }
+        Plan::StopSandboxes { sandboxes, .. } => format!(
+            "stop {} sandboxes that run beside the pod's own",
+            sandboxes.len()
+        ),
         Plan::Work(work) => describe_work(work, now),
     };
     text.truncate(text.floor_char_boundary(MAX_BYTES));
@@ -72,7 +76,6 @@ fn end(cause: &TerminationCause) -> &'static str {
 fn unusable(why: Unusable) -> &'static str {
     match why {
         Unusable::NotReady => "the last one does not run",
-        Unusable::SeveralReady => "several ran at once",
         Unusable::NetworkChanged => "the pod changed between the node's network and its own",
         Unusable::NoAddress => "the last one has no address",
     }

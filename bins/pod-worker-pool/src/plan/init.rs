@@ -1,7 +1,7 @@
 //! Init containers: one after the other, each to its success, before all others.
 //!
-//! What counts is the newest sandbox: in a new one they run again, whatever is
-//! left of those in an old one.
+//! What counts is the sandbox that the pod lives in: in a new one they run again,
+//! whatever is left of those in an old one.
 
 use pod::accessors::ContainerKind;
 use pod::core::Container as ContainerSpec;

@@ -1,11 +1,11 @@
-//! Whether the newest sandbox can be used, and what to do if not.
+//! Whether the pod's sandbox can be used, and what to do if not.
 
 use std::time::Duration;
 
 use pod::{PodExt, RestartPolicy};
 
-use super::{Inputs, Plan, Work, init};
-use crate::observation::{Sandbox, SandboxNetwork};
+use super::{Inputs, Kill, Plan, Work, init};
+use crate::observation::{Container, Sandbox, SandboxNetwork};
 use crate::worker::TerminationCause;
 
 /// Least time between two sandboxes of a pod: about as often as the kubelet, which
@@ -17,8 +17,6 @@ const PAUSE_BETWEEN_SANDBOXES: Duration = Duration::from_secs(1);
 pub enum Unusable {
     /// It does not run.
     NotReady,
-    /// Several run at once; none can be trusted to be the pod's.
-    SeveralReady,
     /// The pod changed between the node's network and its own.
     NetworkChanged,
     /// It should have an address and has none.
@@ -31,24 +29,38 @@ pub(super) enum Choice<'a> {
 }
 
 pub(super) fn choose<'a>(inputs: &Inputs<'a>) -> Choice<'a> {
-    let Some(newest) = inputs.observation.newest_sandbox() else {
-        return Choice::Plan(replace(inputs, 0, None));
+    let attempt = inputs.observation.next_attempt();
+    let Some(current) = inputs.observation.current_sandbox() else {
+        return Choice::Plan(replace(inputs, attempt, None));
     };
-    match unusable(inputs, newest) {
-        None => Choice::Use(newest),
-        Some(why) => {
-            let attempt = newest.attempt.saturating_add(1);
+    match (unusable(inputs, current), surplus(inputs)) {
+        (Some(why), _) => {
             let plan = replace(inputs, attempt, Some(why));
-            Choice::Plan(not_too_soon(inputs, newest, plan))
+            Choice::Plan(not_too_soon(inputs, current, plan))
         }
+        (None, Some(plan)) => Choice::Plan(plan),
+        (None, None) => Choice::Use(current),
     }
+}
+
+/// Several sandboxes run at once: one was made by a call of an earlier life of this
+/// process that took longer than any call may. All but the pod's own are stopped,
+/// with what is in them.
+fn surplus(inputs: &Inputs<'_>) -> Option<Plan> {
+    let surplus = inputs.observation.surplus_sandboxes();
+    let sandboxes: Vec<String> = surplus.map(|sandbox| sandbox.id.clone()).collect();
+    let is_in_them = |container: &&Container| sandboxes.contains(&container.sandbox_id);
+    let lost = inputs.observation.possibly_running().filter(is_in_them);
+    let kills = lost.map(|container| Kill::of_lost_sandbox(inputs.pod, container));
+    let kills = kills.collect();
+    (!sandboxes.is_empty()).then_some(Plan::StopSandboxes { sandboxes, kills })
 }
 
 /// A sandbox that was made just now is given a moment: it may get its address
 /// still, and a runtime whose sandboxes die at once is not flooded with them.
-fn not_too_soon(inputs: &Inputs<'_>, newest: &Sandbox, plan: Plan) -> Plan {
-    let due = newest.created_at.plus(PAUSE_BETWEEN_SANDBOXES);
-    let is_young = newest.created_at <= inputs.now && inputs.now < due;
+fn not_too_soon(inputs: &Inputs<'_>, current: &Sandbox, plan: Plan) -> Plan {
+    let due = current.created_at.plus(PAUSE_BETWEEN_SANDBOXES);
+    let is_young = current.created_at <= inputs.now && inputs.now < due;
     if !is_young || !matches!(plan, Plan::NewSandbox { .. }) {
         return plan;
     }
@@ -58,15 +70,11 @@ fn not_too_soon(inputs: &Inputs<'_>, newest: &Sandbox, plan: Plan) -> Plan {
     })
 }
 
-fn unusable(inputs: &Inputs<'_>, newest: &Sandbox) -> Option<Unusable> {
-    let ready = inputs.observation.sandboxes.iter();
-    if ready.filter(|sandbox| sandbox.ready).count() > 1 {
-        return Some(Unusable::SeveralReady);
-    }
-    if !newest.ready {
+fn unusable(inputs: &Inputs<'_>, current: &Sandbox) -> Option<Unusable> {
+    if !current.ready {
         return Some(Unusable::NotReady);
     }
-    match (&newest.network, inputs.pod.host_network()) {
+    match (&current.network, inputs.pod.host_network()) {
         (SandboxNetwork::Host, false) | (SandboxNetwork::Pod { .. }, true) => {
             Some(Unusable::NetworkChanged)
         }

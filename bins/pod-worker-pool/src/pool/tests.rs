@@ -8,6 +8,7 @@ mod hanging_volumes;
 mod images;
 mod pulls;
 mod retries;
+mod slow_calls;
 mod static_pods;
 
 use std::time::Duration;

@@ -27,7 +27,7 @@ pub(super) fn of(
         Some(host_ip)
     } else {
         let ips = observation
-            .newest_sandbox()
+            .current_sandbox()
             .map(|sandbox| sandbox.network.ips());
         ips.and_then(|ips| ips.first()).map(String::as_str)
     };

@@ -27,7 +27,7 @@ impl Steps {
         target: &Target<'_>,
         observation: &Observation,
     ) -> Result<Prepared, StepError> {
-        let Some(sandbox) = observation.newest_sandbox() else {
+        let Some(sandbox) = observation.current_sandbox() else {
             return Err(StepError::new("the sandbox is gone", Retry::SOON));
         };
         let config = self

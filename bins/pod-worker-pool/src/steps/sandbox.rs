@@ -2,20 +2,18 @@
 
 use futures_util::future::{join, join_all, try_join, try_join_all};
 use pod::{PodExt, QosClass};
+use tokio::time::Instant;
 
 use super::error::is_name_taken;
 use super::start_time::{notes_start, started_at};
 use super::sync::{PreparedImages, Target};
+use super::taken::{SANDBOX_HOLDS, TakenName};
 use super::{Memory, Retry, StepError, Steps};
 use crate::annotations;
 use crate::config::{self, SandboxConfig};
 use crate::observation::Observation;
-use crate::plan::{self, KillReason, Unusable};
+use crate::plan::{Kill, Unusable};
 use crate::readiness;
-
-/// How often a sandbox's name may be taken by one that does not show, a second
-/// apart, before the next number is used: something leaked in the runtime.
-const MAX_NAME_TAKEN: u32 = 20;
 
 impl Steps {
     /// Stops all that is left in earlier sandboxes, and them.
@@ -45,26 +43,37 @@ impl Steps {
         observation: &Observation,
         memory: &mut Memory,
     ) -> Result<(), StepError> {
-        let grace = plan::pod_grace(target.pod);
-        let kills: Vec<plan::Kill> = observation
+        let kills: Vec<Kill> = observation
             .possibly_running()
-            .map(|container| plan::Kill {
-                container_id: container.id.clone(),
-                name: container.name.clone(),
-                reason: KillReason::SandboxLost,
-                message: format!("Stopping container {}", container.name),
-                grace,
-            })
+            .map(|container| Kill::of_lost_sandbox(target.pod, container))
             .collect();
         self.kill(target.identity, &kills, memory).await?;
         self.stop_sandboxes(observation).await
     }
 
+    /// Stops sandboxes beside the one that the pod lives in.
+    pub(super) async fn stop_surplus_sandboxes(
+        &self,
+        target: &Target<'_>,
+        sandboxes: &[String],
+        kills: &[Kill],
+        memory: &mut Memory,
+    ) -> Result<(), StepError> {
+        tracing::warn!(pod = %target.identity, ?sandboxes, "more than one sandbox runs");
+        self.kill(target.identity, kills, memory).await?;
+        self.stop_each(sandboxes.iter()).await
+    }
+
     /// Stops all sandboxes of a pod; also those that run no more may still hold
     /// an address.
     pub(super) async fn stop_sandboxes(&self, observation: &Observation) -> Result<(), StepError> {
-        let stops = observation.sandboxes.iter().map(|sandbox| async {
-            match self.runtime.stop_pod_sandbox(&sandbox.id).await {
+        let sandboxes = observation.sandboxes.iter();
+        self.stop_each(sandboxes.map(|sandbox| &sandbox.id)).await
+    }
+
+    async fn stop_each(&self, sandboxes: impl Iterator<Item = &String>) -> Result<(), StepError> {
+        let stops = sandboxes.map(|id| async move {
+            match self.runtime.stop_pod_sandbox(id).await {
                 Err(error) if !error.is_not_found() => Err(StepError::from(error)),
                 _ => Ok(()),
             }
@@ -83,8 +92,8 @@ impl Steps {
         memory: &mut Memory,
     ) -> Result<PreparedImages, StepError> {
         try_join(self.require_network(target), self.prepare_pod(target)).await?;
-        let skipped = memory.name_taken / MAX_NAME_TAKEN;
-        let attempt = attempt.saturating_add(skipped);
+        let asked = memory.sandbox_name.ask(Instant::now(), SANDBOX_HOLDS);
+        let attempt = attempt.saturating_add(asked.skipped);
         let SandboxConfig { config, warnings } =
             self.sandbox_config(target, observation, attempt).await?;
         for warning in warnings {
@@ -105,12 +114,12 @@ impl Steps {
         match made {
             Ok(id) => {
                 self.observer.note_owner(&id, target.identity);
-                memory.name_taken = 0;
+                memory.sandbox_name = TakenName::default();
                 Ok(images.into_iter().flatten().collect())
             }
             Err(error) => {
                 if is_name_taken(&error) {
-                    memory.name_taken = memory.name_taken.saturating_add(1);
+                    memory.sandbox_name.taken(asked, Instant::now());
                 } else {
                     self.events.warning(
                         target.identity,

@@ -9,10 +9,12 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use pod::PodExt;
 use pod::core::Container as ContainerSpec;
+use tokio::time::Instant;
 
 use super::containers::Prepared;
 use super::error::{is_name_taken, is_starting, is_transient};
 use super::sync::{PreparedImages, Target};
+use super::taken::{Asked, CONTAINER_HOLDS};
 use super::{Calls, Memory, PodPulls, Retry, StepError, Steps};
 use crate::annotations;
 use crate::config::{self, ContainerInput, TerminationLog};
@@ -22,10 +24,6 @@ use crate::plan::{NewInstance, Start, StartHow};
 /// Containers of one pod that are started at once. Most pods have fewer; one with
 /// hundreds must not take the runtime for itself.
 const PARALLEL_STARTS: usize = 8;
-
-/// How often a container's name may be taken by an instance that does not show,
-/// before the next number is used.
-const MAX_NAME_TAKEN: u32 = 20;
 
 /// Why a container could not be started, as its waiting state shows it.
 #[derive(Clone, Debug)]
@@ -90,8 +88,6 @@ enum Progress {
 struct Beside {
     calls: Calls,
     pulls: PodPulls,
-    /// What is added to the number of a new instance.
-    skip: u32,
 }
 
 impl Steps {
@@ -105,40 +101,44 @@ impl Steps {
         images: &mut PreparedImages,
         memory: &mut Memory,
     ) -> Option<StepError> {
-        let skip = memory.name_taken / MAX_NAME_TAKEN;
+        let now = Instant::now();
         let starts: Vec<_> = starts
             .into_iter()
             .map(|start| {
                 let image = images.remove(&start.name);
-                (start, image)
+                let name = memory.instance_names.entry(start.name.clone());
+                let asked = name.or_default().ask(now, CONTAINER_HOLDS);
+                (start, image, asked)
             })
             .collect();
         let beside = Beside {
             calls: memory.calls.clone(),
             pulls: memory.pulls.clone(),
-            skip,
         };
-        let results: Vec<(String, Result<Progress, StartError>)> = stream::iter(starts)
-            .map(|(start, image)| {
+        let results: Vec<(String, Asked, Result<Progress, StartError>)> = stream::iter(starts)
+            .map(|(start, image, asked)| {
                 let beside = &beside;
                 async move {
-                    let result = self.start(target, prepared, &start, image, beside).await;
-                    (start.name, result)
+                    let skip = asked.skipped;
+                    let result = self
+                        .start(target, prepared, (&start, skip), image, beside)
+                        .await;
+                    (start.name, asked, result)
                 }
             })
             .buffer_unordered(PARALLEL_STARTS)
             .collect()
             .await;
         let mut failure: Option<StepError> = None;
-        for (name, result) in results {
+        for (name, asked, result) in results {
             match result {
                 Ok(Progress::AwaitsImage) => {}
                 Ok(Progress::Started) => {
                     memory.reasons.remove(&name);
-                    memory.name_taken = 0;
+                    memory.instance_names.remove(&name);
                 }
                 Err(error) => {
-                    let failed = self.failed_start(target, name, error, memory);
+                    let failed = self.failed_start(target, (name, asked), error, memory);
                     failure = Some(match failure {
                         Some(other) => other.and(failed),
                         None => failed,
@@ -152,13 +152,14 @@ impl Steps {
     fn failed_start(
         &self,
         target: &Target<'_>,
-        name: String,
+        (name, asked): (String, Asked),
         error: StartError,
         memory: &mut Memory,
     ) -> StepError {
         memory.refused_starts.extend(error.refused.clone());
         if error.is_name_taken {
-            memory.name_taken = memory.name_taken.saturating_add(1);
+            let known = memory.instance_names.entry(name.clone());
+            known.or_default().taken(asked, Instant::now());
         } else if !error.is_starting {
             let message = format!("Error: {}", error.announced_as.unwrap_or(&error.message));
             self.events
@@ -177,7 +178,7 @@ impl Steps {
         &self,
         target: &Target<'_>,
         prepared: &Prepared,
-        start: &Start,
+        (start, skip): (&Start, u32),
         image: Option<Result<Image, StartError>>,
         beside: &Beside,
     ) -> Result<Progress, StartError> {
@@ -198,7 +199,7 @@ impl Steps {
                 let Some(image) = image else {
                     return Ok(Progress::AwaitsImage);
                 };
-                let restart_count = instance.restart_count.saturating_add(beside.skip);
+                let restart_count = instance.restart_count.saturating_add(skip);
                 let instance = NewInstance {
                     restart_count,
                     ..instance.clone()

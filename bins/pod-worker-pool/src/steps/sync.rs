@@ -108,6 +108,10 @@ impl Steps {
                     let made = self.new_sandbox(target, &observation, attempt, &first, memory);
                     images.extend(made.await?);
                 }
+                Plan::StopSandboxes { sandboxes, kills } => {
+                    self.stop_surplus_sandboxes(target, &sandboxes, &kills, memory)
+                        .await?;
+                }
                 Plan::Work(work) if work.is_empty() => {
                     self.announce_waits(target, &work, memory);
                     return Ok(Outcome::Settled {
@@ -171,7 +175,7 @@ impl Steps {
         self.publish(target, &observation, &plan, memory, &error.message);
         Ok(match plan {
             Plan::Work(work) => work.wake_at,
-            Plan::End(_) | Plan::NewSandbox { .. } => None,
+            Plan::End(_) | Plan::NewSandbox { .. } | Plan::StopSandboxes { .. } => None,
         })
     }
 

@@ -53,14 +53,61 @@ fn a_sandbox_that_cannot_be_trusted_is_replaced() {
     );
     case.pod["spec"]["hostNetwork"] = json!(true);
     assert_eq!(case.plan(), Plan::Work(Work::default()));
+}
+
+#[test]
+fn of_several_sandboxes_the_one_in_which_something_runs_is_kept() {
+    let stop = |sandbox: &str| Plan::StopSandboxes {
+        sandboxes: vec![sandbox.to_owned()],
+        kills: Vec::new(),
+    };
+    for policy in ["Always", "OnFailure", "Never"] {
+        // One of the same pod that showed too late, older or newer, alive or not.
+        for attempt in [2, 4] {
+            let mut case = Case::new(policy);
+            let late = sandbox("late", attempt, true);
+            case.observation.sandboxes = vec![sandbox(SANDBOX, 3, true), late];
+            let sandboxes = &mut case.observation.sandboxes;
+            sandboxes.sort_by_key(|sandbox| std::cmp::Reverse(sandbox.attempt));
+            assert_eq!(case.plan(), stop("late"), "{policy} {attempt}");
+            let mut late = case.observation.sandboxes.iter_mut();
+            late.find(|it| it.id == "late").unwrap().ready = false;
+            assert_eq!(case.plan(), Plan::Work(Work::default()));
+        }
+        // Nothing runs yet.
+        let mut case = Case::bare(policy);
+        case.observation.sandboxes = vec![sandbox("new", 1, true), sandbox(SANDBOX, 0, true)];
+        assert_eq!(case.plan(), stop(SANDBOX));
+        case.observation.sandboxes[1].ready = false;
+        assert_eq!(case.starts(), ["a", "b", "c"]);
+    }
+}
+
+#[test]
+fn of_several_sandboxes_in_which_something_runs_the_newest_is_kept() {
     let mut case = Case::new("Always");
-    case.observation.sandboxes = vec![sandbox("s2", 4, true), sandbox(SANDBOX, 3, true)];
+    case.observation.sandboxes = vec![sandbox("new", 1, true), sandbox(SANDBOX, 0, true)];
+    case.container("b").sandbox_id = "new".to_owned();
+    let Plan::StopSandboxes { sandboxes, kills } = case.plan() else {
+        panic!("{:?}", case.plan());
+    };
+    assert_eq!(sandboxes, [SANDBOX]);
+    let kills = kills
+        .into_iter()
+        .map(|kill| (kill.container_id, kill.reason));
+    let lost = |id: &str| (id.to_owned(), KillReason::SandboxLost);
+    assert!(kills.eq([lost("a-0"), lost("c-0")]));
+}
+
+#[test]
+fn a_sandbox_that_cannot_be_trusted_is_replaced_with_all_that_run_beside_it() {
+    let mut case = Case::new("Always");
+    case.observation.sandboxes = vec![sandbox("late", 4, true), sandbox(SANDBOX, 3, true)];
+    case.observation.sandboxes[1].network = SandboxNetwork::Host;
     assert_eq!(
         case.plan(),
-        new_sandbox(5, Some(Unusable::SeveralReady), &all)
+        new_sandbox(5, Some(Unusable::NetworkChanged), &["a", "b", "c"])
     );
-    case.observation.sandboxes[0].ready = false;
-    assert_eq!(case.plan(), new_sandbox(5, Some(Unusable::NotReady), &all));
 }
 
 #[test]
