@@ -46,7 +46,7 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 
 /// The manifest path.
 #[derive(Debug)]
-pub struct FileSource {
+pub(crate) struct FileSource {
     path: PathBuf,
     node_name: String,
     check_frequency: Duration,
@@ -82,7 +82,7 @@ enum Look {
 impl FileSource {
     /// Nothing is known yet.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         path: PathBuf,
         node_name: &str,
         check_frequency: Duration,
@@ -109,7 +109,7 @@ impl FileSource {
     }
 
     /// Takes up what an earlier life has left, then follows the path for ever.
-    pub async fn run(mut self) -> Infallible {
+    pub(crate) async fn run(mut self) -> Infallible {
         self.remember().await;
         let mut hint = Hint::default();
         loop {

@@ -29,7 +29,7 @@ use crate::snapshot::{self, Problem};
 
 /// What is new of a file in the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Observation {
+pub(crate) enum Observation {
     /// It was read.
     Content {
         /// All of it.
@@ -57,7 +57,7 @@ struct Manifest {
 
 /// A manifest as it is kept over a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remembered {
+pub(crate) struct Remembered {
     /// The file's path.
     pub path: String,
     /// Hash of the content that the pods are of, if that is what the file has.
@@ -68,7 +68,7 @@ pub struct Remembered {
 
 /// All manifest files.
 #[derive(Debug, Clone, Default)]
-pub struct Manifests {
+pub(crate) struct Manifests {
     files: BTreeMap<String, Manifest>,
     /// Counts what is worth remembering.
     revision: u64,
@@ -77,7 +77,7 @@ pub struct Manifests {
 impl Manifests {
     /// What was remembered before a restart.
     #[must_use]
-    pub fn from_remembered(remembered: Vec<Remembered>) -> Self {
+    pub(crate) fn from_remembered(remembered: Vec<Remembered>) -> Self {
         let files = remembered
             .into_iter()
             .map(|each| {
@@ -94,7 +94,7 @@ impl Manifests {
 
     /// What is to be remembered over a restart.
     #[must_use]
-    pub fn to_remember(&self) -> Vec<Remembered> {
+    pub(crate) fn to_remember(&self) -> Vec<Remembered> {
         self.files
             .iter()
             .filter_map(|(path, manifest)| {
@@ -112,13 +112,13 @@ impl Manifests {
 
     /// Changes whenever `to_remember` does.
     #[must_use]
-    pub fn revision(&self) -> u64 {
+    pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
 
     /// The files that are known, by their paths, and what they are recognised by.
     #[must_use]
-    pub fn fingerprints(&self) -> BTreeMap<String, Option<Fingerprint>> {
+    pub(crate) fn fingerprints(&self) -> BTreeMap<String, Option<Fingerprint>> {
         self.files
             .iter()
             .map(|(path, manifest)| (path.clone(), manifest.fingerprint))
@@ -127,13 +127,13 @@ impl Manifests {
 
     /// Whether there is no file at all.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
     /// Whether some file is bad and none of its pods are known.
     #[must_use]
-    pub fn has_bad_without_pods(&self) -> bool {
+    pub(crate) fn has_bad_without_pods(&self) -> bool {
         self.files
             .values()
             .any(|manifest| manifest.good.is_none() && !manifest.problems.is_empty())
@@ -141,7 +141,7 @@ impl Manifests {
 
     /// Takes in what was found of a file. `judge` turns content into pods; `seen`
     /// is the present time as an annotation has it.
-    pub fn observe(
+    pub(crate) fn observe(
         &mut self,
         path: &str,
         observation: Observation,
@@ -189,7 +189,7 @@ impl Manifests {
     }
 
     /// Forgets the files that are not among `listed`.
-    pub fn retain(&mut self, listed: &BTreeSet<String>) {
+    pub(crate) fn retain(&mut self, listed: &BTreeSet<String>) {
         let before = self.files.len();
         self.files.retain(|path, _| listed.contains(path));
         if self.files.len() != before {
@@ -199,7 +199,7 @@ impl Manifests {
 
     /// The pods that should run, and everything that is wrong.
     #[must_use]
-    pub fn snapshot(&self, running: &PodSet) -> (PodSet, Vec<Problem>) {
+    pub(crate) fn snapshot(&self, running: &PodSet) -> (PodSet, Vec<Problem>) {
         let manifests = self
             .files
             .iter()

@@ -19,7 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::tls::{Tls, TlsError};
 
 /// Time for all of a request, redirects included (the kubelet's).
-pub const TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Redirects that are followed (Go's default, and so the kubelet's).
 const MAX_REDIRECTS: usize = 10;
@@ -28,7 +28,7 @@ const PRODUCT: &str = concat!("bulkhead/", env!("CARGO_PKG_VERSION"));
 
 /// Why nothing was got.
 #[derive(Debug, thiserror::Error)]
-pub enum HttpError {
+pub(crate) enum HttpError {
     /// The URL cannot be used.
     #[error("{url:?} {problem}")]
     Url {
@@ -82,7 +82,7 @@ pub enum HttpError {
 
 /// What and whom to ask.
 #[derive(Debug, Clone)]
-pub struct HttpRequest {
+pub(crate) struct HttpRequest {
     /// The URL.
     pub uri: Uri,
     /// Headers of the operator's; only the host of the URL gets them.
@@ -91,7 +91,7 @@ pub struct HttpRequest {
 
 /// Asks one server again and again.
 #[derive(Debug)]
-pub struct HttpClient {
+pub(crate) struct HttpClient {
     tls: Tls,
 }
 
@@ -99,7 +99,7 @@ impl HttpClient {
     /// Trusts the system's authorities. `clock` tells whether a certificate is
     /// valid now.
     #[must_use]
-    pub fn new(clock: WallClock) -> Self {
+    pub(crate) fn new(clock: WallClock) -> Self {
         Self::with_tls(Tls::new(clock))
     }
 
@@ -111,7 +111,7 @@ impl HttpClient {
     ///
     /// # Errors
     /// When there is none in time, of a bearable size.
-    pub async fn get(&mut self, request: &HttpRequest) -> Result<Bytes, HttpError> {
+    pub(crate) async fn get(&mut self, request: &HttpRequest) -> Result<Bytes, HttpError> {
         match tokio::time::timeout(TIMEOUT, self.get_redirected(request)).await {
             Ok(result) => result,
             Err(_) => Err(HttpError::Timeout),

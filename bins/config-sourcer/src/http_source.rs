@@ -22,7 +22,7 @@ use crate::snapshot::{Problem, assemble};
 
 /// The manifest URL.
 #[derive(Debug)]
-pub struct HttpSource {
+pub(crate) struct HttpSource {
     settings: Settings,
     node_name: String,
     clock: WallClock,
@@ -34,7 +34,7 @@ pub struct HttpSource {
 impl HttpSource {
     /// Nothing is asked yet.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         settings: Settings,
         node_name: &str,
         clock: WallClock,
@@ -51,7 +51,7 @@ impl HttpSource {
     }
 
     /// Asks for ever.
-    pub async fn run(mut self) -> Infallible {
+    pub(crate) async fn run(mut self) -> Infallible {
         let mut tick = tokio::time::interval(self.settings.check_frequency);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let request = request(&self.settings);

@@ -18,7 +18,7 @@ const VERSION: u32 = 1;
 /// Whether the manifest path was last seen as a directory or as a file: when it
 /// is gone, only a file is known to have been removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PathKind {
+pub(crate) enum PathKind {
     /// A directory of manifests.
     Directory,
     /// One manifest.
@@ -27,7 +27,7 @@ pub enum PathKind {
 
 /// Whether all that was good in earlier lives is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Recall {
+pub(crate) enum Recall {
     /// It is, or there was no earlier life.
     #[default]
     Complete,
@@ -38,7 +38,7 @@ pub enum Recall {
 
 /// What is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LastGood {
+pub(crate) struct LastGood {
     /// Whether this is all: a loss outlives the life that has found it.
     pub recall: Recall,
     /// What the manifest path was.
@@ -67,7 +67,7 @@ struct SavedManifest {
 
 /// The state file with the last good manifests.
 #[derive(Debug)]
-pub struct Memory {
+pub(crate) struct Memory {
     file: StateFile,
     node_name: String,
     static_pod_path: String,
@@ -76,7 +76,7 @@ pub struct Memory {
 impl Memory {
     /// The file in our state directory, for this node and manifest path.
     #[must_use]
-    pub fn new(state_directory: &Path, node_name: &str, static_pod_path: &Path) -> Self {
+    pub(crate) fn new(state_directory: &Path, node_name: &str, static_pod_path: &Path) -> Self {
         Self {
             file: StateFile::new(state_directory.join("last-good-manifests.json"), VERSION),
             node_name: node_name.to_owned(),
@@ -86,7 +86,7 @@ impl Memory {
 
     /// The file.
     #[must_use]
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.file.path()
     }
 
@@ -95,7 +95,7 @@ impl Memory {
     ///
     /// # Errors
     /// When the file is damaged or cannot be read: then what was good is lost.
-    pub fn load(&self) -> Result<Option<LastGood>, StateFileError> {
+    pub(crate) fn load(&self) -> Result<Option<LastGood>, StateFileError> {
         let Some(saved) = self.file.load::<Saved>()? else {
             return Ok(None);
         };
@@ -118,7 +118,7 @@ impl Memory {
     ///
     /// # Errors
     /// When the file system refuses; then the old state is still there.
-    pub fn save(&self, last_good: &LastGood) -> Result<(), StateFileError> {
+    pub(crate) fn save(&self, last_good: &LastGood) -> Result<(), StateFileError> {
         let damaged = |error: serde_json::Error| self.damaged(&error.to_string());
         let manifests = last_good
             .manifests

@@ -9,27 +9,27 @@
 //!  URL ---http_client-------> http_source --/    (latest state)  \--> (merge)
 //! ```
 //!
-//! - [`files`], [`snapshot`] and [`merge`] decide, and are pure;
-//! - `reader`, on a thread of its own, with `manifest-files` and [`watcher`] is the
-//!   disk, [`http_client`] and `tls` the network;
-//! - [`last_good`] keeps what must survive a restart, on threads that `keeper` has.
+//! - `files`, `snapshot` and `merge` decide, and are pure;
+//! - `reader`, on a thread of its own, with `manifest-files` and `watcher` is the
+//!   disk, `http_client` and `tls` the network;
+//! - `last_good` keeps what must survive a restart, on threads that `keeper` has.
 //!
 //! How files are read is in `manifest-files`, what a manifest means in
 //! `pod-validation`; `bulkhead check` shares both.
 
-pub mod file_source;
-pub mod files;
-pub mod http_client;
-pub mod http_source;
+mod file_source;
+mod files;
+mod http_client;
+mod http_source;
 mod keeper;
-pub mod last_good;
-pub mod merge;
-pub mod publication;
+mod last_good;
+mod merge;
+mod publication;
 mod reader;
 mod server;
 mod shell;
-pub mod snapshot;
+mod snapshot;
 mod tls;
-pub mod watcher;
+mod watcher;
 
 pub use shell::{Error, run};

@@ -10,11 +10,11 @@ use serde::Serialize;
 use serde_json::json;
 
 /// The pods of a source by UID.
-pub type PodSet = BTreeMap<String, SourcePod>;
+pub(crate) type PodSet = BTreeMap<String, SourcePod>;
 
 /// A pod as its source delivers it, with what is needed to compare it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SourcePod {
+pub(crate) struct SourcePod {
     document: PodDocument,
     /// Hash of what a user can change: spec, labels, annotations, deletion.
     meaning: String,
@@ -28,7 +28,7 @@ impl SourcePod {
     ///
     /// # Errors
     /// When it is too large or has no usable identity.
-    pub fn new(pod: &Pod, source: PodSource) -> Result<Self, WireError> {
+    pub(crate) fn new(pod: &Pod, source: PodSource) -> Result<Self, WireError> {
         Ok(Self::with_document(PodDocument::encode(pod, source)?, pod))
     }
 
@@ -36,7 +36,7 @@ impl SourcePod {
     ///
     /// # Errors
     /// When it is not a pod, too large or without a usable identity.
-    pub fn from_json(json: Vec<u8>, source: PodSource) -> Result<Self, WireError> {
+    pub(crate) fn from_json(json: Vec<u8>, source: PodSource) -> Result<Self, WireError> {
         let (document, pod) = PodDocument::from_json(json, source)?;
         Ok(Self::with_document(document, &pod))
     }
@@ -67,13 +67,13 @@ impl SourcePod {
 
     /// The pod as it crosses to other processes.
     #[must_use]
-    pub fn document(&self) -> &PodDocument {
+    pub(crate) fn document(&self) -> &PodDocument {
         &self.document
     }
 
     /// The UID.
     #[must_use]
-    pub fn uid(&self) -> &str {
+    pub(crate) fn uid(&self) -> &str {
         self.document.identity().uid()
     }
 }
@@ -87,7 +87,7 @@ fn hash(value: &impl Serialize) -> String {
 
 /// What happened to a pod in its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
+pub(crate) enum Operation {
     /// It is new.
     Add,
     /// It has changed.
@@ -102,7 +102,7 @@ pub enum Operation {
 
 /// A pod that changed. For `Remove` it is its last version.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub(crate) struct Change {
     /// What happened.
     pub operation: Operation,
     /// The pod.
@@ -112,7 +112,7 @@ pub struct Change {
 /// The changes that lead from `old` to `new`: first what goes, then what comes
 /// and what differs, each by UID.
 #[must_use]
-pub fn merge(old: &PodSet, new: &PodSet) -> Vec<Change> {
+pub(crate) fn merge(old: &PodSet, new: &PodSet) -> Vec<Change> {
     let removed = old
         .iter()
         .filter(|(uid, _)| !new.contains_key(*uid))

@@ -18,7 +18,7 @@ const MAX_PROBLEMS: usize = 256;
 
 /// What a source has delivered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SourceState {
+pub(crate) struct SourceState {
     /// Whether it has delivered since this process started, so that what is
     /// missing is gone.
     pub ready: bool,
@@ -29,11 +29,11 @@ pub struct SourceState {
 }
 
 /// All configured sources.
-pub type State = BTreeMap<PodSource, SourceState>;
+pub(crate) type State = BTreeMap<PodSource, SourceState>;
 
 /// Where sources put their state and consumers take it from. Cloning shares it.
 #[derive(Debug, Clone)]
-pub struct Publication {
+pub(crate) struct Publication {
     boot_id: Arc<str>,
     clock: WallClock,
     state: watch::Sender<Arc<State>>,
@@ -42,7 +42,7 @@ pub struct Publication {
 impl Publication {
     /// Sources that have not delivered yet.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         boot_id: &str,
         clock: WallClock,
         sources: impl IntoIterator<Item = PodSource>,
@@ -60,19 +60,19 @@ impl Publication {
 
     /// Names this life of the process.
     #[must_use]
-    pub fn boot_id(&self) -> &str {
+    pub(crate) fn boot_id(&self) -> &str {
         &self.boot_id
     }
 
     /// The latest state, now and whenever it changes.
     #[must_use]
-    pub fn watch(&self) -> watch::Receiver<Arc<State>> {
+    pub(crate) fn watch(&self) -> watch::Receiver<Arc<State>> {
         self.state.subscribe()
     }
 
     /// The pods of a source now.
     #[must_use]
-    pub fn pods(&self, source: PodSource) -> Arc<PodSet> {
+    pub(crate) fn pods(&self, source: PodSource) -> Arc<PodSet> {
         self.state
             .borrow()
             .get(&source)
@@ -81,7 +81,7 @@ impl Publication {
     }
 
     /// Sets the state of a source. Without `pods` those that are known stay.
-    pub fn set(
+    pub(crate) fn set(
         &self,
         source: PodSource,
         ready: bool,
@@ -119,7 +119,7 @@ impl Publication {
 
 /// How the sources stand, in a line for people.
 #[must_use]
-pub fn summary(state: &State) -> String {
+pub(crate) fn summary(state: &State) -> String {
     let of_source = |(source, state): (&PodSource, &SourceState)| {
         let mut text = match state.ready {
             true => format!("{source}: {} pods", state.pods.len()),

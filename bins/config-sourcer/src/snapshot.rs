@@ -8,11 +8,11 @@ use crate::merge::{PodSet, SourcePod};
 
 /// Most bytes that all pods of a source may have together, as JSON. Consumers
 /// hold each of them in memory; a node's pods have some 10 KiB each.
-pub const MAX_SOURCE_BYTES: usize = 16 << 20;
+pub(crate) const MAX_SOURCE_BYTES: usize = 16 << 20;
 
 /// Something that is wrong with a source, for people.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Problem {
+pub(crate) struct Problem {
     /// The file, directory or URL.
     pub subject: String,
     /// The field's path; empty when it is the whole of the subject.
@@ -23,7 +23,7 @@ pub struct Problem {
 
 impl Problem {
     /// A problem with the whole of a subject.
-    pub fn new(subject: impl Into<String>, reason: impl Into<String>) -> Self {
+    pub(crate) fn new(subject: impl Into<String>, reason: impl Into<String>) -> Self {
         Self {
             subject: subject.into(),
             field: String::new(),
@@ -37,7 +37,7 @@ impl Problem {
 /// Two pods with one UID or one full name cannot both run: the one that already
 /// runs stays, else the first one is taken.
 #[must_use]
-pub fn assemble<'a>(
+pub(crate) fn assemble<'a>(
     manifests: impl IntoIterator<Item = (&'a str, &'a [SourcePod])>,
     running: &PodSet,
 ) -> (PodSet, Vec<Problem>) {

@@ -31,7 +31,7 @@ const MAX_SHOWN_NAME: usize = 253;
 /// Why there is no connection that could be trusted. None of the texts changes
 /// from one attempt to the next: each would be told as another problem.
 #[derive(Debug, thiserror::Error)]
-pub enum TlsError {
+pub(crate) enum TlsError {
     /// There is nothing to check a certificate by.
     #[error(
         "no certificate authority is known ({reason}): install the system's CA certificates, \

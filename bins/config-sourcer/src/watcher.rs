@@ -26,7 +26,7 @@ enum Role {
 
 /// What changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Hint {
+pub(crate) struct Hint {
     /// Names of files that are complete: their writers have closed them, or they
     /// came by a rename.
     pub settled: BTreeSet<OsString>,
@@ -120,7 +120,7 @@ impl fmt::Debug for Watch {
 
 /// Watches a path and the directories above it as far as they exist.
 #[derive(Debug)]
-pub struct Watcher {
+pub(crate) struct Watcher {
     events: EventStream<Vec<u8>>,
     roles: HashMap<WatchDescriptor, Role>,
 }
@@ -131,7 +131,7 @@ impl Watcher {
     /// # Errors
     /// When the system has no inotify instance left. Must be called inside a
     /// tokio runtime.
-    pub fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let events = Inotify::init()?.into_event_stream(vec![0; BUFFER_BYTES])?;
         Ok(Self {
             events,
@@ -141,12 +141,12 @@ impl Watcher {
 
     /// What adds watches, on a thread that may block.
     #[must_use]
-    pub fn arming(&self) -> Arming {
+    pub(crate) fn arming(&self) -> Arming {
         Arming(self.events.watches())
     }
 
     /// Takes over what was added; what is not among it is watched no more.
-    pub fn armed(&mut self, armed: Armed) {
+    pub(crate) fn armed(&mut self, armed: Armed) {
         let stale = self.roles.keys();
         let stale = stale.filter(|watch| !armed.roles.contains_key(watch));
         let mut watches = self.events.watches();
@@ -159,7 +159,7 @@ impl Watcher {
 
     /// Waits until something changed that matters. Cancel-safe: between taking
     /// the first event and returning it does not wait.
-    pub async fn changed(&mut self) -> Hint {
+    pub(crate) async fn changed(&mut self) -> Hint {
         loop {
             let mut hint = None;
             let mut next = self.events.next().await;
@@ -208,11 +208,11 @@ impl Watcher {
 
 /// Adds watches to a [`Watcher`].
 #[derive(Debug)]
-pub struct Arming(Watches);
+pub(crate) struct Arming(Watches);
 
 /// What was added.
 #[derive(Debug)]
-pub struct Armed {
+pub(crate) struct Armed {
     roles: HashMap<WatchDescriptor, Role>,
     /// Why changes may be missed: what is there and could not be watched.
     failure: Option<String>,
@@ -223,7 +223,7 @@ impl Arming {
     /// that nothing is missed in between; what is watched already stays watched.
     /// Blocks as long as the file system does.
     #[must_use]
-    pub fn add(&self, path: &Path) -> Armed {
+    pub(crate) fn add(&self, path: &Path) -> Armed {
         let mut watches = self.0.clone();
         let mut roles = HashMap::new();
         let mut failure = None;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 /// Without a successful relist for so long, the PLEG is unhealthy (the kubelet's
 /// `genericPlegRelistThreshold`).
-pub const UNHEALTHY_AFTER: Duration = Duration::from_secs(3 * 60);
+pub(crate) const UNHEALTHY_AFTER: Duration = Duration::from_secs(3 * 60);
 
 /// The verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Health {
+pub(crate) enum Health {
     /// A relist succeeded not long ago.
     Healthy,
     /// None ever did.
@@ -21,7 +21,7 @@ pub enum Health {
 impl Health {
     /// The verdict, given how long ago the last successful relist was asked for.
     #[must_use]
-    pub fn assess(since_last_relist: Option<Duration>) -> Health {
+    pub(crate) fn assess(since_last_relist: Option<Duration>) -> Health {
         match since_last_relist {
             None => Health::NeverRelisted,
             Some(since) if since > UNHEALTHY_AFTER => Health::Stale,
@@ -31,7 +31,7 @@ impl Health {
 
     /// What is wrong, for people; empty when nothing is.
     #[must_use]
-    pub fn reason(&self) -> &'static str {
+    pub(crate) fn reason(&self) -> &'static str {
         match self {
             Health::Healthy => "",
             Health::NeverRelisted => "no relist has succeeded yet",

@@ -1,17 +1,17 @@
 //! The pod lifecycle event generator: lists what the runtime has, every second
 //! and whenever the runtime rings, and tells which pods have to be looked at.
 //!
-//! - [`relist`]: which events follow from two lists (pure);
-//! - [`schedule`]: when to list what (pure);
-//! - [`health`]: whether listing works (pure);
+//! - `relist`: which events follow from two lists (pure);
+//! - `schedule`: when to list what (pure);
+//! - `health`: whether listing works (pure);
 //! - [`run`]: the process around them.
 //!
 //! It may list and nothing else, and holds nothing that could not be found out
 //! again. Its events are doorbells: who misses one notices a little later.
 
-pub mod health;
-pub mod relist;
-pub mod schedule;
+mod health;
+mod relist;
+mod schedule;
 mod server;
 mod shell;
 mod wire;

@@ -21,7 +21,7 @@ const MAX_REINSPECT: usize = 2000;
 
 /// State of a container, as a relist sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ContainerState {
+pub(crate) enum ContainerState {
     /// Made, not started.
     Created,
     /// Its process runs.
@@ -34,7 +34,7 @@ pub enum ContainerState {
 
 /// State of a sandbox, as a relist sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SandboxState {
+pub(crate) enum SandboxState {
     /// Containers can run in it.
     Ready,
     /// It is stopped.
@@ -43,7 +43,7 @@ pub enum SandboxState {
 
 /// What a relist found of one pod, by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PodRecord {
+pub(crate) struct PodRecord {
     /// Its containers.
     pub containers: BTreeMap<String, ContainerState>,
     /// Its sandboxes.
@@ -51,11 +51,11 @@ pub struct PodRecord {
 }
 
 /// All pods of a relist, by uid.
-pub type Pods = BTreeMap<String, PodRecord>;
+pub(crate) type Pods = BTreeMap<String, PodRecord>;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum EventKind {
+pub(crate) enum EventKind {
     /// A container runs now.
     ContainerStarted,
     /// A container ran, or may have, and does not any more.
@@ -71,7 +71,7 @@ pub enum EventKind {
 
 /// An event about one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub(crate) struct Event {
     /// The pod.
     pub pod_uid: String,
     /// What happened.
@@ -82,14 +82,14 @@ pub struct Event {
 
 /// What the last relists found, and which pods have to be reported again.
 #[derive(Clone, Debug, Default)]
-pub struct Records {
+pub(crate) struct Records {
     pods: Pods,
     reinspect: BTreeSet<String>,
 }
 
 impl Records {
     /// Takes a relist of all pods; returns what changed since the last.
-    pub fn apply_all(&mut self, current: Pods) -> Vec<Event> {
+    pub(crate) fn apply_all(&mut self, current: Pods) -> Vec<Event> {
         let mut events = Vec::new();
         let reinspect = std::mem::take(&mut self.reinspect);
         let uids: BTreeSet<&String> = self.pods.keys().chain(current.keys()).collect();
@@ -107,7 +107,7 @@ impl Records {
 
     /// Takes a relist of one pod, `None` when the runtime has nothing of it;
     /// returns what changed since the last.
-    pub fn apply_one(&mut self, uid: &str, current: Option<PodRecord>) -> Vec<Event> {
+    pub(crate) fn apply_one(&mut self, uid: &str, current: Option<PodRecord>) -> Vec<Event> {
         let again = self.reinspect.remove(uid);
         let events = pod_events(uid, self.pods.get(uid), current.as_ref(), again);
         match current {
@@ -119,14 +119,14 @@ impl Records {
 
     /// A pod had to be looked at and could not: the next relist that succeeds
     /// reports it, also when nothing seems to have changed.
-    pub fn inspection_failed(&mut self, uid: &str) {
+    pub(crate) fn inspection_failed(&mut self, uid: &str) {
         if self.reinspect.len() < MAX_REINSPECT {
             self.reinspect.insert(uid.to_owned());
         }
     }
 
     /// The pods of the last relist.
-    pub fn pod_uids(&self) -> impl Iterator<Item = &String> {
+    pub(crate) fn pod_uids(&self) -> impl Iterator<Item = &String> {
         self.pods.keys()
     }
 }

@@ -24,29 +24,29 @@ use std::time::Duration;
 use pod::identity::check_uid;
 
 /// Time since this process started.
-pub type Moment = Duration;
+pub(crate) type Moment = Duration;
 
 /// From the end of one relist of all pods to the next (the kubelet's
 /// `genericPlegRelistPeriod`).
-pub const RELIST_PERIOD: Duration = Duration::from_secs(1);
+pub(crate) const RELIST_PERIOD: Duration = Duration::from_secs(1);
 
 /// Hinted pods above which all pods are listed instead: that takes two calls to
 /// the runtime, as many as one pod.
-pub const MANY_HINTS: usize = 3;
+pub(crate) const MANY_HINTS: usize = 3;
 
 /// Hinted pods that are remembered by name; more mean "all".
-pub const MAX_HINTS: usize = 256;
+pub(crate) const MAX_HINTS: usize = 256;
 
 /// Least time between a relist and the next that only a hint asks for.
-pub const HINT_GAP: Duration = Duration::from_millis(10);
+pub(crate) const HINT_GAP: Duration = Duration::from_millis(10);
 
 /// After a relist, hints wait this many times as long as it took: a storm of
 /// them keeps the runtime busy for a fifth of the time at most.
-pub const HINT_REST: u32 = 4;
+pub(crate) const HINT_REST: u32 = 4;
 
 /// What a relist looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub(crate) enum Scope {
     /// All pods.
     All,
     /// The pod with this uid.
@@ -55,7 +55,7 @@ pub enum Scope {
 
 /// What to do now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// Relist, then call [`Schedule::ended`].
     Relist(Scope),
     /// Nothing before this moment.
@@ -84,7 +84,7 @@ enum Phase {
 
 /// The schedule of relists.
 #[derive(Clone, Debug)]
-pub struct Schedule {
+pub(crate) struct Schedule {
     phase: Phase,
     all_due: Moment,
     hints: Hints,
@@ -100,7 +100,7 @@ impl Default for Schedule {
 impl Schedule {
     /// The first relist is due at once.
     #[must_use]
-    pub fn new() -> Schedule {
+    pub(crate) fn new() -> Schedule {
         Schedule {
             phase: Phase::Idle,
             all_due: Moment::ZERO,
@@ -111,7 +111,7 @@ impl Schedule {
 
     /// The runtime says that something happened to a pod. What cannot be a pod's uid
     /// means "something, somewhere".
-    pub fn hint(&mut self, uid: String) {
+    pub(crate) fn hint(&mut self, uid: String) {
         if let Hints::Pods(pods) = &mut self.hints {
             if check_uid(&uid).is_err() || pods.len() >= MAX_HINTS {
                 self.hints = Hints::All;
@@ -122,12 +122,12 @@ impl Schedule {
     }
 
     /// Hints may have been lost.
-    pub fn hints_lost(&mut self) {
+    pub(crate) fn hints_lost(&mut self) {
         self.hints = Hints::All;
     }
 
     /// What to do now. An answer of [`Step::Relist`] begins that relist.
-    pub fn next(&mut self, now: Moment) -> Step {
+    pub(crate) fn next(&mut self, now: Moment) -> Step {
         if matches!(self.phase, Phase::Relisting { .. }) {
             return Step::WaitForRelist;
         }
@@ -164,7 +164,7 @@ impl Schedule {
 
     /// The relist ended. Returns the pods whose hints it answers, or would have
     /// answered had it succeeded.
-    pub fn ended(&mut self, now: Moment) -> BTreeSet<String> {
+    pub(crate) fn ended(&mut self, now: Moment) -> BTreeSet<String> {
         let Phase::Relisting {
             scope,
             began,

@@ -8,29 +8,29 @@ use std::time::Duration;
 use crate::{Kind, Moment};
 
 /// A probe: container id and kind.
-pub type Key = (String, Kind);
+pub(crate) type Key = (String, Kind);
 
 /// Tries over the network at once. Each holds a socket; a process has 1024 file
 /// descriptors by default.
-pub const MAX_NETWORK_TRIES: usize = 512;
+pub(crate) const MAX_NETWORK_TRIES: usize = 512;
 
 /// Tries over the network at once in one pod: enough for each container of a
 /// usual pod at the same moment.
-pub const MAX_NETWORK_TRIES_PER_POD: usize = 16;
+pub(crate) const MAX_NETWORK_TRIES_PER_POD: usize = 16;
 
 /// Commands at once. Each is a new process in a container, started by the pool
 /// and the runtime.
-pub const MAX_EXEC_TRIES: usize = 64;
+pub(crate) const MAX_EXEC_TRIES: usize = 64;
 
 /// Commands at once in one pod.
-pub const MAX_EXEC_TRIES_PER_POD: usize = 4;
+pub(crate) const MAX_EXEC_TRIES_PER_POD: usize = 4;
 
 /// The least time between two moments.
 const RESOLUTION: Duration = Duration::from_nanos(1);
 
 /// What a try occupies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Lane {
+pub(crate) enum Lane {
     /// A socket of ours.
     Network,
     /// A process in the container.
@@ -48,14 +48,14 @@ impl Lane {
 
 /// Tries by the time they are due.
 #[derive(Clone, Debug, Default)]
-pub struct Agenda {
+pub(crate) struct Agenda {
     by_time: BTreeSet<(Moment, Key)>,
     times: BTreeMap<Key, Moment>,
 }
 
 impl Agenda {
     /// Plans a probe's next try, or none.
-    pub fn plan(&mut self, key: Key, at: Option<Moment>) {
+    pub(crate) fn plan(&mut self, key: Key, at: Option<Moment>) {
         if let Some(before) = self.times.remove(&key) {
             self.by_time.remove(&(before, key.clone()));
         }
@@ -66,7 +66,7 @@ impl Agenda {
     }
 
     /// The tries that are due, the longest overdue first.
-    pub fn due(&self, now: Moment) -> impl Iterator<Item = &Key> {
+    pub(crate) fn due(&self, now: Moment) -> impl Iterator<Item = &Key> {
         self.by_time
             .iter()
             .take_while(move |(at, _)| *at <= now)
@@ -75,30 +75,18 @@ impl Agenda {
 
     /// When the next try becomes due that is not due yet.
     #[must_use]
-    pub fn next_after(&self, now: Moment) -> Option<Moment> {
+    pub(crate) fn next_after(&self, now: Moment) -> Option<Moment> {
         let after = (
             now.saturating_add(RESOLUTION),
             (String::new(), Kind::Liveness),
         );
         self.by_time.range(after..).next().map(|(at, _)| *at)
     }
-
-    /// How many probes have a planned try.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.times.len()
-    }
-
-    /// Whether nothing is planned.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.times.is_empty()
-    }
 }
 
 /// Tries that run.
 #[derive(Clone, Debug, Default)]
-pub struct Slots {
+pub(crate) struct Slots {
     all: Taken,
     pods: BTreeMap<String, Taken>,
 }
@@ -122,7 +110,7 @@ impl Taken {
 impl Slots {
     /// Whether there is a place.
     #[must_use]
-    pub fn is_free(&self, lane: Lane, pod_uid: &str) -> bool {
+    pub(crate) fn is_free(&self, lane: Lane, pod_uid: &str) -> bool {
         let (limit, pod_limit) = lane.limits();
         let mut pod = self.pods.get(pod_uid).copied().unwrap_or_default();
         let mut all = self.all;
@@ -130,7 +118,7 @@ impl Slots {
     }
 
     /// Takes a place, if there is one.
-    pub fn take(&mut self, lane: Lane, pod_uid: &str) -> bool {
+    pub(crate) fn take(&mut self, lane: Lane, pod_uid: &str) -> bool {
         let free = self.is_free(lane, pod_uid);
         if free {
             *self.all.of(lane) += 1;
@@ -140,7 +128,7 @@ impl Slots {
     }
 
     /// Gives a place back.
-    pub fn give_back(&mut self, lane: Lane, pod_uid: &str) {
+    pub(crate) fn give_back(&mut self, lane: Lane, pod_uid: &str) {
         let all = self.all.of(lane);
         *all = all.saturating_sub(1);
         if let Some(pod) = self.pods.get_mut(pod_uid) {
@@ -189,9 +177,9 @@ mod tests {
         agenda.plan(key("a"), Some(at(1)));
         agenda.plan(key("a"), Some(at(5)));
         assert!(due(&agenda, at(4)).is_empty());
-        assert_eq!(agenda.len(), 1);
+        assert_eq!(agenda.times.len(), 1);
         agenda.plan(key("a"), None);
-        assert!(agenda.is_empty());
+        assert!(agenda.times.is_empty());
         assert_eq!(agenda.next_after(at(0)), None);
     }
 

@@ -14,7 +14,7 @@ const UNIQUE_LOCAL_METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0
 
 /// Why a probe may not go to this address; `None` when it may.
 #[must_use]
-pub fn refusal(address: IpAddr) -> Option<&'static str> {
+pub(crate) fn refusal(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => refusal_v4(address),
         IpAddr::V6(address) => match embedded_v4(address) {

@@ -11,7 +11,7 @@ use crate::{Kind, Moment};
 
 /// What happens to a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Situation {
+pub(crate) enum Situation {
     /// It runs.
     Running,
     /// It runs, and its pod is being terminated.
@@ -22,7 +22,7 @@ pub enum Situation {
 
 /// The probes of one container instance.
 #[derive(Clone, Debug)]
-pub struct Instance {
+pub(crate) struct Instance {
     workers: BTreeMap<Kind, Worker>,
 }
 
@@ -31,7 +31,7 @@ impl Instance {
     /// `seeds` is what was known of this instance before a restart of this
     /// process; `random` gives numbers from 0 to 1.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         timings: &BTreeMap<Kind, Timing>,
         seeds: &BTreeMap<Kind, Verdict>,
         age: Duration,
@@ -52,7 +52,12 @@ impl Instance {
     }
 
     /// Something happened to the container.
-    pub fn update(&mut self, situation: Situation, now: Moment, random: &mut impl FnMut() -> f64) {
+    pub(crate) fn update(
+        &mut self,
+        situation: Situation,
+        now: Moment,
+        random: &mut impl FnMut() -> f64,
+    ) {
         if situation == Situation::Terminating {
             for worker in self.workers.values_mut() {
                 worker.terminate();
@@ -73,7 +78,7 @@ impl Instance {
     }
 
     /// When each probe is due; `None` for one that is not.
-    pub fn due(&self) -> impl Iterator<Item = (Kind, Option<Moment>)> {
+    pub(crate) fn due(&self) -> impl Iterator<Item = (Kind, Option<Moment>)> {
         self.workers
             .values()
             .map(|worker| (worker.kind(), worker.due()))
@@ -81,19 +86,19 @@ impl Instance {
 
     /// When one probe is due.
     #[must_use]
-    pub fn due_at(&self, kind: Kind) -> Option<Moment> {
+    pub(crate) fn due_at(&self, kind: Kind) -> Option<Moment> {
         self.workers.get(&kind).and_then(Worker::due)
     }
 
     /// What each probe knows.
-    pub fn verdicts(&self) -> impl Iterator<Item = (Kind, &Verdict)> {
+    pub(crate) fn verdicts(&self) -> impl Iterator<Item = (Kind, &Verdict)> {
         self.workers
             .values()
             .map(|worker| (worker.kind(), worker.verdict()))
     }
 
     /// Begins a try of a probe, if one is due.
-    pub fn begin(&mut self, kind: Kind, attempt: Attempt, now: Moment) -> bool {
+    pub(crate) fn begin(&mut self, kind: Kind, attempt: Attempt, now: Moment) -> bool {
         self.workers
             .get_mut(&kind)
             .is_some_and(|worker| worker.begin(attempt, now))
@@ -101,7 +106,13 @@ impl Instance {
 
     /// A try ended. Returns whether a verdict changed. A startup success lets
     /// the other probes begin, at once or after their initial delay.
-    pub fn finish(&mut self, kind: Kind, attempt: Attempt, outcome: Outcome, now: Moment) -> bool {
+    pub(crate) fn finish(
+        &mut self,
+        kind: Kind,
+        attempt: Attempt,
+        outcome: Outcome,
+        now: Moment,
+    ) -> bool {
         let changed = self
             .workers
             .get_mut(&kind)

@@ -21,15 +21,15 @@ use crate::{Kind, Moment};
 
 /// How long the verdicts of an instance stand that the pool does not name. A pool
 /// that restarts lists everything within seconds.
-pub const MISSING_FOR: Duration = Duration::from_secs(120);
+pub(crate) const MISSING_FOR: Duration = Duration::from_secs(120);
 
 /// Container instances with probes that are accepted: ten for each of 250 pods,
 /// and as many again that just ended.
-pub const MAX_INSTANCES: usize = 5000;
+pub(crate) const MAX_INSTANCES: usize = 5000;
 
 /// Whose container it is.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Owner {
+pub(crate) struct Owner {
     /// The pod.
     pub pod_uid: String,
     /// The container's name in it.
@@ -37,11 +37,11 @@ pub struct Owner {
 }
 
 /// The state file's content.
-pub type Saved = BTreeMap<String, SavedInstance>;
+pub(crate) type Saved = BTreeMap<String, SavedInstance>;
 
 /// What the state file keeps of one container instance.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct SavedInstance {
+pub(crate) struct SavedInstance {
     /// Whose.
     #[serde(flatten)]
     pub owner: Owner,
@@ -64,7 +64,7 @@ struct Entry {
 
 /// All verdicts.
 #[derive(Clone, Debug, Default)]
-pub struct Ledger {
+pub(crate) struct Ledger {
     entries: BTreeMap<String, Entry>,
     changed: bool,
 }
@@ -72,7 +72,7 @@ pub struct Ledger {
 impl Ledger {
     /// What an earlier life of this process knew.
     #[must_use]
-    pub fn restore(saved: Saved) -> Ledger {
+    pub(crate) fn restore(saved: Saved) -> Ledger {
         let entries = saved
             .into_iter()
             .take(MAX_INSTANCES)
@@ -89,7 +89,11 @@ impl Ledger {
 
     /// What is known of an instance already, if it is the same container's.
     #[must_use]
-    pub fn known(&self, container_id: &str, owner: &Owner) -> Option<&BTreeMap<Kind, Verdict>> {
+    pub(crate) fn known(
+        &self,
+        container_id: &str,
+        owner: &Owner,
+    ) -> Option<&BTreeMap<Kind, Verdict>> {
         self.entries
             .get(container_id)
             .filter(|entry| entry.instance.owner == *owner)
@@ -98,7 +102,7 @@ impl Ledger {
 
     /// The pool names this instance, and this is known of it now. Returns false
     /// when there are too many instances.
-    pub fn record(&mut self, container_id: &str, instance: SavedInstance) -> bool {
+    pub(crate) fn record(&mut self, container_id: &str, instance: SavedInstance) -> bool {
         if let Some(entry) = self.entries.get_mut(container_id) {
             entry.presence = Presence::Present;
             if entry.instance != instance {
@@ -118,13 +122,17 @@ impl Ledger {
     }
 
     /// The instance is gone.
-    pub fn forget(&mut self, container_id: &str) {
+    pub(crate) fn forget(&mut self, container_id: &str) {
         self.changed |= self.entries.remove(container_id).is_some();
     }
 
     /// The pool named all its instances. Returns those that were named before and
     /// are not now.
-    pub fn snapshot_complete(&mut self, named: &BTreeSet<String>, now: Moment) -> Vec<String> {
+    pub(crate) fn snapshot_complete(
+        &mut self,
+        named: &BTreeSet<String>,
+        now: Moment,
+    ) -> Vec<String> {
         let mut missing = Vec::new();
         for (id, entry) in &mut self.entries {
             let unnamed = !named.contains(id);
@@ -137,7 +145,7 @@ impl Ledger {
     }
 
     /// Forgets what has been missing for too long.
-    pub fn expire(&mut self, now: Moment) {
+    pub(crate) fn expire(&mut self, now: Moment) {
         let before = self.entries.len();
         self.entries.retain(|_, entry| match entry.presence {
             Presence::Missing { since } => now.saturating_sub(since) < MISSING_FOR,
@@ -148,12 +156,12 @@ impl Ledger {
 
     /// Whether something changed since [`Ledger::save`] was called last.
     #[must_use]
-    pub fn has_changed(&self) -> bool {
+    pub(crate) fn has_changed(&self) -> bool {
         self.changed
     }
 
     /// What is to be written, and told.
-    pub fn save(&mut self) -> Saved {
+    pub(crate) fn save(&mut self) -> Saved {
         self.changed = false;
         self.entries
             .iter()

@@ -1,29 +1,29 @@
 //! The prober: liveness, readiness and startup probes of every container.
 //!
-//! - [`spec`]: what a probe asks for (pure);
-//! - [`worker`], [`instance`]: when it is tried and what its tries add up to (pure);
-//! - [`agenda`]: which try is due, and which may run (pure);
-//! - [`ledger`]: all verdicts, as they survive a restart (pure);
-//! - [`egress`]: where a probe may go (pure);
+//! - `spec`: what a probe asks for (pure);
+//! - `worker`, `instance`: when it is tried and what its tries add up to (pure);
+//! - `agenda`: which try is due, and which may run (pure);
+//! - `ledger`: all verdicts, as they survive a restart (pure);
+//! - `egress`: where a probe may go (pure);
 //! - [`ProbeNetwork`]: the seam to the network;
 //! - [`run`]: the process around them.
 //!
 //! It runs as a user of its own without any capability, names a container and a
 //! probe when a command is to be run, and never sees that command.
 
-pub mod agenda;
-pub mod egress;
-pub mod instance;
-pub mod ledger;
+mod agenda;
+mod egress;
+mod instance;
+mod ledger;
 mod network;
 mod probe;
 mod server;
 mod shell;
-pub mod spec;
+mod spec;
 mod store;
-pub mod text;
+mod text;
 mod wire;
-pub mod worker;
+mod worker;
 
 pub use network::{ByteStream, NodeNetwork, ProbeNetwork};
 pub use shell::{Error, run};

@@ -17,7 +17,7 @@ const MAX_HEADERS: usize = 64;
 
 /// When a probe is tried and what its tries add up to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timing {
+pub(crate) struct Timing {
     /// From the start of the container to the first try.
     pub initial_delay: Duration,
     /// From one try to the next.
@@ -45,7 +45,7 @@ impl Default for Timing {
 
 /// `http` or `https`; a certificate is never checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheme {
+pub(crate) enum Scheme {
     /// Plain.
     Http,
     /// TLS.
@@ -54,7 +54,7 @@ pub enum Scheme {
 
 /// An HTTP GET.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpGet {
+pub(crate) struct HttpGet {
     /// Plain or TLS.
     pub scheme: Scheme,
     /// Whom to ask; absent: the pod's address.
@@ -69,7 +69,7 @@ pub struct HttpGet {
 
 /// A TCP connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TcpSocket {
+pub(crate) struct TcpSocket {
     /// Whom to connect to; absent: the pod's address.
     pub host: Option<String>,
     /// Where.
@@ -78,7 +78,7 @@ pub struct TcpSocket {
 
 /// A call of `grpc.health.v1.Health/Check` at the pod's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grpc {
+pub(crate) struct Grpc {
     /// Where.
     pub port: u16,
     /// The service asked about; empty: the whole server.
@@ -87,7 +87,7 @@ pub struct Grpc {
 
 /// What one try does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub(crate) enum Action {
     /// An HTTP GET.
     Http(HttpGet),
     /// A TCP connection.
@@ -102,7 +102,7 @@ pub enum Action {
 
 /// A probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProbeSpec {
+pub(crate) struct ProbeSpec {
     /// What.
     pub action: Action,
     /// When.
@@ -111,7 +111,7 @@ pub struct ProbeSpec {
 
 /// Why a probe cannot be used at all.
 #[derive(Debug, thiserror::Error)]
-pub enum SpecError {
+pub(crate) enum SpecError {
     /// It is not a `core/v1` Probe.
     #[error("not a probe")]
     Format(#[from] serde_json::Error),
@@ -122,7 +122,7 @@ impl ProbeSpec {
     ///
     /// # Errors
     /// When the JSON is not a probe.
-    pub fn decode(json: &[u8], ports: &[ContainerPort]) -> Result<ProbeSpec, SpecError> {
+    pub(crate) fn decode(json: &[u8], ports: &[ContainerPort]) -> Result<ProbeSpec, SpecError> {
         let probe: core::Probe = serde_json::from_slice(json)?;
         let timing = timing(&probe);
         let action = action(probe, ports).unwrap_or_else(Action::Impossible);
@@ -132,7 +132,7 @@ impl ProbeSpec {
 
 /// Decodes a container's ports; what cannot be decoded counts as no ports.
 #[must_use]
-pub fn decode_ports(json: &[u8]) -> Vec<ContainerPort> {
+pub(crate) fn decode_ports(json: &[u8]) -> Vec<ContainerPort> {
     if json.is_empty() {
         return Vec::new();
     }

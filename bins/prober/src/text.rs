@@ -5,7 +5,7 @@ use ipc::limits::MAX_PROBE_TEXT_BYTES;
 
 /// Makes a text harmless.
 #[must_use]
-pub fn for_people(text: &str) -> String {
+pub(crate) fn for_people(text: &str) -> String {
     let mut harmless = String::new();
     for character in text.trim().chars() {
         let character = match character {

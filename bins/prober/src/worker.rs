@@ -35,7 +35,7 @@ use crate::{Kind, Moment};
 /// What is known of a container instance by one probe, after thresholds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ProbeResult {
+pub(crate) enum ProbeResult {
     /// Nothing yet.
     Unknown,
     /// Alive, ready or started.
@@ -46,7 +46,7 @@ pub enum ProbeResult {
 
 /// A result and why, for people; `message` is empty while no try has led to it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Verdict {
+pub(crate) struct Verdict {
     /// The result.
     pub result: ProbeResult,
     /// Why.
@@ -56,7 +56,7 @@ pub struct Verdict {
 impl Verdict {
     /// What holds before the first try: not ready, but alive.
     #[must_use]
-    pub fn initial(kind: Kind) -> Verdict {
+    pub(crate) fn initial(kind: Kind) -> Verdict {
         let result = match kind {
             Kind::Liveness => ProbeResult::Success,
             Kind::Readiness => ProbeResult::Failure,
@@ -71,7 +71,7 @@ impl Verdict {
 
 /// How one try ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// The target is well. The text is a warning, or empty.
     Success(String),
     /// The target is not well, or did not answer in time.
@@ -106,11 +106,11 @@ enum Phase {
 
 /// Names one try of this process's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attempt(pub u64);
+pub(crate) struct Attempt(pub u64);
 
 /// One probe of one container instance.
 #[derive(Clone, Debug)]
-pub struct Worker {
+pub(crate) struct Worker {
     kind: Kind,
     timing: Timing,
     /// The initial delay ends here.
@@ -124,7 +124,7 @@ impl Worker {
     /// runs already; `seed` is what was known of this instance before a restart of
     /// this process.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         kind: Kind,
         timing: Timing,
         age: Duration,
@@ -148,13 +148,13 @@ impl Worker {
 
     /// Which probe it is.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> Kind {
         self.kind
     }
 
     /// What is known now.
     #[must_use]
-    pub fn verdict(&self) -> &Verdict {
+    pub(crate) fn verdict(&self) -> &Verdict {
         &self.verdict
     }
 
@@ -162,7 +162,7 @@ impl Worker {
     /// initial delay is over, and `spread` (0 to 1) periods later while this
     /// process is younger than a period: after its restart all probes begin
     /// together otherwise.
-    pub fn allow(&mut self, allowed: bool, spread: f64, now: Moment) {
+    pub(crate) fn allow(&mut self, allowed: bool, spread: f64, now: Moment) {
         match self.phase {
             Phase::Paused if allowed => {
                 let wait = if self.timing.period > now {
@@ -182,7 +182,7 @@ impl Worker {
 
     /// When the next try is due; `None` when none is planned, or one runs.
     #[must_use]
-    pub fn due(&self) -> Option<Moment> {
+    pub(crate) fn due(&self) -> Option<Moment> {
         match self.phase {
             Phase::Waiting { at, .. } => Some(at),
             _ => None,
@@ -190,7 +190,7 @@ impl Worker {
     }
 
     /// Begins a try, if one is due. `attempt` names it for [`Worker::finish`].
-    pub fn begin(&mut self, attempt: Attempt, now: Moment) -> bool {
+    pub(crate) fn begin(&mut self, attempt: Attempt, now: Moment) -> bool {
         match self.phase {
             Phase::Waiting { at, streak } if at <= now => {
                 self.phase = Phase::Probing {
@@ -206,7 +206,7 @@ impl Worker {
 
     /// A try ended; one that does not count any more is ignored. Returns whether
     /// the verdict changed.
-    pub fn finish(&mut self, attempt: Attempt, outcome: Outcome, now: Moment) -> bool {
+    pub(crate) fn finish(&mut self, attempt: Attempt, outcome: Outcome, now: Moment) -> bool {
         let Phase::Probing {
             attempt: current,
             due,
@@ -262,7 +262,7 @@ impl Worker {
 
     /// The pod terminates: a liveness or startup probe has nothing more to say,
     /// unless it already failed. Returns whether the verdict changed.
-    pub fn terminate(&mut self) -> bool {
+    pub(crate) fn terminate(&mut self) -> bool {
         if self.kind == Kind::Readiness || self.phase == Phase::OnHold {
             return false;
         }

@@ -9,9 +9,9 @@ use clock::UnixNanos;
 use ipc::limits::truncate;
 
 /// Different events that are kept: an hour of a busy node, about 1 MiB.
-pub const MAX_EVENTS: usize = 2_000;
+pub(crate) const MAX_EVENTS: usize = 2_000;
 /// Different events of one pod or subject, so that one cannot displace the rest.
-pub const MAX_EVENTS_PER_SUBJECT: usize = 100;
+pub(crate) const MAX_EVENTS_PER_SUBJECT: usize = 100;
 /// Events that differ in their message only, beyond which they are folded into
 /// one; and how long they count. Both are the kubelet's numbers.
 const MAX_SIMILAR: usize = 10;
@@ -54,7 +54,7 @@ impl Key {
 
 /// The ring.
 #[derive(Debug, Default)]
-pub struct EventLog {
+pub(crate) struct EventLog {
     /// By a number that grows with each time an event is seen.
     by_sequence: BTreeMap<u64, (Key, Event)>,
     sequence_of: BTreeMap<Key, u64>,
@@ -76,7 +76,7 @@ const MAX_REPORTERS: usize = 4;
 impl EventLog {
     /// Takes an event; returns it as it is kept now, with its count, or `None`
     /// if it was known already (a stream that begins again repeats itself).
-    pub fn record(&mut self, mut event: Event, now: UnixNanos) -> Option<Event> {
+    pub(crate) fn record(&mut self, mut event: Event, now: UnixNanos) -> Option<Event> {
         bound_texts(&mut event);
         if event.unix_nanos <= 0 {
             event.unix_nanos = now.0;
@@ -112,7 +112,7 @@ impl EventLog {
     /// Takes the events of a call that may be a repetition: `first_sequence` is
     /// the running number of the first in the life `boot_id` of the caller.
     /// Returns those that are new, as they are kept now.
-    pub fn record_reported(
+    pub(crate) fn record_reported(
         &mut self,
         boot_id: &str,
         first_sequence: u64,
@@ -153,7 +153,7 @@ impl EventLog {
 
     /// All events, those seen longest ago first; only of one pod if its UID is given.
     #[must_use]
-    pub fn recent(&self, pod_uid: Option<&str>) -> Vec<Event> {
+    pub(crate) fn recent(&self, pod_uid: Option<&str>) -> Vec<Event> {
         let of_pod = |key: &Key| pod_uid.is_none_or(|uid| key.subject.pod_uid == uid);
         let all = self.by_sequence.values().filter(|(key, _)| of_pod(key));
         all.map(|(_, event)| event.clone()).collect()

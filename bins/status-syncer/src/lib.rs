@@ -8,9 +8,9 @@
 //! What does not live here: the decision what becomes of a pod (sync-loop) and
 //! everything that acts on containers (pod-worker-pool).
 
-pub mod events;
-pub mod publication;
-pub mod registry;
+mod events;
+mod publication;
+mod registry;
 mod served;
 mod service;
 mod shell;

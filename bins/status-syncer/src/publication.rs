@@ -36,7 +36,7 @@ impl PublishedPod {
 
 /// A change to publish. The latest for a pod is enough: none builds on another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub(crate) enum Change {
     /// The pod has a new status.
     Set(PublishedPod),
     /// The pod with this UID is gone for good.
@@ -44,19 +44,19 @@ pub enum Change {
 }
 
 /// Takes statuses away from this process.
-pub trait Publisher: Send {
+pub(crate) trait Publisher: Send {
     /// Publishes a change; must not block. Called once the change is saved.
     fn publish(&mut self, change: &Change);
 }
 
 /// Statuses for readers on this node, by UID.
 #[derive(Clone, Debug, Default)]
-pub struct LocalReaders(StateHub<String, PublishedPod>);
+pub(crate) struct LocalReaders(StateHub<String, PublishedPod>);
 
 impl LocalReaders {
     /// What readers see.
     #[must_use]
-    pub fn hub(&self) -> &StateHub<String, PublishedPod> {
+    pub(crate) fn hub(&self) -> &StateHub<String, PublishedPod> {
         &self.0
     }
 }

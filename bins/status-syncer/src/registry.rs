@@ -54,7 +54,7 @@ pub enum Refusal {
 
 /// All pods with a status.
 #[derive(Debug, Default)]
-pub struct Registry {
+pub(crate) struct Registry {
     pods: BTreeMap<String, Entry>,
     verdicts: Verdicts,
     pool: PoolView,
@@ -99,7 +99,7 @@ struct PoolView {
 
 impl Registry {
     /// Takes back what was saved before a restart.
-    pub fn restore(&mut self, pods: Vec<PublishedPod>) {
+    pub(crate) fn restore(&mut self, pods: Vec<PublishedPod>) {
         for published in pods.into_iter().take(ipc::limits::MAX_PODS) {
             let Ok(pod) = published.document.decode() else {
                 continue;
@@ -120,13 +120,13 @@ impl Registry {
     }
 
     /// A stream of the pool begins with its snapshot.
-    pub fn begin_snapshot(&mut self, boot_id: &str) {
+    pub(crate) fn begin_snapshot(&mut self, boot_id: &str) {
         boot_id.clone_into(&mut self.pool.boot_id);
         self.pool.snapshot = Some(BTreeSet::new());
     }
 
     /// The snapshot is complete: pods that it lacks are not in the pool.
-    pub fn end_snapshot(&mut self) {
+    pub(crate) fn end_snapshot(&mut self) {
         if let Some(present) = self.pool.snapshot.take() {
             self.pool.present = present;
             self.pool.complete = true;
@@ -135,7 +135,7 @@ impl Registry {
     }
 
     /// The pool has no worker for this pod any more.
-    pub fn let_go(&mut self, uid: &str) {
+    pub(crate) fn let_go(&mut self, uid: &str) {
         self.pool.present.remove(uid);
         if let Some(snapshot) = &mut self.pool.snapshot {
             snapshot.remove(uid);
@@ -147,7 +147,7 @@ impl Registry {
     ///
     /// # Errors
     /// When the pod in it is malformed, or there are too many.
-    pub fn observe(
+    pub(crate) fn observe(
         &mut self,
         mut observation: PodObservation,
         now: UnixNanos,
@@ -198,7 +198,7 @@ impl Registry {
     }
 
     /// Sync-loop tells verdicts of probes.
-    pub fn set_verdicts(&mut self, verdicts: &[ProbeVerdict], now: UnixNanos) {
+    pub(crate) fn set_verdicts(&mut self, verdicts: &[ProbeVerdict], now: UnixNanos) {
         let news: BTreeSet<&str> = verdicts
             .iter()
             .filter(|verdict| self.verdicts.set(verdict))
@@ -220,7 +220,11 @@ impl Registry {
     ///
     /// # Errors
     /// When the pod is malformed or runs already, or there are too many.
-    pub fn reject(&mut self, request: RejectPodRequest, now: UnixNanos) -> Result<(), Refusal> {
+    pub(crate) fn reject(
+        &mut self,
+        request: RejectPodRequest,
+        now: UnixNanos,
+    ) -> Result<(), Refusal> {
         let desired = PodDocument::from_message(request.pod.ok_or(WireError::NoReference)?)?;
         let pod = desired.decode()?;
         let uid = desired.identity().uid().to_owned();
@@ -245,7 +249,7 @@ impl Registry {
 
     /// Sync-loop tells which pods exist; statuses of others of the sources that
     /// have delivered go, once the pool has let go of them too.
-    pub fn retain(&mut self, known: &BTreeSet<String>, delivered: &BTreeSet<PodSource>) {
+    pub(crate) fn retain(&mut self, known: &BTreeSet<String>, delivered: &BTreeSet<PodSource>) {
         for (uid, entry) in &mut self.pods {
             let may_come_yet = !delivered.contains(&entry.desired.source());
             entry.hold = if known.contains(uid) || may_come_yet {
@@ -258,7 +262,7 @@ impl Registry {
     }
 
     /// What is to be published since the last call, each pod once.
-    pub fn take_changes(&mut self) -> Vec<Change> {
+    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
         let removed = std::mem::take(&mut self.removed);
         let mut changes: Vec<Change> = removed.into_iter().map(Change::Removed).collect();
         for uid in std::mem::take(&mut self.changed) {
@@ -274,23 +278,23 @@ impl Registry {
     /// Whether something changed since [`Registry::saved`] that a restart must
     /// not lose.
     #[must_use]
-    pub fn is_unsaved(&self) -> bool {
+    pub(crate) fn is_unsaved(&self) -> bool {
         self.unsaved
     }
 
     /// What is published now was saved.
-    pub fn saved(&mut self) {
+    pub(crate) fn saved(&mut self) {
         self.unsaved = false;
     }
 
     /// Whether there is something to publish.
     #[must_use]
-    pub fn has_changes(&self) -> bool {
+    pub(crate) fn has_changes(&self) -> bool {
         !self.changed.is_empty() || !self.removed.is_empty()
     }
 
     /// What is published of all pods: what a restart must not lose.
-    pub fn published(&self) -> impl Iterator<Item = &PublishedPod> {
+    pub(crate) fn published(&self) -> impl Iterator<Item = &PublishedPod> {
         self.pods
             .values()
             .filter_map(|entry| entry.published.as_ref())
@@ -298,14 +302,8 @@ impl Registry {
 
     /// Number of pods with a status.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.pods.len()
-    }
-
-    /// Whether no pod has a status.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.pods.is_empty()
     }
 
     fn drop_orphans(&mut self) {

@@ -11,11 +11,11 @@ use pod::PodSource;
 use super::admission::{Awaited, Rejection};
 
 /// Longest cause that is sent, in bytes; the contract of UpdatePod.
-pub const MAX_CAUSE_BYTES: usize = 256;
+pub(crate) const MAX_CAUSE_BYTES: usize = 256;
 
 /// Why a pod is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub(crate) enum Cause {
     /// Its source delivered it for the first time.
     Added(PodSource),
     /// Its source delivered another version.
@@ -114,7 +114,7 @@ impl fmt::Display for Cause {
 impl Cause {
     /// The text that is sent, within [`MAX_CAUSE_BYTES`].
     #[must_use]
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut text = self.to_string();
         truncate(&mut text, MAX_CAUSE_BYTES);
         text
@@ -123,7 +123,7 @@ impl Cause {
 
 /// What was decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// Its worker was told.
     Sent {
         /// What kind of update.
@@ -172,7 +172,7 @@ impl fmt::Display for Verdict {
 
 /// A verdict and when it was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
+pub(crate) struct Decision {
     /// When.
     pub at: UnixNanos,
     /// What, and why.

@@ -12,19 +12,19 @@
 //!
 //! What does not live here: receiving, sending and saving (`shell`).
 
-pub mod admission;
+pub(crate) mod admission;
 mod configuration;
-pub mod decision;
+pub(crate) mod decision;
 mod handlers;
 mod iteration;
-pub mod outbox;
-pub mod pod_facts;
-pub mod pod_manager;
-pub mod sources;
+pub(crate) mod outbox;
+pub(crate) mod pod_facts;
+pub(crate) mod pod_manager;
+pub(crate) mod sources;
 mod status;
-pub mod verdicts;
-pub mod work_queue;
-pub mod workers;
+pub(crate) mod verdicts;
+pub(crate) mod work_queue;
+pub(crate) mod workers;
 
 #[cfg(test)]
 mod tests;
@@ -49,7 +49,7 @@ use verdicts::Verdicts;
 use work_queue::WorkQueue;
 use workers::Workers;
 
-pub use status::{LoopSummary, SourceSummary};
+pub(crate) use status::LoopSummary;
 
 /// How much longer than the sync frequency a pod may wait for its resync, as a
 /// fraction: so that pods that came together do not stay together (the kubelet's
@@ -61,7 +61,7 @@ const REPORTER: &str = "sync-loop";
 
 /// A moment: monotonic time since the start of the process, and wall time.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Now {
+pub(crate) struct Now {
     /// For intervals.
     pub elapsed: Duration,
     /// For people and for deadlines that outlive this process.
@@ -70,7 +70,7 @@ pub struct Now {
 
 /// What does not change while the process lives.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// This node.
     pub node: NodeDescription,
     /// `maxPods`.
@@ -83,7 +83,7 @@ pub struct Settings {
 
 /// Something happened.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub(crate) enum Event {
     /// A stream from config-sourcer began.
     ConfigurationStreamBegan,
     /// config-sourcer says something.
@@ -140,7 +140,7 @@ pub enum Event {
 
 /// Something is to be done. None of it is waited for.
 #[derive(Clone, Debug)]
-pub enum Action {
+pub(crate) enum Action {
     /// Hand an update to a worker.
     UpdatePod(WorkerUpdate),
     /// Ask for all workers and runtime pods.
@@ -201,7 +201,7 @@ enum RuntimeHealth {
 
 /// The sync loop.
 #[derive(Debug)]
-pub struct SyncLoop {
+pub(crate) struct SyncLoop {
     settings: Settings,
     random: SmallRng,
     now: Now,
@@ -222,7 +222,7 @@ pub struct SyncLoop {
 impl SyncLoop {
     /// A loop that knows nothing but what an earlier life has recorded.
     #[must_use]
-    pub fn new(settings: Settings, records: AdmissionRecords, random: SmallRng) -> SyncLoop {
+    pub(crate) fn new(settings: Settings, records: AdmissionRecords, random: SmallRng) -> SyncLoop {
         SyncLoop {
             settings,
             random,
@@ -243,7 +243,7 @@ impl SyncLoop {
     }
 
     /// Takes an event in and returns what is to be done about it.
-    pub fn handle(&mut self, now: Now, event: Event) -> Vec<Action> {
+    pub(crate) fn handle(&mut self, now: Now, event: Event) -> Vec<Action> {
         self.now = now;
         self.iterate(event);
         if std::mem::take(&mut self.records_changed) {

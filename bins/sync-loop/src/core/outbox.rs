@@ -22,7 +22,7 @@ use super::pod_manager::Uid;
 
 /// What a termination asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kill {
+pub(crate) struct Kill {
     /// When it was asked for.
     pub requested_at: UnixNanos,
     /// Overrides the pod's own grace period, in seconds.
@@ -45,7 +45,7 @@ impl Kill {
 
 /// What kind of update.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Work {
+pub(crate) enum Work {
     /// The pod was added.
     Create,
     /// Its desired state changed.
@@ -59,7 +59,7 @@ pub enum Work {
 impl Work {
     /// The word of the contract.
     #[must_use]
-    pub fn update_type(&self) -> UpdateType {
+    pub(crate) fn update_type(&self) -> UpdateType {
         match self {
             Work::Create => UpdateType::Create,
             Work::Update => UpdateType::Update,
@@ -71,7 +71,7 @@ impl Work {
 
 /// What an update is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub(crate) enum Subject {
     /// A pod that a source delivered.
     Desired(PodDocument),
     /// A pod that only the runtime, or a worker, has.
@@ -80,7 +80,7 @@ pub enum Subject {
 
 /// One update for a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkerUpdate {
+pub(crate) struct WorkerUpdate {
     /// The pod.
     pub uid: Uid,
     /// Running number of all updates; the answer names the newest that it covers.
@@ -98,7 +98,7 @@ pub struct WorkerUpdate {
 impl WorkerUpdate {
     /// The message.
     #[must_use]
-    pub fn to_request(&self) -> UpdatePodRequest {
+    pub(crate) fn to_request(&self) -> UpdatePodRequest {
         let (pod, runtime_pod) = match &self.subject {
             Subject::Desired(document) => (Some(document.to_message()), None),
             Subject::RuntimeOnly(identity) => (None, Some(PodReference::from(identity))),
@@ -124,7 +124,7 @@ impl WorkerUpdate {
 
 /// How an attempt to send ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delivery {
+pub(crate) enum Delivery {
     /// The pool has it, or has refused it for good.
     Settled,
     /// Nobody knows; it is to be sent again.
@@ -141,14 +141,14 @@ struct Mailbox {
 
 /// All updates that are on their way. Its size is bounded by the number of pods.
 #[derive(Debug, Default)]
-pub struct Outbox {
+pub(crate) struct Outbox {
     mailboxes: BTreeMap<Uid, Mailbox>,
     turn: VecDeque<Uid>,
 }
 
 impl Outbox {
     /// Takes an update in.
-    pub fn push(&mut self, update: WorkerUpdate) {
+    pub(crate) fn push(&mut self, update: WorkerUpdate) {
         let uid = Arc::clone(&update.uid);
         let mailbox = self.mailboxes.entry(Arc::clone(&uid)).or_default();
         merge(&mut mailbox.waiting, update);
@@ -156,7 +156,7 @@ impl Outbox {
     }
 
     /// The next update to send, pods taking turns; `None` when nothing waits.
-    pub fn take(&mut self) -> Option<WorkerUpdate> {
+    pub(crate) fn take(&mut self) -> Option<WorkerUpdate> {
         let uid = self.turn.pop_front()?;
         let mailbox = self.mailboxes.get_mut(&uid)?;
         mailbox.queued = false;
@@ -166,7 +166,7 @@ impl Outbox {
     }
 
     /// An update that was taken is settled, or has to be sent again.
-    pub fn done(&mut self, uid: &Uid, delivery: Delivery) {
+    pub(crate) fn done(&mut self, uid: &Uid, delivery: Delivery) {
         let Some(mailbox) = self.mailboxes.get_mut(uid) else {
             return;
         };
@@ -184,15 +184,9 @@ impl Outbox {
         }
     }
 
-    /// Pods with something on its way.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.mailboxes.len()
-    }
-
     /// Whether nothing is on its way.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
         self.mailboxes.is_empty()
     }
 

@@ -19,7 +19,7 @@ const EVICTED: &str = "Evicted";
 /// Where a pod stands among pods that arrive together: older ones are admitted
 /// first, as the kubelet does; a pod without a date (a static one) is the oldest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct AdmissionOrder {
+pub(crate) struct AdmissionOrder {
     created: Option<i128>,
     seen: String,
     full_name: String,
@@ -27,7 +27,7 @@ pub struct AdmissionOrder {
 
 /// The facts.
 #[derive(Clone, Debug)]
-pub struct PodFacts {
+pub(crate) struct PodFacts {
     /// Place among pods that arrive together.
     pub order: AdmissionOrder,
     /// Its source wants it gone.
@@ -36,8 +36,6 @@ pub struct PodFacts {
     pub phase: PodPhase,
     /// Its status says that it was evicted.
     pub evicted: bool,
-    /// Comes from a manifest of this node.
-    pub is_static: bool,
     /// Mirrors a static pod in the API server.
     pub is_mirror: bool,
     /// Its readiness depends on conditions that others set in its status.
@@ -61,7 +59,7 @@ pub struct PodFacts {
 impl PodFacts {
     /// Reads the facts of a pod.
     #[must_use]
-    pub fn of(pod: &Pod, source: PodSource) -> PodFacts {
+    pub(crate) fn of(pod: &Pod, source: PodSource) -> PodFacts {
         let spec = pod.spec_or_default();
         let status = pod.status.as_ref();
         let created = pod.metadata.creation_timestamp.as_ref();
@@ -86,7 +84,6 @@ impl PodFacts {
             marked_for_deletion: pod.is_marked_for_deletion(),
             phase: pod.status_phase(),
             evicted: status.and_then(|status| status.reason.as_deref()) == Some(EVICTED),
-            is_static: source != PodSource::Api,
             // A manifest of this node mirrors nothing, whatever it says.
             is_mirror: source == PodSource::Api && pod.is_mirror(),
             has_readiness_gates: spec

@@ -13,11 +13,11 @@ use super::decision::Decision;
 use super::pod_facts::PodFacts;
 
 /// Uid of a pod; clones share the text.
-pub type Uid = Arc<str>;
+pub(crate) type Uid = Arc<str>;
 
 /// A pod as its source delivered it.
 #[derive(Clone, Debug)]
-pub struct ArrivedPod {
+pub(crate) struct ArrivedPod {
     /// The pod.
     pub document: PodDocument,
     /// What the loop needs of it.
@@ -27,14 +27,14 @@ pub struct ArrivedPod {
 impl ArrivedPod {
     /// Its uid.
     #[must_use]
-    pub fn uid(&self) -> Uid {
+    pub(crate) fn uid(&self) -> Uid {
         self.document.identity().uid().into()
     }
 }
 
 /// A pod that should run here.
 #[derive(Clone, Debug)]
-pub struct DesiredPod {
+pub(crate) struct DesiredPod {
     /// The pod as last delivered.
     pub document: PodDocument,
     /// What the loop needs of it.
@@ -47,29 +47,28 @@ pub struct DesiredPod {
 
 /// All desired pods.
 #[derive(Clone, Debug, Default)]
-pub struct PodManager {
+pub(crate) struct PodManager {
     pods: BTreeMap<Uid, DesiredPod>,
     /// Names the newest pod of a full name: while a static pod is being
     /// replaced, two uids share one.
     by_full_name: BTreeMap<String, Uid>,
     mirrors: BTreeMap<Uid, PodDocument>,
-    mirror_by_full_name: BTreeMap<String, Uid>,
 }
 
 impl PodManager {
     /// The desired pod with this uid.
     #[must_use]
-    pub fn get(&self, uid: &str) -> Option<&DesiredPod> {
+    pub(crate) fn get(&self, uid: &str) -> Option<&DesiredPod> {
         self.pods.get(uid)
     }
 
     /// The desired pod with this uid, to change.
-    pub fn get_mut(&mut self, uid: &str) -> Option<&mut DesiredPod> {
+    pub(crate) fn get_mut(&mut self, uid: &str) -> Option<&mut DesiredPod> {
         self.pods.get_mut(uid)
     }
 
     /// Adds a pod, or replaces what is known of it; its admission stays.
-    pub fn set(&mut self, arrived: ArrivedPod) {
+    pub(crate) fn set(&mut self, arrived: ArrivedPod) {
         let uid = arrived.uid();
         let full_name = arrived.document.identity().full_name();
         if let Some(pod) = self.pods.get_mut(&uid) {
@@ -91,27 +90,25 @@ impl PodManager {
     }
 
     /// Removes a pod.
-    pub fn remove(&mut self, uid: &str) -> Option<DesiredPod> {
+    pub(crate) fn remove(&mut self, uid: &str) -> Option<DesiredPod> {
         let pod = self.pods.remove(uid)?;
         forget_name(&mut self.by_full_name, &pod.document, uid);
         Some(pod)
     }
 
     /// Adds or replaces a mirror pod; returns the uid of the pod it mirrors.
-    pub fn set_mirror(&mut self, document: PodDocument) -> Option<Uid> {
+    pub(crate) fn set_mirror(&mut self, document: PodDocument) -> Option<Uid> {
         let uid: Uid = document.identity().uid().into();
         let full_name = document.identity().full_name();
         let mirrored = self.by_full_name.get(&full_name).cloned();
-        self.mirror_by_full_name.insert(full_name, Arc::clone(&uid));
         self.mirrors.insert(uid, document);
         mirrored
     }
 
     /// Removes a mirror pod, if `uid` is one; returns the uid of the pod that
     /// it mirrored, if that is there.
-    pub fn remove_mirror(&mut self, uid: &str) -> Option<Option<Uid>> {
+    pub(crate) fn remove_mirror(&mut self, uid: &str) -> Option<Option<Uid>> {
         let document = self.mirrors.remove(uid)?;
-        forget_name(&mut self.mirror_by_full_name, &document, uid);
         Some(
             self.by_full_name
                 .get(&document.identity().full_name())
@@ -119,32 +116,19 @@ impl PodManager {
         )
     }
 
-    /// The mirror of a static pod.
-    #[must_use]
-    pub fn mirror_of(&self, uid: &str) -> Option<&PodDocument> {
-        let full_name = self.pods.get(uid)?.document.identity().full_name();
-        self.mirrors.get(self.mirror_by_full_name.get(&full_name)?)
-    }
-
-    /// The newest desired pod of a full name (`<name>_<namespace>`).
-    #[must_use]
-    pub fn by_full_name(&self, full_name: &str) -> Option<&DesiredPod> {
-        self.pods.get(self.by_full_name.get(full_name)?)
-    }
-
     /// All desired pods, by uid; mirror pods are not among them.
-    pub fn iter(&self) -> impl Iterator<Item = (&Uid, &DesiredPod)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Uid, &DesiredPod)> {
         self.pods.iter()
     }
 
     /// Uids of mirror pods.
-    pub fn mirror_uids(&self) -> impl Iterator<Item = &Uid> {
+    pub(crate) fn mirror_uids(&self) -> impl Iterator<Item = &Uid> {
         self.mirrors.keys()
     }
 
     /// Uids of everything that one source delivered, mirror pods included.
     #[must_use]
-    pub fn uids_of(&self, source: PodSource) -> Vec<Uid> {
+    pub(crate) fn uids_of(&self, source: PodSource) -> Vec<Uid> {
         let pods = self.pods.iter().map(|(uid, pod)| (uid, &pod.document));
         pods.chain(self.mirrors.iter())
             .filter(|(_, document)| document.source() == source)
@@ -154,30 +138,24 @@ impl PodManager {
 
     /// The document of a desired or mirror pod.
     #[must_use]
-    pub fn document(&self, uid: &str) -> Option<&PodDocument> {
+    pub(crate) fn document(&self, uid: &str) -> Option<&PodDocument> {
         let pod = self.pods.get(uid).map(|pod| &pod.document);
         pod.or_else(|| self.mirrors.get(uid))
     }
 
     /// How many pods are held, mirror pods included.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.pods.len() + self.mirrors.len()
     }
 
     /// Bytes of all pods as JSON, mirror pods included.
     #[must_use]
-    pub fn json_bytes(&self) -> usize {
+    pub(crate) fn json_bytes(&self) -> usize {
         let pods = self.pods.values().map(|pod| &pod.document);
         pods.chain(self.mirrors.values())
             .map(|document| document.json().len())
             .sum()
-    }
-
-    /// Whether no pods are held.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 

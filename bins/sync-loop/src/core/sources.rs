@@ -21,7 +21,7 @@ const MAX_PROBLEM_BYTES: usize = 1 << 10;
 
 /// A complete snapshot of one source.
 #[derive(Clone, Debug, Default)]
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     /// Whether the source has delivered, so that what is missing is gone.
     pub ready: bool,
     /// Its pods.
@@ -45,7 +45,7 @@ struct Source {
 
 /// All sources.
 #[derive(Clone, Debug, Default)]
-pub struct Sources {
+pub(crate) struct Sources {
     /// Known once config-sourcer has said which there are.
     configured: Option<BTreeSet<PodSource>>,
     sources: BTreeMap<PodSource, Source>,
@@ -53,7 +53,7 @@ pub struct Sources {
 
 impl Sources {
     /// A new stream has begun: half a snapshot is none.
-    pub fn stream_began(&mut self) {
+    pub(crate) fn stream_began(&mut self) {
         for source in self.sources.values_mut() {
             source.arriving = None;
             source.ready_now = false;
@@ -61,7 +61,7 @@ impl Sources {
     }
 
     /// Sets which sources are configured; returns those that no longer are.
-    pub fn configure(&mut self, names: &[String]) -> Vec<PodSource> {
+    pub(crate) fn configure(&mut self, names: &[String]) -> Vec<PodSource> {
         let configured: BTreeSet<PodSource> = names
             .iter()
             .filter_map(|name| PodSource::parse(name))
@@ -83,7 +83,7 @@ impl Sources {
     }
 
     /// Begins a snapshot.
-    pub fn snapshot_began(&mut self, source: PodSource, ready: bool) {
+    pub(crate) fn snapshot_began(&mut self, source: PodSource, ready: bool) {
         if let Some(source) = self.sources.get_mut(&source) {
             source.arriving = Some(Snapshot {
                 ready,
@@ -93,12 +93,12 @@ impl Sources {
     }
 
     /// The snapshot of a source that is arriving.
-    pub fn arriving(&mut self, source: PodSource) -> Option<&mut Snapshot> {
+    pub(crate) fn arriving(&mut self, source: PodSource) -> Option<&mut Snapshot> {
         self.sources.get_mut(&source)?.arriving.as_mut()
     }
 
     /// Ends a snapshot and returns it.
-    pub fn snapshot_ended(&mut self, source: PodSource) -> Option<Snapshot> {
+    pub(crate) fn snapshot_ended(&mut self, source: PodSource) -> Option<Snapshot> {
         let source = self.sources.get_mut(&source)?;
         let snapshot = source.arriving.take()?;
         source.ready_now = snapshot.ready;
@@ -108,13 +108,13 @@ impl Sources {
 
     /// Whether a source is one that is configured.
     #[must_use]
-    pub fn is_configured(&self, source: PodSource) -> bool {
+    pub(crate) fn is_configured(&self, source: PodSource) -> bool {
         self.sources.contains_key(&source)
     }
 
     /// Whether the present stream has shown a source ready: its removals count.
     #[must_use]
-    pub fn is_ready_now(&self, source: PodSource) -> bool {
+    pub(crate) fn is_ready_now(&self, source: PodSource) -> bool {
         self.sources
             .get(&source)
             .is_some_and(|source| source.ready_now)
@@ -122,7 +122,7 @@ impl Sources {
 
     /// Whether a source has delivered in this life.
     #[must_use]
-    pub fn has_delivered(&self, source: PodSource) -> bool {
+    pub(crate) fn has_delivered(&self, source: PodSource) -> bool {
         self.sources
             .get(&source)
             .is_some_and(|source| source.delivered)
@@ -130,13 +130,13 @@ impl Sources {
 
     /// Whether every configured source has delivered in this life.
     #[must_use]
-    pub fn all_delivered(&self) -> bool {
+    pub(crate) fn all_delivered(&self) -> bool {
         self.configured.is_some() && self.sources.values().all(|source| source.delivered)
     }
 
     /// The sources whose pods may be forgotten when nothing wants them.
     #[must_use]
-    pub fn delivered(&self) -> Vec<PodSource> {
+    pub(crate) fn delivered(&self) -> Vec<PodSource> {
         let all = PodSource::ALL.into_iter();
         all.filter(|source| self.permit_removal_of(source.as_str()))
             .collect()
@@ -145,7 +145,7 @@ impl Sources {
     /// Whether a pod that no source wants may be stopped: its own source has
     /// delivered or, when the source is none that is configured, all have.
     #[must_use]
-    pub fn permit_removal_of(&self, source: &str) -> bool {
+    pub(crate) fn permit_removal_of(&self, source: &str) -> bool {
         match PodSource::parse(source).filter(|source| self.is_configured(*source)) {
             Some(source) => self.has_delivered(source),
             None => self.all_delivered(),
@@ -153,7 +153,7 @@ impl Sources {
     }
 
     /// Replaces the problems of a source; returns those that are new.
-    pub fn set_problems(
+    pub(crate) fn set_problems(
         &mut self,
         source: PodSource,
         mut problems: Vec<SourceProblem>,
@@ -177,7 +177,7 @@ impl Sources {
     }
 
     /// Every source with whether it has delivered, and its problems.
-    pub fn iter(&self) -> impl Iterator<Item = (PodSource, bool, &[SourceProblem])> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (PodSource, bool, &[SourceProblem])> {
         self.sources
             .iter()
             .map(|(name, source)| (*name, source.delivered, source.problems.as_slice()))
@@ -190,7 +190,7 @@ fn problem_key(problem: &SourceProblem) -> (&str, &str, &str) {
 
 /// A problem as one line.
 #[must_use]
-pub fn problem_text(problem: &SourceProblem) -> String {
+pub(crate) fn problem_text(problem: &SourceProblem) -> String {
     let mut text = match problem.field.as_str() {
         "" => problem.reason.clone(),
         field => format!("{field}: {}", problem.reason),

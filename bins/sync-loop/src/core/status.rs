@@ -8,7 +8,7 @@ use super::{RuntimeHealth, SyncLoop};
 
 /// One source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceSummary {
+pub(crate) struct SourceSummary {
     /// Its name.
     pub name: &'static str,
     /// Whether it has delivered in this life.
@@ -21,7 +21,7 @@ pub struct SourceSummary {
 
 /// The loop as a whole.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LoopSummary {
+pub(crate) struct LoopSummary {
     /// The configured sources.
     pub sources: Vec<SourceSummary>,
     /// What pleg last said of itself.
@@ -35,7 +35,7 @@ pub struct LoopSummary {
 impl SyncLoop {
     /// The loop as a whole.
     #[must_use]
-    pub fn summary(&self) -> LoopSummary {
+    pub(crate) fn summary(&self) -> LoopSummary {
         let sources = self
             .sources
             .iter()
@@ -61,7 +61,7 @@ impl SyncLoop {
 
     /// Uids of the desired pods, or the one that is named if it is desired.
     #[must_use]
-    pub fn desired_pods(&self, uid: Option<&str>) -> Vec<super::Uid> {
+    pub(crate) fn desired_pods(&self, uid: Option<&str>) -> Vec<super::Uid> {
         let pods = self.pods.iter().map(|(uid, _)| uid.clone());
         pods.filter(|pod| uid.is_none_or(|uid| uid == &**pod))
             .collect()
@@ -69,7 +69,7 @@ impl SyncLoop {
 
     /// A desired pod with its admission and the last decision about it.
     #[must_use]
-    pub fn describe(&self, uid: &str) -> Option<v1::DesiredPod> {
+    pub(crate) fn describe(&self, uid: &str) -> Option<v1::DesiredPod> {
         let pod = self.pods.get(uid)?;
         let (admission, rejection) = match &pod.admission {
             AdmissionState::Pending(_) => (v1::Admission::Pending, None),

@@ -24,14 +24,14 @@ const MAX_PODS: usize = ipc::limits::MAX_PODS;
 
 /// All verdicts.
 #[derive(Clone, Debug, Default)]
-pub struct Verdicts {
+pub(crate) struct Verdicts {
     /// Oldest first within a pod.
     by_pod: BTreeMap<Uid, Vec<ProbeVerdict>>,
 }
 
 /// What a verdict means for what is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recorded {
+pub(crate) enum Recorded {
     /// It says something new.
     Changed,
     /// It was known.
@@ -42,7 +42,7 @@ pub enum Recorded {
 
 impl Verdicts {
     /// Takes a verdict in.
-    pub fn record(&mut self, mut verdict: ProbeVerdict) -> Recorded {
+    pub(crate) fn record(&mut self, mut verdict: ProbeVerdict) -> Recorded {
         if !is_well_formed(&verdict) {
             return Recorded::Refused;
         }
@@ -72,7 +72,7 @@ impl Verdicts {
     }
 
     /// Forgets what is known of one probe of a container instance.
-    pub fn remove(&mut self, container_id: &str, kind: ProbeKind) {
+    pub(crate) fn remove(&mut self, container_id: &str, kind: ProbeKind) {
         for verdicts in self.by_pod.values_mut() {
             verdicts
                 .retain(|verdict| verdict.container_id != container_id || verdict.kind() != kind);
@@ -81,19 +81,19 @@ impl Verdicts {
     }
 
     /// Keeps only the pods that `keep` names.
-    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+    pub(crate) fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         self.by_pod.retain(|uid, _| keep(uid));
     }
 
     /// What is known of a pod.
     #[must_use]
-    pub fn of(&self, uid: &str) -> Vec<ProbeVerdict> {
+    pub(crate) fn of(&self, uid: &str) -> Vec<ProbeVerdict> {
         self.by_pod.get(uid).cloned().unwrap_or_default()
     }
 
     /// Everything that is known.
     #[must_use]
-    pub fn all(&self) -> Vec<ProbeVerdict> {
+    pub(crate) fn all(&self) -> Vec<ProbeVerdict> {
         self.by_pod.values().flatten().cloned().collect()
     }
 }

@@ -8,23 +8,23 @@ use super::pod_manager::Uid;
 
 /// Due times by pod; times are since the start of the process.
 #[derive(Clone, Debug, Default)]
-pub struct WorkQueue {
+pub(crate) struct WorkQueue {
     due: BTreeMap<Uid, Duration>,
 }
 
 impl WorkQueue {
     /// Makes a pod due at `at`; an earlier plan for it is replaced.
-    pub fn enqueue(&mut self, uid: &Uid, at: Duration) {
+    pub(crate) fn enqueue(&mut self, uid: &Uid, at: Duration) {
         self.due.insert(Arc::clone(uid), at);
     }
 
     /// Forgets a pod.
-    pub fn remove(&mut self, uid: &str) {
+    pub(crate) fn remove(&mut self, uid: &str) {
         self.due.remove(uid);
     }
 
     /// Takes out the pods that are due at `now`, by uid.
-    pub fn take_due(&mut self, now: Duration) -> Vec<Uid> {
+    pub(crate) fn take_due(&mut self, now: Duration) -> Vec<Uid> {
         let due: Vec<Uid> = self
             .due
             .iter()
@@ -39,14 +39,8 @@ impl WorkQueue {
 
     /// How many pods wait.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.due.len()
-    }
-
-    /// Whether none waits.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.due.is_empty()
     }
 }
 
@@ -76,7 +70,7 @@ mod tests {
         queue.enqueue(&uid("a"), Duration::from_secs(60));
         assert_eq!(queue.take_due(Duration::from_secs(10)), Vec::<Uid>::new());
         queue.remove("a");
-        assert!(queue.is_empty());
+        assert_eq!(queue.len(), 0);
         assert_eq!(queue.take_due(Duration::from_secs(99)), Vec::<Uid>::new());
     }
 }

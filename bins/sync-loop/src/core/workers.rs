@@ -21,7 +21,7 @@ const MAX_LISTED: usize = 2 * ipc::limits::MAX_PODS;
 
 /// A worker, as last heard of.
 #[derive(Clone, Debug)]
-pub struct WorkerView {
+pub(crate) struct WorkerView {
     /// Its pod.
     pub identity: PodIdentity,
     /// What it does.
@@ -34,7 +34,7 @@ pub struct WorkerView {
 
 /// A pod of the runtime, as last heard of.
 #[derive(Clone, Debug)]
-pub struct RuntimeView {
+pub(crate) struct RuntimeView {
     /// Which.
     pub identity: PodIdentity,
     /// Its source, as its sandbox says; may be empty.
@@ -45,7 +45,7 @@ pub struct RuntimeView {
 
 /// What became of the last update of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub(crate) enum Sent {
     /// Not acknowledged yet.
     Underway {
         /// Its number.
@@ -65,7 +65,7 @@ pub enum Sent {
 
 /// A pod that its source has removed and whose worker has not finished.
 #[derive(Clone, Debug)]
-pub struct DepartedPod {
+pub(crate) struct DepartedPod {
     /// The pod as last delivered.
     pub document: PodDocument,
     /// How it is to be stopped.
@@ -74,7 +74,7 @@ pub struct DepartedPod {
 
 /// Whether the pool is the one that was known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PoolLife {
+pub(crate) enum PoolLife {
     /// The first that this process hears of.
     First,
     /// The same.
@@ -85,7 +85,7 @@ pub enum PoolLife {
 
 /// Everything that is known of the pool.
 #[derive(Clone, Debug, Default)]
-pub struct Workers {
+pub(crate) struct Workers {
     boot_id: Option<String>,
     known: BTreeMap<Uid, WorkerView>,
     /// The last list that the runtime gave; `None`: it never gave any.
@@ -104,7 +104,7 @@ pub struct Workers {
 
 impl Workers {
     /// Takes note of the boot id in an answer.
-    pub fn note_boot_id(&mut self, boot_id: &str) -> PoolLife {
+    pub(crate) fn note_boot_id(&mut self, boot_id: &str) -> PoolLife {
         match &self.boot_id {
             Some(known) if known == boot_id => PoolLife::Same,
             Some(_) => {
@@ -121,13 +121,13 @@ impl Workers {
     }
 
     /// A number for the next question about known pods.
-    pub fn next_question(&mut self) -> u64 {
+    pub(crate) fn next_question(&mut self) -> u64 {
         self.last_question += 1;
         self.last_question
     }
 
     /// A number for the next update of a pod, which is under way now.
-    pub fn next_update(&mut self, uid: &Uid) -> u64 {
+    pub(crate) fn next_update(&mut self, uid: &Uid) -> u64 {
         self.last_sequence += 1;
         let sequence = self.last_sequence;
         self.sent
@@ -137,7 +137,7 @@ impl Workers {
 
     /// The pool has an update; its worker is in `phase` now. `identity` is that of
     /// the pod, where it is known.
-    pub fn acknowledged(
+    pub(crate) fn acknowledged(
         &mut self,
         uid: &Uid,
         sequence: u64,
@@ -165,7 +165,7 @@ impl Workers {
     }
 
     /// The pool refused an update; returns whether that is news.
-    pub fn refused(&mut self, uid: &Uid, sequence: u64, reason: &str) -> bool {
+    pub(crate) fn refused(&mut self, uid: &Uid, sequence: u64, reason: &str) -> bool {
         if self.sent.get(uid) != Some(&Sent::Underway { sequence }) {
             return false;
         }
@@ -176,13 +176,17 @@ impl Workers {
 
     /// Whether the pool refused the last update of a pod.
     #[must_use]
-    pub fn is_refused(&self, uid: &str) -> bool {
+    pub(crate) fn is_refused(&self, uid: &str) -> bool {
         matches!(self.sent.get(uid), Some(Sent::Refused { .. }))
     }
 
     /// Takes in the answer to a question, and forgets pods that are of no interest
     /// any more.
-    pub fn answered(&mut self, response: SyncKnownPodsResponse, is_desired: impl Fn(&str) -> bool) {
+    pub(crate) fn answered(
+        &mut self,
+        response: SyncKnownPodsResponse,
+        is_desired: impl Fn(&str) -> bool,
+    ) {
         self.answered = true;
         let workers = response.workers.into_iter().take(MAX_LISTED);
         self.known = workers.filter_map(worker_view).collect();
@@ -206,14 +210,14 @@ impl Workers {
 
     /// Whether the pool has answered in this life of ours.
     #[must_use]
-    pub fn has_answered(&self) -> bool {
+    pub(crate) fn has_answered(&self) -> bool {
         self.answered
     }
 
     /// Whether what the answer to `question` says of a pod is newer than the
     /// last update that was sent for it.
     #[must_use]
-    pub fn is_current(&self, uid: &str, question: u64) -> bool {
+    pub(crate) fn is_current(&self, uid: &str, question: u64) -> bool {
         match self.sent.get(uid) {
             None => true,
             Some(Sent::Acknowledged { question: then }) => question > *then,
@@ -223,31 +227,31 @@ impl Workers {
 
     /// The worker of a pod.
     #[must_use]
-    pub fn worker(&self, uid: &str) -> Option<&WorkerView> {
+    pub(crate) fn worker(&self, uid: &str) -> Option<&WorkerView> {
         self.known.get(uid)
     }
 
     /// All workers.
-    pub fn iter(&self) -> impl Iterator<Item = (&Uid, &WorkerView)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Uid, &WorkerView)> {
         self.known.iter()
     }
 
     /// The pods of the runtime; `None` when it could not be asked last.
     #[must_use]
-    pub fn runtime_pods(&self) -> Option<&BTreeMap<Uid, RuntimeView>> {
+    pub(crate) fn runtime_pods(&self) -> Option<&BTreeMap<Uid, RuntimeView>> {
         self.listed.as_ref().filter(|_| self.list_is_current)
     }
 
     /// Whether the runtime has been listed in this life of ours. What it did not
     /// run then, and nobody was told to start since, does not run now.
     #[must_use]
-    pub fn has_listed(&self) -> bool {
+    pub(crate) fn has_listed(&self) -> bool {
         self.listed.is_some()
     }
 
     /// Whether the runtime was running something of a pod when it was last listed.
     #[must_use]
-    pub fn runs(&self, uid: &str) -> bool {
+    pub(crate) fn runs(&self, uid: &str) -> bool {
         let listed = self.listed.as_ref();
         listed
             .and_then(|listed| listed.get(uid))
@@ -256,63 +260,63 @@ impl Workers {
 
     /// Whether a pod is known to have given its resources back.
     #[must_use]
-    pub fn is_terminated(&self, uid: &str) -> bool {
+    pub(crate) fn is_terminated(&self, uid: &str) -> bool {
         self.known
             .get(uid)
             .is_some_and(|worker| is_stopped(worker.phase))
     }
 
     /// A pod was removed from its source and is to be stopped.
-    pub fn depart(&mut self, uid: &Uid, departed: DepartedPod) {
+    pub(crate) fn depart(&mut self, uid: &Uid, departed: DepartedPod) {
         self.departed.insert(Arc::clone(uid), departed);
     }
 
     /// A pod is desired (again), so it is neither departed nor an orphan.
-    pub fn welcome(&mut self, uid: &str) {
+    pub(crate) fn welcome(&mut self, uid: &str) {
         self.departed.remove(uid);
         self.orphans.remove(uid);
     }
 
     /// A departed pod.
     #[must_use]
-    pub fn departed(&self, uid: &str) -> Option<&DepartedPod> {
+    pub(crate) fn departed(&self, uid: &str) -> Option<&DepartedPod> {
         self.departed.get(uid)
     }
 
     /// How many departed pods there are, and the bytes of their JSON.
     #[must_use]
-    pub fn departed_size(&self) -> (usize, usize) {
+    pub(crate) fn departed_size(&self) -> (usize, usize) {
         let bytes = self.departed.values().map(|pod| pod.document.json().len());
         (self.departed.len(), bytes.sum())
     }
 
     /// Uids of departed pods.
     #[must_use]
-    pub fn departed_uids(&self) -> Vec<Uid> {
+    pub(crate) fn departed_uids(&self) -> Vec<Uid> {
         self.departed.keys().cloned().collect()
     }
 
     /// A departed pod is gone for good.
-    pub fn forget_departed(&mut self, uid: &str) {
+    pub(crate) fn forget_departed(&mut self, uid: &str) {
         self.departed.remove(uid);
         self.sent.remove(uid);
     }
 
     /// When a pod that nobody wants was first found; `now` if this is the time.
-    pub fn orphaned_since(&mut self, uid: &Uid, now: UnixNanos) -> UnixNanos {
+    pub(crate) fn orphaned_since(&mut self, uid: &Uid, now: UnixNanos) -> UnixNanos {
         *self.orphans.entry(Arc::clone(uid)).or_insert(now)
     }
 }
 
 /// Whether a worker in this phase has stopped all containers.
 #[must_use]
-pub fn is_stopped(phase: WorkerPhase) -> bool {
+pub(crate) fn is_stopped(phase: WorkerPhase) -> bool {
     matches!(phase, WorkerPhase::Terminated | WorkerPhase::Finished)
 }
 
 /// Whether a worker in this phase has been told to stop.
 #[must_use]
-pub fn is_stopping(phase: WorkerPhase) -> bool {
+pub(crate) fn is_stopping(phase: WorkerPhase) -> bool {
     phase == WorkerPhase::Terminating || is_stopped(phase)
 }
 

@@ -7,8 +7,8 @@
 //! with evictions.
 
 mod node_affinity;
-pub mod operating_system;
-pub mod ports;
+pub(crate) mod operating_system;
+pub(crate) mod ports;
 mod records;
 mod resources;
 
@@ -18,14 +18,14 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-pub use records::{AdmissionRecord, AdmissionRecords};
-pub use resources::Allocatable;
+pub(crate) use records::{AdmissionRecord, AdmissionRecords};
+pub(crate) use resources::Allocatable;
 
 use super::pod_facts::PodFacts;
 
 /// The node, as far as admission looks at it.
 #[derive(Clone, Debug)]
-pub struct NodeDescription {
+pub(crate) struct NodeDescription {
     /// Its name.
     pub name: String,
     /// Its labels.
@@ -53,7 +53,7 @@ impl Rejection {
 
 /// What a pod waits for before it can be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Awaited {
+pub(crate) enum Awaited {
     /// The worker pool's first answer about the pods that run.
     WorkerPool,
     /// The container runtime, without which nobody knows what runs.
@@ -76,7 +76,7 @@ pub enum Awaited {
 /// - Pending -> Admitted: it passed all checks.
 /// - Remembered -> Admitted: it is known by now whether it uses its resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AdmissionState {
+pub(crate) enum AdmissionState {
     /// Not checked yet.
     Pending(Awaited),
     /// Passed.
@@ -101,7 +101,7 @@ impl Default for AdmissionState {
 impl AdmissionState {
     /// Whether the pod's worker may work for it.
     #[must_use]
-    pub fn permits_running(&self) -> bool {
+    pub(crate) fn permits_running(&self) -> bool {
         matches!(
             self,
             AdmissionState::Admitted | AdmissionState::Remembered { .. } | AdmissionState::Adopted
@@ -114,7 +114,7 @@ impl AdmissionState {
 /// # Errors
 /// With the first check that fails, in the kubelet's order: operating system,
 /// resources, node selector and affinity, node name, host ports.
-pub fn admit(
+pub(crate) fn admit(
     pod: &PodFacts,
     others: &[&PodFacts],
     node: &NodeDescription,

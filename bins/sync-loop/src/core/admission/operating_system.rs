@@ -4,7 +4,7 @@ use super::Rejection;
 use crate::core::pod_facts::PodFacts;
 
 /// Label of nodes and pods with the operating system.
-pub const OS_LABEL: &str = "kubernetes.io/os";
+pub(crate) const OS_LABEL: &str = "kubernetes.io/os";
 
 /// What runs here.
 const NODE_OS: &str = "linux";

@@ -11,7 +11,7 @@ const TCP: &str = "TCP";
 
 /// A port of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostPort {
+pub(crate) struct HostPort {
     ip: String,
     protocol: String,
     port: i32,
@@ -27,7 +27,7 @@ impl HostPort {
 /// The ports of the node that a pod uses, those of sidecars included. In the
 /// node's network a container's port is the node's.
 #[must_use]
-pub fn host_ports(pod: &Pod) -> Vec<HostPort> {
+pub(crate) fn host_ports(pod: &Pod) -> Vec<HostPort> {
     let long_running = pod
         .all_containers()
         .filter(|(kind, _)| *kind != pod::accessors::ContainerKind::Init);

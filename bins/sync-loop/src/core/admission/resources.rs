@@ -15,7 +15,7 @@ const HUGE_PAGES_PREFIX: &str = "hugepages-";
 
 /// What pods may request in all: cpu in thousandths, everything else in units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Allocatable {
+pub(crate) struct Allocatable {
     cpu_millis: i64,
     memory_bytes: i64,
     ephemeral_storage_bytes: i64,
@@ -27,7 +27,7 @@ impl Allocatable {
     /// `systemReserved` and `kubeReserved`; one that is no quantity counts as
     /// absent, the supervisor refuses it).
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         capacity: &NodeCapacity,
         reserved: &BTreeMap<String, String>,
         max_pods: u32,

@@ -96,7 +96,7 @@ fn one_update_of_a_pod_is_in_flight_at_a_time() {
     assert_eq!(outbox.take(), None);
     outbox.done(&first.uid, Delivery::Settled);
     assert_eq!(outbox.take().unwrap().sequence, 2);
-    assert_eq!(outbox.len(), 1);
+    assert_eq!(outbox.mailboxes.len(), 1);
 }
 
 #[test]

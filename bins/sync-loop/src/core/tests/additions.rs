@@ -252,8 +252,10 @@ fn a_replaced_static_pod_is_killed_and_its_successor_sent_at_once() {
     );
     let actions = harness.change(PodOperation::Remove, &manifest("one", "web", json!({})));
     assert_eq!(sent(&actions), ["KILL one"]);
-    let newest = harness.sync_loop.pods.by_full_name("web_default").unwrap();
-    assert_eq!(newest.document.identity().uid(), "two");
+    // The name is the successor's: a mirror pod of it mirrors that one.
+    let pods = &mut harness.sync_loop.pods;
+    let mirror = pods.document("two").unwrap().clone();
+    assert_eq!(pods.set_mirror(mirror).as_deref(), Some("two"));
 }
 
 #[test]
