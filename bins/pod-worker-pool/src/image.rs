@@ -5,7 +5,6 @@
 
 mod decision;
 mod queue;
-mod reference;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,13 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use clock::{UnixNanos, WallClock};
 use cri::{ContainerRuntime, v1};
 use pod::core::Container;
-use pod::{Pod, PodExt};
+use pod::{ImageReference, Pod, PodExt};
 use tokio::time::Instant;
 
 use crate::config::ImageUser;
 
 pub use decision::PullPolicy;
-pub use reference::{ReferenceError, with_default_tag};
 
 use decision::{Decision, PullFailures, decide};
 use queue::PullQueue;
@@ -168,7 +166,7 @@ impl Images {
         event: &(dyn Fn(ImageEvent) + Send + Sync),
     ) -> Result<Found, ImageError> {
         let stated = container.image.as_deref().unwrap_or_default();
-        let name = with_default_tag(stated).map_err(|error| {
+        let reference = ImageReference::parse(stated).map_err(|error| {
             let message = format!(
                 "Failed to apply default image tag \"{stated}\": couldn't parse image reference \
                  \"{stated}\": {error}"
@@ -180,10 +178,10 @@ impl Images {
                 event,
             )
         })?;
-        let policy = PullPolicy::of(container.image_pull_policy.as_deref(), &name);
+        let policy = PullPolicy::of(container.image_pull_policy.as_deref(), reference);
         let annotations = pod.metadata.annotations.clone().unwrap_or_default();
         let spec = v1::ImageSpec {
-            image: name,
+            image: reference.with_default_tag(),
             annotations,
             ..v1::ImageSpec::default()
         };

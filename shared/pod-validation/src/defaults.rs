@@ -7,9 +7,7 @@ use pod::core::{
     Container, ContainerPort, DownwardAPIVolumeFile, EnvVar, HTTPGetAction, LifecycleHandler,
     PodSpec, Probe, ResourceRequirements, Volume,
 };
-use pod::{Pod, Quantity};
-
-use crate::image_reference;
+use pod::{ImageReference, Pod, Quantity};
 
 /// Permissions of files in volumes that are made of objects.
 const DEFAULT_FILE_MODE: i32 = 0o644;
@@ -57,11 +55,8 @@ fn pod_spec(spec: &mut PodSpec) {
 }
 
 fn container(container: &mut Container) {
-    let always = container.image.as_deref().and_then(image_reference::tag) == Some("latest");
-    set(
-        &mut container.image_pull_policy,
-        if always { "Always" } else { "IfNotPresent" },
-    );
+    let policy = pull_policy(container.image.as_deref());
+    set(&mut container.image_pull_policy, policy);
     set(
         &mut container.termination_message_path,
         "/dev/termination-log",
@@ -222,11 +217,16 @@ fn remote_volume(volume: &mut Volume) {
         set(&mut source.fs_type, "xfs");
     }
     if let Some(source) = &mut volume.image {
-        let always = source.reference.as_deref().and_then(image_reference::tag) == Some("latest");
-        set(
-            &mut source.pull_policy,
-            if always { "Always" } else { "IfNotPresent" },
-        );
+        let policy = pull_policy(source.reference.as_deref());
+        set(&mut source.pull_policy, policy);
+    }
+}
+
+/// A name that is none is left to the worker to refuse, as the API server does.
+fn pull_policy(image: Option<&str>) -> &'static str {
+    match image.map(ImageReference::parse) {
+        Some(Ok(reference)) if reference.is_latest() => "Always",
+        _ => "IfNotPresent",
     }
 }
 

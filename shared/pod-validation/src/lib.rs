@@ -10,7 +10,6 @@ mod defaults;
 mod document;
 mod field;
 mod formats;
-mod image_reference;
 mod manifest;
 mod normalize;
 mod optional;

@@ -1,5 +1,6 @@
 //! The pod model that every process shares: identity, wire form, quantities,
-//! resources, container hashing and small accessors over `core/v1` types.
+//! resources, container hashing, names of images and small accessors over `core/v1`
+//! types.
 //!
 //! What does not live here: decoding of manifests, defaults and validation
 //! (`pod-validation`), and anything that does I/O.
@@ -7,6 +8,7 @@
 pub mod accessors;
 pub mod container_hash;
 pub mod identity;
+pub mod image_reference;
 pub mod metadata;
 pub mod phase;
 pub mod quantity;
@@ -16,6 +18,7 @@ pub mod wire;
 pub use accessors::PodExt;
 pub use container_hash::ContainerHash;
 pub use identity::{PodIdentity, PodSource};
+pub use image_reference::ImageReference;
 /// The generated `core/v1` types; processes name them through this crate.
 pub use k8s_openapi::api::core::v1 as core;
 /// The generated `meta/v1` types.

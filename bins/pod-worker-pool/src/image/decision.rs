@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use backoff::Curve;
 use clock::UnixNanos;
+use pod::ImageReference;
 
 /// Waits after failed pulls, as in the kubelet.
 const WAITS: Curve = Curve {
@@ -27,14 +28,14 @@ pub enum PullPolicy {
 }
 
 impl PullPolicy {
-    /// The policy of this word, or the default for a name with this tag: an image that
-    /// is the latest is pulled always.
-    pub fn of(word: Option<&str>, image_with_tag: &str) -> PullPolicy {
+    /// The policy of this word, or the default for this name: an image that is the
+    /// latest is pulled always.
+    pub fn of(word: Option<&str>, image: ImageReference<'_>) -> PullPolicy {
         match word {
             Some("Always") => PullPolicy::Always,
             Some("IfNotPresent") => PullPolicy::IfNotPresent,
             Some("Never") => PullPolicy::Never,
-            _ if image_with_tag.ends_with(":latest") => PullPolicy::Always,
+            _ if image.is_latest() => PullPolicy::Always,
             _ => PullPolicy::IfNotPresent,
         }
     }
@@ -174,15 +175,26 @@ mod tests {
 
     #[test]
     fn the_default_policy_follows_the_tag() {
+        let digest = format!("a@sha256:{}", "0".repeat(64));
+        let latest = digest.replace('@', ":latest@");
         for (word, image, expected) in [
             (Some("Never"), "a:latest", PullPolicy::Never),
             (Some("IfNotPresent"), "a:latest", PullPolicy::IfNotPresent),
             (Some("Always"), "a:1", PullPolicy::Always),
             (None, "a:latest", PullPolicy::Always),
+            (None, "a", PullPolicy::Always),
+            (None, "Foo/a", PullPolicy::Always),
+            (None, latest.as_str(), PullPolicy::Always),
+            (None, digest.as_str(), PullPolicy::IfNotPresent),
             (None, "a:1", PullPolicy::IfNotPresent),
             (Some(""), "a:1", PullPolicy::IfNotPresent),
         ] {
-            assert_eq!(PullPolicy::of(word, image), expected, "{word:?} {image}");
+            let reference = ImageReference::parse(image).unwrap();
+            assert_eq!(
+                PullPolicy::of(word, reference),
+                expected,
+                "{word:?} {image}"
+            );
         }
     }
 
