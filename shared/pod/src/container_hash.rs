@@ -22,9 +22,6 @@ use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// The version of the list of fields that new containers are marked with.
-pub const CURRENT_VERSION: u8 = 1;
-
 const VERSION_SHIFT: u32 = 56;
 /// Values below are a kubelet's: it has 32 bits.
 const KUBELET_VALUES: u64 = 1 << 32;

@@ -131,11 +131,6 @@ impl Quantity {
         self.nanos % NANOS_PER_UNIT == 0
     }
 
-    /// Whether it is a whole number of thousandths.
-    pub fn is_whole_millis(self) -> bool {
-        self.nanos % NANOS_PER_MILLI == 0
-    }
-
     /// Itself, rounded up to whole thousandths: what the API server stores of an
     /// amount of a resource.
     pub fn rounded_up_to_millis(self) -> Quantity {

@@ -270,17 +270,6 @@ pub fn cpu_quota_micros(millis: i64, period_micros: u64) -> Option<u64> {
     Some((millis.saturating_mul(period_micros) / 1000).max(MIN_CPU_QUOTA_MICROS))
 }
 
-/// CPU shares of a container: from its request, or from its limit if it
-/// requests none.
-pub fn container_cpu_shares(container: &Container) -> u64 {
-    let requested = container_requests(container).get(CPU);
-    let limited = container_limits(container).cpu_millis();
-    match requested {
-        Some(amount) if !amount.is_zero() => cpu_shares(amount.milli_value()),
-        _ => cpu_shares(limited),
-    }
-}
-
 /// What a pod's own cgroup gets. `None` means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodCgroupResources {

@@ -184,23 +184,6 @@ fn cpu_figures_stay_within_what_the_kernel_takes() {
 }
 
 #[test]
-fn a_container_without_a_request_gets_the_shares_of_its_limit() {
-    for (requests, limits, shares) in [
-        ("", "", 2),
-        ("", r#""cpu":"1""#, 1024),
-        (r#""cpu":"500m""#, r#""cpu":"1""#, 512),
-        (r#""cpu":"0""#, r#""cpu":"1""#, 1024),
-    ] {
-        let pod = pod(&[container("a", requests, limits)], &[]);
-        assert_eq!(
-            container_cpu_shares(&pod.containers()[0]),
-            shares,
-            "{requests} {limits}"
-        );
-    }
-}
-
-#[test]
 fn a_pod_is_limited_only_if_all_its_containers_are() {
     let both = r#""cpu":"1","memory":"1Gi""#;
     let limited = pod(
