@@ -84,6 +84,14 @@ impl Lifecycle {
         self.send(&[NotifyState::Watchdog]);
     }
 
+    /// When the main loop last told that it is alive; for who supervises it without
+    /// a socket, as the simulation does.
+    #[must_use]
+    pub fn last_beat(&self) -> Option<Instant> {
+        let last = self.0.last_beat.lock();
+        *last.unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     /// A line for `bulkhead status`; at most 200 bytes are shown.
     pub fn set_status(&self, text: &str) {
         let line: String = text

@@ -1,6 +1,6 @@
 //! A whole node in one thread: every process's real code, gRPC over pipes in
 //! memory, a simulated container runtime and a paused clock. Processes are
-//! killed at any await point and started again, as the supervisor would.
+//! killed at any await point and started again when the supervisor's policy says so.
 //!
 //! [`SimulatedNode`] is the node, [`Scenario`] what happens to it from a seed,
 //! [`check`] what must hold in the end and all along, and [`statuses`] what the
@@ -8,10 +8,12 @@
 
 mod check;
 mod host;
+mod launcher;
 mod network;
 mod node;
 mod scenario;
 mod statuses;
+mod supervision;
 
 pub use check::{Desired, broken_promises, not_converged};
 pub use host::MemoryHost;

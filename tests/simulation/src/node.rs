@@ -1,7 +1,5 @@
 //! The node: its processes, its disk, its runtime.
 
-use std::collections::BTreeMap;
-use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,23 +10,26 @@ use clock::{UnixNanos, WallClock};
 use ipc::{MemoryHub, Network};
 use node_config::{DirectoryLayout, NodeConfig};
 use pod::{Pod, PodDocument};
-use process::{Context, Lifecycle};
 use simulated_runtime::SimulatedRuntime;
 use tempfile::TempDir;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 use topology::{Identities, Process};
 
 use crate::host::MemoryHost;
-use crate::network::HealthyNetwork;
+use crate::launcher::Launcher;
+use crate::supervision::Supervision;
 
 /// When simulated time begins: 2026-01-01.
 const BEGIN: UnixNanos = UnixNanos(1_767_225_600_000_000_000);
 
-/// The longest that an answer may take when nothing is killed.
-const ANSWER_TIME: Duration = Duration::from_secs(10);
+/// The longest that an answer may take when nothing is killed any more: an ordered
+/// stop of all processes, each within 6 s, then the longest back-off.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
+
+/// How often an answer is looked for.
+const STEP_OF_WAITING: Duration = Duration::from_millis(1);
 
 /// A node whose processes can be killed. Dropping it ends everything.
 #[derive(Debug)]
@@ -40,11 +41,7 @@ pub struct SimulatedNode {
     /// Cgroups and directories.
     pub host: Arc<MemoryHost>,
     hub: MemoryHub,
-    identities: Arc<Identities>,
-    config: Arc<NodeConfig>,
-    running: BTreeMap<Process, JoinHandle<()>>,
-    lives: u64,
-    seed: u64,
+    pub(crate) supervision: Supervision,
     disk: TempDir,
 }
 
@@ -80,16 +77,24 @@ impl SimulatedNode {
         let clock = WallClock::simulated(BEGIN);
         let has_events = seed.is_multiple_of(2);
         let runtime = SimulatedRuntime::new(seed, clock.clone(), has_events);
+        let host = Arc::new(MemoryHost::default());
+        let hub = MemoryHub::new();
+        let launcher = Launcher {
+            runtime: runtime.clone(),
+            clock: clock.clone(),
+            host: Arc::clone(&host),
+            hub: hub.clone(),
+            identities: Arc::new(Identities::from_base(64_000).unwrap()),
+            config: Arc::new(config),
+            seed,
+            lives: 0,
+        };
         SimulatedNode {
             runtime,
             clock,
-            host: Arc::new(MemoryHost::default()),
-            hub: MemoryHub::new(),
-            identities: Arc::new(Identities::from_base(64_000).unwrap()),
-            config: Arc::new(config),
-            running: BTreeMap::new(),
-            lives: 0,
-            seed,
+            host,
+            hub,
+            supervision: Supervision::new(launcher),
             disk,
         }
     }
@@ -121,92 +126,48 @@ impl SimulatedNode {
         ));
     }
 
-    /// The processes that a supervisor would start.
+    /// The processes that the supervisor starts.
     pub fn processes() -> impl Iterator<Item = Process> {
         Process::ALL
             .into_iter()
             .filter(|process| *process != Process::Supervisor)
     }
 
-    /// Starts all processes.
-    pub fn start_all(&mut self) {
-        for process in Self::processes() {
-            self.start(process);
-        }
-    }
-
-    /// Starts a process, unless it runs.
-    pub fn start(&mut self, process: Process) {
-        if self
-            .running
-            .get(&process)
-            .is_some_and(|handle| !handle.is_finished())
-        {
-            return;
-        }
-        self.lives += 1;
-        let context = Context {
-            process,
-            config: Arc::clone(&self.config),
-            clock: self.clock.clone(),
-            network: Network::memory(self.hub.clone(), process, &self.identities),
-            listener: self.hub.listener(process),
-            identities: Arc::clone(&self.identities),
-            boot_id: format!("life-{}", self.lives),
-            seed: self.seed.wrapping_mul(1_000_003) ^ self.lives,
-            lifecycle: Lifecycle::unsupervised(CancellationToken::new()),
-        };
-        let handle = match process {
-            Process::Supervisor => return,
-            Process::PodWorkerPool => {
-                let runtime = Arc::new(self.runtime.clone());
-                run(
-                    process,
-                    pod_worker_pool::run(context, runtime, self.host.clone()),
-                )
-            }
-            Process::ConfigSourcer => run(process, config_sourcer::run(context)),
-            Process::Pleg => run(process, pleg::run(context)),
-            Process::Prober => run(process, prober::run(context, Arc::new(HealthyNetwork))),
-            Process::StatusSyncer => run(process, status_syncer::run(context)),
-            Process::SyncLoop => run(process, sync_loop::run(context)),
-        };
-        self.running.insert(process, handle);
-    }
-
-    /// Kills a process: it never gets to say a word.
-    pub async fn kill(&mut self, process: Process) {
-        if let Some(handle) = self.running.remove(&process) {
-            handle.abort();
-            // The error says that it was aborted.
-            drop(handle.await);
-        }
-        self.hub.kill(process);
-    }
-
-    /// All pods with their statuses, as the command line is told.
+    /// Lets simulated time pass. Processes run in no other way.
     ///
     /// # Errors
-    /// When status-syncer does not answer, or not with pods.
-    pub async fn served_pods(&self) -> Result<Vec<Pod>, String> {
+    /// What a process did that none may.
+    pub async fn pass(&mut self, time: Duration) -> Result<(), String> {
+        self.supervision.pass(time).await;
+        match self.supervision.failures() {
+            [] => Ok(()),
+            failures => Err(failures.join("\n")),
+        }
+    }
+
+    /// All pods with their statuses, as the command line is told. Time passes until
+    /// they are.
+    ///
+    /// # Errors
+    /// When status-syncer does not answer, or not with pods, or a process did what
+    /// none may.
+    pub async fn served_pods(&mut self) -> Result<Vec<Pod>, String> {
         let network = Network::memory_as_operator(self.hub.clone());
         let channel = network.channel(Process::StatusSyncer);
-        let listed = ipc::call(ANSWER_TIME, || list(StatusesClient::new(channel.clone())));
-        let listed = listed.await.map_err(|error| error.to_string())?;
+        let call = ipc::call(ANSWER_TIME, move || {
+            list(StatusesClient::new(channel.clone()))
+        });
+        let asked = AbortOnDropHandle::new(tokio::spawn(call));
+        while !asked.is_finished() {
+            self.pass(STEP_OF_WAITING).await?;
+        }
+        let answer = asked.await.map_err(|error| error.to_string())?;
+        let listed = answer.map_err(|error| error.to_string())?;
         let decoded = listed.into_iter().map(|pod| {
             let document = PodDocument::from_message(pod).map_err(|error| error.to_string())?;
             document.decode().map_err(|error| error.to_string())
         });
         decoded.collect()
-    }
-
-    /// A process that ended by itself, which none may.
-    #[must_use]
-    pub fn ended_by_itself(&self) -> Option<Process> {
-        self.running
-            .iter()
-            .find(|(_, handle)| handle.is_finished())
-            .map(|(process, _)| *process)
     }
 
     /// Simulated time since the beginning.
@@ -218,9 +179,7 @@ impl SimulatedNode {
 
 impl Drop for SimulatedNode {
     fn drop(&mut self) {
-        for handle in self.running.values() {
-            handle.abort();
-        }
+        self.supervision.abandon();
     }
 }
 
@@ -238,15 +197,4 @@ async fn list(mut client: StatusesClient<Channel>) -> Result<Response<Vec<v1::Po
         }
     }
     Err(Status::data_loss("the list of pods ended early"))
-}
-
-fn run<E: std::error::Error + Send + 'static>(
-    process: Process,
-    future: impl Future<Output = Result<(), E>> + Send + 'static,
-) -> JoinHandle<()> {
-    tokio::spawn(async move {
-        if let Err(error) = future.await {
-            panic!("{process} ended: {error}: {:?}", error.source());
-        }
-    })
 }

@@ -12,12 +12,17 @@ use topology::Process;
 use crate::check::{Desired, broken_promises, not_converged};
 use crate::node::SimulatedNode;
 use crate::statuses::wrong_statuses;
+use crate::supervision::Fate;
 
 /// Different pods in a scenario.
 const PODS: u32 = 4;
 
 /// Things that happen in a scenario.
 const STEPS: u32 = 40;
+
+/// Lives of a process that crash in a row: enough for the policy to wait for
+/// seconds.
+const MOST_CRASHES: usize = 6;
 
 /// Simulated time within which a node must be as desired after the last fault:
 /// the longest crash-loop wait that a scenario can cause (40 s), the longest
@@ -74,20 +79,15 @@ impl Scenario {
     async fn play(&mut self, node: &mut SimulatedNode) -> Result<(), String> {
         node.runtime.add_image("localhost/busybox:test", true);
         node.runtime.add_image("localhost/pulled:test", false);
-        node.start_all();
+        node.pass(Duration::ZERO).await?;
         for _ in 0..STEPS {
             self.step(node).await;
-            self.pause().await;
-            self.restart_dead(node);
-            if let Some(process) = node.ended_by_itself() {
-                return Err(format!("{process} ended by itself"));
-            }
+            let pause = self.pause();
+            node.pass(pause).await?;
         }
         self.note(node, "faults end");
         node.runtime.set_faults(Faults::NONE);
-        for process in SimulatedNode::processes() {
-            node.start(process);
-        }
+        node.supervision.pardon();
         self.converge(node).await?;
         let broken = broken_promises(&node.runtime, &self.desired, &self.versions, &self.crashes);
         if broken.is_empty() {
@@ -97,12 +97,9 @@ impl Scenario {
         }
     }
 
-    async fn converge(&mut self, node: &SimulatedNode) -> Result<(), String> {
+    async fn converge(&mut self, node: &mut SimulatedNode) -> Result<(), String> {
         let until = node.elapsed() + CONVERGENCE;
         loop {
-            if let Some(process) = node.ended_by_itself() {
-                return Err(format!("{process} ended by itself"));
-            }
             let mut missing = not_converged(&node.runtime, &node.host, &self.desired);
             if missing.is_empty() {
                 let served = node.served_pods().await?;
@@ -114,26 +111,18 @@ impl Scenario {
             if node.elapsed() > until {
                 return Err(format!("not converged:\n{}", missing.join("\n")));
             }
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            node.pass(Duration::from_millis(500)).await?;
         }
     }
 
-    async fn pause(&mut self) {
+    fn pause(&mut self) -> Duration {
         // Mostly short, so that things happen in the midst of others.
         let millis = match self.random.random_range(0..4) {
             0 => self.random.random_range(0..20),
             1 | 2 => self.random.random_range(20..300),
             _ => self.random.random_range(300..4000),
         };
-        tokio::time::sleep(Duration::from_millis(millis)).await;
-    }
-
-    fn restart_dead(&mut self, node: &mut SimulatedNode) {
-        for process in SimulatedNode::processes() {
-            if self.random.random_bool(0.7) {
-                node.start(process);
-            }
-        }
+        Duration::from_millis(millis)
     }
 
     fn note(&mut self, node: &SimulatedNode, text: &str) {
@@ -146,17 +135,19 @@ impl Scenario {
             0..30 => self.put(node),
             30..42 => self.remove(node),
             42..52 => self.crash(node),
-            52..85 => {
-                let index = self.random.random_range(1..Process::ALL.len());
-                let process = Process::ALL[index];
-                self.note(node, &format!("kill {process}"));
-                node.kill(process).await;
+            52..84 => self.kill(node).await,
+            84..86 => {
+                let process = self.process();
+                self.note(node, &format!("restart {process}"));
+                node.supervision.restart(process).await;
             }
-            85..90 => {
+            86..87 => {
+                self.note(node, "stop and start the supervisor");
+                node.supervision.stop().await;
+            }
+            87..90 => {
                 self.note(node, "kill all");
-                for process in SimulatedNode::processes() {
-                    node.kill(process).await;
-                }
+                node.supervision.kill(SimulatedNode::processes()).await;
             }
             90..94 => {
                 self.note(node, "the runtime is down");
@@ -174,6 +165,30 @@ impl Scenario {
                 node.runtime.set_faults(Faults::NONE);
             }
         }
+    }
+
+    fn process(&mut self) -> Process {
+        let index = self.random.random_range(1..Process::ALL.len());
+        Process::ALL[index]
+    }
+
+    /// Kills a process, and every third time also its next lives, so that it is
+    /// away for longer and longer.
+    async fn kill(&mut self, node: &mut SimulatedNode) {
+        let process = self.process();
+        let mut fates = Vec::new();
+        if self.random.random_bool(0.3) {
+            for _ in 0..self.random.random_range(1..=MOST_CRASHES) {
+                let millis = self.random.random_range(0..100);
+                fates.push(match millis {
+                    0..20 => Fate::LaunchFails,
+                    _ => Fate::Crashes(Duration::from_millis(millis - 20)),
+                });
+            }
+        }
+        self.note(node, &format!("kill {process}, then {fates:?}"));
+        node.supervision.doom(process, fates);
+        node.supervision.kill([process]).await;
     }
 
     fn put(&mut self, node: &SimulatedNode) {

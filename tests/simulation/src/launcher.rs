@@ -1,0 +1,71 @@
+//! Makes the processes: each is its real code with the node's seams.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use clock::WallClock;
+use ipc::{MemoryHub, Network};
+use node_config::NodeConfig;
+use process::{Context, Lifecycle};
+use simulated_runtime::SimulatedRuntime;
+use topology::{Identities, Process};
+
+use crate::host::MemoryHost;
+use crate::network::HealthyNetwork;
+
+/// A process's main future, and why it ended if that was an error.
+pub(crate) type Main = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+
+/// What all processes of a node share.
+#[derive(Debug)]
+pub(crate) struct Launcher {
+    pub(crate) runtime: SimulatedRuntime,
+    pub(crate) clock: WallClock,
+    pub(crate) host: Arc<MemoryHost>,
+    pub(crate) hub: MemoryHub,
+    pub(crate) identities: Arc<Identities>,
+    pub(crate) config: Arc<NodeConfig>,
+    pub(crate) seed: u64,
+    /// Processes that were made so far.
+    pub(crate) lives: u64,
+}
+
+impl Launcher {
+    /// A new life of a process; `None` for the supervisor.
+    pub(crate) fn make(&mut self, process: Process, lifecycle: Lifecycle) -> Option<Main> {
+        self.lives += 1;
+        let context = Context {
+            process,
+            config: Arc::clone(&self.config),
+            clock: self.clock.clone(),
+            network: Network::memory(self.hub.clone(), process, &self.identities),
+            listener: self.hub.listener(process),
+            identities: Arc::clone(&self.identities),
+            boot_id: format!("life-{}", self.lives),
+            seed: self.seed.wrapping_mul(1_000_003) ^ self.lives,
+            lifecycle,
+        };
+        Some(match process {
+            Process::Supervisor => return None,
+            Process::PodWorkerPool => {
+                let runtime = Arc::new(self.runtime.clone());
+                main(pod_worker_pool::run(context, runtime, self.host.clone()))
+            }
+            Process::ConfigSourcer => main(config_sourcer::run(context)),
+            Process::Pleg => main(pleg::run(context)),
+            Process::Prober => main(prober::run(context, Arc::new(HealthyNetwork))),
+            Process::StatusSyncer => main(status_syncer::run(context)),
+            Process::SyncLoop => main(sync_loop::run(context)),
+        })
+    }
+}
+
+fn main<E: std::error::Error + Send + 'static>(
+    future: impl Future<Output = Result<(), E>> + Send + 'static,
+) -> Main {
+    Box::pin(async move {
+        let result = future.await;
+        result.map_err(|error| format!("{error}: {:?}", error.source()))
+    })
+}

@@ -1,0 +1,340 @@
+//! The processes' supervision: the supervisor's own policy decides when each is
+//! started, stopped and given up, in simulated time; what it decides is carried
+//! out here, on tasks in place of Unix processes.
+//!
+//! What is heard of a process comes from itself: its readiness and the beats of
+//! its main loop. A process that is silent, not ready in time, does not stop when
+//! asked to or ends by itself is a failure of the run.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use process::Lifecycle;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use supervisor::policy::{
+    Action, Ending, Event, Fleet, FleetEvent, Intent, Moment, ProcessId, Signal,
+};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinError, JoinHandle};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use topology::Process;
+
+use crate::launcher::Launcher;
+
+const SIGABRT: i32 = 6;
+const SIGKILL: i32 = 9;
+
+/// What happens to a process when it is started next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It cannot be started.
+    LaunchFails,
+    /// It crashes after this time.
+    Crashes(Duration),
+}
+
+/// A process that runs.
+#[derive(Debug)]
+struct Life {
+    pid: ProcessId,
+    task: AbortHandle,
+    watcher: JoinHandle<()>,
+    shutdown: CancellationToken,
+    lifecycle: Lifecycle,
+    /// The last beat that the policy was told of.
+    last_beat: Option<Instant>,
+    crashes_at: Option<Instant>,
+}
+
+/// What is heard of a process.
+#[derive(Debug)]
+struct Word {
+    process: Process,
+    pid: ProcessId,
+    what: Heard,
+}
+
+#[derive(Debug)]
+enum Heard {
+    Ready,
+    Ended(Result<Result<(), String>, JoinError>),
+}
+
+/// The policy, and the processes that it has started.
+#[derive(Debug)]
+pub(crate) struct Supervision {
+    pub(crate) launcher: Launcher,
+    fleet: Fleet,
+    began: Instant,
+    random: SmallRng,
+    lives: BTreeMap<Process, Life>,
+    fates: BTreeMap<Process, VecDeque<Fate>>,
+    pids: ProcessId,
+    teller: mpsc::UnboundedSender<Word>,
+    words: mpsc::UnboundedReceiver<Word>,
+    failures: Vec<String>,
+}
+
+impl Supervision {
+    /// Nothing runs yet; all are due at once when time passes.
+    pub(crate) fn new(launcher: Launcher) -> Supervision {
+        let (teller, words) = mpsc::unbounded_channel();
+        Supervision {
+            fleet: Fleet::new(),
+            began: Instant::now(),
+            random: SmallRng::seed_from_u64(!launcher.seed),
+            lives: BTreeMap::new(),
+            fates: BTreeMap::new(),
+            pids: 0,
+            teller,
+            words,
+            failures: Vec::new(),
+            launcher,
+        }
+    }
+
+    /// What no process may do and one did.
+    pub(crate) fn failures(&self) -> &[String] {
+        &self.failures
+    }
+
+    /// Lets time pass, and carries out what the policy decides meanwhile.
+    pub(crate) async fn pass(&mut self, time: Duration) {
+        let until = Instant::now() + time;
+        loop {
+            self.crash_who_is_doomed().await;
+            self.tick().await;
+            if Instant::now() >= until && self.words.is_empty() {
+                return;
+            }
+            let crashes = self.lives.values().filter_map(|life| life.crashes_at);
+            let policy = self.fleet.deadline().map(|moment| self.began + moment);
+            let wake = crashes.chain(policy).fold(until, Instant::min);
+            tokio::select! {
+                biased;
+                Some(word) = self.words.recv() => self.hear(word).await,
+                () = sleep_until(wake) => {}
+            }
+        }
+    }
+
+    /// SIGKILL for those of them that run, all at the same moment.
+    pub(crate) async fn kill(&mut self, processes: impl IntoIterator<Item = Process>) {
+        let mut dead = Vec::new();
+        for process in processes {
+            if self.end(process).await {
+                dead.push(process);
+            }
+        }
+        for process in dead {
+            self.ended(process, Ending::Signal(SIGKILL)).await;
+        }
+    }
+
+    /// What happens to a process at its next starts, one after the other.
+    pub(crate) fn doom(&mut self, process: Process, fates: impl IntoIterator<Item = Fate>) {
+        self.fates.entry(process).or_default().extend(fates);
+    }
+
+    /// From now on no process crashes.
+    pub(crate) fn pardon(&mut self) {
+        self.fates.clear();
+        for life in self.lives.values_mut() {
+            life.crashes_at = None;
+        }
+    }
+
+    /// Somebody asks for a restart, as `bulkhead restart` does.
+    pub(crate) async fn restart(&mut self, process: Process) {
+        self.apply(FleetEvent::Of(process, Event::Restart)).await;
+        self.apply(FleetEvent::Tick).await;
+    }
+
+    /// The supervisor is asked to stop; once it has, it is started again.
+    pub(crate) async fn stop(&mut self) {
+        self.apply(FleetEvent::Stop).await;
+    }
+
+    /// Ends all tasks, without waiting for that.
+    pub(crate) fn abandon(&mut self) {
+        for life in self.lives.values() {
+            life.task.abort();
+            life.watcher.abort();
+        }
+    }
+
+    fn moment(&self, at: Instant) -> Moment {
+        at.saturating_duration_since(self.began)
+    }
+
+    async fn crash_who_is_doomed(&mut self) {
+        let now = Instant::now();
+        let is_due = |life: &Life| life.crashes_at.is_some_and(|at| at <= now);
+        let due = self.lives.iter().filter(|(_, life)| is_due(life));
+        let due: Vec<Process> = due.map(|(process, _)| *process).collect();
+        self.kill(due).await;
+    }
+
+    async fn tick(&mut self) {
+        // What was said before now counts.
+        for (process, life) in &mut self.lives {
+            let beat = life.lifecycle.last_beat();
+            if let Some(at) = beat.filter(|_| life.last_beat != beat) {
+                life.last_beat = beat;
+                let moment = at.saturating_duration_since(self.began);
+                let event = FleetEvent::Of(*process, Event::Beat);
+                // A beat asks for nothing.
+                drop(self.fleet.step(moment, event, 0.0));
+            }
+        }
+        self.apply(FleetEvent::Tick).await;
+        if self.fleet.is_finished() {
+            self.fleet = Fleet::new();
+            self.began = Instant::now();
+            self.apply(FleetEvent::Tick).await;
+        }
+    }
+
+    async fn hear(&mut self, word: Word) {
+        let process = word.process;
+        if self.lives.get(&process).map(|life| life.pid) != Some(word.pid) {
+            // Of one that was killed meanwhile.
+            return;
+        }
+        match word.what {
+            Heard::Ready => self.apply(FleetEvent::Of(process, Event::Ready)).await,
+            Heard::Ended(how) => {
+                let intent = self.fleet.machine(process).map(|machine| machine.intent());
+                if intent != Some(Intent::Asked) || !matches!(how, Ok(Ok(()))) {
+                    self.failures.push(format!("{process} ended: {how:?}"));
+                }
+                self.end(process).await;
+                let ending = match how {
+                    Ok(Ok(())) => Ending::Exit(0),
+                    Ok(Err(_)) => Ending::Exit(1),
+                    Err(_) => Ending::Signal(SIGABRT),
+                };
+                self.ended(process, ending).await;
+            }
+        }
+    }
+
+    /// Ends a process at whatever await it stands: it never gets to say a word.
+    /// Whether it ran.
+    async fn end(&mut self, process: Process) -> bool {
+        let Some(life) = self.lives.remove(&process) else {
+            return false;
+        };
+        life.task.abort();
+        // Over when the task is; its own end is not of interest.
+        drop(life.watcher.await);
+        self.launcher.hub.kill(process);
+        true
+    }
+
+    async fn ended(&mut self, process: Process, ending: Ending) {
+        let event = FleetEvent::Of(process, Event::Ended(ending));
+        self.apply(event).await;
+        self.apply(FleetEvent::Tick).await;
+    }
+
+    /// Takes an event to the policy and carries out what it says, including what
+    /// follows from that.
+    async fn apply(&mut self, event: FleetEvent) {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            let jitter = self.random.random_range(-1.0..=1.0);
+            let now = self.moment(Instant::now());
+            for (process, action) in self.fleet.step(now, event, jitter) {
+                match action {
+                    Action::Launch => {
+                        let answer = self.launch(process);
+                        events.push_back(FleetEvent::Of(process, answer));
+                        events.push_back(FleetEvent::Tick);
+                    }
+                    Action::Signal(_, signal) => {
+                        if let Some(ending) = self.signal(process, signal).await {
+                            let event = Event::Ended(ending);
+                            events.push_back(FleetEvent::Of(process, event));
+                            events.push_back(FleetEvent::Tick);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn launch(&mut self, process: Process) -> Event {
+        let fate = self.fates.get_mut(&process).and_then(VecDeque::pop_front);
+        let crashes_at = match fate {
+            Some(Fate::LaunchFails) => return Event::LaunchFailed,
+            Some(Fate::Crashes(after)) => Some(Instant::now() + after),
+            None => None,
+        };
+        let shutdown = CancellationToken::new();
+        let lifecycle = Lifecycle::unsupervised(shutdown.clone());
+        let Some(main) = self.launcher.make(process, lifecycle.clone()) else {
+            return Event::LaunchFailed;
+        };
+        self.pids += 1;
+        let pid = self.pids;
+        let task = tokio::spawn(main);
+        let life = Life {
+            pid,
+            task: task.abort_handle(),
+            watcher: tokio::spawn(watch(
+                process,
+                pid,
+                task,
+                lifecycle.clone(),
+                self.teller.clone(),
+            )),
+            shutdown,
+            lifecycle,
+            last_beat: None,
+            crashes_at,
+        };
+        self.lives.insert(process, life);
+        Event::Launched(pid)
+    }
+
+    /// Sends a signal; how the process ended of it at once, if it did.
+    async fn signal(&mut self, process: Process, signal: Signal) -> Option<Ending> {
+        let (complaint, number) = match signal {
+            Signal::Terminate => {
+                if let Some(life) = self.lives.get(&process) {
+                    life.shutdown.cancel();
+                }
+                return None;
+            }
+            Signal::Abort => ("is hung", SIGABRT),
+            Signal::Kill => ("does not stop", SIGKILL),
+        };
+        let machine = self.fleet.machine(process);
+        let intent = machine.map(|machine| machine.intent());
+        self.failures
+            .push(format!("{process} {complaint}: {intent:?}"));
+        let ran = self.end(process).await;
+        ran.then_some(Ending::Signal(number))
+    }
+}
+
+/// Tells when a process is ready and when it ends.
+async fn watch(
+    process: Process,
+    pid: ProcessId,
+    mut task: JoinHandle<Result<(), String>>,
+    lifecycle: Lifecycle,
+    teller: mpsc::UnboundedSender<Word>,
+) {
+    // Nobody listens when the node is dropped.
+    let tell = |what| drop(teller.send(Word { process, pid, what }));
+    tokio::select! {
+        biased;
+        how = &mut task => return tell(Heard::Ended(how)),
+        () = lifecycle.until_ready() => tell(Heard::Ready),
+    }
+    tell(Heard::Ended(task.await));
+}
