@@ -3,9 +3,14 @@
 //! them. It calls nobody.
 //!
 //! - [`policy`] decides, as pure functions;
-//! - `shell` carries out: processes, signals, notifications;
-//! - `server` answers `bulkhead status` and the like;
-//! - `settings`, `preflight`, `directories` and `launcher` prepare the start.
+//! - `shell` carries out, and owns everything that changes;
+//! - `launcher` starts one process; `notify` hears what it says, `fd_store` holds
+//!   what it wants held, `closing` closes what it sent, `log_pipe` reads its output;
+//! - `server` answers `bulkhead status` and the like out of a `snapshot`, with
+//!   `record` (endings and restarts) and `memory`; a `command` is what it asks of
+//!   the shell;
+//! - `start` is the way there: `flags`, `settings` (with `node_address` and
+//!   `configuration_files`), `preflight`, `directories`. `failure` is why it ends.
 //!
 //! What does not live here: anything about pods.
 
@@ -14,8 +19,8 @@ mod command;
 mod configuration_files;
 mod directories;
 mod failure;
+mod fd_store;
 mod flags;
-mod kept;
 mod launcher;
 mod log_pipe;
 mod memory;
@@ -31,7 +36,8 @@ mod start;
 #[cfg(test)]
 mod unit_file;
 
-/// What the supervisor decides.
+/// What the supervisor decides. Public for the simulation of a whole node, whose
+/// processes are started and stopped by it.
 pub mod policy;
 
 pub use failure::Failure;

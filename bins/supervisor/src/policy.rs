@@ -5,6 +5,7 @@ mod fleet;
 mod heartbeat;
 mod machine;
 mod pace;
+mod requests;
 
 pub use fleet::{Fleet, FleetEvent, STOP_ORDER};
 pub use heartbeat::Heartbeat;
@@ -13,6 +14,7 @@ pub use machine::{
     Moment, Phase, ProcessId, START_TIMEOUT, STOP_GRACE, Signal, State, WATCHDOG_SILENCE,
 };
 pub use pace::{CRASH_LOOP_RESTARTS, CRASH_LOOP_WINDOW, JITTER, Pace, STEADY_AFTER};
+pub use requests::RestartRequests;
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! Carries out what the policy decides: starts, signals and reaps processes,
-//! listens to them, and publishes their state. No decision is taken here.
+//! listens to them and to who commands, and publishes their state. What follows
+//! from what happened is decided there, not here.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -22,18 +23,17 @@ use crate::command::{Command, RestartError};
 use crate::configuration_files::ConfigurationFiles;
 use crate::directories;
 use crate::failure::Failure;
+use crate::fd_store::FdStore;
 use crate::flags::Flags;
-use crate::kept::Kept;
 use crate::launcher::Launcher;
 use crate::log_pipe::LogPipe;
 use crate::notify::NotifySockets;
-use crate::policy::{Action, Ending, Event, Fleet, FleetEvent, Heartbeat, Intent, Moment, Signal};
+use crate::policy::{
+    Action, Ending, Event, Fleet, FleetEvent, Heartbeat, Intent, Moment, RestartRequests, Signal,
+};
 use crate::record::{CrashRing, EndingRecord, Record, describe};
 use crate::settings::{self, Settings};
 use crate::snapshot::Snapshot;
-
-/// Restart requests whose answers are remembered, as the contract has it.
-const KEPT_REQUESTS: usize = 64;
 
 /// How often files are looked at while a process waits for another
 /// configuration.
@@ -51,7 +51,7 @@ pub(crate) struct Shell {
     pub(crate) files_checked: Instant,
     pub(crate) launcher: Launcher,
     pub(crate) notify: NotifySockets,
-    pub(crate) kept: Kept,
+    pub(crate) fd_store: FdStore,
     pub(crate) logs: BTreeMap<Process, Arc<LogPipe>>,
     pub(crate) clock: WallClock,
     pub(crate) start: Instant,
@@ -61,7 +61,7 @@ pub(crate) struct Shell {
     pub(crate) heartbeat: Option<Heartbeat>,
     pub(crate) records: BTreeMap<Process, Record>,
     pub(crate) crashes: CrashRing,
-    pub(crate) requests: VecDeque<(String, u32)>,
+    pub(crate) requests: RestartRequests,
     pub(crate) published: watch::Sender<Snapshot>,
 }
 
@@ -320,11 +320,11 @@ impl Shell {
             .and_then(|machine| machine.pid());
         let uid = self.launcher.identities().uid(process);
         let now = Instant::now();
-        let expired = self.kept.expire(now);
+        let expired = self.fd_store.expire(now);
         self.notify.close(Process::PodWorkerPool, expired);
         for (message, descriptor) in self.notify.receive(process, pid, uid) {
             if let Some(descriptor) = descriptor {
-                let released = self.kept.keep(process, pid, descriptor, now);
+                let released = self.fd_store.store(process, pid, descriptor, now);
                 self.notify.close(process, released);
             }
             if message.ready {
@@ -355,11 +355,8 @@ impl Shell {
     }
 
     fn restart(&mut self, process: Process, request_id: String) -> Result<u32, RestartError> {
-        let known = self.requests.iter().find(|(id, _)| *id == request_id);
-        if let Some((_, old_pid)) = known
-            && !request_id.is_empty()
-        {
-            return Ok(*old_pid);
+        if let Some(old_pid) = self.requests.answer(&request_id) {
+            return Ok(old_pid);
         }
         if self.fleet.is_stopping() {
             return Err(RestartError::Stopping);
@@ -371,10 +368,7 @@ impl Shell {
         tracing::info!(%process, old_pid, "restart asked for");
         self.apply(FleetEvent::Of(process, Event::Restart));
         self.apply(FleetEvent::Tick);
-        if self.requests.len() == KEPT_REQUESTS {
-            self.requests.pop_front();
-        }
-        self.requests.push_back((request_id, old_pid));
+        self.requests.carried_out(request_id, old_pid);
         Ok(old_pid)
     }
 
@@ -403,16 +397,9 @@ impl Shell {
         }
         let old = std::mem::replace(&mut self.settings, new);
         self.apply_restart_waits();
-        let restarted: Vec<Process> = self
-            .fleet
-            .machines()
-            .filter(|(process, machine)| {
-                node_changed
-                    || old.bulkhead.process(*process) != self.settings.bulkhead.process(*process)
-                    || machine.waits_for_configuration()
-            })
-            .map(|(process, _)| process)
-            .collect();
+        let own_changed =
+            |process| old.bulkhead.process(process) != self.settings.bulkhead.process(process);
+        let restarted = self.fleet.to_reconfigure(node_changed, own_changed);
         for process in &restarted {
             self.apply(FleetEvent::Of(*process, Event::Reconfigured));
         }

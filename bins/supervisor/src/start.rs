@@ -1,6 +1,6 @@
 //! From flags to a running supervisor, in the order that safety asks for.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use topology::{Identities, Process};
 use crate::command::MAX_WAITING_COMMANDS;
 use crate::configuration_files::ConfigurationFiles;
 use crate::failure::Failure;
+use crate::fd_store::FdStore;
 use crate::flags::Flags;
-use crate::kept::Kept;
 use crate::launcher::{Launcher, Listeners, Privileges};
 use crate::log_pipe::LogPipe;
 use crate::notify::NotifySockets;
-use crate::policy::{Fleet, Heartbeat};
+use crate::policy::{Fleet, Heartbeat, RestartRequests};
 use crate::record::CrashRing;
 use crate::server::{Facts, Service};
 use crate::shell::Shell;
@@ -83,7 +83,7 @@ pub fn run(flags: Flags) -> Result<(), Failure> {
         let logs = open_logs(&config)?;
         let _pumps: Vec<_> = logs.values().map(pump).collect();
         let shell = Shell {
-            kept: Kept::default(),
+            fd_store: FdStore::default(),
             notify: NotifySockets::open(&config.directories.run_dir, &identities)?,
             launcher: Launcher::new(&config, listeners, identities, privileges),
             files: ConfigurationFiles::of(&flags, &config.directories.bin_dir),
@@ -98,7 +98,7 @@ pub fn run(flags: Flags) -> Result<(), Failure> {
             heartbeat: sd_notify::watchdog_enabled().and_then(Heartbeat::within),
             records: BTreeMap::new(),
             crashes: CrashRing::default(),
-            requests: VecDeque::new(),
+            requests: RestartRequests::default(),
             published,
         };
         shell.run(commands, server).await

@@ -94,6 +94,21 @@ impl Fleet {
         self.machines.values().any(Machine::waits_for_configuration)
     }
 
+    /// Whom another configuration concerns: everybody when it `concerns_all`, else
+    /// those whose own settings it changes, and always those that wait for one.
+    pub fn to_reconfigure(
+        &self,
+        concerns_all: bool,
+        concerns: impl Fn(Process) -> bool,
+    ) -> Vec<Process> {
+        self.machines()
+            .filter(|(process, machine)| {
+                concerns_all || concerns(*process) || machine.waits_for_configuration()
+            })
+            .map(|(process, _machine)| process)
+            .collect()
+    }
+
     /// The process that runs with this pid.
     #[must_use]
     pub fn process_of(&self, pid: i32) -> Option<Process> {

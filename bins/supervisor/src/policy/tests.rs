@@ -349,6 +349,24 @@ fn a_second_stop_kills_everything_that_is_left() {
 }
 
 #[test]
+fn another_configuration_concerns_those_it_changes_and_those_that_wait_for_one() {
+    let mut fleet = Fleet::new();
+    let mut pids = 0;
+    settle(&mut fleet, seconds(1), FleetEvent::Tick, &mut pids);
+    let bad = Event::Ended(Ending::Exit(BAD_CONFIGURATION));
+    let event = FleetEvent::Of(Process::Pleg, bad);
+    settle(&mut fleet, seconds(1), event, &mut pids);
+    let nobody = |_: Process| false;
+    let prober = |process: Process| process == Process::Prober;
+    assert_eq!(fleet.to_reconfigure(false, nobody), [Process::Pleg]);
+    assert_eq!(
+        fleet.to_reconfigure(false, prober),
+        [Process::Pleg, Process::Prober]
+    );
+    assert_eq!(fleet.to_reconfigure(true, nobody).len(), 6);
+}
+
+#[test]
 fn the_stop_order_names_every_supervised_process_once() {
     let mut order = STOP_ORDER.to_vec();
     order.sort();

@@ -1,4 +1,5 @@
-//! Connections that outlive the process that made them, so that what was asked for
+//! The descriptor store of sd_notify(3) (`FDSTORE=1`), as far as it is needed:
+//! connections that outlive the process that made them, so that what was asked for
 //! over them is carried out although nobody waits for the answer.
 //!
 //! Only of pod-worker-pool: containerd kills a container that it just started, or
@@ -12,7 +13,7 @@ use topology::Process;
 
 /// Lives whose connections are kept: one that crashes again and again must not
 /// collect descriptors.
-const MAX_KEPT: usize = 4;
+const MAX_CONNECTIONS: usize = 4;
 
 /// How long after the next life has a connection the last one is kept: longer than
 /// any call but the pull of an image takes.
@@ -20,7 +21,7 @@ const KEPT_FOR: Duration = Duration::from_secs(300);
 
 /// The connections, those of the newest life last.
 #[derive(Debug, Default)]
-pub(crate) struct Kept(VecDeque<Connection>);
+pub(crate) struct FdStore(VecDeque<Connection>);
 
 #[derive(Debug)]
 struct Connection {
@@ -31,11 +32,11 @@ struct Connection {
     descriptor: OwnedFd,
 }
 
-impl Kept {
+impl FdStore {
     /// Takes a connection of the life `pid` of a process. One that the same life
     /// had before is of no use any more. Returns what is not to be kept: its close
     /// may block, so the caller chooses where.
-    pub(crate) fn keep(
+    pub(crate) fn store(
         &mut self,
         process: Process,
         pid: Option<i32>,
@@ -54,7 +55,7 @@ impl Kept {
             succeeded_at: None,
             descriptor,
         });
-        if self.0.len() > MAX_KEPT {
+        if self.0.len() > MAX_CONNECTIONS {
             released.extend(self.0.pop_front().map(|oldest| oldest.descriptor));
         }
         released
@@ -87,10 +88,10 @@ mod tests {
     use super::*;
 
     /// The far end of a connection that was given to be kept.
-    fn keep(kept: &mut Kept, process: Process, pid: i32, now: Instant) -> UnixStream {
+    fn store(fd_store: &mut FdStore, process: Process, pid: i32, now: Instant) -> UnixStream {
         let (near, far) = UnixStream::pair().unwrap();
         far.set_nonblocking(true).unwrap();
-        drop(kept.keep(process, Some(pid), near.into(), now));
+        drop(fd_store.store(process, Some(pid), near.into(), now));
         far
     }
 
@@ -103,30 +104,30 @@ mod tests {
 
     #[test]
     fn the_connection_of_a_life_outlives_it_for_a_while() {
-        let (mut kept, begun) = (Kept::default(), Instant::now());
-        let mut first = keep(&mut kept, Process::PodWorkerPool, 1, begun);
-        drop(kept.expire(begun + 10 * KEPT_FOR));
+        let (mut fd_store, begun) = (FdStore::default(), Instant::now());
+        let mut first = store(&mut fd_store, Process::PodWorkerPool, 1, begun);
+        drop(fd_store.expire(begun + 10 * KEPT_FOR));
         assert!(is_open(&mut first), "no other life has come");
         let later = begun + 10 * KEPT_FOR;
-        let mut second = keep(&mut kept, Process::PodWorkerPool, 2, later);
-        drop(kept.expire(later + KEPT_FOR / 2));
+        let mut second = store(&mut fd_store, Process::PodWorkerPool, 2, later);
+        drop(fd_store.expire(later + KEPT_FOR / 2));
         assert!(is_open(&mut first) && is_open(&mut second));
-        drop(kept.expire(later + KEPT_FOR));
+        drop(fd_store.expire(later + KEPT_FOR));
         assert!(!is_open(&mut first) && is_open(&mut second));
     }
 
     #[test]
     fn one_life_has_one_connection_and_only_some_lives_have() {
-        let (mut kept, now) = (Kept::default(), Instant::now());
-        let mut broken = keep(&mut kept, Process::PodWorkerPool, 1, now);
-        let mut first = keep(&mut kept, Process::PodWorkerPool, 1, now);
+        let (mut fd_store, now) = (FdStore::default(), Instant::now());
+        let mut broken = store(&mut fd_store, Process::PodWorkerPool, 1, now);
+        let mut first = store(&mut fd_store, Process::PodWorkerPool, 1, now);
         assert!(!is_open(&mut broken) && is_open(&mut first));
         for pid in 2..=4 {
-            keep(&mut kept, Process::PodWorkerPool, pid, now);
+            store(&mut fd_store, Process::PodWorkerPool, pid, now);
         }
         assert!(is_open(&mut first));
-        keep(&mut kept, Process::PodWorkerPool, 5, now);
+        store(&mut fd_store, Process::PodWorkerPool, 5, now);
         assert!(!is_open(&mut first));
-        assert!(!is_open(&mut keep(&mut kept, Process::Pleg, 6, now)));
+        assert!(!is_open(&mut store(&mut fd_store, Process::Pleg, 6, now)));
     }
 }
