@@ -150,20 +150,10 @@ pub(crate) fn write_node_config(
 fn write(path: &Path, config: &NodeConfig, mode: u32, group: Option<u32>) -> Result<(), Failure> {
     let written = || -> io::Result<()> {
         let bytes = serde_json::to_vec_pretty(config)?;
-        let temporary = path.with_extension("new");
-        match fs::remove_file(&temporary) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&temporary)?;
-        file.write_all(&bytes)?;
-        std::os::unix::fs::fchown(&file, None, group)?;
-        file.set_permissions(Permissions::from_mode(mode))?;
-        fs::rename(&temporary, path)
+        state_file::write_atomically(path, &bytes, |file| {
+            std::os::unix::fs::fchown(file, None, group)?;
+            file.set_permissions(Permissions::from_mode(mode))
+        })
     };
     written().map_err(|source| Failure::Io {
         action: "write",

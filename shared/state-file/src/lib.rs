@@ -136,7 +136,7 @@ impl StateFile {
                 bytes: length,
             });
         }
-        replace(&self.path, &bytes, self.sync, self.tries).map_err(io_error)
+        replace(&self.path, &bytes, self.sync, self.tries, |_file| Ok(())).map_err(io_error)
     }
 
     /// Reads the content; `None` when there is no file or it has another version.
@@ -195,15 +195,21 @@ impl StateFile {
     }
 }
 
-/// Writes `bytes` to `path` so that a reader, also after a crash, sees all of
-/// the old or all of the new content. The file gets mode 0600. Blocks as
-/// [`StateFile::save`] does.
+/// Writes `bytes` to `path` so that a reader sees all of the old or all of the new
+/// content, whenever the writer is killed. `prepare` gets the new file, of mode 0600
+/// or as an earlier writer left it, before anything is in it: to set its owner and
+/// mode. For what is made again at each start: nothing waits for the disk, and the
+/// content may be lost with the machine.
 ///
 /// # Errors
-/// Whatever the file system says, or that another writer does not end; the old
-/// content is then still there.
-pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    replace(path, bytes, true, WRITER_TRIES)
+/// Whatever the file system or `prepare` says, or that another writer does not end;
+/// the old content is then still there.
+pub fn write_atomically(
+    path: &Path,
+    bytes: &[u8],
+    prepare: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<()> {
+    replace(path, bytes, false, WRITER_TRIES, prepare)
 }
 
 /// All of a file, up to its bound. Never waits for what is no file.
@@ -225,15 +231,22 @@ fn check_type(file: &File) -> io::Result<()> {
     }
 }
 
-fn replace(path: &Path, bytes: &[u8], sync: bool, tries: u32) -> io::Result<()> {
+fn replace(
+    path: &Path,
+    bytes: &[u8],
+    sync: bool,
+    tries: u32,
+    prepare: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<()> {
     let directory = path
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
     let temporary = temporary(path);
     let mut file = open_alone(&temporary, tries)?;
-    let mut write = || {
+    let write = || {
         file.set_len(0)?;
+        prepare(&file)?;
         file.write_all(bytes)?;
         if sync {
             file.sync_all()?;
@@ -322,6 +335,7 @@ fn checksum(content: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixListener;
 
     use super::*;
@@ -456,6 +470,26 @@ mod tests {
         drop(other);
         file.save(&3_u32).unwrap();
         assert_eq!(file.load::<u32>().unwrap(), Some(3));
+    }
+
+    #[test]
+    fn who_may_read_a_file_is_settled_before_anything_is_in_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        // As a writer has left it that was killed.
+        std::fs::write(directory.path().join("f.new"), "left over").unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+        let prepare = |file: &File| {
+            assert_eq!(file.metadata()?.len(), 0);
+            file.set_permissions(std::fs::Permissions::from_mode(0o640))
+        };
+        write_atomically(&path, b"new", prepare).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert_eq!(mode(&path), 0o640);
+        let refused = |_: &File| Err(io::Error::other("no such owner"));
+        assert!(write_atomically(&path, b"newer", refused).is_err());
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert_eq!(names(directory.path()), ["f"]);
     }
 
     #[test]
