@@ -71,10 +71,11 @@ impl Backoff {
     }
 }
 
-/// `duration` changed by a random factor within `1 ± fraction`.
+/// `duration` changed by a factor within `1 ± fraction`; `random` is a random number
+/// within -1 ..= 1, which the caller has drawn.
 #[must_use]
-pub fn jittered(duration: Duration, fraction: f64, random: &mut impl rand::Rng) -> Duration {
-    duration.mul_f64(1.0 + fraction * random.random_range(-1.0..=1.0))
+pub fn jittered(duration: Duration, fraction: f64, random: f64) -> Duration {
+    duration.mul_f64(1.0 + fraction * random.clamp(-1.0, 1.0))
 }
 
 /// `duration` lengthened by a random part of up to `fraction` (the kubelet's
@@ -121,10 +122,12 @@ mod tests {
 
     #[test]
     fn jitter_stays_within_its_fraction() {
+        for (number, expected) in [(-9.0, 8), (-1.0, 8), (0.0, 10), (1.0, 12), (9.0, 12)] {
+            let both = jittered(Duration::from_secs(10), 0.2, number);
+            assert_eq!(both, Duration::from_secs(expected), "{number}");
+        }
         let mut random = rand::rng();
         for _ in 0..1000 {
-            let both = jittered(Duration::from_secs(10), 0.2, &mut random);
-            assert!((8.0..=12.0).contains(&both.as_secs_f64()), "{both:?}");
             let longer = lengthened(Duration::from_secs(10), 0.5, &mut random);
             assert!((10.0..=15.0).contains(&longer.as_secs_f64()), "{longer:?}");
         }

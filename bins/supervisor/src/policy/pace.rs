@@ -86,9 +86,7 @@ impl Pace {
             cap,
             immediate: 1,
         };
-        curve
-            .wait(failures)
-            .mul_f64(1.0 + JITTER * jitter.clamp(-1.0, 1.0))
+        backoff::jittered(curve.wait(failures), JITTER, jitter)
     }
 
     /// Whether it shows as crash-looping.
