@@ -21,6 +21,7 @@ use std::task::{Context, Poll};
 
 use confine::{Carried, Datagram, discard_datagram, peek_datagram, refuse_descriptors};
 use nix::sys::socket::{setsockopt, sockopt};
+use process::MAX_STATUS_BYTES;
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
 use tokio::time::{Duration, Instant};
@@ -31,9 +32,6 @@ use crate::failure::Failure;
 
 /// Largest message: ours have at most a few fixed fields and a status line.
 const MAX_MESSAGE_BYTES: usize = 512;
-
-/// Longest status line that is kept.
-const MAX_STATUS_BYTES: usize = 200;
 
 /// Messages of one process that are read at once.
 const BURST: usize = 32;

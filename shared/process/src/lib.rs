@@ -1,5 +1,5 @@
-//! The shape that every process below the supervisor has: read the
-//! configuration, start logging, seal, take the listening socket, run, drain.
+//! The shape that every process below the supervisor has: start logging, read the
+//! configuration, take the listening socket, seal, run, drain.
 //!
 //! [`main`] does all of it; a process's `main.rs` names itself and its seams.
 //! What does not live here: the supervisor's own start, and anything about pods.
@@ -9,5 +9,5 @@ mod lifecycle;
 mod start;
 
 pub use context::Context;
-pub use lifecycle::Lifecycle;
+pub use lifecycle::{Lifecycle, MAX_STATUS_BYTES};
 pub use start::{EXIT_BAD_CONFIGURATION, EXIT_FAILURE, NODE_CONFIG_FLAG, StartError, main};

@@ -13,6 +13,9 @@ use tokio_util::sync::CancellationToken;
 /// Least time between two watchdog messages. The supervisor waits 5 s.
 const BEAT_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Longest status line; a message that is much longer is not taken at all.
+pub const MAX_STATUS_BYTES: usize = 200;
+
 /// A process's side of its supervision. Cloning shares it.
 #[derive(Clone, Debug)]
 pub struct Lifecycle(Arc<Shared>);
@@ -92,14 +95,9 @@ impl Lifecycle {
         *last.unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// A line for `bulkhead status`; at most 200 bytes are shown.
+    /// A line for `bulkhead status`; at most [`MAX_STATUS_BYTES`] are shown.
     pub fn set_status(&self, text: &str) {
-        let line: String = text
-            .chars()
-            .filter(|character| !character.is_control())
-            .take(200)
-            .collect();
-        self.send(&[NotifyState::Status(&line)]);
+        self.send(&[NotifyState::Status(&status_line(text))]);
     }
 
     /// Has a connection kept open beyond the death of this process, by whoever
@@ -122,5 +120,28 @@ impl Lifecycle {
         if let Err(error) = sd_notify::notify(states) {
             tracing::warn!(%error, "cannot report to NOTIFY_SOCKET");
         }
+    }
+}
+
+/// As much of `text` as a status line may have, without control characters.
+fn status_line(text: &str) -> String {
+    let mut line: String = text
+        .chars()
+        .filter(|character| !character.is_control())
+        .collect();
+    line.truncate(line.floor_char_boundary(MAX_STATUS_BYTES));
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_line_is_cut_by_bytes_between_characters() {
+        assert_eq!(status_line("3 pods\n\u{1b}[2J"), "3 pods[2J");
+        assert_eq!(status_line(&"x".repeat(500)).len(), MAX_STATUS_BYTES);
+        // Three bytes each: 200 of them would be too long a message.
+        assert_eq!(status_line(&"\u{20ac}".repeat(200)).chars().count(), 66);
     }
 }
