@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn set_arithmetic() {
+    fn sets_are_united_intersected_and_subtracted_number_by_number() {
         let (low, high) = (CapabilitySet(0b0011), CapabilitySet(0b0110));
         assert_eq!(low.union(high).mask(), 0b0111);
         assert_eq!(low.intersection(high).mask(), 0b0010);

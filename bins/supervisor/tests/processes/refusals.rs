@@ -16,7 +16,7 @@ fn assert_refused(command: std::process::Command, code: i32, text: &str) {
 }
 
 #[test]
-fn without_root() {
+fn whoever_is_not_root_is_refused() {
     let node = Node::prepare();
     // A copy that the other user can reach.
     let program = node.path("bin/supervisor-copy");
@@ -27,7 +27,7 @@ fn without_root() {
 }
 
 #[test]
-fn without_a_container_runtime() {
+fn a_start_without_a_container_runtime_is_refused() {
     let mut node = Node::prepare();
     node.stop_runtime();
     assert_refused(node.command(), 12, "start containerd again");
@@ -36,14 +36,14 @@ fn without_a_container_runtime() {
 }
 
 #[tokio::test]
-async fn beside_another_supervisor() {
+async fn a_second_supervisor_is_refused_and_the_first_does_not_notice() {
     let node = Node::ready().await;
     assert_refused(node.command(), 13, "another supervisor");
     node.wait_for(node::all_ready).await;
 }
 
 #[test]
-fn without_a_program_or_with_one_that_cannot_be_run() {
+fn a_program_that_is_missing_or_cannot_be_run_is_refused() {
     let node = Node::prepare();
     let pleg = node.path("bin").join(Process::Pleg.name());
     fs::set_permissions(&pleg, Permissions::from_mode(0o700)).unwrap();
@@ -55,7 +55,7 @@ fn without_a_program_or_with_one_that_cannot_be_run() {
 }
 
 #[test]
-fn without_users() {
+fn users_that_do_not_exist_are_refused() {
     let node = Node::prepare();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_supervisor"));
     let with_base = node.command();
@@ -71,7 +71,7 @@ fn without_users() {
 }
 
 #[test]
-fn in_a_directory_that_is_unsafe_or_out_of_reach() {
+fn a_directory_that_is_unsafe_or_out_of_reach_is_refused() {
     let node = Node::prepare();
     let run = node.path("run");
     fs::create_dir(&run).unwrap();
@@ -88,7 +88,7 @@ fn in_a_directory_that_is_unsafe_or_out_of_reach() {
 }
 
 #[test]
-fn with_a_wrong_configuration() {
+fn a_wrong_configuration_is_refused_by_the_name_of_what_is_wrong() {
     let node = Node::prepare();
     for (body, named) in [
         ("maxPodz: 1\n", "maxPodz"),
@@ -112,7 +112,7 @@ fn with_a_wrong_configuration() {
 }
 
 #[test]
-fn with_a_flag_that_does_not_exist() {
+fn a_flag_that_does_not_exist_is_refused() {
     let mut command = Node::prepare().command();
     command.arg("--unknown");
     assert_refused(command, 2, "--unknown");

@@ -14,7 +14,6 @@ use bulkhead_api::v1::{
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use node_config::NodeConfig;
-use supervisor::policy::STOP_ORDER;
 use tokio::net::UnixDatagram;
 use tokio::time::timeout;
 use topology::Process;
@@ -201,7 +200,15 @@ async fn sigterm_stops_all_in_order_with_exit_code_zero() {
         .map(|line| line.split("process=").nth(1).unwrap())
         .map(|rest| rest.split(' ').next().unwrap())
         .collect();
-    assert_eq!(ended, STOP_ORDER.map(Process::name));
+    let order = [
+        "config-sourcer",
+        "prober",
+        "pleg",
+        "sync-loop",
+        "pod-worker-pool",
+        "status-syncer",
+    ];
+    assert_eq!(ended, order);
     for process in supervised() {
         assert!(!exists(row(&status, process).pid), "{process}");
     }
