@@ -2,6 +2,7 @@
 //! Nothing depends on any of them being heard.
 
 mod echo;
+mod pace;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use crate::pool::PoolHandle;
 use crate::relist::Owners;
 
 use echo::{Echoes, End};
+use pace::Pace;
 
 /// Hints that wait for a slow reader; who falls behind relists instead.
 const KEPT_HINTS: usize = 1024;
@@ -95,6 +97,7 @@ impl Hints {
     /// Rings until the stream ends; whether there was any event.
     async fn follow(&self, mut events: RuntimeEvents, pool: &PoolHandle) -> bool {
         let mut echoes = Echoes::default();
+        let mut out_of_memory = Pace::default();
         let mut any = false;
         loop {
             let next = echoes.next();
@@ -106,7 +109,7 @@ impl Hints {
                 event = events.stream.next() => match event {
                     Some(Ok(event)) => {
                         any = true;
-                        self.ring(&event, pool, &mut echoes);
+                        self.ring(&event, pool, &mut echoes, &mut out_of_memory);
                     }
                     Some(Err(_)) | None => return any,
                 },
@@ -116,12 +119,24 @@ impl Hints {
         }
     }
 
-    fn ring(&self, event: &RuntimeEvent, pool: &PoolHandle, echoes: &mut Echoes) {
+    fn ring(
+        &self,
+        event: &RuntimeEvent,
+        pool: &PoolHandle,
+        echoes: &mut Echoes,
+        out_of_memory: &mut Pace,
+    ) {
         if let Some(end) = event.end {
             self.endings.note(&event.container_id, end);
         }
         let told = event.pod_uid.clone();
         let uid = told.or_else(|| self.owners.pod_of(&event.container_id));
+        if event.kind == EventKind::OutOfMemory {
+            let what = uid.as_ref().unwrap_or(&event.container_id);
+            if !out_of_memory.allows(what, Instant::now()) {
+                return;
+            }
+        }
         match uid {
             Some(uid) if pod::identity::check_uid(&uid).is_ok() => {
                 if matches!(event.kind, EventKind::Stopped | EventKind::Deleted) {
@@ -204,3 +219,6 @@ impl HintWatch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -162,6 +162,11 @@ impl SimulatedRuntime {
         self.end_by_itself(id, code);
     }
 
+    /// The kernel kills some process in a container, which lives on.
+    pub fn run_out_of_memory(&self, id: &str) {
+        self.publish(id, EventKind::OutOfMemory, None);
+    }
+
     fn now(&self) -> clock::UnixNanos {
         self.0.clock.now()
     }
