@@ -3,7 +3,7 @@
 //! time.
 //!
 //! What does not live here: which pods there are and when to compute
-//! (`registry`), and who reads the result (`publisher`).
+//! (`registry`), and who reads the result (`publication`).
 
 mod addresses;
 mod conditions;

@@ -2,12 +2,12 @@
 //! run, from pleg and prober that something happened, and hands each pod's newest
 //! state to its worker in pod-worker-pool; it decides admission and housekeeping.
 //!
-//! - `core`: all decisions, without I/O, time or tasks;
+//! - `dispatcher`: all decisions, without I/O, time or tasks;
 //! - `shell`: the loop around it, what comes in, what goes out, what is saved;
 //! - `server`: what it shows of itself;
 //! - [`run`]: the process.
 
-mod core;
+mod dispatcher;
 mod server;
 mod shell;
 

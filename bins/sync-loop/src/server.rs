@@ -11,8 +11,8 @@ use tokio_stream::Stream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
-use crate::core::pod_manager::Uid;
-use crate::core::{LoopSummary, SyncLoop};
+use crate::dispatcher::pod_manager::Uid;
+use crate::dispatcher::{LoopSummary, SyncLoop};
 use crate::shell::PeerBoard;
 
 /// Longest list of problems or lines of text in one answer: the answer must stay
@@ -35,7 +35,7 @@ pub(crate) enum Query {
 
 /// What the loop lets a query see.
 pub(crate) struct LoopState<'a> {
-    pub(crate) core: &'a SyncLoop,
+    pub(crate) sync_loop: &'a SyncLoop,
     pub(crate) iterations: u64,
     pub(crate) since_last_iteration: Duration,
 }
@@ -45,11 +45,11 @@ impl Query {
     pub(crate) fn answer(self, state: LoopState<'_>) {
         match self {
             Query::DesiredPods(uid, answer) => {
-                drop(answer.send(state.core.desired_pods(uid.as_deref())));
+                drop(answer.send(state.sync_loop.desired_pods(uid.as_deref())));
             }
-            Query::Describe(uid, answer) => drop(answer.send(state.core.describe(&uid))),
+            Query::Describe(uid, answer) => drop(answer.send(state.sync_loop.describe(&uid))),
             Query::Summary(answer) => {
-                let summary = state.core.summary();
+                let summary = state.sync_loop.summary();
                 drop(answer.send((summary, state.iterations, state.since_last_iteration)));
             }
         }

@@ -1,4 +1,4 @@
-//! The loop: waits for the next event of any kind, hands it to the core, passes
+//! The loop: waits for the next event of any kind, hands it to the dispatcher, passes
 //! on what is to be done. Between two events there is no I/O and no waiting.
 
 use std::convert::Infallible;
@@ -19,7 +19,7 @@ use super::pool::Pool;
 use super::probe_results::ProbeResults;
 use super::records::Records;
 use super::status_syncer::StatusSyncer;
-use crate::core::{Action, Event, Now, SyncLoop};
+use crate::dispatcher::{Action, Event, Now, SyncLoop};
 use crate::server::{LoopState, Query};
 
 /// How often the work queue is looked at.
@@ -94,7 +94,7 @@ pub(super) struct Outputs {
 
 /// The loop.
 pub(super) struct MainLoop {
-    core: SyncLoop,
+    sync_loop: SyncLoop,
     inputs: Inputs,
     outputs: Outputs,
     clock: WallClock,
@@ -117,14 +117,14 @@ enum Input {
 
 impl MainLoop {
     pub(super) fn new(
-        core: SyncLoop,
+        sync_loop: SyncLoop,
         inputs: Inputs,
         outputs: Outputs,
         context: &Context,
         peers: PeerBoard,
     ) -> MainLoop {
         MainLoop {
-            core,
+            sync_loop,
             inputs,
             outputs,
             clock: context.clock.clone(),
@@ -157,7 +157,7 @@ impl MainLoop {
             Input::Event(event) => Some(event),
             Input::Query(query) => {
                 query.answer(LoopState {
-                    core: &self.core,
+                    sync_loop: &self.sync_loop,
                     iterations: self.iterations,
                     since_last_iteration: self.last_iteration.elapsed(),
                 });
@@ -172,7 +172,7 @@ impl MainLoop {
             elapsed: self.started.elapsed(),
             wall: self.clock.now(),
         };
-        let actions = self.core.handle(now, event);
+        let actions = self.sync_loop.handle(now, event);
         self.outputs.carry_out(actions);
     }
 
@@ -222,7 +222,7 @@ impl MainLoop {
     }
 
     fn show_status(&mut self) {
-        let summary = self.core.summary();
+        let summary = self.sync_loop.summary();
         let pods: usize = summary.sources.iter().map(|source| source.pods).sum();
         let mut line = format!("{pods} pods desired");
         if !summary.sources.iter().all(|source| source.ready) {

@@ -20,8 +20,8 @@ use topology::Process;
 
 use super::mailbox::Mailbox;
 use super::peers::PeerBoard;
-use crate::core::Event;
-use crate::core::outbox::{Delivery, Outbox, WorkerUpdate};
+use crate::dispatcher::Event;
+use crate::dispatcher::outbox::{Delivery, Outbox, WorkerUpdate};
 
 /// Updates under way at once. Each is answered as soon as the pool has queued
 /// it; more would only wait there.

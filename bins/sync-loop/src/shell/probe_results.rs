@@ -11,7 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 use topology::Process;
 use v1::ProbeKind;
 
-use crate::core::Event;
+use crate::dispatcher::Event;
 
 /// Results of one kind that wait for the loop; the stream waits beyond.
 const RESULT_QUEUE: usize = 64;

@@ -10,7 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::mailbox::Mailbox;
 use super::status_syncer::StatusSyncer;
-use crate::core::admission::AdmissionRecords;
+use crate::dispatcher::admission::AdmissionRecords;
 
 /// Format of the file.
 const VERSION: u32 = 1;

@@ -16,7 +16,7 @@ use topology::Process;
 use super::mailbox::Mailbox;
 use super::peers::PeerBoard;
 use super::reports::{Report, Reports};
-use crate::core::Event;
+use crate::dispatcher::Event;
 
 /// Deadline of each call, as the interface says.
 const CALL_DEADLINE: Duration = Duration::from_secs(5);

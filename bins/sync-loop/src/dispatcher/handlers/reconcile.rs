@@ -1,14 +1,14 @@
 //! Pods whose status changed at their source and nothing else.
 
-use crate::core::decision::Cause;
-use crate::core::outbox::Work;
-use crate::core::pod_manager::ArrivedPod;
-use crate::core::{Action, SyncLoop};
+use crate::dispatcher::decision::Cause;
+use crate::dispatcher::outbox::Work;
+use crate::dispatcher::pod_manager::ArrivedPod;
+use crate::dispatcher::{Action, SyncLoop};
 
 impl SyncLoop {
     /// `HandlePodReconcile`: a pod with readiness gates depends on conditions in
     /// its status, so it is synced; an evicted pod's containers are of no use.
-    pub(in crate::core) fn handle_pod_reconcile(&mut self, pods: Vec<ArrivedPod>) {
+    pub(in crate::dispatcher) fn handle_pod_reconcile(&mut self, pods: Vec<ArrivedPod>) {
         for arrived in pods {
             let uid = arrived.uid();
             let source = arrived.document.source();

@@ -41,7 +41,7 @@ use pod::PodSource;
 use rand::rngs::SmallRng;
 
 use admission::{AdmissionRecords, Allocatable, NodeDescription};
-use decision::{Cause, Decision, Verdict};
+use decision::{Cause, Decision, Outcome};
 use outbox::{Subject, Work, WorkerUpdate};
 use pod_manager::{PodManager, Uid};
 use sources::Sources;
@@ -269,7 +269,7 @@ impl SyncLoop {
         };
         pod.decision = Some(Decision {
             at: self.now.wall,
-            verdict: Verdict::Sent { kind, cause },
+            outcome: Outcome::Sent { kind, cause },
         });
         self.actions.push(Action::UpdatePod(update));
         self.plan_resync(uid);
@@ -281,10 +281,10 @@ impl SyncLoop {
         self.work_queue.enqueue(uid, self.now.elapsed + wait);
     }
 
-    fn decide(&mut self, uid: &str, verdict: Verdict) {
+    fn decide(&mut self, uid: &str, outcome: Outcome) {
         let at = self.now.wall;
         if let Some(pod) = self.pods.get_mut(uid) {
-            pod.decision = Some(Decision { at, verdict });
+            pod.decision = Some(Decision { at, outcome });
         }
     }
 

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
-use crate::core::outbox::{Delivery, Outbox};
+use crate::dispatcher::outbox::{Delivery, Outbox};
 
 /// Pods of the model; few, so that histories cross.
 const PODS: usize = 5;

@@ -8,7 +8,7 @@ use pod::Quantity;
 use pod::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, ResourceAmounts};
 
 use super::Rejection;
-use crate::core::pod_facts::PodFacts;
+use crate::dispatcher::pod_facts::PodFacts;
 
 /// Huge pages are a node's own resource, one name a page size.
 const HUGE_PAGES_PREFIX: &str = "hugepages-";

@@ -1,15 +1,15 @@
 //! Pods whose desired state changed, deletion marks included.
 
-use crate::core::SyncLoop;
-use crate::core::admission::AdmissionState;
-use crate::core::decision::Cause;
-use crate::core::outbox::Work;
-use crate::core::pod_manager::{ArrivedPod, Uid};
+use crate::dispatcher::SyncLoop;
+use crate::dispatcher::admission::AdmissionState;
+use crate::dispatcher::decision::Cause;
+use crate::dispatcher::outbox::Work;
+use crate::dispatcher::pod_manager::{ArrivedPod, Uid};
 
 impl SyncLoop {
     /// `HandlePodUpdates`. A deletion mark is an update too: its worker sees it
     /// in the pod and terminates it with the grace that it names.
-    pub(in crate::core) fn handle_pod_updates(&mut self, pods: Vec<ArrivedPod>) {
+    pub(in crate::dispatcher) fn handle_pod_updates(&mut self, pods: Vec<ArrivedPod>) {
         for arrived in pods {
             let uid = arrived.uid();
             let source = arrived.document.source();
@@ -40,7 +40,7 @@ impl SyncLoop {
     }
 
     /// The mirror of a static pod appeared, changed or went.
-    pub(in crate::core) fn mirror_changed(&mut self, mirrored: Option<Uid>) {
+    pub(in crate::dispatcher) fn mirror_changed(&mut self, mirrored: Option<Uid>) {
         let Some(uid) = mirrored else { return };
         let admitted = self
             .pods

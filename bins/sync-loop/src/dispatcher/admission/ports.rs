@@ -3,7 +3,7 @@
 use pod::{Pod, PodExt};
 
 use super::Rejection;
-use crate::core::pod_facts::PodFacts;
+use crate::dispatcher::pod_facts::PodFacts;
 
 /// The address that stands for all addresses.
 const ANY_IP: &str = "0.0.0.0";

@@ -3,7 +3,7 @@
 use pod::core::{NodeSelectorRequirement, NodeSelectorTerm};
 
 use super::{NodeDescription, Rejection};
-use crate::core::pod_facts::PodFacts;
+use crate::dispatcher::pod_facts::PodFacts;
 
 /// The only field that a term may match.
 const NAME_FIELD: &str = "metadata.name";

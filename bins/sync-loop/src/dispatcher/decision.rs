@@ -123,7 +123,7 @@ impl Cause {
 
 /// What was decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Outcome {
     /// Its worker was told.
     Sent {
         /// What kind of update.
@@ -141,42 +141,42 @@ pub(crate) enum Verdict {
     Refused(String),
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for Outcome {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Verdict::Sent { kind, cause } => {
+            Outcome::Sent { kind, cause } => {
                 let kind = kind.as_str_name().trim_start_matches("UPDATE_TYPE_");
                 write!(formatter, "sent {kind} to its worker: {cause}")
             }
-            Verdict::Waits(Awaited::WorkerPool) => {
+            Outcome::Waits(Awaited::WorkerPool) => {
                 formatter.write_str("waits until the worker pool has said which pods run")
             }
-            Verdict::Waits(Awaited::Runtime) => formatter
+            Outcome::Waits(Awaited::Runtime) => formatter
                 .write_str("waits until the container runtime has said which pods run"),
-            Verdict::Waits(Awaited::Capacity) => {
+            Outcome::Waits(Awaited::Capacity) => {
                 formatter.write_str("waits until the capacity of the node is known")
             }
-            Verdict::Waits(Awaited::OtherPods) => formatter.write_str(
+            Outcome::Waits(Awaited::OtherPods) => formatter.write_str(
                 "waits until it is known whether pods of an earlier life still need their resources",
             ),
-            Verdict::Rejected(rejection) => {
+            Outcome::Rejected(rejection) => {
                 write!(formatter, "rejected with {}: {}", rejection.reason, rejection.message)
             }
-            Verdict::Postponed(cause) => {
+            Outcome::Postponed(cause) => {
                 write!(formatter, "waits for the container runtime: {cause}")
             }
-            Verdict::Refused(reason) => write!(formatter, "the worker pool refused it: {reason}"),
+            Outcome::Refused(reason) => write!(formatter, "the worker pool refused it: {reason}"),
         }
     }
 }
 
-/// A verdict and when it was made.
+/// What was decided, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Decision {
     /// When.
     pub at: UnixNanos,
     /// What, and why.
-    pub verdict: Verdict,
+    pub outcome: Outcome,
 }
 
 #[cfg(test)]
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_decision_says_what_and_why() {
-        let sent = Verdict::Sent {
+        let sent = Outcome::Sent {
             kind: UpdateType::Create,
             cause: Cause::Added(PodSource::File),
         };

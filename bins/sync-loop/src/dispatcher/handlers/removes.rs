@@ -1,16 +1,16 @@
 //! Pods that their source no longer has.
 
-use crate::core::admission::AdmissionState;
-use crate::core::decision::Cause;
-use crate::core::outbox::{Kill, Subject, Work, WorkerUpdate};
-use crate::core::pod_manager::Uid;
-use crate::core::workers::DepartedPod;
-use crate::core::{Action, SyncLoop};
+use crate::dispatcher::admission::AdmissionState;
+use crate::dispatcher::decision::Cause;
+use crate::dispatcher::outbox::{Kill, Subject, Work, WorkerUpdate};
+use crate::dispatcher::pod_manager::Uid;
+use crate::dispatcher::workers::DepartedPod;
+use crate::dispatcher::{Action, SyncLoop};
 
 impl SyncLoop {
     /// `HandlePodRemoves`: the pod is no longer desired from now on, and its
     /// worker is told to stop it with the pod's own grace.
-    pub(in crate::core) fn handle_pod_removes(&mut self, uids: &[Uid]) {
+    pub(in crate::dispatcher) fn handle_pod_removes(&mut self, uids: &[Uid]) {
         for uid in uids {
             if let Some(mirrored) = self.pods.remove_mirror(uid) {
                 self.mirror_changed(mirrored);
@@ -45,7 +45,7 @@ impl SyncLoop {
     }
 
     /// Sends the KILL of a departed pod, with the time when it was first asked for.
-    pub(in crate::core) fn kill_departed(&mut self, uid: &Uid, cause: &Cause) {
+    pub(in crate::dispatcher) fn kill_departed(&mut self, uid: &Uid, cause: &Cause) {
         let Some(departed) = self.workers.departed(uid) else {
             return;
         };
@@ -55,7 +55,7 @@ impl SyncLoop {
     }
 
     /// Sends an update for a pod that is not desired.
-    pub(in crate::core) fn send_undesired(
+    pub(in crate::dispatcher) fn send_undesired(
         &mut self,
         uid: &Uid,
         work: Work,

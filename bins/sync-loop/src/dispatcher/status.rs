@@ -94,7 +94,7 @@ impl SyncLoop {
                 .map(|rejection| rejection.message.clone())
                 .unwrap_or_default(),
             last_decision: decision
-                .map(|decision| decision.verdict.to_string())
+                .map(|decision| decision.outcome.to_string())
                 .unwrap_or_default(),
             last_decision_unix_nanos: decision.map_or(0, |decision| decision.at.0),
             worker_phase: phase

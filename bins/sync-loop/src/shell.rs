@@ -1,9 +1,9 @@
-//! The process around the core: one loop that takes one event at a time, and
+//! The process around the dispatcher: one loop that takes one event at a time, and
 //! tasks that do what the loop says. The loop never waits for any of them.
 //!
 //! ```text
 //! config-sourcer --+                        +--> pool: updates, questions, clean-up
-//! pleg ------------+--> loop: core.handle --+--> status-syncer: reports
+//! pleg ------------+--> loop: handle -------+--> status-syncer: reports
 //! prober (3 kinds)-+        ^               +--> disk: admission records
 //! ticks -----------+        |                              |
 //!                           +---------- answers -----------+
@@ -26,8 +26,8 @@ use std::sync::Arc;
 use process::Context;
 use tokio::sync::mpsc;
 
-use crate::core::admission::NodeDescription;
-use crate::core::{Settings, SyncLoop};
+use crate::dispatcher::admission::NodeDescription;
+use crate::dispatcher::{Settings, SyncLoop};
 use crate::server::Server;
 
 use main_loop::{Inputs, MainLoop, Outputs};
@@ -79,14 +79,14 @@ async fn run_with(
     let (records, remembered) = Records::start(&state_directory, status_syncer.clone());
     let pool = Pool::start(&context, answers_in, peers.clone());
     let settings = settings(&context);
-    let core = SyncLoop::new(settings, remembered, context.random(RESYNC_RANDOMNESS));
+    let sync_loop = SyncLoop::new(settings, remembered, context.random(RESYNC_RANDOMNESS));
     let inputs = Inputs::open(&context, answers, queries, container_manager);
     let outputs = Outputs {
         pool,
         status_syncer,
         records,
     };
-    let main_loop = MainLoop::new(core, inputs, outputs, &context, peers.clone());
+    let main_loop = MainLoop::new(sync_loop, inputs, outputs, &context, peers.clone());
 
     let server = Server::new(context.boot_id.clone(), queries_in, peers);
     let serving = ipc::serve(

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use bulkhead_api::v1;
 use v1::RejectPodRequest;
 
-use crate::core::admission::{AdmissionRecord, AdmissionState, Awaited, Rejection, admit};
-use crate::core::decision::{Cause, Verdict};
-use crate::core::outbox::Work;
-use crate::core::pod_facts::PodFacts;
-use crate::core::pod_manager::{ArrivedPod, Uid};
-use crate::core::{Action, SyncLoop};
+use crate::dispatcher::admission::{AdmissionRecord, AdmissionState, Awaited, Rejection, admit};
+use crate::dispatcher::decision::{Cause, Outcome};
+use crate::dispatcher::outbox::Work;
+use crate::dispatcher::pod_facts::PodFacts;
+use crate::dispatcher::pod_manager::{ArrivedPod, Uid};
+use crate::dispatcher::{Action, SyncLoop};
 
 /// How long a pod that was admitted in an earlier life is given to show whether
 /// it still uses its resources: its worker needs a sync and a housekeeping round.
@@ -23,7 +23,7 @@ const REMEMBERED_SETTLES_AFTER: std::time::Duration = std::time::Duration::from_
 impl SyncLoop {
     /// `HandlePodAdditions`: oldest first, so that the order of delivery does not
     /// decide who finds room.
-    pub(in crate::core) fn handle_pod_additions(&mut self, mut pods: Vec<ArrivedPod>) {
+    pub(in crate::dispatcher) fn handle_pod_additions(&mut self, mut pods: Vec<ArrivedPod>) {
         pods.sort_by(|first, second| first.facts.order.cmp(&second.facts.order));
         for arrived in pods {
             let uid = arrived.uid();
@@ -39,7 +39,7 @@ impl SyncLoop {
     }
 
     /// Decides about all pods that wait, oldest first.
-    pub(in crate::core) fn admit_pending(&mut self) {
+    pub(in crate::dispatcher) fn admit_pending(&mut self) {
         let mut pending: Vec<(Arc<PodFacts>, Uid)> = self
             .pods
             .iter()
@@ -53,7 +53,7 @@ impl SyncLoop {
     }
 
     /// Decides about one pod that is not admitted yet, and acts on it.
-    pub(in crate::core) fn consider(&mut self, uid: &Uid) {
+    pub(in crate::dispatcher) fn consider(&mut self, uid: &Uid) {
         let Some(pod) = self.pods.get(uid) else {
             return;
         };
@@ -63,10 +63,10 @@ impl SyncLoop {
             pod.admission = admission.clone();
         }
         match admission {
-            AdmissionState::Pending(awaited) => self.decide(uid, Verdict::Waits(awaited)),
+            AdmissionState::Pending(awaited) => self.decide(uid, Outcome::Waits(awaited)),
             AdmissionState::Rejected(rejection) => {
                 let news = self.records.set(uid, AdmissionRecord::from(&rejection));
-                self.decide(uid, Verdict::Rejected(rejection.clone()));
+                self.decide(uid, Outcome::Rejected(rejection.clone()));
                 self.tell_rejection(uid);
                 if news {
                     self.records_changed = true;
@@ -168,7 +168,7 @@ impl SyncLoop {
     }
 
     /// Tells status-syncer that a pod was rejected.
-    pub(in crate::core) fn tell_rejection(&mut self, uid: &str) {
+    pub(in crate::dispatcher) fn tell_rejection(&mut self, uid: &str) {
         let Some(pod) = self.pods.get(uid) else {
             return;
         };

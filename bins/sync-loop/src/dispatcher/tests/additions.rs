@@ -1,7 +1,7 @@
 //! Pods that arrive: admission, adoption, order, and what survives a restart.
 
 use super::*;
-use crate::core::admission::{AdmissionRecord, Awaited, Rejection};
+use crate::dispatcher::admission::{AdmissionRecord, Awaited, Rejection};
 
 fn rejection(reason: &str) -> AdmissionState {
     AdmissionState::Rejected(Rejection {

@@ -2,15 +2,15 @@
 
 use bulkhead_api::v1::WorkerPhase;
 
-use crate::core::decision::{Cause, Verdict};
-use crate::core::outbox::Work;
-use crate::core::pod_manager::Uid;
-use crate::core::{RuntimeHealth, SyncLoop};
+use crate::dispatcher::decision::{Cause, Outcome};
+use crate::dispatcher::outbox::Work;
+use crate::dispatcher::pod_manager::Uid;
+use crate::dispatcher::{RuntimeHealth, SyncLoop};
 
 impl SyncLoop {
     /// `HandlePodSyncs`. While the runtime does not answer, a worker could do
     /// nothing: the pod is remembered and synced when that is over.
-    pub(in crate::core) fn handle_pod_syncs(&mut self, uids: &[Uid], cause: &Cause) {
+    pub(in crate::dispatcher) fn handle_pod_syncs(&mut self, uids: &[Uid], cause: &Cause) {
         for uid in uids {
             let admitted = self
                 .pods
@@ -21,7 +21,7 @@ impl SyncLoop {
             }
             if let RuntimeHealth::Down { postponed, .. } = &mut self.runtime {
                 postponed.insert(uid.clone());
-                self.decide(uid, Verdict::Postponed(cause.clone()));
+                self.decide(uid, Outcome::Postponed(cause.clone()));
                 continue;
             }
             if self.workers.is_refused(uid) {

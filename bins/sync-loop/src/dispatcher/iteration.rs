@@ -28,7 +28,7 @@ use ipc::limits::{
 use v1::{PodLifecycleEventType, ProbeKind, ProbeResult, ProbeTryOutcome};
 
 use super::admission::Allocatable;
-use super::decision::{Cause, Verdict};
+use super::decision::{Cause, Outcome};
 use super::pod_manager::Uid;
 use super::verdicts::Recorded;
 use super::workers::{PoolLife, is_stopped};
@@ -250,7 +250,7 @@ impl SyncLoop {
             return;
         };
         let reference = pod.document.identity().into();
-        self.decide(uid, Verdict::Refused(reason.clone()));
+        self.decide(uid, Outcome::Refused(reason.clone()));
         self.report(Some(reference), "", "FailedSync", reason);
     }
 

@@ -12,12 +12,12 @@ use bulkhead_api::v1;
 use pod::PodSource;
 use v1::{SyncKnownPodsResponse, WorkerPhase};
 
-use crate::core::admission::AdmissionState;
-use crate::core::decision::Cause;
-use crate::core::outbox::{Kill, Subject, Work};
-use crate::core::pod_manager::Uid;
-use crate::core::workers::is_stopping;
-use crate::core::{Action, SyncLoop};
+use crate::dispatcher::admission::AdmissionState;
+use crate::dispatcher::decision::Cause;
+use crate::dispatcher::outbox::{Kill, Subject, Work};
+use crate::dispatcher::pod_manager::Uid;
+use crate::dispatcher::workers::is_stopping;
+use crate::dispatcher::{Action, SyncLoop};
 
 /// How often garbage is collected: the kubelet's ContainerGCPeriod.
 const GARBAGE_COLLECTION_PERIOD: Duration = Duration::from_secs(60);
@@ -25,7 +25,7 @@ const GARBAGE_COLLECTION_PERIOD: Duration = Duration::from_secs(60);
 impl SyncLoop {
     /// `HandlePodCleanups`, first half: asks for the workers and the runtime's
     /// pods, and tells who may forget what.
-    pub(in crate::core) fn handle_pod_cleanups(&mut self) {
+    pub(in crate::dispatcher) fn handle_pod_cleanups(&mut self) {
         let sources_ready = self.sources.all_delivered();
         let delivered = self.sources.delivered();
         let question = self.workers.next_question();
@@ -53,7 +53,7 @@ impl SyncLoop {
     }
 
     /// `HandlePodCleanups`, second half: acts on the answer.
-    pub(in crate::core) fn handle_known_pods(
+    pub(in crate::dispatcher) fn handle_known_pods(
         &mut self,
         question: u64,
         response: SyncKnownPodsResponse,
@@ -95,7 +95,7 @@ impl SyncLoop {
     }
 
     /// Everything again, for a pool that has forgotten it.
-    pub(in crate::core) fn send_everything_again(&mut self) {
+    pub(in crate::dispatcher) fn send_everything_again(&mut self) {
         let admitted = self
             .pods
             .iter()
