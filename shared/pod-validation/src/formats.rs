@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn qualified_names() {
+    fn a_qualified_name_is_one_word_with_or_without_a_domain() {
         for good in ["a", "A.b_c-d", "example.com/a", "kubernetes.io/os", "1"] {
             assert_eq!(qualified_name(good), None, "{good}");
         }
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn port_names() {
+    fn a_port_name_is_short_lower_case_and_has_a_letter() {
         for good in ["a", "http", "a-1", "1a"] {
             assert_eq!(port_name(good), None, "{good}");
         }
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn environment_variables() {
+    fn a_variable_begins_with_no_digit_and_is_no_path_upwards() {
         for good in ["A", "a.b-c_d", "_", ".a", "-"] {
             assert_eq!(environment_variable(good), None, "{good}");
         }
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn sysctl_names() {
+    fn a_sysctl_name_has_no_empty_part() {
         for good in [
             "kernel.shm_rmid_forced",
             "net/ipv4/conf",
@@ -275,24 +275,33 @@ mod tests {
     }
 
     #[test]
-    fn paths() {
+    fn a_descending_path_never_leaves_its_directory() {
         for good in ["a", "a/b", "a..b", "..."] {
             assert_eq!(descending_path(good), None, "{good}");
         }
         for bad in ["/a", "..", "a/../b", "../a"] {
             assert!(descending_path(bad).is_some(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_path_that_begins_with_dots_is_the_kubelets_own() {
+        assert_eq!(unreserved_path(".data"), None);
         assert!(unreserved_path("..data").is_some());
     }
 
     #[test]
-    fn addresses_and_ids() {
+    fn an_address_has_one_spelling_without_zone_or_prefix() {
         for good in ["1.2.3.4", "::1", "::ffff:1.2.3.4"] {
             assert_eq!(ip_address(good), None, "{good}");
         }
         for bad in ["", "1.2.3", "1.2.3.4/8", "01.2.3.4", "fe80::1%eth0", "a"] {
             assert!(ip_address(bad).is_some(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_user_id_is_neither_negative_nor_beyond_32_bits() {
         assert_eq!(user_id(0), None);
         assert!(user_id(-1).is_some());
         assert!(user_id(1 << 32).is_some());
