@@ -5,6 +5,7 @@
 
 mod decision;
 mod queue;
+mod rate;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,6 +19,7 @@ use tokio::time::Instant;
 use crate::config::ImageUser;
 
 pub use decision::PullPolicy;
+pub use queue::PullLimits;
 
 use decision::{Decision, PullFailures, decide};
 use queue::PullQueue;
@@ -139,15 +141,10 @@ impl fmt::Debug for Images {
 }
 
 impl Images {
-    /// Images of this runtime, with at most so many pulls that begin at a time (at
-    /// least one).
-    pub fn new(
-        runtime: Arc<dyn ContainerRuntime>,
-        max_parallel_pulls: u32,
-        clock: WallClock,
-    ) -> Images {
+    /// Images of this runtime, with so many pulls at most.
+    pub fn new(runtime: Arc<dyn ContainerRuntime>, limits: PullLimits, clock: WallClock) -> Images {
         Images {
-            queue: PullQueue::new(Arc::clone(&runtime), max_parallel_pulls),
+            queue: PullQueue::new(Arc::clone(&runtime), limits),
             runtime,
             clock,
             failures: Mutex::default(),

@@ -114,6 +114,10 @@ pub struct HttpSource {
 pub struct ImageSettings {
     /// How many pulls run at once.
     pub max_parallel_pulls: u32,
+    /// How many pulls begin in a second, over time; 0 for no limit.
+    pub pulls_per_second: u32,
+    /// How many pulls begin at once after a pause.
+    pub pull_burst: u32,
     /// Percentage of the image file system at which collection starts.
     pub gc_high_threshold_percent: u8,
     /// Percentage at which it stops.
@@ -236,6 +240,8 @@ impl NodeConfig {
             cluster_domain: String::new(),
             images: ImageSettings {
                 max_parallel_pulls: 5,
+                pulls_per_second: 5,
+                pull_burst: 10,
                 gc_high_threshold_percent: 85,
                 gc_low_threshold_percent: 80,
                 minimum_gc_age: Duration::from_secs(120),

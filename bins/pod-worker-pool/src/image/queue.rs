@@ -2,20 +2,22 @@
 //! all who wait for it.
 //!
 //! A pull has its turn for a while only. One that takes longer, or hangs, goes on
-//! without it, so that it does not hold up the pulls of other pods.
+//! without it, so that it does not hold up the pulls of other pods. One that finds the
+//! rate of pulls exceeded when its turn comes fails, as in the kubelet.
 
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cri::{ContainerRuntime, RuntimeError, v1};
+use cri::{ContainerRuntime, RuntimeError, RuntimeErrorKind, v1};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use super::locked;
+use super::rate::TokenBucket;
 
 /// How long a pull has its turn: most have ended by then, and pods that wait for a
 /// turn behind hung ones do not wait much longer than for one big image.
@@ -25,6 +27,17 @@ pub(super) const TURN: Duration = Duration::from_secs(60);
 /// containerd since 1.7 gives up a pull after five minutes without progress: twice as
 /// many as may hang then, and still few enough for the runtime's memory and sockets.
 pub(super) const MAX_LONG_PULLS: usize = 50;
+
+/// How many pulls there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PullLimits {
+    /// So many begin at a time (at least one).
+    pub at_once: u32,
+    /// So many begin in a second, over time; 0 for no limit.
+    pub per_second: u32,
+    /// So many begin at once after a pause.
+    pub burst: u32,
+}
 
 /// A pull that others can wait for too. It goes on while anybody does, and is given up
 /// when the last one has.
@@ -40,24 +53,34 @@ pub(super) struct Pulled {
     pub(super) took: Duration,
 }
 
+fn too_many() -> RuntimeError {
+    // The kubelet's words.
+    RuntimeError::new("PullImage", RuntimeErrorKind::Other, "pull QPS exceeded")
+}
+
 /// Pulls of all pods.
 pub(super) struct PullQueue {
     runtime: Arc<dyn ContainerRuntime>,
     turns: Arc<Semaphore>,
     /// For each pull that is under way, with or without its turn.
     places: Arc<Semaphore>,
+    rate: Option<Arc<Mutex<TokenBucket>>>,
+    begun: Instant,
     pulls: Mutex<HashMap<String, WeakShared<PullFuture>>>,
 }
 
 impl PullQueue {
-    /// A queue with so many turns (at least one).
-    pub(super) fn new(runtime: Arc<dyn ContainerRuntime>, turns: u32) -> PullQueue {
-        let turns = usize::try_from(turns).unwrap_or(usize::MAX);
+    /// A queue with these limits.
+    pub(super) fn new(runtime: Arc<dyn ContainerRuntime>, limits: PullLimits) -> PullQueue {
+        let turns = usize::try_from(limits.at_once).unwrap_or(usize::MAX);
+        let rate = TokenBucket::new(limits.per_second, limits.burst);
         let turns = turns.clamp(1, Semaphore::MAX_PERMITS - MAX_LONG_PULLS);
         PullQueue {
             runtime,
             turns: Arc::new(Semaphore::new(turns)),
             places: Arc::new(Semaphore::new(turns + MAX_LONG_PULLS)),
+            rate: rate.map(|bucket| Arc::new(Mutex::new(bucket))),
+            begun: Instant::now(),
             pulls: Mutex::default(),
         }
     }
@@ -71,6 +94,7 @@ impl PullQueue {
         }
         let runtime = Arc::clone(&self.runtime);
         let (turns, places) = (Arc::clone(&self.turns), Arc::clone(&self.places));
+        let (rate, queue_begun) = (self.rate.clone(), self.begun);
         let spec = spec.clone();
         let name = spec.image.clone();
         let pull = async move {
@@ -79,6 +103,11 @@ impl PullQueue {
             let turn = turns.acquire_owned().await;
             let _place = places.acquire_owned().await;
             let begun = Instant::now();
+            if let Some(rate) = rate
+                && !locked(&rate).take(begun - queue_begun)
+            {
+                return Err(too_many());
+            }
             let mut call = pin!(runtime.pull_image(spec, None, sandbox));
             let in_time = timeout(TURN, &mut call).await;
             drop(turn);

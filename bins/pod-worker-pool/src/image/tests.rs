@@ -20,9 +20,17 @@ struct Case {
 }
 
 fn case(max_parallel_pulls: u32) -> Case {
+    case_with(PullLimits {
+        at_once: max_parallel_pulls,
+        per_second: 0,
+        burst: 0,
+    })
+}
+
+fn case_with(limits: PullLimits) -> Case {
     let clock = WallClock::simulated(UnixNanos(1_000_000_000_000));
     let runtime = SimulatedRuntime::new(1, clock.clone(), false);
-    let images = Images::new(Arc::new(runtime.clone()), max_parallel_pulls, clock.clone());
+    let images = Images::new(Arc::new(runtime.clone()), limits, clock.clone());
     Case {
         runtime,
         images,
@@ -249,6 +257,42 @@ async fn pulls_under_way_are_bounded_in_all() {
     case.runtime.set_pull_hangs("docker.io/hanging-0:1", false);
     assert!(tokio::time::timeout(hours, &mut all).await.is_err());
     assert_eq!(case.pulls(), 3 + MAX_LONG_PULLS as u64);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_that_finds_the_rate_exceeded_fails_and_is_left_alone_for_a_while() {
+    let case = case_with(PullLimits {
+        at_once: 5,
+        per_second: 1,
+        burst: 2,
+    });
+    let pods = ["a", "b", "c"].map(|name| {
+        let image = format!("docker.io/{name}:1");
+        case.runtime.add_image(&image, false);
+        with_image(name, &image, "Always")
+    });
+    case.ensure(&pods[0]).await.unwrap();
+    // Who joins a pull takes no token.
+    let (one, same) = tokio::join!(case.ensure(&pods[1]), case.ensure(&pods[1]));
+    one.and(same).unwrap();
+    case.reasons();
+    let error = case.ensure(&pods[2]).await.unwrap_err();
+    assert_eq!(error.failure, ImageFailure::ErrImagePull);
+    assert_eq!(error.message, "pull QPS exceeded");
+    let retry_at = error.retry_at.unwrap();
+    assert_eq!(retry_at, case.clock.now().plus(Duration::from_secs(10)));
+    assert_eq!(case.reasons(), ["Pulling", "Failed"]);
+    assert_eq!(case.pulls(), 2, "the runtime is not asked");
+
+    tokio::time::advance(Duration::from_secs(5)).await;
+    let error = case.ensure(&pods[2]).await.unwrap_err();
+    assert_eq!(error.failure, ImageFailure::ImagePullBackOff);
+    assert_eq!(
+        error.message,
+        "Back-off pulling image \"docker.io/c:1\": ErrImagePull: pull QPS exceeded"
+    );
+    tokio::time::advance(Duration::from_secs(5)).await;
+    case.ensure(&pods[2]).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

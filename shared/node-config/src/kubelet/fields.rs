@@ -80,20 +80,14 @@ pub const FIELDS: &[Field] = &[
     applied("imageServiceEndpoint"),
     applied("serializeImagePulls"),
     applied("maxParallelImagePulls"),
+    applied("registryPullQPS"),
+    applied("registryBurst"),
     applied("imageMinimumGCAge"),
     applied("imageGCHighThresholdPercent"),
     applied("imageGCLowThresholdPercent"),
     ignored(
         "imageMaximumGCAge",
         "not supported yet: images are removed for space, never for age",
-    ),
-    ignored(
-        "registryPullQPS",
-        "not supported yet: pulls are limited by their number at once",
-    ),
-    ignored(
-        "registryBurst",
-        "not supported yet: pulls are limited by their number at once",
     ),
     ignored("imagePullCredentialsVerificationPolicy", NO_CLUSTER),
     ignored("preloadedImagesVerificationAllowlist", NO_CLUSTER),

@@ -11,7 +11,9 @@ use serde_json::{Map, Value};
 
 use super::duration::GoDuration;
 use super::{KubeletConfigError, Warning};
-use crate::resolved::{CgroupDriver, ContainerRuntimeEndpoint, HttpSource, NodeConfig};
+use crate::resolved::{
+    CgroupDriver, ContainerRuntimeEndpoint, HttpSource, ImageSettings, NodeConfig,
+};
 
 /// The kubelet's own place for container logs.
 const DEFAULT_POD_LOGS_DIR: &str = "/var/log/pods";
@@ -64,6 +66,9 @@ pub(super) struct Settings {
     image_service_endpoint: String,
     serialize_image_pulls: Option<bool>,
     max_parallel_image_pulls: Option<i32>,
+    #[serde(rename = "registryPullQPS")]
+    registry_pull_qps: Option<i32>,
+    registry_burst: Option<i32>,
     #[serde(rename = "imageMinimumGCAge")]
     image_minimum_gc_age: Option<GoDuration>,
     #[serde(rename = "imageGCHighThresholdPercent")]
@@ -318,6 +323,22 @@ impl Settings {
         Ok(())
     }
 
+    /// A burst of zero is the default one, as in the kubelet; a rate of zero is none.
+    fn apply_pull_rate(&self, images: &mut ImageSettings) -> Applied {
+        let number = |field: &str, given: i32| match u32::try_from(given) {
+            Ok(number) => Ok(number),
+            Err(_) => refused(field, format!("{given}: it cannot be negative")),
+        };
+        if let Some(given) = self.registry_pull_qps {
+            images.pulls_per_second = number("registryPullQPS", given)?;
+        }
+        match self.registry_burst {
+            None | Some(0) => {}
+            Some(given) => images.pull_burst = number("registryBurst", given)?,
+        }
+        Ok(())
+    }
+
     fn apply_images(&self, config: &mut NodeConfig) -> Applied {
         let images = &mut config.images;
         images.max_parallel_pulls =
@@ -334,6 +355,7 @@ impl Settings {
                 (Some(false), None) => UNLIMITED_PULLS,
                 (None, None) => images.max_parallel_pulls,
             };
+        self.apply_pull_rate(images)?;
         set_duration(&mut images.minimum_gc_age, self.image_minimum_gc_age);
         let percent = |field: &str, value: Option<i32>, default: u8| match value {
             None => Ok(default),

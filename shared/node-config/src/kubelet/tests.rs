@@ -49,6 +49,7 @@ fn every_supported_field_arrives_where_it_belongs() {
          podLogsDir: /l/pods\nrunOnce: false\n\
          containerRuntimeEndpoint: unix:///c.sock\nimageServiceEndpoint: unix:///c.sock\n\
          serializeImagePulls: false\nmaxParallelImagePulls: 3\nimageMinimumGCAge: 1m\n\
+         registryPullQPS: 7\nregistryBurst: 20\n\
          imageGCHighThresholdPercent: 70\nimageGCLowThresholdPercent: 60\n",
     );
     let mut expected = defaults();
@@ -79,6 +80,8 @@ fn every_supported_field_arrives_where_it_belongs() {
     expected.max_container_restart_period = Duration::from_secs(120);
     expected.container_runtime = ContainerRuntimeEndpoint("/c.sock".into());
     expected.images.max_parallel_pulls = 3;
+    expected.images.pulls_per_second = 7;
+    expected.images.pull_burst = 20;
     expected.images.minimum_gc_age = Duration::from_secs(60);
     expected.images.gc_high_threshold_percent = 70;
     expected.images.gc_low_threshold_percent = 60;
@@ -181,6 +184,8 @@ fn what_cannot_be_is_refused_with_the_name_of_its_field() {
             "imageServiceEndpoint",
         ),
         ("maxParallelImagePulls: 0", "maxParallelImagePulls"),
+        ("registryPullQPS: -1", "registryPullQPS"),
+        ("registryBurst: -1", "registryBurst"),
         (
             "serializeImagePulls: true\nmaxParallelImagePulls: 2",
             "maxParallelImagePulls",
@@ -223,6 +228,20 @@ fn pulls_at_once_follow_both_fields() {
         ("serializeImagePulls: false\nmaxParallelImagePulls: 9", 9),
     ] {
         assert_eq!(applied(body).images.max_parallel_pulls, pulls, "{body}");
+    }
+}
+
+#[test]
+fn the_rate_of_pulls_can_be_changed_and_lifted() {
+    for (body, rate) in [
+        ("", (5, 10)),
+        ("registryPullQPS: 0", (0, 10)),
+        ("registryPullQPS: 1", (1, 10)),
+        ("registryBurst: 1", (5, 1)),
+        ("registryBurst: 0", (5, 10)),
+    ] {
+        let images = applied(body).images;
+        assert_eq!((images.pulls_per_second, images.pull_burst), rate, "{body}");
     }
 }
 
