@@ -8,25 +8,36 @@
 //! that was killed counts as one that ended by itself; and a pod that was evicted,
 //! which nothing but its record tells of, starts again if its source has it still;
 //! the deadline of a pod that has no sandbox yet begins anew.
+//!
+//! The files are read once, at the start. After that whoever asks is answered from
+//! memory, and one [`RecordWriter`] does what there is to do to the files, so that a
+//! disk that hangs holds up only who has to know that something is written, and not
+//! for long. It carries changes out in their order, and of those of one pod the
+//! newest: no late removal takes a record away that was made after it.
+
+mod writer;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use clock::UnixNanos;
 use pod::PodIdentity;
 use serde::{Deserialize, Serialize};
-use state_file::{StateFile, StateFileError};
+use state_file::StateFileError;
+use tokio::sync::{Notify, oneshot};
 
 use crate::plan::KillReason;
 use crate::stop::StopRecords;
 use crate::worker::Termination;
 
-/// Format of the files.
-const VERSION: u32 = 2;
-/// Files are called by UID with this suffix.
-const SUFFIX: &str = ".json";
-/// Most files that are read at a start: far above the pods of any node.
-const MAX_RECORDS: usize = 10_000;
+use writer::Directory;
+pub use writer::RecordWriter;
+
+/// How long a record may take to its file. Whoever writes one goes on then: a disk
+/// that hangs must not keep a container alive.
+const SAVE_MAY_TAKE: Duration = Duration::from_secs(5);
 
 /// What is recorded of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,110 +53,212 @@ pub struct Record {
     pub started_at: Option<UnixNanos>,
 }
 
-/// The directory of the records.
-#[derive(Clone, Debug)]
-pub struct Records {
-    directory: PathBuf,
+/// Why a record is not known to be in its file.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The file system refused; what was written before stands. It is tried again.
+    #[error("the record of the pod is not written")]
+    Failed(#[source] Arc<StateFileError>),
+    /// The file system has not answered yet.
+    #[error("the record of the pod is not written in time")]
+    Late,
 }
 
-#[derive(Serialize, Deserialize)]
+/// The records. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct Records(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    known: Mutex<Known>,
+    /// Rings for the writer.
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// By UID.
+    entries: BTreeMap<String, Entry>,
+    /// How many changes there were.
+    changes: u64,
+}
+
+/// What is known of one pod's file.
+#[derive(Debug, Default)]
+struct Entry {
+    /// What should be in the file; `None` for one that should not be there, or that
+    /// cannot be read.
+    content: Option<Content>,
+    /// The number of the change that the file lacks.
+    unwritten: Option<u64>,
+    /// Writing that change has failed; it has to wait for the next attempt.
+    failed: bool,
+    /// Who waits for it.
+    waiting: Vec<oneshot::Sender<Result<(), RecordError>>>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Content {
     namespace: String,
     name: String,
     record: Record,
 }
 
-impl Records {
-    /// The records below the state directory of this process.
-    #[must_use]
-    pub fn new(state_directory: &Path) -> Records {
-        Records {
-            directory: state_directory.join("kills"),
-        }
-    }
+/// One thing to do to a file.
+#[derive(Debug)]
+struct Change {
+    uid: String,
+    number: u64,
+    content: Option<Content>,
+    waiting: Vec<oneshot::Sender<Result<(), RecordError>>>,
+}
 
-    /// Makes the directory.
+impl Records {
+    /// Reads the records below the state directory of this process. Blocks for that.
     ///
     /// # Errors
-    /// When the file system refuses.
-    pub fn prepare(&self) -> std::io::Result<()> {
-        std::fs::create_dir_all(&self.directory)
+    /// When the directory cannot be made.
+    pub fn open(state_directory: &Path) -> std::io::Result<(Records, RecordWriter)> {
+        let directory = Directory::open(state_directory.join("kills"))?;
+        let records = Records::default();
+        let found = directory.read().into_iter().map(|(uid, content)| {
+            let entry = Entry {
+                content,
+                ..Entry::default()
+            };
+            (uid, entry)
+        });
+        records.lock().entries.extend(found);
+        let writer = RecordWriter::new(records.clone(), directory);
+        Ok((records, writer))
     }
 
     /// The record of a pod; an empty one if there is none that can be read.
     #[must_use]
     pub fn load(&self, pod: &PodIdentity) -> Record {
-        match self.file(pod.uid()).load::<Content>() {
-            Ok(content) => content.map(|content| content.record).unwrap_or_default(),
-            Err(error) => {
-                tracing::warn!(%pod, error = telemetry::chain(&error), "kills are not resumed");
-                Record::default()
-            }
-        }
+        let known = self.lock();
+        let entry = known.entries.get(pod.uid());
+        let content = entry.and_then(|entry| entry.content.as_ref());
+        content
+            .map(|content| content.record.clone())
+            .unwrap_or_default()
     }
 
-    /// All records, by the names of their files; unreadable ones are left out.
+    /// All records; unreadable ones are left out.
     #[must_use]
     pub fn all(&self) -> Vec<(PodIdentity, Record)> {
-        self.uids()
-            .into_iter()
-            .filter_map(|uid| {
-                let content: Content = match self.file(&uid).load() {
-                    Ok(content) => content?,
-                    Err(error) => {
-                        tracing::warn!(uid, error = telemetry::chain(&error), "kill not resumed");
-                        return None;
-                    }
-                };
-                let pod = PodIdentity::new(uid, content.namespace, content.name).ok()?;
+        let known = self.lock();
+        let contents = known.entries.iter();
+        contents
+            .filter_map(|(uid, entry)| {
+                let content = entry.content.clone()?;
+                let pod = PodIdentity::new(uid.clone(), content.namespace, content.name).ok()?;
                 Some((pod, content.record))
             })
             .collect()
     }
 
-    /// The pods that have records.
+    /// The pods that have files.
     #[must_use]
     pub fn uids(&self) -> Vec<String> {
-        let Ok(entries) = std::fs::read_dir(&self.directory) else {
-            return Vec::new();
-        };
-        entries
-            .flatten()
-            .filter_map(|entry| {
-                let name = entry.file_name();
-                let uid = name.to_str()?.strip_suffix(SUFFIX)?;
-                pod::identity::check_uid(uid).ok()?;
-                Some(uid.to_owned())
-            })
-            .take(MAX_RECORDS)
-            .collect()
+        self.lock().entries.keys().cloned().collect()
     }
 
-    /// Writes the record of a pod, or removes the file when it is empty.
+    /// Writes the record of a pod, or removes the file when it is empty, and waits
+    /// until that is done. Who gives up waiting changes nothing.
     ///
     /// # Errors
-    /// When the file system refuses; what was written before stands.
-    pub fn save(&self, pod: &PodIdentity, record: &Record) -> Result<(), StateFileError> {
-        if *record == Record::default() {
-            return self.remove(pod.uid());
-        }
-        self.file(pod.uid()).save(&Content {
+    /// When the file system refuses or takes too long. It is done later then.
+    pub async fn save(&self, pod: &PodIdentity, record: &Record) -> Result<(), RecordError> {
+        let content = (*record != Record::default()).then(|| Content {
             namespace: pod.namespace().to_owned(),
             name: pod.name().to_owned(),
             record: record.clone(),
+        });
+        let (waiting, written) = oneshot::channel();
+        if !self.change(pod.uid(), content, Some(waiting)) {
+            return Ok(());
+        }
+        let written = tokio::time::timeout(SAVE_MAY_TAKE, written).await;
+        written
+            .unwrap_or(Ok(Err(RecordError::Late)))
+            .unwrap_or(Err(RecordError::Late))
+    }
+
+    /// Removes the record of a pod; absent is fine. Its file goes a little later: one
+    /// that is found by the next life is removed by that, as this one would.
+    pub fn remove(&self, uid: &str) {
+        self.change(uid, None, None);
+    }
+
+    /// Whether there is something to do.
+    fn change(
+        &self,
+        uid: &str,
+        content: Option<Content>,
+        waiting: Option<oneshot::Sender<Result<(), RecordError>>>,
+    ) -> bool {
+        let known = &mut *self.lock();
+        if content.is_none() && !known.entries.contains_key(uid) {
+            return false;
+        }
+        known.changes += 1;
+        let entry = known.entries.entry(uid.to_owned()).or_default();
+        entry.content = content;
+        entry.unwritten = Some(known.changes);
+        entry.failed = false;
+        entry.waiting.retain(|waiting| !waiting.is_closed());
+        entry.waiting.extend(waiting);
+        self.0.changed.notify_one();
+        true
+    }
+
+    /// What the writer does next.
+    fn next_change(&self) -> Option<Change> {
+        let mut known = self.lock();
+        let unwritten = known.entries.iter_mut().filter(|(_, entry)| !entry.failed);
+        let oldest = unwritten
+            .filter_map(|(uid, entry)| Some((entry.unwritten?, uid, entry)))
+            .min_by_key(|(number, ..)| *number);
+        oldest.map(|(number, uid, entry)| Change {
+            uid: uid.clone(),
+            number,
+            content: entry.content.clone(),
+            waiting: std::mem::take(&mut entry.waiting),
         })
     }
 
-    /// Removes the record of a pod; absent is fine.
-    ///
-    /// # Errors
-    /// When the file system refuses.
-    pub fn remove(&self, uid: &str) -> Result<(), StateFileError> {
-        self.file(uid).remove()
+    /// A change was carried out, or not. One that came meanwhile is not concerned.
+    fn carried_out(&self, uid: &str, number: u64, is_done: bool) {
+        let mut known = self.lock();
+        let Some(entry) = known.entries.get_mut(uid) else {
+            return;
+        };
+        if entry.unwritten != Some(number) {
+            return;
+        }
+        entry.failed = !is_done;
+        if is_done {
+            entry.unwritten = None;
+            if entry.content.is_none() {
+                known.entries.remove(uid);
+            }
+        }
     }
 
-    fn file(&self, uid: &str) -> StateFile {
-        StateFile::new(self.directory.join(format!("{uid}{SUFFIX}")), VERSION)
+    fn has_failed(&self) -> bool {
+        self.lock().entries.values().any(|entry| entry.failed)
+    }
+
+    fn try_failed_again(&self) {
+        for entry in self.lock().entries.values_mut() {
+            entry.failed = false;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        let known = &self.0.known;
+        known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -169,60 +282,4 @@ mod nanos {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::stop::StopRecord;
-    use crate::worker::TerminationCause;
-
-    fn pod() -> PodIdentity {
-        PodIdentity::new("u1", "default", "a").unwrap()
-    }
-
-    #[test]
-    fn a_record_is_found_again_by_another_life() {
-        let directory = tempfile::tempdir().unwrap();
-        let records = Records::new(directory.path());
-        records.prepare().unwrap();
-        assert_eq!(records.load(&pod()), Record::default());
-        let now = UnixNanos(5_000_000_000);
-        let record = Record {
-            termination: Some(Termination::new(TerminationCause::Killed, now, None, None)),
-            kills: [("c1".to_owned(), KillReason::LivenessFailed)].into(),
-            stops: [(
-                "c1".to_owned(),
-                StopRecord::new(now, Duration::from_secs(30)),
-            )]
-            .into(),
-            started_at: Some(now),
-        };
-        records.save(&pod(), &record).unwrap();
-        let again = Records::new(directory.path());
-        assert_eq!(again.load(&pod()), record);
-        assert_eq!(again.all(), [(pod(), record)]);
-        records.save(&pod(), &Record::default()).unwrap();
-        assert!(again.all().is_empty());
-    }
-
-    #[test]
-    fn a_record_of_an_earlier_version_is_understood() {
-        let text = r#"{"termination": null, "kills": {"c1": "LivenessFailed"}, "stops": {}}"#;
-        let record: Record = serde_json::from_str(text).unwrap();
-        assert_eq!(record.kills["c1"], KillReason::LivenessFailed);
-        assert_eq!(record.started_at, None);
-    }
-
-    #[test]
-    fn damaged_and_foreign_files_are_passed_over() {
-        let directory = tempfile::tempdir().unwrap();
-        let records = Records::new(directory.path());
-        records.prepare().unwrap();
-        for name in ["u1.json", "...json", "notes.txt", "u_2.json"] {
-            std::fs::write(directory.path().join("kills").join(name), "{").unwrap();
-        }
-        assert_eq!(records.uids(), ["u1"]);
-        assert!(records.all().is_empty());
-        assert_eq!(records.load(&pod()), Record::default());
-    }
-}
+mod tests;

@@ -68,6 +68,7 @@ pub async fn run(
     let Assembly {
         actor,
         collection,
+        record_writer,
         shared,
     } = Assembly::new(Ingredients {
         config: &context.config,
@@ -108,6 +109,7 @@ pub async fn run(
         () = actor.run() => Ok(()),
         () = listening => Ok(()),
         () = collecting => Ok(()),
+        () = record_writer.run() => Ok(()),
         () = ticking => Ok(()),
     }
 }

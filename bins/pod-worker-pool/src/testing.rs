@@ -279,6 +279,7 @@ pub(crate) struct TestNode {
 pub(crate) struct Life {
     pub(crate) shared: Shared,
     _tasks: Vec<AbortOnDropHandle<()>>,
+    record_writer: Option<AbortOnDropHandle<()>>,
 }
 
 impl TestNode {
@@ -336,6 +337,7 @@ impl TestNode {
         let Assembly {
             actor,
             collection,
+            record_writer,
             shared,
         } = assembly.unwrap();
         let listening = shared.hints.clone().listen(runtime, shared.pool.clone());
@@ -348,7 +350,14 @@ impl TestNode {
         self.life = Some(Life {
             shared,
             _tasks: tasks,
+            record_writer: Some(AbortOnDropHandle::new(tokio::spawn(record_writer.run()))),
         });
+    }
+
+    /// The disk of the state directory hangs for the rest of this life.
+    pub(crate) fn state_disk_hangs(&mut self) {
+        let life = self.life.as_mut().expect("the pool runs");
+        life.record_writer = None;
     }
 
     /// As on a full disk: what was recorded stays, and nothing is added.

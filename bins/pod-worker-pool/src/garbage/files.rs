@@ -41,7 +41,7 @@ impl Collection {
         logs.retain(|pod| known.contents_are_garbage(pod.uid()));
         stream::iter(logs)
             .for_each_concurrent(PARALLEL_REMOVALS, |pod| async move {
-                self.remove_pod_logs(&pod).await;
+                self.remove_pod_logs(&pod, known).await;
             })
             .await;
     }
@@ -56,10 +56,22 @@ impl Collection {
         attempt("logs", self.host.remove_log(pod, name, id, number)).await;
     }
 
-    async fn remove_pod_logs(&self, pod: &PodIdentity) {
+    async fn remove_pod_logs(&self, pod: &PodIdentity, known: &Known<'_>) {
         let Some(_lock) = self.locks.try_lock(pod.uid()) else {
             return;
         };
+        // As with its other files: the round may have begun long ago, and the pod
+        // have come back.
+        let Ok(workers) = self.pool.summaries().await else {
+            return;
+        };
+        let known = Known {
+            workers: &workers,
+            ..*known
+        };
+        if !known.contents_are_garbage(pod.uid()) {
+            return;
+        }
         attempt("pod logs", self.host.remove_pod_logs(pod)).await;
     }
 
@@ -79,10 +91,8 @@ impl Collection {
             self.host.remove_pod_directory(uid).await
         };
         let removed = attempt("files of a pod that is gone", removal).await;
-        if removed.is_some()
-            && let Err(error) = self.records.remove(uid)
-        {
-            tracing::debug!(uid, error = telemetry::chain(&error), "record not removed");
+        if removed.is_some() {
+            self.records.remove(uid);
         }
     }
 }

@@ -321,9 +321,7 @@ impl Actor {
             .collect();
         for uid in forgotten {
             self.forget(&uid);
-            if let Err(error) = self.steps.records.remove(&uid) {
-                tracing::debug!(uid, error = telemetry::chain(&error), "record not removed");
-            }
+            self.steps.records.remove(&uid);
         }
         self.workers.values().map(Entry::state).collect()
     }

@@ -4,6 +4,7 @@ mod chaos;
 mod deadlines;
 mod evictions;
 mod graces;
+mod hanging_state_disk;
 mod hanging_volumes;
 mod images;
 mod pulls;

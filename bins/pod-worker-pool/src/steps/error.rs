@@ -2,10 +2,10 @@
 
 use clock::UnixNanos;
 use cri::{RuntimeError, RuntimeErrorKind};
-use state_file::StateFileError;
 
 use crate::config::BuildError;
 use crate::node::NodeError;
+use crate::record::RecordError;
 
 /// How long a failed step waits, the shorter first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,8 +128,8 @@ impl From<NodeError> for StepError {
     }
 }
 
-impl From<StateFileError> for StepError {
-    fn from(error: StateFileError) -> StepError {
+impl From<RecordError> for StepError {
+    fn from(error: RecordError) -> StepError {
         StepError::new(telemetry::chain(&error), Retry::LATER)
     }
 }

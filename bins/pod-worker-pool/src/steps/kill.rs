@@ -80,7 +80,7 @@ impl Steps {
         if stops.is_empty() {
             return Ok(());
         }
-        self.save_record(identity, memory);
+        self.save_record(identity, memory).await;
         let begun = Instant::now();
         let calls = &memory.stop_calls;
         let all = stops.iter().zip(orders).map(|(stop, order)| {
@@ -116,7 +116,7 @@ impl Steps {
         match failure {
             None => Ok(()),
             Some(error) => {
-                self.save_record(identity, memory);
+                self.save_record(identity, memory).await;
                 Err(error)
             }
         }

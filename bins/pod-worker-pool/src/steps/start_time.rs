@@ -17,7 +17,7 @@ use crate::plan;
 impl Steps {
     /// A sync of a pod begins: notes its start where nobody else has done so yet.
     /// Answers with what is noted.
-    pub(super) fn note_start(
+    pub(super) async fn note_start(
         &self,
         identity: &PodIdentity,
         pod: &Pod,
@@ -25,7 +25,7 @@ impl Steps {
     ) -> Option<UnixNanos> {
         if memory.record.started_at.is_none() && notes_start(pod) && at_source(pod).is_none() {
             memory.record.started_at = Some(self.clock.now());
-            self.save_record(identity, memory);
+            self.save_record(identity, memory).await;
         }
         memory.record.started_at
     }

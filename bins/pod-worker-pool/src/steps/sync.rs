@@ -47,7 +47,7 @@ impl Steps {
         let target = Target {
             identity: desired.identity(),
             pod: &pod,
-            noted_start: self.note_start(desired.identity(), &pod, memory),
+            noted_start: self.note_start(desired.identity(), &pod, memory).await,
         };
         memory.pulls.retain_wanted(target.pod);
         match self.converge_in_time(&target, input, memory).await {
@@ -88,7 +88,7 @@ impl Steps {
                 .observe(target.identity, Some(target.pod), &mut memory.cache)
                 .await?;
             let observation = with_refused_starts(observation, memory);
-            self.forget_ended_kills(target, &observation, memory);
+            self.forget_ended_kills(target, &observation, memory).await;
             let plan = self.plan(target, input, &observation, memory);
             self.publish(target, &observation, &plan, memory, "");
             match without_pulls(plan, memory) {
@@ -203,7 +203,7 @@ impl Steps {
         }
     }
 
-    fn forget_ended_kills(
+    async fn forget_ended_kills(
         &self,
         target: &Target<'_>,
         observation: &Observation,
@@ -229,15 +229,15 @@ impl Steps {
             .refused_starts
             .retain(|id| observation.container(id).is_some());
         if memory.record != before {
-            self.save_record(target.identity, memory);
+            self.save_record(target.identity, memory).await;
         }
     }
 
-    pub(super) fn save_record(&self, identity: &PodIdentity, memory: &Memory) {
-        if let Err(error) = self.records.save(identity, &memory.record) {
-            // The kill goes on: a full disk must not keep a pod alive. What is
-            // lost is that another life of ours would know of it; of a pod that
-            // must stay ended `close_record` makes sure.
+    pub(super) async fn save_record(&self, identity: &PodIdentity, memory: &Memory) {
+        if let Err(error) = self.records.save(identity, &memory.record).await {
+            // The kill goes on: a full disk, or one that hangs, must not keep a pod
+            // alive. What is lost is that another life of ours would know of it; of
+            // a pod that must stay ended `close_record` makes sure.
             tracing::warn!(pod = %identity, error = telemetry::chain(&error), "kill not recorded");
         }
     }

@@ -150,7 +150,7 @@ impl Steps {
                 // Nobody will ask for more: what is left of it goes at once.
                 self.remove_files(identity).await?;
             }
-            self.close_record(identity, termination, memory)?;
+            self.close_record(identity, termination, memory).await?;
         }
         Ok(())
     }
@@ -170,7 +170,11 @@ impl Steps {
         } else {
             self.remove_files(identity).await
         };
-        match removed.and_then(|()| self.close_record(identity, termination, memory)) {
+        let closed = match removed {
+            Ok(()) => self.close_record(identity, termination, memory).await,
+            failed => failed,
+        };
+        match closed {
             Ok(()) => Outcome::CleanedUp,
             Err(error) => {
                 self.publisher.failed(identity.uid(), &error.message);
@@ -194,7 +198,7 @@ impl Steps {
     /// Nothing is left to do: a record is of use only where nothing else tells that
     /// the pod has ended. There it has to be written before anybody may take the pod
     /// for ended, or another life of ours would start it again.
-    fn close_record(
+    async fn close_record(
         &self,
         identity: &PodIdentity,
         termination: &Termination,
@@ -207,11 +211,11 @@ impl Steps {
             ..Record::default()
         };
         if !termination.cause.is_known_by_record_alone() {
-            self.save_record(identity, memory);
+            self.save_record(identity, memory).await;
             return Ok(());
         }
         memory.record.termination = Some(termination.clone());
-        let saved = self.records.save(identity, &memory.record);
+        let saved = self.records.save(identity, &memory.record).await;
         saved
             .map_err(|error| StepError::from(error).while_doing("cannot record the end of the pod"))
     }

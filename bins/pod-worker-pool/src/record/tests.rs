@@ -1,0 +1,154 @@
+use std::time::Duration;
+
+use tokio_util::task::AbortOnDropHandle;
+
+use super::*;
+use crate::stop::StopRecord;
+use crate::worker::TerminationCause;
+
+fn pod() -> PodIdentity {
+    PodIdentity::new("u1", "default", "a").unwrap()
+}
+
+fn record(seconds: i64) -> Record {
+    let now = UnixNanos(seconds * 1_000_000_000);
+    Record {
+        termination: Some(Termination::new(TerminationCause::Killed, now, None, None)),
+        kills: [("c1".to_owned(), KillReason::LivenessFailed)].into(),
+        stops: [(
+            "c1".to_owned(),
+            StopRecord::new(now, Duration::from_secs(30)),
+        )]
+        .into(),
+        started_at: Some(now),
+    }
+}
+
+/// Records whose writer runs.
+fn open(directory: &Path) -> (Records, AbortOnDropHandle<()>) {
+    let (records, writer) = Records::open(directory).unwrap();
+    (records, AbortOnDropHandle::new(tokio::spawn(writer.run())))
+}
+
+/// What another life would find.
+fn on_disk(directory: &Path) -> Vec<(PodIdentity, Record)> {
+    Records::open(directory).unwrap().0.all()
+}
+
+async fn written(records: &Records) {
+    let has_unwritten = || {
+        let known = records.lock();
+        known.entries.values().any(|it| it.unwritten.is_some())
+    };
+    while has_unwritten() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_is_found_again_by_another_life() {
+    let directory = tempfile::tempdir().unwrap();
+    let (records, _writer) = open(directory.path());
+    assert_eq!(records.load(&pod()), Record::default());
+    records.save(&pod(), &record(5)).await.unwrap();
+    let (again, _) = Records::open(directory.path()).unwrap();
+    assert_eq!(again.load(&pod()), record(5));
+    assert_eq!(again.all(), [(pod(), record(5))]);
+    records.save(&pod(), &Record::default()).await.unwrap();
+    assert!(on_disk(directory.path()).is_empty());
+    assert!(records.uids().is_empty());
+}
+
+#[test]
+fn a_record_of_an_earlier_version_is_understood() {
+    let text = r#"{"termination": null, "kills": {"c1": "LivenessFailed"}, "stops": {}}"#;
+    let record: Record = serde_json::from_str(text).unwrap();
+    assert_eq!(record.kills["c1"], KillReason::LivenessFailed);
+    assert_eq!(record.started_at, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn damaged_and_foreign_files_are_passed_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let kills = directory.path().join("kills");
+    std::fs::create_dir(&kills).unwrap();
+    for name in ["u1.json", "...json", "notes.txt", "u_2.json"] {
+        std::fs::write(kills.join(name), "{").unwrap();
+    }
+    let (records, _writer) = open(directory.path());
+    assert_eq!(records.uids(), ["u1"]);
+    assert!(records.all().is_empty());
+    assert_eq!(records.load(&pod()), Record::default());
+    // It can be removed all the same.
+    records.remove("u1");
+    written(&records).await;
+    assert!(!kills.join("u1.json").exists());
+    assert!(records.uids().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_removal_takes_no_newer_record_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let (records, writer) = Records::open(directory.path()).unwrap();
+    let saved = tokio::spawn({
+        let records = records.clone();
+        async move { records.save(&pod(), &record(1)).await }
+    });
+    tokio::task::yield_now().await;
+    // It is removed before it is written, and made again before it is removed.
+    records.remove("u1");
+    assert_eq!(records.load(&pod()), Record::default());
+    let change = records.next_change().unwrap();
+    let saved_again = tokio::spawn({
+        let records = records.clone();
+        async move { records.save(&pod(), &record(2)).await }
+    });
+    tokio::task::yield_now().await;
+    writer.carry_out(change).await;
+    assert_eq!(records.load(&pod()), record(2));
+    let _writer = AbortOnDropHandle::new(tokio::spawn(writer.run()));
+    saved.await.unwrap().unwrap();
+    saved_again.await.unwrap().unwrap();
+    assert_eq!(on_disk(directory.path()), [(pod(), record(2))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_written_is_told_and_tried_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let (records, _writer) = open(directory.path());
+    let kills = directory.path().join("kills");
+    std::fs::remove_dir(&kills).unwrap();
+    let error = records.save(&pod(), &record(1)).await.unwrap_err();
+    assert!(matches!(error, RecordError::Failed(_)), "{error:?}");
+    assert_eq!(records.load(&pod()), record(1), "in this life it holds");
+    std::fs::create_dir(&kills).unwrap();
+    written(&records).await;
+    assert_eq!(on_disk(directory.path()), [(pod(), record(1))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_disk_that_hangs_goes_on_after_a_while() {
+    let directory = tempfile::tempdir().unwrap();
+    // Nobody writes.
+    let (records, _writer) = Records::open(directory.path()).unwrap();
+    let begun = tokio::time::Instant::now();
+    let error = records.save(&pod(), &record(1)).await.unwrap_err();
+    assert!(matches!(error, RecordError::Late), "{error:?}");
+    assert_eq!(begun.elapsed().as_secs(), SAVE_MAY_TAKE.as_secs());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_life_that_is_over_writes_nothing_any_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let (records, writer) = Records::open(directory.path()).unwrap();
+    let disk = Arc::clone(&writer.directory);
+    drop(writer);
+    let content = Content {
+        namespace: "default".into(),
+        name: "a".into(),
+        record: record(1),
+    };
+    disk.change("u1", Some(&content)).unwrap();
+    assert!(on_disk(directory.path()).is_empty());
+    drop(records);
+}
