@@ -176,7 +176,7 @@ async fn a_consumer_follows_the_manifests_over_our_restart() {
 }
 
 #[tokio::test]
-async fn problems_are_told() {
+async fn a_bad_manifest_is_told_with_its_place_its_field_and_since_when() {
     let mut node = Node::new();
     node.write("a", &manifest("a").replace("i:1", ""));
     node.start();
