@@ -18,13 +18,13 @@ use crate::endings::Endings;
 use crate::events::Events;
 use crate::garbage::{Collection, GarbageCollector};
 use crate::hints::Hints;
-use crate::image::Images;
+use crate::image::{Images, PullLimits};
 use crate::locks::PodLocks;
 use crate::node::{NodeCapacity, NodeHost};
 use crate::observe::Observer;
 use crate::pool::{Actor, ActorConfig};
 use crate::publisher::Publisher;
-use crate::record::{RecordWriter, Records};
+use crate::record::Records;
 use crate::relist::{Owners, Relister};
 use crate::servers::Shared;
 use crate::steps::Steps;
@@ -47,7 +47,6 @@ pub(crate) struct Ingredients<'a> {
 pub(crate) struct Assembly {
     pub(crate) actor: Actor,
     pub(crate) collection: Collection,
-    pub(crate) record_writer: RecordWriter,
     /// What the servers work with, the other parts' handles among it.
     pub(crate) shared: Shared,
 }
@@ -64,15 +63,15 @@ impl Assembly {
             runtime,
             host,
         } = ingredients;
-        let state_directory = config.directories.state(Process::PodWorkerPool);
-        let (records, record_writer) = Records::open(&state_directory)?;
+        let records = Records::new(&config.directories.state(Process::PodWorkerPool));
+        records.prepare()?;
         let owners = Owners::default();
         let endings = Endings::default();
         let events = Events::new(clock.clone());
         let locks = PodLocks::default();
         let listed = Arc::new(AtomicBool::new(false));
         let relister = Relister::new(Arc::clone(&runtime), clock.clone(), owners.clone());
-        let pulls = config.images.max_parallel_pulls;
+        let pulls = pull_limits(config);
         let steps = Arc::new(Steps {
             observer: Observer::new(Arc::clone(&runtime), Arc::clone(&host), owners.clone()),
             endings: endings.clone(),
@@ -119,9 +118,16 @@ impl Assembly {
         Ok(Assembly {
             actor,
             collection,
-            record_writer,
             shared,
         })
+    }
+}
+
+fn pull_limits(config: &NodeConfig) -> PullLimits {
+    PullLimits {
+        at_once: config.images.max_parallel_pulls,
+        per_second: config.images.pulls_per_second,
+        burst: config.images.pull_burst,
     }
 }
 
