@@ -24,7 +24,7 @@ use crate::node::{NodeCapacity, NodeHost};
 use crate::observe::Observer;
 use crate::pool::{Actor, ActorConfig};
 use crate::publisher::Publisher;
-use crate::record::Records;
+use crate::record::{RecordWriter, Records};
 use crate::relist::{Owners, Relister};
 use crate::servers::Shared;
 use crate::steps::Steps;
@@ -47,6 +47,7 @@ pub(crate) struct Ingredients<'a> {
 pub(crate) struct Assembly {
     pub(crate) actor: Actor,
     pub(crate) collection: Collection,
+    pub(crate) record_writer: RecordWriter,
     /// What the servers work with, the other parts' handles among it.
     pub(crate) shared: Shared,
 }
@@ -63,8 +64,8 @@ impl Assembly {
             runtime,
             host,
         } = ingredients;
-        let records = Records::new(&config.directories.state(Process::PodWorkerPool));
-        records.prepare()?;
+        let state_directory = config.directories.state(Process::PodWorkerPool);
+        let (records, record_writer) = Records::open(&state_directory)?;
         let owners = Owners::default();
         let endings = Endings::default();
         let events = Events::new(clock.clone());
@@ -118,16 +119,9 @@ impl Assembly {
         Ok(Assembly {
             actor,
             collection,
+            record_writer,
             shared,
         })
-    }
-}
-
-fn pull_limits(config: &NodeConfig) -> PullLimits {
-    PullLimits {
-        at_once: config.images.max_parallel_pulls,
-        per_second: config.images.pulls_per_second,
-        burst: config.images.pull_burst,
     }
 }
 
@@ -137,5 +131,13 @@ fn restart_curve(config: &NodeConfig) -> Curve {
         base: RESTART_BASE.min(cap),
         cap,
         immediate: 0,
+    }
+}
+
+fn pull_limits(config: &NodeConfig) -> PullLimits {
+    PullLimits {
+        at_once: config.images.max_parallel_pulls,
+        per_second: config.images.pulls_per_second,
+        burst: config.images.pull_burst,
     }
 }
