@@ -10,4 +10,4 @@ mod start;
 
 pub use context::Context;
 pub use lifecycle::{Lifecycle, MAX_STATUS_BYTES};
-pub use start::{EXIT_BAD_CONFIGURATION, EXIT_FAILURE, NODE_CONFIG_FLAG, StartError, main};
+pub use start::{EXIT_BAD_CONFIGURATION, NODE_CONFIG_FLAG, main};

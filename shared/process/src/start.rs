@@ -26,7 +26,7 @@ pub const NODE_CONFIG_FLAG: &str = "--node-config";
 pub const EXIT_BAD_CONFIGURATION: u8 = 78;
 
 /// Exit code of any other failure.
-pub const EXIT_FAILURE: u8 = 1;
+const EXIT_FAILURE: u8 = 1;
 
 /// What blocks on a thread of its own gets this long at the end; a file system
 /// that hangs must not hold it up.
@@ -34,7 +34,7 @@ const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// Why a process could not start.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+enum StartError {
     /// The arguments are wrong.
     #[error("usage: {process} {NODE_CONFIG_FLAG} FILE (normally started by the supervisor)")]
     Usage {
@@ -75,7 +75,7 @@ impl StartError {
 }
 
 /// Runs a process to its end and tells its exit code: 0 after SIGTERM,
-/// [`EXIT_BAD_CONFIGURATION`] or [`EXIT_FAILURE`] otherwise.
+/// [`EXIT_BAD_CONFIGURATION`] when its configuration is wrong, 1 otherwise.
 pub fn main<R, E>(process: Process, run: impl FnOnce(Context) -> R) -> ExitCode
 where
     R: Future<Output = Result<(), E>>,

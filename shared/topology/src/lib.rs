@@ -9,9 +9,7 @@ mod identity;
 mod table;
 
 pub use identity::{Account, Identities, IdentityError, MIN_UID_BASE};
-pub use table::{
-    BackoffCap, Caller, Capability, Edge, PROCESSES, ProcessRow, ServiceRow, edges, row,
-};
+pub use table::{Caller, Capability, Edge, PROCESSES, ProcessRow, ServiceRow, edges, row};
 
 use std::fmt;
 use std::str::FromStr;

@@ -26,9 +26,6 @@ pub struct ServiceRow {
     pub callers: &'static [Caller],
 }
 
-/// The longest wait between two restarts of a process.
-pub type BackoffCap = Duration;
-
 /// One process.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessRow {
@@ -45,7 +42,7 @@ pub struct ProcessRow {
     /// What it serves on its socket.
     pub services: &'static [ServiceRow],
     /// The longest wait between two restarts.
-    pub backoff_cap: BackoffCap,
+    pub backoff_cap: Duration,
     /// Most memory that it may need, in bytes. The unit of the supervisor limits all
     /// together to the sum.
     pub memory_max_bytes: u64,

@@ -49,8 +49,8 @@ pub const KILL_AFTER_ABORT: Duration = Duration::from_secs(2);
 /// Time from SIGTERM to SIGKILL: calls in flight get 5 s, and 1 s to tell.
 pub const STOP_GRACE: Duration = Duration::from_secs(6);
 
-/// EX_CONFIG of sysexits.h: starting it again does not help.
-pub const BAD_CONFIGURATION: i32 = 78;
+/// With this exit code a process says that starting it again does not help.
+pub const BAD_CONFIGURATION: i32 = process::EXIT_BAD_CONFIGURATION as i32;
 
 /// A process id, as the shell knows it.
 pub type ProcessId = i32;
