@@ -1,3 +1,5 @@
+//! What lies on disk after a write, a removal, a damage or a hang.
+
 use std::time::Duration;
 
 use tokio_util::task::AbortOnDropHandle;
