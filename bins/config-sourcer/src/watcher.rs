@@ -245,7 +245,11 @@ impl Arming {
                     roles.entry(watch).or_insert(Role::Ancestor(name));
                     break;
                 }
-                Err(error) => failed(&directory, &error),
+                // A path that is watched itself tells when it is moved or deleted.
+                Err(error) if roles.is_empty() => failed(&directory, &error),
+                Err(error) => {
+                    tracing::debug!(%error, directory = %directory.display(), "cannot be watched");
+                }
             }
         }
         Armed { roles, failure }
