@@ -250,3 +250,6 @@ impl Collection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

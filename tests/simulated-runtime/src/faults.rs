@@ -28,6 +28,8 @@ pub struct Faults {
     pub sandbox_delay: Duration,
     /// The same of a CreateContainer.
     pub container_delay: Duration,
+    /// How much longer a StopPodSandbox takes.
+    pub sandbox_stop_delay: Duration,
 }
 
 impl Faults {
@@ -43,6 +45,7 @@ impl Faults {
         signal_delay: Duration::ZERO,
         sandbox_delay: Duration::ZERO,
         container_delay: Duration::ZERO,
+        sandbox_stop_delay: Duration::ZERO,
     };
 
     /// Things go wrong often enough to be met in a short run.
@@ -57,6 +60,7 @@ impl Faults {
         signal_delay: Duration::ZERO,
         sandbox_delay: Duration::ZERO,
         container_delay: Duration::ZERO,
+        sandbox_stop_delay: Duration::ZERO,
     };
 }
 

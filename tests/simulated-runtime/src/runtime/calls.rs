@@ -71,7 +71,9 @@ impl ContainerRuntime for SimulatedRuntime {
 
     async fn stop_pod_sandbox(&self, sandbox_id: &str) -> Result<(), RuntimeError> {
         let id = sandbox_id.to_owned();
+        let delay = lock(&self.0.faults).sandbox_stop_delay;
         self.perform("StopPodSandbox", millis(50), move |runtime| async move {
+            runtime.linger(delay).await;
             let running = lock(&runtime.0.state).stop_sandbox(&id);
             for container in running {
                 runtime.end(&container, 137, true);
