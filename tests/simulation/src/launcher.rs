@@ -12,7 +12,7 @@ use simulated_runtime::SimulatedRuntime;
 use topology::{Identities, Process};
 
 use crate::host::MemoryHost;
-use crate::network::HealthyNetwork;
+use crate::targets::Targets;
 
 /// A process's main future, and why it ended if that was an error.
 pub(crate) type Main = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
@@ -22,6 +22,7 @@ pub(crate) type Main = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 pub(crate) struct Launcher {
     pub(crate) runtime: SimulatedRuntime,
     pub(crate) clock: WallClock,
+    pub(crate) targets: Targets,
     pub(crate) host: Arc<MemoryHost>,
     pub(crate) hub: MemoryHub,
     pub(crate) identities: Arc<Identities>,
@@ -54,7 +55,7 @@ impl Launcher {
             }
             Process::ConfigSourcer => main(config_sourcer::run(context)),
             Process::Pleg => main(pleg::run(context)),
-            Process::Prober => main(prober::run(context, Arc::new(HealthyNetwork))),
+            Process::Prober => main(prober::run(context, Arc::new(self.targets.clone()))),
             Process::StatusSyncer => main(status_syncer::run(context)),
             Process::SyncLoop => main(sync_loop::run(context)),
         })

@@ -7,16 +7,20 @@
 //! node must say about it.
 
 mod check;
+mod desired;
 mod host;
 mod launcher;
-mod network;
 mod node;
+mod observer;
 mod scenario;
 mod statuses;
 mod supervision;
+mod targets;
 
-pub use check::{Desired, broken_promises, not_converged};
+pub use check::{broken_promises, not_converged};
+pub use desired::Desired;
 pub use host::MemoryHost;
 pub use node::SimulatedNode;
 pub use scenario::{Scenario, run};
 pub use statuses::wrong_statuses;
+pub use targets::Targets;

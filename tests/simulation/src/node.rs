@@ -19,7 +19,9 @@ use topology::{Identities, Process};
 
 use crate::host::MemoryHost;
 use crate::launcher::Launcher;
+use crate::observer::Observer;
 use crate::supervision::Supervision;
+use crate::targets::Targets;
 
 /// When simulated time begins: 2026-01-01.
 const BEGIN: UnixNanos = UnixNanos(1_767_225_600_000_000_000);
@@ -40,7 +42,10 @@ pub struct SimulatedNode {
     pub clock: WallClock,
     /// Cgroups and directories.
     pub host: Arc<MemoryHost>,
+    /// What the containers answer to probes.
+    pub targets: Targets,
     hub: MemoryHub,
+    pub(crate) observer: Observer,
     pub(crate) supervision: Supervision,
     disk: TempDir,
 }
@@ -79,8 +84,12 @@ impl SimulatedNode {
         let runtime = SimulatedRuntime::new(seed, clock.clone(), has_events);
         let host = Arc::new(MemoryHost::default());
         let hub = MemoryHub::new();
+        let targets = Targets::new(runtime.clone(), clock.clone());
+        let operator = Network::memory_as_operator(hub.clone());
+        let observer = Observer::new(&operator, clock.clone());
         let launcher = Launcher {
             runtime: runtime.clone(),
+            targets: targets.clone(),
             clock: clock.clone(),
             host: Arc::clone(&host),
             hub: hub.clone(),
@@ -93,7 +102,9 @@ impl SimulatedNode {
             runtime,
             clock,
             host,
+            targets,
             hub,
+            observer,
             supervision: Supervision::new(launcher),
             disk,
         }

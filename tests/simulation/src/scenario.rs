@@ -9,7 +9,8 @@ use rand::{Rng, SeedableRng};
 use simulated_runtime::{Faults, SimulatedRuntime};
 use topology::Process;
 
-use crate::check::{Desired, broken_promises, not_converged};
+use crate::check::{broken_promises, not_converged, uids_by_version};
+use crate::desired::Desired;
 use crate::node::SimulatedNode;
 use crate::statuses::wrong_statuses;
 use crate::supervision::Fate;
@@ -19,6 +20,9 @@ const PODS: u32 = 4;
 
 /// Things that happen in a scenario.
 const STEPS: u32 = 40;
+
+/// How often a container may crash or hang.
+const MOST_FAILURES: u32 = 2;
 
 /// Lives of a process that crash in a row: enough for the policy to wait for
 /// seconds.
@@ -30,9 +34,6 @@ const MOST_CRASHES: usize = 6;
 /// collection.
 const CONVERGENCE: Duration = Duration::from_secs(240);
 
-/// The label that tells one version of a pod from all others.
-pub(crate) const VERSION_LABEL: &str = "version";
-
 /// What a scenario remembers of what it did.
 #[derive(Debug)]
 pub struct Scenario {
@@ -41,7 +42,8 @@ pub struct Scenario {
     desired: BTreeMap<String, Desired>,
     /// Every version of every pod so far.
     versions: Vec<Desired>,
-    crashes: BTreeMap<String, u32>,
+    /// How often a container crashed or hung, by UID and name.
+    failures: BTreeMap<String, u32>,
     log: Vec<String>,
 }
 
@@ -71,7 +73,7 @@ impl Scenario {
             random: SmallRng::seed_from_u64(seed),
             desired: BTreeMap::new(),
             versions: Vec::new(),
-            crashes: BTreeMap::new(),
+            failures: BTreeMap::new(),
             log: Vec::new(),
         }
     }
@@ -89,7 +91,15 @@ impl Scenario {
         node.runtime.set_faults(Faults::NONE);
         node.supervision.pardon();
         self.converge(node).await?;
-        let broken = broken_promises(&node.runtime, &self.desired, &self.versions, &self.crashes);
+        let mut broken = broken_promises(
+            &node.runtime,
+            &node.targets,
+            &self.desired,
+            &self.versions,
+            &self.failures,
+        );
+        let observer = &node.observer;
+        broken.extend(observer.broken_promises(&self.versions, &node.targets));
         if broken.is_empty() {
             Ok(())
         } else {
@@ -100,10 +110,11 @@ impl Scenario {
     async fn converge(&mut self, node: &mut SimulatedNode) -> Result<(), String> {
         let until = node.elapsed() + CONVERGENCE;
         loop {
-            let mut missing = not_converged(&node.runtime, &node.host, &self.desired);
+            let mut missing =
+                not_converged(&node.runtime, &node.host, &node.targets, &self.desired);
             if missing.is_empty() {
                 let served = node.served_pods().await?;
-                missing = wrong_statuses(&node.runtime, &self.desired, &served);
+                missing = wrong_statuses(&node.runtime, &node.targets, &self.desired, &served);
             }
             if missing.is_empty() {
                 return Ok(());
@@ -132,10 +143,12 @@ impl Scenario {
 
     async fn step(&mut self, node: &mut SimulatedNode) {
         match self.random.random_range(0..100) {
-            0..30 => self.put(node),
-            30..42 => self.remove(node),
-            42..52 => self.crash(node),
-            52..84 => self.kill(node).await,
+            0..26 => self.put(node),
+            26..35 => self.remove(node),
+            35..43 => self.crash(node),
+            43..50 => self.hang(node),
+            50..56 => self.turn(node),
+            56..84 => self.kill(node).await,
             84..86 => {
                 let process = self.process();
                 self.note(node, &format!("restart {process}"));
@@ -196,6 +209,7 @@ impl Scenario {
         let version = u32::try_from(self.versions.len()).unwrap_or(u32::MAX);
         let desired = Desired::random(&name, version, &mut self.random);
         self.versions.push(desired.clone());
+        node.targets.add(&desired);
         self.note(node, &format!("put {desired}"));
         node.put_manifest(&format!("{name}.yaml"), &desired.manifest());
         if let Some(replaced) = self.desired.insert(name, desired) {
@@ -219,25 +233,66 @@ impl Scenario {
         }
     }
 
-    /// Crashes one running container, each at most twice, so that waits stay
-    /// short enough for the end.
+    /// Crashes one running container.
     fn crash(&mut self, node: &SimulatedNode) {
-        let candidates = running(&node.runtime);
+        if let Some((uid, name, id)) = self.choose(running(&node.runtime)) {
+            self.note(node, &format!("crash {name} of {uid}"));
+            node.runtime.crash_container(&id, 1);
+        }
+    }
+
+    /// Lets one running container hang whose liveness probe will show it.
+    fn hang(&mut self, node: &SimulatedNode) {
+        let uids = uids_by_version(&node.runtime.history());
+        let mut candidates = running(&node.runtime);
+        candidates.retain(|(uid, name, id)| {
+            let mut versions = self.versions.iter();
+            let pod = versions.find(|pod| uids.get(&pod.version_label()) == Some(uid));
+            let has_liveness = pod.is_some_and(|pod| pod.has_liveness(name));
+            has_liveness && node.targets.hung_since(id).is_none()
+        });
+        if let Some((uid, name, id)) = self.choose(candidates) {
+            self.note(node, &format!("hang {name} of {uid}"));
+            node.targets.hang(&id);
+        }
+    }
+
+    /// Chooses whom something happens to, each at most twice, so that waits stay
+    /// short enough for the end.
+    fn choose(&mut self, candidates: Vec<Instance>) -> Option<Instance> {
         if candidates.is_empty() {
-            return;
+            return None;
         }
         let index = self.random.random_range(0..candidates.len());
-        let (uid, name, id) = &candidates[index];
-        let count = self.crashes.entry(format!("{uid}/{name}")).or_default();
-        if *count < 2 {
-            *count += 1;
-            self.note(node, &format!("crash {name} of {uid}"));
-            node.runtime.crash_container(id, 1);
+        let chosen = candidates.into_iter().nth(index)?;
+        let (uid, name, _) = &chosen;
+        let count = self.failures.entry(format!("{uid}/{name}")).or_default();
+        let may_fail = *count < MOST_FAILURES;
+        *count += u32::from(may_fail);
+        may_fail.then_some(chosen)
+    }
+
+    /// Turns the readiness of a container of a pod that is desired.
+    fn turn(&mut self, node: &SimulatedNode) {
+        let probed = self.desired.values().flat_map(|pod| {
+            let names = pod.servers().iter().copied();
+            let names = names.filter(|name| pod.readiness_threshold(name).is_some());
+            names.map(|name| (pod.version(), name))
+        });
+        let probed: Vec<(u32, &str)> = probed.collect();
+        if probed.is_empty() {
+            return;
         }
+        let (version, name) = probed[self.random.random_range(0..probed.len())];
+        let ready = node.targets.turn(version, name);
+        self.note(node, &format!("{name} of v{version} is ready: {ready}"));
     }
 }
 
-fn running(runtime: &SimulatedRuntime) -> Vec<(String, String, String)> {
+/// UID, name and id of a container.
+type Instance = (String, String, String);
+
+fn running(runtime: &SimulatedRuntime) -> Vec<Instance> {
     let containers = runtime
         .containers()
         .into_iter()

@@ -7,16 +7,24 @@ use pod::core::ContainerStatus;
 use pod::{Pod, PodExt as _};
 use simulated_runtime::{ContainerView, Entry, Happening, SimulatedRuntime};
 
-use crate::check::{Desired, uids_by_version};
-use crate::scenario::VERSION_LABEL;
+use crate::check::uids_by_version;
+use crate::desired::{Desired, VERSION_LABEL};
+use crate::targets::Targets;
 
 /// What the runtime has, for comparing.
-struct Truth {
+struct Truth<'a> {
     history: Vec<Entry>,
     containers: Vec<ContainerView>,
+    targets: &'a Targets,
 }
 
-impl Truth {
+impl Truth<'_> {
+    /// Whether a container that runs is ready.
+    fn is_ready(&self, desired: &Desired, name: &str) -> bool {
+        desired.readiness_threshold(name).is_none()
+            || self.targets.is_ready(desired.version(), name)
+    }
+
     /// The newest container of a name in a pod.
     fn newest(&self, uid: &str, name: &str) -> Option<&ContainerView> {
         let mut instances = self.containers.iter();
@@ -45,12 +53,14 @@ fn attempt(container: &ContainerView) -> u32 {
 #[must_use]
 pub fn wrong_statuses(
     runtime: &SimulatedRuntime,
+    targets: &Targets,
     desired: &BTreeMap<String, Desired>,
     served: &[Pod],
 ) -> Vec<String> {
     let truth = Truth {
         history: runtime.history(),
         containers: runtime.containers(),
+        targets,
     };
     let uids = uids_by_version(&truth.history);
     let mut wrong = Vec::new();
@@ -81,7 +91,7 @@ pub fn wrong_statuses(
 }
 
 fn compare_pod(
-    truth: &Truth,
+    truth: &Truth<'_>,
     desired: &Desired,
     uid: &str,
     served: &Pod,
@@ -98,10 +108,13 @@ fn compare_pod(
         say(format!("phase {:?}, not {expected}", status.phase));
     }
     let conditions = status.conditions.unwrap_or_default();
+    let mut servers = desired.servers().iter();
+    let all_ready =
+        !desired.servers().is_empty() && servers.all(|name| truth.is_ready(desired, name));
     for kind in ["Ready", "ContainersReady"] {
         let found = conditions.iter().find(|one| one.type_ == kind);
         let is_true = found.is_some_and(|one| one.status == "True");
-        if is_true == desired.servers().is_empty() {
+        if is_true != all_ready {
             say(format!("{kind} is {is_true}"));
         }
     }
@@ -119,13 +132,22 @@ fn compare_pod(
     }
     for container in &init {
         compare_container(truth, uid, container, true, say);
+        // One is ready once it has done its work.
+        if !container.ready {
+            say(format!("{} is not ready", container.name));
+        }
     }
     for container in &ordinary {
-        compare_container(truth, uid, container, false, say);
+        let ready = compare_container(truth, uid, container, false, say)
+            .is_some_and(|instance| instance.running)
+            && truth.is_ready(desired, &container.name);
+        if container.ready != ready {
+            say(format!("{} is ready: {}", container.name, container.ready));
+        }
     }
 }
 
-fn phase(truth: &Truth, desired: &Desired, uid: &str) -> &'static str {
+fn phase(truth: &Truth<'_>, desired: &Desired, uid: &str) -> &'static str {
     if !desired.servers().is_empty() {
         return "Running";
     }
@@ -137,13 +159,14 @@ fn phase(truth: &Truth, desired: &Desired, uid: &str) -> &'static str {
     if failed { "Failed" } else { "Succeeded" }
 }
 
-fn compare_container(
-    truth: &Truth,
+/// Compares all but readiness; the container that it is about.
+fn compare_container<'a>(
+    truth: &'a Truth<'_>,
     uid: &str,
     status: &ContainerStatus,
     is_init: bool,
     say: &mut impl FnMut(String),
-) {
+) -> Option<&'a ContainerView> {
     let name = &status.name;
     let state = status.state.clone().unwrap_or_default();
     let exit_code = state.terminated.as_ref().map(|ended| ended.exit_code);
@@ -152,7 +175,7 @@ fn compare_container(
         if !is_init || exit_code != Some(0) {
             say(format!("{name} is not in the runtime: {status:?}"));
         }
-        return;
+        return None;
     };
     let id = status
         .container_id
@@ -180,12 +203,8 @@ fn compare_container(
     if exit_code != truth.exit_code(&container.id) {
         say(format!("{name} ended with {exit_code:?}"));
     }
-    // An init container is ready once it has done its work.
-    let ready = container.running || is_init;
-    if status.ready != ready {
-        say(format!("{name} is ready: {}", status.ready));
-    }
     if !is_init && status.started != Some(container.running) {
         say(format!("{name} has started: {:?}", status.started));
     }
+    Some(container)
 }

@@ -1,0 +1,239 @@
+//! The pods of a scenario, and the manifests that ask for them.
+
+use std::fmt;
+use std::time::Duration;
+
+use clock::UnixNanos;
+use rand::Rng;
+
+use crate::targets::{ProbeKind, port};
+
+/// The label that tells one version of a pod from all others.
+pub(crate) const VERSION_LABEL: &str = "version";
+
+/// Failures in a row of a startup probe, tried every second, that end a container:
+/// more than the longest start takes.
+const STARTUP_FAILURES: u32 = 10;
+
+/// The longest that a program takes to start, in milliseconds.
+const LONGEST_START: u64 = 3000;
+
+/// A pod as a scenario wants it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Desired {
+    name: String,
+    version: u32,
+    kind: Kind,
+    grace_seconds: u32,
+    pulled: bool,
+    probes: Probes,
+    /// When its manifest went, or became another one.
+    dismissed_at: Option<UnixNanos>,
+}
+
+/// How the container `main` of a pod that serves is probed; `second` has a
+/// readiness probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Probes {
+    liveness: bool,
+    readiness: bool,
+    /// How long the program takes to start, if it is asked.
+    startup: Option<Duration>,
+    /// Failures in a row of a liveness or readiness probe that count.
+    failures: u32,
+    /// By a TCP connection, else by HTTP.
+    by_tcp: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// One container that runs for ever.
+    Server,
+    /// Two containers that run for ever.
+    Pair,
+    /// An init container before a server.
+    WithInit,
+    /// Ends by itself, well or badly, and is never restarted.
+    Job,
+    /// Ignores SIGTERM.
+    Stubborn,
+}
+
+impl Desired {
+    pub(crate) fn random(name: &str, version: u32, random: &mut impl Rng) -> Desired {
+        let kind = match random.random_range(0..5) {
+            0 => Kind::Pair,
+            1 => Kind::WithInit,
+            2 => Kind::Job,
+            3 => Kind::Stubborn,
+            _ => Kind::Server,
+        };
+        Desired {
+            name: name.to_owned(),
+            version,
+            kind,
+            grace_seconds: random.random_range(1..=5),
+            pulled: random.random_bool(0.2),
+            probes: Probes::random(random),
+            dismissed_at: None,
+        }
+    }
+
+    pub(crate) fn grace(&self) -> Duration {
+        Duration::from_secs(self.grace_seconds.into())
+    }
+
+    pub(crate) fn dismissed_at(&self) -> Option<UnixNanos> {
+        self.dismissed_at
+    }
+
+    /// Whether a container that hangs is to be restarted for it.
+    pub(crate) fn has_liveness(&self, container: &str) -> bool {
+        container == "main" && !self.servers().is_empty() && self.probes.liveness
+    }
+
+    /// Failures in a row that make a container not ready, if it is asked.
+    pub(crate) fn readiness_threshold(&self, container: &str) -> Option<u32> {
+        let asked = match container {
+            "main" => !self.servers().is_empty() && self.probes.readiness,
+            _ => self.servers().contains(&container),
+        };
+        asked.then_some(self.probes.failures)
+    }
+
+    /// How long its program takes to start, if it is asked.
+    pub(crate) fn start_time(&self) -> Option<Duration> {
+        self.probes.startup
+    }
+
+    /// Whether it is probed by TCP connections, else by HTTP.
+    pub(crate) fn by_tcp(&self) -> bool {
+        self.probes.by_tcp
+    }
+
+    /// The fields of a container that say how it is probed.
+    fn probe_fields(&self, container: &str) -> String {
+        let field = |name: &str, kind, failures: u32| {
+            let port = port(self.version, container, kind);
+            let action = if self.probes.by_tcp {
+                "tcpSocket"
+            } else {
+                "httpGet"
+            };
+            format!(
+                r#","{name}":{{"{action}":{{"port":{port}}},"periodSeconds":1,"failureThreshold":{failures}}}"#
+            )
+        };
+        let mut fields = String::new();
+        if self.has_liveness(container) {
+            fields += &field("livenessProbe", ProbeKind::Liveness, self.probes.failures);
+        }
+        if let Some(failures) = self.readiness_threshold(container) {
+            fields += &field("readinessProbe", ProbeKind::Readiness, failures);
+        }
+        if container == "main" && self.probes.startup.is_some() {
+            fields += &field("startupProbe", ProbeKind::Startup, STARTUP_FAILURES);
+        }
+        fields
+    }
+
+    /// Its number among all versions of all pods.
+    pub(crate) fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// Notes when its manifest went, or became another one.
+    pub(crate) fn dismiss(&mut self, at: UnixNanos) {
+        self.dismissed_at = Some(at);
+    }
+
+    /// Value of the label that tells this version from all others.
+    pub(crate) fn version_label(&self) -> String {
+        format!("v{}", self.version)
+    }
+
+    /// Names of the containers that are to run in the end.
+    pub(crate) fn servers(&self) -> &'static [&'static str] {
+        match self.kind {
+            Kind::Server | Kind::WithInit | Kind::Stubborn => &["main"],
+            Kind::Pair => &["main", "second"],
+            Kind::Job => &[],
+        }
+    }
+
+    /// Names of the containers that run once.
+    pub(crate) fn once(&self) -> &'static [&'static str] {
+        match self.kind {
+            Kind::WithInit => &["prepare"],
+            Kind::Job => &["main"],
+            _ => &[],
+        }
+    }
+
+    /// The manifest, as JSON.
+    pub(crate) fn manifest(&self) -> String {
+        let image = if self.pulled {
+            "localhost/pulled:test"
+        } else {
+            "localhost/busybox:test"
+        };
+        let container = |name: &str, command: &str, more: &str| {
+            let words: Vec<String> = command.split(' ').map(|word| format!("{word:?}")).collect();
+            format!(
+                r#"{{"name":"{name}","image":"{image}","command":[{}]{more}}}"#,
+                words.join(",")
+            )
+        };
+        let server = |name: &str, command| container(name, command, &self.probe_fields(name));
+        let (init, containers, restart) = match self.kind {
+            Kind::Server => (String::new(), server("main", "serve"), "Always"),
+            Kind::Pair => {
+                let both = [server("main", "serve"), server("second", "serve")];
+                (String::new(), both.join(","), "Always")
+            }
+            Kind::WithInit => {
+                let init = container("prepare", "exit 0 150", "");
+                (init, server("main", "serve"), "Always")
+            }
+            Kind::Job => {
+                // Every other one fails.
+                let command = format!("exit {} 400", self.version % 2);
+                (String::new(), container("main", &command, ""), "Never")
+            }
+            Kind::Stubborn => (String::new(), server("main", "ignore-term"), "Always"),
+        };
+        format!(
+            r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{}","labels":{{"{VERSION_LABEL}":"v{}"}}}},
+"spec":{{"restartPolicy":"{restart}","terminationGracePeriodSeconds":{},"initContainers":[{init}],"containers":[{containers}]}}}}"#,
+            self.name, self.version, self.grace_seconds
+        )
+    }
+}
+
+impl Probes {
+    fn random(random: &mut impl Rng) -> Probes {
+        let start = Duration::from_millis(random.random_range(0..=LONGEST_START));
+        Probes {
+            liveness: random.random_bool(0.5),
+            readiness: random.random_bool(0.5),
+            startup: random.random_bool(0.3).then_some(start),
+            failures: random.random_range(1..=2),
+            by_tcp: random.random_bool(0.3),
+        }
+    }
+}
+
+impl fmt::Display for Desired {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{} v{} {:?}, grace {} s{}, {:?}",
+            self.name,
+            self.version,
+            self.kind,
+            self.grace_seconds,
+            if self.pulled { ", pulled" } else { "" },
+            self.probes
+        )
+    }
+}

@@ -1,0 +1,257 @@
+//! What the containers of a simulated node answer to probes: each has a port of
+//! its own for each kind of probe, which tells who is meant. Every answer that was
+//! given is remembered, for comparing with what is published.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use clock::{UnixNanos, WallClock};
+use prober::{ByteStream, ProbeNetwork};
+use simulated_runtime::{ContainerView, SimulatedRuntime};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
+use crate::desired::{Desired, VERSION_LABEL};
+
+/// Room for one request and its answer.
+const PIPE_BYTES: usize = 4096;
+
+const WELL: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+
+const UNWELL: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+
+/// Port of the first probe of the first pod.
+const FIRST_PORT: u32 = 10_000;
+
+/// Ports of one version of a pod: three probes, or four, of two containers.
+const PORTS_PER_POD: u32 = 8;
+const PORTS_PER_CONTAINER: u32 = 4;
+
+/// Containers that are probed, in the order of their ports.
+const CONTAINERS: [&str; 2] = ["main", "second"];
+
+/// Kinds of probes, in the order of their ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProbeKind {
+    Liveness,
+    Readiness,
+    Startup,
+}
+
+const KINDS: [ProbeKind; 3] = [
+    ProbeKind::Liveness,
+    ProbeKind::Readiness,
+    ProbeKind::Startup,
+];
+
+/// The port of a probe.
+pub(crate) fn port(version: u32, container: &str, kind: ProbeKind) -> u32 {
+    let container = CONTAINERS.iter().position(|name| *name == container);
+    let container = container.map_or(0, |index| index as u32);
+    FIRST_PORT + version * PORTS_PER_POD + container * PORTS_PER_CONTAINER + kind as u32
+}
+
+/// Whose port it is.
+fn owner(port: u16) -> Option<(u32, &'static str, ProbeKind)> {
+    let number = u32::from(port).checked_sub(FIRST_PORT)?;
+    let (version, rest) = (number / PORTS_PER_POD, number % PORTS_PER_POD);
+    let container = CONTAINERS.get((rest / PORTS_PER_CONTAINER) as usize)?;
+    let kind = KINDS.get((rest % PORTS_PER_CONTAINER) as usize)?;
+    Some((version, container, *kind))
+}
+
+/// Equal answers to a readiness probe, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answers {
+    pub(crate) well: bool,
+    /// When the first was given.
+    pub(crate) since: UnixNanos,
+    pub(crate) tries: u32,
+}
+
+/// All that can be probed. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Targets {
+    runtime: SimulatedRuntime,
+    clock: WallClock,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    versions: BTreeMap<u32, Desired>,
+    /// Version and container of those that are not ready.
+    unready: BTreeSet<(u32, String)>,
+    /// Container instances that do nothing any more, and since when.
+    hung: BTreeMap<String, UnixNanos>,
+    /// When instances were first asked whether they have started.
+    starting: BTreeMap<String, UnixNanos>,
+    /// Answers to readiness probes, by instance.
+    readiness: BTreeMap<String, Vec<Answers>>,
+}
+
+/// How a target answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    Well,
+    Unwell,
+    /// Nobody listens.
+    Refuses,
+    /// Takes the request and says nothing.
+    Silent,
+}
+
+impl Targets {
+    pub(crate) fn new(runtime: SimulatedRuntime, clock: WallClock) -> Targets {
+        Targets {
+            runtime,
+            clock,
+            state: Arc::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a version known before it runs.
+    pub(crate) fn add(&self, pod: &Desired) {
+        self.lock().versions.insert(pod.version(), pod.clone());
+    }
+
+    /// Turns the readiness of a container; whether it is ready now.
+    pub(crate) fn turn(&self, version: u32, container: &str) -> bool {
+        let mut state = self.lock();
+        let key = (version, container.to_owned());
+        let was_unready = state.unready.remove(&key);
+        if !was_unready {
+            state.unready.insert(key);
+        }
+        was_unready
+    }
+
+    /// What a container that works answers to its readiness probe.
+    pub(crate) fn is_ready(&self, version: u32, container: &str) -> bool {
+        let key = (version, container.to_owned());
+        !self.lock().unready.contains(&key)
+    }
+
+    /// From now on a container instance answers nothing.
+    pub(crate) fn hang(&self, container_id: &str) {
+        let now = self.clock.now();
+        self.lock()
+            .hung
+            .entry(container_id.to_owned())
+            .or_insert(now);
+    }
+
+    /// Since when an instance answers nothing.
+    pub(crate) fn hung_since(&self, container_id: &str) -> Option<UnixNanos> {
+        self.lock().hung.get(container_id).copied()
+    }
+
+    /// What an instance answered to its readiness probe so far.
+    pub(crate) fn readiness_answers(&self, container_id: &str) -> Vec<Answers> {
+        let state = self.lock();
+        state
+            .readiness
+            .get(container_id)
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// The newest container of a name in the pod of a version.
+    fn newest(&self, version: u32, container: &str) -> Option<ContainerView> {
+        let label = format!("v{version}");
+        let sandboxes = self.runtime.sandboxes();
+        let sandbox = sandboxes
+            .iter()
+            .find(|one| one.config.labels.get(VERSION_LABEL) == Some(&label))?;
+        let all = self.runtime.containers().into_iter();
+        all.filter(|one| one.pod_uid == sandbox.pod_uid && one.name == container)
+            .max_by_key(|one| one.config.metadata.as_ref().map(|it| it.attempt))
+    }
+
+    /// How whoever listens at a port answers now.
+    fn ask(&self, port: u16) -> Manner {
+        let Some((version, container, kind)) = owner(port) else {
+            return Manner::Refuses;
+        };
+        let Some(instance) = self.newest(version, container) else {
+            return Manner::Refuses;
+        };
+        let now = self.clock.now();
+        let mut state = self.lock();
+        let (id, is_hung) = (instance.id.clone(), state.hung.contains_key(&instance.id));
+        let is_well = match kind {
+            ProbeKind::Liveness => true,
+            ProbeKind::Readiness => !state.unready.contains(&(version, container.to_owned())),
+            ProbeKind::Startup => {
+                let takes = state.versions.get(&version).and_then(Desired::start_time);
+                let asked = *state.starting.entry(id.clone()).or_insert(now);
+                now.since(asked) >= takes.unwrap_or(Duration::ZERO)
+            }
+        };
+        let is_well = is_well && instance.running && !is_hung;
+        if kind == ProbeKind::Readiness {
+            note(state.readiness.entry(id).or_default(), is_well, now);
+        }
+        let by_tcp = state.versions.get(&version).is_some_and(Desired::by_tcp);
+        if is_well {
+            Manner::Well
+        } else if !instance.running || by_tcp {
+            Manner::Refuses
+        } else if is_hung {
+            Manner::Silent
+        } else {
+            Manner::Unwell
+        }
+    }
+}
+
+fn note(answers: &mut Vec<Answers>, well: bool, now: UnixNanos) {
+    match answers.last_mut() {
+        Some(last) if last.well == well => last.tries += 1,
+        _ => answers.push(Answers {
+            well,
+            since: now,
+            tries: 1,
+        }),
+    }
+}
+
+#[async_trait]
+impl ProbeNetwork for Targets {
+    async fn resolve(&self, _host: &str) -> io::Result<Vec<IpAddr>> {
+        Err(io::Error::other("a simulated node knows no names"))
+    }
+
+    async fn connect(&self, address: SocketAddr) -> io::Result<Box<dyn ByteStream>> {
+        let answer = match self.ask(address.port()) {
+            Manner::Well => Some(WELL),
+            Manner::Unwell => Some(UNWELL),
+            Manner::Silent => None,
+            Manner::Refuses => return Err(io::ErrorKind::ConnectionRefused.into()),
+        };
+        let (near, far) = tokio::io::duplex(PIPE_BYTES);
+        // Ends by itself when the prober closes its end.
+        tokio::spawn(serve(far, answer));
+        Ok(Box::new(near))
+    }
+}
+
+/// Answers one request, or waits until nobody wants an answer any more.
+async fn serve(mut stream: DuplexStream, answer: Option<&'static [u8]>) {
+    let mut request = [0; PIPE_BYTES];
+    while stream.read(&mut request).await.is_ok_and(|bytes| bytes > 0) {
+        if let Some(answer) = answer {
+            drop(stream.write_all(answer).await);
+            drop(stream.shutdown().await);
+            return;
+        }
+    }
+}
