@@ -4,8 +4,8 @@
 
 /// Container: how many seconds the start after its exit waits (crash-loop
 /// back-off), decimal.
-pub const RESTART_WAIT: &str = "bulkhead/restart-wait-seconds";
+pub(crate) const RESTART_WAIT: &str = "bulkhead/restart-wait-seconds";
 
 /// Sandbox: when the pod was first started, Unix nanoseconds, decimal. Set for
 /// pods with an active deadline, and taken over into each further sandbox.
-pub const POD_STARTED_AT: &str = "bulkhead/pod-started-at";
+pub(crate) const POD_STARTED_AT: &str = "bulkhead/pod-started-at";

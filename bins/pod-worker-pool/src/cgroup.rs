@@ -17,9 +17,9 @@ use pod::resources::PodCgroupResources;
 use crate::node::error::IoContext;
 use crate::node::{FoundCgroup, NodeError};
 
-pub use cgroupfs::Cgroupfs;
-pub use hierarchy::{Hierarchies, NoHierarchy};
-pub use naming::CgroupNaming;
+pub(crate) use cgroupfs::Cgroupfs;
+pub(crate) use hierarchy::Hierarchies;
+pub(crate) use naming::CgroupNaming;
 
 use limits::LimitSettings;
 
@@ -28,7 +28,7 @@ const MOUNT_TABLE: &str = "self/mountinfo";
 
 /// How far a removal got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Removal {
+pub(crate) enum Removal {
     /// It is gone.
     Done,
     /// Processes in it are still ending: call again.
@@ -37,7 +37,7 @@ pub enum Removal {
 
 /// The seam between pods' cgroups and who makes them: plain directories now, systemd
 /// later. All calls block and are idempotent.
-pub trait PodCgroups: Send + Sync {
+pub(crate) trait PodCgroups: Send + Sync {
     /// Makes the cgroups of all pods, with these CPU shares, and of the classes: the
     /// burstable ones together have the shares of their pods, best effort the fewest.
     fn ensure_classes(&self, all_pods_shares: u64) -> Result<(), NodeError>;
@@ -59,7 +59,10 @@ pub trait PodCgroups: Send + Sync {
 }
 
 /// The driver that a node is configured to have.
-pub fn driver(config: &NodeConfig, proc_dir: &Path) -> Result<Box<dyn PodCgroups>, NodeError> {
+pub(crate) fn driver(
+    config: &NodeConfig,
+    proc_dir: &Path,
+) -> Result<Box<dyn PodCgroups>, NodeError> {
     if !config.cgroups_per_qos {
         return Ok(Box::new(NoCgroups));
     }

@@ -26,14 +26,14 @@ use pod::identity::IdentityError;
 use crate::cgroup::CgroupNaming;
 use crate::node::NodeCapacity;
 
-pub use container::{ContainerInput, TerminationLog, container_config, log_path};
-pub(crate) use dns::MAX_RESOLV_CONF_BYTES;
-pub use dns::{PodWarning, ResolvConf, ResolvConfError, parse_resolv_conf};
-pub use hostname::{HostNames, host_names};
-pub use hosts_file::{MANAGED_HOSTS_HEADER, managed_hosts_file, node_hosts_file};
+pub(crate) use container::{ContainerInput, TerminationLog, container_config};
+pub use dns::ResolvConf;
+pub(crate) use dns::{MAX_RESOLV_CONF_BYTES, parse_resolv_conf};
+pub(crate) use hostname::{HostNames, host_names};
+pub(crate) use hosts_file::{managed_hosts_file, node_hosts_file};
 pub use mounts::MountedVolume;
-pub use sandbox::{SandboxConfig, pod_sandbox_config};
-pub use security::ImageUser;
+pub(crate) use sandbox::{SandboxConfig, pod_sandbox_config};
+pub(crate) use security::ImageUser;
 
 #[cfg(test)]
 mod compatibility;
@@ -42,7 +42,7 @@ pub(crate) mod test_pods;
 
 /// What the builders know of the node.
 #[derive(Debug, Clone, PartialEq)]
-pub struct NodeFacts {
+pub(crate) struct NodeFacts {
     /// The node's addresses, the preferred one first; empty when it has none.
     pub node_ips: Vec<IpAddr>,
     /// The kubelet's `--root-dir`.
@@ -70,7 +70,7 @@ pub struct NodeFacts {
 
 impl NodeFacts {
     /// The facts that follow from the configuration and the machine.
-    pub fn new(config: &NodeConfig, capacity: &NodeCapacity) -> NodeFacts {
+    pub(crate) fn new(config: &NodeConfig, capacity: &NodeCapacity) -> NodeFacts {
         let period = config.cpu_cfs_quota_period.as_micros();
         NodeFacts {
             node_ips: config.node_ip.into_iter().collect(),
@@ -91,7 +91,7 @@ impl NodeFacts {
 /// Why no request can be made of a pod. What validation let through ends here at most
 /// when the pod changed under us or the sender is hostile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BuildError {
+pub(crate) enum BuildError {
     /// UID, namespace or a name cannot be part of a path.
     #[error(transparent)]
     Identity(#[from] IdentityError),

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 /// Rings for pods; how often one rang before it was answered does not count, so
 /// that no more wait here than there are pods. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Doorbell(Arc<Inner>);
+pub(crate) struct Doorbell(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -23,14 +23,14 @@ impl Doorbell {
     }
 
     /// Asks for a look at this pod.
-    pub fn ring(&self, pod_uid: &str) {
+    pub(crate) fn ring(&self, pod_uid: &str) {
         self.pods().insert(pod_uid.to_owned());
         self.0.added.notify_one();
     }
 
     /// The next pod to look at. Cancel-safe: a pod is taken only as it is answered.
     /// There may be one caller at a time.
-    pub async fn rung(&self) -> String {
+    pub(crate) async fn rung(&self) -> String {
         loop {
             if let Some(pod_uid) = self.pods().pop_first() {
                 return pod_uid;

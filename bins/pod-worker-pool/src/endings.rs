@@ -27,7 +27,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The last ends that were told. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Endings(Arc<Mutex<Told>>);
+pub(crate) struct Endings(Arc<Mutex<Told>>);
 
 #[derive(Debug, Default)]
 struct Told {
@@ -38,7 +38,7 @@ struct Told {
 
 impl Endings {
     /// Notes an end; the oldest is forgotten when there are too many.
-    pub fn note(&self, id: &str, end: End) {
+    pub(crate) fn note(&self, id: &str, end: End) {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if told.by_id.insert(id.to_owned(), end).is_none() {
             told.ids.push_back(id.to_owned());
@@ -55,7 +55,7 @@ impl Endings {
     /// an init container that seems to have succeeded: the lists may yet say that
     /// it ran out of memory, and then what follows it must not have started.
     #[must_use]
-    pub fn ahead_of(&self, pod: &Pod, observation: &Observation) -> Option<Observation> {
+    pub(crate) fn ahead_of(&self, pod: &Pod, observation: &Observation) -> Option<Observation> {
         let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let has_ended = |id: &str| told.by_id.contains_key(id);
         if observation.sandboxes.iter().any(|it| has_ended(&it.id)) {
@@ -104,7 +104,7 @@ fn exit(started_at: UnixNanos, end: End) -> Exit {
 /// and stops of others. An end of the pod, another sandbox and a wait are decided,
 /// and told, when the lists show why.
 #[must_use]
-pub fn only_work(plan: Plan, observation: &Observation, now: UnixNanos) -> Plan {
+pub(crate) fn only_work(plan: Plan, observation: &Observation, now: UnixNanos) -> Plan {
     let look_again = Work {
         wake_at: Some(now.plus(LOOK_AGAIN)),
         ..Work::default()

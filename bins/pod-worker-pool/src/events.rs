@@ -14,7 +14,7 @@ const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// Records events. Clones share the feed.
 #[derive(Clone, Debug)]
-pub struct Events {
+pub(crate) struct Events {
     feed: Feed<v1::Event>,
     clock: WallClock,
 }
@@ -22,7 +22,7 @@ pub struct Events {
 impl Events {
     /// An empty feed.
     #[must_use]
-    pub fn new(clock: WallClock) -> Events {
+    pub(crate) fn new(clock: WallClock) -> Events {
         Events {
             feed: Feed::new(KEPT_EVENTS),
             clock,
@@ -31,17 +31,17 @@ impl Events {
 
     /// The feed, for who watches it.
     #[must_use]
-    pub fn feed(&self) -> &Feed<v1::Event> {
+    pub(crate) fn feed(&self) -> &Feed<v1::Event> {
         &self.feed
     }
 
     /// Something went as it should.
-    pub fn normal(&self, pod: &PodIdentity, container: &str, reason: &str, message: &str) {
+    pub(crate) fn normal(&self, pod: &PodIdentity, container: &str, reason: &str, message: &str) {
         self.record(v1::EventType::Normal, Some(pod), container, reason, message);
     }
 
     /// Something went wrong.
-    pub fn warning(&self, pod: &PodIdentity, container: &str, reason: &str, message: &str) {
+    pub(crate) fn warning(&self, pod: &PodIdentity, container: &str, reason: &str, message: &str) {
         self.record(
             v1::EventType::Warning,
             Some(pod),
@@ -52,7 +52,7 @@ impl Events {
     }
 
     /// Something went wrong that is not about one pod.
-    pub fn node_warning(&self, reason: &str, message: &str) {
+    pub(crate) fn node_warning(&self, reason: &str, message: &str) {
         self.record(v1::EventType::Warning, None, "", reason, message);
     }
 

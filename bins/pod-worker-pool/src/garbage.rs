@@ -42,7 +42,7 @@ const UNKNOWN_STATE_GRACE: Duration = Duration::from_secs(2);
 
 /// What to collect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Order {
+pub(crate) enum Order {
     /// Dead containers of one pod.
     Containers {
         /// The pod.
@@ -67,11 +67,11 @@ struct Pending {
 /// Takes orders. Clones share them; the newest order for everything replaces the
 /// one before.
 #[derive(Clone, Debug, Default)]
-pub struct GarbageCollector(Arc<(Mutex<Pending>, Notify)>);
+pub(crate) struct GarbageCollector(Arc<(Mutex<Pending>, Notify)>);
 
 impl GarbageCollector {
     /// Queues an order.
-    pub fn order(&self, order: Order) {
+    pub(crate) fn order(&self, order: Order) {
         let (pending, ordered) = &*self.0;
         let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
         match order {
@@ -95,7 +95,7 @@ impl GarbageCollector {
     }
 
     /// Carries orders out for ever.
-    pub async fn run(self, collection: Collection) {
+    pub(crate) async fn run(self, collection: Collection) {
         let mut images = ImageCollection::new(&collection.images);
         loop {
             let pending = self.next().await;
@@ -112,7 +112,7 @@ impl GarbageCollector {
 }
 
 /// What a collection works with.
-pub struct Collection {
+pub(crate) struct Collection {
     /// The container runtime.
     pub runtime: Arc<dyn ContainerRuntime>,
     /// Files, mounts and cgroups.

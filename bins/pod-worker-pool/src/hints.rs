@@ -44,7 +44,7 @@ enum Hint {
 
 /// The hints. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Hints {
+pub(crate) struct Hints {
     feed: Feed<Hint>,
     available: watch::Sender<bool>,
     owners: Owners,
@@ -54,7 +54,7 @@ pub struct Hints {
 impl Hints {
     /// No hints yet; ends that are told go into `endings`.
     #[must_use]
-    pub fn new(owners: Owners, endings: Endings) -> Hints {
+    pub(crate) fn new(owners: Owners, endings: Endings) -> Hints {
         Hints {
             feed: Feed::new(KEPT_HINTS),
             available: watch::Sender::new(false),
@@ -64,7 +64,7 @@ impl Hints {
     }
 
     /// Listens to the runtime for ever; wakes the pool's own workers too.
-    pub async fn listen(self, runtime: Arc<dyn ContainerRuntime>, pool: PoolHandle) {
+    pub(crate) async fn listen(self, runtime: Arc<dyn ContainerRuntime>, pool: PoolHandle) {
         let mut backoff = Backoff::new(RECONNECT);
         loop {
             let wait = match runtime.events().await {
@@ -174,7 +174,7 @@ impl Hints {
 
     /// Watches the hints from now on.
     #[must_use]
-    pub fn watch(&self) -> HintWatch {
+    pub(crate) fn watch(&self) -> HintWatch {
         let mut available = self.available.subscribe();
         available.mark_changed();
         HintWatch {
@@ -194,7 +194,7 @@ fn is_alive(observation: &v1::PodObservation, id: &str) -> bool {
 
 /// One reader.
 #[derive(Debug)]
-pub struct HintWatch {
+pub(crate) struct HintWatch {
     available: watch::Receiver<bool>,
     feed: FeedWatch<Hint>,
 }
@@ -202,7 +202,7 @@ pub struct HintWatch {
 impl HintWatch {
     /// The next message: first whether there are events at all. `None` when the
     /// process stops.
-    pub async fn next(&mut self) -> Option<Message> {
+    pub(crate) async fn next(&mut self) -> Option<Message> {
         tokio::select! {
             // Availability first: it changes rarely, so it starves nothing.
             biased;

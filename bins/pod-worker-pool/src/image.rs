@@ -18,15 +18,15 @@ use tokio::time::Instant;
 
 use crate::config::ImageUser;
 
-pub use decision::PullPolicy;
-pub use queue::PullLimits;
+pub(crate) use decision::PullPolicy;
+pub(crate) use queue::PullLimits;
 
 use decision::{Decision, PullFailures, decide};
 use queue::PullQueue;
 
 /// An image that is on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Image {
+pub(crate) struct Image {
     /// What CreateContainer is given.
     pub id: String,
     /// Whom it wants to run as.
@@ -35,7 +35,7 @@ pub struct Image {
 
 /// What a container's pull policy asks for.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Found {
+pub(crate) enum Found {
     /// Nothing: the image is there.
     Image(Image),
     /// That it is pulled.
@@ -44,7 +44,7 @@ pub enum Found {
 
 /// An image to pull.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PullRequest {
+pub(crate) struct PullRequest {
     pod_uid: String,
     /// As the pod's author wrote it.
     stated: String,
@@ -53,7 +53,7 @@ pub struct PullRequest {
 
 /// Why a container waits for its image: the reason in its status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ImageFailure {
+pub(crate) enum ImageFailure {
     /// The name is none.
     InvalidImageName,
     /// The runtime does not say whether it has it.
@@ -68,7 +68,7 @@ pub enum ImageFailure {
 
 impl ImageFailure {
     /// The word in the container's status.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             ImageFailure::InvalidImageName => "InvalidImageName",
             ImageFailure::ImageInspectError => "ImageInspectError",
@@ -88,7 +88,7 @@ impl fmt::Display for ImageFailure {
 /// A container's image is not there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct ImageError {
+pub(crate) struct ImageError {
     /// The reason in the container's status.
     pub failure: ImageFailure,
     /// The message in the container's status.
@@ -99,7 +99,7 @@ pub struct ImageError {
 
 /// What happens on the way, for the pod's events.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ImageEvent {
+pub(crate) struct ImageEvent {
     /// Whether something went wrong.
     pub warning: bool,
     /// The event's reason.
@@ -127,7 +127,7 @@ impl ImageEvent {
 }
 
 /// Makes sure of images.
-pub struct Images {
+pub(crate) struct Images {
     runtime: Arc<dyn ContainerRuntime>,
     clock: WallClock,
     queue: PullQueue,
@@ -142,7 +142,11 @@ impl fmt::Debug for Images {
 
 impl Images {
     /// Images of this runtime, with so many pulls at most.
-    pub fn new(runtime: Arc<dyn ContainerRuntime>, limits: PullLimits, clock: WallClock) -> Images {
+    pub(crate) fn new(
+        runtime: Arc<dyn ContainerRuntime>,
+        limits: PullLimits,
+        clock: WallClock,
+    ) -> Images {
         Images {
             queue: PullQueue::new(Arc::clone(&runtime), limits),
             runtime,
@@ -156,7 +160,7 @@ impl Images {
     ///
     /// # Errors
     /// When the container cannot have its image now.
-    pub async fn find(
+    pub(crate) async fn find(
         &self,
         pod: &Pod,
         container: &Container,
@@ -224,7 +228,7 @@ impl Images {
     }
 
     /// Forgets the failures of a pod that is gone.
-    pub fn forget_pod(&self, pod_uid: &str) {
+    pub(crate) fn forget_pod(&self, pod_uid: &str) {
         locked(&self.failures).forget_pod(pod_uid);
     }
 
@@ -256,7 +260,7 @@ impl Images {
     ///
     /// # Errors
     /// When the container cannot have its image now.
-    pub async fn pull(
+    pub(crate) async fn pull(
         &self,
         request: PullRequest,
         sandbox: Option<v1::PodSandboxConfig>,

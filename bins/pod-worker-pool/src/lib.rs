@@ -29,34 +29,34 @@
 //!
 //! `assembly` puts all this together, and [`run`] is the process around it.
 
-pub mod annotations;
+mod annotations;
 mod assembly;
-pub mod cgroup;
-pub mod config;
+mod cgroup;
+mod config;
 mod doorbell;
-pub mod endings;
-pub mod events;
-pub mod garbage;
-pub mod hints;
-pub mod image;
-pub mod locks;
-pub mod logs;
+mod endings;
+mod events;
+mod garbage;
+mod hints;
+mod image;
+mod locks;
+mod logs;
 pub mod node;
-pub mod observation;
-pub mod observe;
-pub mod plan;
-pub mod pool;
-pub mod publisher;
+mod observation;
+mod observe;
+mod plan;
+mod pool;
+mod publisher;
 mod readiness;
-pub mod record;
-pub mod relist;
-pub mod servers;
+mod record;
+mod relist;
+mod servers;
 mod shell;
-pub mod steps;
-pub mod stop;
+mod steps;
+mod stop;
 #[cfg(test)]
 mod testing;
 mod volume;
-pub mod worker;
+mod worker;
 
 pub use shell::{Error, run, run_on_this_node};

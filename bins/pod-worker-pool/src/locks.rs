@@ -8,17 +8,17 @@ use tokio::sync::OwnedMutexGuard;
 
 /// The locks. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct PodLocks(Arc<Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>>);
+pub(crate) struct PodLocks(Arc<Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>>);
 
 impl PodLocks {
     /// Waits for a pod's lock.
-    pub async fn lock(&self, uid: &str) -> OwnedMutexGuard<()> {
+    pub(crate) async fn lock(&self, uid: &str) -> OwnedMutexGuard<()> {
         self.of(uid).lock_owned().await
     }
 
     /// A pod's lock, if nobody has it.
     #[must_use]
-    pub fn try_lock(&self, uid: &str) -> Option<OwnedMutexGuard<()>> {
+    pub(crate) fn try_lock(&self, uid: &str) -> Option<OwnedMutexGuard<()>> {
         self.of(uid).try_lock_owned().ok()
     }
 

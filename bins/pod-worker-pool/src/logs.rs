@@ -17,13 +17,13 @@ use pod::PodIdentity;
 
 use crate::node::{NodeError, NodeHost};
 
-pub use line::LogStream;
+pub(crate) use line::LogStream;
 
 use reader::Reader;
 
 /// Which log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogTarget {
+pub(crate) struct LogTarget {
     /// The pod.
     pub pod: PodIdentity,
     /// The container.
@@ -34,7 +34,7 @@ pub struct LogTarget {
 
 /// Which part of it, and how.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LogOptions {
+pub(crate) struct LogOptions {
     /// Go on when the end is reached, until the container has ended.
     pub follow: bool,
     /// Only the last so many lines.
@@ -47,7 +47,7 @@ pub struct LogOptions {
 
 /// Some lines of one stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogChunk {
+pub(crate) struct LogChunk {
     /// What the container wrote; at most some 32 KiB.
     pub content: Vec<u8>,
     /// Where it wrote it.
@@ -59,7 +59,7 @@ pub struct LogChunk {
 /// Reads a log. `is_running` tells whether its container still writes; it is only
 /// asked when following. Ends at the end of the log; a log that is not there is
 /// [`LogError::NotFound`], unless it is followed and may still come.
-pub fn read_log(
+pub(crate) fn read_log(
     host: Arc<dyn NodeHost>,
     target: LogTarget,
     options: LogOptions,
@@ -73,7 +73,7 @@ pub fn read_log(
 
 /// A log that cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum LogError {
+pub(crate) enum LogError {
     /// There is none of this container and attempt.
     #[error("container {container} of pod {pod} has no log of attempt {attempt}")]
     NotFound {

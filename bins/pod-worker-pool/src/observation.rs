@@ -9,7 +9,7 @@ use clock::UnixNanos;
 
 /// All sandboxes and containers of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Observation {
+pub(crate) struct Observation {
     /// Newest first.
     pub sandboxes: Vec<Sandbox>,
     /// Newest first within a name.
@@ -24,7 +24,7 @@ impl Observation {
     /// an older one is alive. One that was made too late, by a call of an earlier
     /// life of this process, takes the place of none in which something runs.
     #[must_use]
-    pub fn current_sandbox(&self) -> Option<&Sandbox> {
+    pub(crate) fn current_sandbox(&self) -> Option<&Sandbox> {
         // Of several that are alike the first.
         let worst_first = self.sandboxes.iter().rev();
         worst_first.max_by_key(|sandbox| (sandbox.ready, self.life_in(sandbox)))
@@ -45,7 +45,7 @@ impl Observation {
     }
 
     /// The sandboxes that run beside the pod's own.
-    pub fn surplus_sandboxes(&self) -> impl Iterator<Item = &Sandbox> {
+    pub(crate) fn surplus_sandboxes(&self) -> impl Iterator<Item = &Sandbox> {
         let current = self.current_sandbox().map(|sandbox| &sandbox.id);
         self.sandboxes
             .iter()
@@ -54,14 +54,14 @@ impl Observation {
 
     /// The number of the next sandbox: none of the pod has had it.
     #[must_use]
-    pub fn next_attempt(&self) -> u32 {
+    pub(crate) fn next_attempt(&self) -> u32 {
         let attempts = self.sandboxes.iter().map(|sandbox| sandbox.attempt);
         attempts.max().map_or(0, |last| last.saturating_add(1))
     }
 
     /// The newest instance of a container.
     #[must_use]
-    pub fn newest(&self, name: &str) -> Option<&Container> {
+    pub(crate) fn newest(&self, name: &str) -> Option<&Container> {
         self.containers
             .iter()
             .find(|container| container.name == name)
@@ -69,7 +69,7 @@ impl Observation {
 
     /// The newest instance of a container of which a process runs or ran.
     #[must_use]
-    pub fn newest_that_ran(&self, name: &str) -> Option<&Container> {
+    pub(crate) fn newest_that_ran(&self, name: &str) -> Option<&Container> {
         self.containers
             .iter()
             .find(|container| container.name == name && container.state.has_run())
@@ -77,7 +77,7 @@ impl Observation {
 
     /// The newest instance of a container within one sandbox.
     #[must_use]
-    pub fn newest_in(&self, sandbox_id: &str, name: &str) -> Option<&Container> {
+    pub(crate) fn newest_in(&self, sandbox_id: &str, name: &str) -> Option<&Container> {
         self.containers
             .iter()
             .find(|container| container.name == name && container.sandbox_id == sandbox_id)
@@ -85,12 +85,12 @@ impl Observation {
 
     /// The instance with this id.
     #[must_use]
-    pub fn container(&self, id: &str) -> Option<&Container> {
+    pub(crate) fn container(&self, id: &str) -> Option<&Container> {
         self.containers.iter().find(|container| container.id == id)
     }
 
     /// Containers that run, or that may: the runtime does not know.
-    pub fn possibly_running(&self) -> impl Iterator<Item = &Container> {
+    pub(crate) fn possibly_running(&self) -> impl Iterator<Item = &Container> {
         self.containers
             .iter()
             .filter(|container| container.state.may_run())
@@ -98,7 +98,7 @@ impl Observation {
 
     /// Whether anything of the pod is alive: a sandbox or a container.
     #[must_use]
-    pub fn is_alive(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         self.possibly_running().next().is_some()
             || self.sandboxes.iter().any(|sandbox| sandbox.ready)
     }
@@ -118,7 +118,7 @@ enum Life {
 
 /// One sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sandbox {
+pub(crate) struct Sandbox {
     /// The runtime's id.
     pub id: String,
     /// Number of this sandbox among those of its pod, from 0.
@@ -135,7 +135,7 @@ pub struct Sandbox {
 
 /// How a sandbox is connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SandboxNetwork {
+pub(crate) enum SandboxNetwork {
     /// Not asked for: the sandbox does not run.
     Unknown,
     /// It uses the node's network.
@@ -150,7 +150,7 @@ pub enum SandboxNetwork {
 impl SandboxNetwork {
     /// Its addresses; none on the node's network.
     #[must_use]
-    pub fn ips(&self) -> &[String] {
+    pub(crate) fn ips(&self) -> &[String] {
         match self {
             SandboxNetwork::Pod { ips } => ips,
             SandboxNetwork::Unknown | SandboxNetwork::Host => &[],
@@ -160,7 +160,7 @@ impl SandboxNetwork {
 
 /// One instance of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Container {
+pub(crate) struct Container {
     /// The runtime's id.
     pub id: String,
     /// The container's name in the pod.
@@ -188,7 +188,7 @@ pub struct Container {
 
 /// What an instance of a container does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ContainerState {
+pub(crate) enum ContainerState {
     /// Created, never started.
     Created,
     /// Its start was cut short when the one who asked for it died: it never ran
@@ -207,7 +207,7 @@ pub enum ContainerState {
 
 /// How an instance of a container ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exit {
+pub(crate) struct Exit {
     /// When it was started; 0 when it never was.
     pub started_at: UnixNanos,
     /// When it ended.
@@ -228,7 +228,7 @@ impl Exit {
     /// Whether this is the end of a start whose caller went away, and not of a
     /// process. Only its message tells that from a program that cannot be run.
     #[must_use]
-    pub fn is_interrupted_start(&self) -> bool {
+    pub(crate) fn is_interrupted_start(&self) -> bool {
         self.started_at.0 == 0
             && self.reason == "StartError"
             && CALLER_WENT_AWAY
@@ -240,25 +240,25 @@ impl Exit {
 impl ContainerState {
     /// Whether a process of it runs, or may.
     #[must_use]
-    pub fn may_run(&self) -> bool {
+    pub(crate) fn may_run(&self) -> bool {
         matches!(self, Self::Running { .. } | Self::Unknown)
     }
 
     /// Whether a process of it ran, or may have.
     #[must_use]
-    pub fn has_run(&self) -> bool {
+    pub(crate) fn has_run(&self) -> bool {
         !matches!(self, Self::Created | Self::Interrupted(_))
     }
 
     /// Whether it runs for certain.
     #[must_use]
-    pub fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         matches!(self, Self::Running { .. })
     }
 
     /// How it ended, if it did.
     #[must_use]
-    pub fn exit(&self) -> Option<&Exit> {
+    pub(crate) fn exit(&self) -> Option<&Exit> {
         match self {
             Self::Exited(exit) => Some(exit),
             _ => None,

@@ -29,7 +29,7 @@ const PARALLEL_INSPECTIONS: usize = 8;
 
 /// Asks the runtime about pods.
 #[derive(Clone)]
-pub struct Observer {
+pub(crate) struct Observer {
     runtime: Arc<dyn ContainerRuntime>,
     host: Arc<dyn NodeHost>,
     owners: Owners,
@@ -37,7 +37,7 @@ pub struct Observer {
 
 /// What is known of a pod already. Losing it costs a few calls.
 #[derive(Clone, Debug, Default)]
-pub struct Cache {
+pub(crate) struct Cache {
     /// By id; asked about when the listed state differs.
     containers: HashMap<String, (v1::ContainerState, Container)>,
     /// By id.
@@ -57,7 +57,7 @@ enum Found {
 impl Observer {
     /// An observer of the pods of one node.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         runtime: Arc<dyn ContainerRuntime>,
         host: Arc<dyn NodeHost>,
         owners: Owners,
@@ -70,7 +70,7 @@ impl Observer {
     }
 
     /// Notes which pod something belongs to that was just made.
-    pub fn note_owner(&self, id: &str, pod: &PodIdentity) {
+    pub(crate) fn note_owner(&self, id: &str, pod: &PodIdentity) {
         self.owners.note(id, pod.uid());
     }
 
@@ -81,7 +81,7 @@ impl Observer {
     ///
     /// # Errors
     /// When the runtime does not answer, or not about everything.
-    pub async fn observe(
+    pub(crate) async fn observe(
         &self,
         identity: &PodIdentity,
         pod: Option<&Pod>,

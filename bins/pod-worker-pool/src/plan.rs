@@ -30,14 +30,14 @@ use serde::{Deserialize, Serialize};
 use crate::observation::{Container, Observation};
 use crate::worker::TerminationCause;
 
-pub use containers::pod_grace;
-pub use describe::describe;
-pub use restart::go_duration;
-pub use sandbox::Unusable;
+pub(crate) use containers::pod_grace;
+pub(crate) use describe::describe;
+pub(crate) use restart::go_duration;
+pub(crate) use sandbox::Unusable;
 
 /// Everything that a plan depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct Inputs<'a> {
+pub(crate) struct Inputs<'a> {
     /// The desired pod.
     pub pod: &'a Pod,
     /// What the runtime has of it.
@@ -56,7 +56,7 @@ pub struct Inputs<'a> {
 
 /// Instances of containers whose probes have failed, by container id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FailedProbes {
+pub(crate) struct FailedProbes {
     /// Liveness.
     pub not_live: BTreeSet<String>,
     /// Startup.
@@ -65,7 +65,7 @@ pub struct FailedProbes {
 
 /// One step for a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Plan {
+pub(crate) enum Plan {
     /// The pod is at its end: terminate it.
     End(TerminationCause),
     /// Stop what is left and make a new sandbox.
@@ -90,7 +90,7 @@ pub enum Plan {
 
 /// What to do in a sandbox that can be used. Empty: the pod is as desired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Work {
+pub(crate) struct Work {
     /// Instances to stop; comes before everything else.
     pub kills: Vec<Kill>,
     /// Instances to start.
@@ -104,7 +104,7 @@ pub struct Work {
 impl Work {
     /// Whether there is nothing to do now.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.kills.is_empty() && self.starts.is_empty()
     }
 
@@ -115,7 +115,7 @@ impl Work {
 
 /// Why an instance is stopped while its pod lives on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum KillReason {
+pub(crate) enum KillReason {
     /// Its spec changed.
     DefinitionChanged,
     /// Its liveness probe failed.
@@ -146,7 +146,7 @@ impl KillReason {
 
 /// An instance to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kill {
+pub(crate) struct Kill {
     /// The instance.
     pub container_id: String,
     /// Its container.
@@ -162,7 +162,7 @@ pub struct Kill {
 impl Kill {
     /// The kill of an instance whose sandbox is to go while its pod lives on.
     #[must_use]
-    pub fn of_lost_sandbox(pod: &Pod, container: &Container) -> Kill {
+    pub(crate) fn of_lost_sandbox(pod: &Pod, container: &Container) -> Kill {
         Kill {
             container_id: container.id.clone(),
             name: container.name.clone(),
@@ -175,7 +175,7 @@ impl Kill {
 
 /// A container to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Start {
+pub(crate) struct Start {
     /// Its name.
     pub name: String,
     /// Which kind it is.
@@ -186,7 +186,7 @@ pub struct Start {
 
 /// How a container comes to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StartHow {
+pub(crate) enum StartHow {
     /// Make an instance and start it.
     Create(NewInstance),
     /// An instance was made and never started.
@@ -200,7 +200,7 @@ pub enum StartHow {
 
 /// A new instance of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewInstance {
+pub(crate) struct NewInstance {
     /// Its number, and how often the container was started before.
     pub restart_count: u32,
     /// What to note on it: how long the start after its exit waits.
@@ -211,7 +211,7 @@ pub struct NewInstance {
 
 /// A container that is not started yet because it crashed before.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RestartWait {
+pub(crate) struct RestartWait {
     /// Its name.
     pub name: String,
     /// The instance that exited.
@@ -225,7 +225,7 @@ pub struct RestartWait {
 impl RestartWait {
     /// What the kubelet says in the container's waiting state.
     #[must_use]
-    pub fn message(&self, pod: &PodIdentity) -> String {
+    pub(crate) fn message(&self, pod: &PodIdentity) -> String {
         format!(
             "back-off {} restarting failed container={} pod={}_{}({})",
             go_duration(self.wait),
@@ -239,7 +239,7 @@ impl RestartWait {
 
 /// Makes the plan.
 #[must_use]
-pub fn plan(inputs: &Inputs<'_>) -> Plan {
+pub(crate) fn plan(inputs: &Inputs<'_>) -> Plan {
     let deadline = match deadline(inputs.pod, inputs.started_at) {
         Some(deadline) if deadline <= inputs.now => {
             return Plan::End(TerminationCause::DeadlineExceeded);
@@ -267,7 +267,7 @@ pub fn plan(inputs: &Inputs<'_>) -> Plan {
 
 /// When a pod that was started then has to be at its end.
 #[must_use]
-pub fn deadline(pod: &Pod, started_at: Option<UnixNanos>) -> Option<UnixNanos> {
+pub(crate) fn deadline(pod: &Pod, started_at: Option<UnixNanos>) -> Option<UnixNanos> {
     let seconds = u64::try_from(pod.active_deadline_seconds()?).ok()?;
     Some(started_at?.plus(Duration::from_secs(seconds)))
 }

@@ -19,7 +19,7 @@ use crate::publisher::Publisher;
 use crate::relist::Relist;
 use crate::worker::{DesiredPod, Refusal, TerminationCause, Update};
 
-pub use actor::{Actor, ActorConfig};
+pub(crate) use actor::{Actor, ActorConfig};
 
 /// Commands that wait for the actor, before callers are held up: each takes it
 /// microseconds.
@@ -27,7 +27,7 @@ const COMMAND_QUEUE: usize = 256;
 
 /// Why a command came to nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PoolError {
+pub(crate) enum PoolError {
     /// The process is stopping.
     #[error("the pool is stopping")]
     Stopping,
@@ -41,7 +41,7 @@ pub enum PoolError {
 
 /// What garbage collection needs to know of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkerSummary {
+pub(crate) struct WorkerSummary {
     /// Its phase.
     pub phase: v1::WorkerPhase,
     /// Why it is or was terminated.
@@ -74,7 +74,7 @@ pub(crate) enum Command {
 
 /// Reaches the pool. Cloning is cheap.
 #[derive(Clone, Debug)]
-pub struct PoolHandle {
+pub(crate) struct PoolHandle {
     commands: mpsc::Sender<Command>,
     publisher: Publisher,
 }
@@ -93,7 +93,7 @@ impl PoolHandle {
     ///
     /// # Errors
     /// When the update is refused or the pool is full.
-    pub async fn update(
+    pub(crate) async fn update(
         &self,
         update: Update,
         verdicts: Vec<v1::ProbeVerdict>,
@@ -112,7 +112,7 @@ impl PoolHandle {
     ///
     /// # Errors
     /// When the pool is stopping.
-    pub async fn sync_known(
+    pub(crate) async fn sync_known(
         &self,
         desired: HashSet<String>,
         delivered: HashSet<PodSource>,
@@ -129,7 +129,7 @@ impl PoolHandle {
 
     /// Something happened to a pod: its worker looks at it again. Lost when the
     /// pool is busy beyond measure, which costs latency only.
-    pub fn look(&self, uid: &str) {
+    pub(crate) fn look(&self, uid: &str) {
         let uid = uid.to_owned();
         drop(self.commands.try_send(Command::Look { uid }));
     }
@@ -138,7 +138,7 @@ impl PoolHandle {
     ///
     /// # Errors
     /// When the pool is stopping.
-    pub async fn summaries(&self) -> Result<BTreeMap<String, WorkerSummary>, PoolError> {
+    pub(crate) async fn summaries(&self) -> Result<BTreeMap<String, WorkerSummary>, PoolError> {
         self.ask(|reply| Command::Summaries { reply }).await
     }
 
@@ -146,14 +146,14 @@ impl PoolHandle {
     ///
     /// # Errors
     /// When the pool is stopping.
-    pub async fn desired(&self, uid: &str) -> Result<Option<DesiredPod>, PoolError> {
+    pub(crate) async fn desired(&self, uid: &str) -> Result<Option<DesiredPod>, PoolError> {
         let uid = uid.to_owned();
         self.ask(|reply| Command::Desired { uid, reply }).await
     }
 
     /// What is published.
     #[must_use]
-    pub fn publisher(&self) -> &Publisher {
+    pub(crate) fn publisher(&self) -> &Publisher {
         &self.publisher
     }
 

@@ -19,11 +19,11 @@ use pod::PodIdentity;
 use crate::observation::Observation;
 use crate::worker::{DesiredPod, Termination};
 
-pub use observation::{Waiting, waiting};
+pub(crate) use observation::{Waiting, waiting};
 
 /// What a worker says of its pod.
 #[derive(Clone, Debug)]
-pub struct WorkerView {
+pub(crate) struct WorkerView {
     /// Which pod.
     pub identity: PodIdentity,
     /// The desired pod, if there is one.
@@ -38,7 +38,7 @@ pub struct WorkerView {
 
 /// What a step found.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Findings {
+pub(crate) struct Findings {
     /// What the runtime has.
     pub observation: Observation,
     /// Why containers that should exist do not run.
@@ -60,7 +60,7 @@ struct Published {
 
 /// Publishes. Clones share everything.
 #[derive(Clone, Debug)]
-pub struct Publisher {
+pub(crate) struct Publisher {
     pods: Arc<Mutex<BTreeMap<String, Published>>>,
     observations: StateHub<String, v1::PodObservation>,
     targets: StateHub<String, v1::ProbeTarget>,
@@ -71,7 +71,7 @@ impl Publisher {
     /// A publisher that has nothing to tell yet. `host_ip` is the node's address,
     /// or empty.
     #[must_use]
-    pub fn new(host_ip: String) -> Publisher {
+    pub(crate) fn new(host_ip: String) -> Publisher {
         Publisher {
             pods: Arc::default(),
             observations: StateHub::new(),
@@ -82,13 +82,13 @@ impl Publisher {
 
     /// Observations by pod UID.
     #[must_use]
-    pub fn observations(&self) -> &StateHub<String, v1::PodObservation> {
+    pub(crate) fn observations(&self) -> &StateHub<String, v1::PodObservation> {
         &self.observations
     }
 
     /// Probe targets by container id.
     #[must_use]
-    pub fn targets(&self) -> &StateHub<String, v1::ProbeTarget> {
+    pub(crate) fn targets(&self) -> &StateHub<String, v1::ProbeTarget> {
         &self.targets
     }
 
@@ -97,7 +97,7 @@ impl Publisher {
     }
 
     /// A worker changed.
-    pub fn worker(&self, view: WorkerView) {
+    pub(crate) fn worker(&self, view: WorkerView) {
         let uid = view.identity.uid().to_owned();
         let mut pods = self.lock();
         let published = pods.entry(uid.clone()).or_default();
@@ -107,7 +107,7 @@ impl Publisher {
 
     /// A step found something. What it finds of a pod that was forgotten
     /// meanwhile is not published.
-    pub fn findings(&self, uid: &str, findings: Findings) {
+    pub(crate) fn findings(&self, uid: &str, findings: Findings) {
         let mut pods = self.lock();
         if let Some(published) = pods.get_mut(uid) {
             published.findings = Some(findings);
@@ -116,7 +116,7 @@ impl Publisher {
     }
 
     /// A step failed before it could look: what was found before stands.
-    pub fn failed(&self, uid: &str, error: &str) {
+    pub(crate) fn failed(&self, uid: &str, error: &str) {
         let mut pods = self.lock();
         if let Some(published) = pods.get_mut(uid)
             && let Some(findings) = &mut published.findings
@@ -127,7 +127,7 @@ impl Publisher {
     }
 
     /// A worker is forgotten.
-    pub fn remove(&self, uid: &str) {
+    pub(crate) fn remove(&self, uid: &str) {
         let mut pods = self.lock();
         if let Some(published) = pods.remove(uid) {
             for id in &published.targets {

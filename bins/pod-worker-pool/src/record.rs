@@ -13,7 +13,9 @@
 //! memory, and one [`RecordWriter`] does what there is to do to the files, so that a
 //! disk that hangs holds up only who has to know that something is written, and not
 //! for long. It carries changes out in their order, and of those of one pod the
-//! newest: no late removal takes a record away that was made after it.
+//! newest: no late removal takes a record away that was made after it. Only for the
+//! record of an eviction it waits until the disk has it: the others are of no use
+//! after a crash of the machine, and outlive one of this process all the same.
 
 mod writer;
 
@@ -33,7 +35,7 @@ use crate::stop::StopRecords;
 use crate::worker::Termination;
 
 use writer::Directory;
-pub use writer::RecordWriter;
+pub(crate) use writer::RecordWriter;
 
 /// How long a record may take to its file. Whoever writes one goes on then: a disk
 /// that hangs must not keep a container alive.
@@ -41,7 +43,7 @@ const SAVE_MAY_TAKE: Duration = Duration::from_secs(5);
 
 /// What is recorded of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub(crate) struct Record {
     /// Why and with which grace the whole pod is stopped, if it is.
     pub termination: Option<Termination>,
     /// Why single instances are stopped while the pod lives on, by container id.
@@ -55,7 +57,7 @@ pub struct Record {
 
 /// Why a record is not known to be in its file.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum RecordError {
+pub(crate) enum RecordError {
     /// The file system refused; what was written before stands. It is tried again.
     #[error("the record of the pod is not written")]
     Failed(#[source] Arc<StateFileError>),
@@ -66,7 +68,7 @@ pub enum RecordError {
 
 /// The records. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Records(Arc<Shared>);
+pub(crate) struct Records(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -97,11 +99,20 @@ struct Entry {
     waiting: Vec<oneshot::Sender<Result<(), RecordError>>>,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Content {
     namespace: String,
     name: String,
     record: Record,
+}
+
+impl Record {
+    /// Whether it is of use after a crash of the machine, which ends all containers,
+    /// and with them what there was to resume. A pod that was evicted stays so.
+    fn outlives_the_machine(&self) -> bool {
+        let termination = self.termination.as_ref();
+        termination.is_some_and(|termination| termination.cause.is_known_by_record_alone())
+    }
 }
 
 /// One thing to do to a file.
@@ -118,7 +129,7 @@ impl Records {
     ///
     /// # Errors
     /// When the directory cannot be made.
-    pub fn open(state_directory: &Path) -> std::io::Result<(Records, RecordWriter)> {
+    pub(crate) fn open(state_directory: &Path) -> std::io::Result<(Records, RecordWriter)> {
         let directory = Directory::open(state_directory.join("kills"))?;
         let records = Records::default();
         let found = directory.read().into_iter().map(|(uid, content)| {
@@ -135,7 +146,7 @@ impl Records {
 
     /// The record of a pod; an empty one if there is none that can be read.
     #[must_use]
-    pub fn load(&self, pod: &PodIdentity) -> Record {
+    pub(crate) fn load(&self, pod: &PodIdentity) -> Record {
         let known = self.lock();
         let entry = known.entries.get(pod.uid());
         let content = entry.and_then(|entry| entry.content.as_ref());
@@ -146,7 +157,7 @@ impl Records {
 
     /// All records; unreadable ones are left out.
     #[must_use]
-    pub fn all(&self) -> Vec<(PodIdentity, Record)> {
+    pub(crate) fn all(&self) -> Vec<(PodIdentity, Record)> {
         let known = self.lock();
         let contents = known.entries.iter();
         contents
@@ -160,7 +171,7 @@ impl Records {
 
     /// The pods that have files.
     #[must_use]
-    pub fn uids(&self) -> Vec<String> {
+    pub(crate) fn uids(&self) -> Vec<String> {
         self.lock().entries.keys().cloned().collect()
     }
 
@@ -169,7 +180,7 @@ impl Records {
     ///
     /// # Errors
     /// When the file system refuses or takes too long. It is done later then.
-    pub async fn save(&self, pod: &PodIdentity, record: &Record) -> Result<(), RecordError> {
+    pub(crate) async fn save(&self, pod: &PodIdentity, record: &Record) -> Result<(), RecordError> {
         let content = (*record != Record::default()).then(|| Content {
             namespace: pod.namespace().to_owned(),
             name: pod.name().to_owned(),
@@ -187,7 +198,7 @@ impl Records {
 
     /// Removes the record of a pod; absent is fine. Its file goes a little later: one
     /// that is found by the next life is removed by that, as this one would.
-    pub fn remove(&self, uid: &str) {
+    pub(crate) fn remove(&self, uid: &str) {
         self.change(uid, None, None);
     }
 
@@ -202,8 +213,11 @@ impl Records {
         if content.is_none() && !known.entries.contains_key(uid) {
             return false;
         }
-        known.changes += 1;
         let entry = known.entries.entry(uid.to_owned()).or_default();
+        if content.is_some() && entry.content == content && entry.unwritten.is_none() {
+            return false;
+        }
+        known.changes += 1;
         entry.content = content;
         entry.unwritten = Some(known.changes);
         entry.failed = false;

@@ -102,7 +102,7 @@ impl ListedContainer {
 
 /// All pods that the runtime had at one moment, by UID.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Relist {
+pub(crate) struct Relist {
     /// The pods.
     pub pods: BTreeMap<String, RuntimePod>,
     /// When the runtime was asked, in wall time.
@@ -111,17 +111,17 @@ pub struct Relist {
 
 /// Which pod a sandbox or container belongs to. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Owners(Arc<Mutex<HashMap<String, String>>>);
+pub(crate) struct Owners(Arc<Mutex<HashMap<String, String>>>);
 
 impl Owners {
     /// The UID of the pod that a sandbox or container belongs to, if it is known.
     #[must_use]
-    pub fn pod_of(&self, id: &str) -> Option<String> {
+    pub(crate) fn pod_of(&self, id: &str) -> Option<String> {
         self.lock().get(id).cloned()
     }
 
     /// Notes one more; a relist forgets those that are gone.
-    pub fn note(&self, id: &str, uid: &str) {
+    pub(crate) fn note(&self, id: &str, uid: &str) {
         self.lock().insert(id.to_owned(), uid.to_owned());
     }
 
@@ -146,7 +146,7 @@ type Listed = (Instant, Arc<Relist>);
 
 /// Lists pods. Clones share the work.
 #[derive(Clone)]
-pub struct Relister {
+pub(crate) struct Relister {
     runtime: Arc<dyn ContainerRuntime>,
     clock: WallClock,
     owners: Owners,
@@ -162,7 +162,11 @@ impl std::fmt::Debug for Relister {
 impl Relister {
     /// A relister that has listed nothing yet.
     #[must_use]
-    pub fn new(runtime: Arc<dyn ContainerRuntime>, clock: WallClock, owners: Owners) -> Relister {
+    pub(crate) fn new(
+        runtime: Arc<dyn ContainerRuntime>,
+        clock: WallClock,
+        owners: Owners,
+    ) -> Relister {
         Relister {
             runtime,
             clock,
@@ -176,7 +180,7 @@ impl Relister {
     ///
     /// # Errors
     /// When the runtime does not answer.
-    pub async fn all(&self) -> Result<Arc<Relist>, RuntimeError> {
+    pub(crate) async fn all(&self) -> Result<Arc<Relist>, RuntimeError> {
         let asked = Instant::now();
         let mut last = self.last.lock().await;
         if let Some((began, relist)) = &*last
@@ -195,7 +199,7 @@ impl Relister {
     ///
     /// # Errors
     /// When the runtime does not answer.
-    pub async fn one(&self, uid: &str) -> Result<Relist, RuntimeError> {
+    pub(crate) async fn one(&self, uid: &str) -> Result<Relist, RuntimeError> {
         let mut relist = self.list(Some(uid)).await?;
         relist.pods.retain(|found, _| found == uid);
         Ok(relist)

@@ -32,7 +32,7 @@ const MAX_QUESTION_BYTES: usize = 4096;
 
 /// What all services work with. Cloning is cheap.
 #[derive(Clone)]
-pub struct Shared {
+pub(crate) struct Shared {
     /// Names this life of the process.
     pub boot_id: String,
     /// The workers.
@@ -61,7 +61,7 @@ impl std::fmt::Debug for Shared {
 
 /// All services.
 #[must_use]
-pub fn routes(shared: Shared) -> Routes {
+pub(crate) fn routes(shared: Shared) -> Routes {
     let pod_workers = PodWorkersServer::new(pod_workers::Service(shared.clone()))
         .max_decoding_message_size(MAX_POD_MESSAGE_BYTES.max(MAX_LIST_BYTES));
     let runtime_pods = RuntimePodsServer::new(runtime_pods::Service(shared.clone()))

@@ -46,11 +46,11 @@ use crate::worker::{DesiredPod, Subject, Termination, TerminationCause};
 use pulls::PodPulls;
 use taken::TakenName;
 
-pub use calls::Calls;
-pub use error::{Pause, Retry, StepError};
+pub(crate) use calls::Calls;
+pub(crate) use error::{Pause, Retry, StepError};
 
 /// What steps work with; shared by all pods.
-pub struct Steps {
+pub(crate) struct Steps {
     /// The container runtime.
     pub runtime: Arc<dyn ContainerRuntime>,
     /// Files, mounts and cgroups.
@@ -85,7 +85,7 @@ impl std::fmt::Debug for Steps {
 
 /// A step to run.
 #[derive(Clone, Debug)]
-pub enum Job {
+pub(crate) enum Job {
     /// Keep a pod from running that waits for its name.
     Wait(DesiredPod),
     /// Bring a pod to what is desired.
@@ -98,7 +98,7 @@ pub enum Job {
 
 impl Steps {
     /// Runs a step.
-    pub async fn run(&self, job: &Job, memory: &mut Memory) -> Outcome {
+    pub(crate) async fn run(&self, job: &Job, memory: &mut Memory) -> Outcome {
         if !matches!(job, Job::Sync(..)) {
             memory.pulls.give_up();
         }
@@ -115,7 +115,7 @@ impl Steps {
 
 /// What the steps of one pod remember. All but the record can be lost.
 #[derive(Debug, Default)]
-pub struct Memory {
+pub(crate) struct Memory {
     cache: Cache,
     record: Record,
     /// Until when the stops in the record may take, in this life.
@@ -144,7 +144,7 @@ pub struct Memory {
 impl Memory {
     /// A memory that knows which kills were begun.
     #[must_use]
-    pub fn new(record: Record) -> Memory {
+    pub(crate) fn new(record: Record) -> Memory {
         Memory {
             record,
             ..Memory::default()
@@ -154,14 +154,14 @@ impl Memory {
 
 /// What a sync needs beside the pod.
 #[derive(Clone, Debug, Default)]
-pub struct SyncInput {
+pub(crate) struct SyncInput {
     /// Instances whose probes failed.
     pub failed_probes: FailedProbes,
 }
 
 /// What a step came to.
 #[derive(Debug)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// The pod is as desired for now.
     Settled {
         /// When to look again even if nothing happens.

@@ -24,11 +24,11 @@ use crate::worker::MAXIMUM_GRACE;
 
 /// Least time between SIGTERM and SIGKILL, unless the whole grace is shorter
 /// (the kubelet's `minimumGracePeriodInSeconds`, kuberuntime_manager.go).
-pub const MINIMUM_SIGTERM_GRACE: Duration = Duration::from_secs(2);
+pub(crate) const MINIMUM_SIGTERM_GRACE: Duration = Duration::from_secs(2);
 
 /// One point in time, by both clocks.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
+pub(crate) struct Moment {
     /// Wall time.
     pub wall: UnixNanos,
     /// Time within this life.
@@ -37,7 +37,7 @@ pub struct Moment {
 
 /// The stop of one container, as the next life needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StopRecord {
+pub(crate) struct StopRecord {
     /// Wall time in Unix nanoseconds; none while all orders count as none.
     deadline: Option<i64>,
     /// The shortest grace that was asked for since it began: what is left is never
@@ -51,7 +51,7 @@ pub struct StopRecord {
 impl StopRecord {
     /// A stop that is ordered now.
     #[must_use]
-    pub fn new(now: UnixNanos, grace: Duration) -> StopRecord {
+    pub(crate) fn new(now: UnixNanos, grace: Duration) -> StopRecord {
         StopRecord {
             deadline: Some(now.plus(grace).0),
             grace,
@@ -68,15 +68,15 @@ impl StopRecord {
 }
 
 /// The stops of a pod's containers, by container id: what is in its record.
-pub type StopRecords = BTreeMap<String, StopRecord>;
+pub(crate) type StopRecords = BTreeMap<String, StopRecord>;
 
 /// The deadlines of the same stops in this life.
 #[derive(Clone, Debug, Default)]
-pub struct Deadlines(BTreeMap<String, Instant>);
+pub(crate) struct Deadlines(BTreeMap<String, Instant>);
 
 /// A stop that is ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StopOrder {
+pub(crate) struct StopOrder {
     /// How long the container gets: what is left of its grace, and at least
     /// [`MINIMUM_SIGTERM_GRACE`] of it.
     pub timeout: Duration,
@@ -88,7 +88,7 @@ impl Deadlines {
     /// Orders the stop of a container, within `grace` if it begins now, and at most
     /// [`MAXIMUM_GRACE`]. One that was begun keeps its deadline, unless `grace` is
     /// shorter than what it was given and would end earlier.
-    pub fn order(
+    pub(crate) fn order(
         &mut self,
         records: &mut StopRecords,
         id: &str,
@@ -126,7 +126,7 @@ impl Deadlines {
 
     /// Takes back the order of a stop that failed after `elapsed`, where it counts
     /// as none: the runtime may not have sent a SIGTERM.
-    pub fn failed(
+    pub(crate) fn failed(
         &mut self,
         records: &mut StopRecords,
         id: &str,
@@ -147,7 +147,11 @@ impl Deadlines {
     }
 
     /// Forgets the stops of containers that need none any more.
-    pub fn retain(&mut self, records: &mut StopRecords, mut is_needed: impl FnMut(&str) -> bool) {
+    pub(crate) fn retain(
+        &mut self,
+        records: &mut StopRecords,
+        mut is_needed: impl FnMut(&str) -> bool,
+    ) {
         records.retain(|id, _| is_needed(id));
         self.0.retain(|id, _| records.contains_key(id));
     }

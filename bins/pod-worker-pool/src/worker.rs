@@ -4,14 +4,14 @@
 //! Not here: carrying anything out. The actor in `pool` feeds updates in and
 //! runs the step that the state asks for.
 
-pub mod desired;
-pub mod known;
-pub mod state;
-pub mod static_pods;
-pub mod termination;
+pub(crate) mod desired;
+pub(crate) mod known;
+pub(crate) mod state;
+pub(crate) mod static_pods;
+pub(crate) mod termination;
 
-pub use desired::DesiredPod;
-pub use state::{
-    Decision, Refusal, Sequel, Subject, Transition, Update, UpdateKind, Worker, WorkerState,
+pub(crate) use desired::DesiredPod;
+pub(crate) use state::{
+    Decision, Refusal, Subject, Transition, Update, UpdateKind, Worker, WorkerState,
 };
-pub use termination::{Kill, MAXIMUM_GRACE, Termination, TerminationCause};
+pub(crate) use termination::{Kill, MAXIMUM_GRACE, Termination, TerminationCause};

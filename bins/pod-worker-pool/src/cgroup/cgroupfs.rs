@@ -35,7 +35,7 @@ const CLASSES: [QosClass; 3] = [
 
 /// The cgroupfs driver.
 #[derive(Debug, Clone)]
-pub struct Cgroupfs {
+pub(crate) struct Cgroupfs {
     naming: CgroupNaming,
     hierarchies: Hierarchies,
     settings: LimitSettings,

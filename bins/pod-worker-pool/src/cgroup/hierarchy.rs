@@ -26,14 +26,14 @@ impl Controller {
 
 /// One hierarchy of version 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LegacyHierarchy {
+pub(crate) struct LegacyHierarchy {
     mount: PathBuf,
     controllers: Vec<String>,
 }
 
 /// The hierarchies of the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Hierarchies {
+pub(crate) enum Hierarchies {
     /// Version 2 alone.
     Unified {
         /// Where it is mounted.
@@ -51,11 +51,11 @@ pub enum Hierarchies {
 /// The node's mounts show no cgroups that pods could be limited by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no cgroup hierarchy with a memory controller is mounted")]
-pub struct NoHierarchy;
+pub(crate) struct NoHierarchy;
 
 impl Hierarchies {
     /// The hierarchies in a table of mounts, in the format of `/proc/self/mountinfo`.
-    pub fn detect(mountinfo: &str) -> Result<Hierarchies, NoHierarchy> {
+    pub(crate) fn detect(mountinfo: &str) -> Result<Hierarchies, NoHierarchy> {
         let mut unified = None;
         let mut hierarchies: Vec<LegacyHierarchy> = Vec::new();
         let mut seen = BTreeSet::new();

@@ -9,7 +9,7 @@ const ALL_PODS: &str = "kubepods";
 
 /// How pods' cgroups are called on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CgroupNaming {
+pub(crate) struct CgroupNaming {
     /// Who makes them, and so what their names look like.
     pub driver: CgroupDriver,
     /// Below which cgroup everything is; `/` for a kubelet.
@@ -20,7 +20,7 @@ pub struct CgroupNaming {
 
 impl CgroupNaming {
     /// As the node is configured.
-    pub fn new(config: &NodeConfig) -> CgroupNaming {
+    pub(crate) fn new(config: &NodeConfig) -> CgroupNaming {
         CgroupNaming {
             driver: config.cgroup_driver,
             root: config.cgroup_root.clone(),
@@ -30,7 +30,7 @@ impl CgroupNaming {
 
     /// The cgroup that the runtime puts a pod's containers below, in the form that the
     /// driver wants; empty leaves it to the runtime.
-    pub fn pod_parent(&self, qos: QosClass, pod_uid: &str) -> String {
+    pub(crate) fn pod_parent(&self, qos: QosClass, pod_uid: &str) -> String {
         if !self.per_qos {
             return String::new();
         }

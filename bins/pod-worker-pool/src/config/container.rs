@@ -25,7 +25,7 @@ use super::{BuildError, NodeFacts};
 
 /// The file that a container writes its termination message to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TerminationLog {
+pub(crate) struct TerminationLog {
     /// On the node: one for each start of the container.
     pub host_path: PathBuf,
     /// In the container: `terminationMessagePath`.
@@ -34,7 +34,7 @@ pub struct TerminationLog {
 
 /// What a container is made from.
 #[derive(Debug, Clone)]
-pub struct ContainerInput<'a> {
+pub(crate) struct ContainerInput<'a> {
     /// The pod, with all defaults applied.
     pub pod: &'a Pod,
     /// One of its containers, of either kind.
@@ -60,12 +60,12 @@ pub struct ContainerInput<'a> {
 }
 
 /// A container's log file, relative to the log directory of its pod.
-pub fn log_path(container_name: &str, attempt: u32) -> String {
+pub(crate) fn log_path(container_name: &str, attempt: u32) -> String {
     format!("{container_name}/{attempt}.log")
 }
 
 /// The configuration of a container.
-pub fn container_config(input: &ContainerInput<'_>) -> Result<ContainerConfig, BuildError> {
+pub(crate) fn container_config(input: &ContainerInput<'_>) -> Result<ContainerConfig, BuildError> {
     let container = input.container;
     PodIdentity::of(input.pod)?;
     check_container_name(&container.name)?;

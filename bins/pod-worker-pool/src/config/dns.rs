@@ -38,7 +38,7 @@ pub struct ResolvConf {
 
 /// A resolv.conf that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ResolvConfError {
+pub(crate) enum ResolvConfError {
     /// A `nameserver` line without an address.
     #[error("line {line}: nameserver list is empty")]
     EmptyNameserver {
@@ -49,7 +49,7 @@ pub enum ResolvConfError {
 
 /// Reads a resolv.conf the way the kubelet does: addresses add up, of `search` and
 /// `options` the last line holds.
-pub fn parse_resolv_conf(text: &str) -> Result<ResolvConf, ResolvConfError> {
+pub(crate) fn parse_resolv_conf(text: &str) -> Result<ResolvConf, ResolvConfError> {
     let mut parsed = ResolvConf::default();
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
@@ -80,7 +80,7 @@ fn without_final_dot(domain: &str) -> String {
 
 /// Something about a pod that its owner should know, as an event of this reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PodWarning {
+pub(crate) struct PodWarning {
     /// `DNSConfigForming`, `MissingClusterDNS`.
     pub reason: &'static str,
     /// For people.

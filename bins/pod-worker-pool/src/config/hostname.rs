@@ -11,7 +11,7 @@ const MAX_FQDN_BYTES: usize = 64;
 
 /// The names of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostNames {
+pub(crate) struct HostNames {
     /// Without the domain.
     pub host: String,
     /// `<subdomain>.<namespace>.svc.<cluster domain>`; empty without a subdomain.
@@ -21,7 +21,7 @@ pub struct HostNames {
 }
 
 /// The names of a pod: `spec.hostname` or the pod's name, cut to what the kernel takes.
-pub fn host_names(pod: &Pod, cluster_domain: &str) -> Result<HostNames, BuildError> {
+pub(crate) fn host_names(pod: &Pod, cluster_domain: &str) -> Result<HostNames, BuildError> {
     let spec = pod.spec_or_default();
     let host = match spec.hostname.as_deref().filter(|host| !host.is_empty()) {
         Some(host) => label("spec.hostname", host)?,

@@ -8,7 +8,7 @@ use pod::core::HostAlias;
 use super::HostNames;
 
 /// First line of the file of a pod with its own network.
-pub const MANAGED_HOSTS_HEADER: &str = "# Kubernetes-managed hosts file.\n";
+pub(crate) const MANAGED_HOSTS_HEADER: &str = "# Kubernetes-managed hosts file.\n";
 /// First line of the file of a pod on the node's network.
 const HOST_NETWORK_HEADER: &str = "# Kubernetes-managed hosts file (host network).\n";
 
@@ -22,7 +22,11 @@ const COMMON_ENTRIES: &str = "127.0.0.1\tlocalhost\n\
      fe00::2\tip6-allrouters\n";
 
 /// The file of a pod with its own network: itself, under each of its addresses.
-pub fn managed_hosts_file(pod_ips: &[IpAddr], names: &HostNames, aliases: &[HostAlias]) -> String {
+pub(crate) fn managed_hosts_file(
+    pod_ips: &[IpAddr],
+    names: &HostNames,
+    aliases: &[HostAlias],
+) -> String {
     let mut text = format!("{MANAGED_HOSTS_HEADER}{COMMON_ENTRIES}");
     let HostNames { host, domain, .. } = names;
     for ip in pod_ips {
@@ -38,7 +42,7 @@ pub fn managed_hosts_file(pod_ips: &[IpAddr], names: &HostNames, aliases: &[Host
 }
 
 /// The file of a pod on the node's network: the node's own, and the aliases.
-pub fn node_hosts_file(node_file: &str, aliases: &[HostAlias]) -> String {
+pub(crate) fn node_hosts_file(node_file: &str, aliases: &[HostAlias]) -> String {
     let mut text = format!("{HOST_NETWORK_HEADER}{node_file}");
     push_aliases(&mut text, aliases);
     text

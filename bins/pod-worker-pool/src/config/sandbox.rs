@@ -16,7 +16,7 @@ use crate::node::paths;
 
 /// A sandbox's configuration and what its pod's owner should know about it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct SandboxConfig {
+pub(crate) struct SandboxConfig {
     /// For RunPodSandbox, and for each CreateContainer in it.
     pub config: PodSandboxConfig,
     /// For events.
@@ -25,7 +25,7 @@ pub struct SandboxConfig {
 
 /// The configuration of the `attempt`th sandbox of a pod. `resolv_conf` is the node's,
 /// absent when the node is configured to have none.
-pub fn pod_sandbox_config(
+pub(crate) fn pod_sandbox_config(
     pod: &Pod,
     attempt: u32,
     node: &NodeFacts,

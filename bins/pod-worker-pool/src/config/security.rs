@@ -47,7 +47,7 @@ const READONLY_PATHS: [&str; 6] = [
 
 /// Whom an image wants to run as, when the pod does not say.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ImageUser {
+pub(crate) enum ImageUser {
     /// A number; root when the image says nothing.
     Uid(i64),
     /// A name in the image's own user file.
@@ -56,7 +56,7 @@ pub enum ImageUser {
 
 impl ImageUser {
     /// The user of an image as the runtime reports it.
-    pub fn of(image: &cri::v1::Image) -> ImageUser {
+    pub(crate) fn of(image: &cri::v1::Image) -> ImageUser {
         match &image.uid {
             Some(uid) => ImageUser::Uid(uid.value),
             None if !image.username.is_empty() => ImageUser::Name(image.username.clone()),

@@ -18,7 +18,7 @@ const FORGET_AFTER: Duration = Duration::from_secs(600);
 
 /// When an image is pulled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PullPolicy {
+pub(crate) enum PullPolicy {
     /// Before each start.
     Always,
     /// When the node does not have it.
@@ -30,7 +30,7 @@ pub enum PullPolicy {
 impl PullPolicy {
     /// The policy of this word, or the default for this name: an image that is the
     /// latest is pulled always.
-    pub fn of(word: Option<&str>, image: ImageReference<'_>) -> PullPolicy {
+    pub(crate) fn of(word: Option<&str>, image: ImageReference<'_>) -> PullPolicy {
         match word {
             Some("Always") => PullPolicy::Always,
             Some("IfNotPresent") => PullPolicy::IfNotPresent,

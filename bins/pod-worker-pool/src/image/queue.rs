@@ -30,7 +30,7 @@ pub(super) const MAX_LONG_PULLS: usize = 50;
 
 /// How many pulls there may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PullLimits {
+pub(crate) struct PullLimits {
     /// So many begin at a time (at least one).
     pub at_once: u32,
     /// So many begin in a second, over time; 0 for no limit.

@@ -6,7 +6,7 @@ use clock::UnixNanos;
 
 /// Where a container wrote something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogStream {
+pub(crate) enum LogStream {
     /// Standard output.
     Stdout,
     /// Standard error.
@@ -15,7 +15,7 @@ pub enum LogStream {
 
 impl LogStream {
     /// The word in the log.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             LogStream::Stdout => "stdout",
             LogStream::Stderr => "stderr",

@@ -159,7 +159,7 @@ fn kill(pod: &Pod, spec: &ContainerSpec, container: &Container, reason: KillReas
 
 /// The grace period of a container that is stopped while its pod lives on.
 #[must_use]
-pub fn pod_grace(pod: &Pod) -> Duration {
+pub(crate) fn pod_grace(pod: &Pod) -> Duration {
     whole_seconds(pod.termination_grace_period_seconds())
 }
 

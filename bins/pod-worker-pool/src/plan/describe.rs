@@ -13,7 +13,7 @@ const MAX_BYTES: usize = 1024;
 
 /// What a plan does and why, in a line.
 #[must_use]
-pub fn describe(plan: &Plan, now: UnixNanos) -> String {
+pub(crate) fn describe(plan: &Plan, now: UnixNanos) -> String {
     let mut text = match plan {
         Plan::End(cause) => format!("terminate the pod: {}", end(cause)),
         Plan::NewSandbox { attempt, why, .. } => {

@@ -142,7 +142,7 @@ fn next_wait(previous: Option<Duration>, curve: Curve) -> Duration {
 
 /// A duration as Go prints it, to the second: `40s`, `1m20s`, `5m0s`.
 #[must_use]
-pub fn go_duration(duration: Duration) -> String {
+pub(crate) fn go_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     let mut text = String::new();

@@ -14,7 +14,7 @@ const PAUSE_BETWEEN_SANDBOXES: Duration = Duration::from_secs(1);
 
 /// Why a sandbox cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unusable {
+pub(crate) enum Unusable {
     /// It does not run.
     NotReady,
     /// The pod changed between the node's network and its own.

@@ -34,7 +34,7 @@ const JITTER: f64 = 0.5;
 const FIRST_LIST_RETRY: Duration = Duration::from_secs(1);
 
 /// What the actor is made from.
-pub struct ActorConfig {
+pub(crate) struct ActorConfig {
     /// What steps work with.
     pub steps: Arc<Steps>,
     /// Lists the runtime at the start.
@@ -56,7 +56,7 @@ impl std::fmt::Debug for ActorConfig {
 }
 
 /// Owner of all workers.
-pub struct Actor {
+pub(crate) struct Actor {
     steps: Arc<Steps>,
     random: SmallRng,
     listed: Arc<AtomicBool>,
@@ -83,7 +83,7 @@ impl std::fmt::Debug for Actor {
 impl Actor {
     /// An actor and its handle. Terminations that an earlier life began go on.
     #[must_use]
-    pub fn new(config: ActorConfig) -> (Actor, PoolHandle) {
+    pub(crate) fn new(config: ActorConfig) -> (Actor, PoolHandle) {
         let (handle, commands) = PoolHandle::new(config.steps.publisher.clone());
         let mut first_list = JoinSet::new();
         first_list.spawn(list_first(config.relister));
@@ -120,7 +120,7 @@ impl Actor {
     }
 
     /// Works until every handle is dropped.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         loop {
             self.start_due_steps();
             let next = self.next_due();

@@ -15,7 +15,7 @@ const MAX_CONTAINERS: usize = 500;
 
 /// Why a container that should exist does not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waiting {
+pub(crate) struct Waiting {
     /// Its name.
     pub name: String,
     /// ContainerCreating, CrashLoopBackOff, ErrImagePull ...
@@ -27,7 +27,7 @@ pub struct Waiting {
 /// Why each container that does not run waits: what its last start came to, a
 /// back-off, or that its turn has not come.
 #[must_use]
-pub fn waiting(
+pub(crate) fn waiting(
     pod: &Pod,
     observation: &Observation,
     reasons: &BTreeMap<String, (String, String)>,

@@ -115,6 +115,48 @@ async fn a_late_removal_takes_no_newer_record_away() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_record_that_is_written_is_not_written_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let (records, writer) = Records::open(directory.path()).unwrap();
+    let running = AbortOnDropHandle::new(tokio::spawn(writer.run()));
+    records.save(&pod(), &record(1)).await.unwrap();
+    drop(running);
+    tokio::task::yield_now().await;
+    // Nobody writes any more.
+    records.save(&pod(), &record(1)).await.unwrap();
+    assert!(records.next_change().is_none());
+    records.save(&pod(), &record(2)).await.unwrap_err();
+    // It is still to be written: who asks for it once more waits too.
+    records.save(&pod(), &record(2)).await.unwrap_err();
+    let (again, _writer) = Records::open(directory.path()).unwrap();
+    again.save(&pod(), &record(1)).await.unwrap();
+    assert!(again.next_change().is_none(), "an earlier life wrote it");
+}
+
+#[test]
+fn only_an_eviction_is_worth_waiting_for_the_disk() {
+    let evicted = TerminationCause::Evicted {
+        reason: "Evicted".to_owned(),
+        message: String::new(),
+    };
+    for (cause, expected) in [
+        (None, false),
+        (Some(TerminationCause::Killed), false),
+        (Some(TerminationCause::Deleted), false),
+        (Some(TerminationCause::Completed), false),
+        (Some(TerminationCause::DeadlineExceeded), false),
+        (Some(evicted), true),
+    ] {
+        let now = UnixNanos(1);
+        let record = Record {
+            termination: cause.map(|cause| Termination::new(cause, now, None, None)),
+            ..record(1)
+        };
+        assert_eq!(record.outlives_the_machine(), expected, "{record:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_cannot_be_written_is_told_and_tried_again() {
     let directory = tempfile::tempdir().unwrap();
     let (records, _writer) = open(directory.path());

@@ -75,7 +75,10 @@ impl Directory {
             return Ok(());
         }
         match content {
-            Some(content) => self.file(uid).save(content),
+            Some(content) if content.record.outlives_the_machine() => self.file(uid).save(content),
+            // One disk write a kill would be many at once, when a node's pods are
+            // stopped together.
+            Some(content) => self.file(uid).without_sync().save(content),
             None => self.file(uid).remove(),
         }
     }
@@ -91,7 +94,7 @@ impl Directory {
 
 /// Brings the files to what the records are. Once it is dropped no file is changed.
 #[derive(Debug)]
-pub struct RecordWriter {
+pub(crate) struct RecordWriter {
     records: Records,
     pub(super) directory: Arc<Directory>,
 }
@@ -105,7 +108,7 @@ impl RecordWriter {
     }
 
     /// Writes for ever.
-    pub async fn run(self) {
+    pub(crate) async fn run(self) {
         loop {
             if let Some(change) = self.records.next_change() {
                 self.carry_out(change).await;

@@ -22,7 +22,7 @@ const MAX_CALLS: usize = 1000;
 /// The calls of one pod that are under way. Clones share them; they end with the
 /// last clone.
 #[derive(Clone, Debug, Default)]
-pub struct Calls(Arc<Mutex<JoinSet<()>>>);
+pub(crate) struct Calls(Arc<Mutex<JoinSet<()>>>);
 
 impl Calls {
     fn lock(&self) -> MutexGuard<'_, JoinSet<()>> {
@@ -33,7 +33,7 @@ impl Calls {
     ///
     /// # Errors
     /// Those of the call; `Unavailable` when it was given up.
-    pub async fn run<T: Send + 'static>(
+    pub(crate) async fn run<T: Send + 'static>(
         &self,
         method: &'static str,
         call: impl Future<Output = Result<T, RuntimeError>> + Send + 'static,
@@ -59,7 +59,7 @@ impl Calls {
 
     /// Waits until no call is under way, at most so long; then the rest is given
     /// up, which tells the runtime to undo it.
-    pub async fn settle(&self, at_most: Duration) {
+    pub(crate) async fn settle(&self, at_most: Duration) {
         let all = poll_fn(|context| {
             let mut calls = self.lock();
             loop {

@@ -9,7 +9,7 @@ use crate::record::RecordError;
 
 /// How long a failed step waits, the shorter first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Pause {
+pub(crate) enum Pause {
     /// About a second: the cause is likely to pass by itself.
     Soon,
     /// The error back-off of some ten seconds.
@@ -20,7 +20,7 @@ pub enum Pause {
 /// for a reason of its own, like an image that cannot be pulled, sees to that
 /// itself: a step that is run early leaves it alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retry {
+pub(crate) struct Retry {
     /// After this pause.
     pub pause: Option<Pause>,
     /// At this time, when a back-off is over or something else is due.
@@ -29,9 +29,9 @@ pub struct Retry {
 
 impl Retry {
     /// After [`Pause::Soon`].
-    pub const SOON: Retry = Retry::after(Pause::Soon);
+    pub(crate) const SOON: Retry = Retry::after(Pause::Soon);
     /// After [`Pause::Later`].
-    pub const LATER: Retry = Retry::after(Pause::Later);
+    pub(crate) const LATER: Retry = Retry::after(Pause::Later);
 
     const fn after(pause: Pause) -> Retry {
         Retry {
@@ -42,7 +42,7 @@ impl Retry {
 
     /// At this time.
     #[must_use]
-    pub const fn at(at: UnixNanos) -> Retry {
+    pub(crate) const fn at(at: UnixNanos) -> Retry {
         Retry {
             pause: None,
             at: Some(at),
@@ -51,7 +51,7 @@ impl Retry {
 
     /// The earlier of both.
     #[must_use]
-    pub fn or(self, other: Retry) -> Retry {
+    pub(crate) fn or(self, other: Retry) -> Retry {
         Retry {
             pause: self.pause.into_iter().chain(other.pause).min(),
             at: self.at.into_iter().chain(other.at).min(),
@@ -62,7 +62,7 @@ impl Retry {
 /// Why a step failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
-pub struct StepError {
+pub(crate) struct StepError {
     /// The whole story, causes included, as the pod's owner should see it.
     pub message: String,
     /// When to try again.
@@ -79,7 +79,7 @@ impl StepError {
 
     /// A step that ended by a bug of ours; another one may get past it.
     #[must_use]
-    pub fn panicked() -> StepError {
+    pub(crate) fn panicked() -> StepError {
         StepError::new(
             "internal error: see the log of pod-worker-pool",
             Retry::LATER,

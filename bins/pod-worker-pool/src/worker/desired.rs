@@ -10,7 +10,7 @@ use pod::{Pod, PodDocument, PodExt, PodIdentity, PodPhase};
 
 /// A desired pod. Clones share the JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DesiredPod {
+pub(crate) struct DesiredPod {
     document: PodDocument,
     is_static: bool,
     marked_for_deletion: bool,
@@ -24,7 +24,7 @@ impl DesiredPod {
     ///
     /// # Errors
     /// When the JSON is not the pod that the header names.
-    pub fn new(document: PodDocument) -> Result<DesiredPod, WireError> {
+    pub(crate) fn new(document: PodDocument) -> Result<DesiredPod, WireError> {
         let pod = document.decode()?;
         Ok(DesiredPod {
             is_static: pod.is_static(),
@@ -38,13 +38,13 @@ impl DesiredPod {
 
     /// Which pod.
     #[must_use]
-    pub fn identity(&self) -> &PodIdentity {
+    pub(crate) fn identity(&self) -> &PodIdentity {
         self.document.identity()
     }
 
     /// The document as it came.
     #[must_use]
-    pub fn document(&self) -> &PodDocument {
+    pub(crate) fn document(&self) -> &PodDocument {
         &self.document
     }
 
@@ -52,37 +52,37 @@ impl DesiredPod {
     ///
     /// # Errors
     /// Never for a document that `new` has accepted.
-    pub fn decode(&self) -> Result<Pod, WireError> {
+    pub(crate) fn decode(&self) -> Result<Pod, WireError> {
         self.document.decode()
     }
 
     /// Whether it comes from a manifest of this node.
     #[must_use]
-    pub fn is_static(&self) -> bool {
+    pub(crate) fn is_static(&self) -> bool {
         self.is_static
     }
 
     /// Whether its source wants it gone (`metadata.deletionTimestamp`).
     #[must_use]
-    pub fn is_marked_for_deletion(&self) -> bool {
+    pub(crate) fn is_marked_for_deletion(&self) -> bool {
         self.marked_for_deletion
     }
 
     /// `metadata.deletionGracePeriodSeconds`.
     #[must_use]
-    pub fn deletion_grace(&self) -> Option<Duration> {
+    pub(crate) fn deletion_grace(&self) -> Option<Duration> {
         self.deletion_grace
     }
 
     /// `spec.terminationGracePeriodSeconds`, 30 s if absent.
     #[must_use]
-    pub fn spec_grace(&self) -> Duration {
+    pub(crate) fn spec_grace(&self) -> Duration {
         self.spec_grace
     }
 
     /// Phase in its status, as the source knows it.
     #[must_use]
-    pub fn phase(&self) -> PodPhase {
+    pub(crate) fn phase(&self) -> PodPhase {
         self.phase
     }
 }

@@ -12,7 +12,7 @@ use super::Worker;
 /// has ended from being started again. It goes when nothing wants the pod
 /// though its source has delivered, or when the same UID is wanted anew. A worker that has not finished stays.
 #[must_use]
-pub fn is_forgotten(
+pub(crate) fn is_forgotten(
     worker: &Worker,
     desired: &HashSet<String>,
     delivered: &HashSet<PodSource>,

@@ -38,7 +38,7 @@ use super::termination::{Kill, Termination, TerminationCause};
 
 /// What kind of update sync-loop sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UpdateKind {
+pub(crate) enum UpdateKind {
     /// The pod was added to the desired pods.
     Create,
     /// Its desired state changed.
@@ -51,7 +51,7 @@ pub enum UpdateKind {
 
 /// What a worker works on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub(crate) enum Subject {
     /// A pod that somebody wanted.
     Desired(DesiredPod),
     /// A pod that only the runtime has.
@@ -61,7 +61,7 @@ pub enum Subject {
 impl Subject {
     /// Which pod.
     #[must_use]
-    pub fn identity(&self) -> &PodIdentity {
+    pub(crate) fn identity(&self) -> &PodIdentity {
         match self {
             Subject::Desired(pod) => pod.identity(),
             Subject::RuntimeOnly(identity) => identity,
@@ -70,7 +70,7 @@ impl Subject {
 
     /// The desired pod, if there is one.
     #[must_use]
-    pub fn desired(&self) -> Option<&DesiredPod> {
+    pub(crate) fn desired(&self) -> Option<&DesiredPod> {
         match self {
             Subject::Desired(pod) => Some(pod),
             Subject::RuntimeOnly(_) => None,
@@ -80,7 +80,7 @@ impl Subject {
 
 /// One update.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Update {
+pub(crate) struct Update {
     /// What kind.
     pub kind: UpdateKind,
     /// The pod.
@@ -91,7 +91,7 @@ pub struct Update {
 
 /// What an update came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub(crate) enum Decision {
     /// Nothing changes.
     Ignored(Refusal),
     /// The pod will be started again after it has finished.
@@ -106,7 +106,7 @@ pub enum Decision {
 
 /// Why an update is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// A pod that only the runtime has may only be killed.
     RuntimePodsCanOnlyBeKilled,
     /// Its containers are stopped already.
@@ -117,7 +117,7 @@ pub enum Refusal {
 
 /// What became of a worker after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transition {
+pub(crate) enum Transition {
     /// It stays in its state.
     None,
     /// It is in another state, whose step is due.
@@ -128,7 +128,7 @@ pub enum Transition {
 
 /// What was asked of a pod after its termination began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sequel {
+pub(crate) enum Sequel {
     /// Nothing: it has ended by itself or was evicted, and stays ended while its
     /// source has it.
     Stays,
@@ -169,7 +169,7 @@ impl Sequel {
 
 /// The state of a worker; see the module's header.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WorkerState {
+pub(crate) enum WorkerState {
     /// A static pod; another of the same full name has not finished.
     Waiting {
         /// The newest desired pod.
@@ -211,7 +211,7 @@ pub enum WorkerState {
 
 /// The worker of one pod UID.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Worker {
+pub(crate) struct Worker {
     state: WorkerState,
 }
 
@@ -221,7 +221,7 @@ impl Worker {
     ///
     /// # Errors
     /// For an update that makes none.
-    pub fn new(now: UnixNanos, update: Update, may_start: bool) -> Result<Worker, Refusal> {
+    pub(crate) fn new(now: UnixNanos, update: Update, may_start: bool) -> Result<Worker, Refusal> {
         let Update {
             kind,
             subject,
@@ -251,7 +251,7 @@ impl Worker {
     /// The worker of a termination that an earlier life of this process began, or
     /// ended where only its record tells of that.
     #[must_use]
-    pub fn resume(identity: PodIdentity, termination: Termination) -> Worker {
+    pub(crate) fn resume(identity: PodIdentity, termination: Termination) -> Worker {
         Worker {
             state: terminating(Subject::RuntimeOnly(identity), termination),
         }
@@ -259,13 +259,13 @@ impl Worker {
 
     /// The state.
     #[must_use]
-    pub fn state(&self) -> &WorkerState {
+    pub(crate) fn state(&self) -> &WorkerState {
         &self.state
     }
 
     /// Which pod.
     #[must_use]
-    pub fn identity(&self) -> &PodIdentity {
+    pub(crate) fn identity(&self) -> &PodIdentity {
         match &self.state {
             WorkerState::Terminating { subject, .. } => subject.identity(),
             WorkerState::Waiting { pod }
@@ -277,7 +277,7 @@ impl Worker {
 
     /// The newest desired pod, if there is one.
     #[must_use]
-    pub fn desired(&self) -> Option<&DesiredPod> {
+    pub(crate) fn desired(&self) -> Option<&DesiredPod> {
         match &self.state {
             WorkerState::Waiting { pod }
             | WorkerState::Syncing { pod }
@@ -289,7 +289,7 @@ impl Worker {
 
     /// The termination, once one was asked for.
     #[must_use]
-    pub fn termination(&self) -> Option<&Termination> {
+    pub(crate) fn termination(&self) -> Option<&Termination> {
         match &self.state {
             WorkerState::Waiting { .. } | WorkerState::Syncing { .. } => None,
             WorkerState::Terminating { termination, .. }
@@ -300,7 +300,7 @@ impl Worker {
 
     /// Whether the same UID was created again after its termination began.
     #[must_use]
-    pub fn restart_requested(&self) -> bool {
+    pub(crate) fn restart_requested(&self) -> bool {
         match &self.state {
             WorkerState::Waiting { .. } | WorkerState::Syncing { .. } => false,
             WorkerState::Terminating { sequel, .. }
@@ -311,7 +311,7 @@ impl Worker {
 
     /// The phase, as others are told.
     #[must_use]
-    pub fn phase(&self) -> WorkerPhase {
+    pub(crate) fn phase(&self) -> WorkerPhase {
         match &self.state {
             WorkerState::Waiting { .. } => WorkerPhase::Waiting,
             WorkerState::Syncing { .. } => WorkerPhase::Syncing,
@@ -323,18 +323,18 @@ impl Worker {
 
     /// Whether nothing is left to do.
     #[must_use]
-    pub fn is_finished(&self) -> bool {
+    pub(crate) fn is_finished(&self) -> bool {
         matches!(self.state, WorkerState::Finished { .. })
     }
 
     /// Whether it waits for another static pod of its full name.
     #[must_use]
-    pub fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         matches!(self.state, WorkerState::Waiting { .. })
     }
 
     /// Applies an update.
-    pub fn update(&mut self, now: UnixNanos, update: Update) -> Decision {
+    pub(crate) fn update(&mut self, now: UnixNanos, update: Update) -> Decision {
         if matches!(update.subject, Subject::RuntimeOnly(_)) && update.kind != UpdateKind::Kill {
             return Decision::Ignored(Refusal::RuntimePodsCanOnlyBeKilled);
         }
@@ -420,7 +420,7 @@ impl Worker {
     }
 
     /// The static pod that was in the way has finished.
-    pub fn start(&mut self) -> Transition {
+    pub(crate) fn start(&mut self) -> Transition {
         let WorkerState::Waiting { pod } = &self.state else {
             return Transition::None;
         };
@@ -429,7 +429,7 @@ impl Worker {
     }
 
     /// A sync found that the pod has ended by itself, or has to.
-    pub fn sync_ended(&mut self, now: UnixNanos, cause: TerminationCause) -> Transition {
+    pub(crate) fn sync_ended(&mut self, now: UnixNanos, cause: TerminationCause) -> Transition {
         let WorkerState::Syncing { pod } = &self.state else {
             return Transition::None;
         };
@@ -440,7 +440,7 @@ impl Worker {
     }
 
     /// All containers of a terminating pod are stopped.
-    pub fn terminating_done(&mut self) -> Transition {
+    pub(crate) fn terminating_done(&mut self) -> Transition {
         let WorkerState::Terminating {
             subject,
             termination,
@@ -463,7 +463,7 @@ impl Worker {
     }
 
     /// What a terminated pod left behind is removed.
-    pub fn terminated_done(&mut self) -> Transition {
+    pub(crate) fn terminated_done(&mut self) -> Transition {
         let WorkerState::Terminated {
             pod,
             termination,

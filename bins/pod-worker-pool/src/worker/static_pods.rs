@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Who holds each full name, and who waits for it, first come first served.
 #[derive(Debug, Default)]
-pub struct StaticPods {
+pub(crate) struct StaticPods {
     names: BTreeMap<String, Name>,
 }
 
@@ -21,7 +21,7 @@ struct Name {
 impl StaticPods {
     /// Asks for a name; whether `uid` has it now. If not, it waits in the queue,
     /// where it keeps the place of its first request.
-    pub fn request(&mut self, full_name: &str, uid: &str) -> bool {
+    pub(crate) fn request(&mut self, full_name: &str, uid: &str) -> bool {
         let Some(name) = self.names.get_mut(full_name) else {
             let name = Name {
                 holder: uid.to_owned(),
@@ -41,7 +41,7 @@ impl StaticPods {
 
     /// Gives a name up, held or waited for. When it becomes free, the first
     /// waiter that is alive gets it and is the answer; dead ones are dropped.
-    pub fn release(
+    pub(crate) fn release(
         &mut self,
         full_name: &str,
         uid: &str,
@@ -63,7 +63,7 @@ impl StaticPods {
     }
 
     /// All names with their holders.
-    pub fn holders(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub(crate) fn holders(&self) -> impl Iterator<Item = (&str, &str)> {
         self.names
             .iter()
             .map(|(full_name, name)| (full_name.as_str(), name.holder.as_str()))

@@ -11,14 +11,14 @@ use super::DesiredPod;
 
 /// A grace period is never shorter: a container always gets a moment to see
 /// its SIGTERM.
-pub const MINIMUM_GRACE: Duration = Duration::from_secs(1);
+pub(crate) const MINIMUM_GRACE: Duration = Duration::from_secs(1);
 
 /// A grace period is never longer; beyond this the arithmetic of deadlines ends.
-pub const MAXIMUM_GRACE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+pub(crate) const MAXIMUM_GRACE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Why a pod is being terminated. The first cause stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum TerminationCause {
+pub(crate) enum TerminationCause {
     /// Its source marked it for deletion.
     Deleted,
     /// sync-loop asked for it: it is no longer desired.
@@ -44,7 +44,7 @@ impl TerminationCause {
     /// Reason and message with which the pod becomes Failed whatever its
     /// containers say.
     #[must_use]
-    pub fn failure(&self) -> Option<(&str, &str)> {
+    pub(crate) fn failure(&self) -> Option<(&str, &str)> {
         match self {
             Self::Evicted { reason, message } => Some((reason, message)),
             Self::DeadlineExceeded => Some((
@@ -57,7 +57,7 @@ impl TerminationCause {
 
     /// Whether the pod came to its end by itself.
     #[must_use]
-    pub fn is_terminal(&self) -> bool {
+    pub(crate) fn is_terminal(&self) -> bool {
         matches!(
             self,
             Self::DeadlineExceeded | Self::Completed | Self::EndedAtSource
@@ -67,21 +67,21 @@ impl TerminationCause {
     /// Whether nothing but our own record tells that the pod has ended: what ran of
     /// it did not end by itself, and its source wants it still.
     #[must_use]
-    pub fn is_known_by_record_alone(&self) -> bool {
+    pub(crate) fn is_known_by_record_alone(&self) -> bool {
         matches!(self, Self::Evicted { .. })
     }
 
     /// Whether its source has taken the pod back, so that the same pod, created
     /// again, is a new start.
     #[must_use]
-    pub fn permits_recreation(&self) -> bool {
+    pub(crate) fn permits_recreation(&self) -> bool {
         matches!(self, Self::Deleted | Self::Killed | Self::Orphaned)
     }
 }
 
 /// What a KILL asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kill {
+pub(crate) struct Kill {
     /// Overrides the pod's own grace period.
     pub grace: Option<Duration>,
     /// When it was asked for; absent: now.
@@ -93,14 +93,14 @@ pub struct Kill {
 impl Kill {
     /// Whether the pod is to become Failed for it.
     #[must_use]
-    pub fn is_eviction(&self) -> bool {
+    pub(crate) fn is_eviction(&self) -> bool {
         self.eviction.is_some()
     }
 }
 
 /// A termination under way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Termination {
+pub(crate) struct Termination {
     /// Why.
     pub cause: TerminationCause,
     /// When it was first asked for, in wall time.
@@ -114,7 +114,7 @@ pub struct Termination {
 impl Termination {
     /// A termination that is asked for now, or was at the time that the kill names.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         cause: TerminationCause,
         now: UnixNanos,
         pod: Option<&DesiredPod>,
@@ -131,7 +131,7 @@ impl Termination {
     }
 
     /// Applies a further request. Grace only shrinks: whether it did is the answer.
-    pub fn shrink(&mut self, pod: Option<&DesiredPod>, kill: Option<&Kill>) -> bool {
+    pub(crate) fn shrink(&mut self, pod: Option<&DesiredPod>, kill: Option<&Kill>) -> bool {
         let Some(grace) = requested_grace(pod, kill).map(bounded) else {
             return false;
         };
@@ -144,7 +144,7 @@ impl Termination {
 
     /// The grace period that applies to a container with this annotation.
     #[must_use]
-    pub fn grace_for(&self, own_grace: Option<Duration>) -> Duration {
+    pub(crate) fn grace_for(&self, own_grace: Option<Duration>) -> Duration {
         let default = Duration::from_secs(
             u64::try_from(pod::accessors::DEFAULT_TERMINATION_GRACE_PERIOD_SECONDS).unwrap_or(30),
         );
