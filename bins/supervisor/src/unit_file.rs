@@ -51,7 +51,7 @@ fn all_processes_together_get_what_the_topology_allows_each() {
     let bytes: u64 = PROCESSES.iter().map(|row| row.memory_max_bytes).sum();
     let mebibytes = setting("MemoryMax").strip_suffix('M').unwrap();
     assert_eq!(mebibytes.parse::<u64>().unwrap() << 20, bytes);
-    let tasks: u32 = PROCESSES.iter().map(|row| row.tasks_max).sum();
+    let tasks: u32 = PROCESSES.iter().map(|row| u32::from(row.tasks_max)).sum();
     assert_eq!(setting("TasksMax").parse(), Ok(tasks));
     // Otherwise systemd would stop all when the kernel kills one.
     assert_eq!(setting("OOMPolicy"), "continue");

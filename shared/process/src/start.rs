@@ -119,6 +119,7 @@ where
 
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        .max_blocking_threads(topology::row(process).blocking_threads_max())
         .build()
         .map_err(|source| StartError::Io {
             action: "start the runtime",

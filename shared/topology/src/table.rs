@@ -46,9 +46,22 @@ pub struct ProcessRow {
     /// Most memory that it may need, in bytes. The unit of the supervisor limits all
     /// together to the sum.
     pub memory_max_bytes: u64,
-    /// Most tasks (threads), as with the memory.
-    pub tasks_max: u32,
+    /// Most tasks (threads), as with the memory. The process keeps below it by
+    /// [`ProcessRow::blocking_threads_max`].
+    pub tasks_max: u16,
 }
+
+impl ProcessRow {
+    /// Most threads for work that blocks, such as files on a disk that hangs: the
+    /// process's own few threads are left over.
+    #[must_use]
+    pub fn blocking_threads_max(&self) -> usize {
+        usize::from(self.tasks_max.saturating_sub(OWN_TASKS)).max(1)
+    }
+}
+
+/// Threads of a process beside those for work that blocks.
+const OWN_TASKS: u16 = 8;
 
 const MIB: u64 = 1 << 20;
 const SYNC_LOOP: Caller = Caller::Process(Process::SyncLoop);
@@ -142,7 +155,8 @@ pub const PROCESSES: &[ProcessRow] = &[
         ],
         backoff_cap: Duration::from_secs(10),
         memory_max_bytes: 128 * MIB,
-        tasks_max: 128,
+        // A pod on a network disk that hangs holds a thread; others must get one.
+        tasks_max: 576,
     },
     ProcessRow {
         process: Process::StatusSyncer,
