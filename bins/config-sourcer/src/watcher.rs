@@ -245,8 +245,9 @@ impl Arming {
                     roles.entry(watch).or_insert(Role::Ancestor(name));
                     break;
                 }
-                // A path that is watched itself tells when it is moved or deleted.
-                Err(error) if roles.is_empty() => failed(&directory, &error),
+                // A path that is watched itself tells when it is moved or deleted; of
+                // a link what it leads to is watched, and not the link.
+                Err(error) if roles.is_empty() || is_link(path) => failed(&directory, &error),
                 Err(error) => {
                     tracing::debug!(%error, directory = %directory.display(), "cannot be watched");
                 }
@@ -254,6 +255,11 @@ impl Arming {
         }
         Armed { roles, failure }
     }
+}
+
+fn is_link(path: &Path) -> bool {
+    path.symlink_metadata()
+        .is_ok_and(|metadata| metadata.is_symlink())
 }
 
 /// Names of working files. `..data` is none: it is what a set of links points
@@ -301,7 +307,7 @@ fn ancestors(path: &Path) -> impl Iterator<Item = (PathBuf, OsString)> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
@@ -447,5 +453,28 @@ mod tests {
         fs::create_dir(&path).unwrap();
         look(&mut watch, &path);
         assert_eq!(watch.failure, None);
+    }
+
+    #[tokio::test]
+    async fn a_link_in_a_directory_that_cannot_be_watched_is_a_failure() {
+        let above = tempfile::tempdir().unwrap();
+        let closed = above.path().join("closed");
+        let (directory, link) = (closed.join("directory"), closed.join("link"));
+        fs::create_dir_all(&directory).unwrap();
+        symlink(&directory, &link).unwrap();
+        // May be passed through and not read, by anybody but root.
+        fs::set_permissions(above.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o311)).unwrap();
+        let root = nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65_534));
+        let mut watch = Watch::new(Watcher::new);
+        look(&mut watch, &directory);
+        let of_directory = watch.failure.clone();
+        look(&mut watch, &link);
+        let of_link = watch.failure.clone();
+        nix::unistd::setfsuid(root);
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(of_directory, None);
+        let of_link = of_link.unwrap();
+        assert!(of_link.contains(&closed.display().to_string()), "{of_link}");
     }
 }
