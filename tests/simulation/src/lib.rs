@@ -3,8 +3,9 @@
 //! killed at any await point and started again when the supervisor's policy says so.
 //!
 //! [`SimulatedNode`] is the node, [`Scenario`] what happens to it from a seed,
-//! [`check`] what must hold in the end and all along, and [`statuses`] what the
-//! node must say about it.
+//! [`targets`] what its containers answer to probes; [`check`] says what must hold
+//! in the end and all along, [`statuses`] what the node must say about it in the
+//! end, and [`observer`] all along.
 
 mod check;
 mod desired;

@@ -1,5 +1,6 @@
 //! What happens to a simulated node, made from a seed: pods come, change and go,
-//! programs crash, calls to the runtime fail, processes are killed.
+//! programs crash, hang and turn ready or not, calls to the runtime fail, processes
+//! are killed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,8 +31,8 @@ const MOST_CRASHES: usize = 6;
 
 /// Simulated time within which a node must be as desired after the last fault:
 /// the longest crash-loop wait that a scenario can cause (40 s), the longest
-/// grace (5 s), a sync at the latest after 90 s, and a round of garbage
-/// collection.
+/// grace (5 s), the longest back-off of a process (10 s), a sync at the latest after
+/// 90 s, and a round of garbage collection.
 const CONVERGENCE: Duration = Duration::from_secs(240);
 
 /// What a scenario remembers of what it did.

@@ -114,7 +114,9 @@ impl Supervision {
             let wake = crashes.chain(policy).fold(until, Instant::min);
             tokio::select! {
                 biased;
+                // Cancel-safe: a word is taken or it is not.
                 Some(word) = self.words.recv() => self.hear(word).await,
+                // Cancel-safe: only waits.
                 () = sleep_until(wake) => {}
             }
         }
@@ -333,7 +335,9 @@ async fn watch(
     let tell = |what| drop(teller.send(Word { process, pid, what }));
     tokio::select! {
         biased;
+        // Cancel-safe: the task stays with us, and says once how it ended.
         how = &mut task => return tell(Heard::Ended(how)),
+        // Cancel-safe: only waits.
         () = lifecycle.until_ready() => tell(Heard::Ready),
     }
     tell(Heard::Ended(task.await));

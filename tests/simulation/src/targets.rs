@@ -27,8 +27,10 @@ const UNWELL: &[u8] =
 /// Port of the first probe of the first pod.
 const FIRST_PORT: u32 = 10_000;
 
-/// Ports of one version of a pod: three probes, or four, of two containers.
+/// Ports of one version of a pod: those of two containers.
 const PORTS_PER_POD: u32 = 8;
+
+/// Ports of a container: one for each kind of probe, and one that nobody asks.
 const PORTS_PER_CONTAINER: u32 = 4;
 
 /// Containers that are probed, in the order of their ports.
