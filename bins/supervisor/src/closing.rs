@@ -52,6 +52,9 @@ struct State {
     runs: bool,
     /// The last try to start the thread failed, which is logged once.
     cannot_run: bool,
+    /// What this process had open when it last handed something over.
+    #[cfg(test)]
+    open_files: Vec<std::path::PathBuf>,
 }
 
 impl Closer {
@@ -59,6 +62,10 @@ impl Closer {
     pub(crate) fn hand_over(&self, work: Work) {
         {
             let mut state = lock(&self.0);
+            #[cfg(test)]
+            {
+                state.open_files = tests::open_files();
+            }
             state.unfinished += work.weight();
             state.waiting.push_back(work);
         }
@@ -117,4 +124,26 @@ fn work_off(shared: &Mutex<State>) {
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     // Nothing panics while it is held.
     state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    impl Closer {
+        /// What this process had open when work was last handed over: of that, no
+        /// close by the closing thread is the last.
+        pub(crate) fn open_at_hand_over(&self) -> Vec<PathBuf> {
+            lock(&self.0).open_files.clone()
+        }
+    }
+
+    pub(super) fn open_files() -> Vec<PathBuf> {
+        let entries = std::fs::read_dir("/proc/self/fd").unwrap();
+        entries
+            .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+            .collect()
+    }
 }

@@ -202,9 +202,11 @@ impl NotifySockets {
                     drop(discard_datagram(&socket.socket));
                 }
                 _ => {
+                    socket.count_ignored(process, &datagram);
+                    // While it is in the socket: later this copy may be the last.
+                    drop(datagram);
                     let shared = Arc::clone(&socket.shared);
                     socket.closer.hand_over(Work::Discard(shared));
-                    socket.count_ignored(process, &datagram);
                     continue;
                 }
             }

@@ -155,23 +155,41 @@ async fn no_other_process_can_send_a_descriptor() {
 }
 
 #[tokio::test]
+async fn the_last_close_of_what_is_discarded_is_left_to_the_closing_thread() {
+    for (text, count) in [("WATCHDOG=1", 1), ("FDSTORE=1", 2)] {
+        let mut fixture = Fixture::open();
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let sent = std::fs::read_link(format!("/proc/self/fd/{}", near.as_raw_fd())).unwrap();
+        let carried = vec![near.as_raw_fd(); count];
+        fixture.send(POOL, text, &carried).unwrap();
+        drop(near);
+        assert!(fixture.receive(POOL).is_empty());
+        let open = fixture.sockets.0[&POOL].closer.open_at_hand_over();
+        assert!(!open.is_empty() && !open.contains(&sent), "{text} {count}");
+        assert_eq!(far.read(&mut [0]).unwrap(), 0);
+    }
+}
+
+#[tokio::test]
 async fn a_close_that_blocks_holds_up_nobody_but_its_sender() {
-    let begun = std::time::Instant::now();
-    let mut fixture = Fixture::open();
-    let (near, far) = lingering();
-    let carried = [near.as_raw_fd(); 2];
-    fixture.send(POOL, "FDSTORE=1", &carried).unwrap();
-    drop(near);
-    fixture.send(POOL, "WATCHDOG=1", &[]).unwrap();
-    assert!(fixture.receive(POOL).is_empty());
-    fixture.send(OTHER, "WATCHDOG=1", &[]).unwrap();
-    assert!(fixture.next(OTHER).await.0.beat);
-    assert!(fixture.receive(POOL).is_empty(), "it is being closed");
-    // The far end goes away, and nothing is left to wait for.
-    drop(far);
-    assert!(fixture.next(POOL).await.0.beat);
-    let patience = Duration::from_secs(LINGER_SECONDS.unsigned_abs().into()) / 2;
-    assert!(begun.elapsed() < patience);
+    for (text, count) in [("WATCHDOG=1", 1), ("FDSTORE=1", 2)] {
+        let begun = std::time::Instant::now();
+        let mut fixture = Fixture::open();
+        let (near, far) = lingering();
+        let carried = vec![near.as_raw_fd(); count];
+        fixture.send(POOL, text, &carried).unwrap();
+        drop(near);
+        fixture.send(POOL, "WATCHDOG=1", &[]).unwrap();
+        assert!(fixture.receive(POOL).is_empty());
+        fixture.send(OTHER, "WATCHDOG=1", &[]).unwrap();
+        assert!(fixture.next(OTHER).await.0.beat);
+        assert!(fixture.receive(POOL).is_empty(), "it is being closed");
+        // The far end goes away, and nothing is left to wait for.
+        drop(far);
+        assert!(fixture.next(POOL).await.0.beat);
+        let patience = Duration::from_secs(LINGER_SECONDS.unsigned_abs().into()) / 2;
+        assert!(begun.elapsed() < patience, "{text} {count}");
+    }
 }
 
 #[tokio::test]
