@@ -39,7 +39,7 @@ pub(crate) use writer::RecordWriter;
 
 /// How long a record may take to its file. Whoever writes one goes on then: a disk
 /// that hangs must not keep a container alive.
-const SAVE_MAY_TAKE: Duration = Duration::from_secs(5);
+pub(crate) const SAVE_MAY_TAKE: Duration = Duration::from_secs(5);
 
 /// What is recorded of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,6 +115,17 @@ impl Record {
     }
 }
 
+impl Content {
+    /// What should be in the file of a pod.
+    fn of(pod: &PodIdentity, record: &Record) -> Option<Content> {
+        (*record != Record::default()).then(|| Content {
+            namespace: pod.namespace().to_owned(),
+            name: pod.name().to_owned(),
+            record: record.clone(),
+        })
+    }
+}
+
 /// One thing to do to a file.
 #[derive(Debug)]
 struct Change {
@@ -181,11 +192,7 @@ impl Records {
     /// # Errors
     /// When the file system refuses or takes too long. It is done later then.
     pub(crate) async fn save(&self, pod: &PodIdentity, record: &Record) -> Result<(), RecordError> {
-        let content = (*record != Record::default()).then(|| Content {
-            namespace: pod.namespace().to_owned(),
-            name: pod.name().to_owned(),
-            record: record.clone(),
-        });
+        let content = Content::of(pod, record);
         let (waiting, written) = oneshot::channel();
         if !self.change(pod.uid(), content, Some(waiting)) {
             return Ok(());
@@ -194,6 +201,11 @@ impl Records {
         written
             .unwrap_or(Ok(Err(RecordError::Late)))
             .unwrap_or(Err(RecordError::Late))
+    }
+
+    /// As [`Records::save`], for who need not know when it is done.
+    pub(crate) fn save_later(&self, pod: &PodIdentity, record: &Record) {
+        self.change(pod.uid(), Content::of(pod, record), None);
     }
 
     /// Removes the record of a pod; absent is fine. Its file goes a little later: one

@@ -1,11 +1,23 @@
 //! Until when a container that is being stopped may take. Pure: the caller brings
 //! both clocks.
 //!
-//! Its grace begins when its SIGTERM is ordered, not when somebody asked for that.
-//! From then on its deadline stands or comes nearer, whoever stops it, for whatever
-//! reason and in whichever life of this process. Within one life it is a point in
-//! monotonic time, which no jump of the wall clock moves; the next life has only
-//! the wall clock.
+//! Its grace begins when its SIGTERM is sent, not when somebody asked for that, and
+//! not while its record is being written. From then on its deadline stands or comes
+//! nearer, whoever stops it, for whatever reason and in whichever life of this
+//! process. Within one life it is a point in monotonic time, which no jump of the
+//! wall clock moves; the next life has only the wall clock.
+//!
+//! ```text
+//! (none) --order--> Ordered --begin--> Begun --failed--> (none)
+//! ```
+//!
+//! - order: the next life has to know of it before there is a SIGTERM. The deadline
+//!   that it finds allows for the writing: it never gives less grace than promised.
+//! - order again: while it is not begun its time has not begun either.
+//! - begin: the SIGTERM is sent now; both deadlines follow from that.
+//! - failed: there may have been no SIGTERM.
+//!
+//! A stop that an earlier life has ordered is begun at once.
 //!
 //! A first order that fails may have sent a SIGTERM or not. One that fails at once
 //! counts as none, as often as it happens: the runtime is away. One that took longer
@@ -20,6 +32,7 @@ use clock::UnixNanos;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use crate::record::SAVE_MAY_TAKE;
 use crate::worker::MAXIMUM_GRACE;
 
 /// Least time between SIGTERM and SIGKILL, unless the whole grace is shorter
@@ -49,7 +62,7 @@ pub(crate) struct StopRecord {
 }
 
 impl StopRecord {
-    /// A stop that is ordered now.
+    /// A stop whose SIGTERM is sent now.
     #[must_use]
     pub(crate) fn new(now: UnixNanos, grace: Duration) -> StopRecord {
         StopRecord {
@@ -70,9 +83,18 @@ impl StopRecord {
 /// The stops of a pod's containers, by container id: what is in its record.
 pub(crate) type StopRecords = BTreeMap<String, StopRecord>;
 
-/// The deadlines of the same stops in this life.
+/// How far the same stops are in this life.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Deadlines(BTreeMap<String, Instant>);
+pub(crate) struct Deadlines(BTreeMap<String, Progress>);
+
+/// How far the stop of one container is.
+#[derive(Clone, Copy, Debug)]
+enum Progress {
+    /// This life has sent no SIGTERM yet.
+    Ordered,
+    /// It has until then.
+    Begun(Instant),
+}
 
 /// A stop that is ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +107,7 @@ pub(crate) struct StopOrder {
 }
 
 impl Deadlines {
-    /// Orders the stop of a container, within `grace` if it begins now, and at most
+    /// Orders the stop of a container, within `grace` once it begins, and at most
     /// [`MAXIMUM_GRACE`]. One that was begun keeps its deadline, unless `grace` is
     /// shorter than what it was given and would end earlier.
     pub(crate) fn order(
@@ -96,31 +118,62 @@ impl Deadlines {
         now: Moment,
     ) -> StopOrder {
         let grace = grace.min(MAXIMUM_GRACE);
-        let begun = StopRecord::new(now.wall, grace);
-        let known = records.get(id);
-        let is_first = known.is_none_or(|record| record.deadline.is_none());
-        let is_given_again = known.is_some_and(|record| record.is_given_again);
-        let record = records.entry(id.to_owned()).or_insert(begun);
-        if is_first {
-            *record = StopRecord {
-                is_given_again,
-                ..begun
-            };
-        }
-        let deadline = self
-            .0
-            .entry(id.to_owned())
-            .or_insert_with(|| now.monotonic + record.left(now.wall));
-        if grace < record.grace {
-            *deadline = (*deadline).min(now.monotonic + grace);
-            record.deadline = record.deadline.min(begun.deadline);
-            record.grace = grace;
-        }
-        let least = record.grace.min(MINIMUM_SIGTERM_GRACE);
-        let left = deadline.saturating_duration_since(now.monotonic);
+        let known = records.get(id).copied();
+        let given = known.filter(|record| record.deadline.is_some());
+        let (record, deadline) = match (given, self.0.get(id)) {
+            (Some(given), Some(Progress::Begun(deadline))) => {
+                shortened(given, *deadline, grace, now)
+            }
+            (Some(given), None) => {
+                let deadline = now.monotonic + given.left(now.wall);
+                shortened(given, deadline, grace, now)
+            }
+            (given, _) => {
+                let grace = given.map_or(grace, |given| given.grace.min(grace));
+                let written = now.wall.plus(SAVE_MAY_TAKE);
+                let record = StopRecord {
+                    is_given_again: known.is_some_and(|record| record.is_given_again),
+                    ..StopRecord::new(written, grace)
+                };
+                records.insert(id.to_owned(), record);
+                self.0.insert(id.to_owned(), Progress::Ordered);
+                return StopOrder {
+                    timeout: grace,
+                    is_first: true,
+                };
+            }
+        };
+        records.insert(id.to_owned(), record);
+        self.0.insert(id.to_owned(), Progress::Begun(deadline));
         StopOrder {
-            timeout: left.max(least),
-            is_first,
+            timeout: timeout(record.grace, deadline, now),
+            is_first: false,
+        }
+    }
+
+    /// Begins a stop that was ordered: its SIGTERM is sent now. Gives the order as it
+    /// stands by now.
+    pub(crate) fn begin(
+        &mut self,
+        records: &mut StopRecords,
+        id: &str,
+        order: StopOrder,
+        now: Moment,
+    ) -> StopOrder {
+        let (Some(record), Some(progress)) = (records.get_mut(id), self.0.get_mut(id)) else {
+            return order;
+        };
+        let deadline = match *progress {
+            Progress::Begun(deadline) => deadline,
+            Progress::Ordered => {
+                record.deadline = StopRecord::new(now.wall, record.grace).deadline;
+                now.monotonic + record.grace
+            }
+        };
+        *progress = Progress::Begun(deadline);
+        StopOrder {
+            timeout: timeout(record.grace, deadline, now),
+            ..order
         }
     }
 
@@ -157,6 +210,31 @@ impl Deadlines {
     }
 }
 
+/// A stop that was begun, and the deadline of this life, when it is ordered again.
+fn shortened(
+    given: StopRecord,
+    deadline: Instant,
+    grace: Duration,
+    now: Moment,
+) -> (StopRecord, Instant) {
+    if grace >= given.grace {
+        return (given, deadline);
+    }
+    let asked = StopRecord::new(now.wall, grace);
+    let record = StopRecord {
+        deadline: given.deadline.min(asked.deadline),
+        grace,
+        ..given
+    };
+    (record, deadline.min(now.monotonic + grace))
+}
+
+/// How long a container gets that has until then.
+fn timeout(grace: Duration, deadline: Instant, now: Moment) -> Duration {
+    let left = deadline.saturating_duration_since(now.monotonic);
+    left.max(grace.min(MINIMUM_SIGTERM_GRACE))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,13 +263,28 @@ mod tests {
             self.life = Deadlines::default();
         }
 
-        fn order(&mut self, grace: u64, after: u64, wall: i64) -> StopOrder {
-            let now = Moment {
+        fn moment(&self, after: u64, wall: i64) -> Moment {
+            Moment {
                 wall: UnixNanos((10_000 + wall) * 1_000_000_000),
                 monotonic: self.begun + seconds(after),
-            };
+            }
+        }
+
+        /// Ordered, and not begun.
+        fn only_order(&mut self, grace: u64, after: u64, wall: i64) -> StopOrder {
+            let now = self.moment(after, wall);
             let grace = seconds(grace);
             self.life.order(&mut self.records, "c", grace, now)
+        }
+
+        fn begin(&mut self, order: StopOrder, after: u64, wall: i64) -> StopOrder {
+            let now = self.moment(after, wall);
+            self.life.begin(&mut self.records, "c", order, now)
+        }
+
+        fn order(&mut self, grace: u64, after: u64, wall: i64) -> StopOrder {
+            let order = self.only_order(grace, after, wall);
+            self.begin(order, after, wall)
         }
 
         fn failed(&mut self, order: StopOrder, elapsed: u64) {
@@ -212,6 +305,43 @@ mod tests {
         assert_eq!(node.timeout(60, 10, 10), 20, "grace only shrinks");
         node.next_life();
         assert_eq!(node.timeout(60, 25, 25), 5);
+    }
+
+    #[test]
+    fn the_grace_does_not_run_before_its_sigterm() {
+        let mut node = Node::new();
+        let order = node.only_order(30, 0, 0);
+        // Cut short, ordered again, and written for a while.
+        let again = node.only_order(60, 4, 4);
+        assert!(order.is_first && again.is_first);
+        assert_eq!(again.timeout, seconds(30), "grace only shrinks");
+        assert_eq!(node.begin(again, 9, 9).timeout, seconds(30));
+        assert_eq!(node.timeout(30, 19, 19), 20);
+        node.next_life();
+        assert_eq!(node.timeout(30, 29, 29), 10);
+    }
+
+    #[test]
+    fn a_stop_that_was_begun_gets_no_more_for_the_writing_of_its_record() {
+        let mut node = Node::new();
+        node.order(30, 0, 0);
+        let order = node.only_order(30, 10, 10);
+        assert!(!order.is_first);
+        assert_eq!(node.begin(order, 15, 15).timeout, seconds(15));
+        assert_eq!(node.begin(order, 60, 60).timeout, seconds(2));
+    }
+
+    #[test]
+    fn a_life_that_dies_before_it_has_recorded_the_beginning_costs_no_grace() {
+        // Until when it was written, when it is looked at, and what is left then.
+        let write = SAVE_MAY_TAKE.as_secs();
+        for (resumed, left) in [(0, 30), (write, 30), (write + 10, 20)] {
+            let mut node = Node::new();
+            node.only_order(30, 0, 0);
+            node.next_life();
+            let wall = i64::try_from(resumed).unwrap();
+            assert_eq!(node.timeout(30, resumed, wall), left, "{resumed}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use serde_json::{Value, json};
 use simulated_runtime::{ContainerView, SimulatedRuntime};
+use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::assembly::{Assembly, Ingredients};
@@ -279,7 +281,8 @@ pub(crate) struct TestNode {
 pub(crate) struct Life {
     pub(crate) shared: Shared,
     _tasks: Vec<AbortOnDropHandle<()>>,
-    record_writer: Option<AbortOnDropHandle<()>>,
+    /// Whether the disk of the state directory hangs.
+    disk_hangs: watch::Sender<bool>,
 }
 
 impl TestNode {
@@ -342,22 +345,25 @@ impl TestNode {
         } = assembly.unwrap();
         let listening = shared.hints.clone().listen(runtime, shared.pool.clone());
         let collecting = shared.garbage.clone().run(collection);
+        let (disk_hangs, hanging) = watch::channel(false);
+        let writing = while_the_disk_answers(record_writer.run(), hanging);
         let tasks = vec![
             AbortOnDropHandle::new(tokio::spawn(actor.run())),
             AbortOnDropHandle::new(tokio::spawn(listening)),
             AbortOnDropHandle::new(tokio::spawn(collecting)),
+            AbortOnDropHandle::new(tokio::spawn(writing)),
         ];
         self.life = Some(Life {
             shared,
             _tasks: tasks,
-            record_writer: Some(AbortOnDropHandle::new(tokio::spawn(record_writer.run()))),
+            disk_hangs,
         });
     }
 
-    /// The disk of the state directory hangs for the rest of this life.
-    pub(crate) fn state_disk_hangs(&mut self) {
-        let life = self.life.as_mut().expect("the pool runs");
-        life.record_writer = None;
+    /// The disk of the state directory hangs, or no more, in this life.
+    pub(crate) fn state_disk_hangs(&self, hangs: bool) {
+        let life = self.life.as_ref().expect("the pool runs");
+        life.disk_hangs.send_replace(hangs);
     }
 
     /// As on a full disk: what was recorded stays, and nothing is added.
@@ -443,6 +449,24 @@ impl TestNode {
             .filter(|event| event.pod.as_ref().is_some_and(|pod| pod.uid == uid))
             .map(|event| event.reason)
             .collect()
+    }
+}
+
+/// What writes the records, halted while the disk hangs.
+async fn while_the_disk_answers(
+    writing: impl Future<Output = ()>,
+    mut hanging: watch::Receiver<bool>,
+) {
+    let mut writing = pin!(writing);
+    loop {
+        tokio::select! {
+            biased;
+            _ = hanging.wait_for(|hangs| *hangs) => {}
+            () = &mut writing => return,
+        }
+        if hanging.wait_for(|hangs| !hangs).await.is_err() {
+            return;
+        }
     }
 }
 

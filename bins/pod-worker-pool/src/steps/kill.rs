@@ -52,12 +52,9 @@ impl Steps {
         self.carry_out(identity, &stops, &orders, memory).await
     }
 
-    /// How long each instance gets, from now on and in the next life too.
+    /// How long each instance gets once its stop begins, in the next life too.
     pub(super) fn order_stops(&self, stops: &[Stop], memory: &mut Memory) -> Vec<StopOrder> {
-        let now = Moment {
-            wall: self.clock.now(),
-            monotonic: Instant::now(),
-        };
+        let now = self.moment();
         let records = &mut memory.record.stops;
         stops
             .iter()
@@ -66,6 +63,33 @@ impl Steps {
                 memory.deadlines.order(records, id, stop.grace, now)
             })
             .collect()
+    }
+
+    /// Begins the stops: who calls it sends the signals before anything can cut it
+    /// short. The next life learns when that was a little later.
+    fn begin_stops(
+        &self,
+        identity: &PodIdentity,
+        stops: &[Stop],
+        orders: &[StopOrder],
+        memory: &mut Memory,
+    ) -> Vec<StopOrder> {
+        let now = self.moment();
+        let records = &mut memory.record.stops;
+        let begun = stops.iter().zip(orders).map(|(stop, order)| {
+            let id = &stop.container_id;
+            memory.deadlines.begin(records, id, *order, now)
+        });
+        let begun = begun.collect();
+        self.records.save_later(identity, &memory.record);
+        begun
+    }
+
+    fn moment(&self) -> Moment {
+        Moment {
+            wall: self.clock.now(),
+            monotonic: Instant::now(),
+        }
     }
 
     /// Carries out what was ordered. It is written down before the first signal is
@@ -81,9 +105,10 @@ impl Steps {
             return Ok(());
         }
         self.save_record(identity, memory).await;
+        let orders = self.begin_stops(identity, stops, orders, memory);
         let begun = Instant::now();
         let calls = &memory.stop_calls;
-        let all = stops.iter().zip(orders).map(|(stop, order)| {
+        let all = stops.iter().zip(&orders).map(|(stop, order)| {
             let is_unstoppable = memory.unstoppable.contains(&stop.container_id);
             async move {
                 let result = if is_unstoppable {
@@ -96,7 +121,7 @@ impl Steps {
         });
         let results = join_all(all).await;
         let mut failure: Option<StepError> = None;
-        for ((stop, order), (result, elapsed)) in stops.iter().zip(orders).zip(results) {
+        for ((stop, order), (result, elapsed)) in stops.iter().zip(&orders).zip(results) {
             let id = &stop.container_id;
             match result {
                 Ok(()) if stop.is_unknown => {

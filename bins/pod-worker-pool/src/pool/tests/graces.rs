@@ -12,7 +12,7 @@ use crate::testing::{START, TestNode, eventually, pod_running};
 use crate::worker::{Kill, UpdateKind};
 
 /// A pod that ignores SIGTERM and whose liveness probe has a grace of its own.
-fn stubborn(probe_grace: u64) -> Value {
+pub(super) fn stubborn(probe_grace: u64) -> Value {
     let mut pod = pod_running("a", "u1", &["ignore-term"]);
     pod["spec"]["containers"][0]["livenessProbe"] = json!({
         "exec": {"command": ["true"]},
@@ -21,7 +21,7 @@ fn stubborn(probe_grace: u64) -> Value {
     pod
 }
 
-async fn fails_its_probe(node: &TestNode, pod: &Value, id: &str) {
+pub(super) async fn fails_its_probe(node: &TestNode, pod: &Value, id: &str) {
     let verdict = v1::ProbeVerdict {
         pod_uid: "u1".into(),
         container_name: "c".into(),
