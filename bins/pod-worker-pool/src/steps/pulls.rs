@@ -30,13 +30,15 @@ pub(super) struct PodPulls(Arc<Mutex<BTreeMap<String, PodPull>>>);
 struct PodPull {
     wanted: Wanted,
     answer: Answer,
-    /// Ends with the last who is interested.
-    _task: AbortOnDropHandle<()>,
 }
 
 #[derive(Debug)]
 enum Answer {
-    Awaited(oneshot::Receiver<Pulled>),
+    Awaited {
+        receiver: oneshot::Receiver<Pulled>,
+        /// Ends with the last who is interested.
+        _task: AbortOnDropHandle<()>,
+    },
     Here(Pulled),
 }
 
@@ -58,7 +60,7 @@ impl Wanted {
 
 impl PodPull {
     fn is_under_way(&mut self) -> bool {
-        let Answer::Awaited(receiver) = &mut self.answer else {
+        let Answer::Awaited { receiver, .. } = &mut self.answer else {
             return false;
         };
         let pulled = match receiver.try_recv() {
@@ -90,14 +92,27 @@ impl PodPulls {
     ) {
         let (answer, answered) = oneshot::channel();
         let task = tokio::spawn(async move {
-            // Nobody wants it any more when the pod's steps are over.
+            // Nobody wants it any more when the pod's steps are over. And nothing is
+            // awaited after it: who has the answer lets go of the task.
             let _ = answer.send(pull.await);
             ended();
         });
         let pull = PodPull {
             wanted: Wanted::of(spec),
-            answer: Answer::Awaited(answered),
-            _task: AbortOnDropHandle::new(task),
+            answer: Answer::Awaited {
+                receiver: answered,
+                _task: AbortOnDropHandle::new(task),
+            },
+        };
+        self.lock().insert(spec.name.clone(), pull);
+    }
+
+    /// Keeps an image for the next try of the same start, which need not pull it
+    /// again.
+    pub(super) fn keep(&self, spec: &ContainerSpec, image: Image) {
+        let pull = PodPull {
+            wanted: Wanted::of(spec),
+            answer: Answer::Here(Ok(image)),
         };
         self.lock().insert(spec.name.clone(), pull);
     }
@@ -115,7 +130,7 @@ impl PodPulls {
         }
         match self.lock().remove(container)?.answer {
             Answer::Here(pulled) => Some(pulled),
-            Answer::Awaited(_) => None,
+            Answer::Awaited { .. } => None,
         }
     }
 

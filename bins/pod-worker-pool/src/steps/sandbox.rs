@@ -5,6 +5,7 @@ use pod::{PodExt, QosClass};
 use tokio::time::Instant;
 
 use super::error::is_name_taken;
+use super::start::spec_of;
 use super::start_time::{notes_start, started_at};
 use super::sync::{PreparedImages, Target};
 use super::taken::{SANDBOX_HOLDS, TakenName};
@@ -92,8 +93,8 @@ impl Steps {
         memory: &mut Memory,
     ) -> Result<PreparedImages, StepError> {
         try_join(self.require_network(target), self.prepare_pod(target)).await?;
-        let asked = memory.sandbox_name.ask(Instant::now(), SANDBOX_HOLDS);
-        let attempt = attempt.saturating_add(asked.skipped);
+        let name = &mut memory.sandbox_name;
+        let attempt = name.number(attempt, Instant::now(), SANDBOX_HOLDS);
         let SandboxConfig { config, warnings } =
             self.sandbox_config(target, observation, attempt).await?;
         for warning in warnings {
@@ -102,6 +103,7 @@ impl Steps {
         }
         let runtime = std::sync::Arc::clone(&self.runtime);
         let request = config.clone();
+        let asked = memory.sandbox_name.ask();
         let run = memory.calls.run("RunPodSandbox", async move {
             runtime.run_pod_sandbox(request, "").await
         });
@@ -120,6 +122,12 @@ impl Steps {
             Err(error) => {
                 if is_name_taken(&error) {
                     memory.sandbox_name.taken(asked, Instant::now());
+                    // They are pulled once, not with every look at the name.
+                    for (name, image) in images.into_iter().flatten() {
+                        if let (Ok(image), Ok(spec)) = (image, spec_of(target, &name)) {
+                            memory.pulls.keep(spec, image);
+                        }
+                    }
                 } else {
                     self.events.warning(
                         target.identity,

@@ -1,6 +1,7 @@
 //! Starting containers: image, creation, start, with what people are told on the
 //! way.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cri::RuntimeError;
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 use super::containers::Prepared;
 use super::error::{is_name_taken, is_starting, is_transient};
 use super::sync::{PreparedImages, Target};
-use super::taken::{Asked, CONTAINER_HOLDS};
+use super::taken::{CONTAINER_HOLDS, TakenName};
 use super::{Calls, Memory, PodPulls, Retry, StepError, Steps};
 use crate::annotations;
 use crate::config::{self, ContainerInput, TerminationLog};
@@ -101,44 +102,46 @@ impl Steps {
         images: &mut PreparedImages,
         memory: &mut Memory,
     ) -> Option<StepError> {
-        let now = Instant::now();
-        let starts: Vec<_> = starts
-            .into_iter()
-            .map(|start| {
-                let image = images.remove(&start.name);
-                let name = memory.instance_names.entry(start.name.clone());
-                let asked = name.or_default().ask(now, CONTAINER_HOLDS);
-                (start, image, asked)
-            })
-            .collect();
         let beside = Beside {
             calls: memory.calls.clone(),
             pulls: memory.pulls.clone(),
         };
-        let results: Vec<(String, Asked, Result<Progress, StartError>)> = stream::iter(starts)
-            .map(|(start, image, asked)| {
-                let beside = &beside;
-                async move {
-                    let skip = asked.skipped;
+        for start in &starts {
+            memory.instance_names.entry(start.name.clone()).or_default();
+        }
+        // Changed in place: what is known of a name outlives a step that is dropped.
+        let names = memory.instance_names.iter_mut();
+        let mut names: BTreeMap<&String, &mut TakenName> = names.collect();
+        let beside = &beside;
+        let starts: Vec<_> = starts
+            .into_iter()
+            .filter_map(|start| {
+                let known = names.remove(&start.name)?;
+                let image = images.remove(&start.name);
+                Some(async move {
                     let result = self
-                        .start(target, prepared, (&start, skip), image, beside)
+                        .start(target, prepared, (&start, known), image, beside)
                         .await;
-                    (start.name, asked, result)
-                }
+                    (start.name, result)
+                })
             })
+            .collect();
+        let results: Vec<(String, Result<Progress, StartError>)> = stream::iter(starts)
             .buffer_unordered(PARALLEL_STARTS)
             .collect()
             .await;
+        memory
+            .instance_names
+            .retain(|_, known| *known != TakenName::default());
         let mut failure: Option<StepError> = None;
-        for (name, asked, result) in results {
+        for (name, result) in results {
             match result {
                 Ok(Progress::AwaitsImage) => {}
                 Ok(Progress::Started) => {
                     memory.reasons.remove(&name);
-                    memory.instance_names.remove(&name);
                 }
                 Err(error) => {
-                    let failed = self.failed_start(target, (name, asked), error, memory);
+                    let failed = self.failed_start(target, name, error, memory);
                     failure = Some(match failure {
                         Some(other) => other.and(failed),
                         None => failed,
@@ -152,15 +155,12 @@ impl Steps {
     fn failed_start(
         &self,
         target: &Target<'_>,
-        (name, asked): (String, Asked),
+        name: String,
         error: StartError,
         memory: &mut Memory,
     ) -> StepError {
         memory.refused_starts.extend(error.refused.clone());
-        if error.is_name_taken {
-            let known = memory.instance_names.entry(name.clone());
-            known.or_default().taken(asked, Instant::now());
-        } else if !error.is_starting {
+        if !error.is_name_taken && !error.is_starting {
             let message = format!("Error: {}", error.announced_as.unwrap_or(&error.message));
             self.events
                 .warning(target.identity, &name, "Failed", &message);
@@ -178,7 +178,7 @@ impl Steps {
         &self,
         target: &Target<'_>,
         prepared: &Prepared,
-        (start, skip): (&Start, u32),
+        (start, known): (&Start, &mut TakenName),
         image: Option<Result<Image, StartError>>,
         beside: &Beside,
     ) -> Result<Progress, StartError> {
@@ -186,34 +186,20 @@ impl Steps {
             StartHow::Resume {
                 container_id,
                 restart_count,
-            } => (container_id.clone(), *restart_count),
+            } => {
+                // It has its name, and its image: one that was kept is not for the
+                // instance after it.
+                *known = TakenName::default();
+                drop(beside.pulls.take_ended(&start.name));
+                (container_id.clone(), *restart_count)
+            }
             StartHow::Create(instance) => {
-                let image = match image {
-                    Some(image) => Some(image?),
-                    None => {
-                        let config = &prepared.sandbox_config;
-                        self.prepare_image(target, &start.name, config, &beside.pulls)
-                            .await?
-                    }
-                };
-                let Some(image) = image else {
-                    return Ok(Progress::AwaitsImage);
-                };
-                let restart_count = instance.restart_count.saturating_add(skip);
-                let instance = NewInstance {
-                    restart_count,
-                    ..instance.clone()
-                };
-                let id = self
-                    .create(
-                        target,
-                        prepared,
-                        &start.name,
-                        (&instance, &image),
-                        &beside.calls,
-                    )
-                    .await?;
-                (id, restart_count)
+                let name = (start.name.as_str(), known);
+                let made = self.make_instance(target, prepared, name, instance, image, beside);
+                match made.await? {
+                    Some(made) => made,
+                    None => return Ok(Progress::AwaitsImage),
+                }
             }
         };
         let runtime = Arc::clone(&self.runtime);
@@ -238,11 +224,47 @@ impl Steps {
         Ok(Progress::Started)
     }
 
+    /// Makes an instance as soon as its image is there: its id and its number.
+    async fn make_instance(
+        &self,
+        target: &Target<'_>,
+        prepared: &Prepared,
+        (name, known): (&str, &mut TakenName),
+        instance: &NewInstance,
+        image: Option<Result<Image, StartError>>,
+        beside: &Beside,
+    ) -> Result<Option<(String, u32)>, StartError> {
+        let image = match image {
+            Some(image) => Some(image?),
+            None => {
+                let config = &prepared.sandbox_config;
+                self.prepare_image(target, name, config, &beside.pulls)
+                    .await?
+            }
+        };
+        let Some(image) = image else {
+            return Ok(None);
+        };
+        let least = instance.restart_count;
+        let instance = NewInstance {
+            restart_count: known.number(least, Instant::now(), CONTAINER_HOLDS),
+            ..instance.clone()
+        };
+        let what = (&instance, &image);
+        let created = self.create(target, prepared, (name, known), what, &beside.calls);
+        let created = created.await;
+        if created.as_ref().is_err_and(|error| error.is_name_taken) {
+            // It is pulled once, not with every look at the name.
+            beside.pulls.keep(spec_of(target, name)?, image);
+        }
+        Ok(Some((created?, instance.restart_count)))
+    }
+
     async fn create(
         &self,
         target: &Target<'_>,
         prepared: &Prepared,
-        name: &str,
+        (name, known): (&str, &mut TakenName),
         (instance, image): (&NewInstance, &Image),
         calls: &Calls,
     ) -> Result<String, StartError> {
@@ -260,14 +282,19 @@ impl Steps {
         let runtime = Arc::clone(&self.runtime);
         let sandbox_id = prepared.sandbox_id.clone();
         let sandbox_config = prepared.sandbox_config.clone();
+        let asked = known.ask();
         let created = calls.run("CreateContainer", async move {
             runtime
                 .create_container(&sandbox_id, config, sandbox_config)
                 .await
         });
-        let id = created
-            .await
-            .map_err(|error| StartError::of_call("CreateContainerError", error))?;
+        let id = created.await.map_err(|error| {
+            if is_name_taken(&error) {
+                known.taken(asked, Instant::now());
+            }
+            StartError::of_call("CreateContainerError", error)
+        })?;
+        *known = TakenName::default();
         self.observer.note_owner(&id, target.identity);
         let message = format!("Created container {name}");
         self.events
@@ -306,7 +333,7 @@ impl Steps {
             node: &self.facts,
             pod_ips: &prepared.pod_ips,
             volumes: &prepared.volumes,
-            sub_paths: &std::collections::BTreeMap::new(),
+            sub_paths: &BTreeMap::new(),
             hosts_file: prepared.hosts_file.clone(),
             termination_log,
         })

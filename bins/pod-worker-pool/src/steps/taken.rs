@@ -29,8 +29,8 @@ pub(super) const CONTAINER_HOLDS: Duration = cri::DEFAULT_DEADLINE.saturating_ad
 /// What is known of one name. Pure: who asks brings the clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TakenName {
-    /// By how much the number is higher than it had to be.
-    skipped: u32,
+    /// The least number that may be free: those below it leaked or are used up.
+    number: u32,
     /// Since when at least it is taken, by one and the same call as far as anybody
     /// knows.
     since: Option<Instant>,
@@ -39,23 +39,31 @@ pub(super) struct TakenName {
 /// The name as it was when a call that needs it was made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
-    /// By how much the number is to be higher.
-    pub(super) skipped: u32,
     since: Option<Instant>,
 }
 
 impl TakenName {
+    /// The number to use where `least` is the first that shows as free. To look at
+    /// it changes nothing that is known: no call need follow.
+    pub(super) fn number(&mut self, least: u32, now: Instant, longest: Duration) -> u32 {
+        let is_over = |since| now.saturating_duration_since(since) >= longest;
+        if least > self.number {
+            *self = TakenName {
+                number: least,
+                since: None,
+            };
+        } else if self.since.is_some_and(is_over) {
+            self.number = self.number.saturating_add(1);
+            self.since = None;
+        }
+        self.number
+    }
+
     /// A call that needs the name is made. Unless it finds the name taken, it holds
     /// the name itself from now on, and nobody may learn what becomes of it.
-    pub(super) fn ask(&mut self, now: Instant, longest: Duration) -> Asked {
-        let mut since = self.since.take();
-        if since.is_some_and(|since| now.saturating_duration_since(since) >= longest) {
-            self.skipped = self.skipped.saturating_add(1);
-            since = None;
-        }
+    pub(super) fn ask(&mut self) -> Asked {
         Asked {
-            skipped: self.skipped,
-            since,
+            since: self.since.take(),
         }
     }
 
@@ -80,13 +88,18 @@ mod tests {
             Asker(TakenName::default(), Instant::now())
         }
 
-        fn ask(&mut self, second: u64, is_taken: bool) -> u32 {
+        fn look(&mut self, second: u64, least: u32) -> u32 {
             let now = self.1 + Duration::from_secs(second);
-            let asked = self.0.ask(now, LONGEST);
+            self.0.number(least, now, LONGEST)
+        }
+
+        fn ask(&mut self, second: u64, is_taken: bool) -> u32 {
+            let number = self.look(second, 0);
+            let asked = self.0.ask();
             if is_taken {
-                self.0.taken(asked, now);
+                self.0.taken(asked, self.1 + Duration::from_secs(second));
             }
-            asked.skipped
+            number
         }
     }
 
@@ -113,5 +126,27 @@ mod tests {
             assert_eq!(name.ask(second, true), 0, "{second}");
         }
         assert_eq!(name.ask(591, true), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn to_look_at_a_name_without_a_call_changes_nothing() {
+        let mut name = Asker::new();
+        for second in 0..300 {
+            assert_eq!(name.ask(second, true), 0);
+            assert_eq!(name.look(second, 0), 0);
+        }
+        assert_eq!(name.look(300, 0), 1);
+        assert_eq!(name.look(10_000, 0), 1, "nobody found that one taken");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn numbers_that_were_passed_over_are_not_counted_twice() {
+        let mut name = Asker::new();
+        name.ask(0, true);
+        assert_eq!(name.ask(300, true), 1);
+        // It shows after all, or others were made: their numbers are known by now.
+        assert_eq!(name.look(310, 1), 1);
+        assert_eq!(name.look(310, 2), 2);
+        assert_eq!(name.look(601, 2), 2, "it was another that was taken");
     }
 }

@@ -49,6 +49,22 @@ fn made(node: &TestNode, container: &str) -> Vec<u32> {
     numbers.collect()
 }
 
+fn pulls(node: &TestNode) -> u64 {
+    node.runtime.calls().get("PullImage").copied().unwrap_or(0)
+}
+
+fn slow_container(seconds: u64) -> Faults {
+    Faults {
+        container_delay: Duration::from_secs(seconds),
+        ..Faults::NONE
+    }
+}
+
+fn with_pull_policy(mut pod: Value, policy: &str) -> Value {
+    pod["spec"]["containers"][0]["imagePullPolicy"] = json!(policy);
+    pod
+}
+
 fn starts(node: &TestNode) -> usize {
     super::starts(node, "u1").len()
 }
@@ -77,11 +93,7 @@ async fn a_slow_sandbox_that_an_earlier_life_asked_for_is_the_only_one() {
 #[tokio::test(start_paused = true)]
 async fn a_slow_container_that_an_earlier_life_asked_for_is_the_only_one() {
     for policy in ["Always", "Never"] {
-        let faults = Faults {
-            container_delay: Duration::from_secs(100),
-            ..Faults::NONE
-        };
-        let node = killed_during("CreateContainer", faults, &pod(policy)).await;
+        let node = killed_during("CreateContainer", slow_container(100), &pod(policy)).await;
         let id = running(&node, "u1").await;
         tokio::time::sleep(Duration::from_secs(600)).await;
         assert_eq!(running(&node, "u1").await, id);
@@ -112,4 +124,61 @@ async fn a_name_that_leaked_is_passed_over_when_no_call_can_hold_it_any_more() {
         assert_eq!(running(&node, "u1").await, id);
         assert_eq!((made(&node, ""), starts(&node)), (vec![1, 0], 1));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leaked_name_of_a_container_is_passed_over_whatever_its_pull_policy() {
+    for pull_policy in ["IfNotPresent", "Always"] {
+        let pod = with_pull_policy(pod("Always"), pull_policy);
+        let node = killed_during("CreateContainer", slow_container(1000), &pod).await;
+        node.runtime.set_faults(Faults::NONE);
+        let id = running(&node, "u1").await;
+        let after = node.seconds();
+        assert!((180.0..190.0).contains(&after), "{pull_policy} {after}");
+        assert_eq!(made(&node, "c"), [1], "{pull_policy}");
+        // Once in each life.
+        assert!(pulls(&node) <= 2, "{pull_policy} {}", pulls(&node));
+        // And should it show yet: what runs does not pay for it.
+        eventually("it shows", || made(&node, "c") == [1, 0]).await;
+        node.update(UpdateKind::Sync, &pod).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert_eq!(running(&node, "u1").await, id);
+        assert_eq!((made(&node, "c"), starts(&node)), (vec![1, 0], 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_is_not_pulled_again_and_again_while_the_sandbox_waits_for_its_name() {
+    let pod = with_pull_policy(pod("Always"), "Always");
+    let node = killed_during("RunPodSandbox", slow_sandbox(1000), &pod).await;
+    node.runtime.set_faults(Faults::NONE);
+    running(&node, "u1").await;
+    let after = node.seconds();
+    assert!((300.0..310.0).contains(&after), "{after}");
+    assert!(pulls(&node) <= 2, "{}", pulls(&node));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_was_kept_for_a_taken_name_is_not_the_next_starts() {
+    let mut pod = with_pull_policy(pod("Always"), "Always");
+    pod["spec"]["containers"][0]["command"] = json!(["exit", "1", "2000"]);
+    let node = killed_during("CreateContainer", slow_container(100), &pod).await;
+    node.runtime.set_faults(Faults::NONE);
+    eventually("it runs", || starts(&node) == 1).await;
+    assert_eq!(made(&node, "c"), [0]);
+    let before = pulls(&node);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    node.update(UpdateKind::Sync, &pod).await.unwrap();
+    eventually("it is started again", || starts(&node) == 2).await;
+    assert_eq!(pulls(&node), before + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_name_that_was_passed_over_every_number_is_used_once() {
+    let mut pod = pod("Always");
+    pod["spec"]["containers"][0]["command"] = json!(["cannot-start"]);
+    let node = killed_during("CreateContainer", slow_container(100_000), &pod).await;
+    node.runtime.set_faults(Faults::NONE);
+    eventually("it was made often", || made(&node, "c").len() == 5).await;
+    assert_eq!(made(&node, "c"), [1, 2, 3, 4, 5]);
 }
