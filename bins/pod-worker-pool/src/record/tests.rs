@@ -171,6 +171,35 @@ async fn what_cannot_be_written_is_told_and_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_failed_is_tried_again_in_time_while_other_records_change() {
+    let directory = tempfile::tempdir().unwrap();
+    let (records, _writer) = open(directory.path());
+    // No file can take its place.
+    let blocked = directory.path().join("kills/u1.json");
+    std::fs::create_dir(&blocked).unwrap();
+    let failed_at = tokio::time::Instant::now();
+    records.save(&pod(), &record(1)).await.unwrap_err();
+    std::fs::remove_dir(&blocked).unwrap();
+    let other = PodIdentity::new("u2", "default", "b").unwrap();
+    for change in 0.. {
+        let elapsed = failed_at.elapsed();
+        let is_written = blocked.exists();
+        assert!(
+            is_written || elapsed < Duration::from_secs(16),
+            "{elapsed:?}"
+        );
+        if is_written {
+            break;
+        }
+        records.save(&other, &record(change)).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    written(&records).await;
+    let on_disk = on_disk(directory.path());
+    assert_eq!(on_disk.first(), Some(&(pod(), record(1))));
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_waits_for_a_disk_that_hangs_goes_on_after_a_while() {
     let directory = tempfile::tempdir().unwrap();
     // Nobody writes.

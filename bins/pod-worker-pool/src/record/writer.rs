@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use state_file::{StateFile, StateFileError};
+use tokio::time::Instant;
 
 use super::{Change, Content, RecordError, Records};
 
@@ -14,7 +15,7 @@ const VERSION: u32 = 2;
 const SUFFIX: &str = ".json";
 /// Most files that are read at a start: far above the pods of any node.
 const MAX_RECORDS: usize = 10_000;
-/// Wait before what could not be done is tried again, unless a change comes first.
+/// Wait before what could not be done is tried again, whatever else is done meanwhile.
 const RETRY_PAUSE: Duration = Duration::from_secs(10);
 
 /// The directory of the records.
@@ -109,19 +110,26 @@ impl RecordWriter {
 
     /// Writes for ever.
     pub(crate) async fn run(self) {
+        let mut retry_at = None;
         loop {
+            if !self.records.has_failed() {
+                retry_at = None;
+            } else if *retry_at.get_or_insert_with(|| Instant::now() + RETRY_PAUSE)
+                <= Instant::now()
+            {
+                self.records.try_failed_again();
+                retry_at = None;
+            }
             if let Some(change) = self.records.next_change() {
                 self.carry_out(change).await;
                 continue;
             }
             let changed = self.records.0.changed.notified();
-            if self.records.has_failed() {
-                // Cancel-safe: a change that nobody was told of is found all the same.
-                if tokio::time::timeout(RETRY_PAUSE, changed).await.is_err() {
-                    self.records.try_failed_again();
-                }
-            } else {
-                changed.await;
+            match retry_at {
+                // Cancel-safe: a change that nobody was told of is found all the same,
+                // and that it is time too.
+                Some(at) => drop(tokio::time::timeout_at(at, changed).await),
+                None => changed.await,
             }
         }
     }
