@@ -24,7 +24,7 @@ use crate::node::{NodeCapacity, NodeHost};
 use crate::observe::Observer;
 use crate::pool::{Actor, ActorConfig};
 use crate::publisher::Publisher;
-use crate::record::{RecordWriter, Records};
+use crate::record::{Lives, RecordWriter, Records};
 use crate::relist::{Owners, Relister};
 use crate::servers::Shared;
 use crate::steps::Steps;
@@ -38,6 +38,7 @@ pub(crate) struct Ingredients<'a> {
     pub(crate) capacity: &'a NodeCapacity,
     pub(crate) clock: WallClock,
     pub(crate) boot_id: String,
+    pub(crate) lives: Lives,
     pub(crate) random: SmallRng,
     pub(crate) runtime: Arc<dyn ContainerRuntime>,
     pub(crate) host: Arc<dyn NodeHost>,
@@ -60,12 +61,13 @@ impl Assembly {
             capacity,
             clock,
             boot_id,
+            lives,
             random,
             runtime,
             host,
         } = ingredients;
         let state_directory = config.directories.state(Process::PodWorkerPool);
-        let (records, record_writer) = Records::open(&state_directory)?;
+        let (records, record_writer) = Records::open(&state_directory, lives)?;
         let owners = Owners::default();
         let endings = Endings::default();
         let events = Events::new(clock.clone());

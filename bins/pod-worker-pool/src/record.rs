@@ -35,7 +35,7 @@ use crate::stop::StopRecords;
 use crate::worker::Termination;
 
 use writer::Directory;
-pub(crate) use writer::RecordWriter;
+pub(crate) use writer::{Lives, RecordWriter};
 
 /// How long a record may take to its file. Whoever writes one goes on then: a disk
 /// that hangs must not keep a container alive.
@@ -140,7 +140,10 @@ impl Records {
     ///
     /// # Errors
     /// When the directory cannot be made.
-    pub(crate) fn open(state_directory: &Path) -> std::io::Result<(Records, RecordWriter)> {
+    pub(crate) fn open(
+        state_directory: &Path,
+        lives: Lives,
+    ) -> std::io::Result<(Records, RecordWriter)> {
         let directory = Directory::open(state_directory.join("kills"))?;
         let records = Records::default();
         let found = directory.read().into_iter().map(|(uid, content)| {
@@ -151,7 +154,7 @@ impl Records {
             (uid, entry)
         });
         records.lock().entries.extend(found);
-        let writer = RecordWriter::new(records.clone(), directory);
+        let writer = RecordWriter::new(records.clone(), directory, lives);
         Ok((records, writer))
     }
 

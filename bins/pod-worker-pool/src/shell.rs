@@ -10,6 +10,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::assembly::{Assembly, Ingredients};
 use crate::node::{LinuxNode, NodeError, NodeHost};
+use crate::record::Lives;
 use crate::servers;
 
 /// The watchdog is fed this often.
@@ -46,10 +47,12 @@ pub async fn run_on_this_node(context: Context) -> Result<(), Error> {
     });
     let runtime = CriClient::observed(&format!("unix://{socket}"), keep)?;
     let host = LinuxNode::new(&context.config)?;
-    run(context, Arc::new(runtime), Arc::new(host)).await
+    let (runtime, host) = (Arc::new(runtime), Arc::new(host));
+    live(context, runtime, host, Lives::OnePerProcess).await
 }
 
-/// Runs until shutdown. Containers keep running after it.
+/// Runs until shutdown. Containers keep running after it. As soon as it is dropped
+/// another life may begin in the same process.
 ///
 /// # Errors
 /// When the listening socket fails or the node cannot be worked on.
@@ -57,6 +60,15 @@ pub async fn run(
     context: Context,
     runtime: Arc<dyn ContainerRuntime>,
     host: Arc<dyn NodeHost>,
+) -> Result<(), Error> {
+    live(context, runtime, host, Lives::ManyPerProcess).await
+}
+
+async fn live(
+    context: Context,
+    runtime: Arc<dyn ContainerRuntime>,
+    host: Arc<dyn NodeHost>,
+    lives: Lives,
 ) -> Result<(), Error> {
     if let Err(error) = host.ensure_qos_cgroups().await {
         // Pods make theirs again, and say why if that fails.
@@ -75,6 +87,7 @@ pub async fn run(
         capacity: &host.capacity().await?,
         clock: context.clock.clone(),
         boot_id: context.boot_id.clone(),
+        lives,
         random: context.random(1),
         runtime: Arc::clone(&runtime),
         host,

@@ -25,6 +25,7 @@ use crate::node::{
     ContainerFiles, DiskUsage, FoundCgroup, LogFile, NodeCapacity, NodeError, NodeHost,
 };
 use crate::pool::PoolError;
+use crate::record::Lives;
 use crate::servers::Shared;
 use crate::worker::desired::testing::{desired, manifest};
 use crate::worker::{Kill, Subject, Update, UpdateKind};
@@ -333,6 +334,7 @@ impl TestNode {
             capacity: &CAPACITY,
             clock: self.clock.clone(),
             boot_id: format!("life-{}", self.lives),
+            lives: Lives::ManyPerProcess,
             random: SmallRng::seed_from_u64(self.lives),
             runtime: Arc::clone(&runtime),
             host,

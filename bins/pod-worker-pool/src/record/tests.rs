@@ -26,15 +26,19 @@ fn record(seconds: i64) -> Record {
     }
 }
 
+fn life(directory: &Path) -> std::io::Result<(Records, RecordWriter)> {
+    Records::open(directory, Lives::ManyPerProcess)
+}
+
 /// Records whose writer runs.
 fn open(directory: &Path) -> (Records, AbortOnDropHandle<()>) {
-    let (records, writer) = Records::open(directory).unwrap();
+    let (records, writer) = life(directory).unwrap();
     (records, AbortOnDropHandle::new(tokio::spawn(writer.run())))
 }
 
 /// What another life would find.
 fn on_disk(directory: &Path) -> Vec<(PodIdentity, Record)> {
-    Records::open(directory).unwrap().0.all()
+    life(directory).unwrap().0.all()
 }
 
 async fn written(records: &Records) {
@@ -53,7 +57,7 @@ async fn a_record_is_found_again_by_another_life() {
     let (records, _writer) = open(directory.path());
     assert_eq!(records.load(&pod()), Record::default());
     records.save(&pod(), &record(5)).await.unwrap();
-    let (again, _) = Records::open(directory.path()).unwrap();
+    let (again, _) = life(directory.path()).unwrap();
     assert_eq!(again.load(&pod()), record(5));
     assert_eq!(again.all(), [(pod(), record(5))]);
     records.save(&pod(), &Record::default()).await.unwrap();
@@ -91,7 +95,7 @@ async fn damaged_and_foreign_files_are_passed_over() {
 #[tokio::test(start_paused = true)]
 async fn a_late_removal_takes_no_newer_record_away() {
     let directory = tempfile::tempdir().unwrap();
-    let (records, writer) = Records::open(directory.path()).unwrap();
+    let (records, writer) = life(directory.path()).unwrap();
     let saved = tokio::spawn({
         let records = records.clone();
         async move { records.save(&pod(), &record(1)).await }
@@ -117,7 +121,7 @@ async fn a_late_removal_takes_no_newer_record_away() {
 #[tokio::test(start_paused = true)]
 async fn a_record_that_is_written_is_not_written_again() {
     let directory = tempfile::tempdir().unwrap();
-    let (records, writer) = Records::open(directory.path()).unwrap();
+    let (records, writer) = life(directory.path()).unwrap();
     let running = AbortOnDropHandle::new(tokio::spawn(writer.run()));
     records.save(&pod(), &record(1)).await.unwrap();
     drop(running);
@@ -128,7 +132,7 @@ async fn a_record_that_is_written_is_not_written_again() {
     records.save(&pod(), &record(2)).await.unwrap_err();
     // It is still to be written: who asks for it once more waits too.
     records.save(&pod(), &record(2)).await.unwrap_err();
-    let (again, _writer) = Records::open(directory.path()).unwrap();
+    let (again, _writer) = life(directory.path()).unwrap();
     again.save(&pod(), &record(1)).await.unwrap();
     assert!(again.next_change().is_none(), "an earlier life wrote it");
 }
@@ -203,7 +207,7 @@ async fn what_failed_is_tried_again_in_time_while_other_records_change() {
 async fn who_waits_for_a_disk_that_hangs_goes_on_after_a_while() {
     let directory = tempfile::tempdir().unwrap();
     // Nobody writes.
-    let (records, _writer) = Records::open(directory.path()).unwrap();
+    let (records, _writer) = life(directory.path()).unwrap();
     let begun = tokio::time::Instant::now();
     let error = records.save(&pod(), &record(1)).await.unwrap_err();
     assert!(matches!(error, RecordError::Late), "{error:?}");
@@ -213,7 +217,7 @@ async fn who_waits_for_a_disk_that_hangs_goes_on_after_a_while() {
 #[tokio::test(start_paused = true)]
 async fn a_life_that_is_over_writes_nothing_any_more() {
     let directory = tempfile::tempdir().unwrap();
-    let (records, writer) = Records::open(directory.path()).unwrap();
+    let (records, writer) = life(directory.path()).unwrap();
     let disk = Arc::clone(&writer.directory);
     drop(writer);
     let content = Content {
@@ -224,4 +228,40 @@ async fn a_life_that_is_over_writes_nothing_any_more() {
     disk.change("u1", Some(&content)).unwrap();
     assert!(on_disk(directory.path()).is_empty());
     drop(records);
+}
+
+#[test]
+fn the_end_of_the_process_waits_for_no_write_that_hangs() {
+    let directory = tempfile::tempdir().unwrap();
+    let opened = Records::open(directory.path(), Lives::OnePerProcess);
+    let (_records, writer) = opened.unwrap();
+    let disk = Arc::clone(&writer.directory);
+    let _hung = disk.changing.lock().unwrap();
+    let (done, dropped) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        drop(writer);
+        done.send(()).unwrap();
+    });
+    dropped.recv_timeout(Duration::from_secs(60)).unwrap();
+}
+
+#[test]
+fn another_life_in_the_same_process_begins_after_the_last_write_of_the_one_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_records, writer) = life(directory.path()).unwrap();
+    let disk = Arc::clone(&writer.directory);
+    let (begin, begun) = std::sync::mpsc::channel();
+    let writing = std::thread::spawn(move || {
+        let changing = disk.changing.lock().unwrap();
+        begin.send(()).unwrap();
+        while !disk.is_closed.load(std::sync::atomic::Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        std::fs::write(disk.path.join("u1.json"), "last").unwrap();
+        drop(changing);
+    });
+    begun.recv().unwrap();
+    drop(writer);
+    assert!(directory.path().join("kills/u1.json").exists());
+    writing.join().unwrap();
 }

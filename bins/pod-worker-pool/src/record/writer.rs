@@ -1,6 +1,7 @@
 //! The files of the records, and the one who writes them, on threads for blocking work.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,10 +22,11 @@ const RETRY_PAUSE: Duration = Duration::from_secs(10);
 /// The directory of the records.
 #[derive(Debug)]
 pub(super) struct Directory {
-    path: PathBuf,
-    /// Whether its files may be changed. Held while one is: who closes it knows that
-    /// nothing is changed any more.
-    is_open: Mutex<bool>,
+    pub(super) path: PathBuf,
+    /// No change of a file begins any more.
+    pub(super) is_closed: AtomicBool,
+    /// Held while a file is changed.
+    pub(super) changing: Mutex<()>,
 }
 
 impl Directory {
@@ -33,7 +35,8 @@ impl Directory {
         std::fs::create_dir_all(&path)?;
         Ok(Directory {
             path,
-            is_open: Mutex::new(true),
+            is_closed: AtomicBool::new(false),
+            changing: Mutex::new(()),
         })
     }
 
@@ -71,8 +74,8 @@ impl Directory {
         uid: &str,
         content: Option<&Content>,
     ) -> Result<(), StateFileError> {
-        let is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
-        if !*is_open {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_closed.load(Ordering::SeqCst) {
             return Ok(());
         }
         match content {
@@ -84,8 +87,11 @@ impl Directory {
         }
     }
 
-    fn close(&self) {
-        *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = false;
+    fn close(&self, lives: Lives) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        if lives == Lives::ManyPerProcess {
+            drop(self.changing.lock().unwrap_or_else(PoisonError::into_inner));
+        }
     }
 
     fn file(&self, uid: &str) -> StateFile {
@@ -93,16 +99,28 @@ impl Directory {
     }
 }
 
-/// Brings the files to what the records are. Once it is dropped no file is changed.
+/// How many lives of the pool there are in one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lives {
+    /// Whoever ends the life ends the process: a change that hangs is left to that.
+    OnePerProcess,
+    /// Another life may read the files as soon as this one is dropped: the change
+    /// that is under way is waited for.
+    ManyPerProcess,
+}
+
+/// Brings the files to what the records are. Once it is dropped no change begins.
 #[derive(Debug)]
 pub(crate) struct RecordWriter {
+    lives: Lives,
     records: Records,
     pub(super) directory: Arc<Directory>,
 }
 
 impl RecordWriter {
-    pub(super) fn new(records: Records, directory: Directory) -> RecordWriter {
+    pub(super) fn new(records: Records, directory: Directory, lives: Lives) -> RecordWriter {
         RecordWriter {
+            lives,
             records,
             directory: Arc::new(directory),
         }
@@ -166,6 +184,6 @@ impl RecordWriter {
 
 impl Drop for RecordWriter {
     fn drop(&mut self) {
-        self.directory.close();
+        self.directory.close(self.lives);
     }
 }
