@@ -43,6 +43,9 @@ const CGROUP_REMOVAL_WAITS: [Duration; 7] = [
 /// The turn of garbage collection's looks at the whole node.
 const COLLECTION: &str = "node/collection";
 
+/// The turn of looks at what the machine has.
+const CAPACITY: &str = "node/capacity";
+
 /// Where the system shows and keeps things; others only in tests.
 #[derive(Debug, Clone)]
 pub(super) struct SystemPaths {
@@ -202,8 +205,8 @@ fn read_text(path: &Path, limit: u64) -> io::Result<String> {
 #[async_trait]
 impl NodeHost for LinuxNode {
     async fn capacity(&self) -> Result<NodeCapacity, NodeError> {
-        self.run(|node| machine::capacity(&node.system, &node.root_dir))
-            .await
+        let capacity = |node: &Shared| machine::capacity(&node.system, &node.root_dir);
+        self.run_in_turn(CAPACITY, capacity).await
     }
 
     async fn resolv_conf(&self) -> Result<Option<ResolvConf>, NodeError> {

@@ -309,3 +309,28 @@ async fn volumes_are_set_up_in_the_pods_directory() {
     assert!(!path.exists() && case.path("root/pods/u1").exists());
     case.node.tear_down_volumes("u2").await.unwrap();
 }
+
+#[test]
+fn what_the_machine_has_takes_one_thread_however_often_it_is_asked_for() {
+    let mut case = case();
+    let meminfo = case.path("proc/meminfo");
+    fs::create_dir(case.path("proc")).unwrap();
+    // Whoever opens it waits for who writes it.
+    nix::unistd::mkfifo(&meminfo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let proc_dir = case.path("proc");
+    Arc::get_mut(&mut case.node.shared).unwrap().system.proc_dir = proc_dir;
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().max_blocking_threads(2).build();
+    let runtime = runtime.unwrap();
+    let other = runtime.block_on(async {
+        for _ in 0..100 {
+            let mut asked = case.node.capacity();
+            assert!(futures_util::poll!(asked.as_mut()).is_pending());
+        }
+        tokio::time::timeout(Duration::from_secs(60), case.node.hosts_file()).await
+    });
+    // Those who wait go on.
+    let _meminfo = File::options().read(true).write(true).open(&meminfo);
+    runtime.shutdown_background();
+    assert_eq!(other.unwrap().unwrap(), "");
+}
