@@ -3,7 +3,9 @@
 //! The last close of an open file can block for as long as its owner likes: a TCP
 //! socket with `SO_LINGER` and a peer that does not read. Whoever sends one must
 //! hold up nobody, least of all the thread that watches all processes. Each process
-//! has its own thread for that, which exists only while there is work.
+//! has its own thread for that, which exists only while there is work. One that is
+//! stuck when the process starts again is left to itself, and the new life has
+//! another.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -27,6 +29,8 @@ pub(crate) enum Work {
     Close(OwnedFd),
     /// Take the first datagram of this socket and close what it carries.
     Discard(Arc<UnixDatagram>),
+    /// Close this socket, and with it what all its datagrams carry.
+    Leave(Arc<UnixDatagram>),
 }
 
 /// The closing thread of one process.
@@ -39,7 +43,7 @@ impl Work {
     fn weight(&self) -> usize {
         match self {
             Work::Close(_) => 1,
-            Work::Discard(_) => MAX_WAITING,
+            Work::Discard(_) | Work::Leave(_) => MAX_WAITING,
         }
     }
 }
@@ -76,6 +80,12 @@ impl Closer {
     pub(crate) fn is_behind(&self) -> bool {
         self.run();
         lock(&self.0).unfinished >= MAX_WAITING
+    }
+
+    /// Whether everything was done.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.run();
+        lock(&self.0).unfinished == 0
     }
 
     /// Starts the thread where there is work and none.
@@ -116,6 +126,7 @@ fn work_off(shared: &Mutex<State>) {
             Work::Close(descriptor) => drop(descriptor),
             // If it failed there is nothing to discard.
             Work::Discard(socket) => drop(discard_datagram(&socket)),
+            Work::Leave(socket) => drop(socket),
         }
         lock(shared).unfinished -= weight;
     }

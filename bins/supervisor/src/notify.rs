@@ -8,8 +8,10 @@
 //! others the kernel refuses them (`SO_PASSRIGHTS`, Linux 6.16). What comes
 //! nevertheless, from them on an older kernel or from the pool, never gets into the
 //! supervisor: it is discarded in the socket, by [the closing
-//! thread](crate::closing) of that process. If that blocks, the process is not heard
-//! until it is done, so that the watchdog restarts it, and nobody else is concerned.
+//! thread](crate::closing) of that process. If that blocks, the process is not heard,
+//! so that the watchdog restarts it, and nobody else is concerned. Its next life has a
+//! new socket and is heard, unless [`MAX_LEFT`] earlier ones are stuck already: then
+//! it is not heard, and restarted, until one of them is done.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -41,6 +43,10 @@ const REST_AFTER_BURST: Duration = Duration::from_millis(10);
 
 /// Rest while descriptors that the process sent are being closed.
 const REST_WHILE_CLOSING: Duration = Duration::from_millis(50);
+
+/// Sockets of earlier lives of one process that are left with a close that blocks.
+/// Each has a thread and what was sent to it, which must not add up.
+const MAX_LEFT: usize = 4;
 
 /// What a process told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,6 +104,8 @@ struct NotifySocket {
     /// The same socket, for the closing thread.
     shared: Arc<std::os::unix::net::UnixDatagram>,
     closer: Closer,
+    /// Of earlier lives' sockets, as long as they have work.
+    left: Vec<Closer>,
     resting_until: Option<Instant>,
     /// Messages that were dropped; logged when it begins.
     dropped: u64,
@@ -126,6 +134,32 @@ impl NotifySockets {
     /// The socket's path, for `NOTIFY_SOCKET`.
     pub(crate) fn path(&self, process: Process) -> Option<&Path> {
         self.0.get(&process).map(|socket| socket.path.as_path())
+    }
+
+    /// To be called before `process` starts: a close that an earlier life made block
+    /// does not keep the next one, which runs as `uid`, from being heard.
+    pub(crate) fn renew(&mut self, process: Process, uid: u32) {
+        let Some(socket) = self.0.get_mut(&process) else {
+            return;
+        };
+        socket.left.retain(|closer| !closer.is_idle());
+        if socket.closer.is_idle() {
+            return;
+        }
+        if socket.left.len() >= MAX_LEFT {
+            tracing::error!(%process, left = MAX_LEFT, "closing what earlier lives sent blocks: this one may not be heard");
+            return;
+        }
+        match open_instead(process, &socket.path, uid) {
+            Ok(new) => {
+                tracing::warn!(%process, "closing what an earlier life sent takes long: the next has a new notification socket");
+                std::mem::replace(socket, new).leave_to(socket);
+            }
+            // The old one stays; it is tried again at the next start.
+            Err(error) => {
+                tracing::error!(%process, %error, "cannot renew the notification socket");
+            }
+        }
     }
 
     /// Waits until a process has sent something. Cancel-safe: nothing is read.
@@ -235,6 +269,17 @@ impl NotifySockets {
 }
 
 impl NotifySocket {
+    /// Has the socket closed by its own closing thread: what is still in it is closed
+    /// as well, which may block.
+    fn leave_to(self, new: &mut NotifySocket) {
+        // Not the last one of this socket.
+        drop(self.socket);
+        self.closer.hand_over(Work::Leave(self.shared));
+        new.dropped = self.dropped;
+        new.left = self.left;
+        new.left.push(self.closer);
+    }
+
     fn rest(&mut self, duration: Duration) {
         self.resting_until = Some(Instant::now() + duration);
     }
@@ -272,9 +317,19 @@ fn open(process: Process, path: PathBuf, uid: u32) -> io::Result<NotifySocket> {
         shared: Arc::new(socket.try_clone()?),
         socket: UnixDatagram::from_std(socket)?,
         closer: Closer::default(),
+        left: Vec::new(),
         resting_until: None,
         dropped: 0,
     })
+}
+
+/// Opens a socket that takes the place of the one at `path`, at once or not at all.
+fn open_instead(process: Process, path: &Path, uid: u32) -> io::Result<NotifySocket> {
+    // Not longer than the path: that of a socket has a limit.
+    let mut new = open(process, path.with_extension("new"), uid)?;
+    std::fs::rename(&new.path, path)?;
+    path.clone_into(&mut new.path);
+    Ok(new)
 }
 
 #[cfg(test)]

@@ -211,6 +211,8 @@ impl Shell {
     fn launch(&mut self, process: Process) -> Event {
         let now = self.now();
         self.records.entry(process).or_default().launched(now);
+        let uid = self.launcher.identities().uid(process);
+        self.notify.renew(process, uid);
         let launched = match (self.logs.get(&process), self.notify.path(process)) {
             (Some(log), Some(notify)) => {
                 let settings = self.settings.bulkhead.process(process);

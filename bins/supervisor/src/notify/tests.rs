@@ -3,6 +3,7 @@
 use std::io::{IoSlice, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 
 use nix::libc;
@@ -56,7 +57,7 @@ impl Fixture {
         let directory = tempfile::tempdir().unwrap();
         let uid = nix::unistd::getuid().as_raw();
         let sockets = [POOL, OTHER].map(|process| {
-            let path = directory.path().join(process.name());
+            let path = directory.path().join(format!("{process}.notify"));
             (process, open(process, path, uid).unwrap())
         });
         Fixture {
@@ -218,4 +219,100 @@ async fn what_was_kept_is_closed_without_waiting_and_nothing_grows() {
     assert!(fixture.next(POOL).await.1.is_some());
     let patience = Duration::from_secs(LINGER_SECONDS.unsigned_abs().into()) / 2;
     assert!(begun.elapsed() < patience);
+}
+
+impl Fixture {
+    /// A close that blocks until the far end, which it returns, goes away.
+    fn block(&mut self, process: Process) -> TcpStream {
+        let (near, far) = lingering();
+        let carried = [near.as_raw_fd()];
+        self.send(process, "WATCHDOG=1", &carried).unwrap();
+        drop(near);
+        assert!(self.receive(process).is_empty());
+        far
+    }
+
+    /// Waits until the closing threads of earlier lives are done.
+    fn wait_for_left(&self, process: Process, count: usize) {
+        let is_stuck = |closer: &&Closer| !closer.is_idle();
+        while self.sockets.0[&process]
+            .left
+            .iter()
+            .filter(is_stuck)
+            .count()
+            > count
+        {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_close_that_blocks_does_not_keep_the_next_life_from_being_heard() {
+    let mut fixture = Fixture::open();
+    let inode = |fixture: &Fixture| {
+        let metadata = std::fs::metadata(fixture.sockets.path(POOL).unwrap()).unwrap();
+        assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+        assert_eq!(metadata.uid(), fixture.uid);
+        metadata.ino()
+    };
+    let (path, first) = (
+        fixture.sockets.path(POOL).unwrap().to_owned(),
+        inode(&fixture),
+    );
+    fixture.sockets.renew(POOL, fixture.uid);
+    assert_eq!(inode(&fixture), first, "nothing blocks");
+
+    let far = fixture.block(POOL);
+    // Nobody reads this any more; its close blocks as well.
+    let (near, second_far) = lingering();
+    fixture.send(POOL, "READY=1", &[near.as_raw_fd()]).unwrap();
+    drop(near);
+    fixture.sockets.renew(POOL, fixture.uid);
+    assert_ne!(inode(&fixture), first);
+    assert_eq!(fixture.sockets.path(POOL).unwrap(), path);
+    let new_life = "READY=1\nSTATUS=new life";
+    fixture.send(POOL, new_life, &[]).unwrap();
+    let heard = fixture.next(POOL).await.0;
+    assert_eq!(heard, parse(new_life.as_bytes()));
+    let begun = std::time::Instant::now();
+    drop((far, second_far));
+    fixture.wait_for_left(POOL, 0);
+    let patience = Duration::from_secs(LINGER_SECONDS.unsigned_abs().into()) / 2;
+    assert!(begun.elapsed() < patience);
+}
+
+#[tokio::test]
+async fn only_some_sockets_are_left_with_a_close_that_blocks() {
+    let mut fixture = Fixture::open();
+    let mut far_ends = Vec::new();
+    for _ in 0..MAX_LEFT {
+        far_ends.push(fixture.block(POOL));
+        fixture.sockets.renew(POOL, fixture.uid);
+    }
+    let last = fixture.block(POOL);
+    fixture.sockets.renew(POOL, fixture.uid);
+    fixture.send(POOL, "READY=1", &[]).unwrap();
+    assert!(fixture.receive(POOL).is_empty(), "too many are stuck");
+    // One is done, so that the life after that is heard.
+    far_ends.pop();
+    fixture.wait_for_left(POOL, MAX_LEFT - 1);
+    fixture.sockets.renew(POOL, fixture.uid);
+    assert_eq!(fixture.sockets.0[&POOL].left.len(), MAX_LEFT);
+    fixture.send(POOL, "READY=1", &[]).unwrap();
+    assert!(fixture.next(POOL).await.0.ready);
+    drop((last, far_ends));
+}
+
+#[tokio::test]
+async fn a_renewed_socket_refuses_descriptors_as_the_first_did() {
+    let mut fixture = Fixture::open();
+    let (near, _far) = UnixStream::pair().unwrap();
+    let carried = [near.as_raw_fd()];
+    let first = fixture.send(OTHER, "WATCHDOG=1", &carried);
+    let path = fixture.sockets.path(OTHER).unwrap().to_owned();
+    let new = open_instead(OTHER, &path, fixture.uid).unwrap();
+    fixture.sockets.0.insert(OTHER, new);
+    assert_eq!(fixture.send(OTHER, "WATCHDOG=1", &carried), first);
+    fixture.send(OTHER, "WATCHDOG=1", &[]).unwrap();
 }

@@ -401,6 +401,14 @@ async fn the_supervisor_speaks_to_the_watchdog_of_its_own_starter_and_to_that_on
     assert_eq!(node.ended().await.code(), Some(0));
 }
 
+/// Keeps the supervisor from seeing anything until it gets SIGCONT.
+async fn suspend(node: &Node) {
+    node.signal(Signal::SIGSTOP);
+    let status = format!("/proc/{}/status", node.supervisor_pid());
+    node.until(|| fs::read_to_string(&status).is_ok_and(|text| text.contains("State:\tT")))
+        .await;
+}
+
 #[tokio::test]
 async fn a_connection_that_is_handed_over_just_before_death_is_kept() {
     let mut node = Node::prepare();
@@ -412,10 +420,7 @@ async fn a_connection_that_is_handed_over_just_before_death_is_kept() {
     let (far, _) = listener.accept().await.unwrap();
     let pid = u32::try_from(far.peer_cred().unwrap().pid().unwrap()).unwrap();
     // When the supervisor looks again the connection and the death are both there.
-    node.signal(Signal::SIGSTOP);
-    let status = format!("/proc/{}/status", node.supervisor_pid());
-    node.until(|| fs::read_to_string(&status).is_ok_and(|text| text.contains("State:\tT")))
-        .await;
+    suspend(&node).await;
     far.writable().await.unwrap();
     far.try_write(b"x").unwrap();
     node.until(|| !exists(pid)).await;
@@ -425,4 +430,31 @@ async fn a_connection_that_is_handed_over_just_before_death_is_kept() {
         .await;
     let error = far.try_read(&mut [0]).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "it is open");
+}
+
+#[tokio::test]
+async fn a_life_whose_last_message_takes_for_ever_to_close_has_a_next_one_that_is_heard() {
+    let mut node = Node::prepare();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let behaviour = format!("linger {}", listener.local_addr().unwrap());
+    node.behave(Process::PodWorkerPool, &behaviour);
+    node.start().await;
+    let (far, _) = listener.accept().await.unwrap();
+    let status = node
+        .wait_for(|status| row(status, Process::PodWorkerPool).pid > 0)
+        .await;
+    let pid = row(&status, Process::PodWorkerPool).pid;
+    // Its own copy must be gone before the one in its message.
+    suspend(&node).await;
+    far.writable().await.unwrap();
+    far.try_write(b"x").unwrap();
+    node.until(|| !exists(pid)).await;
+    node.behave(Process::PodWorkerPool, "serve");
+    node.signal(Signal::SIGCONT);
+    let status = node.wait_for(all_ready).await;
+    // Not one life was killed because it was not heard.
+    let pool = row(&status, Process::PodWorkerPool);
+    assert_eq!(pool.restarts_total, 1, "{}", node.errors());
+    assert!(node.errors().contains("new notification socket"));
+    drop(far);
 }

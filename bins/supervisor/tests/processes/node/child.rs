@@ -2,15 +2,17 @@
 //! file how to behave.
 #![expect(clippy::print_stderr, reason = "standard error is a process's log")]
 
-use std::io::{ErrorKind, IoSlice, Read as _};
-use std::os::fd::AsRawFd;
+use std::io::{ErrorKind, IoSlice, Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use nix::libc;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg, setsockopt, sockopt};
 use nix::unistd::getpid;
 use node_config::NodeConfig;
 use tokio::signal::unix::{SignalKind, signal};
@@ -117,6 +119,7 @@ async fn behave(process: &str, words: &[&str]) {
             exit(1);
         }
         ["hand", "over", path] => hand_over_and_die(path),
+        ["linger", address] => linger_and_die(address),
         ["flood"] => {
             notify("READY=1");
             // The socket blocks when its queue is full: no busy loop for ever.
@@ -134,19 +137,40 @@ fn hand_over_and_die(path: &str) -> ! {
     let mut connection = UnixStream::connect(path).unwrap();
     notify("READY=1");
     connection.read_exact(&mut [0]).unwrap();
+    notify_with("FDSTORE=1", connection.as_raw_fd());
+    kill(getpid(), Signal::SIGKILL).unwrap();
+    unreachable!("SIGKILL ends it");
+}
+
+/// Connects to `address`, waits for a byte, sends a connection whose last close
+/// blocks until the far end goes away, and is dead at once.
+fn linger_and_die(address: &str) -> ! {
+    let mut connection = TcpStream::connect(address).unwrap();
+    connection.read_exact(&mut [0]).unwrap();
+    connection.set_nonblocking(true).unwrap();
+    while connection.write(&[0; 65536]).is_ok() {}
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 600,
+    };
+    setsockopt(&connection, sockopt::Linger, &linger).unwrap();
+    notify_with("WATCHDOG=1", connection.as_raw_fd());
+    kill(getpid(), Signal::SIGKILL).unwrap();
+    unreachable!("SIGKILL ends it");
+}
+
+fn notify_with(text: &str, descriptor: RawFd) {
     let socket = UnixDatagram::unbound().unwrap();
-    let notify_socket = std::env::var_os("NOTIFY_SOCKET").expect("NOTIFY_SOCKET is set");
-    socket.connect(notify_socket).unwrap();
+    let path = std::env::var_os("NOTIFY_SOCKET").expect("NOTIFY_SOCKET is set");
+    socket.connect(path).unwrap();
     sendmsg::<()>(
         socket.as_raw_fd(),
-        &[IoSlice::new(b"FDSTORE=1")],
-        &[ControlMessage::ScmRights(&[connection.as_raw_fd()])],
+        &[IoSlice::new(text.as_bytes())],
+        &[ControlMessage::ScmRights(&[descriptor])],
         MsgFlags::empty(),
         None,
     )
     .unwrap();
-    kill(getpid(), Signal::SIGKILL).unwrap();
-    unreachable!("SIGKILL ends it");
 }
 
 /// Ready, alive, and gone at SIGTERM with its name in the order of the stop.
