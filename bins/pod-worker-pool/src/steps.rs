@@ -21,6 +21,7 @@ mod start_time;
 mod sync;
 mod taken;
 mod terminate;
+mod unstopped;
 mod wait;
 
 use std::collections::{BTreeMap, BTreeSet};

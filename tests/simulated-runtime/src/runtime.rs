@@ -36,6 +36,7 @@ struct Shared {
     faults: Mutex<Faults>,
     exec_results: Mutex<BTreeMap<String, (i32, Duration)>>,
     hanging_pulls: Mutex<BTreeSet<String>>,
+    unstoppable_sandboxes: Mutex<BTreeSet<String>>,
     /// Some image's pulls do not hang any more.
     pulls_go_on: Notify,
     work: Mutex<JoinSet<()>>,
@@ -70,6 +71,7 @@ impl SimulatedRuntime {
             faults: Mutex::default(),
             exec_results: Mutex::default(),
             hanging_pulls: Mutex::default(),
+            unstoppable_sandboxes: Mutex::default(),
             pulls_go_on: Notify::new(),
             work: Mutex::new(JoinSet::new()),
             calls: Mutex::default(),
@@ -105,6 +107,16 @@ impl SimulatedRuntime {
                 return;
             }
             changed.await;
+        }
+    }
+
+    /// Whether stops of a sandbox fail from now on.
+    pub fn set_sandbox_stop_fails(&self, id: &str, fails: bool) {
+        let mut unstoppable = lock(&self.0.unstoppable_sandboxes);
+        if fails {
+            unstoppable.insert(id.to_owned());
+        } else {
+            unstoppable.remove(id);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Making a pod's sandbox, and clearing away what it replaces.
 
-use futures_util::future::{join, join_all, try_join, try_join_all};
+use futures_util::future::{join, join_all, try_join};
 use pod::{PodExt, QosClass};
 use tokio::time::Instant;
 
@@ -79,7 +79,9 @@ impl Steps {
                 _ => Ok(()),
             }
         });
-        try_join_all(stops).await.map(drop)
+        // One that cannot be stopped is no reason to let the others run.
+        let failures = join_all(stops).await.into_iter().filter_map(Result::err);
+        failures.reduce(StepError::and).map_or(Ok(()), Err)
     }
 
     /// Makes a sandbox, and meanwhile sees to the images of the containers that

@@ -6,6 +6,7 @@ use clock::UnixNanos;
 use pod::{Pod, PodIdentity};
 
 use super::start_time::started_at;
+use super::unstopped::Unstopped;
 use super::{Memory, Outcome, Retry, StepError, Steps, SyncInput};
 use crate::endings;
 use crate::image::Image;
@@ -82,6 +83,7 @@ impl Steps {
         memory: &mut Memory,
     ) -> Result<Outcome, StepError> {
         let mut images = PreparedImages::new();
+        let mut unstopped = Unstopped::default();
         for _ in 0..MAX_ROUNDS {
             let observation = self
                 .observer
@@ -89,8 +91,8 @@ impl Steps {
                 .await?;
             let observation = with_refused_starts(observation, memory);
             self.forget_ended_kills(target, &observation, memory).await;
-            let plan = self.plan(target, input, &observation, memory);
-            self.publish(target, &observation, &plan, memory, "");
+            let plan = self.plan(target, input, &observation, &unstopped, memory);
+            self.publish(target, &observation, &plan, memory, unstopped.message());
             match without_pulls(plan, memory) {
                 Plan::End(cause) => {
                     if let Some((reason, message)) = cause.failure() {
@@ -109,23 +111,25 @@ impl Steps {
                     images.extend(made.await?);
                 }
                 Plan::StopSandboxes { sandboxes, kills } => {
-                    self.stop_surplus_sandboxes(target, &sandboxes, &kills, memory)
-                        .await?;
+                    let stopped = self.stop_surplus_sandboxes(target, &sandboxes, &kills, memory);
+                    if let Err(error) = stopped.await {
+                        unstopped.note(sandboxes, error);
+                    }
                 }
                 Plan::Work(work) if work.is_empty() => {
                     self.announce_waits(target, &work, memory);
-                    return Ok(Outcome::Settled {
-                        wake_at: work.wake_at,
-                    });
+                    return Ok(unstopped.outcome(work.wake_at));
                 }
                 Plan::Work(work) => {
                     self.announce_waits(target, &work, memory);
+                    let observation = unstopped.set_aside(&observation);
                     let failures = self
                         .work(target, &observation, work, &mut images, memory)
-                        .await?;
-                    if let Some(error) = failures {
+                        .await
+                        .map_err(|error| unstopped.and(error))?;
+                    if let Some(error) = failures.map(|error| unstopped.and(error)) {
                         let wake_at = self
-                            .look_after_failure(target, input, &error, memory)
+                            .look_after_failure(target, input, (&error, &unstopped), memory)
                             .await?;
                         return Ok(Outcome::Failed(error.at_latest(wake_at)));
                     }
@@ -163,7 +167,7 @@ impl Steps {
         &self,
         target: &Target<'_>,
         input: &SyncInput,
-        error: &StepError,
+        (error, unstopped): (&StepError, &Unstopped),
         memory: &mut Memory,
     ) -> Result<Option<UnixNanos>, StepError> {
         let observation = self
@@ -171,7 +175,7 @@ impl Steps {
             .observe(target.identity, Some(target.pod), &mut memory.cache)
             .await?;
         let observation = with_refused_starts(observation, memory);
-        let plan = self.plan(target, input, &observation, memory);
+        let plan = self.plan(target, input, &observation, unstopped, memory);
         self.publish(target, &observation, &plan, memory, &error.message);
         Ok(match plan {
             Plan::Work(work) => work.wake_at,
@@ -184,9 +188,11 @@ impl Steps {
         target: &Target<'_>,
         input: &SyncInput,
         observation: &Observation,
+        unstopped: &Unstopped,
         memory: &Memory,
     ) -> Plan {
         let now = self.clock.now();
+        let observation = &*unstopped.set_aside(observation);
         let ahead = self.endings.ahead_of(target.pod, observation);
         let plan = plan::plan(&Inputs {
             pod: target.pod,
@@ -197,10 +203,11 @@ impl Steps {
             started_at: started_at(target, observation),
             now,
         });
-        match ahead {
+        let plan = match ahead {
             Some(_) => endings::only_work(plan, observation, now),
             None => plan,
-        }
+        };
+        unstopped.leave_alone(plan, observation)
     }
 
     async fn forget_ended_kills(

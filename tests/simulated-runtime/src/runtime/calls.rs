@@ -74,6 +74,11 @@ impl ContainerRuntime for SimulatedRuntime {
         let delay = lock(&self.0.faults).sandbox_stop_delay;
         self.perform("StopPodSandbox", millis(50), move |runtime| async move {
             runtime.linger(delay).await;
+            if lock(&runtime.0.unstoppable_sandboxes).contains(&id) {
+                let kind = RuntimeErrorKind::Other;
+                let message = "its network cannot be taken down";
+                return Err(RuntimeError::new("StopPodSandbox", kind, message));
+            }
             let running = lock(&runtime.0.state).stop_sandbox(&id);
             for container in running {
                 runtime.end(&container, 137, true);

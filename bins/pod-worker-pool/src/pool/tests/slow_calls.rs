@@ -182,3 +182,49 @@ async fn after_a_name_that_was_passed_over_every_number_is_used_once() {
     eventually("it was made often", || made(&node, "c").len() == 5).await;
     assert_eq!(made(&node, "c"), [1, 2, 3, 4, 5]);
 }
+
+/// The case of a sandbox that shows late, when the pod runs in another.
+#[tokio::test(start_paused = true)]
+async fn a_surplus_sandbox_that_cannot_be_stopped_does_not_freeze_the_pod_beside_it() {
+    let pod = pod("Always");
+    let node = killed_during("RunPodSandbox", slow_sandbox(1000), &pod).await;
+    node.runtime.set_faults(Faults::NONE);
+    let id = running(&node, "u1").await;
+    let kept = node.runtime.sandboxes().remove(0).id;
+    eventually("it shows", || made(&node, "") == [1, 0]).await;
+    let sandboxes = node.runtime.sandboxes().into_iter();
+    let stray = sandboxes.map(|it| it.id).find(|it| *it != kept).unwrap();
+    let is_ready = |id: &str| {
+        let mut sandboxes = node.runtime.sandboxes().into_iter();
+        sandboxes.any(|sandbox| sandbox.id == id && sandbox.ready)
+    };
+    node.runtime.set_sandbox_stop_fails(&stray, true);
+    node.runtime.crash_container(&id, 1);
+    let begun = node.seconds();
+    node.update(UpdateKind::Sync, &pod).await.unwrap();
+    eventually("it is started again", || starts(&node) == 2).await;
+    let took = node.seconds() - begun;
+    assert!(took < 2.0, "{took}");
+    eventually("its owner is told", || {
+        let observation = node.observation("u1").unwrap_or_default();
+        observation
+            .sync_error
+            .contains("its network cannot be taken down")
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(is_ready(&stray) && is_ready(&kept));
+
+    // It is tried again and again, and what runs does not pay for it.
+    let id = running(&node, "u1").await;
+    node.runtime.set_sandbox_stop_fails(&stray, false);
+    eventually("it is stopped", || !is_ready(&stray)).await;
+    eventually("all is well", || {
+        let observation = node.observation("u1").unwrap_or_default();
+        observation.sync_error.is_empty()
+    })
+    .await;
+    assert!(is_ready(&kept));
+    assert_eq!(running(&node, "u1").await, id);
+    assert_eq!((made(&node, ""), starts(&node)), (vec![1, 0], 2));
+}
