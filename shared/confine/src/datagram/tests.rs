@@ -3,6 +3,7 @@
 use std::io::{IoSlice, Read as _, Write as _};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::Command;
+use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{ControlMessage, sendmsg, setsockopt, sockopt};
@@ -11,6 +12,9 @@ use super::*;
 
 /// Most descriptors that the kernel lets one datagram carry (unix(7)).
 const MAX_CARRIED: usize = 253;
+
+/// Generous: it is only ever waited for when a test fails.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 fn pair() -> (UnixDatagram, UnixDatagram) {
     let (sender, receiver) = UnixDatagram::pair().unwrap();
@@ -68,6 +72,9 @@ fn what_a_datagram_carries_is_closed_with_it_and_not_before() {
         let error = ours.read(&mut [0]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "the queue has it");
         discard_datagram(&receiver).unwrap();
+        // Waits: a process that another test has just forked has copies until its exec.
+        ours.set_nonblocking(false).unwrap();
+        ours.set_read_timeout(Some(PATIENCE)).unwrap();
         assert_eq!(ours.read(&mut [0]).unwrap(), 0, "none is left open");
     }
 }
