@@ -20,7 +20,7 @@ use clock::WallClock;
 use cri::ContainerRuntime;
 use futures_util::{StreamExt, stream};
 use node_config::ImageSettings;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedMutexGuard};
 
 use crate::events::Events;
 use crate::locks::PodLocks;
@@ -166,7 +166,7 @@ impl Collection {
         };
         let mut dead = plan::containers(&relist, &known);
         dead.retain(|container| container.pod.uid() == uid);
-        self.remove_containers(&dead).await;
+        self.remove_containers(dead, &known).await;
     }
 
     /// Collects what pods left; answers with what the runtime had.
@@ -178,7 +178,7 @@ impl Collection {
             sources_ready,
         };
         let dead = plan::containers(&relist, &known);
-        let removed = self.remove_containers(&dead).await;
+        let removed = self.remove_containers(dead, &known).await;
         let sandboxes = plan::sandboxes(&relist, &known, &removed);
         stream::iter(sandboxes)
             .for_each_concurrent(PARALLEL_REMOVALS, |id| async move {
@@ -194,16 +194,61 @@ impl Collection {
 
     /// Removes containers and their logs; answers with the ids of those that are
     /// gone.
-    async fn remove_containers(&self, dead: &[DeadContainer]) -> HashSet<String> {
-        let removals: Vec<_> = dead
+    async fn remove_containers(
+        &self,
+        dead: Vec<DeadContainer>,
+        known: &Known<'_>,
+    ) -> HashSet<String> {
+        let mut by_pod: BTreeMap<String, Vec<DeadContainer>> = BTreeMap::new();
+        for container in dead {
+            let uid = container.pod.uid().to_owned();
+            by_pod.entry(uid).or_default().push(container);
+        }
+        let removals: Vec<_> = by_pod
             .iter()
-            .map(|container| self.remove_container(container))
+            .map(|(uid, dead)| self.remove_containers_of(uid, dead, known))
             .collect();
-        stream::iter(removals)
+        let removed: Vec<Vec<String>> = stream::iter(removals)
             .buffer_unordered(PARALLEL_REMOVALS)
-            .filter_map(std::future::ready)
             .collect()
-            .await
+            .await;
+        removed.into_iter().flatten().collect()
+    }
+
+    async fn remove_containers_of(
+        &self,
+        uid: &str,
+        dead: &[DeadContainer],
+        known: &Known<'_>,
+    ) -> Vec<String> {
+        // Of a pod that lives only what its newer instances have replaced is dead.
+        let is_garbage = known.contents_are_garbage(uid);
+        let lock = match is_garbage {
+            true => self.still_garbage(uid, known).await,
+            false => None,
+        };
+        if is_garbage && lock.is_none() {
+            return Vec::new();
+        }
+        let mut removed = Vec::new();
+        for container in dead {
+            removed.extend(self.remove_container(container).await);
+        }
+        drop(lock);
+        removed
+    }
+
+    /// Keeps the steps of a pod away while what it left is removed; `None` if that is
+    /// no garbage any more: the round may have begun long ago, and the pod have come
+    /// back.
+    async fn still_garbage(&self, uid: &str, known: &Known<'_>) -> Option<OwnedMutexGuard<()>> {
+        let lock = self.locks.try_lock(uid)?;
+        let workers = self.pool.summaries().await.ok()?;
+        let known = Known {
+            workers: &workers,
+            ..*known
+        };
+        known.contents_are_garbage(uid).then_some(lock)
     }
 
     async fn remove_container(&self, container: &DeadContainer) -> Option<String> {

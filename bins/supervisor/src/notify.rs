@@ -15,14 +15,15 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use confine::{Carried, Datagram, discard_datagram, peek_datagram, refuse_descriptors};
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv, setsockopt, sockopt};
 use process::MAX_STATUS_BYTES;
 use tokio::io::Interest;
 use tokio::net::UnixDatagram;
@@ -143,7 +144,7 @@ impl NotifySockets {
             return;
         };
         socket.left.retain(|closer| !closer.is_idle());
-        if socket.closer.is_idle() {
+        if socket.closer.is_idle() && socket.is_empty() {
             return;
         }
         if socket.left.len() >= MAX_LEFT {
@@ -152,7 +153,7 @@ impl NotifySockets {
         }
         match open_instead(process, &socket.path, uid) {
             Ok(new) => {
-                tracing::warn!(%process, "closing what an earlier life sent takes long: the next has a new notification socket");
+                tracing::warn!(%process, "what an earlier life sent is not all read or closed: the next has a new notification socket");
                 std::mem::replace(socket, new).leave_to(socket);
             }
             // The old one stays; it is tried again at the next start.
@@ -269,6 +270,13 @@ impl NotifySockets {
 }
 
 impl NotifySocket {
+    /// Whether nothing is left in it: to discard what is may block, and takes the time
+    /// of whoever comes after it.
+    fn is_empty(&self) -> bool {
+        let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+        recv(self.shared.as_raw_fd(), &mut [0], flags) == Err(Errno::EAGAIN)
+    }
+
     /// Has the socket closed by its own closing thread: what is still in it is closed
     /// as well, which may block.
     fn leave_to(self, new: &mut NotifySocket) {

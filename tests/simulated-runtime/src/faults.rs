@@ -30,6 +30,8 @@ pub struct Faults {
     pub container_delay: Duration,
     /// How much longer a StopPodSandbox takes.
     pub sandbox_stop_delay: Duration,
+    /// The same of a RemoveContainer.
+    pub container_removal_delay: Duration,
 }
 
 impl Faults {
@@ -46,6 +48,7 @@ impl Faults {
         sandbox_delay: Duration::ZERO,
         container_delay: Duration::ZERO,
         sandbox_stop_delay: Duration::ZERO,
+        container_removal_delay: Duration::ZERO,
     };
 
     /// Things go wrong often enough to be met in a short run.
@@ -61,6 +64,7 @@ impl Faults {
         sandbox_delay: Duration::ZERO,
         container_delay: Duration::ZERO,
         sandbox_stop_delay: Duration::ZERO,
+        container_removal_delay: Duration::ZERO,
     };
 }
 

@@ -57,21 +57,9 @@ impl Collection {
     }
 
     async fn remove_pod_logs(&self, pod: &PodIdentity, known: &Known<'_>) {
-        let Some(_lock) = self.locks.try_lock(pod.uid()) else {
+        let Some(_lock) = self.still_garbage(pod.uid(), known).await else {
             return;
         };
-        // As with its other files: the round may have begun long ago, and the pod
-        // have come back.
-        let Ok(workers) = self.pool.summaries().await else {
-            return;
-        };
-        let known = Known {
-            workers: &workers,
-            ..*known
-        };
-        if !known.contents_are_garbage(pod.uid()) {
-            return;
-        }
         attempt("pod logs", self.host.remove_pod_logs(pod)).await;
     }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use simulated_runtime::Faults;
 
-use super::Order;
-use crate::testing::{TestNode, eventually, pod_running};
+use super::{Order, PARALLEL_REMOVALS};
+use crate::testing::{IMAGE, TestNode, eventually, pod_running};
+use serde_json::json;
 
 fn order_everything(node: &TestNode) {
     node.life().garbage.order(Order::Everything {
@@ -51,4 +52,54 @@ async fn a_pod_that_comes_back_during_a_round_keeps_its_logs() {
     eventually("the round goes on", || !has_logs(&node, "u2")).await;
     tokio::time::sleep(Duration::from_secs(100)).await;
     assert!(has_logs(&node, "u1"), "a running pod without logs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_comes_back_during_a_round_does_nothing_twice() {
+    let mut node = TestNode::new();
+    let mut pods: Vec<_> = ["u1", "u2", "u3", "u4", "u5"]
+        .map(|uid| (uid, pod_running(uid, uid, &["run"])))
+        .into();
+    for (uid, pod) in &mut pods {
+        let job = json!({"name": "job", "image": IMAGE, "command": ["exit", "0", "10"]});
+        let containers = pod["spec"]["containers"].as_array_mut().unwrap();
+        containers.push(job);
+        pod["spec"]["restartPolicy"] = json!("OnFailure");
+        node.create(pod).await;
+        eventually("it runs", || node.running(uid).is_some()).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for (uid, pod) in &pods {
+        node.stop(pod, 1).await;
+        eventually("it is stopped", || node.running(uid).is_none()).await;
+    }
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    node.kill();
+    node.start();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    node.runtime.set_faults(Faults {
+        container_removal_delay: Duration::from_secs(100),
+        ..Faults::NONE
+    });
+    let removals = || node.runtime.calls().get("RemoveContainer").copied();
+    order_everything(&node);
+    // So many pods at a time.
+    let all_wait = || removals() == Some(PARALLEL_REMOVALS as u64);
+    eventually("the round waits for the runtime", all_wait).await;
+    node.runtime.set_faults(Faults::NONE);
+    let jobs = || {
+        let containers = node.runtime.containers().into_iter();
+        let mut jobs = containers.filter(|it| it.pod_uid == "u5" && it.name == "job");
+        (jobs.next().map(|job| job.id), jobs.count())
+    };
+    let before = jobs();
+    assert!(before.0.is_some());
+    let (uid, back) = pods.last().unwrap();
+    node.create(back).await;
+    eventually("it runs again", || node.running(uid).is_some()).await;
+    let left = || node.runtime.containers().into_iter();
+    let others_are_gone = || !left().any(|it| it.pod_uid != "u5");
+    eventually("the round ends", others_are_gone).await;
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    assert_eq!(jobs(), before, "a job that was done");
 }

@@ -7,7 +7,7 @@ use clock::UnixNanos;
 use pod::{Pod, PodExt};
 
 use super::{Findings, WorkerView};
-use crate::observation::{Container, ContainerState, Observation};
+use crate::observation::{Container, ContainerState, Observation, Sandbox};
 
 /// Containers of one pod that are told of: two instances of as many containers as
 /// any pod has, and what a runaway left.
@@ -61,6 +61,21 @@ pub(crate) fn waiting(
         .collect()
 }
 
+/// The pod's own first: its address is the pod's.
+fn sandboxes(observation: &Observation) -> Vec<v1::SandboxObservation> {
+    let own = observation.current_sandbox().map(|sandbox| &sandbox.id);
+    let mut sandboxes: Vec<&Sandbox> = observation.sandboxes.iter().collect();
+    sandboxes.sort_by_key(|sandbox| Some(&sandbox.id) != own);
+    let message = |sandbox: &Sandbox| v1::SandboxObservation {
+        id: sandbox.id.clone(),
+        ready: sandbox.ready,
+        attempt: sandbox.attempt,
+        created_at_unix_nanos: sandbox.created_at.0,
+        ips: sandbox.network.ips().to_vec(),
+    };
+    sandboxes.into_iter().map(message).collect()
+}
+
 pub(super) fn message(
     worker: &WorkerView,
     findings: &Findings,
@@ -80,18 +95,7 @@ pub(super) fn message(
     v1::PodObservation {
         pod: Some(pod),
         phase: worker.phase.into(),
-        sandboxes: findings
-            .observation
-            .sandboxes
-            .iter()
-            .map(|sandbox| v1::SandboxObservation {
-                id: sandbox.id.clone(),
-                ready: sandbox.ready,
-                attempt: sandbox.attempt,
-                created_at_unix_nanos: sandbox.created_at.0,
-                ips: sandbox.network.ips().to_vec(),
-            })
-            .collect(),
+        sandboxes: sandboxes(&findings.observation),
         containers: findings
             .observation
             .containers

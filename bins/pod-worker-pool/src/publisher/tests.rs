@@ -227,3 +227,19 @@ fn a_container_that_does_not_run_says_why() {
         .collect();
     assert_eq!(told, [("i", "PodInitializing"), ("c", "PodInitializing")]);
 }
+
+#[test]
+fn the_sandbox_that_the_pod_lives_in_is_told_first() {
+    let value = manifest("a", "u1");
+    let mut found = findings(vec![container("c1", running())], 1);
+    let stray = Sandbox {
+        id: "s2".into(),
+        attempt: 1,
+        ..found.observation.sandboxes[0].clone()
+    };
+    found.observation.sandboxes.insert(0, stray);
+    let view = view(&value, v1::WorkerPhase::Syncing);
+    let told = observation::message(&view, &found, NODE).sandboxes;
+    let ids: Vec<&str> = told.iter().map(|sandbox| &*sandbox.id).collect();
+    assert_eq!(ids, ["s1", "s2"]);
+}

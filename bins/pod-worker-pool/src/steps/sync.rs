@@ -245,7 +245,7 @@ impl Steps {
             // The kill goes on: a full disk, or one that hangs, must not keep a pod
             // alive. What is lost is that another life of ours would know of it; of
             // a pod that must stay ended `close_record` makes sure.
-            tracing::warn!(pod = %identity, error = telemetry::chain(&error), "kill not recorded");
+            tracing::warn!(pod = %identity, error = telemetry::chain(&error), "not recorded");
         }
     }
 

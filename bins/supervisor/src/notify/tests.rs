@@ -247,15 +247,17 @@ impl Fixture {
     }
 }
 
+/// Which socket the pool's is; whoever may use it is checked.
+fn inode(fixture: &Fixture) -> u64 {
+    let metadata = std::fs::metadata(fixture.sockets.path(POOL).unwrap()).unwrap();
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+    assert_eq!(metadata.uid(), fixture.uid);
+    metadata.ino()
+}
+
 #[tokio::test]
 async fn a_close_that_blocks_does_not_keep_the_next_life_from_being_heard() {
     let mut fixture = Fixture::open();
-    let inode = |fixture: &Fixture| {
-        let metadata = std::fs::metadata(fixture.sockets.path(POOL).unwrap()).unwrap();
-        assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
-        assert_eq!(metadata.uid(), fixture.uid);
-        metadata.ino()
-    };
     let (path, first) = (
         fixture.sockets.path(POOL).unwrap().to_owned(),
         inode(&fixture),
@@ -280,6 +282,27 @@ async fn a_close_that_blocks_does_not_keep_the_next_life_from_being_heard() {
     fixture.wait_for_left(POOL, 0);
     let patience = Duration::from_secs(LINGER_SECONDS.unsigned_abs().into()) / 2;
     assert!(begun.elapsed() < patience);
+}
+
+#[tokio::test]
+async fn what_a_dead_life_left_unread_is_not_before_what_the_next_one_says() {
+    let mut fixture = Fixture::open();
+    let first = inode(&fixture);
+    let (harmless, _other_end) = UnixStream::pair().unwrap();
+    let (near, far) = lingering();
+    for carried in [harmless.as_raw_fd(), near.as_raw_fd()] {
+        fixture.send(POOL, "WATCHDOG=1", &[carried]).unwrap();
+    }
+    drop(near);
+    assert!(fixture.receive(POOL).is_empty());
+    while !fixture.sockets.0[&POOL].closer.is_idle() {
+        std::thread::yield_now();
+    }
+    fixture.sockets.renew(POOL, fixture.uid);
+    assert_ne!(inode(&fixture), first);
+    fixture.send(POOL, "READY=1", &[]).unwrap();
+    assert!(fixture.next(POOL).await.0.ready);
+    drop(far);
 }
 
 #[tokio::test]

@@ -175,7 +175,9 @@ impl ContainerRuntime for SimulatedRuntime {
 
     async fn remove_container(&self, container_id: &str) -> Result<(), RuntimeError> {
         let id = container_id.to_owned();
+        let delay = lock(&self.0.faults).container_removal_delay;
         self.perform("RemoveContainer", millis(2), move |runtime| async move {
+            runtime.linger(delay).await;
             lock(&runtime.0.state).remove_container(runtime.now(), &id);
             runtime.publish(&id, EventKind::Deleted, None);
             Ok(())
