@@ -1,8 +1,12 @@
 //! Making a pod's sandbox, and clearing away what it replaces.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use cri::RuntimeError;
 use futures_util::future::{join, join_all, try_join};
 use pod::{PodExt, QosClass};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::error::is_name_taken;
 use super::start::spec_of;
@@ -15,6 +19,19 @@ use crate::config::{self, SandboxConfig};
 use crate::observation::Observation;
 use crate::plan::{Kill, Unusable};
 use crate::readiness;
+
+/// How long a pod waits for the stop of a sandbox that is not its own. It goes on
+/// beside the pod's work: a shim or network that hangs would hold that up for minutes.
+const SURPLUS_STOP_WAIT: Duration = Duration::from_secs(2);
+
+/// What stops of sandboxes came to. One that cannot be stopped is no reason to let
+/// the others run; one that is gone is stopped.
+fn all_stopped(stopped: Vec<Result<(), RuntimeError>>) -> Result<(), StepError> {
+    let failures = stopped.into_iter().filter_map(Result::err);
+    let failures = failures.filter(|error| !error.is_not_found());
+    let failure = failures.map(StepError::from).reduce(StepError::and);
+    failure.map_or(Ok(()), Err)
+}
 
 impl Steps {
     /// Stops all that is left in earlier sandboxes, and them.
@@ -62,7 +79,18 @@ impl Steps {
     ) -> Result<(), StepError> {
         tracing::warn!(pod = %target.identity, ?sandboxes, "more than one sandbox runs");
         self.kill(target.identity, kills, memory).await?;
-        self.stop_each(sandboxes.iter()).await
+        let stops = sandboxes.iter().map(|id| {
+            let (runtime, id) = (Arc::clone(&self.runtime), id.clone());
+            let stop = async move { runtime.stop_pod_sandbox(&id).await };
+            memory.stop_calls.run("StopPodSandbox", stop)
+        });
+        match timeout(SURPLUS_STOP_WAIT, join_all(stops)).await {
+            Ok(stopped) => all_stopped(stopped),
+            Err(_) => {
+                let message = "a surplus sandbox is still being stopped".to_owned();
+                Err(StepError::new(message, Retry::LATER))
+            }
+        }
     }
 
     /// Stops all sandboxes of a pod; also those that run no more may still hold
@@ -73,15 +101,8 @@ impl Steps {
     }
 
     async fn stop_each(&self, sandboxes: impl Iterator<Item = &String>) -> Result<(), StepError> {
-        let stops = sandboxes.map(|id| async move {
-            match self.runtime.stop_pod_sandbox(id).await {
-                Err(error) if !error.is_not_found() => Err(StepError::from(error)),
-                _ => Ok(()),
-            }
-        });
-        // One that cannot be stopped is no reason to let the others run.
-        let failures = join_all(stops).await.into_iter().filter_map(Result::err);
-        failures.reduce(StepError::and).map_or(Ok(()), Err)
+        let stops = sandboxes.map(|id| self.runtime.stop_pod_sandbox(id));
+        all_stopped(join_all(stops).await)
     }
 
     /// Makes a sandbox, and meanwhile sees to the images of the containers that
@@ -103,7 +124,7 @@ impl Steps {
             self.events
                 .warning(target.identity, "", warning.reason, &warning.message);
         }
-        let runtime = std::sync::Arc::clone(&self.runtime);
+        let runtime = Arc::clone(&self.runtime);
         let request = config.clone();
         let asked = memory.sandbox_name.ask();
         let run = memory.calls.run("RunPodSandbox", async move {

@@ -228,3 +228,32 @@ async fn a_surplus_sandbox_that_cannot_be_stopped_does_not_freeze_the_pod_beside
     assert_eq!(running(&node, "u1").await, id);
     assert_eq!((made(&node, ""), starts(&node)), (vec![1, 0], 2));
 }
+
+/// The same with a stop that hangs: the runtime cannot end what is in it.
+#[tokio::test(start_paused = true)]
+async fn a_surplus_sandbox_whose_stop_hangs_does_not_freeze_the_pod_beside_it() {
+    let pod = pod("Always");
+    let node = killed_during("RunPodSandbox", slow_sandbox(1000), &pod).await;
+    node.runtime.set_faults(Faults {
+        sandbox_stop_delay: Duration::from_secs(1000),
+        ..Faults::NONE
+    });
+    running(&node, "u1").await;
+    eventually("it shows", || made(&node, "") == [1, 0]).await;
+    for restarts in 1..=2 {
+        let id = running(&node, "u1").await;
+        // Long enough to wait for no back-off.
+        tokio::time::sleep(Duration::from_secs(700)).await;
+        node.runtime.crash_container(&id, 1);
+        let begun = node.seconds();
+        node.update(UpdateKind::Sync, &pod).await.unwrap();
+        eventually("it is started again", || starts(&node) == restarts + 1).await;
+        let took = node.seconds() - begun;
+        assert!(took < 5.0, "{took}");
+    }
+    eventually("its owner is told", || {
+        let observation = node.observation("u1").unwrap_or_default();
+        observation.sync_error.contains("still being stopped")
+    })
+    .await;
+}
