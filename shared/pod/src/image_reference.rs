@@ -270,7 +270,7 @@ mod tests {
             ("busybox:1.29-4", Some("1.29-4")),
             ("busybox:latest", Some("latest")),
             ("busybox:UP_.-", Some("UP_.-")),
-            ("registry.k8s.io/a/b_c/d--e:v1", Some("v1")),
+            ("example.com/a/b_c/d--e:v1", Some("v1")),
             ("host:5000/a/b:t", Some("t")),
             ("[::1]:5000/app:1", Some("1")),
             ("Foo/app:1", Some("1")),

@@ -184,7 +184,7 @@ mod tests {
         let images = [
             image("a", "localhost/a:1"),
             image("b", "localhost/b:1"),
-            image("s", "registry.k8s.io/pause:3.9"),
+            image("s", "example.com/pause:3.9"),
             image("t", "localhost/pause-tool:1"),
             pinned,
         ];

@@ -85,16 +85,16 @@ fn unreachable() -> Faults {
 #[tokio::test(start_paused = true)]
 async fn a_present_image_is_used_and_an_absent_one_pulled() {
     let case = case(5);
-    case.runtime.add_image("docker.io/present:1", true);
-    case.runtime.add_image("docker.io/absent:1", false);
-    let present = with_image("u", "docker.io/present:1", "IfNotPresent");
+    case.runtime.add_image("example.com/present:1", true);
+    case.runtime.add_image("example.com/absent:1", false);
+    let present = with_image("u", "example.com/present:1", "IfNotPresent");
     assert!(!case.ensure(&present).await.unwrap().id.is_empty());
     assert_eq!(case.reasons(), ["Pulled"]);
     assert_eq!(case.pulls(), 0);
-    let absent = with_image("u", "docker.io/absent:1", "IfNotPresent");
+    let absent = with_image("u", "example.com/absent:1", "IfNotPresent");
     assert!(!case.ensure(&absent).await.unwrap().id.is_empty());
     assert_eq!(case.reasons(), ["Pulling", "Pulled"]);
-    let always = with_image("u", "docker.io/present:1", "Always");
+    let always = with_image("u", "example.com/present:1", "Always");
     case.ensure(&always).await.unwrap();
     assert_eq!(case.pulls(), 2);
 }
@@ -151,7 +151,7 @@ async fn a_runtime_that_does_not_say_is_an_inspect_error() {
 async fn a_failed_pull_is_left_alone_for_a_while_by_its_own_pod_only() {
     let case = case(5);
     // Not known to the simulated registry.
-    let pod = with_image("u", "docker.io/unknown:1", "Always");
+    let pod = with_image("u", "example.com/unknown:1", "Always");
     let error = case.ensure(&pod).await.unwrap_err();
     assert_eq!(error.failure, ImageFailure::ErrImagePull);
     assert_eq!(case.reasons(), ["Pulling", "Failed"]);
@@ -159,7 +159,7 @@ async fn a_failed_pull_is_left_alone_for_a_while_by_its_own_pod_only() {
 
     let waiting = case.ensure(&pod).await.unwrap_err();
     assert_eq!(waiting.failure, ImageFailure::ImagePullBackOff);
-    let start = "Back-off pulling image \"docker.io/unknown:1\": ErrImagePull: ";
+    let start = "Back-off pulling image \"example.com/unknown:1\": ErrImagePull: ";
     assert_eq!(waiting.message, format!("{start}{}", error.message));
     assert_eq!(
         (waiting.retry_at, case.reasons()),
@@ -168,16 +168,16 @@ async fn a_failed_pull_is_left_alone_for_a_while_by_its_own_pod_only() {
     assert_eq!(case.pulls(), 1);
 
     let other = case
-        .ensure(&with_image("v", "docker.io/unknown:1", "Always"))
+        .ensure(&with_image("v", "example.com/unknown:1", "Always"))
         .await
         .unwrap_err();
     assert_eq!(other.failure, ImageFailure::ErrImagePull);
 
     tokio::time::advance(retry_at.since(case.clock.now())).await;
-    case.runtime.add_image("docker.io/unknown:1", false);
+    case.runtime.add_image("example.com/unknown:1", false);
     case.ensure(&pod).await.unwrap();
     case.images.forget_pod("v");
-    case.ensure(&with_image("v", "docker.io/unknown:1", "Always"))
+    case.ensure(&with_image("v", "example.com/unknown:1", "Always"))
         .await
         .unwrap();
 }
@@ -185,8 +185,8 @@ async fn a_failed_pull_is_left_alone_for_a_while_by_its_own_pod_only() {
 #[tokio::test(start_paused = true)]
 async fn those_who_want_the_same_image_wait_for_one_pull() {
     let case = case(5);
-    case.runtime.add_image("docker.io/a:1", false);
-    let pods = ["u", "v", "w"].map(|uid| with_image(uid, "docker.io/a:1", "Always"));
+    case.runtime.add_image("example.com/a:1", false);
+    let pods = ["u", "v", "w"].map(|uid| with_image(uid, "example.com/a:1", "Always"));
     let begun = Instant::now();
     let all = futures_util::future::join_all(pods.iter().map(|pod| case.ensure(pod))).await;
     assert!(all.iter().all(Result::is_ok));
@@ -202,7 +202,7 @@ async fn only_so_many_pulls_run_at_a_time() {
     for (max_parallel_pulls, begun) in [(0, 1), (1, 1), (3, 3), (9, 4)] {
         let case = case(max_parallel_pulls);
         let pods = ["a", "b", "c", "d"].map(|name| {
-            let image = format!("docker.io/{name}:1");
+            let image = format!("example.com/{name}:1");
             case.runtime.add_image(&image, false);
             with_image(name, &image, "Always")
         });
@@ -219,7 +219,7 @@ impl Case {
     /// Pods with an image each whose pull never ends.
     fn hanging(&self, count: usize) -> Vec<Pod> {
         let pods = (0..count).map(|number| {
-            let image = format!("docker.io/hanging-{number}:1");
+            let image = format!("example.com/hanging-{number}:1");
             self.runtime.add_image(&image, false);
             self.runtime.set_pull_hangs(&image, true);
             with_image(&image, &image, "Always")
@@ -232,8 +232,8 @@ impl Case {
 async fn pulls_that_never_end_hold_up_no_others_for_longer_than_their_turns() {
     let case = case(5);
     let hanging = case.hanging(5);
-    case.runtime.add_image("docker.io/good:1", false);
-    let good = with_image("u", "docker.io/good:1", "Always");
+    case.runtime.add_image("example.com/good:1", false);
+    let good = with_image("u", "example.com/good:1", "Always");
     let begun = Instant::now();
     let hang = futures_util::future::join_all(hanging.iter().map(|pod| case.ensure(pod)));
     tokio::select! {
@@ -254,7 +254,8 @@ async fn pulls_under_way_are_bounded_in_all() {
     assert!(tokio::time::timeout(hours, &mut all).await.is_err());
     assert_eq!(case.pulls(), 2 + MAX_LONG_PULLS as u64);
     // One that ends makes place for another.
-    case.runtime.set_pull_hangs("docker.io/hanging-0:1", false);
+    case.runtime
+        .set_pull_hangs("example.com/hanging-0:1", false);
     assert!(tokio::time::timeout(hours, &mut all).await.is_err());
     assert_eq!(case.pulls(), 3 + MAX_LONG_PULLS as u64);
 }
@@ -267,7 +268,7 @@ async fn a_pull_that_finds_the_rate_exceeded_fails_and_is_left_alone_for_a_while
         burst: 2,
     });
     let pods = ["a", "b", "c"].map(|name| {
-        let image = format!("docker.io/{name}:1");
+        let image = format!("example.com/{name}:1");
         case.runtime.add_image(&image, false);
         with_image(name, &image, "Always")
     });
@@ -289,7 +290,7 @@ async fn a_pull_that_finds_the_rate_exceeded_fails_and_is_left_alone_for_a_while
     assert_eq!(error.failure, ImageFailure::ImagePullBackOff);
     assert_eq!(
         error.message,
-        "Back-off pulling image \"docker.io/c:1\": ErrImagePull: pull QPS exceeded"
+        "Back-off pulling image \"example.com/c:1\": ErrImagePull: pull QPS exceeded"
     );
     tokio::time::advance(Duration::from_secs(5)).await;
     case.ensure(&pods[2]).await.unwrap();
@@ -298,11 +299,11 @@ async fn a_pull_that_finds_the_rate_exceeded_fails_and_is_left_alone_for_a_while
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_gives_up_takes_nothing_from_the_others() {
     let case = case(1);
-    case.runtime.add_image("docker.io/a:1", false);
-    case.runtime.add_image("docker.io/b:1", false);
+    case.runtime.add_image("example.com/a:1", false);
+    case.runtime.add_image("example.com/b:1", false);
     let (first, second) = (
-        with_image("u", "docker.io/a:1", "Always"),
-        with_image("v", "docker.io/a:1", "Always"),
+        with_image("u", "example.com/a:1", "Always"),
+        with_image("v", "example.com/a:1", "Always"),
     );
     let (given_up, kept) = tokio::join!(
         tokio::time::timeout(PULL / 2, case.ensure(&first)),
@@ -314,7 +315,7 @@ async fn a_waiter_that_gives_up_takes_nothing_from_the_others() {
     // Given up by all: its turn is free again.
     let alone = tokio::time::timeout(PULL / 2, case.ensure(&first)).await;
     assert!(alone.is_err());
-    case.ensure(&with_image("w", "docker.io/b:1", "Always"))
+    case.ensure(&with_image("w", "example.com/b:1", "Always"))
         .await
         .unwrap();
 }
