@@ -287,6 +287,9 @@ fn what_changes_in_the_sources_while_their_reader_is_killed_is_not_missed() -> R
 /// others.
 const STORM: Duration = Duration::from_secs(45);
 
+/// The same on a machine that is too busy to kill as often in that time.
+const STORM_KILLS: usize = 50;
+
 #[test]
 fn a_storm_of_kills_blows_over() -> Result<()> {
     let seed = RandomState::new().hash_one("storm");
@@ -326,7 +329,7 @@ fn storm(seed: u64) -> Result<()> {
 fn rage(ground: &mut Ground, random: &mut Random) -> Result<u64> {
     let begin = std::time::Instant::now();
     let (mut come, mut kills) = (0, 0);
-    while begin.elapsed() < STORM {
+    while begin.elapsed() < STORM || kills < STORM_KILLS {
         pause_for(Duration::from_millis(100 + random.below(400)));
         match random.below(10) {
             // A pod comes; the one before it, started or not, goes.
@@ -353,7 +356,6 @@ fn rage(ground: &mut Ground, random: &mut Random) -> Result<u64> {
         }
     }
     ground.bulkhead.wait_until_ready()?;
-    ensure!(kills > 50, "{kills} kills are no storm");
     Ok(come)
 }
 
