@@ -119,8 +119,22 @@ impl Cast {
         }
         let first = journal::count(&journal, "plain-first", "started");
         ensure!(first == 1, "an init container ran {first} times");
-        looping_waited(ground)
+        looping_waited(ground).with_context(|| {
+            let parts = lines_about(ground, &ground.full_name("looping"));
+            parts + &containerd_lines_about(ground, "looping")
+        })
     }
+}
+
+/// What containerd logged of the containers of a pod.
+fn containerd_lines_about(ground: &Ground, name: &str) -> String {
+    let log = ground.containerd.log();
+    let ids = containers_of(&log, &ground.full_name(name));
+    let lines = log
+        .lines()
+        .filter(|line| ids.iter().any(|id| line.contains(id)));
+    let lines: String = lines.map(|line| format!("{line}\n")).collect();
+    format!("[containerd]\n{lines}")
 }
 
 /// What the parts logged of a pod, by its UID or name.
