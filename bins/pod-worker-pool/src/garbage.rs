@@ -25,6 +25,7 @@ use tokio::sync::{Notify, OwnedMutexGuard};
 use crate::events::Events;
 use crate::locks::PodLocks;
 use crate::node::NodeHost;
+use crate::observe;
 use crate::pool::{PoolHandle, WorkerSummary};
 use crate::record::Records;
 use crate::relist::{Relist, Relister};
@@ -231,8 +232,11 @@ impl Collection {
             return Vec::new();
         }
         let mut removed = Vec::new();
-        for container in dead {
-            removed.extend(self.remove_container(container).await);
+        // The oldest first: the next one tells whether it is replaced.
+        for container in dead.iter().rev() {
+            if self.has_its_place_taken(container).await {
+                removed.extend(self.remove_container(container).await);
+            }
         }
         drop(lock);
         removed
@@ -251,6 +255,22 @@ impl Collection {
         known.contents_are_garbage(uid).then_some(lock)
     }
 
+    /// Whether another instance tells what a dead one told. One whose start was cut
+    /// short does not, although lists show it as ended: it is removed before the next
+    /// one is made, and with both gone the back-off would begin anew.
+    async fn has_its_place_taken(&self, container: &DeadContainer) -> bool {
+        let Some(newer) = &container.replaced_by else {
+            return true;
+        };
+        match self.runtime.container_status(newer).await {
+            Ok(status) => observe::has_ended(&status),
+            Err(error) => {
+                tracing::debug!(id = newer, %error, "a dead container stays for another round");
+                false
+            }
+        }
+    }
+
     async fn remove_container(&self, container: &DeadContainer) -> Option<String> {
         let DeadContainer {
             pod,
@@ -258,6 +278,7 @@ impl Collection {
             id,
             attempt,
             may_run,
+            replaced_by: _,
         } = container;
         if *may_run {
             // Of unknown state: it must not run on without a record.

@@ -28,6 +28,10 @@ pub struct Faults {
     pub sandbox_delay: Duration,
     /// The same of a CreateContainer.
     pub container_delay: Duration,
+    /// The same of a StartContainer, before its process runs. If its caller is gone by
+    /// then there never is one, and the container cannot be started any more, as in
+    /// containerd when a connection is closed.
+    pub start_delay: Duration,
     /// How much longer a StopPodSandbox takes.
     pub sandbox_stop_delay: Duration,
     /// The same of a RemoveContainer.
@@ -47,6 +51,7 @@ impl Faults {
         signal_delay: Duration::ZERO,
         sandbox_delay: Duration::ZERO,
         container_delay: Duration::ZERO,
+        start_delay: Duration::ZERO,
         sandbox_stop_delay: Duration::ZERO,
         container_removal_delay: Duration::ZERO,
     };
@@ -63,6 +68,7 @@ impl Faults {
         signal_delay: Duration::ZERO,
         sandbox_delay: Duration::ZERO,
         container_delay: Duration::ZERO,
+        start_delay: Duration::ZERO,
         sandbox_stop_delay: Duration::ZERO,
         container_removal_delay: Duration::ZERO,
     };

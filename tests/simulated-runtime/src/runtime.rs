@@ -291,9 +291,6 @@ impl SimulatedRuntime {
     /// caller is gone, and a caller who goes at the wrong moment takes the SIGTERM
     /// along for good.
     async fn stop(&self, id: &str, grace: Duration, mut caller: oneshot::Receiver<Never>) {
-        let is_gone = |caller: &mut oneshot::Receiver<Never>| {
-            caller.try_recv() == Err(oneshot::error::TryRecvError::Closed)
-        };
         let found = lock(&self.0.state).behaviour_of(id);
         let Some((behaviour, true)) = found else {
             return;
@@ -368,6 +365,10 @@ impl SimulatedRuntime {
 /// What a caller says: nothing, it is there or not.
 #[derive(Debug, PartialEq, Eq)]
 enum Never {}
+
+fn is_gone(caller: &mut oneshot::Receiver<Never>) -> bool {
+    caller.try_recv() == Err(oneshot::error::TryRecvError::Closed)
+}
 
 const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)

@@ -40,6 +40,9 @@ struct SimulatedContainer {
     finished_at: UnixNanos,
     exit_code: i32,
     reason: &'static str,
+    message: &'static str,
+    /// A StartContainer is under way.
+    is_starting: bool,
     /// When lists and statuses begin to show that it exited.
     shows_from: UnixNanos,
     /// A SIGTERM was sent, or counts as sent.
@@ -260,6 +263,8 @@ impl State {
             finished_at: UnixNanos(0),
             exit_code: 0,
             reason: "",
+            message: "",
+            is_starting: false,
             shows_from: UnixNanos(0),
             is_signalled: false,
             sequence,
@@ -268,6 +273,44 @@ impl State {
         Ok(id)
     }
 
+    /// Nobody else starts or removes a container that is being started.
+    pub(crate) fn begin_start(&mut self, id: &str) -> Result<(), RuntimeError> {
+        let Some(container) = self.containers.get_mut(id) else {
+            return Err(not_found("StartContainer", id));
+        };
+        let refused = |why: &str| {
+            let message = format!("failed to set starting state for container {id:?}: {why}");
+            RuntimeError::new("StartContainer", RuntimeErrorKind::Other, message)
+        };
+        if container.state != ContainerState::ContainerCreated {
+            let state = container.state.as_str_name();
+            return Err(refused(&format!("container is in {state} state")));
+        }
+        if std::mem::replace(&mut container.is_starting, true) {
+            return Err(refused("container is already in starting state"));
+        }
+        Ok(())
+    }
+
+    /// Whether a StartContainer of it is under way.
+    pub(crate) fn is_starting(&self, id: &str) -> bool {
+        let found = self.containers.get(id);
+        found.is_some_and(|container| container.is_starting)
+    }
+
+    /// Ends a start that was begun before there is a process.
+    pub(crate) fn cut_start_short(&mut self, now: UnixNanos, id: &str) {
+        if let Some(container) = self.containers.get_mut(id) {
+            container.is_starting = false;
+            container.state = ContainerState::ContainerExited;
+            container.finished_at = now;
+            container.exit_code = 128;
+            container.reason = "StartError";
+            container.message = "failed to create containerd task: context canceled: unknown";
+        }
+    }
+
+    /// Ends a start that was begun with a process.
     pub(crate) fn start_container(
         &mut self,
         now: UnixNanos,
@@ -278,14 +321,7 @@ impl State {
         let Some(container) = self.containers.get_mut(id) else {
             return Err(not_found("StartContainer", id));
         };
-        if container.state != ContainerState::ContainerCreated {
-            let message = format!("container {id} is not in the created state");
-            return Err(RuntimeError::new(
-                "StartContainer",
-                RuntimeErrorKind::Other,
-                message,
-            ));
-        }
+        container.is_starting = false;
         let sandbox_ready = self
             .sandboxes
             .get(&container.sandbox)

@@ -10,10 +10,6 @@ use crate::pool::WorkerSummary;
 use crate::relist::{ListedContainer, Relist, RuntimePod};
 use crate::worker::TerminationCause;
 
-/// Dead instances that are kept of each container of a pod that lives: the newest
-/// tells its exit and its restart count.
-const KEPT_PER_CONTAINER: usize = 1;
-
 /// Who is wanted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<'a> {
@@ -56,6 +52,9 @@ pub(super) struct DeadContainer {
     /// Its state is unknown though its worker has stopped everything: it is stopped
     /// once more before it is removed.
     pub(super) may_run: bool,
+    /// The instance that is said to have ended after it. It is removed only if that one
+    /// ran: lists show one whose start was cut short as ended too.
+    pub(super) replaced_by: Option<String>,
 }
 
 /// Dead containers that nothing needs.
@@ -67,7 +66,7 @@ pub(super) fn containers(relist: &Relist, known: &Known<'_>) -> Vec<DeadContaine
             by_name.entry(&container.name).or_default().push(container);
         }
         let all = known.contents_are_garbage(uid);
-        for (name, mut instances) in by_name {
+        for mut instances in by_name.into_values() {
             instances.sort_by_key(|it| std::cmp::Reverse((it.attempt, it.created_at)));
             // Of a pod without a worker the one that may run is for the worker that
             // it gets, which gives it its grace.
@@ -75,48 +74,56 @@ pub(super) fn containers(relist: &Relist, known: &Known<'_>) -> Vec<DeadContaine
             instances.retain(|it| {
                 it.state != ContainerState::ContainerRunning && (has_worker || !it.may_run())
             });
-            if !all {
-                keep_what_is_needed(&mut instances, pod);
-            }
-            garbage.extend(
-                instances
-                    .into_iter()
-                    .map(|it| dead_container(pod, name, it)),
-            );
+            let dead: Vec<DeadContainer> = match all {
+                true => instances.iter().map(|it| dead_container(pod, it)).collect(),
+                false => needless(&instances, pod),
+            };
+            garbage.extend(dead);
         }
     }
     garbage
 }
 
-/// Leaves out, of the instances of one container that do not run, what its pod
-/// still needs: the newest that ended, one that is about to be started, and those of
-/// unknown state, which are for their worker to judge.
-fn keep_what_is_needed(instances: &mut Vec<&ListedContainer>, pod: &RuntimePod) {
+/// Of the instances of one container that do not run, newest first, those that its
+/// pod does not need. It needs the newest that ended, which tells its exit, its restart
+/// count and its back-off, one that is about to be started, and those of unknown state,
+/// which are for their worker to judge.
+fn needless(instances: &[&ListedContainer], pod: &RuntimePod) -> Vec<DeadContainer> {
     let newest = instances.first().map(|newest| newest.attempt);
-    let others_run = |attempt: u32, name: &str| {
+    let newer_run = |of: &ListedContainer| {
         let mut all = pod.containers.iter();
-        all.any(|it| it.name == name && it.attempt > attempt)
+        all.any(|it| it.name == of.name && it.attempt > of.attempt)
     };
-    let mut kept = 0;
-    instances.retain(|it| match it.state {
-        ContainerState::ContainerExited => {
-            kept += 1;
-            kept > KEPT_PER_CONTAINER
+    let mut ended_after: Option<&ListedContainer> = None;
+    let mut dead = Vec::new();
+    for it in instances {
+        let is_needed = match it.state {
+            ContainerState::ContainerExited => ended_after.is_none(),
+            ContainerState::ContainerCreated => Some(it.attempt) == newest && !newer_run(it),
+            ContainerState::ContainerRunning | ContainerState::ContainerUnknown => true,
+        };
+        if !is_needed {
+            let replaced_by = ended_after.map(|newer| newer.id.clone());
+            dead.push(DeadContainer {
+                replaced_by: replaced_by.filter(|_| it.state == ContainerState::ContainerExited),
+                ..dead_container(pod, it)
+            });
         }
-        ContainerState::ContainerCreated => {
-            Some(it.attempt) != newest || others_run(it.attempt, &it.name)
+        if it.state == ContainerState::ContainerExited {
+            ended_after = Some(it);
         }
-        ContainerState::ContainerRunning | ContainerState::ContainerUnknown => false,
-    });
+    }
+    dead
 }
 
-fn dead_container(pod: &RuntimePod, name: &str, container: &ListedContainer) -> DeadContainer {
+fn dead_container(pod: &RuntimePod, container: &ListedContainer) -> DeadContainer {
     DeadContainer {
         pod: pod.identity.clone(),
-        name: name.to_owned(),
+        name: container.name.clone(),
         id: container.id.clone(),
         attempt: container.attempt,
         may_run: container.may_run(),
+        replaced_by: None,
     }
 }
 
@@ -275,6 +282,26 @@ mod tests {
                 .containers()
                 .is_empty()
         );
+    }
+
+    #[test]
+    fn an_instance_that_ended_goes_for_the_sake_of_the_next_one_that_did() {
+        let instances = [
+            ("a", 0, EXITED, 0),
+            ("a", 1, EXITED, 0),
+            ("a", 2, UNKNOWN, 0),
+            ("a", 3, EXITED, 0),
+            ("a", 4, RUNNING, 0),
+        ];
+        let case = Case::new(&instances, &[true], syncing());
+        let replaced = |case: &Case| -> Vec<(String, Option<String>)> {
+            let garbage = containers(&case.relist, &case.known()).into_iter();
+            garbage.map(|it| (it.id, it.replaced_by)).collect()
+        };
+        let by = |id: &str, newer: &str| (id.to_owned(), Some(newer.to_owned()));
+        assert_eq!(replaced(&case), [by("a1", "a3"), by("a0", "a1")]);
+        let gone = Case::new(&THREE_DEAD, &[false], finished(TerminationCause::Deleted));
+        assert!(replaced(&gone).iter().all(|(_, newer)| newer.is_none()));
     }
 
     #[test]

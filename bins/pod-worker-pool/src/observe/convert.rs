@@ -111,11 +111,6 @@ pub(super) fn complete(
     status: &v1::ContainerStatus,
 ) -> v1::ContainerState {
     container.state = state(status.state(), Some(status));
-    if let ContainerState::Exited(exit) = &container.state
-        && exit.is_interrupted_start()
-    {
-        container.state = ContainerState::Interrupted(exit.clone());
-    }
     if let Some(image) = &status.image
         && !image.image.is_empty()
     {
@@ -127,19 +122,30 @@ pub(super) fn complete(
     status.state()
 }
 
+/// Whether an instance ran, or was refused, and does not any more.
+pub(crate) fn has_ended(status: &v1::ContainerStatus) -> bool {
+    state(status.state(), Some(status)).exit().is_some()
+}
+
 fn state(state: v1::ContainerState, status: Option<&v1::ContainerStatus>) -> ContainerState {
     match state {
         v1::ContainerState::ContainerCreated => ContainerState::Created,
         v1::ContainerState::ContainerRunning => ContainerState::Running {
             started_at: UnixNanos(status.map_or(0, |status| status.started_at)),
         },
-        v1::ContainerState::ContainerExited => ContainerState::Exited(Exit {
-            started_at: UnixNanos(status.map_or(0, |status| status.started_at)),
-            finished_at: UnixNanos(status.map_or(0, |status| status.finished_at)),
-            exit_code: status.map_or(0, |status| status.exit_code),
-            reason: text(status.map_or("", |status| &status.reason)),
-            message: text(status.map_or("", |status| &status.message)),
-        }),
+        v1::ContainerState::ContainerExited => {
+            let exit = Exit {
+                started_at: UnixNanos(status.map_or(0, |status| status.started_at)),
+                finished_at: UnixNanos(status.map_or(0, |status| status.finished_at)),
+                exit_code: status.map_or(0, |status| status.exit_code),
+                reason: text(status.map_or("", |status| &status.reason)),
+                message: text(status.map_or("", |status| &status.message)),
+            };
+            match exit.is_interrupted_start() {
+                true => ContainerState::Interrupted(exit),
+                false => ContainerState::Exited(exit),
+            }
+        }
         v1::ContainerState::ContainerUnknown => ContainerState::Unknown,
     }
 }

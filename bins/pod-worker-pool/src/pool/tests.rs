@@ -1,6 +1,7 @@
 //! Whole workers on a simulated runtime, under a paused clock.
 
 mod chaos;
+mod cut_short_starts;
 mod deadlines;
 mod evictions;
 mod graces;

@@ -147,13 +147,14 @@ pub(super) fn is_transient(error: &RuntimeError) -> bool {
         error.kind,
         RuntimeErrorKind::Unavailable | RuntimeErrorKind::DeadlineExceeded
     ) || is_name_taken(error)
-        || is_starting(error)
+        || is_not_startable(error)
 }
 
-/// Whether an instance is being started by a call of an earlier life of this
-/// process, which goes on. containerd says so in words only.
-pub(super) fn is_starting(error: &RuntimeError) -> bool {
-    error.message.contains("is already in starting state")
+/// Whether an instance is not in the state to be started that it was seen in: a call
+/// of an earlier life of this process starts it, or that call has ended meanwhile,
+/// well or not. containerd says so in words only.
+pub(super) fn is_not_startable(error: &RuntimeError) -> bool {
+    error.message.contains("failed to set starting state")
 }
 
 /// Whether a name is taken: by an instance of ours that does not show yet, or
@@ -180,6 +181,11 @@ mod tests {
             (
                 RuntimeErrorKind::Other,
                 "failed to set starting state for container \"12\": container is already in starting state",
+                Retry::SOON,
+            ),
+            (
+                RuntimeErrorKind::Other,
+                "failed to set starting state for container \"12\": container is in CONTAINER_EXITED state",
                 Retry::SOON,
             ),
             (

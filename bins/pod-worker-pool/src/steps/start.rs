@@ -13,7 +13,7 @@ use pod::core::Container as ContainerSpec;
 use tokio::time::Instant;
 
 use super::containers::Prepared;
-use super::error::{is_name_taken, is_starting, is_transient};
+use super::error::{is_name_taken, is_not_startable, is_transient};
 use super::sync::{PreparedImages, Target};
 use super::taken::{CONTAINER_HOLDS, TakenName};
 use super::{Calls, Memory, PodPulls, Retry, StepError, Steps};
@@ -35,8 +35,8 @@ pub(crate) struct StartError {
     /// What the event says; the message if absent.
     announced_as: Option<&'static str>,
     is_name_taken: bool,
-    /// A call of an earlier life does it already.
-    is_starting: bool,
+    /// A call of an earlier life did or does it.
+    is_not_startable: bool,
     /// The instance that the runtime would not start.
     refused: Option<String>,
 }
@@ -49,7 +49,7 @@ impl StartError {
             retry,
             announced_as: None,
             is_name_taken: false,
-            is_starting: false,
+            is_not_startable: false,
             refused: None,
         }
     }
@@ -68,11 +68,11 @@ impl StartError {
 
     fn of_call(reason: &str, error: RuntimeError) -> StartError {
         let is_name_taken = is_name_taken(&error);
-        let is_starting = is_starting(&error);
+        let is_not_startable = is_not_startable(&error);
         let error = StepError::from(error);
         StartError {
             is_name_taken,
-            is_starting,
+            is_not_startable,
             ..StartError::of_step(reason, &error)
         }
     }
@@ -160,7 +160,7 @@ impl Steps {
         memory: &mut Memory,
     ) -> StepError {
         memory.refused_starts.extend(error.refused.clone());
-        if !error.is_name_taken && !error.is_starting {
+        if !error.is_name_taken && !error.is_not_startable {
             let message = format!("Error: {}", error.announced_as.unwrap_or(&error.message));
             self.events
                 .warning(target.identity, &name, "Failed", &message);

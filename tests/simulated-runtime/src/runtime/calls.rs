@@ -10,7 +10,7 @@ use cri::{
 };
 use tokio::sync::oneshot;
 
-use super::{SimulatedRuntime, lock, millis};
+use super::{SimulatedRuntime, is_gone, lock, millis};
 use crate::state::not_found;
 
 #[async_trait]
@@ -149,7 +149,17 @@ impl ContainerRuntime for SimulatedRuntime {
 
     async fn start_container(&self, container_id: &str) -> Result<(), RuntimeError> {
         let id = container_id.to_owned();
+        let delay = lock(&self.0.faults).start_delay;
+        // Lives as long as this call.
+        let (_here, mut caller) = oneshot::channel();
         self.perform("StartContainer", millis(40), move |runtime| async move {
+            lock(&runtime.0.state).begin_start(&id)?;
+            runtime.linger(delay).await;
+            if !delay.is_zero() && is_gone(&mut caller) {
+                lock(&runtime.0.state).cut_start_short(runtime.now(), &id);
+                runtime.publish(&id, EventKind::Stopped, None);
+                return Ok(());
+            }
             let behaviour = lock(&runtime.0.state).start_container(runtime.now(), &id)?;
             runtime.publish(&id, EventKind::Started, None);
             runtime.run_to_its_end(id, behaviour);
@@ -178,7 +188,14 @@ impl ContainerRuntime for SimulatedRuntime {
         let delay = lock(&self.0.faults).container_removal_delay;
         self.perform("RemoveContainer", millis(2), move |runtime| async move {
             runtime.linger(delay).await;
-            lock(&runtime.0.state).remove_container(runtime.now(), &id);
+            let mut state = lock(&runtime.0.state);
+            if state.is_starting(&id) {
+                let kind = RuntimeErrorKind::Other;
+                let message = "container is in starting state, can't be removed";
+                return Err(RuntimeError::new("RemoveContainer", kind, message));
+            }
+            state.remove_container(runtime.now(), &id);
+            drop(state);
             runtime.publish(&id, EventKind::Deleted, None);
             Ok(())
         })

@@ -1,0 +1,125 @@
+//! Starts that the runtime gives up because the one who asked for them died.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+use simulated_runtime::Faults;
+
+use super::{running, starts};
+use crate::garbage::Order;
+use crate::testing::{TestNode, eventually, pod_running};
+
+const SLOW_START: Faults = Faults {
+    start_delay: Duration::from_secs(5),
+    ..Faults::NONE
+};
+
+fn calls(node: &TestNode, method: &str) -> u64 {
+    node.runtime.calls().get(method).copied().unwrap_or(0)
+}
+
+/// Waits until a start is asked for, and kills the pool during it.
+async fn killed_during_a_start(node: &mut TestNode) {
+    let before = calls(node, "StartContainer");
+    eventually("it is asked for", || calls(node, "StartContainer") > before).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    node.kill();
+    node.runtime.set_faults(Faults::NONE);
+}
+
+/// Until the runtime gives up what the dead asked for.
+async fn given_up() {
+    tokio::time::sleep(SLOW_START.start_delay).await;
+}
+
+/// What an instance carries of its container's restarts.
+fn carried(annotations: &BTreeMap<String, String>) -> (&str, &str) {
+    let of = |key: &str| annotations.get(key).map_or("", String::as_str);
+    let count = of("io.kubernetes.container.restartCount");
+    (count, of(crate::annotations::RESTART_WAIT))
+}
+
+fn collect_dead_containers(node: &TestNode) {
+    let pod_uid = "u1".to_owned();
+    node.life().garbage.order(Order::Containers { pod_uid });
+}
+
+async fn next_life(node: &mut TestNode, pod: &Value) {
+    node.start();
+    collect_dead_containers(node);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    node.create(pod).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn lives_that_die_in_every_step_after_a_cut_short_start_keep_the_back_off() {
+    let mut node = TestNode::new();
+    let pod = pod_running("a", "u1", &["exit", "1", "1000"]);
+    node.create(&pod).await;
+    eventually("it crashed twice", || starts(&node, "u1").len() == 2).await;
+    let second = starts(&node, "u1")[1];
+    node.runtime.set_faults(SLOW_START);
+    killed_during_a_start(&mut node).await;
+    assert_eq!(
+        node.runtime.containers().len(),
+        3,
+        "two ended, one starting"
+    );
+    given_up().await;
+
+    // This one removes what was cut short, and dies before it has made another.
+    node.runtime.set_faults(Faults {
+        container_delay: Duration::from_secs(5),
+        ..Faults::NONE
+    });
+    let before = calls(&node, "CreateContainer");
+    next_life(&mut node, &pod).await;
+    eventually("another one is being made", || {
+        calls(&node, "CreateContainer") > before
+    })
+    .await;
+    assert_eq!(node.runtime.containers().len(), 1, "the last that ended");
+    node.kill();
+    node.runtime.set_faults(Faults::NONE);
+
+    next_life(&mut node, &pod).await;
+    eventually("it is started again", || starts(&node, "u1").len() == 3).await;
+    let containers = node.runtime.containers();
+    let newest = containers.iter().find(|it| it.running).unwrap();
+    assert_eq!(carried(&newest.config.annotations), ("2", "20"));
+    // The lists also tell whose end the runtime will tell of.
+    collect_dead_containers(&node);
+    eventually("and again", || starts(&node, "u1").len() == 4).await;
+    let starts = starts(&node, "u1");
+    assert!(starts[2] - second >= 10, "{starts:?}");
+    assert!((21..25).contains(&(starts[3] - starts[2])), "{starts:?}");
+    collect_dead_containers(&node);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(node.running("u1").is_some());
+    assert_eq!(node.runtime.containers().len(), 2, "what was replaced went");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_was_cut_short_is_no_crash_for_the_next_life() {
+    for waits_for_it in [false, true] {
+        let mut node = TestNode::new();
+        let pod = pod_running("a", "u1", &["run"]);
+        node.runtime.set_faults(SLOW_START);
+        node.create(&pod).await;
+        killed_during_a_start(&mut node).await;
+        if !waits_for_it {
+            // Else it finds an instance that is created, and is refused its start.
+            given_up().await;
+        }
+        node.start();
+        node.create(&pod).await;
+        running(&node, "u1").await;
+        let containers = node.runtime.containers();
+        let [instance] = containers.as_slice() else {
+            panic!("{containers:?}");
+        };
+        assert_eq!(carried(&instance.config.annotations), ("0", "0"));
+        assert!(!node.reasons("u1").contains(&"BackOff".to_owned()));
+    }
+}
