@@ -28,9 +28,7 @@ pub struct Faults {
     pub sandbox_delay: Duration,
     /// The same of a CreateContainer.
     pub container_delay: Duration,
-    /// The same of a StartContainer, before its process runs. If its caller is gone by
-    /// then there never is one, and the container cannot be started any more, as in
-    /// containerd when a connection is closed.
+    /// The same of a StartContainer, before its process runs.
     pub start_delay: Duration,
     /// How much longer a StopPodSandbox takes.
     pub sandbox_stop_delay: Duration,

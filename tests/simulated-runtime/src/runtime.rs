@@ -5,6 +5,7 @@ mod calls;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -45,6 +46,7 @@ struct Shared {
     /// Some container has ended, or something else has happened.
     ends: Notify,
     has_events: bool,
+    connection: AtomicU64,
     clock: WallClock,
 }
 
@@ -78,6 +80,7 @@ impl SimulatedRuntime {
             events: broadcast::channel(EVENT_QUEUE).0,
             ends: Notify::new(),
             has_events,
+            connection: AtomicU64::new(0),
             clock,
         }))
     }
@@ -177,6 +180,18 @@ impl SimulatedRuntime {
     /// The kernel kills some process in a container, which lives on.
     pub fn run_out_of_memory(&self, id: &str) {
         self.publish(id, EventKind::OutOfMemory, None);
+    }
+
+    /// The connection of all callers is closed, as where whoever kept it dies too. As in
+    /// containerd the starts under way are given up: there never is a process, and the
+    /// container cannot be started any more.
+    pub fn close_connection(&self) {
+        self.0.connection.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A number for the connection that calls come by now.
+    fn connection(&self) -> u64 {
+        self.0.connection.load(Ordering::Relaxed)
     }
 
     fn now(&self) -> clock::UnixNanos {
@@ -291,6 +306,9 @@ impl SimulatedRuntime {
     /// caller is gone, and a caller who goes at the wrong moment takes the SIGTERM
     /// along for good.
     async fn stop(&self, id: &str, grace: Duration, mut caller: oneshot::Receiver<Never>) {
+        let is_gone = |caller: &mut oneshot::Receiver<Never>| {
+            caller.try_recv() == Err(oneshot::error::TryRecvError::Closed)
+        };
         let found = lock(&self.0.state).behaviour_of(id);
         let Some((behaviour, true)) = found else {
             return;
@@ -365,10 +383,6 @@ impl SimulatedRuntime {
 /// What a caller says: nothing, it is there or not.
 #[derive(Debug, PartialEq, Eq)]
 enum Never {}
-
-fn is_gone(caller: &mut oneshot::Receiver<Never>) -> bool {
-    caller.try_recv() == Err(oneshot::error::TryRecvError::Closed)
-}
 
 const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)

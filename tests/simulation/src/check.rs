@@ -13,6 +13,9 @@ use crate::targets::Targets;
 /// Least time between SIGTERM and SIGKILL, unless the whole grace is shorter.
 const SIGTERM_GRACE: Duration = Duration::from_secs(2);
 
+/// What a container waits for after its second exit.
+const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
+
 /// UID of the pod of each version, from the labels of its sandboxes.
 pub(crate) fn uids_by_version(history: &[Entry]) -> BTreeMap<String, String> {
     let mut uids = BTreeMap::new();
@@ -150,7 +153,39 @@ pub fn broken_promises(
         }
     }
     broken.extend(killed_before_their_time(&history, targets, versions));
+    broken.extend(started_before_their_time(&history, versions));
     broken
+}
+
+/// Restarts that did not wait as long as was due after the exit before: the first
+/// comes at once, the second after [`FIRST_BACK_OFF`], and so on doubling.
+fn started_before_their_time(history: &[Entry], versions: &[Desired]) -> Vec<String> {
+    let uids = uids_by_version(history);
+    let mut early = Vec::new();
+    for pod in versions {
+        let Some(uid) = uids.get(&pod.version_label()) else {
+            continue;
+        };
+        for name in pod.servers().iter().chain(pod.once()) {
+            let of_container = |entry: &&Entry| entry.pod_uid == *uid && entry.container == **name;
+            let (mut due, mut exited_at) = (Duration::ZERO, None);
+            for entry in history.iter().filter(of_container) {
+                match (&entry.happening, exited_at) {
+                    (Happening::Exited { .. }, _) => exited_at = Some(entry.at),
+                    (Happening::Started, Some(exited_at)) => {
+                        let waited = entry.at.since(exited_at);
+                        if waited < due {
+                            let life = life_of(history, uid);
+                            early.push(format!("{name} of {pod} waited {waited:?}{life}"));
+                        }
+                        due = (due * 2).max(FIRST_BACK_OFF);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    early
 }
 
 /// Containers that SIGKILL ended although their program would have had more

@@ -84,7 +84,7 @@ impl Scenario {
         node.runtime.add_image("localhost/pulled:test", false);
         node.pass(Duration::ZERO).await?;
         for _ in 0..STEPS {
-            self.step(node).await;
+            self.step(node).await?;
             let pause = self.pause();
             node.pass(pause).await?;
         }
@@ -142,7 +142,7 @@ impl Scenario {
             .push(format!("{:>9.3}s {text}", node.elapsed().as_secs_f64()));
     }
 
-    async fn step(&mut self, node: &mut SimulatedNode) {
+    async fn step(&mut self, node: &mut SimulatedNode) -> Result<(), String> {
         match self.random.random_range(0..100) {
             0..26 => self.put(node),
             26..35 => self.remove(node),
@@ -159,10 +159,7 @@ impl Scenario {
                 self.note(node, "stop and start the supervisor");
                 node.supervision.stop().await;
             }
-            87..90 => {
-                self.note(node, "kill all");
-                node.supervision.kill(SimulatedNode::processes()).await;
-            }
+            87..90 => self.kill_all(node).await?,
             90..94 => {
                 self.note(node, "the runtime is down");
                 node.runtime.set_faults(Faults {
@@ -179,6 +176,7 @@ impl Scenario {
                 node.runtime.set_faults(Faults::NONE);
             }
         }
+        Ok(())
     }
 
     fn process(&mut self) -> Process {
@@ -203,6 +201,20 @@ impl Scenario {
         self.note(node, &format!("kill {process}, then {fates:?}"));
         node.supervision.doom(process, fates);
         node.supervision.kill([process]).await;
+    }
+
+    /// Kills all processes, the supervisor among them, and perhaps again while they
+    /// put right what that left.
+    async fn kill_all(&mut self, node: &mut SimulatedNode) -> Result<(), String> {
+        for _ in 0..self.random.random_range(1..=3) {
+            self.note(node, "kill all");
+            // With the supervisor goes what keeps calls in flight alive.
+            node.runtime.close_connection();
+            node.supervision.kill(SimulatedNode::processes()).await;
+            let pause = Duration::from_millis(self.random.random_range(0..1500));
+            node.pass(pause).await?;
+        }
+        Ok(())
     }
 
     fn put(&mut self, node: &SimulatedNode) {

@@ -10,7 +10,7 @@ use cri::{
 };
 use tokio::sync::oneshot;
 
-use super::{SimulatedRuntime, is_gone, lock, millis};
+use super::{SimulatedRuntime, lock, millis};
 use crate::state::not_found;
 
 #[async_trait]
@@ -150,12 +150,11 @@ impl ContainerRuntime for SimulatedRuntime {
     async fn start_container(&self, container_id: &str) -> Result<(), RuntimeError> {
         let id = container_id.to_owned();
         let delay = lock(&self.0.faults).start_delay;
-        // Lives as long as this call.
-        let (_here, mut caller) = oneshot::channel();
+        let connection = self.connection();
         self.perform("StartContainer", millis(40), move |runtime| async move {
             lock(&runtime.0.state).begin_start(&id)?;
             runtime.linger(delay).await;
-            if !delay.is_zero() && is_gone(&mut caller) {
+            if connection != runtime.connection() {
                 lock(&runtime.0.state).cut_start_short(runtime.now(), &id);
                 runtime.publish(&id, EventKind::Stopped, None);
                 return Ok(());

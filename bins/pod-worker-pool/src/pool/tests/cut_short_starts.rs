@@ -1,4 +1,5 @@
-//! Starts that the runtime gives up because the one who asked for them died.
+//! Starts that the runtime gives up because the one who asked for them died, and
+//! whoever kept its connection.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,6 +26,7 @@ async fn killed_during_a_start(node: &mut TestNode) {
     eventually("it is asked for", || calls(node, "StartContainer") > before).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     node.kill();
+    node.runtime.close_connection();
     node.runtime.set_faults(Faults::NONE);
 }
 
