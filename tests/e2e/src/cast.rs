@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
-use test_support::journal;
+use test_support::{journal, wait_for};
 use topology::Process;
 
-use crate::ground::Ground;
+use crate::ground::{Ground, TIMEOUT};
 use crate::witness::{Look, Testimony};
 use crate::workload::{JOURNALS, container, script, spec};
 
@@ -79,8 +79,7 @@ impl Cast {
         let mut rejected = ground.app("rejected", &[]);
         rejected["containers"][0]["resources"] = json!({"requests": {"cpu": "10k"}});
         ground.apply("rejected", rejected)?;
-        let looping = ground.app("looping", &["--exit-after-ms", "100", "--exit-code", "1"]);
-        ground.apply("looping", looping)?;
+        crash_loop(ground, "looping")?;
 
         let mut steady = Vec::new();
         for (name, phase, _) in STEADY {
@@ -119,11 +118,31 @@ impl Cast {
         }
         let first = journal::count(&journal, "plain-first", "started");
         ensure!(first == 1, "an init container ran {first} times");
-        looping_waited(ground).with_context(|| {
-            let parts = lines_about(ground, &ground.full_name("looping"));
-            parts + &containerd_lines_about(ground, "looping")
-        })
+        crash_loop_waited(ground, "looping")
     }
+}
+
+/// A pod that crashes again and again.
+///
+/// # Errors
+/// When its manifest cannot be written.
+pub fn crash_loop(ground: &Ground, name: &str) -> Result<()> {
+    let pod = ground.app(name, &["--exit-after-ms", "100", "--exit-code", "1"]);
+    ground.apply(name, pod)
+}
+
+/// Checks that every restart of a [`crash_loop`] pod was counted and waited for as
+/// long as is due, however the node was disturbed meanwhile.
+///
+/// # Errors
+/// When one was not, with what was logged of the pod.
+pub fn crash_loop_waited(ground: &Ground, name: &str) -> Result<()> {
+    starts_waited(ground, name)
+        .and_then(|()| starts_are_counted(ground, name))
+        .with_context(|| {
+            let parts = lines_about(ground, &ground.full_name(name));
+            parts + &containerd_lines_about(ground, name)
+        })
 }
 
 /// What containerd logged of the containers of a pod.
@@ -153,18 +172,17 @@ fn lines_about(ground: &Ground, pod: &str) -> String {
         .collect()
 }
 
-/// That every restart of `looping` was counted and waited for as long as is
-/// due, however the node was disturbed meanwhile. No wait is due after a start that
+fn starts_of(ground: &Ground, name: &str) -> Result<Vec<u128>> {
+    let journal = ground.journal()?.into_iter();
+    let starts = journal.filter(|entry| entry.name == name && entry.event == "started");
+    Ok(starts.map(|entry| entry.unix_nanoseconds).collect())
+}
+
+/// That each start of a crash-looping pod waited; none need do after a start that
 /// containerd cut short.
-fn looping_waited(ground: &Ground) -> Result<()> {
-    let pod = ground.pod("looping")?;
-    let journal = ground.journal()?;
-    let starts: Vec<u128> = journal
-        .iter()
-        .filter(|entry| entry.name == "looping" && entry.event == "started")
-        .map(|entry| entry.unix_nanoseconds)
-        .collect();
-    let cut_short = starts_cut_short(ground, "looping");
+fn starts_waited(ground: &Ground, name: &str) -> Result<()> {
+    let starts = starts_of(ground, name)?;
+    let cut_short = starts_cut_short(ground, name);
     let mut early = 0;
     let mut due = FIRST_BACK_OFF;
     // The first restart comes at once.
@@ -174,21 +192,35 @@ fn looping_waited(ground: &Ground) -> Result<()> {
             early += 1;
             ensure!(
                 early <= cut_short,
-                "looping waited {waited:?} of {due:?}; containerd cut {cut_short} starts short"
+                "{name} waited {waited:?} of {due:?}; containerd cut {cut_short} starts short"
             );
         } else {
             due *= 2;
         }
     }
-    let restarts = pod["status"]["containerStatuses"][0]["restartCount"].as_u64();
-    let restarts = usize::try_from(restarts.context("no restart count")?)?;
-    // A start may have been between the two looks, or not be noted yet.
-    let counted = restarts + 1;
-    ensure!(
-        (counted.saturating_sub(1)..=counted + 1 + cut_short).contains(&starts.len()),
-        "{restarts} restarts of {} starts, of which containerd cut {cut_short} short",
-        starts.len()
-    );
+    Ok(())
+}
+
+/// That the restart count comes to what was started.
+fn starts_are_counted(ground: &Ground, name: &str) -> Result<()> {
+    let cut_short = starts_cut_short(ground, name);
+    let look = || -> Result<(u64, usize)> {
+        let pod = ground.pod(name)?;
+        let count = pod["status"]["containerStatuses"][0]["restartCount"].as_u64();
+        let restarts = count.context("no restart count")?;
+        Ok((restarts, starts_of(ground, name)?.len()))
+    };
+    wait_for("all starts to be counted", TIMEOUT, || {
+        let (restarts, starts) = look().map_err(|error| format!("{error:#}"))?;
+        let counted = usize::try_from(restarts + 1).unwrap_or(usize::MAX);
+        // Those that were cut short are not counted, but may be noted.
+        if (counted..=counted + cut_short).contains(&starts) {
+            return Ok(());
+        }
+        Err(format!(
+            "{restarts} restarts of {starts} starts, {cut_short} of them cut short"
+        ))
+    })?;
     Ok(())
 }
 

@@ -359,6 +359,37 @@ fn rage(ground: &mut Ground, random: &mut Random) -> Result<u64> {
     Ok(come)
 }
 
+/// Each start of each of them is another moment to die in.
+const CRASH_LOOPS: usize = 12;
+
+/// Long enough for the restarts that wait 10, 20 and 40 s.
+const CRASH_LOOP_STORM: Duration = Duration::from_secs(75);
+
+#[test]
+fn a_crash_loop_waits_as_long_as_is_due_whoever_dies() -> Result<()> {
+    let mut ground = Ground::start(json!({}))?;
+    let seed = RandomState::new().hash_one("crash loops");
+    let mut random = Random(seed | 1);
+    let names: Vec<String> = (0..CRASH_LOOPS).map(|n| format!("loop-{n}")).collect();
+    for name in &names {
+        cast::crash_loop(&ground, name)?;
+    }
+    for name in &names {
+        ground.note(name, "started", 2)?;
+    }
+    let begin = std::time::Instant::now();
+    while begin.elapsed() < CRASH_LOOP_STORM {
+        pause_for(Duration::from_millis(100 + random.below(900)));
+        ground.bulkhead.kill_all()?;
+        ground.bulkhead.spawn()?;
+    }
+    ground.bulkhead.wait_until_ready()?;
+    for name in &names {
+        cast::crash_loop_waited(&ground, name).with_context(|| format!("with seed {seed}"))?;
+    }
+    Ok(())
+}
+
 /// The last guest runs; each one before it is gone, was started at most once and
 /// ended by itself, but for starts that a kill cut short.
 fn came_and_went(ground: &Ground, guests: u64) -> Result<()> {
