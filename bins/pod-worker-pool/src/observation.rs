@@ -222,7 +222,12 @@ pub(crate) struct Exit {
 
 /// What a runtime says of a start whose caller went away. containerd's words are
 /// Go's; the second ones are of a program of its own that it killed for that.
-const CALLER_WENT_AWAY: [&str; 2] = ["context canceled", "signal: killed"];
+const CALLER_WENT_AWAY: [&str; 3] = ["context canceled", "signal: killed", HALF_MADE];
+
+/// In what containerd says of the start of an instance that it made while the caller
+/// went away: it could not learn the process of the sandbox any more, took 0 for it,
+/// and finds no namespaces there. Such an instance can never be started.
+pub(crate) const HALF_MADE: &str = "/proc/0/ns/";
 
 impl Exit {
     /// Whether this is the end of a start whose caller went away, and not of a
@@ -356,6 +361,8 @@ mod tests {
     #[test]
     fn only_a_start_that_was_cut_short_counts_as_interrupted() {
         const CANCELED: &str = "failed to create containerd task: context canceled: unknown";
+        const NO_SANDBOX: &str = "runc create failed: unable to create new parent process: \
+                                  namespace path: lstat /proc/0/ns/ipc: no such file or directory";
         for (started_at, reason, message, expected) in [
             (0, "StartError", CANCELED, true),
             (
@@ -370,6 +377,7 @@ mod tests {
                 "exec: \"x\": executable file not found",
                 false,
             ),
+            (0, "StartError", NO_SANDBOX, true),
             (5, "StartError", CANCELED, false),
             (0, "Error", CANCELED, false),
         ] {

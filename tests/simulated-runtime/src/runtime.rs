@@ -184,7 +184,8 @@ impl SimulatedRuntime {
 
     /// The connection of all callers is closed, as where whoever kept it dies too. As in
     /// containerd the starts under way are given up: there never is a process, and the
-    /// container cannot be started any more.
+    /// container cannot be started any more. One that is being made is made all the
+    /// same, and cannot be started either.
     pub fn close_connection(&self) {
         self.0.connection.fetch_add(1, Ordering::Relaxed);
     }

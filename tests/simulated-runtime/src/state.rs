@@ -43,6 +43,8 @@ struct SimulatedContainer {
     message: &'static str,
     /// A StartContainer is under way.
     is_starting: bool,
+    /// Its maker lost the sandbox from sight.
+    is_half_made: bool,
     /// When lists and statuses begin to show that it exited.
     shows_from: UnixNanos,
     /// A SIGTERM was sent, or counts as sent.
@@ -265,12 +267,20 @@ impl State {
             reason: "",
             message: "",
             is_starting: false,
+            is_half_made: false,
             shows_from: UnixNanos(0),
             is_signalled: false,
             sequence,
         };
         self.containers.insert(id.clone(), container);
         Ok(id)
+    }
+
+    /// It can never be started.
+    pub(crate) fn make_half(&mut self, id: &str) {
+        if let Some(container) = self.containers.get_mut(id) {
+            container.is_half_made = true;
+        }
     }
 
     /// Nobody else starts or removes a container that is being started.
@@ -328,12 +338,16 @@ impl State {
             .is_some_and(|sandbox| sandbox.state == PodSandboxState::SandboxReady);
         let words = command_of(&container.config);
         let behaviour = Behaviour::of_command(&words);
-        if !sandbox_ready || !behaviour.starts {
+        if !sandbox_ready || !behaviour.starts || container.is_half_made {
             container.state = ContainerState::ContainerExited;
             container.finished_at = now;
             container.exit_code = 128;
             container.reason = "StartError";
-            let message = format!("failed to start container {id}: no such program");
+            container.message = match container.is_half_made {
+                true => "namespace path: lstat /proc/0/ns/ipc: no such file or directory",
+                false => "no such program",
+            };
+            let message = format!("failed to start container {id}: {}", container.message);
             return Err(RuntimeError::new(
                 "StartContainer",
                 RuntimeErrorKind::Other,

@@ -11,6 +11,7 @@ use clock::{UnixNanos, WallClock};
 use ipc::{Network, SubscriptionEvent};
 use pod::core::ContainerStatus;
 use pod::{Pod, PodDocument};
+use simulated_runtime::{Entry, Happening};
 use tokio_util::task::AbortOnDropHandle;
 use topology::Process;
 
@@ -55,8 +56,14 @@ impl Observer {
     /// What was published that was not so: readiness that turned although the
     /// container answered as before, a start that was taken back, a pod that
     /// contradicts its containers.
-    pub(crate) fn broken_promises(&self, versions: &[Desired], targets: &Targets) -> Vec<String> {
+    pub(crate) fn broken_promises(
+        &self,
+        versions: &[Desired],
+        targets: &Targets,
+        history: &[Entry],
+    ) -> Vec<String> {
         let seen = lock(&self.seen);
+        let ends = ends_of(history);
         let mut broken: Vec<String> = seen.contradictions.iter().cloned().collect();
         for (id, published) in &seen.instances {
             let mut versions = versions.iter();
@@ -70,7 +77,8 @@ impl Observer {
             }
             if let Some(threshold) = pod.readiness_threshold(name) {
                 let answers = targets.readiness_answers(id);
-                if let Some(at) = turned_without_reason(&published.ready, &answers, threshold) {
+                let alive = until_its_end(&published.ready, ends.get(&**id).copied());
+                if let Some(at) = turned_without_reason(&alive, &answers, threshold) {
                     broken.push(format!(
                         "readiness of {name} of {pod} turned at {at:?} without a reason: \
                          {:?}, but it answered {answers:?}",
@@ -83,6 +91,23 @@ impl Observer {
         }
         broken
     }
+}
+
+/// When each container ended that did.
+fn ends_of(history: &[Entry]) -> BTreeMap<&str, UnixNanos> {
+    let exits = history
+        .iter()
+        .filter(|entry| matches!(entry.happening, Happening::Exited { .. }));
+    exits.map(|entry| (&*entry.id, entry.at)).collect()
+}
+
+/// What was published before an instance ended. One that did may be known to some as
+/// not ready before others know that it does not run.
+fn until_its_end(turns: &[(UnixNanos, bool)], end: Option<UnixNanos>) -> Vec<(UnixNanos, bool)> {
+    let turns = turns.iter().copied();
+    turns
+        .take_while(|(at, ready)| *ready || end.is_none_or(|end| *at < end))
+        .collect()
 }
 
 fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
@@ -251,6 +276,16 @@ mod tests {
             unexplained(&[(2, true), (6, false)], &once_unwell),
             Some(at(6))
         );
+    }
+
+    #[test]
+    fn only_an_instance_that_ended_is_unready_without_an_answer() {
+        let turns = [(at(1), true), (at(5), false)];
+        assert_eq!(until_its_end(&turns, None), turns);
+        assert_eq!(until_its_end(&turns, Some(at(6))), turns);
+        assert_eq!(until_its_end(&turns, Some(at(5))), [(at(1), true)]);
+        let ready_late = [(at(7), true)];
+        assert_eq!(until_its_end(&ready_late, Some(at(5))), ready_late);
     }
 
     #[test]

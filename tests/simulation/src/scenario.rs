@@ -29,6 +29,10 @@ const MOST_FAILURES: u32 = 2;
 /// seconds.
 const MOST_CRASHES: usize = 6;
 
+/// What the calls that start a container take more when all processes are about to
+/// be killed.
+const SLOW_CALL: Duration = Duration::from_millis(500);
+
 /// Simulated time within which a node must be as desired after the last fault:
 /// the longest crash-loop wait that a scenario can cause (40 s), the longest
 /// grace (5 s), the longest back-off of a process (10 s), a sync at the latest after
@@ -100,7 +104,8 @@ impl Scenario {
             &self.failures,
         );
         let observer = &node.observer;
-        broken.extend(observer.broken_promises(&self.versions, &node.targets));
+        let history = node.runtime.history();
+        broken.extend(observer.broken_promises(&self.versions, &node.targets, &history));
         if broken.is_empty() {
             Ok(())
         } else {
@@ -203,17 +208,24 @@ impl Scenario {
         node.supervision.kill([process]).await;
     }
 
-    /// Kills all processes, the supervisor among them, and perhaps again while they
-    /// put right what that left.
+    /// Kills all processes, the supervisor among them, while a pod is likely to be
+    /// started, and perhaps again while they put right what that left.
     async fn kill_all(&mut self, node: &mut SimulatedNode) -> Result<(), String> {
+        node.runtime.set_faults(Faults {
+            container_delay: SLOW_CALL,
+            start_delay: SLOW_CALL,
+            ..Faults::NONE
+        });
+        self.put(node);
         for _ in 0..self.random.random_range(1..=3) {
+            let pause = self.random.random_range(Duration::ZERO..3 * SLOW_CALL);
+            node.pass(pause).await?;
             self.note(node, "kill all");
             // With the supervisor goes what keeps calls in flight alive.
             node.runtime.close_connection();
             node.supervision.kill(SimulatedNode::processes()).await;
-            let pause = Duration::from_millis(self.random.random_range(0..1500));
-            node.pass(pause).await?;
         }
+        node.runtime.set_faults(Faults::NONE);
         Ok(())
     }
 

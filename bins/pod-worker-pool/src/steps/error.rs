@@ -5,6 +5,7 @@ use cri::{RuntimeError, RuntimeErrorKind};
 
 use crate::config::BuildError;
 use crate::node::NodeError;
+use crate::observation::HALF_MADE;
 use crate::record::RecordError;
 
 /// How long a failed step waits, the shorter first.
@@ -150,11 +151,12 @@ pub(super) fn is_transient(error: &RuntimeError) -> bool {
         || is_not_startable(error)
 }
 
-/// Whether an instance is not in the state to be started that it was seen in: a call
-/// of an earlier life of this process starts it, or that call has ended meanwhile,
-/// well or not. containerd says so in words only.
+/// Whether an instance cannot be started for what became of a call of an earlier life
+/// of this process: that starts it, or has ended meanwhile, well or not; or it is the
+/// one that made the instance, and made it half. containerd says so in words only.
 pub(super) fn is_not_startable(error: &RuntimeError) -> bool {
-    error.message.contains("failed to set starting state")
+    let message = &error.message;
+    message.contains("failed to set starting state") || message.contains(HALF_MADE)
 }
 
 /// Whether a name is taken: by an instance of ours that does not show yet, or
@@ -186,6 +188,11 @@ mod tests {
             (
                 RuntimeErrorKind::Other,
                 "failed to set starting state for container \"12\": container is in CONTAINER_EXITED state",
+                Retry::SOON,
+            ),
+            (
+                RuntimeErrorKind::Other,
+                "runc create failed: namespace path: lstat /proc/0/ns/ipc: no such file",
                 Retry::SOON,
             ),
             (

@@ -137,10 +137,14 @@ impl ContainerRuntime for SimulatedRuntime {
     ) -> Result<String, RuntimeError> {
         let sandbox = sandbox_id.to_owned();
         let delay = lock(&self.0.faults).container_delay;
+        let connection = self.connection();
         self.perform("CreateContainer", millis(5), move |runtime| async move {
             lock(&runtime.0.state).reserve_container(&sandbox, &config)?;
             runtime.linger(delay).await;
             let id = lock(&runtime.0.state).create_container(runtime.now(), &sandbox, config)?;
+            if connection != runtime.connection() {
+                lock(&runtime.0.state).make_half(&id);
+            }
             runtime.publish(&id, EventKind::Created, None);
             Ok(id)
         })

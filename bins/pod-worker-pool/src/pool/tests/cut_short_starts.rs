@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use simulated_runtime::Faults;
 
 use super::{running, starts};
@@ -16,14 +16,20 @@ const SLOW_START: Faults = Faults {
     ..Faults::NONE
 };
 
+const SLOW_CREATION: Faults = Faults {
+    container_delay: Duration::from_secs(5),
+    ..Faults::NONE
+};
+
 fn calls(node: &TestNode, method: &str) -> u64 {
     node.runtime.calls().get(method).copied().unwrap_or(0)
 }
 
-/// Waits until a start is asked for, and kills the pool during it.
-async fn killed_during_a_start(node: &mut TestNode) {
-    let before = calls(node, "StartContainer");
-    eventually("it is asked for", || calls(node, "StartContainer") > before).await;
+/// Waits until a call is made, and kills the pool, and whoever keeps its connection,
+/// during it.
+async fn killed_during(method: &str, node: &mut TestNode) {
+    let before = calls(node, method);
+    eventually("it is made", || calls(node, method) > before).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     node.kill();
     node.runtime.close_connection();
@@ -32,7 +38,7 @@ async fn killed_during_a_start(node: &mut TestNode) {
 
 /// Until the runtime gives up what the dead asked for.
 async fn given_up() {
-    tokio::time::sleep(SLOW_START.start_delay).await;
+    tokio::time::sleep(SLOW_START.start_delay.max(SLOW_CREATION.container_delay)).await;
 }
 
 /// What an instance carries of its container's restarts.
@@ -40,6 +46,20 @@ fn carried(annotations: &BTreeMap<String, String>) -> (&str, &str) {
     let of = |key: &str| annotations.get(key).map_or("", String::as_str);
     let count = of("io.kubernetes.container.restartCount");
     (count, of(crate::annotations::RESTART_WAIT))
+}
+
+/// That the container of the pod runs, and counts as never started before.
+async fn is_first_instance(node: &TestNode) {
+    running(node, "u1").await;
+    let containers = node.runtime.containers();
+    let [instance] = containers.as_slice() else {
+        panic!("{containers:?}");
+    };
+    assert_eq!(carried(&instance.config.annotations), ("0", "0"));
+    let reasons = node.reasons("u1");
+    for reason in ["BackOff", "Failed"] {
+        assert!(!reasons.contains(&reason.to_owned()), "{reasons:?}");
+    }
 }
 
 fn collect_dead_containers(node: &TestNode) {
@@ -62,7 +82,7 @@ async fn lives_that_die_in_every_step_after_a_cut_short_start_keep_the_back_off(
     eventually("it crashed twice", || starts(&node, "u1").len() == 2).await;
     let second = starts(&node, "u1")[1];
     node.runtime.set_faults(SLOW_START);
-    killed_during_a_start(&mut node).await;
+    killed_during("StartContainer", &mut node).await;
     assert_eq!(
         node.runtime.containers().len(),
         3,
@@ -71,10 +91,7 @@ async fn lives_that_die_in_every_step_after_a_cut_short_start_keep_the_back_off(
     given_up().await;
 
     // This one removes what was cut short, and dies before it has made another.
-    node.runtime.set_faults(Faults {
-        container_delay: Duration::from_secs(5),
-        ..Faults::NONE
-    });
+    node.runtime.set_faults(SLOW_CREATION);
     let before = calls(&node, "CreateContainer");
     next_life(&mut node, &pod).await;
     eventually("another one is being made", || {
@@ -103,25 +120,36 @@ async fn lives_that_die_in_every_step_after_a_cut_short_start_keep_the_back_off(
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_instance_that_was_made_half_is_no_crash() {
+    for policy in ["Always", "Never"] {
+        let mut node = TestNode::new();
+        let mut pod = pod_running("a", "u1", &["run"]);
+        pod["spec"]["restartPolicy"] = json!(policy);
+        node.runtime.set_faults(SLOW_CREATION);
+        node.create(&pod).await;
+        killed_during("CreateContainer", &mut node).await;
+        given_up().await;
+        node.start();
+        node.create(&pod).await;
+        is_first_instance(&node).await;
+        assert_eq!(calls(&node, "StartContainer"), 2, "{policy}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_start_that_was_cut_short_is_no_crash_for_the_next_life() {
-    for waits_for_it in [false, true] {
+    for is_given_up in [true, false] {
         let mut node = TestNode::new();
         let pod = pod_running("a", "u1", &["run"]);
         node.runtime.set_faults(SLOW_START);
         node.create(&pod).await;
-        killed_during_a_start(&mut node).await;
-        if !waits_for_it {
-            // Else it finds an instance that is created, and is refused its start.
+        killed_during("StartContainer", &mut node).await;
+        // Else an instance is found that seems to wait for its start, and is refused it.
+        if is_given_up {
             given_up().await;
         }
         node.start();
         node.create(&pod).await;
-        running(&node, "u1").await;
-        let containers = node.runtime.containers();
-        let [instance] = containers.as_slice() else {
-            panic!("{containers:?}");
-        };
-        assert_eq!(carried(&instance.config.annotations), ("0", "0"));
-        assert!(!node.reasons("u1").contains(&"BackOff".to_owned()));
+        is_first_instance(&node).await;
     }
 }
