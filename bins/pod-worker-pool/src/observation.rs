@@ -227,7 +227,7 @@ const CALLER_WENT_AWAY: [&str; 3] = ["context canceled", "signal: killed", HALF_
 /// In what containerd says of the start of an instance that it made while the caller
 /// went away: it could not learn the process of the sandbox any more, took 0 for it,
 /// and finds no namespaces there. Such an instance can never be started.
-pub(crate) const HALF_MADE: &str = "/proc/0/ns/";
+pub(crate) const HALF_MADE: &str = "namespace path: lstat /proc/0/ns/";
 
 impl Exit {
     /// Whether this is the end of a start whose caller went away, and not of a

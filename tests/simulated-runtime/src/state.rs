@@ -40,7 +40,7 @@ struct SimulatedContainer {
     finished_at: UnixNanos,
     exit_code: i32,
     reason: &'static str,
-    message: &'static str,
+    message: String,
     /// A StartContainer is under way.
     is_starting: bool,
     /// Its maker lost the sandbox from sight.
@@ -265,7 +265,7 @@ impl State {
             finished_at: UnixNanos(0),
             exit_code: 0,
             reason: "",
-            message: "",
+            message: String::new(),
             is_starting: false,
             is_half_made: false,
             shows_from: UnixNanos(0),
@@ -316,7 +316,7 @@ impl State {
             container.finished_at = now;
             container.exit_code = 128;
             container.reason = "StartError";
-            container.message = "failed to create containerd task: context canceled: unknown";
+            container.message = "failed to create containerd task: context canceled".to_owned();
         }
     }
 
@@ -343,11 +343,12 @@ impl State {
             container.finished_at = now;
             container.exit_code = 128;
             container.reason = "StartError";
-            container.message = match container.is_half_made {
-                true => "namespace path: lstat /proc/0/ns/ipc: no such file or directory",
-                false => "no such program",
+            let why = match container.is_half_made {
+                true => "namespace path: lstat /proc/0/ns/ipc: no such file or directory".into(),
+                false => format!("exec: {words:?}: executable file not found"),
             };
-            let message = format!("failed to start container {id}: {}", container.message);
+            container.message = format!("failed to create containerd task: {why}");
+            let message = container.message.clone();
             return Err(RuntimeError::new(
                 "StartContainer",
                 RuntimeErrorKind::Other,

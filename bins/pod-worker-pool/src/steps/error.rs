@@ -143,20 +143,31 @@ impl From<BuildError> for StepError {
 
 /// Whether the runtime was away or slow, or something that we asked for earlier is
 /// still being made or undone.
-pub(super) fn is_transient(error: &RuntimeError) -> bool {
+fn is_transient(error: &RuntimeError) -> bool {
+    is_no_answer(error) || is_name_taken(error) || is_not_startable(error)
+}
+
+/// Whether the runtime was away or slow: nobody knows what became of the call.
+pub(super) fn is_no_answer(error: &RuntimeError) -> bool {
     matches!(
         error.kind,
         RuntimeErrorKind::Unavailable | RuntimeErrorKind::DeadlineExceeded
-    ) || is_name_taken(error)
-        || is_not_startable(error)
+    )
 }
 
-/// Whether an instance cannot be started for what became of a call of an earlier life
-/// of this process: that starts it, or has ended meanwhile, well or not; or it is the
-/// one that made the instance, and made it half. containerd says so in words only.
+/// Whether an instance is not in the state to be started that it was seen in: a call
+/// of an earlier life of this process starts it, or that call has ended meanwhile,
+/// well or not. containerd says so in words only; they come first, since a program's
+/// name may stand in what it says of a start.
 pub(super) fn is_not_startable(error: &RuntimeError) -> bool {
-    let message = &error.message;
-    message.contains("failed to set starting state") || message.contains(HALF_MADE)
+    error.message.starts_with("failed to set starting state")
+}
+
+/// Whether an instance cannot be started because the call that made it lost its
+/// caller. To be asked of one that an earlier call made only: what is said of a start
+/// may hold words of the pod's choice.
+pub(super) fn is_half_made(error: &RuntimeError) -> bool {
+    error.message.contains(HALF_MADE)
 }
 
 /// Whether a name is taken: by an instance of ours that does not show yet, or
@@ -192,8 +203,13 @@ mod tests {
             ),
             (
                 RuntimeErrorKind::Other,
-                "runc create failed: namespace path: lstat /proc/0/ns/ipc: no such file",
-                Retry::SOON,
+                "exec: \"failed to set starting state\": executable file not found",
+                Retry::LATER,
+            ),
+            (
+                RuntimeErrorKind::Other,
+                "exec: \"namespace path: lstat /proc/0/ns/\": executable file not found",
+                Retry::LATER,
             ),
             (
                 RuntimeErrorKind::Other,

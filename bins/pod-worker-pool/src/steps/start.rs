@@ -13,7 +13,7 @@ use pod::core::Container as ContainerSpec;
 use tokio::time::Instant;
 
 use super::containers::Prepared;
-use super::error::{is_name_taken, is_not_startable, is_transient};
+use super::error::{is_half_made, is_name_taken, is_no_answer, is_not_startable};
 use super::sync::{PreparedImages, Target};
 use super::taken::{CONTAINER_HOLDS, TakenName};
 use super::{Calls, Memory, PodPulls, Retry, StepError, Steps};
@@ -35,8 +35,8 @@ pub(crate) struct StartError {
     /// What the event says; the message if absent.
     announced_as: Option<&'static str>,
     is_name_taken: bool,
-    /// A call of an earlier life did or does it.
-    is_not_startable: bool,
+    /// A call of an earlier life is why: it does the same, or spoilt the instance.
+    was_forestalled: bool,
     /// The instance that the runtime would not start.
     refused: Option<String>,
 }
@@ -49,7 +49,7 @@ impl StartError {
             retry,
             announced_as: None,
             is_name_taken: false,
-            is_not_startable: false,
+            was_forestalled: false,
             refused: None,
         }
     }
@@ -68,12 +68,28 @@ impl StartError {
 
     fn of_call(reason: &str, error: RuntimeError) -> StartError {
         let is_name_taken = is_name_taken(&error);
-        let is_not_startable = is_not_startable(&error);
         let error = StepError::from(error);
         StartError {
             is_name_taken,
-            is_not_startable,
             ..StartError::of_step(reason, &error)
+        }
+    }
+
+    /// Why an instance was not started. One that was made earlier may not be fit to be
+    /// started any more, which is nothing that the runtime has against its program.
+    fn of_start(id: &str, is_resumed: bool, error: RuntimeError) -> StartError {
+        let is_half_made = is_resumed && is_half_made(&error);
+        let was_forestalled = is_half_made || is_not_startable(&error);
+        let is_refused = !was_forestalled && !is_no_answer(&error);
+        let error = StepError::from(error);
+        StartError {
+            was_forestalled,
+            refused: is_refused.then(|| id.to_owned()),
+            retry: match is_half_made {
+                true => Retry::SOON,
+                false => error.retry,
+            },
+            ..StartError::of_step("RunContainerError", &error)
         }
     }
 }
@@ -160,7 +176,7 @@ impl Steps {
         memory: &mut Memory,
     ) -> StepError {
         memory.refused_starts.extend(error.refused.clone());
-        if !error.is_name_taken && !error.is_not_startable {
+        if !error.is_name_taken && !error.was_forestalled {
             let message = format!("Error: {}", error.announced_as.unwrap_or(&error.message));
             self.events
                 .warning(target.identity, &name, "Failed", &message);
@@ -207,10 +223,10 @@ impl Steps {
         let started = beside.calls.run("StartContainer", async move {
             runtime.start_container(&starting).await
         });
-        started.await.map_err(|error| StartError {
-            refused: (!is_transient(&error)).then(|| id.clone()),
-            ..StartError::of_call("RunContainerError", error)
-        })?;
+        let is_resumed = matches!(start.how, StartHow::Resume { .. });
+        started
+            .await
+            .map_err(|error| StartError::of_start(&id, is_resumed, error))?;
         let message = format!("Started container {}", start.name);
         self.events
             .normal(target.identity, &start.name, "Started", &message);

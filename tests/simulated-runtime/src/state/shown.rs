@@ -143,7 +143,7 @@ impl State {
             }),
             image_ref: image,
             reason: reason.to_owned(),
-            message: container.message.to_owned(),
+            message: container.message.clone(),
             labels: container.config.labels.clone(),
             annotations: container.config.annotations.clone(),
             mounts: container.config.mounts.clone(),

@@ -153,3 +153,26 @@ async fn a_start_that_was_cut_short_is_no_crash_for_the_next_life() {
         is_first_instance(&node).await;
     }
 }
+
+/// A program's name stands in what the runtime says of a start.
+#[tokio::test(start_paused = true)]
+async fn a_program_that_reads_like_a_cut_short_start_crashes_like_any_other() {
+    for name in [
+        "context canceled",
+        "failed to set starting state",
+        "namespace path: lstat /proc/0/ns/ipc",
+        "name is reserved for context canceled",
+    ] {
+        let mut node = TestNode::new();
+        let pod = pod_running("a", "u1", &["cannot-start", name]);
+        node.create(&pod).await;
+        let begun = node.seconds();
+        let tried = || calls(&node, "StartContainer");
+        eventually("it was tried often", || tried() == 4).await;
+        assert!(node.seconds() - begun >= 30.0, "{name}: 0, 10 and 20 s");
+        let containers = node.runtime.containers();
+        let newest = containers.last().unwrap();
+        assert_eq!(carried(&newest.config.annotations), ("3", "40"), "{name}");
+        node.kill();
+    }
+}
