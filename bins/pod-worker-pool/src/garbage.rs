@@ -232,9 +232,8 @@ impl Collection {
             return Vec::new();
         }
         let mut removed = Vec::new();
-        // The oldest first: the next one tells whether it is replaced.
-        for container in dead.iter().rev() {
-            if self.has_its_place_taken(container).await {
+        for container in dead {
+            if self.is_replaced(container).await {
                 removed.extend(self.remove_container(container).await);
             }
         }
@@ -255,20 +254,24 @@ impl Collection {
         known.contents_are_garbage(uid).then_some(lock)
     }
 
-    /// Whether another instance tells what a dead one told. One whose start was cut
-    /// short does not, although lists show it as ended: it is removed before the next
-    /// one is made, and with both gone the back-off would begin anew.
-    async fn has_its_place_taken(&self, container: &DeadContainer) -> bool {
-        let Some(newer) = &container.replaced_by else {
-            return true;
-        };
-        match self.runtime.container_status(newer).await {
-            Ok(status) => observe::has_ended(&status),
-            Err(error) => {
-                tracing::debug!(id = newer, %error, "a dead container stays for another round");
-                false
+    /// Whether another instance tells what a dead one told: its restart count and its
+    /// back-off. One whose start was given up does not, although lists show it as
+    /// ended: it is removed before the next one is made, and with both gone the
+    /// back-off would begin anew. But neither is it worth keeping itself.
+    async fn is_replaced(&self, container: &DeadContainer) -> bool {
+        for newer in &container.replaced_by {
+            if self.has_ended(newer).await == Some(true) {
+                return true;
             }
         }
+        container.replaced_by.is_empty() || self.has_ended(&container.id).await == Some(false)
+    }
+
+    /// Whether an instance ended, and not only its start; `None` if nobody knows.
+    async fn has_ended(&self, id: &str) -> Option<bool> {
+        let status = self.runtime.container_status(id).await;
+        let status = status.inspect_err(|error| tracing::debug!(id, %error, "no status"));
+        status.ok().map(|status| observe::has_ended(&status))
     }
 
     async fn remove_container(&self, container: &DeadContainer) -> Option<String> {

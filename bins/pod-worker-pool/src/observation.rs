@@ -191,8 +191,8 @@ pub(crate) struct Container {
 pub(crate) enum ContainerState {
     /// Created, never started.
     Created,
-    /// Its start was cut short when the one who asked for it died: it never ran
-    /// and cannot be started any more.
+    /// Its start was cut short when the one who asked for it died, or its creation, so
+    /// that its start failed: it never ran and cannot be started any more.
     Interrupted(Exit),
     /// Running.
     Running {
@@ -220,14 +220,14 @@ pub(crate) struct Exit {
     pub message: String,
 }
 
-/// What a runtime says of a start whose caller went away. containerd's words are
-/// Go's; the second ones are of a program of its own that it killed for that.
+/// What a runtime says of a start that failed because a caller went away. containerd's
+/// words are Go's; the second ones are of a program of its own that it killed for that.
 const CALLER_WENT_AWAY: [&str; 3] = ["context canceled", "signal: killed", HALF_MADE];
 
 /// In what containerd says of the start of an instance that it made while the caller
 /// went away: it could not learn the process of the sandbox any more, took 0 for it,
 /// and finds no namespaces there. Such an instance can never be started.
-pub(crate) const HALF_MADE: &str = "namespace path: lstat /proc/0/ns/";
+pub(crate) const HALF_MADE: &str = "lstat /proc/0/ns/";
 
 impl Exit {
     /// Whether this is the end of a start whose caller went away, and not of a

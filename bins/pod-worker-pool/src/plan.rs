@@ -205,8 +205,18 @@ pub(crate) struct NewInstance {
     pub restart_count: u32,
     /// What to note on it: how long the start after its exit waits.
     pub restart_wait: Duration,
-    /// Instances that were never started and are in its way.
-    pub discard: Vec<String>,
+    /// Instances that never ran and are in its way.
+    pub discard: Vec<Discard>,
+}
+
+/// An instance that is removed before another one is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Discard {
+    /// Its id.
+    pub container_id: String,
+    /// Whether its start was begun and given up; else nobody has asked for it, or it
+    /// may be under way.
+    pub was_given_up: bool,
 }
 
 /// A container that is not started yet because it crashed before.

@@ -340,9 +340,9 @@ pub fn started_once_over_a_kill(ground: &Ground, name: &str) -> Result<()> {
 pub fn starts_cut_short(ground: &Ground, name: &str) -> usize {
     let log = ground.containerd.log();
     let is_cut_short = |id: &&String| {
-        log.contains(&format!(
-            "error=\"failed to start containerd task \\\"{id}\\\": context canceled"
-        ))
+        let failed = format!("error=\"failed to start containerd task \\\"{id}\\\"");
+        let mut lines = log.lines().filter(|line| line.contains(&failed));
+        lines.any(|line| line.contains("context canceled") || line.contains("signal: killed"))
     };
     let containers = containers_of(&log, &ground.full_name(name));
     containers.iter().filter(is_cut_short).count()

@@ -43,6 +43,8 @@ struct SimulatedContainer {
     message: String,
     /// A StartContainer is under way.
     is_starting: bool,
+    /// A process of it is left that nobody knows of.
+    has_lost_process: bool,
     /// Its maker lost the sandbox from sight.
     is_half_made: bool,
     /// When lists and statuses begin to show that it exited.
@@ -267,6 +269,7 @@ impl State {
             reason: "",
             message: String::new(),
             is_starting: false,
+            has_lost_process: false,
             is_half_made: false,
             shows_from: UnixNanos(0),
             is_signalled: false,
@@ -302,15 +305,27 @@ impl State {
         Ok(())
     }
 
-    /// Whether a StartContainer of it is under way.
-    pub(crate) fn is_starting(&self, id: &str) -> bool {
-        let found = self.containers.get(id);
-        found.is_some_and(|container| container.is_starting)
+    /// Why a container cannot be removed, if so.
+    pub(crate) fn is_held(&self, id: &str) -> Option<&'static str> {
+        let container = self.containers.get(id)?;
+        if container.is_starting {
+            return Some("container is in starting state, can't be removed");
+        }
+        let is_lost = container.has_lost_process;
+        is_lost.then_some("cannot delete running task: failed precondition")
     }
 
-    /// Ends a start that was begun before there is a process.
-    pub(crate) fn cut_start_short(&mut self, now: UnixNanos, id: &str) {
+    /// The process of a container that nobody knew of is killed.
+    pub(crate) fn lost_process_killed(&mut self, id: &str) {
         if let Some(container) = self.containers.get_mut(id) {
+            container.has_lost_process = false;
+        }
+    }
+
+    /// Ends a start that was begun before there is a process that runs its program.
+    pub(crate) fn cut_start_short(&mut self, now: UnixNanos, id: &str, loses_process: bool) {
+        if let Some(container) = self.containers.get_mut(id) {
+            container.has_lost_process = loses_process;
             container.is_starting = false;
             container.state = ContainerState::ContainerExited;
             container.finished_at = now;

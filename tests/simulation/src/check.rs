@@ -158,7 +158,8 @@ pub fn broken_promises(
 }
 
 /// Restarts that did not wait as long as was due after the exit before: the first
-/// comes at once, the second after [`FIRST_BACK_OFF`], and so on doubling.
+/// comes at once, the second after [`FIRST_BACK_OFF`], and so on doubling. No scenario
+/// is long enough (ten minutes) for an instance to end its back-off by running.
 fn started_before_their_time(history: &[Entry], versions: &[Desired]) -> Vec<String> {
     let uids = uids_by_version(history);
     let mut early = Vec::new();

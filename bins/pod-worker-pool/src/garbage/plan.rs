@@ -52,9 +52,9 @@ pub(super) struct DeadContainer {
     /// Its state is unknown though its worker has stopped everything: it is stopped
     /// once more before it is removed.
     pub(super) may_run: bool,
-    /// The instance that is said to have ended after it. It is removed only if that one
-    /// ran: lists show one whose start was cut short as ended too.
-    pub(super) replaced_by: Option<String>,
+    /// Those that are said to have ended after it, the newest first: lists show one
+    /// whose start was given up as ended too. Empty where nothing need take its place.
+    pub(super) replaced_by: Vec<String>,
 }
 
 /// Dead containers that nothing needs.
@@ -90,27 +90,29 @@ pub(super) fn containers(relist: &Relist, known: &Known<'_>) -> Vec<DeadContaine
 /// which are for their worker to judge.
 fn needless(instances: &[&ListedContainer], pod: &RuntimePod) -> Vec<DeadContainer> {
     let newest = instances.first().map(|newest| newest.attempt);
-    let newer_run = |of: &ListedContainer| {
+    let has_newer = |than: &ListedContainer| {
         let mut all = pod.containers.iter();
-        all.any(|it| it.name == of.name && it.attempt > of.attempt)
+        all.any(|it| it.name == than.name && it.attempt > than.attempt)
     };
-    let mut ended_after: Option<&ListedContainer> = None;
+    let mut ended_after: Vec<String> = Vec::new();
     let mut dead = Vec::new();
     for it in instances {
-        let is_needed = match it.state {
-            ContainerState::ContainerExited => ended_after.is_none(),
-            ContainerState::ContainerCreated => Some(it.attempt) == newest && !newer_run(it),
-            ContainerState::ContainerRunning | ContainerState::ContainerUnknown => true,
-        };
-        if !is_needed {
-            let replaced_by = ended_after.map(|newer| newer.id.clone());
-            dead.push(DeadContainer {
-                replaced_by: replaced_by.filter(|_| it.state == ContainerState::ContainerExited),
-                ..dead_container(pod, it)
-            });
-        }
-        if it.state == ContainerState::ContainerExited {
-            ended_after = Some(it);
+        match it.state {
+            ContainerState::ContainerExited => {
+                if !ended_after.is_empty() {
+                    dead.push(DeadContainer {
+                        replaced_by: ended_after.clone(),
+                        ..dead_container(pod, it)
+                    });
+                }
+                ended_after.push(it.id.clone());
+            }
+            ContainerState::ContainerCreated => {
+                if Some(it.attempt) != newest || has_newer(it) {
+                    dead.push(dead_container(pod, it));
+                }
+            }
+            ContainerState::ContainerRunning | ContainerState::ContainerUnknown => {}
         }
     }
     dead
@@ -123,7 +125,7 @@ fn dead_container(pod: &RuntimePod, container: &ListedContainer) -> DeadContaine
         id: container.id.clone(),
         attempt: container.attempt,
         may_run: container.may_run(),
-        replaced_by: None,
+        replaced_by: Vec::new(),
     }
 }
 
@@ -294,14 +296,20 @@ mod tests {
             ("a", 4, RUNNING, 0),
         ];
         let case = Case::new(&instances, &[true], syncing());
-        let replaced = |case: &Case| -> Vec<(String, Option<String>)> {
+        let replaced = |case: &Case| -> Vec<(String, Vec<String>)> {
             let garbage = containers(&case.relist, &case.known()).into_iter();
             garbage.map(|it| (it.id, it.replaced_by)).collect()
         };
-        let by = |id: &str, newer: &str| (id.to_owned(), Some(newer.to_owned()));
-        assert_eq!(replaced(&case), [by("a1", "a3"), by("a0", "a1")]);
+        let by = |id: &str, newer: &[&str]| {
+            let newer = newer.iter().map(|&id| id.to_owned());
+            (id.to_owned(), newer.collect())
+        };
+        assert_eq!(
+            replaced(&case),
+            [by("a1", &["a3"]), by("a0", &["a3", "a1"])]
+        );
         let gone = Case::new(&THREE_DEAD, &[false], finished(TerminationCause::Deleted));
-        assert!(replaced(&gone).iter().all(|(_, newer)| newer.is_none()));
+        assert!(replaced(&gone).iter().all(|(_, newer)| newer.is_empty()));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use clock::UnixNanos;
 use pod::container_hash::{ContainerHash, HashComparison};
 use pod::core::Container as ContainerSpec;
 
-use super::{Inputs, NewInstance, RestartWait, StartHow};
+use super::{Discard, Inputs, NewInstance, RestartWait, StartHow};
 use crate::observation::{Container, ContainerState};
 
 /// An instance that ran for so many times the longest wait ends the back-off.
@@ -69,7 +69,10 @@ pub(super) fn decide(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec
         },
         discard: instances()
             .filter(|container| !container.state.has_run())
-            .map(|container| container.id.clone())
+            .map(|container| Discard {
+                container_id: container.id.clone(),
+                was_given_up: matches!(container.state, ContainerState::Interrupted(_)),
+            })
             .collect(),
     }))
 }

@@ -355,6 +355,13 @@ fn an_older_instance_that_runs_beside_the_newest_is_stopped() {
     assert!(case.starts().is_empty(), "an instance of it may run");
 }
 
+fn discard(id: &str, was_given_up: bool) -> Discard {
+    Discard {
+        container_id: id.to_owned(),
+        was_given_up,
+    }
+}
+
 #[test]
 fn a_created_instance_is_started_and_not_made_again() {
     let mut case = Case::new("Never");
@@ -367,11 +374,11 @@ fn a_created_instance_is_started_and_not_made_again() {
     assert_eq!(case.work().starts[0].how, resume);
     // Unless it is of an old spec or an old sandbox: then it is in the way.
     case.container("b").sandbox_id = "s0".into();
-    assert_eq!(case.new_instance().discard, ["b-0"]);
+    assert_eq!(case.new_instance().discard, [discard("b-0", false)]);
     assert_eq!(case.new_instance().restart_count, 3);
     case.has("b", ContainerState::Created);
     case.pod["spec"]["containers"][1]["image"] = json!("i:2");
-    assert_eq!(case.new_instance().discard, ["b-0"]);
+    assert_eq!(case.new_instance().discard, [discard("b-0", false)]);
 }
 
 #[test]
@@ -385,7 +392,7 @@ fn a_start_that_our_death_cut_short_costs_no_restart_and_no_wait() {
         case.container("b").restart_wait = Some(Duration::from_secs(20));
         let instance = case.new_instance();
         assert_eq!(instance.restart_count, 0);
-        assert_eq!(instance.discard, ["b-0"]);
+        assert_eq!(instance.discard, [discard("b-0", true)]);
         let mut case = Case::with_init(policy);
         case.has("i1", exited(0));
         case.has("i2", ContainerState::Interrupted(exit));

@@ -208,7 +208,7 @@ mod tests {
             ),
             (
                 RuntimeErrorKind::Other,
-                "exec: \"namespace path: lstat /proc/0/ns/\": executable file not found",
+                "exec: \"lstat /proc/0/ns/\": executable file not found",
                 Retry::LATER,
             ),
             (

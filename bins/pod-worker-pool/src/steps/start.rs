@@ -20,7 +20,7 @@ use super::{Calls, Memory, PodPulls, Retry, StepError, Steps};
 use crate::annotations;
 use crate::config::{self, ContainerInput, TerminationLog};
 use crate::image::Image;
-use crate::plan::{NewInstance, Start, StartHow};
+use crate::plan::{Discard, NewInstance, Start, StartHow};
 
 /// Containers of one pod that are started at once. Most pods have fewer; one with
 /// hundreds must not take the runtime for itself.
@@ -284,13 +284,8 @@ impl Steps {
         (instance, image): (&NewInstance, &Image),
         calls: &Calls,
     ) -> Result<String, StartError> {
-        for id in &instance.discard {
-            match self.runtime.remove_container(id).await {
-                Err(error) if !error.is_not_found() => {
-                    return Err(StartError::of_call("CreateContainerError", error));
-                }
-                _ => {}
-            }
+        for discard in &instance.discard {
+            self.discard(target, discard).await?;
         }
         let config = self
             .container_config(target, prepared, name, (instance, image))
@@ -316,6 +311,38 @@ impl Steps {
         self.events
             .normal(target.identity, name, "Created", &message);
         Ok(id)
+    }
+
+    /// containerd refuses to remove an instance whose process it has lost sight of: one
+    /// that waits in it to become the program when the start was given up. Once that is
+    /// killed the next attempt succeeds.
+    async fn discard(&self, target: &Target<'_>, discard: &Discard) -> Result<(), StartError> {
+        let id = &discard.container_id;
+        let error = match self.runtime.remove_container(id).await {
+            Err(error) if !error.is_not_found() => error,
+            _ => return Ok(()),
+        };
+        let failed = StartError::of_call("CreateContainerError", error);
+        if !discard.was_given_up {
+            return Err(failed);
+        }
+        let pod_uid = target.identity.uid();
+        let killed = self.host.kill_container_processes(pod_uid, id).await;
+        let killed = killed.map_err(|error| {
+            let error = StepError::from(error);
+            StartError::of_step("CreateContainerError", &error)
+        })?;
+        if killed == 0 {
+            return Err(failed);
+        }
+        tracing::info!(
+            pod = %target.identity, id, killed, "killed what was left of a start that was given up"
+        );
+        Err(StartError {
+            was_forestalled: true,
+            retry: Retry::SOON,
+            ..failed
+        })
     }
 
     async fn container_config(

@@ -159,7 +159,8 @@ impl ContainerRuntime for SimulatedRuntime {
             lock(&runtime.0.state).begin_start(&id)?;
             runtime.linger(delay).await;
             if connection != runtime.connection() {
-                lock(&runtime.0.state).cut_start_short(runtime.now(), &id);
+                let loses = lock(&runtime.0.faults).loses_processes;
+                lock(&runtime.0.state).cut_start_short(runtime.now(), &id, loses);
                 runtime.publish(&id, EventKind::Stopped, None);
                 return Ok(());
             }
@@ -192,9 +193,8 @@ impl ContainerRuntime for SimulatedRuntime {
         self.perform("RemoveContainer", millis(2), move |runtime| async move {
             runtime.linger(delay).await;
             let mut state = lock(&runtime.0.state);
-            if state.is_starting(&id) {
+            if let Some(message) = state.is_held(&id) {
                 let kind = RuntimeErrorKind::Other;
-                let message = "container is in starting state, can't be removed";
                 return Err(RuntimeError::new("RemoveContainer", kind, message));
             }
             state.remove_container(runtime.now(), &id);

@@ -137,6 +137,50 @@ async fn an_instance_that_was_made_half_is_no_crash() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_left_of_a_cut_short_start_is_killed_so_that_another_can_be_made() {
+    let mut node = TestNode::new();
+    let pod = pod_running("a", "u1", &["run"]);
+    let loses_processes = true;
+    node.runtime.set_faults(Faults {
+        loses_processes,
+        ..SLOW_START
+    });
+    node.create(&pod).await;
+    eventually("it is made", || calls(&node, "StartContainer") == 1).await;
+    let left = node.runtime.containers().remove(0).id;
+    node.kill();
+    node.runtime.close_connection();
+    given_up().await;
+    node.start();
+    node.create(&pod).await;
+    let killed = || node.host.state.lock().unwrap().killed.contains(&left);
+    eventually("what is left is killed", killed).await;
+    assert_eq!(node.runtime.containers().len(), 1, "its name is taken");
+    node.runtime.kill_lost_process(&left);
+    let begun = node.seconds();
+    is_first_instance(&node).await;
+    let took = node.seconds() - begun;
+    assert!(took < 10.0, "{took}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_still_be_starting_is_not_killed() {
+    let mut node = TestNode::new();
+    let pod = pod_running("a", "u1", &["run"]);
+    node.runtime.set_faults(SLOW_START);
+    node.create(&pod).await;
+    eventually("it is made", || calls(&node, "StartContainer") == 1).await;
+    node.kill();
+    node.start();
+    let mut changed = pod.clone();
+    changed["spec"]["containers"][0]["image"] = json!("localhost/other:1");
+    node.runtime.add_image("localhost/other:1", true);
+    node.create(&changed).await;
+    running(&node, "u1").await;
+    assert!(node.host.state.lock().unwrap().killed.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_start_that_was_cut_short_is_no_crash_for_the_next_life() {
     for is_given_up in [true, false] {
         let mut node = TestNode::new();
@@ -160,7 +204,7 @@ async fn a_program_that_reads_like_a_cut_short_start_crashes_like_any_other() {
     for name in [
         "context canceled",
         "failed to set starting state",
-        "namespace path: lstat /proc/0/ns/ipc",
+        "lstat /proc/0/ns/ipc",
         "name is reserved for context canceled",
     ] {
         let mut node = TestNode::new();
@@ -169,6 +213,9 @@ async fn a_program_that_reads_like_a_cut_short_start_crashes_like_any_other() {
         let begun = node.seconds();
         let tried = || calls(&node, "StartContainer");
         eventually("it was tried often", || tried() == 4).await;
+        collect_dead_containers(&node);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(node.runtime.containers().len() <= 2, "{name}: garbage");
         assert!(node.seconds() - begun >= 30.0, "{name}: 0, 10 and 20 s");
         let containers = node.runtime.containers();
         let newest = containers.last().unwrap();
