@@ -139,10 +139,24 @@ pub fn crash_loop(ground: &Ground, name: &str) -> Result<()> {
 pub fn crash_loop_waited(ground: &Ground, name: &str) -> Result<()> {
     starts_waited(ground, name)
         .and_then(|()| starts_are_counted(ground, name))
-        .with_context(|| {
-            let parts = lines_about(ground, &ground.full_name(name));
-            parts + &containerd_lines_about(ground, name)
-        })
+        .with_context(|| all_lines_about(ground, name))
+}
+
+/// Waits until a [`crash_loop`] pod was started so often.
+///
+/// # Errors
+/// When it was not in time, with what was logged of the pod.
+pub fn crash_loop_goes_on(ground: &Ground, name: &str, starts: usize) -> Result<()> {
+    let started = ground.note(name, "started", starts);
+    started
+        .map(drop)
+        .with_context(|| all_lines_about(ground, name))
+}
+
+/// What the parts and containerd logged of a pod.
+fn all_lines_about(ground: &Ground, name: &str) -> String {
+    let parts = lines_about(ground, &ground.full_name(name));
+    parts + &containerd_lines_about(ground, name)
 }
 
 /// What containerd logged of the containers of a pod.

@@ -386,7 +386,7 @@ fn a_crash_loop_waits_as_long_as_is_due_whoever_dies() -> Result<()> {
     ground.bulkhead.wait_until_ready()?;
     for name in &names {
         // Also those that were dying all the time.
-        ground.note(name, "started", 4)?;
+        cast::crash_loop_goes_on(&ground, name, 4)?;
         cast::crash_loop_waited(&ground, name).with_context(|| format!("with seed {seed}"))?;
     }
     Ok(())
