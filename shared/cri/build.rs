@@ -8,6 +8,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "containerd/events",
         "containerd/envelope",
         "containerd/tasks",
+        "containerd/task_service",
     ]
     .map(|name| root.join(format!("{name}.proto")));
     let descriptors = protox::compile(files, [&root])?;

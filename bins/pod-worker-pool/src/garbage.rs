@@ -23,8 +23,10 @@ use node_config::ImageSettings;
 use tokio::sync::{Notify, OwnedMutexGuard};
 
 use crate::events::Events;
+use crate::given_up;
 use crate::locks::PodLocks;
 use crate::node::NodeHost;
+use crate::observation::ContainerState;
 use crate::observe;
 use crate::pool::{PoolHandle, WorkerSummary};
 use crate::record::Records;
@@ -260,18 +262,25 @@ impl Collection {
     /// back-off would begin anew. But neither is it worth keeping itself.
     async fn is_replaced(&self, container: &DeadContainer) -> bool {
         for newer in &container.replaced_by {
-            if self.has_ended(newer).await == Some(true) {
+            let state = self.state_of(newer).await;
+            if state.is_some_and(|state| state.exit().is_some()) {
                 return true;
             }
         }
-        container.replaced_by.is_empty() || self.has_ended(&container.id).await == Some(false)
+        container.replaced_by.is_empty() || self.was_given_up(&container.id).await
     }
 
-    /// Whether an instance ended, and not only its start; `None` if nobody knows.
-    async fn has_ended(&self, id: &str) -> Option<bool> {
+    async fn was_given_up(&self, id: &str) -> bool {
+        matches!(
+            self.state_of(id).await,
+            Some(ContainerState::Interrupted(_))
+        )
+    }
+
+    async fn state_of(&self, id: &str) -> Option<ContainerState> {
         let status = self.runtime.container_status(id).await;
         let status = status.inspect_err(|error| tracing::debug!(id, %error, "no status"));
-        status.ok().map(|status| observe::has_ended(&status))
+        status.ok().map(|status| observe::state_of(&status))
     }
 
     async fn remove_container(&self, container: &DeadContainer) -> Option<String> {
@@ -293,7 +302,11 @@ impl Collection {
                 return None;
             }
         }
-        if let Err(error) = self.runtime.remove_container(id).await
+        let mut removed = self.runtime.remove_container(id).await;
+        if removed.is_err() && self.was_given_up(id).await {
+            removed = given_up::remove(&*self.runtime, id).await;
+        }
+        if let Err(error) = removed
             && !error.is_not_found()
         {
             tracing::debug!(id, %error, "dead container not removed");

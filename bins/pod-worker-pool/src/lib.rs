@@ -37,6 +37,7 @@ mod doorbell;
 mod endings;
 mod events;
 mod garbage;
+mod given_up;
 mod hints;
 mod image;
 mod locks;

@@ -5,7 +5,6 @@
 //! checks the names that it is given, and may be killed half-way and called again.
 
 mod capacity;
-mod container_processes;
 pub(crate) mod directory;
 pub(crate) mod error;
 mod linux;
@@ -87,14 +86,6 @@ pub trait NodeHost: Send + Sync {
 
     /// Removes a pod's cgroup wherever it is, and kills what is left in it.
     async fn remove_pod_cgroup(&self, pod_uid: &str) -> Result<(), NodeError>;
-
-    /// Kills the processes of a container that the runtime says has none; how many
-    /// there were.
-    async fn kill_container_processes(
-        &self,
-        pod_uid: &str,
-        container_id: &str,
-    ) -> Result<usize, NodeError>;
 
     /// The pods that have cgroups.
     async fn pod_cgroups(&self) -> Result<Vec<FoundCgroup>, NodeError>;

@@ -18,7 +18,7 @@ use crate::node::NodeHost;
 use crate::observation::{Container, ContainerState, Observation, Sandbox, SandboxNetwork};
 use crate::relist::{self, Owners};
 
-pub(crate) use convert::{has_ended, listed_pod};
+pub(crate) use convert::{listed_pod, state_of};
 
 /// Instances of one container that are asked about: the current one and the one
 /// before it, which the status shows as the last state.

@@ -60,8 +60,6 @@ pub(crate) struct MemoryState {
     /// Pods with a volume on a file system that hangs.
     pub(crate) hanging: BTreeSet<String>,
     pub(crate) disk_is_full: bool,
-    /// Containers whose processes were killed.
-    pub(crate) killed: BTreeSet<String>,
 }
 
 impl MemoryNode {
@@ -117,16 +115,6 @@ impl NodeHost for MemoryNode {
     async fn remove_pod_cgroup(&self, pod_uid: &str) -> Result<(), NodeError> {
         self.state.lock().unwrap().cgroups.remove(pod_uid);
         Ok(())
-    }
-
-    async fn kill_container_processes(
-        &self,
-        _pod_uid: &str,
-        container_id: &str,
-    ) -> Result<usize, NodeError> {
-        let mut state = self.state.lock().unwrap();
-        state.killed.insert(container_id.to_owned());
-        Ok(1)
     }
 
     async fn pod_cgroups(&self) -> Result<Vec<FoundCgroup>, NodeError> {

@@ -80,7 +80,7 @@ impl std::fmt::Debug for RuntimeEvents {
 }
 
 /// The namespace in which containerd keeps what the CRI made.
-const KUBERNETES_NAMESPACE: &str = "k8s.io";
+pub(crate) const KUBERNETES_NAMESPACE: &str = "k8s.io";
 
 /// The topics that ring the doorbell. Sandboxes are tasks too, so their end is among
 /// them.

@@ -128,7 +128,7 @@ pub const PROCESSES: &[ProcessRow] = &[
             ),
             (
                 Capability("CAP_KILL"),
-                "to end what is left of a pod, or of a start that was given up",
+                "to end what is left in the cgroup of a pod that is gone",
             ),
         ],
         services: &[

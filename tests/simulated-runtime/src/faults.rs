@@ -30,9 +30,9 @@ pub struct Faults {
     pub container_delay: Duration,
     /// The same of a StartContainer, before its process runs.
     pub start_delay: Duration,
-    /// A start that is given up leaves a process, which no list shows and which keeps
-    /// its container from being removed, as containerd does at the wrong moment.
-    pub loses_processes: bool,
+    /// A start that is given up leaves a task, which no list shows and which keeps its
+    /// container from being removed, as in containerd at the wrong moment.
+    pub loses_tasks: bool,
     /// How much longer a StopPodSandbox takes.
     pub sandbox_stop_delay: Duration,
     /// The same of a RemoveContainer.
@@ -53,7 +53,7 @@ impl Faults {
         sandbox_delay: Duration::ZERO,
         container_delay: Duration::ZERO,
         start_delay: Duration::ZERO,
-        loses_processes: false,
+        loses_tasks: false,
         sandbox_stop_delay: Duration::ZERO,
         container_removal_delay: Duration::ZERO,
     };
@@ -71,7 +71,7 @@ impl Faults {
         sandbox_delay: Duration::ZERO,
         container_delay: Duration::ZERO,
         start_delay: Duration::ZERO,
-        loses_processes: false,
+        loses_tasks: false,
         sandbox_stop_delay: Duration::ZERO,
         container_removal_delay: Duration::ZERO,
     };

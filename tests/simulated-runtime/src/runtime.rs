@@ -182,11 +182,6 @@ impl SimulatedRuntime {
         self.publish(id, EventKind::OutOfMemory, None);
     }
 
-    /// Kills the process of a container that the runtime has lost.
-    pub fn kill_lost_process(&self, id: &str) {
-        lock(&self.0.state).lost_process_killed(id);
-    }
-
     /// The connection of all callers is closed, as where whoever kept it dies too. As in
     /// containerd the starts under way are given up: there never is a process, and the
     /// container cannot be started any more. One that is being made is made all the

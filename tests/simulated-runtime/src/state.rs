@@ -43,8 +43,8 @@ struct SimulatedContainer {
     message: String,
     /// A StartContainer is under way.
     is_starting: bool,
-    /// A process of it is left that nobody knows of.
-    has_lost_process: bool,
+    /// A task of it is left that nobody knows of.
+    has_lost_task: bool,
     /// Its maker lost the sandbox from sight.
     is_half_made: bool,
     /// When lists and statuses begin to show that it exited.
@@ -269,7 +269,7 @@ impl State {
             reason: "",
             message: String::new(),
             is_starting: false,
-            has_lost_process: false,
+            has_lost_task: false,
             is_half_made: false,
             shows_from: UnixNanos(0),
             is_signalled: false,
@@ -311,21 +311,21 @@ impl State {
         if container.is_starting {
             return Some("container is in starting state, can't be removed");
         }
-        let is_lost = container.has_lost_process;
+        let is_lost = container.has_lost_task;
         is_lost.then_some("cannot delete running task: failed precondition")
     }
 
-    /// The process of a container that nobody knew of is killed.
-    pub(crate) fn lost_process_killed(&mut self, id: &str) {
+    /// The task of a container that nobody knew of is deleted.
+    pub(crate) fn delete_lost_task(&mut self, id: &str) {
         if let Some(container) = self.containers.get_mut(id) {
-            container.has_lost_process = false;
+            container.has_lost_task = false;
         }
     }
 
     /// Ends a start that was begun before there is a process that runs its program.
-    pub(crate) fn cut_start_short(&mut self, now: UnixNanos, id: &str, loses_process: bool) {
+    pub(crate) fn cut_start_short(&mut self, now: UnixNanos, id: &str, loses_task: bool) {
         if let Some(container) = self.containers.get_mut(id) {
-            container.has_lost_process = loses_process;
+            container.has_lost_task = loses_task;
             container.is_starting = false;
             container.state = ContainerState::ContainerExited;
             container.finished_at = now;

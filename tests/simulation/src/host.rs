@@ -86,14 +86,6 @@ impl NodeHost for MemoryHost {
         Ok(())
     }
 
-    async fn kill_container_processes(
-        &self,
-        _pod_uid: &str,
-        _container_id: &str,
-    ) -> Result<usize, NodeError> {
-        Ok(0)
-    }
-
     async fn pod_cgroups(&self) -> Result<Vec<FoundCgroup>, NodeError> {
         let contents = self.lock();
         let found = contents.cgroups.iter();

@@ -111,14 +111,6 @@ impl NodeHost for LogNode {
         unasked()
     }
 
-    async fn kill_container_processes(
-        &self,
-        _pod_uid: &str,
-        _container_id: &str,
-    ) -> Result<usize, NodeError> {
-        unasked()
-    }
-
     async fn pod_cgroups(&self) -> Result<Vec<FoundCgroup>, NodeError> {
         unasked()
     }

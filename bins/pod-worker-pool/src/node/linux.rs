@@ -21,7 +21,7 @@ use pod::{Pod, PodIdentity, QosClass, Quantity};
 
 use super::error::IoContext as _;
 use super::{ContainerFiles, DiskUsage, FoundCgroup, LogFile, NodeCapacity, NodeError, NodeHost};
-use super::{container_processes, machine, pod_files, pod_logs};
+use super::{machine, pod_files, pod_logs};
 use crate::cgroup::{self, PodCgroups, Removal};
 use crate::config::{MAX_RESOLV_CONF_BYTES, MountedVolume, ResolvConf, parse_resolv_conf};
 
@@ -261,18 +261,6 @@ impl NodeHost for LinuxNode {
                 }
             }
         }
-    }
-
-    async fn kill_container_processes(
-        &self,
-        pod_uid: &str,
-        container_id: &str,
-    ) -> Result<usize, NodeError> {
-        let id = container_id.to_owned();
-        self.run_for(pod_uid, move |node| {
-            container_processes::kill(&node.system.proc_dir, &id)
-        })
-        .await
     }
 
     async fn pod_cgroups(&self) -> Result<Vec<FoundCgroup>, NodeError> {

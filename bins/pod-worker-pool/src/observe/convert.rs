@@ -110,7 +110,7 @@ pub(super) fn complete(
     container: &mut Container,
     status: &v1::ContainerStatus,
 ) -> v1::ContainerState {
-    container.state = state(status.state(), Some(status));
+    container.state = state_of(status);
     if let Some(image) = &status.image
         && !image.image.is_empty()
     {
@@ -122,9 +122,9 @@ pub(super) fn complete(
     status.state()
 }
 
-/// Whether an instance ran, or was refused, and does not any more.
-pub(crate) fn has_ended(status: &v1::ContainerStatus) -> bool {
-    state(status.state(), Some(status)).exit().is_some()
+/// What an instance does, by its status.
+pub(crate) fn state_of(status: &v1::ContainerStatus) -> ContainerState {
+    state(status.state(), Some(status))
 }
 
 fn state(state: v1::ContainerState, status: Option<&v1::ContainerStatus>) -> ContainerState {

@@ -19,6 +19,7 @@ use super::taken::{CONTAINER_HOLDS, TakenName};
 use super::{Calls, Memory, PodPulls, Retry, StepError, Steps};
 use crate::annotations;
 use crate::config::{self, ContainerInput, TerminationLog};
+use crate::given_up;
 use crate::image::Image;
 use crate::plan::{Discard, NewInstance, Start, StartHow};
 
@@ -285,7 +286,8 @@ impl Steps {
         calls: &Calls,
     ) -> Result<String, StartError> {
         for discard in &instance.discard {
-            self.discard(target, discard).await?;
+            let discarded = self.discard(discard).await;
+            discarded.map_err(|error| StartError::of_call("CreateContainerError", error))?;
         }
         let config = self
             .container_config(target, prepared, name, (instance, image))
@@ -313,36 +315,16 @@ impl Steps {
         Ok(id)
     }
 
-    /// containerd refuses to remove an instance whose process it has lost sight of: one
-    /// that waits in it to become the program when the start was given up. Once that is
-    /// killed the next attempt succeeds.
-    async fn discard(&self, target: &Target<'_>, discard: &Discard) -> Result<(), StartError> {
+    async fn discard(&self, discard: &Discard) -> Result<(), RuntimeError> {
         let id = &discard.container_id;
-        let error = match self.runtime.remove_container(id).await {
-            Err(error) if !error.is_not_found() => error,
-            _ => return Ok(()),
+        let removed = match discard.was_given_up {
+            true => given_up::remove(&*self.runtime, id).await,
+            false => self.runtime.remove_container(id).await,
         };
-        let failed = StartError::of_call("CreateContainerError", error);
-        if !discard.was_given_up {
-            return Err(failed);
+        match removed {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(()),
         }
-        let pod_uid = target.identity.uid();
-        let killed = self.host.kill_container_processes(pod_uid, id).await;
-        let killed = killed.map_err(|error| {
-            let error = StepError::from(error);
-            StartError::of_step("CreateContainerError", &error)
-        })?;
-        if killed == 0 {
-            return Err(failed);
-        }
-        tracing::info!(
-            pod = %target.identity, id, killed, "killed what was left of a start that was given up"
-        );
-        Err(StartError {
-            was_forestalled: true,
-            retry: Retry::SOON,
-            ..failed
-        })
     }
 
     async fn container_config(

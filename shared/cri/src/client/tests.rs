@@ -17,6 +17,8 @@ use super::*;
 use crate::EventKind;
 use crate::proto::containerd::events::TaskExit;
 use crate::proto::containerd::services::events::v1::events_server::{Events, EventsServer};
+use crate::proto::containerd::services::tasks::v1::DeleteResponse;
+use crate::proto::containerd::services::tasks::v1::tasks_server::{Tasks, TasksServer};
 use crate::proto::containerd::types::Envelope;
 use v1::image_service_server::{ImageService, ImageServiceServer};
 use v1::runtime_service_server::{RuntimeService, RuntimeServiceServer};
@@ -176,6 +178,8 @@ struct Served {
     directory: tempfile::TempDir,
     server: JoinHandle<()>,
     filters: Arc<Mutex<Vec<String>>>,
+    /// What the task service was asked.
+    asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Drop for Served {
@@ -194,6 +198,44 @@ impl Served {
     }
 }
 
+/// containerd's task service: notes what it is asked, in which namespace, and has no
+/// process any more.
+#[derive(Clone, Default)]
+struct FakeTasks {
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl FakeTasks {
+    fn note<Message>(&self, what: &str, id: &str, request: &Request<Message>) {
+        let namespace = request.metadata().get("containerd-namespace");
+        let namespace = namespace.and_then(|value| value.to_str().ok());
+        let asked = format!("{what} {id} in {}", namespace.unwrap_or_default());
+        self.asked.lock().unwrap().push(asked);
+    }
+}
+
+#[tonic::async_trait]
+impl Tasks for FakeTasks {
+    async fn kill(&self, request: Request<KillRequest>) -> Result<Response<()>, Status> {
+        let signal = request.get_ref().signal;
+        let id = &request.get_ref().container_id;
+        self.note(&format!("signal {signal}"), id, &request);
+        Err(Status::not_found("process already finished"))
+    }
+
+    async fn delete(
+        &self,
+        request: Request<DeleteTaskRequest>,
+    ) -> Result<Response<DeleteResponse>, Status> {
+        self.note("delete", &request.get_ref().container_id, &request);
+        match &*request.get_ref().container_id {
+            "c1" => Ok(Response::new(DeleteResponse {})),
+            "gone" => Err(Status::not_found("no such task")),
+            _ => Err(Status::unknown("it is stuck")),
+        }
+    }
+}
+
 fn serve(runtime: FakeRuntime, with_containerd_events: bool) -> Served {
     let directory = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(directory.path().join("s")).unwrap();
@@ -201,16 +243,20 @@ fn serve(runtime: FakeRuntime, with_containerd_events: bool) -> Served {
     let events = FakeEvents {
         filters: Arc::clone(&filters),
     };
+    let tasks = FakeTasks::default();
+    let asked = Arc::clone(&tasks.asked);
     let server = Server::builder()
         .add_service(RuntimeServiceServer::new(runtime.clone()))
         .add_service(ImageServiceServer::new(runtime))
-        .add_optional_service(with_containerd_events.then(|| EventsServer::new(events)));
+        .add_optional_service(with_containerd_events.then(|| EventsServer::new(events)))
+        .add_optional_service(with_containerd_events.then(|| TasksServer::new(tasks.clone())));
     let incoming = UnixListenerStream::new(listener);
     let server = tokio::spawn(async move { server.serve_with_incoming(incoming).await.unwrap() });
     Served {
         directory,
         server,
         filters,
+        asked,
     }
 }
 
@@ -523,4 +569,23 @@ async fn a_runtime_without_events_has_none_and_one_that_is_down_is_an_error() {
         client.events().await.unwrap_err().kind,
         RuntimeErrorKind::Unavailable
     );
+}
+
+#[tokio::test]
+async fn what_containerd_lost_of_a_start_is_killed_and_deleted() {
+    let served = serve(FakeRuntime::default(), true);
+    let client = served.client();
+    client.delete_task("c1").await.unwrap();
+    let asked = std::mem::take(&mut *served.asked.lock().unwrap());
+    assert_eq!(asked, ["signal 9 c1 in k8s.io", "delete c1 in k8s.io"]);
+    client.delete_task("gone").await.unwrap();
+    let error = client.delete_task("stuck").await.unwrap_err();
+    assert_eq!(error.message, "it is stuck");
+}
+
+#[tokio::test]
+async fn a_runtime_that_is_not_containerd_has_no_tasks() {
+    let served = serve(FakeRuntime::default(), false);
+    let error = served.client().delete_task("c1").await.unwrap_err();
+    assert_eq!(error.kind, RuntimeErrorKind::Unimplemented);
 }

@@ -159,7 +159,7 @@ impl ContainerRuntime for SimulatedRuntime {
             lock(&runtime.0.state).begin_start(&id)?;
             runtime.linger(delay).await;
             if connection != runtime.connection() {
-                let loses = lock(&runtime.0.faults).loses_processes;
+                let loses = lock(&runtime.0.faults).loses_tasks;
                 lock(&runtime.0.state).cut_start_short(runtime.now(), &id, loses);
                 runtime.publish(&id, EventKind::Stopped, None);
                 return Ok(());
@@ -200,6 +200,15 @@ impl ContainerRuntime for SimulatedRuntime {
             state.remove_container(runtime.now(), &id);
             drop(state);
             runtime.publish(&id, EventKind::Deleted, None);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn delete_task(&self, container_id: &str) -> Result<(), RuntimeError> {
+        let id = container_id.to_owned();
+        self.perform("Delete", millis(30), move |runtime| async move {
+            lock(&runtime.0.state).delete_lost_task(&id);
             Ok(())
         })
         .await

@@ -1,7 +1,7 @@
 //! Starts that the runtime gives up because the one who asked for them died, and
 //! whoever kept its connection.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -137,34 +137,51 @@ async fn an_instance_that_was_made_half_is_no_crash() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_left_of_a_cut_short_start_is_killed_so_that_another_can_be_made() {
+async fn what_is_left_of_a_cut_short_start_does_not_keep_another_from_being_made() {
     let mut node = TestNode::new();
     let pod = pod_running("a", "u1", &["run"]);
-    let loses_processes = true;
     node.runtime.set_faults(Faults {
-        loses_processes,
+        loses_tasks: true,
         ..SLOW_START
     });
     node.create(&pod).await;
     eventually("it is made", || calls(&node, "StartContainer") == 1).await;
-    let left = node.runtime.containers().remove(0).id;
     node.kill();
     node.runtime.close_connection();
     given_up().await;
     node.start();
-    node.create(&pod).await;
-    let killed = || node.host.state.lock().unwrap().killed.contains(&left);
-    eventually("what is left is killed", killed).await;
-    assert_eq!(node.runtime.containers().len(), 1, "its name is taken");
-    node.runtime.kill_lost_process(&left);
     let begun = node.seconds();
+    node.create(&pod).await;
     is_first_instance(&node).await;
     let took = node.seconds() - begun;
     assert!(took < 10.0, "{took}");
+    assert_eq!(calls(&node, "Delete"), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_still_be_starting_is_not_killed() {
+async fn what_is_left_of_a_cut_short_start_goes_with_its_pod() {
+    let mut node = TestNode::new();
+    node.runtime.set_faults(Faults {
+        loses_tasks: true,
+        ..SLOW_START
+    });
+    node.create(&pod_running("a", "u1", &["run"])).await;
+    eventually("it is made", || calls(&node, "StartContainer") == 1).await;
+    node.kill();
+    node.runtime.close_connection();
+    given_up().await;
+    // Nobody wants the pod any more.
+    node.start();
+    node.life().garbage.order(Order::Everything {
+        desired: HashSet::new(),
+        sources_ready: true,
+    });
+    eventually("it is gone", || node.runtime.containers().is_empty()).await;
+    assert_eq!(calls(&node, "Delete"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_still_be_starting_is_left_alone() {
     let mut node = TestNode::new();
     let pod = pod_running("a", "u1", &["run"]);
     node.runtime.set_faults(SLOW_START);
@@ -177,7 +194,7 @@ async fn what_may_still_be_starting_is_not_killed() {
     node.runtime.add_image("localhost/other:1", true);
     node.create(&changed).await;
     running(&node, "u1").await;
-    assert!(node.host.state.lock().unwrap().killed.is_empty());
+    assert_eq!(calls(&node, "Delete"), 0);
 }
 
 #[tokio::test(start_paused = true)]
