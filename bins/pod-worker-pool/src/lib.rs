@@ -19,7 +19,8 @@
 //! - `pool`: the actor that owns all workers and runs their steps; `doorbell` wakes it,
 //!   `locks` keeps steps of one pod apart from removals;
 //! - `steps`: what a step does; `image`: pulls; `record`: what the next life must know;
-//! - `garbage`: what nobody needs any more;
+//! - `garbage`: what nobody needs any more; `given_up`: what a start left that no CRI
+//!   call removes;
 //! - [`node`]: the seam to files and mounts, with `volume` and `cgroup` behind it.
 //!
 //! Tell the other processes:

@@ -38,7 +38,8 @@ async fn killed_during(method: &str, node: &mut TestNode) {
 
 /// Until the runtime gives up what the dead asked for.
 async fn given_up() {
-    tokio::time::sleep(SLOW_START.start_delay.max(SLOW_CREATION.container_delay)).await;
+    let delay = SLOW_START.start_delay.max(SLOW_CREATION.container_delay);
+    tokio::time::sleep(delay + Duration::from_secs(1)).await;
 }
 
 /// What an instance carries of its container's restarts.
