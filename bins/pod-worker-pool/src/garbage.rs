@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clock::WallClock;
-use cri::ContainerRuntime;
+use cri::{ContainerRuntime, RuntimeError, RuntimeErrorKind};
 use futures_util::{StreamExt, stream};
 use node_config::ImageSettings;
 use tokio::sync::{Notify, OwnedMutexGuard};
@@ -302,11 +302,7 @@ impl Collection {
                 return None;
             }
         }
-        let mut removed = self.runtime.remove_container(id).await;
-        if removed.is_err() && self.was_given_up(id).await {
-            removed = given_up::remove(&*self.runtime, id).await;
-        }
-        if let Err(error) = removed
+        if let Err(error) = self.remove_with_its_task(id).await
             && !error.is_not_found()
         {
             tracing::debug!(id, %error, "dead container not removed");
@@ -314,6 +310,22 @@ impl Collection {
         }
         self.remove_log(pod, name, id, *attempt).await;
         Some(id.clone())
+    }
+
+    /// Of an instance that never ran a task may be left, whatever ended its start.
+    async fn remove_with_its_task(&self, id: &str) -> Result<(), RuntimeError> {
+        let refused = match self.runtime.remove_container(id).await {
+            Err(error) if error.kind == RuntimeErrorKind::Other => error,
+            answered => return answered,
+        };
+        let exit = match self.state_of(id).await {
+            Some(ContainerState::Interrupted(exit) | ContainerState::Exited(exit)) => exit,
+            _ => return Err(refused),
+        };
+        match exit.is_failed_start() {
+            true => given_up::remove_refused(&*self.runtime, id, refused).await,
+            false => Err(refused),
+        }
     }
 
     /// A sandbox may have died by itself: stopping it first frees its address.

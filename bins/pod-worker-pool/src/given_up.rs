@@ -12,15 +12,29 @@ use cri::{ContainerRuntime, RuntimeError, RuntimeErrorKind};
 /// # Errors
 /// When the runtime refuses still, or does not answer.
 pub(crate) async fn remove(runtime: &dyn ContainerRuntime, id: &str) -> Result<(), RuntimeError> {
-    let refused = match runtime.remove_container(id).await {
-        Err(error) if error.kind == RuntimeErrorKind::Other => error,
-        answered => return answered,
-    };
+    match runtime.remove_container(id).await {
+        Err(refused) if refused.kind == RuntimeErrorKind::Other => {
+            remove_refused(runtime, id, refused).await
+        }
+        answered => answered,
+    }
+}
+
+/// The same after the runtime has refused to remove it.
+///
+/// # Errors
+/// As those of [`remove`].
+pub(crate) async fn remove_refused(
+    runtime: &dyn ContainerRuntime,
+    id: &str,
+    refused: RuntimeError,
+) -> Result<(), RuntimeError> {
     match runtime.delete_task(id).await {
-        Ok(()) => {
+        Ok(true) => {
             tracing::info!(id, %refused, "deleted what was left of a start that was given up");
             runtime.remove_container(id).await
         }
+        Ok(false) => Err(refused),
         Err(error) if error.kind == RuntimeErrorKind::Unimplemented => Err(refused),
         Err(error) => Err(error),
     }

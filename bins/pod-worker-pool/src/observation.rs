@@ -221,21 +221,26 @@ pub(crate) struct Exit {
 }
 
 /// What a runtime says of a start that failed because a caller went away. containerd's
-/// words are Go's; the second ones are of a program of its own that it killed for that.
+/// words are Go's; the second are of a program of its own that it killed for that.
 const CALLER_WENT_AWAY: [&str; 3] = ["context canceled", "signal: killed", HALF_MADE];
 
-/// In what containerd says of the start of an instance that it made while the caller
+/// In what containerd says, in runc's words, of the start of an instance that it made while the caller
 /// went away: it could not learn the process of the sandbox any more, took 0 for it,
 /// and finds no namespaces there. Such an instance can never be started.
 pub(crate) const HALF_MADE: &str = "lstat /proc/0/ns/";
 
 impl Exit {
+    /// Whether this is the end of a start, and not of a process.
+    #[must_use]
+    pub(crate) fn is_failed_start(&self) -> bool {
+        self.started_at.0 == 0 && self.reason == "StartError"
+    }
+
     /// Whether this is the end of a start whose caller went away, and not of a
     /// process. Only its message tells that from a program that cannot be run.
     #[must_use]
     pub(crate) fn is_interrupted_start(&self) -> bool {
-        self.started_at.0 == 0
-            && self.reason == "StartError"
+        self.is_failed_start()
             && CALLER_WENT_AWAY
                 .iter()
                 .any(|words| self.message.contains(words))
@@ -389,6 +394,9 @@ mod tests {
                 message: message.into(),
             };
             assert_eq!(exit.is_interrupted_start(), expected, "{reason} {message}");
+            // Also a program that cannot be run may leave something.
+            let failed = started_at == 0 && reason == "StartError";
+            assert_eq!(exit.is_failed_start(), failed, "{reason} {message}");
         }
     }
 }

@@ -5,6 +5,7 @@
 //! and an item that fails its check is left out without harm to the rest.
 
 mod call;
+mod tasks;
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -16,16 +17,13 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
-use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
 use crate::proto::containerd::services::events::v1::{
     SubscribeRequest, events_client::EventsClient,
 };
-use crate::proto::containerd::services::tasks::v1::{
-    DeleteTaskRequest, KillRequest, tasks_client::TasksClient,
-};
+use crate::proto::containerd::services::tasks::v1::tasks_client::TasksClient;
 use crate::proto::runtime::v1::{
     self, image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient,
 };
@@ -35,9 +33,6 @@ use crate::{EventSource, RuntimeError, RuntimeErrorKind, RuntimeEvents, events};
 pub(crate) use call::is_valid_id;
 
 use call::{MAX_LIST_ITEMS, call, checked_id, checked_list, required, subscribe, whole_seconds};
-
-/// signal(7).
-const SIGKILL: u32 = 9;
 
 /// Largest answer: the kubelet's own cap, about 11,000 containers in a list.
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
@@ -127,18 +122,6 @@ fn channel(path: PathBuf, on_connection: OnConnection) -> Channel {
     });
     // The name is nobody's: the connector knows where to go.
     Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector)
-}
-
-/// containerd's own services want to know whose tasks are meant: those of its CRI
-/// service are in one namespace.
-fn in_kubernetes_namespace<Message>(
-    mut request: tonic::Request<Message>,
-) -> tonic::Request<Message> {
-    let namespace = MetadataValue::from_static(events::KUBERNETES_NAMESPACE);
-    request
-        .metadata_mut()
-        .insert("containerd-namespace", namespace);
-    request
 }
 
 /// The absolute path in an endpoint, if it is one of a Unix socket.
@@ -316,31 +299,8 @@ impl ContainerRuntime for CriClient {
         .map(drop)
     }
 
-    async fn delete_task(&self, container_id: &str) -> Result<(), RuntimeError> {
-        let container_id = container_id.to_owned();
-        let kill = KillRequest {
-            container_id: container_id.clone(),
-            signal: SIGKILL,
-            all: true,
-        };
-        let mut client = self.tasks.clone();
-        let killed = call("Kill", DEFAULT_DEADLINE, kill, |request| {
-            client.kill(in_kubernetes_namespace(request))
-        });
-        // Of one whose process has ended it is not found; the task may be there.
-        match killed.await {
-            Err(error) if !error.is_not_found() => return Err(error),
-            _ => {}
-        }
-        let delete = DeleteTaskRequest { container_id };
-        let mut client = self.tasks.clone();
-        let deleted = call("Delete", DEFAULT_DEADLINE, delete, |request| {
-            client.delete(in_kubernetes_namespace(request))
-        });
-        match deleted.await {
-            Err(error) if !error.is_not_found() => Err(error),
-            _ => Ok(()),
-        }
+    async fn delete_task(&self, container_id: &str) -> Result<bool, RuntimeError> {
+        tasks::delete(&self.tasks, container_id).await
     }
 
     async fn list_containers(

@@ -74,9 +74,9 @@ pub trait ContainerRuntime: Send + Sync {
     async fn remove_container(&self, container_id: &str) -> Result<(), RuntimeError>;
 
     /// Ends and forgets what is left of a start that the runtime gave up, where that
-    /// keeps the container from being removed. Idempotent. Not a call of the CRI:
-    /// containerd's own, `Unimplemented` in others.
-    async fn delete_task(&self, container_id: &str) -> Result<(), RuntimeError>;
+    /// keeps the container from being removed; whether there was anything. Idempotent.
+    /// Not a call of the CRI: containerd's own, `Unimplemented` in others.
+    async fn delete_task(&self, container_id: &str) -> Result<bool, RuntimeError>;
 
     /// The containers that match the filter.
     async fn list_containers(

@@ -202,6 +202,10 @@ impl State {
             .filter(|(_, container)| container.sandbox == id)
             .map(|(container, _)| container.clone())
             .collect();
+        if let Some(why) = containers.iter().find_map(|id| self.why_held(id)) {
+            let kind = RuntimeErrorKind::Other;
+            return Err(RuntimeError::new("RemovePodSandbox", kind, why));
+        }
         for container in containers {
             self.remove_container(now, &container);
         }
@@ -306,7 +310,7 @@ impl State {
     }
 
     /// Why a container cannot be removed, if so.
-    pub(crate) fn is_held(&self, id: &str) -> Option<&'static str> {
+    pub(crate) fn why_held(&self, id: &str) -> Option<&'static str> {
         let container = self.containers.get(id)?;
         if container.is_starting {
             return Some("container is in starting state, can't be removed");
@@ -315,11 +319,10 @@ impl State {
         is_lost.then_some("cannot delete running task: failed precondition")
     }
 
-    /// The task of a container that nobody knew of is deleted.
-    pub(crate) fn delete_lost_task(&mut self, id: &str) {
-        if let Some(container) = self.containers.get_mut(id) {
-            container.has_lost_task = false;
-        }
+    /// The task of a container that nobody knew of is deleted; whether there was one.
+    pub(crate) fn delete_lost_task(&mut self, id: &str) -> bool {
+        let found = self.containers.get_mut(id);
+        found.is_some_and(|container| std::mem::take(&mut container.has_lost_task))
     }
 
     /// Ends a start that was begun before there is a process that runs its program.

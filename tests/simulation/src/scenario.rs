@@ -214,6 +214,7 @@ impl Scenario {
         node.runtime.set_faults(Faults {
             container_delay: SLOW_CALL,
             start_delay: SLOW_CALL,
+            loses_tasks: self.random.random_bool(0.5),
             ..Faults::NONE
         });
         self.put(node);

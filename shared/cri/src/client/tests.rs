@@ -17,8 +17,10 @@ use super::*;
 use crate::EventKind;
 use crate::proto::containerd::events::TaskExit;
 use crate::proto::containerd::services::events::v1::events_server::{Events, EventsServer};
-use crate::proto::containerd::services::tasks::v1::DeleteResponse;
 use crate::proto::containerd::services::tasks::v1::tasks_server::{Tasks, TasksServer};
+use crate::proto::containerd::services::tasks::v1::{
+    DeleteResponse, DeleteTaskRequest, KillRequest,
+};
 use crate::proto::containerd::types::Envelope;
 use v1::image_service_server::{ImageService, ImageServiceServer};
 use v1::runtime_service_server::{RuntimeService, RuntimeServiceServer};
@@ -198,40 +200,57 @@ impl Served {
     }
 }
 
-/// containerd's task service: notes what it is asked, in which namespace, and has no
-/// process any more.
+/// containerd's task service: notes what it is asked, in which namespace, and answers
+/// by the container's name.
 #[derive(Clone, Default)]
 struct FakeTasks {
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl FakeTasks {
-    fn note<Message>(&self, what: &str, id: &str, request: &Request<Message>) {
+    /// How often the same was asked before.
+    fn note<Message>(&self, what: &str, id: &str, request: &Request<Message>) -> usize {
         let namespace = request.metadata().get("containerd-namespace");
         let namespace = namespace.and_then(|value| value.to_str().ok());
         let asked = format!("{what} {id} in {}", namespace.unwrap_or_default());
-        self.asked.lock().unwrap().push(asked);
+        let mut all = self.asked.lock().unwrap();
+        let before = all.iter().filter(|it| **it == asked).count();
+        all.push(asked);
+        before
     }
 }
 
 #[tonic::async_trait]
 impl Tasks for FakeTasks {
     async fn kill(&self, request: Request<KillRequest>) -> Result<Response<()>, Status> {
-        let signal = request.get_ref().signal;
-        let id = &request.get_ref().container_id;
-        self.note(&format!("signal {signal}"), id, &request);
-        Err(Status::not_found("process already finished"))
+        let KillRequest {
+            container_id,
+            signal,
+            all,
+        } = request.get_ref();
+        self.note(
+            &format!("signal {signal} all {all}"),
+            container_id,
+            &request,
+        );
+        match &**container_id {
+            "runs" => Ok(Response::new(())),
+            "created" => Err(Status::failed_precondition("it has not started")),
+            _ => Err(Status::not_found("process already finished")),
+        }
     }
 
     async fn delete(
         &self,
         request: Request<DeleteTaskRequest>,
     ) -> Result<Response<DeleteResponse>, Status> {
-        self.note("delete", &request.get_ref().container_id, &request);
-        match &*request.get_ref().container_id {
-            "c1" => Ok(Response::new(DeleteResponse {})),
+        let id = &request.get_ref().container_id;
+        let before = self.note("delete", id, &request);
+        match &**id {
+            "runs" if before == 0 => Err(Status::unknown("cannot delete a running process")),
             "gone" => Err(Status::not_found("no such task")),
-            _ => Err(Status::unknown("it is stuck")),
+            "stuck" => Err(Status::unknown("it is stuck")),
+            _ => Ok(Response::new(DeleteResponse {})),
         }
     }
 }
@@ -575,10 +594,14 @@ async fn a_runtime_without_events_has_none_and_one_that_is_down_is_an_error() {
 async fn what_containerd_lost_of_a_start_is_killed_and_deleted() {
     let served = serve(FakeRuntime::default(), true);
     let client = served.client();
-    client.delete_task("c1").await.unwrap();
-    let asked = std::mem::take(&mut *served.asked.lock().unwrap());
-    assert_eq!(asked, ["signal 9 c1 in k8s.io", "delete c1 in k8s.io"]);
-    client.delete_task("gone").await.unwrap();
+    for (id, deletions) in [("ended", 1), ("created", 1), ("runs", 2)] {
+        assert!(client.delete_task(id).await.unwrap(), "{id}");
+        let asked = std::mem::take(&mut *served.asked.lock().unwrap());
+        let delete = vec![format!("delete {id} in k8s.io"); deletions];
+        assert_eq!(asked[0], format!("signal 9 all true {id} in k8s.io"));
+        assert_eq!(asked[1..], delete, "{id}");
+    }
+    assert!(!client.delete_task("gone").await.unwrap());
     let error = client.delete_task("stuck").await.unwrap_err();
     assert_eq!(error.message, "it is stuck");
 }

@@ -193,7 +193,7 @@ impl ContainerRuntime for SimulatedRuntime {
         self.perform("RemoveContainer", millis(2), move |runtime| async move {
             runtime.linger(delay).await;
             let mut state = lock(&runtime.0.state);
-            if let Some(message) = state.is_held(&id) {
+            if let Some(message) = state.why_held(&id) {
                 let kind = RuntimeErrorKind::Other;
                 return Err(RuntimeError::new("RemoveContainer", kind, message));
             }
@@ -205,11 +205,12 @@ impl ContainerRuntime for SimulatedRuntime {
         .await
     }
 
-    async fn delete_task(&self, container_id: &str) -> Result<(), RuntimeError> {
+    async fn delete_task(&self, container_id: &str) -> Result<bool, RuntimeError> {
         let id = container_id.to_owned();
         self.perform("Delete", millis(30), move |runtime| async move {
-            lock(&runtime.0.state).delete_lost_task(&id);
-            Ok(())
+            // It kills what it finds.
+            runtime.end(&id, 137, true);
+            Ok(lock(&runtime.0.state).delete_lost_task(&id))
         })
         .await
     }
