@@ -101,16 +101,18 @@ impl Cast {
         let journal = ground.journal()?;
         for (before, (name, _, starts)) in self.steady.iter().zip(STEADY) {
             let now = ground.pod(name)?;
-            ensure!(Look::of(&now) == Look::of(before), "{name} is now {now}");
             ensure!(
                 now["metadata"]["uid"] == before["metadata"]["uid"],
                 "{name} is another pod"
             );
             let uid = before["metadata"]["uid"].as_str().unwrap_or_default();
             let what_was_noted = || lines_about(ground, uid);
+            // First when it changed, if it was seen to.
             testimony
                 .never_changed(before)
                 .with_context(what_was_noted)?;
+            let is_same = Look::of(&now) == Look::of(before);
+            ensure!(is_same, "{name} is now {now}\n{}", what_was_noted());
             let started = journal::count(&journal, name, "started");
             ensure!(started == starts, "{name} started {started} times");
             let asked = journal::count(&journal, name, "SIGTERM");
