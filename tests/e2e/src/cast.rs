@@ -44,22 +44,17 @@ impl Cast {
     pub fn enter(ground: &Ground) -> Result<Self> {
         let mut web = container("app", "web", &["--http", "8080"]);
         let page = json!({"path": "/healthz", "port": 8080});
-        web["readinessProbe"] = json!({"httpGet": page, "periodSeconds": 1, "failureThreshold": 1});
-        web["livenessProbe"] = json!({"httpGet": page, "periodSeconds": 1, "failureThreshold": 3});
+        web["readinessProbe"] = patient(&json!({"httpGet": page}));
+        web["livenessProbe"] = patient(&json!({"httpGet": page}));
+        web["livenessProbe"]["failureThreshold"] = json!(3);
         ground.apply("web", spec(ground, &[web]))?;
 
         let mut shell = container("app", "shell", &[]);
         shell["image"] = json!(test_support::images::BUSYBOX);
         shell["command"] = json!(["sh", "-c", noting("shell", "while :; do sleep 1; done")]);
         shell.as_object_mut().map(|it| it.remove("args"));
-        let command = json!({"command": ["true"]});
         for probe in ["readinessProbe", "livenessProbe", "startupProbe"] {
-            shell[probe] = json!({
-                "exec": command,
-                "periodSeconds": 1,
-                "failureThreshold": 1,
-                "timeoutSeconds": 10,
-            });
+            shell[probe] = patient(&json!({"exec": {"command": ["true"]}}));
         }
         ground.apply("shell", spec(ground, &[shell]))?;
 
@@ -240,16 +235,22 @@ fn starts_are_counted(ground: &Ground, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// A probe whose first failure counts, and which waits for an answer as long as any
+/// test waits: on a machine with fifty other processes one that is made takes seconds.
+fn patient(action: &Value) -> Value {
+    let mut probe = action.clone();
+    probe["periodSeconds"] = json!(1);
+    probe["failureThreshold"] = json!(1);
+    probe["timeoutSeconds"] = json!(TIMEOUT.as_secs());
+    probe
+}
+
 /// A server with a readiness probe that journals as `name`,
 /// and takes a moment to end.
 #[must_use]
 pub fn web(ground: &Ground, name: &str) -> Value {
     let mut server = container("app", name, &["--http", "8080", "--term-delay-ms", "300"]);
-    server["readinessProbe"] = json!({
-        "httpGet": {"path": "/healthz", "port": 8080},
-        "periodSeconds": 1,
-        "failureThreshold": 1,
-    });
+    server["readinessProbe"] = patient(&json!({"httpGet": {"path": "/healthz", "port": 8080}}));
     let mut pod = spec(ground, &[server]);
     pod["terminationGracePeriodSeconds"] = json!(20);
     pod
