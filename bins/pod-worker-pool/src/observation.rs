@@ -224,9 +224,9 @@ pub(crate) struct Exit {
 /// words are Go's; the second are of a program of its own that it killed for that.
 const CALLER_WENT_AWAY: [&str; 3] = ["context canceled", "signal: killed", HALF_MADE];
 
-/// In what containerd says, in runc's words, of the start of an instance that it made while the caller
-/// went away: it could not learn the process of the sandbox any more, took 0 for it,
-/// and finds no namespaces there. Such an instance can never be started.
+/// In what containerd says, in runc's words, of the start of an instance that it made
+/// while the caller went away: it could not learn the process of the sandbox any more,
+/// took 0 for it, and finds no namespaces there. Such an instance can never be started.
 pub(crate) const HALF_MADE: &str = "lstat /proc/0/ns/";
 
 impl Exit {

@@ -31,6 +31,10 @@ async fn running(node: &TestNode, uid: &str) -> String {
         .unwrap_or_default()
 }
 
+fn calls(node: &TestNode, method: &str) -> u64 {
+    node.runtime.calls().get(method).copied().unwrap_or(0)
+}
+
 async fn finished(node: &TestNode, uid: &str) {
     eventually("the worker finishes", || {
         node.phase(uid) == Some(WorkerPhase::Finished)

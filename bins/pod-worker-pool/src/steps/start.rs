@@ -79,14 +79,13 @@ impl StartError {
     /// Why an instance was not started. One that was made earlier may not be fit to be
     /// started any more, which is nothing that the runtime has against its program.
     fn of_start(id: &str, is_resumed: bool, error: RuntimeError) -> StartError {
-        let is_half_made = is_resumed && is_half_made(&error);
-        let was_forestalled = is_half_made || is_not_startable(&error);
+        let was_forestalled = is_not_startable(&error) || (is_resumed && is_half_made(&error));
         let is_refused = !was_forestalled && !is_no_answer(&error);
         let error = StepError::from(error);
         StartError {
             was_forestalled,
             refused: is_refused.then(|| id.to_owned()),
-            retry: match is_half_made {
+            retry: match was_forestalled {
                 true => Retry::SOON,
                 false => error.retry,
             },
@@ -315,6 +314,7 @@ impl Steps {
         Ok(id)
     }
 
+    /// Removes an instance that never ran.
     async fn discard(&self, discard: &Discard) -> Result<(), RuntimeError> {
         let id = &discard.container_id;
         let removed = match discard.was_given_up {

@@ -4,12 +4,16 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use cri::ContainerRuntime as _;
+use cri::v1::{ContainerFilter, ContainerState};
+use serde_json::json;
 use simulated_runtime::Faults;
 
-use super::{running, starts};
+use super::{calls, running, starts};
 use crate::garbage::Order;
 use crate::testing::{TestNode, eventually, pod_running};
+
+const EXITED: ContainerState = ContainerState::ContainerExited;
 
 const SLOW_START: Faults = Faults {
     start_delay: Duration::from_secs(5),
@@ -21,25 +25,29 @@ const SLOW_CREATION: Faults = Faults {
     ..Faults::NONE
 };
 
-fn calls(node: &TestNode, method: &str) -> u64 {
-    node.runtime.calls().get(method).copied().unwrap_or(0)
-}
-
 /// Waits until a call is made, and kills the pool, and whoever keeps its connection,
 /// during it.
 async fn killed_during(method: &str, node: &mut TestNode) {
     let before = calls(node, method);
     eventually("it is made", || calls(node, method) > before).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
     node.kill();
     node.runtime.close_connection();
     node.runtime.set_faults(Faults::NONE);
 }
 
-/// Until the runtime gives up what the dead asked for.
-async fn given_up() {
-    let delay = SLOW_START.start_delay.max(SLOW_CREATION.container_delay);
-    tokio::time::sleep(delay + Duration::from_secs(1)).await;
+/// Waits until the runtime shows this many containers in a state: it has given up what
+/// the dead asked for.
+async fn shown(node: &TestNode, state: ContainerState, count: usize) {
+    for _ in 0..1000 {
+        // Each look takes its time.
+        let all = node.runtime.list_containers(ContainerFilter::default());
+        let all = all.await.unwrap().into_iter();
+        if all.filter(|one| one.state() == state).count() == count {
+            return;
+        }
+        tokio::time::advance(Duration::from_millis(20)).await;
+    }
+    panic!("never: {count} containers in {state:?}");
 }
 
 /// What an instance carries of its container's restarts.
@@ -68,13 +76,6 @@ fn collect_dead_containers(node: &TestNode) {
     node.life().garbage.order(Order::Containers { pod_uid });
 }
 
-async fn next_life(node: &mut TestNode, pod: &Value) {
-    node.start();
-    collect_dead_containers(node);
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    node.create(pod).await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn lives_that_die_in_every_step_after_a_cut_short_start_keep_the_back_off() {
     let mut node = TestNode::new();
@@ -89,12 +90,20 @@ async fn lives_that_die_in_every_step_after_a_cut_short_start_keep_the_back_off(
         3,
         "two ended, one starting"
     );
-    given_up().await;
+    let oldest = node.runtime.containers().remove(0).id;
+    shown(&node, EXITED, 3).await;
 
     // This one removes what was cut short, and dies before it has made another.
     node.runtime.set_faults(SLOW_CREATION);
     let before = calls(&node, "CreateContainer");
-    next_life(&mut node, &pod).await;
+    node.start();
+    collect_dead_containers(&node);
+    eventually("the oldest goes", || {
+        let containers = node.runtime.containers();
+        containers.iter().all(|container| container.id != oldest)
+    })
+    .await;
+    node.create(&pod).await;
     eventually("another one is being made", || {
         calls(&node, "CreateContainer") > before
     })
@@ -103,7 +112,8 @@ async fn lives_that_die_in_every_step_after_a_cut_short_start_keep_the_back_off(
     node.kill();
     node.runtime.set_faults(Faults::NONE);
 
-    next_life(&mut node, &pod).await;
+    node.start();
+    node.create(&pod).await;
     eventually("it is started again", || starts(&node, "u1").len() == 3).await;
     let containers = node.runtime.containers();
     let newest = containers.iter().find(|it| it.running).unwrap();
@@ -114,10 +124,12 @@ async fn lives_that_die_in_every_step_after_a_cut_short_start_keep_the_back_off(
     let starts = starts(&node, "u1");
     assert!(starts[2] - second >= 10, "{starts:?}");
     assert!((21..25).contains(&(starts[3] - starts[2])), "{starts:?}");
-    collect_dead_containers(&node);
-    tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(node.running("u1").is_some());
-    assert_eq!(node.runtime.containers().len(), 2, "what was replaced went");
+    collect_dead_containers(&node);
+    eventually("what was replaced goes", || {
+        node.runtime.containers().len() == 2
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,7 +141,7 @@ async fn an_instance_that_was_made_half_is_no_crash() {
         node.runtime.set_faults(SLOW_CREATION);
         node.create(&pod).await;
         killed_during("CreateContainer", &mut node).await;
-        given_up().await;
+        shown(&node, ContainerState::ContainerCreated, 1).await;
         node.start();
         node.create(&pod).await;
         is_first_instance(&node).await;
@@ -149,7 +161,7 @@ async fn what_is_left_of_a_cut_short_start_does_not_keep_another_from_being_made
     eventually("it is made", || calls(&node, "StartContainer") == 1).await;
     node.kill();
     node.runtime.close_connection();
-    given_up().await;
+    shown(&node, EXITED, 1).await;
     node.start();
     let begun = node.seconds();
     node.create(&pod).await;
@@ -170,7 +182,7 @@ async fn what_is_left_of_a_cut_short_start_goes_with_its_pod() {
     eventually("it is made", || calls(&node, "StartContainer") == 1).await;
     node.kill();
     node.runtime.close_connection();
-    given_up().await;
+    shown(&node, EXITED, 1).await;
     // Nobody wants the pod any more.
     node.start();
     node.life().garbage.order(Order::Everything {
@@ -208,7 +220,7 @@ async fn a_start_that_was_cut_short_is_no_crash_for_the_next_life() {
         killed_during("StartContainer", &mut node).await;
         // Else an instance is found that seems to wait for its start, and is refused it.
         if is_given_up {
-            given_up().await;
+            shown(&node, EXITED, 1).await;
         }
         node.start();
         node.create(&pod).await;
@@ -232,8 +244,10 @@ async fn a_program_that_reads_like_a_cut_short_start_crashes_like_any_other() {
         let tried = || calls(&node, "StartContainer");
         eventually("it was tried often", || tried() == 4).await;
         collect_dead_containers(&node);
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        assert!(node.runtime.containers().len() <= 2, "{name}: garbage");
+        eventually("no garbage is left", || {
+            node.runtime.containers().len() <= 2
+        })
+        .await;
         assert!(node.seconds() - begun >= 30.0, "{name}: 0, 10 and 20 s");
         let containers = node.runtime.containers();
         let newest = containers.last().unwrap();

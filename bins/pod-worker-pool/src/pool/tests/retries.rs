@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use simulated_runtime::Faults;
 
-use super::{not_live, running, starts};
+use super::{calls, not_live, running, starts};
 use crate::testing::{IMAGE, TestNode, eventually, pod_running};
 use crate::worker::UpdateKind;
 
@@ -21,10 +21,6 @@ fn pod_with_absent_image(uid: &str, command: &[&str]) -> Value {
         {"name": "d", "image": ABSENT},
     ]);
     pod
-}
-
-fn calls(node: &TestNode, method: &str) -> u64 {
-    node.runtime.calls().get(method).copied().unwrap_or(0)
 }
 
 /// A node whose pod waits long for an image, and the step that finds it waiting
