@@ -5,7 +5,8 @@
 //! - [`policy`] decides, as pure functions;
 //! - `shell` carries out, and owns everything that changes;
 //! - `launcher` starts one process; `notify` hears what it says, `fd_store` holds
-//!   what it wants held, `closing` closes what it sent, `log_pipe` reads its output;
+//!   what it wants held, `closing` closes what it sent, `log_pipe` reads its output,
+//!   for `log_files` and `standard_error`;
 //! - `server` answers `bulkhead status` and the like out of a `snapshot`, with
 //!   `record` (endings and restarts) and `memory`; a `command` is what it asks of
 //!   the shell;
@@ -22,6 +23,7 @@ mod failure;
 mod fd_store;
 mod flags;
 mod launcher;
+mod log_files;
 mod log_pipe;
 mod memory;
 mod node_address;
@@ -32,6 +34,7 @@ mod server;
 mod settings;
 mod shell;
 mod snapshot;
+mod standard_error;
 mod start;
 #[cfg(test)]
 mod unit_file;
@@ -42,4 +45,5 @@ pub mod policy;
 
 pub use failure::Failure;
 pub use flags::Flags;
+pub use standard_error::StandardError;
 pub use start::run;

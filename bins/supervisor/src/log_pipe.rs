@@ -1,24 +1,23 @@
 //! Standard output and error of a process: a pipe that the supervisor holds, so
 //! that the last words of a crash are kept.
 //!
-//! Lines go to a file of bounded size, to the supervisor's own standard error,
-//! and the last of them stay in memory for the record of a crash.
+//! Lines go to the process's log file and to the supervisor's own standard error,
+//! neither of which is waited for, and the last of them stay in memory for the
+//! record of a crash.
 
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::fcntl::OFlag;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::net::unix::pipe;
 use tokio::time::{Duration, sleep};
 use topology::Process;
 
 use crate::failure::Failure;
+use crate::log_files::LogFiles;
+use crate::standard_error;
 
 /// Lines that the record of a crash keeps.
 pub(crate) const KEPT_LINES: usize = 20;
@@ -28,9 +27,6 @@ pub(crate) const MAX_LINE_BYTES: usize = 1024;
 
 /// Stands for what cannot be shown.
 const REPLACEMENT: char = '\u{fffd}';
-
-/// Size at which a log file becomes `<name>.1`, replacing an older one.
-const MAX_FILE_BYTES: u64 = 8 << 20;
 
 /// Bytes that are read at once, and the rest after so many: 6 MiB/s, which a
 /// process in trouble may well fill, without the supervisor doing nothing else.
@@ -50,14 +46,14 @@ pub(crate) struct LogPipe {
 struct LogState {
     lines: LineSplitter,
     kept: VecDeque<String>,
-    file: LogFile,
-    /// Lines that standard error did not take.
-    unshown: u64,
+    files: LogFiles,
+    /// Lines that its file did not take.
+    unwritten: u64,
 }
 
 impl LogPipe {
-    /// Makes the pipe and opens `<directory>/<process>.log`.
-    pub(crate) fn open(process: Process, directory: &Path) -> Result<LogPipe, Failure> {
+    /// Makes the pipe.
+    pub(crate) fn open(process: Process, files: LogFiles) -> Result<LogPipe, Failure> {
         let system = |source: io::Error| Failure::System {
             action: "make a pipe",
             source,
@@ -65,17 +61,11 @@ impl LogPipe {
         let (reader, writer) =
             nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(|errno| system(errno.into()))?;
         let reader = pipe::Receiver::from_owned_fd(reader).map_err(system)?;
-        let path = directory.join(format!("{process}.log"));
-        let file = LogFile::open(path.clone()).map_err(|source| Failure::Io {
-            action: "open",
-            path,
-            source,
-        })?;
         let state = LogState {
             lines: LineSplitter::default(),
             kept: VecDeque::new(),
-            file,
-            unshown: 0,
+            files,
+            unwritten: 0,
         };
         Ok(LogPipe {
             process,
@@ -140,33 +130,24 @@ impl LogPipe {
 
 impl LogState {
     fn take(&mut self, process: Process, line: String) {
-        self.file.write(process, &line);
-        self.show(process, &line);
+        self.write(process, &line);
+        standard_error::show(format!("{process}: {line}\n").as_bytes());
         if self.kept.len() == KEPT_LINES {
             self.kept.pop_front();
         }
         self.kept.push_back(line);
     }
 
-    /// To our own standard error, unless that would block: whoever reads it may
-    /// be stuck, and the supervisor must not be.
-    fn show(&mut self, process: Process, line: &str) {
-        let stderr = io::stderr();
-        let mut ready = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
-        let writable = poll(&mut ready, PollTimeout::ZERO).is_ok_and(|count| count > 0);
-        if !writable {
-            self.unshown = self.unshown.saturating_add(1);
-            return;
+    fn write(&mut self, process: Process, line: &str) {
+        if self.unwritten > 0 {
+            let note = format!("({} lines not written)", self.unwritten);
+            if self.files.write(process, note) {
+                self.unwritten = 0;
+            }
         }
-        let mut text = String::new();
-        if self.unshown > 0 {
-            text = format!("{process}: ({} lines not shown)\n", self.unshown);
-            self.unshown = 0;
+        if !self.files.write(process, line.to_owned()) {
+            self.unwritten = self.unwritten.saturating_add(1);
         }
-        text.push_str(&format!("{process}: {line}\n"));
-        // Less than what a pipe takes at once after POLLOUT. When it is closed
-        // there is nobody to tell.
-        drop(stderr.lock().write_all(text.as_bytes()));
     }
 }
 
@@ -216,59 +197,6 @@ fn printable(bytes: &[u8]) -> String {
     line
 }
 
-/// A log file with one older generation.
-#[derive(Debug)]
-struct LogFile {
-    path: PathBuf,
-    file: Option<File>,
-    bytes: u64,
-}
-
-impl LogFile {
-    fn open(path: PathBuf) -> io::Result<LogFile> {
-        let file = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o640)
-            .custom_flags(nix::libc::O_NOFOLLOW)
-            .open(&path)?;
-        let bytes = file.metadata()?.len();
-        Ok(LogFile {
-            path,
-            file: Some(file),
-            bytes,
-        })
-    }
-
-    /// Writes a line. A full disk costs lines in the file, nothing else.
-    fn write(&mut self, process: Process, line: &str) {
-        if self.bytes >= MAX_FILE_BYTES {
-            self.rotate(process);
-        }
-        let Some(file) = &mut self.file else {
-            return;
-        };
-        if file.write_all(format!("{line}\n").as_bytes()).is_ok() {
-            self.bytes += line.len() as u64 + 1;
-        }
-    }
-
-    fn rotate(&mut self, process: Process) {
-        let old = self.path.with_extension("log.1");
-        let rotated =
-            std::fs::rename(&self.path, old).and_then(|()| LogFile::open(self.path.clone()));
-        match rotated {
-            Ok(file) => *self = file,
-            Err(error) => {
-                tracing::warn!(%process, %error, "cannot rotate the log; it is begun again");
-                let emptied = self.file.as_ref().map(|file| file.set_len(0));
-                drop(emptied);
-                self.bytes = 0;
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,23 +215,11 @@ mod tests {
         assert!(strange.iter().all(|line| line.len() <= MAX_LINE_BYTES));
     }
 
-    #[test]
-    fn a_log_file_has_one_older_generation_and_a_bound() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("pleg.log");
-        let mut file = LogFile::open(path.clone()).unwrap();
-        file.write(Process::Pleg, "old");
-        file.bytes = MAX_FILE_BYTES;
-        file.write(Process::Pleg, "new");
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new\n");
-        let old = std::fs::read_to_string(path.with_extension("log.1"));
-        assert_eq!(old.unwrap(), "old\n");
-    }
-
     #[tokio::test]
     async fn last_words_hold_what_was_written_just_before_the_end() {
         let directory = tempfile::tempdir().unwrap();
-        let pipe = LogPipe::open(Process::Pleg, directory.path()).unwrap();
+        let files = LogFiles::open(directory.path(), &[Process::Pleg]).unwrap();
+        let pipe = LogPipe::open(Process::Pleg, files).unwrap();
         for number in 0..KEPT_LINES + 5 {
             let line = format!("line {number}\n");
             nix::unistd::write(pipe.writer(), line.as_bytes()).unwrap();

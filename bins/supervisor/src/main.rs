@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use supervisor::Flags;
+use supervisor::{Flags, StandardError};
 
 fn main() -> ExitCode {
     let flags = Flags::parse();
-    telemetry::start();
+    telemetry::start_on(|| StandardError);
     match supervisor::run(flags) {
         Ok(()) => {
             tracing::info!("stopped");

@@ -21,6 +21,7 @@ use crate::failure::Failure;
 use crate::fd_store::FdStore;
 use crate::flags::Flags;
 use crate::launcher::{Launcher, Listeners, Privileges};
+use crate::log_files::LogFiles;
 use crate::log_pipe::LogPipe;
 use crate::notify::NotifySockets;
 use crate::policy::{Fleet, Heartbeat, RestartRequests};
@@ -80,7 +81,8 @@ pub fn run(flags: Flags) -> Result<(), Failure> {
             commands: sender,
         };
         let server = serve(service, own_socket, &identities)?;
-        let logs = open_logs(&config)?;
+        let log_files = LogFiles::open(&config.directories.process_logs(), &children())?;
+        let logs = open_logs(&log_files)?;
         let _pumps: Vec<_> = logs.values().map(pump).collect();
         let shell = Shell {
             fd_store: FdStore::default(),
@@ -101,7 +103,9 @@ pub fn run(flags: Flags) -> Result<(), Failure> {
             requests: RestartRequests::default(),
             published,
         };
-        shell.run(commands, server).await
+        let outcome = shell.run(commands, server).await;
+        log_files.finish();
+        outcome
     })
 }
 
@@ -136,13 +140,16 @@ fn serve(
     ))
 }
 
-fn open_logs(config: &node_config::NodeConfig) -> Result<BTreeMap<Process, Arc<LogPipe>>, Failure> {
-    let directory = config.directories.process_logs();
-    Process::ALL
-        .into_iter()
-        .filter(|process| *process != Process::Supervisor)
-        .map(|process| Ok((process, Arc::new(LogPipe::open(process, &directory)?))))
+/// All but the supervisor itself.
+fn children() -> Vec<Process> {
+    let all = Process::ALL.into_iter();
+    all.filter(|process| *process != Process::Supervisor)
         .collect()
+}
+
+fn open_logs(files: &LogFiles) -> Result<BTreeMap<Process, Arc<LogPipe>>, Failure> {
+    let open = |process| Ok((process, Arc::new(LogPipe::open(process, files.clone())?)));
+    children().into_iter().map(open).collect()
 }
 
 fn pump(log: &Arc<LogPipe>) -> AbortOnDropHandle<()> {

@@ -5,6 +5,7 @@
 //! `BULKHEAD_LOG_FORMAT` (`text` or `json`).
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
 /// Environment variable with the filter: `info`, `debug`, `pleg=trace,info` ...
@@ -13,12 +14,21 @@ pub const LEVEL_VARIABLE: &str = "BULKHEAD_LOG";
 /// Environment variable with the format: `text` or `json`.
 pub const FORMAT_VARIABLE: &str = "BULKHEAD_LOG_FORMAT";
 
-/// Starts logging. A second call in one process changes nothing.
+/// Starts logging to standard error. A second call in one process changes nothing.
 pub fn start() {
+    start_on(std::io::stderr);
+}
+
+/// Starts logging to what `writers` makes. A second call in one process changes
+/// nothing.
+pub fn start_on<W>(writers: W)
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
     let filter = EnvFilter::try_from_env(LEVEL_VARIABLE).unwrap_or_else(|_| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(writers)
         .with_ansi(false)
         .with_target(false)
         .with_span_events(FmtSpan::NONE);

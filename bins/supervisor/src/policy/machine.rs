@@ -350,11 +350,7 @@ impl Machine {
     fn ended(&mut self, now: Moment, ending: Ending, jitter: f64) {
         match self.state {
             State::Starting { .. } | State::Ready { .. } | State::Aborting { .. } => {
-                if let State::Ready { ready, .. } = self.state
-                    && now.saturating_sub(ready) >= STEADY_AFTER
-                {
-                    self.pace = Pace::new();
-                }
+                self.forgive_if_steady(now);
                 if ending == Ending::Exit(BAD_CONFIGURATION) {
                     self.state = State::BadConfiguration;
                 } else {
@@ -369,6 +365,16 @@ impl Machine {
             }
             State::Waiting { .. } | State::Launching | State::BadConfiguration | State::Stopped => {
             }
+        }
+    }
+
+    /// A process that was ready for long begins a new series of crashes, whichever
+    /// way its readiness ends.
+    fn forgive_if_steady(&mut self, now: Moment) {
+        if let State::Ready { ready, .. } = self.state
+            && now.saturating_sub(ready) >= STEADY_AFTER
+        {
+            self.pace = Pace::new();
         }
     }
 
@@ -392,6 +398,7 @@ impl Machine {
             }
             State::Ready { pid, started, .. } => {
                 let (pid, started) = (*pid, *started);
+                self.forgive_if_steady(now);
                 Some(self.abort(now, pid, started, Alert::Watchdog))
             }
             State::Aborting { pid, phase, .. } | State::Stopping { pid, phase, .. } => {

@@ -140,6 +140,24 @@ fn only_a_minute_of_readiness_ends_a_series_of_crashes() {
 }
 
 #[test]
+fn a_hang_after_a_minute_of_readiness_begins_a_series_of_its_own() {
+    let mut driver = Driver::ready();
+    for _ in 0..9 {
+        driver.crash();
+        driver.until_deadline();
+    }
+    driver.step(Event::Ready);
+    while driver.now < seconds(120) {
+        driver.now += seconds(4);
+        driver.step(Event::Beat);
+    }
+    let abort = Some(Action::Signal(driver.pids, Signal::Abort));
+    assert_eq!(driver.until_deadline(), abort);
+    assert_eq!(driver.crash(), Duration::ZERO);
+    assert!(!driver.machine.pace().is_crash_looping());
+}
+
+#[test]
 fn more_than_five_crashes_in_a_minute_show_and_are_still_retried() {
     let mut driver = Driver::ready();
     for _ in 0..CRASH_LOOP_RESTARTS {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use bulkhead_api::v1::{
     RestartProcessRequest,
 };
 use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
 use nix::unistd::Pid;
 use node_config::NodeConfig;
 use tokio::net::UnixDatagram;
@@ -169,6 +170,38 @@ async fn a_flood_of_notifications_delays_nobody_else() {
         .await;
     let status = node.wait_for(all_ready).await;
     assert_eq!(row(&status, Process::Pleg).restarts_total, 0);
+}
+
+#[tokio::test]
+async fn a_log_disk_that_hangs_stops_no_watching() {
+    let mut node = Node::prepare();
+    let logs = node.path("log/bulkhead");
+    fs::create_dir_all(&logs).unwrap();
+    let log = logs.join("pleg.log");
+    nix::unistd::mkfifo(&log, Mode::S_IRWXU).unwrap();
+    // Nobody reads: as if the disk hung as soon as the pipe is full.
+    let _disk = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::libc::O_NONBLOCK)
+        .open(&log)
+        .unwrap();
+    node.behave(Process::Pleg, "talk 9000");
+    node.start().await;
+    let status = node.wait_for(all_ready).await;
+    node.wait_for_log("pleg says line 9000 of").await;
+    let old_pid = row(&status, Process::Prober).pid;
+    kill_hard(old_pid);
+    node.wait_for(|status| came_back(status, Process::Prober, old_pid))
+        .await;
+    let status = node.wait_for(all_ready).await;
+    assert_eq!(row(&status, Process::Pleg).restarts_total, 0);
+    node.signal(Signal::SIGTERM);
+    assert_eq!(node.ended().await.code(), Some(0));
+    assert!(
+        node.errors().contains("the log disk hangs"),
+        "{}",
+        node.errors()
+    );
 }
 
 #[tokio::test]

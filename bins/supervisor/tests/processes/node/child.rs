@@ -120,6 +120,12 @@ async fn behave(process: &str, words: &[&str]) {
         }
         ["hand", "over", path] => hand_over_and_die(path),
         ["linger", address] => linger_and_die(address),
+        ["talk", lines] => {
+            for number in 1..=lines.parse::<u32>().unwrap() {
+                eprintln!("{process} says line {number} of its {lines} lines");
+            }
+            serve(process).await;
+        }
         ["flood"] => {
             notify("READY=1");
             // The socket blocks when its queue is full: no busy loop for ever.

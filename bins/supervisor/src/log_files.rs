@@ -1,0 +1,230 @@
+//! The log files of the processes, each of bounded size with one older generation.
+//!
+//! They are written by a thread of their own: a disk that hangs costs lines in the
+//! files, and must not keep the supervisor from watching, restarting and answering.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use topology::Process;
+
+use crate::failure::Failure;
+
+/// Size at which a log file becomes `<name>.1`, replacing an older one.
+const MAX_FILE_BYTES: u64 = 8 << 20;
+
+/// Lines of all processes that wait for the disk: some 2 MiB at most.
+const MAX_WAITING_LINES: usize = 2048;
+
+/// How long what waits may take at the end of the supervisor.
+const LAST_WRITES: Duration = Duration::from_secs(1);
+
+/// Little is done there.
+const STACK_BYTES: usize = 64 * 1024;
+
+#[derive(Debug)]
+struct Entry {
+    file: usize,
+    line: String,
+}
+
+/// The log files; clones are the same files.
+#[derive(Clone, Debug)]
+pub(crate) struct LogFiles(Arc<Mutex<Queue>>);
+
+#[derive(Debug)]
+struct Queue {
+    /// Empty once nothing more is taken.
+    entries: Option<SyncSender<Entry>>,
+    /// Disconnected when the thread has ended.
+    ended: Receiver<()>,
+    processes: Vec<Process>,
+}
+
+impl LogFiles {
+    /// Opens `<directory>/<process>.log` of each, and starts the thread.
+    pub(crate) fn open(directory: &Path, processes: &[Process]) -> Result<LogFiles, Failure> {
+        let open = |process: &Process| {
+            let path = directory.join(format!("{process}.log"));
+            LogFile::open(path.clone()).map_err(|source| Failure::Io {
+                action: "open",
+                path,
+                source,
+            })
+        };
+        let files = processes.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let (entries, waiting) = sync_channel(MAX_WAITING_LINES);
+        let (end, ended) = channel();
+        std::thread::Builder::new()
+            .name("log-files".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || write_all(files, &waiting, end))
+            .map_err(|source| Failure::System {
+                action: "start a thread",
+                source,
+            })?;
+        Ok(LogFiles(Arc::new(Mutex::new(Queue {
+            entries: Some(entries),
+            ended,
+            processes: processes.to_vec(),
+        }))))
+    }
+
+    /// Has a line written; never waits. `false` when the disk is too far behind to
+    /// take it.
+    pub(crate) fn write(&self, process: Process, line: String) -> bool {
+        let queue = self.lock();
+        let file = queue.processes.iter().position(|each| *each == process);
+        match (&queue.entries, file) {
+            (Some(entries), Some(file)) => entries.try_send(Entry { file, line }).is_ok(),
+            _ => false,
+        }
+    }
+
+    /// Takes nothing more, and gives the disk a moment for what waits.
+    pub(crate) fn finish(&self) {
+        let mut queue = self.lock();
+        queue.entries = None;
+        // It never sends: either it ends, or the time is over.
+        if queue.ended.recv_timeout(LAST_WRITES) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("the log disk hangs; the last lines are not in the files");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread: writes until nobody sends any more. `end` tells so by being dropped.
+fn write_all(mut files: Vec<LogFile>, waiting: &Receiver<Entry>, end: Sender<()>) {
+    for Entry { file, line } in waiting {
+        if let Some(file) = files.get_mut(file) {
+            file.write(&line);
+        }
+    }
+    drop(end);
+}
+
+/// A log file with one older generation.
+#[derive(Debug)]
+struct LogFile {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+}
+
+impl LogFile {
+    fn open(path: PathBuf) -> io::Result<LogFile> {
+        let file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o640)
+            .custom_flags(nix::libc::O_NOFOLLOW)
+            .open(&path)?;
+        let bytes = file.metadata()?.len();
+        Ok(LogFile { path, file, bytes })
+    }
+
+    /// Writes a line. A full disk costs lines in the file, nothing else.
+    fn write(&mut self, line: &str) {
+        if self.bytes >= MAX_FILE_BYTES {
+            self.rotate();
+        }
+        if self.file.write_all(format!("{line}\n").as_bytes()).is_ok() {
+            self.bytes += line.len() as u64 + 1;
+        }
+    }
+
+    fn rotate(&mut self) {
+        let old = self.path.with_extension("log.1");
+        let rotated =
+            std::fs::rename(&self.path, old).and_then(|()| LogFile::open(self.path.clone()));
+        match rotated {
+            Ok(file) => *self = file,
+            Err(error) => {
+                let path = self.path.display();
+                tracing::warn!(%path, %error, "cannot rotate the log; it is begun again");
+                drop(self.file.set_len(0));
+                self.bytes = 0;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    const PLEG: Process = Process::Pleg;
+
+    #[test]
+    fn a_log_file_has_one_older_generation_and_a_bound() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pleg.log");
+        let mut file = LogFile::open(path.clone()).unwrap();
+        file.write("old");
+        file.bytes = MAX_FILE_BYTES;
+        file.write("new");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new\n");
+        let old = std::fs::read_to_string(path.with_extension("log.1"));
+        assert_eq!(old.unwrap(), "old\n");
+    }
+
+    #[test]
+    fn each_process_has_its_file_and_all_that_waits_is_written_at_the_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = LogFiles::open(directory.path(), &[PLEG, Process::Prober]).unwrap();
+        for number in 0..3 {
+            assert!(files.write(PLEG, format!("pleg {number}")));
+            assert!(files.write(Process::Prober, format!("prober {number}")));
+        }
+        assert!(!files.write(Process::SyncLoop, "of no file".to_owned()));
+        files.finish();
+        assert!(!files.write(PLEG, "too late".to_owned()));
+        for process in ["pleg", "prober"] {
+            let path = directory.path().join(format!("{process}.log"));
+            let expected = format!("{process} 0\n{process} 1\n{process} 2\n");
+            assert_eq!(std::fs::read_to_string(path).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn a_disk_that_hangs_holds_up_nobody() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pleg.log");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        // Nobody reads for now, as if the disk hung as soon as the pipe is full.
+        let mut disk = OpenOptions::new()
+            .read(true)
+            .custom_flags(nix::libc::O_NONBLOCK)
+            .open(&path)
+            .unwrap();
+        let files = LogFiles::open(directory.path(), &[PLEG]).unwrap();
+        let line = "x".repeat(1023);
+        let mut taken = 0;
+        while files.write(PLEG, line.clone()) {
+            taken += 1;
+        }
+        // It goes on: all that was taken arrives.
+        let mut bytes = 0;
+        let mut buffer = vec![0; 64 << 10];
+        while bytes < taken * 1024 {
+            match disk.read(&mut buffer) {
+                Ok(read) => bytes += read,
+                Err(error) => {
+                    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+                    std::thread::yield_now();
+                }
+            }
+        }
+        assert!(files.write(PLEG, line));
+    }
+}
