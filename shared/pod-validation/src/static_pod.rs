@@ -6,7 +6,7 @@ use pod::core::{PodStatus, Toleration};
 use pod::identity::check_uid;
 use pod::meta::ObjectMeta;
 use pod::metadata::{CONFIG_HASH_ANNOTATION, CONFIG_SOURCE_ANNOTATION};
-use pod::wire::content_hash;
+use pod::wire::{MAX_POD_BYTES, content_hash};
 use pod::{Pod, PodSource};
 
 use crate::field::{FieldError, MAX_ERRORS, Reason};
@@ -44,11 +44,7 @@ pub fn static_pods(
     let mut pods = Vec::new();
     let mut errors = Vec::new();
     for mut decoded in decode(manifest)? {
-        let mut found = decoded.static_pod_restrictions();
-        found.extend(decoded.unsupported_fields());
-        identify(&mut decoded, origin, node_name);
-        found.extend(uid_error(&decoded));
-        found.extend(decoded.validate());
+        let found = judge(&mut decoded, origin, node_name);
         if found.is_empty() {
             pods.push(decoded.pod);
         } else {
@@ -63,6 +59,19 @@ pub fn static_pods(
     } else {
         Err(errors)
     }
+}
+
+/// Gives a pod its node's identity, and tells everything that is wrong with it.
+fn judge(decoded: &mut DecodedPod, origin: Origin<'_>, node_name: &str) -> Vec<FieldError> {
+    if let Some(error) = size_error(decoded) {
+        return vec![error];
+    }
+    let mut found = decoded.static_pod_restrictions();
+    found.extend(decoded.unsupported_fields());
+    identify(decoded, origin, node_name);
+    found.extend(uid_error(decoded));
+    found.extend(decoded.validate());
+    found
 }
 
 /// Gives a pod what a kubelet gives it: UID, name with the node's, namespace,
@@ -133,6 +142,16 @@ fn tolerate_eviction(tolerations: &mut Vec<Toleration>) {
     if !tolerations.contains(&toleration) {
         tolerations.push(toleration);
     }
+}
+
+/// A pod that no message can carry is not judged further: that takes long.
+fn size_error(decoded: &DecodedPod) -> Option<FieldError> {
+    let bytes = decoded.canonical_json.len();
+    (bytes > MAX_POD_BYTES).then(|| FieldError {
+        field: decoded.prefix.trim_end_matches('.').to_owned(),
+        reason: Reason::Malformed,
+        detail: format!("the pod has {bytes} bytes, more than {MAX_POD_BYTES}"),
+    })
 }
 
 /// A UID of the author's becomes part of paths.
@@ -283,6 +302,24 @@ mod tests {
                 found.iter().any(|error| error.starts_with(text)),
                 "{text}: {found:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_pod_that_no_message_can_carry_is_refused_for_its_size_alone() {
+        let gate = "{\"name\":\"the-same-gate-each-time\"},".repeat(40_000);
+        let pod = format!(
+            "{{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{{\"name\":\"web\"}},\
+              \"spec\":{{\"containers\":[],\"schedulingGates\":[{}]}}}}",
+            gate.trim_end_matches(',')
+        );
+        let list = format!("{{\"apiVersion\":\"v1\",\"kind\":\"PodList\",\"items\":[{pod}]}}");
+        let bytes = format!("more than {MAX_POD_BYTES}");
+        for (manifest, start) in [(pod, "the pod has "), (list, "items[0]: the pod has ")] {
+            let found = errors(&manifest);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].starts_with(start), "{found:?}");
+            assert!(found[0].ends_with(&bytes), "{found:?}");
         }
     }
 

@@ -11,6 +11,7 @@ pub mod identity;
 pub mod image_reference;
 pub mod metadata;
 pub mod phase;
+pub mod probe;
 pub mod quantity;
 pub mod resources;
 pub mod wire;

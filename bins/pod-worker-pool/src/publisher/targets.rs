@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use bulkhead_api::v1;
 use ipc::limits::MAX_PROBE_TARGET_BYTES;
-use pod::core::{Container as ContainerSpec, ExecAction, Probe};
-use pod::{Pod, PodExt};
+use pod::core::{Container as ContainerSpec, ContainerPort, Probe};
+use pod::{Pod, PodExt, probe};
 
 use super::{Findings, WorkerView};
 use crate::observation::{Container, ContainerState};
@@ -31,7 +31,10 @@ pub(super) fn of(
             .map(|sandbox| sandbox.network.ips());
         ips.and_then(|ips| ips.first()).map(String::as_str)
     };
-    let specs = pod.containers().iter().filter(|spec| has_probes(spec));
+    let specs = pod
+        .containers()
+        .iter()
+        .filter(|spec| !probes(spec).is_empty());
     specs
         .filter_map(|spec| {
             let container = observation.newest(&spec.name)?;
@@ -45,8 +48,13 @@ pub(super) fn of(
         .collect()
 }
 
-fn has_probes(spec: &ContainerSpec) -> bool {
-    spec.liveness_probe.is_some() || spec.readiness_probe.is_some() || spec.startup_probe.is_some()
+fn probes(spec: &ContainerSpec) -> Vec<&Probe> {
+    let all = [
+        &spec.liveness_probe,
+        &spec.readiness_probe,
+        &spec.startup_probe,
+    ];
+    all.into_iter().flatten().collect()
 }
 
 fn target(
@@ -70,7 +78,7 @@ fn target(
         liveness_json: probe_json(spec.liveness_probe.as_ref()),
         readiness_json: probe_json(spec.readiness_probe.as_ref()),
         startup_json: probe_json(spec.startup_probe.as_ref()),
-        ports_json: json(&spec.ports),
+        ports_json: ports_json(spec),
         terminating: worker.termination.is_some() || pod.is_marked_for_deletion(),
         running: container.state.is_running(),
         last_verdicts: worker
@@ -82,33 +90,50 @@ fn target(
     }
 }
 
-/// A probe as JSON, without the command of an exec probe.
 fn probe_json(probe: Option<&Probe>) -> Vec<u8> {
-    let Some(probe) = probe else {
-        return Vec::new();
-    };
-    let mut probe = probe.clone();
-    if probe.exec.is_some() {
-        probe.exec = Some(ExecAction::default());
-    }
-    json(&Some(probe))
+    probe.map(probe::wire_form).unwrap_or_default()
 }
 
-/// These types have string keys and finite numbers: encoding cannot fail.
-fn json<T: serde::Serialize>(value: &Option<T>) -> Vec<u8> {
-    value
-        .as_ref()
-        .and_then(|value| serde_json::to_vec(value).ok())
-        .unwrap_or_default()
+/// The ports that probes name; a container may have thousands of others.
+fn ports_json(spec: &ContainerSpec) -> Vec<u8> {
+    let ports = spec.ports.as_deref().unwrap_or_default();
+    let needed: Vec<&ContainerPort> = probe::ports_by_name(&probes(spec), ports).collect();
+    // String keys and finite numbers only: encoding cannot fail.
+    serde_json::to_vec(&needed).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
-    use ipc::limits::MAX_PROBE_TARGET_MESSAGE_BYTES;
+    use ipc::limits::{
+        MAX_CONTAINER_ID_BYTES, MAX_CONTAINER_NAME_BYTES, MAX_PROBE_TARGET_MESSAGE_BYTES,
+        MAX_PROBE_TEXT_BYTES,
+    };
+    use pod::probe::MAX_PROBE_BYTES;
     use prost::Message;
     use v1::watch_probe_targets_response::Message as Response;
 
     use super::*;
+
+    #[test]
+    fn the_largest_probes_with_all_that_is_beside_them_fit_a_target() {
+        let text = |length: usize| "x".repeat(length);
+        let verdict = v1::ProbeVerdict {
+            container_id: text(MAX_CONTAINER_ID_BYTES),
+            message: text(MAX_PROBE_TEXT_BYTES),
+            ..v1::ProbeVerdict::default()
+        };
+        let target = v1::ProbeTarget {
+            container_name: text(MAX_CONTAINER_NAME_BYTES),
+            container_id: text(MAX_CONTAINER_ID_BYTES),
+            liveness_json: vec![b' '; MAX_PROBE_BYTES],
+            readiness_json: vec![b' '; MAX_PROBE_BYTES],
+            startup_json: vec![b' '; MAX_PROBE_BYTES],
+            last_verdicts: vec![verdict; 3],
+            ..v1::ProbeTarget::default()
+        };
+        // What is not counted here: three ports, and the pod's reference.
+        assert!(target.encoded_len() + (4 << 10) <= MAX_PROBE_TARGET_BYTES);
+    }
 
     #[test]
     fn the_largest_target_fits_its_message() {

@@ -5,6 +5,7 @@ use pod::core::{
     Capabilities, Container, EnvVar, EnvVarSource, Lifecycle, Probe, ResourceFieldSelector,
     ResourceRequirements, SecurityContext, VolumeMount,
 };
+use pod::probe::{MAX_PROBE_BYTES, wire_form};
 use pod::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
 
 use super::refuse;
@@ -49,11 +50,14 @@ pub(super) fn container(container: &Container, path: Path<'_>, errors: &mut Erro
         path,
         errors,
     );
-    for probe in [liveness_probe, readiness_probe, startup_probe]
-        .into_iter()
-        .flatten()
-    {
-        supported_probe(probe);
+    for (field, probe) in [
+        ("livenessProbe", liveness_probe),
+        ("readinessProbe", readiness_probe),
+        ("startupProbe", startup_probe),
+    ] {
+        if let Some(probe) = probe {
+            self::probe(probe, path.child(field), errors);
+        }
     }
     if let Some(lifecycle) = lifecycle {
         hooks(lifecycle, path.child("lifecycle"), errors);
@@ -74,8 +78,9 @@ pub(super) fn container(container: &Container, path: Path<'_>, errors: &mut Erro
     }
 }
 
-/// All of a probe is supported; a new field would stop this from compiling.
-fn supported_probe(probe: &Probe) {
+/// All of a probe is supported, up to a size; a new field would stop this from
+/// compiling.
+fn probe(probe: &Probe, path: Path<'_>, errors: &mut Errors) {
     let Probe {
         exec: _,
         failure_threshold: _,
@@ -88,6 +93,11 @@ fn supported_probe(probe: &Probe) {
         termination_grace_period_seconds: _,
         timeout_seconds: _,
     } = probe;
+    let bytes = wire_form(probe).len();
+    if bytes > MAX_PROBE_BYTES {
+        let detail = format!("it has {bytes} bytes, more than {MAX_PROBE_BYTES}");
+        errors.unsupported(path, &detail);
+    }
 }
 
 fn hooks(lifecycle: &Lifecycle, path: Path<'_>, errors: &mut Errors) {

@@ -153,6 +153,30 @@ fn what_is_not_supported_in_a_container_is_named() {
 }
 
 #[test]
+fn a_probe_is_refused_when_it_is_larger_than_its_message() {
+    let http = |bytes: usize| {
+        let path = "x".repeat(bytes);
+        container(&format!(
+            r#","startupProbe":{{"httpGet":{{"port":1,"path":"/{path}"}}}}"#
+        ))
+    };
+    let exec = |bytes: usize| {
+        let argument = "x".repeat(bytes);
+        container(&format!(
+            r#","startupProbe":{{"exec":{{"command":["{argument}"]}}}}"#
+        ))
+    };
+    let none = [""; 0];
+    assert_eq!(refused(&http(15 << 10)), none);
+    assert_eq!(
+        refused(&http(16 << 10)),
+        ["spec.containers[0].startupProbe"]
+    );
+    // A command is not in the message.
+    assert_eq!(refused(&exec(100 << 10)), none);
+}
+
+#[test]
 fn what_is_not_supported_in_a_pod_is_named() {
     for (fields, expected) in [
         (r#""hostUsers":false"#, "hostUsers"),

@@ -27,7 +27,10 @@ fn mounts(
     path: Path<'_>,
     errors: &mut Errors,
 ) {
-    let devices = list(&container.volume_devices);
+    let devices = list(&container.volume_devices).iter();
+    let (device_names, device_paths): (HashSet<&String>, HashSet<&String>) = devices
+        .map(|device| (&device.name, &device.device_path))
+        .unzip();
     let mut mount_points = HashSet::new();
     for (index, mount) in list(&container.volume_mounts).iter().enumerate() {
         let mount_path = path.index(index);
@@ -38,7 +41,7 @@ fn mounts(
         if !volumes.contains_key(mount.name.as_str()) {
             errors.not_found(name, &mount.name);
         }
-        if devices.iter().any(|device| device.name == mount.name) {
+        if device_names.contains(&mount.name) {
             errors.invalid(name, &mount.name, "is already in volumeDevices");
         }
         let point = mount_path.child("mountPath");
@@ -48,10 +51,7 @@ fn mounts(
         if !mount_points.insert(&mount.mount_path) {
             errors.invalid(point, &mount.mount_path, "must be unique");
         }
-        if devices
-            .iter()
-            .any(|device| device.device_path == mount.mount_path)
-        {
+        if device_paths.contains(&mount.mount_path) {
             errors.invalid(
                 point,
                 &mount.mount_path,
@@ -123,7 +123,9 @@ fn devices(
     path: Path<'_>,
     errors: &mut Errors,
 ) {
-    let mounts = list(&container.volume_mounts);
+    let mounts = list(&container.volume_mounts).iter();
+    let (mount_names, mount_points): (HashSet<&String>, HashSet<&String>) =
+        mounts.map(|mount| (&mount.name, &mount.mount_path)).unzip();
     let mut names = HashSet::new();
     let mut paths = HashSet::new();
     for (index, device) in list(&container.volume_devices).iter().enumerate() {
@@ -152,10 +154,10 @@ fn devices(
         } else if !paths.insert(device_path) {
             errors.invalid(path, device_path, "must be unique");
         }
-        if mounts.iter().any(|mount| mount.name == *name) {
+        if mount_names.contains(name) {
             errors.invalid(name_path, name, "is already in volumeMounts");
         }
-        if mounts.iter().any(|mount| mount.mount_path == *device_path) {
+        if mount_points.contains(device_path) {
             errors.invalid(path, device_path, "is already a path in volumeMounts");
         }
     }

@@ -1,5 +1,7 @@
 //! Which node a pod may be on: selectors, affinity, tolerations and spreading.
 
+use std::collections::HashSet;
+
 use pod::core::{
     Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
     PodAffinityTerm, PodSpec, Toleration, TopologySpreadConstraint, WeightedPodAffinityTerm,
@@ -31,8 +33,10 @@ pub(super) fn validate(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
     }
     let constraints = list(&spec.topology_spread_constraints);
     let constraints_path = path.child("topologySpreadConstraints");
-    for index in 0..constraints.len() {
-        spread_constraint(constraints, index, constraints_path.index(index), errors);
+    let repeated = repeated_later(constraints);
+    for (index, constraint) in constraints.iter().enumerate() {
+        let path = constraints_path.index(index);
+        spread_constraint(constraint, repeated[index], path, errors);
     }
     scheduling_gates(spec, path, errors);
 }
@@ -40,10 +44,11 @@ pub(super) fn validate(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
 fn scheduling_gates(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
     let gates = list(&spec.scheduling_gates);
     let gates_path = path.child("schedulingGates");
+    let mut names = HashSet::new();
     for (index, gate) in gates.iter().enumerate() {
         let path = gates_path.index(index);
         errors.invalid_if(path, &gate.name, formats::qualified_name(&gate.name));
-        if gates[..index].contains(gate) {
+        if !names.insert(&gate.name) {
             errors.duplicate(path, &gate.name);
         }
     }
@@ -274,13 +279,24 @@ fn label_selector(selector: Option<&LabelSelector>, path: Path<'_>, errors: &mut
     }
 }
 
+/// For each constraint, whether a later one is about the same.
+fn repeated_later(constraints: &[TopologySpreadConstraint]) -> Vec<bool> {
+    let mut later = HashSet::new();
+    let mut repeated: Vec<bool> = constraints
+        .iter()
+        .rev()
+        .map(|each| !later.insert((&each.topology_key, &each.when_unsatisfiable)))
+        .collect();
+    repeated.reverse();
+    repeated
+}
+
 fn spread_constraint(
-    constraints: &[TopologySpreadConstraint],
-    index: usize,
+    constraint: &TopologySpreadConstraint,
+    repeated: bool,
     path: Path<'_>,
     errors: &mut Errors,
 ) {
-    let constraint = &constraints[index];
     if constraint.max_skew <= 0 {
         errors.invalid(
             path.child("maxSkew"),
@@ -294,9 +310,6 @@ fn spread_constraint(
     if !actions.contains(&action) {
         errors.not_supported(path.child("whenUnsatisfiable"), action, actions);
     }
-    let repeated = constraints[index + 1..].iter().any(|other| {
-        other.topology_key == constraint.topology_key && other.when_unsatisfiable == action
-    });
     if repeated {
         let value = format!("{{{}, {action}}}", constraint.topology_key);
         errors.duplicate(path.child("{topologyKey, whenUnsatisfiable}"), value);
@@ -338,17 +351,13 @@ fn match_label_keys(constraint: &TopologySpreadConstraint, path: Path<'_>, error
     let Some(selector) = &constraint.label_selector else {
         return errors.forbidden(path, "needs a labelSelector");
     };
+    let labels = selector.match_labels.iter().flatten().map(|(key, _)| key);
+    let expressions = list(&selector.match_expressions).iter();
+    let selected: HashSet<&String> = labels.chain(expressions.map(|each| &each.key)).collect();
     for (index, key) in keys.iter().enumerate() {
         let path = path.index(index);
         errors.invalid_if(path, key, formats::qualified_name(key));
-        let in_labels = selector
-            .match_labels
-            .iter()
-            .any(|labels| labels.contains_key(key));
-        let in_expressions = list(&selector.match_expressions)
-            .iter()
-            .any(|each| each.key == *key);
-        if in_labels || in_expressions {
+        if selected.contains(key) {
             errors.invalid(path, key, "is in the labelSelector as well");
         }
     }
