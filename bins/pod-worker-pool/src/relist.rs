@@ -355,3 +355,43 @@ fn runtime_state(state: v1::ContainerState) -> api::RuntimeState {
         v1::ContainerState::ContainerUnknown => api::RuntimeState::Unknown,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::future::{join, join_all};
+    use simulated_runtime::{Faults, SimulatedRuntime};
+
+    use super::*;
+    use crate::testing::START;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_while_a_list_is_under_way_shares_the_next_one() {
+        let clock = WallClock::simulated(START);
+        let runtime = SimulatedRuntime::new(1, clock.clone(), false);
+        runtime.set_faults(Faults {
+            slowness: 100.0,
+            ..Faults::NONE
+        });
+        let lists = || runtime.calls().get("ListPodSandbox").copied().unwrap_or(0);
+        let relister = Relister::new(Arc::new(runtime.clone()), clock.clone(), Owners::default());
+        let late = async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert_eq!(lists(), 1, "it is under way");
+            let asked = clock.now();
+            let answers = join_all((0..5).map(|_| relister.all())).await;
+            (asked, answers)
+        };
+        let (first, (asked, answers)) = join(relister.all(), late).await;
+        assert!(first.unwrap().asked_at < asked);
+        for answer in answers {
+            assert!(answer.unwrap().asked_at >= asked);
+        }
+        assert_eq!(lists(), 2);
+        // A list that has ended is too old for who asks now.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(relister.all().await.unwrap().asked_at > asked);
+        assert_eq!(lists(), 3);
+    }
+}

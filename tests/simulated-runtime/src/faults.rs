@@ -26,7 +26,10 @@ pub struct Faults {
     /// How much longer a RunPodSandbox takes that is made now: its network plugins are
     /// slow. Meanwhile its name is taken, as in containerd, and no list shows it.
     pub sandbox_delay: Duration,
-    /// The same of a CreateContainer.
+    /// RunPodSandbox fails: a network plugin is broken, though the runtime says that it
+    /// has a network.
+    pub sandboxes_fail: bool,
+    /// The same as `sandbox_delay` of a CreateContainer.
     pub container_delay: Duration,
     /// The same of a StartContainer, before its process runs.
     pub start_delay: Duration,
@@ -37,6 +40,8 @@ pub struct Faults {
     pub sandbox_stop_delay: Duration,
     /// The same of a RemoveContainer.
     pub container_removal_delay: Duration,
+    /// The same of an ExecSync, before its command runs.
+    pub exec_delay: Duration,
 }
 
 impl Faults {
@@ -51,11 +56,13 @@ impl Faults {
         clean_up: Duration::from_millis(30),
         signal_delay: Duration::ZERO,
         sandbox_delay: Duration::ZERO,
+        sandboxes_fail: false,
         container_delay: Duration::ZERO,
         start_delay: Duration::ZERO,
         loses_tasks: false,
         sandbox_stop_delay: Duration::ZERO,
         container_removal_delay: Duration::ZERO,
+        exec_delay: Duration::ZERO,
     };
 
     /// Things go wrong often enough to be met in a short run.
@@ -69,11 +76,13 @@ impl Faults {
         clean_up: Duration::from_millis(150),
         signal_delay: Duration::ZERO,
         sandbox_delay: Duration::ZERO,
+        sandboxes_fail: false,
         container_delay: Duration::ZERO,
         start_delay: Duration::ZERO,
         loses_tasks: false,
         sandbox_stop_delay: Duration::ZERO,
         container_removal_delay: Duration::ZERO,
+        exec_delay: Duration::ZERO,
     };
 }
 

@@ -176,6 +176,29 @@ async fn a_pod_is_run_and_told_of_to_all_who_watch() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_runtime_that_is_slow_to_start_a_command_fails_no_probe() {
+    let pool = Pool::start();
+    let observation = pool.run(&probed_pod()).await;
+    pool.runtime.set_exec_result("c", 0, Duration::ZERO);
+    pool.runtime.set_faults(Faults {
+        exec_delay: Duration::from_secs(30),
+        ..Faults::NONE
+    });
+    let request = v1::ExecProbeRequest {
+        pod_uid: "u1".into(),
+        container_name: "c".into(),
+        container_id: observation.containers[0].id.clone(),
+        kind: v1::ProbeKind::Liveness.into(),
+    };
+    let answer = pool.targets().exec_probe(request).await.unwrap();
+    let expected = v1::ExecProbeResponse {
+        boot_id: answer.get_ref().boot_id.clone(),
+        ..v1::ExecProbeResponse::default()
+    };
+    assert_eq!(answer.into_inner(), expected);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_exec_probe_runs_the_command_of_the_pod_within_its_timeout() {
     let pool = Pool::start();
     let observation = pool.run(&probed_pod()).await;

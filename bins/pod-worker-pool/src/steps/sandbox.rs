@@ -143,14 +143,14 @@ impl Steps {
                 Ok(images.into_iter().flatten().collect())
             }
             Err(error) => {
+                // They are pulled once, not with every try to make the sandbox.
+                for (name, image) in images.into_iter().flatten() {
+                    if let (Ok(image), Ok(spec)) = (image, spec_of(target, &name)) {
+                        memory.pulls.keep(spec, image);
+                    }
+                }
                 if is_name_taken(&error) {
                     memory.sandbox_name.taken(asked, Instant::now());
-                    // They are pulled once, not with every look at the name.
-                    for (name, image) in images.into_iter().flatten() {
-                        if let (Ok(image), Ok(spec)) = (image, spec_of(target, &name)) {
-                            memory.pulls.keep(spec, image);
-                        }
-                    }
                 } else {
                     self.events.warning(
                         target.identity,

@@ -58,8 +58,14 @@ impl ContainerRuntime for SimulatedRuntime {
         config: v1::PodSandboxConfig,
         _runtime_handler: &str,
     ) -> Result<String, RuntimeError> {
-        let delay = lock(&self.0.faults).sandbox_delay;
+        let faults = *lock(&self.0.faults);
+        let delay = faults.sandbox_delay;
         self.perform("RunPodSandbox", millis(60), move |runtime| async move {
+            if faults.sandboxes_fail {
+                let kind = RuntimeErrorKind::Other;
+                let message = "failed to setup network for sandbox";
+                return Err(RuntimeError::new("RunPodSandbox", kind, message));
+            }
             lock(&runtime.0.state).reserve_sandbox(&config)?;
             runtime.linger(delay).await;
             let id = lock(&runtime.0.state).run_sandbox(runtime.now(), config)?;
@@ -269,6 +275,8 @@ impl ContainerRuntime for SimulatedRuntime {
             let name = status.metadata.unwrap_or_default().name;
             let scripted = lock(&runtime.0.exec_results).get(&name).copied();
             let (exit_code, after) = scripted.unwrap_or_default();
+            let delay = lock(&runtime.0.faults).exec_delay;
+            tokio::time::sleep(delay).await;
             if after > timeout {
                 tokio::time::sleep(timeout).await;
                 let kind = RuntimeErrorKind::DeadlineExceeded;

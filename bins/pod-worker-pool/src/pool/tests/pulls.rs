@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bulkhead_api::v1::RuntimeState;
 use serde_json::{Value, json};
-use simulated_runtime::Happening;
+use simulated_runtime::{Faults, Happening};
 
 use super::{RUN, finished, starts};
 use crate::testing::{IMAGE, TestNode, eventually, pod_running};
@@ -92,6 +92,28 @@ async fn a_pull_outlives_the_sandbox_that_it_began_with() {
     .await;
     node.runtime.set_pull_hangs(SLOW, false);
     eventually("all run", || runs(&node, "c") && runs(&node, "d")).await;
+    assert_eq!(pulls(&node), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_is_pulled_once_while_no_sandbox_can_be_made() {
+    let node = TestNode::new();
+    let faults = Faults {
+        sandboxes_fail: true,
+        ..Faults::NONE
+    };
+    node.runtime.set_faults(faults);
+    let mut pod = pod_running("a", "u1", RUN);
+    pod["spec"]["containers"][0]["imagePullPolicy"] = json!("Always");
+    node.create(&pod).await;
+    eventually("it is tried again and again", || {
+        let tries = node.runtime.calls().get("RunPodSandbox").copied();
+        tries.is_some_and(|tries| tries >= 5)
+    })
+    .await;
+    assert_eq!(pulls(&node), 1);
+    node.runtime.set_faults(Faults::NONE);
+    eventually("it runs", || runs(&node, "c")).await;
     assert_eq!(pulls(&node), 1);
 }
 

@@ -93,3 +93,52 @@ async fn an_image_that_cannot_be_pulled_prolongs_no_crash_loop() {
     // 10, 20, 40, 80, 160, 300 s apart, with a moment for each attempt.
     assert_eq!(calls(&node, "PullImage"), 7);
 }
+
+/// Seconds between the next tries, each of which calls `method` once.
+async fn pauses(node: &TestNode, method: &'static str) -> Vec<f64> {
+    let mut times = Vec::new();
+    for _ in 0..6 {
+        let made = calls(node, method);
+        eventually("it is tried again", || calls(node, method) > made).await;
+        times.push(node.seconds());
+    }
+    times.windows(2).map(|pair| pair[1] - pair[0]).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_is_tried_again_after_ten_seconds_and_one_that_passes_after_one() {
+    for (faults, method, least) in [
+        (
+            Faults {
+                sandboxes_fail: true,
+                ..Faults::NONE
+            },
+            "RunPodSandbox",
+            10.0,
+        ),
+        (
+            Faults {
+                network_down: true,
+                ..Faults::NONE
+            },
+            "Status",
+            1.0,
+        ),
+    ] {
+        let node = TestNode::new();
+        node.runtime.set_faults(faults);
+        node.create(&pod_running("a", "u1", &["run"])).await;
+        let pauses = pauses(&node, method).await;
+        // What a try takes comes on top.
+        let most = least * 1.5 + 0.5;
+        let expected = least..=most;
+        assert!(
+            pauses.iter().all(|pause| expected.contains(pause)),
+            "{method}: {pauses:?}"
+        );
+        let spread = pauses.iter().fold(0.0_f64, |spread, pause| {
+            spread.max((pause - pauses[0]).abs())
+        });
+        assert!(spread > least / 50.0, "{method}: {pauses:?}");
+    }
+}
