@@ -156,8 +156,6 @@ pub(crate) enum Action {
     CleanUpContainers {
         /// The pod.
         uid: String,
-        /// The one that died, or empty: any.
-        container_id: String,
     },
     /// Collect garbage.
     CollectGarbage {

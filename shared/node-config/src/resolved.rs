@@ -214,6 +214,9 @@ impl NodeConfig {
             ("kubernetes.io/hostname", node_name.as_str()),
             ("kubernetes.io/os", "linux"),
             ("kubernetes.io/arch", architecture),
+            // What these were called before 1.14; a kubelet still sets both.
+            ("beta.kubernetes.io/os", "linux"),
+            ("beta.kubernetes.io/arch", architecture),
         ];
         NodeConfig {
             node_labels: node_labels

@@ -38,7 +38,11 @@ impl Thresholds {
             let free = u128::from(100 - percent.min(100)) * u128::from(capacity_bytes) / 100;
             u64::try_from(free).unwrap_or(u64::MAX)
         };
-        if capacity_bytes == 0 || available_bytes > free_percent(self.high_percent) {
+        // At 100 collection is switched off, as by the kubelet: what is available
+        // to others than root can be 0 on a disk that is not full.
+        let is_off = self.high_percent >= 100;
+        let is_unknown = capacity_bytes == 0;
+        if is_off || is_unknown || available_bytes > free_percent(self.high_percent) {
             return None;
         }
         Some(free_percent(self.low_percent).saturating_sub(available_bytes))
@@ -175,6 +179,20 @@ mod tests {
             available_bytes: 0,
         };
         assert_eq!(thresholds.excess(unknown), None);
+    }
+
+    #[test]
+    fn a_high_mark_of_100_switches_collection_off() {
+        let thresholds = Thresholds {
+            high_percent: 100,
+            low_percent: 80,
+            minimum_age: MINUTE,
+        };
+        let full = DiskUsage {
+            capacity_bytes: 100,
+            available_bytes: 0,
+        };
+        assert_eq!(thresholds.excess(full), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bulkhead_api::v1;
 use clock::UnixNanos;
 use ipc::limits::{
-    MAX_CONTAINER_ID_BYTES, MAX_CONTAINER_NAME_BYTES, MAX_PODS, MAX_PROBE_TEXT_BYTES,
+    MAX_CONTAINER_ID_BYTES, MAX_CONTAINER_NAME_BYTES, MAX_PODS, MAX_PROBE_TEXT_BYTES, truncate,
 };
 use pod::identity::check_uid;
 use pod::{PodDocument, PodIdentity, PodSource};
@@ -23,6 +23,8 @@ const MAX_VERDICTS: usize = 1000;
 /// Longest reason and message of an eviction.
 const MAX_REASON_BYTES: usize = 64;
 const MAX_MESSAGE_BYTES: usize = 1024;
+/// Longest reason of an update that is logged.
+const MAX_CAUSE_BYTES: usize = 256;
 /// How long the runtime may take to say what it has, within the caller's 30 s.
 const RELIST_DEADLINE: Duration = Duration::from_secs(20);
 /// How long it may take to say who it is, within the caller's 5 s.
@@ -36,9 +38,12 @@ impl v1::pod_workers_server::PodWorkers for Service {
         &self,
         request: Request<v1::UpdatePodRequest>,
     ) -> Result<Response<v1::UpdatePodResponse>, Status> {
-        let request = request.into_inner();
+        let mut request = request.into_inner();
         let verdicts = checked_verdicts(&request)?;
+        let mut cause = std::mem::take(&mut request.cause);
+        truncate(&mut cause, MAX_CAUSE_BYTES);
         let update = update_of(request)?;
+        tracing::debug!(pod = %update.subject.identity(), kind = ?update.kind, cause, "update");
         let phase = match self.0.pool.update(update, verdicts).await {
             Ok(phase) => phase,
             // Nothing is left to do for it: that is no error of the caller's.

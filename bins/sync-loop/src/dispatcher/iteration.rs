@@ -119,15 +119,13 @@ impl SyncLoop {
             let desired = self.desired_among(std::slice::from_ref(&event.pod_uid));
             let cause = Cause::LifecycleEvent {
                 event: name,
-                container_id: container_id.clone(),
+                container_id,
             };
             self.handle_pod_syncs(&desired, &cause);
         }
         if kind == PodLifecycleEventType::ContainerDied && self.is_known(&event.pod_uid) {
-            self.actions.push(Action::CleanUpContainers {
-                uid: event.pod_uid,
-                container_id,
-            });
+            let uid = event.pod_uid;
+            self.actions.push(Action::CleanUpContainers { uid });
         }
     }
 

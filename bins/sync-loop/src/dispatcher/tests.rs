@@ -85,7 +85,7 @@ pub(super) fn brief(action: &Action) -> String {
             )
         }
         Action::SyncKnownPods { .. } => "known-pods".into(),
-        Action::CleanUpContainers { uid, container_id } => format!("clean-up {uid} {container_id}"),
+        Action::CleanUpContainers { uid } => format!("clean-up {uid}"),
         Action::CollectGarbage { .. } => "collect-garbage".into(),
         Action::CheckRuntime => "check-runtime".into(),
         Action::SetProbeVerdicts(verdicts) => format!("verdicts {}", verdicts.len()),

@@ -274,9 +274,7 @@ impl Outputs {
                 } => {
                     self.pool.ask_known_pods(question, desired, &delivered);
                 }
-                Action::CleanUpContainers { uid, container_id } => {
-                    self.pool.clean_up_containers(uid, container_id);
-                }
+                Action::CleanUpContainers { uid } => self.pool.clean_up_containers(uid),
                 Action::CollectGarbage {
                     desired,
                     sources_ready,

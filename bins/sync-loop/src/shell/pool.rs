@@ -2,7 +2,7 @@
 //! clean-up, garbage, capacity. A task each, so that a slow answer of one kind
 //! delays no other.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ struct Question {
 pub(super) struct Pool {
     outbox: Mailbox<Outbox>,
     question: Mailbox<Option<Question>>,
-    clean_ups: Mailbox<BTreeMap<String, String>>,
+    clean_ups: Mailbox<BTreeSet<String>>,
     garbage: Mailbox<Option<v1::CollectGarbageRequest>>,
     health: Mailbox<()>,
     tasks: JoinSet<()>,
@@ -119,15 +119,10 @@ impl Pool {
             .fill(|question| *question = Some(Question { number, request }));
     }
 
-    /// Two containers of one pod become "any container".
-    pub(super) fn clean_up_containers(&self, uid: String, container_id: String) {
+    pub(super) fn clean_up_containers(&self, uid: String) {
         self.clean_ups.fill(|clean_ups| {
-            if let Some(known) = clean_ups.get_mut(&uid) {
-                if *known != container_id {
-                    known.clear();
-                }
-            } else if clean_ups.len() < MAX_CLEAN_UPS {
-                clean_ups.insert(uid, container_id);
+            if clean_ups.len() < MAX_CLEAN_UPS {
+                clean_ups.insert(uid);
             }
         });
     }
@@ -277,16 +272,13 @@ impl Link {
         }
     }
 
-    async fn clean_up(self, clean_ups: Mailbox<BTreeMap<String, String>>) {
+    async fn clean_up(self, clean_ups: Mailbox<BTreeSet<String>>) {
         loop {
-            let Some((pod_uid, container_id)) = clean_ups.with(BTreeMap::pop_first) else {
+            let Some(pod_uid) = clean_ups.with(BTreeSet::pop_first) else {
                 clean_ups.filled().await;
                 continue;
             };
-            let request = v1::CleanUpContainersRequest {
-                pod_uid,
-                container_id,
-            };
+            let request = v1::CleanUpContainersRequest { pod_uid };
             let result = ipc::call(CALL_DEADLINE, || {
                 let mut client = self.client.clone();
                 let request = request.clone();

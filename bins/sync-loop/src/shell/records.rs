@@ -1,6 +1,7 @@
 //! The admission records on disk, and rejections that wait for them: a pod whose
 //! rejection was told must be found rejected by the next life.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use state_file::{StateFile, StateFileError};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::mailbox::Mailbox;
+use super::reports::rejection_uid;
 use super::status_syncer::StatusSyncer;
 use crate::dispatcher::admission::AdmissionRecords;
 
@@ -25,7 +27,8 @@ const RETRY_PAUSE: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 struct Pending {
     records: Option<AdmissionRecords>,
-    rejections: Vec<RejectPodRequest>,
+    /// The newest of each pod, by its UID: the disk may hang for long.
+    rejections: BTreeMap<String, RejectPodRequest>,
 }
 
 /// The records' way to disk. Dropping it ends its task.
@@ -71,7 +74,10 @@ impl Records {
         }
         self.pending.fill(|pending| {
             pending.records = records.or(pending.records.take());
-            pending.rejections.extend(rejections);
+            for rejection in rejections {
+                let uid = rejection_uid(&rejection);
+                pending.rejections.insert(uid, rejection);
+            }
         });
     }
 }
@@ -102,7 +108,7 @@ async fn write(file: StateFile, pending: Mailbox<Pending>, reports: StatusSyncer
             unsaved = error.map(|_| records);
         }
         // A full disk does not keep a rejection from being seen.
-        for rejection in rejections {
+        for rejection in rejections.into_values() {
             reports.reject(rejection);
         }
         if let Some(unsaved) = unsaved {

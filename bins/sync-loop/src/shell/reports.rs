@@ -138,7 +138,7 @@ impl Reports {
     }
 }
 
-fn rejection_uid(rejection: &v1::RejectPodRequest) -> String {
+pub(super) fn rejection_uid(rejection: &v1::RejectPodRequest) -> String {
     let reference = rejection
         .pod
         .as_ref()

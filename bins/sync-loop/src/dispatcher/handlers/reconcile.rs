@@ -29,10 +29,7 @@ impl SyncLoop {
             }
             if evicted {
                 let uid = uid.to_string();
-                self.actions.push(Action::CleanUpContainers {
-                    uid,
-                    container_id: String::new(),
-                });
+                self.actions.push(Action::CleanUpContainers { uid });
             }
         }
     }

@@ -226,7 +226,7 @@ fn a_changed_status_alone_reconciles() {
     );
     pod["status"] = json!({"phase": "Failed", "reason": "Evicted"});
     let actions = harness.change(PodOperation::Reconcile, &pod);
-    assert_eq!(briefs(&actions), ["SYNC b", "clean-up b "]);
+    assert_eq!(briefs(&actions), ["SYNC b", "clean-up b"]);
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn verdict(uid: &str, kind: ProbeKind, result: ProbeResult) -> v1::ProbeVerdict 
 fn lifecycle_events_sync_their_pod_except_removals() {
     for (kind, expected) in [
         (Kind::ContainerStarted, vec!["SYNC a"]),
-        (Kind::ContainerDied, vec!["SYNC a", "clean-up a id"]),
+        (Kind::ContainerDied, vec!["SYNC a", "clean-up a"]),
         (Kind::ContainerRemoved, vec![]),
         (Kind::ContainerChanged, vec!["SYNC a"]),
         (Kind::PodSync, vec!["SYNC a"]),
@@ -74,7 +74,7 @@ fn dead_containers_of_a_pod_that_is_going_are_cleaned_up() {
     harness.change(PodOperation::Remove, &plain("a"));
     assert_eq!(
         briefs(&harness.lifecycle("a", Kind::ContainerDied)),
-        ["clean-up a id"]
+        ["clean-up a"]
     );
 }
 
