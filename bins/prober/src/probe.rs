@@ -30,9 +30,8 @@ pub(crate) const USER_AGENT: &str = "kube-probe/1.33";
 const MAX_TRIES: u32 = 3;
 
 /// What the pool gets on top of an exec probe's own timeout, as the interface says:
-/// the runtime has two minutes to start the command (the kubelet's
-/// `runtimeRequestTimeout`), and whatever comes first says of itself that it is late.
-const EXEC_MARGIN: Duration = Duration::from_secs(125);
+/// more than it takes to answer that the command was not started, or not in time.
+const EXEC_MARGIN: Duration = Duration::from_secs(35);
 
 /// Addresses of one name that are tried one after the other.
 const MAX_ADDRESSES: usize = 8;

@@ -7,7 +7,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,8 +19,9 @@ use crate::failure::Failure;
 /// Size at which a log file becomes `<name>.1`, replacing an older one.
 const MAX_FILE_BYTES: u64 = 8 << 20;
 
-/// Lines of all processes that wait for the disk: some 2 MiB at most.
-const MAX_WAITING_LINES: usize = 2048;
+/// Lines of one process that wait for the disk, 1 MiB at most: none takes the places
+/// of the others.
+const MAX_WAITING_LINES: usize = 1024;
 
 /// How long what waits may take at the end of the supervisor.
 const LAST_WRITES: Duration = Duration::from_secs(1);
@@ -40,11 +42,15 @@ pub(crate) struct LogFiles(Arc<Mutex<Queue>>);
 #[derive(Debug)]
 struct Queue {
     /// Empty once nothing more is taken.
-    entries: Option<SyncSender<Entry>>,
+    entries: Option<Sender<Entry>>,
     /// Disconnected when the thread has ended.
     ended: Receiver<()>,
     processes: Vec<Process>,
+    waiting: Waiting,
 }
+
+/// How many lines of each file wait.
+type Waiting = Arc<[AtomicUsize]>;
 
 impl LogFiles {
     /// Opens `<directory>/<process>.log` of each, and starts the thread.
@@ -58,12 +64,14 @@ impl LogFiles {
             })
         };
         let files = processes.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-        let (entries, waiting) = sync_channel(MAX_WAITING_LINES);
+        let (entries, queued) = channel();
         let (end, ended) = channel();
+        let waiting: Waiting = files.iter().map(|_| AtomicUsize::new(0)).collect();
+        let written = Arc::clone(&waiting);
         std::thread::Builder::new()
             .name("log-files".to_owned())
             .stack_size(STACK_BYTES)
-            .spawn(move || write_all(files, &waiting, end))
+            .spawn(move || write_all(files, &queued, &written, end))
             .map_err(|source| Failure::System {
                 action: "start a thread",
                 source,
@@ -72,6 +80,7 @@ impl LogFiles {
             entries: Some(entries),
             ended,
             processes: processes.to_vec(),
+            waiting,
         }))))
     }
 
@@ -79,11 +88,17 @@ impl LogFiles {
     /// take it.
     pub(crate) fn write(&self, process: Process, line: String) -> bool {
         let queue = self.lock();
-        let file = queue.processes.iter().position(|each| *each == process);
-        match (&queue.entries, file) {
-            (Some(entries), Some(file)) => entries.try_send(Entry { file, line }).is_ok(),
-            _ => false,
+        let Some(file) = queue.processes.iter().position(|each| *each == process) else {
+            return false;
+        };
+        let (Some(entries), Some(waiting)) = (&queue.entries, queue.waiting.get(file)) else {
+            return false;
+        };
+        if waiting.fetch_add(1, Ordering::Relaxed) >= MAX_WAITING_LINES {
+            waiting.fetch_sub(1, Ordering::Relaxed);
+            return false;
         }
+        entries.send(Entry { file, line }).is_ok()
     }
 
     /// Takes nothing more, and gives the disk a moment for what waits.
@@ -102,16 +117,24 @@ impl LogFiles {
 }
 
 /// The thread: writes until nobody sends any more. `end` tells so by being dropped.
-fn write_all(mut files: Vec<LogFile>, waiting: &Receiver<Entry>, end: Sender<()>) {
-    for Entry { file, line } in waiting {
-        if let Some(file) = files.get_mut(file) {
+fn write_all(
+    mut files: Vec<LogFile>,
+    queued: &Receiver<Entry>,
+    waiting: &[AtomicUsize],
+    end: Sender<()>,
+) {
+    for Entry { file, line } in queued {
+        if let (Some(file), Some(waiting)) = (files.get_mut(file), waiting.get(file)) {
             file.write(&line);
+            waiting.fetch_sub(1, Ordering::Relaxed);
         }
     }
     drop(end);
 }
 
-/// A log file with one older generation.
+/// A log file with one older generation. It is opened after all sockets: whoever
+/// launches a process needs that no other thread closes a low descriptor meanwhile
+/// (`confine::spawn`), and this one does when it rotates.
 #[derive(Debug)]
 struct LogFile {
     path: PathBuf,
@@ -197,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_hangs_holds_up_nobody() {
+    fn a_disk_that_hangs_holds_up_nobody_and_one_process_takes_no_place_of_another() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pleg.log");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -207,12 +230,13 @@ mod tests {
             .custom_flags(nix::libc::O_NONBLOCK)
             .open(&path)
             .unwrap();
-        let files = LogFiles::open(directory.path(), &[PLEG]).unwrap();
+        let files = LogFiles::open(directory.path(), &[PLEG, Process::Prober]).unwrap();
         let line = "x".repeat(1023);
         let mut taken = 0;
         while files.write(PLEG, line.clone()) {
             taken += 1;
         }
+        assert!(files.write(Process::Prober, line.clone()));
         // It goes on: all that was taken arrives.
         let mut bytes = 0;
         let mut buffer = vec![0; 64 << 10];

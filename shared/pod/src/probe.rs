@@ -21,16 +21,24 @@ pub fn wire_form(probe: &Probe) -> Vec<u8> {
     serde_json::to_vec(&probe).unwrap_or_default()
 }
 
-/// Of a container's ports those that one of its probes names.
-pub fn ports_by_name<'a>(
-    probes: &[&Probe],
-    ports: &'a [ContainerPort],
-) -> impl Iterator<Item = &'a ContainerPort> {
+/// Of a container's ports those that one of its probes names, by name and number
+/// alone.
+#[must_use]
+pub fn ports_by_name(probes: &[&Probe], ports: &[ContainerPort]) -> Vec<ContainerPort> {
     let names: Vec<String> = probes.iter().filter_map(|probe| port_name(probe)).collect();
-    ports.iter().filter(move |port| {
+    let is_named = |port: &&ContainerPort| {
         let name = port.name.as_ref();
         name.is_some_and(|name| names.contains(name))
-    })
+    };
+    ports
+        .iter()
+        .filter(is_named)
+        .map(|port| ContainerPort {
+            name: port.name.clone(),
+            container_port: port.container_port,
+            ..ContainerPort::default()
+        })
+        .collect()
 }
 
 fn port_name(probe: &Probe) -> Option<String> {
@@ -64,15 +72,16 @@ mod tests {
             .map(|number| ContainerPort {
                 container_port: number,
                 name: (number % 2 == 0).then(|| format!("p{number}")),
+                host_ip: Some("x".repeat(100)),
                 ..ContainerPort::default()
             })
             .collect();
         let needed = |probes: &[&str]| -> Vec<i32> {
             let probes: Vec<Probe> = probes.iter().map(|json| probe(json)).collect();
             let probes: Vec<&Probe> = probes.iter().collect();
-            ports_by_name(&probes, &ports)
-                .map(|port| port.container_port)
-                .collect()
+            let needed = ports_by_name(&probes, &ports);
+            assert!(needed.iter().all(|port| port.host_ip.is_none()));
+            needed.iter().map(|port| port.container_port).collect()
         };
         let named = [
             r#"{"httpGet":{"port":"p8"}}"#,

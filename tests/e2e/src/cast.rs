@@ -4,6 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use test_support::{journal, wait_for};
 use topology::Process;
@@ -18,6 +19,12 @@ const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
 /// How much less than its grace a stubborn pod may seem to have had: it shows
 /// that it lives ten times a second, and less often on a busy machine.
 const BEAT: Duration = Duration::from_secs(1);
+
+/// Grace of a [`web`] pod.
+const WEB_GRACE: Duration = Duration::from_secs(20);
+
+/// How much of a grace may run while everything is dead, before a signal is sent.
+const NOBODY_THERE: Duration = Duration::from_secs(5);
 
 /// The pods that stay as they are, with the phase of each and how often its
 /// container starts.
@@ -252,8 +259,33 @@ pub fn web(ground: &Ground, name: &str) -> Value {
     let mut server = container("app", name, &["--http", "8080", "--term-delay-ms", "300"]);
     server["readinessProbe"] = patient(&json!({"httpGet": {"path": "/healthz", "port": 8080}}));
     let mut pod = spec(ground, &[server]);
-    pod["terminationGracePeriodSeconds"] = json!(20);
+    pod["terminationGracePeriodSeconds"] = json!(WEB_GRACE.as_secs());
     pod
+}
+
+/// Checks that a [`web`] pod which is gone, and during whose life everything was
+/// killed, was started at most once and ended by itself when it was asked to, but
+/// for what containerd alone is to blame for: a start that it cut short, and a
+/// signal that it lost, after which the container had its whole grace.
+///
+/// # Errors
+/// When it was not, with what was logged of the pod.
+pub fn web_came_and_went(ground: &Ground, name: &str) -> Result<()> {
+    ground.gone(name)?;
+    let started = ground.noted(name, "started")?;
+    let asked = ground.noted(name, "SIGTERM")?;
+    let ended = ground.noted(name, "exit 0")?;
+    let cut_short = starts_cut_short(ground, name);
+    let grace = grace_after_signal(ground, name);
+    let had_grace = grace.is_some_and(|grace| grace + NOBODY_THERE >= WEB_GRACE);
+    let unheard = usize::from(asked == 0 && had_grace);
+    ensure!(
+        started <= 1 + cut_short && ended <= 1 && ended + cut_short + unheard >= started,
+        "{name} was started {started} times, {cut_short} of them cut short, asked to end \
+         {asked} times and ended by itself {ended} times\n{}",
+        all_lines_about(ground, name)
+    );
+    Ok(())
 }
 
 /// A pod that ignores SIGTERM and shows all the time that it lives.
@@ -353,8 +385,7 @@ pub fn started_once_over_a_kill(ground: &Ground, name: &str) -> Result<()> {
 /// had started them. It does when the caller of StartContainer dies between the
 /// start of the process and the end of the call, which no caller can help: the
 /// process may have run for a moment.
-#[must_use]
-pub fn starts_cut_short(ground: &Ground, name: &str) -> usize {
+fn starts_cut_short(ground: &Ground, name: &str) -> usize {
     let log = ground.containerd.log();
     let is_cut_short = |id: &&String| {
         let failed = format!("error=\"failed to start containerd task \\\"{id}\\\"");
@@ -376,6 +407,25 @@ fn is_signal_lost(ground: &Ground, name: &str) -> bool {
         log.contains(&format!(
             "Stop container \\\"{id}\\\" with signal terminated"
         ))
+    })
+}
+
+/// The time from containerd's saying that it sends the container of a pod its SIGTERM
+/// until it killed it; see [`is_signal_lost`].
+fn grace_after_signal(ground: &Ground, name: &str) -> Option<Duration> {
+    let log = ground.containerd.log();
+    let at = |text: String| -> Option<Timestamp> {
+        let line = log.lines().find(|line| line.contains(&text))?;
+        let time = line.strip_prefix("time=\"")?.split('"').next()?;
+        time.parse().ok()
+    };
+    let containers = containers_of(&log, &ground.full_name(name));
+    containers.iter().find_map(|id| {
+        let asked = at(format!(
+            "Stop container \\\"{id}\\\" with signal terminated"
+        ))?;
+        let killed = at(format!("Kill container \\\"{id}\\\""))?;
+        killed.duration_since(asked).try_into().ok()
     })
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bulkhead_api::v1;
 use ipc::limits::MAX_PROBE_TARGET_BYTES;
-use pod::core::{Container as ContainerSpec, ContainerPort, Probe};
+use pod::core::{Container as ContainerSpec, Probe};
 use pod::{Pod, PodExt, probe};
 
 use super::{Findings, WorkerView};
@@ -97,7 +97,7 @@ fn probe_json(probe: Option<&Probe>) -> Vec<u8> {
 /// The ports that probes name; a container may have thousands of others.
 fn ports_json(spec: &ContainerSpec) -> Vec<u8> {
     let ports = spec.ports.as_deref().unwrap_or_default();
-    let needed: Vec<&ContainerPort> = probe::ports_by_name(&probes(spec), ports).collect();
+    let needed = probe::ports_by_name(&probes(spec), ports);
     // String keys and finite numbers only: encoding cannot fail.
     serde_json::to_vec(&needed).unwrap_or_default()
 }

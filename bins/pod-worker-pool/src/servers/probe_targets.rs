@@ -20,6 +20,12 @@ use super::{Shared, status};
 /// Exec probes that run at once: as many as the prober tries at once, which gives
 /// no pod more than four of them.
 const MAX_EXEC_PROBES: usize = 64;
+/// How long a try waits for one of these places: a former prober's may be taken.
+const PLACE_WAIT: Duration = Duration::from_secs(3);
+/// How long the runtime may take beyond the probe's own timeout, which it measures
+/// from when the command runs. A kubelet gives it two minutes; here a command that
+/// never starts holds a place that others wait for.
+const START_SLACK: Duration = Duration::from_secs(30);
 /// Most of its output that the prober gets.
 const MAX_OUTPUT_BYTES: usize = 10 << 10;
 /// Longest timeout of a probe, against a spec that would hold a place for ever.
@@ -77,32 +83,26 @@ impl v1::probe_targets_server::ProbeTargets for Service {
             .map_err(|error| status::of_identity(&error))?;
         let (command, timeout) = self.command(&request).await?;
         // A command that found no place says nothing of the container.
-        let place = tokio::time::timeout(timeout, self.places.acquire()).await;
+        let place = tokio::time::timeout(PLACE_WAIT, self.places.acquire()).await;
         let Ok(Ok(_place)) = place else {
             return Ok(Response::new(self.response(v1::ExecProbeResponse {
                 error: "too many exec probes run at once".to_owned(),
                 ..v1::ExecProbeResponse::default()
             })));
         };
-        // The runtime measures the timeout, from when the command runs: how long a
-        // loaded node takes to start it says nothing of the container either.
         let exec = self
             .shared
             .runtime
             .exec_sync(&request.container_id, command, timeout);
-        let response = match exec.await {
-            Ok(result) => v1::ExecProbeResponse {
+        let response = match tokio::time::timeout(timeout + START_SLACK, exec).await {
+            Ok(Ok(result)) => v1::ExecProbeResponse {
                 exit_code: result.exit_code,
                 output: output(result.stdout, result.stderr),
                 ..v1::ExecProbeResponse::default()
             },
-            Err(error) if error.kind == cri::RuntimeErrorKind::DeadlineExceeded => {
-                v1::ExecProbeResponse {
-                    timed_out: true,
-                    ..v1::ExecProbeResponse::default()
-                }
-            }
-            Err(error) => v1::ExecProbeResponse {
+            Ok(Err(error)) if error.kind == cri::RuntimeErrorKind::DeadlineExceeded => timed_out(),
+            Err(_) => timed_out(),
+            Ok(Err(error)) => v1::ExecProbeResponse {
                 error: telemetry::chain(&error),
                 ..v1::ExecProbeResponse::default()
             },
@@ -171,4 +171,11 @@ fn output(mut stdout: Vec<u8>, stderr: Vec<u8>) -> Vec<u8> {
     let room = MAX_OUTPUT_BYTES - stdout.len();
     stdout.extend(stderr.into_iter().take(room));
     stdout
+}
+
+fn timed_out() -> v1::ExecProbeResponse {
+    v1::ExecProbeResponse {
+        timed_out: true,
+        ..v1::ExecProbeResponse::default()
+    }
 }

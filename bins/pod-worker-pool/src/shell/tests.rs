@@ -181,7 +181,7 @@ async fn a_runtime_that_is_slow_to_start_a_command_fails_no_probe() {
     let observation = pool.run(&probed_pod()).await;
     pool.runtime.set_exec_result("c", 0, Duration::ZERO);
     pool.runtime.set_faults(Faults {
-        exec_delay: Duration::from_secs(30),
+        exec_delay: Duration::from_secs(25),
         ..Faults::NONE
     });
     let request = v1::ExecProbeRequest {

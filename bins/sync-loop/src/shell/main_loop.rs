@@ -286,6 +286,7 @@ impl Outputs {
                 Action::RejectPod(rejection) => rejections.push(rejection),
                 Action::ReportEvent(event) => self.status_syncer.report(event),
                 Action::RemoveOrphanedStatuses { known, delivered } => {
+                    self.records.retain(&known);
                     self.status_syncer.retain(known, &delivered);
                 }
                 Action::SaveAdmissionRecords(newest) => records = Some(newest),

@@ -27,7 +27,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 struct Pending {
     records: Option<AdmissionRecords>,
-    /// The newest of each pod, by its UID: the disk may hang for long.
+    /// The newest of each known pod, by its UID: the disk may hang for long.
     rejections: BTreeMap<String, RejectPodRequest>,
 }
 
@@ -79,6 +79,12 @@ impl Records {
                 pending.rejections.insert(uid, rejection);
             }
         });
+    }
+
+    /// Pods that are known now. A rejection of another is of no interest any more.
+    pub(super) fn retain(&self, known: &[String]) {
+        self.pending
+            .with(|pending| pending.rejections.retain(|uid, _| known.contains(uid)));
     }
 }
 
