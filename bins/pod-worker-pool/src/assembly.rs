@@ -10,6 +10,7 @@ use clock::WallClock;
 use cri::ContainerRuntime;
 use node_config::NodeConfig;
 use rand::rngs::SmallRng;
+use tokio::time::Instant;
 use topology::Process;
 
 use crate::config::NodeFacts;
@@ -27,7 +28,7 @@ use crate::publisher::Publisher;
 use crate::record::{Lives, RecordWriter, Records};
 use crate::relist::{Owners, Relister};
 use crate::servers::Shared;
-use crate::steps::Steps;
+use crate::steps::{LifeBegin, Steps};
 
 /// First wait of the crash-loop back-off; the longest comes from the configuration.
 const RESTART_BASE: Duration = Duration::from_secs(10);
@@ -88,6 +89,10 @@ impl Assembly {
             records: records.clone(),
             clock: clock.clone(),
             restart_curve: restart_curve(config),
+            begin: LifeBegin {
+                wall: clock.now(),
+                instant: Instant::now(),
+            },
         });
         let (actor, pool) = Actor::new(ActorConfig {
             steps,

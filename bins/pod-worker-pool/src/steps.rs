@@ -21,6 +21,7 @@ mod start_time;
 mod sync;
 mod taken;
 mod terminate;
+mod unstarted;
 mod unstopped;
 mod wait;
 
@@ -49,6 +50,7 @@ use taken::TakenName;
 
 pub(crate) use calls::Calls;
 pub(crate) use error::{Pause, Retry, StepError};
+pub(crate) use unstarted::LifeBegin;
 
 /// What steps work with; shared by all pods.
 pub(crate) struct Steps {
@@ -76,6 +78,8 @@ pub(crate) struct Steps {
     pub clock: WallClock,
     /// Crash-loop back-off of containers.
     pub restart_curve: Curve,
+    /// When this life of the process began.
+    pub begin: LifeBegin,
 }
 
 impl std::fmt::Debug for Steps {

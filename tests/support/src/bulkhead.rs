@@ -348,9 +348,13 @@ impl BulkheadInstance {
     /// # Errors
     /// When one survives.
     pub fn kill_all(&mut self) -> Result<()> {
-        // Process::Supervisor sorts first.
+        // By its number: one that was started just now is not found by its program.
+        if let Some(supervisor) = &self.supervisor {
+            send(supervisor.id(), Signal::SIGKILL)?;
+        }
         for pid in self.pids()?.into_values() {
-            send(pid, Signal::SIGKILL)?;
+            // It may be gone with the supervisor already.
+            let _ = send(pid, Signal::SIGKILL);
         }
         self.forget_supervisor()?;
         wait_for("all parts to be gone", STOP_TIMEOUT, || {

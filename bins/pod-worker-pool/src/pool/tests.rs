@@ -3,6 +3,7 @@
 mod chaos;
 mod cut_short_starts;
 mod deadlines;
+mod earlier_starts;
 mod evictions;
 mod graces;
 mod hanging_state_disk;

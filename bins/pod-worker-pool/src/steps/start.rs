@@ -16,6 +16,7 @@ use super::containers::Prepared;
 use super::error::{is_half_made, is_name_taken, is_no_answer, is_not_startable};
 use super::sync::{PreparedImages, Target};
 use super::taken::{CONTAINER_HOLDS, TakenName};
+use super::unstarted::Unstarted;
 use super::{Calls, Memory, PodPulls, Retry, StepError, Steps};
 use crate::annotations;
 use crate::config::{self, ContainerInput, TerminationLog};
@@ -73,6 +74,15 @@ impl StartError {
         StartError {
             is_name_taken,
             ..StartError::of_step(reason, &error)
+        }
+    }
+
+    /// An earlier life has started the instance that this start was to replace.
+    fn of_other_start() -> StartError {
+        let message = "another instance has just been started";
+        StartError {
+            was_forestalled: true,
+            ..StartError::new("CreateContainerError", message, Retry::SOON)
         }
     }
 
@@ -285,8 +295,7 @@ impl Steps {
         calls: &Calls,
     ) -> Result<String, StartError> {
         for discard in &instance.discard {
-            let discarded = self.discard(discard).await;
-            discarded.map_err(|error| StartError::of_call("CreateContainerError", error))?;
+            self.discard(discard).await?;
         }
         let config = self
             .container_config(target, prepared, name, (instance, image))
@@ -315,15 +324,19 @@ impl Steps {
     }
 
     /// Removes an instance that never ran.
-    async fn discard(&self, discard: &Discard) -> Result<(), RuntimeError> {
+    async fn discard(&self, discard: &Discard) -> Result<(), StartError> {
         let id = &discard.container_id;
         let removed = match discard.was_given_up {
-            true => given_up::remove(&*self.runtime, id).await,
-            false => self.runtime.remove_container(id).await,
+            true => match given_up::remove(&*self.runtime, id).await {
+                Err(error) if !error.is_not_found() => Err(error),
+                _ => Ok(Unstarted::Removed),
+            },
+            false => self.remove_unstarted(id).await,
         };
         match removed {
-            Err(error) if !error.is_not_found() => Err(error),
-            _ => Ok(()),
+            Ok(Unstarted::Removed) => Ok(()),
+            Ok(Unstarted::Started) => Err(StartError::of_other_start()),
+            Err(error) => Err(StartError::of_call("CreateContainerError", error)),
         }
     }
 

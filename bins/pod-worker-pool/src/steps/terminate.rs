@@ -6,6 +6,7 @@ use std::time::Duration;
 use pod::PodIdentity;
 
 use super::kill::Stop;
+use super::unstarted::Unstarted;
 use super::{Memory, Outcome, Retry, StepError, Steps};
 use crate::observation::{ContainerState, Observation};
 use crate::publisher::Findings;
@@ -82,7 +83,9 @@ impl Steps {
                 memory.record.termination = Some(termination.clone());
             }
             self.carry_out(identity, &stops, &orders, memory).await?;
-            self.remove_unstarted(&observation).await?;
+            if !self.remove_all_unstarted(&observation).await? {
+                continue;
+            }
             self.stop_sandboxes(&observation).await?;
         }
         Err(StepError::new(
@@ -91,22 +94,20 @@ impl Steps {
         ))
     }
 
-    /// Removes containers that were created and not started. A start that an
-    /// earlier life of this process asked for may still be under way: the runtime
-    /// then refuses the removal, and the next round finds a container to stop,
-    /// which its sandbox's end would have killed without a SIGTERM.
-    async fn remove_unstarted(&self, observation: &Observation) -> Result<(), StepError> {
-        let unstarted = observation.containers.iter();
-        for container in unstarted.filter(|one| one.state == ContainerState::Created) {
-            match self.runtime.remove_container(&container.id).await {
-                Err(error) if !error.is_not_found() => {
-                    let what = format!("cannot remove container {}", container.name);
-                    return Err(StepError::from(error).while_doing(&what));
-                }
-                _ => {}
-            }
+    /// Removes containers that were created and not started; `false` when one has been
+    /// started meanwhile, so that the next round has to stop it.
+    async fn remove_all_unstarted(&self, observation: &Observation) -> Result<bool, StepError> {
+        let containers = observation.containers.iter();
+        let mut all_removed = true;
+        for container in containers.filter(|one| one.state == ContainerState::Created) {
+            let removed = self.remove_unstarted(&container.id).await;
+            let removed = removed.map_err(|error| {
+                let what = format!("cannot remove container {}", container.name);
+                StepError::from(error).while_doing(&what)
+            })?;
+            all_removed &= removed == Unstarted::Removed;
         }
-        Ok(())
+        Ok(all_removed)
     }
 
     fn publish_termination(
