@@ -10,7 +10,6 @@ use clock::WallClock;
 use cri::ContainerRuntime;
 use node_config::NodeConfig;
 use rand::rngs::SmallRng;
-use tokio::time::Instant;
 use topology::Process;
 
 use crate::config::NodeFacts;
@@ -89,10 +88,7 @@ impl Assembly {
             records: records.clone(),
             clock: clock.clone(),
             restart_curve: restart_curve(config),
-            begin: LifeBegin {
-                wall: clock.now(),
-                instant: Instant::now(),
-            },
+            begin: LifeBegin::now(&clock),
         });
         let (actor, pool) = Actor::new(ActorConfig {
             steps,

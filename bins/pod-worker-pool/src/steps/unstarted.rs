@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use clock::UnixNanos;
+use clock::{UnixNanos, WallClock};
 use cri::RuntimeError;
 use tokio::time::Instant;
 
@@ -26,9 +26,19 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LifeBegin {
     /// In wall time, as the runtime dates containers.
-    pub wall: UnixNanos,
+    wall: UnixNanos,
     /// On the clock that waits go by.
-    pub instant: Instant,
+    instant: Instant,
+}
+
+impl LifeBegin {
+    /// A life that begins now.
+    pub(crate) fn now(clock: &WallClock) -> LifeBegin {
+        LifeBegin {
+            wall: clock.now(),
+            instant: Instant::now(),
+        }
+    }
 }
 
 /// What became of a container that was to be removed.
