@@ -11,6 +11,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 /// Texts that were not shown since the last one that was.
 static UNSHOWN: AtomicU64 = AtomicU64::new(0);
 
+/// The end of a text that is longer than what is written at once.
+const CUT: &[u8] = b" (cut)\n";
+
 /// A writer for lines of the supervisor's own log; each `write` is shown or left out.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StandardError;
@@ -44,8 +47,8 @@ fn show_on(stream: &mut (impl AsFd + Write), unshown: &AtomicU64, text: &[u8]) {
     whole.extend_from_slice(text);
     // What a pipe takes at once after POLLOUT.
     if whole.len() > PIPE_BUF {
-        whole.truncate(PIPE_BUF - 1);
-        whole.push(b'\n');
+        whole.truncate(PIPE_BUF - CUT.len());
+        whole.extend_from_slice(CUT);
     }
     // When it is closed there is nobody to tell.
     drop(stream.write_all(&whole));
@@ -96,6 +99,6 @@ mod tests {
         drop(writer);
         let text = all(reader);
         assert_eq!(text.len(), PIPE_BUF + "next\n".len());
-        assert!(text.ends_with("x\nnext\n"));
+        assert!(text.ends_with("x (cut)\nnext\n"));
     }
 }

@@ -351,7 +351,7 @@ fn rage(ground: &mut Ground, random: &mut Random) -> Result<u64> {
                 }
             }
         }
-        if !ground.bulkhead.pids()?.contains_key(&Process::Supervisor) {
+        if !ground.bulkhead.has_supervisor() {
             ground.bulkhead.spawn()?;
         }
     }

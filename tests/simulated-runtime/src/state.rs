@@ -313,7 +313,10 @@ impl State {
     pub(crate) fn why_held(&self, id: &str) -> Option<&'static str> {
         let container = self.containers.get(id)?;
         if container.is_starting {
-            return Some("container is in starting state, can't be removed");
+            return Some(
+                "failed to set removing state for container: \
+                 container is in starting state, can't be removed",
+            );
         }
         let is_lost = container.has_lost_task;
         is_lost.then_some("cannot delete running task: failed precondition")

@@ -326,6 +326,12 @@ impl BulkheadInstance {
         Ok(found)
     }
 
+    /// Whether a supervisor was started and not ended since.
+    #[must_use]
+    pub fn has_supervisor(&self) -> bool {
+        self.supervisor.is_some()
+    }
+
     /// Kills one part with SIGKILL and returns the process id that it had.
     ///
     /// # Errors

@@ -68,11 +68,15 @@ pub(super) fn containers(relist: &Relist, known: &Known<'_>) -> Vec<DeadContaine
         let all = known.contents_are_garbage(uid);
         for mut instances in by_name.into_values() {
             instances.sort_by_key(|it| std::cmp::Reverse((it.attempt, it.created_at)));
-            // Of a pod without a worker the one that may run is for the worker that
-            // it gets, which gives it its grace.
+            // Of a pod without a worker the one that may run, or that an earlier life
+            // may be starting, is for the worker that it gets, which gives it its grace.
             let has_worker = known.workers.contains_key(uid);
+            let may_be_starting = |it: &ListedContainer| {
+                it.state == ContainerState::ContainerCreated && pod.has_ready_sandbox()
+            };
             instances.retain(|it| {
-                it.state != ContainerState::ContainerRunning && (has_worker || !it.may_run())
+                it.state != ContainerState::ContainerRunning
+                    && (has_worker || !it.may_run() && !may_be_starting(it))
             });
             let dead: Vec<DeadContainer> = match all {
                 true => instances.iter().map(|it| dead_container(pod, it)).collect(),
@@ -320,6 +324,15 @@ mod tests {
         let left_over = [("a", 0, CREATED, 0), ("a", 1, RUNNING, 0)];
         let case = Case::new(&left_over, &[true], syncing());
         assert_eq!(case.containers(), ["a0"]);
+    }
+
+    #[test]
+    fn what_an_earlier_life_may_be_starting_is_left_to_the_worker_that_its_pod_gets() {
+        let instances = [("a", 0, EXITED, 0), ("b", 0, CREATED, 0)];
+        let case = Case::new(&instances, &[true], None);
+        assert_eq!(case.containers(), ["a0"]);
+        let case = Case::new(&instances, &[false], None);
+        assert_eq!(case.containers(), ["a0", "b0"]);
     }
 
     #[test]

@@ -180,22 +180,30 @@ async fn a_runtime_that_is_slow_to_start_a_command_fails_no_probe() {
     let pool = Pool::start();
     let observation = pool.run(&probed_pod()).await;
     pool.runtime.set_exec_result("c", 0, Duration::ZERO);
-    pool.runtime.set_faults(Faults {
-        exec_delay: Duration::from_secs(25),
+    let slow = |seconds: u64| Faults {
+        exec_delay: Duration::from_secs(seconds),
         ..Faults::NONE
-    });
+    };
+    pool.runtime.set_faults(slow(25));
     let request = v1::ExecProbeRequest {
         pod_uid: "u1".into(),
         container_name: "c".into(),
         container_id: observation.containers[0].id.clone(),
         kind: v1::ProbeKind::Liveness.into(),
     };
-    let answer = pool.targets().exec_probe(request).await.unwrap();
+    let asked = pool.targets().exec_probe(request.clone()).await;
+    let answer = asked.unwrap().into_inner();
     let expected = v1::ExecProbeResponse {
-        boot_id: answer.get_ref().boot_id.clone(),
+        boot_id: answer.boot_id.clone(),
         ..v1::ExecProbeResponse::default()
     };
-    assert_eq!(answer.into_inner(), expected);
+    assert_eq!(answer, expected);
+    // Who never starts it has failed, and gives the place back.
+    pool.runtime.set_faults(slow(600));
+    let begun = tokio::time::Instant::now();
+    let answer = pool.targets().exec_probe(request).await.unwrap();
+    assert!(answer.into_inner().timed_out);
+    assert!(begun.elapsed() < Duration::from_secs(35));
 }
 
 #[tokio::test(start_paused = true)]

@@ -144,7 +144,16 @@ impl From<BuildError> for StepError {
 /// Whether the runtime was away or slow, or something that we asked for earlier is
 /// still being made or undone.
 fn is_transient(error: &RuntimeError) -> bool {
-    is_no_answer(error) || is_name_taken(error) || is_not_startable(error)
+    is_no_answer(error)
+        || is_name_taken(error)
+        || is_not_startable(error)
+        || is_being_started(error)
+}
+
+/// Whether an instance cannot be removed because a call of an earlier life of this
+/// process starts it. containerd says so in words only.
+fn is_being_started(error: &RuntimeError) -> bool {
+    error.message.starts_with("failed to set removing state")
 }
 
 /// Whether the runtime was away or slow: nobody knows what became of the call.
@@ -199,6 +208,11 @@ mod tests {
             (
                 RuntimeErrorKind::Other,
                 "failed to set starting state for container \"12\": container is in CONTAINER_EXITED state",
+                Retry::SOON,
+            ),
+            (
+                RuntimeErrorKind::Other,
+                "failed to set removing state for container \"12\": container is in starting state, can't be removed",
                 Retry::SOON,
             ),
             (

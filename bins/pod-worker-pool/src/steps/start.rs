@@ -79,7 +79,7 @@ impl StartError {
 
     /// An earlier life has started the instance that this start was to replace.
     fn of_other_start() -> StartError {
-        let message = "another instance has just been started";
+        let message = "the instance that it replaces has just been started";
         StartError {
             was_forestalled: true,
             ..StartError::new("CreateContainerError", message, Retry::SOON)

@@ -46,7 +46,8 @@ impl LifeBegin {
 pub(super) enum Unstarted {
     /// It is gone.
     Removed,
-    /// It has been started meanwhile, and is to be stopped like any other.
+    /// It has been started meanwhile, and is to be stopped like any other if it runs
+    /// still.
     Started,
 }
 
@@ -73,8 +74,7 @@ impl Steps {
         }
     }
 
-    /// Starts that this life asked for are known to have ended when something is
-    /// removed.
+    /// Those that this life asked for were waited for before anything is removed.
     fn may_be_starting(&self, created_at: UnixNanos) -> bool {
         created_at < self.begin.wall && self.begin.instant.elapsed() < STARTS_MAY_TAKE
     }
