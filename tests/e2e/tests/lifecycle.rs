@@ -84,15 +84,29 @@ fn a_pod_is_to_the_runtime_what_a_kubelet_makes_of_it() -> Result<()> {
     }
     assert!(annotations.contains_key("io.kubernetes.container.hash"));
 
+    its_log_is_where_a_kubelet_has_it(&ground, (&name, &uid), (id, &status.log_path))
+}
+
+fn its_log_is_where_a_kubelet_has_it(
+    ground: &Ground,
+    (name, uid): (&str, &str),
+    (id, log_path): (&str, &str),
+) -> Result<()> {
     let log_directory = &ground.bulkhead.paths().log;
     let directory = log_directory.join(format!("pods/default_{name}_{uid}"));
-    assert_eq!(Path::new(&status.log_path), directory.join("app/0.log"));
-    let log = fs::read_to_string(&status.log_path)?;
-    let line = log.lines().next().context("a line in the log")?;
+    assert_eq!(Path::new(log_path), directory.join("app/0.log"));
+    // The runtime copies it from the container.
+    let line = wait_for("a line in the log", TIMEOUT, || {
+        let log = fs::read_to_string(log_path).map_err(|error| error.to_string())?;
+        log.lines().next().map(str::to_owned).ok_or(log)
+    })?;
     let words: Vec<&str> = line.splitn(4, ' ').collect();
     assert_eq!(words[1..], ["stdout", "F", "hello from the log"], "{line}");
     let link = log_directory.join(format!("containers/{name}_default_app-{id}.log"));
-    assert_eq!(fs::canonicalize(link)?, fs::canonicalize(&status.log_path)?);
+    let target = wait_for("a link to the log", TIMEOUT, || {
+        fs::canonicalize(&link).map_err(|error| error.to_string())
+    })?;
+    assert_eq!(target, fs::canonicalize(log_path)?);
     Ok(())
 }
 
@@ -116,6 +130,9 @@ fn the_command_line_shows_a_pod_that_runs() -> Result<()> {
     let as_json = ground.bulkhead.command_line_json(&["pods", "web"])?;
     assert_eq!(as_json["status"]["podIP"], ip.as_str());
 
+    for reason in ["Pulled", "Created", "Started"] {
+        ground.event("web", reason, "")?;
+    }
     let described = ground.printed(&["describe", "web"])?;
     for shown in [
         &*name,
@@ -129,17 +146,10 @@ fn the_command_line_shows_a_pod_that_runs() -> Result<()> {
     ] {
         assert!(described.contains(shown), "{shown} in {described}");
     }
-    assert!(
-        ground
-            .printed(&["logs", "web"])?
-            .starts_with("hello from the log\n")
-    );
+    ground.logged(&["web"], "hello from the log\n")?;
     let tail = ground.printed(&["logs", "--tail", "1", "web", "-c", "app"])?;
     assert_eq!(tail.lines().count(), 1, "{tail}");
 
-    for reason in ["Pulled", "Created", "Started"] {
-        ground.event("web", reason, "")?;
-    }
     let events = ground.printed(&["events", "web"])?;
     for shown in ["Pulled", "Created", "Started", &*format!("default/{name}")] {
         assert!(events.contains(shown), "{shown} in {events}");

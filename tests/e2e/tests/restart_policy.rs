@@ -130,8 +130,7 @@ fn a_crashing_container_waits_longer_each_time_and_says_so() -> Result<()> {
         described.contains("back-off 10s restarting failed container"),
         "{described}"
     );
-    let log = ground.printed(&["logs", "loop", "-c", "app"])?;
-    assert_eq!(log, "instance 1\n");
+    ground.logged(&["loop", "-c", "app"], "instance 1\n")?;
 
     let pod = ground.ready("loop")?;
     let status = container_status(&pod, "app").context("no status")?;
@@ -143,13 +142,12 @@ fn a_crashing_container_waits_longer_each_time_and_says_so() -> Result<()> {
     let wait = FIRST_WAIT - Duration::from_secs(1)..FIRST_WAIT + LATE;
     assert!(wait.contains(&waited), "waited {waited:?}");
     for (words, printed) in [
-        (&["logs", "loop", "-c", "app"][..], "instance 2\n"),
-        (
-            &["logs", "--previous", "loop", "-c", "app"][..],
-            "instance 1\n",
-        ),
+        (&["loop", "-c", "app"][..], "instance 2\n"),
+        (&["--previous", "loop", "-c", "app"][..], "instance 1\n"),
     ] {
-        assert_eq!(ground.printed(words)?, printed, "{words:?}");
+        ground.logged(words, printed)?;
+        let log = ground.printed(&[&["logs"], words].concat())?;
+        assert_eq!(log, printed, "{words:?}");
     }
     let never_ended =
         ground
