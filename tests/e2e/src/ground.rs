@@ -11,6 +11,8 @@ use test_support::{
     BulkheadInstance, BulkheadOptions, ContainerdOptions, PrivateContainerd, TestNode, wait_for,
 };
 
+use crate::workload::journal_names;
+
 /// Long enough for anything that takes seconds on an idle machine.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -89,12 +91,18 @@ impl Ground {
         pod.with_context(|| format!("there is no pod {name}"))
     }
 
-    /// Waits until a pod is ready and returns it.
+    /// Waits until a pod is ready, and what its containers note first is noted: a
+    /// container without a readiness probe is ready before its program has done
+    /// anything. Returns the pod.
     ///
     /// # Errors
     /// When it does not get ready.
     pub fn ready(&self, name: &str) -> Result<Value> {
-        Ok(self.bulkhead.wait_until_pod_ready(name, TIMEOUT)?)
+        let pod = self.bulkhead.wait_until_pod_ready(name, TIMEOUT)?;
+        for journal_name in journal_names(&pod) {
+            self.note(journal_name, "started", 1)?;
+        }
+        Ok(pod)
     }
 
     /// Runs a command in one of a pod's containers and returns its output.

@@ -37,6 +37,17 @@ pub fn container(name: &str, journal_name: &str, words: &[&str]) -> Value {
     with_journals(json!({"name": name, "image": images::TESTAPP, "args": arguments}))
 }
 
+/// The names as which the containers of a pod journal that are the test program.
+pub(crate) fn journal_names(pod: &Value) -> impl Iterator<Item = &str> {
+    let containers = pod["spec"]["containers"].as_array();
+    containers.into_iter().flatten().filter_map(|container| {
+        let mut arguments = container["args"].as_array()?.iter().map(Value::as_str);
+        arguments.find(|argument| *argument == Some("--journal"))?;
+        arguments.find(|argument| *argument == Some("--name"))?;
+        arguments.next()?
+    })
+}
+
 /// A container that runs a script, with the journals at [`JOURNALS`].
 #[must_use]
 pub fn script(name: &str, script: &str) -> Value {

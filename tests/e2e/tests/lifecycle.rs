@@ -184,6 +184,7 @@ fn an_update_ends_the_old_pod_before_the_new_one_starts() -> Result<()> {
     })
     .with_context(|| ground.bulkhead.log_ends())?;
     assert_eq!(most, 1, "containers that ran at once");
+    ground.note("two", "started", 1)?;
     assert_eq!(
         story(&ground)?,
         ["one started", "one SIGTERM", "one exit 0", "two started"]
