@@ -377,7 +377,7 @@ mod tests {
         let lists = || runtime.calls().get("ListPodSandbox").copied().unwrap_or(0);
         let relister = Relister::new(Arc::new(runtime.clone()), clock.clone(), Owners::default());
         let late = async {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            tokio::time::advance(Duration::from_millis(1)).await;
             assert_eq!(lists(), 1, "it is under way");
             let asked = clock.now();
             let answers = join_all((0..5).map(|_| relister.all())).await;
@@ -390,7 +390,7 @@ mod tests {
         }
         assert_eq!(lists(), 2);
         // A list that has ended is too old for who asks now.
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::time::advance(Duration::from_millis(1)).await;
         assert!(relister.all().await.unwrap().asked_at > asked);
         assert_eq!(lists(), 3);
     }

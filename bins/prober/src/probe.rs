@@ -13,6 +13,7 @@ use std::time::Duration;
 use bulkhead_api::v1;
 use bulkhead_api::v1::probe_targets_client::ProbeTargetsClient;
 use ipc::CallError;
+use ipc::limits::EXEC_PROBE_MARGIN;
 use tokio_rustls::TlsConnector;
 use tonic::transport::Channel;
 
@@ -28,10 +29,6 @@ pub(crate) const USER_AGENT: &str = "kube-probe/1.33";
 /// A try that could not be made is made again so often (the kubelet's
 /// `maxProbeRetries`).
 const MAX_TRIES: u32 = 3;
-
-/// What the pool gets on top of an exec probe's own timeout, as the interface says:
-/// more than it takes to answer that the command was not started, or not in time.
-const EXEC_MARGIN: Duration = Duration::from_secs(35);
 
 /// Addresses of one name that are tried one after the other.
 const MAX_ADDRESSES: usize = 8;
@@ -203,7 +200,7 @@ impl Prober {
             container_id: job.container_id.clone(),
             kind: crate::wire::kind_to_wire(job.kind).into(),
         };
-        let response = ipc::call(timeout + EXEC_MARGIN, || {
+        let response = ipc::call(timeout + EXEC_PROBE_MARGIN, || {
             let mut pool = self.pool.clone();
             let request = request.clone();
             async move { pool.exec_probe(request).await }

@@ -27,6 +27,13 @@ pub const MAX_PROBE_TARGET_BYTES: usize = MAX_PROBE_TARGET_MESSAGE_BYTES - (1 <<
 /// Longest text for people about a probe, of a verdict or a try.
 pub const MAX_PROBE_TEXT_BYTES: usize = 1 << 10;
 
+/// Longest cause of an update, for people.
+pub const MAX_CAUSE_BYTES: usize = 256;
+
+/// What an exec probe may take beyond its own timeout: finding a place, and the start
+/// of its command on a busy node. Who runs it answers within that.
+pub const EXEC_PROBE_MARGIN: Duration = Duration::from_secs(35);
+
 /// Longest id of a container or sandbox: those of runtimes have 64 characters.
 pub const MAX_CONTAINER_ID_BYTES: usize = 256;
 

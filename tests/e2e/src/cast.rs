@@ -403,11 +403,14 @@ fn starts_cut_short(ground: &Ground, name: &str) -> usize {
 fn is_signal_lost(ground: &Ground, name: &str) -> bool {
     let log = ground.containerd.log();
     let containers = containers_of(&log, &ground.full_name(name));
-    containers.iter().any(|id| {
-        log.contains(&format!(
-            "Stop container \\\"{id}\\\" with signal terminated"
-        ))
-    })
+    containers
+        .iter()
+        .any(|id| log.contains(&signal_announced(id)))
+}
+
+/// What containerd says when it is about to send a container its SIGTERM.
+fn signal_announced(id: &str) -> String {
+    format!("Stop container \\\"{id}\\\" with signal terminated")
 }
 
 /// The time from containerd's saying that it sends the container of a pod its SIGTERM
@@ -421,9 +424,7 @@ fn grace_after_signal(ground: &Ground, name: &str) -> Option<Duration> {
     };
     let containers = containers_of(&log, &ground.full_name(name));
     containers.iter().find_map(|id| {
-        let asked = at(format!(
-            "Stop container \\\"{id}\\\" with signal terminated"
-        ))?;
+        let asked = at(signal_announced(id))?;
         let killed = at(format!("Kill container \\\"{id}\\\""))?;
         killed.duration_since(asked).try_into().ok()
     })

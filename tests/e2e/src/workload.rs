@@ -205,22 +205,26 @@ impl Ground {
         Ok(output.stdout)
     }
 
-    /// Waits until `bulkhead logs` with these words begins with what is expected: the
-    /// runtime copies a log from its container, and takes its time.
+    /// Waits until what `bulkhead logs` prints with these words begins with what is
+    /// expected, and returns it: the runtime copies a log from its container, and takes
+    /// its time.
     ///
     /// # Errors
     /// When it does not in time, or the command fails.
-    pub fn logged(&self, words: &[&str], expected: &str) -> Result<()> {
-        wait_for(
+    pub fn logged(&self, words: &[&str], expected: &str) -> Result<String> {
+        let log = wait_for(
             &format!("the log to begin with {expected:?}"),
             TIMEOUT,
             || {
                 let log = self.printed(&[&["logs"], words].concat());
                 let log = log.map_err(|error| format!("{error:#}"))?;
-                log.starts_with(expected).then_some(()).ok_or(log)
+                match log.starts_with(expected) {
+                    true => Ok(log),
+                    false => Err(log),
+                }
             },
         )?;
-        Ok(())
+        Ok(log)
     }
 
     /// Has the next round of garbage collection come within seconds: it comes

@@ -98,7 +98,8 @@ fn a_container_finds_what_its_environment_says() -> Result<()> {
         assert_eq!(found.get(variable), Some(&value), "{variable} in {found:?}");
     }
     let line = "hello a b, $(PLAIN), $(LATER), $(IP) $(GREETING) $(NOBODY)\n";
-    ground.logged(&["web"], line)
+    ground.logged(&["web"], line)?;
+    Ok(())
 }
 
 #[test]

@@ -130,7 +130,8 @@ fn a_crashing_container_waits_longer_each_time_and_says_so() -> Result<()> {
         described.contains("back-off 10s restarting failed container"),
         "{described}"
     );
-    ground.logged(&["loop", "-c", "app"], "instance 1\n")?;
+    let log = ground.logged(&["loop", "-c", "app"], "instance 1\n")?;
+    assert_eq!(log, "instance 1\n");
 
     let pod = ground.ready("loop")?;
     let status = container_status(&pod, "app").context("no status")?;
@@ -145,9 +146,7 @@ fn a_crashing_container_waits_longer_each_time_and_says_so() -> Result<()> {
         (&["loop", "-c", "app"][..], "instance 2\n"),
         (&["--previous", "loop", "-c", "app"][..], "instance 1\n"),
     ] {
-        ground.logged(words, printed)?;
-        let log = ground.printed(&[&["logs"], words].concat())?;
-        assert_eq!(log, printed, "{words:?}");
+        assert_eq!(ground.logged(words, printed)?, printed, "{words:?}");
     }
     let never_ended =
         ground

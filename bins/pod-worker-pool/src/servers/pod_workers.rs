@@ -6,7 +6,8 @@ use std::time::Duration;
 use bulkhead_api::v1;
 use clock::UnixNanos;
 use ipc::limits::{
-    MAX_CONTAINER_ID_BYTES, MAX_CONTAINER_NAME_BYTES, MAX_PODS, MAX_PROBE_TEXT_BYTES, truncate,
+    MAX_CAUSE_BYTES, MAX_CONTAINER_ID_BYTES, MAX_CONTAINER_NAME_BYTES, MAX_PODS,
+    MAX_PROBE_TEXT_BYTES, truncate,
 };
 use pod::identity::check_uid;
 use pod::{PodDocument, PodIdentity, PodSource};
@@ -23,8 +24,6 @@ const MAX_VERDICTS: usize = 1000;
 /// Longest reason and message of an eviction.
 const MAX_REASON_BYTES: usize = 64;
 const MAX_MESSAGE_BYTES: usize = 1024;
-/// Longest reason of an update that is logged.
-const MAX_CAUSE_BYTES: usize = 256;
 /// How long the runtime may take to say what it has, within the caller's 30 s.
 const RELIST_DEADLINE: Duration = Duration::from_secs(20);
 /// How long it may take to say who it is, within the caller's 5 s.

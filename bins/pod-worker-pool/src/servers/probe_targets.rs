@@ -8,6 +8,7 @@ use std::time::Duration;
 use bulkhead_api::v1;
 use bulkhead_api::v1::watch_probe_targets_response::Message;
 use ipc::StateEvent;
+use ipc::limits::EXEC_PROBE_MARGIN;
 use pod::PodExt;
 use pod::core::{Container as ContainerSpec, Probe};
 use pod::identity::{check_container_name, check_uid};
@@ -26,6 +27,8 @@ const PLACE_WAIT: Duration = Duration::from_secs(3);
 /// from when the command runs. A kubelet gives it two minutes; here a command that
 /// never starts holds a place that others wait for.
 const START_SLACK: Duration = Duration::from_secs(30);
+// Else the prober gives up before it is told that the command was too slow.
+const _: () = assert!(PLACE_WAIT.as_secs() + START_SLACK.as_secs() < EXEC_PROBE_MARGIN.as_secs());
 /// Most of its output that the prober gets.
 const MAX_OUTPUT_BYTES: usize = 10 << 10;
 /// Longest timeout of a probe, against a spec that would hold a place for ever.

@@ -5,13 +5,10 @@ use std::fmt;
 
 use bulkhead_api::v1::UpdateType;
 use clock::UnixNanos;
-use ipc::limits::truncate;
+use ipc::limits::{MAX_CAUSE_BYTES, truncate};
 use pod::PodSource;
 
 use super::admission::{Awaited, Rejection};
-
-/// Longest cause that is sent, in bytes; the contract of UpdatePod.
-pub(crate) const MAX_CAUSE_BYTES: usize = 256;
 
 /// Why a pod is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]

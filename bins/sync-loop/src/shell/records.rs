@@ -31,6 +31,18 @@ struct Pending {
     rejections: BTreeMap<String, RejectPodRequest>,
 }
 
+impl Pending {
+    fn add(&mut self, rejections: Vec<RejectPodRequest>) {
+        for rejection in rejections {
+            self.rejections.insert(rejection_uid(&rejection), rejection);
+        }
+    }
+
+    fn retain(&mut self, known: &[String]) {
+        self.rejections.retain(|uid, _| known.contains(uid));
+    }
+}
+
 /// The records' way to disk. Dropping it ends its task.
 pub(super) struct Records {
     pending: Mailbox<Pending>,
@@ -74,17 +86,13 @@ impl Records {
         }
         self.pending.fill(|pending| {
             pending.records = records.or(pending.records.take());
-            for rejection in rejections {
-                let uid = rejection_uid(&rejection);
-                pending.rejections.insert(uid, rejection);
-            }
+            pending.add(rejections);
         });
     }
 
     /// Pods that are known now. A rejection of another is of no interest any more.
     pub(super) fn retain(&self, known: &[String]) {
-        self.pending
-            .with(|pending| pending.rejections.retain(|uid, _| known.contains(uid)));
+        self.pending.with(|pending| pending.retain(known));
     }
 }
 
@@ -142,5 +150,36 @@ async fn save(file: &StateFile, records: AdmissionRecords) -> Result<(), StateFi
             path: FILE_NAME.into(),
             source: std::io::Error::other(error),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bulkhead_api::v1::{Pod, PodReference};
+
+    use super::*;
+
+    fn rejection(uid: &str, reason: &str) -> RejectPodRequest {
+        RejectPodRequest {
+            pod: Some(Pod {
+                reference: Some(PodReference {
+                    uid: uid.to_owned(),
+                    ..PodReference::default()
+                }),
+                ..Pod::default()
+            }),
+            reason: reason.to_owned(),
+            ..RejectPodRequest::default()
+        }
+    }
+
+    #[test]
+    fn while_the_disk_hangs_only_the_newest_rejection_of_each_known_pod_waits() {
+        let mut pending = Pending::default();
+        pending.add(vec![rejection("a", "old"), rejection("b", "same")]);
+        pending.add(vec![rejection("a", "new"), rejection("gone", "same")]);
+        pending.retain(&["a".to_owned(), "b".to_owned()]);
+        let waiting: Vec<_> = pending.rejections.into_values().collect();
+        assert_eq!(waiting, [rejection("a", "new"), rejection("b", "same")]);
     }
 }

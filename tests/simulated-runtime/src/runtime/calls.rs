@@ -276,7 +276,7 @@ impl ContainerRuntime for SimulatedRuntime {
             let scripted = lock(&runtime.0.exec_results).get(&name).copied();
             let (exit_code, after) = scripted.unwrap_or_default();
             let delay = lock(&runtime.0.faults).exec_delay;
-            tokio::time::sleep(delay).await;
+            runtime.linger(delay).await;
             if after > timeout {
                 tokio::time::sleep(timeout).await;
                 let kind = RuntimeErrorKind::DeadlineExceeded;

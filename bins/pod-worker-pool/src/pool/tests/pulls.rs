@@ -7,7 +7,7 @@ use bulkhead_api::v1::RuntimeState;
 use serde_json::{Value, json};
 use simulated_runtime::{Faults, Happening};
 
-use super::{RUN, finished, starts};
+use super::{RUN, calls, finished, starts};
 use crate::testing::{IMAGE, TestNode, eventually, pod_running};
 use crate::worker::UpdateKind;
 
@@ -32,7 +32,7 @@ fn pod_with_slow_pull(command: &[&str]) -> Value {
 }
 
 fn pulls(node: &TestNode) -> u64 {
-    node.runtime.calls().get("PullImage").copied().unwrap_or(0)
+    calls(node, "PullImage")
 }
 
 fn runs(node: &TestNode, name: &str) -> bool {
@@ -107,8 +107,7 @@ async fn an_image_is_pulled_once_while_no_sandbox_can_be_made() {
     pod["spec"]["containers"][0]["imagePullPolicy"] = json!("Always");
     node.create(&pod).await;
     eventually("it is tried again and again", || {
-        let tries = node.runtime.calls().get("RunPodSandbox").copied();
-        tries.is_some_and(|tries| tries >= 5)
+        calls(&node, "RunPodSandbox") >= 5
     })
     .await;
     assert_eq!(pulls(&node), 1);
