@@ -17,16 +17,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clock::WallClock;
-use cri::{ContainerRuntime, RuntimeError, RuntimeErrorKind};
+use cri::quirks::{self, FailedStart};
+use cri::{ContainerRuntime, RuntimeError, v1};
 use futures_util::{StreamExt, stream};
 use node_config::ImageSettings;
 use tokio::sync::{Notify, OwnedMutexGuard};
 
+use crate::abandoned_start;
 use crate::events::Events;
-use crate::given_up;
 use crate::locks::PodLocks;
 use crate::node::NodeHost;
-use crate::observation::ContainerState;
 use crate::observe;
 use crate::pool::{PoolHandle, WorkerSummary};
 use crate::record::Records;
@@ -262,25 +262,23 @@ impl Collection {
     /// back-off would begin anew. But neither is it worth keeping itself.
     async fn is_replaced(&self, container: &DeadContainer) -> bool {
         for newer in &container.replaced_by {
-            let state = self.state_of(newer).await;
-            if state.is_some_and(|state| state.exit().is_some()) {
+            let status = self.status_of(newer).await;
+            if status.is_some_and(|it| observe::state_of(&it).exit().is_some()) {
                 return true;
             }
         }
-        container.replaced_by.is_empty() || self.was_given_up(&container.id).await
+        if container.replaced_by.is_empty() {
+            return true;
+        }
+        let status = self.status_of(&container.id).await;
+        status.is_some_and(|it| quirks::failed_start(&it) == Some(FailedStart::Abandoned))
     }
 
-    async fn was_given_up(&self, id: &str) -> bool {
-        matches!(
-            self.state_of(id).await,
-            Some(ContainerState::Interrupted(_))
-        )
-    }
-
-    async fn state_of(&self, id: &str) -> Option<ContainerState> {
+    async fn status_of(&self, id: &str) -> Option<v1::ContainerStatus> {
         let status = self.runtime.container_status(id).await;
-        let status = status.inspect_err(|error| tracing::debug!(id, %error, "no status"));
-        status.ok().map(|status| observe::state_of(&status))
+        status
+            .inspect_err(|error| tracing::debug!(id, %error, "no status"))
+            .ok()
     }
 
     async fn remove_container(&self, container: &DeadContainer) -> Option<String> {
@@ -315,16 +313,15 @@ impl Collection {
     /// Of an instance that never ran a task may be left, whatever ended its start.
     async fn remove_with_its_task(&self, id: &str) -> Result<(), RuntimeError> {
         let refused = match self.runtime.remove_container(id).await {
-            Err(error) if error.kind == RuntimeErrorKind::Other => error,
+            Err(error) if error.is_refusal() => error,
             answered => return answered,
         };
-        let exit = match self.state_of(id).await {
-            Some(ContainerState::Interrupted(exit) | ContainerState::Exited(exit)) => exit,
-            _ => return Err(refused),
-        };
-        match exit.is_failed_start() {
-            true => given_up::remove_refused(&*self.runtime, id, refused).await,
-            false => Err(refused),
+        let status = self.status_of(id).await;
+        match status.as_ref().and_then(quirks::failed_start) {
+            Some(FailedStart::Abandoned | FailedStart::Refused) => {
+                abandoned_start::remove_refused(&*self.runtime, id, refused).await
+            }
+            None => Err(refused),
         }
     }
 

@@ -19,8 +19,8 @@
 //! - `pool`: the actor that owns all workers and runs their steps; `doorbell` wakes it,
 //!   `locks` keeps steps of one pod apart from removals;
 //! - `steps`: what a step does; `image`: pulls; `record`: what the next life must know;
-//! - `garbage`: what nobody needs any more; `given_up`: what a start left that no CRI
-//!   call removes;
+//! - `garbage`: what nobody needs any more; `abandoned_start`: removes what
+//!   a start left that no CRI call removes;
 //! - [`node`]: the seam to files and mounts, with `volume` and `cgroup` behind it.
 //!
 //! Tell the other processes:
@@ -30,6 +30,7 @@
 //!
 //! `assembly` puts all this together, and [`run`] is the process around it.
 
+mod abandoned_start;
 mod annotations;
 mod assembly;
 mod cgroup;
@@ -38,7 +39,6 @@ mod doorbell;
 mod endings;
 mod events;
 mod garbage;
-mod given_up;
 mod hints;
 mod image;
 mod locks;

@@ -193,7 +193,7 @@ pub(crate) enum ContainerState {
     Created,
     /// Its start was cut short when the one who asked for it died, or its creation, so
     /// that its start failed: it never ran and cannot be started any more.
-    Interrupted(Exit),
+    StartAbandoned(Exit),
     /// Running.
     Running {
         /// Since when.
@@ -220,33 +220,6 @@ pub(crate) struct Exit {
     pub message: String,
 }
 
-/// What a runtime says of a start that failed because a caller went away. containerd's
-/// words are Go's; the second are of a program of its own that it killed for that.
-const CALLER_WENT_AWAY: [&str; 3] = ["context canceled", "signal: killed", HALF_MADE];
-
-/// In what containerd says, in runc's words, of the start of an instance that it made
-/// while the caller went away: it could not learn the process of the sandbox any more,
-/// took 0 for it, and finds no namespaces there. Such an instance can never be started.
-pub(crate) const HALF_MADE: &str = "lstat /proc/0/ns/";
-
-impl Exit {
-    /// Whether this is the end of a start, and not of a process.
-    #[must_use]
-    pub(crate) fn is_failed_start(&self) -> bool {
-        self.started_at.0 == 0 && self.reason == "StartError"
-    }
-
-    /// Whether this is the end of a start whose caller went away, and not of a
-    /// process. Only its message tells that from a program that cannot be run.
-    #[must_use]
-    pub(crate) fn is_interrupted_start(&self) -> bool {
-        self.is_failed_start()
-            && CALLER_WENT_AWAY
-                .iter()
-                .any(|words| self.message.contains(words))
-    }
-}
-
 impl ContainerState {
     /// Whether a process of it runs, or may.
     #[must_use]
@@ -257,7 +230,7 @@ impl ContainerState {
     /// Whether a process of it ran, or may have.
     #[must_use]
     pub(crate) fn has_run(&self) -> bool {
-        !matches!(self, Self::Created | Self::Interrupted(_))
+        !matches!(self, Self::Created | Self::StartAbandoned(_))
     }
 
     /// Whether it runs for certain.
@@ -361,42 +334,5 @@ mod tests {
         assert_eq!(nothing.current_sandbox(), None);
         assert_eq!(nothing.surplus_sandboxes().count(), 0);
         assert_eq!(nothing.next_attempt(), 0);
-    }
-
-    #[test]
-    fn only_a_start_that_was_cut_short_counts_as_interrupted() {
-        const CANCELED: &str = "failed to create containerd task: context canceled: unknown";
-        const NO_SANDBOX: &str = "runc create failed: unable to create new parent process: \
-                                  namespace path: lstat /proc/0/ns/ipc: no such file or directory";
-        for (started_at, reason, message, expected) in [
-            (0, "StartError", CANCELED, true),
-            (
-                0,
-                "StartError",
-                "start failed: : signal: killed: unknown",
-                true,
-            ),
-            (
-                0,
-                "StartError",
-                "exec: \"x\": executable file not found",
-                false,
-            ),
-            (0, "StartError", NO_SANDBOX, true),
-            (5, "StartError", CANCELED, false),
-            (0, "Error", CANCELED, false),
-        ] {
-            let exit = Exit {
-                started_at: UnixNanos(started_at),
-                finished_at: UnixNanos(9),
-                exit_code: 128,
-                reason: reason.into(),
-                message: message.into(),
-            };
-            assert_eq!(exit.is_interrupted_start(), expected, "{reason} {message}");
-            // Also a program that cannot be run may leave something.
-            let failed = started_at == 0 && reason == "StartError";
-            assert_eq!(exit.is_failed_start(), failed, "{reason} {message}");
-        }
     }
 }

@@ -216,7 +216,7 @@ pub(crate) struct Discard {
     pub container_id: String,
     /// Whether its start was begun and given up; else nobody has asked for it, or it
     /// may be under way.
-    pub was_given_up: bool,
+    pub start_was_abandoned: bool,
 }
 
 /// A container that is not started yet because it crashed before.

@@ -7,12 +7,10 @@ use std::error::Error;
 
 use tonic::{Code, Status};
 
+use crate::quirks;
+
 /// Longest message that is kept of an answer; they end up in events and statuses.
 const MAX_MESSAGE_BYTES: usize = 8 * 1024;
-
-/// What containerd says, under no code of its own, when an earlier attempt of the same
-/// name is there already or still under way.
-const NAME_TAKEN: &str = "is reserved for";
 
 /// A call to the runtime that failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -39,7 +37,17 @@ pub enum RuntimeErrorKind {
     DeadlineExceeded,
     /// This runtime does not have the method.
     Unimplemented,
-    /// Everything else; the message tells.
+    /// StartContainer: the instance is not in the state to be started. Another call
+    /// starts it, or has ended meanwhile, well or not.
+    NotStartable,
+    /// RemoveContainer: another call starts the instance.
+    BeingStarted,
+    /// StartContainer: the sandbox of the instance has no process. That is said of an
+    /// instance whose creation lost its caller, which can never be started. It may also
+    /// be the words of a program's name, so it counts only for an instance that an
+    /// earlier call made.
+    NoSandboxProcess,
+    /// Everything else; the message is for people.
     Other,
 }
 
@@ -51,6 +59,9 @@ impl std::fmt::Display for RuntimeErrorKind {
             Self::Unavailable => "runtime unavailable",
             Self::DeadlineExceeded => "deadline exceeded",
             Self::Unimplemented => "not implemented by this runtime",
+            Self::NotStartable => "not in the state to be started",
+            Self::BeingStarted => "being started",
+            Self::NoSandboxProcess => "the sandbox has no process",
             Self::Other => "failed",
         })
     }
@@ -79,12 +90,41 @@ impl RuntimeError {
         self.kind == RuntimeErrorKind::NotFound
     }
 
+    /// A refusal for which the runtime has no code: what it means is told from its words.
+    #[must_use]
+    pub fn refused(method: &'static str, message: impl Into<String>) -> RuntimeError {
+        let message = message.into();
+        RuntimeError::new(method, quirks::refusal(method, &message), message)
+    }
+
+    /// Whether the runtime answered that it will not do it, for a reason that no code of
+    /// gRPC stands for.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(
+            self.kind,
+            RuntimeErrorKind::NotStartable
+                | RuntimeErrorKind::BeingStarted
+                | RuntimeErrorKind::NoSandboxProcess
+                | RuntimeErrorKind::Other
+        )
+    }
+
+    /// Whether nobody knows what became of the call: the runtime was away or slow.
+    #[must_use]
+    pub fn is_no_answer(&self) -> bool {
+        matches!(
+            self.kind,
+            RuntimeErrorKind::Unavailable | RuntimeErrorKind::DeadlineExceeded
+        )
+    }
+
     pub(crate) fn from_status(method: &'static str, status: &Status) -> RuntimeError {
-        RuntimeError::new(method, kind_of(status), message_of(status))
+        RuntimeError::new(method, kind_of(method, status), message_of(status))
     }
 }
 
-fn kind_of(status: &Status) -> RuntimeErrorKind {
+fn kind_of(method: &str, status: &Status) -> RuntimeErrorKind {
     match transport_failure(status) {
         Some(kind) => kind,
         None => match status.code() {
@@ -93,10 +133,7 @@ fn kind_of(status: &Status) -> RuntimeErrorKind {
             Code::Unavailable => RuntimeErrorKind::Unavailable,
             Code::DeadlineExceeded => RuntimeErrorKind::DeadlineExceeded,
             Code::Unimplemented => RuntimeErrorKind::Unimplemented,
-            Code::Unknown if status.message().contains(NAME_TAKEN) => {
-                RuntimeErrorKind::AlreadyExists
-            }
-            _ => RuntimeErrorKind::Other,
+            _ => quirks::refusal(method, status.message()),
         },
     }
 }
@@ -147,18 +184,9 @@ mod tests {
             (Code::Unknown, RuntimeErrorKind::Other),
             (Code::Cancelled, RuntimeErrorKind::Other),
         ] {
-            assert_eq!(kind_of(&Status::new(code, "")), kind, "{code:?}");
+            let status = Status::new(code, "");
+            assert_eq!(kind_of("Version", &status), kind, "{code:?}");
         }
-    }
-
-    #[test]
-    fn a_reserved_name_already_exists() {
-        let message =
-            r#"failed to reserve sandbox name "n_d_u_0": name "n_d_u_0" is reserved for "6c1c""#;
-        assert_eq!(
-            kind_of(&Status::unknown(message)),
-            RuntimeErrorKind::AlreadyExists
-        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The container runtime interface (CRI v1): the messages, the [`ContainerRuntime`]
 //! seam that everything else is written against, and [`CriClient`], which speaks it
-//! to a real runtime over a Unix socket.
+//! to a real runtime over a Unix socket. What runtimes mean by words for which CRI has
+//! no code is told in [`quirks`].
 //!
 //! Not here: what to ask for (the builders of pod-worker-pool) and simulated runtimes
 //! (tests).
@@ -9,6 +10,7 @@ mod client;
 mod error;
 mod events;
 pub mod proto;
+pub mod quirks;
 mod runtime;
 mod secrets;
 

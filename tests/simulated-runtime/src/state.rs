@@ -203,8 +203,7 @@ impl State {
             .map(|(container, _)| container.clone())
             .collect();
         if let Some(why) = containers.iter().find_map(|id| self.why_held(id)) {
-            let kind = RuntimeErrorKind::Other;
-            return Err(RuntimeError::new("RemovePodSandbox", kind, why));
+            return Err(RuntimeError::refused("RemovePodSandbox", why));
         }
         for container in containers {
             self.remove_container(now, &container);
@@ -297,7 +296,7 @@ impl State {
         };
         let refused = |why: &str| {
             let message = format!("failed to set starting state for container {id:?}: {why}");
-            RuntimeError::new("StartContainer", RuntimeErrorKind::Other, message)
+            RuntimeError::refused("StartContainer", message)
         };
         if container.state != ContainerState::ContainerCreated {
             let state = container.state.as_str_name();
@@ -370,11 +369,7 @@ impl State {
             };
             container.message = format!("failed to create containerd task: {why}");
             let message = container.message.clone();
-            return Err(RuntimeError::new(
-                "StartContainer",
-                RuntimeErrorKind::Other,
-                message,
-            ));
+            return Err(RuntimeError::refused("StartContainer", message));
         }
         container.state = ContainerState::ContainerRunning;
         container.started_at = now;
@@ -485,7 +480,7 @@ fn container_name(metadata: &ContainerMetadata) -> String {
 
 fn reserved(method: &'static str, name: &str, id: &str) -> RuntimeError {
     let message = format!("failed to reserve name {name:?}: name {name:?} is reserved for {id:?}");
-    RuntimeError::new(method, RuntimeErrorKind::AlreadyExists, message)
+    RuntimeError::refused(method, message)
 }
 
 pub(crate) fn not_found(method: &'static str, id: &str) -> RuntimeError {

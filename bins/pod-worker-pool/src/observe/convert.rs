@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clock::UnixNanos;
+use cri::quirks::{FailedStart, failed_start};
 use cri::v1;
 use pod::PodIdentity;
 use pod::identity::check_container_name;
@@ -141,9 +142,9 @@ fn state(state: v1::ContainerState, status: Option<&v1::ContainerStatus>) -> Con
                 reason: text(status.map_or("", |status| &status.reason)),
                 message: text(status.map_or("", |status| &status.message)),
             };
-            match exit.is_interrupted_start() {
-                true => ContainerState::Interrupted(exit),
-                false => ContainerState::Exited(exit),
+            match status.and_then(failed_start) {
+                Some(FailedStart::Abandoned) => ContainerState::StartAbandoned(exit),
+                Some(FailedStart::Refused) | None => ContainerState::Exited(exit),
             }
         }
         v1::ContainerState::ContainerUnknown => ContainerState::Unknown,

@@ -47,7 +47,7 @@ fn judge(inputs: &Inputs<'_>, spec: &ContainerSpec) -> Judgement {
         return Judgement::Start;
     };
     match &container.state {
-        ContainerState::Created | ContainerState::Interrupted(_) => Judgement::Start,
+        ContainerState::Created | ContainerState::StartAbandoned(_) => Judgement::Start,
         ContainerState::Unknown => {
             Judgement::Kill(kill(inputs.pod, spec, container, KillReason::StateUnknown))
         }

@@ -37,7 +37,7 @@ pub(super) fn progress<'a>(inputs: &Inputs<'a>, sandbox_id: &str) -> Progress<'a
     };
     match &container.state {
         ContainerState::Running { .. } => Progress::Running,
-        ContainerState::Created | ContainerState::Interrupted(_) => Progress::Next(spec),
+        ContainerState::Created | ContainerState::StartAbandoned(_) => Progress::Next(spec),
         _ if has_failed(container) || was_killed(inputs, container) => {
             if inputs.pod.restart_policy() == RestartPolicy::Never {
                 Progress::Failed
@@ -117,7 +117,7 @@ fn has_failed(container: &Container) -> bool {
         ContainerState::Exited(exit) => exit.exit_code != 0 || exit.reason == "OOMKilled",
         ContainerState::Unknown => true,
         ContainerState::Created
-        | ContainerState::Interrupted(_)
+        | ContainerState::StartAbandoned(_)
         | ContainerState::Running { .. } => false,
     }
 }

@@ -71,7 +71,7 @@ pub(super) fn decide(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec
             .filter(|container| !container.state.has_run())
             .map(|container| Discard {
                 container_id: container.id.clone(),
-                was_given_up: matches!(container.state, ContainerState::Interrupted(_)),
+                start_was_abandoned: matches!(container.state, ContainerState::StartAbandoned(_)),
             })
             .collect(),
     }))

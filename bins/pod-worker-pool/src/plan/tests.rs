@@ -355,10 +355,10 @@ fn an_older_instance_that_runs_beside_the_newest_is_stopped() {
     assert!(case.starts().is_empty(), "an instance of it may run");
 }
 
-fn discard(id: &str, was_given_up: bool) -> Discard {
+fn discard(id: &str, start_was_abandoned: bool) -> Discard {
     Discard {
         container_id: id.to_owned(),
-        was_given_up,
+        start_was_abandoned,
     }
 }
 
@@ -388,14 +388,14 @@ fn a_start_that_our_death_cut_short_costs_no_restart_and_no_wait() {
         let ContainerState::Exited(exit) = exited_ago(128, 0) else {
             unreachable!();
         };
-        case.has("b", ContainerState::Interrupted(exit.clone()));
+        case.has("b", ContainerState::StartAbandoned(exit.clone()));
         case.container("b").restart_wait = Some(Duration::from_secs(20));
         let instance = case.new_instance();
         assert_eq!(instance.restart_count, 0);
         assert_eq!(instance.discard, [discard("b-0", true)]);
         let mut case = Case::with_init(policy);
         case.has("i1", exited(0));
-        case.has("i2", ContainerState::Interrupted(exit));
+        case.has("i2", ContainerState::StartAbandoned(exit));
         assert_eq!(case.starts(), ["i2"]);
         assert_eq!(case.new_instance().restart_count, 0);
     }
@@ -408,7 +408,7 @@ fn count_and_back_off_go_on_from_an_instance_that_never_ran() {
     };
     let mut case = Case::new("Always");
     // Those before it have been collected already.
-    case.has("b", ContainerState::Interrupted(exit));
+    case.has("b", ContainerState::StartAbandoned(exit));
     case.container("b").restart_count = 6;
     case.container("b").restart_wait = Some(Duration::from_secs(160));
     let instance = case.new_instance();

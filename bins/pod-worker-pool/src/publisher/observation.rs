@@ -129,7 +129,7 @@ pub(super) fn message(
 fn container(container: &Container) -> v1::ContainerObservation {
     let state = match &container.state {
         // One that never ran is told of as not started yet: it is about to be.
-        ContainerState::Created | ContainerState::Interrupted(_) => v1::RuntimeState::Created,
+        ContainerState::Created | ContainerState::StartAbandoned(_) => v1::RuntimeState::Created,
         ContainerState::Running { .. } => v1::RuntimeState::Running,
         ContainerState::Exited(_) => v1::RuntimeState::Exited,
         ContainerState::Unknown => v1::RuntimeState::Unknown,

@@ -67,7 +67,7 @@ fn target(
     let started_at = match &container.state {
         ContainerState::Running { started_at } => started_at.0,
         ContainerState::Exited(exit) => exit.started_at.0,
-        ContainerState::Created | ContainerState::Interrupted(_) | ContainerState::Unknown => 0,
+        ContainerState::Created | ContainerState::StartAbandoned(_) | ContainerState::Unknown => 0,
     };
     v1::ProbeTarget {
         pod: Some((&worker.identity).into()),

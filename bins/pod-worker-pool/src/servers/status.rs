@@ -23,7 +23,11 @@ pub(super) fn of_runtime(error: &RuntimeError) -> Status {
         RuntimeErrorKind::DeadlineExceeded => Status::deadline_exceeded(message),
         RuntimeErrorKind::Unavailable => Status::unavailable(message),
         RuntimeErrorKind::Unimplemented => Status::unimplemented(message),
-        RuntimeErrorKind::AlreadyExists | RuntimeErrorKind::Other => Status::internal(message),
+        RuntimeErrorKind::AlreadyExists
+        | RuntimeErrorKind::NotStartable
+        | RuntimeErrorKind::BeingStarted
+        | RuntimeErrorKind::NoSandboxProcess
+        | RuntimeErrorKind::Other => Status::internal(message),
     }
 }
 

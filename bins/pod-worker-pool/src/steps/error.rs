@@ -5,7 +5,6 @@ use cri::{RuntimeError, RuntimeErrorKind};
 
 use crate::config::BuildError;
 use crate::node::NodeError;
-use crate::observation::HALF_MADE;
 use crate::record::RecordError;
 
 /// How long a failed step waits, the shorter first.
@@ -114,7 +113,7 @@ impl StepError {
 
 impl From<RuntimeError> for StepError {
     fn from(error: RuntimeError) -> StepError {
-        let retry = if is_transient(&error) {
+        let retry = if is_transient(error.kind) {
             Retry::SOON
         } else {
             Retry::LATER
@@ -143,46 +142,18 @@ impl From<BuildError> for StepError {
 
 /// Whether the runtime was away or slow, or something that we asked for earlier is
 /// still being made or undone.
-fn is_transient(error: &RuntimeError) -> bool {
-    is_no_answer(error)
-        || is_name_taken(error)
-        || is_not_startable(error)
-        || is_being_started(error)
-}
-
-/// Whether an instance cannot be removed because a call of an earlier life of this
-/// process starts it. containerd says so in words only.
-fn is_being_started(error: &RuntimeError) -> bool {
-    error.message.starts_with("failed to set removing state")
-}
-
-/// Whether the runtime was away or slow: nobody knows what became of the call.
-pub(super) fn is_no_answer(error: &RuntimeError) -> bool {
-    matches!(
-        error.kind,
-        RuntimeErrorKind::Unavailable | RuntimeErrorKind::DeadlineExceeded
-    )
-}
-
-/// Whether an instance is not in the state to be started that it was seen in: a call
-/// of an earlier life of this process starts it, or that call has ended meanwhile,
-/// well or not. containerd says so in words only; they come first, since a program's
-/// name may stand in what it says of a start.
-pub(super) fn is_not_startable(error: &RuntimeError) -> bool {
-    error.message.starts_with("failed to set starting state")
-}
-
-/// Whether an instance cannot be started because the call that made it lost its
-/// caller. To be asked of one that an earlier call made only: what is said of a start
-/// may hold words of the pod's choice.
-pub(super) fn is_half_made(error: &RuntimeError) -> bool {
-    error.message.contains(HALF_MADE)
-}
-
-/// Whether a name is taken: by an instance of ours that does not show yet, or
-/// that is being removed. containerd says so in words only.
-pub(super) fn is_name_taken(error: &RuntimeError) -> bool {
-    error.kind == RuntimeErrorKind::AlreadyExists || error.message.contains("is reserved for")
+fn is_transient(kind: RuntimeErrorKind) -> bool {
+    match kind {
+        RuntimeErrorKind::Unavailable
+        | RuntimeErrorKind::DeadlineExceeded
+        | RuntimeErrorKind::AlreadyExists
+        | RuntimeErrorKind::NotStartable
+        | RuntimeErrorKind::BeingStarted => true,
+        RuntimeErrorKind::NotFound
+        | RuntimeErrorKind::Unimplemented
+        | RuntimeErrorKind::NoSandboxProcess
+        | RuntimeErrorKind::Other => false,
+    }
 }
 
 #[cfg(test)]
@@ -191,48 +162,18 @@ mod tests {
 
     #[test]
     fn a_reserved_name_and_a_runtime_that_is_away_pass_by_themselves() {
-        for (kind, message, retry) in [
-            (RuntimeErrorKind::Unavailable, "", Retry::SOON),
-            (RuntimeErrorKind::DeadlineExceeded, "", Retry::SOON),
-            (RuntimeErrorKind::AlreadyExists, "", Retry::SOON),
-            (
-                RuntimeErrorKind::Other,
-                "failed to reserve sandbox name \"a_b\": name \"a_b\" is reserved for \"12\"",
-                Retry::SOON,
-            ),
-            (
-                RuntimeErrorKind::Other,
-                "failed to set starting state for container \"12\": container is already in starting state",
-                Retry::SOON,
-            ),
-            (
-                RuntimeErrorKind::Other,
-                "failed to set starting state for container \"12\": container is in CONTAINER_EXITED state",
-                Retry::SOON,
-            ),
-            (
-                RuntimeErrorKind::Other,
-                "failed to set removing state for container \"12\": container is in starting state, can't be removed",
-                Retry::SOON,
-            ),
-            (
-                RuntimeErrorKind::Other,
-                "exec: \"failed to set starting state\": executable file not found",
-                Retry::LATER,
-            ),
-            (
-                RuntimeErrorKind::Other,
-                "exec: \"lstat /proc/0/ns/\": executable file not found",
-                Retry::LATER,
-            ),
-            (
-                RuntimeErrorKind::Other,
-                "no space left on device",
-                Retry::LATER,
-            ),
+        for (kind, retry) in [
+            (RuntimeErrorKind::Unavailable, Retry::SOON),
+            (RuntimeErrorKind::DeadlineExceeded, Retry::SOON),
+            (RuntimeErrorKind::AlreadyExists, Retry::SOON),
+            (RuntimeErrorKind::NotStartable, Retry::SOON),
+            (RuntimeErrorKind::BeingStarted, Retry::SOON),
+            (RuntimeErrorKind::NoSandboxProcess, Retry::LATER),
+            (RuntimeErrorKind::NotFound, Retry::LATER),
+            (RuntimeErrorKind::Other, Retry::LATER),
         ] {
-            let error = RuntimeError::new("Test", kind, message);
-            assert_eq!(StepError::from(error).retry, retry, "{kind} {message}");
+            let error = RuntimeError::new("Test", kind, "");
+            assert_eq!(StepError::from(error).retry, retry, "{kind}");
         }
     }
 

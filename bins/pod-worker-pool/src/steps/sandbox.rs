@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cri::RuntimeError;
+use cri::{RuntimeError, RuntimeErrorKind};
 use futures_util::future::{join, join_all, try_join};
 use pod::{PodExt, QosClass};
 use tokio::time::{Instant, timeout};
 
-use super::error::is_name_taken;
 use super::start::spec_of;
 use super::start_time::{notes_start, started_at};
 use super::sync::{PreparedImages, Target};
@@ -149,7 +148,7 @@ impl Steps {
                         memory.pulls.keep(spec, image);
                     }
                 }
-                if is_name_taken(&error) {
+                if error.kind == RuntimeErrorKind::AlreadyExists {
                     memory.sandbox_name.taken(asked, Instant::now());
                 } else {
                     self.events.warning(

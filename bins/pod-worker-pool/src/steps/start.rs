@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cri::RuntimeError;
-use cri::v1;
+use cri::{RuntimeError, RuntimeErrorKind, v1};
 use futures_util::StreamExt;
 use futures_util::stream;
 use pod::PodExt;
@@ -13,14 +12,13 @@ use pod::core::Container as ContainerSpec;
 use tokio::time::Instant;
 
 use super::containers::Prepared;
-use super::error::{is_half_made, is_name_taken, is_no_answer, is_not_startable};
 use super::sync::{PreparedImages, Target};
 use super::taken::{CONTAINER_HOLDS, TakenName};
 use super::unstarted::Unstarted;
 use super::{Calls, Memory, PodPulls, Retry, StepError, Steps};
+use crate::abandoned_start;
 use crate::annotations;
 use crate::config::{self, ContainerInput, TerminationLog};
-use crate::given_up;
 use crate::image::Image;
 use crate::plan::{Discard, NewInstance, Start, StartHow};
 
@@ -69,7 +67,7 @@ impl StartError {
     }
 
     fn of_call(reason: &str, error: RuntimeError) -> StartError {
-        let is_name_taken = is_name_taken(&error);
+        let is_name_taken = error.kind == RuntimeErrorKind::AlreadyExists;
         let error = StepError::from(error);
         StartError {
             is_name_taken,
@@ -89,8 +87,12 @@ impl StartError {
     /// Why an instance was not started. One that was made earlier may not be fit to be
     /// started any more, which is nothing that the runtime has against its program.
     fn of_start(id: &str, is_resumed: bool, error: RuntimeError) -> StartError {
-        let was_forestalled = is_not_startable(&error) || (is_resumed && is_half_made(&error));
-        let is_refused = !was_forestalled && !is_no_answer(&error);
+        let was_forestalled = match error.kind {
+            RuntimeErrorKind::NotStartable => true,
+            RuntimeErrorKind::NoSandboxProcess => is_resumed,
+            _ => false,
+        };
+        let is_refused = !was_forestalled && !error.is_no_answer();
         let error = StepError::from(error);
         StartError {
             was_forestalled,
@@ -310,7 +312,7 @@ impl Steps {
                 .await
         });
         let id = created.await.map_err(|error| {
-            if is_name_taken(&error) {
+            if error.kind == RuntimeErrorKind::AlreadyExists {
                 known.taken(asked, Instant::now());
             }
             StartError::of_call("CreateContainerError", error)
@@ -326,8 +328,8 @@ impl Steps {
     /// Removes an instance that never ran.
     async fn discard(&self, discard: &Discard) -> Result<(), StartError> {
         let id = &discard.container_id;
-        let removed = match discard.was_given_up {
-            true => match given_up::remove(&*self.runtime, id).await {
+        let removed = match discard.start_was_abandoned {
+            true => match abandoned_start::remove(&*self.runtime, id).await {
                 Err(error) if !error.is_not_found() => Err(error),
                 _ => Ok(Unstarted::Removed),
             },

@@ -318,7 +318,7 @@ fn is_kill_of_use(observation: &Observation, container_id: &str) -> bool {
 /// death, whatever the runtime's words for it: it counts, and waits like a crash.
 fn with_refused_starts(mut observation: Observation, memory: &Memory) -> Observation {
     for container in &mut observation.containers {
-        if let ContainerState::Interrupted(exit) = &container.state
+        if let ContainerState::StartAbandoned(exit) = &container.state
             && memory.refused_starts.contains(&container.id)
         {
             container.state = ContainerState::Exited(exit.clone());
@@ -370,7 +370,7 @@ mod tests {
             (None, Some(exited()), true),
             (Some(ContainerState::Created), Some(exited()), true),
             (
-                Some(ContainerState::Interrupted(exit())),
+                Some(ContainerState::StartAbandoned(exit())),
                 Some(exited()),
                 true,
             ),

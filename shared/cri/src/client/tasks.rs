@@ -73,10 +73,7 @@ async fn kill(client: &TasksClient<Channel>, container_id: &str) -> Result<(), R
 
 /// Whether containerd answered, and has something against this task.
 fn is_about_the_task(error: &RuntimeError) -> bool {
-    matches!(
-        error.kind,
-        RuntimeErrorKind::NotFound | RuntimeErrorKind::AlreadyExists | RuntimeErrorKind::Other
-    )
+    error.is_not_found() || error.kind == RuntimeErrorKind::AlreadyExists || error.is_refusal()
 }
 
 /// containerd's own services want to know whose tasks are meant: those of its CRI

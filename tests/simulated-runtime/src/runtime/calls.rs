@@ -200,8 +200,7 @@ impl ContainerRuntime for SimulatedRuntime {
             runtime.linger(delay).await;
             let mut state = lock(&runtime.0.state);
             if let Some(message) = state.why_held(&id) {
-                let kind = RuntimeErrorKind::Other;
-                return Err(RuntimeError::new("RemoveContainer", kind, message));
+                return Err(RuntimeError::refused("RemoveContainer", message));
             }
             state.remove_container(runtime.now(), &id);
             drop(state);

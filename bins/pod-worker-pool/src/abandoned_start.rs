@@ -1,9 +1,9 @@
-//! Removing instances whose start was given up: the one who asked for it died, and
-//! whoever kept its connection.
+//! Removes instances whose start containerd abandoned, because whoever asked for it
+//! died, and the process that kept its connection open died too.
 //!
-//! containerd gives a start up at any moment. At the wrong one a task is left that its
-//! CRI service does not know of, and that keeps the container from being removed until
-//! containerd is started again.
+//! containerd can abandon a start at any moment. If that is after it has made a task and
+//! before its CRI service knows of it, the service cannot remove the container until
+//! containerd is started again. So the task is deleted first.
 
 use cri::{ContainerRuntime, RuntimeError, RuntimeErrorKind};
 
@@ -13,9 +13,7 @@ use cri::{ContainerRuntime, RuntimeError, RuntimeErrorKind};
 /// When the runtime refuses still, or does not answer.
 pub(crate) async fn remove(runtime: &dyn ContainerRuntime, id: &str) -> Result<(), RuntimeError> {
     match runtime.remove_container(id).await {
-        Err(refused) if refused.kind == RuntimeErrorKind::Other => {
-            remove_refused(runtime, id, refused).await
-        }
+        Err(refused) if refused.is_refusal() => remove_refused(runtime, id, refused).await,
         answered => answered,
     }
 }
@@ -31,7 +29,7 @@ pub(crate) async fn remove_refused(
 ) -> Result<(), RuntimeError> {
     match runtime.delete_task(id).await {
         Ok(true) => {
-            tracing::info!(id, %refused, "deleted what was left of a start that was given up");
+            tracing::info!(id, %refused, "deleted what was left of an abandoned start");
             runtime.remove_container(id).await
         }
         Ok(false) => Err(refused),
