@@ -21,11 +21,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use manifest_files::Fingerprint;
 use pod::metadata::CONFIG_SEEN_ANNOTATION;
 use pod::wire::content_hash;
-use pod::{Pod, PodExt, PodSource};
+use pod::{Pod, PodDocument, PodExt, PodSource};
 use pod_validation::ManifestError;
 
-use crate::merge::{PodSet, SourcePod};
-use crate::snapshot::{self, Problem};
+use crate::snapshot::{self, PodSet, Problem};
 
 /// What is new of a file in the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +49,7 @@ struct Manifest {
     /// Hash of the content that was judged last.
     judged: Option<String>,
     /// The pods of the last good content; `None` if there was none.
-    good: Option<Vec<SourcePod>>,
+    good: Option<Vec<PodDocument>>,
     /// What is wrong with the present content; empty if it is good.
     problems: Vec<Problem>,
 }
@@ -63,7 +62,7 @@ pub(crate) struct Remembered {
     /// Hash of the content that the pods are of, if that is what the file has.
     pub judged: Option<String>,
     /// The pods of the last good content.
-    pub pods: Vec<SourcePod>,
+    pub pods: Vec<PodDocument>,
 }
 
 /// All manifest files.
@@ -223,9 +222,9 @@ impl Manifests {
         pods.into_iter()
             .flatten()
             .filter_map(|pod| {
-                let decoded = pod.document().decode().ok()?;
+                let decoded = pod.decode().ok()?;
                 let seen = decoded.annotation(CONFIG_SEEN_ANNOTATION)?.to_owned();
-                Some((pod.uid().to_owned(), seen))
+                Some((pod.identity().uid().to_owned(), seen))
             })
             .collect()
     }
@@ -235,7 +234,7 @@ fn encode(
     pods: Vec<Pod>,
     first_seen: &BTreeMap<String, String>,
     now: &str,
-) -> Result<Vec<SourcePod>, String> {
+) -> Result<Vec<PodDocument>, String> {
     pods.into_iter()
         .map(|pod| mark_seen(pod, first_seen, now, PodSource::File))
         .collect()
@@ -247,14 +246,14 @@ pub(crate) fn mark_seen(
     first_seen: &BTreeMap<String, String>,
     now: &str,
     source: PodSource,
-) -> Result<SourcePod, String> {
+) -> Result<PodDocument, String> {
     let seen = first_seen
         .get(pod.uid())
         .map_or(now, String::as_str)
         .to_owned();
     let annotations = pod.metadata.annotations.get_or_insert_default();
     annotations.insert(CONFIG_SEEN_ANNOTATION.to_owned(), seen);
-    SourcePod::new(&pod, source).map_err(|error| telemetry::chain(&error))
+    PodDocument::encode(&pod, source).map_err(|error| telemetry::chain(&error))
 }
 
 /// An error in a manifest as a problem of its source.

@@ -9,16 +9,15 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use node_config::HttpSource as Settings;
 use pod::metadata::CONFIG_SEEN_ANNOTATION;
 use pod::wire::content_hash;
-use pod::{PodExt, PodSource};
+use pod::{PodDocument, PodExt, PodSource};
 use pod_validation::{Origin, static_pods};
 use tokio::time::MissedTickBehavior;
 
 use crate::file_source::timestamp;
 use crate::files::{mark_seen, problem};
 use crate::http_client::{HttpClient, HttpRequest, shown};
-use crate::merge::{PodSet, SourcePod};
 use crate::publication::Publication;
-use crate::snapshot::{Problem, assemble};
+use crate::snapshot::{PodSet, Problem, assemble};
 
 /// The manifest URL.
 #[derive(Debug)]
@@ -116,7 +115,7 @@ impl HttpSource {
         )?;
         let seen = first_seen(running);
         let now = timestamp(self.clock.now());
-        let pods: Vec<SourcePod> = pods
+        let pods: Vec<PodDocument> = pods
             .into_iter()
             .map(|pod| mark_seen(pod, &seen, &now, PodSource::Http))
             .collect::<Result<_, _>>()
@@ -130,7 +129,7 @@ fn first_seen(running: &PodSet) -> BTreeMap<String, String> {
     running
         .iter()
         .filter_map(|(uid, pod)| {
-            let decoded = pod.document().decode().ok()?;
+            let decoded = pod.decode().ok()?;
             Some((
                 uid.clone(),
                 decoded.annotation(CONFIG_SEEN_ANNOTATION)?.to_owned(),

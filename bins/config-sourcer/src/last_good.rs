@@ -4,13 +4,13 @@
 
 use std::path::Path;
 
-use pod::PodSource;
+use pod::wire::WireError;
+use pod::{PodDocument, PodSource};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use state_file::{StateFile, StateFileError};
 
 use crate::files::Remembered;
-use crate::merge::SourcePod;
 
 /// Format of the file. Another one is not read.
 const VERSION: u32 = 1;
@@ -147,7 +147,7 @@ impl Memory {
         let pods = manifest
             .pods
             .into_iter()
-            .map(|json| SourcePod::from_json(json.get().as_bytes().to_vec(), PodSource::File))
+            .map(|json| read(json.get()))
             .collect::<Result<_, _>>()
             .map_err(|error| self.damaged(&telemetry::chain(&error)))?;
         Ok(Remembered {
@@ -165,8 +165,12 @@ impl Memory {
     }
 }
 
-fn raw(pod: &SourcePod) -> Result<Box<RawValue>, serde_json::Error> {
-    serde_json::from_slice(pod.document().json())
+fn read(json: &str) -> Result<PodDocument, WireError> {
+    PodDocument::from_json(json.as_bytes().to_vec(), PodSource::File).map(|(document, _)| document)
+}
+
+fn raw(pod: &PodDocument) -> Result<Box<RawValue>, serde_json::Error> {
+    serde_json::from_slice(pod.json())
 }
 
 #[cfg(test)]
@@ -178,7 +182,7 @@ mod tests {
     fn last_good() -> LastGood {
         let pod = json!({"apiVersion": "v1", "kind": "Pod",
             "metadata": {"uid": "1", "name": "a", "namespace": "default"}});
-        let pod = SourcePod::from_json(pod.to_string().into_bytes(), PodSource::File).unwrap();
+        let pod = read(&pod.to_string()).unwrap();
         LastGood {
             recall: Recall::Lost,
             kind: Some(PathKind::Directory),

@@ -4,12 +4,12 @@
 //! Two loops in one task deliver into one publication; consumers watch it:
 //!
 //! ```text
-//!  manifest path --watcher--> file_source --\                    /--> WatchPods
-//!                 reader      (files)        >-- publication ---<       server
-//!  URL ---http_client-------> http_source --/    (latest state)  \--> (merge)
+//!  manifest path --watcher--> file_source --\
+//!                 reader      (files)        >-- publication --> server (WatchPods)
+//!  URL ---http_client-------> http_source --/    (latest state)
 //! ```
 //!
-//! - `files`, `snapshot` and `merge` decide, and are pure;
+//! - `files` and `snapshot` decide, and are pure;
 //! - `reader`, on a thread of its own, with `manifest-files` and `watcher` is the
 //!   disk, `http_client` and `tls` the network;
 //! - `last_good` keeps what must survive a restart, on threads that `keeper` has.
@@ -23,7 +23,6 @@ mod http_client;
 mod http_source;
 mod keeper;
 mod last_good;
-mod merge;
 mod publication;
 mod reader;
 mod server;

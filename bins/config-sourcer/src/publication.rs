@@ -10,8 +10,7 @@ use clock::{UnixNanos, WallClock};
 use pod::PodSource;
 use tokio::sync::watch;
 
-use crate::merge::PodSet;
-use crate::snapshot::Problem;
+use crate::snapshot::{PodSet, Problem};
 
 /// Most problems of a source that are told; more help nobody.
 const MAX_PROBLEMS: usize = 256;

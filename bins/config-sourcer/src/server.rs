@@ -15,9 +15,8 @@ use tokio::sync::watch;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use crate::merge::{Change, Operation, PodSet, merge};
 use crate::publication::{Publication, SourceState, State};
-use crate::snapshot::Problem;
+use crate::snapshot::{PodSet, Problem};
 
 /// Longest text of a problem in bytes, field and subject each.
 const MAX_TEXT_BYTES: usize = 1 << 10;
@@ -29,7 +28,7 @@ enum Outgoing {
     Begin(PodSource, bool),
     Pod(PodDocument),
     End(PodSource),
-    Change(Change),
+    Gone(PodSource, String),
     Problems(PodSource, Arc<Vec<(Problem, UnixNanos)>>),
 }
 
@@ -86,10 +85,7 @@ impl Reader {
 
     fn tell_snapshot(&mut self, source: PodSource, state: &SourceState) {
         self.waiting.push_back(Outgoing::Begin(source, state.ready));
-        let pods = state
-            .pods
-            .values()
-            .map(|pod| Outgoing::Pod(pod.document().clone()));
+        let pods = state.pods.values().cloned().map(Outgoing::Pod);
         self.waiting.extend(pods);
         self.waiting.push_back(Outgoing::End(source));
     }
@@ -99,11 +95,8 @@ impl Reader {
         if state.ready && !told.ready {
             self.tell_snapshot(source, state);
         } else if !same(&told.pods, &state.pods) {
-            self.waiting.extend(
-                merge(&told.pods, &state.pods)
-                    .into_iter()
-                    .map(Outgoing::Change),
-            );
+            self.waiting
+                .extend(changes(source, &told.pods, &state.pods));
         }
         if told.problems != state.problems {
             self.waiting
@@ -114,6 +107,20 @@ impl Reader {
 
 fn same(one: &Arc<PodSet>, other: &Arc<PodSet>) -> bool {
     Arc::ptr_eq(one, other)
+}
+
+/// What a consumer of `old` has to be told to know `new`: first the pods that are
+/// gone, then those that are new or of which any byte differs, each by UID. What
+/// that means for a pod is for sync-loop to decide.
+fn changes<'a>(
+    source: PodSource,
+    old: &'a PodSet,
+    new: &'a PodSet,
+) -> impl Iterator<Item = Outgoing> + use<'a> {
+    let gone = old.keys().filter(|uid| !new.contains_key(*uid));
+    let present = new.iter().filter(|(uid, pod)| old.get(*uid) != Some(pod));
+    gone.map(move |uid| Outgoing::Gone(source, uid.clone()))
+        .chain(present.map(|(_, pod)| Outgoing::Pod(pod.clone())))
 }
 
 fn message(outgoing: Outgoing) -> Message {
@@ -128,41 +135,21 @@ fn message(outgoing: Outgoing) -> Message {
             source: source.to_string(),
             ready,
         }),
-        Outgoing::Pod(document) => Message::SnapshotPod(v1::SourcePod {
+        Outgoing::Pod(document) => Message::Pod(v1::SourcePod {
             source: document.source().to_string(),
             pod: Some(document.to_message()),
         }),
         Outgoing::End(source) => Message::SnapshotEnd(v1::SourceSnapshotEnd {
             source: source.to_string(),
         }),
-        Outgoing::Change(change) => Message::Change(pod_change(&change)),
+        Outgoing::Gone(source, uid) => Message::Gone(v1::SourcePodGone {
+            source: source.to_string(),
+            uid,
+        }),
         Outgoing::Problems(source, problems) => Message::Problems(v1::SourceProblems {
             source: source.to_string(),
             problems: problems.iter().map(source_problem).collect(),
         }),
-    }
-}
-
-fn pod_change(change: &Change) -> v1::PodChange {
-    let document = &change.document;
-    let operation = match change.operation {
-        Operation::Add => v1::PodOperation::Add,
-        Operation::Update => v1::PodOperation::Update,
-        Operation::Delete => v1::PodOperation::Delete,
-        Operation::Remove => v1::PodOperation::Remove,
-        Operation::Reconcile => v1::PodOperation::Reconcile,
-    };
-    let pod = match change.operation {
-        Operation::Remove => v1::Pod {
-            reference: Some(document.identity().into()),
-            ..v1::Pod::default()
-        },
-        _ => document.to_message(),
-    };
-    v1::PodChange {
-        source: document.source().to_string(),
-        operation: operation.into(),
-        pod: Some(pod),
     }
 }
 

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, HashSet};
 
 use ipc::limits::MAX_PODS;
+use pod::PodDocument;
 
-use crate::merge::{PodSet, SourcePod};
+/// The pods of a source by UID.
+pub(crate) type PodSet = BTreeMap<String, PodDocument>;
 
 /// Most bytes that all pods of a source may have together, as JSON. Consumers
 /// hold each of them in memory; a node's pods have some 10 KiB each.
@@ -38,24 +40,24 @@ impl Problem {
 /// runs stays, else the first one is taken.
 #[must_use]
 pub(crate) fn assemble<'a>(
-    manifests: impl IntoIterator<Item = (&'a str, &'a [SourcePod])>,
+    manifests: impl IntoIterator<Item = (&'a str, &'a [PodDocument])>,
     running: &PodSet,
 ) -> (PodSet, Vec<Problem>) {
-    let mut candidates: Vec<(&str, &SourcePod)> = manifests
+    let mut candidates: Vec<(&str, &PodDocument)> = manifests
         .into_iter()
         .flat_map(|(subject, pods)| pods.iter().map(move |pod| (subject, pod)))
         .collect();
     // Stable: within both groups the order of manifests stays.
-    candidates.sort_by_key(|(_, pod)| !running.contains_key(pod.uid()));
+    candidates.sort_by_key(|(_, pod)| !running.contains_key(pod.identity().uid()));
     let mut set = PodSet::new();
     let mut names: BTreeMap<String, &str> = BTreeMap::new();
     let mut problems = Vec::new();
     let mut too_many = HashSet::new();
     let mut bytes = 0;
     for (subject, pod) in candidates {
-        let identity = pod.document().identity();
+        let identity = pod.identity();
         let full_name = identity.full_name();
-        let length = pod.document().json().len();
+        let length = pod.json().len();
         if let Some(other) = names.get(&full_name) {
             let what = format!("pod {}/{}", identity.namespace(), identity.name());
             problems.push(Problem::new(
@@ -90,18 +92,20 @@ mod tests {
 
     use super::*;
 
-    fn pod(uid: &str, name: &str) -> SourcePod {
+    fn pod(uid: &str, name: &str) -> PodDocument {
         padded(uid, name, 0)
     }
 
-    fn padded(uid: &str, name: &str, bytes: usize) -> SourcePod {
+    fn padded(uid: &str, name: &str, bytes: usize) -> PodDocument {
         let value = json!({
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"uid": uid, "name": name, "namespace": "default",
                          "annotations": {"padding": "x".repeat(bytes)}},
         });
-        SourcePod::from_json(value.to_string().into_bytes(), PodSource::File).unwrap()
+        PodDocument::from_json(value.to_string().into_bytes(), PodSource::File)
+            .unwrap()
+            .0
     }
 
     fn uids(set: &PodSet) -> Vec<&str> {

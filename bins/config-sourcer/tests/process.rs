@@ -137,8 +137,7 @@ async fn until(
 fn is_pod(name: &str) -> impl Fn(&Message) -> bool {
     move |message| {
         let pod = match message {
-            Message::SnapshotPod(pod) => pod.pod.as_ref(),
-            Message::Change(change) => change.pod.as_ref(),
+            Message::Pod(pod) => pod.pod.as_ref(),
             _ => None,
         };
         pod.and_then(|pod| pod.reference.as_ref())
@@ -157,11 +156,10 @@ async fn a_consumer_follows_the_manifests_over_our_restart() {
     assert!(matches!(first, Message::Sources(sources) if sources.names == ["file"]));
     until(&mut stream, is_pod("a-node")).await;
     node.write("b", &manifest("b"));
-    let Message::Change(change) = until(&mut stream, is_pod("b-node")).await else {
-        panic!("a pod that comes later is a change");
+    let Message::Pod(pod) = until(&mut stream, is_pod("b-node")).await else {
+        unreachable!("it was asked for");
     };
-    assert_eq!(change.operation(), v1::PodOperation::Add);
-    assert_eq!(change.source, "file");
+    assert_eq!(pod.source, "file");
 
     node.start();
     // A stream of the old life ends with an error or quietly, in any case soon.

@@ -36,6 +36,7 @@ use std::time::Duration;
 use bulkhead_api::v1;
 use bulkhead_api::v1::watch_pod_lifecycle_events_response::Message as LifecycleMessage;
 use bulkhead_api::v1::watch_pods_response::Message as ConfigurationMessage;
+use bulkhead_api::v1::watch_results_response::Message as ProbeMessage;
 use clock::UnixNanos;
 use pod::PodSource;
 use rand::rngs::SmallRng;
@@ -90,17 +91,8 @@ pub(crate) enum Event {
     Configuration(ConfigurationMessage),
     /// pleg says something.
     Lifecycle(LifecycleMessage),
-    /// A probe's verdict arrived, of whatever kind.
-    ProbeVerdict(v1::ProbeVerdict),
-    /// A try of a probe did not simply succeed.
-    ProbeTry(v1::ProbeTry),
-    /// A container is no longer probed.
-    ProbeRemoved(v1::ProbeVerdictRemoved),
-    /// Node resources of these pods changed (devices, later).
-    ContainerManagerUpdate {
-        /// The pods.
-        pod_uids: Vec<String>,
-    },
+    /// prober says something.
+    ProbeResult(ProbeMessage),
     /// The sync tick, once a second.
     SyncTick,
     /// The housekeeping tick, every two seconds.
@@ -174,7 +166,7 @@ pub(crate) enum Action {
     ReportEvent(v1::Event),
     /// Tell status-syncer which pods there are.
     RemoveOrphanedStatuses {
-        /// Uids of desired and mirror pods.
+        /// Uids of desired pods, and of those that still run.
         known: Vec<String>,
         /// The sources of whose other pods the statuses may go.
         delivered: Vec<PodSource>,

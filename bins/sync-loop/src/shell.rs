@@ -4,7 +4,7 @@
 //! ```text
 //! config-sourcer --+                        +--> pool: updates, questions, clean-up
 //! pleg ------------+--> loop: handle -------+--> status-syncer: reports
-//! prober (3 kinds)-+        ^               +--> disk: admission records
+//! prober ----------+        ^               +--> disk: admission records
 //! ticks -----------+        |                              |
 //!                           +---------- answers -----------+
 //! ```
@@ -13,7 +13,6 @@ mod mailbox;
 mod main_loop;
 mod peers;
 mod pool;
-mod probe_results;
 mod records;
 mod reports;
 mod status_syncer;
@@ -46,9 +45,6 @@ const ANSWER_QUEUE: usize = 256;
 /// Questions of readers that wait for the loop.
 const QUERY_QUEUE: usize = 32;
 
-/// Updates of the container manager that wait for the loop; each is a doorbell.
-const CONTAINER_MANAGER_QUEUE: usize = 64;
-
 /// Why the process ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -62,15 +58,6 @@ pub enum Error {
 /// # Errors
 /// When the listening socket fails.
 pub async fn run(context: Context) -> Result<(), Error> {
-    // Device plugins will feed it; until then nobody does.
-    let (_container_manager, container_manager_updates) = mpsc::channel(CONTAINER_MANAGER_QUEUE);
-    run_with(context, container_manager_updates).await
-}
-
-async fn run_with(
-    context: Context,
-    container_manager: mpsc::Receiver<Vec<String>>,
-) -> Result<(), Error> {
     let peers = PeerBoard::default();
     let (answers_in, answers) = mpsc::channel(ANSWER_QUEUE);
     let (queries_in, queries) = mpsc::channel(QUERY_QUEUE);
@@ -80,7 +67,7 @@ async fn run_with(
     let pool = Pool::start(&context, answers_in, peers.clone());
     let settings = settings(&context);
     let sync_loop = SyncLoop::new(settings, remembered, context.random(RESYNC_RANDOMNESS));
-    let inputs = Inputs::open(&context, answers, queries, container_manager);
+    let inputs = Inputs::open(&context, answers, queries);
     let outputs = Outputs {
         pool,
         status_syncer,

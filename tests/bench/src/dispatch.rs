@@ -213,7 +213,7 @@ impl v1::config_sourcer_server::ConfigSourcer for World {
             }),
         ];
         messages.extend((0..PODS).map(|index| {
-            PodsMessage::SnapshotPod(v1::SourcePod {
+            PodsMessage::Pod(v1::SourcePod {
                 source: source(),
                 pod: Some(pod(index)),
             })

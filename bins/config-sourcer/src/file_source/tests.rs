@@ -146,11 +146,7 @@ fn images(state: &SourceState) -> Vec<String> {
     let mut images: Vec<_> = state
         .pods
         .values()
-        .filter_map(|pod| {
-            pod.document().decode().ok()?.spec?.containers[0]
-                .image
-                .clone()
-        })
+        .filter_map(|pod| pod.decode().ok()?.spec?.containers[0].image.clone())
         .collect();
     images.sort();
     images

@@ -26,19 +26,14 @@ fn observe(manifests: &mut Manifests, path: &str, text: &str, seen: &str) {
 fn names(manifests: &Manifests) -> Vec<String> {
     let (set, _) = manifests.snapshot(&PodSet::new());
     set.values()
-        .map(|pod| pod.document().identity().name().to_owned())
+        .map(|pod| pod.identity().name().to_owned())
         .collect()
 }
 
 fn images(manifests: &Manifests) -> Vec<String> {
     let (set, _) = manifests.snapshot(&PodSet::new());
     set.values()
-        .map(|pod| {
-            pod.document().decode().unwrap().containers()[0]
-                .image
-                .clone()
-                .unwrap()
-        })
+        .map(|pod| pod.decode().unwrap().containers()[0].image.clone().unwrap())
         .collect()
 }
 
@@ -49,7 +44,7 @@ fn problems(manifests: &Manifests) -> Vec<Problem> {
 fn seen(manifests: &Manifests) -> Vec<String> {
     let (set, _) = manifests.snapshot(&PodSet::new());
     set.values()
-        .map(|pod| pod.document().decode().unwrap())
+        .map(|pod| pod.decode().unwrap())
         .map(|pod| pod.annotation(CONFIG_SEEN_ANNOTATION).unwrap().to_owned())
         .collect()
 }

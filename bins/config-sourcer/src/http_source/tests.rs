@@ -41,14 +41,7 @@ async fn an_answer_makes_the_source_ready() {
     source.judge(POD.as_bytes());
     let state = state(&publication);
     assert!(state.ready && state.problems.is_empty());
-    let pod = state
-        .pods
-        .values()
-        .next()
-        .unwrap()
-        .document()
-        .decode()
-        .unwrap();
+    let pod = state.pods.values().next().unwrap().decode().unwrap();
     assert_eq!(pod.name(), "a-node");
     assert_eq!(pod.annotation("kubernetes.io/config.source"), Some("http"));
     assert_eq!(

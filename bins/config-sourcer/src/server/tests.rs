@@ -5,7 +5,6 @@ use futures_util::FutureExt;
 use serde_json::json;
 
 use super::*;
-use crate::merge::SourcePod;
 
 fn publication() -> Publication {
     let sources = [PodSource::File, PodSource::Http];
@@ -17,7 +16,9 @@ fn pods(pods: &[(&str, &str)]) -> Option<PodSet> {
         let value = json!({"apiVersion": "v1", "kind": "Pod",
             "metadata": {"uid": uid, "name": uid, "namespace": "default"},
             "spec": {"containers": [{"name": "c", "image": image}]}});
-        SourcePod::from_json(value.to_string().into_bytes(), PodSource::File).unwrap()
+        PodDocument::from_json(value.to_string().into_bytes(), PodSource::File)
+            .unwrap()
+            .0
     };
     Some(
         pods.iter()
@@ -42,16 +43,15 @@ fn describe(message: Message) -> String {
     match message {
         Message::Sources(sources) => format!("sources {}", sources.names.join(" ")),
         Message::SnapshotBegin(begin) => format!("begin {} {}", begin.source, begin.ready),
-        Message::SnapshotPod(pod) => {
+        Message::Pod(pod) => {
             assert_eq!(pod.source, "file");
             assert!(PodDocument::from_message(pod.pod.clone().unwrap()).is_ok());
             format!("pod {}", uid(pod.pod))
         }
         Message::SnapshotEnd(end) => format!("end {}", end.source),
-        Message::Change(change) => {
-            let has_json = !change.pod.as_ref().unwrap().json.is_empty();
-            assert_eq!(has_json, change.operation() != v1::PodOperation::Remove);
-            format!("{} {}", change.operation().as_str_name(), uid(change.pod))
+        Message::Gone(gone) => {
+            assert_eq!(gone.source, "file");
+            format!("gone {}", gone.uid)
         }
         Message::Problems(problems) => {
             let texts: Vec<_> = problems
@@ -123,19 +123,32 @@ async fn changes_follow_the_snapshot() {
         pods(&[("2", "j"), ("3", "i")]),
         Vec::new(),
     );
-    assert_eq!(
-        read(&mut reader),
-        [
-            "POD_OPERATION_REMOVE 1",
-            "POD_OPERATION_UPDATE 2",
-            "POD_OPERATION_ADD 3"
-        ]
-    );
+    assert_eq!(read(&mut reader), ["gone 1", "pod 2", "pod 3"]);
     publication.set(PodSource::File, true, None, vec![Problem::new("x", "y")]);
     assert_eq!(read(&mut reader), ["problems file x:7"]);
     publication.set(PodSource::File, true, None, Vec::new());
     assert_eq!(read(&mut reader), ["problems file "]);
     assert!(read(&mut reader).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_told_again_when_any_byte_of_it_differs() {
+    // Its consumers name it by the hash of its bytes.
+    let publication = publication();
+    let seen = |time: &str| {
+        let value = json!({"metadata": {"uid": "1", "name": "1", "namespace": "default",
+            "annotations": {"kubernetes.io/config.seen": time}}});
+        let json = value.to_string().into_bytes();
+        let pod = PodDocument::from_json(json, PodSource::File).unwrap().0;
+        Some(PodSet::from([("1".to_owned(), pod)]))
+    };
+    publication.set(PodSource::File, true, seen("then"), Vec::new());
+    let mut reader = Reader::new(&publication);
+    read(&mut reader);
+    publication.set(PodSource::File, true, seen("then"), Vec::new());
+    assert!(read(&mut reader).is_empty());
+    publication.set(PodSource::File, true, seen("now"), Vec::new());
+    assert_eq!(read(&mut reader), ["pod 1"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,10 +161,7 @@ async fn a_slow_consumer_skips_what_was_in_between() {
         let uid = number.to_string();
         publication.set(PodSource::File, true, pods(&[(&uid, "i")]), Vec::new());
     }
-    assert_eq!(
-        read(&mut slow),
-        ["POD_OPERATION_REMOVE 0", "POD_OPERATION_ADD 999"]
-    );
+    assert_eq!(read(&mut slow), ["gone 0", "pod 999"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,24 +1,24 @@
 //! Messages of config-sourcer as additions, updates, reconciliations and removals.
 //!
-//! What a message says counts less than what differs from what is known: a
-//! snapshot is compared pod by pod, and an ADD of a pod that is known is an
-//! update. So a repeated, a late and a missed message all come to the same end.
+//! config-sourcer says how a pod is now, or that it is gone. Which of the kubelet's
+//! operations that is (ADD, UPDATE, DELETE, RECONCILE, REMOVE) is decided here and
+//! nowhere else, by comparing it with what is known, pods of a snapshot and single
+//! ones alike. So a repeated, a late and a missed message all come to the same end.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::watch_pods_response::Message;
 use pod::metadata::LOCAL_ANNOTATIONS;
-use pod::{PodDocument, PodSource};
-use v1::PodOperation;
+use pod::{Pod, PodDocument, PodSource};
 
 use super::SyncLoop;
 use super::pod_facts::PodFacts;
 use super::pod_manager::{ArrivedPod, Uid};
 use super::sources::{Snapshot, problem_text};
 
-/// Pods that are desired or being stopped at most, mirror pods included; more are
-/// refused.
+/// Pods that are desired or being stopped at most; more are refused.
 const MAX_DESIRED_PODS: usize = ipc::limits::MAX_PODS;
 
 /// Their JSON at most, in bytes: a quarter of the memory that this process may
@@ -50,9 +50,14 @@ impl SyncLoop {
                     self.sources.snapshot_began(source, begin.ready);
                 }
             }
-            Message::SnapshotPod(arrived) => {
+            Message::Pod(arrived) => {
                 if let (Some(source), Some(pod)) = (known_source(&arrived.source), arrived.pod) {
-                    self.snapshot_pod(source, pod);
+                    self.pod_arrived(source, pod);
+                }
+            }
+            Message::Gone(gone) => {
+                if let Some(source) = known_source(&gone.source) {
+                    self.pod_gone(source, &gone.uid);
                 }
             }
             Message::SnapshotEnd(end) => {
@@ -63,20 +68,25 @@ impl SyncLoop {
                     self.apply_snapshot(source, snapshot);
                 }
             }
-            Message::Change(change) => {
-                let operation = change.operation();
-                if let (Some(source), Some(pod)) = (known_source(&change.source), change.pod) {
-                    self.pod_changed(source, operation, pod);
-                }
-            }
             Message::Problems(problems) => self.problems_changed(problems),
         }
     }
 
-    fn snapshot_pod(&mut self, source: PodSource, pod: v1::Pod) {
+    /// A pod as its source has it now: of the snapshot if one is arriving, else
+    /// by itself.
+    fn pod_arrived(&mut self, source: PodSource, pod: v1::Pod) {
         let uid = uid_of(&pod);
         let arrived = read_pod(source, pod);
+        if let Err(reason) = &arrived {
+            tracing::warn!(%source, reason, "a pod cannot be read; its last version stands");
+            self.report(None, source.as_str(), "FailedManifest", reason.clone());
+        }
         let Some(snapshot) = self.sources.arriving(source) else {
+            if let Ok(arrived) = arrived {
+                let mut changes = Changes::default();
+                self.sort_in(arrived, &mut changes);
+                self.apply(changes);
+            }
             return;
         };
         match arrived {
@@ -94,15 +104,29 @@ impl SyncLoop {
                     snapshot.truncated = true;
                 }
             }
-            Err(reason) => {
-                match uid {
-                    Some(uid) if snapshot.unreadable.len() < MAX_DESIRED_PODS => {
-                        snapshot.unreadable.insert(uid);
-                    }
-                    _ => snapshot.truncated = true,
+            Err(_) => match uid {
+                Some(uid) if snapshot.unreadable.len() < MAX_DESIRED_PODS => {
+                    snapshot.unreadable.insert(uid);
                 }
-                self.unreadable_pod(source, &reason);
-            }
+                _ => snapshot.truncated = true,
+            },
+        }
+    }
+
+    /// A source no longer has a pod.
+    fn pod_gone(&mut self, source: PodSource, uid: &str) {
+        if let Some(snapshot) = self.sources.arriving(source) {
+            snapshot.pods.remove(uid);
+            return;
+        }
+        let known = self.pods.document(uid);
+        if known.is_none_or(|document| document.source() != source) {
+            return;
+        }
+        if self.sources.is_ready_now(source) {
+            self.handle_pod_removes(&[uid.into()]);
+        } else {
+            tracing::warn!(%source, %uid, "removal from a source that is not ready");
         }
     }
 
@@ -130,43 +154,6 @@ impl SyncLoop {
         self.apply(changes);
     }
 
-    fn pod_changed(&mut self, source: PodSource, operation: PodOperation, pod: v1::Pod) {
-        if let Some(snapshot) = self.sources.arriving(source) {
-            // A change in the middle of a snapshot belongs to it.
-            if operation == PodOperation::Remove {
-                if let Some(uid) = uid_of(&pod) {
-                    snapshot.pods.remove(&uid);
-                }
-            } else {
-                self.snapshot_pod(source, pod);
-            }
-            return;
-        }
-        if operation == PodOperation::Remove {
-            let uid = uid_of(&pod).filter(|uid| {
-                self.pods
-                    .document(uid)
-                    .is_some_and(|document| document.source() == source)
-            });
-            match uid {
-                Some(uid) if self.sources.is_ready_now(source) => self.handle_pod_removes(&[uid]),
-                Some(uid) => {
-                    tracing::warn!(%source, %uid, "removal from a source that is not ready")
-                }
-                None => {}
-            }
-            return;
-        }
-        match read_pod(source, pod) {
-            Ok(arrived) => {
-                let mut changes = Changes::default();
-                self.sort_in(arrived, &mut changes);
-                self.apply(changes);
-            }
-            Err(reason) => self.unreadable_pod(source, &reason),
-        }
-    }
-
     /// Compares a pod with what is known of it.
     fn sort_in(&mut self, arrived: ArrivedPod, changes: &mut Changes) {
         let source = arrived.document.source();
@@ -191,7 +178,8 @@ impl SyncLoop {
             return;
         }
         match compare(known, &arrived.document) {
-            Difference::None => {}
+            // The newest bytes are kept all the same: by their hash others find them.
+            Difference::None => self.pods.set(arrived),
             Difference::Status => changes.reconciled.push(arrived),
             Difference::Pod => changes.updated.push(arrived),
         }
@@ -227,11 +215,6 @@ impl SyncLoop {
         self.handle_pod_additions(changes.added);
     }
 
-    fn unreadable_pod(&mut self, source: PodSource, reason: &str) {
-        tracing::warn!(%source, reason, "a pod cannot be read; its last version stands");
-        self.report(None, source.as_str(), "FailedManifest", reason.to_owned());
-    }
-
     fn problems_changed(&mut self, problems: v1::SourceProblems) {
         let Some(source) = known_source(&problems.source) else {
             return;
@@ -258,27 +241,44 @@ pub(super) enum Difference {
     Pod,
 }
 
-/// Compares two versions. Annotations that a source adds on its own, like the
-/// time when it first saw the pod, are no difference.
+/// Compares two versions as the kubelet does: by spec, labels, annotations and
+/// deletion, then by status. What an API server writes for itself is no difference,
+/// nor is an annotation that a source adds, like the time when it first saw the pod.
 pub(super) fn compare(old: &PodDocument, new: &PodDocument) -> Difference {
     if old.hash() == new.hash() {
         return Difference::None;
     }
-    let parts = |document: &PodDocument| -> Option<(serde_json::Value, Option<serde_json::Value>)> {
-        let mut pod: serde_json::Value = serde_json::from_slice(document.json()).ok()?;
-        let status = pod.as_object_mut()?.remove("status");
-        if let Some(annotations) = pod.pointer_mut("/metadata/annotations") {
-            let annotations = annotations.as_object_mut()?;
-            annotations.retain(|key, _| !LOCAL_ANNOTATIONS.contains(&key.as_str()));
-        }
-        Some((pod, status))
+    let (Ok(old), Ok(new)) = (old.decode(), new.decode()) else {
+        return Difference::Pod;
     };
-    match (parts(old), parts(new)) {
-        (Some((old, _)), Some((new, _))) if old != new => Difference::Pod,
-        (Some((_, old)), Some((_, new))) if old != new => Difference::Status,
-        (Some(_), Some(_)) => Difference::None,
-        _ => Difference::Pod,
+    if !same_wish(&old, &new) {
+        Difference::Pod
+    } else if old.status != new.status {
+        Difference::Status
+    } else {
+        Difference::None
     }
+}
+
+fn same_wish(old: &Pod, new: &Pod) -> bool {
+    let annotations = |pod: &Pod| -> BTreeMap<String, String> {
+        let all = pod.metadata.annotations.iter().flatten();
+        all.filter(|(key, _)| !LOCAL_ANNOTATIONS.contains(&key.as_str()))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
+    };
+    let labels = |pod: &Pod| pod.metadata.labels.clone().unwrap_or_default();
+    let deletion = |pod: &Pod| {
+        let metadata = &pod.metadata;
+        (
+            metadata.deletion_timestamp.clone(),
+            metadata.deletion_grace_period_seconds,
+        )
+    };
+    old.spec == new.spec
+        && labels(old) == labels(new)
+        && annotations(old) == annotations(new)
+        && deletion(old) == deletion(new)
 }
 
 fn known_source(name: &str) -> Option<PodSource> {
@@ -300,7 +300,7 @@ fn uid_of(pod: &v1::Pod) -> Option<Uid> {
 fn read_pod(source: PodSource, message: v1::Pod) -> Result<ArrivedPod, String> {
     let read = || -> Result<ArrivedPod, pod::wire::WireError> {
         let document = PodDocument::from_message(message)?;
-        let facts = Arc::new(PodFacts::of(&document.decode()?, source));
+        let facts = Arc::new(PodFacts::of(&document.decode()?));
         Ok(ArrivedPod { document, facts })
     };
     let arrived = read().map_err(|error| telemetry::chain(&error))?;
@@ -316,59 +316,89 @@ fn read_pod(source: PodSource, message: v1::Pod) -> Result<ArrivedPod, String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
-    fn document(json: &str) -> PodDocument {
-        PodDocument::from_json(json.as_bytes().to_vec(), PodSource::File)
-            .unwrap()
-            .0
+    fn document(change: impl Fn(&mut Value)) -> PodDocument {
+        let mut pod = json!({
+            "metadata": {"uid": "u1", "namespace": "default", "name": "n",
+                         "labels": {"a": "b"},
+                         "annotations": {"note": "x", "kubernetes.io/config.seen": "then"}},
+            "spec": {"containers": [{"name": "c", "image": "i:1"}]},
+            "status": {"phase": "Pending"},
+        });
+        change(&mut pod);
+        let json = pod.to_string().into_bytes();
+        PodDocument::from_json(json, PodSource::Api).unwrap().0
     }
 
     #[test]
     fn versions_differ_by_what_was_asked_for() {
-        let pod = |rest: &str, annotation: &str| {
-            document(&format!(
-                r#"{{"metadata":{{"uid":"u1","namespace":"d","name":"n","annotations":{{{annotation}}}}}{rest}}}"#
-            ))
-        };
-        let old = pod("", r#""kubernetes.io/config.seen":"1","a":"1""#);
-        for (rest, annotation, expected) in [
+        use Difference::{None, Pod, Status};
+        const SEEN: &str = "kubernetes.io/config.seen";
+        let table: [(fn(&mut Value), Difference); 17] = [
+            (|_| {}, None),
+            (|pod| pod["spec"]["hostname"] = json!("h"), Pod),
+            (|pod| pod["metadata"]["labels"]["a"] = json!("c"), Pod),
+            (|pod| pod["metadata"]["labels"] = Value::Null, Pod),
             (
-                "",
-                r#""kubernetes.io/config.seen":"1","a":"1""#,
-                Difference::None,
+                |pod| pod["metadata"]["annotations"]["note"] = json!("y"),
+                Pod,
             ),
             (
-                "",
-                r#""kubernetes.io/config.seen":"2","a":"1""#,
-                Difference::None,
+                |pod| pod["metadata"]["annotations"]["more"] = json!("y"),
+                Pod,
             ),
             (
-                "",
-                r#""kubernetes.io/config.seen":"1","a":"2""#,
-                Difference::Pod,
+                |pod| pod["metadata"]["annotations"] = json!({SEEN: "then"}),
+                Pod,
             ),
             (
-                r#","status":{"phase":"Failed"}"#,
-                r#""a":"1""#,
-                Difference::Status,
+                |pod| pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
+                Pod,
             ),
             (
-                r#","status":{"phase":"Failed"}"#,
-                r#""a":"2""#,
-                Difference::Pod,
+                |pod| pod["metadata"]["deletionGracePeriodSeconds"] = json!(5),
+                Pod,
+            ),
+            (|pod| pod["status"]["phase"] = json!("Running"), Status),
+            (
+                |pod| {
+                    pod["status"]["phase"] = json!("Running");
+                    pod["spec"]["hostname"] = json!("h");
+                },
+                Pod,
             ),
             (
-                r#","spec":{"containers":[]}"#,
-                r#""a":"1""#,
-                Difference::Pod,
+                |pod| pod["metadata"]["annotations"][SEEN] = json!("now"),
+                None,
             ),
-        ] {
-            assert_eq!(
-                compare(&old, &pod(rest, annotation)),
-                expected,
-                "{rest} {annotation}"
-            );
+            (
+                |pod| pod["metadata"]["annotations"]["kubernetes.io/config.hash"] = json!("h"),
+                None,
+            ),
+            (
+                |pod| pod["metadata"]["annotations"]["kubernetes.io/config.mirror"] = json!("m"),
+                None,
+            ),
+            (
+                |pod| pod["metadata"]["annotations"]["kubernetes.io/config.source"] = json!("api"),
+                None,
+            ),
+            (|pod| pod["metadata"]["resourceVersion"] = json!("7"), None),
+            (
+                |pod| pod["metadata"]["managedFields"] = json!([{"manager": "x"}]),
+                None,
+            ),
+        ];
+        let old = document(|_| {});
+        for (index, (change, expected)) in table.into_iter().enumerate() {
+            assert_eq!(compare(&old, &document(change)), expected, "row {index}");
         }
+        // No annotations at all are the same as only those of the sources.
+        let none = document(|pod| pod["metadata"]["annotations"] = Value::Null);
+        let local = document(|pod| pod["metadata"]["annotations"] = json!({SEEN: "now"}));
+        assert_eq!(compare(&none, &local), None);
     }
 }

@@ -23,8 +23,6 @@ pub(crate) enum Cause {
     Removed(PodSource),
     /// Its status at the source changed.
     Reconciled(PodSource),
-    /// Its mirror pod appeared, changed or went.
-    MirrorChanged,
     /// pleg saw something happen.
     LifecycleEvent {
         /// What.
@@ -45,8 +43,6 @@ pub(crate) enum Cause {
         /// Success or failure.
         success: bool,
     },
-    /// Its devices or other node resources changed.
-    ContainerManager,
     /// It ran already when this process came up.
     FoundRunning,
     /// The worker pool has restarted.
@@ -77,7 +73,6 @@ impl fmt::Display for Cause {
             }
             Cause::Removed(source) => write!(formatter, "removed from source {source}"),
             Cause::Reconciled(source) => write!(formatter, "status changed in source {source}"),
-            Cause::MirrorChanged => formatter.write_str("its mirror pod changed"),
             Cause::LifecycleEvent {
                 event,
                 container_id,
@@ -92,7 +87,6 @@ impl fmt::Display for Cause {
                 let result = if *success { "succeeded" } else { "failed" };
                 write!(formatter, "{probe} probe of container {container} {result}")
             }
-            Cause::ContainerManager => formatter.write_str("its node resources changed"),
             Cause::FoundRunning => formatter.write_str("found running"),
             Cause::PoolRestarted => formatter.write_str("the worker pool restarted"),
             Cause::WorkerMissing => formatter.write_str("it has no worker"),

@@ -6,10 +6,7 @@
 //! | ConfigurationStreamBegan | none; each source has to deliver again before it counts as ready |
 //! | Configuration | pod added, changed, gone: additions, updates, reconcile, removes |
 //! | Lifecycle | snapshot: syncs of its pods; event, except ContainerRemoved: syncs, and ContainerDied cleans up containers; health: none |
-//! | ProbeVerdict | only if it changed: status-syncer is told; syncs, unless liveness succeeded |
-//! | ProbeTry | none; status-syncer is told an event of the pod |
-//! | ProbeRemoved | none; the verdict is forgotten |
-//! | ContainerManagerUpdate | syncs |
+//! | ProbeResult | verdict, only if it changed: status-syncer is told; syncs, unless liveness succeeded; verdict removed: none, it is forgotten; try: none, status-syncer is told an event of the pod |
 //! | SyncTick | syncs of the pods that are due |
 //! | HousekeepingTick | cleanups, first half: questions |
 //! | WorkerAcknowledged | a stopped worker: admission of those who wait; a new life of the pool: every pod again |
@@ -22,6 +19,7 @@ use std::sync::Arc;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::watch_pod_lifecycle_events_response::Message as LifecycleMessage;
+use bulkhead_api::v1::watch_results_response::Message as ProbeMessage;
 use ipc::limits::{
     MAX_CONTAINER_ID_BYTES, MAX_CONTAINER_NAME_BYTES, MAX_PROBE_TEXT_BYTES, truncate,
 };
@@ -44,15 +42,7 @@ impl SyncLoop {
             Event::ConfigurationStreamBegan => self.sources.stream_began(),
             Event::Configuration(message) => self.handle_configuration(message),
             Event::Lifecycle(message) => self.handle_lifecycle(message),
-            Event::ProbeVerdict(verdict) => self.handle_probe_verdict(verdict),
-            Event::ProbeTry(attempt) => self.handle_probe_try(attempt),
-            Event::ProbeRemoved(removed) => {
-                self.verdicts.remove(&removed.container_id, removed.kind());
-            }
-            Event::ContainerManagerUpdate { pod_uids } => {
-                let desired = self.desired_among(&pod_uids);
-                self.handle_pod_syncs(&desired, &Cause::ContainerManager);
-            }
+            Event::ProbeResult(message) => self.handle_probe_result(message),
             Event::SyncTick => {
                 let due = self.work_queue.take_due(self.now.elapsed);
                 self.handle_pod_syncs(&due, &Cause::Resync);
@@ -126,6 +116,19 @@ impl SyncLoop {
         if kind == PodLifecycleEventType::ContainerDied && self.is_known(&event.pod_uid) {
             let uid = event.pod_uid;
             self.actions.push(Action::CleanUpContainers { uid });
+        }
+    }
+
+    fn handle_probe_result(&mut self, message: ProbeMessage) {
+        match message {
+            ProbeMessage::Verdict(verdict) => self.handle_probe_verdict(verdict),
+            ProbeMessage::Attempt(attempt) => self.handle_probe_try(attempt),
+            ProbeMessage::Removed(removed) => {
+                self.verdicts.remove(&removed.container_id, removed.kind());
+            }
+            // What is missing from a snapshot is not known yet, so there is
+            // nothing to do at its begin or end.
+            ProbeMessage::SnapshotBegin(_) | ProbeMessage::SnapshotEnd(_) => {}
         }
     }
 

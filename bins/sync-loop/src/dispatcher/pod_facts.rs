@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use pod::core::NodeSelector;
 use pod::metadata::CONFIG_SEEN_ANNOTATION;
 use pod::resources::{ResourceAmounts, pod_requests};
-use pod::{Pod, PodExt, PodPhase, PodSource};
+use pod::{Pod, PodExt, PodPhase};
 
 use super::admission::operating_system::OS_LABEL;
 use super::admission::ports::{HostPort, host_ports};
@@ -36,8 +36,6 @@ pub(crate) struct PodFacts {
     pub phase: PodPhase,
     /// Its status says that it was evicted.
     pub evicted: bool,
-    /// Mirrors a static pod in the API server.
-    pub is_mirror: bool,
     /// Its readiness depends on conditions that others set in its status.
     pub has_readiness_gates: bool,
     /// What it needs of the node.
@@ -59,7 +57,7 @@ pub(crate) struct PodFacts {
 impl PodFacts {
     /// Reads the facts of a pod.
     #[must_use]
-    pub(crate) fn of(pod: &Pod, source: PodSource) -> PodFacts {
+    pub(crate) fn of(pod: &Pod) -> PodFacts {
         let spec = pod.spec_or_default();
         let status = pod.status.as_ref();
         let created = pod.metadata.creation_timestamp.as_ref();
@@ -84,8 +82,6 @@ impl PodFacts {
             marked_for_deletion: pod.is_marked_for_deletion(),
             phase: pod.status_phase(),
             evicted: status.and_then(|status| status.reason.as_deref()) == Some(EVICTED),
-            // A manifest of this node mirrors nothing, whatever it says.
-            is_mirror: source == PodSource::Api && pod.is_mirror(),
             has_readiness_gates: spec
                 .readiness_gates
                 .as_ref()

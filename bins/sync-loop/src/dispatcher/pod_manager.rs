@@ -1,4 +1,4 @@
-//! The desired pods, by uid and by full name, with the mirror pods beside them.
+//! The desired pods, by uid.
 //!
 //! What does not live here: whether a pod is admitted (`admission`), what its
 //! worker does (`workers`).
@@ -49,10 +49,8 @@ pub(crate) struct DesiredPod {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodManager {
     pods: BTreeMap<Uid, DesiredPod>,
-    /// Names the newest pod of a full name: while a static pod is being
-    /// replaced, two uids share one.
-    by_full_name: BTreeMap<String, Uid>,
-    mirrors: BTreeMap<Uid, PodDocument>,
+    /// Bytes of all of them as JSON.
+    json_bytes: usize,
 }
 
 impl PodManager {
@@ -70,11 +68,9 @@ impl PodManager {
     /// Adds a pod, or replaces what is known of it; its admission stays.
     pub(crate) fn set(&mut self, arrived: ArrivedPod) {
         let uid = arrived.uid();
-        let full_name = arrived.document.identity().full_name();
+        self.json_bytes += arrived.document.json().len();
         if let Some(pod) = self.pods.get_mut(&uid) {
-            if pod.document.identity().full_name() != full_name {
-                forget_name(&mut self.by_full_name, &pod.document, &uid);
-            }
+            self.json_bytes -= pod.document.json().len();
             pod.document = arrived.document;
             pod.facts = arrived.facts;
         } else {
@@ -84,85 +80,47 @@ impl PodManager {
                 admission: AdmissionState::default(),
                 decision: None,
             };
-            self.pods.insert(Arc::clone(&uid), pod);
+            self.pods.insert(uid, pod);
         }
-        self.by_full_name.insert(full_name, uid);
     }
 
     /// Removes a pod.
     pub(crate) fn remove(&mut self, uid: &str) -> Option<DesiredPod> {
         let pod = self.pods.remove(uid)?;
-        forget_name(&mut self.by_full_name, &pod.document, uid);
+        self.json_bytes -= pod.document.json().len();
         Some(pod)
     }
 
-    /// Adds or replaces a mirror pod; returns the uid of the pod it mirrors.
-    pub(crate) fn set_mirror(&mut self, document: PodDocument) -> Option<Uid> {
-        let uid: Uid = document.identity().uid().into();
-        let full_name = document.identity().full_name();
-        let mirrored = self.by_full_name.get(&full_name).cloned();
-        self.mirrors.insert(uid, document);
-        mirrored
-    }
-
-    /// Removes a mirror pod, if `uid` is one; returns the uid of the pod that
-    /// it mirrored, if that is there.
-    pub(crate) fn remove_mirror(&mut self, uid: &str) -> Option<Option<Uid>> {
-        let document = self.mirrors.remove(uid)?;
-        Some(
-            self.by_full_name
-                .get(&document.identity().full_name())
-                .cloned(),
-        )
-    }
-
-    /// All desired pods, by uid; mirror pods are not among them.
+    /// All desired pods, by uid.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Uid, &DesiredPod)> {
         self.pods.iter()
     }
 
-    /// Uids of mirror pods.
-    pub(crate) fn mirror_uids(&self) -> impl Iterator<Item = &Uid> {
-        self.mirrors.keys()
-    }
-
-    /// Uids of everything that one source delivered, mirror pods included.
+    /// Uids of everything that one source delivered.
     #[must_use]
     pub(crate) fn uids_of(&self, source: PodSource) -> Vec<Uid> {
-        let pods = self.pods.iter().map(|(uid, pod)| (uid, &pod.document));
-        pods.chain(self.mirrors.iter())
-            .filter(|(_, document)| document.source() == source)
+        self.pods
+            .iter()
+            .filter(|(_, pod)| pod.document.source() == source)
             .map(|(uid, _)| Arc::clone(uid))
             .collect()
     }
 
-    /// The document of a desired or mirror pod.
+    /// The document of a desired pod.
     #[must_use]
     pub(crate) fn document(&self, uid: &str) -> Option<&PodDocument> {
-        let pod = self.pods.get(uid).map(|pod| &pod.document);
-        pod.or_else(|| self.mirrors.get(uid))
+        self.pods.get(uid).map(|pod| &pod.document)
     }
 
-    /// How many pods are held, mirror pods included.
+    /// How many pods are held.
     #[must_use]
     pub(crate) fn len(&self) -> usize {
-        self.pods.len() + self.mirrors.len()
+        self.pods.len()
     }
 
-    /// Bytes of all pods as JSON, mirror pods included.
+    /// Bytes of all pods as JSON.
     #[must_use]
     pub(crate) fn json_bytes(&self) -> usize {
-        let pods = self.pods.values().map(|pod| &pod.document);
-        pods.chain(self.mirrors.values())
-            .map(|document| document.json().len())
-            .sum()
-    }
-}
-
-/// Removes the name of a document, unless another pod has taken it over.
-fn forget_name(names: &mut BTreeMap<String, Uid>, document: &PodDocument, uid: &str) {
-    let full_name = document.identity().full_name();
-    if names.get(&full_name).is_some_and(|owner| &**owner == uid) {
-        names.remove(&full_name);
+        self.json_bytes
     }
 }

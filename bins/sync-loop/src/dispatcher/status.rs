@@ -13,7 +13,7 @@ pub(crate) struct SourceSummary {
     pub name: &'static str,
     /// Whether it has delivered in this life.
     pub ready: bool,
-    /// Pods that it has delivered, mirror pods included.
+    /// Pods that it has delivered.
     pub pods: usize,
     /// What is wrong with it, a line each.
     pub problems: Vec<String>,

@@ -14,12 +14,13 @@ use std::time::Duration;
 use bulkhead_api::v1;
 use bulkhead_api::v1::watch_pod_lifecycle_events_response::Message as LifecycleMessage;
 use bulkhead_api::v1::watch_pods_response::Message;
+use bulkhead_api::v1::watch_results_response::Message as ProbeMessage;
 use clock::UnixNanos;
 use pod::{PodDocument, PodSource};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use serde_json::{Value, json};
-use v1::{PodOperation, WorkerPhase};
+use v1::WorkerPhase;
 
 use super::admission::{AdmissionRecords, AdmissionState, NodeDescription};
 use super::outbox::{Subject, Work, WorkerUpdate};
@@ -190,36 +191,39 @@ impl Harness {
                 source: name.clone(),
                 pod: Some(message(pod, source)),
             };
-            actions.extend(self.handle(Event::Configuration(Message::SnapshotPod(pod))));
+            actions.extend(self.handle(Event::Configuration(Message::Pod(pod))));
         }
         let end = v1::SourceSnapshotEnd { source: name };
         actions.extend(self.handle(Event::Configuration(Message::SnapshotEnd(end))));
         actions
     }
 
-    pub(super) fn change(&mut self, operation: PodOperation, pod: &Value) -> Vec<Action> {
-        self.change_in(PodSource::File, operation, pod)
+    /// The source says how a pod is now.
+    pub(super) fn deliver(&mut self, pod: &Value) -> Vec<Action> {
+        self.deliver_in(PodSource::File, pod)
     }
 
-    pub(super) fn change_in(
-        &mut self,
-        source: PodSource,
-        operation: PodOperation,
-        pod: &Value,
-    ) -> Vec<Action> {
-        let mut message = message(pod, source);
-        if operation == PodOperation::Remove {
-            message.json.clear();
-        }
-        self.handle(Event::Configuration(Message::Change(v1::PodChange {
+    pub(super) fn deliver_in(&mut self, source: PodSource, pod: &Value) -> Vec<Action> {
+        self.handle(Event::Configuration(Message::Pod(v1::SourcePod {
             source: source.as_str().to_owned(),
-            operation: operation.into(),
-            pod: Some(message),
+            pod: Some(message(pod, source)),
         })))
     }
 
-    pub(super) fn add(&mut self, pod: &Value) -> Vec<Action> {
-        self.change(PodOperation::Add, pod)
+    /// The source says that a pod is gone.
+    pub(super) fn remove(&mut self, pod: &Value) -> Vec<Action> {
+        self.remove_in(PodSource::File, pod)
+    }
+
+    pub(super) fn remove_in(&mut self, source: PodSource, pod: &Value) -> Vec<Action> {
+        self.handle(Event::Configuration(Message::Gone(v1::SourcePodGone {
+            source: source.as_str().to_owned(),
+            uid: pod["metadata"]["uid"].as_str().unwrap().to_owned(),
+        })))
+    }
+
+    pub(super) fn verdict(&mut self, verdict: v1::ProbeVerdict) -> Vec<Action> {
+        self.handle(Event::ProbeResult(ProbeMessage::Verdict(verdict)))
     }
 
     pub(super) fn capacity(&mut self, cpu_millis: u64) -> Vec<Action> {
@@ -291,7 +295,7 @@ impl Harness {
 
     /// Adds a pod whose worker then runs it.
     pub(super) fn add_running(&mut self, pod: &Value) {
-        let actions = self.add(pod);
+        let actions = self.deliver(pod);
         assert_eq!(updates(&actions).len(), 1, "{:?}", briefs(&actions));
         self.acknowledge(&actions, WorkerPhase::Syncing);
     }

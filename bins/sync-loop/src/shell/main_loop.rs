@@ -7,6 +7,7 @@ use std::time::Duration;
 use bulkhead_api::v1;
 use bulkhead_api::v1::config_sourcer_client::ConfigSourcerClient;
 use bulkhead_api::v1::pleg_client::PlegClient;
+use bulkhead_api::v1::prober_client::ProberClient;
 use clock::WallClock;
 use ipc::{Subscription, SubscriptionEvent};
 use process::{Context, Lifecycle};
@@ -16,7 +17,6 @@ use topology::Process;
 
 use super::peers::PeerBoard;
 use super::pool::Pool;
-use super::probe_results::ProbeResults;
 use super::records::Records;
 use super::status_syncer::StatusSyncer;
 use crate::dispatcher::{Action, Event, Now, SyncLoop};
@@ -31,12 +31,14 @@ const HOUSEKEEPING_TICK: Duration = Duration::from_secs(2);
 /// Largest message of pleg, as the interface says.
 const MAX_LIFECYCLE_BYTES: usize = 256 << 10;
 
+/// Largest message of the prober, as the interface says.
+const MAX_RESULT_BYTES: usize = 4 << 10;
+
 /// Where events come from.
 pub(super) struct Inputs {
     configuration: Subscription<v1::WatchPodsResponse>,
     lifecycle_events: Subscription<v1::WatchPodLifecycleEventsResponse>,
-    probes: ProbeResults,
-    container_manager: mpsc::Receiver<Vec<String>>,
+    probe_results: Subscription<v1::WatchResultsResponse>,
     answers: mpsc::Receiver<Event>,
     queries: mpsc::Receiver<Query>,
     sync_tick: Interval,
@@ -49,13 +51,14 @@ impl Inputs {
         context: &Context,
         answers: mpsc::Receiver<Event>,
         queries: mpsc::Receiver<Query>,
-        container_manager: mpsc::Receiver<Vec<String>>,
     ) -> Inputs {
         let config_sourcer =
             ConfigSourcerClient::new(context.network.channel(Process::ConfigSourcer))
                 .max_decoding_message_size(ipc::limits::MAX_POD_MESSAGE_BYTES);
         let pleg = PlegClient::new(context.network.channel(Process::Pleg))
             .max_decoding_message_size(MAX_LIFECYCLE_BYTES);
+        let prober = ProberClient::new(context.network.channel(Process::Prober))
+            .max_decoding_message_size(MAX_RESULT_BYTES);
         Inputs {
             configuration: ipc::subscribe("pods", move || {
                 let mut client = config_sourcer.clone();
@@ -69,8 +72,10 @@ impl Inputs {
                         .await
                 }
             }),
-            probes: ProbeResults::open(context),
-            container_manager,
+            probe_results: ipc::subscribe("probe results", move || {
+                let mut client = prober.clone();
+                async move { client.watch_results(v1::WatchResultsRequest {}).await }
+            }),
             answers,
             queries,
             sync_tick: tick(SYNC_TICK),
@@ -110,7 +115,7 @@ pub(super) struct MainLoop {
 enum Input {
     Configuration(SubscriptionEvent<v1::WatchPodsResponse>),
     Lifecycle(SubscriptionEvent<v1::WatchPodLifecycleEventsResponse>),
-    Probe(SubscriptionEvent<Event>),
+    ProbeResult(SubscriptionEvent<v1::WatchResultsResponse>),
     Event(Event),
     Query(Query),
 }
@@ -153,7 +158,7 @@ impl MainLoop {
         let event = match input {
             Input::Configuration(event) => self.configuration_event(event),
             Input::Lifecycle(event) => self.lifecycle_event(event),
-            Input::Probe(event) => self.probe_event(event),
+            Input::ProbeResult(event) => self.probe_result(event),
             Input::Event(event) => Some(event),
             Input::Query(query) => {
                 query.answer(LoopState {
@@ -205,13 +210,16 @@ impl MainLoop {
         }
     }
 
-    fn probe_event(&self, event: SubscriptionEvent<Event>) -> Option<Event> {
+    fn probe_result(&self, event: SubscriptionEvent<v1::WatchResultsResponse>) -> Option<Event> {
         match event {
             SubscriptionEvent::Connected => {
                 self.peers.reached(Process::Prober, "");
                 None
             }
-            SubscriptionEvent::Message(event) => Some(event),
+            SubscriptionEvent::Message(message) => {
+                self.peers.reached(Process::Prober, &message.boot_id);
+                message.message.map(Event::ProbeResult)
+            }
             SubscriptionEvent::Lost { reason } => self.lost(Process::Prober, &reason),
         }
     }
@@ -246,12 +254,7 @@ impl Inputs {
         tokio::select! {
             event = self.configuration.next() => Input::Configuration(event),
             event = self.lifecycle_events.next() => Input::Lifecycle(event),
-            Some(event) = self.probes.liveness.recv() => Input::Probe(event),
-            Some(event) = self.probes.readiness.recv() => Input::Probe(event),
-            Some(event) = self.probes.startup.recv() => Input::Probe(event),
-            Some(pod_uids) = self.container_manager.recv() => {
-                Input::Event(Event::ContainerManagerUpdate { pod_uids })
-            }
+            event = self.probe_results.next() => Input::ProbeResult(event),
             Some(event) = self.answers.recv() => Input::Event(event),
             Some(query) = self.queries.recv() => Input::Query(query),
             _ = self.sync_tick.tick() => Input::Event(Event::SyncTick),

@@ -8,15 +8,21 @@ use bulkhead_api::v1;
 use v1::watch_pod_lifecycle_events_response::Message as LifecycleMessage;
 use v1::watch_pods_response::Message as ConfigurationMessage;
 use v1::watch_results_response::Message as ResultMessage;
-use v1::{PodOperation, ProbeKind, ProbeResult, UpdateType};
+use v1::{ProbeKind, ProbeResult, UpdateType};
 
 use fakes::{FakeNode, plain, reference, with_cpu};
 
-fn change(operation: PodOperation, pod: v1::Pod) -> ConfigurationMessage {
-    ConfigurationMessage::Change(v1::PodChange {
+fn now_is(pod: v1::Pod) -> ConfigurationMessage {
+    ConfigurationMessage::Pod(v1::SourcePod {
         source: "file".into(),
-        operation: operation.into(),
         pod: Some(pod),
+    })
+}
+
+fn gone(uid: &str) -> ConfigurationMessage {
+    ConfigurationMessage::Gone(v1::SourcePodGone {
+        source: "file".into(),
+        uid: uid.into(),
     })
 }
 
@@ -35,14 +41,12 @@ async fn a_manifest_becomes_a_worker_and_its_removal_a_kill() {
         node.pool.count("a", UpdateType::Create) == 1
     })
     .await;
-    node.configuration
-        .send(change(PodOperation::Add, plain("b")));
+    node.configuration.send(now_is(plain("b")));
     node.until("b is created", |node| {
         node.pool.count("b", UpdateType::Create) == 1
     })
     .await;
-    node.configuration
-        .send(change(PodOperation::Remove, plain("a")));
+    node.configuration.send(gone("a"));
     node.until("a is killed", |node| {
         node.pool.count("a", UpdateType::Kill) == 1
     })
@@ -90,11 +94,6 @@ async fn doorbells_of_every_kind_reach_the_worker() {
         .await;
     }
     assert_eq!(node.pool.last("a").verdicts.len(), 3, "all of them travel");
-    node.container_manager.send(vec!["a".into()]).await.unwrap();
-    node.until("devices", |node| {
-        node.pool.last("a").cause == "its node resources changed"
-    })
-    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,8 +121,7 @@ async fn a_pool_that_restarts_is_told_everything_again() {
         FakeNode::start((0..20).map(|index| plain(&format!("u{index}"))).collect()).await;
     node.until("all are created", |node| node.pool.created() == 20)
         .await;
-    node.configuration
-        .send(change(PodOperation::Remove, plain("u0")));
+    node.configuration.send(gone("u0"));
     node.until("u0 is killed", |node| {
         node.pool.count("u0", UpdateType::Kill) == 1
     })
@@ -131,8 +129,7 @@ async fn a_pool_that_restarts_is_told_everything_again() {
     let asked_for = node.pool.last("u0").kill;
     node.kill_pool();
     // What happens meanwhile is not lost.
-    node.configuration
-        .send(change(PodOperation::Add, plain("late")));
+    node.configuration.send(now_is(plain("late")));
     node.start_pool("pool-2");
     node.until("all are created again", |node| node.pool.created() == 20)
         .await;
@@ -156,11 +153,9 @@ async fn a_slow_pool_does_not_hold_the_loop_and_no_kill_is_lost() {
     })
     .await;
     node.pool.hang(true);
-    node.configuration
-        .send(change(PodOperation::Remove, plain("a")));
+    node.configuration.send(gone("a"));
     for index in 0..100 {
-        node.configuration
-            .send(change(PodOperation::Add, plain(&format!("u{index}"))));
+        node.configuration.send(now_is(plain(&format!("u{index}"))));
         node.lifecycle.send(started("u0"));
     }
     // The loop goes on: it answers, and its ticks come.
@@ -193,8 +188,7 @@ async fn a_flood_of_lifecycle_events_starves_nobody() {
     .await;
     let flood = node.lifecycle.flood(started("a"));
     let beat = node.loop_status().await.iterations;
-    node.configuration
-        .send(change(PodOperation::Add, plain("b")));
+    node.configuration.send(now_is(plain("b")));
     node.until("the configuration", |node| {
         node.pool.count("b", UpdateType::Create) == 1
     })
@@ -206,11 +200,6 @@ async fn a_flood_of_lifecycle_events_starves_nobody() {
     )));
     node.until("the probe", |node| {
         node.pool.last("b").cause == "liveness probe of container c failed"
-    })
-    .await;
-    node.container_manager.send(vec!["b".into()]).await.unwrap();
-    node.until("the container manager", |node| {
-        node.pool.last("b").cause == "its node resources changed"
     })
     .await;
     let housekeeping = node.pool.questions();
@@ -250,8 +239,7 @@ async fn a_restarted_loop_adopts_what_runs_and_stops_what_nobody_wants() {
     let mut node = FakeNode::start(vec![with_cpu("a", 3000), plain("b")]).await;
     node.until("both are created", |node| node.pool.created() == 2)
         .await;
-    node.configuration
-        .send(change(PodOperation::Add, with_cpu("rejected", 3000)));
+    node.configuration.send(now_is(with_cpu("rejected", 3000)));
     node.until("the rejection", |node| {
         node.status.rejections() == ["rejected OutOfcpu"]
     })

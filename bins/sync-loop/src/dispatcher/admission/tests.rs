@@ -1,14 +1,14 @@
 //! Tables of admission: each check, the kubelet's order, reasons and messages.
 
 use bulkhead_api::v1::NodeCapacity;
-use pod::{Pod, PodSource};
+use pod::Pod;
 use serde_json::{Value, json};
 
 use super::*;
 
 fn facts(pod: Value) -> PodFacts {
     let pod: Pod = serde_json::from_value(pod).unwrap();
-    PodFacts::of(&pod, PodSource::File)
+    PodFacts::of(&pod)
 }
 
 fn with_spec(spec: Value) -> PodFacts {

@@ -27,11 +27,6 @@ impl SyncLoop {
         pods.sort_by(|first, second| first.facts.order.cmp(&second.facts.order));
         for arrived in pods {
             let uid = arrived.uid();
-            if arrived.facts.is_mirror {
-                let mirrored = self.pods.set_mirror(arrived.document);
-                self.mirror_changed(mirrored);
-                continue;
-            }
             self.workers.welcome(&uid);
             self.pods.set(arrived);
             self.consider(&uid);

@@ -83,12 +83,11 @@ impl SyncLoop {
         };
         let running = runtime_pods.iter().filter(|(_, pod)| pod.runs);
         let running = running.map(|(uid, _)| uid.to_string());
-        let mirrors = self.pods.mirror_uids().map(ToString::to_string);
         let all = self.pods.iter().map(|(uid, _)| uid.to_string());
         // One that started and was dropped since that list may run all the same.
         let departed = self.workers.departed_uids().into_iter();
         let stopping = departed.map(|uid| uid.to_string());
-        let known: BTreeSet<String> = all.chain(mirrors).chain(running).chain(stopping).collect();
+        let known: BTreeSet<String> = all.chain(running).chain(stopping).collect();
         let known = known.into_iter().collect();
         self.actions
             .push(Action::RemoveOrphanedStatuses { known, delivered });

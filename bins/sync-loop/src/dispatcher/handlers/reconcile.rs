@@ -12,11 +12,6 @@ impl SyncLoop {
         for arrived in pods {
             let uid = arrived.uid();
             let source = arrived.document.source();
-            if arrived.facts.is_mirror {
-                // The status of a static pod is made here; its mirror's copy tells nothing.
-                self.pods.set_mirror(arrived.document);
-                continue;
-            }
             let gates = arrived.facts.has_readiness_gates;
             let (evicted, ended) = (arrived.facts.evicted, arrived.facts.phase.is_terminal());
             self.pods.set(arrived);

@@ -12,10 +12,6 @@ impl SyncLoop {
     /// worker is told to stop it with the pod's own grace.
     pub(in crate::dispatcher) fn handle_pod_removes(&mut self, uids: &[Uid]) {
         for uid in uids {
-            if let Some(mirrored) = self.pods.remove_mirror(uid) {
-                self.mirror_changed(mirrored);
-                continue;
-            }
             let Some(pod) = self.pods.remove(uid) else {
                 continue;
             };

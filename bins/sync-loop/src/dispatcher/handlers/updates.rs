@@ -4,7 +4,7 @@ use crate::dispatcher::SyncLoop;
 use crate::dispatcher::admission::AdmissionState;
 use crate::dispatcher::decision::Cause;
 use crate::dispatcher::outbox::Work;
-use crate::dispatcher::pod_manager::{ArrivedPod, Uid};
+use crate::dispatcher::pod_manager::ArrivedPod;
 
 impl SyncLoop {
     /// `HandlePodUpdates`. A deletion mark is an update too: its worker sees it
@@ -13,11 +13,6 @@ impl SyncLoop {
         for arrived in pods {
             let uid = arrived.uid();
             let source = arrived.document.source();
-            if arrived.facts.is_mirror {
-                let mirrored = self.pods.set_mirror(arrived.document);
-                self.mirror_changed(mirrored);
-                continue;
-            }
             let marked = arrived.facts.marked_for_deletion;
             self.pods.set(arrived);
             let Some(pod) = self.pods.get(&uid) else {
@@ -36,18 +31,6 @@ impl SyncLoop {
                     self.dispatch(&uid, Work::Update, cause);
                 }
             }
-        }
-    }
-
-    /// The mirror of a static pod appeared, changed or went.
-    pub(in crate::dispatcher) fn mirror_changed(&mut self, mirrored: Option<Uid>) {
-        let Some(uid) = mirrored else { return };
-        let admitted = self
-            .pods
-            .get(&uid)
-            .is_some_and(|pod| pod.admission.permits_running());
-        if admitted {
-            self.dispatch(&uid, Work::Update, Cause::MirrorChanged);
         }
     }
 }

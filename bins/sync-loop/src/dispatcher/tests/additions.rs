@@ -13,7 +13,7 @@ fn rejection(reason: &str) -> AdmissionState {
 #[test]
 fn a_new_pod_is_created_at_once() {
     let mut harness = Harness::running();
-    let actions = harness.add(&plain("a"));
+    let actions = harness.deliver(&plain("a"));
     assert_eq!(briefs(&actions), ["CREATE a", "save 1"]);
     assert_eq!(harness.admission("a"), AdmissionState::Admitted);
     assert_eq!(
@@ -127,7 +127,7 @@ fn older_pods_find_room_first() {
 fn a_rejected_pod_stays_rejected_over_a_restart() {
     let mut harness = Harness::running();
     harness.add_running(&needs_cpu("a", 3000));
-    harness.add(&needs_cpu("b", 3000));
+    harness.deliver(&needs_cpu("b", 3000));
     assert!(matches!(
         harness.admission("b"),
         AdmissionState::Rejected(_)
@@ -155,7 +155,7 @@ fn a_pod_that_was_admitted_is_not_checked_again() {
 #[test]
 fn a_record_ends_with_its_pod() {
     let mut harness = Harness::running();
-    harness.add(&needs_cpu("a", 9000));
+    harness.deliver(&needs_cpu("a", 9000));
     assert_eq!(
         harness.admission("a"),
         AdmissionState::Rejected(Rejection {
@@ -165,14 +165,14 @@ fn a_record_ends_with_its_pod() {
                     .into(),
         })
     );
-    let actions = harness.change(PodOperation::Remove, &needs_cpu("a", 9000));
+    let actions = harness.remove(&needs_cpu("a", 9000));
     assert_eq!(
         briefs(&actions),
         ["save 0"],
         "a rejected pod has no worker to stop"
     );
     harness.capacity(16_000);
-    assert_eq!(sent(&harness.add(&needs_cpu("a", 9000))), ["CREATE a"]);
+    assert_eq!(sent(&harness.deliver(&needs_cpu("a", 9000))), ["CREATE a"]);
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn terminated_pods_give_their_resources_back() {
         let mut harness = Harness::running();
         harness.add_running(&needs_cpu("a", 3000));
         harness.housekeeping(&[worker("a", phase)], &[]);
-        let actions = harness.add(&needs_cpu("b", 3000));
+        let actions = harness.deliver(&needs_cpu("b", 3000));
         assert_eq!(sent(&actions) == ["CREATE b"], created, "{phase:?}");
     }
 }
@@ -247,15 +247,11 @@ fn a_replaced_static_pod_is_killed_and_its_successor_sent_at_once() {
     let mut harness = Harness::running();
     harness.add_running(&manifest("one", "web", json!({})));
     assert_eq!(
-        sent(&harness.add(&manifest("two", "web", json!({})))),
+        sent(&harness.deliver(&manifest("two", "web", json!({})))),
         ["CREATE two"]
     );
-    let actions = harness.change(PodOperation::Remove, &manifest("one", "web", json!({})));
+    let actions = harness.remove(&manifest("one", "web", json!({})));
     assert_eq!(sent(&actions), ["KILL one"]);
-    // The name is the successor's: a mirror pod of it mirrors that one.
-    let pods = &mut harness.sync_loop.pods;
-    let mirror = pods.document("two").unwrap().clone();
-    assert_eq!(pods.set_mirror(mirror).as_deref(), Some("two"));
 }
 
 #[test]
@@ -265,8 +261,8 @@ fn a_pod_that_is_to_be_deleted_or_has_ended_is_not_checked() {
     let mut ended = needs_cpu("b", 9000);
     ended["status"] = json!({"phase": "Succeeded"});
     let mut harness = Harness::running();
-    assert_eq!(sent(&harness.add(&deleted)), ["CREATE a"]);
-    assert_eq!(sent(&harness.add(&ended)), ["CREATE b"]);
+    assert_eq!(sent(&harness.deliver(&deleted)), ["CREATE a"]);
+    assert_eq!(sent(&harness.deliver(&ended)), ["CREATE b"]);
 }
 
 #[test]
@@ -274,9 +270,9 @@ fn the_same_uid_made_anew_is_created_while_its_former_instance_stops() {
     let mut harness = Harness::running();
     harness.add_running(&plain("a"));
     harness.housekeeping(&[worker("a", WorkerPhase::Syncing)], &[]);
-    let actions = harness.change(PodOperation::Remove, &plain("a"));
+    let actions = harness.remove(&plain("a"));
     harness.acknowledge(&actions, WorkerPhase::Terminating);
-    let actions = harness.add(&plain("a"));
+    let actions = harness.deliver(&plain("a"));
     assert_eq!(sent(&actions), ["CREATE a"]);
     harness.acknowledge(&actions, WorkerPhase::Terminating);
     // The pool has noted it and forgets the finished worker.
@@ -295,7 +291,7 @@ fn the_same_uid_made_anew_is_created_while_its_former_instance_stops() {
 #[test]
 fn status_syncer_is_told_of_rejections_again_after_its_restart() {
     let mut harness = Harness::running();
-    harness.add(&needs_cpu("a", 9000));
+    harness.deliver(&needs_cpu("a", 9000));
     let actions = harness.handle(Event::StatusSyncerRestarted);
     assert_eq!(briefs(&actions), ["reject a OutOfcpu"]);
     assert_ne!(
@@ -309,7 +305,7 @@ fn status_syncer_is_told_of_rejections_again_after_its_restart() {
 fn more_pods_than_a_node_takes_are_refused() {
     let mut harness = Harness::running();
     for index in 0..ipc::limits::MAX_PODS + 5 {
-        harness.add(&plain(&format!("u{index}")));
+        harness.deliver(&plain(&format!("u{index}")));
     }
     assert_eq!(harness.sync_loop.pods.len(), ipc::limits::MAX_PODS);
 }
@@ -318,8 +314,11 @@ fn more_pods_than_a_node_takes_are_refused() {
 fn the_number_of_pods_is_limited_by_max_pods() {
     let mut harness = Harness::running();
     for index in 0..110 {
-        assert_eq!(sent(&harness.add(&plain(&format!("u{index}")))).len(), 1);
+        assert_eq!(
+            sent(&harness.deliver(&plain(&format!("u{index}")))).len(),
+            1
+        );
     }
-    let actions = harness.add(&plain("last"));
+    let actions = harness.deliver(&plain("last"));
     assert_eq!(briefs(&actions)[0], "reject last OutOfpods");
 }

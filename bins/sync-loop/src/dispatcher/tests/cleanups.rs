@@ -6,7 +6,7 @@ use super::*;
 fn the_tick_asks_and_never_waits() {
     let mut harness = Harness::running();
     harness.add_running(&plain("a"));
-    harness.add(&needs_cpu("rejected", 9000));
+    harness.deliver(&needs_cpu("rejected", 9000));
     let actions = harness.tick_housekeeping();
     assert_eq!(
         briefs(&actions),
@@ -121,9 +121,9 @@ fn an_orphan_keeps_its_status_until_it_has_ended() {
     assert_eq!(known(&harness.tick_housekeeping()), Some(vec![]));
     // It started and was dropped after the list.
     harness.capacity(1000);
-    let added = harness.add(&plain("late"));
+    let added = harness.deliver(&plain("late"));
     harness.acknowledge(&added, WorkerPhase::Syncing);
-    harness.change(PodOperation::Remove, &plain("late"));
+    harness.remove(&plain("late"));
     let kept = known(&harness.tick_housekeeping());
     assert_eq!(kept, Some(vec!["late".to_owned()]));
 }
@@ -197,7 +197,7 @@ fn an_orphan_that_becomes_desired_is_created_and_not_killed() {
     let actions = harness.housekeeping(&[], &orphan);
     assert_eq!(sent(&actions), ["KILL a"]);
     harness.acknowledge(&actions, WorkerPhase::Terminating);
-    let actions = harness.add(&plain("a"));
+    let actions = harness.deliver(&plain("a"));
     assert_eq!(sent(&actions), ["CREATE a"]);
     assert_eq!(harness.admission("a"), AdmissionState::Adopted);
 }
@@ -208,7 +208,7 @@ fn a_pool_that_restarted_is_told_everything_whoever_notices() {
         let mut harness = Harness::running();
         harness.add_running(&plain("a"));
         harness.add_running(&plain("b"));
-        harness.add(&needs_cpu("rejected", 9000));
+        harness.deliver(&needs_cpu("rejected", 9000));
         harness.boot_id = "pool-2".into();
         harness
     };
@@ -228,7 +228,7 @@ fn a_pool_that_restarted_is_told_everything_whoever_notices() {
 fn a_worker_is_missed_only_by_an_answer_that_could_have_known_it() {
     let mut harness = Harness::running();
     harness.tick_housekeeping();
-    let actions = harness.add(&plain("a"));
+    let actions = harness.deliver(&plain("a"));
     // Asked before the pool had the pod, answered after.
     harness.acknowledge(&actions, WorkerPhase::Syncing);
     assert_eq!(sent(&harness.answer(&[], &[])), [""; 0]);

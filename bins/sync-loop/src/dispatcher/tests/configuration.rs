@@ -25,38 +25,29 @@ fn a_snapshot_is_compared_with_what_is_known() {
 fn a_message_that_says_nothing_new_changes_nothing() {
     let mut harness = Harness::running();
     harness.add_running(&plain("a"));
-    for operation in [
-        PodOperation::Add,
-        PodOperation::Update,
-        PodOperation::Reconcile,
-    ] {
-        assert_eq!(briefs(&harness.change(operation, &plain("a"))), [""; 0]);
-    }
+    assert_eq!(briefs(&harness.deliver(&plain("a"))), [""; 0]);
     let mut seen = plain("a");
-    seen["metadata"]["annotations"] = json!({"kubernetes.io/config.seen": "2024-01-01T00:00:00Z"});
-    seen["metadata"]["annotations"]["kubernetes.io/config.hash"] = json!("x");
-    let actions = harness.change(PodOperation::Update, &seen);
-    // Annotations where there were none are a difference, their values are not.
-    harness.acknowledge(&actions, WorkerPhase::Syncing);
-    seen["metadata"]["annotations"]["kubernetes.io/config.seen"] = json!("2025-01-01T00:00:00Z");
-    assert_eq!(
-        briefs(&harness.change(PodOperation::Update, &seen)),
-        [""; 0]
-    );
+    for time in ["2024-01-01T00:00:00Z", "2025-01-01T00:00:00Z"] {
+        seen["metadata"]["annotations"] = json!({"kubernetes.io/config.seen": time});
+        assert_eq!(briefs(&harness.deliver(&seen)), [""; 0]);
+    }
+    // Whatever is sent next is the newest version: its hash is the one that
+    // config-sourcer knows.
+    let actions = harness.lifecycle("a", v1::PodLifecycleEventType::PodSync);
+    let Subject::Desired(document) = &updates(&actions)[0].subject else {
+        panic!("no pod")
+    };
+    assert_eq!(document.hash(), message(&seen, PodSource::File).hash);
 }
 
 #[test]
-fn the_difference_counts_and_not_the_operation() {
+fn what_is_known_decides_which_operation_a_message_is() {
     let mut harness = Harness::running();
-    assert_eq!(
-        sent(&harness.change(PodOperation::Update, &plain("a"))),
-        ["CREATE a"]
-    );
+    assert_eq!(sent(&harness.deliver(&plain("a"))), ["CREATE a"]);
     let changed = manifest("a", "a", json!({"hostNetwork": true}));
-    assert_eq!(
-        sent(&harness.change(PodOperation::Add, &changed)),
-        ["UPDATE a"]
-    );
+    assert_eq!(sent(&harness.deliver(&changed)), ["UPDATE a"]);
+    assert_eq!(sent(&harness.remove(&changed)), ["KILL a"]);
+    assert_eq!(sent(&harness.remove(&changed)), [""; 0]);
 }
 
 #[test]
@@ -94,7 +85,7 @@ fn a_pod_that_cannot_be_read_keeps_its_last_version() {
         source: name.clone(),
         pod: Some(broken.clone()),
     };
-    let actions = harness.handle(Event::Configuration(Message::SnapshotPod(pod)));
+    let actions = harness.handle(Event::Configuration(Message::Pod(pod)));
     assert_eq!(briefs(&actions), ["event FailedManifest file"]);
     let end = v1::SourceSnapshotEnd {
         source: name.clone(),
@@ -111,12 +102,11 @@ fn a_pod_that_cannot_be_read_keeps_its_last_version() {
             ..message(&plain("a"), PodSource::File)
         },
     ] {
-        let change = v1::PodChange {
+        let pod = v1::SourcePod {
             source: name.clone(),
-            operation: PodOperation::Update.into(),
             pod: Some(pod),
         };
-        let actions = harness.handle(Event::Configuration(Message::Change(change)));
+        let actions = harness.handle(Event::Configuration(Message::Pod(pod)));
         assert_eq!(briefs(&actions), ["event FailedManifest file"]);
     }
 }
@@ -128,7 +118,7 @@ fn the_first_source_of_a_pod_counts() {
     harness.snapshot(PodSource::File, true, &[plain("a")]);
     let changed = manifest("a", "a", json!({"hostNetwork": true}));
     assert_eq!(
-        sent(&harness.change_in(PodSource::Http, PodOperation::Add, &changed)),
+        sent(&harness.deliver_in(PodSource::Http, &changed)),
         [""; 0]
     );
 }
@@ -136,7 +126,7 @@ fn the_first_source_of_a_pod_counts() {
 #[test]
 fn pods_of_a_source_that_is_not_configured_are_refused() {
     let mut harness = Harness::running();
-    let actions = harness.change_in(PodSource::Http, PodOperation::Add, &plain("a"));
+    let actions = harness.deliver_in(PodSource::Http, &plain("a"));
     assert_eq!(briefs(&actions), [""; 0]);
 }
 
@@ -177,33 +167,6 @@ fn problems_become_events_once() {
 }
 
 #[test]
-fn a_mirror_pod_syncs_its_static_pod_and_is_never_run() {
-    let mut harness = Harness::running();
-    harness.configure(&["file", "api"]);
-    harness.snapshot(PodSource::Api, true, &[]);
-    harness.snapshot(
-        PodSource::File,
-        true,
-        &[manifest("static", "web", json!({}))],
-    );
-    let mut mirror = manifest("mirror", "web", json!({}));
-    mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "h"});
-    let actions = harness.change_in(PodSource::Api, PodOperation::Add, &mirror);
-    assert_eq!(sent(&actions), ["UPDATE static"]);
-    let Some(Action::RemoveOrphanedStatuses { known, .. }) =
-        harness.tick_housekeeping().into_iter().next()
-    else {
-        panic!("no statuses");
-    };
-    assert_eq!(known, ["mirror", "static"]);
-    let actions = harness.change_in(PodSource::Api, PodOperation::Remove, &mirror);
-    assert_eq!(sent(&actions), ["UPDATE static"]);
-    // A manifest of this node is no mirror, whatever it says.
-    mirror["metadata"]["uid"] = json!("posing");
-    assert_eq!(sent(&harness.add(&mirror)), ["CREATE posing"]);
-}
-
-#[test]
 fn a_changed_status_alone_reconciles() {
     let mut harness = Harness::running();
     let mut pod = manifest(
@@ -213,19 +176,13 @@ fn a_changed_status_alone_reconciles() {
     );
     harness.add_running(&pod);
     pod["status"] = json!({"phase": "Running"});
-    assert_eq!(
-        sent(&harness.change(PodOperation::Reconcile, &pod)),
-        ["SYNC a"]
-    );
+    assert_eq!(sent(&harness.deliver(&pod)), ["SYNC a"]);
     let mut pod = plain("b");
     harness.add_running(&pod);
     pod["status"] = json!({"phase": "Running"});
-    assert_eq!(
-        briefs(&harness.change(PodOperation::Reconcile, &pod)),
-        [""; 0]
-    );
+    assert_eq!(briefs(&harness.deliver(&pod)), [""; 0]);
     pod["status"] = json!({"phase": "Failed", "reason": "Evicted"});
-    let actions = harness.change(PodOperation::Reconcile, &pod);
+    let actions = harness.deliver(&pod);
     assert_eq!(briefs(&actions), ["SYNC b", "clean-up b"]);
 }
 
@@ -238,17 +195,14 @@ fn all_pods_together_are_bounded_and_a_smaller_version_always_fits() {
         pod
     };
     let accepted = (0..60)
-        .map(|index| harness.add(&large(&format!("u{index}"), 1000)))
+        .map(|index| harness.deliver(&large(&format!("u{index}"), 1000)))
         .filter(|actions| !sent(actions).is_empty());
     assert_eq!(accepted.count(), 24);
-    let actions = harness.add(&large("last", 1000));
+    let actions = harness.deliver(&large("last", 1000));
     assert_eq!(briefs(&actions), ["event FailedManifest "]);
-    assert_eq!(
-        sent(&harness.change(PodOperation::Update, &large("u0", 1))),
-        ["UPDATE u0"]
-    );
-    assert_eq!(sent(&harness.add(&large("last", 900))), ["CREATE last"]);
+    assert_eq!(sent(&harness.deliver(&large("u0", 1))), ["UPDATE u0"]);
+    assert_eq!(sent(&harness.deliver(&large("last", 900))), ["CREATE last"]);
     // What is being stopped still counts.
-    harness.change(PodOperation::Remove, &large("u1", 1000));
-    assert_eq!(sent(&harness.add(&large("another", 900))), [""; 0]);
+    harness.remove(&large("u1", 1000));
+    assert_eq!(sent(&harness.deliver(&large("another", 900))), [""; 0]);
 }

@@ -226,7 +226,8 @@ impl Node {
 
     fn pod(&self, index: usize) -> Value {
         let mut pod = plain(&uid(index));
-        pod["metadata"]["generation"] = json!(self.wanted.get(&index).copied().unwrap_or(0));
+        let version = self.wanted.get(&index).copied().unwrap_or(0);
+        pod["metadata"]["labels"] = json!({"version": version.to_string()});
         pod
     }
 
@@ -283,18 +284,24 @@ impl Node {
         }
     }
 
-    fn change(&mut self, operation: PodOperation, index: usize) {
-        if self.source_ready {
-            let pod = self.pod(index);
-            if let Some(shown) = &mut self.last_shown {
-                match operation {
-                    PodOperation::Remove => _ = shown.remove(&index),
-                    _ => _ = shown.insert(index),
-                }
-            }
-            let actions = self.harness.change(operation, &pod);
-            self.carry_out(actions);
+    /// The source says of a pod what it wants now.
+    fn tell(&mut self, index: usize) {
+        if !self.source_ready {
+            return;
         }
+        let (pod, wanted) = (self.pod(index), self.wanted.contains_key(&index));
+        if let Some(shown) = &mut self.last_shown {
+            if wanted {
+                shown.insert(index);
+            } else {
+                shown.remove(&index);
+            }
+        }
+        let actions = match wanted {
+            true => self.harness.deliver(&pod),
+            false => self.harness.remove(&pod),
+        };
+        self.carry_out(actions);
     }
 
     fn deliver(&mut self, lost: bool) {
@@ -352,18 +359,18 @@ impl Node {
                 }
                 self.version += 1;
                 self.wanted.insert(index, self.version);
-                self.change(PodOperation::Add, index);
+                self.tell(index);
             }
             Step::Drop(index) => {
                 if self.wanted.remove(&index).is_some() {
-                    self.change(PodOperation::Remove, index);
+                    self.tell(index);
                 }
             }
             Step::ChangeSpec(index) => {
                 self.version += 1;
                 if let Some(version) = self.wanted.get_mut(&index) {
                     *version = self.version;
-                    self.change(PodOperation::Update, index);
+                    self.tell(index);
                 }
             }
             Step::SourceRestarts => {

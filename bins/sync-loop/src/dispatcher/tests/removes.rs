@@ -7,7 +7,7 @@ fn a_removed_pod_is_killed_with_its_own_grace_from_now() {
     let mut harness = Harness::running();
     harness.add_running(&plain("a"));
     harness.wait(Duration::from_secs(5));
-    let actions = harness.change(PodOperation::Remove, &plain("a"));
+    let actions = harness.remove(&plain("a"));
     let (kill, subject) = kill(&actions);
     assert_eq!(kill.requested_at, harness.now.wall);
     assert_eq!(kill.grace_period_seconds, None);
@@ -23,7 +23,7 @@ fn a_pod_that_never_ran_here_is_killed_too() {
     let mut harness = Harness::new();
     harness.configure(&["file"]);
     harness.snapshot(PodSource::File, true, &[plain("a")]);
-    let actions = harness.change(PodOperation::Remove, &plain("a"));
+    let actions = harness.remove(&plain("a"));
     assert_eq!(sent(&actions), ["KILL a"]);
 }
 
@@ -36,10 +36,7 @@ fn a_source_that_is_not_ready_removes_nothing() {
         sent(&harness.snapshot(PodSource::File, false, &[])),
         [""; 0]
     );
-    assert_eq!(
-        sent(&harness.change(PodOperation::Remove, &plain("a"))),
-        [""; 0]
-    );
+    assert_eq!(sent(&harness.remove(&plain("a"))), [""; 0]);
     // Once it is ready, what is missing is gone.
     assert_eq!(
         sent(&harness.snapshot(PodSource::File, true, &[])),
@@ -54,7 +51,7 @@ fn a_source_can_only_remove_its_own_pods() {
     harness.snapshot(PodSource::Http, true, &[]);
     harness.snapshot(PodSource::File, true, &[plain("a")]);
     assert_eq!(
-        sent(&harness.change_in(PodSource::Http, PodOperation::Remove, &plain("a"))),
+        sent(&harness.remove_in(PodSource::Http, &plain("a"))),
         [""; 0]
     );
     assert_eq!(sent(&harness.snapshot(PodSource::Http, true, &[])), [""; 0]);
@@ -71,7 +68,7 @@ fn a_source_that_is_no_longer_configured_takes_its_pods_along() {
 fn a_kill_that_the_pool_does_not_know_of_is_sent_again_with_its_first_time() {
     let mut harness = Harness::running();
     harness.add_running(&plain("a"));
-    let actions = harness.change(PodOperation::Remove, &plain("a"));
+    let actions = harness.remove(&plain("a"));
     let (first, _) = kill(&actions);
     harness.acknowledge(&actions, WorkerPhase::Terminating);
     harness.wait(Duration::from_secs(10));
@@ -89,7 +86,7 @@ fn an_answer_that_is_older_than_the_kill_does_not_count() {
     let mut harness = Harness::running();
     harness.add_running(&plain("a"));
     harness.tick_housekeeping();
-    let actions = harness.change(PodOperation::Remove, &plain("a"));
+    let actions = harness.remove(&plain("a"));
     harness.acknowledge(&actions, WorkerPhase::Terminating);
     let actions = harness.answer(&[worker("a", WorkerPhase::Syncing)], &[]);
     assert_eq!(sent(&actions), [""; 0]);
@@ -105,7 +102,7 @@ fn an_answer_that_is_older_than_the_kill_does_not_count() {
 fn a_departed_pod_is_forgotten_when_nothing_is_left_of_it() {
     let mut harness = Harness::running();
     harness.add_running(&plain("a"));
-    let actions = harness.change(PodOperation::Remove, &plain("a"));
+    let actions = harness.remove(&plain("a"));
     harness.acknowledge(&actions, WorkerPhase::Terminating);
     let running = [runtime_pod("a", "file", true)];
     harness.housekeeping(&[worker("a", WorkerPhase::Terminating)], &running);
@@ -114,7 +111,7 @@ fn a_departed_pod_is_forgotten_when_nothing_is_left_of_it() {
     assert_eq!(sent(&harness.housekeeping(&[], &running)), ["KILL a"]);
     let mut harness = Harness::running();
     harness.add_running(&plain("a"));
-    let actions = harness.change(PodOperation::Remove, &plain("a"));
+    let actions = harness.remove(&plain("a"));
     harness.acknowledge(&actions, WorkerPhase::Terminating);
     harness.housekeeping(&[worker("a", WorkerPhase::Finished)], &[]);
     assert!(harness.sync_loop.workers.departed("a").is_none());
@@ -125,7 +122,7 @@ fn a_new_life_of_the_pool_is_told_of_every_termination() {
     let mut harness = Harness::running();
     harness.add_running(&plain("a"));
     harness.add_running(&plain("b"));
-    let actions = harness.change(PodOperation::Remove, &plain("a"));
+    let actions = harness.remove(&plain("a"));
     let (first, _) = kill(&actions);
     harness.acknowledge(&actions, WorkerPhase::Terminating);
     harness.wait(Duration::from_secs(3));
@@ -141,7 +138,7 @@ fn a_deletion_mark_travels_in_an_update() {
     harness.add_running(&plain("a"));
     let mut marked = plain("a");
     marked["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
-    let actions = harness.change(PodOperation::Delete, &marked);
+    let actions = harness.deliver(&marked);
     assert_eq!(sent(&actions), ["UPDATE a"]);
     assert_eq!(
         harness.decision("a"),

@@ -1,4 +1,4 @@
-//! Doorbells: lifecycle events, probes, ticks, container-manager updates.
+//! What makes a pod be looked at: lifecycle events, probes, ticks.
 
 use super::*;
 use v1::{PodLifecycleEventType as Kind, ProbeKind, ProbeResult};
@@ -54,7 +54,7 @@ fn a_try_that_fails_is_an_event_of_its_pod_and_nothing_else() {
             message: "m".repeat(9000),
             unix_nanos: 7,
         };
-        let actions = harness.handle(Event::ProbeTry(attempt));
+        let actions = harness.handle(Event::ProbeResult(ProbeMessage::Attempt(attempt)));
         assert_eq!(briefs(&actions), expected, "{uid} {outcome:?}");
         if let Some(Action::ReportEvent(event)) = actions.first() {
             assert_eq!(event.pod.as_ref().unwrap().uid, "a");
@@ -71,7 +71,7 @@ fn a_try_that_fails_is_an_event_of_its_pod_and_nothing_else() {
 fn dead_containers_of_a_pod_that_is_going_are_cleaned_up() {
     let mut harness = Harness::running();
     harness.add_running(&plain("a"));
-    harness.change(PodOperation::Remove, &plain("a"));
+    harness.remove(&plain("a"));
     assert_eq!(
         briefs(&harness.lifecycle("a", Kind::ContainerDied)),
         ["clean-up a"]
@@ -105,7 +105,7 @@ fn an_unhealthy_pleg_is_shown_and_stops_nothing() {
     };
     harness.handle(Event::Lifecycle(LifecycleMessage::Health(health)));
     assert_eq!(harness.sync_loop.summary().pleg.reason, "slow");
-    assert_eq!(sent(&harness.add(&plain("a"))), ["CREATE a"]);
+    assert_eq!(sent(&harness.deliver(&plain("a"))), ["CREATE a"]);
     assert_eq!(
         sent(&harness.lifecycle("a", Kind::ContainerStarted)),
         ["SYNC a"]
@@ -148,9 +148,9 @@ fn probes_sync_when_they_say_something_new() {
     ] {
         let mut harness = Harness::running();
         harness.add_running(&plain("a"));
-        let actions = harness.handle(Event::ProbeVerdict(verdict("a", kind, result)));
+        let actions = harness.verdict(verdict("a", kind, result));
         assert_eq!(briefs(&actions), expected, "{kind:?} {result:?}");
-        let actions = harness.handle(Event::ProbeVerdict(verdict("a", kind, result)));
+        let actions = harness.verdict(verdict("a", kind, result));
         assert_eq!(briefs(&actions), [""; 0], "{kind:?} {result:?} again");
     }
 }
@@ -159,13 +159,9 @@ fn probes_sync_when_they_say_something_new() {
 fn all_verdicts_travel_with_every_update_until_the_prober_removes_them() {
     let mut harness = Harness::running();
     harness.add_running(&plain("a"));
-    harness.handle(Event::ProbeVerdict(verdict(
-        "a",
-        ProbeKind::Startup,
-        ProbeResult::Success,
-    )));
+    harness.verdict(verdict("a", ProbeKind::Startup, ProbeResult::Success));
     let failure = verdict("a", ProbeKind::Liveness, ProbeResult::Failure);
-    let actions = harness.handle(Event::ProbeVerdict(failure));
+    let actions = harness.verdict(failure);
     let kinds = |actions: &[Action]| -> Vec<ProbeKind> {
         updates(actions)[0]
             .verdicts
@@ -174,10 +170,12 @@ fn all_verdicts_travel_with_every_update_until_the_prober_removes_them() {
             .collect()
     };
     assert_eq!(kinds(&actions), [ProbeKind::Startup, ProbeKind::Liveness]);
-    harness.handle(Event::ProbeRemoved(v1::ProbeVerdictRemoved {
-        container_id: "id".into(),
-        kind: ProbeKind::Liveness.into(),
-    }));
+    harness.handle(Event::ProbeResult(ProbeMessage::Removed(
+        v1::ProbeVerdictRemoved {
+            container_id: "id".into(),
+            kind: ProbeKind::Liveness.into(),
+        },
+    )));
     let actions = harness.lifecycle("a", Kind::ContainerStarted);
     assert_eq!(kinds(&actions), [ProbeKind::Startup]);
 }
@@ -186,16 +184,8 @@ fn all_verdicts_travel_with_every_update_until_the_prober_removes_them() {
 fn status_syncer_hears_all_verdicts_again_after_its_restart() {
     let mut harness = Harness::running();
     harness.add_running(&plain("a"));
-    harness.handle(Event::ProbeVerdict(verdict(
-        "a",
-        ProbeKind::Startup,
-        ProbeResult::Success,
-    )));
-    harness.handle(Event::ProbeVerdict(verdict(
-        "a",
-        ProbeKind::Readiness,
-        ProbeResult::Success,
-    )));
+    harness.verdict(verdict("a", ProbeKind::Startup, ProbeResult::Success));
+    harness.verdict(verdict("a", ProbeKind::Readiness, ProbeResult::Success));
     assert_eq!(
         briefs(&harness.handle(Event::StatusSyncerRestarted)),
         ["verdicts 2"]
@@ -205,11 +195,7 @@ fn status_syncer_hears_all_verdicts_again_after_its_restart() {
 #[test]
 fn verdicts_of_pods_that_are_gone_are_forgotten() {
     let mut harness = Harness::running();
-    harness.handle(Event::ProbeVerdict(verdict(
-        "a",
-        ProbeKind::Startup,
-        ProbeResult::Success,
-    )));
+    harness.verdict(verdict("a", ProbeKind::Startup, ProbeResult::Success));
     harness.housekeeping(&[worker("a", WorkerPhase::Syncing)], &[]);
     assert_eq!(harness.sync_loop.verdicts.all().len(), 1);
     harness.housekeeping(&[], &[]);
@@ -255,28 +241,15 @@ fn a_finished_pod_is_not_resynced() {
 }
 
 #[test]
-fn container_manager_updates_sync_the_pods_that_they_name() {
-    let mut harness = Harness::running();
-    harness.add_running(&plain("a"));
-    harness.add_running(&plain("b"));
-    let pod_uids = vec!["b".into(), "stranger".into()];
-    let actions = harness.handle(Event::ContainerManagerUpdate { pod_uids });
-    assert_eq!(sent(&actions), ["SYNC b"]);
-}
-
-#[test]
 fn pods_that_may_not_run_are_not_synced() {
     let mut harness = Harness::running();
-    harness.add(&needs_cpu("a", 9000));
+    harness.deliver(&needs_cpu("a", 9000));
     assert_eq!(
         sent(&harness.lifecycle("a", Kind::ContainerStarted)),
         [""; 0]
     );
     let changed = manifest("a", "a", json!({"hostNetwork": true}));
-    assert_eq!(
-        briefs(&harness.change(PodOperation::Update, &changed)),
-        ["reject a OutOfcpu"]
-    );
+    assert_eq!(briefs(&harness.deliver(&changed)), ["reject a OutOfcpu"]);
 }
 
 #[test]
@@ -298,10 +271,7 @@ fn while_the_runtime_is_down_configuration_counts_and_syncs_wait() {
             .decision("a")
             .starts_with("waits for the container runtime: ContainerStarted")
     );
-    assert_eq!(
-        sent(&harness.change(PodOperation::Remove, &plain("b"))),
-        ["KILL b"]
-    );
+    assert_eq!(sent(&harness.remove(&plain("b"))), ["KILL b"]);
     assert_eq!(sent(&harness.capacity(4000)), ["SYNC a"]);
     assert_eq!(harness.sync_loop.summary().runtime_error, "");
     assert_eq!(sent(&harness.capacity(4000)), [""; 0]);
@@ -310,7 +280,7 @@ fn while_the_runtime_is_down_configuration_counts_and_syncs_wait() {
 #[test]
 fn a_refused_update_is_shown_and_tried_again_at_the_resync() {
     let mut harness = Harness::running();
-    let actions = harness.add(&plain("a"));
+    let actions = harness.deliver(&plain("a"));
     let update = &updates(&actions)[0];
     let refused = Event::WorkerRefused {
         uid: update.uid.clone(),
@@ -361,5 +331,5 @@ fn a_list_that_fails_is_not_a_runtime_that_is_down() {
         ["SYNC a"]
     );
     // What ran when it was last listed is known still.
-    assert_eq!(sent(&harness.add(&plain("b"))), ["CREATE b"]);
+    assert_eq!(sent(&harness.deliver(&plain("b"))), ["CREATE b"]);
 }

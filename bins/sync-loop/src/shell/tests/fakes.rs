@@ -28,7 +28,7 @@ use v1::status_reports_server::{StatusReports, StatusReportsServer};
 use v1::sync_loop_client::SyncLoopClient;
 use v1::{ProbeKind, ProbeResult, UpdateType, WorkerPhase};
 
-use crate::shell::run_with;
+use crate::shell::run;
 
 pub(super) const BEGIN: UnixNanos = UnixNanos(1_767_225_600_000_000_000);
 
@@ -151,7 +151,7 @@ fn snapshot(pods: Vec<v1::Pod>, ready: bool) -> Vec<v1::watch_pods_response::Mes
         source: source(),
         pod: Some(pod),
     });
-    messages.extend(pods.map(Message::SnapshotPod));
+    messages.extend(pods.map(Message::Pod));
     messages.push(Message::SnapshotEnd(v1::SourceSnapshotEnd {
         source: source(),
     }));
@@ -503,7 +503,6 @@ pub(super) struct FakeNode {
     pub(super) results: Arc<Results>,
     pub(super) pool: FakePool,
     pub(super) status: FakeStatusSyncer,
-    pub(super) container_manager: mpsc::Sender<Vec<String>>,
     hub: MemoryHub,
     identities: Arc<Identities>,
     clock: WallClock,
@@ -544,7 +543,6 @@ impl FakeNode {
             }),
             pool: FakePool::new(),
             status: FakeStatusSyncer::default(),
-            container_manager: mpsc::channel(1).0,
             hub: MemoryHub::new(),
             identities: Arc::new(Identities::from_base(200_000).unwrap()),
             clock: WallClock::simulated(BEGIN),
@@ -640,9 +638,7 @@ impl FakeNode {
             seed: self.lives,
             lifecycle: Lifecycle::unsupervised(CancellationToken::new()),
         };
-        let (container_manager, updates) = mpsc::channel(8);
-        self.container_manager = container_manager;
-        let task = tokio::spawn(async move { run_with(context, updates).await.unwrap() });
+        let task = tokio::spawn(async move { run(context).await.unwrap() });
         self.running
             .insert(Process::SyncLoop, AbortOnDropHandle::new(task));
     }
