@@ -337,7 +337,8 @@ mod tests {
     fn versions_differ_by_what_was_asked_for() {
         use Difference::{None, Pod, Status};
         const SEEN: &str = "kubernetes.io/config.seen";
-        let table: [(fn(&mut Value), Difference); 17] = [
+        type Change = fn(&mut Value);
+        let table: [(Change, Difference); 17] = [
             (|_| {}, None),
             (|pod| pod["spec"]["hostname"] = json!("h"), Pod),
             (|pod| pod["metadata"]["labels"]["a"] = json!("c"), Pod),
