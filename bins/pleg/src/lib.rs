@@ -1,14 +1,16 @@
-//! The pod lifecycle event generator: lists what the runtime has, every second
+//! The pod lifecycle event generator: lists what the runtime has, from time to time
 //! and whenever the runtime rings, and tells which pods have to be looked at.
 //!
 //! - `relist`: which events follow from two lists (pure);
 //! - `schedule`: when to list what (pure);
+//! - `completeness`: whether the runtime's events make longer intervals safe (pure);
 //! - `health`: whether listing works (pure);
 //! - [`run`]: the process around them.
 //!
 //! It may list and nothing else, and holds nothing that could not be found out
 //! again. Its events are doorbells: who misses one notices a little later.
 
+mod completeness;
 mod health;
 mod relist;
 mod schedule;

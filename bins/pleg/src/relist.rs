@@ -117,6 +117,21 @@ impl Records {
         events
     }
 
+    /// The pods of a list, not taken yet, with a change that a runtime tells by an
+    /// event, since the last relist.
+    pub(crate) fn told_by_events(&self, current: &Pods) -> BTreeSet<String> {
+        keys(&self.pods, current)
+            .into_iter()
+            .filter(|uid| is_told_by_events(self.pods.get(*uid), current.get(*uid)))
+            .cloned()
+            .collect()
+    }
+
+    /// Whether a list of one pod, not taken yet, has such a change.
+    pub(crate) fn one_is_told_by_events(&self, uid: &str, current: Option<&PodRecord>) -> bool {
+        is_told_by_events(self.pods.get(uid), current)
+    }
+
     /// A pod had to be looked at and could not: the next relist that succeeds
     /// reports it, also when nothing seems to have changed.
     pub(crate) fn inspection_failed(&mut self, uid: &str) {
@@ -163,6 +178,28 @@ fn pod_events(
         events.push(event(EventKind::PodSync, ""));
     }
     events
+}
+
+/// Whether a process began or ended between two looks at a pod. Of that every runtime
+/// tells; of a container that is made, or removed after its end, containerd does not.
+fn is_told_by_events(old: Option<&PodRecord>, new: Option<&PodRecord>) -> bool {
+    use ContainerState::{Exited, Running};
+    let nothing = PodRecord::default();
+    let old = old.unwrap_or(&nothing);
+    let new = new.unwrap_or(&nothing);
+    let container = |id: &String| {
+        let (old, new) = (old.containers.get(id), new.containers.get(id));
+        old != new && (old == Some(&Running) || matches!(new, Some(Running | Exited)))
+    };
+    let is_ready =
+        |pod: &PodRecord, id: &String| pod.sandboxes.get(id) == Some(&SandboxState::Ready);
+    let sandbox = |id: &String| is_ready(old, id) != is_ready(new, id);
+    keys(&old.containers, &new.containers)
+        .into_iter()
+        .any(container)
+        || keys(&old.sandboxes, &new.sandboxes)
+            .into_iter()
+            .any(sandbox)
 }
 
 /// The events of one container; `None` is "the runtime does not have it".

@@ -1,4 +1,4 @@
-//! When to relist, and what: every second all pods, at once a pod that the
+//! When to relist, and what: all pods from time to time, at once a pod that the
 //! runtime rang for. Pure: time is passed in.
 //!
 //! ```text
@@ -10,25 +10,30 @@
 //!     +--------------------------+ ended      (lost, or many hints)
 //! ```
 //!
-//! - Idle -> Relisting(All): the period is over, hints were lost, or so many pods
+//! - Idle -> Relisting(All): the interval is over, hints were lost, or so many pods
 //!   are hinted that one list of all is cheaper;
 //! - Idle -> Relisting(Pod): a pod is hinted and relists for hints may go on;
 //! - Relisting -> Idle: the relist ended, well or not.
 //!
 //! Only one relist runs at a time, so that an older list can never be compared
-//! after a newer one. What does not live here: the calls (`shell`).
+//! after a newer one.
+//!
+//! The interval is 1 s, or 10 s while the runtime's events have proven complete
+//! (`completeness`). Whatever they tell brings the next relist of all to within 1 s,
+//! so that the longer interval is in force only where nothing happens, and each
+//! thing that does happen is a test of the events.
+//!
+//! What does not live here: the calls (`shell`).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pod::identity::check_uid;
 
+use crate::completeness::{Completeness, SHORT};
+
 /// Time since this process started.
 pub(crate) type Moment = Duration;
-
-/// From the end of one relist of all pods to the next (the kubelet's
-/// `genericPlegRelistPeriod`).
-pub(crate) const RELIST_PERIOD: Duration = Duration::from_secs(1);
 
 /// Hinted pods above which all pods are listed instead: that takes two calls to
 /// the runtime, as many as one pod.
@@ -82,10 +87,20 @@ enum Phase {
     },
 }
 
+/// How a relist ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The pool did not answer, or could not.
+    Failed,
+    /// These pods had changed in a way that a runtime tells by an event.
+    Listed(BTreeSet<String>),
+}
+
 /// The schedule of relists.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     phase: Phase,
+    completeness: Completeness,
     all_due: Moment,
     hints: Hints,
     hints_from: Moment,
@@ -103,6 +118,7 @@ impl Schedule {
     pub(crate) fn new() -> Schedule {
         Schedule {
             phase: Phase::Idle,
+            completeness: Completeness::new(),
             all_due: Moment::ZERO,
             hints: Hints::Pods(BTreeSet::new()),
             hints_from: Moment::ZERO,
@@ -111,19 +127,47 @@ impl Schedule {
 
     /// The runtime says that something happened to a pod. What cannot be a pod's uid
     /// means "something, somewhere".
-    pub(crate) fn hint(&mut self, uid: String) {
+    pub(crate) fn hint(&mut self, now: Moment, uid: String) {
+        if check_uid(&uid).is_err() {
+            self.hints_lost(now);
+            return;
+        }
+        self.completeness.told(&uid, now);
         if let Hints::Pods(pods) = &mut self.hints {
-            if check_uid(&uid).is_err() || pods.len() >= MAX_HINTS {
+            if pods.len() >= MAX_HINTS {
                 self.hints = Hints::All;
             } else {
                 pods.insert(uid);
             }
         }
+        self.all_due = self.all_due.min(now + SHORT);
     }
 
     /// Hints may have been lost.
-    pub(crate) fn hints_lost(&mut self) {
+    pub(crate) fn hints_lost(&mut self, now: Moment) {
+        self.completeness.told_of_any(now);
         self.hints = Hints::All;
+        self.all_due = self.all_due.min(now + SHORT);
+    }
+
+    /// The runtime sends events from now on, or none.
+    pub(crate) fn events(&mut self, now: Moment, available: bool) {
+        self.completeness.events(available);
+        // What happened before the first event was sent is not hinted.
+        self.hints_lost(now);
+    }
+
+    /// The way to the runtime's events broke. Whether hints were lost is told when it
+    /// is open again.
+    pub(crate) fn events_broke(&mut self, now: Moment) {
+        self.completeness.events(false);
+        self.all_due = self.all_due.min(now + SHORT);
+    }
+
+    /// The interval in force and why, for people.
+    #[must_use]
+    pub(crate) fn describe_interval(&self) -> String {
+        self.completeness.describe()
     }
 
     /// What to do now. An answer of [`Step::Relist`] begins that relist.
@@ -164,7 +208,7 @@ impl Schedule {
 
     /// The relist ended. Returns the pods whose hints it answers, or would have
     /// answered had it succeeded.
-    pub(crate) fn ended(&mut self, now: Moment) -> BTreeSet<String> {
+    pub(crate) fn ended(&mut self, now: Moment, outcome: &Outcome) -> BTreeSet<String> {
         let Phase::Relisting {
             scope,
             began,
@@ -173,11 +217,19 @@ impl Schedule {
         else {
             return BTreeSet::new();
         };
-        if scope == Scope::All {
-            self.all_due = now + RELIST_PERIOD;
+        match (scope, outcome) {
+            (Scope::All, Outcome::Failed) => self.all_due = now + SHORT,
+            (Scope::All, Outcome::Listed(changed)) => {
+                self.completeness.relisted_all(began, now, changed);
+                self.all_due = now + self.completeness.interval();
+            }
+            (Scope::Pod(_), Outcome::Failed) => {}
+            (Scope::Pod(_), Outcome::Listed(changed)) => {
+                self.completeness.relisted_one(!changed.is_empty());
+            }
         }
         let rest = now.saturating_sub(began).saturating_mul(HINT_REST);
-        self.hints_from = now + rest.clamp(HINT_GAP, RELIST_PERIOD);
+        self.hints_from = now + rest.clamp(HINT_GAP, SHORT);
         hinted
     }
 }
@@ -185,6 +237,7 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::completeness::LONG;
 
     fn at(millis: u64) -> Moment {
         Duration::from_millis(millis)
@@ -196,11 +249,15 @@ mod tests {
 
     const ALL: Step = Step::Relist(Scope::All);
 
+    fn quiet() -> Outcome {
+        Outcome::Listed(BTreeSet::new())
+    }
+
     /// A schedule that has just done its first relist, which took no time.
     fn relisted_at(millis: u64) -> Schedule {
         let mut schedule = Schedule::new();
         assert_eq!(schedule.next(at(millis)), ALL);
-        schedule.ended(at(millis));
+        schedule.ended(at(millis), &quiet());
         schedule
     }
 
@@ -209,7 +266,7 @@ mod tests {
         let mut schedule = Schedule::new();
         assert_eq!(schedule.next(at(0)), ALL);
         assert_eq!(schedule.next(at(5)), Step::WaitForRelist);
-        schedule.ended(at(700));
+        schedule.ended(at(700), &quiet());
         assert_eq!(schedule.next(at(701)), Step::WaitUntil(at(1700)));
         assert_eq!(schedule.next(at(1700)), ALL);
     }
@@ -217,10 +274,10 @@ mod tests {
     #[test]
     fn a_hint_relists_its_pod_at_once_and_only_once() {
         let mut schedule = relisted_at(0);
-        schedule.hint("a".to_owned());
-        schedule.hint("a".to_owned());
+        schedule.hint(at(0), "a".to_owned());
+        schedule.hint(at(0), "a".to_owned());
         assert_eq!(schedule.next(at(500)), pod("a"));
-        assert_eq!(schedule.ended(at(500)), ["a".to_owned()].into());
+        assert_eq!(schedule.ended(at(500), &quiet()), ["a".to_owned()].into());
         assert_eq!(schedule.next(at(600)), Step::WaitUntil(at(1000)));
     }
 
@@ -228,9 +285,9 @@ mod tests {
     fn a_hint_during_a_relist_is_kept_for_after_it() {
         let mut schedule = Schedule::new();
         assert_eq!(schedule.next(at(0)), ALL);
-        schedule.hint("a".to_owned());
+        schedule.hint(at(0), "a".to_owned());
         assert_eq!(schedule.next(at(1)), Step::WaitForRelist);
-        assert!(schedule.ended(at(2)).is_empty());
+        assert!(schedule.ended(at(2), &quiet()).is_empty());
         assert_eq!(schedule.next(at(2)), Step::WaitUntil(at(12)));
         assert_eq!(schedule.next(at(12)), pod("a"));
     }
@@ -238,18 +295,18 @@ mod tests {
     #[test]
     fn relists_for_hints_take_a_fifth_of_the_time_at_most() {
         let mut schedule = relisted_at(0);
-        schedule.hint("a".to_owned());
+        schedule.hint(at(0), "a".to_owned());
         assert_eq!(schedule.next(at(100)), pod("a"));
-        schedule.ended(at(150));
-        schedule.hint("a".to_owned());
+        schedule.ended(at(150), &quiet());
+        schedule.hint(at(150), "a".to_owned());
         assert_eq!(schedule.next(at(151)), Step::WaitUntil(at(350)));
         assert_eq!(schedule.next(at(350)), pod("a"));
         // A relist that hung for long does not put hints off for ever.
-        schedule.ended(at(60_000));
-        schedule.hint("a".to_owned());
+        schedule.ended(at(60_000), &quiet());
+        schedule.hint(at(60_000), "a".to_owned());
         assert_eq!(schedule.next(at(60_000)), ALL);
-        schedule.ended(at(120_000));
-        schedule.hint("a".to_owned());
+        schedule.ended(at(120_000), &quiet());
+        schedule.hint(at(120_000), "a".to_owned());
         assert_eq!(schedule.next(at(120_001)), Step::WaitUntil(at(121_000)));
     }
 
@@ -258,13 +315,13 @@ mod tests {
         let mut schedule = relisted_at(0);
         let mut lists = 0;
         for millis in 0..10_000 {
-            schedule.hint("a".to_owned());
+            schedule.hint(at(millis), "a".to_owned());
             match schedule.next(at(millis)) {
                 ALL => {
                     lists += 1;
-                    schedule.ended(at(millis));
+                    schedule.ended(at(millis), &quiet());
                 }
-                Step::Relist(Scope::Pod(_)) => drop(schedule.ended(at(millis))),
+                Step::Relist(Scope::Pod(_)) => drop(schedule.ended(at(millis), &quiet())),
                 Step::WaitUntil(until) => assert!(until > at(millis)),
                 Step::WaitForRelist => panic!("nothing runs"),
             }
@@ -277,15 +334,15 @@ mod tests {
         let mut schedule = relisted_at(0);
         let uids = ["a", "b", "c", "d"].map(str::to_owned);
         for uid in uids.clone() {
-            schedule.hint(uid);
+            schedule.hint(at(0), uid);
         }
         assert_eq!(schedule.next(at(100)), ALL);
-        assert_eq!(schedule.ended(at(100)), uids.into());
+        assert_eq!(schedule.ended(at(100), &quiet()), uids.into());
 
-        schedule.hint("a".to_owned());
-        schedule.hints_lost();
+        schedule.hint(at(100), "a".to_owned());
+        schedule.hints_lost(at(100));
         assert_eq!(schedule.next(at(200)), ALL);
-        schedule.ended(at(200));
+        schedule.ended(at(200), &quiet());
         assert_eq!(schedule.next(at(300)), Step::WaitUntil(at(1200)));
     }
 
@@ -293,7 +350,7 @@ mod tests {
     fn what_is_remembered_of_hints_is_bounded() {
         let mut schedule = relisted_at(0);
         for number in 0..10 * MAX_HINTS {
-            schedule.hint(number.to_string());
+            schedule.hint(at(0), number.to_string());
         }
         assert!(matches!(schedule.hints, Hints::All));
     }
@@ -302,8 +359,65 @@ mod tests {
     fn a_hint_that_names_no_pod_means_all() {
         for uid in [String::new(), "x".repeat(65), "../a".to_owned()] {
             let mut schedule = relisted_at(0);
-            schedule.hint(uid);
+            schedule.hint(at(0), uid);
             assert!(matches!(schedule.hints, Hints::All));
         }
+    }
+
+    /// Relists of all pods and one change that an event told, until the events are
+    /// proven and quiet; returns when the next relist is due.
+    fn proven(schedule: &mut Schedule) -> Moment {
+        schedule.events(at(0), true);
+        schedule.hint(at(0), "a".to_owned());
+        let (changed, none) = (Outcome::Listed(["a".to_owned()].into()), quiet());
+        for _ in 0..100 {
+            let now = schedule.all_due;
+            assert_eq!(schedule.next(now), ALL);
+            let first = now == at(0);
+            schedule.ended(now, if first { &changed } else { &none });
+            if schedule.all_due == now + LONG {
+                return schedule.all_due;
+            }
+            assert_eq!(schedule.all_due, now + SHORT);
+        }
+        panic!("the events are never proven");
+    }
+
+    #[test]
+    fn events_that_have_proven_complete_stretch_the_interval() {
+        let mut schedule = Schedule::new();
+        let due = proven(&mut schedule);
+        let before = due - Duration::from_millis(1);
+        assert_eq!(schedule.next(before), Step::WaitUntil(due));
+        assert_eq!(schedule.next(due), ALL);
+        schedule.ended(due, &quiet());
+        assert_eq!(schedule.all_due, due + LONG);
+    }
+
+    #[test]
+    fn an_event_brings_the_list_of_all_to_within_a_second() {
+        let mut schedule = Schedule::new();
+        let now = proven(&mut schedule) - LONG + at(3000);
+        schedule.hint(now, "a".to_owned());
+        assert_eq!(schedule.next(now), pod("a"));
+        schedule.ended(now, &quiet());
+        assert_eq!(schedule.next(now), Step::WaitUntil(now + SHORT));
+        // What it told may show in a later list only.
+        assert_eq!(schedule.next(now + SHORT), ALL);
+        schedule.ended(now + SHORT, &quiet());
+        assert_eq!(schedule.all_due, now + 2 * SHORT);
+    }
+
+    #[test]
+    fn a_failure_and_a_broken_stream_bring_the_short_interval_back() {
+        let mut schedule = Schedule::new();
+        let due = proven(&mut schedule);
+        let mut failed = schedule.clone();
+        assert_eq!(failed.next(due), ALL);
+        failed.ended(due, &Outcome::Failed);
+        assert_eq!(failed.all_due, due + SHORT);
+        let now = due - LONG + at(1);
+        schedule.events_broke(now);
+        assert_eq!(schedule.next(now), Step::WaitUntil(now + SHORT));
     }
 }

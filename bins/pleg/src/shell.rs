@@ -21,7 +21,7 @@ use topology::Process;
 
 use crate::health::Health;
 use crate::relist::{Event, Records};
-use crate::schedule::{Moment, Schedule, Scope, Step};
+use crate::schedule::{Moment, Outcome, Schedule, Scope, Step};
 use crate::server::{Publication, Published};
 use crate::wire;
 
@@ -59,6 +59,7 @@ pub async fn run(context: Context) -> Result<(), Error> {
         pod_uids: Arc::default(),
         failing: false,
         runtime_has_events: None,
+        status: String::new(),
     };
     let serving = ipc::serve(
         context.process,
@@ -98,6 +99,8 @@ struct Relister {
     pod_uids: Arc<[String]>,
     failing: bool,
     runtime_has_events: Option<bool>,
+    /// The line for `bulkhead status`.
+    status: String,
 }
 
 impl Relister {
@@ -174,10 +177,10 @@ impl Relister {
     }
 
     fn relisted(&mut self, scope: &Scope, result: Result<Listed, CallError>) {
-        let hinted = self.schedule.ended(self.now());
         let listed = match result {
             Ok(listed) => listed,
             Err(error) => {
+                let hinted = self.schedule.ended(self.now(), &Outcome::Failed);
                 if !std::mem::replace(&mut self.failing, true) {
                     let error = telemetry::chain(&error);
                     tracing::warn!(?scope, error, "cannot relist; what is known stands");
@@ -192,10 +195,19 @@ impl Relister {
             tracing::info!("relisting again");
         }
         let mut pods = wire::pods(listed.pods);
-        let events = match scope {
-            Scope::All => self.records.apply_all(pods),
-            Scope::Pod(uid) => self.records.apply_one(uid, pods.remove(uid)),
+        let (changed, events) = match scope {
+            Scope::All => {
+                let changed = self.records.told_by_events(&pods);
+                (changed, self.records.apply_all(pods))
+            }
+            Scope::Pod(uid) => {
+                let pod = pods.remove(uid);
+                let changed = self.records.one_is_told_by_events(uid, pod.as_ref());
+                let changed = changed.then(|| uid.clone()).into_iter().collect();
+                (changed, self.records.apply_one(uid, pod))
+            }
         };
+        self.schedule.ended(self.now(), &Outcome::Listed(changed));
         for event in &events {
             tracing::debug!(pod = event.pod_uid, kind = ?event.kind, id = event.id, "event");
         }
@@ -227,27 +239,37 @@ impl Relister {
             } else {
                 tracing::warn!(reason, "unhealthy");
             }
-            let status = if healthy { "relisting" } else { reason };
-            self.lifecycle.set_status(status);
+        }
+        let status = match healthy {
+            true => self.schedule.describe_interval(),
+            false => reason.to_owned(),
+        };
+        if status != self.status {
+            if healthy {
+                tracing::info!("{status}");
+            }
+            self.lifecycle.set_status(&status);
+            self.status = status;
         }
     }
 
     fn hinted(&mut self, event: SubscriptionEvent<v1::WatchHintsResponse>) {
+        let now = self.now();
         match event {
             SubscriptionEvent::Message(message) => match message.message {
-                Some(Hint::PodUid(uid)) => self.schedule.hint(uid),
-                Some(Hint::Lost(true)) => self.schedule.hints_lost(),
+                Some(Hint::PodUid(uid)) => self.schedule.hint(now, uid),
+                Some(Hint::Lost(true)) => self.schedule.hints_lost(now),
                 Some(Hint::EventsAvailable(available)) => {
                     if self.runtime_has_events.replace(available) != Some(available) {
                         tracing::info!(available, "events of the runtime");
                     }
-                    // What happened before the first event was sent is not hinted.
-                    self.schedule.hints_lost();
+                    self.schedule.events(now, available);
                 }
                 Some(Hint::Lost(false)) | None => {}
             },
             // The first message of the new stream makes us look at everything.
-            SubscriptionEvent::Connected | SubscriptionEvent::Lost { .. } => {}
+            SubscriptionEvent::Connected => {}
+            SubscriptionEvent::Lost { .. } => self.schedule.events_broke(now),
         }
     }
 }

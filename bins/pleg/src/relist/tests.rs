@@ -202,3 +202,46 @@ fn a_pod_that_could_not_be_looked_at_is_reported_although_unchanged() {
         expected(&[("1234", ContainerDied, "c1")])
     );
 }
+
+#[test]
+fn begins_and_ends_of_processes_are_what_a_runtime_tells() {
+    let container = |state| pod(&[("c", state)], &[]);
+    let sandbox = |state| pod(&[], &[("s", state)]);
+    let none = PodRecord::default;
+    for (old, new, told) in [
+        (none(), none(), false),
+        (none(), container(Created), false),
+        (none(), container(Running), true),
+        (none(), container(Exited), true),
+        (container(Created), container(Running), true),
+        (container(Created), container(Exited), true),
+        (container(Created), none(), false),
+        (container(Running), container(Running), false),
+        (container(Running), container(Exited), true),
+        (container(Running), container(Unknown), true),
+        (container(Running), none(), true),
+        (container(Exited), none(), false),
+        (container(Unknown), none(), false),
+        (none(), sandbox(Ready), true),
+        (none(), sandbox(NotReady), false),
+        (sandbox(Ready), sandbox(Ready), false),
+        (sandbox(Ready), sandbox(NotReady), true),
+        (sandbox(Ready), none(), true),
+        (sandbox(NotReady), none(), false),
+    ] {
+        let mut records = Records::default();
+        records.apply_all(pods([("u", old.clone())]));
+        let current = pods([("u", new.clone())]);
+        let one = records.one_is_told_by_events("u", Some(&new));
+        let all = records.told_by_events(&current);
+        assert_eq!(
+            (one, all.len()),
+            (told, usize::from(told)),
+            "{old:?} {new:?}"
+        );
+    }
+    let mut records = Records::default();
+    records.apply_all(pods([("u", container(Running))]));
+    assert!(records.one_is_told_by_events("u", None));
+    assert_eq!(records.told_by_events(&pods([])), ["u".to_owned()].into());
+}
