@@ -2,17 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use test_support::wait::pause_for;
 
+use crate::processes;
 use crate::statistics::Row;
 use crate::world::World;
 
-/// Time for everything that the start of the pods left to do.
-const SETTLE: Duration = Duration::from_secs(20);
-
-/// Unit of the times in /proc/PID/stat: USER_HZ, which Linux fixes at 100.
-const TICKS_PER_SECOND: f64 = 100.0;
+/// Time for everything that the start of the pods left to do, the proof that the
+/// runtime's events are complete included.
+const SETTLE: Duration = Duration::from_secs(30);
 
 pub(crate) fn measure(pods: usize, seconds: u64) -> Result<Vec<Row>> {
     let world = World::create()?;
@@ -23,67 +22,101 @@ pub(crate) fn measure(pods: usize, seconds: u64) -> Result<Vec<Row>> {
         world.noted(&format!("idle-{pod}"), "started", 0)?;
     }
     pause_for(SETTLE);
-    let before = processor_ticks(&world)?;
+    let before = processes::look(&world)?;
     let begin = Instant::now();
     pause_for(Duration::from_secs(seconds));
     let elapsed = begin.elapsed().as_secs_f64();
     let mut rows = Vec::new();
     let (mut cores, mut memory) = (0.0, 0);
-    for ((name, pid, earlier), (_, _, later)) in before.iter().zip(&processor_ticks(&world)?) {
-        let own_cores = (later - earlier) / TICKS_PER_SECOND / elapsed;
-        let own_memory = proportional_set_kib(*pid)?;
-        cores += own_cores;
-        memory += own_memory;
-        let text = format!(
-            "{:.2} millicores, {:.1} MiB PSS",
-            own_cores * 1000.0,
-            f64::from(own_memory) / 1024.0
+    for (earlier, later) in before.iter().zip(&processes::look(&world)?) {
+        anyhow::ensure!(
+            earlier.pid == later.pid,
+            "{} was started anew while it was watched",
+            later.name
         );
-        rows.push(Row::text(&format!("idle, {pods} pods: {name}"), &text, ""));
+        let own_cores = (later.processor_seconds - earlier.processor_seconds) / elapsed;
+        cores += own_cores;
+        memory += later.memory_kib;
+        let text = format!(
+            "{:.2} millicores, {}",
+            own_cores * 1000.0,
+            processes::mebibytes(later.memory_kib)
+        );
+        rows.push(Row::text(
+            &format!("idle, {pods} pods: {}", later.name),
+            &text,
+            "",
+        ));
     }
+    let (processor, memory_budget) = budgets(pods);
     let cpu = format!("{:.1} millicores", cores * 1000.0);
-    rows.insert(
-        0,
+    let mut all = vec![
+        Row::text(&format!("idle, {pods} pods: processor"), &cpu, processor),
         Row::text(
-            &format!("idle, {pods} pods: processor"),
-            &cpu,
-            "< 10 millicores",
+            &format!("idle, {pods} pods: PSS sum"),
+            &processes::mebibytes(memory),
+            memory_budget,
         ),
-    );
-    let mib = format!("{:.1} MiB", f64::from(memory) / 1024.0);
-    rows.insert(
-        1,
-        Row::text(&format!("idle, {pods} pods: PSS sum"), &mib, "< 50 MiB"),
-    );
+    ];
+    all.append(&mut rows);
+    Ok(all)
+}
+
+/// Of processor time and of memory; numbers of pods other than these have none.
+fn budgets(pods: usize) -> (&'static str, &'static str) {
+    match pods {
+        100 => ("<= 4 millicores", "<= 40 MiB"),
+        250 => ("<= 8 millicores", "<= 50 MiB"),
+        _ => ("", ""),
+    }
+}
+
+/// What `pods` pods leave in memory that have come and gone, `at_once` at a time.
+pub(crate) fn measure_memory_after(pods: usize, at_once: usize) -> Result<Vec<Row>> {
+    let world = World::create()?;
+    pause_for(SETTLE);
+    let fresh = processes::look(&world)?;
+    let names: Vec<String> = (0..pods).map(|pod| format!("gone-{pod}")).collect();
+    for batch in names.chunks(at_once.max(1)) {
+        for name in batch {
+            world.put(name, &[])?;
+        }
+        for name in batch {
+            world.noted(name, "started", 0)?;
+        }
+        for name in batch {
+            world.remove(name)?;
+        }
+        for name in batch {
+            world.until_gone(name)?;
+        }
+    }
+    pause_for(SETTLE);
+    let after = processes::look(&world)?;
+    let (mut rows, mut sums) = (Vec::new(), (0, 0));
+    for (fresh, after) in fresh.iter().zip(&after) {
+        anyhow::ensure!(
+            fresh.pid == after.pid,
+            "{} was started anew while it was watched",
+            after.name
+        );
+        sums = (sums.0 + fresh.memory_kib, sums.1 + after.memory_kib);
+        rows.push(Row::text(
+            &format!("memory after {pods} pods: {}", after.name),
+            &from_to(fresh.memory_kib, after.memory_kib),
+            "",
+        ));
+    }
+    let what = format!("memory after {pods} pods: PSS sum");
+    rows.insert(0, Row::text(&what, &from_to(sums.0, sums.1), "<= 1.20 x"));
     Ok(rows)
 }
 
-fn processor_ticks(world: &World) -> Result<Vec<(String, u32, f64)>> {
-    let pids = world.bulkhead.pids()?;
-    pids.into_iter()
-        .map(|(process, pid)| {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-            // The name is in parentheses and may hold spaces; utime and stime
-            // are fields 14 and 15, counted from 1.
-            let rest = stat.rsplit(") ").next().context("stat")?;
-            let fields: Vec<&str> = rest.split(' ').collect();
-            let ticks = |index: usize| -> Result<f64> {
-                fields.get(index).context("stat")?.parse().context("stat")
-            };
-            Ok((process.name().to_owned(), pid, ticks(11)? + ticks(12)?))
-        })
-        .collect()
-}
-
-fn proportional_set_kib(pid: u32) -> Result<u32> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-    let line = text
-        .lines()
-        .find(|line| line.starts_with("Pss:"))
-        .context("no Pss")?;
-    line.split_whitespace()
-        .nth(1)
-        .context("no Pss")?
-        .parse()
-        .context("Pss")
+fn from_to(fresh: u32, after: u32) -> String {
+    format!(
+        "{} -> {}, {:.2} x",
+        processes::mebibytes(fresh),
+        processes::mebibytes(after),
+        f64::from(after) / f64::from(fresh.max(1))
+    )
 }

@@ -6,6 +6,7 @@ mod direct;
 mod dispatch;
 mod idle;
 mod latency;
+mod processes;
 mod restart;
 mod statistics;
 mod world;
@@ -30,12 +31,18 @@ struct Arguments {
     /// Pods of the burst.
     #[arg(long, default_value_t = 50)]
     burst: usize,
-    /// Pods of the idle node.
-    #[arg(long, default_value_t = 100)]
-    idle_pods: usize,
+    /// Pods of the idle nodes, one after the other.
+    #[arg(long, value_delimiter = ',', default_values_t = [100, 250])]
+    idle_pods: Vec<usize>,
     /// Seconds over which the idle node is watched.
     #[arg(long, default_value_t = 60)]
     idle_seconds: u64,
+    /// Pods that come and go before memory is looked at.
+    #[arg(long, default_value_t = 1000)]
+    memory_pods: usize,
+    /// How many of them are there at once.
+    #[arg(long, default_value_t = 50)]
+    memory_batch: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -54,9 +61,11 @@ enum Measurement {
     Dispatch,
     /// Processor time and memory of an idle node.
     Idle,
+    /// Memory after many pods have come and gone.
+    Memory,
 }
 
-const ALL: [Measurement; 7] = [
+const ALL: [Measurement; 8] = [
     Measurement::Dispatch,
     Measurement::Start,
     Measurement::Stop,
@@ -64,6 +73,7 @@ const ALL: [Measurement; 7] = [
     Measurement::Burst,
     Measurement::Restart,
     Measurement::Idle,
+    Measurement::Memory,
 ];
 
 fn main() -> Result<()> {
@@ -81,7 +91,16 @@ fn main() -> Result<()> {
             Measurement::Burst => latency::burst(&World::create()?, arguments.burst),
             Measurement::Restart => restart::each_part(arguments.repetitions.min(10)),
             Measurement::Dispatch => dispatch::measure(),
-            Measurement::Idle => idle::measure(arguments.idle_pods, arguments.idle_seconds),
+            Measurement::Idle => {
+                let nodes = arguments.idle_pods.iter();
+                nodes
+                    .map(|pods| idle::measure(*pods, arguments.idle_seconds))
+                    .collect::<Result<Vec<_>>>()
+                    .map(|rows| rows.concat())
+            }
+            Measurement::Memory => {
+                idle::measure_memory_after(arguments.memory_pods, arguments.memory_batch)
+            }
         };
         match measured {
             Ok(more) => {

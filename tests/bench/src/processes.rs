@@ -1,0 +1,62 @@
+//! What the kernel says that each process has taken: processor time and memory.
+
+use anyhow::{Context as _, Result};
+
+use crate::world::World;
+
+/// Unit of the times in /proc/PID/stat: USER_HZ, which Linux fixes at 100.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// One process of Bulkhead at one moment.
+pub(crate) struct Usage {
+    pub(crate) name: String,
+    pub(crate) pid: u32,
+    /// Since its start, in user and kernel mode.
+    pub(crate) processor_seconds: f64,
+    /// Its proportional set size: what it shares counts in parts.
+    pub(crate) memory_kib: u32,
+}
+
+/// All processes, always in the same order.
+pub(crate) fn look(world: &World) -> Result<Vec<Usage>> {
+    let pids = world.bulkhead.pids()?;
+    pids.into_iter()
+        .map(|(process, pid)| {
+            Ok(Usage {
+                name: process.name().to_owned(),
+                pid,
+                processor_seconds: processor_seconds(pid)?,
+                memory_kib: proportional_set_kib(pid)?,
+            })
+        })
+        .collect()
+}
+
+pub(crate) fn mebibytes(kib: u32) -> String {
+    format!("{:.1} MiB", f64::from(kib) / 1024.0)
+}
+
+fn processor_seconds(pid: u32) -> Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name is in parentheses and may hold spaces; utime and stime are fields 14
+    // and 15, counted from 1.
+    let rest = stat.rsplit(") ").next().context("stat")?;
+    let fields: Vec<&str> = rest.split(' ').collect();
+    let ticks = |index: usize| -> Result<f64> {
+        fields.get(index).context("stat")?.parse().context("stat")
+    };
+    Ok((ticks(11)? + ticks(12)?) / TICKS_PER_SECOND)
+}
+
+fn proportional_set_kib(pid: u32) -> Result<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("Pss:"))
+        .context("no Pss")?;
+    line.split_whitespace()
+        .nth(1)
+        .context("no Pss")?
+        .parse()
+        .context("Pss")
+}
