@@ -14,7 +14,6 @@ use topology::Process;
 
 use crate::config::NodeFacts;
 use crate::doorbell::Doorbell;
-use crate::endings::Endings;
 use crate::events::Events;
 use crate::garbage::{Collection, GarbageCollector};
 use crate::hints::Hints;
@@ -28,6 +27,7 @@ use crate::record::{Lives, RecordWriter, Records};
 use crate::relist::{Owners, Relister};
 use crate::servers::Shared;
 use crate::steps::{LifeBegin, Steps};
+use crate::told_ends::ToldEnds;
 
 /// First wait of the crash-loop back-off; the longest comes from the configuration.
 const RESTART_BASE: Duration = Duration::from_secs(10);
@@ -69,7 +69,7 @@ impl Assembly {
         let state_directory = config.directories.state(Process::PodWorkerPool);
         let (records, record_writer) = Records::open(&state_directory, lives)?;
         let owners = Owners::default();
-        let endings = Endings::default();
+        let told_ends = ToldEnds::default();
         let events = Events::new(clock.clone());
         let locks = PodLocks::default();
         let listed = Arc::new(AtomicBool::new(false));
@@ -77,7 +77,7 @@ impl Assembly {
         let pulls = pull_limits(config);
         let steps = Arc::new(Steps {
             observer: Observer::new(Arc::clone(&runtime), Arc::clone(&host), owners.clone()),
-            endings: endings.clone(),
+            told_ends: told_ends.clone(),
             images: Arc::new(Images::new(Arc::clone(&runtime), pulls, clock.clone())),
             doorbell: Doorbell::default(),
             runtime: Arc::clone(&runtime),
@@ -115,7 +115,7 @@ impl Assembly {
             host,
             relister,
             listed,
-            hints: Hints::new(owners, endings),
+            hints: Hints::new(owners, told_ends),
             events,
             garbage: GarbageCollector::default(),
         };

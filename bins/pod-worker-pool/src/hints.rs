@@ -16,9 +16,9 @@ use ipc::{Feed, FeedItem, FeedWatch};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::endings::Endings;
 use crate::pool::PoolHandle;
 use crate::relist::Owners;
+use crate::told_ends::ToldEnds;
 
 use echo::{Echoes, End};
 use pace::Pace;
@@ -48,18 +48,18 @@ pub(crate) struct Hints {
     feed: Feed<Hint>,
     available: watch::Sender<bool>,
     owners: Owners,
-    endings: Endings,
+    told_ends: ToldEnds,
 }
 
 impl Hints {
-    /// No hints yet; ends that are told go into `endings`.
+    /// No hints yet; ends that are told go into `told_ends`.
     #[must_use]
-    pub(crate) fn new(owners: Owners, endings: Endings) -> Hints {
+    pub(crate) fn new(owners: Owners, told_ends: ToldEnds) -> Hints {
         Hints {
             feed: Feed::new(KEPT_HINTS),
             available: watch::Sender::new(false),
             owners,
-            endings,
+            told_ends,
         }
     }
 
@@ -127,7 +127,7 @@ impl Hints {
         out_of_memory: &mut Pace,
     ) {
         if let Some(end) = event.end {
-            self.endings.note(&event.container_id, end);
+            self.told_ends.note(&event.container_id, end);
         }
         let told = event.pod_uid.clone();
         let uid = told.or_else(|| self.owners.pod_of(&event.container_id));

@@ -5,12 +5,14 @@
 //! Observe, what the runtime has:
 //!
 //! - `observe`: one pod, as the values of `observation`; `relist`: all pods at a glance;
-//! - `hints` and `endings`: what the runtime tells by itself; `readiness`: how it is.
+//! - `hints` and `told_ends`: what the runtime tells by itself; `readiness`: how it is.
 //!
 //! Plan, in pure functions over plain values:
 //!
 //! - `worker`: the states of a worker, and which step each of them asks for;
-//! - `plan`: the next step of a pod; `stop`: how long a stop may take;
+//! - `plan`: the next step of a pod; `known`: what it depends on beside what the runtime
+//!   shows; `stop`: how long a stop may take; `name_conflict`: which number a new sandbox
+//!   or instance gets;
 //! - `config`: from a pod to the requests that the runtime gets; `annotations`: what is
 //!   noted on them.
 //!
@@ -36,13 +38,14 @@ mod assembly;
 mod cgroup;
 mod config;
 mod doorbell;
-mod endings;
 mod events;
 mod garbage;
 mod hints;
 mod image;
+mod known;
 mod locks;
 mod logs;
+mod name_conflict;
 pub mod node;
 mod observation;
 mod observe;
@@ -58,6 +61,7 @@ mod steps;
 mod stop;
 #[cfg(test)]
 mod testing;
+mod told_ends;
 mod volume;
 mod worker;
 

@@ -17,6 +17,18 @@ pub(crate) struct Observation {
     /// For containers without any instance: how often they were started before,
     /// as the names of their log files tell.
     pub starts_in_logs: BTreeMap<String, u32>,
+    /// Ends of processes that the runtime told of by an event, by the id of their
+    /// container or sandbox. The lists may show them as running still.
+    pub told_ends: BTreeMap<String, ToldEnd>,
+}
+
+/// The end of a process, as an event tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ToldEnd {
+    /// Its exit code.
+    pub exit_code: i32,
+    /// When it ended.
+    pub finished_at: UnixNanos,
 }
 
 impl Observation {
@@ -191,8 +203,9 @@ pub(crate) struct Container {
 pub(crate) enum ContainerState {
     /// Created, never started.
     Created,
-    /// Its start was cut short when the one who asked for it died, or its creation, so
-    /// that its start failed: it never ran and cannot be started any more.
+    /// The runtime abandoned its start when the process that asked for it died, or its
+    /// start failed because that process died during its creation: it never ran and
+    /// cannot be started any more.
     StartAbandoned(Exit),
     /// Running.
     Running {

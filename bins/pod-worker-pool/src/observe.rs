@@ -14,6 +14,7 @@ use cri::{ContainerRuntime, RuntimeError, v1};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use pod::{Pod, PodExt, PodIdentity};
 
+use crate::known::Known;
 use crate::node::NodeHost;
 use crate::observation::{Container, ContainerState, Observation, Sandbox, SandboxNetwork};
 use crate::relist::{self, Owners};
@@ -54,6 +55,16 @@ enum Found {
     ListedOnly(Container),
 }
 
+/// How containers are asked about.
+#[derive(Clone, Copy)]
+struct Inspection<'a> {
+    /// What is known of them: a start that failed while its caller waited was not
+    /// abandoned, whatever the runtime's words for it.
+    known: &'a Known,
+    /// Whether one whose status cannot be read is an error.
+    strict: bool,
+}
+
 impl Observer {
     /// An observer of the pods of one node.
     #[must_use]
@@ -85,12 +96,14 @@ impl Observer {
         &self,
         identity: &PodIdentity,
         pod: Option<&Pod>,
+        known: &Known,
         cache: &mut Cache,
     ) -> Result<Observation, RuntimeError> {
         let (sandboxes, containers) = relist::list(&*self.runtime, Some(identity.uid())).await?;
         let sandboxes = self.sandboxes(identity, sandboxes, cache).await?;
         let strict = pod.is_some();
-        let containers = self.containers(identity, containers, strict, cache).await?;
+        let how = Inspection { known, strict };
+        let containers = self.containers(identity, containers, how, cache).await?;
         let starts_in_logs = match pod {
             Some(pod) => self.starts_in_logs(identity, pod, &containers).await,
             None => BTreeMap::new(),
@@ -99,6 +112,7 @@ impl Observer {
             sandboxes,
             containers,
             starts_in_logs,
+            ..Observation::default()
         })
     }
 
@@ -159,7 +173,7 @@ impl Observer {
         &self,
         identity: &PodIdentity,
         listed: Vec<v1::Container>,
-        strict: bool,
+        how: Inspection<'_>,
         cache: &mut Cache,
     ) -> Result<Vec<Container>, RuntimeError> {
         let mut containers: Vec<(v1::ContainerState, Container)> = listed
@@ -180,16 +194,16 @@ impl Observer {
         cache
             .containers
             .retain(|id, _| containers.iter().any(|(_, container)| container.id == *id));
-        let known = &*cache;
+        let cached = &*cache;
         let found: Vec<Option<Found>> = stream::iter(containers)
             .map(|(state, listed)| async move {
-                if let Some((known_state, container)) = known.containers.get(&listed.id)
+                if let Some((known_state, container)) = cached.containers.get(&listed.id)
                     && *known_state == state
                 {
                     return Ok(Some(Found::Known(container.clone())));
                 }
-                match self.inspect(identity, state, listed.clone()).await {
-                    Err(error) if !strict => {
+                match self.inspect(identity, state, listed.clone(), how).await {
+                    Err(error) if !how.strict => {
                         tracing::warn!(pod = %identity, %error, "container not inspected");
                         Ok(Some(Found::ListedOnly(listed)))
                     }
@@ -216,6 +230,7 @@ impl Observer {
         identity: &PodIdentity,
         state: v1::ContainerState,
         mut container: Container,
+        how: Inspection<'_>,
     ) -> Result<Option<Found>, RuntimeError> {
         if matches!(
             state,
@@ -229,6 +244,11 @@ impl Observer {
             Err(error) => return Err(error),
         };
         let state = convert::complete(&mut container, &status);
+        if let ContainerState::StartAbandoned(exit) = &container.state
+            && how.known.start_was_refused(&container.id)
+        {
+            container.state = ContainerState::Exited(exit.clone());
+        }
         if let ContainerState::Exited(exit) = &mut container.state {
             let restart_count = container.restart_count;
             exit.message = termination_message::of(

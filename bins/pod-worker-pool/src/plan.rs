@@ -1,57 +1,111 @@
-//! What to do with a pod now: desired pod and observation in, plan out. Pure.
+//! What to do with a pod now: all that is known in, the next step out. Pure.
 //!
-//! A plan is one step. Who carries it out looks again and asks for the next,
-//! until the plan is empty: so a plan need not foresee what its own actions
-//! lead to, and a crash between two of them needs no memory of the first.
+//! Whether the pod is to run, to wait for its name, to be stopped or to be cleared away
+//! is decided here, and nothing edits [`Facts`] before or the [`Plan`] after: steps
+//! carry it out, look again and ask for the next, until the plan is empty. So a plan
+//! need not foresee what its own actions lead to, and whoever finds the pod after a
+//! crash between two of them needs no memory of the first.
 //!
 //! ```text
-//!   deadline over, or all containers done ------------> End
-//!   no sandbox that can be used ----------------------> NewSandbox
-//!   more than one that runs --------------------------> StopSandboxes
-//!   init containers not done -------------------------> Work on the next of them
-//!   else ---------------------------------------------> Work on the containers
+//!   to be run:
+//!     deadline over, or all containers done ----------> End
+//!     no sandbox that can be used --------------------> NewSandbox
+//!     more than one that runs ------------------------> StopSandboxes
+//!     init containers not done -----------------------> Work on the next of them
+//!     else -------------------------------------------> Work on the containers
+//!   to wait for its name:
+//!     something of it is alive -----------------------> StopPod
+//!     else -------------------------------------------> Work, which is empty
+//!   to be terminated:
+//!     calls that make something are under way --------> AwaitCalls
+//!     something of it is alive, or holds an address --> StopPod
+//!     else -------------------------------------------> Stopped, or CleanUp
+//!   to be cleared away -------------------------------> CleanUp
 //! ```
+//!
+//! `considered` puts together what the runtime shows and what is known besides;
+//! `sandbox`, `init` and `containers` decide about those; `restart` when a container is
+//! started again; `stop` what stops a whole pod; `start_time` since when a pod counts.
 
+mod considered;
 mod containers;
 mod describe;
 mod init;
 mod restart;
 mod sandbox;
+mod start_time;
+mod stop;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use backoff::Curve;
 use clock::UnixNanos;
 use pod::accessors::ContainerKind;
 use pod::{Pod, PodExt, PodIdentity};
-use serde::{Deserialize, Serialize};
 
+use crate::known::Known;
 use crate::observation::{Container, Observation};
-use crate::worker::TerminationCause;
+use crate::stop::{KillReason, Moment};
+use crate::worker::{Termination, TerminationCause};
 
 pub(crate) use containers::pod_grace;
-pub(crate) use describe::describe;
+pub(crate) use describe::{describe, describe_termination};
 pub(crate) use restart::go_duration;
 pub(crate) use sandbox::Unusable;
+pub(crate) use start_time::{notes_start, started_at, started_at_source};
+pub(crate) use stop::{CleanUp, StopPod, UnstartedContainer};
 
 /// Everything that a plan depends on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Inputs<'a> {
-    /// The desired pod.
-    pub pod: &'a Pod,
+pub(crate) struct Facts<'a> {
+    /// What is to become of the pod.
+    pub goal: Goal<'a>,
     /// What the runtime has of it.
     pub observation: &'a Observation,
+    /// What is known of it besides.
+    pub known: &'a Known,
+    /// Containers whose images are being pulled.
+    pub pulls: &'a BTreeSet<String>,
+    /// Whether calls are under way that make something of it.
+    pub calls_under_way: bool,
     /// Instances whose probes have failed.
     pub failed_probes: &'a FailedProbes,
-    /// Kills that were begun, by container id, in an earlier life too.
-    pub kills: &'a BTreeMap<String, KillReason>,
+    /// When its first sync was, if that is noted.
+    pub noted_start: Option<UnixNanos>,
+    /// What is the same for all pods.
+    pub settings: Settings,
+    /// Now.
+    pub now: Moment,
+}
+
+/// What is to become of a pod.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Goal<'a> {
+    /// It runs.
+    Run(&'a Pod),
+    /// It waits until the static pod that has its name has ended.
+    Wait(&'a Pod),
+    /// It ends.
+    Terminate {
+        /// Why, and with which grace.
+        termination: &'a Termination,
+        /// Whether only the runtime has it: nobody will ask for its files to go.
+        is_runtime_only: bool,
+    },
+    /// What it had on the node goes.
+    CleanUp(&'a Termination),
+}
+
+/// What is the same for all pods of a node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
     /// Crash-loop back-off.
     pub restart_curve: Curve,
-    /// When the pod was started, if it was.
-    pub started_at: Option<UnixNanos>,
-    /// Now, in wall time: exits have wall time too.
-    pub now: UnixNanos,
+    /// How long a call can hold the name of a sandbox that lists do not show.
+    pub sandbox_name_is_held: Duration,
+    /// How long a call can hold the name of an instance that lists do not show.
+    pub instance_name_is_held: Duration,
 }
 
 /// Instances of containers whose probes have failed, by container id.
@@ -76,27 +130,39 @@ pub(crate) enum Plan {
         why: Option<Unusable>,
         /// Containers that start first in it: their images are needed.
         first: Vec<String>,
+        /// What is left, to be stopped first.
+        stop: StopPod,
     },
     /// Stop sandboxes that run beside the pod's own.
     StopSandboxes {
         /// Their ids.
         sandboxes: Vec<String>,
         /// What runs in them, to be stopped first.
-        kills: Vec<Kill>,
+        stops: Vec<ContainerStop>,
     },
     /// Work in the sandbox that there is.
     Work(Work),
+    /// Wait for calls that make something, so that what they make is seen.
+    AwaitCalls,
+    /// Stop all that is alive of the pod.
+    StopPod(StopPod),
+    /// Nothing of the pod is alive.
+    Stopped,
+    /// Clear away what it had on the node.
+    CleanUp(CleanUp),
 }
 
 /// What to do in a sandbox that can be used. Empty: the pod is as desired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Work {
     /// Instances to stop; comes before everything else.
-    pub kills: Vec<Kill>,
+    pub stops: Vec<ContainerStop>,
     /// Instances to start.
     pub starts: Vec<Start>,
     /// Containers that wait after a crash.
     pub waits: Vec<RestartWait>,
+    /// Containers that wait for their images.
+    pub pulls: Vec<String>,
     /// When to plan again even if nothing happens.
     pub wake_at: Option<UnixNanos>,
 }
@@ -105,7 +171,7 @@ impl Work {
     /// Whether there is nothing to do now.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
-        self.kills.is_empty() && self.starts.is_empty()
+        self.stops.is_empty() && self.starts.is_empty()
     }
 
     fn wake(&mut self, at: UnixNanos) {
@@ -113,64 +179,33 @@ impl Work {
     }
 }
 
-/// Why an instance is stopped while its pod lives on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) enum KillReason {
-    /// Its spec changed.
-    DefinitionChanged,
-    /// Its liveness probe failed.
-    LivenessFailed,
-    /// Its startup probe failed.
-    StartupFailed,
-    /// The runtime does not know whether it runs.
-    StateUnknown,
-    /// A newer instance runs.
-    Superseded,
-    /// Its sandbox cannot be used any more.
-    SandboxLost,
-}
-
-impl KillReason {
-    /// Whether the container is started again, given whether its policy starts
-    /// failed containers.
-    fn restarts(self, policy_restarts_failed: bool) -> bool {
-        match self {
-            Self::DefinitionChanged | Self::StateUnknown => true,
-            Self::LivenessFailed | Self::StartupFailed | Self::SandboxLost => {
-                policy_restarts_failed
-            }
-            Self::Superseded => false,
-        }
-    }
-}
-
 /// An instance to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Kill {
+pub(crate) struct ContainerStop {
     /// The instance.
     pub container_id: String,
     /// Its container.
     pub name: String,
-    /// Why.
-    pub reason: KillReason,
+    /// Why, while the pod lives on; absent when it is stopped with its pod.
+    pub reason: Option<KillReason>,
     /// For the event.
     pub message: String,
     /// How long it may take: the probe's own grace period or the pod's.
     pub grace: Duration,
+    /// How.
+    pub how: StopHow,
 }
 
-impl Kill {
-    /// The kill of an instance whose sandbox is to go while its pod lives on.
-    #[must_use]
-    pub(crate) fn of_lost_sandbox(pod: &Pod, container: &Container) -> Kill {
-        Kill {
-            container_id: container.id.clone(),
-            name: container.name.clone(),
-            reason: KillReason::SandboxLost,
-            message: format!("Stopping container {}", container.name),
-            grace: pod_grace(pod),
-        }
-    }
+/// How an instance is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StopHow {
+    /// By a stop.
+    Stop,
+    /// By a stop, though the runtime does not know whether it runs, and may not know
+    /// after it either.
+    StopUnknown,
+    /// By its removal: a stop has not helped.
+    Remove,
 }
 
 /// A container to start.
@@ -178,6 +213,8 @@ impl Kill {
 pub(crate) struct Start {
     /// Its name.
     pub name: String,
+    /// The sandbox that it starts in.
+    pub sandbox_id: String,
     /// Which kind it is.
     pub kind: ContainerKind,
     /// How.
@@ -249,9 +286,37 @@ impl RestartWait {
 
 /// Makes the plan.
 #[must_use]
-pub(crate) fn plan(inputs: &Inputs<'_>) -> Plan {
-    let deadline = match deadline(inputs.pod, inputs.started_at) {
-        Some(deadline) if deadline <= inputs.now => {
+pub(crate) fn plan(facts: &Facts<'_>) -> Plan {
+    match facts.goal {
+        Goal::Run(pod) => run(facts, pod),
+        Goal::Wait(pod) => stop::waiting(facts, pod),
+        Goal::Terminate {
+            termination,
+            is_runtime_only,
+        } => stop::terminating(facts, termination, is_runtime_only),
+        Goal::CleanUp(termination) => Plan::CleanUp(CleanUp::after(&termination.cause)),
+    }
+}
+
+/// The plan of a pod that is to run.
+fn run(facts: &Facts<'_>, pod: &Pod) -> Plan {
+    let considered = considered::Considered::of(facts, pod);
+    let inputs = Inputs {
+        facts,
+        pod,
+        observation: &considered.observation,
+    };
+    let plan = next_for_running(&inputs);
+    match considered.is_ahead {
+        true => considered::ahead_of_the_lists(plan, facts),
+        false => plan,
+    }
+}
+
+fn next_for_running(inputs: &Inputs<'_>) -> Plan {
+    let started_at = started_at(inputs.pod, inputs.facts.noted_start, inputs.observation);
+    let deadline = match deadline(inputs.pod, started_at) {
+        Some(deadline) if deadline <= inputs.now() => {
             return Plan::End(TerminationCause::DeadlineExceeded);
         }
         deadline => deadline,
@@ -282,10 +347,23 @@ pub(crate) fn deadline(pod: &Pod, started_at: Option<UnixNanos>) -> Option<UnixN
     Some(started_at?.plus(Duration::from_secs(seconds)))
 }
 
+/// What decisions about a pod that is to run are made from.
+#[derive(Clone, Copy, Debug)]
+struct Inputs<'a> {
+    facts: &'a Facts<'a>,
+    pod: &'a Pod,
+    /// As `considered` puts it together.
+    observation: &'a Observation,
+}
+
 impl Inputs<'_> {
+    fn now(&self) -> UnixNanos {
+        self.facts.now.wall
+    }
+
     /// The kill of this instance that was begun.
     fn kill_of(&self, container: &Container) -> Option<KillReason> {
-        self.kills.get(&container.id).copied()
+        self.facts.known.kill_reason(&container.id)
     }
 }
 

@@ -22,7 +22,6 @@ mod writer;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use clock::UnixNanos;
 use pod::PodIdentity;
@@ -30,16 +29,11 @@ use serde::{Deserialize, Serialize};
 use state_file::StateFileError;
 use tokio::sync::{Notify, oneshot};
 
-use crate::plan::KillReason;
-use crate::stop::StopRecords;
+use crate::stop::{KillReason, SAVE_MAY_TAKE, StopRecords};
 use crate::worker::Termination;
 
 use writer::Directory;
 pub(crate) use writer::{Lives, RecordWriter};
-
-/// How long a record may take to its file. Whoever writes one goes on then: a disk
-/// that hangs must not keep a container alive.
-pub(crate) const SAVE_MAY_TAKE: Duration = Duration::from_secs(5);
 
 /// What is recorded of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

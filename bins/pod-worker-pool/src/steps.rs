@@ -13,44 +13,54 @@ mod calls;
 mod containers;
 mod error;
 mod image;
-mod kill;
 mod pulls;
 mod sandbox;
 mod start;
 mod start_time;
+mod stop;
 mod sync;
-mod taken;
 mod terminate;
 mod unstarted;
-mod unstopped;
 mod wait;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use backoff::Curve;
 use clock::{UnixNanos, WallClock};
 use cri::ContainerRuntime;
+use pod::{Pod, PodIdentity};
 
 use crate::config::NodeFacts;
 use crate::doorbell::Doorbell;
-use crate::endings::Endings;
 use crate::events::Events;
 use crate::image::Images;
+use crate::known::Known;
 use crate::node::NodeHost;
+use crate::observation::Observation;
 use crate::observe::{Cache, Observer};
-use crate::plan::FailedProbes;
+use crate::plan::{self, Facts, FailedProbes, Goal, Plan, Settings};
 use crate::publisher::Publisher;
 use crate::record::{Record, Records};
-use crate::stop::Deadlines;
+use crate::told_ends::ToldEnds;
 use crate::worker::{DesiredPod, Subject, Termination, TerminationCause};
 
 use pulls::PodPulls;
-use taken::TakenName;
 
 pub(crate) use calls::Calls;
 pub(crate) use error::{Pause, Retry, StepError};
 pub(crate) use unstarted::LifeBegin;
+
+/// How long the runtime may take to undo a call that was given up, its name still
+/// held: containerd gives that a minute.
+const UNDOING: Duration = Duration::from_secs(60);
+
+/// How long a RunPodSandbox may hold a name.
+const SANDBOX_NAME_IS_HELD: Duration = cri::RUN_POD_SANDBOX_DEADLINE.saturating_add(UNDOING);
+
+/// How long a CreateContainer may hold a name.
+const INSTANCE_NAME_IS_HELD: Duration = cri::DEFAULT_DEADLINE.saturating_add(UNDOING);
 
 /// What steps work with; shared by all pods.
 pub(crate) struct Steps {
@@ -61,7 +71,7 @@ pub(crate) struct Steps {
     /// Asks the runtime about a pod.
     pub observer: Observer,
     /// Ends that the runtime told of before its lists show them.
-    pub endings: Endings,
+    pub told_ends: ToldEnds,
     /// Pulls images.
     pub images: Arc<Images>,
     /// Rings when a pull has ended.
@@ -118,13 +128,66 @@ impl Steps {
     }
 }
 
+impl Steps {
+    /// What the runtime has of a pod now, and what its events told.
+    async fn observe(
+        &self,
+        identity: &PodIdentity,
+        pod: Option<&Pod>,
+        memory: &mut Memory,
+    ) -> Result<Observation, StepError> {
+        let Memory { known, cache, .. } = memory;
+        let observed = self.observer.observe(identity, pod, known, cache);
+        let mut observation = observed.await?;
+        observation.told_ends = self.told_ends.of(&observation);
+        Ok(observation)
+    }
+
+    /// What to do next with a pod.
+    fn plan_for(
+        &self,
+        goal: Goal<'_>,
+        failed_probes: &FailedProbes,
+        observation: &Observation,
+        memory: &Memory,
+    ) -> Plan {
+        plan::plan(&Facts {
+            goal,
+            observation,
+            known: &memory.known,
+            pulls: &memory.pulls.under_way(),
+            calls_under_way: memory.calls.are_under_way(),
+            failed_probes,
+            noted_start: memory.record.started_at,
+            settings: Settings {
+                restart_curve: self.restart_curve,
+                sandbox_name_is_held: SANDBOX_NAME_IS_HELD,
+                instance_name_is_held: INSTANCE_NAME_IS_HELD,
+            },
+            now: self.moment(),
+        })
+    }
+
+    /// Writes the record, as far as it goes.
+    async fn save_record(&self, identity: &PodIdentity, memory: &Memory) {
+        if let Err(error) = self.records.save(identity, &memory.record).await {
+            // The kill goes on: a full disk, or one that hangs, must not keep a pod
+            // alive. What is lost is that the next process would know of it; of a pod
+            // that must stay ended `close_record` makes sure.
+            tracing::warn!(pod = %identity, error = telemetry::chain(&error), "not recorded");
+        }
+    }
+}
+
 /// What the steps of one pod remember. All but the record can be lost.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    cache: Cache,
+    /// What the plan is made from beside what the runtime shows.
+    known: Known,
+    /// What the next process needs of it.
     record: Record,
-    /// Until when the stops in the record may take, in this life.
-    deadlines: Deadlines,
+    cache: Cache,
+    /// Calls that make something and are under way.
     calls: Calls,
     /// Stops of containers that are under way; no step waits for those of another.
     stop_calls: Calls,
@@ -132,18 +195,17 @@ pub(crate) struct Memory {
     pulls: PodPulls,
     /// Why containers do not run: reason and message by name.
     reasons: BTreeMap<String, (String, String)>,
-    /// Containers whose back-off was announced, by the exited instance's id.
-    announced: BTreeSet<String>,
-    /// Instances whose end was announced.
-    stopping: BTreeSet<String>,
-    /// Instances of unknown state that were stopped and are unknown still.
-    unstoppable: BTreeSet<String>,
-    /// Instances whose start the runtime itself refused, in this life.
-    refused_starts: BTreeSet<String>,
-    /// The name of the sandbox that is to be made.
-    sandbox_name: TakenName,
-    /// Names of instances that are to be made, by container.
-    instance_names: BTreeMap<String, TakenName>,
+    /// What people were told, so that they are told once.
+    announced: BTreeSet<Announcement>,
+}
+
+/// What people are told once of an instance, by its id.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Announcement {
+    /// The start after its exit waits.
+    BackOff(String),
+    /// It is stopped with its pod.
+    Stopping(String),
 }
 
 impl Memory {
@@ -151,9 +213,17 @@ impl Memory {
     #[must_use]
     pub(crate) fn new(record: Record) -> Memory {
         Memory {
+            known: Known::of_record(&record),
             record,
             ..Memory::default()
         }
+    }
+
+    /// Puts what is known into the record; whether that changed it.
+    fn brings_record_up_to_date(&mut self) -> bool {
+        let before = self.record.clone();
+        self.known.write_to(&mut self.record);
+        self.record != before
     }
 }
 

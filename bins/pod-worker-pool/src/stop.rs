@@ -26,18 +26,52 @@
 //! process, and takes it for sent: the grace then runs while nobody is there.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clock::UnixNanos;
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
 
-use crate::record::SAVE_MAY_TAKE;
 use crate::worker::MAXIMUM_GRACE;
 
 /// Least time between SIGTERM and SIGKILL, unless the whole grace is shorter
 /// (the kubelet's `minimumGracePeriodInSeconds`, kuberuntime_manager.go).
 pub(crate) const MINIMUM_SIGTERM_GRACE: Duration = Duration::from_secs(2);
+
+/// How long a record may take to its file. Whoever writes one goes on then: a disk
+/// that hangs must not keep a container alive.
+pub(crate) const SAVE_MAY_TAKE: Duration = Duration::from_secs(5);
+
+/// Why an instance is stopped while its pod lives on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum KillReason {
+    /// Its spec changed.
+    DefinitionChanged,
+    /// Its liveness probe failed.
+    LivenessFailed,
+    /// Its startup probe failed.
+    StartupFailed,
+    /// The runtime does not know whether it runs.
+    StateUnknown,
+    /// A newer instance runs.
+    Superseded,
+    /// Its sandbox cannot be used any more.
+    SandboxLost,
+}
+
+impl KillReason {
+    /// Whether the container is started again, given whether its policy starts
+    /// failed containers.
+    #[must_use]
+    pub(crate) fn restarts(self, policy_restarts_failed: bool) -> bool {
+        match self {
+            Self::DefinitionChanged | Self::StateUnknown => true,
+            Self::LivenessFailed | Self::StartupFailed | Self::SandboxLost => {
+                policy_restarts_failed
+            }
+            Self::Superseded => false,
+        }
+    }
+}
 
 /// One point in time, by both clocks.
 #[derive(Clone, Copy, Debug)]
@@ -83,14 +117,19 @@ impl StopRecord {
 /// The stops of a pod's containers, by container id: what is in its record.
 pub(crate) type StopRecords = BTreeMap<String, StopRecord>;
 
-/// How far the same stops are in this life.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Deadlines(BTreeMap<String, Progress>);
+/// The stop of one container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stop {
+    record: StopRecord,
+    progress: Progress,
+}
 
-/// How far the stop of one container is.
-#[derive(Clone, Copy, Debug)]
+/// How far this process is with the stop of one container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// This life has sent no SIGTERM yet.
+    /// This process has not ordered it yet, or what it ordered counts as nothing.
+    None,
+    /// This process has sent no SIGTERM yet.
     Ordered,
     /// It has until then.
     Begun(Instant),
@@ -106,107 +145,89 @@ pub(crate) struct StopOrder {
     pub is_first: bool,
 }
 
-impl Deadlines {
+impl From<StopRecord> for Stop {
+    /// A stop that an earlier process ordered.
+    fn from(record: StopRecord) -> Stop {
+        Stop {
+            record,
+            progress: Progress::None,
+        }
+    }
+}
+
+impl Stop {
+    /// What the next process has to know of it.
+    #[must_use]
+    pub(crate) fn record(&self) -> StopRecord {
+        self.record
+    }
+
     /// Orders the stop of a container, within `grace` once it begins, and at most
     /// [`MAXIMUM_GRACE`]. One that was begun keeps its deadline, unless `grace` is
     /// shorter than what it was given and would end earlier.
-    pub(crate) fn order(
-        &mut self,
-        records: &mut StopRecords,
-        id: &str,
-        grace: Duration,
-        now: Moment,
-    ) -> StopOrder {
+    pub(crate) fn order(known: Option<Stop>, grace: Duration, now: Moment) -> (Stop, StopOrder) {
         let grace = grace.min(MAXIMUM_GRACE);
-        let known = records.get(id).copied();
-        let given = known.filter(|record| record.deadline.is_some());
-        let (record, deadline) = match (given, self.0.get(id)) {
-            (Some(given), Some(Progress::Begun(deadline))) => {
-                shortened(given, *deadline, grace, now)
-            }
-            (Some(given), None) => {
-                let deadline = now.monotonic + given.left(now.wall);
-                shortened(given, deadline, grace, now)
-            }
-            (given, _) => {
-                let grace = given.map_or(grace, |given| given.grace.min(grace));
-                let written = now.wall.plus(SAVE_MAY_TAKE);
-                let record = StopRecord {
-                    is_given_again: known.is_some_and(|record| record.is_given_again),
-                    ..StopRecord::new(written, grace)
-                };
-                records.insert(id.to_owned(), record);
-                self.0.insert(id.to_owned(), Progress::Ordered);
-                return StopOrder {
-                    timeout: grace,
-                    is_first: true,
-                };
-            }
-        };
-        records.insert(id.to_owned(), record);
-        self.0.insert(id.to_owned(), Progress::Begun(deadline));
-        StopOrder {
-            timeout: timeout(record.grace, deadline, now),
-            is_first: false,
+        let given = known.filter(|stop| stop.record.deadline.is_some());
+        let begun_until = given.and_then(|stop| match stop.progress {
+            Progress::Begun(deadline) => Some((stop.record, deadline)),
+            Progress::None => Some((stop.record, now.monotonic + stop.record.left(now.wall))),
+            Progress::Ordered => None,
+        });
+        if let Some((record, deadline)) = begun_until {
+            let (record, deadline) = shortened(record, deadline, grace, now);
+            let order = StopOrder {
+                timeout: timeout(record.grace, deadline, now),
+                is_first: false,
+            };
+            let progress = Progress::Begun(deadline);
+            return (Stop { record, progress }, order);
         }
+        let grace = given.map_or(grace, |given| given.record.grace.min(grace));
+        let written = now.wall.plus(SAVE_MAY_TAKE);
+        let record = StopRecord {
+            is_given_again: known.is_some_and(|stop| stop.record.is_given_again),
+            ..StopRecord::new(written, grace)
+        };
+        let order = StopOrder {
+            timeout: grace,
+            is_first: true,
+        };
+        let progress = Progress::Ordered;
+        (Stop { record, progress }, order)
     }
 
     /// Begins a stop that was ordered: its SIGTERM is sent now. Gives the order as it
     /// stands by now.
-    pub(crate) fn begin(
-        &mut self,
-        records: &mut StopRecords,
-        id: &str,
-        order: StopOrder,
-        now: Moment,
-    ) -> StopOrder {
-        let (Some(record), Some(progress)) = (records.get_mut(id), self.0.get_mut(id)) else {
-            return order;
-        };
-        let deadline = match *progress {
+    pub(crate) fn begin(&mut self, order: StopOrder, now: Moment) -> StopOrder {
+        let deadline = match self.progress {
+            Progress::None => return order,
             Progress::Begun(deadline) => deadline,
             Progress::Ordered => {
-                record.deadline = StopRecord::new(now.wall, record.grace).deadline;
-                now.monotonic + record.grace
+                self.record.deadline = StopRecord::new(now.wall, self.record.grace).deadline;
+                now.monotonic + self.record.grace
             }
         };
-        *progress = Progress::Begun(deadline);
+        self.progress = Progress::Begun(deadline);
         StopOrder {
-            timeout: timeout(record.grace, deadline, now),
+            timeout: timeout(self.record.grace, deadline, now),
             ..order
         }
     }
 
     /// Takes back the order of a stop that failed after `elapsed`, where it counts
     /// as none: the runtime may not have sent a SIGTERM.
-    pub(crate) fn failed(
-        &mut self,
-        records: &mut StopRecords,
-        id: &str,
-        order: StopOrder,
-        elapsed: Duration,
-    ) {
-        let Some(record) = records.get_mut(id).filter(|_| order.is_first) else {
+    pub(crate) fn failed(&mut self, order: StopOrder, elapsed: Duration) {
+        if !order.is_first {
             return;
-        };
+        }
         if elapsed >= MINIMUM_SIGTERM_GRACE {
-            if record.is_given_again {
+            if self.record.is_given_again {
                 return;
             }
-            record.is_given_again = true;
+            self.record.is_given_again = true;
         }
-        record.deadline = None;
-        self.0.remove(id);
-    }
-
-    /// Forgets the stops of containers that need none any more.
-    pub(crate) fn retain(
-        &mut self,
-        records: &mut StopRecords,
-        mut is_needed: impl FnMut(&str) -> bool,
-    ) {
-        records.retain(|id, _| is_needed(id));
-        self.0.retain(|id, _| records.contains_key(id));
+        self.record.deadline = None;
+        self.progress = Progress::None;
     }
 }
 
@@ -245,22 +266,20 @@ mod tests {
 
     /// A node whose wall clock need not go as time does.
     struct Node {
-        records: StopRecords,
-        life: Deadlines,
+        stop: Option<Stop>,
         begun: Instant,
     }
 
     impl Node {
         fn new() -> Node {
             Node {
-                records: StopRecords::new(),
-                life: Deadlines::default(),
+                stop: None,
                 begun: Instant::now(),
             }
         }
 
         fn next_life(&mut self) {
-            self.life = Deadlines::default();
+            self.stop = self.stop.map(|stop| stop.record().into());
         }
 
         fn moment(&self, after: u64, wall: i64) -> Moment {
@@ -273,13 +292,14 @@ mod tests {
         /// Ordered, and not begun.
         fn only_order(&mut self, grace: u64, after: u64, wall: i64) -> StopOrder {
             let now = self.moment(after, wall);
-            let grace = seconds(grace);
-            self.life.order(&mut self.records, "c", grace, now)
+            let (stop, order) = Stop::order(self.stop, seconds(grace), now);
+            self.stop = Some(stop);
+            order
         }
 
         fn begin(&mut self, order: StopOrder, after: u64, wall: i64) -> StopOrder {
             let now = self.moment(after, wall);
-            self.life.begin(&mut self.records, "c", order, now)
+            self.stop.as_mut().unwrap().begin(order, now)
         }
 
         fn order(&mut self, grace: u64, after: u64, wall: i64) -> StopOrder {
@@ -288,8 +308,8 @@ mod tests {
         }
 
         fn failed(&mut self, order: StopOrder, elapsed: u64) {
-            let elapsed = seconds(elapsed);
-            self.life.failed(&mut self.records, "c", order, elapsed);
+            let stop = self.stop.as_mut().unwrap();
+            stop.failed(order, seconds(elapsed));
         }
 
         fn timeout(&mut self, grace: u64, after: u64, wall: i64) -> u64 {
@@ -460,7 +480,7 @@ mod tests {
         // A record that another version wrote.
         let mut node = Node::new();
         let record = StopRecord::new(UnixNanos(0), Duration::MAX);
-        node.records.insert("c".to_owned(), record);
+        node.stop = Some(record.into());
         assert!(node.order(u64::MAX, 0, 0).timeout <= MAXIMUM_GRACE);
     }
 
@@ -469,14 +489,5 @@ mod tests {
         let text = r#"{"deadline": 30000000000, "grace": {"secs": 30, "nanos": 0}}"#;
         let record: StopRecord = serde_json::from_str(text).unwrap();
         assert_eq!(record, StopRecord::new(UnixNanos(0), seconds(30)));
-    }
-
-    #[test]
-    fn the_stop_of_a_container_that_has_ended_is_forgotten() {
-        let mut node = Node::new();
-        node.order(30, 0, 0);
-        node.life.retain(&mut node.records, |id| id != "c");
-        assert!(node.records.is_empty());
-        assert_eq!(node.timeout(30, 10, 10), 30);
     }
 }

@@ -7,7 +7,7 @@ use pod::container_hash::{ContainerHash, HashComparison};
 use pod::core::{Container as ContainerSpec, Probe};
 use pod::{Pod, PodExt, RestartPolicy};
 
-use super::{Inputs, Kill, KillReason, Plan, Start, Work, restart};
+use super::{ContainerStop, Inputs, KillReason, Plan, Work, restart};
 use crate::observation::{Container, ContainerState};
 use crate::worker::TerminationCause;
 
@@ -17,9 +17,9 @@ pub(super) fn plan(inputs: &Inputs<'_>, sandbox_id: &str) -> Plan {
     for spec in inputs.pod.containers() {
         match judge(inputs, spec) {
             Judgement::Keep => live += 1,
-            Judgement::Kill(kill) => {
+            Judgement::Stop(stop) => {
                 live += 1;
-                work.kills.push(kill);
+                work.stops.extend(stop);
             }
             Judgement::Start => {
                 live += 1;
@@ -27,9 +27,9 @@ pub(super) fn plan(inputs: &Inputs<'_>, sandbox_id: &str) -> Plan {
             }
             Judgement::Done => {}
         }
-        work.kills.extend(superseded(inputs, spec));
+        work.stops.extend(superseded(inputs, spec));
     }
-    if live == 0 && work.kills.is_empty() {
+    if live == 0 && work.stops.is_empty() {
         return Plan::End(TerminationCause::Completed);
     }
     Plan::Work(work)
@@ -37,7 +37,8 @@ pub(super) fn plan(inputs: &Inputs<'_>, sandbox_id: &str) -> Plan {
 
 enum Judgement {
     Keep,
-    Kill(Kill),
+    /// Unless that was tried already.
+    Stop(Option<ContainerStop>),
     Start,
     Done,
 }
@@ -49,10 +50,10 @@ fn judge(inputs: &Inputs<'_>, spec: &ContainerSpec) -> Judgement {
     match &container.state {
         ContainerState::Created | ContainerState::StartAbandoned(_) => Judgement::Start,
         ContainerState::Unknown => {
-            Judgement::Kill(kill(inputs.pod, spec, container, KillReason::StateUnknown))
+            Judgement::Stop(stop(inputs, spec, container, KillReason::StateUnknown))
         }
         ContainerState::Running { .. } => match reason_to_kill(inputs, spec, container) {
-            Some(reason) => Judgement::Kill(kill(inputs.pod, spec, container, reason)),
+            Some(reason) => Judgement::Stop(stop(inputs, spec, container, reason)),
             None => Judgement::Keep,
         },
         ContainerState::Exited(exit) => {
@@ -82,24 +83,31 @@ fn reason_to_kill(
         return Some(KillReason::DefinitionChanged);
     }
     // A verdict about a probe that the spec does not have is nobody's to give.
-    if spec.liveness_probe.is_some() && inputs.failed_probes.not_live.contains(&container.id) {
+    if spec.liveness_probe.is_some() && inputs.facts.failed_probes.not_live.contains(&container.id)
+    {
         return Some(KillReason::LivenessFailed);
     }
-    if spec.startup_probe.is_some() && inputs.failed_probes.not_started.contains(&container.id) {
+    if spec.startup_probe.is_some()
+        && inputs
+            .facts
+            .failed_probes
+            .not_started
+            .contains(&container.id)
+    {
         return Some(KillReason::StartupFailed);
     }
     None
 }
 
 /// Older instances that run beside the newest one, which should never be.
-fn superseded(inputs: &Inputs<'_>, spec: &ContainerSpec) -> Vec<Kill> {
+fn superseded(inputs: &Inputs<'_>, spec: &ContainerSpec) -> Vec<ContainerStop> {
     let newest = inputs.observation.newest(&spec.name);
     inputs
         .observation
         .possibly_running()
         .filter(|container| container.name == spec.name)
         .filter(|container| newest.is_some_and(|newest| newest.id != container.id))
-        .map(|container| kill(inputs.pod, spec, container, KillReason::Superseded))
+        .filter_map(|container| stop(inputs, spec, container, KillReason::Superseded))
         .collect()
 }
 
@@ -112,21 +120,20 @@ fn start(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec, work: &mut
         // `superseded` stops it first.
         return;
     }
-    match restart::decide(inputs, sandbox_id, spec) {
-        restart::StartOrWait::Start(how) => work.starts.push(Start {
-            name: spec.name.clone(),
-            kind: ContainerKind::Application,
-            how,
-        }),
-        restart::StartOrWait::Wait(wait) => {
-            work.wake(wait.until);
-            work.waits.push(wait);
-        }
-    }
+    restart::start(inputs, sandbox_id, spec, ContainerKind::Application, work);
 }
 
-fn kill(pod: &Pod, spec: &ContainerSpec, container: &Container, reason: KillReason) -> Kill {
-    let policy_restarts = pod.restart_policy() != RestartPolicy::Never;
+/// The stop of an instance, unless it is in a sandbox that could not be stopped.
+fn stop(
+    inputs: &Inputs<'_>,
+    spec: &ContainerSpec,
+    container: &Container,
+    reason: KillReason,
+) -> Option<ContainerStop> {
+    if inputs.is_in_unstopped_sandbox(container) {
+        return None;
+    }
+    let policy_restarts = inputs.pod.restart_policy() != RestartPolicy::Never;
     let name = &spec.name;
     let mut message = match reason {
         KillReason::DefinitionChanged => format!("Container {name} definition changed"),
@@ -146,15 +153,14 @@ fn kill(pod: &Pod, spec: &ContainerSpec, container: &Container, reason: KillReas
         KillReason::StartupFailed => spec.startup_probe.as_ref(),
         _ => None,
     };
-    Kill {
-        container_id: container.id.clone(),
-        name: name.clone(),
+    let grace = probe.and_then(probe_grace);
+    Some(ContainerStop::for_reason(
+        inputs.facts.known,
+        container,
         reason,
         message,
-        grace: probe
-            .and_then(probe_grace)
-            .unwrap_or_else(|| pod_grace(pod)),
-    }
+        grace.unwrap_or_else(|| pod_grace(inputs.pod)),
+    ))
 }
 
 /// The grace period of a container that is stopped while its pod lives on.

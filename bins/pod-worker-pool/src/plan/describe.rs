@@ -6,6 +6,7 @@ use clock::UnixNanos;
 
 use super::restart::go_duration;
 use super::{KillReason, Plan, StartHow, Unusable, Work};
+use crate::stop::StopOrder;
 use crate::worker::TerminationCause;
 
 /// Longest text; a pod of many containers is cut.
@@ -25,15 +26,33 @@ pub(crate) fn describe(plan: &Plan, now: UnixNanos) -> String {
             sandboxes.len()
         ),
         Plan::Work(work) => describe_work(work, now),
+        Plan::AwaitCalls => "wait for calls to the runtime that are under way".to_owned(),
+        Plan::StopPod(_) => "stop all that is alive of the pod".to_owned(),
+        Plan::Stopped => "nothing of the pod is alive".to_owned(),
+        Plan::CleanUp(_) => "clear away what the pod had on the node".to_owned(),
     };
     text.truncate(text.floor_char_boundary(MAX_BYTES));
     text
 }
 
+/// What a termination does that has ordered these stops.
+#[must_use]
+pub(crate) fn describe_termination(orders: &[StopOrder]) -> String {
+    match orders.iter().map(|order| order.timeout).max() {
+        None => "terminate the pod: no container runs".to_owned(),
+        Some(left) => format!(
+            "terminate the pod: {} containers run, {} of the grace period left",
+            orders.len(),
+            go_duration(left)
+        ),
+    }
+}
+
 fn describe_work(work: &Work, now: UnixNanos) -> String {
     let mut parts = Vec::new();
-    for kill in &work.kills {
-        parts.push(format!("stop {}: {}", kill.name, killed(kill.reason)));
+    for stop in &work.stops {
+        let why = stop.reason.map_or("the pod ends", killed);
+        parts.push(format!("stop {}: {why}", stop.name));
     }
     for start in &work.starts {
         parts.push(match &start.how {
@@ -54,6 +73,9 @@ fn describe_work(work: &Work, now: UnixNanos) -> String {
             go_duration(wait.until.since(now))
         );
         parts.push(part);
+    }
+    for name in &work.pulls {
+        parts.push(format!("{name} waits for its image"));
     }
     if parts.is_empty() {
         return "nothing to do: the pod is as desired".to_owned();

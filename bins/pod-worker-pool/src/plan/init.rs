@@ -7,7 +7,7 @@ use pod::accessors::ContainerKind;
 use pod::core::Container as ContainerSpec;
 use pod::{Pod, PodExt, RestartPolicy};
 
-use super::{Inputs, Kill, KillReason, Start, Work, restart};
+use super::{ContainerStop, Inputs, KillReason, Work, restart};
 use crate::observation::{Container, ContainerState, Observation};
 
 /// How far the init containers are.
@@ -79,26 +79,16 @@ pub(super) fn start(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec)
     if let Some(container) = newest
         && container.state == ContainerState::Unknown
     {
-        work.kills.push(Kill {
-            container_id: container.id.clone(),
-            name: spec.name.clone(),
-            reason: KillReason::StateUnknown,
-            message: "Init container is in unknown state, try killing it before restart".to_owned(),
-            grace: super::containers::pod_grace(inputs.pod),
-        });
+        work.stops.push(ContainerStop::for_reason(
+            inputs.facts.known,
+            container,
+            KillReason::StateUnknown,
+            "Init container is in unknown state, try killing it before restart".to_owned(),
+            super::pod_grace(inputs.pod),
+        ));
         return work;
     }
-    match restart::decide(inputs, sandbox_id, spec) {
-        restart::StartOrWait::Start(how) => work.starts.push(Start {
-            name: spec.name.clone(),
-            kind: ContainerKind::Init,
-            how,
-        }),
-        restart::StartOrWait::Wait(wait) => {
-            work.wake(wait.until);
-            work.waits.push(wait);
-        }
-    }
+    restart::start(inputs, sandbox_id, spec, ContainerKind::Init, &mut work);
     work
 }
 

@@ -10,22 +10,52 @@ use std::time::Duration;
 
 use backoff::Curve;
 use clock::UnixNanos;
+use pod::accessors::ContainerKind;
 use pod::container_hash::{ContainerHash, HashComparison};
 use pod::core::Container as ContainerSpec;
 
-use super::{Discard, Inputs, NewInstance, RestartWait, StartHow};
+use super::{Discard, Inputs, NewInstance, RestartWait, Start, StartHow, Work};
 use crate::observation::{Container, ContainerState};
 
 /// An instance that ran for so many times the longest wait ends the back-off.
 const RESET_AFTER_CAPS: u32 = 2;
 
-pub(super) enum StartOrWait {
+enum StartOrWait {
     Start(StartHow),
     Wait(RestartWait),
 }
 
+/// Puts the start of a container whose instances do not run into the work, or what it
+/// waits for.
+pub(super) fn start(
+    inputs: &Inputs<'_>,
+    sandbox_id: &str,
+    spec: &ContainerSpec,
+    kind: ContainerKind,
+    work: &mut Work,
+) {
+    if inputs.may_run_in_unstopped_sandbox(&spec.name) {
+        return;
+    }
+    match decide(inputs, sandbox_id, spec) {
+        StartOrWait::Start(StartHow::Create(_)) if inputs.facts.pulls.contains(&spec.name) => {
+            work.pulls.push(spec.name.clone());
+        }
+        StartOrWait::Start(how) => work.starts.push(Start {
+            name: spec.name.clone(),
+            sandbox_id: sandbox_id.to_owned(),
+            kind,
+            how,
+        }),
+        StartOrWait::Wait(wait) => {
+            work.wake(wait.until);
+            work.waits.push(wait);
+        }
+    }
+}
+
 /// Decides how and when a container whose instances do not run is started.
-pub(super) fn decide(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec) -> StartOrWait {
+fn decide(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec) -> StartOrWait {
     let instances = || {
         inputs
             .observation
@@ -41,31 +71,36 @@ pub(super) fn decide(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec
     }
     let exited = instances().find(|container| container.state.exit().is_some());
     let wait = exited.map_or(Duration::ZERO, |container| {
-        wait_after(container, spec, inputs.restart_curve)
+        wait_after(container, spec, inputs.facts.settings.restart_curve)
     });
     if let Some(container) = exited
         && let Some(exit) = container.state.exit()
     {
-        let left = left_of(wait, exit.finished_at, inputs.now);
+        let left = left_of(wait, exit.finished_at, inputs.now());
         if !left.is_zero() {
             return StartOrWait::Wait(RestartWait {
                 name: spec.name.clone(),
                 container_id: container.id.clone(),
                 wait,
-                until: inputs.now.plus(left),
+                until: inputs.now().plus(left),
             });
         }
     }
     let started = instances().map(starts_shown_by).max();
+    let next_name = inputs.facts.known.next_instances.get(&spec.name);
     let in_logs = inputs.observation.starts_in_logs.get(&spec.name).copied();
     StartOrWait::Start(StartHow::Create(NewInstance {
-        restart_count: started.or(in_logs).unwrap_or(0),
+        restart_count: next_name.copied().unwrap_or_default().number(
+            started.or(in_logs).unwrap_or(0),
+            inputs.facts.now.monotonic,
+            inputs.facts.settings.instance_name_is_held,
+        ),
         restart_wait: match exited {
-            Some(_) => next_wait(Some(wait), inputs.restart_curve),
+            Some(_) => next_wait(Some(wait), inputs.facts.settings.restart_curve),
             None => instances()
-                .map(|container| wait_carried(container, spec, inputs.restart_curve))
+                .map(|container| wait_carried(container, spec, inputs.facts.settings.restart_curve))
                 .max()
-                .unwrap_or_else(|| next_wait(None, inputs.restart_curve)),
+                .unwrap_or_else(|| next_wait(None, inputs.facts.settings.restart_curve)),
         },
         discard: instances()
             .filter(|container| !container.state.has_run())

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pod::{PodExt, RestartPolicy};
 
-use super::{Inputs, Kill, Plan, Work, init};
+use super::{ContainerStop, Inputs, Plan, StopPod, Work, init};
 use crate::observation::{Container, Sandbox, SandboxNetwork};
 use crate::worker::TerminationCause;
 
@@ -29,13 +29,12 @@ pub(super) enum Choice<'a> {
 }
 
 pub(super) fn choose<'a>(inputs: &Inputs<'a>) -> Choice<'a> {
-    let attempt = inputs.observation.next_attempt();
     let Some(current) = inputs.observation.current_sandbox() else {
-        return Choice::Plan(replace(inputs, attempt, None));
+        return Choice::Plan(replace(inputs, None));
     };
     match (unusable(inputs, current), surplus(inputs)) {
         (Some(why), _) => {
-            let plan = replace(inputs, attempt, Some(why));
+            let plan = replace(inputs, Some(why));
             Choice::Plan(not_too_soon(inputs, current, plan))
         }
         (None, Some(plan)) => Choice::Plan(plan),
@@ -51,16 +50,17 @@ fn surplus(inputs: &Inputs<'_>) -> Option<Plan> {
     let sandboxes: Vec<String> = surplus.map(|sandbox| sandbox.id.clone()).collect();
     let is_in_them = |container: &&Container| sandboxes.contains(&container.sandbox_id);
     let lost = inputs.observation.possibly_running().filter(is_in_them);
-    let kills = lost.map(|container| Kill::of_lost_sandbox(inputs.pod, container));
-    let kills = kills.collect();
-    (!sandboxes.is_empty()).then_some(Plan::StopSandboxes { sandboxes, kills })
+    let known = inputs.facts.known;
+    let stops = lost.map(|container| ContainerStop::of_lost_sandbox(known, inputs.pod, container));
+    let stops = stops.collect();
+    (!sandboxes.is_empty()).then_some(Plan::StopSandboxes { sandboxes, stops })
 }
 
 /// A sandbox that was made just now is given a moment: it may get its address
 /// still, and a runtime whose sandboxes die at once is not flooded with them.
 fn not_too_soon(inputs: &Inputs<'_>, current: &Sandbox, plan: Plan) -> Plan {
     let due = current.created_at.plus(PAUSE_BETWEEN_SANDBOXES);
-    let is_young = current.created_at <= inputs.now && inputs.now < due;
+    let is_young = current.created_at <= inputs.now() && inputs.now() < due;
     if !is_young || !matches!(plan, Plan::NewSandbox { .. }) {
         return plan;
     }
@@ -84,13 +84,14 @@ fn unusable(inputs: &Inputs<'_>, current: &Sandbox) -> Option<Unusable> {
 }
 
 /// A new sandbox, unless nothing would start in it.
-fn replace(inputs: &Inputs<'_>, attempt: u32, why: Option<Unusable>) -> Plan {
+fn replace(inputs: &Inputs<'_>, why: Option<Unusable>) -> Plan {
     let policy = inputs.pod.restart_policy();
     let observation = inputs.observation;
     // A pod that is never restarted had its one chance, unless it never got to
     // the point of starting a container.
     let mut containers = observation.containers.iter();
-    let had_its_chance = attempt != 0 && containers.any(|container| container.state.has_run());
+    let shown = observation.next_attempt();
+    let had_its_chance = shown != 0 && containers.any(|container| container.state.has_run());
     if policy == RestartPolicy::Never && had_its_chance {
         return Plan::End(TerminationCause::Completed);
     }
@@ -110,10 +111,19 @@ fn replace(inputs: &Inputs<'_>, attempt: u32, why: Option<Unusable>) -> Plan {
         Some(container) => vec![container.name.clone()],
         None => starts,
     };
+    let facts = inputs.facts;
+    let held = facts.settings.sandbox_name_is_held;
     Plan::NewSandbox {
-        attempt,
+        attempt: facts
+            .known
+            .next_sandbox
+            .number(shown, facts.now.monotonic, held),
         why,
         first,
+        stop: match why {
+            Some(_) => StopPod::of_living_pod(facts, inputs.pod),
+            None => StopPod::default(),
+        },
     }
 }
 

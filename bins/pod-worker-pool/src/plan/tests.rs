@@ -3,12 +3,19 @@
 mod crash_loop;
 mod init_containers;
 mod sandboxes;
+mod terminations;
+mod told_ends;
+mod unstopped_sandboxes;
+
+use std::collections::BTreeMap;
+use std::time::Instant;
 
 use clock::UnixNanos;
 use serde_json::{Value, json};
 
 use super::sandbox::Unusable;
 use super::*;
+use crate::name_conflict::NextName;
 use crate::observation::{ContainerState, Exit, Sandbox, SandboxNetwork};
 use crate::worker::desired::testing::{manifest, pod};
 
@@ -25,6 +32,9 @@ struct Case {
     observation: Observation,
     failed_probes: FailedProbes,
     kills: BTreeMap<String, KillReason>,
+    /// What else is known.
+    known: Known,
+    pulls: BTreeSet<String>,
     started_at: Option<UnixNanos>,
 }
 
@@ -89,6 +99,8 @@ impl Case {
             },
             failed_probes: FailedProbes::default(),
             kills: BTreeMap::new(),
+            known: Known::default(),
+            pulls: BTreeSet::new(),
             started_at: None,
         }
     }
@@ -137,18 +149,56 @@ impl Case {
     }
 
     fn plan(&self) -> Plan {
-        plan(&Inputs {
-            pod: &pod(self.pod.clone()),
+        let mut plan = self.plan_for(Goal::Run(&pod(self.pod.clone())));
+        if let Plan::NewSandbox { why, stop, .. } = &mut plan {
+            self.is_all_there_is(why.is_some(), &std::mem::take(stop));
+        }
+        plan
+    }
+
+    /// That a plan stops all containers and sandboxes of the pod, or none.
+    fn is_all_there_is(&self, is_all: bool, stop: &StopPod) {
+        let stops = stop.containers.iter();
+        let stops = stops.map(|stop| (stop.container_id.clone(), stop.reason));
+        let alive = self.observation.possibly_running();
+        let lost = alive.map(|container| (container.id.clone(), Some(KillReason::SandboxLost)));
+        assert!(stops.eq(lost.filter(|_| is_all)));
+        let sandboxes = self.observation.sandboxes.iter();
+        let sandboxes = sandboxes.map(|sandbox| &sandbox.id);
+        assert!(stop.sandboxes.iter().eq(sandboxes.filter(|_| is_all)));
+        assert!(stop.unstarted.is_empty());
+    }
+
+    fn plan_for(&self, goal: Goal<'_>) -> Plan {
+        self.plan_with(goal, false)
+    }
+
+    fn plan_with(&self, goal: Goal<'_>, calls_under_way: bool) -> Plan {
+        let mut known = self.known.clone();
+        for (id, reason) in &self.kills {
+            known.note_kill(id, *reason);
+        }
+        plan(&Facts {
+            goal,
             observation: &self.observation,
+            known: &known,
+            pulls: &self.pulls,
+            calls_under_way,
             failed_probes: &self.failed_probes,
-            kills: &self.kills,
-            restart_curve: Curve {
-                base: Duration::from_secs(10),
-                cap: Duration::from_secs(300),
-                immediate: 0,
+            noted_start: self.started_at,
+            settings: Settings {
+                restart_curve: Curve {
+                    base: Duration::from_secs(10),
+                    cap: Duration::from_secs(300),
+                    immediate: 0,
+                },
+                sandbox_name_is_held: Duration::from_secs(300),
+                instance_name_is_held: Duration::from_secs(300),
             },
-            started_at: self.started_at,
-            now: NOW,
+            now: Moment {
+                wall: NOW,
+                monotonic: Instant::now(),
+            },
         })
     }
 
@@ -168,8 +218,10 @@ impl Case {
     }
 
     fn kills(&self) -> Vec<(String, KillReason)> {
-        let kills = self.work().kills.into_iter();
-        kills.map(|kill| (kill.container_id, kill.reason)).collect()
+        let stops = self.work().stops.into_iter();
+        stops
+            .map(|stop| (stop.container_id, stop.reason.unwrap()))
+            .collect()
     }
 
     fn new_instance(&self) -> NewInstance {
@@ -185,6 +237,7 @@ fn new_sandbox(attempt: u32, why: Option<Unusable>, first: &[&str]) -> Plan {
         attempt,
         why,
         first: first.iter().map(|&name| name.to_owned()).collect(),
+        stop: StopPod::default(),
     }
 }
 
@@ -276,8 +329,8 @@ fn failed_probes_restart_a_container_unless_the_policy_is_never() {
             failed.insert("b-0".into());
             let work = case.work();
             let suffix = if restarts { ", will be restarted" } else { "" };
-            assert_eq!(work.kills[0].reason, reason);
-            assert_eq!(work.kills[0].message, format!("{message}{suffix}"));
+            assert_eq!(work.stops[0].reason, Some(reason));
+            assert_eq!(work.stops[0].message, format!("{message}{suffix}"));
             // Exits with 0 on SIGTERM.
             case.container("b").state = exited(0);
             case.kills.insert("b-0".into(), reason);
@@ -323,9 +376,9 @@ fn the_probes_own_grace_period_applies_to_its_kills() {
         .extend(["a-0".into(), "b-0".into()]);
     let graces: Vec<u64> = case
         .work()
-        .kills
+        .stops
         .iter()
-        .map(|kill| kill.grace.as_secs())
+        .map(|stop| stop.grace.as_secs())
         .collect();
     assert_eq!(graces, [7, 2]);
 }
@@ -437,8 +490,8 @@ fn what_an_ordinary_kubelet_started_is_adopted() {
 fn the_active_deadline_ends_the_pod_and_is_woken_for() {
     let mut case = Case::new("Always");
     case.pod["spec"]["activeDeadlineSeconds"] = json!(60);
-    assert_eq!(case.work().wake_at, None, "not started yet");
-    case.started_at = Some(ago(20));
+    // It counts from its sandbox, or from an earlier start that was noted.
+    case.observation.sandboxes[0].created_at = ago(20);
     assert_eq!(case.work().wake_at, Some(NOW.plus(Duration::from_secs(40))));
     case.started_at = Some(ago(60));
     assert_eq!(case.plan(), Plan::End(TerminationCause::DeadlineExceeded));
@@ -447,7 +500,7 @@ fn the_active_deadline_ends_the_pod_and_is_woken_for() {
 #[test]
 fn the_active_deadline_ends_a_pod_that_has_no_sandbox_or_a_lost_one() {
     let never_had: fn(&mut Case) = |case| case.observation.sandboxes.clear();
-    let lost: fn(&mut Case) = |case| _ = case.lost();
+    let lost: fn(&mut Case) = |case| case.lost().observation.sandboxes[0].created_at = ago(2);
     for change in [never_had, lost] {
         for (started_at, has_ended) in [(None, false), (Some(59), false), (Some(60), true)] {
             let mut case = Case::bare("Always");
@@ -468,4 +521,32 @@ fn nothing_is_made_for_a_pod_that_is_marked_for_deletion() {
     case.observation.sandboxes.clear();
     case.pod["metadata"]["deletionTimestamp"] = json!("2026-11-20T10:00:00Z");
     assert_eq!(case.plan(), Plan::End(TerminationCause::Deleted));
+}
+
+#[test]
+fn a_container_whose_image_is_being_pulled_is_not_started_before_it_is_there() {
+    let mut case = Case::bare("Always");
+    case.pulls.insert("b".into());
+    assert_eq!(case.starts(), ["a", "c"]);
+    assert_eq!(case.work().pulls, ["b"]);
+    // One that was made has its image.
+    case.has("b", ContainerState::Created);
+    assert_eq!(case.starts(), ["a", "b", "c"]);
+}
+
+#[test]
+fn a_name_that_may_be_held_is_used_again_until_no_call_can_hold_it() {
+    let mut case = Case::new("Always");
+    case.has("a", exited(1));
+    let a_while_ago = Instant::now().checked_sub(Duration::from_secs(301));
+    for (since, number) in [(Some(Instant::now()), 1), (a_while_ago, 2)] {
+        let Some(since) = since else { continue };
+        let refused = NextName::Conflict { number: 1, since };
+        case.known.next_instances.insert("a".into(), refused);
+        assert_eq!(case.new_instance().restart_count, number);
+        let mut case = Case::bare("Always");
+        case.lost().known.next_sandbox = refused;
+        let expected = new_sandbox(number, Some(Unusable::NotReady), &["a", "b", "c"]);
+        assert_eq!(case.plan(), expected);
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
-use crate::stop::StopRecord;
+use crate::stop::{SAVE_MAY_TAKE, StopRecord};
 use crate::worker::TerminationCause;
 
 fn pod() -> PodIdentity {

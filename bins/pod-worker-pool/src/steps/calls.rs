@@ -57,6 +57,13 @@ impl Calls {
         })
     }
 
+    /// Whether any call is under way.
+    pub(crate) fn are_under_way(&self) -> bool {
+        let mut calls = self.lock();
+        while calls.try_join_next().is_some() {}
+        !calls.is_empty()
+    }
+
     /// Waits until no call is under way, at most so long; then the rest is given
     /// up, which tells the runtime to undo it.
     pub(crate) async fn settle(&self, at_most: Duration) {
@@ -71,7 +78,8 @@ impl Calls {
             }
         });
         if tokio::time::timeout(at_most, all).await.is_err() {
-            self.lock().abort_all();
+            // Dropping them aborts them.
+            drop(std::mem::take(&mut *self.lock()));
         }
     }
 }

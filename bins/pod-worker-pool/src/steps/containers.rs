@@ -11,6 +11,7 @@ use super::sync::Target;
 use super::{Retry, StepError, Steps};
 use crate::config::{self, MountedVolume};
 use crate::observation::Observation;
+use crate::plan::Start;
 
 /// What containers are created with.
 pub(super) struct Prepared {
@@ -26,8 +27,11 @@ impl Steps {
         &self,
         target: &Target<'_>,
         observation: &Observation,
+        starts: &[Start],
     ) -> Result<Prepared, StepError> {
-        let Some(sandbox) = observation.current_sandbox() else {
+        let id = starts.first().map(|start| &start.sandbox_id);
+        let mut sandboxes = observation.sandboxes.iter();
+        let Some(sandbox) = sandboxes.find(|sandbox| Some(&sandbox.id) == id) else {
             return Err(StepError::new("the sandbox is gone", Retry::SOON));
         };
         let config = self

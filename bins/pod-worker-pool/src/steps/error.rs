@@ -5,6 +5,7 @@ use cri::{RuntimeError, RuntimeErrorKind};
 
 use crate::config::BuildError;
 use crate::node::NodeError;
+use crate::plan::Plan;
 use crate::record::RecordError;
 
 /// How long a failed step waits, the shorter first.
@@ -100,6 +101,20 @@ impl StepError {
             message: format!("{}; {}", self.message, other.message),
             retry: self.retry.or(other.retry),
         }
+    }
+
+    /// The same with an error that came before it, if any.
+    pub(super) fn and_before(self, earlier: Option<StepError>) -> StepError {
+        match earlier {
+            Some(earlier) => earlier.and(self),
+            None => self,
+        }
+    }
+
+    /// A plan that the step's goal cannot lead to: a bug of ours.
+    pub(super) fn out_of_place(plan: &Plan) -> StepError {
+        let message = format!("internal error: no plan for this step: {plan:?}");
+        StepError::new(message, Retry::LATER)
     }
 
     /// The error, tried again at this time at the latest.

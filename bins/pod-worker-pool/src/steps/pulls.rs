@@ -5,7 +5,7 @@
 //! begins a pull and leaves it to itself; the doorbell asks for another step when it
 //! has ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -121,6 +121,16 @@ impl PodPulls {
     pub(super) fn is_under_way(&self, container: &str) -> bool {
         let mut pulls = self.lock();
         pulls.get_mut(container).is_some_and(PodPull::is_under_way)
+    }
+
+    /// Containers whose images are being pulled.
+    pub(super) fn under_way(&self) -> BTreeSet<String> {
+        let mut pulls = self.lock();
+        let under_way = pulls.iter_mut().filter_map(|(name, pull)| {
+            let is_under_way = pull.is_under_way();
+            is_under_way.then(|| name.clone())
+        });
+        under_way.collect()
     }
 
     /// What the pull for a container came to, if it has ended.

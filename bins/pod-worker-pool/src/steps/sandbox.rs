@@ -6,66 +6,39 @@ use std::time::Duration;
 use cri::{RuntimeError, RuntimeErrorKind};
 use futures_util::future::{join, join_all, try_join};
 use pod::{PodExt, QosClass};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::start::spec_of;
-use super::start_time::{notes_start, started_at};
 use super::sync::{PreparedImages, Target};
-use super::taken::{SANDBOX_HOLDS, TakenName};
 use super::{Memory, Retry, StepError, Steps};
 use crate::annotations;
 use crate::config::{self, SandboxConfig};
+use crate::known::SandboxKnown;
 use crate::observation::Observation;
-use crate::plan::{Kill, Unusable};
+use crate::plan::{ContainerStop, StopPod, notes_start, started_at};
 use crate::readiness;
 
 /// How long a pod waits for the stop of a sandbox that is not its own. It goes on
 /// beside the pod's work: a shim or network that hangs would hold that up for minutes.
 const SURPLUS_STOP_WAIT: Duration = Duration::from_secs(2);
 
-/// What stops of sandboxes came to. One that cannot be stopped is no reason to let
-/// the others run; one that is gone is stopped.
-fn all_stopped(stopped: Vec<Result<(), RuntimeError>>) -> Result<(), StepError> {
-    let failures = stopped.into_iter().filter_map(Result::err);
-    let failures = failures.filter(|error| !error.is_not_found());
-    let failure = failures.map(StepError::from).reduce(StepError::and);
-    failure.map_or(Ok(()), Err)
-}
-
 impl Steps {
     /// Stops all that is left in earlier sandboxes, and them.
-    pub(super) async fn replace_sandbox(
+    pub(super) async fn stop_for_new_sandbox(
         &self,
         target: &Target<'_>,
-        observation: &Observation,
-        (_, why): (u32, Option<Unusable>),
+        stop: &StopPod,
         memory: &mut Memory,
     ) -> Result<(), StepError> {
-        if why.is_none() {
-            return Ok(());
-        }
         self.events.normal(
             target.identity,
             "",
             "SandboxChanged",
             "Pod sandbox changed, it will be killed and re-created.",
         );
-        self.stop_all(target, observation, memory).await
-    }
-
-    /// Stops all containers of a pod that lives on, and all its sandboxes.
-    pub(super) async fn stop_all(
-        &self,
-        target: &Target<'_>,
-        observation: &Observation,
-        memory: &mut Memory,
-    ) -> Result<(), StepError> {
-        let kills: Vec<Kill> = observation
-            .possibly_running()
-            .map(|container| Kill::of_lost_sandbox(target.pod, container))
-            .collect();
-        self.kill(target.identity, &kills, memory).await?;
-        self.stop_sandboxes(observation).await
+        self.stop_containers(target.identity, &stop.containers, memory)
+            .await?;
+        self.stop_sandboxes(&stop.sandboxes, memory).await
     }
 
     /// Stops sandboxes beside the one that the pod lives in.
@@ -73,18 +46,18 @@ impl Steps {
         &self,
         target: &Target<'_>,
         sandboxes: &[String],
-        kills: &[Kill],
+        stops: &[ContainerStop],
         memory: &mut Memory,
     ) -> Result<(), StepError> {
         tracing::warn!(pod = %target.identity, ?sandboxes, "more than one sandbox runs");
-        self.kill(target.identity, kills, memory).await?;
+        self.stop_containers(target.identity, stops, memory).await?;
         let stops = sandboxes.iter().map(|id| {
             let (runtime, id) = (Arc::clone(&self.runtime), id.clone());
             let stop = async move { runtime.stop_pod_sandbox(&id).await };
             memory.stop_calls.run("StopPodSandbox", stop)
         });
         match timeout(SURPLUS_STOP_WAIT, join_all(stops)).await {
-            Ok(stopped) => all_stopped(stopped),
+            Ok(stopped) => note_stopped(sandboxes, stopped, memory),
             Err(_) => {
                 let message = "a surplus sandbox is still being stopped".to_owned();
                 Err(StepError::new(message, Retry::LATER))
@@ -92,16 +65,14 @@ impl Steps {
         }
     }
 
-    /// Stops all sandboxes of a pod; also those that run no more may still hold
-    /// an address.
-    pub(super) async fn stop_sandboxes(&self, observation: &Observation) -> Result<(), StepError> {
-        let sandboxes = observation.sandboxes.iter();
-        self.stop_each(sandboxes.map(|sandbox| &sandbox.id)).await
-    }
-
-    async fn stop_each(&self, sandboxes: impl Iterator<Item = &String>) -> Result<(), StepError> {
-        let stops = sandboxes.map(|id| self.runtime.stop_pod_sandbox(id));
-        all_stopped(join_all(stops).await)
+    /// Stops sandboxes of a pod, all at once.
+    pub(super) async fn stop_sandboxes(
+        &self,
+        sandboxes: &[String],
+        memory: &mut Memory,
+    ) -> Result<(), StepError> {
+        let stops = sandboxes.iter().map(|id| self.runtime.stop_pod_sandbox(id));
+        note_stopped(sandboxes, join_all(stops).await, memory)
     }
 
     /// Makes a sandbox, and meanwhile sees to the images of the containers that
@@ -115,8 +86,6 @@ impl Steps {
         memory: &mut Memory,
     ) -> Result<PreparedImages, StepError> {
         try_join(self.require_network(target), self.prepare_pod(target)).await?;
-        let name = &mut memory.sandbox_name;
-        let attempt = name.number(attempt, Instant::now(), SANDBOX_HOLDS);
         let SandboxConfig { config, warnings } =
             self.sandbox_config(target, observation, attempt).await?;
         for warning in warnings {
@@ -125,7 +94,7 @@ impl Steps {
         }
         let runtime = Arc::clone(&self.runtime);
         let request = config.clone();
-        let asked = memory.sandbox_name.ask();
+        let call = memory.known.next_sandbox.call(attempt);
         let run = memory.calls.run("RunPodSandbox", async move {
             runtime.run_pod_sandbox(request, "").await
         });
@@ -138,7 +107,7 @@ impl Steps {
         match made {
             Ok(id) => {
                 self.observer.note_owner(&id, target.identity);
-                memory.sandbox_name = TakenName::default();
+                memory.known.next_sandbox.used();
                 Ok(images.into_iter().flatten().collect())
             }
             Err(error) => {
@@ -149,7 +118,8 @@ impl Steps {
                     }
                 }
                 if error.kind == RuntimeErrorKind::AlreadyExists {
-                    memory.sandbox_name.taken(asked, Instant::now());
+                    let now = self.moment().monotonic;
+                    memory.known.next_sandbox.refused(call, now);
                 } else {
                     self.events.warning(
                         target.identity,
@@ -174,7 +144,8 @@ impl Steps {
         let mut sandbox =
             config::pod_sandbox_config(target.pod, attempt, &self.facts, resolv_conf.as_ref())?;
         if notes_start(target.pod) {
-            let started = started_at(target, observation).unwrap_or_else(|| self.clock.now());
+            let started = started_at(target.pod, target.noted_start, observation);
+            let started = started.unwrap_or_else(|| self.clock.now());
             sandbox.config.annotations.insert(
                 annotations::POD_STARTED_AT.to_owned(),
                 started.0.to_string(),
@@ -230,4 +201,23 @@ impl Steps {
             })?;
         self.set_up_volumes(target).await.map(drop)
     }
+}
+
+/// Notes what stops of sandboxes came to. One that cannot be stopped is no reason to let
+/// the others run; one that is gone is stopped.
+fn note_stopped(
+    sandboxes: &[String],
+    stopped: Vec<Result<(), RuntimeError>>,
+    memory: &mut Memory,
+) -> Result<(), StepError> {
+    let mut failure: Option<StepError> = None;
+    for (id, stopped) in sandboxes.iter().zip(stopped) {
+        match stopped {
+            Err(error) if !error.is_not_found() => {
+                failure = Some(StepError::from(error).and_before(failure));
+            }
+            _ => memory.known.note_sandbox(id, SandboxKnown::Stopped),
+        }
+    }
+    failure.map_or(Ok(()), Err)
 }

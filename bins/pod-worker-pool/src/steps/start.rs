@@ -9,17 +9,16 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use pod::PodExt;
 use pod::core::Container as ContainerSpec;
-use tokio::time::Instant;
 
 use super::containers::Prepared;
 use super::sync::{PreparedImages, Target};
-use super::taken::{CONTAINER_HOLDS, TakenName};
-use super::unstarted::Unstarted;
+use super::unstarted::Removal;
 use super::{Calls, Memory, PodPulls, Retry, StepError, Steps};
 use crate::abandoned_start;
 use crate::annotations;
 use crate::config::{self, ContainerInput, TerminationLog};
 use crate::image::Image;
+use crate::name_conflict::NextName;
 use crate::plan::{Discard, NewInstance, Start, StartHow};
 
 /// Containers of one pod that are started at once. Most pods have fewer; one with
@@ -34,7 +33,7 @@ pub(crate) struct StartError {
     retry: Retry,
     /// What the event says; the message if absent.
     announced_as: Option<&'static str>,
-    is_name_taken: bool,
+    has_name_conflict: bool,
     /// A call of an earlier life is why: it does the same, or spoilt the instance.
     was_forestalled: bool,
     /// The instance that the runtime would not start.
@@ -48,7 +47,7 @@ impl StartError {
             message: message.into(),
             retry,
             announced_as: None,
-            is_name_taken: false,
+            has_name_conflict: false,
             was_forestalled: false,
             refused: None,
         }
@@ -67,10 +66,10 @@ impl StartError {
     }
 
     fn of_call(reason: &str, error: RuntimeError) -> StartError {
-        let is_name_taken = error.kind == RuntimeErrorKind::AlreadyExists;
+        let has_name_conflict = error.kind == RuntimeErrorKind::AlreadyExists;
         let error = StepError::from(error);
         StartError {
-            is_name_taken,
+            has_name_conflict,
             ..StartError::of_step(reason, &error)
         }
     }
@@ -135,11 +134,12 @@ impl Steps {
             pulls: memory.pulls.clone(),
         };
         for start in &starts {
-            memory.instance_names.entry(start.name.clone()).or_default();
+            let names = &mut memory.known.next_instances;
+            names.entry(start.name.clone()).or_default();
         }
         // Changed in place: what is known of a name outlives a step that is dropped.
-        let names = memory.instance_names.iter_mut();
-        let mut names: BTreeMap<&String, &mut TakenName> = names.collect();
+        let names = memory.known.next_instances.iter_mut();
+        let mut names: BTreeMap<&String, &mut NextName> = names.collect();
         let beside = &beside;
         let starts: Vec<_> = starts
             .into_iter()
@@ -158,9 +158,8 @@ impl Steps {
             .buffer_unordered(PARALLEL_STARTS)
             .collect()
             .await;
-        memory
-            .instance_names
-            .retain(|_, known| *known != TakenName::default());
+        let names = &mut memory.known.next_instances;
+        names.retain(|_, known| *known != NextName::default());
         let mut failure: Option<StepError> = None;
         for (name, result) in results {
             match result {
@@ -187,8 +186,10 @@ impl Steps {
         error: StartError,
         memory: &mut Memory,
     ) -> StepError {
-        memory.refused_starts.extend(error.refused.clone());
-        if !error.is_name_taken && !error.was_forestalled {
+        if let Some(id) = error.refused.clone() {
+            memory.known.note_refused_start(id);
+        }
+        if !error.has_name_conflict && !error.was_forestalled {
             let message = format!("Error: {}", error.announced_as.unwrap_or(&error.message));
             self.events
                 .warning(target.identity, &name, "Failed", &message);
@@ -206,7 +207,7 @@ impl Steps {
         &self,
         target: &Target<'_>,
         prepared: &Prepared,
-        (start, known): (&Start, &mut TakenName),
+        (start, known): (&Start, &mut NextName),
         image: Option<Result<Image, StartError>>,
         beside: &Beside,
     ) -> Result<Progress, StartError> {
@@ -217,7 +218,7 @@ impl Steps {
             } => {
                 // It has its name, and its image: one that was kept is not for the
                 // instance after it.
-                *known = TakenName::default();
+                known.used();
                 drop(beside.pulls.take_ended(&start.name));
                 (container_id.clone(), *restart_count)
             }
@@ -257,7 +258,7 @@ impl Steps {
         &self,
         target: &Target<'_>,
         prepared: &Prepared,
-        (name, known): (&str, &mut TakenName),
+        (name, known): (&str, &mut NextName),
         instance: &NewInstance,
         image: Option<Result<Image, StartError>>,
         beside: &Beside,
@@ -273,15 +274,10 @@ impl Steps {
         let Some(image) = image else {
             return Ok(None);
         };
-        let least = instance.restart_count;
-        let instance = NewInstance {
-            restart_count: known.number(least, Instant::now(), CONTAINER_HOLDS),
-            ..instance.clone()
-        };
-        let what = (&instance, &image);
+        let what = (instance, &image);
         let created = self.create(target, prepared, (name, known), what, &beside.calls);
         let created = created.await;
-        if created.as_ref().is_err_and(|error| error.is_name_taken) {
+        if created.as_ref().is_err_and(|error| error.has_name_conflict) {
             // It is pulled once, not with every look at the name.
             beside.pulls.keep(spec_of(target, name)?, image);
         }
@@ -292,7 +288,7 @@ impl Steps {
         &self,
         target: &Target<'_>,
         prepared: &Prepared,
-        (name, known): (&str, &mut TakenName),
+        (name, known): (&str, &mut NextName),
         (instance, image): (&NewInstance, &Image),
         calls: &Calls,
     ) -> Result<String, StartError> {
@@ -305,7 +301,7 @@ impl Steps {
         let runtime = Arc::clone(&self.runtime);
         let sandbox_id = prepared.sandbox_id.clone();
         let sandbox_config = prepared.sandbox_config.clone();
-        let asked = known.ask();
+        let call = known.call(instance.restart_count);
         let created = calls.run("CreateContainer", async move {
             runtime
                 .create_container(&sandbox_id, config, sandbox_config)
@@ -313,11 +309,11 @@ impl Steps {
         });
         let id = created.await.map_err(|error| {
             if error.kind == RuntimeErrorKind::AlreadyExists {
-                known.taken(asked, Instant::now());
+                known.refused(call, self.moment().monotonic);
             }
             StartError::of_call("CreateContainerError", error)
         })?;
-        *known = TakenName::default();
+        known.used();
         self.observer.note_owner(&id, target.identity);
         let message = format!("Created container {name}");
         self.events
@@ -331,13 +327,13 @@ impl Steps {
         let removed = match discard.start_was_abandoned {
             true => match abandoned_start::remove(&*self.runtime, id).await {
                 Err(error) if !error.is_not_found() => Err(error),
-                _ => Ok(Unstarted::Removed),
+                _ => Ok(Removal::Removed),
             },
             false => self.remove_unstarted(id).await,
         };
         match removed {
-            Ok(Unstarted::Removed) => Ok(()),
-            Ok(Unstarted::Started) => Err(StartError::of_other_start()),
+            Ok(Removal::Removed) => Ok(()),
+            Ok(Removal::Started) => Err(StartError::of_other_start()),
             Err(error) => Err(StartError::of_call("CreateContainerError", error)),
         }
     }

@@ -43,7 +43,7 @@ impl LifeBegin {
 
 /// What became of a container that was to be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unstarted {
+pub(super) enum Removal {
     /// It is gone.
     Removed,
     /// It has been started meanwhile, and is to be stopped like any other if it runs
@@ -54,14 +54,14 @@ pub(super) enum Unstarted {
 impl Steps {
     /// Removes a container that was seen as created, once no earlier life can be
     /// starting it any more.
-    pub(super) async fn remove_unstarted(&self, id: &str) -> Result<Unstarted, RuntimeError> {
+    pub(super) async fn remove_unstarted(&self, id: &str) -> Result<Removal, RuntimeError> {
         loop {
             let status = match self.runtime.container_status(id).await {
-                Err(error) if error.is_not_found() => return Ok(Unstarted::Removed),
+                Err(error) if error.is_not_found() => return Ok(Removal::Removed),
                 status => status?,
             };
             if observe::state_of(&status) != ContainerState::Created {
-                return Ok(Unstarted::Started);
+                return Ok(Removal::Started);
             }
             if !self.may_be_starting(UnixNanos(status.created_at)) {
                 break;
@@ -70,7 +70,7 @@ impl Steps {
         }
         match self.runtime.remove_container(id).await {
             Err(error) if !error.is_not_found() => Err(error),
-            _ => Ok(Unstarted::Removed),
+            _ => Ok(Removal::Removed),
         }
     }
 

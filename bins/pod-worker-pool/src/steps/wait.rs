@@ -1,11 +1,7 @@
 //! The step of a static pod whose name another one holds: nothing of it may run.
-//!
-//! This life has started nothing of it. But the runtime may still carry out a
-//! RunPodSandbox of an earlier one, whose sandbox would keep an address and ports of
-//! the node from others.
 
-use super::sync::Target;
 use super::{Memory, Outcome, Retry, StepError, Steps};
+use crate::plan::{FailedProbes, Goal, Plan};
 use crate::worker::DesiredPod;
 
 impl Steps {
@@ -29,18 +25,17 @@ impl Steps {
         let pod = desired
             .decode()
             .map_err(|error| StepError::new(telemetry::chain(&error), Retry::LATER))?;
-        let target = Target {
-            identity: desired.identity(),
-            pod: &pod,
-            noted_start: memory.record.started_at,
-        };
-        let observation = self
-            .observer
-            .observe(target.identity, Some(target.pod), &mut memory.cache)
-            .await?;
-        if observation.is_alive() {
-            self.stop_all(&target, &observation, memory).await?;
+        let identity = desired.identity();
+        let observation = self.observe(identity, Some(&pod), memory).await?;
+        let no_probes = FailedProbes::default();
+        match self.plan_for(Goal::Wait(&pod), &no_probes, &observation, memory) {
+            Plan::Work(work) if work.is_empty() => Ok(()),
+            Plan::StopPod(stop) => {
+                self.stop_containers(identity, &stop.containers, memory)
+                    .await?;
+                self.stop_sandboxes(&stop.sandboxes, memory).await
+            }
+            other => Err(StepError::out_of_place(&other)),
         }
-        Ok(())
     }
 }

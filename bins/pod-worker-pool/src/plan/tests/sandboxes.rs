@@ -59,7 +59,7 @@ fn a_sandbox_that_cannot_be_trusted_is_replaced() {
 fn of_several_sandboxes_the_one_in_which_something_runs_is_kept() {
     let stop = |sandbox: &str| Plan::StopSandboxes {
         sandboxes: vec![sandbox.to_owned()],
-        kills: Vec::new(),
+        stops: Vec::new(),
     };
     for policy in ["Always", "OnFailure", "Never"] {
         // One of the same pod that showed too late, older or newer, alive or not.
@@ -88,15 +88,14 @@ fn of_several_sandboxes_in_which_something_runs_the_newest_is_kept() {
     let mut case = Case::new("Always");
     case.observation.sandboxes = vec![sandbox("new", 1, true), sandbox(SANDBOX, 0, true)];
     case.container("b").sandbox_id = "new".to_owned();
-    let Plan::StopSandboxes { sandboxes, kills } = case.plan() else {
+    let Plan::StopSandboxes { sandboxes, stops } = case.plan() else {
         panic!("{:?}", case.plan());
     };
     assert_eq!(sandboxes, [SANDBOX]);
-    let kills = kills
-        .into_iter()
-        .map(|kill| (kill.container_id, kill.reason));
-    let lost = |id: &str| (id.to_owned(), KillReason::SandboxLost);
-    assert!(kills.eq([lost("a-0"), lost("c-0")]));
+    let stops = stops.into_iter();
+    let stops = stops.map(|stop| (stop.container_id, stop.reason));
+    let lost = |id: &str| (id.to_owned(), Some(KillReason::SandboxLost));
+    assert!(stops.eq([lost("a-0"), lost("c-0")]));
 }
 
 #[test]

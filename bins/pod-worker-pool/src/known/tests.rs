@@ -1,0 +1,186 @@
+//! What is remembered of instances and sandboxes, and until when.
+
+use std::time::Instant;
+
+use clock::UnixNanos;
+
+use super::*;
+use crate::observation::{Container, ContainerState, Exit, Sandbox, SandboxNetwork};
+
+fn exit() -> Exit {
+    Exit {
+        started_at: UnixNanos(1),
+        finished_at: UnixNanos(2),
+        exit_code: 0,
+        reason: String::new(),
+        message: String::new(),
+    }
+}
+
+fn running() -> ContainerState {
+    ContainerState::Running {
+        started_at: UnixNanos(1),
+    }
+}
+
+fn exited() -> ContainerState {
+    ContainerState::Exited(exit())
+}
+
+fn container(restart_count: u32, state: ContainerState) -> Container {
+    Container {
+        id: format!("c{restart_count}"),
+        name: "c".to_owned(),
+        sandbox_id: "s".to_owned(),
+        restart_count,
+        created_at: UnixNanos(0),
+        state,
+        image: String::new(),
+        image_id: String::new(),
+        spec_hash: String::new(),
+        termination_grace: None,
+        restart_wait: None,
+    }
+}
+
+fn observed(containers: impl IntoIterator<Item = Container>) -> Observation {
+    Observation {
+        containers: containers.into_iter().collect(),
+        ..Observation::default()
+    }
+}
+
+fn now() -> Moment {
+    Moment {
+        wall: UnixNanos(1_000_000_000),
+        monotonic: Instant::now(),
+    }
+}
+
+const GRACE: Duration = Duration::from_secs(30);
+
+#[test]
+fn a_kill_is_remembered_until_a_newer_instance_has_run() {
+    for (newer, killed, expected) in [
+        (None, None, false),
+        (None, Some(running()), true),
+        (None, Some(exited()), true),
+        (Some(ContainerState::Created), Some(exited()), true),
+        (
+            Some(ContainerState::StartAbandoned(exit())),
+            Some(exited()),
+            true,
+        ),
+        (Some(running()), Some(exited()), false),
+        (Some(exited()), Some(exited()), false),
+        (Some(running()), Some(running()), true),
+    ] {
+        let newer = newer.map(|state| container(1, state));
+        let killed = killed.map(|state| container(0, state));
+        let observation = observed(newer.into_iter().chain(killed));
+        for is_ordered in [false, true] {
+            let mut known = Known::default();
+            assert!(known.note_kill("c0", KillReason::LivenessFailed));
+            if is_ordered {
+                known.order_stop("c0", GRACE, now());
+            }
+            known.observed(&observation);
+            let reason = known.kill_reason("c0");
+            assert_eq!(reason.is_some(), expected, "{observation:?}");
+        }
+    }
+}
+
+#[test]
+fn the_stop_of_a_container_that_has_ended_is_forgotten() {
+    for (reason, expected) in [
+        (None, None),
+        (
+            Some(KillReason::StateUnknown),
+            Some(Instance::Killed(KillReason::StateUnknown)),
+        ),
+    ] {
+        for was_unknown in [false, true] {
+            let mut known = Known::default();
+            if let Some(reason) = reason {
+                known.note_kill("c0", reason);
+            }
+            known.order_stop("c0", GRACE, now());
+            if was_unknown {
+                known.note_stop_of_unknown("c0");
+            }
+            known.observed(&observed([container(0, ContainerState::Unknown)]));
+            let is_unstoppable = matches!(known.instance("c0"), Some(Instance::Unstoppable { .. }));
+            assert_eq!(is_unstoppable, was_unknown);
+            known.observed(&observed([container(0, exited())]));
+            assert_eq!(known.instance("c0"), expected);
+            known.observed(&observed([]));
+            assert_eq!(known.instance("c0"), None);
+        }
+    }
+}
+
+#[test]
+fn what_is_known_of_stops_survives_in_the_record() {
+    let mut known = Known::default();
+    known.note_kill("a", KillReason::LivenessFailed);
+    let at = now();
+    known.order_stop("a", GRACE, at);
+    known.note_kill("b", KillReason::DefinitionChanged);
+    known.order_stop("c", GRACE, at);
+    known.note_refused_start("d".to_owned());
+    let mut record = Record::default();
+    known.write_to(&mut record);
+    let mut after = Known::of_record(&record);
+    assert_eq!(after.kill_reason("a"), Some(KillReason::LivenessFailed));
+    assert_eq!(after.kill_reason("b"), Some(KillReason::DefinitionChanged));
+    assert_eq!(after.kill_reason("c"), None);
+    assert_eq!(after.instance("d"), None);
+    for id in ["a", "c"] {
+        assert!(!after.order_stop(id, GRACE, at).is_first, "{id}");
+    }
+    assert!(after.order_stop("b", GRACE, at).is_first);
+    let mut again = Record::default();
+    Known::of_record(&record).write_to(&mut again);
+    assert_eq!(again, record);
+}
+
+#[test]
+fn the_first_reason_to_kill_an_instance_stands() {
+    let mut known = Known::default();
+    known.order_stop("a", GRACE, now());
+    assert!(known.note_kill("a", KillReason::LivenessFailed));
+    assert!(!known.note_kill("a", KillReason::SandboxLost));
+    assert_eq!(known.kill_reason("a"), Some(KillReason::LivenessFailed));
+    assert!(matches!(
+        known.instance("a"),
+        Some(Instance::Stopping { .. })
+    ));
+}
+
+#[test]
+fn a_sandbox_that_could_not_be_stopped_is_tried_again_by_the_next_sync() {
+    let mut known = Known::default();
+    known.note_sandbox("s", SandboxKnown::Stopped);
+    known.note_sandbox("t", SandboxKnown::StopFailed);
+    known.forget_failed_stops();
+    assert_eq!(known.sandbox("s"), Some(SandboxKnown::Stopped));
+    assert_eq!(known.sandbox("t"), None);
+    let shown = Sandbox {
+        id: "s".to_owned(),
+        attempt: 0,
+        ready: false,
+        created_at: UnixNanos(0),
+        network: SandboxNetwork::Host,
+        pod_started_at: None,
+    };
+    let mut observation = Observation {
+        sandboxes: vec![shown],
+        ..Observation::default()
+    };
+    known.observed(&observation);
+    assert_eq!(known.sandbox("s"), Some(SandboxKnown::Stopped));
+    observation.sandboxes.clear();
+    known.observed(&observation);
+    assert_eq!(known.sandbox("s"), None);
+}

@@ -1,0 +1,101 @@
+//! Ends that the runtime told of by its events, before its lists show them.
+//!
+//! containerd tells of the exit of a process at once, then cleans up for some tens of
+//! milliseconds, and only then says in its lists that the container has exited. The
+//! plan need not wait for the lists before it starts the next instance. What it may do
+//! ahead of them is in `plan::considered`. An event that is never heard costs only time.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use clock::UnixNanos;
+use cri::End;
+
+use crate::observation::{Observation, ToldEnd};
+
+/// Ends that are remembered: more than containers of a full node that end within
+/// the moment that counts.
+const MAX_ENDS: usize = 1024;
+
+/// The last ends that were told. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ToldEnds(Arc<Mutex<Told>>);
+
+#[derive(Debug, Default)]
+struct Told {
+    by_id: HashMap<String, ToldEnd>,
+    /// Oldest first.
+    ids: VecDeque<String>,
+}
+
+impl ToldEnds {
+    /// Notes an end; the oldest is forgotten when there are too many.
+    pub(crate) fn note(&self, id: &str, end: End) {
+        let end = ToldEnd {
+            exit_code: end.exit_code,
+            finished_at: UnixNanos(end.finished_at),
+        };
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.by_id.insert(id.to_owned(), end).is_none() {
+            told.ids.push_back(id.to_owned());
+        }
+        if told.ids.len() > MAX_ENDS
+            && let Some(oldest) = told.ids.pop_front()
+        {
+            told.by_id.remove(&oldest);
+        }
+    }
+
+    /// The ends of what the runtime shows of a pod.
+    #[must_use]
+    pub(crate) fn of(&self, observation: &Observation) -> BTreeMap<String, ToldEnd> {
+        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let sandboxes = observation.sandboxes.iter().map(|it| &it.id);
+        let containers = observation.containers.iter().map(|it| &it.id);
+        sandboxes
+            .chain(containers)
+            .filter_map(|id| Some((id.clone(), *told.by_id.get(id)?)))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observation::{Sandbox, SandboxNetwork};
+
+    const END: End = End {
+        exit_code: 3,
+        finished_at: 70,
+    };
+
+    fn observed() -> Observation {
+        Observation {
+            sandboxes: vec![Sandbox {
+                id: "a".into(),
+                attempt: 0,
+                ready: true,
+                created_at: UnixNanos(1),
+                network: SandboxNetwork::Host,
+                pod_started_at: None,
+            }],
+            ..Observation::default()
+        }
+    }
+
+    #[test]
+    fn the_oldest_end_is_forgotten_and_a_repeated_one_counts_once() {
+        let ends = ToldEnds::default();
+        for _ in 0..MAX_ENDS {
+            ends.note("a", END);
+        }
+        assert_eq!(ends.of(&observed())["a"].exit_code, 3);
+        for other in 0..MAX_ENDS {
+            ends.note(&format!("other-{other}"), END);
+        }
+        assert!(ends.of(&observed()).is_empty());
+        let told = ends.0.lock().unwrap();
+        assert_eq!(told.by_id.len(), MAX_ENDS);
+        assert_eq!(told.ids.len(), MAX_ENDS);
+    }
+}
