@@ -1,232 +1,122 @@
 //! The sync loop without its I/O: events in, actions out. No clock, no tasks; the
 //! time comes with each event.
 //!
-//! - [`iteration`]: which event leads to which handler;
-//! - [`configuration`]: messages of config-sourcer as additions, updates, removes;
-//! - [`handlers`]: the six of the kubelet's `SyncHandler`;
-//! - [`pod_manager`], [`sources`], [`workers`], [`verdicts`], [`work_queue`]: what
-//!   is known;
-//! - [`admission`]: whether a pod may start;
-//! - [`decision`]: what was last decided about a pod, and why;
-//! - [`outbox`]: what is on its way to the workers.
+//! Each machine below owns what it knows, takes a message or a call, and answers
+//! with effects; [`SyncLoop`] takes the effects of one to the others, and does
+//! nothing else:
 //!
-//! What does not live here: receiving, sending and saving (`shell`).
+//! - [`sources`]: config-sourcer's messages; which source has delivered;
+//! - [`operations`]: what a delivered pod asks for;
+//! - [`desired_pods`]: the pods that should run;
+//! - [`admission`]: whether a pod may start;
+//! - [`workers`]: what the pool has, what it was sent, what it still has to stop;
+//! - [`lifecycle`]: pleg's messages; [`verdicts`]: prober's;
+//! - [`runtime_health`]: which pods wait for the container runtime;
+//! - [`work_queue`]: when each pod is due again;
+//! - [`decision`]: what was last decided about a pod, and why ([`cause`]).
+//!
+//! Beside them, [`outbox`] merges the updates that are on their way to the pool, and
+//! [`status`] shows it all. What does not live here: receiving, sending and saving
+//! (`shell`). Which event leads to what is a table at the head of [`messages`].
 
 pub(crate) mod admission;
-mod configuration;
-pub(crate) mod decision;
-mod handlers;
-mod iteration;
+mod cause;
+mod decision;
+pub(crate) mod desired_pods;
+mod host_ports;
+mod lifecycle;
+mod messages;
+mod operations;
 pub(crate) mod outbox;
-pub(crate) mod pod_facts;
-pub(crate) mod pod_manager;
-pub(crate) mod sources;
+mod pod_facts;
+mod runtime_health;
+mod sources;
 mod status;
-pub(crate) mod verdicts;
-pub(crate) mod work_queue;
-pub(crate) mod workers;
+mod verdicts;
+mod work_queue;
+mod workers;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bulkhead_api::v1;
-use bulkhead_api::v1::watch_pod_lifecycle_events_response::Message as LifecycleMessage;
-use bulkhead_api::v1::watch_pods_response::Message as ConfigurationMessage;
-use bulkhead_api::v1::watch_results_response::Message as ProbeMessage;
-use clock::UnixNanos;
-use pod::PodSource;
+use ipc::limits::truncate;
 use rand::rngs::SmallRng;
+use v1::watch_pod_lifecycle_events_response::Message as LifecycleMessage;
+use v1::watch_pods_response::Message as ConfigurationMessage;
+use v1::watch_results_response::Message as ProbeMessage;
+use v1::{SyncKnownPodsResponse, WorkerPhase};
 
-use admission::{AdmissionRecords, Allocatable, NodeDescription};
-use decision::{Cause, Decision, Outcome};
-use outbox::{Subject, Work, WorkerUpdate};
-use pod_manager::{PodManager, Uid};
-use sources::Sources;
-use verdicts::Verdicts;
+use admission::{Admission, AdmissionRecords, AdmissionState, Rejection};
+use cause::Cause;
+use decision::{Decision, Decisions, Outcome};
+use desired_pods::{DesiredPod, DesiredPods, Uid};
+use lifecycle::{Lifecycle, LifecycleEffect};
+use operations::Operations;
+use outbox::{Kill, Subject, Work, WorkerUpdate};
+use runtime_health::RuntimeHealth;
+use sources::{SourceEffect, Sources};
+use verdicts::{ProbeEffect, Verdicts};
 use work_queue::WorkQueue;
-use workers::Workers;
+use workers::{DepartedPod, Workers, is_stopped};
 
+pub(crate) use messages::{Action, Event, Now, Settings};
 pub(crate) use status::LoopSummary;
 
-/// How much longer than the sync frequency a pod may wait for its resync, as a
-/// fraction: so that pods that came together do not stay together (the kubelet's
-/// workerResyncIntervalJitterFactor).
-const RESYNC_JITTER: f64 = 0.5;
+/// How often garbage is collected: the kubelet's ContainerGCPeriod.
+const GARBAGE_COLLECTION_PERIOD: Duration = Duration::from_secs(60);
+
+/// Longest reason of a refusal or failure that is kept, in bytes.
+const MAX_REASON_BYTES: usize = 1 << 10;
 
 /// Name in events.
 const REPORTER: &str = "sync-loop";
 
-/// A moment: monotonic time since the start of the process, and wall time.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Now {
-    /// For intervals.
-    pub elapsed: Duration,
-    /// For people and for deadlines that outlive this process.
-    pub wall: UnixNanos,
-}
-
-/// What does not change while the process lives.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    /// This node.
-    pub node: NodeDescription,
-    /// `maxPods`.
-    pub max_pods: u32,
-    /// What is taken off the capacity, as quantities by resource name.
-    pub reserved: BTreeMap<String, String>,
-    /// `syncFrequency`.
-    pub sync_frequency: Duration,
-}
-
-/// Something happened.
-#[derive(Clone, Debug)]
-pub(crate) enum Event {
-    /// A stream from config-sourcer began.
-    ConfigurationStreamBegan,
-    /// config-sourcer says something.
-    Configuration(ConfigurationMessage),
-    /// pleg says something.
-    Lifecycle(LifecycleMessage),
-    /// prober says something.
-    ProbeResult(ProbeMessage),
-    /// The sync tick, once a second.
-    SyncTick,
-    /// The housekeeping tick, every two seconds.
-    HousekeepingTick,
-    /// The pool took an update.
-    WorkerAcknowledged {
-        /// The pod.
-        uid: Uid,
-        /// Of the update.
-        sequence: u64,
-        /// What the worker does now.
-        phase: v1::WorkerPhase,
-        /// Which life of the pool answered.
-        boot_id: String,
-    },
-    /// The pool refused an update for good.
-    WorkerRefused {
-        /// The pod.
-        uid: Uid,
-        /// Of the update.
-        sequence: u64,
-        /// Why.
-        reason: String,
-    },
-    /// The pool answered SyncKnownPods.
-    KnownPods {
-        /// Which question it answers.
-        question: u64,
-        /// The answer.
-        response: v1::SyncKnownPodsResponse,
-    },
-    /// The pool told the node's capacity and whether the runtime answers.
-    NodeCapacity(v1::NodeCapacity),
-    /// status-syncer answered for the first time in a new life.
-    StatusSyncerRestarted,
-}
-
-/// Something is to be done. None of it is waited for.
-#[derive(Clone, Debug)]
-pub(crate) enum Action {
-    /// Hand an update to a worker.
-    UpdatePod(WorkerUpdate),
-    /// Ask for all workers and runtime pods.
-    SyncKnownPods {
-        /// To be given back with the answer.
-        question: u64,
-        /// The pods that are desired.
-        desired: Vec<String>,
-        /// The sources of whose other pods finished workers may be forgotten.
-        delivered: Vec<PodSource>,
-    },
-    /// Remove dead containers of a pod.
-    CleanUpContainers {
-        /// The pod.
-        uid: String,
-    },
-    /// Collect garbage.
-    CollectGarbage {
-        /// The pods that are desired.
-        desired: Vec<String>,
-        /// Whether what belongs to others may go.
-        sources_ready: bool,
-    },
-    /// Ask for the runtime's health now: it was seen failing.
-    CheckRuntime,
-    /// Tell status-syncer what probes found.
-    SetProbeVerdicts(Vec<v1::ProbeVerdict>),
-    /// Tell status-syncer that a pod was rejected, once that is on disk.
-    RejectPod(v1::RejectPodRequest),
-    /// Tell status-syncer that something happened.
-    ReportEvent(v1::Event),
-    /// Tell status-syncer which pods there are.
-    RemoveOrphanedStatuses {
-        /// Uids of desired pods, and of those that still run.
-        known: Vec<String>,
-        /// The sources of whose other pods the statuses may go.
-        delivered: Vec<PodSource>,
-    },
-    /// Save the admission records.
-    SaveAdmissionRecords(AdmissionRecords),
-}
-
-/// Whether the container runtime answers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum RuntimeHealth {
-    /// As far as is known.
-    #[default]
-    Up,
-    /// It does not.
-    Down {
-        error: String,
-        /// Pods that something happened to meanwhile.
-        postponed: BTreeSet<Uid>,
-    },
-}
+/// Reason of events about manifests and sources.
+const FAILED_MANIFEST: &str = "FailedManifest";
 
 /// The sync loop.
 #[derive(Debug)]
 pub(crate) struct SyncLoop {
-    settings: Settings,
-    random: SmallRng,
     now: Now,
-    pods: PodManager,
     sources: Sources,
+    pods: DesiredPods,
+    admission: Admission,
     workers: Workers,
+    lifecycle: Lifecycle,
     verdicts: Verdicts,
-    work_queue: WorkQueue,
-    records: AdmissionRecords,
-    records_changed: bool,
-    allocatable: Option<Allocatable>,
     runtime: RuntimeHealth,
-    pleg: v1::PlegHealth,
+    work_queue: WorkQueue,
+    decisions: Decisions,
     next_garbage_collection: Duration,
+    /// Of the event that is being handled.
     actions: Vec<Action>,
 }
 
 impl SyncLoop {
-    /// A loop that knows nothing but what an earlier life has recorded.
+    /// A loop that knows nothing but what was recorded before it restarted.
     #[must_use]
     pub(crate) fn new(settings: Settings, records: AdmissionRecords, random: SmallRng) -> SyncLoop {
+        let Settings {
+            node,
+            max_pods,
+            reserved,
+            sync_frequency,
+        } = settings;
         SyncLoop {
-            settings,
-            random,
             now: Now::default(),
-            pods: PodManager::default(),
             sources: Sources::default(),
+            pods: DesiredPods::default(),
+            admission: Admission::new(node, max_pods, reserved, records),
             workers: Workers::default(),
+            lifecycle: Lifecycle::default(),
             verdicts: Verdicts::default(),
-            work_queue: WorkQueue::default(),
-            records,
-            records_changed: false,
-            allocatable: None,
             runtime: RuntimeHealth::default(),
-            pleg: v1::PlegHealth::default(),
+            work_queue: WorkQueue::new(sync_frequency, random),
+            decisions: Decisions::default(),
             next_garbage_collection: Duration::ZERO,
             actions: Vec::new(),
         }
@@ -235,47 +125,427 @@ impl SyncLoop {
     /// Takes an event in and returns what is to be done about it.
     pub(crate) fn handle(&mut self, now: Now, event: Event) -> Vec<Action> {
         self.now = now;
-        self.iterate(event);
-        if std::mem::take(&mut self.records_changed) {
-            self.actions
-                .push(Action::SaveAdmissionRecords(self.records.clone()));
+        match event {
+            Event::ConfigurationStreamBegan => self.sources.stream_began(),
+            Event::Configuration(message) => self.on_configuration(message),
+            Event::Lifecycle(message) => self.on_lifecycle(message),
+            Event::ProbeResult(message) => self.on_probe_result(message),
+            Event::SyncTick => {
+                let due = self.work_queue.take_due(self.now.elapsed);
+                self.sync(&due, &Cause::Resync);
+            }
+            Event::HousekeepingTick => self.begin_cleanups(),
+            Event::WorkerAcknowledged {
+                uid,
+                sequence,
+                phase,
+                boot_id,
+            } => self.on_acknowledgement(&uid, sequence, phase, &boot_id),
+            Event::WorkerRefused {
+                uid,
+                sequence,
+                reason,
+            } => self.on_refusal(&uid, sequence, reason),
+            Event::KnownPods { question, response } => self.finish_cleanups(question, response),
+            Event::NodeCapacity(capacity) => self.on_capacity(&capacity),
+            Event::StatusSyncerRestarted => self.tell_status_syncer_everything(),
         }
+        let records = self.admission.changed_records();
+        self.actions
+            .extend(records.map(Action::SaveAdmissionRecords));
         std::mem::take(&mut self.actions)
+    }
+
+    fn on_configuration(&mut self, message: ConfigurationMessage) {
+        for effect in self.sources.on(message, &self.pods) {
+            match effect {
+                SourceEffect::Removed(uids) => self.remove(&uids),
+                SourceEffect::Delivered(pods) => {
+                    let departed = self.workers.departed_size();
+                    self.operate(Operations::of(pods, &self.pods, departed));
+                }
+                SourceEffect::Problem { subject, reason } => {
+                    self.report(None, &subject, FAILED_MANIFEST, reason);
+                }
+            }
+        }
+    }
+
+    fn on_lifecycle(&mut self, message: LifecycleMessage) {
+        for effect in self.lifecycle.on(message) {
+            match effect {
+                LifecycleEffect::Sync { pod_uids, cause } => self.sync_named(&pod_uids, &cause),
+                LifecycleEffect::CleanUpContainers { pod_uid: uid } => {
+                    if self.pods.get(&uid).is_some() || self.workers.knows(&uid) {
+                        self.actions.push(Action::CleanUpContainers { uid });
+                    }
+                }
+            }
+        }
+    }
+
+    fn on_probe_result(&mut self, message: ProbeMessage) {
+        for effect in self.verdicts.on(message) {
+            match effect {
+                ProbeEffect::Changed(verdict) => {
+                    self.actions.push(Action::SetProbeVerdicts(vec![verdict]));
+                }
+                ProbeEffect::Sync { pod_uid, cause } => self.sync_named(&[pod_uid], &cause),
+                ProbeEffect::Event(mut event) => {
+                    let uid = event.pod.take().unwrap_or_default().uid;
+                    if let Some(pod) = self.pods.document(&uid) {
+                        event.pod = Some(pod.identity().into());
+                        self.actions.push(Action::ReportEvent(event));
+                    }
+                }
+            }
+        }
+    }
+
+    fn on_acknowledgement(&mut self, uid: &Uid, sequence: u64, phase: WorkerPhase, boot_id: &str) {
+        self.note_pool(boot_id);
+        let departed = self.workers.departed(uid);
+        let document = self
+            .pods
+            .document(uid)
+            .or(departed.map(|departed| &departed.document));
+        let identity = document.map(|document| document.identity().clone());
+        self.workers.acknowledged(uid, sequence, phase, identity);
+        if is_stopped(phase) {
+            self.admit_pending();
+        }
+    }
+
+    fn on_refusal(&mut self, uid: &Uid, sequence: u64, mut reason: String) {
+        truncate(&mut reason, MAX_REASON_BYTES);
+        if !self.workers.refused(uid, sequence, &reason) {
+            return;
+        }
+        tracing::warn!(%uid, reason, "the worker pool refused an update");
+        let Some(pod) = self.pods.document(uid) else {
+            return;
+        };
+        let reference = pod.identity().into();
+        self.decide(uid, Outcome::Refused(reason.clone()));
+        self.report(Some(reference), "", "FailedSync", reason);
+    }
+
+    fn on_capacity(&mut self, capacity: &v1::NodeCapacity) {
+        self.note_pool(&capacity.boot_id);
+        self.admission.set_capacity(capacity);
+        if capacity.runtime_error.is_empty() {
+            if let Some(postponed) = self.runtime.answered() {
+                self.sync(&postponed, &Cause::RuntimeBack);
+                // Pods may wait to hear what runs: they need not wait for the next tick.
+                self.begin_cleanups();
+            }
+        } else {
+            let mut error = capacity.runtime_error.clone();
+            truncate(&mut error, MAX_REASON_BYTES);
+            self.runtime.failed(error);
+        }
+        self.admit_pending();
+    }
+
+    /// Sends everything again to a pool that has restarted and so forgotten it.
+    fn note_pool(&mut self, boot_id: &str) {
+        if !self.workers.note_boot_id(boot_id) {
+            return;
+        }
+        tracing::info!(
+            boot_id,
+            "the worker pool has restarted; sending every pod again"
+        );
+        for uid in self.admission.permitted(&self.pods) {
+            self.dispatch(&uid, Work::Create, Cause::PoolRestarted);
+        }
+        for uid in self.workers.departed_uids() {
+            self.kill_departed(&uid, &Cause::PoolRestarted);
+        }
+    }
+
+    fn tell_status_syncer_everything(&mut self) {
+        let verdicts = self.verdicts.all();
+        if !verdicts.is_empty() {
+            self.actions.push(Action::SetProbeVerdicts(verdicts));
+        }
+        for (uid, _) in self.pods.iter() {
+            let rejection = self.admission.rejection(uid, &self.pods);
+            self.actions.extend(rejection.map(Action::RejectPod));
+        }
+    }
+
+    fn operate(&mut self, operations: Operations) {
+        for (identity, reason) in operations.refused {
+            self.report(Some((&identity).into()), "", FAILED_MANIFEST, reason);
+        }
+        for pod in operations.unchanged {
+            self.pods.set(pod);
+        }
+        for pod in operations.updated {
+            self.update(pod);
+        }
+        for pod in operations.reconciled {
+            self.reconcile(pod);
+        }
+        self.add(operations.added);
+    }
+
+    /// `HandlePodAdditions`: oldest first, so that the order of delivery does not
+    /// decide who finds room.
+    fn add(&mut self, mut pods: Vec<DesiredPod>) {
+        pods.sort_by(|first, second| first.facts.order.cmp(&second.facts.order));
+        for pod in pods {
+            let uid = pod.uid();
+            self.workers.welcome(&uid);
+            self.pods.set(pod);
+            self.admit(&uid);
+        }
+    }
+
+    /// `HandlePodUpdates`. A deletion mark is an update too: its worker sees it in the
+    /// pod and terminates it with the grace that it names.
+    fn update(&mut self, pod: DesiredPod) {
+        let (uid, source) = (pod.uid(), pod.document.source());
+        let marked = pod.facts.marked_for_deletion;
+        self.pods.set(pod);
+        match self.admission.state(&uid) {
+            AdmissionState::Pending(_) => self.admit(&uid),
+            // It never ran and never will; its status knows the newest pod.
+            AdmissionState::Rejected(_) => self.tell_rejection(&uid),
+            _ if marked => self.dispatch(&uid, Work::Update, Cause::MarkedForDeletion(source)),
+            _ => self.dispatch(&uid, Work::Update, Cause::Updated(source)),
+        }
+    }
+
+    /// `HandlePodReconcile`: a pod with readiness gates depends on conditions in its
+    /// status, so it is synced; an evicted pod's containers are of no use.
+    fn reconcile(&mut self, pod: DesiredPod) {
+        let (uid, source) = (pod.uid(), pod.document.source());
+        let matters = pod.facts.has_readiness_gates || pod.facts.phase.is_terminal();
+        let evicted = pod.facts.evicted;
+        self.pods.set(pod);
+        if matters && self.admission.permits(&uid) {
+            self.dispatch(&uid, Work::Sync, Cause::Reconciled(source));
+        }
+        if evicted {
+            let uid = uid.to_string();
+            self.actions.push(Action::CleanUpContainers { uid });
+        }
+    }
+
+    /// `HandlePodRemoves`: the pods are no longer desired from now on, and their
+    /// workers are told to stop them with the pods' own grace.
+    fn remove(&mut self, uids: &[Uid]) {
+        for uid in uids {
+            let Some(pod) = self.pods.remove(uid) else {
+                continue;
+            };
+            self.work_queue.remove(uid);
+            self.decisions.forget(uid);
+            // A rejected pod has no worker and must not get one.
+            if let Some(AdmissionState::Rejected(_)) = self.admission.forget(uid) {
+                continue;
+            }
+            let source = pod.document.source();
+            let kill = Kill {
+                requested_at: self.now.wall,
+                grace_period_seconds: None,
+            };
+            let document = pod.document;
+            self.workers.depart(uid, DepartedPod { document, kill });
+            self.kill_departed(uid, &Cause::Removed(source));
+        }
+        if !uids.is_empty() {
+            self.admit_pending();
+        }
+    }
+
+    /// `HandlePodSyncs` of those of these pods that are desired.
+    fn sync_named(&mut self, uids: &[String], cause: &Cause) {
+        let bounded = uids.iter().take(ipc::limits::MAX_PODS);
+        let desired: Vec<Uid> = bounded
+            .filter(|uid| self.pods.get(uid).is_some())
+            .map(|uid| Uid::from(uid.as_str()))
+            .collect();
+        self.sync(&desired, cause);
+    }
+
+    /// `HandlePodSyncs`: desired pods are looked at, with nothing changed in what is
+    /// desired.
+    fn sync(&mut self, uids: &[Uid], cause: &Cause) {
+        for uid in uids {
+            if !self.admission.permits(uid) {
+                continue;
+            }
+            if self.runtime.postpone(uid) {
+                self.decide(uid, Outcome::Postponed(cause.clone()));
+            } else if self.workers.is_refused(uid) {
+                self.dispatch(uid, Work::Create, Cause::RetryAfterRefusal);
+            } else if *cause == Cause::Resync && self.workers.has_finished(uid) {
+                // Nothing can happen to it any more; a pool that restarts is told of
+                // it anyway.
+                self.work_queue.plan(uid, self.now.elapsed);
+            } else {
+                self.dispatch(uid, Work::Sync, cause.clone());
+            }
+        }
+    }
+
+    /// Decides about all pods that wait, oldest first.
+    fn admit_pending(&mut self) {
+        for uid in self.admission.pending(&self.pods) {
+            self.admit(&uid);
+        }
+    }
+
+    /// Decides about one pod that is not admitted yet, and acts on it.
+    fn admit(&mut self, uid: &Uid) {
+        let now = self.now.elapsed;
+        let judgement = self.admission.judge(uid, &self.pods, &self.workers, now);
+        let (Some(judgement), Some(pod)) = (judgement, self.pods.document(uid)) else {
+            return;
+        };
+        let source = pod.source();
+        match judgement.state {
+            AdmissionState::Pending(awaited) => self.decide(uid, Outcome::Waits(awaited)),
+            AdmissionState::Rejected(rejection) => {
+                self.decide(uid, Outcome::Rejected(rejection.clone()));
+                self.tell_rejection(uid);
+                if judgement.is_news {
+                    self.report_rejection(uid, rejection);
+                }
+            }
+            AdmissionState::Adopted => self.dispatch(uid, Work::Create, Cause::FoundRunning),
+            AdmissionState::Admitted | AdmissionState::Remembered { .. } => {
+                self.dispatch(uid, Work::Create, Cause::Added(source));
+            }
+        }
+    }
+
+    /// The event of a rejection, once: its reason is the kubelet's, too.
+    fn report_rejection(&mut self, uid: &str, rejection: Rejection) {
+        let Some(pod) = self.pods.document(uid) else {
+            return;
+        };
+        let Rejection { reason, message } = rejection;
+        tracing::warn!(pod = %pod.identity(), reason, "pod rejected");
+        let reference = pod.identity().into();
+        self.report(Some(reference), "", &reason, message);
+    }
+
+    /// Tells status-syncer that a pod was rejected, if it was.
+    fn tell_rejection(&mut self, uid: &str) {
+        let rejection = self.admission.rejection(uid, &self.pods);
+        self.actions.extend(rejection.map(Action::RejectPod));
+    }
+
+    /// `HandlePodCleanups`, first half: asks for the workers and the runtime's pods,
+    /// and tells who may forget what. The kubelet does all of it inside its loop;
+    /// here the answer is an event of its own, so the loop never waits.
+    fn begin_cleanups(&mut self) {
+        let sources_ready = self.sources.all_delivered();
+        let delivered = self.sources.delivered();
+        let question = self.workers.next_question();
+        let desired = self.admission.not_rejected(&self.pods);
+        if !delivered.is_empty()
+            && let Some(known) = self.workers.known_anywhere(&self.pods)
+        {
+            let delivered = delivered.clone();
+            self.actions
+                .push(Action::RemoveOrphanedStatuses { known, delivered });
+        }
+        if sources_ready {
+            self.admission.retain_records(&self.pods);
+        }
+        if self.workers.has_answered() && self.now.elapsed >= self.next_garbage_collection {
+            self.next_garbage_collection = self.now.elapsed + GARBAGE_COLLECTION_PERIOD;
+            self.actions.push(Action::CollectGarbage {
+                desired: desired.clone(),
+                sources_ready,
+            });
+        }
+        self.actions.push(Action::SyncKnownPods {
+            question,
+            desired,
+            delivered,
+        });
+    }
+
+    /// `HandlePodCleanups`, second half: acts on the answer.
+    fn finish_cleanups(&mut self, question: u64, response: SyncKnownPodsResponse) {
+        self.note_pool(&response.boot_id);
+        // Whether the runtime is down is for its health to say: asked for now.
+        if !response.runtime_error.is_empty() {
+            self.actions.push(Action::CheckRuntime);
+        }
+        let pods = &self.pods;
+        self.workers
+            .answered(response, |uid| pods.get(uid).is_some());
+        self.admission.settle_remembered(&self.workers);
+        self.admit_pending();
+        let may_run = |uid: &str| self.admission.permits(uid);
+        for (uid, cause) in self.workers.missing(&self.pods, may_run, question) {
+            self.dispatch(&uid, Work::Create, cause);
+        }
+        for uid in self.workers.unstopped(question) {
+            self.kill_departed(&uid, &Cause::KillForgotten);
+        }
+        let permit_removal = |source: &str| self.sources.permit_removal_of(source);
+        for (identity, cause) in self.workers.undesired(&self.pods, permit_removal, question) {
+            tracing::info!(pod = %identity, %cause, "stopping a pod that no source wants");
+            let uid = Uid::from(identity.uid());
+            let kill = Kill {
+                requested_at: self.workers.orphaned_since(&uid, self.now.wall),
+                grace_period_seconds: None,
+            };
+            let subject = Subject::RuntimeOnly(identity);
+            self.send(&uid, Work::Kill(kill), subject, &cause);
+        }
+        // Verdicts of pods that are gone: the prober that knew them may be, too.
+        if self.sources.all_delivered() {
+            let (pods, workers) = (&self.pods, &self.workers);
+            self.verdicts
+                .retain(|uid| pods.get(uid).is_some() || workers.has_or_stops(uid));
+        }
     }
 
     /// Hands work to the worker of a desired pod and plans its next resync.
     fn dispatch(&mut self, uid: &Uid, work: Work, cause: Cause) {
-        let Some(pod) = self.pods.get_mut(uid) else {
+        let Some(pod) = self.pods.document(uid) else {
             return;
         };
-        let kind = work.update_type();
+        let (subject, kind) = (Subject::Desired(pod.clone()), work.update_type());
+        self.send(uid, work, subject, &cause);
+        self.decide(uid, Outcome::Sent { kind, cause });
+        self.work_queue.plan(uid, self.now.elapsed);
+    }
+
+    /// Sends the KILL of a departed pod, with the time when it was first asked for.
+    fn kill_departed(&mut self, uid: &Uid, cause: &Cause) {
+        if let Some(departed) = self.workers.departed(uid) {
+            let subject = Subject::Desired(departed.document.clone());
+            let work = Work::Kill(departed.kill.clone());
+            self.send(uid, work, subject, cause);
+        }
+    }
+
+    fn send(&mut self, uid: &Uid, work: Work, subject: Subject, cause: &Cause) {
         let update = WorkerUpdate {
             uid: Arc::clone(uid),
             sequence: self.workers.next_update(uid),
             work,
-            subject: Subject::Desired(pod.document.clone()),
+            subject,
             verdicts: self.verdicts.of(uid),
             cause: cause.text(),
         };
-        pod.decision = Some(Decision {
-            at: self.now.wall,
-            outcome: Outcome::Sent { kind, cause },
-        });
         self.actions.push(Action::UpdatePod(update));
-        self.plan_resync(uid);
     }
 
-    fn plan_resync(&mut self, uid: &Uid) {
-        let frequency = self.settings.sync_frequency;
-        let wait = backoff::lengthened(frequency, RESYNC_JITTER, &mut self.random);
-        self.work_queue.enqueue(uid, self.now.elapsed + wait);
-    }
-
-    fn decide(&mut self, uid: &str, outcome: Outcome) {
+    /// Notes what was decided about a desired pod.
+    fn decide(&mut self, uid: &Uid, outcome: Outcome) {
         let at = self.now.wall;
-        if let Some(pod) = self.pods.get_mut(uid) {
-            pod.decision = Some(Decision { at, outcome });
-        }
+        self.decisions.note(uid, Decision { at, outcome });
     }
 
     fn report(
@@ -296,5 +566,32 @@ impl SyncLoop {
             count: 1,
             ..v1::Event::default()
         }));
+    }
+
+    /// The loop as a whole.
+    #[must_use]
+    pub(crate) fn summary(&self) -> LoopSummary {
+        LoopSummary {
+            sources: status::summaries(&self.sources, &self.pods),
+            pleg: self.lifecycle.health().clone(),
+            runtime_error: self.runtime.error().to_owned(),
+            work_queue_length: self.work_queue.len(),
+        }
+    }
+
+    /// Uids of the desired pods, or the one that is named if it is desired.
+    #[must_use]
+    pub(crate) fn desired_pods(&self, uid: Option<&str>) -> Vec<Uid> {
+        let pods = self.pods.iter().map(|(uid, _)| Arc::clone(uid));
+        pods.filter(|pod| uid.is_none_or(|uid| uid == &**pod))
+            .collect()
+    }
+
+    /// A desired pod with its admission and the last decision about it.
+    #[must_use]
+    pub(crate) fn describe(&self, uid: &str) -> Option<v1::DesiredPod> {
+        let (pod, admission) = (self.pods.get(uid)?, self.admission.state(uid));
+        let (decision, worker) = (self.decisions.last(uid), self.workers.worker(uid));
+        Some(status::describe(pod, admission, decision, worker))
     }
 }

@@ -11,9 +11,9 @@ use tokio_stream::Stream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
-use crate::dispatcher::pod_manager::Uid;
+use crate::dispatcher::desired_pods::Uid;
 use crate::dispatcher::{LoopSummary, SyncLoop};
-use crate::shell::PeerBoard;
+use crate::peers::PeerBoard;
 
 /// Longest list of problems or lines of text in one answer: the answer must stay
 /// below 256 KiB.

@@ -11,7 +11,6 @@
 
 mod mailbox;
 mod main_loop;
-mod peers;
 mod pool;
 mod records;
 mod reports;
@@ -27,10 +26,10 @@ use tokio::sync::mpsc;
 
 use crate::dispatcher::admission::NodeDescription;
 use crate::dispatcher::{Settings, SyncLoop};
+use crate::peers::PeerBoard;
 use crate::server::Server;
 
 use main_loop::{Inputs, MainLoop, Outputs};
-pub(crate) use peers::PeerBoard;
 use pool::Pool;
 use records::Records;
 use status_syncer::StatusSyncer;

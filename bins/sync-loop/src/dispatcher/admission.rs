@@ -1,55 +1,44 @@
-//! Whether a pod may start on this node: the kubelet's checks in the kubelet's
-//! order, with its reasons and messages. Pure: the node and the other pods are
-//! given.
+//! Whether a pod may start on this node. Each desired pod has a state here; what
+//! was decided is recorded, so that it stands when sync-loop restarts.
 //!
-//! What does not live here: when a pod is checked and when it is adopted
-//! without a check (`handlers::additions`). Preemption for critical pods comes
-//! with evictions.
+//! The kubelet admits each pod that it is given, after its own restart too. Here
+//! a pod that runs is adopted, and what was decided before stands; so nothing is
+//! decided before the worker pool has said which pods run.
+//!
+//! What does not live here: what follows from a decision (`dispatcher`).
+//! Preemption for critical pods comes with evictions.
 
+mod checks;
 mod node_affinity;
-pub(crate) mod operating_system;
-pub(crate) mod ports;
+mod operating_system;
+mod ports;
 mod records;
+mod rejection;
 mod resources;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bulkhead_api::v1::{NodeCapacity, RejectPodRequest};
+
+use checks::admit;
+pub(crate) use node_affinity::NodeDescription;
 pub(crate) use records::{AdmissionRecord, AdmissionRecords};
-pub(crate) use resources::Allocatable;
+pub(crate) use rejection::Rejection;
+use resources::Allocatable;
 
+use super::desired_pods::{DesiredPods, Uid};
 use super::pod_facts::PodFacts;
+use super::workers::Workers;
 
-/// The node, as far as admission looks at it.
-#[derive(Clone, Debug)]
-pub(crate) struct NodeDescription {
-    /// Its name.
-    pub name: String,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
-}
-
-/// Why a pod may not run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rejection {
-    /// The kubelet's word: `OutOfcpu`, `NodeAffinity` ...
-    pub reason: String,
-    /// The kubelet's sentence.
-    pub message: String,
-}
-
-impl Rejection {
-    /// A check of the scheduler's that this node repeats has failed.
-    fn predicate(name: &str, description: &str) -> Rejection {
-        Rejection {
-            reason: name.to_owned(),
-            message: format!("Predicate {name} failed: {description}"),
-        }
-    }
-}
+/// How long a pod that was admitted before a restart of sync-loop is given to show
+/// whether it still uses its resources: its worker needs a sync and a round of
+/// housekeeping.
+const REMEMBERED_SETTLES_AFTER: Duration = Duration::from_secs(30);
 
 /// What a pod waits for before it can be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +49,8 @@ pub(crate) enum Awaited {
     Runtime,
     /// The capacity of the node.
     Capacity,
-    /// Pods of an earlier life that may or may not still need their resources.
+    /// Pods admitted before a restart that may or may not still need their
+    /// resources.
     OtherPods,
 }
 
@@ -72,7 +62,7 @@ pub(crate) enum Awaited {
 ///
 /// - Pending -> Adopted: it runs already, or has a worker.
 /// - Pending -> Rejected: it was rejected before, or fails a check now.
-/// - Pending -> Remembered: it was admitted in an earlier life of this process.
+/// - Pending -> Remembered: it was admitted before sync-loop restarted.
 /// - Pending -> Admitted: it passed all checks.
 /// - Remembered -> Admitted: it is known by now whether it uses its resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +71,7 @@ pub(crate) enum AdmissionState {
     Pending(Awaited),
     /// Passed.
     Admitted,
-    /// Passed in an earlier life; whether it still runs is not known yet.
+    /// Passed before sync-loop restarted; whether it still runs is not known yet.
     Remembered {
         /// When it was taken up again, since the start of the process.
         since: Duration,
@@ -90,12 +80,6 @@ pub(crate) enum AdmissionState {
     Adopted,
     /// Failed, for good.
     Rejected(Rejection),
-}
-
-impl Default for AdmissionState {
-    fn default() -> Self {
-        AdmissionState::Pending(Awaited::WorkerPool)
-    }
 }
 
 impl AdmissionState {
@@ -109,19 +93,239 @@ impl AdmissionState {
     }
 }
 
-/// Checks a pod against the node and the pods that use its resources.
-///
-/// # Errors
-/// With the first check that fails, in the kubelet's order: operating system,
-/// resources, node selector and affinity, node name, host ports.
-pub(crate) fn admit(
-    pod: &PodFacts,
-    others: &[&PodFacts],
-    node: &NodeDescription,
-    allocatable: &Allocatable,
-) -> Result<(), Rejection> {
-    operating_system::check(pod)?;
-    resources::check(pod, others, allocatable)?;
-    node_affinity::check(pod, node)?;
-    ports::check(pod, others)
+/// What was decided about a pod just now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Judgement {
+    /// Its state from now on.
+    pub state: AdmissionState,
+    /// Whether the records did not say the same before.
+    pub is_news: bool,
+}
+
+/// Admission of all desired pods.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    node: NodeDescription,
+    max_pods: u32,
+    /// What is taken off the capacity, as quantities by resource name.
+    reserved: BTreeMap<String, String>,
+    /// Known once the pool has told the capacity.
+    allocatable: Option<Allocatable>,
+    /// A desired pod without a state waits for the pool.
+    states: BTreeMap<Uid, AdmissionState>,
+    records: AdmissionRecords,
+    records_changed: bool,
+}
+
+impl Admission {
+    /// Admission that knows nothing but what was recorded.
+    #[must_use]
+    pub(crate) fn new(
+        node: NodeDescription,
+        max_pods: u32,
+        reserved: BTreeMap<String, String>,
+        records: AdmissionRecords,
+    ) -> Admission {
+        Admission {
+            node,
+            max_pods,
+            reserved,
+            allocatable: None,
+            states: BTreeMap::new(),
+            records,
+            records_changed: false,
+        }
+    }
+
+    /// The pool told the capacity of the node; zero is none.
+    pub(crate) fn set_capacity(&mut self, capacity: &NodeCapacity) {
+        if capacity.cpu_millis > 0 && capacity.memory_bytes > 0 {
+            let allocatable = Allocatable::new(capacity, &self.reserved, self.max_pods);
+            self.allocatable = Some(allocatable);
+        }
+    }
+
+    /// The state of a desired pod.
+    #[must_use]
+    pub(crate) fn state(&self, uid: &str) -> &AdmissionState {
+        const FIRST: &AdmissionState = &AdmissionState::Pending(Awaited::WorkerPool);
+        self.states.get(uid).unwrap_or(FIRST)
+    }
+
+    /// Whether a desired pod's worker may work for it.
+    #[must_use]
+    pub(crate) fn permits(&self, uid: &str) -> bool {
+        self.state(uid).permits_running()
+    }
+
+    /// The desired pods whose workers may work for them.
+    #[must_use]
+    pub(crate) fn permitted(&self, pods: &DesiredPods) -> Vec<Uid> {
+        let uids = pods.iter().map(|(uid, _)| uid);
+        uids.filter(|uid| self.permits(uid)).cloned().collect()
+    }
+
+    /// The desired pods that have, or may get, a worker.
+    #[must_use]
+    pub(crate) fn not_rejected(&self, pods: &DesiredPods) -> Vec<String> {
+        let uids = pods.iter().map(|(uid, _)| uid);
+        uids.filter(|uid| !matches!(self.state(uid), AdmissionState::Rejected(_)))
+            .map(ToString::to_string)
+            .collect()
+    }
+
+    /// What status-syncer is told of a desired pod that was rejected; `None` for any
+    /// other.
+    #[must_use]
+    pub(crate) fn rejection(&self, uid: &str, pods: &DesiredPods) -> Option<RejectPodRequest> {
+        let AdmissionState::Rejected(rejection) = self.state(uid) else {
+            return None;
+        };
+        Some(RejectPodRequest {
+            pod: Some(pods.document(uid)?.to_message()),
+            reason: rejection.reason.clone(),
+            message: rejection.message.clone(),
+        })
+    }
+
+    /// The desired pods that wait for a decision, oldest first.
+    #[must_use]
+    pub(crate) fn pending(&self, pods: &DesiredPods) -> Vec<Uid> {
+        let mut pending: Vec<_> = pods
+            .iter()
+            .filter(|(uid, _)| matches!(self.state(uid), AdmissionState::Pending(_)))
+            .collect();
+        pending.sort_by(|(_, first), (_, second)| first.facts.order.cmp(&second.facts.order));
+        pending
+            .into_iter()
+            .map(|(uid, _)| Arc::clone(uid))
+            .collect()
+    }
+
+    /// Decides about a desired pod, and records the decision. `now` is the time
+    /// since the start of the process.
+    pub(crate) fn judge(
+        &mut self,
+        uid: &Uid,
+        pods: &DesiredPods,
+        workers: &Workers,
+        now: Duration,
+    ) -> Option<Judgement> {
+        let facts = &pods.get(uid)?.facts;
+        let state = self.state_of(uid, facts, pods, workers, now);
+        let record = match &state {
+            AdmissionState::Pending(_) => None,
+            AdmissionState::Rejected(rejection) => Some(AdmissionRecord::from(rejection)),
+            AdmissionState::Admitted
+            | AdmissionState::Remembered { .. }
+            | AdmissionState::Adopted => Some(AdmissionRecord::Admitted),
+        };
+        let is_news = record.is_some_and(|record| self.records.set(uid, record));
+        self.records_changed |= is_news;
+        self.states.insert(Arc::clone(uid), state.clone());
+        Some(Judgement { state, is_news })
+    }
+
+    /// A pod that was admitted before a restart and is seen running is like any
+    /// other now.
+    pub(crate) fn settle_remembered(&mut self, workers: &Workers) {
+        for (uid, state) in &mut self.states {
+            if matches!(state, AdmissionState::Remembered { .. }) && workers.runs(uid) {
+                *state = AdmissionState::Admitted;
+            }
+        }
+    }
+
+    /// Forgets a pod that is desired no longer; returns its last state.
+    pub(crate) fn forget(&mut self, uid: &str) -> Option<AdmissionState> {
+        self.records_changed |= self.records.remove(uid);
+        self.states.remove(uid)
+    }
+
+    /// Forgets the records of pods that are not desired.
+    pub(crate) fn retain_records(&mut self, pods: &DesiredPods) {
+        self.records_changed |= self.records.retain(|uid| pods.get(uid).is_some());
+    }
+
+    /// The records, if they have changed since this was called last.
+    pub(crate) fn changed_records(&mut self) -> Option<AdmissionRecords> {
+        std::mem::take(&mut self.records_changed).then(|| self.records.clone())
+    }
+
+    /// See the diagram at [`AdmissionState`].
+    fn state_of(
+        &self,
+        uid: &str,
+        pod: &PodFacts,
+        pods: &DesiredPods,
+        workers: &Workers,
+        now: Duration,
+    ) -> AdmissionState {
+        if workers.worker(uid).is_some() || workers.runs(uid) {
+            return AdmissionState::Adopted;
+        }
+        if !workers.has_answered() {
+            return AdmissionState::Pending(Awaited::WorkerPool);
+        }
+        if !workers.has_listed() {
+            return AdmissionState::Pending(Awaited::Runtime);
+        }
+        match self.records.get(uid) {
+            Some(AdmissionRecord::Admitted) => return AdmissionState::Remembered { since: now },
+            Some(AdmissionRecord::Rejected { reason, message }) => {
+                return AdmissionState::Rejected(Rejection {
+                    reason: reason.clone(),
+                    message: message.clone(),
+                });
+            }
+            None => {}
+        }
+        // It is to be stopped, or has ended: there is nothing to admit.
+        if pod.marked_for_deletion || pod.phase.is_terminal() {
+            return AdmissionState::Admitted;
+        }
+        self.check_room(uid, pod, pods, workers, now)
+    }
+
+    fn check_room(
+        &self,
+        uid: &str,
+        pod: &PodFacts,
+        pods: &DesiredPods,
+        workers: &Workers,
+        now: Duration,
+    ) -> AdmissionState {
+        let Some(allocatable) = &self.allocatable else {
+            return AdmissionState::Pending(Awaited::Capacity);
+        };
+        let mut active = Vec::new();
+        let mut certain = Vec::new();
+        for (other, known) in pods.iter() {
+            let ended = known.facts.phase.is_terminal() || workers.is_terminated(other);
+            if **other == *uid || ended || !self.permits(other) {
+                continue;
+            }
+            active.push(&*known.facts);
+            if !self.is_uncertain(other, workers, now) {
+                certain.push(&*known.facts);
+            }
+        }
+        let Err(rejection) = admit(pod, &active, &self.node, allocatable) else {
+            return AdmissionState::Admitted;
+        };
+        if admit(pod, &certain, &self.node, allocatable).is_ok() {
+            return AdmissionState::Pending(Awaited::OtherPods);
+        }
+        AdmissionState::Rejected(rejection)
+    }
+
+    /// Whether it is not known yet if a pod uses its resources: a rejection is
+    /// for good, so it must not rest on a pod that may have ended long ago.
+    fn is_uncertain(&self, uid: &str, workers: &Workers, now: Duration) -> bool {
+        let AdmissionState::Remembered { since } = self.state(uid) else {
+            return false;
+        };
+        let settled = now.saturating_sub(*since) >= REMEMBERED_SETTLES_AFTER;
+        !settled && !workers.runs(uid)
+    }
 }

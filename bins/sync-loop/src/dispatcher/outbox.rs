@@ -18,7 +18,7 @@ use bulkhead_api::v1::{KillOptions, PodReference, ProbeVerdict, UpdatePodRequest
 use clock::UnixNanos;
 use pod::{PodDocument, PodIdentity};
 
-use super::pod_manager::Uid;
+use super::desired_pods::Uid;
 
 /// What a termination asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,8 +10,10 @@ use pod::metadata::CONFIG_SEEN_ANNOTATION;
 use pod::resources::{ResourceAmounts, pod_requests};
 use pod::{Pod, PodExt, PodPhase};
 
-use super::admission::operating_system::OS_LABEL;
-use super::admission::ports::{HostPort, host_ports};
+use super::host_ports::{HostPort, host_ports};
+
+/// The label that says for which operating system a pod is, the kubelet's word.
+const OS_LABEL: &str = "kubernetes.io/os";
 
 /// Reason in the status of a pod that was evicted.
 const EVICTED: &str = "Evicted";

@@ -1,17 +1,24 @@
-//! What is known of each source of pods: whether it has delivered, the snapshot
-//! that is arriving, and what is wrong with it.
+//! The sources of pods, as config-sourcer tells of them: whether each has
+//! delivered, the snapshot that is arriving, and what is wrong with it.
 //!
-//! A source counts as delivered once a snapshot with `ready` has been complete in
-//! this life; nothing takes that back, since what it delivered is remembered. A
-//! removal counts only while the present stream has shown it ready.
+//! A source counts as delivered once a snapshot with `ready` has been complete since
+//! sync-loop started; nothing takes that back, since what it delivered is remembered.
+//! A removal counts only while the present stream has shown it ready.
+//!
+//! What does not live here: the pods (`desired_pods`), and what a delivered pod asks
+//! for (`operations`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use bulkhead_api::v1;
 use bulkhead_api::v1::SourceProblem;
-use pod::PodSource;
-
-use super::pod_manager::{ArrivedPod, Uid};
+use bulkhead_api::v1::watch_pods_response::Message;
 use ipc::limits::truncate;
+use pod::{PodDocument, PodSource};
+
+use super::desired_pods::{DesiredPod, DesiredPods, MAX_BYTES, MAX_PODS, Uid};
+use super::pod_facts::PodFacts;
 
 /// Problems of one source that are kept; more say nothing new.
 const MAX_PROBLEMS: usize = 256;
@@ -19,19 +26,78 @@ const MAX_PROBLEMS: usize = 256;
 /// Longest text of a problem, in bytes; the contract of an event's message.
 const MAX_PROBLEM_BYTES: usize = 1 << 10;
 
-/// A complete snapshot of one source.
+/// What a message leads to, in this order.
+#[derive(Clone, Debug)]
+pub(crate) enum SourceEffect {
+    /// These desired pods are gone from their source.
+    Removed(Vec<Uid>),
+    /// Pods as their source has them now.
+    Delivered(Vec<DesiredPod>),
+    /// Something is wrong with a source, and was not before.
+    Problem {
+        /// The file, URL or source.
+        subject: String,
+        /// For people.
+        reason: String,
+    },
+}
+
+/// A snapshot of one source.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Snapshot {
+struct Snapshot {
     /// Whether the source has delivered, so that what is missing is gone.
-    pub ready: bool,
-    /// Its pods.
-    pub pods: BTreeMap<Uid, ArrivedPod>,
+    ready: bool,
+    pods: BTreeMap<Uid, DesiredPod>,
     /// Their JSON, in bytes.
-    pub bytes: usize,
+    bytes: usize,
     /// Pods that are in it but cannot be read: their last version stands.
-    pub unreadable: BTreeSet<Uid>,
+    unreadable: BTreeSet<Uid>,
     /// It had more pods than are accepted, so that nothing can be called missing.
-    pub truncated: bool,
+    truncated: bool,
+}
+
+impl Snapshot {
+    fn add(&mut self, mut pod: DesiredPod, known: Option<&PodDocument>) {
+        // The same bytes need not be held twice.
+        if let Some(known) = known.filter(|known| known.hash() == pod.document.hash()) {
+            pod.document = known.clone();
+        }
+        self.bytes += pod.document.json().len();
+        if self.pods.len() < MAX_PODS && self.bytes <= MAX_BYTES {
+            self.pods.insert(pod.uid(), pod);
+        } else {
+            self.truncated = true;
+        }
+    }
+
+    fn add_unreadable(&mut self, uid: Option<Uid>) {
+        match uid {
+            Some(uid) if self.unreadable.len() < MAX_PODS => _ = self.unreadable.insert(uid),
+            _ => self.truncated = true,
+        }
+    }
+
+    /// Removals come first: what goes makes room for what comes.
+    fn effects(self, source: PodSource, pods: &DesiredPods) -> Vec<SourceEffect> {
+        let mut effects = Vec::new();
+        if self.truncated {
+            let reason = format!(
+                "source {source} has pods that cannot be read, more than {MAX_PODS}, or more than \
+                 {MAX_BYTES} bytes; nothing of it is removed"
+            );
+            tracing::warn!(reason, "a snapshot is incomplete");
+            effects.push(SourceEffect::Problem {
+                subject: source.to_string(),
+                reason,
+            });
+        } else if self.ready {
+            let mut missing = pods.uids_of(source);
+            missing.retain(|uid| !self.pods.contains_key(uid) && !self.unreadable.contains(uid));
+            effects.push(SourceEffect::Removed(missing));
+        }
+        effects.push(SourceEffect::Delivered(self.pods.into_values().collect()));
+        effects
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -52,6 +118,90 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
+    /// Takes a message in. `pods` are those that are desired now.
+    pub(crate) fn on(&mut self, message: Message, pods: &DesiredPods) -> Vec<SourceEffect> {
+        match message {
+            Message::Sources(configured) => {
+                let gone = self.configure(&configured.names).into_iter();
+                let removed = gone.map(|source| {
+                    tracing::info!(%source, "a source is no longer configured; its pods go");
+                    SourceEffect::Removed(pods.uids_of(source))
+                });
+                removed.collect()
+            }
+            Message::SnapshotBegin(begin) => {
+                if let Some(source) = known_source(&begin.source) {
+                    self.snapshot_began(source, begin.ready);
+                }
+                Vec::new()
+            }
+            Message::Pod(arrived) => match (known_source(&arrived.source), arrived.pod) {
+                (Some(source), Some(pod)) => self.pod_arrived(source, pod, pods),
+                _ => Vec::new(),
+            },
+            Message::Gone(gone) => known_source(&gone.source)
+                .and_then(|source| self.pod_gone(source, &gone.uid, pods))
+                .into_iter()
+                .collect(),
+            Message::SnapshotEnd(end) => known_source(&end.source)
+                .and_then(|source| Some(self.snapshot_ended(source)?.effects(source, pods)))
+                .unwrap_or_default(),
+            Message::Problems(problems) => known_source(&problems.source)
+                .map(|source| self.set_problems(source, problems.problems))
+                .unwrap_or_default(),
+        }
+    }
+
+    /// A pod as its source has it now: of the snapshot if one is arriving, else by
+    /// itself.
+    fn pod_arrived(
+        &mut self,
+        source: PodSource,
+        message: v1::Pod,
+        pods: &DesiredPods,
+    ) -> Vec<SourceEffect> {
+        let Some(state) = self.sources.get_mut(&source) else {
+            return Vec::new();
+        };
+        let uid = uid_of(&message);
+        match (read_pod(source, message), &mut state.arriving) {
+            (Ok(pod), Some(snapshot)) => {
+                let known = pods.document(&pod.uid());
+                snapshot.add(pod, known);
+                Vec::new()
+            }
+            (Ok(pod), None) => vec![SourceEffect::Delivered(vec![pod])],
+            (Err(reason), arriving) => {
+                tracing::warn!(%source, reason, "a pod cannot be read; its last version stands");
+                if let Some(snapshot) = arriving {
+                    snapshot.add_unreadable(uid);
+                }
+                let subject = source.to_string();
+                vec![SourceEffect::Problem { subject, reason }]
+            }
+        }
+    }
+
+    /// A source no longer has a pod.
+    fn pod_gone(
+        &mut self,
+        source: PodSource,
+        uid: &str,
+        pods: &DesiredPods,
+    ) -> Option<SourceEffect> {
+        let state = self.sources.get_mut(&source)?;
+        if let Some(snapshot) = &mut state.arriving {
+            snapshot.pods.remove(uid);
+            return None;
+        }
+        pods.document(uid).filter(|pod| pod.source() == source)?;
+        if !state.ready_now {
+            tracing::warn!(%source, %uid, "removal from a source that is not ready");
+            return None;
+        }
+        Some(SourceEffect::Removed(vec![uid.into()]))
+    }
+
     /// A new stream has begun: half a snapshot is none.
     pub(crate) fn stream_began(&mut self) {
         for source in self.sources.values_mut() {
@@ -61,7 +211,7 @@ impl Sources {
     }
 
     /// Sets which sources are configured; returns those that no longer are.
-    pub(crate) fn configure(&mut self, names: &[String]) -> Vec<PodSource> {
+    fn configure(&mut self, names: &[String]) -> Vec<PodSource> {
         let configured: BTreeSet<PodSource> = names
             .iter()
             .filter_map(|name| PodSource::parse(name))
@@ -83,7 +233,7 @@ impl Sources {
     }
 
     /// Begins a snapshot.
-    pub(crate) fn snapshot_began(&mut self, source: PodSource, ready: bool) {
+    fn snapshot_began(&mut self, source: PodSource, ready: bool) {
         if let Some(source) = self.sources.get_mut(&source) {
             source.arriving = Some(Snapshot {
                 ready,
@@ -92,13 +242,8 @@ impl Sources {
         }
     }
 
-    /// The snapshot of a source that is arriving.
-    pub(crate) fn arriving(&mut self, source: PodSource) -> Option<&mut Snapshot> {
-        self.sources.get_mut(&source)?.arriving.as_mut()
-    }
-
     /// Ends a snapshot and returns it.
-    pub(crate) fn snapshot_ended(&mut self, source: PodSource) -> Option<Snapshot> {
+    fn snapshot_ended(&mut self, source: PodSource) -> Option<Snapshot> {
         let source = self.sources.get_mut(&source)?;
         let snapshot = source.arriving.take()?;
         source.ready_now = snapshot.ready;
@@ -108,27 +253,19 @@ impl Sources {
 
     /// Whether a source is one that is configured.
     #[must_use]
-    pub(crate) fn is_configured(&self, source: PodSource) -> bool {
+    fn is_configured(&self, source: PodSource) -> bool {
         self.sources.contains_key(&source)
     }
 
-    /// Whether the present stream has shown a source ready: its removals count.
+    /// Whether a source has delivered since sync-loop started.
     #[must_use]
-    pub(crate) fn is_ready_now(&self, source: PodSource) -> bool {
-        self.sources
-            .get(&source)
-            .is_some_and(|source| source.ready_now)
-    }
-
-    /// Whether a source has delivered in this life.
-    #[must_use]
-    pub(crate) fn has_delivered(&self, source: PodSource) -> bool {
+    fn has_delivered(&self, source: PodSource) -> bool {
         self.sources
             .get(&source)
             .is_some_and(|source| source.delivered)
     }
 
-    /// Whether every configured source has delivered in this life.
+    /// Whether every configured source has delivered since sync-loop started.
     #[must_use]
     pub(crate) fn all_delivered(&self) -> bool {
         self.configured.is_some() && self.sources.values().all(|source| source.delivered)
@@ -152,12 +289,12 @@ impl Sources {
         }
     }
 
-    /// Replaces the problems of a source; returns those that are new.
-    pub(crate) fn set_problems(
+    /// Replaces the problems of a source; tells those that are new.
+    fn set_problems(
         &mut self,
         source: PodSource,
         mut problems: Vec<SourceProblem>,
-    ) -> Vec<SourceProblem> {
+    ) -> Vec<SourceEffect> {
         let Some(source) = self.sources.get_mut(&source) else {
             return Vec::new();
         };
@@ -170,8 +307,12 @@ impl Sources {
         let known: BTreeSet<_> = source.problems.iter().map(problem_key).collect();
         let new = problems
             .iter()
-            .filter(|problem| !known.contains(&problem_key(problem)));
-        let new = new.cloned().collect();
+            .filter(|problem| !known.contains(&problem_key(problem)))
+            .map(|problem| SourceEffect::Problem {
+                subject: problem.subject.clone(),
+                reason: problem_text(problem),
+            })
+            .collect();
         source.problems = problems;
         new
     }
@@ -197,6 +338,39 @@ pub(crate) fn problem_text(problem: &SourceProblem) -> String {
     };
     truncate(&mut text, MAX_PROBLEM_BYTES);
     text
+}
+
+fn known_source(name: &str) -> Option<PodSource> {
+    let source = PodSource::parse(name);
+    if source.is_none() {
+        tracing::warn!(source = ?name.chars().take(16).collect::<String>(), "unknown source");
+    }
+    source
+}
+
+/// The uid in a message's header, if it can be one.
+fn uid_of(pod: &v1::Pod) -> Option<Uid> {
+    let uid = &pod.reference.as_ref()?.uid;
+    pod::identity::check_uid(uid).ok()?;
+    Some(uid.as_str().into())
+}
+
+/// Checks and decodes a pod; the reason is for people.
+fn read_pod(source: PodSource, message: v1::Pod) -> Result<DesiredPod, String> {
+    let read = || -> Result<DesiredPod, pod::wire::WireError> {
+        let document = PodDocument::from_message(message)?;
+        let facts = Arc::new(PodFacts::of(&document.decode()?));
+        Ok(DesiredPod { document, facts })
+    };
+    let arrived = read().map_err(|error| telemetry::chain(&error))?;
+    if arrived.document.source() == source {
+        Ok(arrived)
+    } else {
+        Err(format!(
+            "pod {} says that it is of another source",
+            arrived.document.identity()
+        ))
+    }
 }
 
 #[cfg(test)]
@@ -246,14 +420,14 @@ mod tests {
     fn a_new_stream_forgets_half_a_snapshot_but_not_what_was_delivered() {
         let mut sources = sources(&["file"]);
         deliver(&mut sources, PodSource::File, true);
-        assert!(sources.is_ready_now(PodSource::File));
+        assert!(sources.sources[&PodSource::File].ready_now);
         sources.snapshot_began(PodSource::File, true);
         sources.stream_began();
         assert!(sources.snapshot_ended(PodSource::File).is_none());
         assert!(sources.has_delivered(PodSource::File));
-        assert!(!sources.is_ready_now(PodSource::File));
+        assert!(!sources.sources[&PodSource::File].ready_now);
         deliver(&mut sources, PodSource::File, false);
-        assert!(!sources.is_ready_now(PodSource::File));
+        assert!(!sources.sources[&PodSource::File].ready_now);
         assert!(sources.has_delivered(PodSource::File));
     }
 
@@ -269,12 +443,14 @@ mod tests {
         let news = sources.set_problems(PodSource::File, vec![problem("a"), problem("b")]);
         assert_eq!(news.len(), 2);
         let news = sources.set_problems(PodSource::File, vec![problem("b"), problem("c")]);
-        assert_eq!(news, [problem("c")]);
+        let [SourceEffect::Problem { subject, reason }] = news.as_slice() else {
+            panic!("{news:?}")
+        };
+        assert_eq!((subject.as_str(), reason.as_str()), ("c", "spec: is wrong"));
         let flood = (0..1000).map(|index| problem(&index.to_string())).collect();
         assert_eq!(
             sources.set_problems(PodSource::File, flood).len(),
             MAX_PROBLEMS
         );
-        assert_eq!(problem_text(&problem("a")), "spec: is wrong");
     }
 }

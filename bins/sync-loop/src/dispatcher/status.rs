@@ -1,17 +1,20 @@
-//! What the loop shows of itself.
+//! What the loop shows of itself, and of a pod.
 
 use bulkhead_api::v1;
+use pod::PodSource;
 
 use super::admission::AdmissionState;
-use super::sources::problem_text;
-use super::{RuntimeHealth, SyncLoop};
+use super::decision::Decision;
+use super::desired_pods::{DesiredPod, DesiredPods};
+use super::sources::{Sources, problem_text};
+use super::workers::WorkerView;
 
 /// One source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SourceSummary {
     /// Its name.
     pub name: &'static str,
-    /// Whether it has delivered in this life.
+    /// Whether it has delivered since sync-loop started.
     pub ready: bool,
     /// Pods that it has delivered.
     pub pods: usize,
@@ -32,75 +35,48 @@ pub(crate) struct LoopSummary {
     pub work_queue_length: usize,
 }
 
-impl SyncLoop {
-    /// The loop as a whole.
-    #[must_use]
-    pub(crate) fn summary(&self) -> LoopSummary {
-        let sources = self
-            .sources
+/// The sources, with how many of the desired pods each has delivered.
+#[must_use]
+pub(crate) fn summaries(sources: &Sources, pods: &DesiredPods) -> Vec<SourceSummary> {
+    let summary = |(source, ready, problems): (PodSource, bool, &[v1::SourceProblem])| {
+        let lines = problems
             .iter()
-            .map(|(source, ready, problems)| SourceSummary {
-                name: source.as_str(),
-                ready,
-                pods: self.pods.uids_of(source).len(),
-                problems: problems
-                    .iter()
-                    .map(|problem| format!("{}: {}", problem.subject, problem_text(problem)))
-                    .collect(),
-            });
-        LoopSummary {
-            sources: sources.collect(),
-            pleg: self.pleg.clone(),
-            runtime_error: match &self.runtime {
-                RuntimeHealth::Up => String::new(),
-                RuntimeHealth::Down { error, .. } => error.clone(),
-            },
-            work_queue_length: self.work_queue.len(),
+            .map(|problem| format!("{}: {}", problem.subject, problem_text(problem)));
+        SourceSummary {
+            name: source.as_str(),
+            ready,
+            pods: pods.uids_of(source).len(),
+            problems: lines.collect(),
         }
-    }
+    };
+    sources.iter().map(summary).collect()
+}
 
-    /// Uids of the desired pods, or the one that is named if it is desired.
-    #[must_use]
-    pub(crate) fn desired_pods(&self, uid: Option<&str>) -> Vec<super::Uid> {
-        let pods = self.pods.iter().map(|(uid, _)| uid.clone());
-        pods.filter(|pod| uid.is_none_or(|uid| uid == &**pod))
-            .collect()
-    }
-
-    /// A desired pod with its admission and the last decision about it.
-    #[must_use]
-    pub(crate) fn describe(&self, uid: &str) -> Option<v1::DesiredPod> {
-        let pod = self.pods.get(uid)?;
-        let (admission, rejection) = match &pod.admission {
-            AdmissionState::Pending(_) => (v1::Admission::Pending, None),
-            AdmissionState::Admitted | AdmissionState::Remembered { .. } => {
-                (v1::Admission::Admitted, None)
-            }
-            AdmissionState::Adopted => (v1::Admission::Adopted, None),
-            AdmissionState::Rejected(rejection) => (v1::Admission::Rejected, Some(rejection)),
-        };
-        let decision = pod.decision.as_ref();
-        let phase = self
-            .workers
-            .worker(uid)
-            .map(|worker| worker.phase.as_str_name());
-        Some(v1::DesiredPod {
-            pod: Some(pod.document.to_message()),
-            admission: admission.into(),
-            rejection_reason: rejection
-                .map(|rejection| rejection.reason.clone())
-                .unwrap_or_default(),
-            rejection_message: rejection
-                .map(|rejection| rejection.message.clone())
-                .unwrap_or_default(),
-            last_decision: decision
-                .map(|decision| decision.outcome.to_string())
-                .unwrap_or_default(),
-            last_decision_unix_nanos: decision.map_or(0, |decision| decision.at.0),
-            worker_phase: phase
-                .unwrap_or_default()
-                .trim_start_matches("WORKER_PHASE_")
-                .to_lowercase(),
-        })
+/// A desired pod with its admission and the last decision about it.
+#[must_use]
+pub(crate) fn describe(
+    pod: &DesiredPod,
+    admission: &AdmissionState,
+    decision: Option<&Decision>,
+    worker: Option<&WorkerView>,
+) -> v1::DesiredPod {
+    let (admission, rejection) = match admission {
+        AdmissionState::Pending(_) => (v1::Admission::Pending, None),
+        AdmissionState::Admitted | AdmissionState::Remembered { .. } => {
+            (v1::Admission::Admitted, None)
+        }
+        AdmissionState::Adopted => (v1::Admission::Adopted, None),
+        AdmissionState::Rejected(rejection) => (v1::Admission::Rejected, Some(rejection)),
+    };
+    let phase = worker.map_or("", |worker| worker.phase.as_str_name());
+    v1::DesiredPod {
+        pod: Some(pod.document.to_message()),
+        admission: admission.into(),
+        rejection_reason: rejection.map_or_else(String::new, |rejection| rejection.reason.clone()),
+        rejection_message: rejection
+            .map_or_else(String::new, |rejection| rejection.message.clone()),
+        last_decision: decision.map_or_else(String::new, |decision| decision.outcome.to_string()),
+        last_decision_unix_nanos: decision.map_or(0, |decision| decision.at.0),
+        worker_phase: phase.trim_start_matches("WORKER_PHASE_").to_lowercase(),
     }
 }

@@ -311,7 +311,7 @@ impl Harness {
     }
 
     pub(super) fn admission(&self, uid: &str) -> AdmissionState {
-        self.sync_loop.pods.get(uid).unwrap().admission.clone()
+        self.sync_loop.admission.state(uid).clone()
     }
 
     pub(super) fn decision(&self, uid: &str) -> String {

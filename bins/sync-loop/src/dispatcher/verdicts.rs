@@ -1,16 +1,21 @@
-//! The probes' verdicts that are known, by pod and container instance.
+//! What prober says: the verdicts of probes, by pod and container instance, and
+//! tries that did not simply succeed.
 //!
 //! A verdict stays until the prober takes it back: missing from a snapshot means
 //! "not known yet". All of a pod's verdicts travel with each of its updates.
 
 use std::collections::BTreeMap;
 
-use bulkhead_api::v1::{ProbeKind, ProbeResult, ProbeVerdict};
+use bulkhead_api::v1::watch_results_response::Message;
+use bulkhead_api::v1::{
+    Event, EventType, PodReference, ProbeKind, ProbeResult, ProbeTry, ProbeTryOutcome, ProbeVerdict,
+};
 use ipc::limits::{
     MAX_CONTAINER_ID_BYTES, MAX_CONTAINER_NAME_BYTES, MAX_PROBE_TEXT_BYTES, truncate,
 };
 
-use super::pod_manager::Uid;
+use super::cause::Cause;
+use super::desired_pods::Uid;
 
 /// Instances of one container whose verdicts of one kind are kept: the present
 /// one, and the one before for a verdict that comes late.
@@ -31,7 +36,7 @@ pub(crate) struct Verdicts {
 
 /// What a verdict means for what is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Recorded {
+enum Recorded {
     /// It says something new.
     Changed,
     /// It was known.
@@ -40,9 +45,50 @@ pub(crate) enum Recorded {
     Refused,
 }
 
+/// What a message leads to.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ProbeEffect {
+    /// status-syncer is told a verdict that says something new.
+    Changed(ProbeVerdict),
+    /// A pod is to be looked at, if it is desired.
+    Sync {
+        /// The pod.
+        pod_uid: String,
+        /// Why.
+        cause: Cause,
+    },
+    /// A desired pod has this event; the event has the pod's uid alone.
+    Event(Event),
+}
+
 impl Verdicts {
+    /// Takes a message in.
+    pub(crate) fn on(&mut self, message: Message) -> Vec<ProbeEffect> {
+        match message {
+            Message::Verdict(verdict) => {
+                if self.record(verdict.clone()) != Recorded::Changed {
+                    return Vec::new();
+                }
+                let sync = sync_for(&verdict);
+                let told = std::iter::once(ProbeEffect::Changed(verdict));
+                told.chain(sync).collect()
+            }
+            Message::Attempt(attempt) => event_of(attempt)
+                .map(ProbeEffect::Event)
+                .into_iter()
+                .collect(),
+            Message::Removed(removed) => {
+                self.remove(&removed.container_id, removed.kind());
+                Vec::new()
+            }
+            // What is missing from a snapshot is not known yet, so there is
+            // nothing to do at its begin or end.
+            Message::SnapshotBegin(_) | Message::SnapshotEnd(_) => Vec::new(),
+        }
+    }
+
     /// Takes a verdict in.
-    pub(crate) fn record(&mut self, mut verdict: ProbeVerdict) -> Recorded {
+    fn record(&mut self, mut verdict: ProbeVerdict) -> Recorded {
         if !is_well_formed(&verdict) {
             return Recorded::Refused;
         }
@@ -72,7 +118,7 @@ impl Verdicts {
     }
 
     /// Forgets what is known of one probe of a container instance.
-    pub(crate) fn remove(&mut self, container_id: &str, kind: ProbeKind) {
+    fn remove(&mut self, container_id: &str, kind: ProbeKind) {
         for verdicts in self.by_pod.values_mut() {
             verdicts
                 .retain(|verdict| verdict.container_id != container_id || verdict.kind() != kind);
@@ -96,6 +142,53 @@ impl Verdicts {
     pub(crate) fn all(&self) -> Vec<ProbeVerdict> {
         self.by_pod.values().flatten().cloned().collect()
     }
+}
+
+/// The pod of a verdict is looked at, unless the verdict says that a container is
+/// alive: everybody assumes that.
+fn sync_for(verdict: &ProbeVerdict) -> Option<ProbeEffect> {
+    let success = verdict.result() == ProbeResult::Success;
+    let probe = match verdict.kind() {
+        ProbeKind::Readiness => "readiness",
+        ProbeKind::Startup => "startup",
+        ProbeKind::Liveness | ProbeKind::Unspecified if success => return None,
+        ProbeKind::Liveness | ProbeKind::Unspecified => "liveness",
+    };
+    Some(ProbeEffect::Sync {
+        pod_uid: verdict.pod_uid.clone(),
+        cause: Cause::Probe {
+            probe,
+            container: verdict.container_name.clone(),
+            success,
+        },
+    })
+}
+
+/// A try is an event of its pod, as the kubelet records it; only verdicts lead to
+/// anything.
+fn event_of(attempt: ProbeTry) -> Option<Event> {
+    let reason = match attempt.outcome() {
+        ProbeTryOutcome::Warning => "ProbeWarning",
+        ProbeTryOutcome::Failure | ProbeTryOutcome::Error => "Unhealthy",
+        ProbeTryOutcome::Unspecified => return None,
+    };
+    let (mut container, mut message) = (attempt.container_name, attempt.message);
+    truncate(&mut container, MAX_CONTAINER_NAME_BYTES);
+    truncate(&mut message, MAX_PROBE_TEXT_BYTES);
+    Some(Event {
+        pod: Some(PodReference {
+            uid: attempt.pod_uid,
+            ..PodReference::default()
+        }),
+        container,
+        r#type: EventType::Warning.into(),
+        reason: reason.to_owned(),
+        message,
+        unix_nanos: attempt.unix_nanos,
+        reporter: topology::Process::Prober.name().to_owned(),
+        count: 1,
+        ..Event::default()
+    })
 }
 
 /// Drops the oldest instance of the same container and probe, and the oldest

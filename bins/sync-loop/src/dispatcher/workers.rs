@@ -5,15 +5,16 @@
 //! has a number, and so has each question; an answer counts for a pod only when
 //! it was asked for after the pool had acknowledged the pod's last update.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bulkhead_api::v1::{RuntimePodState, SyncKnownPodsResponse, WorkerPhase, WorkerState};
 use clock::UnixNanos;
 use pod::{PodDocument, PodIdentity};
 
+use super::cause::Cause;
+use super::desired_pods::{DesiredPods, Uid};
 use super::outbox::Kill;
-use super::pod_manager::Uid;
 
 /// Workers and runtime pods that are taken from one answer: all desired pods and
 /// as many that are being stopped.
@@ -72,17 +73,6 @@ pub(crate) struct DepartedPod {
     pub kill: Kill,
 }
 
-/// Whether the pool is the one that was known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PoolLife {
-    /// The first that this process hears of.
-    First,
-    /// The same.
-    Same,
-    /// Another: it has forgotten what it was told.
-    New,
-}
-
 /// Everything that is known of the pool.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Workers {
@@ -103,21 +93,18 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Takes note of the boot id in an answer.
-    pub(crate) fn note_boot_id(&mut self, boot_id: &str) -> PoolLife {
-        match &self.boot_id {
-            Some(known) if known == boot_id => PoolLife::Same,
-            Some(_) => {
-                self.boot_id = Some(boot_id.to_owned());
-                self.known.clear();
-                self.sent.clear();
-                PoolLife::New
-            }
-            None => {
-                self.boot_id = Some(boot_id.to_owned());
-                PoolLife::First
-            }
+    /// Takes note of the boot id in an answer; returns whether the pool has restarted
+    /// since the last answer, so that it has forgotten what it was told.
+    pub(crate) fn note_boot_id(&mut self, boot_id: &str) -> bool {
+        if self.boot_id.as_deref() == Some(boot_id) {
+            return false;
         }
+        let has_restarted = self.boot_id.replace(boot_id.to_owned()).is_some();
+        if has_restarted {
+            self.known.clear();
+            self.sent.clear();
+        }
+        has_restarted
     }
 
     /// A number for the next question about known pods.
@@ -217,7 +204,7 @@ impl Workers {
     /// Whether what the answer to `question` says of a pod is newer than the
     /// last update that was sent for it.
     #[must_use]
-    pub(crate) fn is_current(&self, uid: &str, question: u64) -> bool {
+    fn is_current(&self, uid: &str, question: u64) -> bool {
         match self.sent.get(uid) {
             None => true,
             Some(Sent::Acknowledged { question: then }) => question > *then,
@@ -231,9 +218,40 @@ impl Workers {
         self.known.get(uid)
     }
 
-    /// All workers.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Uid, &WorkerView)> {
-        self.known.iter()
+    /// Whether a pod has a worker, or is to be stopped.
+    #[must_use]
+    pub(crate) fn has_or_stops(&self, uid: &str) -> bool {
+        self.known.contains_key(uid) || self.departed.contains_key(uid)
+    }
+
+    /// Whether a pod has a worker or something in the runtime, or is to be stopped.
+    #[must_use]
+    pub(crate) fn knows(&self, uid: &str) -> bool {
+        let listed = self.runtime_pods();
+        self.has_or_stops(uid) || listed.is_some_and(|listed| listed.contains_key(uid))
+    }
+
+    /// Uids of the pods that are desired, run, or are to be stopped; `None` before it
+    /// is known what runs. A pod that still runs counts also when no source wants it
+    /// any more: after a restart the pool has no worker for it until it is told to
+    /// stop it.
+    #[must_use]
+    pub(crate) fn known_anywhere(&self, pods: &DesiredPods) -> Option<Vec<String>> {
+        let listed = self.runtime_pods()?.iter();
+        let running = listed.filter(|(_, pod)| pod.runs).map(|(uid, _)| uid);
+        // A departed pod that started since that list may run all the same.
+        let others = running.chain(self.departed.keys());
+        let known: BTreeSet<&Uid> = pods.iter().map(|(uid, _)| uid).chain(others).collect();
+        Some(known.into_iter().map(ToString::to_string).collect())
+    }
+
+    /// Whether nothing can happen to a pod any more: its worker has finished, and is
+    /// not to begin again.
+    #[must_use]
+    pub(crate) fn has_finished(&self, uid: &str) -> bool {
+        self.worker(uid).is_some_and(|worker| {
+            worker.phase == WorkerPhase::Finished && !worker.restart_requested
+        })
     }
 
     /// The pods of the runtime; `None` when it could not be asked last.
@@ -297,9 +315,90 @@ impl Workers {
     }
 
     /// A departed pod is gone for good.
-    pub(crate) fn forget_departed(&mut self, uid: &str) {
+    fn forget_departed(&mut self, uid: &str) {
         self.departed.remove(uid);
         self.sent.remove(uid);
+    }
+
+    /// Desired pods whose worker is to be created (again), as the answer to
+    /// `question` shows: it has none, one that has finished the instance before, or
+    /// one that knows its pod only from the runtime.
+    #[must_use]
+    pub(crate) fn missing(
+        &self,
+        pods: &DesiredPods,
+        may_run: impl Fn(&str) -> bool,
+        question: u64,
+    ) -> Vec<(Uid, Cause)> {
+        let mut missing = Vec::new();
+        for (uid, _) in pods.iter() {
+            if !may_run(uid) || !self.is_current(uid, question) {
+                continue;
+            }
+            let cause = match self.worker(uid) {
+                None => Cause::WorkerMissing,
+                Some(worker) if worker.restart_requested => match worker.phase {
+                    WorkerPhase::Finished => Cause::FinishedForRestart,
+                    _ => continue,
+                },
+                Some(worker) if worker.runtime_only => Cause::WorkerMissing,
+                Some(_) => continue,
+            };
+            missing.push((Arc::clone(uid), cause));
+        }
+        missing
+    }
+
+    /// Departed pods whose worker does not know that it is to stop, as the answer to
+    /// `question` shows. Those of which nothing is left are forgotten.
+    pub(crate) fn unstopped(&mut self, question: u64) -> Vec<Uid> {
+        let mut unstopped = Vec::new();
+        for uid in self.departed_uids() {
+            if !self.is_current(&uid, question) && !self.is_refused(&uid) {
+                continue;
+            }
+            let phase = self.worker(&uid).map(|worker| worker.phase);
+            let gone = self.runtime_pods().is_some() && !self.runs(&uid);
+            match phase {
+                Some(WorkerPhase::Finished) => self.forget_departed(&uid),
+                None if gone => self.forget_departed(&uid),
+                Some(phase) if is_stopping(phase) => {}
+                Some(_) | None => unstopped.push(uid),
+            }
+        }
+        unstopped
+    }
+
+    /// Workers and runtime pods that nobody wants, as the answer to `question`
+    /// shows, each once `permit_removal` says so of its source: found after a restart
+    /// of this process.
+    #[must_use]
+    pub(crate) fn undesired(
+        &self,
+        pods: &DesiredPods,
+        permit_removal: impl Fn(&str) -> bool,
+        question: u64,
+    ) -> Vec<(PodIdentity, Cause)> {
+        let workers = self
+            .known
+            .values()
+            .filter(|worker| !is_stopping(worker.phase));
+        let workers = workers.map(|worker| (&worker.identity, Cause::WorkerNotDesired));
+        let listed = self.runtime_pods().into_iter().flatten();
+        let orphans = listed
+            .filter(|(uid, pod)| pod.runs && self.worker(uid).is_none())
+            .map(|(_, pod)| (&pod.identity, Cause::Orphaned));
+        workers
+            .chain(orphans)
+            .filter(|(identity, _)| {
+                let uid = identity.uid();
+                let listed = self.runtime_pods().and_then(|pods| pods.get(uid));
+                let source = listed.map_or("", |pod| &pod.source);
+                let known = pods.get(uid).is_some() || self.departed(uid).is_some();
+                !known && permit_removal(source) && self.is_current(uid, question)
+            })
+            .map(|(identity, cause)| (identity.clone(), cause))
+            .collect()
     }
 
     /// When a pod that nobody wants was first found; `now` if this is the time.
@@ -316,7 +415,7 @@ pub(crate) fn is_stopped(phase: WorkerPhase) -> bool {
 
 /// Whether a worker in this phase has been told to stop.
 #[must_use]
-pub(crate) fn is_stopping(phase: WorkerPhase) -> bool {
+fn is_stopping(phase: WorkerPhase) -> bool {
     phase == WorkerPhase::Terminating || is_stopped(phase)
 }
 

@@ -15,11 +15,11 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use topology::Process;
 
-use super::peers::PeerBoard;
 use super::pool::Pool;
 use super::records::Records;
 use super::status_syncer::StatusSyncer;
 use crate::dispatcher::{Action, Event, Now, SyncLoop};
+use crate::peers::PeerBoard;
 use crate::server::{LoopState, Query};
 
 /// How often the work queue is looked at.

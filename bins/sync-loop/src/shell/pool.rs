@@ -19,9 +19,9 @@ use tonic::transport::Channel;
 use topology::Process;
 
 use super::mailbox::Mailbox;
-use super::peers::PeerBoard;
 use crate::dispatcher::Event;
 use crate::dispatcher::outbox::{Delivery, Outbox, WorkerUpdate};
+use crate::peers::PeerBoard;
 
 /// Updates under way at once. Each is answered as soon as the pool has queued
 /// it; more would only wait there.

@@ -14,9 +14,9 @@ use tonic::transport::Channel;
 use topology::Process;
 
 use super::mailbox::Mailbox;
-use super::peers::PeerBoard;
 use super::reports::{Report, Reports};
 use crate::dispatcher::Event;
+use crate::peers::PeerBoard;
 
 /// Deadline of each call, as the interface says.
 const CALL_DEADLINE: Duration = Duration::from_secs(5);

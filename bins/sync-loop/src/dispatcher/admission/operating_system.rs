@@ -1,10 +1,7 @@
 //! The operating system that a pod is made for.
 
-use super::Rejection;
+use super::rejection::Rejection;
 use crate::dispatcher::pod_facts::PodFacts;
-
-/// Label of nodes and pods with the operating system.
-pub(crate) const OS_LABEL: &str = "kubernetes.io/os";
 
 /// What runs here.
 const NODE_OS: &str = "linux";

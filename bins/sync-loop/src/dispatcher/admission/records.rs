@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::Rejection;
+use super::rejection::Rejection;
 
 /// One pod's record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use bulkhead_api::v1::NodeCapacity;
 use pod::Quantity;
 use pod::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, ResourceAmounts};
 
-use super::Rejection;
+use super::rejection::Rejection;
 use crate::dispatcher::pod_facts::PodFacts;
 
 /// Huge pages are a node's own resource, one name a page size.

@@ -20,7 +20,7 @@ pub(crate) struct PeerBoard(Arc<Mutex<BTreeMap<Process, PeerStatus>>>);
 
 impl PeerBoard {
     /// A peer answered. Its boot id is empty when the answer named none.
-    pub(super) fn reached(&self, process: Process, boot_id: &str) {
+    pub(crate) fn reached(&self, process: Process, boot_id: &str) {
         self.change(process, |peer| {
             peer.connected = true;
             if !boot_id.is_empty() && peer.boot_id != boot_id {
@@ -31,7 +31,7 @@ impl PeerBoard {
     }
 
     /// A peer was not reached, or refused.
-    pub(super) fn failed(&self, process: Process, error: &str) {
+    pub(crate) fn failed(&self, process: Process, error: &str) {
         let mut error = error.to_owned();
         truncate(&mut error, MAX_ERROR_BYTES);
         self.change(process, |peer| {

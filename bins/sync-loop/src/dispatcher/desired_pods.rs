@@ -1,30 +1,36 @@
-//! The desired pods, by uid.
+//! The desired pods, by uid: the kubelet's pod manager.
 //!
 //! What does not live here: whether a pod is admitted (`admission`), what its
-//! worker does (`workers`).
+//! worker does (`workers`), what was decided about it (`decision`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pod::{PodDocument, PodSource};
 
-use super::admission::AdmissionState;
-use super::decision::Decision;
 use super::pod_facts::PodFacts;
+
+/// Pods that are desired or being stopped at most; more are refused.
+pub(crate) const MAX_PODS: usize = ipc::limits::MAX_PODS;
+
+/// Their JSON at most, in bytes: a quarter of the memory that this process may
+/// use, since a snapshot that arrives is held beside what is known. 110 pods of
+/// 10 KiB are 1 MiB.
+pub(crate) const MAX_BYTES: usize = 24 << 20;
 
 /// Uid of a pod; clones share the text.
 pub(crate) type Uid = Arc<str>;
 
-/// A pod as its source delivered it.
+/// A pod that should run here, as its source last delivered it.
 #[derive(Clone, Debug)]
-pub(crate) struct ArrivedPod {
+pub(crate) struct DesiredPod {
     /// The pod.
     pub document: PodDocument,
     /// What the loop needs of it.
     pub facts: Arc<PodFacts>,
 }
 
-impl ArrivedPod {
+impl DesiredPod {
     /// Its uid.
     #[must_use]
     pub(crate) fn uid(&self) -> Uid {
@@ -32,55 +38,26 @@ impl ArrivedPod {
     }
 }
 
-/// A pod that should run here.
-#[derive(Clone, Debug)]
-pub(crate) struct DesiredPod {
-    /// The pod as last delivered.
-    pub document: PodDocument,
-    /// What the loop needs of it.
-    pub facts: Arc<PodFacts>,
-    /// Whether it may run.
-    pub admission: AdmissionState,
-    /// What was last decided about it, and why.
-    pub decision: Option<Decision>,
-}
-
 /// All desired pods.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PodManager {
+pub(crate) struct DesiredPods {
     pods: BTreeMap<Uid, DesiredPod>,
     /// Bytes of all of them as JSON.
     json_bytes: usize,
 }
 
-impl PodManager {
+impl DesiredPods {
     /// The desired pod with this uid.
     #[must_use]
     pub(crate) fn get(&self, uid: &str) -> Option<&DesiredPod> {
         self.pods.get(uid)
     }
 
-    /// The desired pod with this uid, to change.
-    pub(crate) fn get_mut(&mut self, uid: &str) -> Option<&mut DesiredPod> {
-        self.pods.get_mut(uid)
-    }
-
-    /// Adds a pod, or replaces what is known of it; its admission stays.
-    pub(crate) fn set(&mut self, arrived: ArrivedPod) {
-        let uid = arrived.uid();
-        self.json_bytes += arrived.document.json().len();
-        if let Some(pod) = self.pods.get_mut(&uid) {
-            self.json_bytes -= pod.document.json().len();
-            pod.document = arrived.document;
-            pod.facts = arrived.facts;
-        } else {
-            let pod = DesiredPod {
-                document: arrived.document,
-                facts: arrived.facts,
-                admission: AdmissionState::default(),
-                decision: None,
-            };
-            self.pods.insert(uid, pod);
+    /// Adds a pod, or replaces what is known of it.
+    pub(crate) fn set(&mut self, pod: DesiredPod) {
+        self.json_bytes += pod.document.json().len();
+        if let Some(former) = self.pods.insert(pod.uid(), pod) {
+            self.json_bytes -= former.document.json().len();
         }
     }
 

@@ -1,0 +1,146 @@
+//! What the dispatcher takes in and gives out: settings, events and actions.
+//!
+//! Which event leads to what (the kubelet's `syncLoopIteration` and `SyncHandler`):
+//!
+//! | event | leads to |
+//! |---|---|
+//! | ConfigurationStreamBegan | nothing; each source has to deliver again before its removals count |
+//! | Configuration | pods added, updated, reconciled, removed |
+//! | Lifecycle | syncs of its pods; ContainerDied cleans up containers |
+//! | ProbeResult | verdict, if it changed: status-syncer is told, and a sync, unless liveness succeeded; try: an event of the pod |
+//! | SyncTick | syncs of the pods that are due |
+//! | HousekeepingTick | cleanups, first half: questions |
+//! | WorkerAcknowledged | a stopped worker: admission of those who wait; the pool has restarted: every pod again |
+//! | WorkerRefused | an event of the pod; its next sync creates the worker anew |
+//! | KnownPods | cleanups, second half: acts on the answer; the pool has restarted: every pod again |
+//! | NodeCapacity | admission of those who wait; the runtime is back: syncs of what was postponed, cleanups; the pool has restarted: every pod again |
+//! | StatusSyncerRestarted | status-syncer is told all verdicts and rejections |
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bulkhead_api::v1;
+use bulkhead_api::v1::watch_pod_lifecycle_events_response::Message as LifecycleMessage;
+use bulkhead_api::v1::watch_pods_response::Message as ConfigurationMessage;
+use bulkhead_api::v1::watch_results_response::Message as ProbeMessage;
+use clock::UnixNanos;
+use pod::PodSource;
+
+use super::admission::{AdmissionRecords, NodeDescription};
+use super::desired_pods::Uid;
+use super::outbox::WorkerUpdate;
+
+/// What does not change while the process lives.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// This node.
+    pub node: NodeDescription,
+    /// `maxPods`.
+    pub max_pods: u32,
+    /// What is taken off the capacity, as quantities by resource name.
+    pub reserved: BTreeMap<String, String>,
+    /// `syncFrequency`.
+    pub sync_frequency: Duration,
+}
+
+/// A moment: monotonic time since the start of the process, and wall time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Now {
+    /// For intervals.
+    pub elapsed: Duration,
+    /// For people and for deadlines that outlive this process.
+    pub wall: UnixNanos,
+}
+
+/// Something happened.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// A stream from config-sourcer began.
+    ConfigurationStreamBegan,
+    /// config-sourcer says something.
+    Configuration(ConfigurationMessage),
+    /// pleg says something.
+    Lifecycle(LifecycleMessage),
+    /// prober says something.
+    ProbeResult(ProbeMessage),
+    /// The sync tick, once a second.
+    SyncTick,
+    /// The housekeeping tick, every two seconds.
+    HousekeepingTick,
+    /// The pool took an update.
+    WorkerAcknowledged {
+        /// The pod.
+        uid: Uid,
+        /// Of the update.
+        sequence: u64,
+        /// What the worker does now.
+        phase: v1::WorkerPhase,
+        /// Names the process that answered; another one after a restart of the pool.
+        boot_id: String,
+    },
+    /// The pool refused an update for good.
+    WorkerRefused {
+        /// The pod.
+        uid: Uid,
+        /// Of the update.
+        sequence: u64,
+        /// Why.
+        reason: String,
+    },
+    /// The pool answered SyncKnownPods.
+    KnownPods {
+        /// Which question it answers.
+        question: u64,
+        /// The answer.
+        response: v1::SyncKnownPodsResponse,
+    },
+    /// The pool told the node's capacity and whether the runtime answers.
+    NodeCapacity(v1::NodeCapacity),
+    /// status-syncer answered for the first time since it restarted.
+    StatusSyncerRestarted,
+}
+
+/// Something is to be done. None of it is waited for.
+#[derive(Clone, Debug)]
+pub(crate) enum Action {
+    /// Hand an update to a worker.
+    UpdatePod(WorkerUpdate),
+    /// Ask for all workers and runtime pods.
+    SyncKnownPods {
+        /// To be given back with the answer.
+        question: u64,
+        /// The pods that are desired.
+        desired: Vec<String>,
+        /// The sources of whose other pods finished workers may be forgotten.
+        delivered: Vec<PodSource>,
+    },
+    /// Remove dead containers of a pod.
+    CleanUpContainers {
+        /// The pod.
+        uid: String,
+    },
+    /// Collect garbage.
+    CollectGarbage {
+        /// The pods that are desired.
+        desired: Vec<String>,
+        /// Whether what belongs to others may go.
+        sources_ready: bool,
+    },
+    /// Ask for the runtime's health now: it was seen failing.
+    CheckRuntime,
+    /// Tell status-syncer what probes found.
+    SetProbeVerdicts(Vec<v1::ProbeVerdict>),
+    /// Tell status-syncer that a pod was rejected, once that is on disk.
+    RejectPod(v1::RejectPodRequest),
+    /// Tell status-syncer that something happened.
+    ReportEvent(v1::Event),
+    /// Tell status-syncer which pods there are.
+    RemoveOrphanedStatuses {
+        /// Uids of desired pods, and of those that still run.
+        known: Vec<String>,
+        /// The sources of whose other pods the statuses may go.
+        delivered: Vec<PodSource>,
+    },
+    /// Save the admission records.
+    SaveAdmissionRecords(AdmissionRecords),
+}

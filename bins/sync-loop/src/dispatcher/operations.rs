@@ -1,0 +1,220 @@
+//! What a pod that its source delivered asks for: the kubelet's ADD, UPDATE, DELETE
+//! and RECONCILE, decided here and nowhere else.
+//!
+//! config-sourcer says how a pod is now, and this compares it with what is known,
+//! pods of a snapshot and single ones alike. So a repeated, a late and a missed
+//! message all come to the same end. Pure.
+
+use std::collections::BTreeMap;
+
+use pod::metadata::LOCAL_ANNOTATIONS;
+use pod::{Pod, PodDocument, PodIdentity};
+
+use super::desired_pods::{DesiredPod, DesiredPods, MAX_BYTES, MAX_PODS};
+
+/// Pods by what is to be done with them.
+#[derive(Debug, Default)]
+pub(crate) struct Operations {
+    /// They are new.
+    pub added: Vec<DesiredPod>,
+    /// What is asked of them differs; a deletion mark does, too.
+    pub updated: Vec<DesiredPod>,
+    /// Their status differs, and nothing else.
+    pub reconciled: Vec<DesiredPod>,
+    /// Nothing of interest differs. The newest bytes are kept all the same: other
+    /// processes know a pod by the hash of its bytes.
+    pub unchanged: Vec<DesiredPod>,
+    /// There is no room for them, for the reason that is given.
+    pub refused: Vec<(PodIdentity, String)>,
+}
+
+impl Operations {
+    /// Compares pods with those that are desired. `departed` is the number of the
+    /// pods that are being stopped, and the bytes of their JSON: they count, too.
+    pub(crate) fn of(
+        delivered: Vec<DesiredPod>,
+        pods: &DesiredPods,
+        departed: (usize, usize),
+    ) -> Operations {
+        let mut operations = Operations::default();
+        let mut count = pods.len() + departed.0;
+        let mut bytes = pods.json_bytes() + departed.1;
+        for pod in delivered {
+            let (source, identity) = (pod.document.source(), pod.document.identity());
+            let known = pods.document(identity.uid());
+            let bytes_then = bytes + pod.document.json().len();
+            let bytes_then = bytes_then - known.map_or(0, |known| known.json().len());
+            let refusal = if known.is_none() && count >= MAX_PODS {
+                Some(format!("this node takes at most {MAX_PODS} pods"))
+            } else if bytes_then > MAX_BYTES {
+                Some(format!("all pods together may have {MAX_BYTES} bytes"))
+            } else {
+                None
+            };
+            if let Some(reason) = refusal {
+                tracing::warn!(pod = %identity, reason, "a pod is refused");
+                operations.refused.push((identity.clone(), reason));
+                continue;
+            }
+            if let Some(known) = known.filter(|known| known.source() != source) {
+                let other = known.source();
+                tracing::warn!(pod = %identity, %source, %other, "two sources have this pod; the first counts");
+                continue;
+            }
+            bytes = bytes_then;
+            let Some(known) = known else {
+                count += 1;
+                operations.added.push(pod);
+                continue;
+            };
+            match compare(known, &pod.document) {
+                Difference::None => operations.unchanged.push(pod),
+                Difference::Status => operations.reconciled.push(pod),
+                Difference::Pod => operations.updated.push(pod),
+            }
+        }
+        operations
+    }
+}
+
+/// How two versions of a pod differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Difference {
+    /// In nothing that anybody asked for.
+    None,
+    /// In their status alone.
+    Status,
+    /// In what is desired.
+    Pod,
+}
+
+/// Compares two versions as the kubelet does: by spec, labels, annotations and
+/// deletion, then by status. What an API server writes for itself is no difference,
+/// nor is an annotation that a source adds, like the time when it first saw the pod.
+fn compare(old: &PodDocument, new: &PodDocument) -> Difference {
+    if old.hash() == new.hash() {
+        return Difference::None;
+    }
+    let (Ok(old), Ok(new)) = (old.decode(), new.decode()) else {
+        return Difference::Pod;
+    };
+    if !same_wish(&old, &new) {
+        Difference::Pod
+    } else if old.status != new.status {
+        Difference::Status
+    } else {
+        Difference::None
+    }
+}
+
+fn same_wish(old: &Pod, new: &Pod) -> bool {
+    let annotations = |pod: &Pod| -> BTreeMap<String, String> {
+        let all = pod.metadata.annotations.iter().flatten();
+        all.filter(|(key, _)| !LOCAL_ANNOTATIONS.contains(&key.as_str()))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
+    };
+    let labels = |pod: &Pod| pod.metadata.labels.clone().unwrap_or_default();
+    let deletion = |pod: &Pod| {
+        let metadata = &pod.metadata;
+        (
+            metadata.deletion_timestamp.clone(),
+            metadata.deletion_grace_period_seconds,
+        )
+    };
+    old.spec == new.spec
+        && labels(old) == labels(new)
+        && annotations(old) == annotations(new)
+        && deletion(old) == deletion(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use pod::PodSource;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn document(change: impl Fn(&mut Value)) -> PodDocument {
+        let mut pod = json!({
+            "metadata": {"uid": "u1", "namespace": "default", "name": "n",
+                         "labels": {"a": "b"},
+                         "annotations": {"note": "x", "kubernetes.io/config.seen": "then"}},
+            "spec": {"containers": [{"name": "c", "image": "i:1"}]},
+            "status": {"phase": "Pending"},
+        });
+        change(&mut pod);
+        let json = pod.to_string().into_bytes();
+        PodDocument::from_json(json, PodSource::Api).unwrap().0
+    }
+
+    #[test]
+    fn versions_differ_by_what_was_asked_for() {
+        use Difference::{None, Pod, Status};
+        const SEEN: &str = "kubernetes.io/config.seen";
+        type Change = fn(&mut Value);
+        let table: [(Change, Difference); 17] = [
+            (|_| {}, None),
+            (|pod| pod["spec"]["hostname"] = json!("h"), Pod),
+            (|pod| pod["metadata"]["labels"]["a"] = json!("c"), Pod),
+            (|pod| pod["metadata"]["labels"] = Value::Null, Pod),
+            (
+                |pod| pod["metadata"]["annotations"]["note"] = json!("y"),
+                Pod,
+            ),
+            (
+                |pod| pod["metadata"]["annotations"]["more"] = json!("y"),
+                Pod,
+            ),
+            (
+                |pod| pod["metadata"]["annotations"] = json!({SEEN: "then"}),
+                Pod,
+            ),
+            (
+                |pod| pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
+                Pod,
+            ),
+            (
+                |pod| pod["metadata"]["deletionGracePeriodSeconds"] = json!(5),
+                Pod,
+            ),
+            (|pod| pod["status"]["phase"] = json!("Running"), Status),
+            (
+                |pod| {
+                    pod["status"]["phase"] = json!("Running");
+                    pod["spec"]["hostname"] = json!("h");
+                },
+                Pod,
+            ),
+            (
+                |pod| pod["metadata"]["annotations"][SEEN] = json!("now"),
+                None,
+            ),
+            (
+                |pod| pod["metadata"]["annotations"]["kubernetes.io/config.hash"] = json!("h"),
+                None,
+            ),
+            (
+                |pod| pod["metadata"]["annotations"]["kubernetes.io/config.mirror"] = json!("m"),
+                None,
+            ),
+            (
+                |pod| pod["metadata"]["annotations"]["kubernetes.io/config.source"] = json!("api"),
+                None,
+            ),
+            (|pod| pod["metadata"]["resourceVersion"] = json!("7"), None),
+            (
+                |pod| pod["metadata"]["managedFields"] = json!([{"manager": "x"}]),
+                None,
+            ),
+        ];
+        let old = document(|_| {});
+        for (index, (change, expected)) in table.into_iter().enumerate() {
+            assert_eq!(compare(&old, &document(change)), expected, "row {index}");
+        }
+        // No annotations at all are the same as only those of the sources.
+        let none = document(|pod| pod["metadata"]["annotations"] = Value::Null);
+        let local = document(|pod| pod["metadata"]["annotations"] = json!({SEEN: "now"}));
+        assert_eq!(compare(&none, &local), None);
+    }
+}
