@@ -14,6 +14,7 @@
 mod agenda;
 mod egress;
 mod instance;
+mod kind;
 mod ledger;
 mod network;
 mod probe;
@@ -25,24 +26,6 @@ mod text;
 mod wire;
 mod worker;
 
+pub use kind::{Kind, Moment};
 pub use network::{ByteStream, NodeNetwork, ProbeNetwork};
 pub use shell::{Error, run};
-
-use std::time::Duration;
-
-/// Time since this process started.
-pub type Moment = Duration;
-
-/// The three probes of a container.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// Restart the container when it fails.
-    Liveness,
-    /// Send it no traffic when it fails.
-    Readiness,
-    /// The others wait until it succeeded.
-    Startup,
-}

@@ -18,12 +18,4 @@ pub mod status;
 mod store;
 pub mod verdicts;
 
-pub use shell::run;
-
-/// Why status-syncer ended.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Its socket cannot be served.
-    #[error("status-syncer cannot serve")]
-    Serve(#[source] ipc::ServeError),
-}
+pub use shell::{Error, run};

@@ -19,12 +19,19 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 use topology::Process;
 
-use crate::Error;
 use crate::events::EventLog;
 use crate::publication::{LocalReaders, Publisher};
 use crate::registry::Registry;
 use crate::service::{Command, RecentEvents, Service};
 use crate::store::Store;
+
+/// Why status-syncer ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its socket cannot be served.
+    #[error("status-syncer cannot serve")]
+    Serve(#[source] ipc::ServeError),
+}
 
 /// Calls that wait for the main loop. Each answers within microseconds; callers
 /// beyond wait in their connection.

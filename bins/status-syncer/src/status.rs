@@ -8,6 +8,7 @@
 mod addresses;
 mod conditions;
 mod containers;
+mod input;
 mod messages;
 mod phase;
 #[cfg(test)]
@@ -15,57 +16,15 @@ mod tests;
 mod time;
 
 pub(crate) use containers::runtime_id;
+pub use input::{StatusInput, is_observed};
 pub(crate) use time::api_time;
 
-use bulkhead_api::v1::{ContainerObservation, PodObservation, RuntimeState, WorkerPhase};
+use bulkhead_api::v1::{ContainerObservation, PodObservation, RuntimeState};
 use clock::UnixNanos;
 use pod::core::{Pod, PodStatus};
 use pod::{PodExt, PodPhase, QosClass};
 
-use crate::verdicts::Verdicts;
-
-/// Everything that a status follows from.
-#[derive(Clone, Copy, Debug)]
-pub struct StatusInput<'a> {
-    /// The pod as desired; its own `status` is what its source last knew.
-    pub pod: &'a Pod,
-    /// What the worker pool sees of it.
-    pub observation: &'a PodObservation,
-    /// Probe verdicts by container id.
-    pub verdicts: &'a Verdicts,
-    /// What was published last, unless this is a new life of the same UID.
-    pub published: Option<&'a PodStatus>,
-    /// Now.
-    pub now: UnixNanos,
-}
-
-/// How far the worker is, as far as a status depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
-    /// Containers are started and restarted.
-    Active,
-    /// Containers are being stopped; none is started any more.
-    Terminating,
-    /// No container runs, and none will.
-    Terminated,
-}
-
-impl Stage {
-    fn of(observation: &PodObservation) -> Stage {
-        match observation.phase() {
-            WorkerPhase::Terminating => Stage::Terminating,
-            WorkerPhase::Terminated | WorkerPhase::Finished => Stage::Terminated,
-            WorkerPhase::Unspecified | WorkerPhase::Waiting | WorkerPhase::Syncing => Stage::Active,
-        }
-    }
-}
-
-/// Whether the pool has asked the runtime about this pod yet. Until then the
-/// absence of containers says nothing.
-#[must_use]
-pub fn is_observed(observation: &PodObservation) -> bool {
-    observation.observed_at_unix_nanos != 0
-}
+use input::Stage;
 
 /// The status of a pod.
 #[must_use]

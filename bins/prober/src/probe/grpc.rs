@@ -8,7 +8,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
-use super::{Prober, Unmade};
+use super::way::{self, Unmade, Way};
 use crate::spec::Grpc;
 use crate::worker::Outcome;
 
@@ -41,15 +41,15 @@ pub(super) enum ServingStatus {
     ServiceUnknown = 3,
 }
 
-pub(super) async fn probe(prober: &Prober, grpc: &Grpc, pod_ip: &str) -> Result<Outcome, Unmade> {
-    let to = prober.destination(None, pod_ip).await?;
+pub(super) async fn probe(way: &Way, grpc: &Grpc, pod_ip: &str) -> Result<Outcome, Unmade> {
+    let to = way.destination(None, pod_ip).await?;
     let address = format!("{to}:{}", grpc.port);
-    let stream = match prober.connect(&to.addresses, grpc.port).await {
+    let stream = match way.connect(&to.addresses, grpc.port).await {
         Ok(stream) => stream,
         Err(error) => return Ok(Outcome::Failure(format!("{address}: {error}"))),
     };
     let endpoint = Endpoint::try_from(format!("http://{address}"))
-        .and_then(|endpoint| endpoint.user_agent(super::USER_AGENT))
+        .and_then(|endpoint| endpoint.user_agent(way::USER_AGENT))
         .map_err(|error| Unmade::for_good(telemetry::chain(&error)))?
         .http2_max_header_list_size(MAX_HEADER_LIST_BYTES);
     let mut stream = Some(TokioIo::new(stream));

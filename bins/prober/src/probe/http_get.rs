@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::url::{Redirect, Url};
-use super::{Destination, Prober, Unmade};
+use super::way::{self, Destination, Unmade, Way};
 use crate::network::ByteStream;
 use crate::spec::{HttpGet, Scheme};
 use crate::worker::Outcome;
@@ -34,15 +34,15 @@ const MAX_HEADERS: usize = 256;
 /// Requests of one try, the first and those after redirects.
 const MAX_REQUESTS: usize = 10;
 
-pub(super) async fn probe(prober: &Prober, get: &HttpGet, pod_ip: &str) -> Result<Outcome, Unmade> {
-    let to = prober.destination(get.host.as_deref(), pod_ip).await?;
+pub(super) async fn probe(way: &Way, get: &HttpGet, pod_ip: &str) -> Result<Outcome, Unmade> {
+    let to = way.destination(get.host.as_deref(), pod_ip).await?;
     let mut url = Url::new(get.scheme, &to.host, get.port, &get.path);
     let mut headers = match request_headers(&get.headers) {
         Ok(headers) => headers,
         Err(reason) => return Ok(Outcome::Failure(reason)),
     };
     for _ in 0..MAX_REQUESTS {
-        let response = match exchange(prober, &to, &url, &headers).await {
+        let response = match exchange(way, &to, &url, &headers).await {
             Ok(response) => response,
             Err(error) => {
                 let reason = telemetry::chain(error.as_ref());
@@ -96,7 +96,7 @@ fn request_headers(custom: &[(String, String)]) -> Result<HeaderMap, String> {
             headers.append(name, value);
         }
     }
-    for (name, usual) in [(USER_AGENT, super::USER_AGENT), (ACCEPT, "*/*")] {
+    for (name, usual) in [(USER_AGENT, way::USER_AGENT), (ACCEPT, "*/*")] {
         match headers.get(&name) {
             None => drop(headers.insert(name, HeaderValue::from_static(usual))),
             Some(value) if value.is_empty() => drop(headers.remove(name)),
@@ -120,18 +120,18 @@ struct Answer {
 }
 
 async fn exchange(
-    prober: &Prober,
+    way: &Way,
     to: &Destination,
     url: &Url,
     headers: &HeaderMap,
 ) -> Result<Answer, Box<dyn Error + Send + Sync>> {
-    let stream = prober.connect(&to.addresses, url.port).await?;
+    let stream = way.connect(&to.addresses, url.port).await?;
     let stream: Box<dyn ByteStream> = match url.scheme {
         Scheme::Http => stream,
         Scheme::Https => {
             let name = ServerName::try_from(to.host.clone())
                 .unwrap_or_else(|_| ServerName::IpAddress(to.addresses[0].into()));
-            Box::new(prober.tls.connect(name, stream).await?)
+            Box::new(way.tls.connect(name, stream).await?)
         }
     };
     let (mut sender, connection) = http1::Builder::new()

@@ -5,6 +5,7 @@ mod health;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Mutex;
 
 use async_trait::async_trait;
@@ -12,6 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::Instant;
 
 use super::*;
+use crate::network::ByteStream;
 
 type Serve = dyn Fn(SocketAddr, DuplexStream) + Send + Sync;
 

@@ -8,8 +8,8 @@ use pod::core::{
 };
 use pod::{PodExt, RestartPolicy};
 
+use super::input::{Stage, StatusInput, is_observed};
 use super::time::known_time;
-use super::{Stage, StatusInput, is_observed};
 
 /// Before the first instance of a pod without init containers.
 pub(super) const CONTAINER_CREATING: &str = "ContainerCreating";

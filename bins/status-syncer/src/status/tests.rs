@@ -7,12 +7,13 @@ mod phases;
 
 use bulkhead_api::v1::{
     ContainerObservation, ContainerWaiting, ProbeKind, ProbeResult, ProbeVerdict, RuntimeState,
-    SandboxObservation,
+    SandboxObservation, WorkerPhase,
 };
 use pod::core::{ContainerState, ContainerStatus, PodCondition};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::verdicts::Verdicts;
 
 const SECOND: i64 = 1_000_000_000;
 
