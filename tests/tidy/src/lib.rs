@@ -1,5 +1,7 @@
-//! What the tests of the tree itself share: its files, its packages, and the
-//! process table as the README shows it.
+//! What the tests of the tree itself share: its files, its packages, which files
+//! need which others, and the process table as the README shows it.
+
+pub mod modules;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
