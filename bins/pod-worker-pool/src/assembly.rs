@@ -28,6 +28,7 @@ use crate::relist::{Owners, Relister};
 use crate::servers::Shared;
 use crate::steps::{LifeBegin, Steps};
 use crate::told_ends::ToldEnds;
+use crate::turns::{RuntimeInTurns, Turns};
 
 /// First wait of the crash-loop back-off; the longest comes from the configuration.
 const RESTART_BASE: Duration = Duration::from_secs(10);
@@ -66,21 +67,22 @@ impl Assembly {
             runtime,
             host,
         } = ingredients;
-        let state_directory = config.directories.state(Process::PodWorkerPool);
-        let (records, record_writer) = Records::open(&state_directory, lives)?;
+        let state = config.directories.state(Process::PodWorkerPool);
+        let (records, record_writer) = Records::open(&state, lives)?;
         let owners = Owners::default();
         let told_ends = ToldEnds::default();
         let events = Events::new(clock.clone());
         let locks = PodLocks::default();
         let listed = Arc::new(AtomicBool::new(false));
         let relister = Relister::new(Arc::clone(&runtime), clock.clone(), owners.clone());
-        let pulls = pull_limits(config);
+        let turns = Turns::new(processors(capacity));
         let steps = Arc::new(Steps {
             observer: Observer::new(Arc::clone(&runtime), Arc::clone(&host), owners.clone()),
             told_ends: told_ends.clone(),
-            images: Arc::new(Images::new(Arc::clone(&runtime), pulls, clock.clone())),
+            images: images(config, &runtime, &clock),
             doorbell: Doorbell::default(),
-            runtime: Arc::clone(&runtime),
+            runtime: RuntimeInTurns::for_steps(&runtime, &turns, &owners),
+            turns: turns.clone(),
             host: Arc::clone(&host),
             facts: NodeFacts::new(config, capacity),
             events: events.clone(),
@@ -98,7 +100,7 @@ impl Assembly {
             locks: locks.clone(),
         });
         let collection = Collection {
-            runtime: Arc::clone(&runtime),
+            runtime: RuntimeInTurns::for_garbage(&runtime, &turns, &owners),
             host: Arc::clone(&host),
             relister: relister.clone(),
             pool: pool.clone(),
@@ -128,6 +130,11 @@ impl Assembly {
     }
 }
 
+/// Whole processors of the node, at least one.
+fn processors(capacity: &NodeCapacity) -> usize {
+    usize::try_from(capacity.cpu_millis.div_ceil(1000)).unwrap_or(1)
+}
+
 fn restart_curve(config: &NodeConfig) -> Curve {
     let cap = config.max_container_restart_period;
     Curve {
@@ -137,10 +144,15 @@ fn restart_curve(config: &NodeConfig) -> Curve {
     }
 }
 
-fn pull_limits(config: &NodeConfig) -> PullLimits {
-    PullLimits {
+fn images(
+    config: &NodeConfig,
+    runtime: &Arc<dyn ContainerRuntime>,
+    clock: &WallClock,
+) -> Arc<Images> {
+    let limits = PullLimits {
         at_once: config.images.max_parallel_pulls,
         per_second: config.images.pulls_per_second,
         burst: config.images.pull_burst,
-    }
+    };
+    Arc::new(Images::new(Arc::clone(runtime), limits, clock.clone()))
 }

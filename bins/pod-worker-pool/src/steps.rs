@@ -27,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::turns::Purpose;
 use backoff::Curve;
 use clock::{UnixNanos, WallClock};
 use cri::ContainerRuntime;
@@ -44,6 +45,7 @@ use crate::plan::{self, Facts, FailedProbes, Goal, Plan, Settings};
 use crate::publisher::Publisher;
 use crate::record::{Record, Records};
 use crate::told_ends::ToldEnds;
+use crate::turns::Turns;
 use crate::worker::{DesiredPod, Subject, Termination, TerminationCause};
 
 use pulls::PodPulls;
@@ -66,6 +68,8 @@ const INSTANCE_NAME_IS_HELD: Duration = cri::DEFAULT_DEADLINE.saturating_add(UND
 pub(crate) struct Steps {
     /// The container runtime.
     pub runtime: Arc<dyn ContainerRuntime>,
+    /// Turns at the runtime, which it takes by itself.
+    pub turns: Turns,
     /// Files, mounts and cgroups.
     pub host: Arc<dyn NodeHost>,
     /// Asks the runtime about a pod.
@@ -111,9 +115,37 @@ pub(crate) enum Job {
     CleanUp(DesiredPod, Termination),
 }
 
+impl Job {
+    fn uid(&self) -> &str {
+        match self {
+            Job::Wait(pod) | Job::Sync(pod, _) | Job::CleanUp(pod, _) => pod.identity().uid(),
+            Job::Terminate(subject, _) => subject.identity().uid(),
+        }
+    }
+
+    fn is_critical(&self) -> bool {
+        match self {
+            Job::Wait(pod)
+            | Job::Sync(pod, _)
+            | Job::CleanUp(pod, _)
+            | Job::Terminate(Subject::Desired(pod), _) => pod.is_critical(),
+            Job::Terminate(Subject::RuntimeOnly(_), _) => false,
+        }
+    }
+
+    fn purpose(&self) -> Purpose {
+        match self {
+            Job::Sync(..) => Purpose::Run,
+            Job::Wait(..) | Job::Terminate(..) | Job::CleanUp(..) => Purpose::End,
+        }
+    }
+}
+
 impl Steps {
     /// Runs a step.
     pub(crate) async fn run(&self, job: &Job, memory: &mut Memory) -> Outcome {
+        self.turns
+            .step_begins(job.uid(), job.is_critical(), job.purpose());
         if !matches!(job, Job::Sync(..)) {
             memory.pulls.give_up();
         }

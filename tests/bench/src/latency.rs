@@ -1,5 +1,4 @@
-//! One pod, its stop, a container's restart, a burst: Bulkhead and direct calls
-//! by turns, so that both see the same machine.
+//! One pod, its stop, a container's restart: Bulkhead and direct calls by turns, so that both see the same machine.
 
 use anyhow::{Context as _, Result};
 use cri::{ContainerRuntime as _, v1};
@@ -137,49 +136,4 @@ pub(crate) fn exit_to_restart(world: &World, repetitions: usize) -> Result<Vec<R
         &floor,
         "<= 1.50",
     )])
-}
-
-pub(crate) fn burst(world: &World, pods: usize) -> Result<Vec<Row>> {
-    let (mut bulkhead, mut floor) = (Samples::default(), Samples::default());
-    for round in 0..3 {
-        let names: Vec<String> = (0..pods)
-            .map(|pod| format!("burst-{round}-{pod}"))
-            .collect();
-        let begin = World::now();
-        for name in &names {
-            world.put(name, &[])?;
-        }
-        for name in &names {
-            world.noted(name, "started", 0)?;
-        }
-        bulkhead.push(last(world, &names)?.since(begin));
-        for name in &names {
-            world.remove(name)?;
-        }
-        for name in &names {
-            world.until_gone(name)?;
-        }
-
-        let names: Vec<String> = names.iter().map(|name| format!("direct-{name}")).collect();
-        let begin = World::now();
-        let made = world
-            .containerd
-            .block_on(futures_util::future::try_join_all(
-                names.iter().map(|name| direct::start(world, name, &[])),
-            ))?;
-        floor.push(last(world, &names)?.since(begin));
-        for pod in &made {
-            world.containerd.block_on(direct::remove(world, pod))?;
-        }
-    }
-    let what = format!("burst of {pods}, last one runs (3 rounds)");
-    Ok(vec![Row::against(&what, &bulkhead, &floor, "<= 1.05")])
-}
-
-fn last(world: &World, names: &[String]) -> Result<clock::UnixNanos> {
-    let mut last = clock::UnixNanos(0);
-    for name in names {
-        last = last.max(world.noted(name, "started", 0)?);
-    }
-    Ok(last)
 }

@@ -2,6 +2,7 @@
 //! ratios. No threshold here is a test: the table shows the budget beside what
 //! was measured.
 
+mod burst;
 mod direct;
 mod dispatch;
 mod idle;
@@ -28,8 +29,8 @@ struct Arguments {
     /// Repetitions of the short measurements.
     #[arg(long, default_value_t = 15)]
     repetitions: usize,
-    /// Pods of the burst.
-    #[arg(long, default_value_t = 50)]
+    /// Pods of the burst, and pods that are removed before a start.
+    #[arg(long, default_value_t = 100)]
     burst: usize,
     /// Pods of the idle nodes, one after the other.
     #[arg(long, value_delimiter = ',', default_values_t = [100, 250])]
@@ -55,6 +56,8 @@ enum Measurement {
     Exit,
     /// Many pods at once.
     Burst,
+    /// One pod right after many were removed.
+    AfterRemovals,
     /// From the kill of a process to its next answer.
     Restart,
     /// From an event into sync-loop to UpdatePod out of it.
@@ -65,12 +68,13 @@ enum Measurement {
     Memory,
 }
 
-const ALL: [Measurement; 8] = [
+const ALL: &[Measurement] = &[
     Measurement::Dispatch,
     Measurement::Start,
     Measurement::Stop,
     Measurement::Exit,
     Measurement::Burst,
+    Measurement::AfterRemovals,
     Measurement::Restart,
     Measurement::Idle,
     Measurement::Memory,
@@ -79,7 +83,7 @@ const ALL: [Measurement; 8] = [
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let mut rows = Vec::new();
-    for measurement in ALL {
+    for &measurement in ALL {
         if !arguments.only.is_empty() && !arguments.only.contains(&measurement) {
             continue;
         }
@@ -88,7 +92,11 @@ fn main() -> Result<()> {
             Measurement::Start => latency::start(&World::create()?, arguments.repetitions),
             Measurement::Stop => latency::stop(&World::create()?, arguments.repetitions),
             Measurement::Exit => latency::exit_to_restart(&World::create()?, arguments.repetitions),
-            Measurement::Burst => latency::burst(&World::create()?, arguments.burst),
+            Measurement::Burst => burst::burst(&World::create()?, arguments.burst),
+            Measurement::AfterRemovals => {
+                let world = World::create()?;
+                burst::after_removals(&world, arguments.burst, arguments.repetitions)
+            }
             Measurement::Restart => restart::each_part(arguments.repetitions.min(10)),
             Measurement::Dispatch => dispatch::measure(),
             Measurement::Idle => {

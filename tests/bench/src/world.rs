@@ -1,6 +1,7 @@
 //! A containerd and Bulkhead on it, for one measurement; both sides of a
 //! comparison use the same containerd.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,6 +19,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Between two looks: short against what is measured.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Between two looks where the times are taken from the journal.
+const SELDOM: Duration = Duration::from_millis(100);
 
 /// Where containers find the journal.
 pub(crate) const JOURNAL_DIRECTORY: &str = "/journal";
@@ -106,6 +110,27 @@ impl World {
         ))
     }
 
+    /// When each of these was noted as started since `begin`. Looks seldom: what looks
+    /// computes on the same processors as what is measured.
+    pub(crate) fn all_started(&self, names: &[String], begin: UnixNanos) -> Result<Vec<UnixNanos>> {
+        let starts = || -> Result<BTreeMap<String, UnixNanos>> {
+            let entries = journal::read(&self.journal())?.into_iter();
+            let started = entries.filter(|entry| entry.event.starts_with("started"));
+            let at = started.filter_map(|entry| {
+                let at = UnixNanos(i64::try_from(entry.unix_nanoseconds).ok()?);
+                (at >= begin).then_some((entry.name, at))
+            });
+            Ok(at.collect())
+        };
+        let what = format!("starts of {} pods", names.len());
+        let starts = poll_every(SELDOM, &what, || {
+            let starts = starts()?;
+            let all = names.iter().map(|name| starts.get(name).copied());
+            Ok(all.collect::<Option<Vec<UnixNanos>>>())
+        })?;
+        Ok(starts)
+    }
+
     /// Waits until the agent has nothing left of a pod of this name.
     pub(crate) fn until_gone(&self, name: &str) -> Result<()> {
         let full = format!("{name}-{}", self.bulkhead.node_name());
@@ -115,8 +140,16 @@ impl World {
 }
 
 /// Asks again and again, at short intervals; an error ends it at once.
-pub(crate) fn poll<T>(what: &str, mut ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-    wait_for_every(LOOK_INTERVAL, what, PATIENCE, || match ask() {
+pub(crate) fn poll<T>(what: &str, ask: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    poll_every(LOOK_INTERVAL, what, ask)
+}
+
+fn poll_every<T>(
+    interval: Duration,
+    what: &str,
+    mut ask: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
+    wait_for_every(interval, what, PATIENCE, || match ask() {
         Ok(Some(answer)) => Ok(Ok(answer)),
         Ok(None) => Err("it is not there"),
         Err(error) => Ok(Err(error)),

@@ -512,6 +512,7 @@ impl Actor {
         self.schedule.cancel(uid);
         self.steps.publisher.remove(uid);
         self.steps.images.forget_pod(uid);
+        self.steps.turns.forget_pod(uid);
         self.release_name(&entry.worker.identity().full_name(), uid);
     }
 

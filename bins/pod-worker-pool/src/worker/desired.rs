@@ -13,6 +13,7 @@ use pod::{Pod, PodDocument, PodExt, PodIdentity, PodPhase};
 pub(crate) struct DesiredPod {
     document: PodDocument,
     is_static: bool,
+    is_critical: bool,
     marked_for_deletion: bool,
     deletion_grace: Option<Duration>,
     spec_grace: Duration,
@@ -28,6 +29,7 @@ impl DesiredPod {
         let pod = document.decode()?;
         Ok(DesiredPod {
             is_static: pod.is_static(),
+            is_critical: pod.is_critical(),
             marked_for_deletion: pod.is_marked_for_deletion(),
             deletion_grace: pod.metadata.deletion_grace_period_seconds.map(seconds),
             spec_grace: seconds(pod.termination_grace_period_seconds()),
@@ -60,6 +62,12 @@ impl DesiredPod {
     #[must_use]
     pub(crate) fn is_static(&self) -> bool {
         self.is_static
+    }
+
+    /// Whether it is static, a mirror pod, or of a system priority.
+    #[must_use]
+    pub(crate) fn is_critical(&self) -> bool {
+        self.is_critical
     }
 
     /// Whether its source wants it gone (`metadata.deletionTimestamp`).

@@ -1,0 +1,204 @@
+//! Turns at the runtime: heavy calls wait until it is theirs to be made. Who is next
+//! and how many there are at a time is decided by the crate of the same name; here is
+//! who waits, and what is known of pods.
+//!
+//! Nobody watches the clock for those who wait: each of them does, so that turns go
+//! on as long as anybody wants one.
+
+mod runtime;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ::turns::{Ask, Call, Figures, Purpose, Queue, Rank, Ticket};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+pub(crate) use runtime::RuntimeInTurns;
+
+/// All turns at one runtime. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Turns(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    begun: Instant,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    queue: Queue,
+    /// Those who wait. One whose sender is dropped has been withdrawn.
+    waiting: HashMap<Ticket, oneshot::Sender<()>>,
+    /// Pods with a worker, by UID.
+    pods: HashMap<Arc<str>, Standing>,
+    next_age: u64,
+    /// What was logged last.
+    logged: Figures,
+}
+
+/// What is known of a pod.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    rank: Rank,
+    purpose: Purpose,
+}
+
+/// Nobody wants the call any more, so it was never made.
+#[derive(Debug)]
+struct Withdrawn;
+
+impl Turns {
+    /// Turns at a runtime on a machine with so many processors.
+    pub(crate) fn new(processors: usize) -> Turns {
+        Turns(Arc::new(Inner {
+            begun: Instant::now(),
+            state: Mutex::new(State {
+                queue: Queue::new(processors),
+                waiting: HashMap::new(),
+                pods: HashMap::new(),
+                next_age: 0,
+                logged: Figures::default(),
+            }),
+        }))
+    }
+
+    /// A step of a pod begins. What an earlier step wanted to start and did not begin
+    /// is not wanted any more: nobody is left who would hear the answer.
+    pub(crate) fn step_begins(&self, uid: &str, is_critical: bool, purpose: Purpose) {
+        let mut state = self.lock();
+        let next_age = state.next_age;
+        let known = state.pods.get(uid).map(|standing| standing.rank);
+        if known.is_none() {
+            state.next_age += 1;
+        }
+        let standing = Standing {
+            rank: Rank {
+                is_ordinary: !is_critical,
+                age: known.map_or(next_age, |rank| rank.age),
+            },
+            purpose,
+        };
+        state.pods.insert(uid.into(), standing);
+        for ticket in state.queue.withdraw(uid) {
+            state.waiting.remove(&ticket);
+        }
+    }
+
+    /// The pod has no worker any more.
+    pub(crate) fn forget_pod(&self, uid: &str) {
+        self.lock().pods.remove(uid);
+    }
+
+    /// How many calls wait and run.
+    #[cfg(test)]
+    pub(crate) fn figures(&self) -> Figures {
+        self.lock().queue.figures()
+    }
+
+    /// Waits for a turn. It is given back when the answer is dropped; dropping the
+    /// future gives up the place in the queue.
+    async fn take(
+        &self,
+        call: Call,
+        uid: Option<&str>,
+        purpose: Option<Purpose>,
+    ) -> Result<Turn, Withdrawn> {
+        let (turn, mut begins) = self.ask(call, uid, purpose);
+        loop {
+            let next_look = self.lock().queue.next_look(self.now());
+            let next_look = next_look.map(|at| self.0.begun + at);
+            tokio::select! {
+                biased;
+                begun = &mut begins => return begun.map(|()| turn).map_err(|_| Withdrawn),
+                // Cancel-safe: a sleep has no state that could be lost.
+                () = clock::sleep_until(next_look) => self.admit(&mut self.lock()),
+            }
+        }
+    }
+
+    fn ask(
+        &self,
+        call: Call,
+        uid: Option<&str>,
+        purpose: Option<Purpose>,
+    ) -> (Turn, oneshot::Receiver<()>) {
+        let (begin, begins) = oneshot::channel();
+        let mut state = self.lock();
+        let known = uid.and_then(|uid| state.pods.get_key_value(uid));
+        let ask = Ask {
+            call,
+            // What is done to a pod without a worker clears it away.
+            purpose: purpose
+                .or_else(|| known.map(|(_, standing)| standing.purpose))
+                .unwrap_or(Purpose::End),
+            pod: known.map(|(uid, _)| Arc::clone(uid)),
+            rank: known.map_or(Rank::LAST, |(_, standing)| standing.rank),
+        };
+        let ticket = state.queue.ask(ask, self.now());
+        state.waiting.insert(ticket, begin);
+        let turn = Turn {
+            turns: self.clone(),
+            ticket,
+        };
+        self.admit(&mut state);
+        (turn, begins)
+    }
+
+    fn admit(&self, state: &mut State) {
+        for ticket in state.queue.admit(self.now()) {
+            // One who is gone gives the turn back by himself.
+            let begin = state.waiting.remove(&ticket);
+            let _ = begin.map(|begin| begin.send(()));
+        }
+        let figures = state.queue.figures();
+        if (figures.limit, figures.without_turn) != (state.logged.limit, state.logged.without_turn)
+        {
+            state.logged = figures;
+            tracing::debug!(
+                limit = figures.limit,
+                running = figures.running,
+                without_turn = figures.without_turn,
+                waiting = figures.waiting,
+                "turns at the runtime"
+            );
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.0.begun.elapsed()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place in the queue, and later the turn itself.
+#[derive(Debug)]
+struct Turn {
+    turns: Turns,
+    ticket: Ticket,
+}
+
+impl Turn {
+    /// The call has been answered.
+    fn finish(self, succeeded: bool) {
+        let now = self.turns.now();
+        let mut state = self.turns.lock();
+        state.queue.finish(self.ticket, succeeded, now);
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut state = self.turns.lock();
+        state.queue.leave(self.ticket);
+        state.waiting.remove(&self.ticket);
+        self.turns.admit(&mut state);
+    }
+}

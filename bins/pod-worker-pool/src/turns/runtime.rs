@@ -1,0 +1,293 @@
+//! [`RuntimeInTurns`]: a runtime whose heavy calls are made in turns.
+//!
+//! StopContainer never waits: a SIGTERM is not to be late. What only looks, execs and
+//! events do not either. A pull does not, since most of it is waiting for a registry;
+//! pulls have a queue of their own.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use cri::{ContainerRuntime, RuntimeError, RuntimeErrorKind, RuntimeEvents, v1};
+use turns::{Call, Purpose};
+
+use super::{Turns, Withdrawn};
+use crate::relist::Owners;
+
+/// A runtime whose heavy calls wait for their turn. The deadline of a call begins
+/// with its turn.
+pub(crate) struct RuntimeInTurns {
+    runtime: Arc<dyn ContainerRuntime>,
+    turns: Turns,
+    owners: Owners,
+    /// What all calls are made for; absent where it depends on the pod.
+    purpose: Option<Purpose>,
+}
+
+impl RuntimeInTurns {
+    /// For steps of workers: what a call is for follows from its pod.
+    pub(crate) fn for_steps(
+        runtime: &Arc<dyn ContainerRuntime>,
+        turns: &Turns,
+        owners: &Owners,
+    ) -> Arc<dyn ContainerRuntime> {
+        RuntimeInTurns::over(runtime, turns, owners, None)
+    }
+
+    /// For garbage collection, whose calls nobody waits for.
+    pub(crate) fn for_garbage(
+        runtime: &Arc<dyn ContainerRuntime>,
+        turns: &Turns,
+        owners: &Owners,
+    ) -> Arc<dyn ContainerRuntime> {
+        RuntimeInTurns::over(runtime, turns, owners, Some(Purpose::End))
+    }
+
+    fn over(
+        runtime: &Arc<dyn ContainerRuntime>,
+        turns: &Turns,
+        owners: &Owners,
+        purpose: Option<Purpose>,
+    ) -> Arc<dyn ContainerRuntime> {
+        Arc::new(RuntimeInTurns {
+            runtime: Arc::clone(runtime),
+            turns: turns.clone(),
+            owners: owners.clone(),
+            purpose,
+        })
+    }
+
+    async fn in_turn<T>(
+        &self,
+        method: &'static str,
+        kind: Call,
+        pod: Option<&str>,
+        call: impl Future<Output = Result<T, RuntimeError>> + Send,
+    ) -> Result<T, RuntimeError> {
+        let turn = self.turns.take(kind, pod, self.purpose).await;
+        let turn = turn.map_err(|Withdrawn| {
+            let kind = RuntimeErrorKind::Unavailable;
+            RuntimeError::new(method, kind, "it was withdrawn before its turn came")
+        })?;
+        let answer = call.await;
+        turn.finish(answer.is_ok());
+        answer
+    }
+}
+
+fn uid_of(config: &v1::PodSandboxConfig) -> Option<String> {
+    let metadata = config.metadata.as_ref();
+    metadata.map(|metadata| metadata.uid.clone())
+}
+
+fn uses_the_nodes_network(config: &v1::PodSandboxConfig) -> bool {
+    let security = config
+        .linux
+        .as_ref()
+        .and_then(|linux| linux.security_context.as_ref());
+    let namespaces = security.and_then(|security| security.namespace_options.as_ref());
+    namespaces.is_some_and(|namespaces| namespaces.network() == v1::NamespaceMode::Node)
+}
+
+#[async_trait]
+impl ContainerRuntime for RuntimeInTurns {
+    async fn version(&self) -> Result<v1::VersionResponse, RuntimeError> {
+        self.runtime.version().await
+    }
+
+    async fn status(&self, verbose: bool) -> Result<v1::StatusResponse, RuntimeError> {
+        self.runtime.status(verbose).await
+    }
+
+    async fn runtime_config(&self) -> Result<v1::RuntimeConfigResponse, RuntimeError> {
+        self.runtime.runtime_config().await
+    }
+
+    async fn run_pod_sandbox(
+        &self,
+        config: v1::PodSandboxConfig,
+        runtime_handler: &str,
+    ) -> Result<String, RuntimeError> {
+        let kind = match uses_the_nodes_network(&config) {
+            true => Call::RunHostSandbox,
+            false => Call::RunSandbox,
+        };
+        let pod = uid_of(&config);
+        let call = self.runtime.run_pod_sandbox(config, runtime_handler);
+        self.in_turn("RunPodSandbox", kind, pod.as_deref(), call)
+            .await
+    }
+
+    async fn stop_pod_sandbox(&self, sandbox_id: &str) -> Result<(), RuntimeError> {
+        let call = self.runtime.stop_pod_sandbox(sandbox_id);
+        let pod = self.owners.pod_of(sandbox_id);
+        self.in_turn("StopPodSandbox", Call::StopSandbox, pod.as_deref(), call)
+            .await
+    }
+
+    async fn remove_pod_sandbox(&self, sandbox_id: &str) -> Result<(), RuntimeError> {
+        let call = self.runtime.remove_pod_sandbox(sandbox_id);
+        let pod = self.owners.pod_of(sandbox_id);
+        self.in_turn(
+            "RemovePodSandbox",
+            Call::RemoveSandbox,
+            pod.as_deref(),
+            call,
+        )
+        .await
+    }
+
+    async fn pod_sandbox_status(
+        &self,
+        sandbox_id: &str,
+    ) -> Result<v1::PodSandboxStatus, RuntimeError> {
+        self.runtime.pod_sandbox_status(sandbox_id).await
+    }
+
+    async fn list_pod_sandboxes(
+        &self,
+        filter: v1::PodSandboxFilter,
+    ) -> Result<Vec<v1::PodSandbox>, RuntimeError> {
+        self.runtime.list_pod_sandboxes(filter).await
+    }
+
+    async fn create_container(
+        &self,
+        sandbox_id: &str,
+        config: v1::ContainerConfig,
+        sandbox_config: v1::PodSandboxConfig,
+    ) -> Result<String, RuntimeError> {
+        let pod = uid_of(&sandbox_config);
+        let call = self
+            .runtime
+            .create_container(sandbox_id, config, sandbox_config);
+        self.in_turn(
+            "CreateContainer",
+            Call::CreateContainer,
+            pod.as_deref(),
+            call,
+        )
+        .await
+    }
+
+    async fn start_container(&self, container_id: &str) -> Result<(), RuntimeError> {
+        let call = self.runtime.start_container(container_id);
+        let pod = self.owners.pod_of(container_id);
+        self.in_turn("StartContainer", Call::StartContainer, pod.as_deref(), call)
+            .await
+    }
+
+    async fn stop_container(
+        &self,
+        container_id: &str,
+        grace: Duration,
+    ) -> Result<(), RuntimeError> {
+        self.runtime.stop_container(container_id, grace).await
+    }
+
+    async fn remove_container(&self, container_id: &str) -> Result<(), RuntimeError> {
+        let call = self.runtime.remove_container(container_id);
+        let pod = self.owners.pod_of(container_id);
+        self.in_turn(
+            "RemoveContainer",
+            Call::RemoveContainer,
+            pod.as_deref(),
+            call,
+        )
+        .await
+    }
+
+    async fn delete_task(&self, container_id: &str) -> Result<bool, RuntimeError> {
+        self.runtime.delete_task(container_id).await
+    }
+
+    async fn list_containers(
+        &self,
+        filter: v1::ContainerFilter,
+    ) -> Result<Vec<v1::Container>, RuntimeError> {
+        self.runtime.list_containers(filter).await
+    }
+
+    async fn container_status(
+        &self,
+        container_id: &str,
+    ) -> Result<v1::ContainerStatus, RuntimeError> {
+        self.runtime.container_status(container_id).await
+    }
+
+    async fn update_container_resources(
+        &self,
+        container_id: &str,
+        resources: v1::LinuxContainerResources,
+    ) -> Result<(), RuntimeError> {
+        self.runtime
+            .update_container_resources(container_id, resources)
+            .await
+    }
+
+    async fn exec_sync(
+        &self,
+        container_id: &str,
+        command: Vec<String>,
+        timeout: Duration,
+    ) -> Result<v1::ExecSyncResponse, RuntimeError> {
+        self.runtime.exec_sync(container_id, command, timeout).await
+    }
+
+    async fn reopen_container_log(&self, container_id: &str) -> Result<(), RuntimeError> {
+        self.runtime.reopen_container_log(container_id).await
+    }
+
+    async fn container_stats(
+        &self,
+        container_id: &str,
+    ) -> Result<v1::ContainerStats, RuntimeError> {
+        self.runtime.container_stats(container_id).await
+    }
+
+    async fn list_container_stats(
+        &self,
+        filter: v1::ContainerStatsFilter,
+    ) -> Result<Vec<v1::ContainerStats>, RuntimeError> {
+        self.runtime.list_container_stats(filter).await
+    }
+
+    async fn pod_sandbox_stats(
+        &self,
+        sandbox_id: &str,
+    ) -> Result<v1::PodSandboxStats, RuntimeError> {
+        self.runtime.pod_sandbox_stats(sandbox_id).await
+    }
+
+    async fn list_images(&self) -> Result<Vec<v1::Image>, RuntimeError> {
+        self.runtime.list_images().await
+    }
+
+    async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, RuntimeError> {
+        self.runtime.image_status(image).await
+    }
+
+    async fn pull_image(
+        &self,
+        image: v1::ImageSpec,
+        auth: Option<v1::AuthConfig>,
+        sandbox_config: Option<v1::PodSandboxConfig>,
+    ) -> Result<String, RuntimeError> {
+        self.runtime.pull_image(image, auth, sandbox_config).await
+    }
+
+    async fn remove_image(&self, image: v1::ImageSpec) -> Result<(), RuntimeError> {
+        let call = self.runtime.remove_image(image);
+        self.in_turn("RemoveImage", Call::RemoveImage, None, call)
+            .await
+    }
+
+    async fn image_fs_info(&self) -> Result<Vec<v1::FilesystemUsage>, RuntimeError> {
+        self.runtime.image_fs_info().await
+    }
+
+    async fn events(&self) -> Result<Option<RuntimeEvents>, RuntimeError> {
+        self.runtime.events().await
+    }
+}

@@ -1,0 +1,129 @@
+//! Which calls take turns, and which of two that wait comes first.
+
+/// A heavy call. Those of one kind take about the same time on an idle machine, so
+/// they are compared with each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Call {
+    /// RunPodSandbox of a pod with a network of its own.
+    RunSandbox,
+    /// RunPodSandbox of a pod in the node's network: no network plugin is run.
+    RunHostSandbox,
+    /// CreateContainer.
+    CreateContainer,
+    /// StartContainer.
+    StartContainer,
+    /// StopPodSandbox.
+    StopSandbox,
+    /// RemovePodSandbox.
+    RemoveSandbox,
+    /// RemoveContainer.
+    RemoveContainer,
+    /// RemoveImage.
+    RemoveImage,
+}
+
+/// What a call is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The pod is to run: even a removal clears the way for a start.
+    Run,
+    /// The pod is being ended, or what is left of one is cleared away.
+    End,
+}
+
+/// Calls of an earlier class come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Goes on with a pod that has been begun.
+    Begun,
+    /// Begins a pod.
+    New,
+    /// Removes something that nobody waits for.
+    Removal,
+}
+
+impl Call {
+    /// Whether it makes or starts something.
+    #[must_use]
+    pub fn starts(self) -> bool {
+        match self {
+            Self::RunSandbox
+            | Self::RunHostSandbox
+            | Self::CreateContainer
+            | Self::StartContainer => true,
+            Self::StopSandbox | Self::RemoveSandbox | Self::RemoveContainer | Self::RemoveImage => {
+                false
+            }
+        }
+    }
+
+    /// The class of this call when it is made for `purpose`.
+    #[must_use]
+    pub fn class(self, purpose: Purpose) -> Class {
+        match self {
+            Self::RunSandbox | Self::RunHostSandbox => Class::New,
+            Self::CreateContainer | Self::StartContainer => Class::Begun,
+            Self::StopSandbox | Self::RemoveSandbox | Self::RemoveContainer | Self::RemoveImage => {
+                match purpose {
+                    Purpose::Run => Class::Begun,
+                    Purpose::End => Class::Removal,
+                }
+            }
+        }
+    }
+}
+
+/// Which of two pods comes first, within a class: the lesser one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rank {
+    /// `false` for static pods, mirror pods and those of a system priority.
+    pub is_ordinary: bool,
+    /// The pods in the order in which they became known; the oldest has the least.
+    pub age: u64,
+}
+
+impl Rank {
+    /// The rank of what belongs to no pod that is known.
+    pub const LAST: Rank = Rank {
+        is_ordinary: true,
+        age: u64::MAX,
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_begun_comes_before_what_is_new_and_removals_are_last() {
+        for (call, purpose, class) in [
+            (Call::RunSandbox, Purpose::Run, Class::New),
+            (Call::RunHostSandbox, Purpose::Run, Class::New),
+            (Call::CreateContainer, Purpose::Run, Class::Begun),
+            (Call::StartContainer, Purpose::Run, Class::Begun),
+            (Call::StopSandbox, Purpose::Run, Class::Begun),
+            (Call::RemoveContainer, Purpose::Run, Class::Begun),
+            (Call::StopSandbox, Purpose::End, Class::Removal),
+            (Call::RemoveSandbox, Purpose::End, Class::Removal),
+            (Call::RemoveContainer, Purpose::End, Class::Removal),
+            (Call::RemoveImage, Purpose::End, Class::Removal),
+        ] {
+            assert_eq!(call.class(purpose), class, "{call:?} {purpose:?}");
+        }
+        assert!(Class::Begun < Class::New && Class::New < Class::Removal);
+    }
+
+    #[test]
+    fn critical_pods_come_first_then_the_oldest() {
+        let critical = Rank {
+            is_ordinary: false,
+            age: 9,
+        };
+        let old = Rank {
+            is_ordinary: true,
+            age: 1,
+        };
+        let young = Rank { age: 2, ..old };
+        assert!(critical < old && old < young && young < Rank::LAST);
+    }
+}

@@ -1,0 +1,177 @@
+//! Many pods at once, and one pod right after many were removed.
+//!
+//! The floor of a burst are direct calls, so many pods at a time as is best on this
+//! machine: which number that is, is tried out first.
+
+use anyhow::{Context as _, Result};
+use clock::UnixNanos;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+
+use crate::direct;
+use crate::statistics::{Row, Samples};
+use crate::world::World;
+
+/// Rounds of Bulkhead and of direct calls, by turns.
+const ROUNDS: usize = 3;
+
+/// Numbers of pods at a time that are tried, beside all at once.
+const AT_A_TIME: [usize; 7] = [1, 2, 3, 4, 5, 6, 8];
+
+/// Direct removals at a time: nothing is measured meanwhile.
+const REMOVALS_AT_A_TIME: usize = 4;
+
+/// When the pods of one burst ran, from its begin.
+struct Burst {
+    last: std::time::Duration,
+    median: std::time::Duration,
+}
+
+impl Burst {
+    fn since(begin: UnixNanos, starts: Vec<UnixNanos>) -> Burst {
+        let mut samples = Samples::default();
+        for start in starts {
+            samples.push(start.since(begin));
+        }
+        Burst {
+            last: samples.percentile(100),
+            median: samples.percentile(50),
+        }
+    }
+
+    fn seconds(&self) -> String {
+        let (last, median) = (self.last.as_secs_f64(), self.median.as_secs_f64());
+        format!("last {last:.2} s, median {median:.2} s")
+    }
+}
+
+/// A burst of so many pods, against direct calls.
+pub(crate) fn burst(world: &World, pods: usize) -> Result<Vec<Row>> {
+    // Files and caches are warm for all that follows.
+    by_direct_calls(world, "warm", pods.min(10), 2)?;
+    let mut rows = Vec::new();
+    let mut tried = Vec::new();
+    for at_a_time in AT_A_TIME.into_iter().chain([pods]) {
+        let burst = by_direct_calls(world, &format!("try-{at_a_time}"), pods, at_a_time)?;
+        let what = format!("burst of {pods}, direct calls, {at_a_time} at a time");
+        rows.push(Row::text(&what, &burst.seconds(), ""));
+        tried.push((burst.last, at_a_time));
+    }
+    let (_, best) = tried.into_iter().min().context("nothing was tried")?;
+
+    let (mut last, mut median) = (Samples::default(), Samples::default());
+    let (mut floor_last, mut floor_median) = (Samples::default(), Samples::default());
+    for round in 0..ROUNDS {
+        let names = names(&format!("burst-{round}"), pods);
+        let bulkhead = by_bulkhead(world, &names)?;
+        last.push(bulkhead.last);
+        median.push(bulkhead.median);
+        remove_all(world, &names)?;
+        let direct = by_direct_calls(world, &format!("round-{round}"), pods, best)?;
+        floor_last.push(direct.last);
+        floor_median.push(direct.median);
+    }
+    let what = format!("burst of {pods}, against {best} at a time");
+    rows.push(Row::against(
+        &format!("{what}: last one runs"),
+        &last,
+        &floor_last,
+        "<= 1.05",
+    ));
+    rows.push(Row::against(
+        &format!("{what}: median one runs"),
+        &median,
+        &floor_median,
+        "<= 1.15",
+    ));
+    Ok(rows)
+}
+
+/// One pod right after so many were removed, against one on a quiet node.
+pub(crate) fn after_removals(world: &World, pods: usize, repetitions: usize) -> Result<Vec<Row>> {
+    let mut quiet = Samples::default();
+    for index in 0..=repetitions {
+        let latency = one_pod(world, &format!("quiet-{index}"))?;
+        if index > 0 {
+            quiet.push(latency);
+        }
+    }
+    let (mut after, mut during) = (Samples::default(), Samples::default());
+    for round in 0..ROUNDS {
+        let names = names(&format!("gone-{round}"), pods);
+        by_bulkhead(world, &names)?;
+        remove_all(world, &names)?;
+        // What they leave in the runtime is removed while these start.
+        for index in 0..ROUNDS {
+            after.push(one_pod(world, &format!("after-{round}-{index}"))?);
+        }
+
+        let names = self::names(&format!("ending-{round}"), pods);
+        by_bulkhead(world, &names)?;
+        for name in &names {
+            world.remove(name)?;
+        }
+        during.push(one_pod(world, &format!("during-{round}"))?);
+        for name in &names {
+            world.until_gone(name)?;
+        }
+    }
+    let what = |which| format!("manifest written -> process runs, {which}");
+    Ok(vec![
+        Row::against(
+            &what(&format!("{pods} pods just removed (against a quiet node)")),
+            &after,
+            &quiet,
+            "<= 1.50",
+        ),
+        Row::against(
+            &what(&format!("{pods} pods being ended (against a quiet node)")),
+            &during,
+            &quiet,
+            "none",
+        ),
+    ])
+}
+
+fn one_pod(world: &World, name: &str) -> Result<std::time::Duration> {
+    let begin = World::now();
+    world.put(name, &[])?;
+    let latency = world.noted(name, "started", 0)?.since(begin);
+    world.remove(name)?;
+    Ok(latency)
+}
+
+fn names(prefix: &str, pods: usize) -> Vec<String> {
+    (0..pods).map(|pod| format!("{prefix}-{pod}")).collect()
+}
+
+fn by_bulkhead(world: &World, names: &[String]) -> Result<Burst> {
+    let begin = World::now();
+    for name in names {
+        world.put(name, &[])?;
+    }
+    Ok(Burst::since(begin, world.all_started(names, begin)?))
+}
+
+fn by_direct_calls(world: &World, what: &str, pods: usize, at_a_time: usize) -> Result<Burst> {
+    let names = names(&format!("direct-{what}"), pods);
+    let begin = World::now();
+    let starts = stream::iter(&names).map(|name| direct::start(world, name, &[]));
+    let starts = starts.buffer_unordered(at_a_time).try_collect::<Vec<_>>();
+    let made = world.containerd.block_on(starts)?;
+    let burst = Burst::since(begin, world.all_started(&names, begin)?);
+    let removals = stream::iter(made.iter().map(Ok));
+    let removals =
+        removals.try_for_each_concurrent(REMOVALS_AT_A_TIME, |pod| direct::remove(world, pod));
+    world.containerd.block_on(removals)?;
+    Ok(burst)
+}
+
+fn remove_all(world: &World, names: &[String]) -> Result<()> {
+    for name in names {
+        world.remove(name)?;
+    }
+    for name in names {
+        world.until_gone(name)?;
+    }
+    Ok(())
+}
