@@ -11,11 +11,11 @@ use backoff::{Backoff, Curve};
 use clock::{UnixNanos, WallClock};
 use pod::PodSource;
 use pod_validation::{Origin, static_pods};
+use state_file::{Saver, Writer};
 use tokio::time::Instant;
 
 use crate::files::Manifests;
-use crate::keeper::{Keeper, Version};
-use crate::last_good::{LastGood, Memory, PathKind, Recall};
+use crate::last_good::{LastGood, PathKind, Recall, Store};
 use crate::publication::Publication;
 use crate::reader::{self, Disk, Finding, Listing, Order, Report, Settled, reporter};
 use crate::snapshot::Problem;
@@ -54,7 +54,10 @@ pub(crate) struct FileSource {
     failed_looks: Backoff,
     clock: WallClock,
     publication: Publication,
-    keeper: Keeper,
+    store: Arc<dyn Store>,
+    saver: Saver<(), LastGood>,
+    /// What was last handed to the saver.
+    saved: Option<Version>,
     recall: Recall,
     kind: Option<PathKind>,
     manifests: Manifests,
@@ -65,6 +68,10 @@ pub(crate) struct FileSource {
     disk: Disk,
     watch: Watch,
 }
+
+/// Differs whenever what is worth writing down does: the recall, the kind, and the
+/// revision of the manifests.
+type Version = (Recall, Option<PathKind>, u64);
 
 /// What a look at the path found out.
 enum Look {
@@ -80,7 +87,7 @@ enum Look {
 }
 
 impl FileSource {
-    /// Nothing is known yet.
+    /// Nothing is known yet. Runs with the writer of what is to be kept in `store`.
     #[must_use]
     pub(crate) fn new(
         path: PathBuf,
@@ -88,16 +95,21 @@ impl FileSource {
         check_frequency: Duration,
         clock: WallClock,
         publication: Publication,
-        memory: Memory,
-    ) -> Self {
-        Self {
+        store: Arc<dyn Store>,
+    ) -> (Self, Writer<(), LastGood>) {
+        let of_writer = Arc::clone(&store);
+        let write = move |(): &(), last_good: &LastGood| of_writer.save(last_good);
+        let (saver, writer) = Saver::new("the last good manifests", write);
+        let source = Self {
             path,
             node_name: node_name.to_owned(),
             check_frequency,
             failed_looks: failed_looks(check_frequency),
             clock,
             publication,
-            keeper: Keeper::new(Arc::new(memory)),
+            store,
+            saver,
+            saved: None,
             recall: Recall::Lost,
             kind: None,
             manifests: Manifests::default(),
@@ -105,11 +117,19 @@ impl FileSource {
             unsaved_looks: 0,
             disk: Disk::new(reader::read),
             watch: Watch::new(Watcher::new),
-        }
+        };
+        (source, writer)
     }
 
     /// Takes up what an earlier life has left, then follows the path for ever.
-    pub(crate) async fn run(mut self) -> Infallible {
+    pub(crate) async fn run(self, writer: Writer<(), LastGood>) -> Infallible {
+        tokio::select! {
+            never = writer.run() => never,
+            never = self.follow() => never,
+        }
+    }
+
+    async fn follow(mut self) -> Infallible {
         self.remember().await;
         let mut hint = Hint::default();
         loop {
@@ -136,12 +156,13 @@ impl FileSource {
     /// Reads what an earlier life has left, however long it takes: without it a
     /// pod whose manifest is bad would look removed.
     async fn remember(&mut self) {
-        let mut loading = self.keeper.load();
+        let store = Arc::clone(&self.store);
+        let mut loading = tokio::task::spawn_blocking(move || store.load());
         let loaded = loop {
             match tokio::time::timeout(SLOW, &mut loading).await {
                 Ok(loaded) => break loaded,
                 Err(_) => {
-                    let problem = slow(&self.keeper.place());
+                    let problem = slow(&self.store.place());
                     self.publish(Look::Unfinished(Some(problem)));
                 }
             }
@@ -164,33 +185,21 @@ impl FileSource {
     }
 
     /// Waits for a change, at most until `deadline`, and has what is good written
-    /// down meanwhile: once, as what fails is tried again after the next look.
+    /// down meanwhile.
     async fn wait(&mut self, deadline: Instant) -> Hint {
-        let quiet = deadline.min(Instant::now() + SAVE_DELAY);
-        let mut is_begun = false;
-        loop {
-            let may_begin = !is_begun && !self.keeper.is_saving() && self.is_unsaved();
-            // Cancel-safe: changes are taken when they are returned, and what was
-            // begun to be written goes on.
-            tokio::select! {
-                hint = self.watch.changed(if may_begin { quiet } else { deadline }) => match hint {
-                    Some(hint) if self.is_unsaved() => {
-                        self.unsaved_looks += 1;
-                        if self.unsaved_looks >= MAX_UNSAVED_LOOKS {
-                            self.save();
-                        }
-                        return hint;
-                    }
-                    Some(hint) => return hint,
-                    None if may_begin => {
-                        self.save();
-                        is_begun = true;
-                    }
-                    None => return Hint::default(),
-                },
-                () = self.keeper.finished() => {}
+        if self.is_unsaved() {
+            let quiet = deadline.min(Instant::now() + SAVE_DELAY);
+            // Cancel-safe: changes are taken when they are returned.
+            if let Some(hint) = self.watch.changed(quiet).await {
+                self.unsaved_looks += 1;
+                if self.unsaved_looks >= MAX_UNSAVED_LOOKS {
+                    self.save();
+                }
+                return hint;
             }
+            self.save();
         }
+        self.watch.changed(deadline).await.unwrap_or_default()
     }
 
     /// Has everything read, and judges what comes; at most one reading goes on at
@@ -351,18 +360,21 @@ impl FileSource {
     }
 
     fn is_unsaved(&self) -> bool {
-        !self.keeper.has(self.version())
+        self.saved != Some(self.version())
     }
 
-    /// Begins to write down what is good now.
+    /// Has what is good now written down.
     fn save(&mut self) {
-        let last_good = || LastGood {
-            recall: self.recall,
-            kind: self.kind,
-            manifests: self.manifests.to_remember(),
-        };
-        let version = (self.recall, self.kind, self.manifests.revision());
-        if self.keeper.save(version, last_good) {
+        if self.is_unsaved() {
+            let last_good = LastGood {
+                recall: self.recall,
+                kind: self.kind,
+                manifests: self.manifests.to_remember(),
+            };
+            // Nobody waits for it: it costs nothing until a file is bad and this process
+            // is restarted.
+            drop(self.saver.put((), last_good));
+            self.saved = Some(self.version());
             self.unsaved_looks = 0;
         }
     }

@@ -2,6 +2,7 @@
 //! that was broken while its pods ran must not cost them their life only because
 //! config-sourcer was restarted after that.
 
+use std::fmt;
 use std::path::Path;
 
 use pod::wire::WireError;
@@ -65,6 +66,17 @@ struct SavedManifest {
     pods: Vec<Box<RawValue>>,
 }
 
+/// Where the last good manifests are kept; each call may block. [`Memory`], but for
+/// tests of what hangs.
+pub(crate) trait Store: fmt::Debug + Send + Sync {
+    /// Where that is, for people.
+    fn place(&self) -> String;
+    /// What an earlier life has left.
+    fn load(&self) -> Result<Option<LastGood>, StateFileError>;
+    /// Keeps this instead.
+    fn save(&self, last_good: &LastGood) -> Result<(), StateFileError>;
+}
+
 /// The state file with the last good manifests.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -84,18 +96,36 @@ impl Memory {
         }
     }
 
-    /// The file.
-    #[must_use]
-    pub(crate) fn path(&self) -> &Path {
-        self.file.path()
+    fn remembered(&self, manifest: SavedManifest) -> Result<Remembered, StateFileError> {
+        let pods = manifest
+            .pods
+            .into_iter()
+            .map(|json| read(json.get()))
+            .collect::<Result<_, _>>()
+            .map_err(|error| self.damaged(&telemetry::chain(&error)))?;
+        Ok(Remembered {
+            path: manifest.path,
+            judged: manifest.judged,
+            pods,
+        })
     }
 
-    /// Reads what was kept; `None` if there is nothing, or it is of another node
-    /// or path.
-    ///
-    /// # Errors
-    /// When the file is damaged or cannot be read: then what was good is lost.
-    pub(crate) fn load(&self) -> Result<Option<LastGood>, StateFileError> {
+    fn damaged(&self, reason: &str) -> StateFileError {
+        StateFileError::Damaged {
+            path: self.file.path().to_owned(),
+            reason: reason.to_owned(),
+        }
+    }
+}
+
+impl Store for Memory {
+    fn place(&self) -> String {
+        self.file.path().display().to_string()
+    }
+
+    /// `None` if there is nothing, or it is of another node or path. A file that is
+    /// damaged or cannot be read is an error: then what was good is lost.
+    fn load(&self) -> Result<Option<LastGood>, StateFileError> {
         let Some(saved) = self.file.load::<Saved>()? else {
             return Ok(None);
         };
@@ -114,11 +144,7 @@ impl Memory {
         }))
     }
 
-    /// Keeps the present state. Blocks for two fsyncs, and as long as the disk likes.
-    ///
-    /// # Errors
-    /// When the file system refuses; then the old state is still there.
-    pub(crate) fn save(&self, last_good: &LastGood) -> Result<(), StateFileError> {
+    fn save(&self, last_good: &LastGood) -> Result<(), StateFileError> {
         let damaged = |error: serde_json::Error| self.damaged(&error.to_string());
         let manifests = last_good
             .manifests
@@ -141,27 +167,6 @@ impl Memory {
             kind: last_good.kind,
             manifests,
         })
-    }
-
-    fn remembered(&self, manifest: SavedManifest) -> Result<Remembered, StateFileError> {
-        let pods = manifest
-            .pods
-            .into_iter()
-            .map(|json| read(json.get()))
-            .collect::<Result<_, _>>()
-            .map_err(|error| self.damaged(&telemetry::chain(&error)))?;
-        Ok(Remembered {
-            path: manifest.path,
-            judged: manifest.judged,
-            pods,
-        })
-    }
-
-    fn damaged(&self, reason: &str) -> StateFileError {
-        StateFileError::Damaged {
-            path: self.file.path().to_owned(),
-            reason: reason.to_owned(),
-        }
     }
 }
 

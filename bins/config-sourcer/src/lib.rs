@@ -12,7 +12,8 @@
 //! - `files` and `snapshot` decide, and are pure;
 //! - `reader`, on a thread of its own, with `manifest-files` and `watcher` is the
 //!   disk, `http_client` and `tls` the network;
-//! - `last_good` keeps what must survive a restart, on threads that `keeper` has.
+//! - `last_good` keeps what must survive a restart, which a
+//!   `state_file::Saver` writes.
 //!
 //! How files are read is in `manifest-files`, what a manifest means in
 //! `pod-validation`; `bulkhead check` shares both.
@@ -21,7 +22,6 @@ mod file_source;
 mod files;
 mod http_client;
 mod http_source;
-mod keeper;
 mod last_good;
 mod publication;
 mod reader;

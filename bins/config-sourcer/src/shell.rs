@@ -1,6 +1,7 @@
 //! The process: both sources and the server, until shutdown.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bulkhead_api::v1::config_sourcer_server::ConfigSourcerServer;
@@ -48,7 +49,7 @@ pub async fn run(context: Context) -> Result<(), Error> {
             config.file_check_frequency,
             context.clock.clone(),
             publication.clone(),
-            Memory::new(&state, &config.node_name, path),
+            Arc::new(Memory::new(&state, &config.node_name, path)),
         )
     });
     let url = config.static_pod_url.as_ref().map(|source| {
@@ -75,7 +76,7 @@ pub async fn run(context: Context) -> Result<(), Error> {
         result = serving => Ok(result?),
         never = beat(context.lifecycle) => match never {},
         never = shown => match never {},
-        never = optional(files.map(FileSource::run)) => match never {},
+        never = optional(files.map(|(source, writer)| source.run(writer))) => match never {},
         never = optional(url.map(HttpSource::run)) => match never {},
     }
 }

@@ -23,7 +23,7 @@ use crate::node::{NodeCapacity, NodeHost};
 use crate::observe::Observer;
 use crate::pool::{Actor, ActorConfig};
 use crate::publisher::Publisher;
-use crate::record::{Lives, RecordWriter, Records};
+use crate::record::{RecordWriter, Records};
 use crate::relist::{Owners, Relister};
 use crate::servers::Shared;
 use crate::steps::{LifeBegin, Steps};
@@ -39,7 +39,6 @@ pub(crate) struct Ingredients<'a> {
     pub(crate) capacity: &'a NodeCapacity,
     pub(crate) clock: WallClock,
     pub(crate) boot_id: String,
-    pub(crate) lives: Lives,
     pub(crate) random: SmallRng,
     pub(crate) runtime: Arc<dyn ContainerRuntime>,
     pub(crate) host: Arc<dyn NodeHost>,
@@ -62,13 +61,12 @@ impl Assembly {
             capacity,
             clock,
             boot_id,
-            lives,
             random,
             runtime,
             host,
         } = ingredients;
         let state = config.directories.state(Process::PodWorkerPool);
-        let (records, record_writer) = Records::open(&state, lives)?;
+        let (records, record_writer) = Records::open(&state)?;
         let owners = Owners::default();
         let told_ends = ToldEnds::default();
         let events = Events::new(clock.clone());

@@ -10,30 +10,30 @@
 //! the deadline of a pod that has no sandbox yet begins anew.
 //!
 //! The files are read once, at the start. After that whoever asks is answered from
-//! memory, and one [`RecordWriter`] does what there is to do to the files, so that a
+//! memory, and a [`state_file::Saver`] does what there is to do to the files, so that a
 //! disk that hangs holds up only who has to know that something is written, and not
-//! for long. It carries changes out in their order, and of those of one pod the
-//! newest: no late removal takes a record away that was made after it. Only for the
+//! for long. No late removal takes a record away that was made after it. Only for the
 //! record of an eviction it waits until the disk has it: the others are of no use
 //! after a crash of the machine, and outlive one of this process all the same.
 
-mod writer;
+mod directory;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clock::UnixNanos;
 use pod::PodIdentity;
 use serde::{Deserialize, Serialize};
-use state_file::StateFileError;
-use tokio::sync::{Notify, oneshot};
+use state_file::{NotSaved, Saver, Saving, Writer};
 
-use crate::stop::{KillReason, SAVE_MAY_TAKE, StopRecords};
+use crate::stop::{KillReason, StopRecords};
 use crate::worker::Termination;
 
-use writer::Directory;
-pub(crate) use writer::{Lives, RecordWriter};
+use directory::Directory;
+
+/// Brings the files to what the records are, by UID. Once it is dropped no change begins.
+pub(crate) type RecordWriter = Writer<String, Option<Content>>;
 
 /// What is recorded of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,52 +49,17 @@ pub(crate) struct Record {
     pub started_at: Option<UnixNanos>,
 }
 
-/// Why a record is not known to be in its file.
-#[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum RecordError {
-    /// The file system refused; what was written before stands. It is tried again.
-    #[error("the record of the pod is not written")]
-    Failed(#[source] Arc<StateFileError>),
-    /// The file system has not answered yet.
-    #[error("the record of the pod is not written in time")]
-    Late,
-}
-
 /// The records. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Records(Arc<Shared>);
-
-#[derive(Debug, Default)]
-struct Shared {
-    known: Mutex<Known>,
-    /// Rings for the writer.
-    changed: Notify,
+#[derive(Clone, Debug)]
+pub(crate) struct Records {
+    /// By UID; `None` for one whose file cannot be read.
+    known: Arc<Mutex<BTreeMap<String, Option<Content>>>>,
+    saver: Saver<String, Option<Content>>,
 }
 
-#[derive(Debug, Default)]
-struct Known {
-    /// By UID.
-    entries: BTreeMap<String, Entry>,
-    /// How many changes there were.
-    changes: u64,
-}
-
-/// What is known of one pod's file.
-#[derive(Debug, Default)]
-struct Entry {
-    /// What should be in the file; `None` for one that should not be there, or that
-    /// cannot be read.
-    content: Option<Content>,
-    /// The number of the change that the file lacks.
-    unwritten: Option<u64>,
-    /// Writing that change has failed; it has to wait for the next attempt.
-    failed: bool,
-    /// Who waits for it.
-    waiting: Vec<oneshot::Sender<Result<(), RecordError>>>,
-}
-
+/// What is in the file of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Content {
+pub(crate) struct Content {
     namespace: String,
     name: String,
     record: Record,
@@ -120,35 +85,23 @@ impl Content {
     }
 }
 
-/// One thing to do to a file.
-#[derive(Debug)]
-struct Change {
-    uid: String,
-    number: u64,
-    content: Option<Content>,
-    waiting: Vec<oneshot::Sender<Result<(), RecordError>>>,
-}
-
 impl Records {
     /// Reads the records below the state directory of this process. Blocks for that.
     ///
     /// # Errors
     /// When the directory cannot be made.
-    pub(crate) fn open(
-        state_directory: &Path,
-        lives: Lives,
-    ) -> std::io::Result<(Records, RecordWriter)> {
+    pub(crate) fn open(state_directory: &Path) -> std::io::Result<(Records, RecordWriter)> {
         let directory = Directory::open(state_directory.join("kills"))?;
-        let records = Records::default();
-        let found = directory.read().into_iter().map(|(uid, content)| {
-            let entry = Entry {
-                content,
-                ..Entry::default()
-            };
-            (uid, entry)
-        });
-        records.lock().entries.extend(found);
-        let writer = RecordWriter::new(records.clone(), directory, lives);
+        let known = directory.read().into_iter().collect();
+        let change = move |uid: &String, content: &Option<Content>| {
+            let content = content.as_ref();
+            directory.change(uid, content)
+        };
+        let (saver, writer) = Saver::new("records of pods that are stopped", change);
+        let records = Records {
+            known: Arc::new(Mutex::new(known)),
+            saver,
+        };
         Ok((records, writer))
     }
 
@@ -156,8 +109,7 @@ impl Records {
     #[must_use]
     pub(crate) fn load(&self, pod: &PodIdentity) -> Record {
         let known = self.lock();
-        let entry = known.entries.get(pod.uid());
-        let content = entry.and_then(|entry| entry.content.as_ref());
+        let content = known.get(pod.uid()).and_then(Option::as_ref);
         content
             .map(|content| content.record.clone())
             .unwrap_or_default()
@@ -167,10 +119,10 @@ impl Records {
     #[must_use]
     pub(crate) fn all(&self) -> Vec<(PodIdentity, Record)> {
         let known = self.lock();
-        let contents = known.entries.iter();
-        contents
-            .filter_map(|(uid, entry)| {
-                let content = entry.content.clone()?;
+        known
+            .iter()
+            .filter_map(|(uid, content)| {
+                let content = content.clone()?;
                 let pod = PodIdentity::new(uid.clone(), content.namespace, content.name).ok()?;
                 Some((pod, content.record))
             })
@@ -179,8 +131,10 @@ impl Records {
 
     /// The pods that have files.
     #[must_use]
-    pub(crate) fn uids(&self) -> Vec<String> {
-        self.lock().entries.keys().cloned().collect()
+    pub(crate) fn uids(&self) -> BTreeSet<String> {
+        let mut uids: BTreeSet<String> = self.lock().keys().cloned().collect();
+        uids.extend(self.saver.unsaved());
+        uids
     }
 
     /// Writes the record of a pod, or removes the file when it is empty, and waits
@@ -188,100 +142,46 @@ impl Records {
     ///
     /// # Errors
     /// When the file system refuses or takes too long. It is done later then.
-    pub(crate) async fn save(&self, pod: &PodIdentity, record: &Record) -> Result<(), RecordError> {
-        let content = Content::of(pod, record);
-        let (waiting, written) = oneshot::channel();
-        if !self.change(pod.uid(), content, Some(waiting)) {
-            return Ok(());
+    pub(crate) async fn save(&self, pod: &PodIdentity, record: &Record) -> Result<(), NotSaved> {
+        match self.change(pod.uid(), Content::of(pod, record)) {
+            Some(mut saving) => saving.finished().await,
+            None => Ok(()),
         }
-        let written = tokio::time::timeout(SAVE_MAY_TAKE, written).await;
-        written
-            .unwrap_or(Ok(Err(RecordError::Late)))
-            .unwrap_or(Err(RecordError::Late))
     }
 
     /// As [`Records::save`], for who need not know when it is done.
     pub(crate) fn save_later(&self, pod: &PodIdentity, record: &Record) {
-        self.change(pod.uid(), Content::of(pod, record), None);
+        drop(self.change(pod.uid(), Content::of(pod, record)));
     }
 
     /// Removes the record of a pod; absent is fine. Its file goes a little later: one
-    /// that is found by the next life is removed by that, as this one would.
+    /// that is found after a restart is removed then, as this one would.
     pub(crate) fn remove(&self, uid: &str) {
-        self.change(uid, None, None);
+        drop(self.change(uid, None));
     }
 
-    /// Whether there is something to do.
-    fn change(
-        &self,
-        uid: &str,
-        content: Option<Content>,
-        waiting: Option<oneshot::Sender<Result<(), RecordError>>>,
-    ) -> bool {
+    /// `None` if the file is like that already.
+    fn change(&self, uid: &str, content: Option<Content>) -> Option<Saving> {
         let known = &mut *self.lock();
-        if content.is_none() && !known.entries.contains_key(uid) {
-            return false;
-        }
-        let entry = known.entries.entry(uid.to_owned()).or_default();
-        if content.is_some() && entry.content == content && entry.unwritten.is_none() {
-            return false;
-        }
-        known.changes += 1;
-        entry.content = content;
-        entry.unwritten = Some(known.changes);
-        entry.failed = false;
-        entry.waiting.retain(|waiting| !waiting.is_closed());
-        entry.waiting.extend(waiting);
-        self.0.changed.notify_one();
-        true
-    }
-
-    /// What the writer does next.
-    fn next_change(&self) -> Option<Change> {
-        let mut known = self.lock();
-        let unwritten = known.entries.iter_mut().filter(|(_, entry)| !entry.failed);
-        let oldest = unwritten
-            .filter_map(|(uid, entry)| Some((entry.unwritten?, uid, entry)))
-            .min_by_key(|(number, ..)| *number);
-        oldest.map(|(number, uid, entry)| Change {
-            uid: uid.clone(),
-            number,
-            content: entry.content.clone(),
-            waiting: std::mem::take(&mut entry.waiting),
-        })
-    }
-
-    /// A change was carried out, or not. One that came meanwhile is not concerned.
-    fn carried_out(&self, uid: &str, number: u64, is_done: bool) {
-        let mut known = self.lock();
-        let Some(entry) = known.entries.get_mut(uid) else {
-            return;
-        };
-        if entry.unwritten != Some(number) {
-            return;
-        }
-        entry.failed = !is_done;
-        if is_done {
-            entry.unwritten = None;
-            if entry.content.is_none() {
-                known.entries.remove(uid);
+        let uid = uid.to_owned();
+        if !self.saver.is_unsaved(&uid) {
+            let is_so = match (&content, known.get(&uid)) {
+                (None, before) => before.is_none(),
+                (Some(_), before) => before == Some(&content),
+            };
+            if is_so {
+                return None;
             }
         }
+        match &content {
+            Some(_) => known.insert(uid.clone(), content.clone()),
+            None => known.remove(&uid),
+        };
+        Some(self.saver.put(uid, content))
     }
 
-    fn has_failed(&self) -> bool {
-        self.lock().entries.values().any(|entry| entry.failed)
-    }
-
-    fn try_failed_again(&self) {
-        for entry in self.lock().entries.values_mut() {
-            entry.failed = false;
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        let known = &self.0.known;
-        known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Option<Content>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

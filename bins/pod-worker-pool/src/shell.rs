@@ -10,7 +10,6 @@ use tokio::time::MissedTickBehavior;
 
 use crate::assembly::{Assembly, Ingredients};
 use crate::node::{LinuxNode, NodeError, NodeHost};
-use crate::record::Lives;
 use crate::servers;
 
 /// The watchdog is fed this often.
@@ -48,7 +47,7 @@ pub async fn run_on_this_node(context: Context) -> Result<(), Error> {
     let runtime = CriClient::observed(&format!("unix://{socket}"), keep)?;
     let host = LinuxNode::new(&context.config)?;
     let (runtime, host) = (Arc::new(runtime), Arc::new(host));
-    live(context, runtime, host, Lives::OnePerProcess).await
+    run(context, runtime, host).await
 }
 
 /// Runs until shutdown. Containers keep running after it. As soon as it is dropped
@@ -60,15 +59,6 @@ pub async fn run(
     context: Context,
     runtime: Arc<dyn ContainerRuntime>,
     host: Arc<dyn NodeHost>,
-) -> Result<(), Error> {
-    live(context, runtime, host, Lives::ManyPerProcess).await
-}
-
-async fn live(
-    context: Context,
-    runtime: Arc<dyn ContainerRuntime>,
-    host: Arc<dyn NodeHost>,
-    lives: Lives,
 ) -> Result<(), Error> {
     if let Err(error) = host.ensure_qos_cgroups().await {
         // Pods make theirs again, and say why if that fails.
@@ -87,7 +77,6 @@ async fn live(
         capacity: &host.capacity().await?,
         clock: context.clock.clone(),
         boot_id: context.boot_id.clone(),
-        lives,
         random: context.random(1),
         runtime: Arc::clone(&runtime),
         host,
@@ -122,7 +111,7 @@ async fn live(
         () = actor.run() => Ok(()),
         () = listening => Ok(()),
         () = collecting => Ok(()),
-        () = record_writer.run() => Ok(()),
+        never = record_writer.run() => match never {},
         () = ticking => Ok(()),
     }
 }

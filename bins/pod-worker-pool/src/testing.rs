@@ -1,6 +1,7 @@
 //! A node in memory and a pool on it, for the tests of this crate.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -25,7 +26,6 @@ use crate::node::{
     ContainerFiles, DiskUsage, FoundCgroup, LogFile, NodeCapacity, NodeError, NodeHost,
 };
 use crate::pool::PoolError;
-use crate::record::Lives;
 use crate::servers::Shared;
 use crate::worker::desired::testing::{desired, manifest};
 use crate::worker::{Kill, Subject, Update, UpdateKind};
@@ -334,7 +334,6 @@ impl TestNode {
             capacity: &CAPACITY,
             clock: self.clock.clone(),
             boot_id: format!("life-{}", self.lives),
-            lives: Lives::ManyPerProcess,
             random: SmallRng::seed_from_u64(self.lives),
             runtime: Arc::clone(&runtime),
             host,
@@ -456,7 +455,7 @@ impl TestNode {
 
 /// What writes the records, halted while the disk hangs.
 async fn while_the_disk_answers(
-    writing: impl Future<Output = ()>,
+    writing: impl Future<Output = Infallible>,
     mut hanging: watch::Receiver<bool>,
 ) {
     let mut writing = pin!(writing);
@@ -464,7 +463,7 @@ async fn while_the_disk_answers(
         tokio::select! {
             biased;
             _ = hanging.wait_for(|hangs| *hangs) => {}
-            () = &mut writing => return,
+            never = &mut writing => match never {},
         }
         if hanging.wait_for(|hangs| !hangs).await.is_err() {
             return;

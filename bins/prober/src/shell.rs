@@ -2,6 +2,9 @@
 //! and tells what they add up to. Decisions live in `instance`, `worker`,
 //! `agenda` and `ledger`.
 //!
+//! Verdicts are told once they are saved, so that a restart takes back nothing that
+//! somebody knows. A disk that refuses or hangs holds them up for a bounded time only.
+//!
 //! All tries run inside the one task of this shell, so that they end with it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +26,7 @@ use ipc::limits::MAX_PROBE_TARGET_MESSAGE_BYTES;
 use process::{Context, Lifecycle};
 use rand::Rng;
 use rand::rngs::SmallRng;
+use state_file::{Saver, Saving, StateFileError};
 use tokio::time::{Instant, MissedTickBehavior};
 use tonic::service::Routes;
 use tonic::transport::Channel;
@@ -30,7 +34,7 @@ use topology::Process;
 
 use crate::agenda::{Agenda, Key, Lane, Slots};
 use crate::instance::{Instance, Situation};
-use crate::ledger::{Ledger, SavedInstance};
+use crate::ledger::{Ledger, Saved, SavedInstance};
 use crate::network::ProbeNetwork;
 use crate::probe::{Job, Prober};
 use crate::server::Publication;
@@ -66,16 +70,28 @@ pub enum Error {
 /// # Errors
 /// When the listening socket fails.
 pub async fn run(context: Context, network: Arc<dyn ProbeNetwork>) -> Result<(), Error> {
+    let store = Store::open(&context.config.directories.state(Process::Prober));
+    let saved = store.load();
+    run_saving(context, network, saved, move |all| store.save(all)).await
+}
+
+/// Goes on from what was saved, and has `save` save.
+async fn run_saving(
+    context: Context,
+    network: Arc<dyn ProbeNetwork>,
+    saved: Saved,
+    save: impl Fn(&Saved) -> Result<(), StateFileError> + Send + Sync + 'static,
+) -> Result<(), Error> {
     let random = context.random(0);
     let pool = context.network.channel(Process::PodWorkerPool);
     let prober = Prober::new(network, pool.clone()).map_err(Error::Tls)?;
-    let store = Store::open(&context.config.directories.state(Process::Prober));
+    let (saver, writer) = Saver::new("verdicts", move |(): &(), all: &Arc<Saved>| save(all));
     let publication = Publication::new(context.boot_id.clone());
     let mut shell = Shell {
         prober: Arc::new(prober),
         publication: publication.clone(),
-        ledger: Ledger::restore(store.load()),
-        store,
+        ledger: Ledger::restore(saved),
+        saver,
         clock: context.clock,
         lifecycle: context.lifecycle.clone(),
         started: Instant::now(),
@@ -86,13 +102,12 @@ pub async fn run(context: Context, network: Arc<dyn ProbeNetwork>) -> Result<(),
         tries: FuturesUnordered::new(),
         attempts: 0,
         snapshot: None,
-        save_at: None,
-        saved_at: None,
+        saves: Saves::default(),
         status: String::new(),
         overflowing: false,
     };
-    // What the last life knew is told before anybody can ask.
-    shell.save();
+    // What was known before a restart is told before anybody can ask.
+    shell.publication.publish(&shell.ledger.save());
     let serving = ipc::serve(
         context.process,
         context.identities,
@@ -104,6 +119,7 @@ pub async fn run(context: Context, network: Arc<dyn ProbeNetwork>) -> Result<(),
     tokio::select! {
         result = serving => Ok(result?),
         never = shell.run(pool) => match never {},
+        never = writer.run() => match never {},
     }
 }
 
@@ -126,11 +142,41 @@ struct Done {
 
 type Try = Pin<Box<dyn Future<Output = Done> + Send>>;
 
+/// What is being saved, and when more is.
+#[derive(Default)]
+struct Saves {
+    /// When changes are handed to the saver.
+    at: Option<Instant>,
+    last: Option<Instant>,
+    /// What is told once it is in its file.
+    under_way: Option<(Saving, Arc<Saved>)>,
+}
+
+impl Saves {
+    /// When more is to be saved; not before what is under way has been told.
+    fn due(&self) -> Option<Instant> {
+        self.at.filter(|_| self.under_way.is_none())
+    }
+
+    /// Waits until what is being saved may be told; for ever if nothing is.
+    /// Cancel-safe: it stays under way until it is returned.
+    async fn finished(&mut self) -> Arc<Saved> {
+        let Some((saving, _)) = &mut self.under_way else {
+            return std::future::pending().await;
+        };
+        // A disk that refuses or hangs keeps no verdict from being told: the saver says
+        // so, and goes on trying.
+        let _ = saving.finished().await;
+        let told = self.under_way.take().map(|(_, all)| all);
+        told.unwrap_or_default()
+    }
+}
+
 struct Shell {
     prober: Arc<Prober>,
     publication: Publication,
     ledger: Ledger,
-    store: Store,
+    saver: Saver<(), Arc<Saved>>,
     clock: WallClock,
     lifecycle: Lifecycle,
     started: Instant,
@@ -142,9 +188,7 @@ struct Shell {
     attempts: u64,
     /// Containers of the snapshot that is being received.
     snapshot: Option<BTreeSet<String>>,
-    /// When changes are to be saved, and told.
-    save_at: Option<Instant>,
-    saved_at: Option<Instant>,
+    saves: Saves,
     status: String,
     overflowing: bool,
 }
@@ -167,7 +211,7 @@ impl Shell {
             self.save_when_due();
             let next_try = self.agenda.next_after(self.now());
             let next_try = next_try.map(|at| self.started + at);
-            let wake = [next_try, self.save_at].into_iter().flatten().min();
+            let wake = [next_try, self.saves.due()].into_iter().flatten().min();
             tokio::select! {
                 // In this order, so that no flood of targets starves the rest.
                 biased;
@@ -175,6 +219,8 @@ impl Shell {
                 _ = tick.tick() => self.tick(),
                 // Cancel-safe: a try stays in the set until it is returned.
                 Some(done) = self.tries.next(), if !self.tries.is_empty() => self.finish(done),
+                // Cancel-safe, see there.
+                all = self.saves.finished() => self.publication.publish(&all),
                 // Cancel-safe: the deadline is absolute.
                 () = clock::sleep_until(wake) => {}
                 // Cancel-safe: a subscription only receives from a channel.
@@ -192,7 +238,10 @@ impl Shell {
         self.ledger.expire(self.now());
         self.changed();
         let probes: usize = self.instances.values().map(|i| i.target.specs.len()).sum();
-        let status = format!("{probes} probes of {} containers", self.instances.len());
+        let status = self
+            .saver
+            .trouble()
+            .unwrap_or_else(|| format!("{probes} probes of {} containers", self.instances.len()));
         if status != self.status {
             self.lifecycle.set_status(&status);
             self.status = status;
@@ -436,31 +485,29 @@ impl Shell {
 
     /// Something may have changed that has to be saved and told.
     fn changed(&mut self) {
-        if self.ledger.has_changed() && self.save_at.is_none() {
+        if self.ledger.has_changed() && self.saves.at.is_none() {
             let now = Instant::now();
-            let earliest = self.saved_at.map_or(now, |saved| saved + SAVE_GAP);
-            self.save_at = Some(earliest.max(now));
+            let earliest = self.saves.last.map_or(now, |last| last + SAVE_GAP);
+            self.saves.at = Some(earliest.max(now));
         }
     }
 
     fn save_when_due(&mut self) {
-        if self.save_at.is_some_and(|at| at <= Instant::now()) {
+        if self.saves.due().is_some_and(|at| at <= Instant::now()) {
             self.save();
         }
     }
 
-    /// Saves first, tells then: a reader does not know what a restart would undo.
-    /// Unless the disk refuses: probing goes on without it, and the save is tried
-    /// again.
+    /// Has what is known now saved, and then told.
     fn save(&mut self) {
-        let all = self.ledger.save();
-        let retry = !self.store.save(&all);
-        self.publication.publish(&all);
-        let now = Instant::now();
-        self.saved_at = Some(now);
-        self.save_at = retry.then_some(now + TICK);
-        let live: BTreeSet<&String> = all.keys().collect();
-        self.instances.retain(|id, _| live.contains(id));
+        let all = Arc::new(self.ledger.save());
+        self.instances.retain(|id, _| all.contains_key(id));
+        let saving = self.saver.put((), Arc::clone(&all));
+        self.saves = Saves {
+            at: None,
+            last: Some(Instant::now()),
+            under_way: Some((saving, all)),
+        };
     }
 }
 

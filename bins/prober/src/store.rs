@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use state_file::StateFile;
+use state_file::{StateFile, StateFileError};
 
 use crate::ledger::Saved;
 
@@ -10,11 +10,8 @@ use crate::ledger::Saved;
 const VERSION: u32 = 1;
 
 /// The state file.
-#[derive(Debug)]
-pub(crate) struct Store {
-    file: StateFile,
-    failing: bool,
-}
+#[derive(Clone, Debug)]
+pub(crate) struct Store(StateFile);
 
 impl Store {
     /// The file in the process's state directory, which is made if it is missing.
@@ -23,16 +20,13 @@ impl Store {
             let directory = directory.display();
             tracing::warn!(%directory, %error, "cannot make the state directory");
         }
-        Store {
-            // After a reboot of the machine no container that it names exists.
-            file: StateFile::new(directory.join("verdicts.json"), VERSION).without_sync(),
-            failing: false,
-        }
+        // After a reboot of the machine no container that it names exists.
+        Store(StateFile::new(directory.join("verdicts.json"), VERSION).without_sync())
     }
 
     /// What an earlier life wrote; nothing when that cannot be read.
     pub(crate) fn load(&self) -> Saved {
-        match self.file.load() {
+        match self.0.load() {
             Ok(saved) => saved.unwrap_or_default(),
             Err(error) => {
                 let error = telemetry::chain(&error);
@@ -42,35 +36,18 @@ impl Store {
         }
     }
 
-    /// Writes all verdicts; returns whether that worked. Where it does not, the
-    /// old file goes: what it says is not true any more, and after a restart the
-    /// pool still knows what it was told. On a full disk that makes the room that
-    /// the new file needs.
-    pub(crate) fn save(&mut self, saved: &Saved) -> bool {
-        let first = self.file.save(saved);
-        let result = first.or_else(|error| match self.file.remove() {
-            Ok(()) => self.file.save(saved),
+    /// Writes all verdicts. Where that fails, the old file goes: what it says is not
+    /// true any more, and after a restart the pool still knows what it was told. On a
+    /// full disk that makes the room that the new file needs.
+    pub(crate) fn save(&self, saved: &Saved) -> Result<(), StateFileError> {
+        self.0.save(saved).or_else(|error| match self.0.remove() {
+            Ok(()) => self.0.save(saved),
             Err(other) => {
                 let other = telemetry::chain(&other);
                 tracing::debug!(error = other, "cannot remove the outdated state file");
                 Err(error)
             }
-        });
-        match result {
-            Ok(()) => {
-                if std::mem::replace(&mut self.failing, false) {
-                    tracing::info!("verdicts are saved again");
-                }
-                true
-            }
-            Err(error) => {
-                if !std::mem::replace(&mut self.failing, true) {
-                    let error = telemetry::chain(&error);
-                    tracing::error!(error, "cannot save verdicts; they are told all the same");
-                }
-                false
-            }
-        }
+        })
     }
 }
 
@@ -95,7 +72,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("prober");
         assert!(Store::open(&path).load().is_empty());
-        assert!(Store::open(&path).save(&saved()));
+        Store::open(&path).save(&saved()).unwrap();
         assert_eq!(Store::open(&path).load(), saved());
     }
 
@@ -103,7 +80,7 @@ mod tests {
     fn a_damaged_file_is_as_good_as_none() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path());
-        std::fs::write(store.file.path(), "{").unwrap();
+        std::fs::write(store.0.path(), "{").unwrap();
         assert!(store.load().is_empty());
     }
 
@@ -112,12 +89,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         std::fs::write(&path, "in the way").unwrap();
-        let mut store = Store::open(&path);
-        assert!(!store.save(&saved()));
+        let store = Store::open(&path);
+        assert!(store.save(&saved()).is_err());
         assert!(store.load().is_empty());
         std::fs::remove_file(&path).unwrap();
         std::fs::create_dir(&path).unwrap();
-        assert!(store.save(&saved()));
+        store.save(&saved()).unwrap();
         assert_eq!(store.load(), saved());
     }
 }

@@ -282,7 +282,7 @@ impl Registry {
         self.unsaved
     }
 
-    /// What is published now was saved.
+    /// What is published now is being saved.
     pub(crate) fn saved(&mut self) {
         self.unsaved = false;
     }

@@ -2,10 +2,10 @@
 //! follows from them.
 //!
 //! A change is saved before anybody sees it, so that after a SIGKILL at any
-//! instant nothing that was published is taken back, unless the disk refuses: then
-//! it is published all the same, and saving is tried again. Changes of a short window
-//! are saved together; the window grows with the time that saving takes, so
-//! that a slow disk costs latency and never all of the process's time.
+//! instant nothing that was published is taken back. A disk that refuses or hangs holds
+//! statuses up for a bounded time only: then they are published all the same, and saving
+//! is tried again. Changes of a short window are saved together; the window grows with
+//! the time that saving takes, so that a slow disk costs latency and is not kept busy.
 
 use std::time::Duration;
 
@@ -15,15 +15,16 @@ use bulkhead_api::v1::watch_observations_response::Message;
 use clock::WallClock;
 use ipc::{Feed, Subscription, SubscriptionEvent};
 use process::{Context, Lifecycle};
+use state_file::{Saver, Saving, StateFileError};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 use topology::Process;
 
 use crate::events::EventLog;
-use crate::publication::{LocalReaders, Publisher};
+use crate::publication::{Change, LocalReaders, PublishedPod, Publisher};
 use crate::registry::Registry;
 use crate::service::{Command, RecentEvents, Service};
-use crate::store::Store;
+use crate::store::{Entry, Store};
 
 /// Why status-syncer ended.
 #[derive(Debug, thiserror::Error)]
@@ -45,8 +46,6 @@ const SHORTEST_WINDOW: Duration = Duration::from_millis(10);
 const LONGEST_WINDOW: Duration = Duration::from_secs(1);
 /// The window as a multiple of the time that the last save took.
 const WINDOW_PER_SAVE: u32 = 4;
-/// Wait before a failed save is tried again without a new change.
-const RETRY_SAVE: Duration = Duration::from_secs(5);
 /// The watchdog wants a sign of life each second.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -55,6 +54,18 @@ const TICK: Duration = Duration::from_secs(1);
 /// # Errors
 /// When its socket cannot be served.
 pub async fn run(context: Context) -> Result<(), Error> {
+    let store = Store::new(&context.config.directories.state(context.process));
+    let saved = store.load();
+    run_saving(context, saved, move |pods| store.save(pods)).await
+}
+
+/// Goes on from what was saved, and has `save` save.
+async fn run_saving(
+    context: Context,
+    saved: Vec<PublishedPod>,
+    save: impl Fn(&[Entry]) -> Result<(), StateFileError> + Send + Sync + 'static,
+) -> Result<(), Error> {
+    let (saver, writer) = Saver::new("statuses", move |(): &(), pods: &Vec<Entry>| save(pods));
     let readers = LocalReaders::default();
     let statuses = readers.hub().clone();
     let (commands, received) = mpsc::channel(COMMAND_QUEUE);
@@ -65,8 +76,8 @@ pub async fn run(context: Context) -> Result<(), Error> {
     };
     let shutdown = context.lifecycle.shutdown();
     let observations = subscribe(&context);
-    let mut syncer = Syncer::new(&context, vec![Box::new(readers)]);
-    syncer.restore();
+    let mut syncer = Syncer::new(&context, vec![Box::new(readers)], saver);
+    syncer.restore(saved);
 
     let serving = ipc::serve(
         context.process,
@@ -76,14 +87,20 @@ pub async fn run(context: Context) -> Result<(), Error> {
         shutdown,
     );
     context.lifecycle.ready();
+    let working = async {
+        tokio::select! {
+            result = serving => result.map_err(Error::Serve)?,
+            // Ends after the drain of the server at the latest, which is longer
+            // than any call here takes.
+            () = syncer.main_loop(received, observations) => {}
+        }
+        syncer.finish().await;
+        Ok(())
+    };
     tokio::select! {
-        result = serving => result.map_err(Error::Serve)?,
-        // Ends after the drain of the server at the latest, which is longer
-        // than any call here takes.
-        () = syncer.main_loop(received, observations) => {}
+        result = working => result,
+        never = writer.run() => match never {},
     }
-    syncer.flush();
-    Ok(())
 }
 
 fn subscribe(context: &Context) -> Subscription<v1::WatchObservationsResponse> {
@@ -106,49 +123,69 @@ struct Syncer {
     registry: Registry,
     events: EventLog,
     feed: Feed<v1::Event>,
-    store: Store,
+    saver: Saver<(), Vec<Entry>>,
     publishers: Vec<Box<dyn Publisher>>,
-    saving: Saving,
+    progress: Progress,
     /// How long further changes may join the first before they are saved.
     window: Duration,
-    /// Why statuses cannot be saved, or empty.
-    trouble: String,
     /// What was last told of this process.
     told: String,
 }
 
-/// When what is saved next.
-#[derive(Clone, Copy, Debug)]
-enum Saving {
-    /// Nothing changed since the last save.
+/// How far changes are on their way to who reads them.
+#[derive(Debug)]
+enum Progress {
+    /// Nothing has changed.
     Clean,
     /// Something changed; it is saved at `due`.
     Waiting { due: Instant },
-    /// The last save failed; it is tried again at `due`.
-    Failing { due: Instant },
+    /// These changes are being saved; then they are published.
+    Saving {
+        saving: Saving,
+        begun: Instant,
+        changes: Vec<Change>,
+    },
+}
+
+impl Progress {
+    /// Waits until it goes on; for ever if nothing has changed. Cancel-safe: nothing is
+    /// taken.
+    async fn goes_on(&mut self) {
+        match self {
+            Progress::Clean => std::future::pending().await,
+            Progress::Waiting { due } => tokio::time::sleep_until(*due).await,
+            // A disk that refuses or hangs holds no status back: the saver says so, and
+            // goes on trying.
+            Progress::Saving { saving, .. } => drop(saving.finished().await),
+        }
+    }
 }
 
 impl Syncer {
-    fn new(context: &Context, publishers: Vec<Box<dyn Publisher>>) -> Syncer {
+    fn new(
+        context: &Context,
+        publishers: Vec<Box<dyn Publisher>>,
+        saver: Saver<(), Vec<Entry>>,
+    ) -> Syncer {
         Syncer {
             clock: context.clock.clone(),
             lifecycle: context.lifecycle.clone(),
             registry: Registry::default(),
             events: EventLog::default(),
             feed: Feed::new(EVENT_FEED),
-            store: Store::new(&context.config.directories.state(context.process)),
+            saver,
             publishers,
-            saving: Saving::Clean,
+            progress: Progress::Clean,
             window: SHORTEST_WINDOW,
-            trouble: String::new(),
             told: String::new(),
         }
     }
 
     /// Takes back and publishes what was saved.
-    fn restore(&mut self) {
-        self.registry.restore(self.store.load());
-        self.publish();
+    fn restore(&mut self, saved: Vec<PublishedPod>) {
+        self.registry.restore(saved);
+        let changes = self.registry.take_changes();
+        self.publish(&changes);
     }
 
     async fn main_loop(
@@ -160,10 +197,6 @@ impl Syncer {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             self.note_changes();
-            let due = match self.saving {
-                Saving::Clean => None,
-                Saving::Waiting { due } | Saving::Failing { due } => Some(due),
-            };
             tokio::select! {
                 // Cancel-safe: it receives from a channel.
                 command = commands.recv() => match command {
@@ -173,8 +206,8 @@ impl Syncer {
                 },
                 // Cancel-safe: it receives from a channel.
                 event = observations.next() => self.take(event),
-                // Cancel-safe: made anew with the same deadline each time.
-                () = clock::sleep_until(due) => self.flush(),
+                // Cancel-safe, see there.
+                () = self.progress.goes_on() => self.go_on(),
                 // Cancel-safe: a tick that is not taken stays due.
                 _ = tick.tick() => {
                     self.lifecycle.beat();
@@ -250,73 +283,65 @@ impl Syncer {
 
     /// Starts the window in which further changes join the first.
     fn note_changes(&mut self) {
-        if !self.registry.has_changes() {
-            return;
+        if matches!(self.progress, Progress::Clean) && self.registry.has_changes() {
+            let due = Instant::now() + self.window;
+            self.progress = Progress::Waiting { due };
         }
-        let soon = Instant::now() + self.window;
-        self.saving = match self.saving {
-            Saving::Clean => Saving::Waiting { due: soon },
-            Saving::Waiting { due } => Saving::Waiting { due },
-            Saving::Failing { due } => Saving::Failing { due: due.min(soon) },
-        };
     }
 
-    /// Saves what changed, then publishes it. A disk that refuses does not hold
-    /// statuses back.
-    fn flush(&mut self) {
-        if matches!(self.saving, Saving::Clean) {
-            return;
-        }
-        let failed_before = matches!(self.saving, Saving::Failing { .. });
-        let begin = Instant::now();
-        let saved = if self.registry.is_unsaved() {
-            self.store.save(self.registry.published())
-        } else {
-            Ok(())
-        };
-        self.window = (begin.elapsed() * WINDOW_PER_SAVE).clamp(SHORTEST_WINDOW, LONGEST_WINDOW);
-        self.saving = match saved {
-            Ok(()) => {
+    /// Has what changed saved, or publishes what was.
+    fn go_on(&mut self) {
+        match std::mem::replace(&mut self.progress, Progress::Clean) {
+            Progress::Clean => {}
+            Progress::Waiting { .. } => {
+                let changes = self.registry.take_changes();
+                if !self.registry.is_unsaved() {
+                    self.publish(&changes);
+                    return;
+                }
+                let pods = self.registry.published();
+                let entries = pods.map(|pod| (pod.document.clone(), pod.version));
+                let saving = self.saver.put((), entries.collect());
                 self.registry.saved();
-                self.trouble.clear();
-                if failed_before {
-                    tracing::info!("statuses are saved again");
-                }
-                Saving::Clean
+                self.progress = Progress::Saving {
+                    saving,
+                    begun: Instant::now(),
+                    changes,
+                };
             }
-            Err(error) => {
-                if !failed_before {
-                    let error = telemetry::chain(&error);
-                    tracing::warn!(
-                        error,
-                        "statuses cannot be saved; they are published all the same"
-                    );
-                    self.trouble = format!("statuses cannot be saved: {error}");
-                }
-                Saving::Failing {
-                    due: Instant::now() + RETRY_SAVE,
-                }
+            Progress::Saving { begun, changes, .. } => {
+                let window = begun.elapsed() * WINDOW_PER_SAVE;
+                self.window = window.clamp(SHORTEST_WINDOW, LONGEST_WINDOW);
+                self.publish(&changes);
             }
-        };
-        self.publish();
+        }
+    }
+
+    /// Has everything saved and published that is known.
+    async fn finish(&mut self) {
+        self.note_changes();
+        while !matches!(self.progress, Progress::Clean) {
+            self.progress.goes_on().await;
+            self.go_on();
+            self.note_changes();
+        }
     }
 
     /// Tells people how it stands, when that has changed.
     fn tell_status(&mut self) {
-        let status = match self.trouble.as_str() {
-            "" => format!("{} pods have a status", self.registry.len()),
-            trouble => trouble.to_owned(),
-        };
+        let trouble = self.saver.trouble();
+        let status =
+            trouble.unwrap_or_else(|| format!("{} pods have a status", self.registry.len()));
         if status != self.told {
             self.lifecycle.set_status(&status);
             self.told = status;
         }
     }
 
-    fn publish(&mut self) {
-        for change in self.registry.take_changes() {
+    fn publish(&mut self, changes: &[Change]) {
+        for change in changes {
             for publisher in &mut self.publishers {
-                publisher.publish(&change);
+                publisher.publish(change);
             }
         }
     }

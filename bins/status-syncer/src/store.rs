@@ -16,8 +16,11 @@ const VERSION: u32 = 1;
 const FILE_NAME: &str = "statuses.json";
 
 /// The state file.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Store(StateFile);
+
+/// What is to be saved of a published pod: the pod, and the version of its status.
+pub(crate) type Entry = (PodDocument, u64);
 
 #[derive(Serialize)]
 struct Saving<'a> {
@@ -74,18 +77,15 @@ impl Store {
     }
 
     /// Saves all of it.
-    pub(crate) fn save<'a>(
-        &self,
-        pods: impl Iterator<Item = &'a PublishedPod>,
-    ) -> Result<(), StateFileError> {
-        let saving = |pod: &'a PublishedPod| {
+    pub(crate) fn save(&self, pods: &[Entry]) -> Result<(), StateFileError> {
+        let saving = pods.iter().filter_map(|(document, version)| {
             Some(Saving {
-                source: pod.document.source().as_str(),
-                version: pod.version,
-                pod: serde_json::from_slice(pod.document.json()).ok()?,
+                source: document.source().as_str(),
+                version: *version,
+                pod: serde_json::from_slice(document.json()).ok()?,
             })
-        };
-        self.0.save(&pods.filter_map(saving).collect::<Vec<_>>())
+        });
+        self.0.save(&saving.collect::<Vec<_>>())
     }
 }
 
@@ -114,7 +114,8 @@ mod tests {
         let store = Store::new(directory.path());
         assert_eq!(store.load(), []);
         let pods = [published("a"), published("b")];
-        store.save(pods.iter()).unwrap();
+        let entries = pods.clone().map(|pod| (pod.document, pod.version));
+        store.save(&entries).unwrap();
         assert_eq!(store.load(), pods);
     }
 

@@ -4,6 +4,11 @@
 //! temporary file beside it and renamed over it. A file is a cache of something
 //! that can be found out again: deleting it at any time is safe, and one that
 //! cannot be read is reported and treated as absent.
+//!
+//! [`StateFile`] reads and writes, and blocks for that. Who has something else to do
+//! meanwhile has a [`Saver`] write.
+
+mod saver;
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
@@ -15,6 +20,8 @@ use nix::fcntl::OFlag;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+
+pub use saver::{NotSaved, SAVE_MAY_TAKE, Saver, Saving, Writer};
 
 /// The largest state file that is read or written: far above what any part writes, far
 /// below what would hurt.
@@ -56,6 +63,14 @@ pub enum StateFileError {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
+        reason: String,
+    },
+    /// The thread that wrote ended before it had written.
+    #[error("writing {what} was interrupted: {reason}")]
+    Interrupted {
+        /// What was written.
+        what: &'static str,
+        /// How the thread ended.
         reason: String,
     },
 }

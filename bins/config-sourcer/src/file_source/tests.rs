@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
-use crate::keeper::Store;
+use crate::last_good::Memory;
 use crate::publication::SourceState;
 
 /// Generous: it is only ever waited for when a test fails.
@@ -69,33 +69,33 @@ impl Node {
 
     /// Its state is on a disk that hangs while this gate is shut.
     fn start_on(&mut self, path: &Path, disk: Disk, state: Option<Gate>) {
-        let memory = self.memory(path);
-        self.start_altered(path, |source| {
-            source.disk = disk;
-            if let Some(gate) = state {
-                source.keeper = Keeper::new(Arc::new(Gated(memory, gate)));
-            }
-        });
+        let gated = Gated(self.memory(path), state.unwrap_or_default());
+        self.start_altered(path, gated, |source| source.disk = disk);
     }
 
     fn memory(&self, path: &Path) -> Memory {
         Memory::new(&self.disk.path().join("state"), "node", path)
     }
 
-    fn start_altered(&mut self, path: &Path, alter: impl FnOnce(&mut FileSource)) {
+    fn start_altered(
+        &mut self,
+        path: &Path,
+        store: impl Store + 'static,
+        alter: impl FnOnce(&mut FileSource),
+    ) {
         self.source = None;
         self.publication = Publication::new("boot", WallClock::system(), [PodSource::File]);
-        let mut source = FileSource::new(
+        let (mut source, writer) = FileSource::new(
             path.to_owned(),
             "node",
             CHECK_FREQUENCY,
             WallClock::system(),
             self.publication.clone(),
-            self.memory(path),
+            Arc::new(store),
         );
         alter(&mut source);
         self.source = Some(AbortOnDropHandle::new(tokio::spawn(async move {
-            match source.run().await {}
+            match source.run(writer).await {}
         })));
     }
 

@@ -5,7 +5,6 @@
 //! step is busy with is passed over, whatever takes long is left behind, and both are
 //! come back to in the next round.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
@@ -23,7 +22,7 @@ const MAY_TAKE: Duration = Duration::from_secs(10);
 impl Collection {
     /// What pods that are gone left on the node.
     pub(super) async fn collect_files(&self, relist: &Relist, known: &Known<'_>) {
-        let mut uids: BTreeSet<String> = self.records.uids().into_iter().collect();
+        let mut uids = self.records.uids();
         let found = attempt("pod directories", self.host.pod_directories()).await;
         uids.extend(found.unwrap_or_default());
         let found = attempt("pod cgroups", self.host.pod_cgroups()).await;

@@ -1,5 +1,6 @@
 //! What lies on disk after a write, a removal, a damage or a hang.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use tokio_util::task::AbortOnDropHandle;
@@ -27,11 +28,11 @@ fn record(seconds: i64) -> Record {
 }
 
 fn life(directory: &Path) -> std::io::Result<(Records, RecordWriter)> {
-    Records::open(directory, Lives::ManyPerProcess)
+    Records::open(directory)
 }
 
 /// Records whose writer runs.
-fn open(directory: &Path) -> (Records, AbortOnDropHandle<()>) {
+fn open(directory: &Path) -> (Records, AbortOnDropHandle<Infallible>) {
     let (records, writer) = life(directory).unwrap();
     (records, AbortOnDropHandle::new(tokio::spawn(writer.run())))
 }
@@ -42,11 +43,7 @@ fn on_disk(directory: &Path) -> Vec<(PodIdentity, Record)> {
 }
 
 async fn written(records: &Records) {
-    let has_unwritten = || {
-        let known = records.lock();
-        known.entries.values().any(|it| it.unwritten.is_some())
-    };
-    while has_unwritten() {
+    while !records.saver.unsaved().is_empty() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -82,7 +79,7 @@ async fn damaged_and_foreign_files_are_passed_over() {
         std::fs::write(kills.join(name), "{").unwrap();
     }
     let (records, _writer) = open(directory.path());
-    assert_eq!(records.uids(), ["u1"]);
+    assert_eq!(records.uids(), ["u1".to_owned()].into());
     assert!(records.all().is_empty());
     assert_eq!(records.load(&pod()), Record::default());
     // It can be removed all the same.
@@ -104,13 +101,11 @@ async fn a_late_removal_takes_no_newer_record_away() {
     // It is removed before it is written, and made again before it is removed.
     records.remove("u1");
     assert_eq!(records.load(&pod()), Record::default());
-    let change = records.next_change().unwrap();
     let saved_again = tokio::spawn({
         let records = records.clone();
         async move { records.save(&pod(), &record(2)).await }
     });
     tokio::task::yield_now().await;
-    writer.carry_out(change).await;
     assert_eq!(records.load(&pod()), record(2));
     let _writer = AbortOnDropHandle::new(tokio::spawn(writer.run()));
     saved.await.unwrap().unwrap();
@@ -128,13 +123,13 @@ async fn a_record_that_is_written_is_not_written_again() {
     tokio::task::yield_now().await;
     // Nobody writes any more.
     records.save(&pod(), &record(1)).await.unwrap();
-    assert!(records.next_change().is_none());
+    assert!(records.saver.unsaved().is_empty());
     records.save(&pod(), &record(2)).await.unwrap_err();
     // It is still to be written: who asks for it once more waits too.
     records.save(&pod(), &record(2)).await.unwrap_err();
     let (again, _writer) = life(directory.path()).unwrap();
     again.save(&pod(), &record(1)).await.unwrap();
-    assert!(again.next_change().is_none(), "an earlier life wrote it");
+    assert!(again.saver.unsaved().is_empty(), "it was read from there");
 }
 
 #[test]
@@ -167,7 +162,7 @@ async fn what_cannot_be_written_is_told_and_tried_again() {
     let kills = directory.path().join("kills");
     std::fs::remove_dir(&kills).unwrap();
     let error = records.save(&pod(), &record(1)).await.unwrap_err();
-    assert!(matches!(error, RecordError::Failed(_)), "{error:?}");
+    assert!(matches!(error, NotSaved::Refused(_)), "{error:?}");
     assert_eq!(records.load(&pod()), record(1), "in this life it holds");
     std::fs::create_dir(&kills).unwrap();
     written(&records).await;
@@ -210,58 +205,20 @@ async fn who_waits_for_a_disk_that_hangs_goes_on_after_a_while() {
     let (records, _writer) = life(directory.path()).unwrap();
     let begun = tokio::time::Instant::now();
     let error = records.save(&pod(), &record(1)).await.unwrap_err();
-    assert!(matches!(error, RecordError::Late), "{error:?}");
+    assert!(matches!(error, NotSaved::Late), "{error:?}");
     assert_eq!(begun.elapsed().as_secs(), SAVE_MAY_TAKE.as_secs());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_life_that_is_over_writes_nothing_any_more() {
+async fn a_record_is_not_written_after_the_writer_is_gone() {
     let directory = tempfile::tempdir().unwrap();
     let (records, writer) = life(directory.path()).unwrap();
-    let disk = Arc::clone(&writer.directory);
     drop(writer);
-    let content = Content {
-        namespace: "default".into(),
-        name: "a".into(),
-        record: record(1),
-    };
-    disk.change("u1", Some(&content)).unwrap();
+    records.save(&pod(), &record(1)).await.unwrap_err();
     assert!(on_disk(directory.path()).is_empty());
-    drop(records);
-}
-
-#[test]
-fn the_end_of_the_process_waits_for_no_write_that_hangs() {
-    let directory = tempfile::tempdir().unwrap();
-    let opened = Records::open(directory.path(), Lives::OnePerProcess);
-    let (_records, writer) = opened.unwrap();
-    let disk = Arc::clone(&writer.directory);
-    let _hung = disk.changing.lock().unwrap();
-    let (done, dropped) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        drop(writer);
-        done.send(()).unwrap();
-    });
-    dropped.recv_timeout(Duration::from_secs(60)).unwrap();
-}
-
-#[test]
-fn another_life_in_the_same_process_begins_after_the_last_write_of_the_one_before() {
-    let directory = tempfile::tempdir().unwrap();
-    let (_records, writer) = life(directory.path()).unwrap();
-    let disk = Arc::clone(&writer.directory);
-    let (begin, begun) = std::sync::mpsc::channel();
-    let writing = std::thread::spawn(move || {
-        let changing = disk.changing.lock().unwrap();
-        begin.send(()).unwrap();
-        while !disk.is_closed.load(std::sync::atomic::Ordering::SeqCst) {
-            std::thread::yield_now();
-        }
-        std::fs::write(disk.path.join("u1.json"), "last").unwrap();
-        drop(changing);
-    });
-    begun.recv().unwrap();
-    drop(writer);
-    assert!(directory.path().join("kills/u1.json").exists());
-    writing.join().unwrap();
+    assert_eq!(
+        records.load(&pod()),
+        record(1),
+        "who asks is told all the same"
+    );
 }

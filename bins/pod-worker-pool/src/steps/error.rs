@@ -2,11 +2,11 @@
 
 use clock::UnixNanos;
 use cri::{RuntimeError, RuntimeErrorKind};
+use state_file::NotSaved;
 
 use crate::config::BuildError;
 use crate::node::NodeError;
 use crate::plan::Plan;
-use crate::record::RecordError;
 
 /// How long a failed step waits, the shorter first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -143,8 +143,8 @@ impl From<NodeError> for StepError {
     }
 }
 
-impl From<RecordError> for StepError {
-    fn from(error: RecordError) -> StepError {
+impl From<NotSaved> for StepError {
+    fn from(error: NotSaved) -> StepError {
         StepError::new(telemetry::chain(&error), Retry::LATER)
     }
 }

@@ -6,7 +6,8 @@ mod restarts;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::sync::Mutex;
+use std::pin::pin;
+use std::sync::{Condvar, Mutex};
 
 use async_trait::async_trait;
 use bulkhead_api::v1::ProbeKind::{Liveness, Readiness, Startup};
@@ -104,8 +105,50 @@ impl ProbeTargets for Pool {
     }
 }
 
+/// A disk that may hang.
+#[derive(Clone, Default)]
+struct Disk(Arc<(Mutex<bool>, Condvar)>);
+
+impl Disk {
+    fn hangs(&self, hangs: bool) {
+        *self.0.0.lock().unwrap() = hangs;
+        self.0.1.notify_all();
+    }
+
+    fn pass(&self) {
+        let hangs = self.0.0.lock().unwrap();
+        let patience = Duration::from_secs(60);
+        let waited = self.0.1.wait_timeout_while(hangs, patience, |hangs| *hangs);
+        // Nobody who could let it go on does.
+        assert!(!waited.unwrap().1.timed_out(), "the test hangs too");
+    }
+}
+
+/// Ends a hang when a test ends: its runtime waits for threads that write.
+struct GoesOn(Disk);
+
+impl Drop for GoesOn {
+    fn drop(&mut self) {
+        self.0.hangs(false);
+    }
+}
+
+/// Lets time pass until something happens. It does not pass by itself while a thread
+/// writes.
+async fn as_time_passes<T>(happening: impl Future<Output = T>) -> T {
+    let mut happening = pin!(happening);
+    loop {
+        tokio::select! {
+            biased;
+            happened = &mut happening => return happened,
+            () = tokio::time::advance(Duration::from_millis(5)) => {}
+        }
+    }
+}
+
 /// A node with nothing but a pool, targets and the process under test.
 struct Node {
+    disk: Disk,
     hub: MemoryHub,
     identities: Arc<Identities>,
     pool: Pool,
@@ -121,6 +164,7 @@ impl Node {
     /// Everything runs, and the process is old enough to spread no first tries.
     async fn new() -> Node {
         let mut node = Node {
+            disk: Disk::default(),
             hub: MemoryHub::new(),
             identities: Arc::new(Identities::from_base(64_000).unwrap()),
             pool: Pool {
@@ -179,7 +223,17 @@ impl Node {
             lifecycle: Lifecycle::unsupervised(CancellationToken::new()),
         };
         let network = Arc::clone(&self.pods) as Arc<dyn ProbeNetwork>;
-        let task = tokio::spawn(async move { run(context, network).await.unwrap() });
+        let (store, disk) = (
+            Store::open(&self.state_dir.path().join("prober")),
+            self.disk.clone(),
+        );
+        let saved = store.load();
+        let save = move |all: &Saved| {
+            disk.pass();
+            store.save(all)
+        };
+        let running = run_saving(context, network, saved, save);
+        let task = tokio::spawn(async move { running.await.unwrap() });
         self.prober_task = Some(AbortOnDropHandle::new(task));
     }
 
@@ -557,6 +611,38 @@ async fn what_cannot_be_saved_is_told_all_the_same_and_saved_later() {
     std::fs::create_dir(&state).unwrap();
     sleep(3).await;
     assert!(Path::exists(&node.state_file()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_hangs_holds_verdicts_up_once_and_probing_never() {
+    let mut node = Node::new().await;
+    let _goes_on = GoesOn(node.disk.clone());
+    node.behave("c1", Behaviour::Accept);
+    let mut watcher = node.watch().await;
+    node.disk.hangs(true);
+    let begun = Instant::now();
+    node.announce(node.target("c1", &[Readiness]));
+    as_time_passes(watcher.until("c1", Readiness, Success)).await;
+    let took = begun.elapsed();
+    let bound = state_file::SAVE_MAY_TAKE;
+    assert!(took >= bound, "told before it was saved: {took:?}");
+    assert!(took < bound + Duration::from_secs(2), "{took:?}");
+    assert!(node.connects("c1").len() >= 4, "probing goes on");
+
+    // Now that it is known to hang nobody waits for it.
+    node.behave("c1", Behaviour::Refuse);
+    let begun = Instant::now();
+    as_time_passes(watcher.until("c1", Readiness, Failure)).await;
+    let took = begun.elapsed();
+    assert!(took < Duration::from_millis(3200), "{took:?}");
+
+    // Over: what was told last is what a restart finds.
+    node.disk.hangs(false);
+    sleep(1).await;
+    node.kill_prober();
+    node.start_prober();
+    let watcher = node.watch().await;
+    assert_eq!(watcher.verdict("c1", Readiness), Some(Failure));
 }
 
 #[tokio::test(start_paused = true)]

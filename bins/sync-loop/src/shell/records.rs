@@ -2,11 +2,11 @@
 //! rejection was told must be found rejected by the next life.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::path::Path;
-use std::time::Duration;
 
 use bulkhead_api::v1::RejectPodRequest;
-use state_file::{StateFile, StateFileError};
+use state_file::{Saver, StateFile};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::mailbox::Mailbox;
@@ -19,9 +19,6 @@ const VERSION: u32 = 1;
 
 /// The file below the state directory.
 const FILE_NAME: &str = "admission.json";
-
-/// Wait before records that could not be written are written again.
-const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// What is still to be done.
 #[derive(Debug, Default)]
@@ -46,11 +43,11 @@ impl Pending {
 /// The records' way to disk. Dropping it ends its task.
 pub(super) struct Records {
     pending: Mailbox<Pending>,
-    _task: AbortOnDropHandle<()>,
+    _task: AbortOnDropHandle<Infallible>,
 }
 
 impl Records {
-    /// Reads what an earlier life has written and starts the task that writes.
+    /// Reads what an earlier life has written and starts the task that saves.
     pub(super) fn start(directory: &Path, reports: StatusSyncer) -> (Records, AdmissionRecords) {
         let file = StateFile::new(directory.join(FILE_NAME), VERSION);
         let remembered = match file.load() {
@@ -64,8 +61,16 @@ impl Records {
                 AdmissionRecords::default()
             }
         };
+        let write = move |(): &(), records: &AdmissionRecords| file.save(records);
+        let (saver, writer) = Saver::new("admission records", write);
         let pending = Mailbox::default();
-        let task = tokio::spawn(write(file, pending.clone(), reports));
+        let saving = save(saver, pending.clone(), reports);
+        let task = tokio::spawn(async move {
+            tokio::select! {
+                never = saving => never,
+                never = writer.run() => never,
+            }
+        });
         (
             Records {
                 pending,
@@ -96,8 +101,12 @@ impl Records {
     }
 }
 
-async fn write(file: StateFile, pending: Mailbox<Pending>, reports: StatusSyncer) {
-    let mut failing = false;
+/// Has the newest records saved, then passes on the rejections that are in them.
+async fn save(
+    saver: Saver<(), AdmissionRecords>,
+    pending: Mailbox<Pending>,
+    reports: StatusSyncer,
+) -> Infallible {
     loop {
         let Pending {
             records,
@@ -107,49 +116,14 @@ async fn write(file: StateFile, pending: Mailbox<Pending>, reports: StatusSyncer
             pending.filled().await;
             continue;
         }
-        let mut unsaved = None;
         if let Some(records) = records {
-            let error = save(&file, records.clone()).await.err();
-            match &error {
-                Some(error) if !failing => {
-                    let error = telemetry::chain(error);
-                    tracing::warn!(error, "admission records are not saved; trying again");
-                }
-                None if failing => tracing::info!("admission records are saved again"),
-                _ => {}
-            }
-            failing = error.is_some();
-            unsaved = error.map(|_| records);
+            // A disk that is full or hangs does not keep a rejection from being seen: the
+            // saver says so, and goes on trying.
+            let _ = saver.put((), records).finished().await;
         }
-        // A full disk does not keep a rejection from being seen.
         for rejection in rejections.into_values() {
             reports.reject(rejection);
         }
-        if let Some(unsaved) = unsaved {
-            pending.with(|pending| _ = pending.records.get_or_insert(unsaved));
-            tokio::select! {
-                // Cancel-safe: made anew each time.
-                () = tokio::time::sleep(RETRY_PAUSE) => {}
-                // Cancel-safe: a wake-up that is not taken stays.
-                () = pending.filled() => {}
-            }
-        }
-    }
-}
-
-/// Writes the file on a thread for blocking work: two fsyncs take longer than a
-/// dispatch may.
-async fn save(file: &StateFile, records: AdmissionRecords) -> Result<(), StateFileError> {
-    let file = file.clone();
-    let saving = tokio::task::spawn_blocking(move || file.save(&records));
-    match saving.await {
-        Ok(result) => result,
-        // It panicked or the runtime is ending: nothing is known to be written.
-        Err(error) => Err(StateFileError::Io {
-            action: "write",
-            path: FILE_NAME.into(),
-            source: std::io::Error::other(error),
-        }),
     }
 }
 

@@ -30,7 +30,8 @@ async fn a_path_that_cannot_be_listed_is_looked_at_again_after_1_s_then_ever_lat
             _ => listing(Err("broken".to_owned()), false),
         }
     });
-    node.start_altered(&node.manifests(), |source| {
+    let memory = node.memory(&node.manifests());
+    node.start_altered(&node.manifests(), memory, |source| {
         source.disk = disk;
         // Its changes are not told.
         source.watch = Watch::new(|| Err(io::ErrorKind::OutOfMemory.into()));
@@ -66,7 +67,8 @@ async fn changes_are_told_as_soon_as_inotify_can_be_had() {
         },
     );
     let attempts = AtomicUsize::new(0);
-    node.start_altered(&node.manifests(), |source| {
+    let memory = node.memory(&node.manifests());
+    node.start_altered(&node.manifests(), memory, |source| {
         source.disk = disk;
         source.watch = Watch::new(move || match attempts.fetch_add(1, Ordering::Relaxed) {
             0 => Err(io::Error::from_raw_os_error(nix::libc::EMFILE)),

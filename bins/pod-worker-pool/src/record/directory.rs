@@ -1,0 +1,76 @@
+//! The files of the records, one a pod. Everything here blocks.
+
+use std::path::PathBuf;
+
+use state_file::{StateFile, StateFileError};
+
+use super::Content;
+
+/// Format of the files.
+const VERSION: u32 = 2;
+/// Files are called by UID with this suffix.
+const SUFFIX: &str = ".json";
+/// Most files that are read at a start: far above the pods of any node.
+const MAX_RECORDS: usize = 10_000;
+
+/// The directory of the records.
+#[derive(Debug)]
+pub(super) struct Directory {
+    path: PathBuf,
+}
+
+impl Directory {
+    /// The directory, made if it is missing.
+    pub(super) fn open(path: PathBuf) -> std::io::Result<Directory> {
+        std::fs::create_dir_all(&path)?;
+        Ok(Directory { path })
+    }
+
+    /// All files by UID; without content those that cannot be read.
+    pub(super) fn read(&self) -> Vec<(String, Option<Content>)> {
+        let entries = match std::fs::read_dir(&self.path) {
+            Ok(entries) => entries,
+            Err(error) => {
+                tracing::warn!(%error, "kills are not resumed");
+                return Vec::new();
+            }
+        };
+        entries
+            .flatten()
+            .filter_map(|entry| {
+                let name = entry.file_name();
+                let uid = name.to_str()?.strip_suffix(SUFFIX)?;
+                pod::identity::check_uid(uid).ok()?;
+                Some(uid.to_owned())
+            })
+            .take(MAX_RECORDS)
+            .map(|uid| {
+                let content = self.file(&uid).load::<Content>().unwrap_or_else(|error| {
+                    let error = telemetry::chain(&error);
+                    tracing::warn!(uid, error, "kills are not resumed");
+                    None
+                });
+                (uid, content)
+            })
+            .collect()
+    }
+
+    /// Brings the file of a pod to this content, or removes it.
+    pub(super) fn change(
+        &self,
+        uid: &str,
+        content: Option<&Content>,
+    ) -> Result<(), StateFileError> {
+        match content {
+            Some(content) if content.record.outlives_the_machine() => self.file(uid).save(content),
+            // One disk write a kill would be many at once, when a node's pods are
+            // stopped together.
+            Some(content) => self.file(uid).without_sync().save(content),
+            None => self.file(uid).remove(),
+        }
+    }
+
+    fn file(&self, uid: &str) -> StateFile {
+        StateFile::new(self.path.join(format!("{uid}{SUFFIX}")), VERSION)
+    }
+}
