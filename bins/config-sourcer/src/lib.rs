@@ -4,9 +4,9 @@
 //! Two loops in one task deliver into one publication; consumers watch it:
 //!
 //! ```text
-//!  manifest path --watcher--> file_source --\
-//!                 reader      (files)        >-- publication --> server (WatchPods)
-//!  URL ---http_client-------> http_source --/    (latest state)
+//!  manifest path --watcher--> file_source --\                    /--> WatchPods (server)
+//!                 reader      (files)        >-- publication ---<
+//!  URL ---http_client-------> http_source --/    (latest state)  \--> GetPod (pods)
 //! ```
 //!
 //! - `files` and `snapshot` decide, and are pure;
@@ -23,6 +23,7 @@ mod files;
 mod http_client;
 mod http_source;
 mod last_good;
+mod pods;
 mod publication;
 mod reader;
 mod server;

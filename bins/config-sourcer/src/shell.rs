@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bulkhead_api::v1::config_sourcer_server::ConfigSourcerServer;
+use bulkhead_api::v1::pods_server::PodsServer;
 use futures_util::future;
+use ipc::limits::MAX_POD_MESSAGE_BYTES;
 use pod::PodSource;
 use process::{Context, Lifecycle};
 use tonic::service::Routes;
@@ -17,6 +19,9 @@ use crate::publication::{Publication, summary};
 
 /// How often the main loop shows that it is alive.
 const BEAT: Duration = Duration::from_secs(1);
+
+/// Largest request that is only a question.
+const MAX_QUESTION_BYTES: usize = 4096;
 
 /// Why the process ended.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +71,7 @@ pub async fn run(context: Context) -> Result<(), Error> {
         context.process,
         context.identities,
         context.listener,
-        Routes::new(ConfigSourcerServer::new(publication)),
+        routes(publication),
         context.lifecycle.shutdown(),
     );
     context.lifecycle.ready();
@@ -79,6 +84,13 @@ pub async fn run(context: Context) -> Result<(), Error> {
         never = optional(files.map(|(source, writer)| source.run(writer))) => match never {},
         never = optional(url.map(HttpSource::run)) => match never {},
     }
+}
+
+fn routes(publication: Publication) -> Routes {
+    let pods = PodsServer::new(publication.clone())
+        .max_decoding_message_size(MAX_QUESTION_BYTES)
+        .max_encoding_message_size(MAX_POD_MESSAGE_BYTES);
+    Routes::new(ConfigSourcerServer::new(publication)).add_service(pods)
 }
 
 async fn beat(lifecycle: Lifecycle) -> Infallible {

@@ -31,7 +31,7 @@
 //! - `publisher`: observations and probe targets; `events`; `logs` of containers;
 //! - `servers`: the services that carry them.
 //!
-//! `assembly` puts all this together, and [`run`] is the process around it.
+//! `pod_source` takes the pods from config-sourcer. `assembly` puts all this together, and [`run`] is the process around it.
 
 mod abandoned_start;
 mod annotations;
@@ -51,6 +51,7 @@ pub mod node;
 mod observation;
 mod observe;
 mod plan;
+mod pod_source;
 mod pool;
 mod publisher;
 mod readiness;

@@ -1,6 +1,7 @@
 //! What this process serves, one service a file. Callers are checked by their uid
 //! before any of this runs; what they send is checked here all the same.
 
+mod arrivals;
 mod container_logs;
 mod observations;
 mod pod_workers;
@@ -17,13 +18,14 @@ use bulkhead_api::v1::pod_workers_server::PodWorkersServer;
 use bulkhead_api::v1::probe_targets_server::ProbeTargetsServer;
 use bulkhead_api::v1::runtime_pods_server::RuntimePodsServer;
 use cri::ContainerRuntime;
-use ipc::limits::{MAX_LIST_BYTES, MAX_POD_MESSAGE_BYTES, MAX_RELIST_BYTES};
+use ipc::limits::{MAX_LIST_BYTES, MAX_RELIST_BYTES};
 use tonic::service::Routes;
 
 use crate::events::Events;
 use crate::garbage::GarbageCollector;
 use crate::hints::Hints;
 use crate::node::NodeHost;
+use crate::pod_source::PodsOfSources;
 use crate::pool::PoolHandle;
 use crate::relist::Relister;
 
@@ -59,11 +61,11 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// All services.
+/// All services. Pods come over `pods`.
 #[must_use]
-pub(crate) fn routes(shared: Shared) -> Routes {
-    let pod_workers = PodWorkersServer::new(pod_workers::Service(shared.clone()))
-        .max_decoding_message_size(MAX_POD_MESSAGE_BYTES.max(MAX_LIST_BYTES));
+pub(crate) fn routes(shared: Shared, pods: PodsOfSources) -> Routes {
+    let pod_workers = PodWorkersServer::new(pod_workers::Service::new(shared.clone(), pods))
+        .max_decoding_message_size(MAX_LIST_BYTES);
     let runtime_pods = RuntimePodsServer::new(runtime_pods::Service(shared.clone()))
         .max_decoding_message_size(MAX_QUESTION_BYTES)
         .max_encoding_message_size(MAX_RELIST_BYTES);

@@ -7,9 +7,11 @@ use std::time::Duration;
 use cri::{ContainerRuntime, CriClient};
 use process::Context;
 use tokio::time::MissedTickBehavior;
+use topology::Process;
 
 use crate::assembly::{Assembly, Ingredients};
 use crate::node::{LinuxNode, NodeError, NodeHost};
+use crate::pod_source::PodsOfSources;
 use crate::servers;
 
 /// The watchdog is fed this often.
@@ -84,12 +86,13 @@ pub async fn run(
     .map_err(Error::State)?;
     let listening = shared.hints.clone().listen(runtime, shared.pool.clone());
     let collecting = shared.garbage.clone().run(collection);
+    let pods = PodsOfSources::new(context.network.channel(Process::ConfigSourcer));
     let lifecycle = context.lifecycle;
     let serving = ipc::serve(
         context.process,
         context.identities,
         context.listener,
-        servers::routes(shared),
+        servers::routes(shared, pods),
         lifecycle.shutdown(),
     );
     lifecycle.ready();

@@ -146,6 +146,16 @@ impl SyncLoop {
                 sequence,
                 reason,
             } => self.on_refusal(&uid, sequence, reason),
+            Event::WorkerOutdated {
+                uid,
+                sequence,
+                work,
+            } => {
+                // A newer update of the pod takes this one over by itself.
+                if self.workers.is_under_way(&uid, sequence) {
+                    self.dispatch(&uid, work, Cause::OtherVersion);
+                }
+            }
             Event::KnownPods { question, response } => self.finish_cleanups(question, response),
             Event::NodeCapacity(capacity) => self.on_capacity(&capacity),
             Event::StatusSyncerRestarted => self.tell_status_syncer_everything(),

@@ -16,7 +16,7 @@ use crate::identity::{IdentityError, PodIdentity, PodSource};
 /// nearly all of a pod beyond some 100 KiB is annotations.
 pub const MAX_POD_BYTES: usize = 1 << 20;
 
-/// Bytes of SHA-256 in a content hash: 128 bits, far beyond accidents, and the
+/// Bytes of SHA-256 in a [`content_hash`]: 128 bits, far beyond accidents, and that
 /// hash authenticates nothing.
 const HASH_BYTES: usize = 16;
 
@@ -96,7 +96,7 @@ impl PodDocument {
         let source = PodSource::parse(&message.source).ok_or_else(|| WireError::UnknownSource {
             source_name: message.source.chars().take(16).collect(),
         })?;
-        if content_hash(&message.json) != message.hash {
+        if version_hash(&message.json) != message.hash {
             return Err(WireError::HashMismatch { pod: identity });
         }
         Ok(Self {
@@ -140,7 +140,8 @@ impl PodDocument {
         self.source
     }
 
-    /// Hash of the JSON bytes; equal hashes mean an equal pod.
+    /// SHA-256 of the JSON bytes, in lower-case hexadecimal: it names this version of
+    /// the pod where the bytes themselves are not sent.
     pub fn hash(&self) -> &str {
         &self.hash
     }
@@ -155,7 +156,7 @@ impl PodDocument {
         Ok(Self {
             identity,
             source,
-            hash: content_hash(&json),
+            hash: version_hash(&json),
             json: json.into(),
         })
     }
@@ -171,6 +172,12 @@ impl fmt::Debug for PodDocument {
             .field("hash", &self.hash)
             .finish_non_exhaustive()
     }
+}
+
+/// SHA-256 of the bytes in lower-case hexadecimal, whole: who names a pod by it can
+/// have no other bytes taken for it.
+fn version_hash(bytes: &[u8]) -> String {
+    hexadecimal(&Sha256::digest(bytes))
 }
 
 /// SHA-256 of the bytes, cut to 16 bytes, in lower-case hexadecimal.
@@ -219,6 +226,14 @@ mod tests {
     }
 
     #[test]
+    fn a_version_is_named_by_the_sha256_of_its_bytes() {
+        let json = br#"{"metadata":{"uid":"u1","namespace":"d","name":"n"}}"#;
+        let (document, _) = PodDocument::from_json(json.to_vec(), PodSource::Api).unwrap();
+        assert_eq!(document.hash(), hexadecimal(&Sha256::digest(json)));
+        assert_eq!(document.hash().len(), 64);
+    }
+
+    #[test]
     fn bytes_of_a_source_are_kept_unchanged() {
         let json = br#"{"apiVersion":"v1","kind":"Pod","metadata":{"uid":"u1","namespace":"d","name":"n"},"spec":{"containers":[],"newField":1}}"#;
         let (document, _) = PodDocument::from_json(json.to_vec(), PodSource::Api).unwrap();
@@ -243,7 +258,7 @@ mod tests {
             .unwrap()
             .to_message();
         let mut message = good.clone();
-        message.hash = "0".repeat(32);
+        message.hash = "0".repeat(64);
         assert!(matches!(
             PodDocument::from_message(message),
             Err(WireError::HashMismatch { .. })

@@ -212,10 +212,16 @@ pub const PROCESSES: &[ProcessRow] = &[
         user: "bulkhead-config-sourcer",
         root: false,
         capabilities: &[],
-        services: &[ServiceRow {
-            service: "bulkhead.v1.ConfigSourcer",
-            callers: &[SYNC_LOOP],
-        }],
+        services: &[
+            ServiceRow {
+                service: "bulkhead.v1.ConfigSourcer",
+                callers: &[SYNC_LOOP],
+            },
+            ServiceRow {
+                service: "bulkhead.v1.Pods",
+                callers: &[Caller::Process(Process::PodWorkerPool)],
+            },
+        ],
         backoff_cap: Duration::from_secs(10),
         memory_max_bytes: 64 * MIB,
         tasks_max: 64,

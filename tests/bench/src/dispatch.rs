@@ -81,7 +81,7 @@ async fn play() -> Result<Samples> {
             .context("sync-loop does not watch pleg")?;
         loop {
             let (at, update) = received.recv().await.context("sync-loop ended")?;
-            let reference = update.pod.and_then(|pod| pod.reference).unwrap_or_default();
+            let reference = update.pod.unwrap_or_default();
             if reference.uid == uid {
                 samples.push(at.duration_since(begin));
                 break;
@@ -277,7 +277,7 @@ impl v1::pod_workers_server::PodWorkers for World {
     ) -> Result<Response<v1::UpdatePodResponse>, Status> {
         let at = Instant::now();
         let update = request.into_inner();
-        if let Some(reference) = update.pod.as_ref().and_then(|pod| pod.reference.clone()) {
+        if let Some(reference) = update.pod.clone() {
             let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
             workers.insert(reference.uid.clone(), reference);
         }

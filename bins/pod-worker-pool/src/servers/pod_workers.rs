@@ -10,11 +10,13 @@ use ipc::limits::{
     MAX_PROBE_TEXT_BYTES, truncate,
 };
 use pod::identity::check_uid;
-use pod::{PodDocument, PodIdentity, PodSource};
+use pod::{PodIdentity, PodSource};
 use tonic::{Request, Response, Status};
 
+use super::arrivals::Arrivals;
 use super::{Shared, status};
 use crate::garbage::Order;
+use crate::pod_source::PodsOfSources;
 use crate::pool::PoolError;
 use crate::readiness;
 use crate::worker::{DesiredPod, Kill, Refusal, Subject, Update, UpdateKind};
@@ -29,7 +31,44 @@ const RELIST_DEADLINE: Duration = Duration::from_secs(20);
 /// How long it may take to say who it is, within the caller's 5 s.
 const STATUS_DEADLINE: Duration = Duration::from_secs(3);
 
-pub(super) struct Service(pub(super) Shared);
+pub(super) struct Service {
+    shared: Shared,
+    pods: PodsOfSources,
+    arrivals: Arrivals,
+}
+
+impl Service {
+    pub(super) fn new(shared: Shared, pods: PodsOfSources) -> Service {
+        Service {
+            shared,
+            pods,
+            arrivals: Arrivals::default(),
+        }
+    }
+
+    /// The pod of an update; see [`Origin`].
+    async fn subject(
+        &self,
+        kind: UpdateKind,
+        pod: PodIdentity,
+        hash: &str,
+    ) -> Result<Subject, Status> {
+        let held = self.shared.pool.desired(pod.uid()).await;
+        let held = held.map_err(status::of_pool)?;
+        if held.as_ref().is_some_and(|held| *held.identity() != pod) {
+            let text = format!("pod {} is known under another name", pod.uid());
+            return Err(Status::invalid_argument(text));
+        }
+        match origin(kind, hash, held)? {
+            Origin::Worker(pod) => Ok(Subject::Desired(pod)),
+            Origin::ConfigSourcer => match self.pods.get(&pod, hash).await {
+                Ok(pod) => Ok(Subject::Desired(pod)),
+                Err(error) => Err(status::of_pod_source(&error)),
+            },
+            Origin::Runtime => Ok(Subject::RuntimeOnly(pod)),
+        }
+    }
+}
 
 #[tonic::async_trait]
 impl v1::pod_workers_server::PodWorkers for Service {
@@ -41,9 +80,24 @@ impl v1::pod_workers_server::PodWorkers for Service {
         let verdicts = checked_verdicts(&request)?;
         let mut cause = std::mem::take(&mut request.cause);
         truncate(&mut cause, MAX_CAUSE_BYTES);
-        let update = update_of(request)?;
+        let kind = kind_of(&request)?;
+        let kill = match kind {
+            UpdateKind::Kill => request.kill.map(kill_of).transpose()?,
+            UpdateKind::Create | UpdateKind::Update | UpdateKind::Sync => None,
+        };
+        let identity = identity_of(request.pod)?;
+        let arrival = self.arrivals.arrive(identity.uid());
+        let subject = self.subject(kind, identity, &request.hash).await?;
+        if !arrival.is_newest() {
+            return Err(Status::aborted("a newer update of this pod came meanwhile"));
+        }
+        let update = Update {
+            kind,
+            subject,
+            kill,
+        };
         tracing::debug!(pod = %update.subject.identity(), kind = ?update.kind, cause, "update");
-        let phase = match self.0.pool.update(update, verdicts).await {
+        let phase = match self.shared.pool.update(update, verdicts).await {
             Ok(phase) => phase,
             // Nothing is left to do for it: that is no error of the caller's.
             Err(PoolError::Refused(Refusal::Finished)) => v1::WorkerPhase::Finished,
@@ -51,7 +105,7 @@ impl v1::pod_workers_server::PodWorkers for Service {
             Err(error) => return Err(status::of_pool(error)),
         };
         Ok(Response::new(v1::UpdatePodResponse {
-            boot_id: self.0.boot_id.clone(),
+            boot_id: self.shared.boot_id.clone(),
             phase: phase.into(),
         }))
     }
@@ -68,14 +122,14 @@ impl v1::pod_workers_server::PodWorkers for Service {
             .collect();
         // The runtime first: a pod that is started in between has a worker then,
         // and nobody takes it for one that nothing wants.
-        let listed = tokio::time::timeout(RELIST_DEADLINE, self.0.relister.all()).await;
+        let listed = tokio::time::timeout(RELIST_DEADLINE, self.shared.relister.all()).await;
         let (runtime, runtime_error) = match listed {
             Ok(Ok(relist)) => (Some(relist), String::new()),
             Ok(Err(error)) => (None, telemetry::chain(&error)),
             Err(_) => (None, "the runtime does not answer".to_owned()),
         };
         let workers = self
-            .0
+            .shared
             .pool
             .sync_known(desired, delivered, runtime.clone())
             .await
@@ -85,7 +139,7 @@ impl v1::pod_workers_server::PodWorkers for Service {
             .flat_map(|relist| relist.pods.values().map(Into::into))
             .collect();
         Ok(Response::new(v1::SyncKnownPodsResponse {
-            boot_id: self.0.boot_id.clone(),
+            boot_id: self.shared.boot_id.clone(),
             workers,
             runtime_pods,
             runtime_error,
@@ -98,11 +152,11 @@ impl v1::pod_workers_server::PodWorkers for Service {
     ) -> Result<Response<v1::CleanUpContainersResponse>, Status> {
         let request = request.into_inner();
         check_uid(&request.pod_uid).map_err(|error| status::of_identity(&error))?;
-        self.0.garbage.order(Order::Containers {
+        self.shared.garbage.order(Order::Containers {
             pod_uid: request.pod_uid,
         });
         Ok(Response::new(v1::CleanUpContainersResponse {
-            boot_id: self.0.boot_id.clone(),
+            boot_id: self.shared.boot_id.clone(),
         }))
     }
 
@@ -111,12 +165,12 @@ impl v1::pod_workers_server::PodWorkers for Service {
         request: Request<v1::CollectGarbageRequest>,
     ) -> Result<Response<v1::CollectGarbageResponse>, Status> {
         let request = request.into_inner();
-        self.0.garbage.order(Order::Everything {
+        self.shared.garbage.order(Order::Everything {
             desired: checked_uids(request.desired_pod_uids)?,
             sources_ready: request.sources_ready,
         });
         Ok(Response::new(v1::CollectGarbageResponse {
-            boot_id: self.0.boot_id.clone(),
+            boot_id: self.shared.boot_id.clone(),
         }))
     }
 
@@ -125,14 +179,14 @@ impl v1::pod_workers_server::PodWorkers for Service {
         _request: Request<v1::GetNodeCapacityRequest>,
     ) -> Result<Response<v1::NodeCapacity>, Status> {
         let capacity = self
-            .0
+            .shared
             .host
             .capacity()
             .await
             .map_err(|error| Status::internal(telemetry::chain(&error)))?;
         let (name, version, runtime_error) = self.runtime_status().await;
         Ok(Response::new(v1::NodeCapacity {
-            boot_id: self.0.boot_id.clone(),
+            boot_id: self.shared.boot_id.clone(),
             cpu_millis: capacity.cpu_millis,
             memory_bytes: capacity.memory_bytes,
             ephemeral_storage_bytes: capacity.ephemeral_storage_bytes,
@@ -147,7 +201,10 @@ impl Service {
     /// Name and version of the runtime, and why it is not ready.
     async fn runtime_status(&self) -> (String, String, String) {
         let asked = tokio::time::timeout(STATUS_DEADLINE, async {
-            futures_util::try_join!(self.0.runtime.version(), self.0.runtime.status(false))
+            futures_util::try_join!(
+                self.shared.runtime.version(),
+                self.shared.runtime.status(false)
+            )
         });
         match asked.await {
             Ok(Ok((version, status))) => (
@@ -164,53 +221,46 @@ impl Service {
     }
 }
 
-fn update_of(request: v1::UpdatePodRequest) -> Result<Update, Status> {
-    let kind = match request.r#type() {
-        v1::UpdateType::Create => UpdateKind::Create,
-        v1::UpdateType::Update => UpdateKind::Update,
-        v1::UpdateType::Sync => UpdateKind::Sync,
-        v1::UpdateType::Kill => UpdateKind::Kill,
-        v1::UpdateType::Unspecified => {
-            return Err(Status::invalid_argument("the kind of update is missing"));
-        }
-    };
-    let subject = match (request.pod, request.runtime_pod) {
-        // As in the kubelet: the desired pod says more than the runtime's.
-        (Some(pod), _) => {
-            let document = PodDocument::from_message(pod);
-            let pod = document.and_then(DesiredPod::new);
-            let pod = pod.map_err(|error| status::of_wire(&error))?;
-            if kind != UpdateKind::Kill {
-                check_support(&pod)?;
-            }
-            Subject::Desired(pod)
-        }
-        (None, Some(reference)) => {
-            let identity = PodIdentity::try_from(reference);
-            Subject::RuntimeOnly(identity.map_err(|error| status::of_identity(&error))?)
-        }
-        (None, None) => return Err(Status::invalid_argument("the pod is missing")),
-    };
-    let kill = match kind {
-        UpdateKind::Kill => request.kill.map(kill_of).transpose()?,
-        _ => None,
-    };
-    Ok(Update {
-        kind,
-        subject,
-        kill,
-    })
+/// Where the pod of an update comes from.
+#[derive(Debug, PartialEq, Eq)]
+enum Origin {
+    /// It is the version that its worker has, or a KILL of whichever version that is.
+    Worker(DesiredPod),
+    /// config-sourcer has it: a version that is new here.
+    ConfigSourcer,
+    /// Nothing is known of it but what the runtime has, which is enough for a KILL.
+    Runtime,
 }
 
-/// Refuses what Bulkhead does not do, whoever asks: config-sourcer refuses it
-/// first, and this process does not depend on that. It is what keeps a broken
-/// sync-loop from getting a privileged container by asking for one.
-fn check_support(pod: &DesiredPod) -> Result<(), Status> {
-    let pod = pod.decode().map_err(|error| status::of_wire(&error))?;
-    match pod_validation::unsupported_fields(&pod).first() {
-        None => Ok(()),
-        Some(error) => Err(Status::invalid_argument(error.to_string())),
+/// A KILL never waits for config-sourcer: what the worker has, or else what is noted
+/// on the containers, says how long they may take.
+fn origin(kind: UpdateKind, hash: &str, held: Option<DesiredPod>) -> Result<Origin, Status> {
+    match (kind, held) {
+        (UpdateKind::Kill, Some(pod)) => Ok(Origin::Worker(pod)),
+        (UpdateKind::Kill, None) => Ok(Origin::Runtime),
+        _ if hash.is_empty() => Err(Status::failed_precondition(
+            "a pod that only the runtime has may only be killed",
+        )),
+        (_, Some(pod)) if pod.document().hash() == hash => Ok(Origin::Worker(pod)),
+        _ => Ok(Origin::ConfigSourcer),
     }
+}
+
+fn kind_of(request: &v1::UpdatePodRequest) -> Result<UpdateKind, Status> {
+    match request.r#type() {
+        v1::UpdateType::Create => Ok(UpdateKind::Create),
+        v1::UpdateType::Update => Ok(UpdateKind::Update),
+        v1::UpdateType::Sync => Ok(UpdateKind::Sync),
+        v1::UpdateType::Kill => Ok(UpdateKind::Kill),
+        v1::UpdateType::Unspecified => {
+            Err(Status::invalid_argument("the kind of update is missing"))
+        }
+    }
+}
+
+fn identity_of(reference: Option<v1::PodReference>) -> Result<PodIdentity, Status> {
+    let reference = reference.ok_or_else(|| Status::invalid_argument("the pod is missing"))?;
+    PodIdentity::try_from(reference).map_err(|error| status::of_identity(&error))
 }
 
 fn kill_of(options: v1::KillOptions) -> Result<Kill, Status> {
@@ -254,4 +304,38 @@ fn checked_uids(uids: Vec<String>) -> Result<HashSet<String>, Status> {
         check_uid(uid).map_err(|error| status::of_identity(&error))?;
     }
     Ok(uids.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+    use crate::worker::desired::testing::{desired, manifest};
+
+    #[test]
+    fn only_a_version_that_is_new_here_is_taken_from_config_sourcer() {
+        let held = desired(manifest("a", "u1"));
+        let hash = held.document().hash().to_owned();
+        let worker = || Ok(Origin::Worker(held.clone()));
+        for kind in [UpdateKind::Create, UpdateKind::Update, UpdateKind::Sync] {
+            for (hash, is_held, expected) in [
+                (hash.as_str(), true, worker()),
+                (hash.as_str(), false, Ok(Origin::ConfigSourcer)),
+                ("another", true, Ok(Origin::ConfigSourcer)),
+                ("another", false, Ok(Origin::ConfigSourcer)),
+                ("", true, Err(Code::FailedPrecondition)),
+                ("", false, Err(Code::FailedPrecondition)),
+            ] {
+                let found = origin(kind, hash, is_held.then(|| held.clone()));
+                let found = found.map_err(|status| status.code());
+                assert_eq!(found, expected, "{kind:?} {hash} {is_held}");
+            }
+        }
+        for hash in [hash.as_str(), "another", ""] {
+            let kill = |held| origin(UpdateKind::Kill, hash, held).map_err(|status| status.code());
+            assert_eq!(kill(Some(held.clone())), worker());
+            assert_eq!(kill(None), Ok(Origin::Runtime));
+        }
+    }
 }

@@ -6,6 +6,7 @@ use pod::wire::WireError;
 use tonic::Status;
 
 use crate::logs::LogError;
+use crate::pod_source::PodSourceError;
 use crate::pool::PoolError;
 
 pub(super) fn of_pool(error: PoolError) -> Status {
@@ -13,6 +14,18 @@ pub(super) fn of_pool(error: PoolError) -> Status {
         PoolError::Stopping => Status::unavailable(error.to_string()),
         PoolError::Full(_) => Status::resource_exhausted(error.to_string()),
         PoolError::Refused(_) => Status::failed_precondition(error.to_string()),
+    }
+}
+
+pub(super) fn of_pod_source(error: &PodSourceError) -> Status {
+    let message = telemetry::chain(error);
+    match error {
+        PodSourceError::Gone(_) => Status::not_found(message),
+        PodSourceError::Outdated(_) => Status::aborted(message),
+        PodSourceError::Away { .. } | PodSourceError::Busy => Status::unavailable(message),
+        PodSourceError::NotAPod(_)
+        | PodSourceError::Another { .. }
+        | PodSourceError::Unsupported(_) => Status::invalid_argument(message),
     }
 }
 

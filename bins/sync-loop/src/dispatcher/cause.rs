@@ -51,6 +51,8 @@ pub(crate) enum Cause {
     RuntimeBack,
     /// The worker pool refused it earlier.
     RetryAfterRefusal,
+    /// The version that was sent is not its source's any more.
+    OtherVersion,
     /// The runtime has it, no source wants it.
     Orphaned,
     /// A worker has it, no source wants it.
@@ -89,6 +91,7 @@ impl fmt::Display for Cause {
             Cause::FinishedForRestart => formatter.write_str("its former instance has finished"),
             Cause::RuntimeBack => formatter.write_str("the container runtime is back"),
             Cause::RetryAfterRefusal => formatter.write_str("trying again after a refusal"),
+            Cause::OtherVersion => formatter.write_str("its source has another version"),
             Cause::Orphaned => formatter.write_str("runs but no source wants it"),
             Cause::WorkerNotDesired => formatter.write_str("has a worker but no source wants it"),
             Cause::KillForgotten => {

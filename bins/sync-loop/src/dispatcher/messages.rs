@@ -12,6 +12,7 @@
 //! | HousekeepingTick | cleanups, first half: questions |
 //! | WorkerAcknowledged | a stopped worker: admission of those who wait; the pool has restarted: every pod again |
 //! | WorkerRefused | an event of the pod; its next sync creates the worker anew |
+//! | WorkerOutdated | the same update again, with the version of the pod that is desired by now |
 //! | KnownPods | cleanups, second half: acts on the answer; the pool has restarted: every pod again |
 //! | NodeCapacity | admission of those who wait; the runtime is back: syncs of what was postponed, cleanups; the pool has restarted: every pod again |
 //! | StatusSyncerRestarted | status-syncer is told all verdicts and rejections |
@@ -28,7 +29,7 @@ use pod::PodSource;
 
 use super::admission::{AdmissionRecords, NodeDescription};
 use super::desired_pods::Uid;
-use super::outbox::WorkerUpdate;
+use super::outbox::{Work, WorkerUpdate};
 
 /// What does not change while the process lives.
 #[derive(Clone, Debug)]
@@ -86,6 +87,16 @@ pub(crate) enum Event {
         sequence: u64,
         /// Why.
         reason: String,
+    },
+    /// The pool could not take an update: config-sourcer has another version of the
+    /// pod by now.
+    WorkerOutdated {
+        /// The pod.
+        uid: Uid,
+        /// Of the update.
+        sequence: u64,
+        /// What was to be done.
+        work: Work,
     },
     /// The pool answered SyncKnownPods.
     KnownPods {

@@ -96,12 +96,13 @@ pub(crate) struct WorkerUpdate {
 }
 
 impl WorkerUpdate {
-    /// The message.
+    /// The message: it names the pod and its version; the pool takes the pod itself
+    /// from config-sourcer.
     #[must_use]
     pub(crate) fn to_request(&self) -> UpdatePodRequest {
-        let (pod, runtime_pod) = match &self.subject {
-            Subject::Desired(document) => (Some(document.to_message()), None),
-            Subject::RuntimeOnly(identity) => (None, Some(PodReference::from(identity))),
+        let (identity, hash) = match &self.subject {
+            Subject::Desired(document) => (document.identity(), document.hash().to_owned()),
+            Subject::RuntimeOnly(identity) => (identity, String::new()),
         };
         let kill = match &self.work {
             Work::Kill(kill) => Some(KillOptions {
@@ -113,8 +114,8 @@ impl WorkerUpdate {
         };
         UpdatePodRequest {
             r#type: self.work.update_type().into(),
-            pod,
-            runtime_pod,
+            pod: Some(PodReference::from(identity)),
+            hash,
             kill,
             verdicts: self.verdicts.clone(),
             cause: self.cause.clone(),
@@ -129,6 +130,9 @@ pub(crate) enum Delivery {
     Settled,
     /// Nobody knows; it is to be sent again.
     Failed,
+    /// config-sourcer has another version of the pod by now. It is of no use any
+    /// more, but for what a newer update that waits takes over from it.
+    Outdated,
 }
 
 #[derive(Debug, Default)]
@@ -136,13 +140,25 @@ struct Mailbox {
     in_flight: Option<WorkerUpdate>,
     /// At most two: a KILL and the CREATE after it.
     waiting: Vec<WorkerUpdate>,
-    queued: bool,
+    queued: Queued,
+}
+
+/// Where a pod whose update waits has its place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Queued {
+    #[default]
+    No,
+    Turn,
+    Kill,
 }
 
 /// All updates that are on their way. Its size is bounded by the number of pods.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     mailboxes: BTreeMap<Uid, Mailbox>,
+    /// Pods whose next update is a KILL: they never wait for the others.
+    kills: VecDeque<Uid>,
+    /// All other pods with an update that waits.
     turn: VecDeque<Uid>,
 }
 
@@ -155,11 +171,24 @@ impl Outbox {
         self.queue(&uid);
     }
 
-    /// The next update to send, pods taking turns; `None` when nothing waits.
+    /// The next update to send: KILLs first, else pods taking turns; `None` when
+    /// nothing waits.
     pub(crate) fn take(&mut self) -> Option<WorkerUpdate> {
-        let uid = self.turn.pop_front()?;
-        let mailbox = self.mailboxes.get_mut(&uid)?;
-        mailbox.queued = false;
+        self.take_kill().or_else(|| {
+            let uid = self.turn.pop_front()?;
+            self.take_of(&uid)
+        })
+    }
+
+    /// The next KILL to send.
+    pub(crate) fn take_kill(&mut self) -> Option<WorkerUpdate> {
+        let uid = self.kills.pop_front()?;
+        self.take_of(&uid)
+    }
+
+    fn take_of(&mut self, uid: &Uid) -> Option<WorkerUpdate> {
+        let mailbox = self.mailboxes.get_mut(uid)?;
+        mailbox.queued = Queued::No;
         let update = mailbox.waiting.remove(0);
         mailbox.in_flight = Some(update.clone());
         Some(update)
@@ -171,7 +200,12 @@ impl Outbox {
             return;
         };
         let sent = mailbox.in_flight.take();
-        if delivery == Delivery::Failed {
+        let is_merged = match delivery {
+            Delivery::Settled => false,
+            Delivery::Failed => true,
+            Delivery::Outdated => !mailbox.waiting.is_empty(),
+        };
+        if is_merged {
             let newer = std::mem::take(&mut mailbox.waiting);
             for update in sent.into_iter().chain(newer) {
                 merge(&mut mailbox.waiting, update);
@@ -190,14 +224,28 @@ impl Outbox {
         self.mailboxes.is_empty()
     }
 
+    /// Gives the pod the place that its next update has.
     fn queue(&mut self, uid: &Uid) {
-        if let Some(mailbox) = self.mailboxes.get_mut(uid)
-            && mailbox.in_flight.is_none()
-            && !mailbox.queued
-            && !mailbox.waiting.is_empty()
-        {
-            mailbox.queued = true;
-            self.turn.push_back(Arc::clone(uid));
+        let Some(mailbox) = self.mailboxes.get_mut(uid) else {
+            return;
+        };
+        let place = match mailbox.waiting.first() {
+            Some(next) if mailbox.in_flight.is_none() => match next.work {
+                Work::Kill(_) => Queued::Kill,
+                Work::Create | Work::Update | Work::Sync => Queued::Turn,
+            },
+            _ => return,
+        };
+        if mailbox.queued == place {
+            return;
+        }
+        if mailbox.queued == Queued::Turn {
+            self.turn.retain(|other| other != uid);
+        }
+        mailbox.queued = place;
+        match place {
+            Queued::Kill => self.kills.push_back(Arc::clone(uid)),
+            Queued::Turn | Queued::No => self.turn.push_back(Arc::clone(uid)),
         }
     }
 }

@@ -161,6 +161,12 @@ impl Workers {
         true
     }
 
+    /// Whether this is the last update of a pod that was sent, and not settled.
+    #[must_use]
+    pub(crate) fn is_under_way(&self, uid: &str, sequence: u64) -> bool {
+        self.sent.get(uid) == Some(&Sent::Underway { sequence })
+    }
+
     /// Whether the pool refused the last update of a pod.
     #[must_use]
     pub(crate) fn is_refused(&self, uid: &str) -> bool {

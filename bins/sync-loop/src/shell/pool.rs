@@ -15,6 +15,7 @@ use process::Context;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tonic::Code;
 use tonic::transport::Channel;
 use topology::Process;
 
@@ -23,9 +24,12 @@ use crate::dispatcher::Event;
 use crate::dispatcher::outbox::{Delivery, Outbox, WorkerUpdate};
 use crate::peers::PeerBoard;
 
-/// Updates under way at once. Each is answered as soon as the pool has queued
-/// it; more would only wait there.
+/// Updates under way at once. Each is answered as soon as the pool has queued it, or
+/// within 2 s where the pool has to ask config-sourcer and that does not answer.
 const MAX_UPDATES_IN_FLIGHT: usize = 32;
+
+/// KILLs under way beside them: the pool never waits for anybody with those.
+const MAX_MORE_KILLS_IN_FLIGHT: usize = 16;
 
 /// Deadline of the short calls, as the interface says.
 const CALL_DEADLINE: Duration = Duration::from_secs(5);
@@ -157,6 +161,11 @@ impl Link {
             {
                 in_flight.spawn(self.clone().send_update(update, outbox.clone()));
             }
+            while in_flight.len() < MAX_UPDATES_IN_FLIGHT + MAX_MORE_KILLS_IN_FLIGHT
+                && let Some(kill) = outbox.with(Outbox::take_kill)
+            {
+                in_flight.spawn(self.clone().send_update(kill, outbox.clone()));
+            }
             tokio::select! {
                 // Cancel-safe: a wake-up that is not taken stays.
                 () = outbox.filled() => {}
@@ -199,6 +208,23 @@ impl Link {
                     reason,
                 };
                 (Delivery::Settled, Some(event))
+            }
+            Err(error) if error.code() == Some(Code::Aborted) => {
+                // config-sourcer has told of the other version by then, or will.
+                tokio::time::sleep(RETRY_PAUSE).await;
+                let event = Event::WorkerOutdated {
+                    uid: Arc::clone(&uid),
+                    sequence,
+                    work: update.work.clone(),
+                };
+                (Delivery::Outdated, Some(event))
+            }
+            Err(error) if error.code() == Some(Code::Unavailable) => {
+                // The pool says itself what it waits for, once for all pods.
+                let error = telemetry::chain(&error);
+                tracing::debug!(%uid, error, "the worker pool cannot get a pod yet");
+                tokio::time::sleep(RETRY_PAUSE).await;
+                (Delivery::Failed, None)
             }
             Err(error) => {
                 self.failed("UpdatePod", &error);

@@ -261,7 +261,8 @@ async fn a_restarted_loop_adopts_what_runs_and_stops_what_nobody_wants() {
         node.status.rejections() == ["rejected OutOfcpu"]
     })
     .await;
-    assert_eq!(node.pool.last("b").runtime_pod, Some(reference("b")));
+    let last = node.pool.last("b");
+    assert_eq!((last.pod, last.hash.as_str()), (Some(reference("b")), ""));
     assert_eq!(node.pool.count("a", UpdateType::Kill), 0);
     let pods = node.desired_pods().await;
     let shown = pods.iter().map(|pod| {

@@ -154,14 +154,46 @@ fn a_request_carries_what_its_kind_needs() {
         ),
         (Some(3), 5)
     );
-    assert!(request.pod.is_some() && request.runtime_pod.is_none());
+    assert_eq!(request.pod.unwrap().uid, "a");
+    assert_eq!(request.hash, document(1).hash());
     let identity = PodIdentity::new("a", "d", "n").unwrap();
     let by_name = WorkerUpdate {
         subject: Subject::RuntimeOnly(identity),
         ..update("a", 2, Work::Sync)
     };
     let request = by_name.to_request();
-    assert!(request.pod.is_none() && request.runtime_pod.is_some() && request.kill.is_none());
+    assert_eq!(request.pod.unwrap().uid, "a");
+    assert!(request.hash.is_empty() && request.kill.is_none());
+}
+
+#[test]
+fn a_kill_waits_for_no_other_pod() {
+    let mut outbox = Outbox::default();
+    for (sequence, uid) in (0..).zip(["a", "b", "c"]) {
+        outbox.push(update(uid, sequence, Work::Create));
+    }
+    assert_eq!(outbox.take_kill(), None);
+    outbox.push(update("c", 3, kill(5, None)));
+    outbox.push(update("d", 4, kill(5, None)));
+    assert_eq!(&*outbox.take_kill().unwrap().uid, "c");
+    let order: Vec<_> = std::iter::from_fn(|| outbox.take())
+        .map(|update| update.uid.to_string())
+        .collect();
+    assert_eq!(order, ["d", "a", "b"]);
+}
+
+#[test]
+fn an_outdated_update_is_dropped_but_for_what_a_newer_one_takes_over() {
+    let mut outbox = Outbox::default();
+    outbox.push(update("a", 1, Work::Create));
+    let sent = outbox.take().unwrap();
+    outbox.done(&sent.uid, Delivery::Outdated);
+    assert!(outbox.is_empty());
+    outbox.push(update("a", 2, Work::Create));
+    let sent = outbox.take().unwrap();
+    outbox.push(update("a", 3, Work::Update));
+    outbox.done(&sent.uid, Delivery::Outdated);
+    assert_eq!(drained(&mut outbox), [(Work::Create, 3)]);
 }
 
 fn any_work() -> impl Strategy<Value = Work> {

@@ -288,8 +288,7 @@ impl FakePool {
 }
 
 fn uid_of(update: &v1::UpdatePodRequest) -> String {
-    let pod = update.pod.as_ref().and_then(|pod| pod.reference.as_ref());
-    pod.or(update.runtime_pod.as_ref()).unwrap().uid.clone()
+    update.pod.as_ref().unwrap().uid.clone()
 }
 
 #[tonic::async_trait]
