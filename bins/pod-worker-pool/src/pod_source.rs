@@ -60,9 +60,9 @@ pub(crate) enum PodSourceError {
         /// The pod that came.
         answered: PodIdentity,
     },
-    /// The pod has a field that Bulkhead does not do.
+    /// The pod has a field that is not valid, or that Bulkhead does not do.
     #[error("{0}")]
-    Unsupported(FieldError),
+    Invalid(FieldError),
 }
 
 /// Takes pods from config-sourcer. Cloning is cheap.
@@ -86,8 +86,7 @@ impl PodsOfSources {
     }
 
     /// The version `hash` of a pod, with the source that config-sourcer names. It is
-    /// checked here whether it is that pod and version, and that nothing in it is
-    /// unsupported. Takes at most 2 s.
+    /// checked here whether it is that pod and version, and whether it is valid. Takes at most 2 s.
     ///
     /// # Errors
     /// When no source has it, or config-sourcer cannot give it now.
@@ -103,7 +102,7 @@ impl PodsOfSources {
         });
         let message = answer.await.unwrap_or(Err(PodSourceError::Busy))?;
         let pod = checked(message, pod, hash)?;
-        check_support(&pod)?;
+        judge(&pod)?;
         Ok(pod)
     }
 
@@ -168,14 +167,16 @@ fn checked(
     Ok(DesiredPod::new(document)?)
 }
 
-/// Refuses what Bulkhead does not do, whoever asks: config-sourcer refuses it first,
-/// and this process does not depend on that.
-fn check_support(pod: &DesiredPod) -> Result<(), PodSourceError> {
-    let mut unsupported = pod_validation::unsupported_fields(&pod.decode()?);
-    if unsupported.is_empty() {
-        return Ok(());
+/// Refuses what an API server would refuse and what Bulkhead does not do:
+/// config-sourcer refuses it first, and this process does not depend on that.
+fn judge(pod: &DesiredPod) -> Result<(), PodSourceError> {
+    let pod = pod.decode()?;
+    let invalid = pod_validation::validate(&pod).into_iter();
+    let mut errors = invalid.chain(pod_validation::unsupported_fields(&pod));
+    match errors.next() {
+        Some(error) => Err(PodSourceError::Invalid(error)),
+        None => Ok(()),
     }
-    Err(PodSourceError::Unsupported(unsupported.swap_remove(0)))
 }
 
 #[cfg(test)]

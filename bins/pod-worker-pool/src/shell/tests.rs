@@ -1,6 +1,9 @@
 //! The whole process over sockets in memory, on a simulated runtime, asked by those
 //! who may and with what nobody should send.
 
+mod by_reference;
+mod source;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,10 +28,12 @@ use tonic::Code;
 use tonic::transport::Channel;
 use topology::{Identities, Process};
 
+use source::FakeSource;
+
 use crate::testing::{IMAGE, MemoryNode, START, eventually, pod_running};
-use crate::worker::desired::testing::desired;
 
 struct Pool {
+    source: FakeSource,
     runtime: SimulatedRuntime,
     hub: MemoryHub,
     identities: Arc<Identities>,
@@ -43,10 +48,13 @@ impl Pool {
         let clock = WallClock::simulated(START);
         let runtime = SimulatedRuntime::new(1, clock.clone(), true);
         runtime.add_image(IMAGE, true);
+        let hub = MemoryHub::new();
+        let identities = Arc::new(Identities::from_base(600_000).unwrap());
         let mut pool = Pool {
+            source: FakeSource::start(&hub, &identities),
             runtime,
-            hub: MemoryHub::new(),
-            identities: Arc::new(Identities::from_base(600_000).unwrap()),
+            hub,
+            identities,
             state: tempfile::tempdir().unwrap(),
             process: None,
             clock,
@@ -104,6 +112,7 @@ impl Pool {
         let mut client = ObservationsClient::new(self.channel(Process::StatusSyncer));
         let watch = client.watch_observations(v1::WatchObservationsRequest {});
         let mut stream = watch.await.unwrap().into_inner();
+        self.source.put(value);
         self.workers().update_pod(update(value)).await.unwrap();
         loop {
             let message = stream.message().await.unwrap().unwrap().message.unwrap();
@@ -120,9 +129,11 @@ impl Pool {
 }
 
 fn update(value: &Value) -> v1::UpdatePodRequest {
+    let pod = source::message(value);
     v1::UpdatePodRequest {
         r#type: v1::UpdateType::Create.into(),
-        pod: Some(desired(value.clone()).document().to_message()),
+        pod: pod.reference,
+        hash: pod.hash,
         ..v1::UpdatePodRequest::default()
     }
 }
@@ -274,14 +285,11 @@ async fn what_nobody_should_send_is_refused() {
         with(&|it| it.r#type = 0),
         with(&|it| it.r#type = 77),
         with(&|it| it.pod = None),
-        with(&|it| it.pod.as_mut().unwrap().hash = "x".into()),
-        with(&|it| it.pod.as_mut().unwrap().reference = Some(reference("../../etc"))),
-        with(&|it| it.pod.as_mut().unwrap().reference = Some(reference("u2"))),
-        with(&|it| it.pod.as_mut().unwrap().json = b"{}".to_vec()),
+        with(&|it| it.pod = Some(reference("../../etc"))),
         with(&|it| it.verdicts = vec![v1::ProbeVerdict::default(); 5000]),
         with(&|it| {
-            it.pod = None;
-            it.runtime_pod = Some(reference("a/b"));
+            it.pod = Some(reference("a/b"));
+            it.hash = String::new();
         }),
     ];
     for request in bad {
@@ -290,8 +298,8 @@ async fn what_nobody_should_send_is_refused() {
         assert_eq!(refused.code(), Code::InvalidArgument, "{shown}");
     }
     let orphan = with(&|it| {
-        it.pod = None;
-        it.runtime_pod = Some(reference("u9"));
+        it.pod = Some(reference("u9"));
+        it.hash = String::new();
     });
     let refused = pool.workers().update_pod(orphan).await.unwrap_err();
     assert_eq!(
