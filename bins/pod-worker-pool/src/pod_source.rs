@@ -56,9 +56,9 @@ pub(crate) enum PodSourceError {
     #[error("config-sourcer answered pod {answered} where {asked} was asked for")]
     Another {
         /// The pod that was asked for.
-        asked: PodIdentity,
+        asked: Box<PodIdentity>,
         /// The pod that came.
-        answered: PodIdentity,
+        answered: Box<PodIdentity>,
     },
     /// The pod has a field that is not valid, or that Bulkhead does not do.
     #[error("{0}")]
@@ -160,8 +160,8 @@ fn checked(
     let document = PodDocument::from_message(message)?;
     if document.identity() != asked || document.hash() != hash {
         return Err(PodSourceError::Another {
-            asked: asked.clone(),
-            answered: document.identity().clone(),
+            asked: Box::new(asked.clone()),
+            answered: Box::new(document.identity().clone()),
         });
     }
     Ok(DesiredPod::new(document)?)
