@@ -55,10 +55,11 @@ use cause::Cause;
 use decision::{Decision, Decisions, Outcome};
 use desired_pods::{DesiredPod, DesiredPods, Uid};
 use lifecycle::{Lifecycle, LifecycleEffect};
+use messages::REPORTER;
 use operations::Operations;
 use outbox::{Kill, Subject, Work, WorkerUpdate};
 use runtime_health::RuntimeHealth;
-use sources::{SourceEffect, Sources};
+use sources::{FAILED_MANIFEST, SourceEffect, Sources};
 use verdicts::{ProbeEffect, Verdicts};
 use work_queue::WorkQueue;
 use workers::{DepartedPod, Workers, is_stopped};
@@ -71,12 +72,6 @@ const GARBAGE_COLLECTION_PERIOD: Duration = Duration::from_secs(60);
 
 /// Longest reason of a refusal or failure that is kept, in bytes.
 const MAX_REASON_BYTES: usize = 1 << 10;
-
-/// Name in events.
-const REPORTER: &str = "sync-loop";
-
-/// Reason of events about manifests and sources.
-const FAILED_MANIFEST: &str = "FailedManifest";
 
 /// The sync loop.
 #[derive(Debug)]
@@ -146,16 +141,11 @@ impl SyncLoop {
                 sequence,
                 reason,
             } => self.on_refusal(&uid, sequence, reason),
-            Event::WorkerOutdated {
-                uid,
-                sequence,
-                work,
-            } => {
-                // A newer update of the pod takes this one over by itself.
-                if self.workers.is_under_way(&uid, sequence) {
-                    self.dispatch(&uid, work, Cause::OtherVersion);
-                }
+            // A newer update of the pod takes an older one over by itself.
+            Event::WorkerOutdated(update) if self.workers.is_newest(&update) => {
+                self.dispatch(&update.uid, update.work, Cause::OtherVersion);
             }
+            Event::WorkerOutdated(_) => {}
             Event::KnownPods { question, response } => self.finish_cleanups(question, response),
             Event::NodeCapacity(capacity) => self.on_capacity(&capacity),
             Event::StatusSyncerRestarted => self.tell_status_syncer_everything(),

@@ -29,7 +29,10 @@ use pod::PodSource;
 
 use super::admission::{AdmissionRecords, NodeDescription};
 use super::desired_pods::Uid;
-use super::outbox::{Work, WorkerUpdate};
+use super::outbox::WorkerUpdate;
+
+/// Name of this process in events.
+pub(super) const REPORTER: &str = "sync-loop";
 
 /// What does not change while the process lives.
 #[derive(Clone, Debug)]
@@ -90,14 +93,7 @@ pub(crate) enum Event {
     },
     /// The pool could not take an update: config-sourcer has another version of the
     /// pod by now.
-    WorkerOutdated {
-        /// The pod.
-        uid: Uid,
-        /// Of the update.
-        sequence: u64,
-        /// What was to be done.
-        work: Work,
-    },
+    WorkerOutdated(WorkerUpdate),
     /// The pool answered SyncKnownPods.
     KnownPods {
         /// Which question it answers.

@@ -25,6 +25,8 @@ const MAX_PROBLEMS: usize = 256;
 
 /// Longest text of a problem, in bytes; the contract of an event's message.
 const MAX_PROBLEM_BYTES: usize = 1 << 10;
+/// Reason of events about manifests and sources.
+pub(super) const FAILED_MANIFEST: &str = "FailedManifest";
 
 /// What a message leads to, in this order.
 #[derive(Clone, Debug)]

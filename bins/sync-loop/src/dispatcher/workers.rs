@@ -14,7 +14,7 @@ use pod::{PodDocument, PodIdentity};
 
 use super::cause::Cause;
 use super::desired_pods::{DesiredPods, Uid};
-use super::outbox::Kill;
+use super::outbox::{Kill, WorkerUpdate};
 
 /// Workers and runtime pods that are taken from one answer: all desired pods and
 /// as many that are being stopped.
@@ -163,8 +163,9 @@ impl Workers {
 
     /// Whether this is the last update of a pod that was sent, and not settled.
     #[must_use]
-    pub(crate) fn is_under_way(&self, uid: &str, sequence: u64) -> bool {
-        self.sent.get(uid) == Some(&Sent::Underway { sequence })
+    pub(crate) fn is_newest(&self, update: &WorkerUpdate) -> bool {
+        let sequence = update.sequence;
+        self.sent.get(&update.uid) == Some(&Sent::Underway { sequence })
     }
 
     /// Whether the pool refused the last update of a pod.

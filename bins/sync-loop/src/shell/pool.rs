@@ -212,12 +212,7 @@ impl Link {
             Err(error) if error.code() == Some(Code::Aborted) => {
                 // config-sourcer has told of the other version by then, or will.
                 tokio::time::sleep(RETRY_PAUSE).await;
-                let event = Event::WorkerOutdated {
-                    uid: Arc::clone(&uid),
-                    sequence,
-                    work: update.work.clone(),
-                };
-                (Delivery::Outdated, Some(event))
+                (Delivery::Outdated, Some(Event::WorkerOutdated(update)))
             }
             Err(error) if error.code() == Some(Code::Unavailable) => {
                 // The pool says itself what it waits for, once for all pods.

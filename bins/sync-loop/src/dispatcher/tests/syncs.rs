@@ -302,6 +302,26 @@ fn a_refused_update_is_shown_and_tried_again_at_the_resync() {
 }
 
 #[test]
+fn an_outdated_update_is_sent_again_with_the_version_of_now() {
+    let mut harness = Harness::running();
+    let outdated = updates(&harness.deliver(&plain("a"))).remove(0);
+    // Only its bytes differ, which is nothing to be told.
+    let mut newer = plain("a");
+    newer["metadata"]["resourceVersion"] = json!("7");
+    assert_eq!(sent(&harness.deliver(&newer)), [""; 0]);
+    let again = harness.handle(Event::WorkerOutdated(outdated.clone()));
+    assert_eq!(sent(&again), ["CREATE a"]);
+    let again = updates(&again).remove(0);
+    assert_ne!(again.to_request().hash, outdated.to_request().hash);
+    // The one that was sent again has taken its place.
+    let repeated = harness.handle(Event::WorkerOutdated(outdated));
+    assert_eq!(sent(&repeated), [""; 0]);
+    // What has gone meanwhile is not created again.
+    assert_eq!(sent(&harness.remove(&newer)), ["KILL a"]);
+    assert_eq!(sent(&harness.handle(Event::WorkerOutdated(again))), [""; 0]);
+}
+
+#[test]
 fn pods_that_wait_for_the_runtime_are_asked_about_as_soon_as_it_is_back() {
     let mut harness = Harness::new();
     harness.configure(&["file"]);
