@@ -15,6 +15,7 @@ Examples:
   bulkhead logs -f --tail 20 web     what does its container say?
   bulkhead events --watch            what happens now?
   bulkhead check web.yaml            would this manifest be accepted?
+  bulkhead policy check web.yaml     would the node policy allow its pods?
 
 POD is a pod's name, NAMESPACE/NAME, its UID, or for a static pod the name in
 its manifest (`web` for `web-NODE`).
@@ -23,7 +24,8 @@ Colours are used on a terminal only, and not when NO_COLOR is set.
 
 Exit codes:
   0  done; for `status`: all processes are ready; for `check`: all is accepted
-  1  it failed; for `status`: a process is not ready; for `check`: not accepted
+  1  it failed; for `status`: a process is not ready; for `check`: not accepted;
+     for `policy check`: not allowed
   2  the command line is wrong
   3  a process of Bulkhead cannot be reached
   4  not permitted: run as root
@@ -68,6 +70,8 @@ pub(crate) enum Command {
     Loop(LoopOptions),
     /// Validates manifests as the node would, without a node.
     Check(CheckOptions),
+    /// The node policy: what pods may be on this node.
+    Policy(PolicyOptions),
     /// Prints a completion script for a shell.
     Completion(CompletionOptions),
 }
@@ -214,6 +218,40 @@ Examples:
 A file is accepted or refused as a whole, as on the node. Whether a node has room
 for the pod is not looked at: that is the node's own admission.")]
 pub(crate) struct CheckOptions {
+    /// Manifests, directories of manifests, or `-` for standard input.
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bulkhead policy check web.yaml           what of it is not allowed, and why
+  bulkhead policy grant /etc/kubernetes/manifests >> /etc/bulkhead/policy.toml
+  bulkhead policy show                     levels, grants and what is protected
+
+Pods of manifests are judged as pods of the source `file`. Their names are those of
+the manifests, without the node's name.")]
+pub(crate) struct PolicyOptions {
+    #[command(subcommand)]
+    pub(crate) command: PolicyCommand,
+    /// Use this policy file and not the node's.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Says of each pod whether the policy allows it, and the grants that would.
+    Check(PolicyFiles),
+    /// Prints the smallest grants that pods need beyond the policy, to be appended to it.
+    Grant(PolicyFiles),
+    /// The policy file as it is now, and what no level gives.
+    Show,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PolicyFiles {
     /// Manifests, directories of manifests, or `-` for standard input.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,

@@ -18,6 +18,7 @@ use pod_validation::{MAX_MANIFEST_BYTES, Origin, static_pods};
 use crate::arguments::CheckOptions;
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::policy;
 use crate::table::Tone;
 use crate::words::plain;
 
@@ -32,16 +33,41 @@ pub(crate) fn check(
     options: &CheckOptions,
     output: Output,
 ) -> Result<ExitCode, Failure> {
-    let config = NodeConfig::read(&run_dir.join(NODE_CONFIG_FILE));
-    let node_name = config.map_or_else(|_| ANY_NODE.to_owned(), |config| config.node_name);
+    let node_name = node_name(run_dir);
     let accepted = judged(&options.files, &node_name, |file, verdict| {
         output.text(&rendered(file, verdict, output.colours))
     })?;
+    policy::mention(run_dir, &options.files);
     Ok(if accepted {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// The name of the node that runs here, or of any.
+pub(crate) fn node_name(run_dir: &Path) -> String {
+    let config = NodeConfig::read(&run_dir.join(NODE_CONFIG_FILE));
+    config.map_or_else(|_| ANY_NODE.to_owned(), |config| config.node_name)
+}
+
+/// Each manifest that the paths stand for, with its pods or what is wrong with it.
+pub(crate) fn pods(paths: &[PathBuf], node_name: &str) -> Vec<PodsOfFile> {
+    let found = paths.iter().flat_map(|path| manifests(path));
+    let decoded = found.map(|(file, content)| {
+        let pods = match content {
+            Ok(bytes) => decoded(&bytes, &file, node_name),
+            Err(problem) => Err(vec![problem]),
+        };
+        (file, pods)
+    });
+    decoded.collect()
+}
+
+fn decoded(bytes: &[u8], path: &Path, node_name: &str) -> Result<Vec<Pod>, Vec<String>> {
+    let origin = path.to_string_lossy();
+    static_pods(bytes, Origin::File(&origin), node_name)
+        .map_err(|errors| errors.iter().map(ToString::to_string).collect())
 }
 
 /// Tells of each file what it is worth; returns whether all are accepted.
@@ -62,6 +88,9 @@ fn judged(
     }
     Ok(accepted)
 }
+
+/// A manifest with its pods, or everything that is wrong with it.
+pub(crate) type PodsOfFile = (PathBuf, Result<Vec<Pod>, Vec<String>>);
 
 /// The names of a manifest's pods, or everything that is wrong with it.
 type Verdict = Result<Vec<String>, Vec<String>>;
@@ -149,9 +178,7 @@ fn verdict(
     node_name: &str,
     seen: &mut BTreeMap<String, PathBuf>,
 ) -> Verdict {
-    let origin = path.to_string_lossy();
-    let pods = static_pods(bytes, Origin::File(&origin), node_name)
-        .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+    let pods = decoded(bytes, path, node_name)?;
     let full_name = |pod: &Pod| format!("{}/{}", pod.namespace(), pod.name());
     let names: Vec<String> = pods.iter().map(full_name).collect();
     let mut problems = Vec::new();

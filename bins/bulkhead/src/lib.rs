@@ -16,6 +16,7 @@ mod output;
 mod pod_list;
 mod pod_row;
 mod pods;
+mod policy;
 mod status;
 mod table;
 mod words;
@@ -69,6 +70,7 @@ async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Command::Crashes(options) => status::crashes(connection, options, output).await,
         Command::Loop(options) => loop_status::loop_status(connection, options, output).await,
         Command::Check(options) => check::check(&arguments.run_dir, options, output),
+        Command::Policy(options) => policy::policy(&arguments.run_dir, options, output),
         Command::Completion(options) => {
             let mut script = Vec::new();
             let mut command = Arguments::command();

@@ -80,6 +80,9 @@ pub(crate) fn resolve(flags: &Flags) -> Result<Settings, Failure> {
             BulkheadConfig::read(path).map_err(|error| Failure::Configuration(Box::new(error)))?
         }
     };
+    if let Some(path) = &bulkhead.policy_path {
+        node.policy_path.clone_from(path);
+    }
     warn_of_limits(&bulkhead);
     Ok(Settings { node, bulkhead })
 }

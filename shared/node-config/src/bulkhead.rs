@@ -4,6 +4,7 @@
 //! ```yaml
 //! apiVersion: bulkhead/v1
 //! kind: BulkheadConfiguration
+//! policyPath: /etc/bulkhead/policy.toml
 //! processes:
 //!   pleg:
 //!     openFiles: 1024
@@ -58,6 +59,8 @@ pub enum BulkheadConfigError {
 /// The whole file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BulkheadConfig {
+    /// Where the node policy is; absent: at its default path.
+    pub policy_path: Option<PathBuf>,
     processes: BTreeMap<Process, ProcessSettings>,
 }
 
@@ -76,6 +79,7 @@ pub struct ProcessSettings {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct FileFields {
+    policy_path: Option<PathBuf>,
     processes: BTreeMap<String, ProcessFields>,
 }
 
@@ -124,7 +128,16 @@ impl BulkheadConfig {
                 let field = error.path().to_string();
                 refused(field, error.into_inner().to_string())
             })?;
-        let mut config = BulkheadConfig::default();
+        if let Some(path) = &fields.policy_path
+            && !path.is_absolute()
+        {
+            let reason = format!("{} is not an absolute path", path.display());
+            return Err(refused("policyPath".to_owned(), reason));
+        }
+        let mut config = BulkheadConfig {
+            policy_path: fields.policy_path,
+            ..BulkheadConfig::default()
+        };
         for (name, fields) in fields.processes {
             let at = |field: &str| format!("processes.{name}{field}");
             let process: Process = name
@@ -198,12 +211,15 @@ mod tests {
             ProcessSettings::default()
         );
         assert_eq!(parse("").unwrap(), BulkheadConfig::default());
+        let policy = parse("policyPath: /a/policy.toml").unwrap().policy_path;
+        assert_eq!(policy, Some("/a/policy.toml".into()));
     }
 
     #[test]
     fn what_is_unknown_or_wrong_is_named() {
         for (body, named) in [
             ("process: {}", "process"),
+            ("policyPath: policy.toml", "policyPath"),
             ("processes: {pleg: {openFile: 1}}", "openFile"),
             ("processes: {plegg: {}}", "processes.plegg"),
             ("processes: {supervisor: {}}", "processes.supervisor"),

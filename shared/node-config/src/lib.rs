@@ -6,13 +6,15 @@
 //! process applies a setting.
 
 mod document;
+mod protected;
 mod resolved;
 
 pub mod bulkhead;
 pub mod kubelet;
 
 pub use document::DocumentError;
+pub use protected::UnprotectedPath;
 pub use resolved::{
-    CgroupDriver, ContainerRuntimeEndpoint, DEFAULT_ROOT_DIR, DirectoryLayout, EndpointError,
-    HttpSource, ImageSettings, NODE_CONFIG_FILE, NodeConfig, ReadError,
+    CgroupDriver, ContainerRuntimeEndpoint, DEFAULT_POLICY_PATH, DEFAULT_ROOT_DIR, DirectoryLayout,
+    EndpointError, HttpSource, ImageSettings, NODE_CONFIG_FILE, NodeConfig, ReadError,
 };

@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 /// File name of the resolved configuration below `<run-dir>`.
 pub const NODE_CONFIG_FILE: &str = "node.json";
 
+/// Where the node policy is unless Bulkhead's configuration says otherwise.
+pub const DEFAULT_POLICY_PATH: &str = "/etc/bulkhead/policy.toml";
+
 /// The kubelet's default for `--root-dir`.
 pub const DEFAULT_ROOT_DIR: &str = "/var/lib/kubelet";
 
@@ -139,6 +142,8 @@ pub struct NodeConfig {
     pub uid_base: Option<u32>,
     /// `--container-runtime-endpoint`.
     pub container_runtime: ContainerRuntimeEndpoint,
+    /// The node policy's file, which only pod-worker-pool reads.
+    pub policy_path: PathBuf,
     /// `staticPodPath`: a directory or a file.
     pub static_pod_path: Option<PathBuf>,
     /// `fileCheckFrequency`, 20 s by default.
@@ -227,6 +232,7 @@ impl NodeConfig {
             directories,
             uid_base: None,
             container_runtime: ContainerRuntimeEndpoint("/run/containerd/containerd.sock".into()),
+            policy_path: DEFAULT_POLICY_PATH.into(),
             static_pod_path: None,
             file_check_frequency: Duration::from_secs(20),
             static_pod_url: None,

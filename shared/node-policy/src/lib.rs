@@ -20,6 +20,7 @@
 mod demand;
 mod grant;
 mod level;
+mod opening;
 mod path;
 mod permit;
 mod pod_demands;
@@ -33,6 +34,7 @@ mod subject;
 pub use demand::{Demand, SeLinuxOption};
 pub use grant::{Grant, HostPathGrant};
 pub use level::Level;
+pub use opening::{PathAccess, check_opened_volume, volume_access};
 pub use path::{NodePath, NodePathError};
 pub use permit::{Denial, Permit, Refusal, Rule};
 pub use pod_demands::{PodDemand, demands_of};

@@ -166,6 +166,17 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
+impl Refusal {
+    /// What is no path cannot be had.
+    pub(crate) fn of_path(demand: &Demand, error: NodePathError) -> Refusal {
+        Refusal {
+            demand: demand.clone(),
+            rule: Rule::Path(error),
+            grant: None,
+        }
+    }
+}
+
 impl fmt::Display for Denial {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: {}", self.field, self.refusal)

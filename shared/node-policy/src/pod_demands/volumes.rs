@@ -33,9 +33,13 @@ fn host_path(
     let HostPathVolumeSource { path, type_ } = source;
     let is_disk = type_.as_deref() == Some(BLOCK_DEVICE);
     let field = format!("{field}.hostPath.path");
+    let creates = type_
+        .as_deref()
+        .is_some_and(|type_| type_.ends_with("OrCreate"));
     let demand = |read_only| Demand::HostPath {
         path: path.clone(),
-        read_only,
+        // What makes it where it is missing writes, whoever reads it then.
+        read_only: read_only && !creates,
     };
     let disk = || Demand::Device {
         path: path.clone(),
@@ -57,10 +61,7 @@ fn host_path(
         }
     }
     if !is_mounted {
-        let creates = type_
-            .as_deref()
-            .is_some_and(|type_| type_.ends_with("OrCreate"));
-        demands.of_pod(field.clone(), demand(!creates));
+        demands.of_pod(field.clone(), demand(true));
         if is_disk {
             demands.of_pod(field, disk());
         }

@@ -1,0 +1,297 @@
+//! `policy`: what the node policy allows, told beforehand, and the grants that would
+//! allow more. It reads the policy's file and asks no process.
+
+mod file;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use node_config::{DEFAULT_ROOT_DIR, DirectoryLayout, NODE_CONFIG_FILE, NodeConfig};
+use node_policy::{Grant, Mode, Policy, Protected, RunningPods, Subject, grants_for};
+use pod::{Pod, PodSource};
+use topology::{Account, Identities};
+
+use crate::arguments::{PolicyCommand, PolicyOptions};
+use crate::check::{self, PodsOfFile};
+use crate::failure::Failure;
+use crate::output::{Output, note};
+use crate::table::Tone;
+use crate::words::plain;
+
+use file::PolicyFile;
+
+/// Standard input can be read only once.
+const STANDARD_INPUT: &str = "-";
+
+/// Runs a subcommand.
+pub(crate) fn policy(
+    run_dir: &Path,
+    options: &PolicyOptions,
+    output: Output,
+) -> Result<ExitCode, Failure> {
+    let node = Node::here(run_dir);
+    let path = options
+        .policy
+        .clone()
+        .unwrap_or_else(|| node.config.policy_path.clone());
+    let file = PolicyFile::read(&path)?;
+    for warning in file.warnings() {
+        note(&warning);
+    }
+    let policy = file.policy(node.protected.clone())?;
+    match &options.command {
+        PolicyCommand::Check(files) => {
+            let mut accepted = true;
+            for (path, pods) in check::pods(&files.files, &node.config.node_name) {
+                let verdicts = verdicts(&pods, &policy, &node.config.node_name);
+                accepted &= verdicts.iter().all(Verdict::is_good);
+                output.text(&rendered(&path, &verdicts, output.colours))?;
+            }
+            if policy.mode() == Mode::Audit {
+                note("the policy's mode is audit: what it refuses is reported and runs");
+            }
+            Ok(exit_code(accepted))
+        }
+        PolicyCommand::Grant(files) => {
+            let found = check::pods(&files.files, &node.config.node_name);
+            let (text, problems) = grants(&found, &policy, &node.config.node_name);
+            output.text(&text)?;
+            for problem in &problems {
+                note(problem);
+            }
+            Ok(exit_code(problems.is_empty()))
+        }
+        PolicyCommand::Show => {
+            output.text(&shown(&file, &policy))?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Says for `bulkhead check` that pods which are accepted would not run. A policy that
+/// cannot be read here is no matter of that command.
+pub(crate) fn mention(run_dir: &Path, files: &[PathBuf]) {
+    let node = Node::here(run_dir);
+    let file = PolicyFile::read(&node.config.policy_path).ok();
+    let policy = file.and_then(|file| file.policy(node.protected.clone()).ok());
+    let Some(policy) = policy else { return };
+    let files: Vec<PathBuf> = files
+        .iter()
+        .filter(|file| file.as_os_str() != STANDARD_INPUT)
+        .cloned()
+        .collect();
+    for (path, pods) in check::pods(&files, &node.config.node_name) {
+        let pods = pods.unwrap_or_default();
+        for pod in &pods {
+            let subject = subject(pod, &node.config.node_name);
+            if policy.judge(&subject, pod).is_err() {
+                let path = plain(&path.display().to_string());
+                note(&format!(
+                    "the node policy does not allow {}: see bulkhead policy check {path}",
+                    subject.full_name()
+                ));
+            }
+        }
+    }
+}
+
+/// The node that the command line runs on: its configuration where an agent has run,
+/// else the defaults.
+struct Node {
+    config: NodeConfig,
+    protected: Protected,
+}
+
+impl Node {
+    fn here(run_dir: &Path) -> Node {
+        let config = NodeConfig::read(&run_dir.join(NODE_CONFIG_FILE)).unwrap_or_else(|_| {
+            let directories = DirectoryLayout {
+                run_dir: run_dir.to_owned(),
+                state_dir: "/var/lib/bulkhead".into(),
+                root_dir: DEFAULT_ROOT_DIR.into(),
+                log_dir: "/var/log".into(),
+                bin_dir: "/usr/libexec/bulkhead".into(),
+            };
+            NodeConfig::with_defaults(check::node_name(run_dir), directories)
+        });
+        let (protected, problems) = config.protected(identities(&config).as_ref());
+        for problem in problems {
+            note(&telemetry::chain(&problem));
+        }
+        Node { config, protected }
+    }
+}
+
+/// The users of the processes; `None` on a machine that does not have them.
+fn identities(config: &NodeConfig) -> Option<Identities> {
+    let identities = match config.uid_base {
+        Some(base) => Identities::from_base(base),
+        None => Identities::from_users(|name| {
+            let user = nix::unistd::User::from_name(name).ok().flatten()?;
+            Some(Account {
+                uid: user.uid.as_raw(),
+                gid: user.gid.as_raw(),
+            })
+        }),
+    };
+    identities.ok()
+}
+
+fn subject(pod: &Pod, node_name: &str) -> Subject {
+    Subject::of(PodSource::File, pod, node_name)
+}
+
+fn exit_code(good: bool) -> ExitCode {
+    if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// What is said of one pod, or of a file without pods.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Allowed(String),
+    Refused(String, Vec<String>),
+    Unusable(Vec<String>),
+}
+
+impl Verdict {
+    fn is_good(&self) -> bool {
+        matches!(self, Verdict::Allowed(_))
+    }
+}
+
+fn verdicts(
+    pods: &Result<Vec<Pod>, Vec<String>>,
+    policy: &Policy,
+    node_name: &str,
+) -> Vec<Verdict> {
+    let pods = match pods {
+        Ok(pods) => pods,
+        Err(problems) => return vec![Verdict::Unusable(problems.clone())],
+    };
+    let verdicts = pods.iter().map(|pod| {
+        let subject = subject(pod, node_name);
+        match policy.judge(&subject, pod) {
+            Ok(_) => Verdict::Allowed(subject.full_name()),
+            Err(denials) => {
+                let denials = denials.iter().map(ToString::to_string);
+                Verdict::Refused(subject.full_name(), denials.collect())
+            }
+        }
+    });
+    verdicts.collect()
+}
+
+fn rendered(path: &Path, verdicts: &[Verdict], colours: bool) -> String {
+    let path = plain(&path.display().to_string());
+    let mut text = String::new();
+    for verdict in verdicts {
+        match verdict {
+            Verdict::Allowed(pod) => {
+                let word = Tone::Good.paint("allowed", colours);
+                text += &format!("{path}: {}: {word}\n", plain(pod));
+            }
+            Verdict::Refused(pod, denials) => {
+                let word = Tone::Bad.paint("refused", colours);
+                for denial in denials {
+                    text += &format!("{path}: {}: {word}: {}\n", plain(pod), plain(denial));
+                }
+            }
+            Verdict::Unusable(problems) => {
+                let word = Tone::Bad.paint("not accepted", colours);
+                for problem in problems {
+                    text += &format!("{path}: {word}: {}\n", plain(problem));
+                }
+            }
+        }
+    }
+    text
+}
+
+/// The grants as TOML, and what keeps some pods from being granted what they ask for.
+fn grants(found: &[PodsOfFile], policy: &Policy, node_name: &str) -> (String, Vec<String>) {
+    let mut problems = Vec::new();
+    let mut pods = Vec::new();
+    for (path, content) in found {
+        match content {
+            Ok(found) => pods.extend(found.iter().map(|pod| (subject(pod, node_name), pod))),
+            Err(reasons) => {
+                let path = path.display();
+                problems.extend(
+                    reasons
+                        .iter()
+                        .map(|reason| plain(&format!("{path}: {reason}"))),
+                );
+            }
+        }
+    }
+    let grants = grants_for(&pods, policy);
+    let with_grants = policy.clone().with_grants(grants.iter().cloned());
+    for (subject, pod) in &pods {
+        let left = with_grants.judge(subject, pod).err().unwrap_or_default();
+        problems.extend(left.iter().map(|denial| {
+            plain(&format!(
+                "no grant allows this to {}: {denial}",
+                subject.full_name()
+            ))
+        }));
+    }
+    let blocks: Vec<String> = grants.iter().map(|grant| block(grant, policy)).collect();
+    (blocks.join(""), problems)
+}
+
+/// A grant with a warning where it gives more than it seems to.
+fn block(grant: &Grant, policy: &Policy) -> String {
+    let mut text = "\n".to_owned();
+    let mut warn = |warning: &str| text += &format!("# {warning}\n");
+    let paths = &grant.host_paths;
+    if paths.iter().any(|path| path.includes_protected) {
+        warn("includesProtected gives what is protected below the path, too.");
+    }
+    if policy.protected().names_protected(grant) {
+        warn("This names something by which a pod can become the agent or the runtime.");
+    }
+    if grant.privileged {
+        warn("A privileged container can do what root can do on this node.");
+    }
+    text + &grant.to_toml()
+}
+
+fn shown(file: &PolicyFile, policy: &Policy) -> String {
+    let mut text = format!("policy     {}\n", plain(&file.description()));
+    let mut line = |name: &str, value: &str| text += &format!("{name:<10} {value}\n");
+    line(
+        "mode",
+        match policy.mode() {
+            Mode::Enforce => "enforce: a pod that is refused does not run",
+            Mode::Audit => "audit: what is refused is reported, and runs",
+        },
+    );
+    line(
+        "running",
+        match policy.running_pods() {
+            RunningPods::Keep => "keep: a new policy ends no pod that runs",
+            RunningPods::End => "end: pods that a new policy refuses are ended",
+        },
+    );
+    for source in PodSource::ALL {
+        line(source.as_str(), policy.level(source).as_str());
+    }
+    line("grants", &policy.grants().len().to_string());
+    for (path, what) in policy.protected().paths() {
+        line("protected", &plain(&format!("{path}  {what}")));
+    }
+    for (user, what) in policy.protected().users() {
+        line("protected", &format!("user {user}  {what}"));
+    }
+    for grant in policy.grants() {
+        text += &format!("\n{}", grant.to_toml());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! What of this node the node policy protects: by it a pod could become a process of
+//! Bulkhead or the container runtime. pod-worker-pool decides with it, and the command
+//! line tells with it beforehand how the pool will decide.
+
+use std::path::Path;
+
+use node_policy::{NodePathError, Protected};
+use topology::{Identities, PROCESSES};
+
+use crate::resolved::NodeConfig;
+
+/// A path of the configuration that cannot be compared with those of pods.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} cannot be protected")]
+pub struct UnprotectedPath {
+    /// What it is.
+    pub what: &'static str,
+    /// Why.
+    pub source: NodePathError,
+}
+
+impl NodeConfig {
+    /// The protected paths of this node, and with `identities` its protected users and
+    /// groups; and what should be protected and cannot.
+    #[must_use]
+    pub fn protected(&self, identities: Option<&Identities>) -> (Protected, Vec<UnprotectedPath>) {
+        let mut protected = Protected::default();
+        let mut problems = Vec::new();
+        let mut note = |what, added: Result<(), NodePathError>| {
+            problems.extend(added.err().map(|source| UnprotectedPath { what, source }));
+        };
+        let socket = text(&self.container_runtime.0);
+        let added = protected.add_runtime_socket(&socket);
+        note("the container runtime's socket", added);
+        let directories = &self.directories;
+        let logs = [
+            directories.process_logs(),
+            directories.pod_logs(),
+            directories.container_log_links(),
+        ];
+        let policy_directory = self.policy_path.parent().unwrap_or(&self.policy_path);
+        let paths = [
+            (directories.run_dir.as_path(), "Bulkhead's run directory"),
+            (&directories.state_dir, "Bulkhead's state directory"),
+            (&directories.bin_dir, "Bulkhead's programs"),
+            (&directories.root_dir, "the directory of all pods"),
+            (&logs[0], "the logs of Bulkhead's processes"),
+            (&logs[1], "the logs of all pods"),
+            (&logs[2], "the logs of all containers"),
+            (policy_directory, "the directory of the node policy"),
+        ];
+        let manifests = self.static_pod_path.as_deref();
+        let manifests = manifests.map(|path| (path, "where static pods come from"));
+        for (path, what) in paths.into_iter().chain(manifests) {
+            let added = protected.add_path(&text(path), what);
+            note(what, added);
+        }
+        if let Some(identities) = identities {
+            add_users(&mut protected, identities);
+        }
+        (protected, problems)
+    }
+}
+
+fn add_users(protected: &mut Protected, identities: &Identities) {
+    for row in PROCESSES.iter().filter(|row| !row.root) {
+        let user = format!("the user of Bulkhead's {}", row.process);
+        protected.add_user(identities.uid(row.process), &user);
+        let group = format!("the group of Bulkhead's {}", row.process);
+        protected.add_group(identities.gid(row.process), &group);
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use node_policy::{Demand, Policy, Subject};
+    use pod::PodSource;
+    use topology::Process;
+
+    use super::*;
+    use crate::resolved::DirectoryLayout;
+
+    fn node() -> NodeConfig {
+        let directories = DirectoryLayout {
+            run_dir: "/run/bulkhead".into(),
+            state_dir: "/var/lib/bulkhead".into(),
+            root_dir: "/var/lib/kubelet".into(),
+            log_dir: "/var/log".into(),
+            bin_dir: "/usr/libexec/bulkhead".into(),
+        };
+        let mut node = NodeConfig::with_defaults("n", directories);
+        node.static_pod_path = Some(PathBuf::from("/srv/manifests"));
+        node
+    }
+
+    #[test]
+    fn not_even_privileged_pods_have_the_agents_own_paths_and_users() {
+        let identities = Identities::from_base(60_000).unwrap();
+        let (protected, problems) = node().protected(Some(&identities));
+        assert_eq!(problems, []);
+        let policy = Policy::parse("[sources]\nfile = \"privileged\"", protected).unwrap();
+        let permit = policy.permit_for(&Subject::new(PodSource::File, "a", "b", "n", Vec::new()));
+        for path in [
+            "/run/containerd/containerd.sock",
+            "/run/bulkhead/pod-worker-pool.sock",
+            "/var/lib/bulkhead",
+            "/var/lib/kubelet/pods",
+            "/var/log/bulkhead",
+            "/var/log/pods/x",
+            "/var/log",
+            "/usr/libexec/bulkhead/supervisor",
+            "/usr/libexec",
+            "/etc/bulkhead/policy.toml",
+            "/srv/manifests",
+        ] {
+            let path = path.to_owned();
+            let demand = Demand::HostPath {
+                path,
+                read_only: true,
+            };
+            assert!(permit.check(&demand, None).is_err(), "{demand}");
+        }
+        for process in Process::ALL {
+            let uid = identities.uid(process);
+            let allowed = permit.check(&Demand::User(uid.into()), None).is_ok();
+            assert_eq!(allowed, uid == 0, "{process}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_cannot_be_compared_is_told() {
+        let mut node = node();
+        node.policy_path = "/etc/../x/policy.toml".into();
+        let (_, problems) = node.protected(None);
+        let told: Vec<_> = problems.iter().map(|problem| problem.what).collect();
+        assert_eq!(told, ["the directory of the node policy"]);
+    }
+}

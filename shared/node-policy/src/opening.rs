@@ -1,0 +1,162 @@
+//! How the path of a hostPath volume may be opened: where links may be followed, and
+//! what must still be checked once it is open. A decision about a path's text is not
+//! enough, since a link below it may lead elsewhere.
+
+use pod::Pod;
+
+use crate::demand::Demand;
+use crate::path::NodePath;
+use crate::permit::{Permit, Refusal};
+use crate::pod_demands::demands_of;
+use crate::protected::Standing;
+
+/// How a path may be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathAccess {
+    /// The path's beginning that the owner of the node named: links in it are followed.
+    pub trusted: NodePath,
+    /// Whether links below it are followed too.
+    pub follow_links: bool,
+    /// Whether the pod can only read it, so that nothing may be made there.
+    pub read_only: bool,
+}
+
+impl Permit {
+    /// How a container with this image may open a path of the node.
+    ///
+    /// # Errors
+    /// When it may not have the path.
+    pub fn path_access(
+        &self,
+        path: &str,
+        read_only: bool,
+        image: Option<&str>,
+    ) -> Result<PathAccess, Refusal> {
+        let demand = Demand::HostPath {
+            path: path.to_owned(),
+            read_only,
+        };
+        self.check(&demand, image)?;
+        let refused = |error| Refusal::of_path(&demand, error);
+        let whole = NodePath::parse(path).map_err(refused)?;
+        let is_apart = self.protected.standing(&whole) == Standing::Apart;
+        if is_apart && self.level.allows(&demand) {
+            // Any other path may be had by its name too.
+            return Ok(PathAccess {
+                trusted: NodePath::parse("/").map_err(refused)?,
+                follow_links: true,
+                read_only,
+            });
+        }
+        let mut access = PathAccess {
+            trusted: NodePath::parse("/").map_err(refused)?,
+            follow_links: false,
+            read_only,
+        };
+        let grants = self.grants.iter();
+        let grants = grants.filter(|grant| grant.is_for_image(image, &self.subject.images));
+        for given in grants.flat_map(|grant| &grant.host_paths) {
+            if !given.covers(&whole, read_only, &self.protected) {
+                continue;
+            }
+            access.follow_links |= given.follow_links;
+            if let Some(trusted) = whole.ancestor(&given.prefix)
+                && trusted.is_within(&access.trusted)
+            {
+                access.trusted = trusted;
+            }
+        }
+        Ok(access)
+    }
+
+    /// Whether what was opened may be had. `real` is its path without links, and
+    /// `asked` the path that the pod names.
+    ///
+    /// # Errors
+    /// When links led to something protected that no grant names, or it is a disk that
+    /// no grant names.
+    pub fn check_opened(
+        &self,
+        asked: &str,
+        real: &str,
+        is_disk: bool,
+        read_only: bool,
+        image: Option<&str>,
+    ) -> Result<(), Refusal> {
+        let demand = Demand::HostPath {
+            path: real.to_owned(),
+            read_only,
+        };
+        let path = NodePath::parse(real).map_err(|error| Refusal::of_path(&demand, error))?;
+        if self.protected.standing(&path) != Standing::Apart {
+            self.check(&demand, image)?;
+        }
+        let disk = |path: &str| Demand::Device {
+            path: path.to_owned(),
+            block: true,
+        };
+        if is_disk && self.check(&disk(asked), image).is_err() {
+            self.check(&disk(real), image)?;
+        }
+        Ok(())
+    }
+}
+
+/// How the hostPath volume of this index may be opened for all containers that mount
+/// it; `None` when there is no such volume.
+///
+/// # Errors
+/// When one of them may not have it.
+pub fn volume_access(
+    permit: &Permit,
+    pod: &Pod,
+    index: usize,
+) -> Result<Option<PathAccess>, Box<Refusal>> {
+    let mut common: Option<PathAccess> = None;
+    for (image, path, read_only) in users(pod, index) {
+        let access = permit.path_access(&path, read_only, image.as_deref());
+        let access = access.map_err(Box::new)?;
+        common = Some(match common {
+            None => access,
+            Some(before) => PathAccess {
+                trusted: before.trusted.min(access.trusted),
+                follow_links: before.follow_links && access.follow_links,
+                read_only: before.read_only && access.read_only,
+            },
+        });
+    }
+    Ok(common)
+}
+
+/// Checks what was opened as the hostPath volume of this index, for all containers that
+/// mount it. See [`Permit::check_opened`].
+///
+/// # Errors
+/// When one of them may not have it.
+pub fn check_opened_volume(
+    permit: &Permit,
+    pod: &Pod,
+    index: usize,
+    real: &str,
+    is_disk: bool,
+) -> Result<(), Box<Refusal>> {
+    for (image, path, read_only) in users(pod, index) {
+        let checked = permit.check_opened(&path, real, is_disk, read_only, image.as_deref());
+        checked.map_err(Box::new)?;
+    }
+    Ok(())
+}
+
+/// Image, path and whether they only read it, of those who ask for a hostPath volume.
+fn users(pod: &Pod, index: usize) -> impl Iterator<Item = (Option<String>, String, bool)> {
+    let field = format!("spec.volumes[{index}].hostPath.path");
+    let demands = demands_of(pod)
+        .into_iter()
+        .filter(move |asked| asked.field == field);
+    demands.filter_map(|asked| match asked.demand {
+        Demand::HostPath { path, read_only } => {
+            Some((asked.container.map(|(_, image)| image), path, read_only))
+        }
+        _ => None,
+    })
+}
