@@ -18,7 +18,6 @@ use pod_validation::{MAX_MANIFEST_BYTES, Origin, static_pods};
 use crate::arguments::CheckOptions;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::policy;
 use crate::table::Tone;
 use crate::words::plain;
 
@@ -37,7 +36,6 @@ pub(crate) fn check(
     let accepted = judged(&options.files, &node_name, |file, verdict| {
         output.text(&rendered(file, verdict, output.colours))
     })?;
-    policy::mention(run_dir, &options.files);
     Ok(if accepted {
         ExitCode::SUCCESS
     } else {

@@ -69,7 +69,11 @@ async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Command::Reload => status::reload(connection, output).await,
         Command::Crashes(options) => status::crashes(connection, options, output).await,
         Command::Loop(options) => loop_status::loop_status(connection, options, output).await,
-        Command::Check(options) => check::check(&arguments.run_dir, options, output),
+        Command::Check(options) => {
+            let code = check::check(&arguments.run_dir, options, output)?;
+            policy::mention(&arguments.run_dir, &options.files);
+            Ok(code)
+        }
         Command::Policy(options) => policy::policy(&arguments.run_dir, options, output),
         Command::Completion(options) => {
             let mut script = Vec::new();

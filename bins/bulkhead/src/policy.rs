@@ -251,7 +251,7 @@ fn block(grant: &Grant, policy: &Policy) -> String {
     if paths.iter().any(|path| path.includes_protected) {
         warn("includesProtected gives what is protected below the path, too.");
     }
-    if policy.protected().names_protected(grant) {
+    if grant.names_protected(policy.protected()) {
         warn("This names something by which a pod can become the agent or the runtime.");
     }
     if grant.privileged {

@@ -219,6 +219,22 @@ impl Grant {
         *self == selectors
     }
 
+    /// Whether it gives something protected by its name.
+    #[must_use]
+    pub fn names_protected(&self, protected: &Protected) -> bool {
+        let is_named = |ids: &[Range], id: u32| ids.iter().any(|range| range.is_exactly(id));
+        let paths = self.host_paths.iter().map(|path| &path.prefix);
+        paths
+            .chain(&self.devices)
+            .any(|path| matches!(protected.standing(path), Standing::Within(..)))
+            || protected
+                .users()
+                .any(|(user, _)| is_named(&self.users, user))
+            || protected
+                .groups()
+                .any(|group| is_named(&self.groups, group))
+    }
+
     /// As a `[[grants]]` table that can be appended to a policy.
     #[must_use]
     pub fn to_toml(&self) -> String {

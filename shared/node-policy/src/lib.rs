@@ -19,6 +19,7 @@
 
 mod demand;
 mod grant;
+mod grants_for;
 mod level;
 mod opening;
 mod path;
@@ -33,6 +34,7 @@ mod subject;
 
 pub use demand::{Demand, SeLinuxOption};
 pub use grant::{Grant, HostPathGrant};
+pub use grants_for::grants_for;
 pub use level::Level;
 pub use opening::{PathAccess, check_opened_volume, volume_access};
 pub use path::{NodePath, NodePathError};
@@ -42,5 +44,4 @@ pub use policy::{Levels, MAX_GRANTS, MAX_POLICY_BYTES, Mode, Policy, PolicyError
 pub use protected::Protected;
 pub use range::Range;
 pub use selector::{ImagePrefix, PodGlob};
-pub use smallest::grants_for;
 pub use subject::Subject;

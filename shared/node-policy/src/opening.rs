@@ -21,85 +21,76 @@ pub struct PathAccess {
     pub read_only: bool,
 }
 
-impl Permit {
-    /// How a container with this image may open a path of the node.
-    ///
-    /// # Errors
-    /// When it may not have the path.
-    pub fn path_access(
-        &self,
-        path: &str,
-        read_only: bool,
-        image: Option<&str>,
-    ) -> Result<PathAccess, Refusal> {
-        let demand = Demand::HostPath {
-            path: path.to_owned(),
-            read_only,
-        };
-        self.check(&demand, image)?;
-        let refused = |error| Refusal::of_path(&demand, error);
-        let whole = NodePath::parse(path).map_err(refused)?;
-        let is_apart = self.protected.standing(&whole) == Standing::Apart;
-        if is_apart && self.level.allows(&demand) {
-            // Any other path may be had by its name too.
-            return Ok(PathAccess {
-                trusted: NodePath::parse("/").map_err(refused)?,
-                follow_links: true,
-                read_only,
-            });
-        }
-        let mut access = PathAccess {
+/// How a container with this image may open a path of the node.
+fn path_access(
+    permit: &Permit,
+    path: &str,
+    read_only: bool,
+    image: Option<&str>,
+) -> Result<PathAccess, Refusal> {
+    let demand = Demand::HostPath {
+        path: path.to_owned(),
+        read_only,
+    };
+    permit.check(&demand, image)?;
+    let refused = |error| Refusal::of_path(&demand, error);
+    let whole = NodePath::parse(path).map_err(refused)?;
+    let is_apart = permit.protected.standing(&whole) == Standing::Apart;
+    if is_apart && permit.level.allows(&demand) {
+        // Any other path may be had by its name too.
+        return Ok(PathAccess {
             trusted: NodePath::parse("/").map_err(refused)?,
-            follow_links: false,
+            follow_links: true,
             read_only,
-        };
-        let grants = self.grants.iter();
-        let grants = grants.filter(|grant| grant.is_for_image(image, &self.subject.images));
-        for given in grants.flat_map(|grant| &grant.host_paths) {
-            if !given.covers(&whole, read_only, &self.protected) {
-                continue;
-            }
-            access.follow_links |= given.follow_links;
-            if let Some(trusted) = whole.ancestor(&given.prefix)
-                && trusted.is_within(&access.trusted)
-            {
-                access.trusted = trusted;
-            }
-        }
-        Ok(access)
+        });
     }
+    let mut access = PathAccess {
+        trusted: NodePath::parse("/").map_err(refused)?,
+        follow_links: false,
+        read_only,
+    };
+    let grants = permit.grants.iter();
+    let grants = grants.filter(|grant| grant.is_for_image(image, &permit.subject.images));
+    for given in grants.flat_map(|grant| &grant.host_paths) {
+        if !given.covers(&whole, read_only, &permit.protected) {
+            continue;
+        }
+        access.follow_links |= given.follow_links;
+        if let Some(trusted) = whole.ancestor(&given.prefix)
+            && trusted.is_within(&access.trusted)
+        {
+            access.trusted = trusted;
+        }
+    }
+    Ok(access)
+}
 
-    /// Whether what was opened may be had. `real` is its path without links, and
-    /// `asked` the path that the pod names.
-    ///
-    /// # Errors
-    /// When links led to something protected that no grant names, or it is a disk that
-    /// no grant names.
-    pub fn check_opened(
-        &self,
-        asked: &str,
-        real: &str,
-        is_disk: bool,
-        read_only: bool,
-        image: Option<&str>,
-    ) -> Result<(), Refusal> {
-        let demand = Demand::HostPath {
-            path: real.to_owned(),
-            read_only,
-        };
-        let path = NodePath::parse(real).map_err(|error| Refusal::of_path(&demand, error))?;
-        if self.protected.standing(&path) != Standing::Apart {
-            self.check(&demand, image)?;
-        }
-        let disk = |path: &str| Demand::Device {
-            path: path.to_owned(),
-            block: true,
-        };
-        if is_disk && self.check(&disk(asked), image).is_err() {
-            self.check(&disk(real), image)?;
-        }
-        Ok(())
+/// Whether what was opened may be had. `real` is its path without links, and
+/// `asked` the path that the pod names.
+fn check_opened(
+    permit: &Permit,
+    asked: &str,
+    real: &str,
+    is_disk: bool,
+    read_only: bool,
+    image: Option<&str>,
+) -> Result<(), Refusal> {
+    let demand = Demand::HostPath {
+        path: real.to_owned(),
+        read_only,
+    };
+    let path = NodePath::parse(real).map_err(|error| Refusal::of_path(&demand, error))?;
+    if permit.protected.standing(&path) != Standing::Apart {
+        permit.check(&demand, image)?;
     }
+    let disk = |path: &str| Demand::Device {
+        path: path.to_owned(),
+        block: true,
+    };
+    if is_disk && permit.check(&disk(asked), image).is_err() {
+        permit.check(&disk(real), image)?;
+    }
+    Ok(())
 }
 
 /// How the hostPath volume of this index may be opened for all containers that mount
@@ -114,7 +105,7 @@ pub fn volume_access(
 ) -> Result<Option<PathAccess>, Box<Refusal>> {
     let mut common: Option<PathAccess> = None;
     for (image, path, read_only) in users(pod, index) {
-        let access = permit.path_access(&path, read_only, image.as_deref());
+        let access = path_access(permit, &path, read_only, image.as_deref());
         let access = access.map_err(Box::new)?;
         common = Some(match common {
             None => access,
@@ -129,7 +120,7 @@ pub fn volume_access(
 }
 
 /// Checks what was opened as the hostPath volume of this index, for all containers that
-/// mount it. See [`Permit::check_opened`].
+/// mount it.
 ///
 /// # Errors
 /// When one of them may not have it.
@@ -141,7 +132,7 @@ pub fn check_opened_volume(
     is_disk: bool,
 ) -> Result<(), Box<Refusal>> {
     for (image, path, read_only) in users(pod, index) {
-        let checked = permit.check_opened(&path, real, is_disk, read_only, image.as_deref());
+        let checked = check_opened(permit, &path, real, is_disk, read_only, image.as_deref());
         checked.map_err(Box::new)?;
     }
     Ok(())

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::grant::Grant;
 use crate::path::{NodePath, NodePathError};
 
 /// Directories that many programs share. A runtime's socket that lies in one of them
@@ -114,20 +113,9 @@ impl Protected {
         }
     }
 
-    /// Whether a grant gives something protected by its name.
-    #[must_use]
-    pub fn names_protected(&self, grant: &Grant) -> bool {
-        let paths = grant.host_paths.iter().map(|path| &path.prefix);
-        let mut paths = paths.chain(&grant.devices);
-        let users = self.users.keys();
-        let groups = self.groups.keys();
-        paths.any(|path| matches!(self.standing(path), Standing::Within(..)))
-            || users
-                .into_iter()
-                .any(|user| grant.users.iter().any(|range| range.is_exactly(*user)))
-            || groups
-                .into_iter()
-                .any(|group| grant.groups.iter().any(|range| range.is_exactly(*group)))
+    /// The numbers of protected groups.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = u32> {
+        self.groups.keys().copied()
     }
 
     /// Protected paths with what they are, for people.

@@ -1,13 +1,8 @@
-//! The smallest grants that allow what a policy refuses.
-
-use std::collections::BTreeMap;
-
-use pod::Pod;
+//! The smallest grant that allows a demand.
 
 use crate::demand::{Demand, SeLinuxOption};
 use crate::grant::{Grant, HostPathGrant};
 use crate::path::NodePath;
-use crate::policy::Policy;
 use crate::protected::{Protected, Standing};
 use crate::range::Range;
 use crate::selector::PodGlob;
@@ -15,29 +10,6 @@ use crate::subject::Subject;
 
 /// What stands for other characters in the patterns of a grant.
 const PLACEHOLDERS: [char; 2] = ['*', '?'];
-
-/// The grants that these pods need beyond a policy, one for each pod. Nothing is in
-/// them that a pod did not ask for and was refused. What no grant can allow (a path
-/// with `..`) is left out.
-#[must_use]
-pub fn grants_for(pods: &[(Subject, &Pod)], policy: &Policy) -> Vec<Grant> {
-    let mut grants = BTreeMap::new();
-    for (subject, pod) in pods {
-        let Err(denials) = policy.judge(subject, pod) else {
-            continue;
-        };
-        let Some(empty) = grant_without_content(subject) else {
-            continue;
-        };
-        let key = (subject.source, subject.full_name());
-        let grant = grants.entry(key).or_insert(empty);
-        for denial in denials {
-            add(grant, &denial.refusal.demand, policy.protected());
-        }
-    }
-    let grants = grants.into_values();
-    grants.filter(|grant| !grant.gives_nothing()).collect()
-}
 
 /// The smallest grant that allows a demand of a pod; `None` if none can.
 pub(crate) fn smallest_grant(
@@ -52,7 +24,7 @@ pub(crate) fn smallest_grant(
 
 /// For this pod of this source alone. `None` for a name that no pod can have, which a
 /// pattern might take for a placeholder.
-fn grant_without_content(subject: &Subject) -> Option<Grant> {
+pub(crate) fn grant_without_content(subject: &Subject) -> Option<Grant> {
     let name = subject.full_name();
     if name.contains(PLACEHOLDERS) {
         return None;
@@ -64,7 +36,8 @@ fn grant_without_content(subject: &Subject) -> Option<Grant> {
     })
 }
 
-fn add(grant: &mut Grant, demand: &Demand, protected: &Protected) {
+/// Adds what allows the demand.
+pub(crate) fn add(grant: &mut Grant, demand: &Demand, protected: &Protected) {
     match demand {
         Demand::HostNetwork => grant.host_network = true,
         Demand::HostPid => grant.host_pid = true,
