@@ -346,3 +346,6 @@ impl Syncer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

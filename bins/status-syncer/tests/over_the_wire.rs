@@ -285,26 +285,6 @@ async fn a_state_directory_that_cannot_be_written_holds_nothing_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_hangs_keeps_no_call_from_being_answered_and_saved_comes_first() {
-    let node = Node::start().await;
-    let directory = node.directories().state(Process::StatusSyncer);
-    // Who writes the state file waits for this lock, as for a disk.
-    let hangs = std::fs::File::create(directory.join("statuses.json.new")).unwrap();
-    hangs.lock().unwrap();
-    node.observations.send(vec![running()]).unwrap();
-    for _ in 0..20 {
-        // Time does not pass by itself while a thread writes.
-        tokio::time::advance(Duration::from_millis(5)).await;
-        node.verdict(v1::ProbeResult::Success).await;
-        assert_eq!(node.pods().await, Vec::<Value>::new(), "not saved yet");
-    }
-    drop(hangs);
-    node.until("the pod is seen", |pods| pods.len() == 1).await;
-    let saved = std::fs::read_to_string(directory.join("statuses.json")).unwrap();
-    assert!(saved.contains(r#""uid":"u""#), "{saved}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_rejected_pod_is_shown_until_sync_loop_drops_it() {
     let node = Node::start().await;
     let request = v1::RejectPodRequest {
