@@ -18,6 +18,7 @@ mod child;
 mod datagram;
 mod inspect;
 mod launch;
+mod memory;
 mod reap;
 mod seal;
 
@@ -25,5 +26,6 @@ pub use capabilities::{CapabilitySet, UnknownCapability, reduce_to};
 pub use datagram::{Carried, Datagram, discard_datagram, peek_datagram, refuse_descriptors};
 pub use inspect::{Confinement, InspectError};
 pub use launch::{FIRST_LISTENER_DESCRIPTOR, Launch, MAX_LISTENERS, SpawnError, spawn};
+pub use memory::give_back_memory;
 pub use reap::{ChildEnding, find_ended_child, reap};
 pub use seal::{SealError, seal};

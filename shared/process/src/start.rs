@@ -13,6 +13,7 @@ use ipc::{Listener, Network};
 use listenfd::ListenFd;
 use node_config::NodeConfig;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use topology::{Account, Identities, Process};
 
@@ -31,6 +32,10 @@ const EXIT_FAILURE: u8 = 1;
 /// What blocks on a thread of its own gets this long at the end; a file system
 /// that hangs must not hold it up.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
+
+/// How often memory that is free is given back. The work of a burst of pods is over
+/// long before; more often would only have the kernel give it out again.
+const GIVE_BACK_PERIOD: Duration = Duration::from_secs(60);
 
 /// Why a process could not start.
 #[derive(Debug, thiserror::Error)]
@@ -149,12 +154,17 @@ where
         tracing::info!(%process, boot_id = context.boot_id, "started");
         let running = run(context);
         tokio::pin!(running);
+        let first = tokio::time::Instant::now() + GIVE_BACK_PERIOD;
+        let mut give_back = tokio::time::interval_at(first, GIVE_BACK_PERIOD);
+        give_back.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 // Cancel-safe: the future is pinned outside the loop.
                 result = &mut running => return Ok(result),
                 // Cancel-safe: a signal that is not received stays pending.
                 _ = terminate.recv() => shutdown.cancel(),
+                // Cancel-safe: a tick that is not taken stays due.
+                _ = give_back.tick() => confine::give_back_memory(),
             }
         }
     });
