@@ -7,6 +7,7 @@
 mod call;
 mod tasks;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -334,6 +335,22 @@ impl ContainerRuntime for CriClient {
         })
         .await?;
         required(METHOD, answer.status)
+    }
+
+    async fn container_info(
+        &self,
+        container_id: &str,
+    ) -> Result<BTreeMap<String, String>, RuntimeError> {
+        let message = v1::ContainerStatusRequest {
+            container_id: container_id.to_owned(),
+            verbose: true,
+        };
+        let mut client = self.runtime.clone();
+        let answer = call("ContainerStatus", DEFAULT_DEADLINE, message, |request| {
+            client.container_status(request)
+        })
+        .await?;
+        Ok(answer.info)
     }
 
     async fn update_container_resources(

@@ -47,6 +47,9 @@ pub enum RuntimeErrorKind {
     /// be the words of a program's name, so it counts only for an instance that an
     /// earlier call made.
     NoSandboxProcess,
+    /// The call was never made: the request asks for what its pod may not have, so
+    /// the gate in front of the runtime refused it. Trying again changes nothing.
+    Forbidden,
     /// Everything else; the message is for people.
     Other,
 }
@@ -62,6 +65,7 @@ impl std::fmt::Display for RuntimeErrorKind {
             Self::NotStartable => "not in the state to be started",
             Self::BeingStarted => "being started",
             Self::NoSandboxProcess => "the sandbox has no process",
+            Self::Forbidden => "forbidden",
             Self::Other => "failed",
         })
     }

@@ -3,6 +3,7 @@
 //! Requests and answers are the CRI's own messages; what a method returns is unwrapped
 //! where the message has only one field.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -89,6 +90,14 @@ pub trait ContainerRuntime: Send + Sync {
         &self,
         container_id: &str,
     ) -> Result<v1::ContainerStatus, RuntimeError>;
+
+    /// What the runtime adds to the status of one container for those who ask for
+    /// more: texts by name, the runtime's own choice. containerd and CRI-O give the
+    /// OCI specification of the container as part of the JSON named `info`.
+    async fn container_info(
+        &self,
+        container_id: &str,
+    ) -> Result<BTreeMap<String, String>, RuntimeError>;
 
     /// Changes limits of a container that exists.
     async fn update_container_resources(

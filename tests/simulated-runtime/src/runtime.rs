@@ -90,6 +90,16 @@ impl SimulatedRuntime {
         lock(&self.0.state).add_image(reference, present);
     }
 
+    /// The number of a user in all images; without it a name stands for user 1000.
+    pub fn add_user(&self, name: &str, uid: u32) {
+        lock(&self.0.state).add_user(name, uid);
+    }
+
+    /// Whom an image wants to run as from now on; without it root.
+    pub fn set_image_user(&self, reference: &str, user: &str) {
+        lock(&self.0.state).set_image_user(reference, user);
+    }
+
     /// Whether pulls of an image never end from now on; those that hung go on when
     /// they do not any more.
     pub fn set_pull_hangs(&self, reference: &str, hangs: bool) {

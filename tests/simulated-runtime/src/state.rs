@@ -78,6 +78,10 @@ pub(crate) struct State {
     reserved: BTreeSet<String>,
     images: BTreeSet<String>,
     pullable: BTreeSet<String>,
+    /// Users that images want to run as, by their references.
+    image_users: BTreeMap<String, String>,
+    /// Numbers of users, by their names.
+    users: BTreeMap<String, u32>,
     next: u64,
     pub(crate) history: Vec<Entry>,
     pub(crate) violations: Vec<String>,

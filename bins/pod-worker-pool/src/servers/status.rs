@@ -36,6 +36,7 @@ pub(super) fn of_runtime(error: &RuntimeError) -> Status {
         RuntimeErrorKind::DeadlineExceeded => Status::deadline_exceeded(message),
         RuntimeErrorKind::Unavailable => Status::unavailable(message),
         RuntimeErrorKind::Unimplemented => Status::unimplemented(message),
+        RuntimeErrorKind::Forbidden => Status::permission_denied(message),
         RuntimeErrorKind::AlreadyExists
         | RuntimeErrorKind::NotStartable
         | RuntimeErrorKind::BeingStarted

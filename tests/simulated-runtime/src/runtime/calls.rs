@@ -252,6 +252,20 @@ impl ContainerRuntime for SimulatedRuntime {
         .await
     }
 
+    async fn container_info(
+        &self,
+        container_id: &str,
+    ) -> Result<BTreeMap<String, String>, RuntimeError> {
+        let id = container_id.to_owned();
+        self.perform("ContainerStatus", millis(1), move |runtime| async move {
+            let uid = lock(&runtime.0.state).user_of(&id);
+            let uid = uid.ok_or_else(|| not_found("ContainerStatus", &id))?;
+            let info = format!(r#"{{"runtimeSpec":{{"process":{{"user":{{"uid":{uid}}}}}}}}}"#);
+            Ok(BTreeMap::from([("info".to_owned(), info)]))
+        })
+        .await
+    }
+
     async fn update_container_resources(
         &self,
         _container_id: &str,

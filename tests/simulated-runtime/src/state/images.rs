@@ -1,10 +1,13 @@
 //! The images of a simulated runtime: those that are there, and those that can be
 //! pulled.
 
-use cri::v1::Image;
+use cri::v1::{Image, Int64Value};
 use cri::{RuntimeError, RuntimeErrorKind};
 
 use super::State;
+
+/// The number of a user that nobody has added.
+const DEFAULT_USER: i64 = 1000;
 
 /// What each image takes of the disk.
 pub const IMAGE_BYTES: u64 = 1 << 30;
@@ -45,10 +48,45 @@ impl State {
             .collect()
     }
 
+    pub(crate) fn add_user(&mut self, name: &str, uid: u32) {
+        self.users.insert(name.to_owned(), uid);
+    }
+
+    pub(crate) fn set_image_user(&mut self, reference: &str, user: &str) {
+        let (reference, user) = (reference.to_owned(), user.to_owned());
+        self.image_users.insert(reference, user);
+    }
+
+    /// Whom a container runs as, found as a runtime finds it when it makes one.
+    pub(crate) fn user_of(&self, container: &str) -> Option<i64> {
+        let config = &self.containers.get(container)?.config;
+        let linux = config.linux.clone().unwrap_or_default();
+        let security = linux.security_context.unwrap_or_default();
+        if let Some(user) = security.run_as_user {
+            return Some(user.value);
+        }
+        let of_image = config.image.as_ref().and_then(|spec| self.image(&spec.image));
+        let of_image = of_image.unwrap_or_default();
+        let name = match security.run_as_username.as_str() {
+            "" => of_image.username.as_str(),
+            name => name,
+        };
+        Some(match (self.users.get(name), of_image.uid) {
+            (Some(&uid), _) => i64::from(uid),
+            (None, Some(uid)) => uid.value,
+            (None, None) if name.is_empty() => 0,
+            (None, None) => DEFAULT_USER,
+        })
+    }
+
     fn image_message(&self, reference: &str) -> Image {
+        let user = self.image_users.get(reference).map_or("", String::as_str);
+        let uid = user.parse().ok().map(|value| Int64Value { value });
         Image {
             id: image_id(reference),
             repo_tags: vec![reference.to_owned()],
+            username: if uid.is_none() { user.to_owned() } else { String::new() },
+            uid,
             size: IMAGE_BYTES,
             ..Image::default()
         }

@@ -1,0 +1,579 @@
+//! [`Gate`]: the decorator. Which calls are judged, and where the facts for it come
+//! from. What is judged is in `request`; everything else goes through untouched.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use cri::{ContainerRuntime, RuntimeError, RuntimeEvents, v1};
+use node_policy::{Demand, Permit, Refusal};
+use pod::metadata::{CONTAINER_NAME_LABEL, POD_UID_LABEL};
+use serde::Deserialize;
+
+use crate::alarm::Alarms;
+use crate::commands::{self, CommandDigest};
+use crate::denial::Denial;
+use crate::held::{HeldPod, HeldPods, Standing};
+use crate::known::{Known, KnownContainer};
+use crate::places::Places;
+use crate::request::{self, Asked, RunsAs};
+
+/// The last gate in front of a container runtime. It judges each request that makes
+/// or changes something, or runs a command, by the request alone and by what the
+/// policy permits the one pod that it is for. Who made the request, and of what, it
+/// does not know.
+pub struct Gate {
+    inner: Arc<dyn ContainerRuntime>,
+    held: HeldPods,
+    places: Places,
+    /// UIDs of pods by the ids of their sandboxes.
+    sandboxes: Known<String>,
+    containers: Known<KnownContainer>,
+    /// Containers whose user was judged.
+    judged_users: Known<()>,
+    alarms: Alarms,
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Gate").finish_non_exhaustive()
+    }
+}
+
+/// Why a call does not go through: the gate's own word, or the runtime's when it was
+/// asked for a fact.
+enum Stop {
+    Denied(Denial),
+    Failed(RuntimeError),
+}
+
+impl From<Denial> for Stop {
+    fn from(denial: Denial) -> Stop {
+        Stop::Denied(denial)
+    }
+}
+
+impl From<RuntimeError> for Stop {
+    fn from(error: RuntimeError) -> Stop {
+        Stop::Failed(error)
+    }
+}
+
+/// The part of the OCI specification that says whom a container runs as, within what
+/// containerd and CRI-O tell of it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Info {
+    runtime_spec: RuntimeSpec,
+}
+
+#[derive(Deserialize)]
+struct RuntimeSpec {
+    process: Process,
+}
+
+#[derive(Deserialize)]
+struct Process {
+    user: User,
+}
+
+#[derive(Deserialize)]
+struct User {
+    uid: u32,
+}
+
+impl Gate {
+    /// A gate in front of `inner` for the pods in `held`.
+    #[must_use]
+    pub fn new(inner: Arc<dyn ContainerRuntime>, held: HeldPods, places: Places) -> Gate {
+        Gate {
+            inner,
+            held,
+            places,
+            sandboxes: Known::default(),
+            containers: Known::default(),
+            judged_users: Known::default(),
+            alarms: Alarms::default(),
+        }
+    }
+
+    /// The error of a call that does not go through, after the alarm for it.
+    fn stopped(&self, method: &'static str, pod_uid: &str, stop: Stop) -> RuntimeError {
+        match stop {
+            Stop::Failed(error) => error,
+            Stop::Denied(denial) => {
+                let error = denial.into_error(method);
+                self.alarms.refused(method, pod_uid, &error.message);
+                error
+            }
+        }
+    }
+
+    /// The pod that a request is for, if new things may be made for it.
+    fn held(&self, pod_uid: &str) -> Result<Arc<HeldPod>, Denial> {
+        let unknown = || Denial::UnknownPod {
+            pod_uid: pod_uid.to_owned(),
+        };
+        let pod = self.held.get(pod_uid).ok_or_else(unknown)?;
+        match &pod.standing {
+            Standing::Permitted(_) | Standing::Audited(_) => Ok(pod),
+            Standing::Refused(reason) => Err(Denial::PodRefused {
+                reason: reason.clone(),
+            }),
+        }
+    }
+
+    /// Checks what a request asks for against the permit of its pod. `images` are the
+    /// names of the container's image; a sandbox is made for all containers of its pod,
+    /// and may have what one of them may.
+    fn check(&self, pod: &HeldPod, asked: &[Asked], images: &[String]) -> Result<(), Denial> {
+        let (permit, audits) = match &pod.standing {
+            Standing::Permitted(permit) => (permit, false),
+            Standing::Audited(permit) => (permit, true),
+            Standing::Refused(reason) => {
+                return Err(Denial::PodRefused {
+                    reason: reason.clone(),
+                });
+            }
+        };
+        for Asked { field, demand } in asked {
+            let Err(refusal) = check_demand(permit, demand, images) else {
+                continue;
+            };
+            let denial = Denial::NotPermitted {
+                field: field.clone(),
+                refusal: Box::new(refusal),
+            };
+            if !audits {
+                return Err(denial);
+            }
+            self.alarms.let_through(&pod.identity, &denial.to_string());
+        }
+        Ok(())
+    }
+
+    async fn sandbox_is_of(&self, sandbox_id: &str, pod_uid: &str) -> Result<(), Stop> {
+        let owner = match self.sandboxes.get(sandbox_id) {
+            Some(owner) => owner,
+            None => {
+                let status = self.inner.pod_sandbox_status(sandbox_id).await?;
+                let owner = status.metadata.unwrap_or_default().uid;
+                self.sandboxes.note(sandbox_id, owner.clone());
+                owner
+            }
+        };
+        if owner == pod_uid {
+            Ok(())
+        } else {
+            Err(Denial::not_the_pods("the sandbox", sandbox_id).into())
+        }
+    }
+
+    async fn container(&self, container_id: &str) -> Result<KnownContainer, RuntimeError> {
+        if let Some(known) = self.containers.get(container_id) {
+            return Ok(known);
+        }
+        let mut status = self.inner.container_status(container_id).await?;
+        let known = KnownContainer {
+            pod_uid: status.labels.remove(POD_UID_LABEL).unwrap_or_default(),
+            name: status
+                .labels
+                .remove(CONTAINER_NAME_LABEL)
+                .unwrap_or_default(),
+            commands: status
+                .annotations
+                .get(commands::ANNOTATION)
+                .map(|text| commands::noted(text)),
+        };
+        self.containers.note(container_id, known.clone());
+        Ok(known)
+    }
+
+    /// The user that the runtime has found for a container, which for a name stands in
+    /// the image and is not known before.
+    async fn user_of(&self, container_id: &str) -> Result<Option<u32>, RuntimeError> {
+        let info = self.inner.container_info(container_id).await?;
+        let info = info.get("info").map(|text| serde_json::from_str(text));
+        let user = info.and_then(|info: Result<Info, _>| info.ok());
+        Ok(user.map(|info| info.runtime_spec.process.user.uid))
+    }
+
+    /// Judges whom a container runs as that exists and was not started.
+    async fn check_user(
+        &self,
+        pod: &HeldPod,
+        container_id: &str,
+        (name, images): (&str, &[String]),
+    ) -> Result<(), Stop> {
+        let Some(uid) = self.user_of(container_id).await? else {
+            let user = name.to_owned();
+            return Err(Denial::UserUnknown { user }.into());
+        };
+        let asked = Asked {
+            field: "the container's user".to_owned(),
+            demand: Demand::User(i64::from(uid)),
+        };
+        self.check(pod, &[asked], images)?;
+        self.judged_users.note(container_id, ());
+        Ok(())
+    }
+
+    /// The image of a container: its names, and whom it wants to run as.
+    async fn image(&self, spec: &v1::ImageSpec) -> Result<(Vec<String>, RunsAs), RuntimeError> {
+        let found = self.inner.image_status(spec.clone()).await?;
+        let image = found.unwrap_or_default();
+        let user = match (&image.uid, image.username.as_str()) {
+            (Some(uid), _) => RunsAs::Uid(uid.value),
+            (None, "") => RunsAs::Uid(0),
+            (None, name) => RunsAs::Name(name.to_owned()),
+        };
+        let names = [image.repo_tags, image.repo_digests].concat();
+        Ok((names, user))
+    }
+
+    async fn judge_sandbox(&self, config: &v1::PodSandboxConfig, handler: &str) -> Result<(), Stop> {
+        let pod = self.held(request::pod_uid(config)?)?;
+        let asked = request::sandbox(&pod.identity, config, handler, &self.places)?;
+        Ok(self.check(&pod, &asked, pod.images())?)
+    }
+
+    /// Judges the creation of a container, notes the commands on it, and says what is
+    /// needed to judge its user later, if that is a name.
+    async fn judge_container(
+        &self,
+        sandbox_id: &str,
+        config: &mut v1::ContainerConfig,
+        sandbox_config: &v1::PodSandboxConfig,
+    ) -> Result<Creation, Stop> {
+        let pod = self.held(request::pod_uid(sandbox_config)?)?;
+        let identity = &pod.identity;
+        let of_sandbox = request::sandbox(identity, sandbox_config, "", &self.places)?;
+        self.check(&pod, &of_sandbox, pod.images())?;
+        self.sandbox_is_of(sandbox_id, identity.uid()).await?;
+        let (asked, runs_as) = request::container(identity, config, &self.places)?;
+        let image = config.image.clone().unwrap_or_default();
+        // Names of images are grants of the policy's: the runtime tells them, and not
+        // the request, which could claim any.
+        let (images, of_image) = self.image(&image).await?;
+        self.check(&pod, &asked, &images)?;
+        let user = match runs_as.unwrap_or(of_image) {
+            RunsAs::Name(name) => Some(name),
+            RunsAs::Uid(uid) => {
+                let asked = Asked::new("linux.security_context.run_as_user", Demand::User(uid));
+                self.check(&pod, &[asked], &images)?;
+                None
+            }
+        };
+        let name = config.metadata.clone().unwrap_or_default().name;
+        let commands = pod.commands.get(&name).cloned().unwrap_or_default();
+        let noted = commands::note(&commands);
+        config
+            .annotations
+            .insert(commands::ANNOTATION.to_owned(), noted);
+        let known = KnownContainer {
+            pod_uid: identity.uid().to_owned(),
+            name,
+            commands: Some(commands),
+        };
+        Ok(Creation {
+            pod,
+            images,
+            user,
+            known,
+        })
+    }
+
+    async fn judge_start(&self, container_id: &str) -> Result<(), Stop> {
+        if self.judged_users.get(container_id).is_some() {
+            return Ok(());
+        }
+        let known = self.container(container_id).await?;
+        let pod = self.held(&known.pod_uid)?;
+        let status = self.inner.container_status(container_id).await?;
+        let image = v1::ImageSpec {
+            image: status.image_ref,
+            ..v1::ImageSpec::default()
+        };
+        let (images, _) = self.image(&image).await?;
+        self.check_user(&pod, container_id, ("", &images)).await
+    }
+
+    async fn judge_command(&self, container_id: &str, command: &[String]) -> Result<(), Stop> {
+        let known = self.container(container_id).await?;
+        let pod = self.held(&known.pod_uid)?;
+        let of_pod = pod.commands.get(&known.name);
+        let digest = CommandDigest::of(command);
+        let is_its_own = match &known.commands {
+            Some(commands) => commands.contains(&digest),
+            // Created by a kubelet, or by a version that did not note them.
+            None => of_pod.is_some_and(|commands| commands.contains(&digest)),
+        };
+        if is_its_own {
+            return Ok(());
+        }
+        let container = known.name;
+        Err(Denial::NotItsCommand { container }.into())
+    }
+
+    async fn judge_update(
+        &self,
+        container_id: &str,
+        resources: &v1::LinuxContainerResources,
+    ) -> Result<(), Stop> {
+        let known = self.container(container_id).await?;
+        let pod = self.held(&known.pod_uid)?;
+        request::resources("linux", resources)?;
+        Ok(self.check(&pod, &[], &[])?)
+    }
+
+    /// The pod of a container, for alarms; empty when that is not known yet.
+    fn pod_of(&self, container_id: &str) -> String {
+        let known = self.containers.get(container_id);
+        known.map(|known| known.pod_uid).unwrap_or_default()
+    }
+}
+
+/// Whether a permit gives a demand to a container whose image has one of these names.
+fn check_demand(permit: &Permit, demand: &Demand, images: &[String]) -> Result<(), Refusal> {
+    let of_pod = permit.check(demand, None);
+    let is_of_pod_alone = matches!(
+        demand,
+        Demand::HostNetwork | Demand::HostPid | Demand::HostIpc | Demand::Sysctl(_)
+    );
+    if of_pod.is_ok() || is_of_pod_alone {
+        return of_pod;
+    }
+    let mut images = images.iter();
+    match images.any(|image| permit.check(demand, Some(image)).is_ok()) {
+        true => Ok(()),
+        false => of_pod,
+    }
+}
+
+/// A creation that was permitted.
+struct Creation {
+    pod: Arc<HeldPod>,
+    /// Names of the container's image.
+    images: Vec<String>,
+    /// The name of the user that it is to run as, where it is a name.
+    user: Option<String>,
+    known: KnownContainer,
+}
+
+fn uid_in(config: &v1::PodSandboxConfig) -> &str {
+    config.metadata.as_ref().map_or("", |it| it.uid.as_str())
+}
+
+#[async_trait]
+impl ContainerRuntime for Gate {
+    async fn run_pod_sandbox(
+        &self,
+        config: v1::PodSandboxConfig,
+        runtime_handler: &str,
+    ) -> Result<String, RuntimeError> {
+        let uid = uid_in(&config).to_owned();
+        self.judge_sandbox(&config, runtime_handler)
+            .await
+            .map_err(|stop| self.stopped("RunPodSandbox", &uid, stop))?;
+        let id = self.inner.run_pod_sandbox(config, runtime_handler).await?;
+        self.sandboxes.note(&id, uid);
+        Ok(id)
+    }
+
+    async fn create_container(
+        &self,
+        sandbox_id: &str,
+        mut config: v1::ContainerConfig,
+        sandbox_config: v1::PodSandboxConfig,
+    ) -> Result<String, RuntimeError> {
+        const METHOD: &str = "CreateContainer";
+        let uid = uid_in(&sandbox_config).to_owned();
+        let creation = self
+            .judge_container(sandbox_id, &mut config, &sandbox_config)
+            .await
+            .map_err(|stop| self.stopped(METHOD, &uid, stop))?;
+        let id = self
+            .inner
+            .create_container(sandbox_id, config, sandbox_config)
+            .await?;
+        self.containers.note(&id, creation.known);
+        let Some(user) = creation.user else {
+            self.judged_users.note(&id, ());
+            return Ok(id);
+        };
+        let about = (user.as_str(), creation.images.as_slice());
+        if let Err(stop) = self.check_user(&creation.pod, &id, about).await {
+            // It never ran. Where it cannot be removed now it is left as one that was
+            // never started, and is judged again before it is.
+            if let Err(error) = self.inner.remove_container(&id).await {
+                tracing::warn!(id, %error, "a container with a refused user stays");
+            }
+            return Err(self.stopped(METHOD, &uid, stop));
+        }
+        Ok(id)
+    }
+
+    async fn start_container(&self, container_id: &str) -> Result<(), RuntimeError> {
+        self.judge_start(container_id)
+            .await
+            .map_err(|stop| self.stopped("StartContainer", &self.pod_of(container_id), stop))?;
+        self.inner.start_container(container_id).await
+    }
+
+    async fn update_container_resources(
+        &self,
+        container_id: &str,
+        resources: v1::LinuxContainerResources,
+    ) -> Result<(), RuntimeError> {
+        const METHOD: &str = "UpdateContainerResources";
+        self.judge_update(container_id, &resources)
+            .await
+            .map_err(|stop| self.stopped(METHOD, &self.pod_of(container_id), stop))?;
+        self.inner
+            .update_container_resources(container_id, resources)
+            .await
+    }
+
+    async fn exec_sync(
+        &self,
+        container_id: &str,
+        command: Vec<String>,
+        timeout: Duration,
+    ) -> Result<v1::ExecSyncResponse, RuntimeError> {
+        self.judge_command(container_id, &command)
+            .await
+            .map_err(|stop| self.stopped("ExecSync", &self.pod_of(container_id), stop))?;
+        self.inner.exec_sync(container_id, command, timeout).await
+    }
+
+    // ---- what neither makes nor changes anything, or only takes away
+
+    async fn version(&self) -> Result<v1::VersionResponse, RuntimeError> {
+        self.inner.version().await
+    }
+
+    async fn status(&self, verbose: bool) -> Result<v1::StatusResponse, RuntimeError> {
+        self.inner.status(verbose).await
+    }
+
+    async fn runtime_config(&self) -> Result<v1::RuntimeConfigResponse, RuntimeError> {
+        self.inner.runtime_config().await
+    }
+
+    async fn stop_pod_sandbox(&self, sandbox_id: &str) -> Result<(), RuntimeError> {
+        self.inner.stop_pod_sandbox(sandbox_id).await
+    }
+
+    async fn remove_pod_sandbox(&self, sandbox_id: &str) -> Result<(), RuntimeError> {
+        self.inner.remove_pod_sandbox(sandbox_id).await
+    }
+
+    async fn pod_sandbox_status(
+        &self,
+        sandbox_id: &str,
+    ) -> Result<v1::PodSandboxStatus, RuntimeError> {
+        self.inner.pod_sandbox_status(sandbox_id).await
+    }
+
+    async fn list_pod_sandboxes(
+        &self,
+        filter: v1::PodSandboxFilter,
+    ) -> Result<Vec<v1::PodSandbox>, RuntimeError> {
+        self.inner.list_pod_sandboxes(filter).await
+    }
+
+    async fn stop_container(
+        &self,
+        container_id: &str,
+        grace: Duration,
+    ) -> Result<(), RuntimeError> {
+        self.inner.stop_container(container_id, grace).await
+    }
+
+    async fn remove_container(&self, container_id: &str) -> Result<(), RuntimeError> {
+        self.inner.remove_container(container_id).await
+    }
+
+    async fn delete_task(&self, container_id: &str) -> Result<bool, RuntimeError> {
+        self.inner.delete_task(container_id).await
+    }
+
+    async fn list_containers(
+        &self,
+        filter: v1::ContainerFilter,
+    ) -> Result<Vec<v1::Container>, RuntimeError> {
+        self.inner.list_containers(filter).await
+    }
+
+    async fn container_status(
+        &self,
+        container_id: &str,
+    ) -> Result<v1::ContainerStatus, RuntimeError> {
+        self.inner.container_status(container_id).await
+    }
+
+    async fn container_info(
+        &self,
+        container_id: &str,
+    ) -> Result<BTreeMap<String, String>, RuntimeError> {
+        self.inner.container_info(container_id).await
+    }
+
+    async fn reopen_container_log(&self, container_id: &str) -> Result<(), RuntimeError> {
+        self.inner.reopen_container_log(container_id).await
+    }
+
+    async fn container_stats(
+        &self,
+        container_id: &str,
+    ) -> Result<v1::ContainerStats, RuntimeError> {
+        self.inner.container_stats(container_id).await
+    }
+
+    async fn list_container_stats(
+        &self,
+        filter: v1::ContainerStatsFilter,
+    ) -> Result<Vec<v1::ContainerStats>, RuntimeError> {
+        self.inner.list_container_stats(filter).await
+    }
+
+    async fn pod_sandbox_stats(
+        &self,
+        sandbox_id: &str,
+    ) -> Result<v1::PodSandboxStats, RuntimeError> {
+        self.inner.pod_sandbox_stats(sandbox_id).await
+    }
+
+    async fn list_images(&self) -> Result<Vec<v1::Image>, RuntimeError> {
+        self.inner.list_images().await
+    }
+
+    async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, RuntimeError> {
+        self.inner.image_status(image).await
+    }
+
+    async fn pull_image(
+        &self,
+        image: v1::ImageSpec,
+        auth: Option<v1::AuthConfig>,
+        sandbox_config: Option<v1::PodSandboxConfig>,
+    ) -> Result<String, RuntimeError> {
+        self.inner.pull_image(image, auth, sandbox_config).await
+    }
+
+    async fn remove_image(&self, image: v1::ImageSpec) -> Result<(), RuntimeError> {
+        self.inner.remove_image(image).await
+    }
+
+    async fn image_fs_info(&self) -> Result<Vec<v1::FilesystemUsage>, RuntimeError> {
+        self.inner.image_fs_info().await
+    }
+
+    async fn events(&self) -> Result<Option<RuntimeEvents>, RuntimeError> {
+        self.inner.events().await
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,304 @@
+//! What passes the gate and what does not, with a simulated runtime behind it: what is
+//! refused never arrives there.
+
+use std::collections::BTreeSet;
+
+use clock::{UnixNanos, WallClock};
+use cri::RuntimeErrorKind;
+use cri::v1::Int64Value;
+use node_policy::{Policy, Protected, Subject};
+use pod::PodSource;
+use simulated_runtime::SimulatedRuntime;
+
+use super::*;
+use crate::testing::{self, UID, identity, places, security};
+
+const IMAGE: &str = "localhost/app:1";
+const AGENT_USER: u32 = 4242;
+
+struct Scene {
+    runtime: SimulatedRuntime,
+    held: HeldPods,
+    gate: Gate,
+}
+
+fn permit(policy: &str) -> Permit {
+    let mut protected = Protected::default();
+    protected.add_user(AGENT_USER, "a user of the agent");
+    let policy = Policy::parse(policy, protected).unwrap();
+    let images = vec![IMAGE.to_owned()];
+    policy.permit_for(&Subject::new(PodSource::File, "ns", "web", "n1", images))
+}
+
+fn command(parts: &[&str]) -> Vec<String> {
+    parts.iter().map(|&part| part.to_owned()).collect()
+}
+
+impl Scene {
+    fn new(policy: &str) -> Scene {
+        let clock = WallClock::simulated(UnixNanos(1_700_000_000_000_000_000));
+        let runtime = SimulatedRuntime::new(1, clock, false);
+        runtime.add_image(IMAGE, true);
+        let held = HeldPods::default();
+        let inner: Arc<dyn ContainerRuntime> = Arc::new(runtime.clone());
+        let scene = Scene {
+            gate: Gate::new(inner, held.clone(), places()),
+            runtime,
+            held,
+        };
+        scene.hold(Standing::Permitted(Arc::new(permit(policy))));
+        scene
+    }
+
+    fn hold(&self, standing: Standing) {
+        let probe = CommandDigest::of(&command(&["true"]));
+        self.held.hold(HeldPod {
+            identity: identity(),
+            standing,
+            commands: [("c".to_owned(), BTreeSet::from([probe]))].into(),
+        });
+    }
+
+    /// The same runtime behind another gate, as after a restart.
+    fn restarted(&self) -> Gate {
+        let inner: Arc<dyn ContainerRuntime> = Arc::new(self.runtime.clone());
+        Gate::new(inner, self.held.clone(), places())
+    }
+
+    async fn sandbox(&self) -> String {
+        let made = self.gate.run_pod_sandbox(testing::sandbox(), "");
+        made.await.unwrap()
+    }
+
+    async fn create(
+        &self,
+        sandbox: &str,
+        change: impl Fn(&mut v1::ContainerConfig),
+    ) -> Result<String, RuntimeError> {
+        let mut config = testing::container(IMAGE);
+        change(&mut config);
+        let sandbox_config = testing::sandbox();
+        self.gate.create_container(sandbox, config, sandbox_config).await
+    }
+
+    fn calls(&self, method: &str) -> u64 {
+        self.runtime.calls().get(method).copied().unwrap_or(0)
+    }
+}
+
+fn is_forbidden<T>(result: &Result<T, RuntimeError>) -> bool {
+    let kind = result.as_ref().err().map(|error| error.kind);
+    kind == Some(RuntimeErrorKind::Forbidden)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_asks_for_nothing_passes() {
+    let scene = Scene::new("sources = { file = \"restricted\" }");
+    let sandbox = scene.sandbox().await;
+    let id = scene.create(&sandbox, |_| {}).await.unwrap();
+    scene.gate.start_container(&id).await.unwrap();
+    let second = Duration::from_secs(1);
+    let probed = scene.gate.exec_sync(&id, command(&["true"]), second);
+    probed.await.unwrap();
+    let limits = v1::LinuxContainerResources::default();
+    let updated = scene.gate.update_container_resources(&id, limits);
+    updated.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_made_for_a_pod_that_nobody_has_taken() {
+    let scene = Scene::new("");
+    let sandbox = scene.sandbox().await;
+    let id = scene.create(&sandbox, |_| {}).await.unwrap();
+    scene.held.release(UID);
+    let limits = v1::LinuxContainerResources::default();
+    let mut next = testing::sandbox();
+    next.metadata.as_mut().unwrap().attempt = 1;
+    assert!(is_forbidden(&scene.gate.run_pod_sandbox(next, "").await));
+    assert!(is_forbidden(&scene.create(&sandbox, |_| {}).await));
+    let second = Duration::from_secs(1);
+    let probed = scene.gate.exec_sync(&id, command(&["true"]), second).await;
+    assert!(is_forbidden(&probed));
+    let updated = scene.gate.update_container_resources(&id, limits).await;
+    assert!(is_forbidden(&updated));
+    for (method, calls) in [
+        ("RunPodSandbox", 1),
+        ("CreateContainer", 1),
+        ("ExecSync", 0),
+        ("UpdateContainerResources", 0),
+    ] {
+        assert_eq!(scene.calls(method), calls, "{method}");
+    }
+    // What takes away goes through.
+    scene.gate.stop_pod_sandbox(&sandbox).await.unwrap();
+    scene.gate.remove_container(&id).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_new_is_made_for_a_pod_that_the_policy_refuses() {
+    let scene = Scene::new("");
+    let sandbox = scene.sandbox().await;
+    let id = scene.create(&sandbox, |_| {}).await.unwrap();
+    scene.hold(Standing::Refused("too much".to_owned()));
+    let error = scene.create(&sandbox, |_| {}).await.unwrap_err();
+    assert_eq!(error.kind, RuntimeErrorKind::Forbidden);
+    assert!(error.message.contains("too much"), "{error}");
+    let second = Duration::from_secs(1);
+    let probed = scene.gate.exec_sync(&id, command(&["true"]), second).await;
+    assert!(is_forbidden(&probed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_permit_lacks_is_refused_and_what_it_has_passes() {
+    let etc = |config: &mut v1::ContainerConfig| {
+        config.mounts.push(v1::Mount {
+            container_path: "/x".to_owned(),
+            host_path: "/etc".to_owned(),
+            readonly: true,
+            ..v1::Mount::default()
+        });
+    };
+    let granted = "grants = [{ pods = [\"ns/web\"], \
+                   hostPaths = [{ prefix = \"/etc\", readOnly = true }] }]";
+    let of_image = "grants = [{ images = [\"localhost/app\"], \
+                    hostPaths = [{ prefix = \"/etc\", readOnly = true }] }]";
+    let of_other_image = "grants = [{ images = [\"localhost/other\"], \
+                          hostPaths = [{ prefix = \"/etc\", readOnly = true }] }]";
+    for (policy, passes) in [
+        ("", false),
+        (granted, true),
+        (of_image, true),
+        (of_other_image, false),
+    ] {
+        let scene = Scene::new(policy);
+        let sandbox = scene.sandbox().await;
+        let made = scene.create(&sandbox, etc).await;
+        assert_eq!(made.is_ok(), passes, "{policy}");
+        assert_eq!(is_forbidden(&made), !passes, "{policy}");
+        assert_eq!(scene.calls("CreateContainer"), u64::from(passes));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_audits_lets_through_what_it_would_refuse_and_nothing_else() {
+    let scene = Scene::new("");
+    scene.hold(Standing::Audited(Arc::new(permit("mode = \"audit\""))));
+    let sandbox = scene.sandbox().await;
+    let privileged = scene.create(&sandbox, |it| security(it).privileged = true);
+    privileged.await.unwrap();
+    // A log outside of the pod's directory is no matter of grants.
+    let escaped = scene.create(&sandbox, |it| it.log_path = "../x".to_owned());
+    assert!(is_forbidden(&escaped.await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_is_made_in_a_sandbox_of_its_own_pod_only() {
+    let scene = Scene::new("");
+    let other = {
+        let mut config = testing::sandbox();
+        config.metadata.as_mut().unwrap().uid = "other".to_owned();
+        scene.runtime.run_pod_sandbox(config, "").await.unwrap()
+    };
+    assert!(is_forbidden(&scene.create(&other, |_| {}).await));
+    let own = scene.sandbox().await;
+    scene.create(&own, |_| {}).await.unwrap();
+    assert_eq!(scene.calls("CreateContainer"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_user_of_the_agent_is_refused_by_number_by_image_and_by_name() {
+    let number = i64::from(AGENT_USER);
+    let scene = Scene::new("sources = { file = \"privileged\" }");
+    let sandbox = scene.sandbox().await;
+    let by_number = scene.create(&sandbox, |it| {
+        security(it).run_as_user = Some(Int64Value { value: number });
+    });
+    assert!(is_forbidden(&by_number.await));
+    let of_the_image = |it: &mut v1::ContainerConfig| security(it).run_as_user = None;
+    scene.runtime.set_image_user(IMAGE, "4242");
+    assert!(is_forbidden(&scene.create(&sandbox, of_the_image).await));
+    assert_eq!(scene.calls("CreateContainer"), 0);
+    // What a name stands for only the container tells: it is made, and goes unstarted.
+    scene.runtime.set_image_user(IMAGE, "agent");
+    scene.runtime.add_user("agent", AGENT_USER);
+    assert!(is_forbidden(&scene.create(&sandbox, of_the_image).await));
+    assert_eq!(scene.calls("RemoveContainer"), 1);
+    assert_eq!(scene.runtime.containers().len(), 0);
+    let by_name = scene.create(&sandbox, |it| {
+        security(it).run_as_user = None;
+        security(it).run_as_username = "agent".to_owned();
+    });
+    assert!(is_forbidden(&by_name.await));
+    // Others may have names.
+    scene.runtime.set_image_user(IMAGE, "app");
+    let id = scene.create(&sandbox, of_the_image).await.unwrap();
+    scene.gate.start_container(&id).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_earlier_life_made_is_judged_before_it_is_started() {
+    let scene = Scene::new("");
+    let sandbox = scene.sandbox().await;
+    let as_agent = |it: &mut v1::ContainerConfig| {
+        security(it).run_as_user = None;
+        security(it).run_as_username = "agent".to_owned();
+    };
+    // The pool died between the two calls that the gate makes.
+    let mut config = testing::container(IMAGE);
+    as_agent(&mut config);
+    let made = scene.runtime.create_container(&sandbox, config, testing::sandbox());
+    let unjudged = made.await.unwrap();
+    scene.runtime.add_user("agent", AGENT_USER);
+    let judged = scene.create(&sandbox, |it| {
+        it.metadata.as_mut().unwrap().attempt = 1;
+    });
+    let judged = judged.await.unwrap();
+    let gate = scene.restarted();
+    assert!(is_forbidden(&gate.start_container(&unjudged).await));
+    assert_eq!(scene.calls("StartContainer"), 0);
+    gate.start_container(&judged).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_commands_that_a_container_was_created_with_are_run_in_it() {
+    let scene = Scene::new("");
+    let sandbox = scene.sandbox().await;
+    let id = scene.create(&sandbox, |_| {}).await.unwrap();
+    scene.gate.start_container(&id).await.unwrap();
+    // The pod gets another probe, which this instance was not made with.
+    let later = CommandDigest::of(&command(&["cat", "/secret"]));
+    let held = scene.held.get(UID).unwrap();
+    scene.held.hold(HeldPod {
+        commands: [("c".to_owned(), BTreeSet::from([later]))].into(),
+        ..(*held).clone()
+    });
+    let second = Duration::from_secs(1);
+    for gate in [&scene.gate, &scene.restarted()] {
+        let probed = gate.exec_sync(&id, command(&["true"]), second);
+        probed.await.unwrap();
+        for refused in [
+            command(&["cat", "/secret"]),
+            command(&["true", ""]),
+            command(&[]),
+        ] {
+            assert!(is_forbidden(&gate.exec_sync(&id, refused, second).await));
+        }
+    }
+    assert_eq!(scene.calls("ExecSync"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_without_a_note_runs_the_commands_of_its_pod() {
+    let scene = Scene::new("");
+    let sandbox = scene.sandbox().await;
+    // A kubelet made it.
+    let config = testing::container(IMAGE);
+    let made = scene.runtime.create_container(&sandbox, config, testing::sandbox());
+    let id = made.await.unwrap();
+    scene.runtime.start_container(&id).await.unwrap();
+    let second = Duration::from_secs(1);
+    let own = scene.gate.exec_sync(&id, command(&["true"]), second);
+    own.await.unwrap();
+    let other = scene.gate.exec_sync(&id, command(&["id"]), second);
+    assert!(is_forbidden(&other.await));
+}

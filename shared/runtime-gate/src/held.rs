@@ -1,0 +1,71 @@
+//! The pods that requests may be made for, each with what the policy permits it. Who
+//! takes pods writes here; the gate only reads.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use node_policy::Permit;
+use pod::PodIdentity;
+
+use crate::CommandDigest;
+
+/// How a pod stands with the policy that is in force.
+#[derive(Clone, Debug)]
+pub enum Standing {
+    /// It may have what the permit allows.
+    Permitted(Arc<Permit>),
+    /// It asks for more than its permit allows and is let through with a report,
+    /// because the policy only audits.
+    Audited(Arc<Permit>),
+    /// Nothing new is made for it; the text says why.
+    Refused(String),
+}
+
+/// A pod that requests may be made for.
+#[derive(Clone, Debug)]
+pub struct HeldPod {
+    /// Which pod.
+    pub identity: PodIdentity,
+    /// What it may have.
+    pub standing: Standing,
+    /// The commands that may be run in each container, by its name: those of probes
+    /// and hooks of the pod as it is now.
+    pub commands: BTreeMap<String, BTreeSet<CommandDigest>>,
+}
+
+impl HeldPod {
+    /// The images of its containers, as the pod names them.
+    pub(crate) fn images(&self) -> &[String] {
+        match &self.standing {
+            Standing::Permitted(permit) | Standing::Audited(permit) => &permit.subject().images,
+            Standing::Refused(_) => &[],
+        }
+    }
+}
+
+/// The pods that requests may be made for. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct HeldPods(Arc<Mutex<BTreeMap<String, Arc<HeldPod>>>>);
+
+impl HeldPods {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<HeldPod>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on requests may be made for this pod, as it says.
+    pub fn hold(&self, pod: HeldPod) {
+        let uid = pod.identity.uid().to_owned();
+        self.lock().insert(uid, Arc::new(pod));
+    }
+
+    /// No request may be made for this pod any more.
+    pub fn release(&self, pod_uid: &str) {
+        self.lock().remove(pod_uid);
+    }
+
+    /// The pod with this UID.
+    #[must_use]
+    pub fn get(&self, pod_uid: &str) -> Option<Arc<HeldPod>> {
+        self.lock().get(pod_uid).cloned()
+    }
+}

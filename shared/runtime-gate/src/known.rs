@@ -1,0 +1,83 @@
+//! What the gate has found out about sandboxes and containers, by their ids, so that
+//! it asks the runtime once for each. Nothing of it changes during the life of the
+//! thing, and ids are never used again, so forgetting is the only bound it needs.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::CommandDigest;
+
+/// Most things that are remembered: several for each container of a full node. The
+/// oldest are forgotten first, which costs one call when they are asked for again.
+const MAX_KNOWN: usize = 4096;
+
+/// What is known of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KnownContainer {
+    /// The UID of its pod.
+    pub(crate) pod_uid: String,
+    /// Its name in the pod.
+    pub(crate) name: String,
+    /// The commands that may be run in it, where it says so itself.
+    pub(crate) commands: Option<BTreeSet<CommandDigest>>,
+}
+
+/// Values by id, the newest [`MAX_KNOWN`] of them.
+#[derive(Debug)]
+pub(crate) struct Known<T>(Mutex<Inner<T>>);
+
+#[derive(Debug)]
+struct Inner<T> {
+    values: BTreeMap<String, T>,
+    ages: VecDeque<String>,
+}
+
+impl<T> Default for Known<T> {
+    fn default() -> Known<T> {
+        Known(Mutex::new(Inner {
+            values: BTreeMap::new(),
+            ages: VecDeque::new(),
+        }))
+    }
+}
+
+impl<T: Clone> Known<T> {
+    fn lock(&self) -> MutexGuard<'_, Inner<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, id: &str) -> Option<T> {
+        self.lock().values.get(id).cloned()
+    }
+
+    pub(crate) fn note(&self, id: &str, value: T) {
+        let mut inner = self.lock();
+        if inner.values.insert(id.to_owned(), value).is_none() {
+            inner.ages.push_back(id.to_owned());
+        }
+        while inner.ages.len() > MAX_KNOWN {
+            if let Some(oldest) = inner.ages.pop_front() {
+                inner.values.remove(&oldest);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_are_remembered_and_no_more_than_the_bound() {
+        let known = Known::default();
+        for number in 0..MAX_KNOWN + 2 {
+            known.note(&number.to_string(), number);
+        }
+        assert_eq!((known.get("0"), known.get("1")), (None, None));
+        assert_eq!(known.get("2"), Some(2));
+        known.note("2", 7);
+        assert_eq!(known.get("2"), Some(7));
+        assert_eq!(known.lock().values.len(), MAX_KNOWN);
+        assert_eq!(known.lock().ages.len(), MAX_KNOWN);
+    }
+}

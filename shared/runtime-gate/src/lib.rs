@@ -1,0 +1,32 @@
+//! The last gate in front of the container runtime: [`Gate`] implements
+//! [`cri::ContainerRuntime`] around another one and judges each RunPodSandbox,
+//! CreateContainer, StartContainer, UpdateContainerResources and ExecSync before it
+//! goes through. What a request asks for is read from the request alone and checked
+//! against the permit of the one pod that it is for, so that no mistake in what makes
+//! requests (translation of pods, plans, volumes) passes it.
+//!
+//! - `request`: what a request asks for, and whether it is about its pod alone;
+//! - `places`: which paths and cgroups are a pod's own;
+//! - [`HeldPods`]: the pods that requests may be made for, and their permits;
+//! - `commands`: which commands may be run in a container;
+//! - `gate`: the decorator; `known`: what it need not ask the runtime twice;
+//!   `alarm`: what it logs.
+//!
+//! Not here: the policy itself (`node-policy`), and judging pods when they are taken.
+
+mod alarm;
+mod commands;
+mod denial;
+mod gate;
+mod held;
+mod known;
+mod places;
+mod request;
+
+pub use commands::CommandDigest;
+pub use gate::Gate;
+pub use held::{HeldPod, HeldPods, Standing};
+pub use places::Places;
+
+#[cfg(test)]
+mod testing;

@@ -1,0 +1,398 @@
+//! What a request asks for, read from the request alone: the demands that the policy
+//! decides, and whether it is about its own pod. Pure.
+//!
+//! A field whose meaning for the node is not known here may have no value: who makes
+//! use of it adds it here too.
+
+use cri::v1;
+use cri::v1::security_profile::ProfileType;
+use node_policy::{Demand, SeLinuxOption};
+use pod::PodIdentity;
+use pod::metadata::{
+    CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, POD_UID_LABEL,
+};
+
+use crate::denial::Denial;
+use crate::places::{Places, parts, stays_below};
+
+/// Of `/proc` and `/sys`, what a container must not see unless it may have all of it.
+pub(crate) const MASKED: [&str; 9] = [
+    "/proc/acpi",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/sys/firmware",
+];
+
+/// What it must not change.
+pub(crate) const READ_ONLY: [&str; 6] = [
+    "/proc/asound",
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
+
+/// The lowest score by which the kernel picks whom it kills for memory: what a kubelet
+/// gives to pods that the node needs. Below are the node's own processes.
+const LOWEST_OOM_SCORE: i64 = -998;
+
+/// One thing that a request asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// The field that asks for it.
+    pub(crate) field: String,
+    pub(crate) demand: Demand,
+}
+
+impl Asked {
+    pub(crate) fn new(field: impl Into<String>, demand: Demand) -> Asked {
+        Asked {
+            field: field.into(),
+            demand,
+        }
+    }
+}
+
+/// Whom a container runs as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RunsAs {
+    Uid(i64),
+    /// What it stands for only the image knows.
+    Name(String),
+}
+
+/// The UID of the pod that a sandbox is of.
+pub(crate) fn pod_uid(config: &v1::PodSandboxConfig) -> Result<&str, Denial> {
+    let metadata = config.metadata.as_ref();
+    let uid = metadata.map_or("", |metadata| metadata.uid.as_str());
+    match uid {
+        "" => Err(Denial::Missing {
+            field: "metadata.uid",
+        }),
+        uid => Ok(uid),
+    }
+}
+
+/// What a sandbox asks for.
+pub(crate) fn sandbox(
+    pod: &PodIdentity,
+    config: &v1::PodSandboxConfig,
+    handler: &str,
+    places: &Places,
+) -> Result<Vec<Asked>, Denial> {
+    is_of_pod(pod, config, places)?;
+    unused("runtime_handler", handler)?;
+    let linux = config.linux.clone().unwrap_or_default();
+    if !places.is_own_cgroup(pod.uid(), &linux.cgroup_parent) {
+        return Err(Denial::not_the_pods(
+            "linux.cgroup_parent",
+            linux.cgroup_parent,
+        ));
+    }
+    for (field, amounts) in [
+        ("linux.overhead", &linux.overhead),
+        ("linux.resources", &linux.resources),
+    ] {
+        amounts
+            .as_ref()
+            .map_or(Ok(()), |amounts| resources(field, amounts))?;
+    }
+    let security = linux.security_context.unwrap_or_default();
+    let options = security.namespace_options.unwrap_or_default();
+    let has_nodes_network = options.network() == v1::NamespaceMode::Node;
+    let mut asked = namespaces(&options)?;
+    let mut ask = |field: &str, demand| asked.push(Asked::new(field, demand));
+    for mapping in &config.port_mappings {
+        // A pod in the node's network has all ports.
+        if mapping.host_port != 0 && !has_nodes_network {
+            let port = u16::try_from(mapping.host_port)
+                .map_err(|_| Denial::not_judged("host_port", mapping.host_port.to_string()))?;
+            ask("port_mappings", Demand::HostPort(port));
+        }
+    }
+    for name in linux.sysctls.keys() {
+        ask("linux.sysctls", Demand::sysctl(name));
+    }
+    if security.privileged {
+        ask("linux.security_context.privileged", Demand::Privileged);
+    }
+    if let Some(user) = security.run_as_user {
+        ask("run_as_user", Demand::User(user.value));
+    }
+    for group in groups(security.run_as_group.as_ref(), &security.supplemental_groups) {
+        ask("groups", Demand::Group(group));
+    }
+    asked.extend(selinux(security.selinux_options.as_ref()));
+    asked.extend(seccomp(
+        security.seccomp.as_ref(),
+        &security.seccomp_profile_path,
+        places,
+    )?);
+    asked.extend(apparmor(security.apparmor.as_ref(), ""));
+    Ok(asked)
+}
+
+/// What a container asks for, but for its user, and whom the request has it run as: if
+/// it does not say, the image does.
+pub(crate) fn container(
+    pod: &PodIdentity,
+    config: &v1::ContainerConfig,
+    places: &Places,
+) -> Result<(Vec<Asked>, Option<RunsAs>), Denial> {
+    labels_are_of_pod(pod, &config.labels)?;
+    let name = config.metadata.as_ref().map_or("", |it| it.name.as_str());
+    same("labels", &config.labels, CONTAINER_NAME_LABEL, name)?;
+    if !stays_below(&config.log_path) {
+        return Err(Denial::not_the_pods("log_path", config.log_path.clone()));
+    }
+    let mut asked = Vec::new();
+    for mount in &config.mounts {
+        asked.extend(host_path(pod, mount, places)?);
+        if mount.propagation() == v1::MountPropagation::PropagationBidirectional {
+            // What it mounts there, the node has too.
+            asked.push(Asked::new("mounts.propagation", Demand::Privileged));
+        }
+    }
+    for device in &config.devices {
+        // The request does not say of which kind it is: the one that needs more.
+        let demand = Demand::Device {
+            path: device.host_path.clone(),
+            block: true,
+        };
+        asked.push(Asked::new("devices", demand));
+    }
+    let linux = config.linux.clone().unwrap_or_default();
+    if let Some(amounts) = &linux.resources {
+        resources("linux.resources", amounts)?;
+    }
+    let security = linux.security_context.unwrap_or_default();
+    let runs_as = match (&security.run_as_user, security.run_as_username.as_str()) {
+        (Some(user), _) => Some(RunsAs::Uid(user.value)),
+        (None, "") => None,
+        (None, name) => Some(RunsAs::Name(name.to_owned())),
+    };
+    asked.extend(container_security(&security, places)?);
+    Ok((asked, runs_as))
+}
+
+fn container_security(
+    security: &v1::LinuxContainerSecurityContext,
+    places: &Places,
+) -> Result<Vec<Asked>, Denial> {
+    let mut asked = namespaces(&security.namespace_options.clone().unwrap_or_default())?;
+    let mut ask = |field: &str, demand| asked.push(Asked::new(field, demand));
+    if security.privileged {
+        ask("privileged", Demand::Privileged);
+    }
+    let capabilities = security.capabilities.clone().unwrap_or_default();
+    let added = capabilities.add_capabilities.iter();
+    for capability in added.chain(&capabilities.add_ambient_capabilities) {
+        ask("capabilities", Demand::capability(capability));
+    }
+    let is_all = |name: &String| name.eq_ignore_ascii_case("ALL");
+    if !capabilities.drop_capabilities.iter().any(is_all) {
+        ask("capabilities", Demand::DefaultCapabilities);
+    }
+    if !security.no_new_privs {
+        ask("no_new_privs", Demand::PrivilegeEscalation);
+    }
+    for group in groups(
+        security.run_as_group.as_ref(),
+        &security.supplemental_groups,
+    ) {
+        ask("groups", Demand::Group(group));
+    }
+    let lacks = |all: &[&str], stated: &[String]| {
+        let is_stated = |path: &&str| stated.iter().any(|stated| stated == path);
+        !all.iter().all(|path| is_stated(path))
+    };
+    if lacks(&MASKED, &security.masked_paths) || lacks(&READ_ONLY, &security.readonly_paths) {
+        ask("masked_paths", Demand::UnmaskedProc);
+    }
+    asked.extend(selinux(security.selinux_options.as_ref()));
+    asked.extend(seccomp(
+        security.seccomp.as_ref(),
+        &security.seccomp_profile_path,
+        places,
+    )?);
+    asked.extend(apparmor(
+        security.apparmor.as_ref(),
+        &security.apparmor_profile,
+    ));
+    Ok(asked)
+}
+
+/// Limits touch nobody else, whatever they are; but files of the cgroup are named by
+/// their names alone, and the node's own processes come last when memory is short.
+pub(crate) fn resources(
+    field: &str,
+    amounts: &v1::LinuxContainerResources,
+) -> Result<(), Denial> {
+    let strange = |name: &&String| name.contains('/') || name.starts_with('.');
+    if let Some(name) = amounts.unified.keys().find(strange) {
+        return Err(Denial::not_judged(format!("{field}.unified"), name));
+    }
+    if amounts.oom_score_adj < LOWEST_OOM_SCORE {
+        let score = amounts.oom_score_adj.to_string();
+        return Err(Denial::not_judged(format!("{field}.oom_score_adj"), score));
+    }
+    Ok(())
+}
+
+fn is_of_pod(
+    pod: &PodIdentity,
+    config: &v1::PodSandboxConfig,
+    places: &Places,
+) -> Result<(), Denial> {
+    let metadata = config.metadata.clone().unwrap_or_default();
+    for (field, found, own) in [
+        ("metadata.uid", metadata.uid, pod.uid()),
+        ("metadata.name", metadata.name, pod.name()),
+        ("metadata.namespace", metadata.namespace, pod.namespace()),
+    ] {
+        if found != own {
+            return Err(Denial::not_the_pods(field, found));
+        }
+    }
+    labels_are_of_pod(pod, &config.labels)?;
+    if Some(config.log_directory.as_str()) != places.log_directory(pod).to_str() {
+        let found = config.log_directory.clone();
+        return Err(Denial::not_the_pods("log_directory", found));
+    }
+    Ok(())
+}
+
+type Labels = std::collections::BTreeMap<String, String>;
+
+/// The labels by which sandboxes and containers are found again, and by which the gate
+/// itself tells whose they are.
+fn labels_are_of_pod(pod: &PodIdentity, labels: &Labels) -> Result<(), Denial> {
+    for (key, own) in [
+        (POD_UID_LABEL, pod.uid()),
+        (POD_NAME_LABEL, pod.name()),
+        (POD_NAMESPACE_LABEL, pod.namespace()),
+    ] {
+        same("labels", labels, key, own)?;
+    }
+    Ok(())
+}
+
+fn same(field: &str, labels: &Labels, key: &str, own: &str) -> Result<(), Denial> {
+    let found = labels.get(key).map_or("", String::as_str);
+    if found == own {
+        return Ok(());
+    }
+    Err(Denial::not_the_pods(format!("{field}.{key}"), found))
+}
+
+fn unused(field: &str, value: &str) -> Result<(), Denial> {
+    match value {
+        "" => Ok(()),
+        value => Err(Denial::not_judged(field, value)),
+    }
+}
+
+fn namespaces(options: &v1::NamespaceOption) -> Result<Vec<Asked>, Denial> {
+    unused("namespace_options.target_id", &options.target_id)?;
+    let all = [
+        ("network", options.network, Demand::HostNetwork),
+        ("pid", options.pid, Demand::HostPid),
+        ("ipc", options.ipc, Demand::HostIpc),
+    ];
+    let mut asked = Vec::new();
+    for (name, mode, demand) in all {
+        let field = format!("namespace_options.{name}");
+        match v1::NamespaceMode::try_from(mode) {
+            Ok(v1::NamespaceMode::Node) => asked.push(Asked::new(field, demand)),
+            Ok(v1::NamespaceMode::Pod | v1::NamespaceMode::Container) => {}
+            // Another container's, or a number of a newer version.
+            Ok(v1::NamespaceMode::Target) | Err(_) => {
+                return Err(Denial::not_judged(field, mode.to_string()));
+            }
+        }
+    }
+    Ok(asked)
+}
+
+/// A mount of the node that is not the pod's own.
+fn host_path(
+    pod: &PodIdentity,
+    mount: &v1::Mount,
+    places: &Places,
+) -> Result<Option<Asked>, Denial> {
+    const FIELD: &str = "mounts.host_path";
+    if places.is_own_mount(pod.uid(), &mount.host_path) {
+        return Ok(None);
+    }
+    if parts(&mount.host_path).is_none() {
+        return Err(Denial::not_judged(FIELD, &mount.host_path));
+    }
+    if mount.selinux_relabel {
+        // It would change files of the node.
+        return Err(Denial::not_judged("mounts.selinux_relabel", &mount.host_path));
+    }
+    let demand = Demand::HostPath {
+        path: mount.host_path.clone(),
+        read_only: mount.readonly,
+    };
+    Ok(Some(Asked::new(FIELD, demand)))
+}
+
+fn groups(own: Option<&v1::Int64Value>, others: &[i64]) -> impl Iterator<Item = i64> {
+    own.map(|own| own.value).into_iter().chain(others.to_vec())
+}
+
+fn selinux(options: Option<&v1::SeLinuxOption>) -> Vec<Asked> {
+    let options = options.cloned().unwrap_or_default();
+    [
+        (SeLinuxOption::Type, options.r#type),
+        (SeLinuxOption::User, options.user),
+        (SeLinuxOption::Role, options.role),
+    ]
+    .into_iter()
+    .filter(|(_, value)| !value.is_empty())
+    .map(|(option, value)| Asked::new("selinux_options", Demand::SeLinux(option, value)))
+    .collect()
+}
+
+/// Of the two fields for the profile old runtimes read one and new ones the other, so
+/// both are judged. Where the pod has chosen none, the field says `Unconfined` and the
+/// text says nothing.
+fn seccomp(
+    profile: Option<&v1::SecurityProfile>,
+    text: &str,
+    places: &Places,
+) -> Result<Option<Asked>, Denial> {
+    const FIELD: &str = "seccomp";
+    let local = |path: &str| match places.is_seccomp_profile(path) {
+        true => Ok(()),
+        false => Err(Denial::not_judged(FIELD, path)),
+    };
+    match text {
+        "" | "runtime/default" => {}
+        "unconfined" => return Ok(Some(Asked::new(FIELD, Demand::SeccompUnconfined))),
+        text => local(text.strip_prefix("localhost/").unwrap_or(text))?,
+    }
+    match profile.map(|profile| (profile.profile_type(), &profile.localhost_ref)) {
+        Some((ProfileType::RuntimeDefault, _)) => Ok(None),
+        Some((ProfileType::Localhost, path)) => local(path).map(|()| None),
+        Some((ProfileType::Unconfined, _)) | None => {
+            Ok(Some(Asked::new(FIELD, Demand::SeccompUnset)))
+        }
+    }
+}
+
+fn apparmor(profile: Option<&v1::SecurityProfile>, text: &str) -> Option<Asked> {
+    let is_unconfined = text == "unconfined"
+        || profile.is_some_and(|profile| profile.profile_type() == ProfileType::Unconfined);
+    is_unconfined.then(|| Asked::new("apparmor", Demand::AppArmorUnconfined))
+}
+
+#[cfg(test)]
+mod tests;
