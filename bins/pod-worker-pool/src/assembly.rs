@@ -10,7 +10,8 @@ use clock::WallClock;
 use cri::ContainerRuntime;
 use node_config::NodeConfig;
 use rand::rngs::SmallRng;
-use topology::Process;
+use runtime_gate::Gate;
+use topology::{Identities, Process};
 
 use crate::config::NodeFacts;
 use crate::doorbell::Doorbell;
@@ -21,6 +22,7 @@ use crate::image::{Images, PullLimits};
 use crate::locks::PodLocks;
 use crate::node::{NodeCapacity, NodeHost};
 use crate::observe::Observer;
+use crate::policy::{self, NodePolicy, PolicyIngredients};
 use crate::pool::{Actor, ActorConfig};
 use crate::publisher::Publisher;
 use crate::record::{RecordWriter, Records};
@@ -37,6 +39,7 @@ const RESTART_BASE: Duration = Duration::from_secs(10);
 pub(crate) struct Ingredients<'a> {
     pub(crate) config: &'a NodeConfig,
     pub(crate) capacity: &'a NodeCapacity,
+    pub(crate) identities: &'a Identities,
     pub(crate) clock: WallClock,
     pub(crate) boot_id: String,
     pub(crate) random: SmallRng,
@@ -49,6 +52,7 @@ pub(crate) struct Assembly {
     pub(crate) actor: Actor,
     pub(crate) collection: Collection,
     pub(crate) record_writer: RecordWriter,
+    pub(crate) policy: NodePolicy,
     /// What the servers work with, the other parts' handles among it.
     pub(crate) shared: Shared,
 }
@@ -59,6 +63,7 @@ impl Assembly {
         let Ingredients {
             config,
             capacity,
+            identities,
             clock,
             boot_id,
             random,
@@ -70,6 +75,18 @@ impl Assembly {
         let owners = Owners::default();
         let told_ends = ToldEnds::default();
         let events = Events::new(clock.clone());
+        let doorbell = Doorbell::default();
+        let policy = NodePolicy::open(PolicyIngredients {
+            config,
+            identities,
+            clock: clock.clone(),
+            events: events.clone(),
+            doorbell: doorbell.clone(),
+        });
+        // Whatever asks for something new passes the gate: this is the only runtime
+        // that any part gets.
+        let gate = Gate::new(runtime, policy.held(), policy::places(config));
+        let runtime: Arc<dyn ContainerRuntime> = Arc::new(gate);
         let locks = PodLocks::default();
         let listed = Arc::new(AtomicBool::new(false));
         let relister = Relister::new(Arc::clone(&runtime), clock.clone(), owners.clone());
@@ -78,7 +95,8 @@ impl Assembly {
             observer: Observer::new(Arc::clone(&runtime), Arc::clone(&host), owners.clone()),
             told_ends: told_ends.clone(),
             images: images(config, &runtime, &clock),
-            doorbell: Doorbell::default(),
+            doorbell,
+            policy: policy.clone(),
             runtime: RuntimeInTurns::for_steps(&runtime, &turns, &owners),
             turns: turns.clone(),
             host: Arc::clone(&host),
@@ -118,11 +136,13 @@ impl Assembly {
             hints: Hints::new(owners, told_ends),
             events,
             garbage: GarbageCollector::default(),
+            policy: policy.clone(),
         };
         Ok(Assembly {
             actor,
             collection,
             record_writer,
+            policy,
             shared,
         })
     }

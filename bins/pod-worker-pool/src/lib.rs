@@ -24,6 +24,7 @@
 //! - `turns`: heavy calls to the runtime wait until it is their turn;
 //! - `garbage`: what nobody needs any more; `abandoned_start`: removes what
 //!   a start left that no CRI call removes;
+//! - `policy`: what a pod may be, judged at the head of its sync;
 //! - [`node`]: the seam to files and mounts, with `volume` and `cgroup` behind it.
 //!
 //! Tell the other processes:
@@ -52,6 +53,7 @@ mod observation;
 mod observe;
 mod plan;
 mod pod_source;
+mod policy;
 mod pool;
 mod publisher;
 mod readiness;

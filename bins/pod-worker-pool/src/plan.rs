@@ -25,12 +25,14 @@
 //!
 //! `considered` puts together what the runtime shows and what is known besides;
 //! `sandbox`, `init` and `containers` decide about those; `restart` when a container is
-//! started again; `stop` what stops a whole pod; `start_time` since when a pod counts.
+//! started again; `refused` what is left of that for a pod that the node policy refuses;
+//! `stop` what stops a whole pod; `start_time` since when a pod counts.
 
 mod considered;
 mod containers;
 mod describe;
 mod init;
+mod refused;
 mod restart;
 mod sandbox;
 mod start_time;
@@ -46,6 +48,7 @@ use pod::{Pod, PodExt, PodIdentity};
 
 use crate::known::Known;
 use crate::observation::{Container, Observation};
+use crate::policy::Refused;
 use crate::stop::{KillReason, Moment};
 use crate::worker::{Termination, TerminationCause};
 
@@ -82,8 +85,13 @@ pub(crate) struct Facts<'a> {
 /// What is to become of a pod.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Goal<'a> {
-    /// It runs.
-    Run(&'a Pod),
+    /// It runs, as far as the node policy lets it.
+    Run {
+        /// The pod.
+        pod: &'a Pod,
+        /// Why the node policy lets nothing new be made for it.
+        refused: Option<&'a Refused>,
+    },
     /// It waits until the static pod that has its name has ended.
     Wait(&'a Pod),
     /// It ends.
@@ -288,7 +296,7 @@ impl RestartWait {
 #[must_use]
 pub(crate) fn plan(facts: &Facts<'_>) -> Plan {
     match facts.goal {
-        Goal::Run(pod) => run(facts, pod),
+        Goal::Run { pod, refused } => run(facts, pod, refused),
         Goal::Wait(pod) => stop::waiting(facts, pod),
         Goal::Terminate {
             termination,
@@ -299,14 +307,17 @@ pub(crate) fn plan(facts: &Facts<'_>) -> Plan {
 }
 
 /// The plan of a pod that is to run.
-fn run(facts: &Facts<'_>, pod: &Pod) -> Plan {
+fn run(facts: &Facts<'_>, pod: &Pod, refused: Option<&Refused>) -> Plan {
     let considered = considered::Considered::of(facts, pod);
     let inputs = Inputs {
         facts,
         pod,
         observation: &considered.observation,
     };
-    let plan = next_for_running(&inputs);
+    let plan = match refused {
+        Some(refused) => refused::next(&inputs, refused),
+        None => next_for_running(&inputs),
+    };
     match considered.is_ahead {
         true => considered::ahead_of_the_lists(plan, facts),
         false => plan,

@@ -3,6 +3,7 @@
 
 mod arrivals;
 mod container_logs;
+mod node_policy;
 mod observations;
 mod pod_workers;
 mod probe_targets;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use bulkhead_api::v1::container_logs_server::ContainerLogsServer;
+use bulkhead_api::v1::node_policy_server::NodePolicyServer;
 use bulkhead_api::v1::observations_server::ObservationsServer;
 use bulkhead_api::v1::pod_workers_server::PodWorkersServer;
 use bulkhead_api::v1::probe_targets_server::ProbeTargetsServer;
@@ -26,6 +28,7 @@ use crate::garbage::GarbageCollector;
 use crate::hints::Hints;
 use crate::node::NodeHost;
 use crate::pod_source::PodsOfSources;
+use crate::policy::NodePolicy;
 use crate::pool::PoolHandle;
 use crate::relist::Relister;
 
@@ -53,6 +56,8 @@ pub(crate) struct Shared {
     pub events: Events,
     /// Collects garbage.
     pub garbage: GarbageCollector,
+    /// What pods may be on this node.
+    pub policy: NodePolicy,
 }
 
 impl std::fmt::Debug for Shared {
@@ -73,11 +78,14 @@ pub(crate) fn routes(shared: Shared, pods: PodsOfSources) -> Routes {
         .max_decoding_message_size(MAX_QUESTION_BYTES);
     let observations = ObservationsServer::new(observations::Service(shared.clone()))
         .max_decoding_message_size(MAX_QUESTION_BYTES);
-    let container_logs = ContainerLogsServer::new(container_logs::Service::new(shared))
+    let container_logs = ContainerLogsServer::new(container_logs::Service::new(shared.clone()))
+        .max_decoding_message_size(MAX_QUESTION_BYTES);
+    let node_policy = NodePolicyServer::new(node_policy::Service(shared))
         .max_decoding_message_size(MAX_QUESTION_BYTES);
     Routes::new(pod_workers)
         .add_service(runtime_pods)
         .add_service(probe_targets)
         .add_service(observations)
         .add_service(container_logs)
+        .add_service(node_policy)
 }

@@ -73,10 +73,12 @@ pub async fn run(
         actor,
         collection,
         record_writer,
+        policy,
         shared,
     } = Assembly::new(Ingredients {
         config: &context.config,
         capacity: &host.capacity().await?,
+        identities: &context.identities,
         clock: context.clock.clone(),
         boot_id: context.boot_id.clone(),
         random: context.random(1),
@@ -96,12 +98,19 @@ pub async fn run(
         lifecycle.shutdown(),
     );
     lifecycle.ready();
+    let watched = policy.clone();
     let ticking = async {
+        let mut shown = String::new();
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
             lifecycle.beat();
+            let line = watched.status_line();
+            if line != shown {
+                lifecycle.set_status(&line);
+                shown = line;
+            }
         }
     };
     // One task for all of them: an actor that blocks feeds no watchdog. None but
@@ -115,6 +124,7 @@ pub async fn run(
         () = listening => Ok(()),
         () = collecting => Ok(()),
         never = record_writer.run() => match never {},
+        never = policy.watch() => match never {},
         () = ticking => Ok(()),
     }
 }

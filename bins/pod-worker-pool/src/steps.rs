@@ -42,6 +42,7 @@ use crate::node::NodeHost;
 use crate::observation::Observation;
 use crate::observe::{Cache, Observer};
 use crate::plan::{self, Facts, FailedProbes, Goal, Plan, Settings};
+use crate::policy::NodePolicy;
 use crate::publisher::Publisher;
 use crate::record::{Record, Records};
 use crate::told_ends::ToldEnds;
@@ -82,6 +83,8 @@ pub(crate) struct Steps {
     pub doorbell: Doorbell,
     /// What requests are made from.
     pub facts: NodeFacts,
+    /// What pods may be on this node.
+    pub policy: NodePolicy,
     /// What people are told.
     pub events: Events,
     /// What other processes are told.

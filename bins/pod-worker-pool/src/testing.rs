@@ -19,11 +19,12 @@ use serde_json::{Value, json};
 use simulated_runtime::{ContainerView, SimulatedRuntime};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
+use topology::Identities;
 
 use crate::assembly::{Assembly, Ingredients};
 use crate::config::{MountedVolume, ResolvConf};
 use crate::node::{
-    ContainerFiles, DiskUsage, FoundCgroup, LogFile, NodeCapacity, NodeError, NodeHost,
+    ContainerFiles, DiskUsage, FoundCgroup, LogFile, NodeCapacity, NodeError, NodeHost, paths,
 };
 use crate::pool::PoolError;
 use crate::servers::Shared;
@@ -33,6 +34,9 @@ use crate::worker::{Kill, Subject, Update, UpdateKind};
 pub(crate) const IMAGE: &str = "localhost/app:1";
 /// The simulated wall clock begins here.
 pub(crate) const START: UnixNanos = UnixNanos(1_700_000_000_000_000_000);
+
+/// Where the pods' directories are, which exist in memory alone.
+const ROOT_DIR: &str = "/var/lib/kubelet";
 
 const CAPACITY: NodeCapacity = NodeCapacity {
     cpu_millis: 4000,
@@ -60,6 +64,11 @@ pub(crate) struct MemoryState {
     /// Pods with a volume on a file system that hangs.
     pub(crate) hanging: BTreeSet<String>,
     pub(crate) disk_is_full: bool,
+}
+
+/// Where things of a pod are on the node in memory: nothing is written there.
+fn own_directory(pod_uid: &str) -> PathBuf {
+    paths::pod(Path::new(ROOT_DIR), pod_uid)
 }
 
 impl MemoryNode {
@@ -149,7 +158,9 @@ impl NodeHost for MemoryNode {
         state.volumes.insert(identity.uid().to_owned());
         let volumes = pod.volumes().iter().map(|volume| {
             let mounted = MountedVolume {
-                host_path: PathBuf::from("/volumes").join(&volume.name),
+                host_path: own_directory(identity.uid())
+                    .join("volumes/kubernetes.io~empty-dir")
+                    .join(&volume.name),
                 read_only: false,
             };
             (volume.name.clone(), mounted)
@@ -174,7 +185,7 @@ impl NodeHost for MemoryNode {
     }
 
     async fn write_hosts_file(&self, pod_uid: &str, _text: &str) -> Result<PathBuf, NodeError> {
-        Ok(PathBuf::from("/pods").join(pod_uid).join("etc-hosts"))
+        Ok(own_directory(pod_uid).join("etc-hosts"))
     }
 
     async fn make_container_files(
@@ -189,7 +200,10 @@ impl NodeHost for MemoryNode {
             .logs
             .entry(pod.clone())
             .or_default();
-        let termination_log = PathBuf::from(format!("/pods/{container}/{start_id}"));
+        let termination_log = own_directory(pod.uid())
+            .join("containers")
+            .join(container)
+            .join(start_id.to_string());
         Ok(ContainerFiles { termination_log })
     }
 
@@ -276,6 +290,7 @@ pub(crate) struct TestNode {
     state: tempfile::TempDir,
     life: Option<Life>,
     lives: u64,
+    watches_policy: bool,
 }
 
 /// One life of the process.
@@ -292,6 +307,15 @@ impl TestNode {
         TestNode::with_seed(1)
     }
 
+    /// One whose pool notices changes of the node policy.
+    pub(crate) fn that_watches_its_policy() -> TestNode {
+        let mut node = TestNode::new();
+        node.kill();
+        node.watches_policy = true;
+        node.start();
+        node
+    }
+
     pub(crate) fn with_seed(seed: u64) -> TestNode {
         let clock = WallClock::simulated(START);
         let runtime = SimulatedRuntime::new(seed, clock.clone(), true);
@@ -303,6 +327,7 @@ impl TestNode {
             state: tempfile::tempdir().unwrap(),
             life: None,
             lives: 0,
+            watches_policy: false,
         };
         node.start();
         node
@@ -319,19 +344,21 @@ impl TestNode {
         let runtime: Arc<dyn cri::ContainerRuntime> = Arc::new(self.runtime.clone());
         let host: Arc<dyn NodeHost> = Arc::clone(&self.host) as Arc<dyn NodeHost>;
         let root = self.state.path();
-        let config = NodeConfig::with_defaults(
+        let mut config = NodeConfig::with_defaults(
             "node",
             DirectoryLayout {
                 run_dir: root.join("run"),
                 state_dir: root.join("state"),
-                root_dir: root.join("root"),
+                root_dir: ROOT_DIR.into(),
                 log_dir: root.join("log"),
                 bin_dir: root.join("bin"),
             },
         );
+        config.policy_path = root.join("policy.toml");
         let assembly = Assembly::new(Ingredients {
             config: &config,
             capacity: &CAPACITY,
+            identities: &Identities::from_base(20_000).unwrap(),
             clock: self.clock.clone(),
             boot_id: format!("life-{}", self.lives),
             random: SmallRng::seed_from_u64(self.lives),
@@ -342,18 +369,25 @@ impl TestNode {
             actor,
             collection,
             record_writer,
+            policy,
             shared,
         } = assembly.unwrap();
         let listening = shared.hints.clone().listen(runtime, shared.pool.clone());
         let collecting = shared.garbage.clone().run(collection);
         let (disk_hangs, hanging) = watch::channel(false);
         let writing = while_the_disk_answers(record_writer.run(), hanging);
-        let tasks = vec![
+        let mut tasks = vec![
             AbortOnDropHandle::new(tokio::spawn(actor.run())),
             AbortOnDropHandle::new(tokio::spawn(listening)),
             AbortOnDropHandle::new(tokio::spawn(collecting)),
             AbortOnDropHandle::new(tokio::spawn(writing)),
         ];
+        if self.watches_policy {
+            // Looks at a real file, which takes real time: only where it matters.
+            tasks.push(AbortOnDropHandle::new(tokio::spawn(async {
+                match policy.watch().await {}
+            })));
+        }
         self.life = Some(Life {
             shared,
             _tasks: tasks,
@@ -365,6 +399,14 @@ impl TestNode {
     pub(crate) fn state_disk_hangs(&self, hangs: bool) {
         let life = self.life.as_ref().expect("the pool runs");
         life.disk_hangs.send_replace(hangs);
+    }
+
+    /// The owner of the node writes this policy.
+    pub(crate) fn write_policy(&self, text: &str) {
+        let path = self.state.path().join("policy.toml");
+        let new = path.with_extension("new");
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(&new, &path).unwrap();
     }
 
     /// As on a full disk: what was recorded stays, and nothing is added.

@@ -24,7 +24,10 @@ pub(crate) enum Denial {
     NotJudged { field: String, found: String },
     /// The policy does not permit what a field asks for.
     #[error("{field}: {refusal}")]
-    NotPermitted { field: String, refusal: Box<Refusal> },
+    NotPermitted {
+        field: String,
+        refusal: Box<Refusal>,
+    },
     /// The command is none that the container was created with.
     #[error("the command is none of those that container {container:?} was created with")]
     NotItsCommand { container: String },

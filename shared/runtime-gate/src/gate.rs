@@ -232,7 +232,11 @@ impl Gate {
         Ok((names, user))
     }
 
-    async fn judge_sandbox(&self, config: &v1::PodSandboxConfig, handler: &str) -> Result<(), Stop> {
+    async fn judge_sandbox(
+        &self,
+        config: &v1::PodSandboxConfig,
+        handler: &str,
+    ) -> Result<(), Stop> {
         let pod = self.held(request::pod_uid(config)?)?;
         let asked = request::sandbox(&pod.identity, config, handler, &self.places)?;
         Ok(self.check(&pod, &asked, pod.images())?)

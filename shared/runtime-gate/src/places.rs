@@ -123,9 +123,18 @@ mod tests {
         for (path, own) in [
             ("/var/lib/kubelet/pods/u/etc-hosts", true),
             ("/var/lib/kubelet/pods/u/containers/c/0badcafe", true),
-            ("/var/lib/kubelet/pods/u/volumes/kubernetes.io~empty-dir/v", true),
-            ("/var/lib/kubelet/pods/u/volumes/kubernetes.io~host-path/v", true),
-            ("/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/v/mount", true),
+            (
+                "/var/lib/kubelet/pods/u/volumes/kubernetes.io~empty-dir/v",
+                true,
+            ),
+            (
+                "/var/lib/kubelet/pods/u/volumes/kubernetes.io~host-path/v",
+                true,
+            ),
+            (
+                "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/v/mount",
+                true,
+            ),
             ("/var/lib/kubelet/pods/u/volume-subpaths/v/c/0", true),
             // Not in one of the places for mounts.
             ("/var/lib/kubelet/pods/u", false),
@@ -133,10 +142,16 @@ mod tests {
             ("/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/v", false),
             ("/var/lib/kubelet/pods/u/containers/c", false),
             // A container may have made a link there.
-            ("/var/lib/kubelet/pods/u/volumes/kubernetes.io~empty-dir/v/x", false),
+            (
+                "/var/lib/kubelet/pods/u/volumes/kubernetes.io~empty-dir/v/x",
+                false,
+            ),
             // Another pod's.
             ("/var/lib/kubelet/pods/uu/etc-hosts", false),
-            ("/var/lib/kubelet/pods/u2/volumes/kubernetes.io~empty-dir/v", false),
+            (
+                "/var/lib/kubelet/pods/u2/volumes/kubernetes.io~empty-dir/v",
+                false,
+            ),
             // Other spellings.
             ("/var/lib/kubelet/pods/u/../u2/etc-hosts", false),
             ("/var/lib/kubelet/pods/u/containers/c/..", false),

@@ -8,9 +8,7 @@ use cri::v1;
 use cri::v1::security_profile::ProfileType;
 use node_policy::{Demand, SeLinuxOption};
 use pod::PodIdentity;
-use pod::metadata::{
-    CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, POD_UID_LABEL,
-};
+use pod::metadata::{CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, POD_UID_LABEL};
 
 use crate::denial::Denial;
 use crate::places::{Places, parts, stays_below};
@@ -125,7 +123,10 @@ pub(crate) fn sandbox(
     if let Some(user) = security.run_as_user {
         ask("run_as_user", Demand::User(user.value));
     }
-    for group in groups(security.run_as_group.as_ref(), &security.supplemental_groups) {
+    for group in groups(
+        security.run_as_group.as_ref(),
+        &security.supplemental_groups,
+    ) {
         ask("groups", Demand::Group(group));
     }
     asked.extend(selinux(security.selinux_options.as_ref()));
@@ -230,10 +231,7 @@ fn container_security(
 
 /// Limits touch nobody else, whatever they are; but files of the cgroup are named by
 /// their names alone, and the node's own processes come last when memory is short.
-pub(crate) fn resources(
-    field: &str,
-    amounts: &v1::LinuxContainerResources,
-) -> Result<(), Denial> {
+pub(crate) fn resources(field: &str, amounts: &v1::LinuxContainerResources) -> Result<(), Denial> {
     let strange = |name: &&String| name.contains('/') || name.starts_with('.');
     if let Some(name) = amounts.unified.keys().find(strange) {
         return Err(Denial::not_judged(format!("{field}.unified"), name));
@@ -335,7 +333,10 @@ fn host_path(
     }
     if mount.selinux_relabel {
         // It would change files of the node.
-        return Err(Denial::not_judged("mounts.selinux_relabel", &mount.host_path));
+        return Err(Denial::not_judged(
+            "mounts.selinux_relabel",
+            &mount.host_path,
+        ));
     }
     let demand = Demand::HostPath {
         path: mount.host_path.clone(),

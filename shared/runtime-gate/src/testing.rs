@@ -116,9 +116,7 @@ pub(crate) fn container(image: &str) -> v1::ContainerConfig {
 }
 
 /// The security context of a container of [`container`].
-pub(crate) fn security(
-    config: &mut v1::ContainerConfig,
-) -> &mut v1::LinuxContainerSecurityContext {
+pub(crate) fn security(config: &mut v1::ContainerConfig) -> &mut v1::LinuxContainerSecurityContext {
     let linux = config.linux.get_or_insert_default();
     linux.security_context.get_or_insert_default()
 }

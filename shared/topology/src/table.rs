@@ -152,6 +152,10 @@ pub const PROCESSES: &[ProcessRow] = &[
                 service: "bulkhead.v1.ContainerLogs",
                 callers: &[Caller::Operator],
             },
+            ServiceRow {
+                service: "bulkhead.v1.NodePolicy",
+                callers: &[Caller::Operator],
+            },
         ],
         backoff_cap: Duration::from_secs(10),
         memory_max_bytes: 128 * MIB,

@@ -32,7 +32,6 @@ impl Ground {
     /// # Errors
     /// When something does not come up.
     pub fn start(kubelet_configuration: Value) -> Result<Self> {
-        let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
         let kubelet_configuration = match kubelet_configuration {
             Value::Object(fields) => fields,
             _ => serde_json::Map::new(),
@@ -41,8 +40,17 @@ impl Ground {
             kubelet_configuration,
             ..BulkheadOptions::default()
         };
+        Self::start_with(&options)
+    }
+
+    /// With all that can be chosen.
+    ///
+    /// # Errors
+    /// When something does not come up.
+    pub fn start_with(options: &BulkheadOptions) -> Result<Self> {
+        let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
         Ok(Self {
-            bulkhead: BulkheadInstance::start(&containerd, &options)?,
+            bulkhead: BulkheadInstance::start(&containerd, options)?,
             containerd,
         })
     }

@@ -135,7 +135,8 @@ impl NodeHost for MemoryHost {
         container: &str,
         start_id: u32,
     ) -> Result<ContainerFiles, NodeError> {
-        let directory = Path::new("/simulated/pods").join(pod.uid()).join(container);
+        let directory = Path::new("/simulated/pods").join(pod.uid());
+        let directory = directory.join("containers").join(container);
         Ok(ContainerFiles {
             termination_log: directory.join(format!("{start_id:08x}")),
         })

@@ -67,7 +67,8 @@ impl SimulatedNode {
         let directories = DirectoryLayout {
             run_dir: below("run"),
             state_dir: below("state"),
-            root_dir: below("kubelet"),
+            // In memory alone, see `host`.
+            root_dir: "/simulated".into(),
             log_dir: below("log"),
             bin_dir: below("bin"),
         };
@@ -77,6 +78,7 @@ impl SimulatedNode {
         std::fs::create_dir_all(below("manifests")).unwrap();
         let mut config = NodeConfig::with_defaults("node", directories);
         config.static_pod_path = Some(below("manifests"));
+        config.policy_path = below("policy.toml");
         config.node_ip = Some(std::net::Ipv4Addr::new(10, 0, 0, 1).into());
         config.resolv_conf = None;
         let clock = WallClock::simulated(BEGIN);

@@ -45,8 +45,12 @@ pub struct BulkheadOptions {
     pub flags: Vec<String>,
     /// More variables of the supervisor's environment.
     pub environment: BTreeMap<String, PathBuf>,
+    /// The node policy, as TOML; else [`InstancePaths::usual_policy`].
+    pub policy: Option<String>,
     /// Size of a file system of its own for the state directory.
     pub state_disk_bytes: Option<u64>,
+    /// `--uid-base`; else numbers that no other node on this machine has.
+    pub uid_base: Option<u32>,
     /// Which of those on its node, when there are several: the others have
     /// directories, users, a name and a cgroup of their own.
     pub instance: u8,
@@ -69,6 +73,8 @@ pub struct InstancePaths {
     pub manifests: PathBuf,
     /// `--config`.
     pub config: PathBuf,
+    /// The node policy's file, alone in its directory.
+    pub policy: PathBuf,
     /// For hostPath volumes of tests.
     pub shared: PathBuf,
 }
@@ -130,7 +136,8 @@ impl BulkheadInstance {
                 format!("{}/instance-{other}", node.cgroup_root()),
             ),
         };
-        let uid_base = uid_base(&node) + u32::from(options.instance) * UIDS_OF_INSTANCE;
+        let own_base = uid_base(&node) + u32::from(options.instance) * UIDS_OF_INSTANCE;
+        let uid_base = options.uid_base.unwrap_or(own_base);
         let mut config = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
@@ -144,7 +151,17 @@ impl BulkheadInstance {
         }
         // JSON is YAML too.
         fs::write(&paths.config, config.to_string()).context("the kubelet's configuration")?;
+        let bulkhead_config = directory.join("bulkhead.yaml");
+        let settings = json!({
+            "apiVersion": "bulkhead/v1",
+            "kind": "BulkheadConfiguration",
+            "policyPath": paths.policy,
+        });
+        fs::write(&bulkhead_config, settings.to_string()).context("Bulkhead's configuration")?;
+        let usual = || paths.usual_policy();
+        write_policy(&paths.policy, &options.policy.clone().unwrap_or_else(usual))?;
         let mut arguments = paths.as_flags();
+        arguments.push(format!("--bulkhead-config={}", bulkhead_config.display()));
         arguments.extend([
             format!("--uid-base={uid_base}"),
             format!("--container-runtime-endpoint={}", containerd.endpoint()),
@@ -163,6 +180,14 @@ impl BulkheadInstance {
             uid_base,
             node,
         })
+    }
+
+    /// Changes the node policy, as the owner of the node does.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_policy(&self, text: &str) -> Result<()> {
+        write_policy(&self.paths.policy, text)
     }
 
     /// Where its files are.
@@ -492,6 +517,13 @@ impl Drop for BulkheadInstance {
     }
 }
 
+/// Puts a policy in place, whole or not at all.
+fn write_policy(path: &Path, text: &str) -> Result<()> {
+    let new = path.with_extension("new");
+    fs::write(&new, text).context("the node policy")?;
+    fs::rename(&new, path).context("the node policy")
+}
+
 impl InstancePaths {
     /// Makes the directories.
     fn below(directory: &Path) -> Result<Self> {
@@ -508,8 +540,21 @@ impl InstancePaths {
             bin: make("bin")?,
             manifests: make("manifests")?,
             config: directory.join("kubelet.yaml"),
+            policy: make("policy")?.join("policy.toml"),
             shared: make("shared")?,
         })
+    }
+
+    /// What pods of tests need beyond `baseline`: the directory that they share with
+    /// the node, a disk in it, the node's network, and ports of it.
+    #[must_use]
+    pub fn usual_policy(&self) -> String {
+        format!(
+            "[[grants]]\npods = [\"*/*\"]\nhostPaths = [{{ prefix = {shared:?} }}]\n\
+             devices = [{disk:?}]\nhostNetwork = true\nhostPorts = [\"18000-18999\"]\n",
+            shared = self.shared,
+            disk = self.shared.join("block"),
+        )
     }
 
     fn as_flags(&self) -> Vec<String> {

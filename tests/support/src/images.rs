@@ -23,6 +23,13 @@ pub const TESTAPP: &str = "localhost/testapp:test";
 /// [`TESTAPP`] with a numeric user that is not root.
 pub const TESTAPP_NONROOT: &str = "localhost/testapp:nonroot";
 
+/// [`TESTAPP`] with the user [`AGENT_USER`], by number.
+pub const TESTAPP_AGENT_NUMBER: &str = "localhost/testapp:agent-number";
+/// The same by a name that only the image knows.
+pub const TESTAPP_AGENT_NAME: &str = "localhost/testapp:agent-name";
+/// A user for a test that gives it to a process of Bulkhead.
+pub const AGENT_USER: u32 = 61_003;
+
 /// Where busybox installs itself, the static one and the one that is not.
 const BUSYBOX_PATHS: [&str; 2] = ["/bin/busybox", "/usr/bin/busybox"];
 
@@ -40,7 +47,14 @@ pub fn archives() -> Result<Vec<PathBuf>> {
     let lock = File::create(directory.join("lock")).context("cannot make the images' lock")?;
     lock.lock().context("cannot lock the images")?;
 
-    let names = [PAUSE, BUSYBOX, TESTAPP, TESTAPP_NONROOT];
+    let names = [
+        PAUSE,
+        BUSYBOX,
+        TESTAPP,
+        TESTAPP_NONROOT,
+        TESTAPP_AGENT_NUMBER,
+        TESTAPP_AGENT_NAME,
+    ];
     let archives: Vec<PathBuf> = names
         .iter()
         .map(|name| directory.join(archive_name(name)))
@@ -76,7 +90,7 @@ fn archive_name(image: &str) -> String {
     )
 }
 
-fn all(busybox: &[u8], pause: Vec<u8>, testapp: Vec<u8>) -> Result<[Image; 4]> {
+fn all(busybox: &[u8], pause: Vec<u8>, testapp: Vec<u8>) -> Result<[Image; 6]> {
     let words = |text: &[&str]| text.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
     let system = system_entries(busybox)?;
     let mut with_testapp = system.clone();
@@ -106,6 +120,16 @@ fn all(busybox: &[u8], pause: Vec<u8>, testapp: Vec<u8>) -> Result<[Image; 4]> {
         Image {
             name: TESTAPP_NONROOT.to_owned(),
             user: "1000:1000".to_owned(),
+            ..testapp.clone()
+        },
+        Image {
+            name: TESTAPP_AGENT_NUMBER.to_owned(),
+            user: AGENT_USER.to_string(),
+            ..testapp.clone()
+        },
+        Image {
+            name: TESTAPP_AGENT_NAME.to_owned(),
+            user: "agent".to_owned(),
             ..testapp
         },
     ])
@@ -126,9 +150,12 @@ fn system_entries(busybox: &[u8]) -> Result<BTreeMap<String, Entry>> {
     ] {
         entries.insert(path.to_owned(), Entry::Directory(mode));
     }
-    let passwd = "root:x:0:0:root:/root:/bin/sh\n\
-                  app:x:1000:1000:app:/tmp:/bin/sh\n\
-                  nobody:x:65534:65534:nobody:/tmp:/bin/sh\n";
+    let passwd = format!(
+        "root:x:0:0:root:/root:/bin/sh\n\
+         app:x:1000:1000:app:/tmp:/bin/sh\n\
+         agent:x:{AGENT_USER}:1000:agent:/tmp:/bin/sh\n\
+         nobody:x:65534:65534:nobody:/tmp:/bin/sh\n"
+    );
     let group = "root:x:0:\napp:x:1000:\nnobody:x:65534:\n";
     entries.insert("etc/passwd".to_owned(), Entry::File(0o644, passwd.into()));
     entries.insert("etc/group".to_owned(), Entry::File(0o644, group.into()));

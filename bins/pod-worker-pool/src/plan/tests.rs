@@ -2,6 +2,7 @@
 
 mod crash_loop;
 mod init_containers;
+mod refused;
 mod sandboxes;
 mod terminations;
 mod told_ends;
@@ -36,6 +37,8 @@ struct Case {
     known: Known,
     pulls: BTreeSet<String>,
     started_at: Option<UnixNanos>,
+    /// By the node policy.
+    refused: Option<Refused>,
 }
 
 fn spec_of(value: &Value, name: &str) -> pod::core::Container {
@@ -102,6 +105,7 @@ impl Case {
             known: Known::default(),
             pulls: BTreeSet::new(),
             started_at: None,
+            refused: None,
         }
     }
 
@@ -149,7 +153,10 @@ impl Case {
     }
 
     fn plan(&self) -> Plan {
-        let mut plan = self.plan_for(Goal::Run(&pod(self.pod.clone())));
+        let mut plan = self.plan_for(Goal::Run {
+            pod: &pod(self.pod.clone()),
+            refused: self.refused.as_ref(),
+        });
         if let Plan::NewSandbox { why, stop, .. } = &mut plan {
             self.is_all_there_is(why.is_some(), &std::mem::take(stop));
         }

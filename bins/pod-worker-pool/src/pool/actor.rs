@@ -511,6 +511,7 @@ impl Actor {
         }
         self.schedule.cancel(uid);
         self.steps.publisher.remove(uid);
+        self.steps.policy.release(uid);
         self.steps.images.forget_pod(uid);
         self.steps.turns.forget_pod(uid);
         self.release_name(&entry.worker.identity().full_name(), uid);

@@ -167,6 +167,7 @@ fn is_transient(kind: RuntimeErrorKind) -> bool {
         RuntimeErrorKind::NotFound
         | RuntimeErrorKind::Unimplemented
         | RuntimeErrorKind::NoSandboxProcess
+        | RuntimeErrorKind::Forbidden
         | RuntimeErrorKind::Other => false,
     }
 }
@@ -185,6 +186,7 @@ mod tests {
             (RuntimeErrorKind::BeingStarted, Retry::SOON),
             (RuntimeErrorKind::NoSandboxProcess, Retry::LATER),
             (RuntimeErrorKind::NotFound, Retry::LATER),
+            (RuntimeErrorKind::Forbidden, Retry::LATER),
             (RuntimeErrorKind::Other, Retry::LATER),
         ] {
             let error = RuntimeError::new("Test", kind, "");

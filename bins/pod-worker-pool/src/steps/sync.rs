@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use clock::UnixNanos;
-use pod::{Pod, PodIdentity};
+use pod::{Pod, PodExt, PodIdentity};
 
 use super::{Announcement, Memory, Outcome, Retry, StepError, Steps, SyncInput};
 use crate::image::Image;
 use crate::known::SandboxKnown;
 use crate::observation::Observation;
 use crate::plan::{self, Goal, Plan, Work};
+use crate::policy::{self, Refused};
 use crate::publisher::{self, Findings};
 use crate::worker::DesiredPod;
 
@@ -24,6 +25,8 @@ pub(super) struct Target<'a> {
     pub(super) pod: &'a Pod,
     /// When its first sync was, if that is noted.
     pub(super) noted_start: Option<UnixNanos>,
+    /// Why the node policy lets nothing new be made for it.
+    pub(super) refused: Option<Refused>,
 }
 
 /// Images that this sync has found already, or cannot have.
@@ -43,7 +46,9 @@ impl Steps {
                 return Outcome::Failed(StepError::new(telemetry::chain(&error), Retry::LATER));
             }
         };
+        let refused = self.policy.take(desired, &pod);
         let target = Target {
+            refused,
             identity: desired.identity(),
             pod: &pod,
             noted_start: self.note_start(desired.identity(), &pod, memory).await,
@@ -217,7 +222,10 @@ impl Steps {
         memory: &Memory,
     ) -> Plan {
         self.plan_for(
-            Goal::Run(target.pod),
+            Goal::Run {
+                pod: target.pod,
+                refused: target.refused.as_ref(),
+            },
             &input.failed_probes,
             observation,
             memory,
@@ -250,6 +258,12 @@ impl Steps {
         error: &str,
     ) {
         let mut reasons = memory.reasons.clone();
+        if let Some(refused) = &target.refused {
+            reasons.extend(target.pod.all_containers().map(|(_, spec)| {
+                let why = (policy::REASON.to_owned(), refused.message.clone());
+                (spec.name.clone(), why)
+            }));
+        }
         if let Plan::Work(work) = plan {
             for wait in &work.waits {
                 let message = wait.message(target.identity);

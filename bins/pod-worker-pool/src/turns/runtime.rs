@@ -4,6 +4,7 @@
 //! events do not either. A pull does not, since most of it is waiting for a registry;
 //! pulls have a queue of their own.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -214,6 +215,13 @@ impl ContainerRuntime for RuntimeInTurns {
         container_id: &str,
     ) -> Result<v1::ContainerStatus, RuntimeError> {
         self.runtime.container_status(container_id).await
+    }
+
+    async fn container_info(
+        &self,
+        container_id: &str,
+    ) -> Result<BTreeMap<String, String>, RuntimeError> {
+        self.runtime.container_info(container_id).await
     }
 
     async fn update_container_resources(

@@ -78,7 +78,9 @@ impl Scene {
         let mut config = testing::container(IMAGE);
         change(&mut config);
         let sandbox_config = testing::sandbox();
-        self.gate.create_container(sandbox, config, sandbox_config).await
+        self.gate
+            .create_container(sandbox, config, sandbox_config)
+            .await
     }
 
     fn calls(&self, method: &str) -> u64 {
@@ -246,7 +248,9 @@ async fn what_an_earlier_life_made_is_judged_before_it_is_started() {
     // The pool died between the two calls that the gate makes.
     let mut config = testing::container(IMAGE);
     as_agent(&mut config);
-    let made = scene.runtime.create_container(&sandbox, config, testing::sandbox());
+    let made = scene
+        .runtime
+        .create_container(&sandbox, config, testing::sandbox());
     let unjudged = made.await.unwrap();
     scene.runtime.add_user("agent", AGENT_USER);
     let judged = scene.create(&sandbox, |it| {
@@ -293,7 +297,9 @@ async fn a_container_without_a_note_runs_the_commands_of_its_pod() {
     let sandbox = scene.sandbox().await;
     // A kubelet made it.
     let config = testing::container(IMAGE);
-    let made = scene.runtime.create_container(&sandbox, config, testing::sandbox());
+    let made = scene
+        .runtime
+        .create_container(&sandbox, config, testing::sandbox());
     let id = made.await.unwrap();
     scene.runtime.start_container(&id).await.unwrap();
     let second = Duration::from_secs(1);

@@ -44,7 +44,9 @@ fn what_asks_for_nothing_has_no_demands() {
 fn what_a_sandbox_asks_for_is_demanded() {
     type Change = fn(&mut v1::PodSandboxConfig);
     let namespaces = |config: &mut v1::PodSandboxConfig| {
-        let options = sandbox_security(config).namespace_options.get_or_insert_default();
+        let options = sandbox_security(config)
+            .namespace_options
+            .get_or_insert_default();
         (options.network, options.pid, options.ipc) = (NODE, NODE, NODE);
     };
     let all = vec![Demand::HostNetwork, Demand::HostPid, Demand::HostIpc];
@@ -206,7 +208,10 @@ fn a_mount_from_outside_the_pods_directory_is_demanded_or_refused() {
         ("/", false),
         ("/etc", true),
         ("/run/containerd/containerd.sock", false),
-        ("/var/lib/kubelet/pods/other/volumes/kubernetes.io~empty-dir/v", false),
+        (
+            "/var/lib/kubelet/pods/other/volumes/kubernetes.io~empty-dir/v",
+            false,
+        ),
     ] {
         let demand = Demand::HostPath {
             path: path.to_owned(),
@@ -216,7 +221,12 @@ fn a_mount_from_outside_the_pods_directory_is_demanded_or_refused() {
     }
     let own = format!("/var/lib/kubelet/pods/{UID}/volumes/kubernetes.io~empty-dir/v");
     assert_eq!(asks(&own, false), Ok(Vec::new()));
-    for path in ["", "etc", "/etc/../root", &format!("{own}/../../../../other/x")] {
+    for path in [
+        "",
+        "etc",
+        "/etc/../root",
+        &format!("{own}/../../../../other/x"),
+    ] {
         assert!(asks(path, false).is_err(), "{path}");
     }
 }
@@ -255,7 +265,12 @@ fn a_sandbox_of_another_pod_is_refused() {
             "metadata.namespace",
         ),
         (
-            |it| drop(it.labels.insert("io.kubernetes.pod.uid".into(), "other".into())),
+            |it| {
+                drop(
+                    it.labels
+                        .insert("io.kubernetes.pod.uid".into(), "other".into()),
+                )
+            },
             "labels.io.kubernetes.pod.uid",
         ),
         (
@@ -299,7 +314,10 @@ fn a_sandbox_of_another_pod_is_refused() {
     ];
     for (change, field) in cases {
         let denial = of_sandbox(change).unwrap_err();
-        assert!(denial.starts_with(field) || denial.contains(field), "{denial}");
+        assert!(
+            denial.starts_with(field) || denial.contains(field),
+            "{denial}"
+        );
     }
     let handler = sandbox(&identity(), &testing::sandbox(), "other", &places());
     assert!(handler.is_err());
@@ -310,7 +328,12 @@ fn a_container_of_another_pod_is_refused() {
     type Change = fn(&mut v1::ContainerConfig);
     let cases: [(Change, &str); 5] = [
         (
-            |it| drop(it.labels.insert("io.kubernetes.pod.uid".into(), "other".into())),
+            |it| {
+                drop(
+                    it.labels
+                        .insert("io.kubernetes.pod.uid".into(), "other".into()),
+                )
+            },
             "labels.io.kubernetes.pod.uid",
         ),
         (

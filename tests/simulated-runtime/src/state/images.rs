@@ -65,7 +65,10 @@ impl State {
         if let Some(user) = security.run_as_user {
             return Some(user.value);
         }
-        let of_image = config.image.as_ref().and_then(|spec| self.image(&spec.image));
+        let of_image = config
+            .image
+            .as_ref()
+            .and_then(|spec| self.image(&spec.image));
         let of_image = of_image.unwrap_or_default();
         let name = match security.run_as_username.as_str() {
             "" => of_image.username.as_str(),
@@ -85,7 +88,11 @@ impl State {
         Image {
             id: image_id(reference),
             repo_tags: vec![reference.to_owned()],
-            username: if uid.is_none() { user.to_owned() } else { String::new() },
+            username: if uid.is_none() {
+                user.to_owned()
+            } else {
+                String::new()
+            },
             uid,
             size: IMAGE_BYTES,
             ..Image::default()

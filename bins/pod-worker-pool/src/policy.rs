@@ -1,0 +1,337 @@
+//! Node policy in this process: the file is read and read again, each pod is judged at
+//! the head of its sync, and the gate in front of the runtime is told what each pod may
+//! have. All of it goes through [`NodePolicy`].
+//!
+//! - `file`: reading the file; `in_force`: which policy holds after a reading;
+//! - `judgement`: what follows for a pod; `audit`: who is told of a decision;
+//! - `protected`: what of this node only a grant in as many words gives.
+//!
+//! Not here: what a policy says (`node-policy`), and requests to the runtime
+//! (`runtime-gate`).
+
+mod audit;
+mod file;
+mod in_force;
+mod judgement;
+mod protected;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bulkhead_api::v1;
+use clock::WallClock;
+use ipc::limits::truncate;
+use node_config::NodeConfig;
+use node_policy::{Mode, Protected, Subject};
+use pod::Pod;
+use runtime_gate::{HeldPod, HeldPods, Places};
+use state_file::StateFile;
+use topology::{Identities, Process};
+
+use crate::doorbell::Doorbell;
+use crate::events::Events;
+use crate::node::paths;
+use crate::worker::DesiredPod;
+
+use audit::Audit;
+use file::Stamp;
+use in_force::{InForce, Origin};
+use judgement::{Judgement, judge};
+
+pub(crate) use judgement::{REASON, Refused};
+
+/// How often the file is looked at. An owner who has granted something waits so long.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+/// The last good policy below the state directory, and the format of that file.
+const LAST_GOOD_FILE: &str = "policy.json";
+const LAST_GOOD_VERSION: u32 = 1;
+/// Most refused pods that are told of by name, and how much of each reason.
+const MAX_SHOWN_PODS: usize = 200;
+const MAX_SHOWN_BYTES: usize = 2048;
+
+/// What the policy is made from.
+pub(crate) struct PolicyIngredients<'a> {
+    pub(crate) config: &'a NodeConfig,
+    pub(crate) identities: &'a Identities,
+    pub(crate) clock: WallClock,
+    pub(crate) events: Events,
+    pub(crate) doorbell: Doorbell,
+}
+
+/// The node's policy and how each pod stands with it. Clones share it.
+#[derive(Clone)]
+pub(crate) struct NodePolicy(Arc<Inner>);
+
+struct Inner {
+    path: PathBuf,
+    node_name: String,
+    protected: Protected,
+    last_good: StateFile,
+    clock: WallClock,
+    events: Events,
+    doorbell: Doorbell,
+    held: HeldPods,
+    state: Mutex<State>,
+}
+
+struct State {
+    in_force: InForce,
+    /// As the file was when it was read last.
+    stamp: Stamp,
+    /// The last judgement of each pod.
+    judged: BTreeMap<String, Known>,
+    audit: Audit,
+}
+
+/// What is known of a pod that was judged.
+struct Known {
+    pod: v1::PodReference,
+    judgement: Judgement,
+}
+
+impl std::fmt::Debug for NodePolicy {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("NodePolicy").finish_non_exhaustive()
+    }
+}
+
+impl NodePolicy {
+    /// Reads the policy. Where that fails the last good one holds, of an earlier life
+    /// too; without one nothing new is started until the file is good.
+    #[must_use]
+    pub(crate) fn open(ingredients: PolicyIngredients<'_>) -> NodePolicy {
+        let config = ingredients.config;
+        let state_directory = config.directories.state(Process::PodWorkerPool);
+        let last_good = StateFile::new(state_directory.join(LAST_GOOD_FILE), LAST_GOOD_VERSION);
+        let protected = protected::of_node(config, ingredients.identities);
+        let remembered = last_good.load::<String>().unwrap_or_else(|error| {
+            let error = telemetry::chain(&error);
+            tracing::warn!(error, "the last good policy is not known");
+            None
+        });
+        let now = ingredients.clock.now();
+        let path = config.policy_path.clone();
+        let stamp = Stamp::of(&path);
+        let in_force = InForce::at_start(remembered.as_deref(), &protected, now).after(
+            file::read(&path),
+            &protected,
+            now,
+        );
+        let policy = NodePolicy(Arc::new(Inner {
+            path,
+            node_name: config.node_name.clone(),
+            protected,
+            last_good,
+            clock: ingredients.clock,
+            events: ingredients.events,
+            doorbell: ingredients.doorbell,
+            held: HeldPods::default(),
+            state: Mutex::new(State {
+                in_force,
+                stamp,
+                judged: BTreeMap::new(),
+                audit: Audit::default(),
+            }),
+        }));
+        policy.tell();
+        policy.remember();
+        policy
+    }
+
+    /// The pods that requests may be made for.
+    #[must_use]
+    pub(crate) fn held(&self) -> HeldPods {
+        self.0.held.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Judges a pod that is about to be synced. From then on the gate lets requests
+    /// for it through, as far as it is permitted; the answer is why nothing new may be
+    /// made for it.
+    pub(crate) fn take(&self, desired: &DesiredPod, pod: &Pod) -> Option<Refused> {
+        let source = desired.document().source();
+        let subject = Subject::of(source, pod, &self.0.node_name);
+        let identity = desired.identity();
+        let mut state = self.lock();
+        let (standing, judgement) = judge(&state.in_force, &subject, pod);
+        self.0.held.hold(HeldPod {
+            identity: identity.clone(),
+            standing,
+            commands: judgement::commands(pod),
+        });
+        let refused = judgement.refused().cloned();
+        let known = state.judged.get(identity.uid());
+        if known.is_some_and(|known| known.judgement == judgement) {
+            return refused;
+        }
+        state
+            .audit
+            .decided(self.0.clock.now(), identity, &subject, &judgement);
+        if let Some(message) = judgement.message() {
+            self.0.events.warning(identity, "", REASON, message);
+        }
+        let pod = identity.into();
+        let known = Known { pod, judgement };
+        state.judged.insert(identity.uid().to_owned(), known);
+        refused
+    }
+
+    /// The pod is gone; nothing more is asked of the runtime for it.
+    pub(crate) fn release(&self, pod_uid: &str) {
+        self.0.held.release(pod_uid);
+        self.lock().judged.remove(pod_uid);
+    }
+
+    /// Reads the file again whenever it changes, and has all pods judged again then.
+    /// Never ends.
+    pub(crate) async fn watch(self) -> std::convert::Infallible {
+        loop {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+            let policy = self.clone();
+            // A disk that hangs holds up this look and nothing else.
+            let looked = tokio::task::spawn_blocking(move || policy.look()).await;
+            if let Err(error) = looked {
+                tracing::error!(%error, "the policy's file cannot be looked at");
+            }
+        }
+    }
+
+    /// Reads the file if it has changed.
+    fn look(&self) {
+        let stamp = Stamp::of(&self.0.path);
+        // One that cannot be looked at is tried again each time.
+        if stamp == self.lock().stamp && stamp != Stamp::Unreadable {
+            return;
+        }
+        let found = file::read(&self.0.path);
+        let now = self.0.clock.now();
+        let (pods, is_news): (Vec<String>, bool) = {
+            let mut state = self.lock();
+            let before = state.in_force.clone();
+            state.stamp = stamp;
+            state.in_force = before.clone().after(found, &self.0.protected, now);
+            let is_news = !state.in_force.says_the_same(&before);
+            (state.judged.keys().cloned().collect(), is_news)
+        };
+        if !is_news {
+            return;
+        }
+        self.tell();
+        self.remember();
+        for uid in pods {
+            self.0.doorbell.ring(&uid);
+        }
+    }
+
+    /// Keeps a policy that was read from the file for the next life.
+    fn remember(&self) {
+        let text = {
+            let state = self.lock();
+            match state.in_force.origin {
+                Origin::File => state.in_force.text.clone(),
+                Origin::NoFile | Origin::LastGood | Origin::Nothing => return,
+            }
+        };
+        if let Err(error) = self.0.last_good.save(&text) {
+            let error = telemetry::chain(&error);
+            tracing::warn!(error, "the next life will not know the last good policy");
+        }
+    }
+
+    fn tell(&self) {
+        let path = self.0.path.display();
+        let in_force = &self.lock().in_force;
+        let origin = in_force.origin.as_str();
+        let mode = mode_word(in_force);
+        match &in_force.problem {
+            None => tracing::info!(%path, origin, mode, "node policy"),
+            Some(problem) => {
+                tracing::error!(%path, origin, mode, problem, "node policy cannot be read");
+                let message = format!("{path}: {problem}");
+                self.0.events.node_warning("NodePolicyInvalid", &message);
+            }
+        }
+    }
+
+    /// A line for `bulkhead status`; empty when there is nothing to worry about.
+    #[must_use]
+    pub(crate) fn status_line(&self) -> String {
+        let state = self.lock();
+        let mut parts = Vec::new();
+        if let Some(problem) = &state.in_force.problem {
+            parts.push(format!("node policy: {}: {problem}", self.0.path.display()));
+        }
+        if state.in_force.mode() == Some(Mode::Audit) {
+            parts.push("degraded: node policy only audits (mode = \"audit\")".to_owned());
+        }
+        let refused = state.judged.values();
+        let refused = refused.filter(|known| known.judgement.refused().is_some());
+        match refused.count() {
+            0 => {}
+            1 => parts.push("node policy refuses 1 pod".to_owned()),
+            count => parts.push(format!("node policy refuses {count} pods")),
+        }
+        parts.join("; ")
+    }
+
+    /// What `bulkhead policy show` prints.
+    #[must_use]
+    pub(crate) fn report(&self, boot_id: String) -> v1::PolicyReport {
+        let state = self.lock();
+        let findings = state.judged.values();
+        let findings = findings.filter_map(|known| {
+            let mut message = known.judgement.message()?.to_owned();
+            truncate(&mut message, MAX_SHOWN_BYTES);
+            Some(v1::PolicyFinding {
+                pod: Some(known.pod.clone()),
+                refused: known.judgement.refused().is_some(),
+                message,
+            })
+        });
+        let findings: Vec<v1::PolicyFinding> = findings.collect();
+        let count = |refused: bool| {
+            let found = findings.iter().filter(|finding| finding.refused == refused);
+            u32::try_from(found.count()).unwrap_or(u32::MAX)
+        };
+        v1::PolicyReport {
+            boot_id,
+            path: self.0.path.display().to_string(),
+            origin: state.in_force.origin.as_str().to_owned(),
+            mode: mode_word(&state.in_force).to_owned(),
+            since_unix_nanos: state.in_force.since.0,
+            problem: state.in_force.problem.clone().unwrap_or_default(),
+            text: state.in_force.text.clone(),
+            refused_pods: count(true),
+            audited_pods: count(false),
+            findings: findings.into_iter().take(MAX_SHOWN_PODS).collect(),
+        }
+    }
+}
+
+fn mode_word(in_force: &InForce) -> &'static str {
+    match in_force.mode() {
+        Some(Mode::Enforce) => "enforce",
+        Some(Mode::Audit) => "audit",
+        None => "none",
+    }
+}
+
+/// Where things of pods are on this node, as the gate is to know them.
+#[must_use]
+pub(crate) fn places(config: &NodeConfig) -> Places {
+    let root_dir = &config.directories.root_dir;
+    Places {
+        pods: paths::pods(root_dir),
+        pod_logs: config.directories.pod_logs(),
+        seccomp_profiles: root_dir.join("seccomp"),
+        cgroup_root: config.cgroup_root.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests;
