@@ -151,109 +151,73 @@ mod tests {
         before.after(found, &Protected::default(), NOW)
     }
 
+    const BROKEN: &str = "mode = 1";
+
+    /// Where the policy comes from, its mode, and whether a problem is shown.
+    type Shown = (Origin, Option<Mode>, bool);
+
+    fn shown(state: &InForce) -> Shown {
+        (state.origin, state.mode(), state.problem.is_some())
+    }
+
+    fn file() -> InForce {
+        after(start(None), reading(Some(GOOD)))
+    }
+
     #[test]
-    fn what_a_reading_leads_to() {
-        let file = || after(start(None), reading(Some(GOOD)));
-        let no_file = || after(start(None), reading(None));
-        let broken = || after(start(None), reading(Some("mode = 1")));
-        for (what, state, origin, mode, has_problem) in [
+    fn what_the_first_reading_leads_to() {
+        let cases: [(Option<&str>, Option<&str>, Shown); 6] = [
+            (None, None, (Origin::NoFile, Some(Mode::Enforce), false)),
+            (None, Some(GOOD), (Origin::File, Some(Mode::Audit), false)),
+            (None, Some(BROKEN), (Origin::Nothing, None, true)),
             (
-                "no file",
-                no_file(),
-                Origin::NoFile,
-                Some(Mode::Enforce),
-                false,
+                Some(GOOD),
+                Some(BROKEN),
+                (Origin::LastGood, Some(Mode::Audit), true),
             ),
-            ("a file", file(), Origin::File, Some(Mode::Audit), false),
             (
-                "broken from the start",
-                broken(),
-                Origin::Nothing,
+                Some(GOOD),
                 None,
-                true,
+                (Origin::LastGood, Some(Mode::Audit), true),
             ),
+            // What an earlier life remembers is no policy any more.
             (
-                "broken from the start, good before",
-                after(start(Some(GOOD)), reading(Some("mode = 1"))),
-                Origin::LastGood,
-                Some(Mode::Audit),
-                true,
+                Some(BROKEN),
+                None,
+                (Origin::NoFile, Some(Mode::Enforce), false),
             ),
-            (
-                "gone from the start, good before",
-                after(start(Some(GOOD)), reading(None)),
-                Origin::LastGood,
-                Some(Mode::Audit),
-                true,
-            ),
-            (
-                "what an earlier life remembers is no policy",
-                after(start(Some("mode = 1")), reading(None)),
-                Origin::NoFile,
-                Some(Mode::Enforce),
-                false,
-            ),
-            (
-                "then broken",
-                after(file(), reading(Some("mode = 1"))),
-                Origin::File,
-                Some(Mode::Audit),
-                true,
-            ),
-            (
-                "then gone",
-                after(file(), reading(None)),
-                Origin::File,
-                Some(Mode::Audit),
-                true,
-            ),
-            (
-                "then writable by others",
-                after(file(), Err(FileError::WritableByOthers { mode: 0o666 })),
-                Origin::File,
-                Some(Mode::Audit),
-                true,
-            ),
-            (
-                "then empty",
-                after(file(), reading(Some(""))),
-                Origin::File,
-                Some(Mode::Enforce),
-                false,
-            ),
-            (
-                "broken, then good",
-                after(broken(), reading(Some(GOOD))),
-                Origin::File,
-                Some(Mode::Audit),
-                false,
-            ),
-            (
-                "broken, then gone",
-                after(broken(), reading(None)),
-                Origin::NoFile,
-                Some(Mode::Enforce),
-                false,
-            ),
-            (
-                "none, then broken",
-                after(no_file(), reading(Some("mode = 1"))),
-                Origin::NoFile,
-                Some(Mode::Enforce),
-                true,
-            ),
-            (
-                "none, then one",
-                after(no_file(), reading(Some(GOOD))),
-                Origin::File,
-                Some(Mode::Audit),
-                false,
-            ),
-        ] {
-            assert_eq!(state.origin, origin, "{what}");
-            assert_eq!(state.mode(), mode, "{what}");
-            assert_eq!(state.problem.is_some(), has_problem, "{what}");
+        ];
+        for (remembered, text, expected) in cases {
+            let state = after(start(remembered), reading(text));
+            assert_eq!(shown(&state), expected, "{remembered:?} {text:?}");
         }
+    }
+
+    #[test]
+    fn what_a_later_reading_leads_to() {
+        let no_file = || after(start(None), reading(None));
+        let broken = || after(start(None), reading(Some(BROKEN)));
+        let kept = (Origin::File, Some(Mode::Audit), true);
+        let good = (Origin::File, Some(Mode::Audit), false);
+        let cases: [(InForce, Option<&str>, Shown); 7] = [
+            (file(), Some(BROKEN), kept),
+            (file(), None, kept),
+            (file(), Some(""), (Origin::File, Some(Mode::Enforce), false)),
+            (broken(), Some(GOOD), good),
+            (broken(), None, (Origin::NoFile, Some(Mode::Enforce), false)),
+            (
+                no_file(),
+                Some(BROKEN),
+                (Origin::NoFile, Some(Mode::Enforce), true),
+            ),
+            (no_file(), Some(GOOD), good),
+        ];
+        for (before, text, expected) in cases {
+            let what = format!("{before:?} {text:?}");
+            assert_eq!(shown(&after(before, reading(text))), expected, "{what}");
+        }
+        let writable = Err(FileError::WritableByOthers { mode: 0o666 });
+        assert_eq!(shown(&after(file(), writable)), kept);
     }
 
     #[test]
