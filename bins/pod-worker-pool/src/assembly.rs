@@ -83,10 +83,7 @@ impl Assembly {
             events: events.clone(),
             doorbell: doorbell.clone(),
         });
-        // Whatever asks for something new passes the gate: this is the only runtime
-        // that any part gets.
-        let gate = Gate::new(runtime, policy.held(), policy::places(config));
-        let runtime: Arc<dyn ContainerRuntime> = Arc::new(gate);
+        let runtime = gated(runtime, &policy, config);
         let locks = PodLocks::default();
         let listed = Arc::new(AtomicBool::new(false));
         let relister = Relister::new(Arc::clone(&runtime), clock.clone(), owners.clone());
@@ -151,6 +148,17 @@ impl Assembly {
 /// Whole processors of the node, at least one.
 fn processors(capacity: &NodeCapacity) -> usize {
     usize::try_from(capacity.cpu_millis.div_ceil(1000)).unwrap_or(1)
+}
+
+/// Whatever asks for something new passes the gate: this is the only runtime that any
+/// part gets.
+fn gated(
+    runtime: Arc<dyn ContainerRuntime>,
+    policy: &NodePolicy,
+    config: &NodeConfig,
+) -> Arc<dyn ContainerRuntime> {
+    let places = policy::places(config);
+    Arc::new(Gate::new(runtime, policy.held(), places))
 }
 
 fn restart_curve(config: &NodeConfig) -> Curve {

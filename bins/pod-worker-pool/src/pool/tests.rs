@@ -90,6 +90,7 @@ async fn a_pod_is_started_and_told_of() {
 #[tokio::test(start_paused = true)]
 async fn without_a_network_only_pods_on_the_nodes_own_are_started() {
     let node = TestNode::new();
+    node.write_policy("[sources]\nfile = \"privileged\"\n");
     node.runtime.set_faults(Faults {
         network_down: true,
         ..Faults::NONE

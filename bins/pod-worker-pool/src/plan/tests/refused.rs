@@ -36,6 +36,8 @@ fn nothing_new_is_made_for_a_refused_pod() {
 #[test]
 fn what_could_not_be_started_again_is_not_stopped() {
     let mut case = Case::new("Always");
+    case.pod["spec"]["containers"][0]["livenessProbe"] = json!({"exec": {"command": ["true"]}});
+    case.has("a", running());
     case.failed_probes.not_live.insert("a-0".to_owned());
     assert_eq!(
         case.kills(),
