@@ -36,7 +36,7 @@ pub(crate) const IMAGE: &str = "localhost/app:1";
 pub(crate) const START: UnixNanos = UnixNanos(1_700_000_000_000_000_000);
 
 /// Where the pods' directories are, which exist in memory alone.
-const ROOT_DIR: &str = "/var/lib/kubelet";
+pub(crate) const ROOT_DIR: &str = "/var/lib/kubelet";
 
 const CAPACITY: NodeCapacity = NodeCapacity {
     cpu_millis: 4000,

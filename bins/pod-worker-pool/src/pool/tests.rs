@@ -89,8 +89,10 @@ async fn a_pod_is_started_and_told_of() {
 /// The kubelet's TestNetworkErrorsWithoutHostNetwork.
 #[tokio::test(start_paused = true)]
 async fn without_a_network_only_pods_on_the_nodes_own_are_started() {
-    let node = TestNode::new();
+    let mut node = TestNode::new();
+    node.kill();
     node.write_policy("[sources]\nfile = \"privileged\"\n");
+    node.start();
     node.runtime.set_faults(Faults {
         network_down: true,
         ..Faults::NONE

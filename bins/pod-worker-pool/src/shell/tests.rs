@@ -30,7 +30,7 @@ use topology::{Identities, Process};
 
 use source::FakeSource;
 
-use crate::testing::{IMAGE, MemoryNode, START, eventually, pod_running};
+use crate::testing::{IMAGE, MemoryNode, ROOT_DIR, START, eventually, pod_running};
 
 struct Pool {
     source: FakeSource,
@@ -72,13 +72,15 @@ impl Pool {
         let directories = DirectoryLayout {
             run_dir: root.join("run"),
             state_dir: root.join("state"),
-            root_dir: root.join("root"),
+            root_dir: ROOT_DIR.into(),
             log_dir: root.join("log"),
             bin_dir: root.join("bin"),
         };
+        let mut config = NodeConfig::with_defaults("node", directories);
+        config.policy_path = root.join("policy.toml");
         let context = Context {
             process: Process::PodWorkerPool,
-            config: Arc::new(NodeConfig::with_defaults("node", directories)),
+            config: Arc::new(config),
             clock: self.clock.clone(),
             network: Network::memory(self.hub.clone(), Process::PodWorkerPool, &self.identities),
             listener: self.hub.listener(Process::PodWorkerPool),
