@@ -3,17 +3,15 @@
 //! have. All of it goes through [`NodePolicy`].
 //!
 //! - `file`: reading the file; `in_force`: which policy holds after a reading;
-//! - `judgement`: what follows for a pod; `audit`: who is told of a decision;
-//! - `protected`: what of this node only a grant in as many words gives.
+//! - `judgement`: what follows for a pod; `audit`: who is told of a decision.
 //!
-//! Not here: what a policy says (`node-policy`), and requests to the runtime
-//! (`runtime-gate`).
+//! Not here: what a policy says (`node-policy`), what of this node it protects
+//! (`node-config`), and requests to the runtime (`runtime-gate`).
 
 mod audit;
 mod file;
 mod in_force;
 mod judgement;
-mod protected;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -105,7 +103,10 @@ impl NodePolicy {
         let config = ingredients.config;
         let state_directory = config.directories.state(Process::PodWorkerPool);
         let last_good = StateFile::new(state_directory.join(LAST_GOOD_FILE), LAST_GOOD_VERSION);
-        let protected = protected::of_node(config, ingredients.identities);
+        let (protected, problems) = config.protected(Some(ingredients.identities));
+        for problem in problems {
+            tracing::error!(error = telemetry::chain(&problem), "node policy");
+        }
         let remembered = last_good.load::<String>().unwrap_or_else(|error| {
             let error = telemetry::chain(&error);
             tracing::warn!(error, "the last good policy is not known");
