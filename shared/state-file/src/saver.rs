@@ -186,9 +186,9 @@ impl<K: Ord + Clone + Send + 'static, V: Send + Sync + 'static> Saver<K, V> {
         let what = self.0.what;
         Some(match self.0.lock().trouble.as_ref()? {
             Trouble::Refused(error) => {
-                format!("cannot save {what}: {}", telemetry::chain(&**error))
+                format!("{what} cannot be saved: {}", telemetry::chain(&**error))
             }
-            Trouble::Hangs => format!("cannot save {what}: {}", hang()),
+            Trouble::Hangs => format!("{what} cannot be saved: {}", hang()),
         })
     }
 }
