@@ -211,7 +211,7 @@ fn container_security(
     }
     let lacks = |all: &[&str], stated: &[String]| {
         let is_stated = |path: &&str| stated.iter().any(|stated| stated == path);
-        !all.iter().all(|path| is_stated(path))
+        !all.iter().all(is_stated)
     };
     if lacks(&MASKED, &security.masked_paths) || lacks(&READ_ONLY, &security.readonly_paths) {
         ask("masked_paths", Demand::UnmaskedProc);

@@ -137,7 +137,10 @@ async fn a_full_disk_is_told_at_once_and_tried_again() {
     assert!(matches!(error, NotSaved::Refused(_)), "{error:?}");
     assert!(begun.elapsed() < Duration::from_secs(1));
     let trouble = saver.trouble().unwrap();
-    assert!(trouble.starts_with("numbers cannot be saved: "), "{trouble}");
+    assert!(
+        trouble.starts_with("numbers cannot be saved: "),
+        "{trouble}"
+    );
     // Others have no part in it, and its being tried again is not put off by them.
     for value in 0..10 {
         saver.put("b", value).finished().await.unwrap();
