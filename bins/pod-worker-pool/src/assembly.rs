@@ -59,8 +59,8 @@ pub(crate) struct Assembly {
 
 impl Assembly {
     /// Makes everything; nothing runs yet.
-    pub(crate) fn new(ingredients: Ingredients<'_>) -> std::io::Result<Assembly> {
-        let Ingredients {
+    pub(crate) fn new(
+        Ingredients {
             config,
             capacity,
             identities,
@@ -69,20 +69,15 @@ impl Assembly {
             random,
             runtime,
             host,
-        } = ingredients;
+        }: Ingredients<'_>,
+    ) -> std::io::Result<Assembly> {
         let state = config.directories.state(Process::PodWorkerPool);
         let (records, record_writer) = Records::open(&state)?;
         let owners = Owners::default();
         let told_ends = ToldEnds::default();
         let events = Events::new(clock.clone());
         let doorbell = Doorbell::default();
-        let policy = NodePolicy::open(PolicyIngredients {
-            config,
-            identities,
-            clock: clock.clone(),
-            events: events.clone(),
-            doorbell: doorbell.clone(),
-        });
+        let policy = node_policy(config, identities, (&clock, &events, &doorbell));
         let runtime = gated(runtime, &policy, config);
         let locks = PodLocks::default();
         let listed = Arc::new(AtomicBool::new(false));
@@ -148,6 +143,20 @@ impl Assembly {
 /// Whole processors of the node, at least one.
 fn processors(capacity: &NodeCapacity) -> usize {
     usize::try_from(capacity.cpu_millis.div_ceil(1000)).unwrap_or(1)
+}
+
+fn node_policy(
+    config: &NodeConfig,
+    identities: &Identities,
+    (clock, events, doorbell): (&WallClock, &Events, &Doorbell),
+) -> NodePolicy {
+    NodePolicy::open(PolicyIngredients {
+        config,
+        identities,
+        clock: clock.clone(),
+        events: events.clone(),
+        doorbell: doorbell.clone(),
+    })
 }
 
 /// Whatever asks for something new passes the gate: this is the only runtime that any

@@ -93,6 +93,7 @@ fn what_a_sandbox_asks_for_is_demanded() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table of cases")]
 fn what_a_container_asks_for_is_demanded() {
     type Change = fn(&mut v1::ContainerConfig);
     let cases: [(Change, Demand); 17] = [
@@ -249,6 +250,7 @@ fn who_a_container_runs_as_is_told_by_number_or_name_or_left_to_the_image() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table of cases")]
 fn a_sandbox_of_another_pod_is_refused() {
     type Change = fn(&mut v1::PodSandboxConfig);
     let cases: [(Change, &str); 12] = [
