@@ -246,7 +246,7 @@ pub(crate) enum PolicyCommand {
     Check(PolicyFiles),
     /// Prints the smallest grants that pods need beyond the policy, to be appended to it.
     Grant(PolicyFiles),
-    /// The policy file as it is now, and what no level gives.
+    /// The policy in force, the pods that it refuses, and what no level gives.
     Show,
 }
 

@@ -74,7 +74,9 @@ async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             policy::mention(&arguments.run_dir, &options.files);
             Ok(code)
         }
-        Command::Policy(options) => policy::policy(&arguments.run_dir, options, output),
+        Command::Policy(options) => {
+            policy::policy(&arguments.run_dir, connection, options, output).await
+        }
         Command::Completion(options) => {
             let mut script = Vec::new();
             let mut command = Arguments::command();

@@ -1,11 +1,14 @@
 //! `policy`: what the node policy allows, told beforehand, and the grants that would
-//! allow more. It reads the policy's file and asks no process.
+//! allow more. All of it reads the policy's file; `show` alone asks pod-worker-pool which
+//! policy is in force.
 
 mod file;
+mod in_force;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use bulkhead_api::v1;
 use node_config::{DEFAULT_ROOT_DIR, DirectoryLayout, NODE_CONFIG_FILE, NodeConfig};
 use node_policy::{Grant, Mode, Policy, Protected, RunningPods, Subject, grants_for};
 use pod::{Pod, PodSource};
@@ -13,6 +16,7 @@ use topology::{Account, Identities};
 
 use crate::arguments::{PolicyCommand, PolicyOptions};
 use crate::check::{self, PodsOfFile};
+use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output::{Output, note};
 use crate::table::Tone;
@@ -24,12 +28,26 @@ use file::PolicyFile;
 const STANDARD_INPUT: &str = "-";
 
 /// Runs a subcommand.
-pub(crate) fn policy(
+pub(crate) async fn policy(
     run_dir: &Path,
+    connection: &Connection,
     options: &PolicyOptions,
     output: Output,
 ) -> Result<ExitCode, Failure> {
     let node = Node::here(run_dir);
+    if matches!(options.command, PolicyCommand::Show) && options.policy.is_none() {
+        match in_force::report(connection).await {
+            Ok(report) => {
+                output.text(&in_force::told(&report))?;
+                output.text(&shown_report(&report, &node.protected))?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Err(failure) => note(&format!(
+                "this is the file, since nobody tells what is in force: {}",
+                telemetry::chain(&failure)
+            )),
+        }
+    }
     let path = options
         .policy
         .clone()
@@ -62,7 +80,7 @@ pub(crate) fn policy(
             Ok(exit_code(problems.is_empty()))
         }
         PolicyCommand::Show => {
-            output.text(&shown(&file, &policy))?;
+            output.text(&shown(&file.description(), &policy))?;
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -260,8 +278,16 @@ fn block(grant: &Grant, policy: &Policy) -> String {
     text + &grant.to_toml()
 }
 
-fn shown(file: &PolicyFile, policy: &Policy) -> String {
-    let mut text = format!("policy     {}\n", plain(&file.description()));
+/// The policy that pod-worker-pool has in force, if it has one.
+fn shown_report(report: &v1::PolicyReport, protected: &Protected) -> String {
+    match Policy::parse(&report.text, protected.clone()) {
+        Ok(policy) if report.mode != "none" => shown(&report.path, &policy),
+        Ok(_) | Err(_) => format!("policy     {}\n", plain(&report.path)),
+    }
+}
+
+fn shown(description: &str, policy: &Policy) -> String {
+    let mut text = format!("policy     {}\n", plain(description));
     let mut line = |name: &str, value: &str| text += &format!("{name:<10} {value}\n");
     line(
         "mode",

@@ -83,6 +83,10 @@ fn a_grant_lets_a_refused_pod_run_without_a_restart() -> Result<()> {
         if is_shown { Ok(()) } else { Err(output.stdout) }
     });
     shown?;
+    let shown = ground.bulkhead.command_line(&["policy", "show"])?.stdout;
+    for part in ["last good", "problem", "default/path"] {
+        assert!(shown.contains(part), "{part:?} in {shown}");
+    }
     ground.remove("network")?;
     ground.apply(
         "network",

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use bulkhead_api::v1;
 use bulkhead_api::v1::container_logs_client::ContainerLogsClient;
+use bulkhead_api::v1::node_policy_client::NodePolicyClient;
 use bulkhead_api::v1::statuses_client::StatusesClient;
 use bulkhead_api::v1::supervisor_client::SupervisorClient;
 use bulkhead_api::v1::sync_loop_client::SyncLoopClient;
@@ -80,13 +81,14 @@ impl Observer {
     /// When there is no runtime for it; the calls have each their own outcome.
     pub fn read_everything(&self, log: &v1::ReadLogsRequest) -> Result<Vec<Answered>> {
         self.ask(async |network| {
-            let (supervisor, sync_loop, statuses, pool) = (
+            let (supervisor, sync_loop, statuses, pool, policy) = (
                 SupervisorClient::new(network.channel(Process::Supervisor)),
                 SyncLoopClient::new(network.channel(Process::SyncLoop)),
                 StatusesClient::new(network.channel(Process::StatusSyncer)),
                 ContainerLogsClient::new(network.channel(Process::PodWorkerPool)),
+                NodePolicyClient::new(network.channel(Process::PodWorkerPool)),
             );
-            let (status, crashes, loop_status, desired, events, log) = tokio::join!(
+            let (status, crashes, loop_status, desired, events, log, policy) = tokio::join!(
                 self.read(async || {
                     let request = v1::GetSupervisorStatusRequest {};
                     supervisor.clone().get_status(request).await.map(drop)
@@ -111,6 +113,10 @@ impl Observer {
                     let opened = pool.clone().read_logs(log.clone()).await;
                     to_its_end(opened?).await
                 }),
+                self.read(async || {
+                    let request = v1::GetPolicyRequest {};
+                    policy.clone().get_policy(request).await.map(drop)
+                }),
             );
             Ok(vec![
                 ("bulkhead.v1.Supervisor/GetStatus", status),
@@ -119,6 +125,7 @@ impl Observer {
                 ("bulkhead.v1.SyncLoop/ListDesiredPods", desired),
                 ("bulkhead.v1.Statuses/ListEvents", events),
                 ("bulkhead.v1.ContainerLogs/ReadLogs", log),
+                ("bulkhead.v1.NodePolicy/GetPolicy", policy),
             ])
         })
     }

@@ -93,7 +93,10 @@ fn what_is_shown_can_be_read_at_a_glance() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("policy.toml");
     let file = PolicyFile::read(&path).unwrap();
-    let text = shown(&file, &file.policy(Protected::default()).unwrap());
+    let text = shown(
+        &file.description(),
+        &file.policy(Protected::default()).unwrap(),
+    );
     assert!(text.contains("there is no such file"), "{text}");
     assert!(text.contains("\nfile       baseline\n"), "{text}");
     assert!(
@@ -106,7 +109,10 @@ fn what_is_shown_can_be_read_at_a_glance() {
     )
     .unwrap();
     let file = PolicyFile::read(&path).unwrap();
-    let text = shown(&file, &file.policy(Protected::default()).unwrap());
+    let text = shown(
+        &file.description(),
+        &file.policy(Protected::default()).unwrap(),
+    );
     assert!(text.contains("\nmode       audit"), "{text}");
     assert!(
         text.ends_with("[[grants]]\npods = [\"a/b\"]\nhostPID = true\n"),
