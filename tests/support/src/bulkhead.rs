@@ -546,15 +546,17 @@ impl InstancePaths {
     }
 
     /// What pods of tests need beyond `baseline`: the directory that they share with
-    /// the node, a disk in it, the node's namespaces and ports, and probes of the node.
+    /// the node, in it a disk and a file that a pod takes for one, the node's namespaces
+    /// and ports, and probes of the node.
     #[must_use]
     pub fn usual_policy(&self) -> String {
         format!(
             "[[grants]]\npods = [\"*/*\"]\nhostPaths = [{{ prefix = {shared:?} }}]\n\
-             devices = [{disk:?}]\nhostNetwork = true\nhostPID = true\nhostIPC = true\n\
+             devices = [{disk:?}, {file:?}]\nhostNetwork = true\nhostPID = true\nhostIPC = true\n\
              hostPorts = [\"18000-18999\"]\nprobeHosts = [\"127.0.0.1\"]\n",
             shared = self.shared,
             disk = self.shared.join("block"),
+            file = self.shared.join("file"),
         )
     }
 
