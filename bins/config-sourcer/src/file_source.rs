@@ -189,7 +189,7 @@ impl FileSource {
     async fn wait(&mut self, deadline: Instant) -> Hint {
         if self.is_unsaved() {
             let quiet = deadline.min(Instant::now() + SAVE_DELAY);
-            // Cancel-safe: changes are taken when they are returned.
+            // Cancel-safe: a change stays in the watch until this returns it.
             if let Some(hint) = self.watch.changed(quiet).await {
                 self.unsaved_looks += 1;
                 if self.unsaved_looks >= MAX_UNSAVED_LOOKS {

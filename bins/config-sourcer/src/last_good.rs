@@ -71,7 +71,7 @@ struct SavedManifest {
 pub(crate) trait Store: fmt::Debug + Send + Sync {
     /// Where that is, for people.
     fn place(&self) -> String;
-    /// What an earlier life has left.
+    /// What the file held when config-sourcer started.
     fn load(&self) -> Result<Option<LastGood>, StateFileError>;
     /// Keeps this instead.
     fn save(&self, last_good: &LastGood) -> Result<(), StateFileError>;

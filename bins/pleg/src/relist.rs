@@ -117,8 +117,8 @@ impl Records {
         events
     }
 
-    /// The pods of a list, not taken yet, with a change that a runtime tells by an
-    /// event, since the last relist.
+    /// The pods of `current` that changed since the last relist in a way that a runtime
+    /// tells by an event. Keeps nothing: the caller relists with `current` afterwards.
     pub(crate) fn told_by_events(&self, current: &Pods) -> BTreeSet<String> {
         keys(&self.pods, current)
             .into_iter()
@@ -127,7 +127,7 @@ impl Records {
             .collect()
     }
 
-    /// Whether a list of one pod, not taken yet, has such a change.
+    /// The same of a list of one pod.
     pub(crate) fn one_is_told_by_events(&self, uid: &str, current: Option<&PodRecord>) -> bool {
         is_told_by_events(self.pods.get(uid), current)
     }

@@ -25,7 +25,7 @@ use crate::worker::DesiredPod;
 /// gives an update that its answer comes in time.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// Pods that are taken at once: with up to 1 MiB each what a broken sync-loop can have
+/// Pods that are fetched at once: with up to 1 MiB each what a broken sync-loop can have
 /// this process hold. sync-loop has as many updates under way.
 const MAX_AT_ONCE: usize = 32;
 
@@ -86,7 +86,8 @@ impl PodsOfSources {
     }
 
     /// The version `hash` of a pod, with the source that config-sourcer names. It is
-    /// checked here whether it is that pod and version, and whether it is valid. Takes at most 2 s.
+    /// checked here whether it is that pod and version, and whether it is valid. Takes at
+    /// most [`DEADLINE`].
     ///
     /// # Errors
     /// When no source has it, or config-sourcer cannot give it now.

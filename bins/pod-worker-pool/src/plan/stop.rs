@@ -126,7 +126,7 @@ pub(super) fn terminating(
     }
 }
 
-/// Those that run, and those that the runtime may not have given up yet.
+/// Those that run, and those whose address the runtime may still hold.
 fn sandboxes(observation: &Observation, known: &Known) -> Vec<String> {
     let sandboxes = observation.sandboxes.iter();
     sandboxes
