@@ -9,17 +9,17 @@ use tidy::{packages, root};
 /// Packages that still have circles, and how many of their files are in one. A number
 /// may only become smaller; no package may be added.
 const KNOWN: &[(&str, usize)] = &[
-    ("bulkhead-cli", 5),
+    ("bulkhead-cli", 3),
     ("confine", 4),
     ("cri", 6),
     ("e2e", 2),
     ("ipc", 2),
     ("node-config", 4),
-    ("node-policy", 10),
-    ("pleg", 4),
+    ("node-policy", 4),
+    ("pleg", 2),
     ("pod-validation", 7),
     // Its rooms are being built anew.
-    ("pod-worker-pool", 64),
+    ("pod-worker-pool", 62),
     ("simulated-runtime", 3),
     ("simulation", 2),
     ("state-file", 2),
@@ -56,6 +56,11 @@ fn no_files_of_a_crate_need_each_other_in_a_circle() {
             let lines = lines.join("\n  ");
             faults.push(format!(
                 "{name}: {files} files are in circles, {allowed} are allowed:\n  {lines}"
+            ));
+        } else if files < allowed {
+            faults.push(format!(
+                "{name}: {files} files are in circles, and no more are allowed from now on: \
+                 lower its number in this list"
             ));
         }
     }
