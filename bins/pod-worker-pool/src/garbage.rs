@@ -21,12 +21,12 @@ use cri::quirks::{self, FailedStart};
 use cri::{ContainerRuntime, RuntimeError, v1};
 use futures_util::{StreamExt, stream};
 use node_config::ImageSettings;
+use node_host::NodeHost;
 use tokio::sync::{Notify, OwnedMutexGuard};
 
 use crate::abandoned_start;
 use crate::events::Events;
 use crate::locks::PodLocks;
-use crate::node::NodeHost;
 use crate::observe;
 use crate::pool::{PoolHandle, WorkerSummary};
 use crate::record::Records;

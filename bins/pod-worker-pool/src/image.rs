@@ -12,17 +12,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clock::{UnixNanos, WallClock};
 use cri::{ContainerRuntime, v1};
+use cri_requests::ImageUser;
 use pod::core::Container;
 use pod::{ImageReference, Pod, PodExt};
 use tokio::time::Instant;
 
-use crate::config::ImageUser;
+use decision::{Decision, PullFailures, decide};
+use queue::PullQueue;
 
 pub(crate) use decision::PullPolicy;
 pub(crate) use queue::PullLimits;
-
-use decision::{Decision, PullFailures, decide};
-use queue::PullQueue;
 
 /// An image that is on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]

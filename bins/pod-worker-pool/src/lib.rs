@@ -13,8 +13,8 @@
 //! - `plan`: the next step of a pod; `known`: what it depends on beside what the runtime
 //!   shows; `stop`: how long a stop may take; `name_conflict`: which number a new sandbox
 //!   or instance gets;
-//! - `config`: from a pod to the requests that the runtime gets; `annotations`: what is
-//!   noted on them.
+//! - `annotations`: what is noted on the requests that the runtime gets; the requests
+//!   themselves are made by the crate `cri-requests`.
 //!
 //! Act:
 //!
@@ -25,7 +25,7 @@
 //! - `garbage`: what nobody needs any more; `abandoned_start`: removes what
 //!   a start left that no CRI call removes;
 //! - `policy`: what a pod may be, judged at the head of its sync;
-//! - [`node`]: the seam to files and mounts, with `volume` and `cgroup` behind it.
+//! - files, mounts and cgroups: the crate `node-host`.
 //!
 //! Tell the other processes:
 //!
@@ -37,8 +37,6 @@
 mod abandoned_start;
 mod annotations;
 mod assembly;
-mod cgroup;
-mod config;
 mod doorbell;
 mod events;
 mod garbage;
@@ -48,7 +46,6 @@ mod known;
 mod locks;
 mod logs;
 mod name_conflict;
-pub mod node;
 mod observation;
 mod observe;
 mod plan;
@@ -67,7 +64,6 @@ mod stop;
 mod testing;
 mod told_ends;
 mod turns;
-mod volume;
 mod worker;
 
 pub use shell::{Error, run, run_on_this_node};

@@ -13,13 +13,12 @@ use std::sync::Arc;
 
 use clock::UnixNanos;
 use futures_util::{Stream, stream};
+use node_host::{Logs, NodeError};
 use pod::PodIdentity;
 
-use crate::node::{NodeError, NodeHost};
+use reader::Reader;
 
 pub(crate) use line::LogStream;
-
-use reader::Reader;
 
 /// Which log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +59,7 @@ pub(crate) struct LogChunk {
 /// asked when following. Ends at the end of the log; a log that is not there is
 /// [`LogError::NotFound`], unless it is followed and may still come.
 pub(crate) fn read_log(
-    host: Arc<dyn NodeHost>,
+    host: Arc<dyn Logs>,
     target: LogTarget,
     options: LogOptions,
     is_running: Arc<dyn Fn() -> bool + Send + Sync>,

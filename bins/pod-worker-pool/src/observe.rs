@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 use cri::{ContainerRuntime, RuntimeError, v1};
 use futures_util::{StreamExt, TryStreamExt, stream};
+use node_host::NodeHost;
 use pod::{Pod, PodExt, PodIdentity};
 
 use crate::known::Known;
-use crate::node::NodeHost;
 use crate::observation::{Container, ContainerState, Observation, Sandbox, SandboxNetwork};
 use crate::relist::{self, Owners};
 
-pub(crate) use convert::{listed_pod, state_of};
+pub(crate) use convert::state_of;
 
 /// Instances of one container that are asked about: the current one and the one
 /// before it, which the status shows as the last state.

@@ -30,7 +30,7 @@ use topology::{Identities, Process};
 
 use crate::doorbell::Doorbell;
 use crate::events::Events;
-use crate::node::paths;
+use node_layout::paths;
 use crate::worker::DesiredPod;
 
 use audit::Audit;

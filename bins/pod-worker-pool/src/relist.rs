@@ -9,11 +9,10 @@ use clock::{UnixNanos, WallClock};
 use cri::{ContainerRuntime, RuntimeError, v1};
 use pod::PodIdentity;
 use pod::metadata::{
-    CONFIG_HASH_ANNOTATION, CONFIG_SOURCE_ANNOTATION, CONTAINER_NAME_LABEL, POD_UID_LABEL,
+    CONFIG_HASH_ANNOTATION, CONFIG_SOURCE_ANNOTATION, CONTAINER_NAME_LABEL, POD_NAME_LABEL,
+    POD_NAMESPACE_LABEL, POD_UID_LABEL,
 };
 use tokio::time::Instant;
-
-use crate::observe::listed_pod;
 
 /// Longest annotation value that is passed on.
 const MAX_ANNOTATION_BYTES: usize = 128;
@@ -354,6 +353,16 @@ fn runtime_state(state: v1::ContainerState) -> api::RuntimeState {
         v1::ContainerState::ContainerExited => api::RuntimeState::Exited,
         v1::ContainerState::ContainerUnknown => api::RuntimeState::Unknown,
     }
+}
+
+/// The pod whose labels something carries, if they are well formed.
+pub(crate) fn listed_pod(labels: &BTreeMap<String, String>) -> Option<PodIdentity> {
+    PodIdentity::new(
+        labels.get(POD_UID_LABEL)?,
+        labels.get(POD_NAMESPACE_LABEL)?,
+        labels.get(POD_NAME_LABEL)?,
+    )
+    .ok()
 }
 
 #[cfg(test)]

@@ -21,12 +21,12 @@ use bulkhead_api::v1::probe_targets_server::ProbeTargetsServer;
 use bulkhead_api::v1::runtime_pods_server::RuntimePodsServer;
 use cri::ContainerRuntime;
 use ipc::limits::{MAX_LIST_BYTES, MAX_RELIST_BYTES};
+use node_host::NodeHost;
 use tonic::service::Routes;
 
 use crate::events::Events;
 use crate::garbage::GarbageCollector;
 use crate::hints::Hints;
-use crate::node::NodeHost;
 use crate::pod_source::PodsOfSources;
 use crate::policy::NodePolicy;
 use crate::pool::PoolHandle;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cri::{ContainerRuntime, CriClient};
+use node_host::{LinuxNode, NodeError, NodeHost};
 use process::Context;
 use tokio::time::MissedTickBehavior;
 use topology::Process;
 
 use crate::assembly::{Assembly, Ingredients};
-use crate::node::{LinuxNode, NodeError, NodeHost};
 use crate::pod_source::PodsOfSources;
 use crate::servers;
 

@@ -31,14 +31,14 @@ use ::turns::Purpose;
 use backoff::Curve;
 use clock::{UnixNanos, WallClock};
 use cri::ContainerRuntime;
+use cri_requests::NodeFacts;
+use node_host::NodeHost;
 use pod::{Pod, PodIdentity};
 
-use crate::config::NodeFacts;
 use crate::doorbell::Doorbell;
 use crate::events::Events;
 use crate::image::Images;
 use crate::known::Known;
-use crate::node::NodeHost;
 use crate::observation::Observation;
 use crate::observe::{Cache, Observer};
 use crate::plan::{self, Facts, FailedProbes, Goal, Plan, Settings};

@@ -1,31 +1,24 @@
-//! A node in memory and a pool on it, for the tests of this crate.
+//! A pool on a simulated node, for the tests of this crate.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bulkhead_api::v1;
 use clock::{UnixNanos, WallClock};
 use node_config::{DirectoryLayout, NodeConfig};
-use pod::resources::PodCgroupResources;
-use pod::{Pod, PodExt, PodIdentity, QosClass};
+use node_host::NodeHost;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use serde_json::{Value, json};
+use simulated_node::MemoryHost;
 use simulated_runtime::{ContainerView, SimulatedRuntime};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 use topology::Identities;
 
 use crate::assembly::{Assembly, Ingredients};
-use crate::config::{MountedVolume, ResolvConf};
-use crate::node::{
-    ContainerFiles, DiskUsage, FoundCgroup, LogFile, NodeCapacity, NodeError, NodeHost, paths,
-};
 use crate::pool::PoolError;
 use crate::servers::Shared;
 use crate::worker::desired::testing::{desired, manifest};
@@ -34,245 +27,6 @@ use crate::worker::{Kill, Subject, Update, UpdateKind};
 pub(crate) const IMAGE: &str = "localhost/app:1";
 /// The simulated wall clock begins here.
 pub(crate) const START: UnixNanos = UnixNanos(1_700_000_000_000_000_000);
-
-/// Where the pods' directories are, which exist in memory alone.
-pub(crate) const ROOT_DIR: &str = "/var/lib/kubelet";
-
-const CAPACITY: NodeCapacity = NodeCapacity {
-    cpu_millis: 4000,
-    memory_bytes: 8 << 30,
-    ephemeral_storage_bytes: 100 << 30,
-    huge_page_sizes: Vec::new(),
-};
-
-/// The disk of the node: a tenth of it is ten of the runtime's images.
-pub(crate) const DISK_BYTES: u64 = simulated_runtime::IMAGE_BYTES * 100;
-
-/// A node that only remembers what was done to it.
-#[derive(Debug, Default)]
-pub(crate) struct MemoryNode {
-    pub(crate) state: Mutex<MemoryState>,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct MemoryState {
-    pub(crate) directories: BTreeSet<String>,
-    pub(crate) volumes: BTreeSet<String>,
-    pub(crate) cgroups: BTreeSet<String>,
-    pub(crate) logs: BTreeMap<PodIdentity, BTreeMap<String, u32>>,
-    pub(crate) volumes_fail: bool,
-    /// Pods with a volume on a file system that hangs.
-    pub(crate) hanging: BTreeSet<String>,
-    pub(crate) disk_is_full: bool,
-}
-
-/// Where things of a pod are on the node in memory: nothing is written there.
-fn own_directory(pod_uid: &str) -> PathBuf {
-    paths::pod(Path::new(ROOT_DIR), pod_uid)
-}
-
-impl MemoryNode {
-    async fn wait_while_hanging(&self, pod_uid: &str) {
-        let hangs = || self.state.lock().unwrap().hanging.contains(pod_uid);
-        while hangs() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-}
-
-#[async_trait]
-impl NodeHost for MemoryNode {
-    async fn capacity(&self) -> Result<NodeCapacity, NodeError> {
-        Ok(CAPACITY)
-    }
-
-    async fn resolv_conf(&self) -> Result<Option<ResolvConf>, NodeError> {
-        Ok(None)
-    }
-
-    async fn hosts_file(&self) -> Result<String, NodeError> {
-        Ok("127.0.0.1 localhost\n".to_owned())
-    }
-
-    async fn disk_usage(&self, _path: &Path) -> Result<DiskUsage, NodeError> {
-        let is_full = self.state.lock().unwrap().disk_is_full;
-        let available_percent = if is_full { 10 } else { 50 };
-        Ok(DiskUsage {
-            capacity_bytes: DISK_BYTES,
-            available_bytes: DISK_BYTES / 100 * available_percent,
-        })
-    }
-
-    async fn ensure_qos_cgroups(&self) -> Result<(), NodeError> {
-        Ok(())
-    }
-
-    async fn ensure_pod_cgroup(
-        &self,
-        pod_uid: &str,
-        _qos: QosClass,
-        _resources: PodCgroupResources,
-    ) -> Result<(), NodeError> {
-        self.state
-            .lock()
-            .unwrap()
-            .cgroups
-            .insert(pod_uid.to_owned());
-        Ok(())
-    }
-
-    async fn remove_pod_cgroup(&self, pod_uid: &str) -> Result<(), NodeError> {
-        self.state.lock().unwrap().cgroups.remove(pod_uid);
-        Ok(())
-    }
-
-    async fn pod_cgroups(&self) -> Result<Vec<FoundCgroup>, NodeError> {
-        let state = self.state.lock().unwrap();
-        let found = state.cgroups.iter().map(|uid| FoundCgroup {
-            pod_uid: uid.clone(),
-            qos: QosClass::BestEffort,
-        });
-        Ok(found.collect())
-    }
-
-    async fn make_pod_directories(&self, pod: &PodIdentity) -> Result<(), NodeError> {
-        let mut state = self.state.lock().unwrap();
-        state.directories.insert(pod.uid().to_owned());
-        state.logs.entry(pod.clone()).or_default();
-        Ok(())
-    }
-
-    async fn set_up_volumes(
-        &self,
-        identity: &PodIdentity,
-        pod: &Pod,
-    ) -> Result<BTreeMap<String, MountedVolume>, NodeError> {
-        self.wait_while_hanging(identity.uid()).await;
-        let mut state = self.state.lock().unwrap();
-        if state.volumes_fail {
-            return Err(NodeError::Volume {
-                volume: "data".to_owned(),
-                reason: "no such disk".to_owned(),
-            });
-        }
-        state.volumes.insert(identity.uid().to_owned());
-        let volumes = pod.volumes().iter().map(|volume| {
-            let mounted = MountedVolume {
-                host_path: own_directory(identity.uid())
-                    .join("volumes/kubernetes.io~empty-dir")
-                    .join(&volume.name),
-                read_only: false,
-            };
-            (volume.name.clone(), mounted)
-        });
-        Ok(volumes.collect())
-    }
-
-    async fn tear_down_volumes(&self, pod_uid: &str) -> Result<(), NodeError> {
-        self.wait_while_hanging(pod_uid).await;
-        self.state.lock().unwrap().volumes.remove(pod_uid);
-        Ok(())
-    }
-
-    async fn remove_pod_directory(&self, pod_uid: &str) -> Result<(), NodeError> {
-        self.state.lock().unwrap().directories.remove(pod_uid);
-        Ok(())
-    }
-
-    async fn pod_directories(&self) -> Result<Vec<String>, NodeError> {
-        let state = self.state.lock().unwrap();
-        Ok(state.directories.iter().cloned().collect())
-    }
-
-    async fn write_hosts_file(&self, pod_uid: &str, _text: &str) -> Result<PathBuf, NodeError> {
-        Ok(own_directory(pod_uid).join("etc-hosts"))
-    }
-
-    async fn make_container_files(
-        &self,
-        pod: &PodIdentity,
-        container: &str,
-        start_id: u32,
-    ) -> Result<ContainerFiles, NodeError> {
-        self.state
-            .lock()
-            .unwrap()
-            .logs
-            .entry(pod.clone())
-            .or_default();
-        let termination_log = own_directory(pod.uid())
-            .join("containers")
-            .join(container)
-            .join(start_id.to_string());
-        Ok(ContainerFiles { termination_log })
-    }
-
-    async fn read_termination_log(
-        &self,
-        _pod_uid: &str,
-        _file: &Path,
-        _limit: usize,
-    ) -> Result<Vec<u8>, NodeError> {
-        Ok(Vec::new())
-    }
-
-    async fn open_log(
-        &self,
-        _pod: &PodIdentity,
-        _container: &str,
-        _attempt: u32,
-    ) -> Result<Option<Box<dyn LogFile>>, NodeError> {
-        Ok(None)
-    }
-
-    async fn last_log_attempt(
-        &self,
-        pod: &PodIdentity,
-        container: &str,
-    ) -> Result<Option<u32>, NodeError> {
-        let state = self.state.lock().unwrap();
-        let logs = state.logs.get(pod);
-        Ok(logs.and_then(|logs| logs.get(container).copied()))
-    }
-
-    async fn link_log(
-        &self,
-        pod: &PodIdentity,
-        container: &str,
-        _container_id: &str,
-        attempt: u32,
-    ) -> Result<(), NodeError> {
-        // The runtime makes the log when it starts a container.
-        let mut state = self.state.lock().unwrap();
-        let logs = state.logs.entry(pod.clone()).or_default();
-        logs.insert(container.to_owned(), attempt);
-        Ok(())
-    }
-
-    async fn remove_log(
-        &self,
-        _pod: &PodIdentity,
-        _container: &str,
-        _container_id: &str,
-        _attempt: u32,
-    ) -> Result<(), NodeError> {
-        Ok(())
-    }
-
-    async fn remove_pod_logs(&self, pod: &PodIdentity) -> Result<(), NodeError> {
-        self.state.lock().unwrap().logs.remove(pod);
-        Ok(())
-    }
-
-    async fn pod_logs(&self) -> Result<Vec<PodIdentity>, NodeError> {
-        let state = self.state.lock().unwrap();
-        Ok(state.logs.keys().cloned().collect())
-    }
-
-    async fn prune_log_links(&self) -> Result<(), NodeError> {
-        Ok(())
-    }
-}
 
 /// A pod whose container `c` runs `command`.
 pub(crate) fn pod_running(name: &str, uid: &str, command: &[&str]) -> Value {
@@ -285,7 +39,7 @@ pub(crate) fn pod_running(name: &str, uid: &str, command: &[&str]) -> Value {
 /// A node in memory with a pool that can be killed and started again.
 pub(crate) struct TestNode {
     pub(crate) runtime: SimulatedRuntime,
-    pub(crate) host: Arc<MemoryNode>,
+    pub(crate) host: Arc<MemoryHost>,
     pub(crate) clock: WallClock,
     state: tempfile::TempDir,
     life: Option<Life>,
@@ -349,7 +103,7 @@ impl TestNode {
             DirectoryLayout {
                 run_dir: root.join("run"),
                 state_dir: root.join("state"),
-                root_dir: ROOT_DIR.into(),
+                root_dir: simulated_node::ROOT_DIR.into(),
                 log_dir: root.join("log"),
                 bin_dir: root.join("bin"),
             },
@@ -357,7 +111,7 @@ impl TestNode {
         config.policy_path = root.join("policy.toml");
         let assembly = Assembly::new(Ingredients {
             config: &config,
-            capacity: &CAPACITY,
+            capacity: &simulated_node::CAPACITY,
             identities: &Identities::from_base(20_000).unwrap(),
             clock: self.clock.clone(),
             boot_id: format!("life-{}", self.lives),

@@ -31,8 +31,6 @@ use crate::proto::runtime::v1::{
 use crate::runtime::ContainerRuntime;
 use crate::{EventSource, RuntimeError, RuntimeErrorKind, RuntimeEvents, events};
 
-pub(crate) use call::is_valid_id;
-
 use call::{MAX_LIST_ITEMS, call, checked_id, checked_list, required, subscribe, whole_seconds};
 
 /// Largest answer: the kubelet's own cap, about 11,000 containers in a list.

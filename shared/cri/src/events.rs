@@ -10,7 +10,7 @@ use futures_util::Stream;
 use prost::Message;
 
 use crate::RuntimeError;
-use crate::client::is_valid_id;
+use crate::id::is_valid_id;
 use crate::proto::containerd;
 use crate::proto::runtime::v1::{ContainerEventResponse, ContainerEventType};
 

@@ -8,7 +8,9 @@
 
 mod client;
 mod error;
+mod error_kind;
 mod events;
+mod id;
 pub mod proto;
 pub mod quirks;
 mod runtime;
@@ -17,7 +19,8 @@ mod secrets;
 pub use client::{
     ConnectError, CriClient, DEFAULT_DEADLINE, OnConnection, RUN_POD_SANDBOX_DEADLINE,
 };
-pub use error::{RuntimeError, RuntimeErrorKind};
+pub use error::RuntimeError;
+pub use error_kind::RuntimeErrorKind;
 pub use events::{End, EventKind, EventSource, RuntimeEvent, RuntimeEvents};
 pub use runtime::ContainerRuntime;
 

@@ -9,7 +9,8 @@
 //! What a runtime says of a start may quote the pod's own words, such as the name of
 //! its program. Where that can be mistaken for the runtime's, the kind says so.
 
-use crate::{RuntimeErrorKind, v1};
+use crate::error_kind::RuntimeErrorKind;
+use crate::proto::runtime::v1;
 
 /// A name that an earlier attempt holds, which is there or under way still.
 /// containerd: `name "n" is reserved for "id"`. CRI-O: `error reserving pod name n for

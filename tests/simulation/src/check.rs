@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use simulated_node::MemoryHost;
 use simulated_runtime::{Entry, Happening, SimulatedRuntime};
 
 use crate::desired::{Desired, VERSION_LABEL};
-use crate::host::MemoryHost;
 use crate::targets::Targets;
 
 /// Least time between SIGTERM and SIGKILL, unless the whole grace is shorter.

@@ -8,10 +8,10 @@ use clock::WallClock;
 use ipc::{MemoryHub, Network};
 use node_config::NodeConfig;
 use process::{Context, Lifecycle};
+use simulated_node::MemoryHost;
 use simulated_runtime::SimulatedRuntime;
 use topology::{Identities, Process};
 
-use crate::host::MemoryHost;
 use crate::targets::Targets;
 
 /// A process's main future, and why it ended if that was an error.

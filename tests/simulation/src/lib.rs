@@ -9,7 +9,6 @@
 
 mod check;
 mod desired;
-mod host;
 mod launcher;
 mod node;
 mod observer;
@@ -20,7 +19,6 @@ mod targets;
 
 pub use check::{broken_promises, not_converged};
 pub use desired::Desired;
-pub use host::MemoryHost;
 pub use node::SimulatedNode;
 pub use scenario::{Scenario, run};
 pub use statuses::wrong_statuses;

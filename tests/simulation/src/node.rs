@@ -10,6 +10,7 @@ use clock::{UnixNanos, WallClock};
 use ipc::{MemoryHub, Network};
 use node_config::{DirectoryLayout, NodeConfig};
 use pod::{Pod, PodDocument};
+use simulated_node::MemoryHost;
 use simulated_runtime::SimulatedRuntime;
 use tempfile::TempDir;
 use tokio_util::task::AbortOnDropHandle;
@@ -17,7 +18,6 @@ use tonic::transport::Channel;
 use tonic::{Response, Status};
 use topology::{Identities, Process};
 
-use crate::host::MemoryHost;
 use crate::launcher::Launcher;
 use crate::observer::Observer;
 use crate::supervision::Supervision;
@@ -68,7 +68,7 @@ impl SimulatedNode {
             run_dir: below("run"),
             state_dir: below("state"),
             // In memory alone, see `host`.
-            root_dir: "/simulated".into(),
+            root_dir: simulated_node::ROOT_DIR.into(),
             log_dir: below("log"),
             bin_dir: below("bin"),
         };

@@ -8,11 +8,11 @@
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
+use node_host::NodeError;
 use pod::PodIdentity;
 
 use super::plan::{self, Known};
 use super::{Collection, PARALLEL_REMOVALS};
-use crate::node::NodeError;
 use crate::relist::Relist;
 
 /// How long a round waits for one operation of the node. What takes longer goes on

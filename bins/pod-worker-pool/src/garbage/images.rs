@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use clock::UnixNanos;
 use cri::v1;
-
-use crate::node::DiskUsage;
+use node_layout::DiskUsage;
 
 /// Images that are kept track of; far more than any node has.
 const MAX_IMAGES: usize = 10_000;

@@ -17,7 +17,7 @@ fn order_everything(node: &TestNode) {
 }
 
 fn has_logs(node: &TestNode, uid: &str) -> bool {
-    let state = node.host.state.lock().unwrap();
+    let state = node.host.state();
     state.logs.keys().any(|pod| pod.uid() == uid)
 }
 

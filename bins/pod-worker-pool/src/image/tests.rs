@@ -8,9 +8,12 @@ use simulated_runtime::{Faults, SimulatedRuntime};
 
 use super::queue::{MAX_LONG_PULLS, TURN};
 use super::*;
-use crate::config::test_pods::pod;
 
 const PULL: Duration = Duration::from_millis(300);
+
+fn pod_of(json: &str) -> Pod {
+    serde_json::from_str(json).unwrap()
+}
 
 struct Case {
     runtime: SimulatedRuntime,
@@ -40,7 +43,7 @@ fn case_with(limits: PullLimits) -> Case {
 }
 
 fn with_image(uid: &str, image: &str, policy: &str) -> Pod {
-    pod(&format!(
+    pod_of(&format!(
         r#"{{"metadata":{{"name":"p","namespace":"ns","uid":"{uid}"}},
             "spec":{{"containers":[{{"name":"c","image":"{image}","imagePullPolicy":"{policy}"}}]}}}}"#
     ))

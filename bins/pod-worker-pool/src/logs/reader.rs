@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use node_host::{LogFile, Logs, NodeError};
+
 use super::line::{self, LogStream};
 use super::tail::start_of_last;
 use super::{LogChunk, LogError, LogOptions, LogTarget};
-use crate::node::{LogFile, NodeError, NodeHost};
 
 /// How much of the file is read at a time.
 const READ_BYTES: usize = 64 << 10;
@@ -24,7 +25,7 @@ const MAX_LINE_BYTES: usize = 64 << 10;
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 pub(super) struct Reader {
-    host: Arc<dyn NodeHost>,
+    host: Arc<dyn Logs>,
     target: LogTarget,
     options: LogOptions,
     is_running: Arc<dyn Fn() -> bool + Send + Sync>,
@@ -75,7 +76,7 @@ enum AtEnd {
 
 impl Reader {
     pub(super) fn new(
-        host: Arc<dyn NodeHost>,
+        host: Arc<dyn Logs>,
         target: LogTarget,
         options: LogOptions,
         is_running: Arc<dyn Fn() -> bool + Send + Sync>,

@@ -1,8 +1,9 @@
 //! Finding where the last lines of a log begin, from its end backwards: the cost is
 //! that of what is shown, not of the log.
 
+use node_host::{LogFile, NodeError};
+
 use super::line::ends_a_line;
-use crate::node::{LogFile, NodeError};
 
 /// How much is read at a time.
 const BLOCK_BYTES: u64 = 64 << 10;

@@ -1,6 +1,5 @@
 //! From the runtime's messages to plain values.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clock::UnixNanos;
@@ -10,24 +9,15 @@ use pod::PodIdentity;
 use pod::identity::check_container_name;
 use pod::metadata::{
     CONTAINER_HASH_ANNOTATION, CONTAINER_NAME_LABEL, CONTAINER_RESTART_COUNT_ANNOTATION,
-    POD_NAME_LABEL, POD_NAMESPACE_LABEL, POD_TERMINATION_GRACE_PERIOD_ANNOTATION, POD_UID_LABEL,
+    POD_TERMINATION_GRACE_PERIOD_ANNOTATION,
 };
 
 use crate::annotations;
 use crate::observation::{Container, ContainerState, Exit, Sandbox, SandboxNetwork};
+use crate::relist::listed_pod;
 
 /// Longest text that is taken over from a status.
 const MAX_TEXT_BYTES: usize = 4096;
-
-/// The pod whose labels something carries, if they are well formed.
-pub(crate) fn listed_pod(labels: &BTreeMap<String, String>) -> Option<PodIdentity> {
-    PodIdentity::new(
-        labels.get(POD_UID_LABEL)?,
-        labels.get(POD_NAMESPACE_LABEL)?,
-        labels.get(POD_NAME_LABEL)?,
-    )
-    .ok()
-}
 
 /// A listed sandbox of this pod.
 pub(super) fn sandbox(pod: &PodIdentity, listed: &v1::PodSandbox) -> Option<Sandbox> {
@@ -157,6 +147,10 @@ fn text(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use pod::metadata::{POD_NAME_LABEL, POD_NAMESPACE_LABEL, POD_UID_LABEL};
+
     use super::*;
 
     fn labels(uid: &str, container: &str) -> BTreeMap<String, String> {

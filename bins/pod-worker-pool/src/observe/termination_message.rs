@@ -4,10 +4,9 @@
 use std::path::Path;
 
 use cri::v1;
+use node_host::{NodeError, NodeHost};
 use pod::PodIdentity;
 use pod::metadata::{TERMINATION_MESSAGE_PATH_ANNOTATION, TERMINATION_MESSAGE_POLICY_ANNOTATION};
-
-use crate::node::{NodeError, NodeHost};
 
 /// Most that is read of the file, and most that a message may have in all.
 const MAX_MESSAGE_BYTES: usize = 4096;

@@ -231,7 +231,7 @@ async fn a_pod_is_stopped_within_its_grace_and_cleaned_up() {
             .iter()
             .all(|sandbox| !sandbox.ready)
     );
-    let state = node.host.state.lock().unwrap();
+    let state = node.host.state();
     assert!(state.volumes.is_empty() && state.cgroups.is_empty());
     assert!(state.directories.is_empty());
 }
@@ -288,7 +288,7 @@ async fn a_termination_goes_on_in_the_next_life_with_the_same_deadline() {
     let took = node.seconds() - begun;
     assert!((20.0..21.0).contains(&took), "{took}");
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let state = node.host.state.lock().unwrap();
+    let state = node.host.state();
     assert!(state.directories.is_empty() && state.cgroups.is_empty());
 }
 
@@ -357,7 +357,7 @@ async fn a_pod_whose_work_is_done_is_finished_and_stays_so() {
             .iter()
             .all(|sandbox| !sandbox.ready)
     );
-    let state = node.host.state.lock().unwrap();
+    let state = node.host.state();
     assert!(
         state.directories.contains("u1"),
         "termination messages are kept"
@@ -438,11 +438,11 @@ async fn a_pod_that_hangs_delays_no_other() {
     node.create(&hanging).await;
     running(&node, "u1").await;
     node.stop(&hanging, 3000).await;
-    node.host.state.lock().unwrap().volumes_fail = true;
+    node.host.state().volumes_fail = true;
     let failing = pod_running("failing", "u2", RUN);
     node.create(&failing).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
-    node.host.state.lock().unwrap().volumes_fail = false;
+    node.host.state().volumes_fail = false;
     let begun = node.seconds();
     let other = pod_running("other", "u3", RUN);
     node.create(&other).await;

@@ -110,7 +110,8 @@ impl v1::container_logs_server::ContainerLogs for Service {
         let publisher = self.shared.pool.publisher().clone();
         let (uid, id) = (request.pod_uid, found.id);
         let is_running = Arc::new(move || runs(&publisher, &uid, &id));
-        let chunks = read_log(Arc::clone(&self.shared.host), target, options, is_running);
+        let logs: Arc<dyn node_host::Logs> = self.shared.host.clone();
+        let chunks = read_log(logs, target, options, is_running);
         let responses = chunks.map(move |chunk| {
             // The place is given back with the stream.
             let _place = &place;

@@ -21,6 +21,7 @@ use ipc::{MemoryHub, Network};
 use node_config::{DirectoryLayout, NodeConfig};
 use process::{Context, Lifecycle};
 use serde_json::{Value, json};
+use simulated_node::MemoryHost;
 use simulated_runtime::{Faults, Happening, SimulatedRuntime};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -28,9 +29,10 @@ use tonic::Code;
 use tonic::transport::Channel;
 use topology::{Identities, Process};
 
+use simulated_node::ROOT_DIR;
 use source::FakeSource;
 
-use crate::testing::{IMAGE, MemoryNode, ROOT_DIR, START, eventually, pod_running};
+use crate::testing::{IMAGE, START, eventually, pod_running};
 
 struct Pool {
     source: FakeSource,
@@ -91,7 +93,7 @@ impl Pool {
         };
         let runtime = Arc::new(self.runtime.clone());
         self.process = Some(AbortOnDropHandle::new(tokio::spawn(async move {
-            crate::run(context, runtime, Arc::new(MemoryNode::default()))
+            crate::run(context, runtime, Arc::new(MemoryHost::default()))
                 .await
                 .unwrap();
         })));

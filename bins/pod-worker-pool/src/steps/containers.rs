@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use cri::v1;
+use cri_requests::MountedVolume;
 use pod::PodExt;
 
 use super::sync::Target;
 use super::{Retry, StepError, Steps};
-use crate::config::{self, MountedVolume};
 use crate::observation::Observation;
 use crate::plan::Start;
 
@@ -71,10 +71,10 @@ impl Steps {
         let aliases = target.pod.spec_or_default().host_aliases.as_deref();
         let aliases = aliases.unwrap_or_default();
         let text = if target.pod.host_network() {
-            config::node_hosts_file(&self.host.hosts_file().await?, aliases)
+            cri_requests::node_hosts_file(&self.host.hosts_file().await?, aliases)
         } else {
-            let names = config::host_names(target.pod, &self.facts.cluster_domain)?;
-            config::managed_hosts_file(pod_ips, &names, aliases)
+            let names = cri_requests::host_names(target.pod, &self.facts.cluster_domain)?;
+            cri_requests::managed_hosts_file(pod_ips, &names, aliases)
         };
         let uid = target.identity.uid();
         Ok(self.host.write_hosts_file(uid, &text).await?)

@@ -2,10 +2,10 @@
 
 use clock::UnixNanos;
 use cri::{RuntimeError, RuntimeErrorKind};
+use cri_requests::BuildError;
+use node_host::NodeError;
 use state_file::NotSaved;
 
-use crate::config::BuildError;
-use crate::node::NodeError;
 use crate::plan::Plan;
 
 /// How long a failed step waits, the shorter first.

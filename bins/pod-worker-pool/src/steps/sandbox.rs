@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cri::{RuntimeError, RuntimeErrorKind};
+use cri_requests::SandboxConfig;
 use futures_util::future::{join, join_all, try_join};
 use pod::{PodExt, QosClass};
 use tokio::time::timeout;
@@ -12,7 +13,6 @@ use super::start::spec_of;
 use super::sync::{PreparedImages, Target};
 use super::{Memory, Retry, StepError, Steps};
 use crate::annotations;
-use crate::config::{self, SandboxConfig};
 use crate::known::SandboxKnown;
 use crate::observation::Observation;
 use crate::plan::{ContainerStop, StopPod, notes_start, started_at};
@@ -141,8 +141,12 @@ impl Steps {
         attempt: u32,
     ) -> Result<SandboxConfig, StepError> {
         let resolv_conf = self.host.resolv_conf().await?;
-        let mut sandbox =
-            config::pod_sandbox_config(target.pod, attempt, &self.facts, resolv_conf.as_ref())?;
+        let mut sandbox = cri_requests::pod_sandbox_config(
+            target.pod,
+            attempt,
+            &self.facts,
+            resolv_conf.as_ref(),
+        )?;
         if notes_start(target.pod) {
             let started = started_at(target.pod, target.noted_start, observation);
             let started = started.unwrap_or_else(|| self.clock.now());

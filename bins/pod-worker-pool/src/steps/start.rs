@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cri::{RuntimeError, RuntimeErrorKind, v1};
+use cri_requests::{ContainerInput, TerminationLog};
 use futures_util::StreamExt;
 use futures_util::stream;
 use pod::PodExt;
@@ -16,7 +17,6 @@ use super::unstarted::Removal;
 use super::{Calls, Memory, PodPulls, Retry, StepError, Steps};
 use crate::abandoned_start;
 use crate::annotations;
-use crate::config::{self, ContainerInput, TerminationLog};
 use crate::image::Image;
 use crate::name_conflict::NextName;
 use crate::plan::{Discard, NewInstance, Start, StartHow};
@@ -360,7 +360,7 @@ impl Steps {
                 host_path: files.termination_log,
                 container_path: path.to_owned(),
             });
-        let mut config = config::container_config(&ContainerInput {
+        let mut config = cri_requests::container_config(&ContainerInput {
             pod: target.pod,
             container: spec,
             attempt: instance.restart_count,

@@ -5,14 +5,12 @@ use std::time::Duration;
 use futures_util::{Stream, StreamExt, stream};
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::id::{MAX_ID_BYTES, is_valid_id};
 use crate::{RuntimeError, RuntimeErrorKind, RuntimeEvent};
 
 /// Most items of a list that are taken: more than fit into the largest answer at the
 /// size of a real item, so only a list of empty items ever meets it.
 pub(super) const MAX_LIST_ITEMS: usize = 50_000;
-
-/// Longest id: containerd's have 64 characters, others may be longer.
-pub(super) const MAX_ID_BYTES: usize = 256;
 
 /// Longest time that is ever put into a request, about a hundred years. Runtimes turn
 /// seconds into nanoseconds and overflow beyond 292, and gRPC's timeout has eight digits.
@@ -21,17 +19,6 @@ const LONGEST_TIME: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// How long to wait for the runtime to refuse a subscription. A runtime that has events
 /// says nothing until the first one happens, one that has not refuses at once.
 const EVENTS_REFUSAL_WAIT: Duration = Duration::from_secs(1);
-
-/// Whether an id of the runtime's is one that can be a file name, a cgroup name or a
-/// log field.
-pub(crate) fn is_valid_id(id: &str) -> bool {
-    !id.is_empty()
-        && id.len() <= MAX_ID_BYTES
-        && !id.starts_with('.')
-        && id
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
-}
 
 /// Carries one call out within its deadline; the runtime is told the deadline too.
 pub(super) fn call<Message, Answer, Reply>(

@@ -11,10 +11,9 @@ use tonic::codegen::BoxStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-use super::call::MAX_ID_BYTES;
-
 use super::*;
 use crate::EventKind;
+use crate::id::{MAX_ID_BYTES, is_valid_id};
 use crate::proto::containerd::events::TaskExit;
 use crate::proto::containerd::services::events::v1::events_server::{Events, EventsServer};
 use crate::proto::containerd::services::tasks::v1::tasks_server::{Tasks, TasksServer};

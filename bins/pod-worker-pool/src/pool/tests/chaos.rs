@@ -198,14 +198,14 @@ async fn run(seed: u64) {
         "seed {seed}"
     );
     eventually("nothing is left on the node", || {
-        let state = node.host.state.lock().unwrap();
+        let state = node.host.state();
         state
             .directories
             .iter()
             .all(|uid| wanted.pods.contains_key(uid))
             && state
                 .cgroups
-                .iter()
+                .keys()
                 .all(|uid| wanted.pods.contains_key(uid))
     })
     .await;

@@ -65,7 +65,7 @@ async fn the_deadline_runs_while_no_sandbox_can_be_made() {
 #[tokio::test(start_paused = true)]
 async fn what_hangs_does_not_outlast_the_deadline() {
     let node = TestNode::new();
-    node.host.state.lock().unwrap().hanging = ["u1".to_owned()].into();
+    node.host.state().hanging = ["u1".to_owned()].into();
     node.create(&pod_with_deadline()).await;
     let failed_at = failed_at(&node).await;
     assert!((60.0..61.0).contains(&failed_at), "{failed_at}");
@@ -73,7 +73,7 @@ async fn what_hangs_does_not_outlast_the_deadline() {
         node.phase("u1") == Some(WorkerPhase::Terminated)
     })
     .await;
-    node.host.state.lock().unwrap().hanging.clear();
+    node.host.state().hanging.clear();
     finished(&node, "u1").await;
 }
 

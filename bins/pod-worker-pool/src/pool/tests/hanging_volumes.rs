@@ -11,17 +11,17 @@ use crate::testing::{TestNode, eventually, pod_running};
 
 fn set_hanging(node: &TestNode, uids: &[&str]) {
     let uids: BTreeSet<String> = uids.iter().map(|&uid| uid.to_owned()).collect();
-    node.host.state.lock().unwrap().hanging = uids;
+    node.host.state().hanging = uids;
 }
 
 /// A pod of an earlier life left this.
 fn leave_directory(node: &TestNode, uid: &str) {
-    let mut state = node.host.state.lock().unwrap();
+    let mut state = node.host.state();
     state.directories.insert(uid.to_owned());
 }
 
 fn has_directory(node: &TestNode, uid: &str) -> bool {
-    node.host.state.lock().unwrap().directories.contains(uid)
+    node.host.state().directories.contains(uid)
 }
 
 fn order_everything(node: &TestNode, desired: &[&str]) {

@@ -24,7 +24,7 @@ async fn node_with_unused(count: usize) -> TestNode {
 }
 
 fn set_full(node: &TestNode, is_full: bool) {
-    node.host.state.lock().unwrap().disk_is_full = is_full;
+    node.host.state().disk_is_full = is_full;
 }
 
 /// What housekeeping orders now and then, for so long.

@@ -1,0 +1,56 @@
+//! What the request that creates a container is made from.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use pod::Pod;
+use pod::core::Container;
+
+use crate::node_facts::NodeFacts;
+use crate::security::ImageUser;
+
+/// The file that a container writes its termination message to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TerminationLog {
+    /// On the node: one for each start of the container.
+    pub host_path: PathBuf,
+    /// In the container: `terminationMessagePath`.
+    pub container_path: String,
+}
+
+/// What a container is made from.
+#[derive(Debug, Clone)]
+pub struct ContainerInput<'a> {
+    /// The pod, with all defaults applied.
+    pub pod: &'a Pod,
+    /// One of its containers, of either kind.
+    pub container: &'a Container,
+    /// How often it was started before.
+    pub attempt: u32,
+    /// The image as the runtime names it, from its status or pull.
+    pub image_id: &'a str,
+    /// Whom the image wants to run as.
+    pub image_user: &'a ImageUser,
+    /// The node.
+    pub node: &'a NodeFacts,
+    /// The addresses of the pod's sandbox; empty on the node's network.
+    pub pod_ips: &'a [IpAddr],
+    /// The pod's volumes by name, set up.
+    pub volumes: &'a BTreeMap<String, MountedVolume>,
+    /// Prepared sub-paths by index of the volume mount.
+    pub sub_paths: &'a BTreeMap<usize, PathBuf>,
+    /// The pod's hosts file on the node.
+    pub hosts_file: PathBuf,
+    /// Absent when the pod wants no termination message.
+    pub termination_log: Option<TerminationLog>,
+}
+
+/// A volume that is set up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountedVolume {
+    /// On the node.
+    pub host_path: PathBuf,
+    /// Whether its kind allows no writing, whatever the mount says.
+    pub read_only: bool,
+}

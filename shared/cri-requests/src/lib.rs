@@ -1,0 +1,39 @@
+//! From a core/v1 Pod to the requests that the runtime gets, exactly as the kubelet
+//! makes them. Pure: what the builders need to know of the node, of volumes and of
+//! images comes in as values, and nothing here reads a file or a clock.
+//!
+//! A field of a pod that becomes part of a request has its place here: in `security`,
+//! `resources`, `mounts`, `environment`, `dns` or `hostname`; `container` and `sandbox`
+//! put the requests together.
+//!
+//! Not here: which container to create and when, and carrying the requests out
+//! (`plan` and `steps` of pod-worker-pool).
+
+mod container;
+mod container_input;
+mod dns;
+mod environment;
+mod error;
+mod expansion;
+mod hostname;
+mod hosts_file;
+mod mounts;
+mod node_facts;
+mod resources;
+mod sandbox;
+mod security;
+
+pub use container::container_config;
+pub use container_input::{ContainerInput, MountedVolume, TerminationLog};
+pub use dns::{MAX_RESOLV_CONF_BYTES, PodWarning, ResolvConf, ResolvConfError, parse_resolv_conf};
+pub use error::BuildError;
+pub use hostname::{HostNames, host_names};
+pub use hosts_file::{managed_hosts_file, node_hosts_file};
+pub use node_facts::NodeFacts;
+pub use sandbox::{SandboxConfig, pod_sandbox_config};
+pub use security::ImageUser;
+
+#[cfg(test)]
+mod compatibility;
+#[cfg(test)]
+mod test_pods;

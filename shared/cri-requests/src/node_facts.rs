@@ -1,0 +1,56 @@
+//! What requests need to know of the node.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use node_config::NodeConfig;
+use node_layout::{CgroupNaming, NodeCapacity};
+
+/// What the builders know of the node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeFacts {
+    /// The node's addresses, the preferred one first; empty when it has none.
+    pub node_ips: Vec<IpAddr>,
+    /// The kubelet's `--root-dir`.
+    pub root_dir: PathBuf,
+    /// Where pods' log directories are, `/var/log/pods` for a kubelet.
+    pub pod_logs_dir: PathBuf,
+    /// `clusterDNS`.
+    pub cluster_dns: Vec<IpAddr>,
+    /// `clusterDomain`; empty when there is none.
+    pub cluster_domain: String,
+    /// `cpuCFSQuota`: whether CPU limits are enforced.
+    pub cpu_cfs_quota: bool,
+    /// `cpuCFSQuotaPeriod`, in microseconds.
+    pub cpu_cfs_quota_period_micros: u64,
+    /// How pods' cgroups are called.
+    pub cgroups: CgroupNaming,
+    /// Memory of the machine, in bytes; OOM scores are relative to it.
+    pub memory_capacity_bytes: i64,
+    /// What pods may use in all: limits that a container does not state read as this
+    /// in the downward API.
+    pub allocatable: BTreeMap<String, pod::Quantity>,
+    /// Sizes of huge pages that the kernel has, in bytes, ascending.
+    pub huge_page_sizes: Vec<u64>,
+}
+
+impl NodeFacts {
+    /// The facts that follow from the configuration and the machine.
+    pub fn new(config: &NodeConfig, capacity: &NodeCapacity) -> NodeFacts {
+        let period = config.cpu_cfs_quota_period.as_micros();
+        NodeFacts {
+            node_ips: config.node_ip.into_iter().collect(),
+            root_dir: config.directories.root_dir.clone(),
+            pod_logs_dir: config.directories.pod_logs(),
+            cluster_dns: config.cluster_dns.clone(),
+            cluster_domain: config.cluster_domain.clone(),
+            cpu_cfs_quota: config.cpu_cfs_quota,
+            cpu_cfs_quota_period_micros: u64::try_from(period).unwrap_or(u64::MAX),
+            cgroups: CgroupNaming::new(config),
+            memory_capacity_bytes: i64::try_from(capacity.memory_bytes).unwrap_or(i64::MAX),
+            allocatable: capacity.allocatable(&config.reserved),
+            huge_page_sizes: capacity.huge_page_sizes.clone(),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The kernel's figures for containers and sandboxes.
+
+use std::collections::BTreeMap;
+
+use cri::v1::{HugepageLimit, LinuxContainerResources};
+use pod::core::Container;
+use pod::resources::{
+    CPU, MEMORY, ResourceAmounts, container_limits, container_requests, cpu_quota_micros,
+    cpu_shares, oom_score_adj, pod_limits_without_overhead, pod_requests_without_overhead,
+};
+use pod::{Pod, PodExt, Quantity};
+
+use crate::node_facts::NodeFacts;
+
+const HUGE_PAGES_PREFIX: &str = "hugepages-";
+
+/// What a container gets.
+pub(super) fn container_resources(
+    pod: &Pod,
+    container: &Container,
+    node: &NodeFacts,
+) -> LinuxContainerResources {
+    let limits = container_limits(container);
+    let score = oom_score_adj(pod, container, node.memory_capacity_bytes);
+    LinuxContainerResources {
+        oom_score_adj: i64::from(score),
+        hugepage_limits: huge_page_limits(&limits, &node.huge_page_sizes),
+        ..cpu_and_memory(&container_requests(container), &limits, node)
+    }
+}
+
+/// What the containers of a pod get together. Only told to the runtime for its
+/// information: the pod's cgroup is ours.
+pub(super) fn sandbox_resources(pod: &Pod, node: &NodeFacts) -> LinuxContainerResources {
+    let requests = pod_requests_without_overhead(pod);
+    cpu_and_memory(&requests, &pod_limits_without_overhead(pod), node)
+}
+
+/// What the sandbox itself needs.
+pub(super) fn sandbox_overhead(pod: &Pod, node: &NodeFacts) -> LinuxContainerResources {
+    match &pod.spec_or_default().overhead {
+        Some(overhead) => {
+            let amounts = ResourceAmounts::of(Some(overhead));
+            cpu_and_memory(&amounts, &amounts, node)
+        }
+        None => LinuxContainerResources::default(),
+    }
+}
+
+fn cpu_and_memory(
+    requests: &ResourceAmounts,
+    limits: &ResourceAmounts,
+    node: &NodeFacts,
+) -> LinuxContainerResources {
+    let requested = requests.get(CPU).filter(|amount| !amount.is_zero());
+    let millis = requested.map_or_else(|| limits.cpu_millis(), Quantity::milli_value);
+    let period = node.cpu_cfs_quota_period_micros;
+    let (cpu_period, cpu_quota) = if node.cpu_cfs_quota {
+        (
+            period,
+            cpu_quota_micros(limits.cpu_millis(), period).unwrap_or(0),
+        )
+    } else {
+        (0, 0)
+    };
+    LinuxContainerResources {
+        cpu_shares: signed(cpu_shares(millis)),
+        cpu_period: signed(cpu_period),
+        cpu_quota: signed(cpu_quota),
+        memory_limit_in_bytes: limits.get(MEMORY).map_or(0, Quantity::value).max(0),
+        ..LinuxContainerResources::default()
+    }
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// A limit for each size that the kernel has: none of them unless the container asks.
+fn huge_page_limits(limits: &ResourceAmounts, sizes: &[u64]) -> Vec<HugepageLimit> {
+    let wanted: BTreeMap<i64, u64> = limits
+        .iter()
+        .filter_map(|(name, amount)| {
+            let size: Quantity = name.strip_prefix(HUGE_PAGES_PREFIX)?.parse().ok()?;
+            Some((size.value(), u64::try_from(amount.value()).ok()?))
+        })
+        .collect();
+    sizes
+        .iter()
+        .map(|&size| HugepageLimit {
+            page_size: page_size_name(size),
+            limit: i64::try_from(size)
+                .ok()
+                .and_then(|size| wanted.get(&size))
+                .copied()
+                .unwrap_or(0),
+        })
+        .collect()
+}
+
+/// As the kernel names it in cgroups: 64KB, 2MB, 1GB.
+fn page_size_name(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["B", "KB", "MB", "GB"];
+    let mut amount = bytes;
+    let mut unit = 0;
+    while amount >= 1024 && amount.is_multiple_of(1024) && unit + 1 < UNITS.len() {
+        amount /= 1024;
+        unit += 1;
+    }
+    format!("{amount}{}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_pods::{node, pod};
+
+    fn of(resources: &str) -> LinuxContainerResources {
+        let pod = pod(&format!(
+            r#"{{"spec":{{"containers":[{{"name":"c","resources":{resources}}}]}}}}"#
+        ));
+        container_resources(&pod, &pod.containers()[0], &node())
+    }
+
+    #[test]
+    fn shares_follow_the_request_or_else_the_limit() {
+        assert_eq!(of("{}").cpu_shares, 2);
+        assert_eq!(of(r#"{"requests":{"cpu":"1"}}"#).cpu_shares, 1024);
+        assert_eq!(of(r#"{"limits":{"cpu":"500m"}}"#).cpu_shares, 512);
+        assert_eq!(
+            of(r#"{"requests":{"cpu":"0"},"limits":{"cpu":"500m"}}"#).cpu_shares,
+            512
+        );
+    }
+
+    #[test]
+    fn a_quota_needs_a_limit_and_the_setting() {
+        let resources = r#"{"limits":{"cpu":"250m","memory":"1Mi"}}"#;
+        let limited = of(resources);
+        assert_eq!((limited.cpu_period, limited.cpu_quota), (100_000, 25_000));
+        assert_eq!(limited.memory_limit_in_bytes, 1 << 20);
+        assert_eq!(of("{}").cpu_quota, 0);
+
+        let pod = pod(&format!(
+            r#"{{"spec":{{"containers":[{{"name":"c","resources":{resources}}}]}}}}"#
+        ));
+        let mut node = node();
+        node.cpu_cfs_quota = false;
+        let unlimited = container_resources(&pod, &pod.containers()[0], &node);
+        assert_eq!((unlimited.cpu_period, unlimited.cpu_quota), (0, 0));
+        node.cpu_cfs_quota = true;
+        node.cpu_cfs_quota_period_micros = 10_000;
+        let short = container_resources(&pod, &pod.containers()[0], &node);
+        assert_eq!((short.cpu_period, short.cpu_quota), (10_000, 2_500));
+    }
+
+    #[test]
+    fn huge_pages_are_forbidden_unless_asked_for() {
+        let limits = |resources: &str| {
+            let limits = of(resources).hugepage_limits;
+            limits
+                .into_iter()
+                .map(|limit| (limit.page_size, limit.limit))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(limits("{}"), [("2MB".to_owned(), 0), ("1GB".to_owned(), 0)]);
+        assert_eq!(
+            limits(r#"{"limits":{"hugepages-2Mi":"8Mi","hugepages-1Gi":"1Gi"}}"#),
+            [("2MB".to_owned(), 8 << 20), ("1GB".to_owned(), 1 << 30)]
+        );
+        // A size that the kernel has not.
+        assert_eq!(limits(r#"{"limits":{"hugepages-64Ki":"1Mi"}}"#)[0].1, 0);
+    }
+
+    #[test]
+    fn page_sizes_have_the_kernels_names() {
+        for (bytes, name) in [
+            (64 << 10, "64KB"),
+            (2 << 20, "2MB"),
+            (1 << 30, "1GB"),
+            (16 << 30, "16GB"),
+            (0, "0B"),
+        ] {
+            assert_eq!(page_size_name(bytes), name);
+        }
+    }
+
+    #[test]
+    fn overhead_is_its_own_and_empty_without_one() {
+        let plain = pod(r#"{"spec":{"containers":[{"name":"c"}]}}"#);
+        assert_eq!(
+            sandbox_overhead(&plain, &node()),
+            LinuxContainerResources::default()
+        );
+        let heavy = pod(
+            r#"{"spec":{"overhead":{"cpu":"250m","memory":"10Mi"},"containers":[{"name":"c",
+                "resources":{"limits":{"cpu":"1","memory":"20Mi"}}}]}}"#,
+        );
+        let overhead = sandbox_overhead(&heavy, &node());
+        assert_eq!((overhead.cpu_shares, overhead.cpu_quota), (256, 25_000));
+        let resources = sandbox_resources(&heavy, &node());
+        assert_eq!((resources.cpu_shares, resources.cpu_quota), (1024, 100_000));
+        assert_eq!(resources.memory_limit_in_bytes, 20 << 20);
+    }
+}

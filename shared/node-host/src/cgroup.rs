@@ -1,0 +1,122 @@
+//! cgroups of pods: how they are called, and making, finding and removing them.
+//!
+//! Only the levels above containers are ours: `kubepods`, one for each QoS class, one
+//! for each pod. Those of containers belong to the runtime.
+
+mod cgroupfs;
+mod hierarchy;
+mod limits;
+
+use std::path::Path;
+
+use node_config::{CgroupDriver, NodeConfig};
+use node_layout::CgroupNaming;
+use pod::QosClass;
+use pod::resources::PodCgroupResources;
+
+use crate::error::IoContext;
+use crate::error::NodeError;
+use crate::host::FoundCgroup;
+
+use limits::LimitSettings;
+
+pub(crate) use cgroupfs::Cgroupfs;
+pub(crate) use hierarchy::Hierarchies;
+
+/// Where the kernel shows the node's mounts.
+const MOUNT_TABLE: &str = "self/mountinfo";
+
+/// How far a removal got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Removal {
+    /// It is gone.
+    Done,
+    /// Processes in it are still ending: call again.
+    Busy,
+}
+
+/// The seam between pods' cgroups and who makes them: plain directories now, systemd
+/// later. All calls block and are idempotent.
+pub(crate) trait PodCgroups: Send + Sync {
+    /// Makes the cgroups of all pods, with these CPU shares, and of the classes: the
+    /// burstable ones together have the shares of their pods, best effort the fewest.
+    fn ensure_classes(&self, all_pods_shares: u64) -> Result<(), NodeError>;
+
+    /// Makes a pod's cgroup, or gives one that exists these limits; its class follows.
+    fn ensure_pod(
+        &self,
+        pod_uid: &str,
+        qos: QosClass,
+        resources: &PodCgroupResources,
+    ) -> Result<(), NodeError>;
+
+    /// Kills what is left in a pod's cgroups, of whatever class, and removes them; the
+    /// class follows.
+    fn remove_pod(&self, pod_uid: &str) -> Result<Removal, NodeError>;
+
+    /// The pods that have cgroups.
+    fn pods(&self) -> Result<Vec<FoundCgroup>, NodeError>;
+}
+
+/// The driver that a node is configured to have.
+pub(crate) fn driver(
+    config: &NodeConfig,
+    proc_dir: &Path,
+) -> Result<Box<dyn PodCgroups>, NodeError> {
+    if !config.cgroups_per_qos {
+        return Ok(Box::new(NoCgroups));
+    }
+    match config.cgroup_driver {
+        CgroupDriver::Cgroupfs => {
+            let table = proc_dir.join(MOUNT_TABLE);
+            let mounts = std::fs::read_to_string(&table).context("read", &table)?;
+            let hierarchies = Hierarchies::detect(&mounts)
+                .map_err(|error| NodeError::refused(&table, error.to_string()))?;
+            let period = config.cpu_cfs_quota_period.as_micros();
+            let settings = LimitSettings {
+                cpu_quota: config.cpu_cfs_quota,
+                cpu_period_micros: u64::try_from(period).unwrap_or(u64::MAX),
+                pids: u64::try_from(config.pod_pids_limit)
+                    .ok()
+                    .filter(|limit| *limit > 0),
+            };
+            let naming = CgroupNaming::new(config);
+            Ok(Box::new(Cgroupfs::new(
+                naming,
+                hierarchies,
+                settings,
+                proc_dir.to_owned(),
+            )))
+        }
+        CgroupDriver::Systemd => Err(NodeError::refused(
+            "cgroupDriver",
+            "systemd is not supported yet, use cgroupfs",
+        )),
+    }
+}
+
+/// A node that is configured to have no cgroups for pods.
+struct NoCgroups;
+
+impl PodCgroups for NoCgroups {
+    fn ensure_classes(&self, _all_pods_shares: u64) -> Result<(), NodeError> {
+        Ok(())
+    }
+
+    fn ensure_pod(
+        &self,
+        _pod_uid: &str,
+        _qos: QosClass,
+        _resources: &PodCgroupResources,
+    ) -> Result<(), NodeError> {
+        Ok(())
+    }
+
+    fn remove_pod(&self, _pod_uid: &str) -> Result<Removal, NodeError> {
+        Ok(Removal::Done)
+    }
+
+    fn pods(&self) -> Result<Vec<FoundCgroup>, NodeError> {
+        Ok(Vec::new())
+    }
+}

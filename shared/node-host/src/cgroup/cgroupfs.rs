@@ -1,0 +1,344 @@
+//! cgroups made and removed as plain directories: the cgroupfs driver. Blocking.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use node_layout::CgroupNaming;
+use pod::QosClass;
+use pod::identity::check_uid;
+use pod::resources::{MAX_CPU_SHARES, MIN_CPU_SHARES, PodCgroupResources};
+
+use super::hierarchy::{Controller, Hierarchies};
+use super::limits::{LimitSettings, Limits, shares_of_weight};
+use super::{PodCgroups, Removal};
+use crate::error::IoContext;
+use crate::error::NodeError;
+use crate::host::FoundCgroup;
+
+/// Most cgroups below one pod that are taken down in one go. A container with a cgroup
+/// namespace of its own can make them without end; the rest waits for the next time.
+const MAX_CGROUPS_OF_POD: usize = 10_000;
+
+/// What the top of the unified hierarchy hands down. Not all kernels have all.
+const UNIFIED_CONTROLLERS: [&str; 7] = ["cpuset", "cpu", "io", "memory", "hugetlb", "pids", "rdma"];
+
+/// The classes that have a cgroup, and whose pods are below it.
+const CLASSES: [QosClass; 3] = [
+    QosClass::Guaranteed,
+    QosClass::Burstable,
+    QosClass::BestEffort,
+];
+
+/// The cgroupfs driver.
+#[derive(Debug, Clone)]
+pub(crate) struct Cgroupfs {
+    naming: CgroupNaming,
+    hierarchies: Hierarchies,
+    settings: LimitSettings,
+    /// Where processes are shown, `/proc`.
+    proc_dir: PathBuf,
+}
+
+impl Cgroupfs {
+    pub(super) fn new(
+        naming: CgroupNaming,
+        hierarchies: Hierarchies,
+        settings: LimitSettings,
+        proc_dir: PathBuf,
+    ) -> Cgroupfs {
+        Cgroupfs {
+            naming,
+            hierarchies,
+            settings,
+            proc_dir,
+        }
+    }
+
+    /// Makes a cgroup in each hierarchy and writes its limits.
+    fn ensure(&self, path: &str, limits: &Limits) -> Result<(), NodeError> {
+        let files = match &self.hierarchies {
+            Hierarchies::Unified { mount } => {
+                make_unified(mount, path)?;
+                limits.unified_files()
+            }
+            Hierarchies::Legacy { .. } => {
+                for controller in [Controller::Cpu, Controller::Memory, Controller::Pids] {
+                    if let Some(directory) = self.hierarchies.directory(controller, path) {
+                        fs::create_dir_all(&directory).context("create", &directory)?;
+                    }
+                }
+                limits.legacy_files()
+            }
+        };
+        for (controller, file, content) in files {
+            let Some(directory) = self.hierarchies.directory(controller, path) else {
+                continue;
+            };
+            let file = directory.join(file);
+            match write(&file, &content) {
+                // A kernel without this controller, or one that was not handed down:
+                // the limit cannot be kept, and the pod runs all the same.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    tracing::warn!(file = %file.display(), "this kernel cannot limit that");
+                }
+                written => written.context("write", &file)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Kills what runs in the cgroups; whether there was anything.
+    fn kill_all(&self, cgroups: &BTreeSet<PathBuf>) -> Result<bool, NodeError> {
+        let mut found = false;
+        for cgroup in cgroups {
+            let file = cgroup.join("cgroup.procs");
+            let listed = match fs::read_to_string(&file) {
+                Ok(listed) => listed,
+                // Gone, or threaded: then its parent lists the processes.
+                Err(error)
+                    if error.kind() == io::ErrorKind::NotFound
+                        || error.raw_os_error() == Some(Errno::EOPNOTSUPP as i32) =>
+                {
+                    continue;
+                }
+                Err(error) => return Err(NodeError::io("read", file, error)),
+            };
+            let processes = listed.lines().filter_map(|line| line.trim().parse().ok());
+            for process in processes.filter(|process| self.may_kill(*process, cgroup)) {
+                found = true;
+                // Gone already is as good; anything else shows when removal fails.
+                let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether a process is still in this cgroup: its number may have been given to
+    /// another one since the list was read. Never 0 (not of our PID namespace), 1, or
+    /// ourselves.
+    fn may_kill(&self, process: i32, cgroup: &Path) -> bool {
+        if process <= 1 || Pid::from_raw(process) == Pid::this() {
+            return false;
+        }
+        let file = self.proc_dir.join(process.to_string()).join("cgroup");
+        let Ok(memberships) = fs::read_to_string(file) else {
+            return false;
+        };
+        let memberships = memberships
+            .lines()
+            .filter_map(|line| line.splitn(3, ':').nth(2));
+        let path = cgroup.to_string_lossy();
+        memberships
+            .filter(|path| path.len() > 1)
+            .any(|membership| path.ends_with(membership))
+    }
+
+    /// Gives the burstable class the CPU shares of its pods together: with a fixed share
+    /// they would starve beside guaranteed ones, or take from them.
+    fn follow_burstable(&self) -> Result<(), NodeError> {
+        let class = self.naming.class_path(QosClass::Burstable);
+        let Some(directory) = self.hierarchies.directory(Controller::Cpu, &class) else {
+            return Ok(());
+        };
+        let mut shares = 0_u64;
+        for child in children(&directory)? {
+            let name = child
+                .file_name()
+                .and_then(OsStr::to_str)
+                .unwrap_or_default();
+            if self.naming.pod_uid(name).is_some() {
+                shares = shares.saturating_add(self.shares(&child));
+            }
+        }
+        self.ensure(
+            &class,
+            &Limits::shares(shares.clamp(MIN_CPU_SHARES, MAX_CPU_SHARES)),
+        )
+    }
+
+    /// The CPU shares of a cgroup; the fewest if it cannot be told.
+    fn shares(&self, directory: &Path) -> u64 {
+        let number = |file: &str| -> Option<u64> {
+            fs::read_to_string(directory.join(file))
+                .ok()?
+                .trim()
+                .parse()
+                .ok()
+        };
+        let shares = match self.hierarchies {
+            Hierarchies::Unified { .. } => number("cpu.weight").map(shares_of_weight),
+            Hierarchies::Legacy { .. } => number("cpu.shares"),
+        };
+        shares.unwrap_or(MIN_CPU_SHARES)
+    }
+
+    fn pod_directories(&self, pod_uid: &str) -> Vec<PathBuf> {
+        let paths = CLASSES.map(|qos| self.naming.pod_path(qos, pod_uid));
+        paths
+            .iter()
+            .flat_map(|path| self.hierarchies.directories(path))
+            .collect()
+    }
+}
+
+impl PodCgroups for Cgroupfs {
+    fn ensure_classes(&self, all_pods_shares: u64) -> Result<(), NodeError> {
+        let path = |qos| self.naming.class_path(qos);
+        self.ensure(
+            &path(QosClass::Guaranteed),
+            &Limits::shares(all_pods_shares),
+        )?;
+        self.ensure(&path(QosClass::BestEffort), &Limits::shares(MIN_CPU_SHARES))?;
+        self.follow_burstable()
+    }
+
+    fn ensure_pod(
+        &self,
+        pod_uid: &str,
+        qos: QosClass,
+        resources: &PodCgroupResources,
+    ) -> Result<(), NodeError> {
+        check_uid(pod_uid)?;
+        let limits = Limits::of_pod(resources, self.settings);
+        self.ensure(&self.naming.pod_path(qos, pod_uid), &limits)?;
+        match qos {
+            QosClass::Burstable => self.follow_burstable(),
+            QosClass::Guaranteed | QosClass::BestEffort => Ok(()),
+        }
+    }
+
+    fn remove_pod(&self, pod_uid: &str) -> Result<Removal, NodeError> {
+        check_uid(pod_uid)?;
+        let mut cgroups = BTreeSet::new();
+        for directory in self.pod_directories(pod_uid) {
+            collect(directory, &mut cgroups)?;
+        }
+        if cgroups.is_empty() {
+            return Ok(Removal::Done);
+        }
+        let killed = self.kill_all(&cgroups)?;
+        let mut left = None;
+        // Children sort behind their parents.
+        for cgroup in cgroups.iter().rev() {
+            match fs::remove_dir(cgroup) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => left = Some((cgroup, error)),
+            }
+        }
+        match left {
+            None => {
+                self.follow_burstable()?;
+                Ok(Removal::Done)
+            }
+            Some((_, error)) if killed || is_busy(&error) => Ok(Removal::Busy),
+            Some((cgroup, error)) => Err(NodeError::io("remove", cgroup, error)),
+        }
+    }
+
+    fn pods(&self) -> Result<Vec<FoundCgroup>, NodeError> {
+        let mut found: Vec<FoundCgroup> = Vec::new();
+        for qos in CLASSES {
+            let mut pod_uids = BTreeSet::new();
+            for directory in self.hierarchies.directories(&self.naming.class_path(qos)) {
+                let children = children(&directory)?;
+                let names = children
+                    .iter()
+                    .filter_map(|child| child.file_name()?.to_str());
+                pod_uids.extend(names.filter_map(|name| self.naming.pod_uid(name)));
+            }
+            found.extend(
+                pod_uids
+                    .into_iter()
+                    .map(|pod_uid| FoundCgroup { pod_uid, qos }),
+            );
+        }
+        Ok(found)
+    }
+}
+
+/// Whether a cgroup still has processes or cgroups in it.
+fn is_busy(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ResourceBusy | io::ErrorKind::DirectoryNotEmpty
+    )
+}
+
+/// Makes a cgroup of the unified hierarchy, and hands the controllers down to it from
+/// each level above.
+fn make_unified(mount: &Path, path: &str) -> Result<(), NodeError> {
+    let mut directory = mount.to_owned();
+    for part in path.split('/').filter(|part| !part.is_empty()) {
+        hand_down(&directory)?;
+        directory.push(part);
+        match fs::create_dir(&directory) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made.context("create", &directory)?,
+        }
+    }
+    Ok(())
+}
+
+/// Lets the children of a cgroup use the controllers that it has.
+fn hand_down(directory: &Path) -> Result<(), NodeError> {
+    let file = directory.join("cgroup.controllers");
+    let available = fs::read_to_string(&file).context("read", &file)?;
+    let available: Vec<_> = available.split_whitespace().collect();
+    let file = directory.join("cgroup.subtree_control");
+    let enabled = fs::read_to_string(&file).context("read", &file)?;
+    let enabled: Vec<_> = enabled.split_whitespace().collect();
+    for controller in UNIFIED_CONTROLLERS {
+        if available.contains(&controller) && !enabled.contains(&controller) {
+            // One at a time: one that is refused does not keep the others away. What
+            // is missing shows when a limit is written.
+            if let Err(error) = write(&file, &format!("+{controller}")) {
+                tracing::warn!(file = %file.display(), controller, %error, "not handed down");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes to a file that the kernel made; it is never created.
+fn write(file: &Path, content: &str) -> io::Result<()> {
+    let mut opened = fs::OpenOptions::new().write(true).open(file)?;
+    io::Write::write_all(&mut opened, content.as_bytes())
+}
+
+/// A cgroup and all below it, as far as the bound goes.
+fn collect(directory: PathBuf, cgroups: &mut BTreeSet<PathBuf>) -> Result<(), NodeError> {
+    if !directory.is_dir() {
+        return Ok(());
+    }
+    let mut pending = vec![directory];
+    while let Some(directory) = pending.pop() {
+        if cgroups.len() >= MAX_CGROUPS_OF_POD {
+            break;
+        }
+        pending.extend(children(&directory)?);
+        cgroups.insert(directory);
+    }
+    Ok(())
+}
+
+/// The cgroups directly below one; none when it is not there.
+fn children(directory: &Path) -> Result<Vec<PathBuf>, NodeError> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(NodeError::io("read", directory, error)),
+    };
+    let entries = entries.filter_map(Result::ok);
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    Ok(directories.map(|entry| entry.path()).collect())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,418 @@
+//! Directories by descriptor: everything in a pod's directories is reached name by
+//! name from an opened directory, so that no link that a container or a mistake put
+//! there leads anywhere else. Blocking.
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use nix::dir::{Dir, OwningIter, Type};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2, readlinkat, renameat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, mkdirat};
+use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
+
+use crate::error::IoContext;
+use crate::error::NodeError;
+
+/// How deep removal goes before it moves a directory up: two descriptors a level.
+const MAX_OPEN_LEVELS: usize = 64;
+
+/// Longest file name.
+const MAX_NAME_BYTES: usize = 255;
+
+/// What the names of things that are on their way in or out begin with.
+const TEMPORARY_PREFIX: &str = ".bulkhead-";
+
+/// No step of a path may be a link, or leave the directory.
+fn beneath() -> ResolveFlag {
+    ResolveFlag::RESOLVE_BENEATH
+        | ResolveFlag::RESOLVE_NO_SYMLINKS
+        | ResolveFlag::RESOLVE_NO_MAGICLINKS
+}
+
+/// An opened directory. Names given to it are single ones, never paths.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    fd: OwnedFd,
+    /// For errors, and for those who need a path: the runtime, the mount table.
+    path: PathBuf,
+}
+
+impl Directory {
+    /// Opens a directory that the operator chose; links on the way to it are followed.
+    pub(crate) fn open(path: &Path) -> Result<Directory, NodeError> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let fd = open(path, flags, Mode::empty()).context("open", path)?;
+        Ok(Directory {
+            fd,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Makes such a directory, and those above it, and opens it. One that is made
+    /// has this mode after, whatever our own mask; one that is there keeps its own.
+    pub(crate) fn open_or_make(path: &Path, mode: u32) -> Result<Directory, NodeError> {
+        if path.is_dir() {
+            return Directory::open(path);
+        }
+        let mut builder = std::fs::DirBuilder::new();
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, mode);
+        builder
+            .recursive(true)
+            .create(path)
+            .context("create", path)?;
+        let made = Directory::open(path)?;
+        fchmod(&made.fd, Mode::from_bits_truncate(mode))
+            .context("change the mode of", &made.path)?;
+        Ok(made)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn status(&self) -> Result<FileStat, NodeError> {
+        fstat(&self.fd).context("inspect", &self.path)
+    }
+
+    /// The directory of this name, if there is one.
+    pub(crate) fn child(&self, name: &str) -> Result<Option<Directory>, NodeError> {
+        let path = self.named(name)?;
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        match openat2(
+            &self.fd,
+            name,
+            OpenHow::new().flags(flags).resolve(beneath()),
+        ) {
+            Ok(fd) => Ok(Some(Directory { fd, path })),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(error) => Err(unexpected(path, error, "a directory")),
+        }
+    }
+
+    /// The directory of this name, made if there is none; its mode is this one after.
+    pub(crate) fn make_child(&self, name: &str, mode: u32) -> Result<Directory, NodeError> {
+        let path = self.named(name)?;
+        let mode = Mode::from_bits_truncate(mode);
+        match mkdirat(&self.fd, name, mode) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(error) => return Err(NodeError::io("create", path, error.into())),
+        }
+        let child = self
+            .child(name)?
+            .ok_or_else(|| NodeError::refused(path, "it was removed while it was made"))?;
+        // The mode of a new directory is subject to our own mask.
+        if Mode::from_bits_truncate(child.status()?.st_mode) != mode {
+            fchmod(&child.fd, mode).context("change the mode of", &child.path)?;
+        }
+        Ok(child)
+    }
+
+    /// The regular file of this name opened for reading, if there is one. Never blocks:
+    /// a pipe or device in its place is refused.
+    pub(crate) fn open_file(&self, name: &str) -> Result<Option<File>, NodeError> {
+        let path = self.named(name)?;
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        let opened = openat2(
+            &self.fd,
+            name,
+            OpenHow::new().flags(flags).resolve(beneath()),
+        );
+        let file = match opened {
+            Ok(fd) => File::from(fd),
+            Err(Errno::ENOENT) => return Ok(None),
+            Err(error) => return Err(unexpected(path, error, "a regular file")),
+        };
+        let kind = SFlag::from_bits_truncate(fstat(&file).context("inspect", &path)?.st_mode);
+        if kind & SFlag::S_IFMT == SFlag::S_IFREG {
+            Ok(Some(file))
+        } else {
+            Err(NodeError::refused(path, "it is not a regular file"))
+        }
+    }
+
+    /// A new, empty file of this name and mode; one that is there is replaced.
+    pub(crate) fn create_file(&self, name: &str, mode: u32) -> Result<File, NodeError> {
+        let path = self.named(name)?;
+        self.remove_file(name)?;
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+        let mode = Mode::from_bits_truncate(mode);
+        let how = OpenHow::new().flags(flags).mode(mode).resolve(beneath());
+        let file = File::from(openat2(&self.fd, name, how).context("create", &path)?);
+        fchmod(&file, mode).context("change the mode of", &path)?;
+        Ok(file)
+    }
+
+    /// Gives the file of this name this content at once: a reader sees the old one or
+    /// the new one.
+    pub(crate) fn replace_file(
+        &self,
+        name: &str,
+        content: &[u8],
+        mode: u32,
+    ) -> Result<(), NodeError> {
+        let path = self.named(name)?;
+        let temporary = format!("{TEMPORARY_PREFIX}{name}");
+        let mut file = self.create_file(&temporary, mode)?;
+        file.write_all(content).context("write", &path)?;
+        renameat(&self.fd, temporary.as_str(), &self.fd, name).context("replace", &path)
+    }
+
+    /// Makes a link of this name, in place of one that is there.
+    pub(crate) fn replace_link(&self, name: &str, target: &Path) -> Result<(), NodeError> {
+        let path = self.named(name)?;
+        let temporary = format!("{TEMPORARY_PREFIX}{name}");
+        let temporary = &temporary[..temporary.floor_char_boundary(MAX_NAME_BYTES)];
+        self.remove_file(temporary)?;
+        symlinkat(target, &self.fd, temporary).context("link", &path)?;
+        renameat(&self.fd, temporary, &self.fd, name).context("link", &path)
+    }
+
+    /// Where the link of this name points, if it is one.
+    pub(crate) fn link_target(&self, name: &str) -> Result<Option<PathBuf>, NodeError> {
+        let path = self.named(name)?;
+        match readlinkat(&self.fd, name) {
+            Ok(target) => Ok(Some(target.into())),
+            Err(Errno::EINVAL | Errno::ENOENT) => Ok(None),
+            Err(error) => Err(NodeError::io("read", path, error.into())),
+        }
+    }
+
+    /// Removes the file or link of this name; fine if there is none.
+    pub(crate) fn remove_file(&self, name: &str) -> Result<(), NodeError> {
+        let path = self.named(name)?;
+        match unlinkat(&self.fd, name, UnlinkatFlags::NoRemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(error) => Err(NodeError::io("remove", path, error.into())),
+        }
+    }
+
+    /// Names of what is in it, those that are no UTF-8 left out.
+    pub(crate) fn names(&self) -> Result<Vec<String>, NodeError> {
+        let entries = entries(&self.fd).context("read", &self.path)?;
+        let names = entries
+            .filter_map(Result::ok)
+            .filter(|entry| !is_dot(entry.file_name()));
+        Ok(names
+            .filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned))
+            .collect())
+    }
+
+    /// Removes the directory of this name with all that is in it; fine if there is
+    /// none. Follows no link and enters no mount; what cannot be removed is left, the
+    /// rest goes, and the first refusal is the error.
+    pub(crate) fn remove_tree(&self, name: &str) -> Result<(), NodeError> {
+        let path = self.named(name)?;
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let resolve = beneath() | ResolveFlag::RESOLVE_NO_XDEV;
+        let top = match openat2(&self.fd, name, OpenHow::new().flags(flags).resolve(resolve)) {
+            Ok(top) => top,
+            Err(Errno::ENOENT) => return Ok(()),
+            Err(Errno::ENOTDIR | Errno::ELOOP) => return self.remove_file(name),
+            Err(Errno::EXDEV) => {
+                return Err(NodeError::refused(path, "something is mounted on it"));
+            }
+            Err(error) => return Err(NodeError::io("open", path, error.into())),
+        };
+        let emptied = TreeRemoval::new(&top, &path).run();
+        match unlinkat(&self.fd, name, UnlinkatFlags::RemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(error) => emptied.and(Err(NodeError::io("remove", path, error.into()))),
+        }
+    }
+
+    /// The path of a name in this directory, if it is one name and no path.
+    fn named(&self, name: &str) -> Result<PathBuf, NodeError> {
+        let good = !name.is_empty()
+            && name != "."
+            && name != ".."
+            && name.len() <= MAX_NAME_BYTES
+            && !name.contains(['/', '\0']);
+        if good {
+            Ok(self.path.join(name))
+        } else {
+            let name = &name[..name.floor_char_boundary(MAX_NAME_BYTES)];
+            Err(NodeError::refused(
+                &self.path,
+                format!("{name:?} is not a file name"),
+            ))
+        }
+    }
+}
+
+/// A link or a thing of another kind is no trouble of the operating system's.
+fn unexpected(path: PathBuf, error: Errno, expected: &str) -> NodeError {
+    match error {
+        Errno::ELOOP => NodeError::refused(path, "it is a link"),
+        Errno::ENOTDIR | Errno::ENXIO => NodeError::refused(path, format!("it is not {expected}")),
+        error => NodeError::io("open", path, error.into()),
+    }
+}
+
+fn is_dot(name: &CStr) -> bool {
+    matches!(name.to_bytes(), b"." | b"..")
+}
+
+/// A stream of a directory's entries, on a descriptor of its own.
+fn entries(directory: &OwnedFd) -> io::Result<OwningIter> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    Ok(Dir::openat(directory, c".", flags, Mode::empty())?.into_iter())
+}
+
+/// One directory that is being emptied.
+struct Level {
+    fd: OwnedFd,
+    entries: OwningIter,
+    /// Its name in the level above.
+    name: CString,
+}
+
+/// Empties a directory without recursion. The tree may be deeper than there are
+/// descriptors: what lies too deep is moved up to the top, and its turn comes there.
+struct TreeRemoval<'a> {
+    top: &'a OwnedFd,
+    path: &'a Path,
+    /// How many things went or moved since the last look at the top.
+    progress: u64,
+    moved: u64,
+    first_error: Option<NodeError>,
+}
+
+impl<'a> TreeRemoval<'a> {
+    fn new(top: &'a OwnedFd, path: &'a Path) -> TreeRemoval<'a> {
+        TreeRemoval {
+            top,
+            path,
+            progress: 0,
+            moved: 0,
+            first_error: None,
+        }
+    }
+
+    /// Goes over the top until nothing is left, or nothing gives way any more. A stream
+    /// of entries may miss some while others are removed, so one pass is not enough.
+    fn run(mut self) -> Result<(), NodeError> {
+        loop {
+            self.progress = 0;
+            self.first_error = None;
+            self.pass().context("read", self.path)?;
+            if self.progress == 0 {
+                return self.first_error.map_or(Ok(()), Err);
+            }
+        }
+    }
+
+    fn pass(&mut self) -> io::Result<()> {
+        let fd = self.top.try_clone()?;
+        let mut levels = vec![Level {
+            entries: entries(&fd)?,
+            fd,
+            name: c".".to_owned(),
+        }];
+        while let Some(level) = levels.last_mut() {
+            match level.entries.next() {
+                Some(Ok(entry)) => {
+                    let name = entry.file_name();
+                    if is_dot(name) {
+                        continue;
+                    }
+                    let name = name.to_owned();
+                    let deepest = levels.len() >= MAX_OPEN_LEVELS;
+                    if let Some(inner) = self.remove(&levels, name, entry.file_type(), deepest) {
+                        levels.push(inner);
+                    }
+                }
+                Some(Err(error)) => {
+                    self.refused(c"", error);
+                    self.leave(&mut levels);
+                }
+                None => self.leave(&mut levels),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes one entry of the innermost level; a directory to empty first is the next
+    /// level.
+    fn remove(
+        &mut self,
+        levels: &[Level],
+        name: CString,
+        kind: Option<Type>,
+        deepest: bool,
+    ) -> Option<Level> {
+        let level = levels.last()?;
+        if kind != Some(Type::Directory) {
+            match unlinkat(&level.fd, name.as_c_str(), UnlinkatFlags::NoRemoveDir) {
+                Ok(()) => {
+                    self.progress += 1;
+                    return None;
+                }
+                Err(Errno::ENOENT) => return None,
+                // A directory after all: some file systems do not tell.
+                Err(Errno::EISDIR) => {}
+                Err(error) => {
+                    self.refused(&name, error);
+                    return None;
+                }
+            }
+        }
+        if deepest {
+            self.move_up(level, &name);
+            return None;
+        }
+        match open_level(&level.fd, &name) {
+            Ok((fd, entries)) => Some(Level { fd, entries, name }),
+            Err(error) => {
+                self.refused(&name, error);
+                None
+            }
+        }
+    }
+
+    fn move_up(&mut self, level: &Level, name: &CStr) {
+        let temporary = format!("{TEMPORARY_PREFIX}{}-{}", std::process::id(), self.moved);
+        self.moved += 1;
+        match renameat(&level.fd, name, self.top, temporary.as_str()) {
+            Ok(()) => self.progress += 1,
+            Err(error) => self.refused(name, error),
+        }
+    }
+
+    /// The innermost level has been gone through: remove it from the one above.
+    fn leave(&mut self, levels: &mut Vec<Level>) {
+        let Some(done) = levels.pop() else { return };
+        let Some(above) = levels.last() else { return };
+        match unlinkat(&above.fd, done.name.as_c_str(), UnlinkatFlags::RemoveDir) {
+            Ok(()) => self.progress += 1,
+            Err(Errno::ENOENT) => {}
+            Err(error) => self.refused(&done.name, error),
+        }
+    }
+
+    fn refused(&mut self, name: &CStr, error: Errno) {
+        if self.first_error.is_none() {
+            let path = self.path.join("...").join(name.to_string_lossy().as_ref());
+            self.first_error = Some(match error {
+                Errno::EXDEV | Errno::EBUSY => {
+                    NodeError::refused(path, "something is mounted on it")
+                }
+                error => NodeError::io("remove", path, error.into()),
+            });
+        }
+    }
+}
+
+fn open_level(parent: &OwnedFd, name: &CStr) -> Result<(OwnedFd, OwningIter), Errno> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let resolve = beneath() | ResolveFlag::RESOLVE_NO_XDEV;
+    let fd = openat2(parent, name, OpenHow::new().flags(flags).resolve(resolve))?;
+    let entries = Dir::openat(&fd, c".", flags, Mode::empty())?.into_iter();
+    Ok((fd, entries))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+//! The seam to the machine: everything that pod-worker-pool does to files, mounts and
+//! cgroups of its node goes through these traits, so that a whole node can be simulated.
+//!
+//! The operations are those of a pod's life, not system calls: each is idempotent,
+//! checks the names that it is given, and may be killed half-way and called again.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use cri_requests::{MountedVolume, ResolvConf};
+use node_layout::{DiskUsage, NodeCapacity};
+use pod::resources::PodCgroupResources;
+use pod::{Pod, PodIdentity, QosClass};
+
+use crate::error::NodeError;
+
+/// A pod's cgroup that was found on the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundCgroup {
+    /// The pod.
+    pub pod_uid: String,
+    /// Below which class it was found; the pod itself may be gone.
+    pub qos: QosClass,
+}
+
+/// Where a container that is about to be created writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerFiles {
+    /// A fresh, empty file for its termination message.
+    pub termination_log: PathBuf,
+}
+
+/// One opened log file. It stays the same file while others rotate it.
+#[async_trait]
+pub trait LogFile: Send + Sync {
+    /// Bytes in it now.
+    async fn size(&self) -> Result<u64, NodeError>;
+
+    /// At most `length` bytes from `offset` on; fewer at its end.
+    async fn read_at(&self, offset: u64, length: usize) -> Result<Vec<u8>, NodeError>;
+
+    /// Tells this file from one that took its place under its name.
+    fn identity(&self) -> (u64, u64);
+}
+
+/// What the machine has and how it is configured.
+#[async_trait]
+pub trait Machine: Send + Sync {
+    /// What the machine has.
+    async fn capacity(&self) -> Result<NodeCapacity, NodeError>;
+
+    /// The node's resolv.conf as it is now; `None` when it is configured to have none.
+    async fn resolv_conf(&self) -> Result<Option<ResolvConf>, NodeError>;
+
+    /// The node's own hosts file, for pods on its network.
+    async fn hosts_file(&self) -> Result<String, NodeError>;
+
+    /// How full the file system is that `path` is on.
+    async fn disk_usage(&self, path: &Path) -> Result<DiskUsage, NodeError>;
+}
+
+/// cgroups of pods.
+#[async_trait]
+pub trait Cgroups: Send + Sync {
+    /// Makes the cgroups of all pods and of the QoS classes.
+    async fn ensure_qos_cgroups(&self) -> Result<(), NodeError>;
+
+    /// Makes a pod's cgroup, or gives one that exists these limits.
+    async fn ensure_pod_cgroup(
+        &self,
+        pod_uid: &str,
+        qos: QosClass,
+        resources: PodCgroupResources,
+    ) -> Result<(), NodeError>;
+
+    /// Removes a pod's cgroup wherever it is, and kills what is left in it.
+    async fn remove_pod_cgroup(&self, pod_uid: &str) -> Result<(), NodeError>;
+
+    /// The pods that have cgroups.
+    async fn pod_cgroups(&self) -> Result<Vec<FoundCgroup>, NodeError>;
+}
+
+/// Directories of pods, and the files in them that are not volumes.
+#[async_trait]
+pub trait PodDirectories: Send + Sync {
+    /// Makes a pod's directories, that of its logs included.
+    async fn make_pod_directories(&self, pod: &PodIdentity) -> Result<(), NodeError>;
+
+    /// Removes a pod's directory with all that is in it, volumes first.
+    async fn remove_pod_directory(&self, pod_uid: &str) -> Result<(), NodeError>;
+
+    /// The pods that have directories.
+    async fn pod_directories(&self) -> Result<Vec<String>, NodeError>;
+
+    /// Writes a pod's hosts file and says where it is.
+    async fn write_hosts_file(&self, pod_uid: &str, text: &str) -> Result<PathBuf, NodeError>;
+
+    /// Makes what a container writes to: its log directory and the file for its
+    /// termination message, called by `start_id`, which is new for each start.
+    async fn make_container_files(
+        &self,
+        pod: &PodIdentity,
+        container: &str,
+        start_id: u32,
+    ) -> Result<ContainerFiles, NodeError>;
+
+    /// At most `limit` bytes of what a container left as its termination message; empty
+    /// when there is none. The file must be one that was made for the pod.
+    async fn read_termination_log(
+        &self,
+        pod_uid: &str,
+        file: &Path,
+        limit: usize,
+    ) -> Result<Vec<u8>, NodeError>;
+}
+
+/// Volumes of pods.
+#[async_trait]
+pub trait Volumes: Send + Sync {
+    /// Sets a pod's volumes up, or finds them set up, and says where they are.
+    async fn set_up_volumes(
+        &self,
+        identity: &PodIdentity,
+        pod: &Pod,
+    ) -> Result<BTreeMap<String, MountedVolume>, NodeError>;
+
+    /// Takes a pod's volumes down: unmounts and removes what is in them.
+    async fn tear_down_volumes(&self, pod_uid: &str) -> Result<(), NodeError>;
+}
+
+/// Logs of containers.
+#[async_trait]
+pub trait Logs: Send + Sync {
+    /// Opens a container's log file of one attempt; `None` when there is none.
+    async fn open_log(
+        &self,
+        pod: &PodIdentity,
+        container: &str,
+        attempt: u32,
+    ) -> Result<Option<Box<dyn LogFile>>, NodeError>;
+
+    /// The highest attempt that a container has a log of.
+    async fn last_log_attempt(
+        &self,
+        pod: &PodIdentity,
+        container: &str,
+    ) -> Result<Option<u32>, NodeError>;
+
+    /// Makes the legacy link to a container's log.
+    async fn link_log(
+        &self,
+        pod: &PodIdentity,
+        container: &str,
+        container_id: &str,
+        attempt: u32,
+    ) -> Result<(), NodeError>;
+
+    /// Removes the logs of one attempt of a container, rotated ones included, and the
+    /// legacy link.
+    async fn remove_log(
+        &self,
+        pod: &PodIdentity,
+        container: &str,
+        container_id: &str,
+        attempt: u32,
+    ) -> Result<(), NodeError>;
+
+    /// Removes a pod's log directory.
+    async fn remove_pod_logs(&self, pod: &PodIdentity) -> Result<(), NodeError>;
+
+    /// The pods that have log directories.
+    async fn pod_logs(&self) -> Result<Vec<PodIdentity>, NodeError>;
+
+    /// Removes legacy links whose log is gone.
+    async fn prune_log_links(&self) -> Result<(), NodeError>;
+}
+
+/// All that pod-worker-pool does to its node.
+pub trait NodeHost: Machine + Cgroups + PodDirectories + Volumes + Logs {}
+
+impl<Host: Machine + Cgroups + PodDirectories + Volumes + Logs> NodeHost for Host {}

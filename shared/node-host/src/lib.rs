@@ -1,0 +1,21 @@
+//! What pod-worker-pool does to the machine: mounts, cgroups, directories and logs of
+//! pods. [`NodeHost`] is the seam; [`LinuxNode`] is behind it on a real node, and
+//! `simulated-node` in tests.
+//!
+//! Where things are and how they are called is `node-layout`.
+
+mod cgroup;
+mod directory;
+mod error;
+mod host;
+mod linux;
+mod machine;
+mod pod_files;
+mod pod_logs;
+mod volume;
+
+pub use error::NodeError;
+pub use host::{
+    Cgroups, ContainerFiles, FoundCgroup, LogFile, Logs, Machine, NodeHost, PodDirectories, Volumes,
+};
+pub use linux::LinuxNode;

@@ -1,0 +1,488 @@
+//! The real node. Everything that touches files runs on threads for blocking work: a
+//! file system that hangs holds up the pod that is on it and nobody else.
+//!
+//! What is done to one pod is done one after the other, even when who asked for the
+//! first thing has given up waiting for it: its volumes are not taken down while they
+//! are still being set up.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use cri_requests::{MAX_RESOLV_CONF_BYTES, MountedVolume, ResolvConf, parse_resolv_conf};
+use node_config::NodeConfig;
+use node_layout::{DiskUsage, NodeCapacity};
+use pod::identity::{check_container_name, check_uid};
+use pod::resources::{CPU, MEMORY, PodCgroupResources, cpu_shares};
+use pod::{Pod, PodIdentity, QosClass, Quantity};
+
+use crate::cgroup::{self, PodCgroups, Removal};
+use crate::error::IoContext as _;
+use crate::error::NodeError;
+use crate::host::{
+    Cgroups, ContainerFiles, FoundCgroup, LogFile, Logs, Machine, PodDirectories, Volumes,
+};
+use crate::{machine, pod_files, pod_logs};
+
+/// Largest hosts file of the node that is read.
+const MAX_HOSTS_FILE_BYTES: u64 = 1 << 20;
+
+/// Waits between attempts to remove a pod's cgroup: what was killed takes a moment to
+/// end. About half a second in all; then the next housekeeping tries again.
+const CGROUP_REMOVAL_WAITS: [Duration; 7] = [
+    Duration::from_millis(4),
+    Duration::from_millis(8),
+    Duration::from_millis(16),
+    Duration::from_millis(32),
+    Duration::from_millis(64),
+    Duration::from_millis(128),
+    Duration::from_millis(256),
+];
+
+/// The turn of garbage collection's looks at the whole node.
+const COLLECTION: &str = "node/collection";
+
+/// The turn of looks at what the machine has.
+const CAPACITY: &str = "node/capacity";
+
+/// Where the system shows and keeps things; others only in tests.
+#[derive(Debug, Clone)]
+pub(super) struct SystemPaths {
+    pub(super) proc_dir: PathBuf,
+    pub(super) sys_dir: PathBuf,
+    pub(super) hosts_file: PathBuf,
+}
+
+impl Default for SystemPaths {
+    fn default() -> SystemPaths {
+        SystemPaths {
+            proc_dir: "/proc".into(),
+            sys_dir: "/sys".into(),
+            hosts_file: "/etc/hosts".into(),
+        }
+    }
+}
+
+/// The node that this process runs on.
+pub struct LinuxNode {
+    shared: Arc<Shared>,
+    /// One for each pod that something is being done to, by its UID, and one for
+    /// each of the things beside it, whose keys contain a slash as no UID does.
+    turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// What work on other threads needs.
+pub(super) struct Shared {
+    pub(super) root_dir: PathBuf,
+    pub(super) pod_logs_dir: PathBuf,
+    pub(super) log_links_dir: PathBuf,
+    pub(super) system: SystemPaths,
+    resolv_conf: Option<PathBuf>,
+    reserved: BTreeMap<String, String>,
+    cgroups: Box<dyn PodCgroups>,
+}
+
+impl std::fmt::Debug for LinuxNode {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("LinuxNode").finish_non_exhaustive()
+    }
+}
+
+impl LinuxNode {
+    /// The node as it is configured. Fails when it has no usable cgroups.
+    pub fn new(config: &NodeConfig) -> Result<LinuxNode, NodeError> {
+        LinuxNode::with_system(config, SystemPaths::default())
+    }
+
+    pub(super) fn with_system(
+        config: &NodeConfig,
+        system: SystemPaths,
+    ) -> Result<LinuxNode, NodeError> {
+        let cgroups = cgroup::driver(config, &system.proc_dir)?;
+        let shared = Shared {
+            root_dir: config.directories.root_dir.clone(),
+            pod_logs_dir: config.directories.pod_logs(),
+            log_links_dir: config.directories.container_log_links(),
+            system,
+            resolv_conf: config.resolv_conf.clone(),
+            reserved: config.reserved.clone(),
+            cgroups,
+        };
+        Ok(LinuxNode {
+            shared: Arc::new(shared),
+            turns: Mutex::default(),
+        })
+    }
+
+    /// Does something on a thread for blocking work.
+    async fn run<Value: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Shared) -> Result<Value, NodeError> + Send + 'static,
+    ) -> Result<Value, NodeError> {
+        let shared = Arc::clone(&self.shared);
+        joined(tokio::task::spawn_blocking(move || work(&shared)).await)
+    }
+
+    /// Does something to a pod, after whatever else is being done to it.
+    async fn run_for<Value: Send + 'static>(
+        &self,
+        pod_uid: &str,
+        work: impl FnOnce(&Shared) -> Result<Value, NodeError> + Send + 'static,
+    ) -> Result<Value, NodeError> {
+        check_uid(pod_uid)?;
+        self.run_in_turn(pod_uid, work).await
+    }
+
+    /// Does something after whatever else is being done in the same turn: what is
+    /// asked for again and again, while the file system hangs, takes one thread.
+    async fn run_in_turn<Value: Send + 'static>(
+        &self,
+        key: &str,
+        work: impl FnOnce(&Shared) -> Result<Value, NodeError> + Send + 'static,
+    ) -> Result<Value, NodeError> {
+        let turn = self.turn(key).lock_owned().await;
+        let shared = Arc::clone(&self.shared);
+        // The turn goes with the work: it ends when that does, not when we are dropped.
+        let work = move || {
+            let outcome = work(&shared);
+            drop(turn);
+            outcome
+        };
+        joined(tokio::task::spawn_blocking(work).await)
+    }
+
+    fn turn(&self, key: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        Arc::clone(turns.entry(key.to_owned()).or_default())
+    }
+}
+
+fn joined<Value>(
+    outcome: Result<Result<Value, NodeError>, tokio::task::JoinError>,
+) -> Result<Value, NodeError> {
+    outcome.map_err(|error| NodeError::CutShort {
+        reason: error.to_string(),
+    })?
+}
+
+impl Shared {
+    fn allocatable(&self, resource: &str) -> Result<Quantity, NodeError> {
+        let capacity = machine::capacity(&self.system, &self.root_dir)?;
+        let allocatable = capacity.allocatable(&self.reserved);
+        Ok(allocatable.get(resource).copied().unwrap_or(Quantity::ZERO))
+    }
+
+    fn resolv_conf(&self) -> Result<Option<ResolvConf>, NodeError> {
+        let Some(path) = &self.resolv_conf else {
+            return Ok(None);
+        };
+        let text = read_text(path, MAX_RESOLV_CONF_BYTES).context("read", path)?;
+        let parsed = parse_resolv_conf(&text);
+        parsed
+            .map(Some)
+            .map_err(|error| NodeError::refused(path, error.to_string()))
+    }
+
+    fn hosts_file(&self) -> Result<String, NodeError> {
+        let path = &self.system.hosts_file;
+        match read_text(path, MAX_HOSTS_FILE_BYTES) {
+            // A node without one has no names to pass on.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            read => read.context("read", path),
+        }
+    }
+}
+
+/// The beginning of a text file, as far as the bound goes.
+fn read_text(path: &Path, limit: u64) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(limit).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[async_trait]
+impl Machine for LinuxNode {
+    async fn capacity(&self) -> Result<NodeCapacity, NodeError> {
+        let capacity = |node: &Shared| machine::capacity(&node.system, &node.root_dir);
+        self.run_in_turn(CAPACITY, capacity).await
+    }
+
+    async fn resolv_conf(&self) -> Result<Option<ResolvConf>, NodeError> {
+        self.run(Shared::resolv_conf).await
+    }
+
+    async fn hosts_file(&self) -> Result<String, NodeError> {
+        self.run(Shared::hosts_file).await
+    }
+
+    async fn disk_usage(&self, path: &Path) -> Result<DiskUsage, NodeError> {
+        let path = path.to_owned();
+        let key = format!("disk/{}", path.display());
+        self.run_in_turn(&key, move |_| machine::disk_usage(&path))
+            .await
+    }
+}
+
+#[async_trait]
+impl Cgroups for LinuxNode {
+    async fn ensure_qos_cgroups(&self) -> Result<(), NodeError> {
+        self.run(|node| {
+            let cpu = node.allocatable(CPU)?;
+            node.cgroups.ensure_classes(cpu_shares(cpu.milli_value()))
+        })
+        .await
+    }
+
+    async fn ensure_pod_cgroup(
+        &self,
+        pod_uid: &str,
+        qos: QosClass,
+        resources: PodCgroupResources,
+    ) -> Result<(), NodeError> {
+        let uid = pod_uid.to_owned();
+        self.run_for(pod_uid, move |node| {
+            node.cgroups.ensure_pod(&uid, qos, &resources)
+        })
+        .await
+    }
+
+    async fn remove_pod_cgroup(&self, pod_uid: &str) -> Result<(), NodeError> {
+        let mut waits = CGROUP_REMOVAL_WAITS.iter();
+        loop {
+            let uid = pod_uid.to_owned();
+            let removal = self
+                .run_for(pod_uid, move |node| node.cgroups.remove_pod(&uid))
+                .await?;
+            match (removal, waits.next()) {
+                (Removal::Done, _) => return Ok(()),
+                (Removal::Busy, Some(wait)) => tokio::time::sleep(*wait).await,
+                (Removal::Busy, None) => {
+                    let reason = "processes in the pod's cgroup are still ending";
+                    return Err(NodeError::refused(pod_uid, reason));
+                }
+            }
+        }
+    }
+
+    async fn pod_cgroups(&self) -> Result<Vec<FoundCgroup>, NodeError> {
+        self.run_in_turn(COLLECTION, |node| node.cgroups.pods())
+            .await
+    }
+}
+
+#[async_trait]
+impl PodDirectories for LinuxNode {
+    async fn make_pod_directories(&self, pod: &PodIdentity) -> Result<(), NodeError> {
+        let identity = pod.clone();
+        self.run_for(pod.uid(), move |node| {
+            pod_files::make(node, identity.uid())?;
+            pod_logs::make(node, &identity).map(drop)
+        })
+        .await
+    }
+
+    async fn remove_pod_directory(&self, pod_uid: &str) -> Result<(), NodeError> {
+        let uid = pod_uid.to_owned();
+        self.run_for(pod_uid, move |node| pod_files::remove(node, &uid))
+            .await
+    }
+
+    async fn pod_directories(&self) -> Result<Vec<String>, NodeError> {
+        self.run_in_turn(COLLECTION, pod_files::list).await
+    }
+
+    async fn write_hosts_file(&self, pod_uid: &str, text: &str) -> Result<PathBuf, NodeError> {
+        let (uid, text) = (pod_uid.to_owned(), text.to_owned());
+        self.run_for(pod_uid, move |node| {
+            pod_files::write_hosts_file(node, &uid, &text)
+        })
+        .await
+    }
+
+    async fn make_container_files(
+        &self,
+        pod: &PodIdentity,
+        container: &str,
+        start_id: u32,
+    ) -> Result<ContainerFiles, NodeError> {
+        check_container_name(container)?;
+        let (identity, container) = (pod.clone(), container.to_owned());
+        self.run_for(pod.uid(), move |node| {
+            pod_logs::make(node, &identity)?.make_child(&container, pod_logs::MODE)?;
+            let uid = identity.uid();
+            let termination_log = pod_files::make_termination_log(node, uid, &container, start_id)?;
+            Ok(ContainerFiles { termination_log })
+        })
+        .await
+    }
+
+    async fn read_termination_log(
+        &self,
+        pod_uid: &str,
+        file: &Path,
+        limit: usize,
+    ) -> Result<Vec<u8>, NodeError> {
+        let (uid, file) = (pod_uid.to_owned(), file.to_owned());
+        self.run_for(pod_uid, move |node| {
+            pod_files::read_termination_log(node, &uid, &file, limit)
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl Volumes for LinuxNode {
+    async fn set_up_volumes(
+        &self,
+        identity: &PodIdentity,
+        pod: &Pod,
+    ) -> Result<BTreeMap<String, MountedVolume>, NodeError> {
+        let (uid, pod) = (identity.uid().to_owned(), pod.clone());
+        self.run_for(identity.uid(), move |node| {
+            let memory = u64::try_from(node.allocatable(MEMORY)?.value()).unwrap_or(0);
+            pod_files::set_up_volumes(node, &uid, &pod, memory)
+        })
+        .await
+    }
+
+    async fn tear_down_volumes(&self, pod_uid: &str) -> Result<(), NodeError> {
+        let uid = pod_uid.to_owned();
+        self.run_for(pod_uid, move |node| {
+            pod_files::tear_down_volumes(node, &uid)
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl Logs for LinuxNode {
+    async fn open_log(
+        &self,
+        pod: &PodIdentity,
+        container: &str,
+        attempt: u32,
+    ) -> Result<Option<Box<dyn LogFile>>, NodeError> {
+        check_container_name(container)?;
+        let (identity, container) = (pod.clone(), container.to_owned());
+        let opened = self
+            .run(move |node| pod_logs::open(node, &identity, &container, attempt))
+            .await?;
+        Ok(opened.map(|log| Box::new(log) as Box<dyn LogFile>))
+    }
+
+    async fn last_log_attempt(
+        &self,
+        pod: &PodIdentity,
+        container: &str,
+    ) -> Result<Option<u32>, NodeError> {
+        check_container_name(container)?;
+        let (identity, container) = (pod.clone(), container.to_owned());
+        self.run(move |node| pod_logs::last_attempt(node, &identity, &container))
+            .await
+    }
+
+    async fn link_log(
+        &self,
+        pod: &PodIdentity,
+        container: &str,
+        container_id: &str,
+        attempt: u32,
+    ) -> Result<(), NodeError> {
+        check_container_name(container)?;
+        let (identity, container) = (pod.clone(), container.to_owned());
+        let id = container_id.to_owned();
+        self.run(move |node| pod_logs::link(node, &identity, &container, &id, attempt))
+            .await
+    }
+
+    async fn remove_log(
+        &self,
+        pod: &PodIdentity,
+        container: &str,
+        container_id: &str,
+        attempt: u32,
+    ) -> Result<(), NodeError> {
+        check_container_name(container)?;
+        let (identity, container) = (pod.clone(), container.to_owned());
+        let id = container_id.to_owned();
+        // Not the pod's own turn: its volumes may hang where its logs do not.
+        let key = format!("logs/{}", pod.uid());
+        self.run_in_turn(&key, move |node| {
+            pod_logs::remove(node, &identity, &container, &id, attempt)
+        })
+        .await
+    }
+
+    async fn remove_pod_logs(&self, pod: &PodIdentity) -> Result<(), NodeError> {
+        let identity = pod.clone();
+        self.run_for(pod.uid(), move |node| pod_logs::remove_all(node, &identity))
+            .await
+    }
+
+    async fn pod_logs(&self) -> Result<Vec<PodIdentity>, NodeError> {
+        self.run_in_turn(COLLECTION, pod_logs::list).await
+    }
+
+    async fn prune_log_links(&self) -> Result<(), NodeError> {
+        self.run_in_turn(COLLECTION, pod_logs::prune_links).await
+    }
+}
+
+/// A log file on disk.
+#[derive(Debug)]
+pub(super) struct OpenedLog {
+    file: Arc<File>,
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl OpenedLog {
+    pub(super) fn new(file: File, path: PathBuf) -> Result<OpenedLog, NodeError> {
+        let metadata = file.metadata().context("inspect", &path)?;
+        Ok(OpenedLog {
+            file: Arc::new(file),
+            path,
+            identity: (metadata.dev(), metadata.ino()),
+        })
+    }
+
+    async fn run<Value: Send + 'static>(
+        &self,
+        work: impl FnOnce(&File) -> io::Result<Value> + Send + 'static,
+    ) -> Result<Value, NodeError> {
+        let (file, path) = (Arc::clone(&self.file), self.path.clone());
+        let work = move || work(&file).context("read", &path);
+        joined(tokio::task::spawn_blocking(work).await)
+    }
+}
+
+#[async_trait]
+impl LogFile for OpenedLog {
+    async fn size(&self) -> Result<u64, NodeError> {
+        self.run(|file| file.metadata().map(|metadata| metadata.len()))
+            .await
+    }
+
+    async fn read_at(&self, offset: u64, length: usize) -> Result<Vec<u8>, NodeError> {
+        self.run(move |file| {
+            let mut bytes = vec![0; length];
+            let read = file.read_at(&mut bytes, offset)?;
+            bytes.truncate(read);
+            Ok(bytes)
+        })
+        .await
+    }
+
+    fn identity(&self) -> (u64, u64) {
+        self.identity
+    }
+}
+
+#[cfg(test)]
+mod tests;

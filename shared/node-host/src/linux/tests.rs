@@ -1,0 +1,340 @@
+//! The real node in a directory of its own, without cgroups: those have their own tests.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+use node_config::DirectoryLayout;
+use node_layout::paths;
+use pod::Pod;
+use pod::PodExt as _;
+
+use super::*;
+
+fn pod(json: &str) -> Pod {
+    serde_json::from_str(json).unwrap()
+}
+
+struct Case {
+    temporary: tempfile::TempDir,
+    node: LinuxNode,
+}
+
+fn case() -> Case {
+    let temporary = tempfile::tempdir().unwrap();
+    let at = |path: &str| temporary.path().join(path);
+    let directories = DirectoryLayout {
+        run_dir: at("run"),
+        state_dir: at("state"),
+        root_dir: at("root"),
+        log_dir: at("log"),
+        bin_dir: at("bin"),
+    };
+    let mut config = NodeConfig::with_defaults("n", directories);
+    config.cgroups_per_qos = false;
+    config.resolv_conf = Some(at("resolv.conf"));
+    let system = SystemPaths {
+        hosts_file: at("hosts"),
+        ..SystemPaths::default()
+    };
+    let node = LinuxNode::with_system(&config, system).unwrap();
+    Case { temporary, node }
+}
+
+impl Case {
+    fn path(&self, path: &str) -> PathBuf {
+        self.temporary.path().join(path)
+    }
+}
+
+fn identity() -> PodIdentity {
+    PodIdentity::new("u1", "ns", "web").unwrap()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+#[tokio::test]
+async fn the_nodes_own_files_are_read_as_they_are_now() {
+    let case = case();
+    assert!(case.node.resolv_conf().await.is_err());
+    fs::write(case.path("resolv.conf"), "nameserver 1.1.1.1\n").unwrap();
+    let parsed = case.node.resolv_conf().await.unwrap().unwrap();
+    assert_eq!(parsed.nameservers, ["1.1.1.1"]);
+    assert_eq!(case.node.hosts_file().await.unwrap(), "");
+    fs::write(case.path("hosts"), b"127.0.0.1 \xff\n").unwrap();
+    assert_eq!(
+        case.node.hosts_file().await.unwrap(),
+        "127.0.0.1 \u{fffd}\n"
+    );
+}
+
+#[tokio::test]
+async fn a_pods_directories_are_made_with_the_kubelets_modes_and_removed() {
+    let case = case();
+    for _ in 0..2 {
+        case.node.make_pod_directories(&identity()).await.unwrap();
+    }
+    for (path, expected) in [
+        ("root/pods", 0o750),
+        ("root/pods/u1", 0o750),
+        ("root/pods/u1/volumes", 0o750),
+        ("root/pods/u1/containers", 0o750),
+        ("log/pods/ns_web_u1", 0o755),
+    ] {
+        assert_eq!(mode(&case.path(path)), expected, "{path}");
+    }
+    fs::create_dir(case.path("root/pods/not..a..uid")).unwrap();
+    assert_eq!(case.node.pod_directories().await.unwrap(), ["u1"]);
+    assert_eq!(case.node.pod_logs().await.unwrap(), [identity()]);
+    for _ in 0..2 {
+        case.node.remove_pod_directory("u1").await.unwrap();
+        case.node.remove_pod_logs(&identity()).await.unwrap();
+    }
+    assert!(case.node.pod_directories().await.unwrap().is_empty());
+    assert!(case.node.pod_logs().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn uids_and_names_that_could_be_paths_reach_no_file() {
+    let case = case();
+    fs::create_dir_all(case.path("root/pods")).unwrap();
+    for uid in ["", "..", "../pods", "a/b", "."] {
+        assert!(
+            case.node.remove_pod_directory(uid).await.is_err(),
+            "{uid:?}"
+        );
+        assert!(case.node.tear_down_volumes(uid).await.is_err(), "{uid:?}");
+        assert!(
+            case.node.write_hosts_file(uid, "x").await.is_err(),
+            "{uid:?}"
+        );
+    }
+    for container in ["", "..", "../../x", "a/b", "A"] {
+        let made = case
+            .node
+            .make_container_files(&identity(), container, 1)
+            .await;
+        assert!(made.is_err(), "{container:?}");
+        assert!(
+            case.node.open_log(&identity(), container, 0).await.is_err(),
+            "{container:?}"
+        );
+    }
+    assert_eq!(fs::read_dir(case.path("root")).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn a_hosts_file_is_written_when_it_says_something_else() {
+    let case = case();
+    let path = case.node.write_hosts_file("u1", "one\n").await.unwrap();
+    assert_eq!(path, paths::hosts_file(&case.path("root"), "u1"));
+    assert_eq!(mode(&path), 0o644);
+    let before = fs::metadata(&path).unwrap().ino();
+    case.node.write_hosts_file("u1", "one\n").await.unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().ino(), before);
+    case.node.write_hosts_file("u1", "two\n").await.unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"two\n");
+    // A container may have made it longer.
+    fs::write(&path, "two\nmore\n").unwrap();
+    case.node.write_hosts_file("u1", "two\n").await.unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"two\n");
+}
+
+#[tokio::test]
+async fn a_termination_message_is_the_end_of_its_file() {
+    let case = case();
+    let files = case
+        .node
+        .make_container_files(&identity(), "c", 0xbeef)
+        .await
+        .unwrap();
+    let log = files.termination_log;
+    assert_eq!(
+        log,
+        paths::container(&case.path("root"), "u1", "c").join("0000beef")
+    );
+    assert_eq!(mode(&log), 0o666);
+    assert!(case.path("log/pods/ns_web_u1/c").is_dir());
+    let read = |limit| case.node.read_termination_log("u1", &log, limit);
+    assert_eq!(read(10).await.unwrap(), b"");
+    fs::write(&log, "0123456789").unwrap();
+    assert_eq!(read(4).await.unwrap(), b"6789");
+    assert_eq!(read(100).await.unwrap(), b"0123456789");
+    fs::remove_file(&log).unwrap();
+    assert_eq!(read(4).await.unwrap(), b"");
+}
+
+#[tokio::test]
+async fn a_termination_message_is_only_read_from_the_pods_own_files() {
+    let case = case();
+    let files = case
+        .node
+        .make_container_files(&identity(), "c", 1)
+        .await
+        .unwrap();
+    fs::write(case.path("secret"), "secret").unwrap();
+    let own = files.termination_log.parent().unwrap();
+    for file in [
+        case.path("secret"),
+        PathBuf::from("/etc/passwd"),
+        own.join("../../../../../secret"),
+        own.to_owned(),
+        own.join("a/b"),
+        case.path("root/pods/u2/containers/c/00000001"),
+    ] {
+        let outcome = case.node.read_termination_log("u1", &file, 100).await;
+        assert!(outcome.is_err(), "{file:?}");
+    }
+    symlink(case.path("secret"), own.join("link")).unwrap();
+    assert!(
+        case.node
+            .read_termination_log("u1", &own.join("link"), 100)
+            .await
+            .is_err()
+    );
+    nix::unistd::mkfifo(&own.join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert!(
+        case.node
+            .read_termination_log("u1", &own.join("pipe"), 100)
+            .await
+            .is_err()
+    );
+}
+
+#[tokio::test]
+async fn logs_are_found_by_attempt_and_removed_with_their_rotations_and_link() {
+    let case = case();
+    let (node, pod) = (&case.node, identity());
+    assert_eq!(node.last_log_attempt(&pod, "c").await.unwrap(), None);
+    assert!(node.open_log(&pod, "c", 0).await.unwrap().is_none());
+    node.make_container_files(&pod, "c", 1).await.unwrap();
+    let logs = case.path("log/pods/ns_web_u1/c");
+    for name in ["0.log", "1.log", "1.log.20261120-101500.gz", "10.log"] {
+        fs::write(logs.join(name), name).unwrap();
+    }
+    assert_eq!(node.last_log_attempt(&pod, "c").await.unwrap(), Some(10));
+    let log = node.open_log(&pod, "c", 1).await.unwrap().unwrap();
+    assert_eq!(log.size().await.unwrap(), 5);
+    assert_eq!(log.read_at(2, 100).await.unwrap(), b"log");
+
+    for _ in 0..2 {
+        node.link_log(&pod, "c", "id1", 1).await.unwrap();
+    }
+    let link = case.path("log/containers/web_ns_c-id1.log");
+    assert_eq!(fs::read_link(&link).unwrap(), logs.join("1.log"));
+    for _ in 0..2 {
+        node.remove_log(&pod, "c", "id1", 1).await.unwrap();
+    }
+    assert!(fs::symlink_metadata(&link).is_err());
+    let left: Vec<_> = fs::read_dir(&logs).unwrap().collect();
+    assert_eq!(left.len(), 2);
+    // The file stays readable for who has opened it.
+    assert_eq!(log.read_at(0, 1).await.unwrap(), b"1");
+    let again = node.open_log(&pod, "c", 10).await.unwrap().unwrap();
+    assert_ne!(again.identity(), log.identity());
+}
+
+#[tokio::test]
+async fn only_our_links_whose_log_is_gone_are_pruned() {
+    let case = case();
+    let (node, pod) = (&case.node, identity());
+    node.prune_log_links().await.unwrap();
+    node.make_container_files(&pod, "c", 1).await.unwrap();
+    fs::write(case.path("log/pods/ns_web_u1/c/0.log"), "").unwrap();
+    node.link_log(&pod, "c", "kept", 0).await.unwrap();
+    node.link_log(&pod, "c", "gone", 7).await.unwrap();
+    symlink("/nowhere", case.path("log/containers/foreign.log")).unwrap();
+    fs::write(case.path("log/containers/file.log"), "").unwrap();
+    node.prune_log_links().await.unwrap();
+    let mut left: Vec<_> = fs::read_dir(case.path("log/containers"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["file.log", "foreign.log", "web_ns_c-kept.log"]);
+}
+
+#[tokio::test]
+async fn a_log_that_is_a_link_or_a_pipe_is_not_opened() {
+    let case = case();
+    let pod = identity();
+    case.node.make_container_files(&pod, "c", 1).await.unwrap();
+    let logs = case.path("log/pods/ns_web_u1/c");
+    symlink("/etc/passwd", logs.join("0.log")).unwrap();
+    nix::unistd::mkfifo(&logs.join("1.log"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for attempt in [0, 1] {
+        assert!(
+            case.node.open_log(&pod, "c", attempt).await.is_err(),
+            "{attempt}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn work_on_a_pod_waits_for_work_that_nobody_waits_for_any_more() {
+    let case = case();
+    let (started, begin) = tokio::sync::oneshot::channel();
+    let (finish, finished) = std::sync::mpsc::channel::<()>();
+    let hung = case.node.run_for("u1", move |_| {
+        started.send(()).unwrap();
+        finished.recv().unwrap();
+        Ok(())
+    });
+    // Begun, and then given up by who asked for it.
+    tokio::select! {
+        _ = hung => unreachable!("it cannot be done yet"),
+        outcome = begin => outcome.unwrap(),
+    }
+    let other_pod = case.node.run_for("u2", |_| Ok(()));
+    tokio::time::timeout(Duration::from_secs(60), other_pod)
+        .await
+        .unwrap()
+        .unwrap();
+    let mut same_pod = Box::pin(case.node.run_for("u1", |_| Ok(())));
+    assert!(futures_util::poll!(same_pod.as_mut()).is_pending());
+    finish.send(()).unwrap();
+    same_pod.await.unwrap();
+}
+
+#[tokio::test]
+async fn volumes_are_set_up_in_the_pods_directory() {
+    let case = case();
+    let with_volume = pod(r#"{"spec":{"containers":[],"volumes":[{"name":"v","emptyDir":{}}]}}"#);
+    assert_eq!(with_volume.volumes().len(), 1);
+    let volumes = case
+        .node
+        .set_up_volumes(&identity(), &with_volume)
+        .await
+        .unwrap();
+    let path = paths::empty_dir(&case.path("root"), "u1", "v");
+    assert_eq!(volumes["v"].host_path, path);
+    case.node.tear_down_volumes("u1").await.unwrap();
+    assert!(!path.exists() && case.path("root/pods/u1").exists());
+    case.node.tear_down_volumes("u2").await.unwrap();
+}
+
+#[test]
+fn what_the_machine_has_takes_one_thread_however_often_it_is_asked_for() {
+    let mut case = case();
+    let meminfo = case.path("proc/meminfo");
+    fs::create_dir(case.path("proc")).unwrap();
+    // Whoever opens it waits for who writes it.
+    nix::unistd::mkfifo(&meminfo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let proc_dir = case.path("proc");
+    Arc::get_mut(&mut case.node.shared).unwrap().system.proc_dir = proc_dir;
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().max_blocking_threads(2).build();
+    let runtime = runtime.unwrap();
+    let other = runtime.block_on(async {
+        for _ in 0..100 {
+            let mut asked = case.node.capacity();
+            assert!(futures_util::poll!(asked.as_mut()).is_pending());
+        }
+        tokio::time::timeout(Duration::from_secs(60), case.node.hosts_file()).await
+    });
+    // Those who wait go on.
+    let _meminfo = File::options().read(true).write(true).open(&meminfo);
+    runtime.shutdown_background();
+    assert_eq!(other.unwrap().unwrap(), "");
+}

@@ -1,0 +1,175 @@
+//! A pod's directory: volumes, hosts file, termination messages. Blocking.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::{Component, Path, PathBuf};
+
+use cri_requests::MountedVolume;
+use node_layout::paths::{CONTAINERS, HOSTS_FILE, VOLUMES, pods};
+use pod::Pod;
+use pod::identity::{check_container_name, check_uid};
+
+use crate::directory::Directory;
+use crate::error::IoContext as _;
+use crate::error::NodeError;
+use crate::linux::Shared;
+use crate::volume::{self, MountTable, POD_DIRECTORY_MODE};
+
+/// A pod's hosts file: all may read it.
+const HOSTS_FILE_MODE: u32 = 0o644;
+/// Whatever user the container runs as writes its message.
+const TERMINATION_LOG_MODE: u32 = 0o666;
+
+/// Makes a pod's directory with what belongs in it, or finds it.
+pub(super) fn make(node: &Shared, pod_uid: &str) -> Result<Directory, NodeError> {
+    let pods = Directory::open_or_make(&pods(&node.root_dir), POD_DIRECTORY_MODE)?;
+    let pod = pods.make_child(pod_uid, POD_DIRECTORY_MODE)?;
+    pod.make_child(VOLUMES, POD_DIRECTORY_MODE)?;
+    pod.make_child(CONTAINERS, POD_DIRECTORY_MODE)?;
+    Ok(pod)
+}
+
+/// The directory of all pods, if it has been made.
+fn all(node: &Shared) -> Result<Option<Directory>, NodeError> {
+    let path = pods(&node.root_dir);
+    match Directory::open(&path) {
+        Err(NodeError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            Ok(None)
+        }
+        opened => opened.map(Some),
+    }
+}
+
+fn find(node: &Shared, pod_uid: &str) -> Result<Option<Directory>, NodeError> {
+    match all(node)? {
+        Some(pods) => pods.child(pod_uid),
+        None => Ok(None),
+    }
+}
+
+/// The UIDs that have directories.
+pub(super) fn list(node: &Shared) -> Result<Vec<String>, NodeError> {
+    let mut names = all(node)?.map_or(Ok(Vec::new()), |pods| pods.names())?;
+    names.retain(|name| check_uid(name).is_ok());
+    Ok(names)
+}
+
+pub(super) fn set_up_volumes(
+    node: &Shared,
+    pod_uid: &str,
+    pod: &Pod,
+    memory_bytes: u64,
+) -> Result<BTreeMap<String, MountedVolume>, NodeError> {
+    let directory = make(node, pod_uid)?;
+    let mounts = MountTable::read(&node.system.proc_dir)?;
+    volume::set_up(&directory, pod, &mounts, memory_bytes)
+}
+
+pub(super) fn tear_down_volumes(node: &Shared, pod_uid: &str) -> Result<(), NodeError> {
+    match find(node, pod_uid)? {
+        Some(directory) => volume::tear_down(&directory, &MountTable::read(&node.system.proc_dir)?),
+        None => Ok(()),
+    }
+}
+
+/// Removes a pod's directory, unless something that is not the pod's own is mounted in
+/// it.
+pub(super) fn remove(node: &Shared, pod_uid: &str) -> Result<(), NodeError> {
+    let Some(pods) = all(node)? else {
+        return Ok(());
+    };
+    let Some(directory) = pods.child(pod_uid)? else {
+        return Ok(());
+    };
+    volume::tear_down(&directory, &MountTable::read(&node.system.proc_dir)?)?;
+    volume::check_nothing_mounted(&directory, &MountTable::read(&node.system.proc_dir)?)?;
+    drop(directory);
+    pods.remove_tree(pod_uid)
+}
+
+/// Writes a pod's hosts file, unless it says the same already.
+pub(super) fn write_hosts_file(
+    node: &Shared,
+    pod_uid: &str,
+    text: &str,
+) -> Result<PathBuf, NodeError> {
+    let directory = make(node, pod_uid)?;
+    let path = directory.path().join(HOSTS_FILE);
+    let limit = u64::try_from(text.len())
+        .unwrap_or(u64::MAX)
+        .saturating_add(1);
+    let mut present = Vec::new();
+    if let Some(file) = directory.open_file(HOSTS_FILE)? {
+        file.take(limit)
+            .read_to_end(&mut present)
+            .context("read", &path)?;
+    }
+    if present != text.as_bytes() || present.is_empty() {
+        directory.replace_file(HOSTS_FILE, text.as_bytes(), HOSTS_FILE_MODE)?;
+    }
+    Ok(path)
+}
+
+/// Makes the file for the termination message of one start of a container.
+pub(super) fn make_termination_log(
+    node: &Shared,
+    pod_uid: &str,
+    container: &str,
+    start_id: u32,
+) -> Result<PathBuf, NodeError> {
+    let containers = make(node, pod_uid)?.make_child(CONTAINERS, POD_DIRECTORY_MODE)?;
+    let container = containers.make_child(container, POD_DIRECTORY_MODE)?;
+    let name = format!("{start_id:08x}");
+    container.create_file(&name, TERMINATION_LOG_MODE)?;
+    Ok(container.path().join(name))
+}
+
+/// The last `limit` bytes of a file for termination messages; empty when it is gone.
+/// The path comes from the runtime, so it is taken apart and found anew from the pod.
+pub(super) fn read_termination_log(
+    node: &Shared,
+    pod_uid: &str,
+    file: &Path,
+    limit: usize,
+) -> Result<Vec<u8>, NodeError> {
+    let containers = pods(&node.root_dir).join(pod_uid).join(CONTAINERS);
+    let (container, name) = file
+        .strip_prefix(&containers)
+        .ok()
+        .and_then(two_names)
+        .ok_or_else(|| NodeError::refused(file, "it is not a file of the pod's containers"))?;
+    check_container_name(container)?;
+    let directory = match find(node, pod_uid)? {
+        Some(pod) => pod.child(CONTAINERS)?,
+        None => None,
+    };
+    let directory = match directory {
+        Some(containers) => containers.child(container)?,
+        None => None,
+    };
+    let Some(opened) = directory.map_or(Ok(None), |directory| directory.open_file(name))? else {
+        return Ok(Vec::new());
+    };
+    let mut opened = opened;
+    let limit = u64::try_from(limit).unwrap_or(u64::MAX);
+    let size = opened.metadata().context("inspect", file)?.len();
+    opened
+        .seek(SeekFrom::Start(size.saturating_sub(limit)))
+        .context("read", file)?;
+    let mut message = Vec::new();
+    opened
+        .take(limit)
+        .read_to_end(&mut message)
+        .context("read", file)?;
+    Ok(message)
+}
+
+/// The two parts of a path that has exactly two, both plain names.
+fn two_names(path: &Path) -> Option<(&str, &str)> {
+    let mut parts = path.components().map(|part| match part {
+        Component::Normal(name) => name.to_str(),
+        _ => None,
+    });
+    let (first, second) = (parts.next()??, parts.next()??);
+    parts.next().is_none().then_some((first, second))
+}

@@ -1,0 +1,200 @@
+//! Those that mount need root.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use pod::Pod;
+
+use super::*;
+
+fn pod(json: &str) -> Pod {
+    serde_json::from_str(json).unwrap()
+}
+
+const MEMORY: u64 = 8 << 20;
+
+struct Case {
+    directory: Directory,
+    /// Unmounted and removed when the test ends, however it does.
+    temporary: tempfile::TempDir,
+}
+
+impl Drop for Case {
+    fn drop(&mut self) {
+        let _ = mounts().unmount_all_below(self.temporary.path());
+    }
+}
+
+fn mounts() -> MountTable {
+    MountTable::read(Path::new("/proc")).unwrap()
+}
+
+fn case() -> Case {
+    let temporary = tempfile::tempdir().unwrap();
+    let directory = Directory::open(temporary.path())
+        .unwrap()
+        .make_child("u", 0o750)
+        .unwrap();
+    Case {
+        directory,
+        temporary,
+    }
+}
+
+fn with_volumes(volumes: &str) -> Pod {
+    pod(&format!(
+        r#"{{"spec":{{"containers":[],"volumes":[{volumes}]}}}}"#
+    ))
+}
+
+impl Case {
+    fn set_up(&self, volumes: &str) -> Result<BTreeMap<String, MountedVolume>, NodeError> {
+        set_up(&self.directory, &with_volumes(volumes), &mounts(), MEMORY)
+    }
+
+    fn empty_dir(&self, name: &str) -> PathBuf {
+        self.directory
+            .path()
+            .join(VOLUMES)
+            .join(EMPTY_DIR)
+            .join(name)
+    }
+}
+
+#[test]
+fn volumes_are_where_the_kubelet_has_them_and_survive_a_second_time() {
+    let case = case();
+    let volumes = r#"{"name":"v","emptyDir":{}},{"name":"h","hostPath":{"path":"/tmp"}}"#;
+    for round in 0..2 {
+        let mounted = case.set_up(volumes).unwrap();
+        let path = &mounted["v"].host_path;
+        assert_eq!(path, &case.empty_dir("v"));
+        assert_eq!(
+            fs::metadata(path).unwrap().permissions().mode() & 0o7777,
+            0o777
+        );
+        assert_eq!(mounted["h"].host_path, Path::new("/tmp"));
+        assert_eq!(path.join("kept").exists(), round > 0);
+        fs::write(path.join("kept"), "").unwrap();
+    }
+    tear_down(&case.directory, &mounts()).unwrap();
+    assert!(!case.empty_dir("v").exists());
+    assert!(Path::new("/tmp").exists());
+    tear_down(&case.directory, &mounts()).unwrap();
+}
+
+#[test]
+fn a_volume_in_memory_is_mounted_once_with_its_size_and_unmounted() {
+    let case = case();
+    let volumes = r#"{"name":"m","emptyDir":{"medium":"Memory","sizeLimit":"1Mi"}}"#;
+    let before = fs::metadata(case.temporary.path()).unwrap().dev();
+    for _ in 0..2 {
+        case.set_up(volumes).unwrap();
+    }
+    let path = case.empty_dir("m");
+    assert_ne!(fs::metadata(&path).unwrap().dev(), before);
+    assert_eq!(mounts().below(&path).count(), 1);
+    let size = nix::sys::statvfs::statvfs(&path).unwrap();
+    assert_eq!(size.blocks() * size.fragment_size(), 1 << 20);
+    fs::write(path.join("file"), "x").unwrap();
+    tear_down(&case.directory, &mounts()).unwrap();
+    assert_eq!(mounts().below(case.temporary.path()).count(), 0);
+    assert!(!path.exists());
+}
+
+#[test]
+fn the_pods_memory_limit_bounds_a_volume_in_memory() {
+    let case = case();
+    let limited = pod(
+        r#"{"spec":{"containers":[{"name":"c","resources":{"limits":{"memory":"2Mi"},
+            "requests":{"memory":"1Mi"}}}],"volumes":[{"name":"m","emptyDir":{"medium":"Memory"}}]}}"#,
+    );
+    set_up(&case.directory, &limited, &mounts(), MEMORY).unwrap();
+    let size = nix::sys::statvfs::statvfs(&case.empty_dir("m")).unwrap();
+    assert_eq!(size.blocks() * size.fragment_size(), 2 << 20);
+}
+
+#[test]
+fn a_mount_that_a_container_left_in_a_volume_goes_and_its_files_stay() {
+    let case = case();
+    case.set_up(r#"{"name":"v","emptyDir":{}}"#).unwrap();
+    let outside = case.temporary.path().join("outside");
+    let target = case.empty_dir("v").join("inner");
+    fs::create_dir_all(&outside).unwrap();
+    fs::create_dir_all(&target).unwrap();
+    fs::write(outside.join("canary"), "alive").unwrap();
+    let bind = nix::mount::MsFlags::MS_BIND;
+    nix::mount::mount(Some(&outside), &target, None::<&str>, bind, None::<&str>).unwrap();
+    tear_down(&case.directory, &mounts()).unwrap();
+    assert!(!case.empty_dir("v").exists());
+    assert_eq!(fs::read(outside.join("canary")).unwrap(), b"alive");
+}
+
+#[test]
+fn a_mount_of_another_kind_of_volume_is_somebodys_data_and_stays() {
+    let case = case();
+    let claim = case
+        .directory
+        .path()
+        .join("volumes/kubernetes.io~csi/pvc/mount");
+    fs::create_dir_all(&claim).unwrap();
+    nix::mount::mount(
+        Some("tmpfs"),
+        &claim,
+        Some("tmpfs"),
+        nix::mount::MsFlags::empty(),
+        None::<&str>,
+    )
+    .unwrap();
+    fs::write(claim.join("canary"), "alive").unwrap();
+    tear_down(&case.directory, &mounts()).unwrap();
+    let error = check_nothing_mounted(&case.directory, &mounts()).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .ends_with("mount: something is still mounted there"),
+        "{error}"
+    );
+    assert_eq!(fs::read(claim.join("canary")).unwrap(), b"alive");
+}
+
+#[test]
+fn a_link_planted_in_the_place_of_a_volume_is_not_followed() {
+    let case = case();
+    fs::create_dir_all(case.temporary.path().join("outside")).unwrap();
+    fs::write(case.temporary.path().join("outside/canary"), "alive").unwrap();
+    let kind = case.directory.path().join(VOLUMES);
+    fs::create_dir_all(kind.join(EMPTY_DIR)).unwrap();
+    symlink(
+        case.temporary.path().join("outside"),
+        kind.join(EMPTY_DIR).join("v"),
+    )
+    .unwrap();
+    let error = case.set_up(r#"{"name":"v","emptyDir":{}}"#).unwrap_err();
+    assert!(error.to_string().contains("it is a link"), "{error}");
+    tear_down(&case.directory, &mounts()).unwrap();
+    assert_eq!(
+        fs::read(case.temporary.path().join("outside/canary")).unwrap(),
+        b"alive"
+    );
+}
+
+#[test]
+fn what_cannot_be_set_up_is_told_in_the_kubelets_words() {
+    let case = case();
+    let message = |volumes: &str| case.set_up(volumes).unwrap_err().to_string();
+    assert_eq!(
+        message(r#"{"name":"h","hostPath":{"path":"/dev/null","type":"Directory"}}"#),
+        "MountVolume.SetUp failed for volume \"h\" : hostPath type check failed: /dev/null is \
+         not a directory"
+    );
+    assert!(message(r#"{"name":"x","secret":{"secretName":"s"}}"#).contains("not supported"));
+    assert!(message(r#"{"name":"x","emptyDir":{"medium":"HugePages"}}"#).contains("HugePages"));
+    for name in ["", "..", "a/b", "A"] {
+        assert!(
+            case.set_up(&format!(r#"{{"name":"{name}","emptyDir":{{}}}}"#))
+                .is_err()
+        );
+    }
+}

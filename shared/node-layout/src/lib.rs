@@ -1,0 +1,10 @@
+//! How a node is laid out as a kubelet lays it out: where files of pods are, how their
+//! cgroups are called, and what of the machine is for pods. Pure: nothing here reads
+//! the machine, which is what `node-host` does.
+
+mod capacity;
+mod cgroups;
+pub mod paths;
+
+pub use capacity::{DiskUsage, NodeCapacity};
+pub use cgroups::CgroupNaming;

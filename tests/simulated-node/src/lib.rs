@@ -1,0 +1,278 @@
+//! A node in memory behind the traits of `node-host`: it remembers what was done to it,
+//! fails and hangs on order. The tests of pod-worker-pool and the simulation share it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use cri_requests::{MountedVolume, ResolvConf};
+use node_host::{
+    Cgroups, ContainerFiles, FoundCgroup, LogFile, Logs, Machine, NodeError, PodDirectories,
+    Volumes,
+};
+use node_layout::{DiskUsage, NodeCapacity, paths};
+use pod::resources::PodCgroupResources;
+use pod::{Pod, PodExt, PodIdentity, QosClass};
+
+/// Where the pods' directories are, which exist in memory alone: the node's
+/// configuration names it as root directory.
+pub const ROOT_DIR: &str = "/simulated";
+
+/// What the machine has.
+pub const CAPACITY: NodeCapacity = NodeCapacity {
+    cpu_millis: 4000,
+    memory_bytes: 8 << 30,
+    ephemeral_storage_bytes: 100 << 30,
+    huge_page_sizes: Vec::new(),
+};
+
+/// The disk of the node: a tenth of it is ten of the simulated runtime's images.
+pub const DISK_BYTES: u64 = simulated_runtime::IMAGE_BYTES * 100;
+
+/// What a simulated node has. It outlives all processes.
+#[derive(Debug, Default)]
+pub struct MemoryHost(Mutex<NodeState>);
+
+/// What was done to a simulated node, and how it behaves.
+#[derive(Debug, Default)]
+pub struct NodeState {
+    /// Pods that have directories, by UID.
+    pub directories: BTreeSet<String>,
+    /// Pods whose volumes are set up, by UID.
+    pub volumes: BTreeSet<String>,
+    /// Pods that have cgroups, by UID.
+    pub cgroups: BTreeMap<String, QosClass>,
+    /// The highest attempt of each container that has a log, by pod.
+    pub logs: BTreeMap<PodIdentity, BTreeMap<String, u32>>,
+    /// Whether no volume can be set up.
+    pub volumes_fail: bool,
+    /// Pods with a volume on a file system that hangs.
+    pub hanging: BTreeSet<String>,
+    /// Whether the disk is nine tenths full; else it is half full.
+    pub disk_is_full: bool,
+}
+
+/// Where things of a pod are on the node in memory: nothing is written there.
+fn own_directory(pod_uid: &str) -> PathBuf {
+    paths::pod(Path::new(ROOT_DIR), pod_uid)
+}
+
+impl MemoryHost {
+    /// What there is, to look at and to change.
+    pub fn state(&self) -> MutexGuard<'_, NodeState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// UIDs of the pods that have a cgroup or a directory.
+    #[must_use]
+    pub fn pods(&self) -> BTreeSet<String> {
+        let state = self.state();
+        let cgroups = state.cgroups.keys();
+        cgroups.chain(&state.directories).cloned().collect()
+    }
+
+    async fn wait_while_hanging(&self, pod_uid: &str) {
+        while self.state().hanging.contains(pod_uid) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+#[async_trait]
+impl Machine for MemoryHost {
+    async fn capacity(&self) -> Result<NodeCapacity, NodeError> {
+        Ok(CAPACITY)
+    }
+
+    async fn resolv_conf(&self) -> Result<Option<ResolvConf>, NodeError> {
+        Ok(None)
+    }
+
+    async fn hosts_file(&self) -> Result<String, NodeError> {
+        Ok("127.0.0.1 localhost\n".to_owned())
+    }
+
+    async fn disk_usage(&self, _path: &Path) -> Result<DiskUsage, NodeError> {
+        let is_full = self.state().disk_is_full;
+        let available_percent = if is_full { 10 } else { 50 };
+        Ok(DiskUsage {
+            capacity_bytes: DISK_BYTES,
+            available_bytes: DISK_BYTES / 100 * available_percent,
+        })
+    }
+}
+
+#[async_trait]
+impl Cgroups for MemoryHost {
+    async fn ensure_qos_cgroups(&self) -> Result<(), NodeError> {
+        Ok(())
+    }
+
+    async fn ensure_pod_cgroup(
+        &self,
+        pod_uid: &str,
+        qos: QosClass,
+        _resources: PodCgroupResources,
+    ) -> Result<(), NodeError> {
+        self.state().cgroups.insert(pod_uid.to_owned(), qos);
+        Ok(())
+    }
+
+    async fn remove_pod_cgroup(&self, pod_uid: &str) -> Result<(), NodeError> {
+        self.state().cgroups.remove(pod_uid);
+        Ok(())
+    }
+
+    async fn pod_cgroups(&self) -> Result<Vec<FoundCgroup>, NodeError> {
+        let state = self.state();
+        let found = state.cgroups.iter().map(|(uid, qos)| FoundCgroup {
+            pod_uid: uid.clone(),
+            qos: *qos,
+        });
+        Ok(found.collect())
+    }
+}
+
+#[async_trait]
+impl PodDirectories for MemoryHost {
+    async fn make_pod_directories(&self, pod: &PodIdentity) -> Result<(), NodeError> {
+        let mut state = self.state();
+        state.directories.insert(pod.uid().to_owned());
+        state.logs.entry(pod.clone()).or_default();
+        Ok(())
+    }
+
+    async fn remove_pod_directory(&self, pod_uid: &str) -> Result<(), NodeError> {
+        self.state().directories.remove(pod_uid);
+        Ok(())
+    }
+
+    async fn pod_directories(&self) -> Result<Vec<String>, NodeError> {
+        let state = self.state();
+        Ok(state.directories.iter().cloned().collect())
+    }
+
+    async fn write_hosts_file(&self, pod_uid: &str, _text: &str) -> Result<PathBuf, NodeError> {
+        Ok(paths::hosts_file(Path::new(ROOT_DIR), pod_uid))
+    }
+
+    async fn make_container_files(
+        &self,
+        pod: &PodIdentity,
+        container: &str,
+        start_id: u32,
+    ) -> Result<ContainerFiles, NodeError> {
+        self.state().logs.entry(pod.clone()).or_default();
+        let termination_log = own_directory(pod.uid())
+            .join("containers")
+            .join(container)
+            .join(start_id.to_string());
+        Ok(ContainerFiles { termination_log })
+    }
+
+    async fn read_termination_log(
+        &self,
+        _pod_uid: &str,
+        _file: &Path,
+        _limit: usize,
+    ) -> Result<Vec<u8>, NodeError> {
+        Ok(Vec::new())
+    }
+}
+
+#[async_trait]
+impl Volumes for MemoryHost {
+    async fn set_up_volumes(
+        &self,
+        identity: &PodIdentity,
+        pod: &Pod,
+    ) -> Result<BTreeMap<String, MountedVolume>, NodeError> {
+        self.wait_while_hanging(identity.uid()).await;
+        let mut state = self.state();
+        if state.volumes_fail {
+            return Err(NodeError::Volume {
+                volume: "data".to_owned(),
+                reason: "no such disk".to_owned(),
+            });
+        }
+        state.volumes.insert(identity.uid().to_owned());
+        let volumes = pod.volumes().iter().map(|volume| {
+            let mounted = MountedVolume {
+                host_path: own_directory(identity.uid())
+                    .join("volumes/kubernetes.io~empty-dir")
+                    .join(&volume.name),
+                read_only: false,
+            };
+            (volume.name.clone(), mounted)
+        });
+        Ok(volumes.collect())
+    }
+
+    async fn tear_down_volumes(&self, pod_uid: &str) -> Result<(), NodeError> {
+        self.wait_while_hanging(pod_uid).await;
+        self.state().volumes.remove(pod_uid);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Logs for MemoryHost {
+    async fn open_log(
+        &self,
+        _pod: &PodIdentity,
+        _container: &str,
+        _attempt: u32,
+    ) -> Result<Option<Box<dyn LogFile>>, NodeError> {
+        Ok(None)
+    }
+
+    async fn last_log_attempt(
+        &self,
+        pod: &PodIdentity,
+        container: &str,
+    ) -> Result<Option<u32>, NodeError> {
+        let state = self.state();
+        let logs = state.logs.get(pod);
+        Ok(logs.and_then(|logs| logs.get(container).copied()))
+    }
+
+    async fn link_log(
+        &self,
+        pod: &PodIdentity,
+        container: &str,
+        _container_id: &str,
+        attempt: u32,
+    ) -> Result<(), NodeError> {
+        // The runtime makes the log when it starts a container.
+        let mut state = self.state();
+        let logs = state.logs.entry(pod.clone()).or_default();
+        logs.insert(container.to_owned(), attempt);
+        Ok(())
+    }
+
+    async fn remove_log(
+        &self,
+        _pod: &PodIdentity,
+        _container: &str,
+        _container_id: &str,
+        _attempt: u32,
+    ) -> Result<(), NodeError> {
+        Ok(())
+    }
+
+    async fn remove_pod_logs(&self, pod: &PodIdentity) -> Result<(), NodeError> {
+        self.state().logs.remove(pod);
+        Ok(())
+    }
+
+    async fn pod_logs(&self) -> Result<Vec<PodIdentity>, NodeError> {
+        let state = self.state();
+        Ok(state.logs.keys().cloned().collect())
+    }
+
+    async fn prune_log_links(&self) -> Result<(), NodeError> {
+        Ok(())
+    }
+}
