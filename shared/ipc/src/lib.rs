@@ -17,6 +17,7 @@ mod feed;
 mod hub;
 mod listener;
 mod memory;
+mod memory_socket;
 mod network;
 mod places;
 mod server;

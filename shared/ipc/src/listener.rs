@@ -9,7 +9,7 @@ use tokio::net::UnixListener;
 use tonic::transport::server::Connected;
 
 use crate::authorize::Peer;
-use crate::memory::MemoryListener;
+use crate::memory_socket::MemoryListener;
 use crate::places::{Place, Places};
 
 /// Bytes in both directions.

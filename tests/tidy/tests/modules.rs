@@ -13,7 +13,6 @@ const KNOWN: &[(&str, usize)] = &[
     ("confine", 4),
     ("cri", 6),
     ("e2e", 2),
-    ("ipc", 2),
     ("node-config", 4),
     ("node-policy", 4),
     ("pleg", 2),
