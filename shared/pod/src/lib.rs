@@ -14,6 +14,7 @@ pub mod phase;
 pub mod probe;
 pub mod quantity;
 pub mod resources;
+pub mod update;
 pub mod wire;
 
 pub use accessors::PodExt;
