@@ -30,6 +30,8 @@ pub(crate) struct Published {
     pub(crate) health: Health,
     pub(crate) last_relist: UnixNanos,
     pub(crate) pod_uids: Arc<[String]>,
+    /// The pool that was last heard; empty before the first.
+    pub(crate) pool_boot_id: Arc<str>,
 }
 
 /// Where the relisting side puts its results and the server takes them from.
@@ -38,7 +40,7 @@ pub(crate) struct Published {
 pub(crate) struct Publication {
     boot_id: String,
     events: Feed<Event>,
-    /// Watchers are woken only when the health changes.
+    /// Watchers are woken only when the health changes, or the pool is another.
     state: watch::Sender<Published>,
 }
 
@@ -48,6 +50,7 @@ impl Publication {
             health: Health::NeverRelisted,
             last_relist: UnixNanos(0),
             pod_uids: Arc::default(),
+            pool_boot_id: Arc::default(),
         };
         Publication {
             boot_id,
@@ -60,9 +63,11 @@ impl Publication {
     /// between sees a pod in the snapshot, or its events, or both. Returns
     /// whether the health changed.
     pub(crate) fn publish(&self, state: Published, events: Vec<Event>) -> bool {
-        let changed = self.state.send_if_modified(|published| {
+        let mut changed = false;
+        self.state.send_if_modified(|published| {
             let before = std::mem::replace(published, state);
-            before.health != published.health
+            changed = before.health != published.health;
+            changed || before.pool_boot_id != published.pool_boot_id
         });
         for event in events {
             self.events.push(event);
@@ -144,7 +149,7 @@ impl Watch {
             rest => Stage::Rest(rest.to_vec()),
         };
         Message::Snapshot(v1::PlegSnapshot {
-            health: Some(wire::health(&published.health, published.last_relist)),
+            health: Some(wire::health(&published)),
             pod_uids: first.to_vec(),
         })
     }
@@ -157,7 +162,7 @@ impl Watch {
             changed = self.state.changed() => match changed {
                 Ok(()) => {
                     let published = self.state.borrow_and_update();
-                    Ok(Message::Health(wire::health(&published.health, published.last_relist)))
+                    Ok(Message::Health(wire::health(&published)))
                 }
                 Err(_) => Err(Status::unavailable("the process stops")),
             },
@@ -207,6 +212,7 @@ mod tests {
             health,
             last_relist: UnixNanos(last_relist),
             pod_uids: (0..uids).map(|number| number.to_string()).collect(),
+            pool_boot_id: "pool".into(),
         }
     }
 
@@ -252,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_changes_of_health_wake_a_reader() {
+    async fn only_changes_of_health_and_of_the_pool_wake_a_reader() {
         let publication = Publication::new("boot".to_owned());
         let mut watch = publication.watch();
         assert!(matches!(
@@ -262,6 +268,15 @@ mod tests {
         assert!(publication.publish(state(Health::Healthy, 1, 1), Vec::new()));
         assert!(matches!(message(&mut watch).await, Message::Health(health) if health.healthy));
         assert!(!publication.publish(state(Health::Healthy, 2, 2), Vec::new()));
+        let restarted = Published {
+            pool_boot_id: "another".into(),
+            ..state(Health::Healthy, 2, 2)
+        };
+        assert!(!publication.publish(restarted, Vec::new()));
+        assert!(matches!(
+            message(&mut watch).await,
+            Message::Health(health) if health.healthy && health.pool_boot_id == "another"
+        ));
         assert!(publication.publish(state(Health::Stale, 2, 2), Vec::new()));
         assert!(matches!(
             message(&mut watch).await,

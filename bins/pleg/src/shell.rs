@@ -59,6 +59,7 @@ pub async fn run(context: Context) -> Result<(), Error> {
         pod_uids: Arc::default(),
         failing: false,
         runtime_has_events: None,
+        pool_boot_id: Arc::default(),
         status: String::new(),
     };
     let serving = ipc::serve(
@@ -80,6 +81,7 @@ struct Listed {
     /// When the attempt that succeeded began.
     asked: Instant,
     asked_wall: UnixNanos,
+    boot_id: String,
     pods: Vec<v1::RuntimePod>,
 }
 
@@ -99,6 +101,8 @@ struct Relister {
     pod_uids: Arc<[String]>,
     failing: bool,
     runtime_has_events: Option<bool>,
+    /// The pool that was last heard.
+    pool_boot_id: Arc<str>,
     /// The line for `bulkhead status`.
     status: String,
 }
@@ -167,6 +171,7 @@ impl Relister {
                     Ok(response.map(|list| Listed {
                         asked,
                         asked_wall,
+                        boot_id: list.boot_id,
                         pods: list.pods,
                     }))
                 }
@@ -194,6 +199,7 @@ impl Relister {
         if std::mem::replace(&mut self.failing, false) {
             tracing::info!("relisting again");
         }
+        self.heard_pool(listed.boot_id);
         let mut pods = wire::pods(listed.pods);
         let (changed, events) = match scope {
             Scope::All => {
@@ -232,6 +238,7 @@ impl Relister {
             health,
             last_relist,
             pod_uids: Arc::clone(&self.pod_uids),
+            pool_boot_id: Arc::clone(&self.pool_boot_id),
         };
         if self.publication.publish(state, events) {
             if healthy {
@@ -256,20 +263,39 @@ impl Relister {
     fn hinted(&mut self, event: SubscriptionEvent<v1::WatchHintsResponse>) {
         let now = self.now();
         match event {
-            SubscriptionEvent::Message(message) => match message.message {
-                Some(Hint::PodUid(uid)) => self.schedule.hint(now, uid),
-                Some(Hint::Lost(true)) => self.schedule.hints_lost(now),
-                Some(Hint::EventsAvailable(available)) => {
-                    if self.runtime_has_events.replace(available) != Some(available) {
-                        tracing::info!(available, "events of the runtime");
-                    }
-                    self.schedule.events(now, available);
+            SubscriptionEvent::Message(message) => {
+                if self.heard_pool(message.boot_id) {
+                    self.publish(Vec::new());
                 }
-                Some(Hint::Lost(false)) | None => {}
-            },
+                self.hint(now, message.message);
+            }
             // The first message of the new stream makes us look at everything.
             SubscriptionEvent::Connected => {}
             SubscriptionEvent::Lost { .. } => self.schedule.events_broke(now),
+        }
+    }
+
+    /// Notes which pool was heard; whether it is another than before.
+    fn heard_pool(&mut self, boot_id: String) -> bool {
+        let boot_id = wire::boot_id(boot_id);
+        let another = *boot_id != *self.pool_boot_id;
+        if another {
+            self.pool_boot_id = boot_id.into();
+        }
+        another
+    }
+
+    fn hint(&mut self, now: Moment, hint: Option<Hint>) {
+        match hint {
+            Some(Hint::PodUid(uid)) => self.schedule.hint(now, uid),
+            Some(Hint::Lost(true)) => self.schedule.hints_lost(now),
+            Some(Hint::EventsAvailable(available)) => {
+                if self.runtime_has_events.replace(available) != Some(available) {
+                    tracing::info!(available, "events of the runtime");
+                }
+                self.schedule.events(now, available);
+            }
+            Some(Hint::Lost(false)) | None => {}
         }
     }
 }

@@ -7,6 +7,16 @@ use pod::identity::check_uid;
 
 use crate::health::Health;
 use crate::relist::{ContainerState, Event, EventKind, PodRecord, Pods, SandboxState};
+use crate::server::Published;
+
+/// Longest boot id of the pool that is passed on; it has 16 characters.
+const MAX_BOOT_ID_BYTES: usize = 64;
+
+/// The pool's boot id, as much of it as is passed on.
+pub(crate) fn boot_id(mut boot_id: String) -> String {
+    ipc::limits::truncate(&mut boot_id, MAX_BOOT_ID_BYTES);
+    boot_id
+}
 
 /// The pods of a relist. Pods without a usable uid and parts without a usable id
 /// are left out; entries of one uid are joined.
@@ -66,11 +76,12 @@ pub(crate) fn event(event: Event) -> v1::PodLifecycleEvent {
     }
 }
 
-pub(crate) fn health(health: &Health, last_relist: clock::UnixNanos) -> v1::PlegHealth {
+pub(crate) fn health(published: &Published) -> v1::PlegHealth {
     v1::PlegHealth {
-        healthy: *health == Health::Healthy,
-        reason: health.reason().to_owned(),
-        last_relist_unix_nanos: last_relist.0,
+        healthy: published.health == Health::Healthy,
+        reason: published.health.reason().to_owned(),
+        last_relist_unix_nanos: published.last_relist.0,
+        pool_boot_id: published.pool_boot_id.to_string(),
     }
 }
 

@@ -174,9 +174,10 @@ impl SyncLoop {
     fn on_lifecycle(&mut self, message: LifecycleMessage) {
         for effect in self.lifecycle.on(message) {
             match effect {
+                LifecycleEffect::PoolHeard { boot_id } => self.workers.heard_of_pool(&boot_id),
                 LifecycleEffect::Sync { pod_uids, cause } => self.sync_named(&pod_uids, &cause),
                 LifecycleEffect::CleanUpContainers { pod_uid: uid } => {
-                    if self.pods.get(&uid).is_some() || self.workers.knows(&uid) {
+                    if self.is_known(&uid) {
                         self.actions.push(Action::CleanUpContainers { uid });
                     }
                 }
@@ -364,6 +365,9 @@ impl SyncLoop {
     /// `HandlePodSyncs` of those of these pods that are desired.
     fn sync_named(&mut self, uids: &[String], cause: &Cause) {
         let bounded = uids.iter().take(ipc::limits::MAX_PODS);
+        if bounded.clone().any(|uid| !self.is_known(uid)) {
+            self.workers.doubt();
+        }
         let desired: Vec<Uid> = bounded
             .filter(|uid| self.pods.get(uid).is_some())
             .map(|uid| Uid::from(uid.as_str()))
@@ -566,6 +570,22 @@ impl SyncLoop {
             count: 1,
             ..v1::Event::default()
         }));
+    }
+
+    /// Whether housekeeping would find nothing to do, as far as is known: all is as
+    /// desired, and nothing is on its way. Whatever changes that is an event which is
+    /// heard here, but for pods that nobody wants and no event tells of.
+    #[must_use]
+    pub(crate) fn is_settled(&self) -> bool {
+        self.sources.all_delivered()
+            && self.runtime == RuntimeHealth::Up
+            && self.admission.has_decided_all(&self.pods)
+            && self.workers.are_settled(self.admission.permitted(&self.pods))
+    }
+
+    /// Whether a pod is desired, or pod-worker-pool has told of it.
+    fn is_known(&self, uid: &str) -> bool {
+        self.pods.get(uid).is_some() || self.workers.knows(uid)
     }
 
     /// The loop as a whole.

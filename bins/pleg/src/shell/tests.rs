@@ -56,6 +56,7 @@ impl RuntimePods for Pool {
             .map(|(uid, containers)| runtime_pod(uid, &containers))
             .collect();
         Ok(Response::new(v1::ListPodsResponse {
+            boot_id: "pool".to_owned(),
             pods,
             ..Default::default()
         }))

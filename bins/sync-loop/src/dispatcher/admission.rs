@@ -158,6 +158,13 @@ impl Admission {
         self.state(uid).permits_running()
     }
 
+    /// Whether every desired pod was admitted or rejected.
+    #[must_use]
+    pub(crate) fn has_decided_all(&self, pods: &DesiredPods) -> bool {
+        let mut states = pods.iter().map(|(uid, _)| self.state(uid));
+        states.all(|state| !matches!(state, AdmissionState::Pending(_)))
+    }
+
     /// The desired pods whose workers may work for them.
     #[must_use]
     pub(crate) fn permitted(&self, pods: &DesiredPods) -> Vec<Uid> {

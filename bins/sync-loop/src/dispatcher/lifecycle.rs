@@ -13,6 +13,11 @@ const MAX_REASON_BYTES: usize = 1 << 10;
 /// What a message leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LifecycleEffect {
+    /// pleg last heard the pool with this boot id; empty before it heard any.
+    PoolHeard {
+        /// The boot id.
+        boot_id: String,
+    },
     /// These pods are to be looked at, those of them that are desired.
     Sync {
         /// The pods; as many as pleg likes.
@@ -38,15 +43,14 @@ impl Lifecycle {
     pub(crate) fn on(&mut self, message: Message) -> Vec<LifecycleEffect> {
         match message {
             Message::Snapshot(snapshot) => {
-                self.set_health(snapshot.health.unwrap_or_default());
-                vec![LifecycleEffect::Sync {
+                let sync = LifecycleEffect::Sync {
                     pod_uids: snapshot.pod_uids,
                     cause: Cause::LifecycleSnapshot,
-                }]
+                };
+                vec![self.set_health(snapshot.health.unwrap_or_default()), sync]
             }
             Message::Health(health) => {
-                self.set_health(health);
-                Vec::new()
+                vec![self.set_health(health)]
             }
             Message::Event(event) => effects_of(event),
         }
@@ -58,12 +62,15 @@ impl Lifecycle {
         &self.health
     }
 
-    fn set_health(&mut self, mut health: v1::PlegHealth) {
+    fn set_health(&mut self, mut health: v1::PlegHealth) -> LifecycleEffect {
         truncate(&mut health.reason, MAX_REASON_BYTES);
         if health.healthy != self.health.healthy {
             tracing::info!(healthy = health.healthy, reason = health.reason, "pleg");
         }
         self.health = health;
+        LifecycleEffect::PoolHeard {
+            boot_id: self.health.pool_boot_id.clone(),
+        }
     }
 }
 

@@ -89,6 +89,8 @@ pub(crate) struct Workers {
     orphans: BTreeMap<Uid, UnixNanos>,
     last_question: u64,
     answered: bool,
+    /// Something was heard since the last answer that only the pool can explain.
+    in_doubt: bool,
     last_sequence: u64,
 }
 
@@ -182,6 +184,7 @@ impl Workers {
         is_desired: impl Fn(&str) -> bool,
     ) {
         self.answered = true;
+        self.in_doubt = false;
         let workers = response.workers.into_iter().take(MAX_LISTED);
         self.known = workers.filter_map(worker_view).collect();
         self.list_is_current = response.runtime_error.is_empty();
@@ -200,6 +203,45 @@ impl Workers {
                 || departed.contains_key(uid)
                 || matches!(sent, Sent::Underway { .. })
         });
+    }
+
+    /// Something was heard that only the pool can explain: a pod that nobody knows
+    /// had a container start, or pleg heard of another pool than we did.
+    pub(crate) fn doubt(&mut self) {
+        self.in_doubt = true;
+    }
+
+    /// Others heard the pool say this boot id.
+    pub(crate) fn heard_of_pool(&mut self, boot_id: &str) {
+        let known = self.boot_id.as_deref();
+        self.in_doubt |= !boot_id.is_empty() && known.is_some_and(|known| known != boot_id);
+    }
+
+    /// Whether the last answer tells of nothing that needs another soon: the runtime
+    /// was listed, every worker and every pod that runs is among the desired pods, and
+    /// each of those has a worker that has nothing to begin or end.
+    #[must_use]
+    pub(crate) fn are_settled(&self, permitted: Vec<Uid>) -> bool {
+        let Some(listed) = self.runtime_pods() else {
+            return false;
+        };
+        let rests = |uid: &Uid| {
+            let worker = self.known.get(uid);
+            worker.is_some_and(|worker| {
+                let phase = worker.phase;
+                !worker.runtime_only
+                    && !worker.restart_requested
+                    && (phase == WorkerPhase::Syncing || is_stopped(phase))
+            })
+        };
+        // Each permitted pod has a worker: no more workers than that, no other ones.
+        !self.in_doubt
+            && permitted.iter().all(rests)
+            && self.known.len() == permitted.len()
+            && self.departed.is_empty()
+            && listed
+                .iter()
+                .all(|(uid, pod)| !pod.runs || self.known.contains_key(uid))
     }
 
     /// Whether the pool has answered in this life of ours.

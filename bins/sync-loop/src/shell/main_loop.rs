@@ -28,6 +28,10 @@ const SYNC_TICK: Duration = Duration::from_secs(1);
 /// How often housekeeping is done: the kubelet's housekeepingPeriod.
 const HOUSEKEEPING_TICK: Duration = Duration::from_secs(2);
 
+/// So many of its ticks pass unused while all is as desired. Each has the pool list
+/// everything that the runtime has, which is most of what an idle node would cost.
+const SETTLED_TICKS: u32 = 4;
+
 /// Largest message of pleg, as the interface says.
 const MAX_LIFECYCLE_BYTES: usize = 256 << 10;
 
@@ -109,6 +113,8 @@ pub(super) struct MainLoop {
     iterations: u64,
     last_iteration: Instant,
     status_line: String,
+    /// Ticks of housekeeping that passed unused since the last that did not.
+    unused_ticks: u32,
 }
 
 /// What an input brought.
@@ -139,6 +145,7 @@ impl MainLoop {
             iterations: 0,
             last_iteration: Instant::now(),
             status_line: String::new(),
+            unused_ticks: 0,
         }
     }
 
@@ -172,6 +179,13 @@ impl MainLoop {
         let Some(event) = event else { return };
         if matches!(event, Event::SyncTick) {
             self.show_status();
+        }
+        if matches!(event, Event::HousekeepingTick) {
+            let unused = self.unused_ticks < SETTLED_TICKS && self.sync_loop.is_settled();
+            self.unused_ticks = if unused { self.unused_ticks + 1 } else { 0 };
+            if unused {
+                return;
+            }
         }
         let now = Now {
             elapsed: self.started.elapsed(),

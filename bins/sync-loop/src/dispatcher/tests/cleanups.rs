@@ -25,6 +25,105 @@ fn the_tick_asks_and_never_waits() {
 }
 
 #[test]
+fn only_where_all_is_as_desired_may_housekeeping_wait() {
+    let settled = || {
+        let mut harness = Harness::running();
+        harness.add_running(&plain("a"));
+        harness.deliver(&needs_cpu("rejected", 9000));
+        harness.housekeeping(
+            &[worker("a", WorkerPhase::Syncing)],
+            &[runtime_pod("a", "file", true)],
+        );
+        assert!(harness.sync_loop.is_settled());
+        harness
+    };
+    let answers: [(&str, &[(&str, WorkerPhase)], &[&str], bool); 7] = [
+        ("as it was", &[("a", WorkerPhase::Syncing)], &["a"], true),
+        ("it has ended", &[("a", WorkerPhase::Finished)], &[], true),
+        ("no worker", &[], &["a"], false),
+        ("it waits", &[("a", WorkerPhase::Waiting)], &["a"], false),
+        ("it ends", &[("a", WorkerPhase::Terminating)], &["a"], false),
+        (
+            "another worker",
+            &[("a", WorkerPhase::Syncing), ("b", WorkerPhase::Terminating)],
+            &["a"],
+            false,
+        ),
+        (
+            "another pod runs",
+            &[("a", WorkerPhase::Syncing)],
+            &["a", "b"],
+            false,
+        ),
+    ];
+    for (case, workers, runs, expected) in answers {
+        let mut harness = settled();
+        let workers: Vec<_> = workers
+            .iter()
+            .map(|(uid, phase)| worker(uid, *phase))
+            .collect();
+        let runs: Vec<_> = runs
+            .iter()
+            .map(|uid| runtime_pod(uid, "file", true))
+            .collect();
+        harness.housekeeping(&workers, &runs);
+        assert_eq!(harness.sync_loop.is_settled(), expected, "{case}");
+    }
+
+    let mut added = settled();
+    added.deliver(&plain("b"));
+    assert!(!added.sync_loop.is_settled(), "a pod was added");
+    let mut removed = settled();
+    removed.remove(&plain("a"));
+    assert!(!removed.sync_loop.is_settled(), "a pod was removed");
+    let mut down = settled();
+    down.capacity_with_error(4000, "no runtime");
+    assert!(!down.sync_loop.is_settled(), "the runtime is away");
+    let mut waiting = Harness::new();
+    waiting.configure(&["file", "http"]);
+    waiting.snapshot(PodSource::File, true, &[]);
+    waiting.housekeeping(&[], &[]);
+    assert!(
+        !waiting.sync_loop.is_settled(),
+        "a source has not delivered"
+    );
+    waiting.snapshot(PodSource::Http, true, &[]);
+    assert!(waiting.sync_loop.is_settled(), "it has");
+}
+
+#[test]
+fn what_only_the_pool_can_explain_is_asked_of_it_soon() {
+    let mut harness = Harness::running();
+    harness.add_running(&plain("a"));
+    let workers = [worker("a", WorkerPhase::Syncing)];
+    let runs = [runtime_pod("a", "file", true)];
+    harness.housekeeping(&workers, &runs);
+    let health = |pool: &str| v1::PlegHealth {
+        healthy: true,
+        pool_boot_id: pool.to_owned(),
+        ..v1::PlegHealth::default()
+    };
+    let known = harness.boot_id.clone();
+    for pool in ["", &known] {
+        harness.handle(Event::Lifecycle(LifecycleMessage::Health(health(pool))));
+        assert!(harness.sync_loop.is_settled(), "pool {pool}");
+    }
+    harness.handle(Event::Lifecycle(LifecycleMessage::Health(health(
+        "another",
+    ))));
+    assert!(!harness.sync_loop.is_settled(), "the pool was restarted");
+    harness.housekeeping(&workers, &runs);
+    assert!(harness.sync_loop.is_settled(), "it has answered");
+    harness.lifecycle("a", v1::PodLifecycleEventType::ContainerDied);
+    assert!(harness.sync_loop.is_settled(), "an event of a known pod");
+    harness.lifecycle("b", v1::PodLifecycleEventType::ContainerStarted);
+    assert!(
+        !harness.sync_loop.is_settled(),
+        "one of a pod that nobody knows"
+    );
+}
+
+#[test]
 fn garbage_is_collected_once_a_minute() {
     let mut harness = Harness::running();
     let collections = |harness: &mut Harness| {

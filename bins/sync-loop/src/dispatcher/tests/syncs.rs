@@ -102,6 +102,7 @@ fn an_unhealthy_pleg_is_shown_and_stops_nothing() {
         healthy: false,
         reason: "slow".into(),
         last_relist_unix_nanos: 1,
+        ..v1::PlegHealth::default()
     };
     harness.handle(Event::Lifecycle(LifecycleMessage::Health(health)));
     assert_eq!(harness.sync_loop.summary().pleg.reason, "slow");
