@@ -29,7 +29,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::schedule::{MAX_HINTS, Moment};
+/// Time since this process started.
+pub(crate) type Moment = Duration;
+
+/// Hinted pods that are remembered by name; more mean "all".
+pub(crate) const MAX_HINTS: usize = 256;
 
 /// From the end of one relist of all pods to the next, while the events are not
 /// proven complete (the kubelet's `genericPlegRelistPeriod`).

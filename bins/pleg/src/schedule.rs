@@ -30,17 +30,11 @@ use std::time::Duration;
 
 use pod::identity::check_uid;
 
-use crate::completeness::{Completeness, SHORT};
-
-/// Time since this process started.
-pub(crate) type Moment = Duration;
+use crate::completeness::{Completeness, MAX_HINTS, Moment, SHORT};
 
 /// Hinted pods above which all pods are listed instead: that takes two calls to
 /// the runtime, as many as one pod.
 pub(crate) const MANY_HINTS: usize = 3;
-
-/// Hinted pods that are remembered by name; more mean "all".
-pub(crate) const MAX_HINTS: usize = 256;
 
 /// Least time between a relist and the next that only a hint asks for.
 pub(crate) const HINT_GAP: Duration = Duration::from_millis(10);

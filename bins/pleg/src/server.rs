@@ -34,6 +34,12 @@ pub(crate) struct Published {
     pub(crate) pool_boot_id: Arc<str>,
 }
 
+impl Published {
+    fn to_message(&self) -> v1::PlegHealth {
+        wire::health(&self.health, self.last_relist, &self.pool_boot_id)
+    }
+}
+
 /// Where the relisting side puts its results and the server takes them from.
 /// Cloning shares it.
 #[derive(Clone, Debug)]
@@ -149,7 +155,7 @@ impl Watch {
             rest => Stage::Rest(rest.to_vec()),
         };
         Message::Snapshot(v1::PlegSnapshot {
-            health: Some(wire::health(&published)),
+            health: Some(published.to_message()),
             pod_uids: first.to_vec(),
         })
     }
@@ -162,7 +168,7 @@ impl Watch {
             changed = self.state.changed() => match changed {
                 Ok(()) => {
                     let published = self.state.borrow_and_update();
-                    Ok(Message::Health(wire::health(&published)))
+                    Ok(Message::Health(published.to_message()))
                 }
                 Err(_) => Err(Status::unavailable("the process stops")),
             },

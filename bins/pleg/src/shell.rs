@@ -19,9 +19,10 @@ use tonic::service::Routes;
 use tonic::transport::Channel;
 use topology::Process;
 
+use crate::completeness::Moment;
 use crate::health::Health;
 use crate::relist::{Event, Records};
-use crate::schedule::{Moment, Outcome, Schedule, Scope, Step};
+use crate::schedule::{Outcome, Schedule, Scope, Step};
 use crate::server::{Publication, Published};
 use crate::wire;
 

@@ -7,7 +7,6 @@ use pod::identity::check_uid;
 
 use crate::health::Health;
 use crate::relist::{ContainerState, Event, EventKind, PodRecord, Pods, SandboxState};
-use crate::server::Published;
 
 /// Longest boot id of the pool that is passed on; it has 16 characters.
 const MAX_BOOT_ID_BYTES: usize = 64;
@@ -76,12 +75,16 @@ pub(crate) fn event(event: Event) -> v1::PodLifecycleEvent {
     }
 }
 
-pub(crate) fn health(published: &Published) -> v1::PlegHealth {
+pub(crate) fn health(
+    health: &Health,
+    last_relist: clock::UnixNanos,
+    pool_boot_id: &str,
+) -> v1::PlegHealth {
     v1::PlegHealth {
-        healthy: published.health == Health::Healthy,
-        reason: published.health.reason().to_owned(),
-        last_relist_unix_nanos: published.last_relist.0,
-        pool_boot_id: published.pool_boot_id.to_string(),
+        healthy: *health == Health::Healthy,
+        reason: health.reason().to_owned(),
+        last_relist_unix_nanos: last_relist.0,
+        pool_boot_id: pool_boot_id.to_owned(),
     }
 }
 

@@ -30,8 +30,8 @@ use topology::{Identities, Process};
 
 use crate::doorbell::Doorbell;
 use crate::events::Events;
-use node_layout::paths;
 use crate::worker::DesiredPod;
+use node_layout::paths;
 
 use audit::Audit;
 use file::Stamp;

@@ -580,7 +580,9 @@ impl SyncLoop {
         self.sources.all_delivered()
             && self.runtime == RuntimeHealth::Up
             && self.admission.has_decided_all(&self.pods)
-            && self.workers.are_settled(self.admission.permitted(&self.pods))
+            && self
+                .workers
+                .are_settled(self.admission.permitted(&self.pods))
     }
 
     /// Whether a pod is desired, or pod-worker-pool has told of it.
