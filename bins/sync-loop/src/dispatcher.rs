@@ -55,7 +55,6 @@ use cause::Cause;
 use decision::{Decision, Decisions, Outcome};
 use desired_pods::{DesiredPod, DesiredPods, Uid};
 use lifecycle::{Lifecycle, LifecycleEffect};
-use messages::REPORTER;
 use operations::Operations;
 use outbox::{Kill, Subject, Work, WorkerUpdate};
 use runtime_health::RuntimeHealth;
@@ -95,22 +94,16 @@ impl SyncLoop {
     /// A loop that knows nothing but what was recorded before it restarted.
     #[must_use]
     pub(crate) fn new(settings: Settings, records: AdmissionRecords, random: SmallRng) -> SyncLoop {
-        let Settings {
-            node,
-            max_pods,
-            reserved,
-            sync_frequency,
-        } = settings;
         SyncLoop {
             now: Now::default(),
             sources: Sources::default(),
             pods: DesiredPods::default(),
-            admission: Admission::new(node, max_pods, reserved, records),
+            admission: Admission::new(settings.node, settings.max_pods, settings.reserved, records),
             workers: Workers::default(),
             lifecycle: Lifecycle::default(),
             verdicts: Verdicts::default(),
             runtime: RuntimeHealth::default(),
-            work_queue: WorkQueue::new(sync_frequency, random),
+            work_queue: WorkQueue::new(settings.sync_frequency, random),
             decisions: Decisions::default(),
             next_garbage_collection: Duration::ZERO,
             actions: Vec::new(),
@@ -552,29 +545,13 @@ impl SyncLoop {
         self.decisions.note(uid, Decision { at, outcome });
     }
 
-    fn report(
-        &mut self,
-        pod: Option<v1::PodReference>,
-        subject: &str,
-        reason: &str,
-        message: String,
-    ) {
-        self.actions.push(Action::ReportEvent(v1::Event {
-            pod,
-            r#type: v1::EventType::Warning.into(),
-            reason: reason.to_owned(),
-            message,
-            unix_nanos: self.now.wall.0,
-            reporter: REPORTER.to_owned(),
-            subject: subject.to_owned(),
-            count: 1,
-            ..v1::Event::default()
-        }));
+    fn report(&mut self, pod: Option<v1::PodReference>, subject: &str, why: &str, text: String) {
+        let event = messages::warning(pod, subject, why, text, self.now.wall);
+        self.actions.push(Action::ReportEvent(event));
     }
 
-    /// Whether housekeeping would find nothing to do, as far as is known: all is as
-    /// desired, and nothing is on its way. Whatever changes that is an event which is
-    /// heard here, but for pods that nobody wants and no event tells of.
+    /// Whether housekeeping would find nothing to do: all is as desired, and nothing is
+    /// on its way. But for pods that nobody wants, an event tells when that changes.
     #[must_use]
     pub(crate) fn is_settled(&self) -> bool {
         self.sources.all_delivered()

@@ -32,7 +32,7 @@ use super::desired_pods::Uid;
 use super::outbox::WorkerUpdate;
 
 /// Name of this process in events.
-pub(super) const REPORTER: &str = "sync-loop";
+const REPORTER: &str = "sync-loop";
 
 /// What does not change while the process lives.
 #[derive(Clone, Debug)]
@@ -150,4 +150,25 @@ pub(crate) enum Action {
     },
     /// Save the admission records.
     SaveAdmissionRecords(AdmissionRecords),
+}
+
+/// An event of type Warning of the sync loop.
+pub(crate) fn warning(
+    pod: Option<v1::PodReference>,
+    subject: &str,
+    reason: &str,
+    message: String,
+    at: UnixNanos,
+) -> v1::Event {
+    v1::Event {
+        pod,
+        r#type: v1::EventType::Warning.into(),
+        reason: reason.to_owned(),
+        message,
+        unix_nanos: at.0,
+        reporter: REPORTER.to_owned(),
+        subject: subject.to_owned(),
+        count: 1,
+        ..v1::Event::default()
+    }
 }

@@ -37,7 +37,8 @@ fn only_where_all_is_as_desired_may_housekeeping_wait() {
         assert!(harness.sync_loop.is_settled());
         harness
     };
-    let answers: [(&str, &[(&str, WorkerPhase)], &[&str], bool); 7] = [
+    type Answer<'a> = (&'a str, &'a [(&'a str, WorkerPhase)], &'a [&'a str], bool);
+    let answers: [Answer; 7] = [
         ("as it was", &[("a", WorkerPhase::Syncing)], &["a"], true),
         ("it has ended", &[("a", WorkerPhase::Finished)], &[], true),
         ("no worker", &[], &["a"], false),
