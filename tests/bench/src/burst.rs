@@ -8,14 +8,12 @@ use clock::UnixNanos;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use crate::direct;
+use crate::processes::{self, Computed, Usage};
 use crate::statistics::{Row, Samples};
 use crate::world::World;
 
 /// Rounds of Bulkhead and of direct calls, by turns.
 const ROUNDS: usize = 3;
-
-/// Numbers of pods at a time that are tried, beside all at once.
-const AT_A_TIME: [usize; 7] = [1, 2, 3, 4, 5, 6, 8];
 
 /// Direct removals at a time: nothing is measured meanwhile.
 const REMOVALS_AT_A_TIME: usize = 4;
@@ -24,10 +22,12 @@ const REMOVALS_AT_A_TIME: usize = 4;
 struct Burst {
     last: std::time::Duration,
     median: std::time::Duration,
+    /// From its begin to the last start.
+    computed: Computed,
 }
 
 impl Burst {
-    fn since(begin: UnixNanos, starts: Vec<UnixNanos>) -> Burst {
+    fn since(begin: UnixNanos, starts: Vec<UnixNanos>, computed: Computed) -> Burst {
         let mut samples = Samples::default();
         for start in starts {
             samples.push(start.since(begin));
@@ -35,22 +35,26 @@ impl Burst {
         Burst {
             last: samples.percentile(100),
             median: samples.percentile(50),
+            computed,
         }
     }
 
     fn seconds(&self) -> String {
         let (last, median) = (self.last.as_secs_f64(), self.median.as_secs_f64());
-        format!("last {last:.2} s, median {median:.2} s")
+        let Computed { machine, runtime } = self.computed;
+        format!(
+            "last {last:.2} s, median {median:.2} s; computed {machine:.1} s, containerd {runtime:.1} s of them"
+        )
     }
 }
 
 /// A burst of so many pods, against direct calls.
-pub(crate) fn burst(world: &World, pods: usize) -> Result<Vec<Row>> {
+pub(crate) fn burst(world: &World, pods: usize, at_a_time: &[usize]) -> Result<Vec<Row>> {
     // Files and caches are warm for all that follows.
     by_direct_calls(world, "warm", pods.min(10), 2)?;
     let mut rows = Vec::new();
     let mut tried = Vec::new();
-    for at_a_time in AT_A_TIME.into_iter().chain([pods]) {
+    for at_a_time in at_a_time.iter().copied().chain([pods]) {
         let burst = by_direct_calls(world, &format!("try-{at_a_time}"), pods, at_a_time)?;
         let what = format!("burst of {pods}, direct calls, {at_a_time} at a time");
         rows.push(Row::text(&what, &burst.seconds(), ""));
@@ -62,10 +66,19 @@ pub(crate) fn burst(world: &World, pods: usize) -> Result<Vec<Row>> {
     let (mut floor_last, mut floor_median) = (Samples::default(), Samples::default());
     for round in 0..ROUNDS {
         let names = names(&format!("burst-{round}"), pods);
+        let before = processes::look(world)?;
         let bulkhead = by_bulkhead(world, &names)?;
+        let shares = shares(&before, &processes::look(world)?);
+        rows.push(Row::text(
+            &format!("burst of {pods}, Bulkhead"),
+            &format!("{} ({shares})", bulkhead.seconds()),
+            "",
+        ));
         last.push(bulkhead.last);
         median.push(bulkhead.median);
         remove_all(world, &names)?;
+        // What they leave in the runtime is removed in the background.
+        world.until_runtime_is_empty()?;
         let direct = by_direct_calls(world, &format!("round-{round}"), pods, best)?;
         floor_last.push(direct.last);
         floor_median.push(direct.median);
@@ -146,19 +159,34 @@ fn names(prefix: &str, pods: usize) -> Vec<String> {
 
 fn by_bulkhead(world: &World, names: &[String]) -> Result<Burst> {
     let begin = World::now();
+    let before = Computed::look(world)?;
     for name in names {
         world.put(name, &[])?;
     }
-    Ok(Burst::since(begin, world.all_started(names, begin)?))
+    let starts = world.all_started(names, begin)?;
+    let computed = Computed::look(world)?.since(&before);
+    Ok(Burst::since(begin, starts, computed))
+}
+
+/// What each process computed between two looks, in seconds.
+fn shares(before: &[Usage], after: &[Usage]) -> String {
+    let shares = before.iter().zip(after).map(|(before, after)| {
+        let seconds = after.processor_seconds - before.processor_seconds;
+        format!("{} {seconds:.2}", after.name)
+    });
+    shares.collect::<Vec<_>>().join(", ")
 }
 
 fn by_direct_calls(world: &World, what: &str, pods: usize, at_a_time: usize) -> Result<Burst> {
     let names = names(&format!("direct-{what}"), pods);
     let begin = World::now();
+    let before = Computed::look(world)?;
     let starts = stream::iter(&names).map(|name| direct::start(world, name, &[]));
     let starts = starts.buffer_unordered(at_a_time).try_collect::<Vec<_>>();
     let made = world.containerd.block_on(starts)?;
-    let burst = Burst::since(begin, world.all_started(&names, begin)?);
+    let starts = world.all_started(&names, begin)?;
+    let computed = Computed::look(world)?.since(&before);
+    let burst = Burst::since(begin, starts, computed);
     let removals = stream::iter(made.iter().map(Ok));
     let removals =
         removals.try_for_each_concurrent(REMOVALS_AT_A_TIME, |pod| direct::remove(world, pod));

@@ -32,6 +32,10 @@ struct Arguments {
     /// Pods of the burst, and pods that are removed before a start.
     #[arg(long, default_value_t = 100)]
     burst: usize,
+    /// Numbers of direct calls at a time that are tried, beside all at once; the best
+    /// of them is the floor of a burst.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 3, 4, 5, 6, 8])]
+    at_a_time: Vec<usize>,
     /// Pods of the idle nodes, one after the other.
     #[arg(long, value_delimiter = ',', default_values_t = [100, 250])]
     idle_pods: Vec<usize>,
@@ -92,7 +96,10 @@ fn main() -> Result<()> {
             Measurement::Start => latency::start(&World::create()?, arguments.repetitions),
             Measurement::Stop => latency::stop(&World::create()?, arguments.repetitions),
             Measurement::Exit => latency::exit_to_restart(&World::create()?, arguments.repetitions),
-            Measurement::Burst => burst::burst(&World::create()?, arguments.burst),
+            Measurement::Burst => {
+                let world = World::create()?;
+                burst::burst(&world, arguments.burst, &arguments.at_a_time)
+            }
             Measurement::AfterRemovals => {
                 let world = World::create()?;
                 burst::after_removals(&world, arguments.burst, arguments.repetitions)

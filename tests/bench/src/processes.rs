@@ -48,6 +48,46 @@ fn processor_seconds(pid: u32) -> Result<f64> {
     Ok((ticks(11)? + ticks(12)?) / TICKS_PER_SECOND)
 }
 
+/// Seconds of computing.
+#[derive(Clone, Copy)]
+pub(crate) struct Computed {
+    /// Of all processors of the machine.
+    pub(crate) machine: f64,
+    /// Of containerd itself, without shims and runc.
+    pub(crate) runtime: f64,
+}
+
+impl Computed {
+    /// Since their starts.
+    pub(crate) fn look(world: &World) -> Result<Computed> {
+        let containerd = world.containerd.pid().context("containerd is away")?;
+        Ok(Computed {
+            machine: machine_seconds()?,
+            runtime: processor_seconds(containerd)?,
+        })
+    }
+
+    /// Since another look.
+    pub(crate) fn since(self, before: &Computed) -> Computed {
+        Computed {
+            machine: self.machine - before.machine,
+            runtime: self.runtime - before.runtime,
+        }
+    }
+}
+
+fn machine_seconds() -> Result<f64> {
+    let stat = std::fs::read_to_string("/proc/stat")?;
+    let all = stat.lines().next().context("stat")?;
+    // user, nice, system, idle, iowait, irq, softirq, steal, ... (proc_stat(5)).
+    let fields = all.split_whitespace().skip(1).map(str::parse::<f64>);
+    let fields = fields.collect::<Result<Vec<f64>, _>>()?;
+    let busy = [0, 1, 2, 5, 6]
+        .iter()
+        .filter_map(|field| fields.get(*field));
+    Ok(busy.sum::<f64>() / TICKS_PER_SECOND)
+}
+
 fn proportional_set_kib(pid: u32) -> Result<u32> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let line = text

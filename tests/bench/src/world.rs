@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clock::{UnixNanos, WallClock};
+use cri::{ContainerRuntime as _, v1};
 use serde_json::{Value, json};
 use test_support::images::TESTAPP;
 use test_support::wait::wait_for_every;
@@ -129,6 +130,16 @@ impl World {
             Ok(all.collect::<Option<Vec<UnixNanos>>>())
         })?;
         Ok(starts)
+    }
+
+    /// Waits until the runtime has no pod left, not even a dead one.
+    pub(crate) fn until_runtime_is_empty(&self) -> Result<()> {
+        let runtime = self.containerd.client();
+        poll_every(SELDOM, "the removal of all sandboxes", || {
+            let all = runtime.list_pod_sandboxes(v1::PodSandboxFilter::default());
+            let all = self.containerd.block_on(all)?;
+            Ok(all.is_empty().then_some(()))
+        })
     }
 
     /// Waits until the agent has nothing left of a pod of this name.
