@@ -4,17 +4,11 @@
 //!
 //! Observe, what the runtime has:
 //!
-//! - `observe`: one pod, as the values of `observation`; `relist`: all pods at a glance;
+//! - `observe`: one pod, as an `Observation`; `relist`: all pods at a glance;
 //! - `hints` and `told_ends`: what the runtime tells by itself; `readiness`: how it is.
 //!
-//! Plan, in pure functions over plain values:
-//!
-//! - `worker`: the states of a worker, and which step each of them asks for;
-//! - `plan`: the next step of a pod; `known`: what it depends on beside what the runtime
-//!   shows; `stop`: how long a stop may take; `name_conflict`: which number a new sandbox
-//!   or instance gets;
-//! - `annotations`: what is noted on the requests that the runtime gets; the requests
-//!   themselves are made by the crate `cri-requests`.
+//! Plan: the states of a worker and the next step of a pod are decided in the crate
+//! `pod-lifecycle`, requests are made in `cri-requests`.
 //!
 //! Act:
 //!
@@ -35,20 +29,15 @@
 //! `pod_source` takes the pods from config-sourcer. `assembly` puts all this together, and [`run`] is the process around it.
 
 mod abandoned_start;
-mod annotations;
 mod assembly;
 mod doorbell;
 mod events;
 mod garbage;
 mod hints;
 mod image;
-mod known;
 mod locks;
 mod logs;
-mod name_conflict;
-mod observation;
 mod observe;
-mod plan;
 mod pod_source;
 mod policy;
 mod pool;
@@ -59,11 +48,9 @@ mod relist;
 mod servers;
 mod shell;
 mod steps;
-mod stop;
 #[cfg(test)]
 mod testing;
 mod told_ends;
 mod turns;
-mod worker;
 
 pub use shell::{Error, run, run_on_this_node};

@@ -14,9 +14,9 @@ use cri::{ContainerRuntime, RuntimeError, v1};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use node_host::NodeHost;
 use pod::{Pod, PodExt, PodIdentity};
+use pod_lifecycle::known::Known;
+use pod_lifecycle::observation::{Container, ContainerState, Observation, Sandbox, SandboxNetwork};
 
-use crate::known::Known;
-use crate::observation::{Container, ContainerState, Observation, Sandbox, SandboxNetwork};
 use crate::relist::{self, Owners};
 
 pub(crate) use convert::state_of;

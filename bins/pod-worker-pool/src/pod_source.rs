@@ -14,12 +14,11 @@ use ipc::CallError;
 use ipc::limits::MAX_POD_MESSAGE_BYTES;
 use pod::wire::WireError;
 use pod::{PodDocument, PodIdentity};
+use pod_lifecycle::DesiredPod;
 use pod_validation::FieldError;
 use tokio::sync::Semaphore;
 use tonic::Code;
 use tonic::transport::Channel;
-
-use crate::worker::DesiredPod;
 
 /// Deadline of GetPod, as the interface says; so far within the 5 s that sync-loop
 /// gives an update that its answer comes in time.
@@ -183,7 +182,7 @@ fn judge(pod: &DesiredPod) -> Result<(), PodSourceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::worker::desired::testing::{desired, manifest};
+    use crate::testing::{desired, manifest};
 
     #[test]
     fn only_the_pod_and_the_version_that_was_asked_for_is_taken() {

@@ -24,21 +24,20 @@ use ipc::limits::truncate;
 use node_config::NodeConfig;
 use node_policy::{Mode, Protected, Subject};
 use pod::Pod;
+use pod_lifecycle::DesiredPod;
+use pod_lifecycle::plan::{REFUSED_REASON, Refused};
 use runtime_gate::{HeldPod, HeldPods, Places};
 use state_file::StateFile;
 use topology::{Identities, Process};
 
 use crate::doorbell::Doorbell;
 use crate::events::Events;
-use crate::worker::DesiredPod;
 use node_layout::paths;
 
 use audit::Audit;
 use file::Stamp;
 use in_force::{InForce, Origin};
 use judgement::{Judgement, judge};
-
-pub(crate) use judgement::{REASON, Refused};
 
 /// How often the file is looked at. An owner who has granted something waits so long.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
@@ -174,7 +173,7 @@ impl NodePolicy {
             .audit
             .decided(self.0.clock.now(), identity, &subject, &judgement);
         if let Some(message) = judgement.message() {
-            self.0.events.warning(identity, "", REASON, message);
+            self.0.events.warning(identity, "", REFUSED_REASON, message);
         }
         let pod = identity.into();
         let known = Known { pod, judgement };

@@ -13,11 +13,11 @@ use std::sync::Arc;
 use bulkhead_api::v1;
 use clock::UnixNanos;
 use pod::PodSource;
+use pod_lifecycle::{DesiredPod, Refusal, TerminationCause, Update};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::publisher::Publisher;
 use crate::relist::Relist;
-use crate::worker::{DesiredPod, Refusal, TerminationCause, Update};
 
 pub(crate) use actor::{Actor, ActorConfig};
 

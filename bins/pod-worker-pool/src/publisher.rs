@@ -15,9 +15,8 @@ use bulkhead_api::v1;
 use clock::UnixNanos;
 use ipc::StateHub;
 use pod::PodIdentity;
-
-use crate::observation::Observation;
-use crate::worker::{DesiredPod, Termination};
+use pod_lifecycle::observation::Observation;
+use pod_lifecycle::{DesiredPod, Termination};
 
 pub(crate) use observation::{Waiting, waiting};
 

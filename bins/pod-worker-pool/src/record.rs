@@ -22,32 +22,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use clock::UnixNanos;
 use pod::PodIdentity;
+use pod_lifecycle::record::Record;
 use serde::{Deserialize, Serialize};
 use state_file::{NotSaved, Saver, Saving, Writer};
-
-use crate::stop::{KillReason, StopRecords};
-use crate::worker::Termination;
 
 use directory::Directory;
 
 /// Brings the files to what the records are, by UID. Once it is dropped no change begins.
 pub(crate) type RecordWriter = Writer<String, Option<Content>>;
-
-/// What is recorded of one pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Record {
-    /// Why and with which grace the whole pod is stopped, if it is.
-    pub termination: Option<Termination>,
-    /// Why single instances are stopped while the pod lives on, by container id.
-    pub kills: BTreeMap<String, KillReason>,
-    /// Until when instances that are being stopped may take, for either reason.
-    pub stops: StopRecords,
-    /// When the first sync of a pod with a deadline was.
-    #[serde(default, with = "nanos")]
-    pub started_at: Option<UnixNanos>,
-}
 
 /// The records. Clones share them.
 #[derive(Clone, Debug)]
@@ -63,15 +46,6 @@ pub(crate) struct Content {
     namespace: String,
     name: String,
     record: Record,
-}
-
-impl Record {
-    /// Whether it is of use after a crash of the machine, which ends all containers,
-    /// and with them what there was to resume. A pod that was evicted stays so.
-    fn outlives_the_machine(&self) -> bool {
-        let termination = self.termination.as_ref();
-        termination.is_some_and(|termination| termination.cause.is_known_by_record_alone())
-    }
 }
 
 impl Content {
@@ -182,25 +156,6 @@ impl Records {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Option<Content>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-mod nanos {
-    use clock::UnixNanos;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(
-        at: &Option<UnixNanos>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        at.map(|at| at.0).serialize(to)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<UnixNanos>, D::Error> {
-        let nanos = Option::<i64>::deserialize(from)?;
-        Ok(nanos.map(UnixNanos))
     }
 }
 

@@ -34,20 +34,21 @@ use cri::ContainerRuntime;
 use cri_requests::NodeFacts;
 use node_host::NodeHost;
 use pod::{Pod, PodIdentity};
+use pod_lifecycle::known::Known;
+use pod_lifecycle::observation::Observation;
+use pod_lifecycle::plan::{self, Facts, FailedProbes, Goal, Plan, Settings};
+use pod_lifecycle::record::Record;
+use pod_lifecycle::{DesiredPod, Subject, Termination, TerminationCause};
 
 use crate::doorbell::Doorbell;
 use crate::events::Events;
 use crate::image::Images;
-use crate::known::Known;
-use crate::observation::Observation;
 use crate::observe::{Cache, Observer};
-use crate::plan::{self, Facts, FailedProbes, Goal, Plan, Settings};
 use crate::policy::NodePolicy;
 use crate::publisher::Publisher;
-use crate::record::{Record, Records};
+use crate::record::Records;
 use crate::told_ends::ToldEnds;
 use crate::turns::Turns;
-use crate::worker::{DesiredPod, Subject, Termination, TerminationCause};
 
 use pulls::PodPulls;
 

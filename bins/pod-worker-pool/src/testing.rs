@@ -9,6 +9,7 @@ use bulkhead_api::v1;
 use clock::{UnixNanos, WallClock};
 use node_config::{DirectoryLayout, NodeConfig};
 use node_host::NodeHost;
+use pod_lifecycle::{DesiredPod, Kill, Subject, Update, UpdateKind};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use serde_json::{Value, json};
@@ -21,12 +22,17 @@ use topology::Identities;
 use crate::assembly::{Assembly, Ingredients};
 use crate::pool::PoolError;
 use crate::servers::Shared;
-use crate::worker::desired::testing::{desired, manifest};
-use crate::worker::{Kill, Subject, Update, UpdateKind};
+
+pub(crate) use test_pods::{api_manifest, manifest, pod};
 
 pub(crate) const IMAGE: &str = "localhost/app:1";
 /// The simulated wall clock begins here.
 pub(crate) const START: UnixNanos = UnixNanos(1_700_000_000_000_000_000);
+
+/// A pod as its source gives it.
+pub(crate) fn desired(value: Value) -> DesiredPod {
+    DesiredPod::new(test_pods::document(value)).unwrap()
+}
 
 /// A pod whose container `c` runs `command`.
 pub(crate) fn pod_running(name: &str, uid: &str, command: &[&str]) -> Value {

@@ -10,8 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use clock::UnixNanos;
 use cri::End;
-
-use crate::observation::{Observation, ToldEnd};
+use pod_lifecycle::observation::{Observation, ToldEnd};
 
 /// Ends that are remembered: more than containers of a full node that end within
 /// the moment that counts.
@@ -62,7 +61,7 @@ impl ToldEnds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observation::{Sandbox, SandboxNetwork};
+    use pod_lifecycle::observation::{Sandbox, SandboxNetwork};
 
     const END: End = End {
         exit_code: 3,

@@ -18,7 +18,7 @@ const KNOWN: &[(&str, usize)] = &[
     ("node-policy", 4),
     ("pod-validation", 7),
     // Its rooms are being built anew.
-    ("pod-worker-pool", 45),
+    ("pod-worker-pool", 36),
     ("simulated-runtime", 3),
     ("simulation", 2),
     ("state-file", 2),

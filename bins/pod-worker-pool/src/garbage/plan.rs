@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashSet};
 use bulkhead_api::v1::WorkerPhase;
 use cri::v1::ContainerState;
 use pod::PodIdentity;
+use pod_lifecycle::TerminationCause;
 
 use crate::pool::WorkerSummary;
 use crate::relist::{ListedContainer, Relist, RuntimePod};
-use crate::worker::TerminationCause;
 
 /// Who is wanted.
 #[derive(Clone, Copy, Debug)]

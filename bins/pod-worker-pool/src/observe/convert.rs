@@ -11,9 +11,9 @@ use pod::metadata::{
     CONTAINER_HASH_ANNOTATION, CONTAINER_NAME_LABEL, CONTAINER_RESTART_COUNT_ANNOTATION,
     POD_TERMINATION_GRACE_PERIOD_ANNOTATION,
 };
+use pod_lifecycle::annotations;
+use pod_lifecycle::observation::{Container, ContainerState, Exit, Sandbox, SandboxNetwork};
 
-use crate::annotations;
-use crate::observation::{Container, ContainerState, Exit, Sandbox, SandboxNetwork};
 use crate::relist::listed_pod;
 
 /// Longest text that is taken over from a status.

@@ -6,24 +6,13 @@ use std::sync::Arc;
 use node_policy::{Denial, Mode, RunningPods, Subject};
 use pod::core::{Lifecycle, LifecycleHandler, Probe};
 use pod::{Pod, PodExt};
+use pod_lifecycle::plan::Refused;
 use runtime_gate::{CommandDigest, Standing};
 
 use super::in_force::InForce;
 
-/// The reason in events, waiting containers and ended pods.
-pub(crate) const REASON: &str = "RefusedByNodePolicy";
-
 /// Most refusals of one pod that are told in full.
 const MAX_TOLD: usize = 3;
-
-/// Nothing new may be made for a pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refused {
-    /// The rules, and the grants that would allow it.
-    pub(crate) message: String,
-    /// What runs of it is ended too.
-    pub(crate) ends_what_runs: bool,
-}
 
 /// The decision about a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! The policy and a pool that works by it, on a node in memory.
 
 use bulkhead_api::v1;
+use pod_lifecycle::UpdateKind;
 use serde_json::{Value, json};
 
 use crate::testing::{TestNode, eventually, pod_running};
-use crate::worker::UpdateKind;
 
 use super::*;
 
@@ -32,7 +32,7 @@ async fn a_refused_pod_waits_until_the_policy_allows_it() {
     node.create(&on_the_nodes_network("a", "u1")).await;
     node.create(&pod_running("b", "u2", &["run"])).await;
     eventually("the other pod runs", || node.running("u2").is_some()).await;
-    eventually("it waits", || waiting_reason(&node, "u1") == REASON).await;
+    eventually("it waits", || waiting_reason(&node, "u1") == REFUSED_REASON).await;
     assert!(node.running("u1").is_none());
     assert_eq!(node.phase("u1"), Some(v1::WorkerPhase::Syncing));
     let refused = report(&node);
@@ -49,7 +49,9 @@ async fn a_refused_pod_waits_until_the_policy_allows_it() {
     assert_eq!(report(&node).refused_pods, 0);
     let told = node.reasons("u1");
     assert_eq!(
-        told.iter().filter(|reason| *reason == REASON).count(),
+        told.iter()
+            .filter(|reason| *reason == REFUSED_REASON)
+            .count(),
         1,
         "{told:?}"
     );
@@ -70,7 +72,7 @@ async fn a_running_pod_that_a_new_policy_refuses_runs_on_and_gets_nothing_new() 
     node.runtime.crash_container(&first, 1);
     let same = on_the_nodes_network("a", "u1");
     node.update(UpdateKind::Sync, &same).await.unwrap();
-    eventually("it waits", || waiting_reason(&node, "u1") == REASON).await;
+    eventually("it waits", || waiting_reason(&node, "u1") == REFUSED_REASON).await;
     assert!(node.running("u1").is_none());
     node.write_policy(GRANT);
     eventually("it runs again", || node.running("u1").is_some()).await;
@@ -88,10 +90,13 @@ async fn a_policy_that_says_so_ends_what_runs_and_not_what_waits() {
     })
     .await;
     let ended = node.observation("u1").unwrap();
-    assert_eq!(ended.failed_reason, REASON);
+    assert_eq!(ended.failed_reason, REFUSED_REASON);
     assert!(ended.failed_message.contains("spec.hostNetwork"));
     node.create(&on_the_nodes_network("b", "u2")).await;
-    eventually("the other waits", || waiting_reason(&node, "u2") == REASON).await;
+    eventually("the other waits", || {
+        waiting_reason(&node, "u2") == REFUSED_REASON
+    })
+    .await;
     assert_eq!(node.phase("u2"), Some(v1::WorkerPhase::Syncing));
 }
 
@@ -105,7 +110,7 @@ async fn a_policy_that_audits_reports_and_allows() {
     assert_eq!((audited.refused_pods, audited.audited_pods), (0, 1));
     assert_eq!(audited.mode, "audit");
     assert!(node.life().policy.status_line().starts_with("degraded"));
-    assert!(node.reasons("u1").contains(&REASON.to_owned()));
+    assert!(node.reasons("u1").contains(&REFUSED_REASON.to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -146,7 +151,7 @@ async fn a_file_that_was_never_good_lets_nothing_new_start() {
     node.create(&pod_running("a", "u1", &["run"])).await;
     node.create(&pod_running("b", "u2", &["run"])).await;
     eventually("the new one waits", || {
-        waiting_reason(&node, "u2") == REASON
+        waiting_reason(&node, "u2") == REFUSED_REASON
     })
     .await;
     assert!(node.running("u1").is_some() && node.running("u2").is_none());

@@ -8,6 +8,9 @@ use std::time::Duration;
 use bulkhead_api::v1;
 use ipc::limits::MAX_PODS;
 use pod::PodSource;
+use pod_lifecycle::forgotten::is_forgotten;
+use pod_lifecycle::static_pods::StaticPods;
+use pod_lifecycle::{Decision, Transition, Update, UpdateKind, Worker, WorkerState};
 use rand::rngs::SmallRng;
 use tokio::sync::mpsc;
 use tokio::task::{Id, JoinError, JoinSet};
@@ -19,9 +22,6 @@ use super::{Command, PoolError, PoolHandle, until};
 use crate::locks::PodLocks;
 use crate::relist::{Relist, Relister};
 use crate::steps::{Outcome, Pause, Retry, StepError, Steps};
-use crate::worker::known::is_forgotten;
-use crate::worker::static_pods::StaticPods;
-use crate::worker::{Decision, Transition, Update, UpdateKind, Worker, WorkerState};
 
 /// Wait after an error that is likely to pass by itself, lengthened by up to
 /// [`JITTER`], as all retries.

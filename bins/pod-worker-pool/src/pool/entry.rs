@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use bulkhead_api::v1;
+use pod_lifecycle::plan::FailedProbes;
+use pod_lifecycle::record::Record;
+use pod_lifecycle::{Subject, Worker, WorkerState};
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 
 use super::WorkerSummary;
-use crate::plan::FailedProbes;
 use crate::publisher::WorkerView;
-use crate::record::Record;
 use crate::steps::{Job, Memory, SyncInput};
-use crate::worker::{Subject, Worker, WorkerState};
 
 /// A worker with its step and what its steps remember.
 pub(super) struct Entry {

@@ -17,11 +17,11 @@ mod static_pods;
 use std::time::Duration;
 
 use bulkhead_api::v1::{self, WorkerPhase};
+use pod_lifecycle::{Kill, UpdateKind};
 use serde_json::json;
 use simulated_runtime::{Faults, Happening};
 
 use crate::testing::{IMAGE, TestNode, eventually, pod_running};
-use crate::worker::{Kill, UpdateKind};
 
 const RUN: &[&str] = &["run"];
 
@@ -465,9 +465,9 @@ async fn a_pod_that_only_the_runtime_has_is_stopped_and_forgotten() {
     node.kill();
     node.start();
     let identity = pod::PodIdentity::new("u1", "default", "a").unwrap();
-    let update = crate::worker::Update {
+    let update = pod_lifecycle::Update {
         kind: UpdateKind::Kill,
-        subject: crate::worker::Subject::RuntimeOnly(identity),
+        subject: pod_lifecycle::Subject::RuntimeOnly(identity),
         kill: Some(Kill::default()),
     };
     node.life().pool.update(update, Vec::new()).await.unwrap();

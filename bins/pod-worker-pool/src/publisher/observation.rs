@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use bulkhead_api::v1;
 use clock::UnixNanos;
 use pod::{Pod, PodExt};
+use pod_lifecycle::observation::{Container, ContainerState, Observation, Sandbox};
 
 use super::{Findings, WorkerView};
-use crate::observation::{Container, ContainerState, Observation, Sandbox};
 
 /// Containers of one pod that are told of: two instances of as many containers as
 /// any pod has, and what a runaway left.

@@ -6,9 +6,9 @@ use bulkhead_api::v1;
 use ipc::limits::MAX_PROBE_TARGET_BYTES;
 use pod::core::{Container as ContainerSpec, Probe};
 use pod::{Pod, PodExt, probe};
+use pod_lifecycle::observation::{Container, ContainerState};
 
 use super::{Findings, WorkerView};
-use crate::observation::{Container, ContainerState};
 
 /// The targets of one pod, by container id.
 pub(super) fn of(

@@ -1,12 +1,12 @@
 //! What others are told, and when they are told nothing.
 
 use ipc::StateEvent;
+use pod_lifecycle::TerminationCause;
+use pod_lifecycle::observation::{Container, ContainerState, Exit, Sandbox, SandboxNetwork};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::observation::{Container, ContainerState, Exit, Sandbox, SandboxNetwork};
-use crate::worker::TerminationCause;
-use crate::worker::desired::testing::{desired, manifest, pod};
+use crate::testing::{desired, manifest, pod};
 
 const NODE: &str = "10.0.0.1";
 

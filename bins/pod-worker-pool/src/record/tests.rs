@@ -1,13 +1,14 @@
 //! What lies on disk after a write, a removal, a damage or a hang.
 
+use clock::UnixNanos;
+use pod_lifecycle::stop::{KillReason, SAVE_MAY_TAKE, StopRecord};
+use pod_lifecycle::{Termination, TerminationCause};
 use std::convert::Infallible;
 use std::time::Duration;
 
 use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
-use crate::stop::{SAVE_MAY_TAKE, StopRecord};
-use crate::worker::TerminationCause;
 
 fn pod() -> PodIdentity {
     PodIdentity::new("u1", "default", "a").unwrap()

@@ -11,6 +11,7 @@ use ipc::limits::{
 };
 use pod::identity::check_uid;
 use pod::{PodIdentity, PodSource};
+use pod_lifecycle::{DesiredPod, Kill, Refusal, Subject, Update, UpdateKind};
 use tonic::{Request, Response, Status};
 
 use super::arrivals::Arrivals;
@@ -19,7 +20,6 @@ use crate::garbage::Order;
 use crate::pod_source::PodsOfSources;
 use crate::pool::PoolError;
 use crate::readiness;
-use crate::worker::{DesiredPod, Kill, Refusal, Subject, Update, UpdateKind};
 
 /// Verdicts of one pod: three for each of more containers than any pod has.
 const MAX_VERDICTS: usize = 1000;
@@ -311,7 +311,7 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::worker::desired::testing::{desired, manifest};
+    use crate::testing::{desired, manifest};
 
     #[test]
     fn only_a_version_that_is_new_here_is_taken_from_config_sourcer() {

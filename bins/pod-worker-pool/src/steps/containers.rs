@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use cri::v1;
 use cri_requests::MountedVolume;
 use pod::PodExt;
+use pod_lifecycle::observation::Observation;
+use pod_lifecycle::plan::Start;
 
 use super::sync::Target;
 use super::{Retry, StepError, Steps};
-use crate::observation::Observation;
-use crate::plan::Start;
 
 /// What containers are created with.
 pub(super) struct Prepared {

@@ -4,9 +4,8 @@ use clock::UnixNanos;
 use cri::{RuntimeError, RuntimeErrorKind};
 use cri_requests::BuildError;
 use node_host::NodeError;
+use pod_lifecycle::plan::Plan;
 use state_file::NotSaved;
-
-use crate::plan::Plan;
 
 /// How long a failed step waits, the shorter first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

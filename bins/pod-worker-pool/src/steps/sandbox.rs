@@ -7,15 +7,15 @@ use cri::{RuntimeError, RuntimeErrorKind};
 use cri_requests::SandboxConfig;
 use futures_util::future::{join, join_all, try_join};
 use pod::{PodExt, QosClass};
+use pod_lifecycle::annotations;
+use pod_lifecycle::known::SandboxKnown;
+use pod_lifecycle::observation::Observation;
+use pod_lifecycle::plan::{ContainerStop, StopPod, notes_start, started_at};
 use tokio::time::timeout;
 
 use super::start::spec_of;
 use super::sync::{PreparedImages, Target};
 use super::{Memory, Retry, StepError, Steps};
-use crate::annotations;
-use crate::known::SandboxKnown;
-use crate::observation::Observation;
-use crate::plan::{ContainerStop, StopPod, notes_start, started_at};
 use crate::readiness;
 
 /// How long a pod waits for the stop of a sandbox that is not its own. It goes on

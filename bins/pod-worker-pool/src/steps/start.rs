@@ -10,16 +10,16 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use pod::PodExt;
 use pod::core::Container as ContainerSpec;
+use pod_lifecycle::annotations;
+use pod_lifecycle::name_conflict::NextName;
+use pod_lifecycle::plan::{Discard, NewInstance, Start, StartHow};
 
 use super::containers::Prepared;
 use super::sync::{PreparedImages, Target};
 use super::unstarted::Removal;
 use super::{Calls, Memory, PodPulls, Retry, StepError, Steps};
 use crate::abandoned_start;
-use crate::annotations;
 use crate::image::Image;
-use crate::name_conflict::NextName;
-use crate::plan::{Discard, NewInstance, Start, StartHow};
 
 /// Containers of one pod that are started at once. Most pods have fewer; one with
 /// hundreds must not take the runtime for itself.

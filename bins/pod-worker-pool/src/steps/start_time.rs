@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use clock::UnixNanos;
 use pod::{Pod, PodIdentity};
+use pod_lifecycle::observation::Observation;
+use pod_lifecycle::plan::{self, notes_start, started_at, started_at_source};
 
 use super::sync::Target;
 use super::{Memory, Steps};
-use crate::observation::Observation;
-use crate::plan::{self, notes_start, started_at, started_at_source};
 
 impl Steps {
     /// A sync of a pod begins: notes its start where nobody else has done so yet.

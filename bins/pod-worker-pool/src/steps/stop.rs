@@ -6,11 +6,11 @@ use std::time::Duration;
 use cri::RuntimeError;
 use futures_util::future::join_all;
 use pod::PodIdentity;
+use pod_lifecycle::plan::{ContainerStop, StopHow};
+use pod_lifecycle::stop::{Moment, StopOrder};
 use tokio::time::Instant;
 
 use super::{Calls, Memory, StepError, Steps};
-use crate::plan::{ContainerStop, StopHow};
-use crate::stop::{Moment, StopOrder};
 
 impl Steps {
     /// Stops instances while their pod lives on, all at once.

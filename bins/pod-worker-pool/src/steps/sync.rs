@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use clock::UnixNanos;
 use pod::{Pod, PodExt, PodIdentity};
+use pod_lifecycle::DesiredPod;
+use pod_lifecycle::known::SandboxKnown;
+use pod_lifecycle::observation::Observation;
+use pod_lifecycle::plan::{self, Goal, Plan, Work};
+use pod_lifecycle::plan::{REFUSED_REASON, Refused};
 
 use super::{Announcement, Memory, Outcome, Retry, StepError, Steps, SyncInput};
 use crate::image::Image;
-use crate::known::SandboxKnown;
-use crate::observation::Observation;
-use crate::plan::{self, Goal, Plan, Work};
-use crate::policy::{self, Refused};
 use crate::publisher::{self, Findings};
-use crate::worker::DesiredPod;
 
 /// Rounds of one sync. A pod needs one for its sandbox and one for each of its
 /// init containers that ends at once; who needs more goes on after a short pause,
@@ -260,7 +260,7 @@ impl Steps {
         let mut reasons = memory.reasons.clone();
         if let Some(refused) = &target.refused {
             reasons.extend(target.pod.all_containers().map(|(_, spec)| {
-                let why = (policy::REASON.to_owned(), refused.message.clone());
+                let why = (REFUSED_REASON.to_owned(), refused.message.clone());
                 (spec.name.clone(), why)
             }));
         }

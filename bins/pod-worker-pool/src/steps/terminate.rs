@@ -4,16 +4,18 @@
 use std::time::Duration;
 
 use pod::PodIdentity;
+use pod_lifecycle::known::Known;
+use pod_lifecycle::observation::Observation;
+use pod_lifecycle::plan::{
+    CleanUp, FailedProbes, Goal, Plan, UnstartedContainer, describe_termination,
+};
+use pod_lifecycle::record::Record;
+use pod_lifecycle::stop::StopOrder;
+use pod_lifecycle::{DesiredPod, Subject, Termination};
 
 use super::unstarted::Removal;
 use super::{Announcement, Memory, Outcome, Retry, StepError, Steps};
-use crate::known::Known;
-use crate::observation::Observation;
-use crate::plan::{CleanUp, FailedProbes, Goal, Plan, UnstartedContainer, describe_termination};
 use crate::publisher::Findings;
-use crate::record::Record;
-use crate::stop::StopOrder;
-use crate::worker::{DesiredPod, Subject, Termination};
 
 /// How long calls of an interrupted sync may take to end before they are given up:
 /// far longer than a sandbox or container takes, so that what they make is seen

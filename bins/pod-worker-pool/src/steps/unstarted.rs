@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use clock::{UnixNanos, WallClock};
 use cri::RuntimeError;
+use pod_lifecycle::observation::ContainerState;
 use tokio::time::Instant;
 
 use super::Steps;
-use crate::observation::ContainerState;
 use crate::observe;
 
 /// How long after the begin of a life a start of an earlier one may still be under way.

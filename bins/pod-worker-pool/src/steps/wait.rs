@@ -1,8 +1,9 @@
 //! The step of a static pod whose name another one holds: nothing of it may run.
 
+use pod_lifecycle::DesiredPod;
+use pod_lifecycle::plan::{FailedProbes, Goal, Plan};
+
 use super::{Memory, Outcome, Retry, StepError, Steps};
-use crate::plan::{FailedProbes, Goal, Plan};
-use crate::worker::DesiredPod;
 
 impl Steps {
     /// Stops what there is of a pod. When it is its turn, it gets a new sandbox.

@@ -14,8 +14,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
 use crate::relist::Owners;
+use crate::testing::api_manifest;
 use crate::testing::{IMAGE, START, TestNode, eventually, pod_running};
-use crate::worker::desired::testing::api_manifest;
 
 const HOUR: Duration = Duration::from_secs(3600);
 

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use pod_lifecycle::{Kill, Subject, Update, UpdateKind};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
@@ -12,7 +13,6 @@ use simulated_runtime::Faults;
 
 use crate::garbage::Order;
 use crate::testing::{IMAGE, TestNode, eventually, pod_running};
-use crate::worker::{Kill, Subject, Update, UpdateKind};
 
 const SEEDS: u64 = 150;
 const ACTIONS: usize = 25;

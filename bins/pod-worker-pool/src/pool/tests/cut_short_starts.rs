@@ -54,7 +54,7 @@ async fn shown(node: &TestNode, state: ContainerState, count: usize) {
 fn carried(annotations: &BTreeMap<String, String>) -> (&str, &str) {
     let of = |key: &str| annotations.get(key).map_or("", String::as_str);
     let count = of("io.kubernetes.container.restartCount");
-    (count, of(crate::annotations::RESTART_WAIT))
+    (count, of(pod_lifecycle::annotations::RESTART_WAIT))
 }
 
 /// That the container of the pod runs, and counts as never started before.

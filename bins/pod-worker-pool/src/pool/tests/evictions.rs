@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use bulkhead_api::v1::WorkerPhase;
 use pod::PodSource;
+use pod_lifecycle::{Kill, UpdateKind};
 use serde_json::Value;
 
 use super::{RUN, finished, running, starts};
 use crate::testing::{TestNode, eventually, pod_running};
-use crate::worker::{Kill, UpdateKind};
 
 async fn evict(node: &TestNode, pod: &Value) {
     let kill = Kill {

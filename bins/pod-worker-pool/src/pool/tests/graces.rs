@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use bulkhead_api::v1;
+use pod_lifecycle::{Kill, UpdateKind};
 use serde_json::{Value, json};
 use simulated_runtime::{Faults, Happening};
 use tokio::time::Instant;
 
 use super::running;
 use crate::testing::{START, TestNode, eventually, pod_running};
-use crate::worker::{Kill, UpdateKind};
 
 /// A pod that ignores SIGTERM and whose liveness probe has a grace of its own.
 pub(super) fn stubborn(probe_grace: u64) -> Value {

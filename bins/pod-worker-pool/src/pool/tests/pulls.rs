@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use bulkhead_api::v1::RuntimeState;
+use pod_lifecycle::UpdateKind;
 use serde_json::{Value, json};
 use simulated_runtime::{Faults, Happening};
 
 use super::{RUN, calls, finished, starts};
 use crate::testing::{IMAGE, TestNode, eventually, pod_running};
-use crate::worker::UpdateKind;
 
 const SLOW: &str = "localhost/slow:1";
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use pod_lifecycle::UpdateKind;
 use serde_json::{Value, json};
 use simulated_runtime::Faults;
 
 use super::{calls, not_live, running, starts};
 use crate::testing::{IMAGE, TestNode, eventually, pod_running};
-use crate::worker::UpdateKind;
 
 const ABSENT: &str = "localhost/absent:1";
 

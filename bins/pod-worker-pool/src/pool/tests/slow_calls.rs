@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use pod_lifecycle::UpdateKind;
 use serde_json::{Value, json};
 use simulated_runtime::{Faults, Happening};
 
 use super::running;
 use crate::testing::{TestNode, eventually, pod_running};
-use crate::worker::UpdateKind;
 
 fn pod(policy: &str) -> Value {
     let mut pod = pod_running("a", "u1", &["run"]);

@@ -14,7 +14,7 @@ use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use topology::{Identities, Process};
 
-use crate::worker::desired::testing;
+use crate::testing;
 
 /// A pod as config-sourcer gives it: with the defaults of an API server.
 pub(super) fn message(value: &Value) -> v1::Pod {

@@ -1,0 +1,11 @@
+//! Annotations of ours on sandboxes and containers: what must survive the death of
+//! every process, kept where the thing itself is. Everything else that is marked
+//! there is the kubelet's (`pod::metadata`).
+
+/// Container: how many seconds the start after its exit waits (crash-loop
+/// back-off), decimal.
+pub const RESTART_WAIT: &str = "bulkhead/restart-wait-seconds";
+
+/// Sandbox: when the pod was first started, Unix nanoseconds, decimal. Set for
+/// pods with an active deadline, and taken over into each further sandbox.
+pub const POD_STARTED_AT: &str = "bulkhead/pod-started-at";

@@ -1,0 +1,100 @@
+//! [`DesiredPod`]: a pod as sync-loop asked for it, checked and cheap to keep.
+//!
+//! The JSON stays as it came and is decoded where it is used; what every update
+//! needs is read from it once.
+
+use std::time::Duration;
+
+use pod::wire::WireError;
+use pod::{Pod, PodDocument, PodExt, PodIdentity, PodPhase};
+
+/// A desired pod. Clones share the JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DesiredPod {
+    document: PodDocument,
+    is_static: bool,
+    is_critical: bool,
+    marked_for_deletion: bool,
+    deletion_grace: Option<Duration>,
+    spec_grace: Duration,
+    phase: PodPhase,
+}
+
+impl DesiredPod {
+    /// Decodes a document once to read what updates need.
+    ///
+    /// # Errors
+    /// When the JSON is not the pod that the header names.
+    pub fn new(document: PodDocument) -> Result<DesiredPod, WireError> {
+        let pod = document.decode()?;
+        Ok(DesiredPod {
+            is_static: pod.is_static(),
+            is_critical: pod.is_critical(),
+            marked_for_deletion: pod.is_marked_for_deletion(),
+            deletion_grace: pod.metadata.deletion_grace_period_seconds.map(seconds),
+            spec_grace: seconds(pod.termination_grace_period_seconds()),
+            phase: pod.status_phase(),
+            document,
+        })
+    }
+
+    /// Which pod.
+    #[must_use]
+    pub fn identity(&self) -> &PodIdentity {
+        self.document.identity()
+    }
+
+    /// The document as it came.
+    #[must_use]
+    pub fn document(&self) -> &PodDocument {
+        &self.document
+    }
+
+    /// The pod itself, decoded anew: a decoded pod is far larger than its JSON.
+    ///
+    /// # Errors
+    /// Never for a document that `new` has accepted.
+    pub fn decode(&self) -> Result<Pod, WireError> {
+        self.document.decode()
+    }
+
+    /// Whether it comes from a manifest of this node.
+    #[must_use]
+    pub fn is_static(&self) -> bool {
+        self.is_static
+    }
+
+    /// Whether it is static, a mirror pod, or of a system priority.
+    #[must_use]
+    pub fn is_critical(&self) -> bool {
+        self.is_critical
+    }
+
+    /// Whether its source wants it gone (`metadata.deletionTimestamp`).
+    #[must_use]
+    pub fn is_marked_for_deletion(&self) -> bool {
+        self.marked_for_deletion
+    }
+
+    /// `metadata.deletionGracePeriodSeconds`.
+    #[must_use]
+    pub fn deletion_grace(&self) -> Option<Duration> {
+        self.deletion_grace
+    }
+
+    /// `spec.terminationGracePeriodSeconds`, 30 s if absent.
+    #[must_use]
+    pub fn spec_grace(&self) -> Duration {
+        self.spec_grace
+    }
+
+    /// Phase in its status, as the source knows it.
+    #[must_use]
+    pub fn phase(&self) -> PodPhase {
+        self.phase
+    }
+}
+
+fn seconds(seconds: i64) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}

@@ -1,0 +1,273 @@
+//! What is known of one pod beside what the runtime shows of it: one value for each
+//! instance, each sandbox and each container. The plan reads it, steps note in it what
+//! they did. Pure.
+//!
+//! Only what a [`Record`] holds survives this process. Losing the rest costs time: a
+//! call is made once more.
+//!
+//! ```text
+//! instance:
+//!   (nothing) --start refused--> StartRefused
+//!   (nothing) --stop ordered--> Stopping --stopped, and unknown still--> Unstoppable
+//!   Stopping, Unstoppable --does not run any more--> Killed, or (nothing)
+//!   Killed --a newer instance has run--> (nothing)
+//!
+//! sandbox:
+//!   (nothing) --stopped--> Stopped
+//!   (nothing) --stop failed--> StopFailed --next sync--> (nothing)
+//! ```
+//!
+//! - start refused: the runtime answered StartContainer with a refusal. What ended was
+//!   not a start that was abandoned, whatever the words of its message: it counts as a
+//!   crash, and waits like one.
+//! - stop ordered: for a reason of its own while the pod lives on, or with its pod.
+//! - stopped, and unknown still: the runtime did not know whether it ran, was told to
+//!   stop it, and does not know yet. What it cannot stop it may be able to remove.
+//! - does not run any more: why it was stopped decides whether another is started, so
+//!   that stays known.
+//! - stop failed: the pod goes on without this sandbox for the rest of the sync.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::name_conflict::NextName;
+use crate::observation::Observation;
+use crate::record::Record;
+use crate::stop::{KillReason, Moment, Stop, StopOrder};
+
+/// All that is known of one pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// By the runtime's id.
+    instances: BTreeMap<String, Instance>,
+    /// By the runtime's id.
+    sandboxes: BTreeMap<String, SandboxKnown>,
+    /// The name of the next sandbox.
+    pub next_sandbox: NextName,
+    /// Names of the next instances, by container.
+    pub next_instances: BTreeMap<String, NextName>,
+}
+
+/// What is known of one instance of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Instance {
+    /// The runtime refused to start it.
+    StartRefused,
+    /// It is being stopped.
+    Stopping {
+        /// Why, unless only with its pod.
+        reason: Option<KillReason>,
+        /// How long it may take.
+        stop: Stop,
+    },
+    /// It was stopped while its state was unknown, and that is unknown still.
+    Unstoppable {
+        /// Why it was stopped, unless only with its pod.
+        reason: Option<KillReason>,
+        /// How long that may take.
+        stop: Stop,
+    },
+    /// It was stopped for this reason while its pod lives on, or is to be.
+    Killed(KillReason),
+}
+
+/// What is known of one sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SandboxKnown {
+    /// The runtime has stopped it, and given its address back.
+    Stopped,
+    /// It could not be stopped in this sync.
+    StopFailed,
+}
+
+impl Instance {
+    fn reason(self) -> Option<KillReason> {
+        match self {
+            Instance::StartRefused => None,
+            Instance::Stopping { reason, .. } | Instance::Unstoppable { reason, .. } => reason,
+            Instance::Killed(reason) => Some(reason),
+        }
+    }
+
+    fn stop(self) -> Option<Stop> {
+        match self {
+            Instance::StartRefused | Instance::Killed(_) => None,
+            Instance::Stopping { stop, .. } | Instance::Unstoppable { stop, .. } => Some(stop),
+        }
+    }
+
+    fn stop_mut(&mut self) -> Option<&mut Stop> {
+        match self {
+            Instance::StartRefused | Instance::Killed(_) => None,
+            Instance::Stopping { stop, .. } | Instance::Unstoppable { stop, .. } => Some(stop),
+        }
+    }
+}
+
+impl Known {
+    /// What an earlier process has recorded.
+    #[must_use]
+    pub fn of_record(record: &Record) -> Known {
+        let killed = record.kills.iter();
+        let mut instances: BTreeMap<String, Instance> = killed
+            .map(|(id, reason)| (id.clone(), Instance::Killed(*reason)))
+            .collect();
+        for (id, stop) in &record.stops {
+            let stopping = Instance::Stopping {
+                reason: record.kills.get(id).copied(),
+                stop: (*stop).into(),
+            };
+            instances.insert(id.clone(), stopping);
+        }
+        Known {
+            instances,
+            ..Known::default()
+        }
+    }
+
+    /// Puts what the next process has to know of instances into the pod's record.
+    pub fn write_to(&self, record: &mut Record) {
+        let instances = || self.instances.iter();
+        let reasons = instances().filter_map(|(id, it)| Some((id.clone(), it.reason()?)));
+        record.kills = reasons.collect();
+        let stops = instances().filter_map(|(id, it)| Some((id.clone(), it.stop()?.record())));
+        record.stops = stops.collect();
+    }
+
+    /// What is known of an instance.
+    #[must_use]
+    pub fn instance(&self, id: &str) -> Option<Instance> {
+        self.instances.get(id).copied()
+    }
+
+    /// Why an instance is or was stopped while its pod lives on.
+    #[must_use]
+    pub fn kill_reason(&self, id: &str) -> Option<KillReason> {
+        self.instance(id)?.reason()
+    }
+
+    /// Whether an instance is shown as abandoned though its start was refused.
+    #[must_use]
+    pub fn start_was_refused(&self, id: &str) -> bool {
+        self.instance(id) == Some(Instance::StartRefused)
+    }
+
+    /// What is known of a sandbox.
+    #[must_use]
+    pub fn sandbox(&self, id: &str) -> Option<SandboxKnown> {
+        self.sandboxes.get(id).copied()
+    }
+
+    // ---- what steps note
+
+    /// The runtime has refused to start an instance.
+    pub fn note_refused_start(&mut self, id: String) {
+        self.instances.entry(id).or_insert(Instance::StartRefused);
+    }
+
+    /// Why an instance is to be stopped while its pod lives on; whether that is new. The
+    /// first reason stands.
+    pub fn note_kill(&mut self, id: &str, reason: KillReason) -> bool {
+        if self.kill_reason(id).is_some() {
+            return false;
+        }
+        let known = match self.instance(id) {
+            Some(Instance::Stopping { stop, .. }) => Instance::Stopping {
+                reason: Some(reason),
+                stop,
+            },
+            Some(Instance::Unstoppable { stop, .. }) => Instance::Unstoppable {
+                reason: Some(reason),
+                stop,
+            },
+            Some(Instance::StartRefused | Instance::Killed(_)) | None => Instance::Killed(reason),
+        };
+        self.instances.insert(id.to_owned(), known);
+        true
+    }
+
+    /// Orders the stop of an instance, see [`Stop::order`].
+    pub fn order_stop(&mut self, id: &str, grace: Duration, now: Moment) -> StopOrder {
+        let known = self.instance(id);
+        let reason = known.and_then(Instance::reason);
+        let (stop, order) = Stop::order(known.and_then(Instance::stop), grace, now);
+        let known = match known {
+            Some(Instance::Unstoppable { .. }) => Instance::Unstoppable { reason, stop },
+            _ => Instance::Stopping { reason, stop },
+        };
+        self.instances.insert(id.to_owned(), known);
+        order
+    }
+
+    /// Begins a stop that was ordered, see [`Stop::begin`].
+    pub fn begin_stop(&mut self, id: &str, order: StopOrder, now: Moment) -> StopOrder {
+        match self.instances.get_mut(id).and_then(Instance::stop_mut) {
+            Some(stop) => stop.begin(order, now),
+            None => order,
+        }
+    }
+
+    /// A stop failed, see [`Stop::failed`].
+    pub fn note_failed_stop(&mut self, id: &str, order: StopOrder, elapsed: Duration) {
+        if let Some(stop) = self.instances.get_mut(id).and_then(Instance::stop_mut) {
+            stop.failed(order, elapsed);
+        }
+    }
+
+    /// The runtime says that it has stopped an instance whose state it did not know.
+    pub fn note_stop_of_unknown(&mut self, id: &str) {
+        if let Some(known) = self.instances.get_mut(id)
+            && let Instance::Stopping { reason, stop } = *known
+        {
+            *known = Instance::Unstoppable { reason, stop };
+        }
+    }
+
+    /// A sandbox was stopped, or could not be.
+    pub fn note_sandbox(&mut self, id: &str, known: SandboxKnown) {
+        self.sandboxes.insert(id.to_owned(), known);
+    }
+
+    /// Another sync tries again what the one before could not stop.
+    pub fn forget_failed_stops(&mut self) {
+        self.sandboxes
+            .retain(|_, known| *known != SandboxKnown::StopFailed);
+    }
+
+    /// Forgets what is of no use any more now that the runtime shows this.
+    pub fn observed(&mut self, observation: &Observation) {
+        self.instances = std::mem::take(&mut self.instances)
+            .into_iter()
+            .filter_map(|(id, known)| Some((after(known, &id, observation)?, id)))
+            .map(|(known, id)| (id, known))
+            .collect();
+        self.sandboxes
+            .retain(|id, _| observation.sandboxes.iter().any(|it| it.id == *id));
+    }
+}
+
+/// What is of use of an instance now that the runtime shows this. Why it was killed
+/// counts until a newer instance has run: it decides whether another one is started,
+/// and one that was made may have to be removed before it ran.
+fn after(known: Instance, id: &str, observation: &Observation) -> Option<Instance> {
+    let shown = observation.container(id)?;
+    match known {
+        Instance::StartRefused => Some(known),
+        Instance::Stopping { .. } | Instance::Unstoppable { .. } | Instance::Killed(_)
+            if shown.state.may_run() =>
+        {
+            Some(known)
+        }
+        Instance::Stopping { reason, .. } | Instance::Unstoppable { reason, .. } => {
+            let newest = observation.newest_that_ran(&shown.name)?;
+            (newest.id == id).then_some(Instance::Killed(reason?))
+        }
+        Instance::Killed(_) => {
+            let newest = observation.newest_that_ran(&shown.name)?;
+            (newest.id == id).then_some(known)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

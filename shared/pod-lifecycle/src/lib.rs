@@ -1,0 +1,32 @@
+//! What is decided about one pod on this node, from when it is desired until nothing of
+//! it is left. Pure: plain values in, plain values out, both clocks brought by the
+//! caller. pod-worker-pool asks the runtime and carries out.
+//!
+//! - `worker`: the states of a worker, and which step each of them asks for; its input
+//!   is `desired`, its end a `termination`; `forgotten`: which workers are dropped;
+//!   `static_pods`: who waits for a static pod of the same name;
+//! - `observation`: what the runtime has of a pod; `known`: what is known of it besides;
+//!   `record`: what of that the next process must know; `annotations`: what is noted on
+//!   sandboxes and containers;
+//! - `plan`: the next step of a pod, from all of that;
+//! - `stop`: how long a stop may take; `name_conflict`: which number a new sandbox or
+//!   instance gets.
+
+pub mod annotations;
+pub mod desired;
+pub mod forgotten;
+pub mod known;
+pub mod name_conflict;
+pub mod observation;
+pub mod plan;
+pub mod record;
+pub mod static_pods;
+pub mod stop;
+pub mod termination;
+#[cfg(test)]
+mod testing;
+pub mod worker;
+
+pub use desired::DesiredPod;
+pub use termination::{Kill, Termination, TerminationCause};
+pub use worker::{Decision, Refusal, Subject, Transition, Update, UpdateKind, Worker, WorkerState};

@@ -1,0 +1,122 @@
+//! What to do with a pod now: all that is known in, the next step out. Pure.
+//!
+//! Whether the pod is to run, to wait for its name, to be stopped or to be cleared away
+//! is decided here, and nothing edits [`Facts`] before or the [`Plan`] after: steps
+//! carry it out, look again and ask for the next, until the plan is empty. So a plan
+//! need not foresee what its own actions lead to, and whoever finds the pod after a
+//! crash between two of them needs no memory of the first.
+//!
+//! ```text
+//!   to be run:
+//!     deadline over, or all containers done ----------> End
+//!     no sandbox that can be used --------------------> NewSandbox
+//!     more than one that runs ------------------------> StopSandboxes
+//!     init containers not done -----------------------> Work on the next of them
+//!     else -------------------------------------------> Work on the containers
+//!   to wait for its name:
+//!     something of it is alive -----------------------> StopPod
+//!     else -------------------------------------------> Work, which is empty
+//!   to be terminated:
+//!     calls that make something are under way --------> AwaitCalls
+//!     something of it is alive, or holds an address --> StopPod
+//!     else -------------------------------------------> Stopped, or CleanUp
+//!   to be cleared away -------------------------------> CleanUp
+//! ```
+//!
+//! `facts` are what goes in, `step` what comes out. `considered` puts together what the runtime shows and what is known besides;
+//! `sandbox`, `init` and `containers` decide about those; `restart` when a container is
+//! started again; `refused` what is left of that for a pod that the node policy refuses;
+//! `stop` what stops a whole pod, `container_stop` one container; `start_time` since when a pod counts.
+
+mod considered;
+mod container_stop;
+mod containers;
+mod describe;
+mod facts;
+mod go_duration;
+mod init;
+mod refused;
+mod restart;
+mod sandbox;
+mod start_time;
+mod step;
+mod stop;
+
+use pod::{Pod, PodExt};
+
+use crate::termination::TerminationCause;
+use considered::Considered;
+use facts::Inputs;
+
+pub use container_stop::pod_grace;
+pub use describe::{describe, describe_termination};
+pub use facts::{Facts, FailedProbes, Goal, REFUSED_REASON, Refused, Settings};
+pub use go_duration::go_duration;
+pub use start_time::{deadline, notes_start, started_at, started_at_source};
+pub use step::{
+    CleanUp, ContainerStop, Discard, NewInstance, Plan, RestartWait, Start, StartHow, StopHow,
+    StopPod, UnstartedContainer, Unusable, Work,
+};
+
+/// Makes the plan.
+#[must_use]
+pub fn plan(facts: &Facts<'_>) -> Plan {
+    match facts.goal {
+        Goal::Run { pod, refused } => run(facts, pod, refused),
+        Goal::Wait(pod) => stop::waiting(facts, pod),
+        Goal::Terminate {
+            termination,
+            is_runtime_only,
+        } => stop::terminating(facts, termination, is_runtime_only),
+        Goal::CleanUp(termination) => Plan::CleanUp(CleanUp::after(&termination.cause)),
+    }
+}
+
+/// The plan of a pod that is to run.
+fn run(facts: &Facts<'_>, pod: &Pod, refused: Option<&Refused>) -> Plan {
+    let considered = Considered::of(facts, pod);
+    let inputs = Inputs {
+        facts,
+        pod,
+        observation: &considered.observation,
+    };
+    let plan = next_for_running(&inputs);
+    let plan = match refused {
+        Some(refused) => refused::what_is_left(plan, &inputs, refused),
+        None => plan,
+    };
+    match considered.is_ahead {
+        true => considered::ahead_of_the_lists(plan, facts),
+        false => plan,
+    }
+}
+
+fn next_for_running(inputs: &Inputs<'_>) -> Plan {
+    let started_at = started_at(inputs.pod, inputs.facts.noted_start, inputs.observation);
+    let deadline = match deadline(inputs.pod, started_at) {
+        Some(deadline) if deadline <= inputs.now() => {
+            return Plan::End(TerminationCause::DeadlineExceeded);
+        }
+        deadline => deadline,
+    };
+    if inputs.pod.is_marked_for_deletion() {
+        return Plan::End(TerminationCause::Deleted);
+    }
+    let sandbox = match sandbox::choose(inputs) {
+        sandbox::Choice::Use(sandbox) => sandbox,
+        sandbox::Choice::Plan(plan) => return plan,
+    };
+    let mut plan = match init::progress(inputs, &sandbox.id) {
+        init::Progress::Failed => return Plan::End(TerminationCause::Completed),
+        init::Progress::Done => containers::plan(inputs, &sandbox.id),
+        init::Progress::Running => Plan::Work(Work::default()),
+        init::Progress::Next(next) => Plan::Work(init::start(inputs, &sandbox.id, next)),
+    };
+    if let (Plan::Work(work), Some(deadline)) = (&mut plan, deadline) {
+        work.wake(deadline);
+    }
+    plan
+}
+
+#[cfg(test)]
+mod tests;

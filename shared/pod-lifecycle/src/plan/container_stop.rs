@@ -1,0 +1,60 @@
+//! How one container is stopped.
+
+use std::time::Duration;
+
+use pod::{Pod, PodExt};
+
+use super::step::{ContainerStop, StopHow};
+use crate::known::{Instance, Known};
+use crate::observation::Container;
+use crate::stop::KillReason;
+
+/// How an instance is stopped.
+pub(super) fn how(known: &Known, container: &Container, is_unknown: bool) -> StopHow {
+    match known.instance(&container.id) {
+        Some(Instance::Unstoppable { .. }) => StopHow::Remove,
+        _ if is_unknown => StopHow::StopUnknown,
+        _ => StopHow::Stop,
+    }
+}
+
+/// The stop of an instance whose sandbox is to go while its pod lives on.
+pub(super) fn of_lost_sandbox(known: &Known, pod: &Pod, container: &Container) -> ContainerStop {
+    for_reason(
+        known,
+        container,
+        KillReason::SandboxLost,
+        format!("Stopping container {}", container.name),
+        pod_grace(pod),
+    )
+}
+
+/// The stop of an instance while its pod lives on.
+pub(super) fn for_reason(
+    known: &Known,
+    container: &Container,
+    reason: KillReason,
+    message: String,
+    grace: Duration,
+) -> ContainerStop {
+    ContainerStop {
+        container_id: container.id.clone(),
+        name: container.name.clone(),
+        reason: Some(reason),
+        message,
+        grace,
+        how: how(known, container, reason == KillReason::StateUnknown),
+    }
+}
+
+/// The grace period of a container that is stopped while its pod lives on.
+#[must_use]
+pub fn pod_grace(pod: &Pod) -> Duration {
+    whole_seconds(pod.termination_grace_period_seconds())
+}
+
+/// Always a moment between SIGTERM and SIGKILL, as in the kubelet.
+pub(super) fn whole_seconds(seconds: i64) -> Duration {
+    const MINIMUM: Duration = Duration::from_secs(2);
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).max(MINIMUM)
+}

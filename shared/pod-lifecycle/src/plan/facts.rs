@@ -1,0 +1,126 @@
+//! What a plan is made from.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use backoff::Curve;
+use clock::UnixNanos;
+use pod::Pod;
+
+use crate::known::{Known, SandboxKnown};
+use crate::observation::{Container, Observation};
+use crate::stop::{KillReason, Moment};
+use crate::termination::Termination;
+
+/// Everything that a plan depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// What is to become of the pod.
+    pub goal: Goal<'a>,
+    /// What the runtime has of it.
+    pub observation: &'a Observation,
+    /// What is known of it besides.
+    pub known: &'a Known,
+    /// Containers whose images are being pulled.
+    pub pulls: &'a BTreeSet<String>,
+    /// Whether calls are under way that make something of it.
+    pub calls_under_way: bool,
+    /// Instances whose probes have failed.
+    pub failed_probes: &'a FailedProbes,
+    /// When its first sync was, if that is noted.
+    pub noted_start: Option<UnixNanos>,
+    /// What is the same for all pods.
+    pub settings: Settings,
+    /// Now.
+    pub now: Moment,
+}
+
+/// What is to become of a pod.
+#[derive(Clone, Copy, Debug)]
+pub enum Goal<'a> {
+    /// It runs, as far as the node policy lets it.
+    Run {
+        /// The pod.
+        pod: &'a Pod,
+        /// Why the node policy lets nothing new be made for it.
+        refused: Option<&'a Refused>,
+    },
+    /// It waits until the static pod that has its name has ended.
+    Wait(&'a Pod),
+    /// It ends.
+    Terminate {
+        /// Why, and with which grace.
+        termination: &'a Termination,
+        /// Whether only the runtime has it: nobody will ask for its files to go.
+        is_runtime_only: bool,
+    },
+    /// What it had on the node goes.
+    CleanUp(&'a Termination),
+}
+
+/// Reason of a pod that the node policy refuses, in events, in the states of its
+/// containers, and where it is ended for that.
+pub const REFUSED_REASON: &str = "RefusedByNodePolicy";
+
+/// The node policy lets nothing new be made for a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The rules, and the grants that would allow it.
+    pub message: String,
+    /// What runs of it is ended too.
+    pub ends_what_runs: bool,
+}
+
+/// What is the same for all pods of a node.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Crash-loop back-off.
+    pub restart_curve: Curve,
+    /// How long a call can hold the name of a sandbox that lists do not show.
+    pub sandbox_name_is_held: Duration,
+    /// How long a call can hold the name of an instance that lists do not show.
+    pub instance_name_is_held: Duration,
+}
+
+/// Instances of containers whose probes have failed, by container id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FailedProbes {
+    /// Liveness.
+    pub not_live: BTreeSet<String>,
+    /// Startup.
+    pub not_started: BTreeSet<String>,
+}
+
+/// What decisions about a pod that is to run are made from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Inputs<'a> {
+    pub(super) facts: &'a Facts<'a>,
+    pub(super) pod: &'a Pod,
+    /// As `considered` puts it together.
+    pub(super) observation: &'a Observation,
+}
+
+impl Inputs<'_> {
+    pub(super) fn now(&self) -> UnixNanos {
+        self.facts.now.wall
+    }
+
+    /// The kill of this instance that was begun.
+    pub(super) fn kill_of(&self, container: &Container) -> Option<KillReason> {
+        self.facts.known.kill_reason(&container.id)
+    }
+
+    /// Whether an instance is in a sandbox that could not be stopped. It is not stopped
+    /// by itself, since that was tried.
+    pub(super) fn is_in_unstopped_sandbox(&self, container: &Container) -> bool {
+        let sandbox = self.facts.known.sandbox(&container.sandbox_id);
+        sandbox == Some(SandboxKnown::StopFailed)
+    }
+
+    /// Whether a container may still run in a sandbox that could not be stopped. Then
+    /// it is not started beside that.
+    pub(super) fn may_run_in_unstopped_sandbox(&self, name: &str) -> bool {
+        let mut others = self.observation.possibly_running();
+        others.any(|other| other.name == name && self.is_in_unstopped_sandbox(other))
+    }
+}

@@ -1,0 +1,33 @@
+//! A pod that the node policy refuses: what runs of it runs on, unless the policy ends
+//! it, and nothing new is made.
+
+use super::facts::{Inputs, REFUSED_REASON, Refused};
+use super::step::{Plan, Work};
+use crate::stop::KillReason;
+use crate::termination::TerminationCause;
+
+/// What is left of the plan for such a pod. Nothing is stopped that could not be started
+/// again: of the stops there remain those of instances beside a newer one.
+pub(super) fn what_is_left(plan: Plan, inputs: &Inputs<'_>, refused: &Refused) -> Plan {
+    let observation = inputs.observation;
+    let has_begun = !observation.sandboxes.is_empty() || !observation.containers.is_empty();
+    if refused.ends_what_runs && has_begun {
+        return Plan::End(TerminationCause::Evicted {
+            reason: REFUSED_REASON.to_owned(),
+            message: refused.message.clone(),
+        });
+    }
+    match plan {
+        Plan::Work(work) => Plan::Work(Work {
+            starts: Vec::new(),
+            stops: work
+                .stops
+                .into_iter()
+                .filter(|stop| stop.reason == Some(KillReason::Superseded))
+                .collect(),
+            ..work
+        }),
+        Plan::NewSandbox { .. } => Plan::Work(Work::default()),
+        plan => plan,
+    }
+}

@@ -1,0 +1,127 @@
+//! Whether the pod's sandbox can be used, and what to do if not.
+
+use std::time::Duration;
+
+use pod::{PodExt, RestartPolicy};
+
+use super::facts::Inputs;
+use super::step::{Plan, StopPod, Unusable, Work};
+use super::{container_stop, init, stop};
+use crate::observation::{Container, Sandbox, SandboxNetwork};
+use crate::termination::TerminationCause;
+
+/// Least time between two sandboxes of a pod: about as often as the kubelet, which
+/// relists once a second, would notice that one is gone.
+const PAUSE_BETWEEN_SANDBOXES: Duration = Duration::from_secs(1);
+
+pub(super) enum Choice<'a> {
+    Use(&'a Sandbox),
+    Plan(Plan),
+}
+
+pub(super) fn choose<'a>(inputs: &Inputs<'a>) -> Choice<'a> {
+    let Some(current) = inputs.observation.current_sandbox() else {
+        return Choice::Plan(replace(inputs, None));
+    };
+    match (unusable(inputs, current), surplus(inputs)) {
+        (Some(why), _) => {
+            let plan = replace(inputs, Some(why));
+            Choice::Plan(not_too_soon(inputs, current, plan))
+        }
+        (None, Some(plan)) => Choice::Plan(plan),
+        (None, None) => Choice::Use(current),
+    }
+}
+
+/// Several sandboxes run at once: one was made by a call of an earlier life of this
+/// process that took longer than any call may. All but the pod's own are stopped,
+/// with what is in them.
+fn surplus(inputs: &Inputs<'_>) -> Option<Plan> {
+    let surplus = inputs.observation.surplus_sandboxes();
+    let sandboxes: Vec<String> = surplus.map(|sandbox| sandbox.id.clone()).collect();
+    let is_in_them = |container: &&Container| sandboxes.contains(&container.sandbox_id);
+    let lost = inputs.observation.possibly_running().filter(is_in_them);
+    let known = inputs.facts.known;
+    let stops = lost.map(|container| container_stop::of_lost_sandbox(known, inputs.pod, container));
+    let stops = stops.collect();
+    (!sandboxes.is_empty()).then_some(Plan::StopSandboxes { sandboxes, stops })
+}
+
+/// A sandbox that was made just now is given a moment: it may get its address
+/// still, and a runtime whose sandboxes die at once is not flooded with them.
+fn not_too_soon(inputs: &Inputs<'_>, current: &Sandbox, plan: Plan) -> Plan {
+    let due = current.created_at.plus(PAUSE_BETWEEN_SANDBOXES);
+    let is_young = current.created_at <= inputs.now() && inputs.now() < due;
+    if !is_young || !matches!(plan, Plan::NewSandbox { .. }) {
+        return plan;
+    }
+    Plan::Work(Work {
+        wake_at: Some(due),
+        ..Work::default()
+    })
+}
+
+fn unusable(inputs: &Inputs<'_>, current: &Sandbox) -> Option<Unusable> {
+    if !current.ready {
+        return Some(Unusable::NotReady);
+    }
+    match (&current.network, inputs.pod.host_network()) {
+        (SandboxNetwork::Host, false) | (SandboxNetwork::Pod { .. }, true) => {
+            Some(Unusable::NetworkChanged)
+        }
+        (SandboxNetwork::Pod { ips }, false) if ips.is_empty() => Some(Unusable::NoAddress),
+        _ => None,
+    }
+}
+
+/// A new sandbox, unless nothing would start in it.
+fn replace(inputs: &Inputs<'_>, why: Option<Unusable>) -> Plan {
+    let policy = inputs.pod.restart_policy();
+    let observation = inputs.observation;
+    // A pod that is never restarted had its one chance, unless it never got to
+    // the point of starting a container.
+    let mut containers = observation.containers.iter();
+    let shown = observation.next_attempt();
+    let had_its_chance = shown != 0 && containers.any(|container| container.state.has_run());
+    if policy == RestartPolicy::Never && had_its_chance {
+        return Plan::End(TerminationCause::Completed);
+    }
+    let starts: Vec<String> = inputs
+        .pod
+        .containers()
+        .iter()
+        .filter(|container| {
+            policy != RestartPolicy::OnFailure || !has_succeeded(inputs, &container.name)
+        })
+        .map(|container| container.name.clone())
+        .collect();
+    if starts.is_empty() && init::was_done(inputs) {
+        return Plan::End(TerminationCause::Completed);
+    }
+    let first = match inputs.pod.init_containers().first() {
+        Some(container) => vec![container.name.clone()],
+        None => starts,
+    };
+    let facts = inputs.facts;
+    let held = facts.settings.sandbox_name_is_held;
+    Plan::NewSandbox {
+        attempt: facts
+            .known
+            .next_sandbox
+            .number(shown, facts.now.monotonic, held),
+        why,
+        first,
+        stop: match why {
+            Some(_) => stop::of_living_pod(facts, inputs.pod),
+            None => StopPod::default(),
+        },
+    }
+}
+
+/// Whether a container ended well by itself: one that we stopped did not.
+fn has_succeeded(inputs: &Inputs<'_>, name: &str) -> bool {
+    inputs.observation.newest(name).is_some_and(|container| {
+        let exit = container.state.exit();
+        exit.is_some_and(|exit| exit.exit_code == 0) && inputs.kill_of(container).is_none()
+    })
+}

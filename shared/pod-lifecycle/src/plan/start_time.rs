@@ -1,0 +1,96 @@
+//! From when on a pod with an `activeDeadlineSeconds` counts.
+//!
+//! A sandbox notes it (`annotations`), and the status that its source has. A pod that
+//! has neither, because no sandbox can be made for it, counts from its first sync;
+//! that is in its record, so that the next process goes on with it.
+
+use std::time::Duration;
+
+use clock::UnixNanos;
+use pod::{Pod, PodExt};
+
+use crate::observation::Observation;
+
+/// When a pod was started: the earliest that is known of what its source says, what
+/// was noted at its first sync, what its sandboxes note, and when they were made.
+#[must_use]
+pub fn started_at(
+    pod: &Pod,
+    noted_start: Option<UnixNanos>,
+    observation: &Observation,
+) -> Option<UnixNanos> {
+    let sandboxes = observation.sandboxes.iter();
+    let by_sandboxes = sandboxes.map(|it| it.pod_started_at.unwrap_or(it.created_at));
+    started_at_source(pod)
+        .into_iter()
+        .chain(noted_start)
+        .chain(by_sandboxes)
+        .min()
+}
+
+/// Whether the pod's start is worth noting.
+#[must_use]
+pub fn notes_start(pod: &Pod) -> bool {
+    pod.active_deadline_seconds().is_some()
+}
+
+/// When the pod was started, as its source says.
+#[must_use]
+pub fn started_at_source(pod: &Pod) -> Option<UnixNanos> {
+    let time = pod.status.as_ref()?.start_time.as_ref()?;
+    i64::try_from(time.0.as_nanosecond()).ok().map(UnixNanos)
+}
+
+/// When a pod that was started then has to be at its end.
+#[must_use]
+pub fn deadline(pod: &Pod, started_at: Option<UnixNanos>) -> Option<UnixNanos> {
+    let seconds = u64::try_from(pod.active_deadline_seconds()?).ok()?;
+    Some(started_at?.plus(Duration::from_secs(seconds)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::observation::{Sandbox, SandboxNetwork};
+    use crate::testing::{manifest, pod};
+
+    fn seconds(seconds: i64) -> UnixNanos {
+        UnixNanos(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn the_earliest_known_start_counts() {
+        let sandbox = |(created, noted): (i64, Option<i64>)| Sandbox {
+            id: "s".into(),
+            attempt: 0,
+            ready: true,
+            created_at: seconds(created),
+            network: SandboxNetwork::Pod { ips: Vec::new() },
+            pod_started_at: noted.map(seconds),
+        };
+        for (at_source, noted_start, sandboxes, expected) in [
+            (None, None, vec![], None),
+            (None, Some(50), vec![], Some(50)),
+            (Some(40), Some(50), vec![], Some(40)),
+            (Some(60), Some(50), vec![], Some(50)),
+            (None, None, vec![(90, Some(50)), (70, None)], Some(50)),
+            (None, Some(80), vec![(90, None), (70, None)], Some(70)),
+            (Some(75), Some(80), vec![(90, Some(80))], Some(75)),
+        ] {
+            let mut value = manifest("a", "u1");
+            if let Some(at_source) = at_source {
+                let time = format!("1970-01-01T00:{:02}:{:02}Z", at_source / 60, at_source % 60);
+                value["status"] = json!({ "startTime": time });
+            }
+            let observation = Observation {
+                sandboxes: sandboxes.into_iter().map(sandbox).collect(),
+                ..Observation::default()
+            };
+            let noted_start = noted_start.map(seconds);
+            let found = started_at(&pod(value), noted_start, &observation);
+            assert_eq!(found, expected.map(seconds), "{observation:?}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What of a pod must survive the death of pod-worker-pool and is nowhere else. Which
+//! files hold it is the pool's business.
+
+use std::collections::BTreeMap;
+
+use clock::UnixNanos;
+use serde::{Deserialize, Serialize};
+
+use crate::stop::{KillReason, StopRecords};
+use crate::termination::Termination;
+
+/// What is recorded of one pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Why and with which grace the whole pod is stopped, if it is.
+    pub termination: Option<Termination>,
+    /// Why single instances are stopped while the pod lives on, by container id.
+    pub kills: BTreeMap<String, KillReason>,
+    /// Until when instances that are being stopped may take, for either reason.
+    pub stops: StopRecords,
+    /// When the first sync of a pod with a deadline was.
+    #[serde(default, with = "nanos")]
+    pub started_at: Option<UnixNanos>,
+}
+
+impl Record {
+    /// Whether it is of use after a crash of the machine, which ends all containers,
+    /// and with them what there was to resume. A pod that was evicted stays so.
+    #[must_use]
+    pub fn outlives_the_machine(&self) -> bool {
+        let termination = self.termination.as_ref();
+        termination.is_some_and(|termination| termination.cause.is_known_by_record_alone())
+    }
+}
+
+mod nanos {
+    use clock::UnixNanos;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        at: &Option<UnixNanos>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        at.map(|at| at.0).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<UnixNanos>, D::Error> {
+        let nanos = Option::<i64>::deserialize(from)?;
+        Ok(nanos.map(UnixNanos))
+    }
+}
