@@ -6,7 +6,7 @@
 //! - `terminate`: stop everything of the pod within its grace, and after that remove
 //!   what it had on the node.
 //!
-//! When and which step runs is decided by the worker's state (`worker`) and the
+//! When and which step runs is decided by the worker's state (`Worker`) and the
 //! actor (`pool`).
 
 mod calls;

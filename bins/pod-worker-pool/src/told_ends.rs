@@ -3,7 +3,7 @@
 //! containerd tells of the exit of a process at once, then cleans up for some tens of
 //! milliseconds, and only then says in its lists that the container has exited. The
 //! plan need not wait for the lists before it starts the next instance. What it may do
-//! ahead of them is in `plan::considered`. An event that is never heard costs only time.
+//! ahead of them is in `pod_lifecycle::plan`. An event that is never heard costs only time.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -23,10 +23,11 @@
 //!   to be cleared away -------------------------------> CleanUp
 //! ```
 //!
-//! `facts` are what goes in, `step` what comes out. `considered` puts together what the runtime shows and what is known besides;
-//! `sandbox`, `init` and `containers` decide about those; `restart` when a container is
-//! started again; `refused` what is left of that for a pod that the node policy refuses;
-//! `stop` what stops a whole pod, `container_stop` one container; `start_time` since when a pod counts.
+//! `facts` are what goes in, `step` what comes out. `considered` puts together what the
+//! runtime shows and what is known besides; `sandbox`, `init` and `containers` decide
+//! about those; `restart` when a container is started again; `refused` what is left of
+//! that for a pod that the node policy refuses; `stop` what stops a whole pod, and
+//! `container_stop` one container; `start_time` since when a pod counts.
 
 mod considered;
 mod container_stop;

@@ -1,4 +1,5 @@
-//! The life of one pod on this node, as the pool sees it.
+//! The states of the worker of one pod. The pool's actor feeds updates in, and runs the
+//! step that the state asks for.
 //!
 //! ```text
 //!                  +---------+ start  +---------+
