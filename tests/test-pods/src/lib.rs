@@ -33,7 +33,7 @@ pub fn api_manifest(name: &str, uid: &str) -> Value {
 /// If it is none.
 #[must_use]
 pub fn pod(value: Value) -> Pod {
-    serde_json::from_value(value).unwrap()
+    serde_json::from_value(value).expect("a pod")
 }
 
 /// A pod from its JSON, as its source gives it: a manifest, unless its annotations do
@@ -48,5 +48,5 @@ pub fn document(value: Value) -> PodDocument {
         Some(_) => PodSource::File,
         None => PodSource::Api,
     };
-    PodDocument::encode(&pod(value), source).unwrap()
+    PodDocument::encode(&pod(value), source).expect("a pod with a name")
 }
