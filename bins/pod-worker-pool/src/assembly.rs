@@ -29,7 +29,7 @@ use crate::publisher::Publisher;
 use crate::record::{RecordWriter, Records};
 use crate::relist::{Owners, Relister};
 use crate::servers::Shared;
-use crate::steps::{LifeBegin, Steps};
+use crate::steps::{ProcessStart, Steps};
 use crate::told_ends::ToldEnds;
 use crate::turns::{RuntimeInTurns, Turns};
 
@@ -99,7 +99,7 @@ impl Assembly {
             records: records.clone(),
             clock: clock.clone(),
             restart_curve: restart_curve(config),
-            begin: LifeBegin::now(&clock),
+            begin: ProcessStart::now(&clock),
         });
         let (actor, pool) = Actor::new(ActorConfig {
             steps,

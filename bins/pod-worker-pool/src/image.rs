@@ -8,7 +8,7 @@ mod queue;
 mod rate;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use clock::{UnixNanos, WallClock};
 use cri::{ContainerRuntime, v1};
@@ -18,7 +18,7 @@ use pod::{ImageReference, Pod, PodExt};
 use tokio::time::Instant;
 
 use decision::{Decision, PullFailures, decide};
-use queue::PullQueue;
+use queue::{PullQueue, locked};
 
 pub(crate) use decision::PullPolicy;
 pub(crate) use queue::PullLimits;
@@ -324,11 +324,6 @@ impl Images {
             retry_at: None,
         }
     }
-}
-
-/// What is guarded stays usable if a holder panicked: it is only ever changed whole.
-fn locked<Value>(mutex: &Mutex<Value>) -> MutexGuard<'_, Value> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -9,16 +9,12 @@ mod tail;
 #[cfg(test)]
 mod test_log;
 
-use std::sync::Arc;
-
 use clock::UnixNanos;
-use futures_util::{Stream, stream};
-use node_host::{Logs, NodeError};
+use node_host::NodeError;
 use pod::PodIdentity;
 
-use reader::Reader;
-
 pub(crate) use line::LogStream;
+pub(crate) use reader::read_log;
 
 /// Which log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,21 +49,6 @@ pub(crate) struct LogChunk {
     pub stream: LogStream,
     /// When the last of it was written.
     pub at: UnixNanos,
-}
-
-/// Reads a log. `is_running` tells whether its container still writes; it is only
-/// asked when following. Ends at the end of the log; a log that is not there is
-/// [`LogError::NotFound`], unless it is followed and may still come.
-pub(crate) fn read_log(
-    host: Arc<dyn Logs>,
-    target: LogTarget,
-    options: LogOptions,
-    is_running: Arc<dyn Fn() -> bool + Send + Sync>,
-) -> impl Stream<Item = Result<LogChunk, LogError>> + Send {
-    let reader = Reader::new(host, target, options, is_running);
-    stream::try_unfold(reader, |mut reader| async move {
-        Ok(reader.next_chunk().await?.map(|chunk| (chunk, reader)))
-    })
 }
 
 /// A log that cannot be read.

@@ -5,6 +5,7 @@
 //! (what the runtime has, errors, why something waits). Either side can speak at
 //! any time; what is published is always made of the newest of both.
 
+mod findings;
 mod observation;
 mod targets;
 
@@ -12,43 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bulkhead_api::v1;
-use clock::UnixNanos;
 use ipc::StateHub;
-use pod::PodIdentity;
-use pod_lifecycle::observation::Observation;
-use pod_lifecycle::{DesiredPod, Termination};
 
-pub(crate) use observation::{Waiting, waiting};
-
-/// What a worker says of its pod.
-#[derive(Clone, Debug)]
-pub(crate) struct WorkerView {
-    /// Which pod.
-    pub identity: PodIdentity,
-    /// The desired pod, if there is one.
-    pub desired: Option<DesiredPod>,
-    /// The worker's phase.
-    pub phase: v1::WorkerPhase,
-    /// The termination, once one was asked for.
-    pub termination: Option<Termination>,
-    /// Verdicts that the pool was last told, for a prober that lost its state.
-    pub verdicts: Vec<v1::ProbeVerdict>,
-}
-
-/// What a step found.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Findings {
-    /// What the runtime has.
-    pub observation: Observation,
-    /// Why containers that should exist do not run.
-    pub waiting: Vec<Waiting>,
-    /// What went wrong, or nothing.
-    pub sync_error: String,
-    /// What was done and why, for people.
-    pub last_plan: String,
-    /// When the runtime was asked.
-    pub observed_at: UnixNanos,
-}
+pub(crate) use findings::{Findings, WorkerView};
+pub(crate) use observation::waiting;
 
 #[derive(Debug, Default)]
 struct Published {

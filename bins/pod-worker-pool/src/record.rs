@@ -16,6 +16,7 @@
 //! record of an eviction it waits until the disk has it: the others are of no use
 //! after a crash of the machine, and outlive one of this process all the same.
 
+mod content;
 mod directory;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,9 +25,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pod::PodIdentity;
 use pod_lifecycle::record::Record;
-use serde::{Deserialize, Serialize};
 use state_file::{NotSaved, Saver, Saving, Writer};
 
+use content::Content;
 use directory::Directory;
 
 /// Brings the files to what the records are, by UID. Once it is dropped no change begins.
@@ -38,25 +39,6 @@ pub(crate) struct Records {
     /// By UID; `None` for one whose file cannot be read.
     known: Arc<Mutex<BTreeMap<String, Option<Content>>>>,
     saver: Saver<String, Option<Content>>,
-}
-
-/// What is in the file of a pod.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Content {
-    namespace: String,
-    name: String,
-    record: Record,
-}
-
-impl Content {
-    /// What should be in the file of a pod.
-    fn of(pod: &PodIdentity, record: &Record) -> Option<Content> {
-        (*record != Record::default()).then(|| Content {
-            namespace: pod.namespace().to_owned(),
-            name: pod.name().to_owned(),
-            record: record.clone(),
-        })
-    }
 }
 
 impl Records {

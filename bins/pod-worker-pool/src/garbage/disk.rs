@@ -7,7 +7,7 @@ use clock::WallClock;
 use cri::v1;
 use tokio::time::Instant;
 
-use super::Collection;
+use super::collection::Collection;
 use super::files::attempt;
 use super::images::{ImageHistory, Thresholds};
 use crate::relist::Relist;

@@ -11,76 +11,80 @@ use futures_util::{StreamExt, stream};
 use node_host::NodeError;
 use pod::PodIdentity;
 
+use super::collection::{Collection, PARALLEL_REMOVALS};
 use super::plan::{self, Known};
-use super::{Collection, PARALLEL_REMOVALS};
 use crate::relist::Relist;
 
 /// How long a round waits for one operation of the node. What takes longer goes on
 /// by itself, and the next round finds it done.
 const MAY_TAKE: Duration = Duration::from_secs(10);
 
-impl Collection {
-    /// What pods that are gone left on the node.
-    pub(super) async fn collect_files(&self, relist: &Relist, known: &Known<'_>) {
-        let mut uids = self.records.uids();
-        let found = attempt("pod directories", self.host.pod_directories()).await;
-        uids.extend(found.unwrap_or_default());
-        let found = attempt("pod cgroups", self.host.pod_cgroups()).await;
-        let cgroups = found.unwrap_or_default().into_iter();
-        uids.extend(cgroups.map(|cgroup| cgroup.pod_uid));
-        uids.retain(|uid| plan::is_gone(uid, relist, known));
-        stream::iter(uids)
-            .for_each_concurrent(PARALLEL_REMOVALS, |uid| async move {
-                self.remove_files(&uid).await;
-            })
-            .await;
+/// What pods that are gone left on the node.
+pub(super) async fn collect_files(with: &Collection, relist: &Relist, known: &Known<'_>) {
+    let mut uids = with.records.uids();
+    let found = attempt("pod directories", with.host.pod_directories()).await;
+    uids.extend(found.unwrap_or_default());
+    let found = attempt("pod cgroups", with.host.pod_cgroups()).await;
+    let cgroups = found.unwrap_or_default().into_iter();
+    uids.extend(cgroups.map(|cgroup| cgroup.pod_uid));
+    uids.retain(|uid| plan::is_gone(uid, relist, known));
+    stream::iter(uids)
+        .for_each_concurrent(PARALLEL_REMOVALS, |uid| async move {
+            remove_files(with, &uid).await;
+        })
+        .await;
 
-        let found = attempt("pod logs", self.host.pod_logs()).await;
-        let mut logs = found.unwrap_or_default();
-        logs.retain(|pod| known.contents_are_garbage(pod.uid()));
-        stream::iter(logs)
-            .for_each_concurrent(PARALLEL_REMOVALS, |pod| async move {
-                self.remove_pod_logs(&pod, known).await;
-            })
-            .await;
+    let found = attempt("pod logs", with.host.pod_logs()).await;
+    let mut logs = found.unwrap_or_default();
+    logs.retain(|pod| known.contents_are_garbage(pod.uid()));
+    stream::iter(logs)
+        .for_each_concurrent(PARALLEL_REMOVALS, |pod| async move {
+            remove_pod_logs(with, &pod, known).await;
+        })
+        .await;
+}
+
+/// Links to logs of which nothing is left.
+pub(super) async fn prune_log_links(with: &Collection) {
+    attempt("log links", with.host.prune_log_links()).await;
+}
+
+/// The logs of one instance of a container.
+pub(super) async fn remove_log(
+    with: &Collection,
+    pod: &PodIdentity,
+    name: &str,
+    id: &str,
+    number: u32,
+) {
+    attempt("logs", with.host.remove_log(pod, name, id, number)).await;
+}
+
+async fn remove_pod_logs(with: &Collection, pod: &PodIdentity, known: &Known<'_>) {
+    let Some(_lock) = with.still_garbage(pod.uid(), known).await else {
+        return;
+    };
+    attempt("pod logs", with.host.remove_pod_logs(pod)).await;
+}
+
+async fn remove_files(with: &Collection, uid: &str) {
+    // With the lock no step of the pod can run; without a worker none has
+    // begun. A pod that comes back now waits until its old files are gone.
+    let Some(_lock) = with.locks.try_lock(uid) else {
+        return;
+    };
+    match with.pool.summaries().await {
+        Ok(workers) if !workers.contains_key(uid) => {}
+        _ => return,
     }
-
-    /// Links to logs of which nothing is left.
-    pub(super) async fn prune_log_links(&self) {
-        attempt("log links", self.host.prune_log_links()).await;
-    }
-
-    /// The logs of one instance of a container.
-    pub(super) async fn remove_log(&self, pod: &PodIdentity, name: &str, id: &str, number: u32) {
-        attempt("logs", self.host.remove_log(pod, name, id, number)).await;
-    }
-
-    async fn remove_pod_logs(&self, pod: &PodIdentity, known: &Known<'_>) {
-        let Some(_lock) = self.still_garbage(pod.uid(), known).await else {
-            return;
-        };
-        attempt("pod logs", self.host.remove_pod_logs(pod)).await;
-    }
-
-    async fn remove_files(&self, uid: &str) {
-        // With the lock no step of the pod can run; without a worker none has
-        // begun. A pod that comes back now waits until its old files are gone.
-        let Some(_lock) = self.locks.try_lock(uid) else {
-            return;
-        };
-        match self.pool.summaries().await {
-            Ok(workers) if !workers.contains_key(uid) => {}
-            _ => return,
-        }
-        let removal = async {
-            self.host.tear_down_volumes(uid).await?;
-            self.host.remove_pod_cgroup(uid).await?;
-            self.host.remove_pod_directory(uid).await
-        };
-        let removed = attempt("files of a pod that is gone", removal).await;
-        if removed.is_some() {
-            self.records.remove(uid);
-        }
+    let removal = async {
+        with.host.tear_down_volumes(uid).await?;
+        with.host.remove_pod_cgroup(uid).await?;
+        with.host.remove_pod_directory(uid).await
+    };
+    let removed = attempt("files of a pod that is gone", removal).await;
+    if removed.is_some() {
+        with.records.remove(uid);
     }
 }
 

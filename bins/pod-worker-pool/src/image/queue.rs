@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cri::{ContainerRuntime, RuntimeError, RuntimeErrorKind, v1};
@@ -16,7 +16,6 @@ use futures_util::future::{BoxFuture, Shared, WeakShared};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use super::locked;
 use super::rate::TokenBucket;
 
 /// How long a pull has its turn: most have ended by then, and pods that wait for a
@@ -124,4 +123,9 @@ impl PullQueue {
         pulls.extend(pull.downgrade().map(|weak| (name, weak)));
         pull
     }
+}
+
+/// What is guarded stays usable if a holder panicked: it is only ever changed whole.
+pub(super) fn locked<Value>(mutex: &Mutex<Value>) -> MutexGuard<'_, Value> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

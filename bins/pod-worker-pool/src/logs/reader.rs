@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::{Stream, stream};
 use node_host::{LogFile, Logs, NodeError};
 
 use super::line::{self, LogStream};
@@ -24,7 +25,22 @@ const MAX_LINE_BYTES: usize = 64 << 10;
 /// How often the end of a followed log is looked at again.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-pub(super) struct Reader {
+/// Reads a log. `is_running` tells whether its container still writes; it is only
+/// asked when following. Ends at the end of the log; a log that is not there is
+/// [`LogError::NotFound`], unless it is followed and may still come.
+pub(crate) fn read_log(
+    host: Arc<dyn Logs>,
+    target: LogTarget,
+    options: LogOptions,
+    is_running: Arc<dyn Fn() -> bool + Send + Sync>,
+) -> impl Stream<Item = Result<LogChunk, LogError>> + Send {
+    let reader = Reader::new(host, target, options, is_running);
+    stream::try_unfold(reader, |mut reader| async move {
+        Ok(reader.next_chunk().await?.map(|chunk| (chunk, reader)))
+    })
+}
+
+struct Reader {
     host: Arc<dyn Logs>,
     target: LogTarget,
     options: LogOptions,
@@ -75,7 +91,7 @@ enum AtEnd {
 }
 
 impl Reader {
-    pub(super) fn new(
+    fn new(
         host: Arc<dyn Logs>,
         target: LogTarget,
         options: LogOptions,

@@ -21,7 +21,7 @@ use super::schedule::Schedule;
 use super::{Command, PoolError, PoolHandle, until};
 use crate::locks::PodLocks;
 use crate::relist::{Relist, Relister};
-use crate::steps::{Outcome, Pause, Retry, StepError, Steps};
+use crate::steps::{self, Outcome, Pause, Retry, StepError, Steps};
 
 /// Wait after an error that is likely to pass by itself, lengthened by up to
 /// [`JITTER`], as all retries.
@@ -404,7 +404,7 @@ impl Actor {
         let abort = self.running.spawn(async move {
             let _lock = locks.lock(&key).await;
             let mut memory = memory.lock().await;
-            steps.run(&job, &mut memory).await
+            steps::run(&steps, &job, &mut memory).await
         });
         self.tasks.insert(abort.id(), uid.to_owned());
         entry.step = Some(RunningStep {

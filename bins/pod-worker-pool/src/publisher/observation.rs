@@ -7,22 +7,11 @@ use clock::UnixNanos;
 use pod::{Pod, PodExt};
 use pod_lifecycle::observation::{Container, ContainerState, Observation, Sandbox};
 
-use super::{Findings, WorkerView};
+use super::findings::{Findings, Waiting, WorkerView};
 
 /// Containers of one pod that are told of: two instances of as many containers as
 /// any pod has, and what a runaway left.
 const MAX_CONTAINERS: usize = 500;
-
-/// Why a container that should exist does not run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Waiting {
-    /// Its name.
-    pub name: String,
-    /// ContainerCreating, CrashLoopBackOff, ErrImagePull ...
-    pub reason: String,
-    /// For people.
-    pub message: String,
-}
 
 /// Why each container that does not run waits: what its last start came to, a
 /// back-off, or that its turn has not come.

@@ -8,7 +8,7 @@ use pod::core::{Container as ContainerSpec, Probe};
 use pod::{Pod, PodExt, probe};
 use pod_lifecycle::observation::{Container, ContainerState};
 
-use super::{Findings, WorkerView};
+use super::findings::{Findings, WorkerView};
 
 /// The targets of one pod, by container id.
 pub(super) fn of(

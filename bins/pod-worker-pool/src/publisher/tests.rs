@@ -1,10 +1,12 @@
 //! What others are told, and when they are told nothing.
 
+use clock::UnixNanos;
 use ipc::StateEvent;
 use pod_lifecycle::TerminationCause;
 use pod_lifecycle::observation::{Container, ContainerState, Exit, Sandbox, SandboxNetwork};
 use serde_json::{Value, json};
 
+use super::findings::Waiting;
 use super::*;
 use crate::testing::{desired, manifest, pod};
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use state_file::{StateFile, StateFileError};
 
-use super::Content;
+use super::content::Content;
 
 /// Format of the files.
 const VERSION: u32 = 2;

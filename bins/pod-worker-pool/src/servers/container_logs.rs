@@ -13,7 +13,8 @@ use tokio::time::Instant;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Code, Request, Response, Status};
 
-use super::{Shared, status};
+use super::shared::Shared;
+use super::status;
 use crate::logs::{LogChunk, LogOptions, LogTarget, read_log};
 use crate::publisher::Publisher;
 

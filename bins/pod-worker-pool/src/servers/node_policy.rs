@@ -3,7 +3,7 @@
 use bulkhead_api::v1;
 use tonic::{Request, Response, Status};
 
-use super::Shared;
+use super::shared::Shared;
 
 pub(super) struct Service(pub(super) Shared);
 

@@ -10,7 +10,7 @@ use ipc::{FeedItem, FeedWatch, StateEvent, StateWatch};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use super::Shared;
+use super::shared::Shared;
 
 pub(super) struct Service(pub(super) Shared);
 

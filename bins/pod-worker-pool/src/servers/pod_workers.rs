@@ -15,7 +15,8 @@ use pod_lifecycle::{DesiredPod, Kill, Refusal, Subject, Update, UpdateKind};
 use tonic::{Request, Response, Status};
 
 use super::arrivals::Arrivals;
-use super::{Shared, status};
+use super::shared::Shared;
+use super::status;
 use crate::garbage::Order;
 use crate::pod_source::PodsOfSources;
 use crate::pool::PoolError;

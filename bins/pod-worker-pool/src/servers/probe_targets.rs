@@ -16,7 +16,8 @@ use tokio::sync::Semaphore;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
-use super::{Shared, status};
+use super::shared::Shared;
+use super::status;
 
 /// Exec probes that run at once: as many as the prober tries at once, which gives
 /// no pod more than four of them.

@@ -9,7 +9,8 @@ use pod::identity::check_uid;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use super::{Shared, status};
+use super::shared::Shared;
+use super::status;
 
 pub(super) struct Service(pub(super) Shared);
 

@@ -10,8 +10,10 @@ use pod::PodExt;
 use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::Start;
 
-use super::sync::Target;
-use super::{Retry, StepError, Steps};
+use super::context::Steps;
+use super::error::{Retry, StepError};
+use super::target::Target;
+use super::{sandbox_config, volumes};
 
 /// What containers are created with.
 pub(super) struct Prepared {
@@ -22,61 +24,43 @@ pub(super) struct Prepared {
     pub(super) hosts_file: PathBuf,
 }
 
-impl Steps {
-    pub(super) async fn prepare_containers(
-        &self,
-        target: &Target<'_>,
-        observation: &Observation,
-        starts: &[Start],
-    ) -> Result<Prepared, StepError> {
-        let id = starts.first().map(|start| &start.sandbox_id);
-        let mut sandboxes = observation.sandboxes.iter();
-        let Some(sandbox) = sandboxes.find(|sandbox| Some(&sandbox.id) == id) else {
-            return Err(StepError::new("the sandbox is gone", Retry::SOON));
-        };
-        let config = self
-            .sandbox_config(target, observation, sandbox.attempt)
-            .await?;
-        let ips = sandbox.network.ips().iter();
-        let pod_ips: Vec<IpAddr> = ips.filter_map(|ip| ip.parse().ok()).collect();
-        Ok(Prepared {
-            sandbox_id: sandbox.id.clone(),
-            sandbox_config: config.config,
-            volumes: self.set_up_volumes(target).await?,
-            hosts_file: self.write_hosts_file(target, &pod_ips).await?,
-            pod_ips,
-        })
-    }
+pub(super) async fn prepare_containers(
+    steps: &Steps,
+    target: &Target<'_>,
+    observation: &Observation,
+    starts: &[Start],
+) -> Result<Prepared, StepError> {
+    let id = starts.first().map(|start| &start.sandbox_id);
+    let mut sandboxes = observation.sandboxes.iter();
+    let Some(sandbox) = sandboxes.find(|sandbox| Some(&sandbox.id) == id) else {
+        return Err(StepError::new("the sandbox is gone", Retry::SOON));
+    };
+    let config =
+        sandbox_config::sandbox_config(steps, target, observation, sandbox.attempt).await?;
+    let ips = sandbox.network.ips().iter();
+    let pod_ips: Vec<IpAddr> = ips.filter_map(|ip| ip.parse().ok()).collect();
+    Ok(Prepared {
+        sandbox_id: sandbox.id.clone(),
+        sandbox_config: config.config,
+        volumes: volumes::set_up_volumes(steps, target).await?,
+        hosts_file: write_hosts_file(steps, target, &pod_ips).await?,
+        pod_ips,
+    })
+}
 
-    pub(super) async fn set_up_volumes(
-        &self,
-        target: &Target<'_>,
-    ) -> Result<BTreeMap<String, MountedVolume>, StepError> {
-        self.host
-            .set_up_volumes(target.identity, target.pod)
-            .await
-            .map_err(|error| {
-                let message = telemetry::chain(&error);
-                self.events
-                    .warning(target.identity, "", "FailedMount", &message);
-                StepError::new(message, Retry::LATER)
-            })
-    }
-
-    async fn write_hosts_file(
-        &self,
-        target: &Target<'_>,
-        pod_ips: &[IpAddr],
-    ) -> Result<PathBuf, StepError> {
-        let aliases = target.pod.spec_or_default().host_aliases.as_deref();
-        let aliases = aliases.unwrap_or_default();
-        let text = if target.pod.host_network() {
-            cri_requests::node_hosts_file(&self.host.hosts_file().await?, aliases)
-        } else {
-            let names = cri_requests::host_names(target.pod, &self.facts.cluster_domain)?;
-            cri_requests::managed_hosts_file(pod_ips, &names, aliases)
-        };
-        let uid = target.identity.uid();
-        Ok(self.host.write_hosts_file(uid, &text).await?)
-    }
+async fn write_hosts_file(
+    steps: &Steps,
+    target: &Target<'_>,
+    pod_ips: &[IpAddr],
+) -> Result<PathBuf, StepError> {
+    let aliases = target.pod.spec_or_default().host_aliases.as_deref();
+    let aliases = aliases.unwrap_or_default();
+    let text = if target.pod.host_network() {
+        cri_requests::node_hosts_file(&steps.host.hosts_file().await?, aliases)
+    } else {
+        let names = cri_requests::host_names(target.pod, &steps.facts.cluster_domain)?;
+        cri_requests::managed_hosts_file(pod_ips, &names, aliases)
+    };
+    let uid = target.identity.uid();
+    Ok(steps.host.write_hosts_file(uid, &text).await?)
 }

@@ -4,60 +4,60 @@ use std::sync::Arc;
 
 use cri::v1;
 
-use super::start::{StartError, spec_of};
-use super::sync::Target;
-use super::{PodPulls, Retry, Steps};
+use super::context::Steps;
+use super::error::Retry;
+use super::pulls::PodPulls;
+use super::start_error::StartError;
+use super::target::{Target, spec_of};
 use crate::image::{Found, Image, ImageError, ImageEvent, ImageFailure};
 
-impl Steps {
-    /// Makes sure of a container's image, by its pull policy. There is none while it
-    /// is being pulled: the doorbell rings for the pod when that has ended.
-    pub(super) async fn prepare_image(
-        &self,
-        target: &Target<'_>,
-        name: &str,
-        sandbox_config: &v1::PodSandboxConfig,
-        pulls: &PodPulls,
-    ) -> Result<Option<Image>, StartError> {
-        if pulls.is_under_way(name) {
-            return Ok(None);
-        }
-        if let Some(pulled) = pulls.take_ended(name) {
-            return pulled.map(Some);
-        }
-        let spec = spec_of(target, name)?;
-        let record = self.recorder(target, name);
-        let found = self.images.find(target.pod, spec, &record).await;
-        let request = match found.map_err(failed)? {
-            Found::Image(image) => return Ok(Some(image)),
-            Found::ToPull(request) => request,
-        };
-        let images = Arc::clone(&self.images);
-        let sandbox = Some(sandbox_config.clone());
-        let pull = async move {
-            let pulled = images.pull(request, sandbox, &record).await;
-            pulled.map_err(failed)
-        };
-        let doorbell = self.doorbell.clone();
-        let pod_uid = target.identity.uid().to_owned();
-        pulls.begin(spec, pull, move || doorbell.ring(&pod_uid));
-        Ok(None)
+/// Makes sure of a container's image, by its pull policy. There is none while it
+/// is being pulled: the doorbell rings for the pod when that has ended.
+pub(super) async fn prepare_image(
+    steps: &Steps,
+    target: &Target<'_>,
+    name: &str,
+    sandbox_config: &v1::PodSandboxConfig,
+    pulls: &PodPulls,
+) -> Result<Option<Image>, StartError> {
+    if pulls.is_under_way(name) {
+        return Ok(None);
     }
+    if let Some(pulled) = pulls.take_ended(name) {
+        return pulled.map(Some);
+    }
+    let spec = spec_of(target, name)?;
+    let record = recorder(steps, target, name);
+    let found = steps.images.find(target.pod, spec, &record).await;
+    let request = match found.map_err(failed)? {
+        Found::Image(image) => return Ok(Some(image)),
+        Found::ToPull(request) => request,
+    };
+    let images = Arc::clone(&steps.images);
+    let sandbox = Some(sandbox_config.clone());
+    let pull = async move {
+        let pulled = images.pull(request, sandbox, &record).await;
+        pulled.map_err(failed)
+    };
+    let doorbell = steps.doorbell.clone();
+    let pod_uid = target.identity.uid().to_owned();
+    pulls.begin(spec, pull, move || doorbell.ring(&pod_uid));
+    Ok(None)
+}
 
-    /// Tells people what happens to the image.
-    fn recorder(
-        &self,
-        target: &Target<'_>,
-        name: &str,
-    ) -> impl Fn(ImageEvent) + Send + Sync + 'static {
-        let events = self.events.clone();
-        let (pod, name) = (target.identity.clone(), name.to_owned());
-        move |event: ImageEvent| {
-            if event.warning {
-                events.warning(&pod, &name, event.reason, &event.message);
-            } else {
-                events.normal(&pod, &name, event.reason, &event.message);
-            }
+/// Tells people what happens to the image.
+fn recorder(
+    steps: &Steps,
+    target: &Target<'_>,
+    name: &str,
+) -> impl Fn(ImageEvent) + Send + Sync + 'static {
+    let events = steps.events.clone();
+    let (pod, name) = (target.identity.clone(), name.to_owned());
+    move |event: ImageEvent| {
+        if event.warning {
+            events.warning(&pod, &name, event.reason, &event.message);
+        } else {
+            events.normal(&pod, &name, event.reason, &event.message);
         }
     }
 }

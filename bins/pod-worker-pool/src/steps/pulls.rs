@@ -15,8 +15,8 @@ use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::Retry;
-use super::start::StartError;
+use super::error::Retry;
+use super::start_error::StartError;
 use crate::image::Image;
 
 type Pulled = Result<Image, StartError>;

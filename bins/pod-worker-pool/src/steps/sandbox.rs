@@ -7,204 +7,185 @@ use cri::{RuntimeError, RuntimeErrorKind};
 use cri_requests::SandboxConfig;
 use futures_util::future::{join, join_all, try_join};
 use pod::{PodExt, QosClass};
-use pod_lifecycle::annotations;
 use pod_lifecycle::known::SandboxKnown;
 use pod_lifecycle::observation::Observation;
-use pod_lifecycle::plan::{ContainerStop, StopPod, notes_start, started_at};
+use pod_lifecycle::plan::{ContainerStop, StopPod};
 use tokio::time::timeout;
 
-use super::start::spec_of;
-use super::sync::{PreparedImages, Target};
-use super::{Memory, Retry, StepError, Steps};
+use super::context::Steps;
+use super::error::{Retry, StepError};
+use super::memory::Memory;
+use super::target::{PreparedImages, Target, spec_of};
+use super::{image, sandbox_config, stop, volumes};
 use crate::readiness;
 
 /// How long a pod waits for the stop of a sandbox that is not its own. It goes on
 /// beside the pod's work: a shim or network that hangs would hold that up for minutes.
 const SURPLUS_STOP_WAIT: Duration = Duration::from_secs(2);
 
-impl Steps {
-    /// Stops all that is left in earlier sandboxes, and them.
-    pub(super) async fn stop_for_new_sandbox(
-        &self,
-        target: &Target<'_>,
-        stop: &StopPod,
-        memory: &mut Memory,
-    ) -> Result<(), StepError> {
-        self.events.normal(
-            target.identity,
-            "",
-            "SandboxChanged",
-            "Pod sandbox changed, it will be killed and re-created.",
-        );
-        self.stop_containers(target.identity, &stop.containers, memory)
-            .await?;
-        self.stop_sandboxes(&stop.sandboxes, memory).await
-    }
+/// Stops all that is left in earlier sandboxes, and them.
+pub(super) async fn stop_for_new_sandbox(
+    steps: &Steps,
+    target: &Target<'_>,
+    stop: &StopPod,
+    memory: &mut Memory,
+) -> Result<(), StepError> {
+    steps.events.normal(
+        target.identity,
+        "",
+        "SandboxChanged",
+        "Pod sandbox changed, it will be killed and re-created.",
+    );
+    stop::stop_containers(steps, target.identity, &stop.containers, memory).await?;
+    stop_sandboxes(steps, &stop.sandboxes, memory).await
+}
 
-    /// Stops sandboxes beside the one that the pod lives in.
-    pub(super) async fn stop_surplus_sandboxes(
-        &self,
-        target: &Target<'_>,
-        sandboxes: &[String],
-        stops: &[ContainerStop],
-        memory: &mut Memory,
-    ) -> Result<(), StepError> {
-        tracing::warn!(pod = %target.identity, ?sandboxes, "more than one sandbox runs");
-        self.stop_containers(target.identity, stops, memory).await?;
-        let stops = sandboxes.iter().map(|id| {
-            let (runtime, id) = (Arc::clone(&self.runtime), id.clone());
-            let stop = async move { runtime.stop_pod_sandbox(&id).await };
-            memory.stop_calls.run("StopPodSandbox", stop)
-        });
-        match timeout(SURPLUS_STOP_WAIT, join_all(stops)).await {
-            Ok(stopped) => note_stopped(sandboxes, stopped, memory),
-            Err(_) => {
-                let message = "a surplus sandbox is still being stopped".to_owned();
-                Err(StepError::new(message, Retry::LATER))
-            }
+/// Stops sandboxes beside the one that the pod lives in.
+pub(super) async fn stop_surplus_sandboxes(
+    steps: &Steps,
+    target: &Target<'_>,
+    sandboxes: &[String],
+    stops: &[ContainerStop],
+    memory: &mut Memory,
+) -> Result<(), StepError> {
+    tracing::warn!(pod = %target.identity, ?sandboxes, "more than one sandbox runs");
+    stop::stop_containers(steps, target.identity, stops, memory).await?;
+    let stops = sandboxes.iter().map(|id| {
+        let (runtime, id) = (Arc::clone(&steps.runtime), id.clone());
+        let stop = async move { runtime.stop_pod_sandbox(&id).await };
+        memory.stop_calls.run("StopPodSandbox", stop)
+    });
+    match timeout(SURPLUS_STOP_WAIT, join_all(stops)).await {
+        Ok(stopped) => note_stopped(sandboxes, stopped, memory),
+        Err(_) => {
+            let message = "a surplus sandbox is still being stopped".to_owned();
+            Err(StepError::new(message, Retry::LATER))
         }
     }
+}
 
-    /// Stops sandboxes of a pod, all at once.
-    pub(super) async fn stop_sandboxes(
-        &self,
-        sandboxes: &[String],
-        memory: &mut Memory,
-    ) -> Result<(), StepError> {
-        let stops = sandboxes.iter().map(|id| self.runtime.stop_pod_sandbox(id));
-        note_stopped(sandboxes, join_all(stops).await, memory)
+/// Stops sandboxes of a pod, all at once.
+pub(super) async fn stop_sandboxes(
+    steps: &Steps,
+    sandboxes: &[String],
+    memory: &mut Memory,
+) -> Result<(), StepError> {
+    let stops = sandboxes
+        .iter()
+        .map(|id| steps.runtime.stop_pod_sandbox(id));
+    note_stopped(sandboxes, join_all(stops).await, memory)
+}
+
+/// Makes a sandbox, and meanwhile sees to the images of the containers that
+/// start first in it: those that are there are the answer, pulls go on.
+pub(super) async fn new_sandbox(
+    steps: &Steps,
+    target: &Target<'_>,
+    observation: &Observation,
+    attempt: u32,
+    first: &[String],
+    memory: &mut Memory,
+) -> Result<PreparedImages, StepError> {
+    try_join(require_network(steps, target), prepare_pod(steps, target)).await?;
+    let SandboxConfig { config, warnings } =
+        sandbox_config::sandbox_config(steps, target, observation, attempt).await?;
+    for warning in warnings {
+        steps
+            .events
+            .warning(target.identity, "", warning.reason, &warning.message);
     }
-
-    /// Makes a sandbox, and meanwhile sees to the images of the containers that
-    /// start first in it: those that are there are the answer, pulls go on.
-    pub(super) async fn new_sandbox(
-        &self,
-        target: &Target<'_>,
-        observation: &Observation,
-        attempt: u32,
-        first: &[String],
-        memory: &mut Memory,
-    ) -> Result<PreparedImages, StepError> {
-        try_join(self.require_network(target), self.prepare_pod(target)).await?;
-        let SandboxConfig { config, warnings } =
-            self.sandbox_config(target, observation, attempt).await?;
-        for warning in warnings {
-            self.events
-                .warning(target.identity, "", warning.reason, &warning.message);
+    let runtime = Arc::clone(&steps.runtime);
+    let request = config.clone();
+    let call = memory.known.next_sandbox.call(attempt);
+    let run = memory.calls.run("RunPodSandbox", async move {
+        runtime.run_pod_sandbox(request, "").await
+    });
+    let pulls = &memory.pulls;
+    let images = join_all(first.iter().map(|name| async {
+        let image = image::prepare_image(steps, target, name, &config, pulls).await;
+        image.transpose().map(|image| (name.clone(), image))
+    }));
+    let (made, images) = join(run, images).await;
+    match made {
+        Ok(id) => {
+            steps.observer.note_owner(&id, target.identity);
+            memory.known.next_sandbox.used();
+            Ok(images.into_iter().flatten().collect())
         }
-        let runtime = Arc::clone(&self.runtime);
-        let request = config.clone();
-        let call = memory.known.next_sandbox.call(attempt);
-        let run = memory.calls.run("RunPodSandbox", async move {
-            runtime.run_pod_sandbox(request, "").await
-        });
-        let pulls = &memory.pulls;
-        let images = join_all(first.iter().map(|name| async {
-            let image = self.prepare_image(target, name, &config, pulls).await;
-            image.transpose().map(|image| (name.clone(), image))
-        }));
-        let (made, images) = join(run, images).await;
-        match made {
-            Ok(id) => {
-                self.observer.note_owner(&id, target.identity);
-                memory.known.next_sandbox.used();
-                Ok(images.into_iter().flatten().collect())
-            }
-            Err(error) => {
-                // They are pulled once, not with every try to make the sandbox.
-                for (name, image) in images.into_iter().flatten() {
-                    if let (Ok(image), Ok(spec)) = (image, spec_of(target, &name)) {
-                        memory.pulls.keep(spec, image);
-                    }
+        Err(error) => {
+            // They are pulled once, not with every try to make the sandbox.
+            for (name, image) in images.into_iter().flatten() {
+                if let (Ok(image), Ok(spec)) = (image, spec_of(target, &name)) {
+                    memory.pulls.keep(spec, image);
                 }
-                if error.kind == RuntimeErrorKind::AlreadyExists {
-                    let now = self.moment().monotonic;
-                    memory.known.next_sandbox.refused(call, now);
-                } else {
-                    self.events.warning(
-                        target.identity,
-                        "",
-                        "FailedCreatePodSandBox",
-                        &format!("Failed to create pod sandbox: {}", error.message),
-                    );
-                }
-                Err(StepError::from(error).while_doing("failed to create pod sandbox"))
             }
+            if error.kind == RuntimeErrorKind::AlreadyExists {
+                let now = steps.moment().monotonic;
+                memory.known.next_sandbox.refused(call, now);
+            } else {
+                steps.events.warning(
+                    target.identity,
+                    "",
+                    "FailedCreatePodSandBox",
+                    &format!("Failed to create pod sandbox: {}", error.message),
+                );
+            }
+            Err(StepError::from(error).while_doing("failed to create pod sandbox"))
         }
     }
+}
 
-    /// The configuration of the sandbox with this number.
-    pub(super) async fn sandbox_config(
-        &self,
-        target: &Target<'_>,
-        observation: &Observation,
-        attempt: u32,
-    ) -> Result<SandboxConfig, StepError> {
-        let resolv_conf = self.host.resolv_conf().await?;
-        let mut sandbox = cri_requests::pod_sandbox_config(
-            target.pod,
-            attempt,
-            &self.facts,
-            resolv_conf.as_ref(),
-        )?;
-        if notes_start(target.pod) {
-            let started = started_at(target.pod, target.noted_start, observation);
-            let started = started.unwrap_or_else(|| self.clock.now());
-            sandbox.config.annotations.insert(
-                annotations::POD_STARTED_AT.to_owned(),
-                started.0.to_string(),
+/// That a pod which is to get an address of its own can get one. Others start
+/// without a network, those that bring it up among them.
+async fn require_network(steps: &Steps, target: &Target<'_>) -> Result<(), StepError> {
+    if target.pod.host_network() {
+        return Ok(());
+    }
+    let status = steps.runtime.status(false).await?;
+    readiness::network(&status).map_err(|why| {
+        let message = format!("network is not ready: {why}");
+        steps
+            .events
+            .warning(target.identity, "", "NetworkNotReady", &message);
+        StepError::new(message, Retry::SOON)
+    })
+}
+
+/// Directories, cgroup and volumes: all that a sandbox and its containers
+/// need of the node.
+async fn prepare_pod(steps: &Steps, target: &Target<'_>) -> Result<(), StepError> {
+    let identity = target.identity;
+    steps
+        .host
+        .make_pod_directories(identity)
+        .await
+        .map_err(|error| {
+            let message = format!(
+                "error making pod data directories: {}",
+                telemetry::chain(&error)
             );
-        }
-        Ok(sandbox)
-    }
-
-    /// That a pod which is to get an address of its own can get one. Others start
-    /// without a network, those that bring it up among them.
-    async fn require_network(&self, target: &Target<'_>) -> Result<(), StepError> {
-        if target.pod.host_network() {
-            return Ok(());
-        }
-        let status = self.runtime.status(false).await?;
-        readiness::network(&status).map_err(|why| {
-            let message = format!("network is not ready: {why}");
-            self.events
-                .warning(target.identity, "", "NetworkNotReady", &message);
-            StepError::new(message, Retry::SOON)
-        })
-    }
-
-    /// Directories, cgroup and volumes: all that a sandbox and its containers
-    /// need of the node.
-    async fn prepare_pod(&self, target: &Target<'_>) -> Result<(), StepError> {
-        let identity = target.identity;
-        self.host
-            .make_pod_directories(identity)
-            .await
-            .map_err(|error| {
-                let message = format!(
-                    "error making pod data directories: {}",
-                    telemetry::chain(&error)
-                );
-                self.events
-                    .warning(identity, "", "FailedMountPodDir", &message);
-                StepError::new(message, Retry::LATER)
-            })?;
-        let resources = pod::resources::pod_cgroup_resources(target.pod);
-        let qos = QosClass::of(target.pod);
-        self.host
-            .ensure_pod_cgroup(identity.uid(), qos, resources)
-            .await
-            .map_err(|error| {
-                let message = format!(
-                    "unable to ensure pod container exists: {}",
-                    telemetry::chain(&error)
-                );
-                self.events
-                    .warning(identity, "", "FailedCreatePodContainer", &message);
-                StepError::new(message, Retry::LATER)
-            })?;
-        self.set_up_volumes(target).await.map(drop)
-    }
+            steps
+                .events
+                .warning(identity, "", "FailedMountPodDir", &message);
+            StepError::new(message, Retry::LATER)
+        })?;
+    let resources = pod::resources::pod_cgroup_resources(target.pod);
+    let qos = QosClass::of(target.pod);
+    steps
+        .host
+        .ensure_pod_cgroup(identity.uid(), qos, resources)
+        .await
+        .map_err(|error| {
+            let message = format!(
+                "unable to ensure pod container exists: {}",
+                telemetry::chain(&error)
+            );
+            steps
+                .events
+                .warning(identity, "", "FailedCreatePodContainer", &message);
+            StepError::new(message, Retry::LATER)
+        })?;
+    volumes::set_up_volumes(steps, target).await.map(drop)
 }
 
 /// Notes what stops of sandboxes came to. One that cannot be stopped is no reason to let

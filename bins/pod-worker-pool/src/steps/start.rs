@@ -14,96 +14,22 @@ use pod_lifecycle::annotations;
 use pod_lifecycle::name_conflict::NextName;
 use pod_lifecycle::plan::{Discard, NewInstance, Start, StartHow};
 
+use super::calls::Calls;
 use super::containers::Prepared;
-use super::sync::{PreparedImages, Target};
+use super::context::Steps;
+use super::error::{Retry, StepError};
+use super::memory::Memory;
+use super::pulls::PodPulls;
+use super::start_error::StartError;
+use super::target::{PreparedImages, Target, spec_of};
 use super::unstarted::Removal;
-use super::{Calls, Memory, PodPulls, Retry, StepError, Steps};
+use super::{image, unstarted};
 use crate::abandoned_start;
 use crate::image::Image;
 
 /// Containers of one pod that are started at once. Most pods have fewer; one with
 /// hundreds must not take the runtime for itself.
 const PARALLEL_STARTS: usize = 8;
-
-/// Why a container could not be started, as its waiting state shows it.
-#[derive(Clone, Debug)]
-pub(crate) struct StartError {
-    reason: String,
-    message: String,
-    retry: Retry,
-    /// What the event says; the message if absent.
-    announced_as: Option<&'static str>,
-    has_name_conflict: bool,
-    /// A call of an earlier life is why: it does the same, or spoilt the instance.
-    was_forestalled: bool,
-    /// The instance that the runtime would not start.
-    refused: Option<String>,
-}
-
-impl StartError {
-    pub(super) fn new(reason: &str, message: impl Into<String>, retry: Retry) -> StartError {
-        StartError {
-            reason: reason.to_owned(),
-            message: message.into(),
-            retry,
-            announced_as: None,
-            has_name_conflict: false,
-            was_forestalled: false,
-            refused: None,
-        }
-    }
-
-    /// The same with another text in its event.
-    pub(super) fn announced_as(self, text: &'static str) -> StartError {
-        StartError {
-            announced_as: Some(text),
-            ..self
-        }
-    }
-
-    fn of_step(reason: &str, error: &StepError) -> StartError {
-        StartError::new(reason, error.message.clone(), error.retry)
-    }
-
-    fn of_call(reason: &str, error: RuntimeError) -> StartError {
-        let has_name_conflict = error.kind == RuntimeErrorKind::AlreadyExists;
-        let error = StepError::from(error);
-        StartError {
-            has_name_conflict,
-            ..StartError::of_step(reason, &error)
-        }
-    }
-
-    /// An earlier life has started the instance that this start was to replace.
-    fn of_other_start() -> StartError {
-        let message = "the instance that it replaces has just been started";
-        StartError {
-            was_forestalled: true,
-            ..StartError::new("CreateContainerError", message, Retry::SOON)
-        }
-    }
-
-    /// Why an instance was not started. One that was made earlier may not be fit to be
-    /// started any more, which is nothing that the runtime has against its program.
-    fn of_start(id: &str, is_resumed: bool, error: RuntimeError) -> StartError {
-        let was_forestalled = match error.kind {
-            RuntimeErrorKind::NotStartable => true,
-            RuntimeErrorKind::NoSandboxProcess => is_resumed,
-            _ => false,
-        };
-        let is_refused = !was_forestalled && !error.is_no_answer();
-        let error = StepError::from(error);
-        StartError {
-            was_forestalled,
-            refused: is_refused.then(|| id.to_owned()),
-            retry: match was_forestalled {
-                true => Retry::SOON,
-                false => error.retry,
-            },
-            ..StartError::of_step("RunContainerError", &error)
-        }
-    }
-}
 
 /// How far a start came.
 enum Progress {
@@ -118,277 +44,263 @@ struct Beside {
     pulls: PodPulls,
 }
 
-impl Steps {
-    /// Starts containers, several at once. One that fails or whose image is to be
-    /// pulled does not hold up the others; what failed is the answer.
-    pub(super) async fn start_all(
-        &self,
-        target: &Target<'_>,
-        prepared: &Prepared,
-        starts: Vec<Start>,
-        images: &mut PreparedImages,
-        memory: &mut Memory,
-    ) -> Option<StepError> {
-        let beside = Beside {
-            calls: memory.calls.clone(),
-            pulls: memory.pulls.clone(),
-        };
-        for start in &starts {
-            let names = &mut memory.known.next_instances;
-            names.entry(start.name.clone()).or_default();
-        }
-        // Changed in place: what is known of a name outlives a step that is dropped.
-        let names = memory.known.next_instances.iter_mut();
-        let mut names: BTreeMap<&String, &mut NextName> = names.collect();
-        let beside = &beside;
-        let starts: Vec<_> = starts
-            .into_iter()
-            .filter_map(|start| {
-                let known = names.remove(&start.name)?;
-                let image = images.remove(&start.name);
-                Some(async move {
-                    let result = self
-                        .start(target, prepared, (&start, known), image, beside)
-                        .await;
-                    (start.name, result)
-                })
-            })
-            .collect();
-        let results: Vec<(String, Result<Progress, StartError>)> = stream::iter(starts)
-            .buffer_unordered(PARALLEL_STARTS)
-            .collect()
-            .await;
+/// Starts containers, several at once. One that fails or whose image is to be
+/// pulled does not hold up the others; what failed is the answer.
+pub(super) async fn start_all(
+    steps: &Steps,
+    target: &Target<'_>,
+    prepared: &Prepared,
+    starts: Vec<Start>,
+    images: &mut PreparedImages,
+    memory: &mut Memory,
+) -> Option<StepError> {
+    let beside = Beside {
+        calls: memory.calls.clone(),
+        pulls: memory.pulls.clone(),
+    };
+    for start in &starts {
         let names = &mut memory.known.next_instances;
-        names.retain(|_, known| *known != NextName::default());
-        let mut failure: Option<StepError> = None;
-        for (name, result) in results {
-            match result {
-                Ok(Progress::AwaitsImage) => {}
-                Ok(Progress::Started) => {
-                    memory.reasons.remove(&name);
-                }
-                Err(error) => {
-                    let failed = self.failed_start(target, name, error, memory);
-                    failure = Some(match failure {
-                        Some(other) => other.and(failed),
-                        None => failed,
-                    });
-                }
-            }
-        }
-        failure
+        names.entry(start.name.clone()).or_default();
     }
-
-    fn failed_start(
-        &self,
-        target: &Target<'_>,
-        name: String,
-        error: StartError,
-        memory: &mut Memory,
-    ) -> StepError {
-        if let Some(id) = error.refused.clone() {
-            memory.known.note_refused_start(id);
-        }
-        if !error.has_name_conflict && !error.was_forestalled {
-            let message = format!("Error: {}", error.announced_as.unwrap_or(&error.message));
-            self.events
-                .warning(target.identity, &name, "Failed", &message);
-        }
-        let message = format!(
-            "failed to start container {name:?}: {}: {}",
-            error.reason, error.message
-        );
-        let reason = (error.reason, error.message);
-        memory.reasons.insert(name, reason);
-        StepError::new(message, error.retry)
-    }
-
-    async fn start(
-        &self,
-        target: &Target<'_>,
-        prepared: &Prepared,
-        (start, known): (&Start, &mut NextName),
-        image: Option<Result<Image, StartError>>,
-        beside: &Beside,
-    ) -> Result<Progress, StartError> {
-        let (id, restart_count) = match &start.how {
-            StartHow::Resume {
-                container_id,
-                restart_count,
-            } => {
-                // It has its name, and its image: one that was kept is not for the
-                // instance after it.
-                known.used();
-                drop(beside.pulls.take_ended(&start.name));
-                (container_id.clone(), *restart_count)
-            }
-            StartHow::Create(instance) => {
-                let name = (start.name.as_str(), known);
-                let made = self.make_instance(target, prepared, name, instance, image, beside);
-                match made.await? {
-                    Some(made) => made,
-                    None => return Ok(Progress::AwaitsImage),
-                }
-            }
-        };
-        let runtime = Arc::clone(&self.runtime);
-        let starting = id.clone();
-        let started = beside.calls.run("StartContainer", async move {
-            runtime.start_container(&starting).await
-        });
-        let is_resumed = matches!(start.how, StartHow::Resume { .. });
-        started
-            .await
-            .map_err(|error| StartError::of_start(&id, is_resumed, error))?;
-        let message = format!("Started container {}", start.name);
-        self.events
-            .normal(target.identity, &start.name, "Started", &message);
-        let linked = self
-            .host
-            .link_log(target.identity, &start.name, &id, restart_count);
-        if let Err(error) = linked.await {
-            // Old log shippers miss it; the container itself is fine.
-            tracing::warn!(pod = %target.identity, error = telemetry::chain(&error), "no log link");
-        }
-        Ok(Progress::Started)
-    }
-
-    /// Makes an instance as soon as its image is there: its id and its number.
-    async fn make_instance(
-        &self,
-        target: &Target<'_>,
-        prepared: &Prepared,
-        (name, known): (&str, &mut NextName),
-        instance: &NewInstance,
-        image: Option<Result<Image, StartError>>,
-        beside: &Beside,
-    ) -> Result<Option<(String, u32)>, StartError> {
-        let image = match image {
-            Some(image) => Some(image?),
-            None => {
-                let config = &prepared.sandbox_config;
-                self.prepare_image(target, name, config, &beside.pulls)
-                    .await?
-            }
-        };
-        let Some(image) = image else {
-            return Ok(None);
-        };
-        let what = (instance, &image);
-        let created = self.create(target, prepared, (name, known), what, &beside.calls);
-        let created = created.await;
-        if created.as_ref().is_err_and(|error| error.has_name_conflict) {
-            // It is pulled once, not with every look at the name.
-            beside.pulls.keep(spec_of(target, name)?, image);
-        }
-        Ok(Some((created?, instance.restart_count)))
-    }
-
-    async fn create(
-        &self,
-        target: &Target<'_>,
-        prepared: &Prepared,
-        (name, known): (&str, &mut NextName),
-        (instance, image): (&NewInstance, &Image),
-        calls: &Calls,
-    ) -> Result<String, StartError> {
-        for discard in &instance.discard {
-            self.discard(discard).await?;
-        }
-        let config = self
-            .container_config(target, prepared, name, (instance, image))
-            .await?;
-        let runtime = Arc::clone(&self.runtime);
-        let sandbox_id = prepared.sandbox_id.clone();
-        let sandbox_config = prepared.sandbox_config.clone();
-        let call = known.call(instance.restart_count);
-        let created = calls.run("CreateContainer", async move {
-            runtime
-                .create_container(&sandbox_id, config, sandbox_config)
-                .await
-        });
-        let id = created.await.map_err(|error| {
-            if error.kind == RuntimeErrorKind::AlreadyExists {
-                known.refused(call, self.moment().monotonic);
-            }
-            StartError::of_call("CreateContainerError", error)
-        })?;
-        known.used();
-        self.observer.note_owner(&id, target.identity);
-        let message = format!("Created container {name}");
-        self.events
-            .normal(target.identity, name, "Created", &message);
-        Ok(id)
-    }
-
-    /// Removes an instance that never ran.
-    async fn discard(&self, discard: &Discard) -> Result<(), StartError> {
-        let id = &discard.container_id;
-        let removed = match discard.start_was_abandoned {
-            true => match abandoned_start::remove(&*self.runtime, id).await {
-                Err(error) if !error.is_not_found() => Err(error),
-                _ => Ok(Removal::Removed),
-            },
-            false => self.remove_unstarted(id).await,
-        };
-        match removed {
-            Ok(Removal::Removed) => Ok(()),
-            Ok(Removal::Started) => Err(StartError::of_other_start()),
-            Err(error) => Err(StartError::of_call("CreateContainerError", error)),
-        }
-    }
-
-    async fn container_config(
-        &self,
-        target: &Target<'_>,
-        prepared: &Prepared,
-        name: &str,
-        (instance, image): (&NewInstance, &Image),
-    ) -> Result<v1::ContainerConfig, StartError> {
-        const REASON: &str = "CreateContainerConfigError";
-        let spec = spec_of(target, name)?;
-        let files = self
-            .host
-            .make_container_files(target.identity, name, instance.restart_count)
-            .await
-            .map_err(|error| StartError::of_step(REASON, &StepError::from(error)))?;
-        let termination_log = spec
-            .termination_message_path
-            .as_deref()
-            .filter(|path| !path.is_empty())
-            .map(|path| TerminationLog {
-                host_path: files.termination_log,
-                container_path: path.to_owned(),
-            });
-        let mut config = cri_requests::container_config(&ContainerInput {
-            pod: target.pod,
-            container: spec,
-            attempt: instance.restart_count,
-            image_id: &image.id,
-            image_user: &image.user,
-            node: &self.facts,
-            pod_ips: &prepared.pod_ips,
-            volumes: &prepared.volumes,
-            sub_paths: &BTreeMap::new(),
-            hosts_file: prepared.hosts_file.clone(),
-            termination_log,
+    // Changed in place: what is known of a name outlives a step that is dropped.
+    let names = memory.known.next_instances.iter_mut();
+    let mut names: BTreeMap<&String, &mut NextName> = names.collect();
+    let beside = &beside;
+    let starts: Vec<_> = starts
+        .into_iter()
+        .filter_map(|start| {
+            let known = names.remove(&start.name)?;
+            let image = images.remove(&start.name);
+            Some(async move {
+                let result =
+                    start_one(steps, target, prepared, (&start, known), image, beside).await;
+                (start.name, result)
+            })
         })
-        .map_err(|error| StartError::of_step(REASON, &StepError::from(error)))?;
-        config.annotations.insert(
-            annotations::RESTART_WAIT.to_owned(),
-            instance.restart_wait.as_secs().to_string(),
-        );
-        Ok(config)
+        .collect();
+    let results: Vec<(String, Result<Progress, StartError>)> = stream::iter(starts)
+        .buffer_unordered(PARALLEL_STARTS)
+        .collect()
+        .await;
+    let names = &mut memory.known.next_instances;
+    names.retain(|_, known| *known != NextName::default());
+    let mut failure: Option<StepError> = None;
+    for (name, result) in results {
+        match result {
+            Ok(Progress::AwaitsImage) => {}
+            Ok(Progress::Started) => {
+                memory.reasons.remove(&name);
+            }
+            Err(error) => {
+                let failed = failed_start(steps, target, name, error, memory);
+                failure = Some(match failure {
+                    Some(other) => other.and(failed),
+                    None => failed,
+                });
+            }
+        }
+    }
+    failure
+}
+
+fn failed_start(
+    steps: &Steps,
+    target: &Target<'_>,
+    name: String,
+    error: StartError,
+    memory: &mut Memory,
+) -> StepError {
+    if let Some(id) = error.refused.clone() {
+        memory.known.note_refused_start(id);
+    }
+    if !error.has_name_conflict && !error.was_forestalled {
+        let message = format!("Error: {}", error.announced_as.unwrap_or(&error.message));
+        steps
+            .events
+            .warning(target.identity, &name, "Failed", &message);
+    }
+    let message = format!(
+        "failed to start container {name:?}: {}: {}",
+        error.reason, error.message
+    );
+    let reason = (error.reason, error.message);
+    memory.reasons.insert(name, reason);
+    StepError::new(message, error.retry)
+}
+
+async fn start_one(
+    steps: &Steps,
+    target: &Target<'_>,
+    prepared: &Prepared,
+    (start, known): (&Start, &mut NextName),
+    image: Option<Result<Image, StartError>>,
+    beside: &Beside,
+) -> Result<Progress, StartError> {
+    let (id, restart_count) = match &start.how {
+        StartHow::Resume {
+            container_id,
+            restart_count,
+        } => {
+            // It has its name, and its image: one that was kept is not for the
+            // instance after it.
+            known.used();
+            drop(beside.pulls.take_ended(&start.name));
+            (container_id.clone(), *restart_count)
+        }
+        StartHow::Create(instance) => {
+            let name = (start.name.as_str(), known);
+            let made = make_instance(steps, target, prepared, name, instance, image, beside);
+            match made.await? {
+                Some(made) => made,
+                None => return Ok(Progress::AwaitsImage),
+            }
+        }
+    };
+    let runtime = Arc::clone(&steps.runtime);
+    let starting = id.clone();
+    let started = beside.calls.run("StartContainer", async move {
+        runtime.start_container(&starting).await
+    });
+    let is_resumed = matches!(start.how, StartHow::Resume { .. });
+    started
+        .await
+        .map_err(|error| StartError::of_start(&id, is_resumed, error))?;
+    let message = format!("Started container {}", start.name);
+    steps
+        .events
+        .normal(target.identity, &start.name, "Started", &message);
+    let linked = steps
+        .host
+        .link_log(target.identity, &start.name, &id, restart_count);
+    if let Err(error) = linked.await {
+        // Old log shippers miss it; the container itself is fine.
+        tracing::warn!(pod = %target.identity, error = telemetry::chain(&error), "no log link");
+    }
+    Ok(Progress::Started)
+}
+
+/// Makes an instance as soon as its image is there: its id and its number.
+async fn make_instance(
+    steps: &Steps,
+    target: &Target<'_>,
+    prepared: &Prepared,
+    (name, known): (&str, &mut NextName),
+    instance: &NewInstance,
+    image: Option<Result<Image, StartError>>,
+    beside: &Beside,
+) -> Result<Option<(String, u32)>, StartError> {
+    let image = match image {
+        Some(image) => Some(image?),
+        None => {
+            let config = &prepared.sandbox_config;
+            image::prepare_image(steps, target, name, config, &beside.pulls).await?
+        }
+    };
+    let Some(image) = image else {
+        return Ok(None);
+    };
+    let what = (instance, &image);
+    let created = create(steps, target, prepared, (name, known), what, &beside.calls);
+    let created = created.await;
+    if created.as_ref().is_err_and(|error| error.has_name_conflict) {
+        // It is pulled once, not with every look at the name.
+        beside.pulls.keep(spec_of(target, name)?, image);
+    }
+    Ok(Some((created?, instance.restart_count)))
+}
+
+async fn create(
+    steps: &Steps,
+    target: &Target<'_>,
+    prepared: &Prepared,
+    (name, known): (&str, &mut NextName),
+    (instance, image): (&NewInstance, &Image),
+    calls: &Calls,
+) -> Result<String, StartError> {
+    for discard in &instance.discard {
+        discard_instance(steps, discard).await?;
+    }
+    let config = container_config(steps, target, prepared, name, (instance, image)).await?;
+    let runtime = Arc::clone(&steps.runtime);
+    let sandbox_id = prepared.sandbox_id.clone();
+    let sandbox_config = prepared.sandbox_config.clone();
+    let call = known.call(instance.restart_count);
+    let created = calls.run("CreateContainer", async move {
+        runtime
+            .create_container(&sandbox_id, config, sandbox_config)
+            .await
+    });
+    let id = created.await.map_err(|error| {
+        if error.kind == RuntimeErrorKind::AlreadyExists {
+            known.refused(call, steps.moment().monotonic);
+        }
+        StartError::of_call("CreateContainerError", error)
+    })?;
+    known.used();
+    steps.observer.note_owner(&id, target.identity);
+    let message = format!("Created container {name}");
+    steps
+        .events
+        .normal(target.identity, name, "Created", &message);
+    Ok(id)
+}
+
+/// Removes an instance that never ran.
+async fn discard_instance(steps: &Steps, discard: &Discard) -> Result<(), StartError> {
+    let id = &discard.container_id;
+    let removed = match discard.start_was_abandoned {
+        true => match abandoned_start::remove(&*steps.runtime, id).await {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(Removal::Removed),
+        },
+        false => unstarted::remove_unstarted(steps, id).await,
+    };
+    match removed {
+        Ok(Removal::Removed) => Ok(()),
+        Ok(Removal::Started) => Err(StartError::of_other_start()),
+        Err(error) => Err(StartError::of_call("CreateContainerError", error)),
     }
 }
 
-pub(super) fn spec_of<'a>(
-    target: &Target<'a>,
+async fn container_config(
+    steps: &Steps,
+    target: &Target<'_>,
+    prepared: &Prepared,
     name: &str,
-) -> Result<&'a ContainerSpec, StartError> {
-    let found = target.pod.container(name);
-    found.map(|(_, spec)| spec).ok_or_else(|| {
-        let message = format!("the pod has no container {name:?}");
-        StartError::new("CreateContainerConfigError", message, Retry::LATER)
+    (instance, image): (&NewInstance, &Image),
+) -> Result<v1::ContainerConfig, StartError> {
+    const REASON: &str = "CreateContainerConfigError";
+    let spec = spec_of(target, name)?;
+    let files = steps
+        .host
+        .make_container_files(target.identity, name, instance.restart_count)
+        .await
+        .map_err(|error| StartError::of_step(REASON, &StepError::from(error)))?;
+    let termination_log = spec
+        .termination_message_path
+        .as_deref()
+        .filter(|path| !path.is_empty())
+        .map(|path| TerminationLog {
+            host_path: files.termination_log,
+            container_path: path.to_owned(),
+        });
+    let mut config = cri_requests::container_config(&ContainerInput {
+        pod: target.pod,
+        container: spec,
+        attempt: instance.restart_count,
+        image_id: &image.id,
+        image_user: &image.user,
+        node: &steps.facts,
+        pod_ips: &prepared.pod_ips,
+        volumes: &prepared.volumes,
+        sub_paths: &BTreeMap::new(),
+        hosts_file: prepared.hosts_file.clone(),
+        termination_log,
     })
+    .map_err(|error| StartError::of_step(REASON, &StepError::from(error)))?;
+    config.annotations.insert(
+        annotations::RESTART_WAIT.to_owned(),
+        instance.restart_wait.as_secs().to_string(),
+    );
+    Ok(config)
 }

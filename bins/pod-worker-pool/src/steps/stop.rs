@@ -7,139 +7,134 @@ use cri::RuntimeError;
 use futures_util::future::join_all;
 use pod::PodIdentity;
 use pod_lifecycle::plan::{ContainerStop, StopHow};
-use pod_lifecycle::stop::{Moment, StopOrder};
+use pod_lifecycle::stop::StopOrder;
 use tokio::time::Instant;
 
-use super::{Calls, Memory, StepError, Steps};
+use super::calls::Calls;
+use super::context::Steps;
+use super::error::StepError;
+use super::memory::Memory;
 
-impl Steps {
-    /// Stops instances while their pod lives on, all at once.
-    pub(super) async fn stop_containers(
-        &self,
-        identity: &PodIdentity,
-        stops: &[ContainerStop],
-        memory: &mut Memory,
-    ) -> Result<(), StepError> {
-        for stop in stops {
-            if let Some(reason) = stop.reason
-                && memory.known.note_kill(&stop.container_id, reason)
-            {
-                self.events
-                    .normal(identity, &stop.name, "Killing", &stop.message);
+/// Stops instances while their pod lives on, all at once.
+pub(super) async fn stop_containers(
+    steps: &Steps,
+    identity: &PodIdentity,
+    stops: &[ContainerStop],
+    memory: &mut Memory,
+) -> Result<(), StepError> {
+    for stop in stops {
+        if let Some(reason) = stop.reason
+            && memory.known.note_kill(&stop.container_id, reason)
+        {
+            steps
+                .events
+                .normal(identity, &stop.name, "Killing", &stop.message);
+        }
+    }
+    let orders = order_stops(steps, stops, memory);
+    carry_out_stops(steps, identity, stops, &orders, memory).await
+}
+
+/// How long each instance gets once its stop begins, whichever process ends it.
+pub(super) fn order_stops(
+    steps: &Steps,
+    stops: &[ContainerStop],
+    memory: &mut Memory,
+) -> Vec<StopOrder> {
+    let now = steps.moment();
+    let known = &mut memory.known;
+    stops
+        .iter()
+        .map(|stop| known.order_stop(&stop.container_id, stop.grace, now))
+        .collect()
+}
+
+/// Begins the stops: who calls it sends the signals before anything can cut it
+/// short. The record says when that was a little later.
+fn begin_stops(
+    steps: &Steps,
+    identity: &PodIdentity,
+    stops: &[ContainerStop],
+    orders: &[StopOrder],
+    memory: &mut Memory,
+) -> Vec<StopOrder> {
+    let now = steps.moment();
+    let known = &mut memory.known;
+    let begun = stops
+        .iter()
+        .zip(orders)
+        .map(|(stop, order)| known.begin_stop(&stop.container_id, *order, now));
+    let begun = begun.collect();
+    memory.brings_record_up_to_date();
+    steps.records.save_later(identity, &memory.record);
+    begun
+}
+
+/// Carries out what was ordered. It is written down before the first signal is
+/// sent: the next process goes on with the same deadlines.
+pub(super) async fn carry_out_stops(
+    steps: &Steps,
+    identity: &PodIdentity,
+    stops: &[ContainerStop],
+    orders: &[StopOrder],
+    memory: &mut Memory,
+) -> Result<(), StepError> {
+    if stops.is_empty() {
+        return Ok(());
+    }
+    memory.brings_record_up_to_date();
+    steps.save_record(identity, memory).await;
+    let orders = begin_stops(steps, identity, stops, orders, memory);
+    let begun = Instant::now();
+    let calls = &memory.stop_calls;
+    let all = stops.iter().zip(&orders).map(|(stop, order)| async move {
+        let result = stop_one(steps, stop, order.timeout, calls).await;
+        (result, begun.elapsed())
+    });
+    let results = join_all(all).await;
+    let mut failure: Option<StepError> = None;
+    for ((stop, order), (result, elapsed)) in stops.iter().zip(&orders).zip(results) {
+        let id = &stop.container_id;
+        match result {
+            Ok(()) if stop.how == StopHow::StopUnknown => {
+                memory.known.note_stop_of_unknown(id);
             }
-        }
-        let orders = self.order_stops(stops, memory);
-        self.carry_out(identity, stops, &orders, memory).await
-    }
-
-    /// How long each instance gets once its stop begins, whichever process ends it.
-    pub(super) fn order_stops(
-        &self,
-        stops: &[ContainerStop],
-        memory: &mut Memory,
-    ) -> Vec<StopOrder> {
-        let now = self.moment();
-        let known = &mut memory.known;
-        stops
-            .iter()
-            .map(|stop| known.order_stop(&stop.container_id, stop.grace, now))
-            .collect()
-    }
-
-    /// Begins the stops: who calls it sends the signals before anything can cut it
-    /// short. The record says when that was a little later.
-    fn begin_stops(
-        &self,
-        identity: &PodIdentity,
-        stops: &[ContainerStop],
-        orders: &[StopOrder],
-        memory: &mut Memory,
-    ) -> Vec<StopOrder> {
-        let now = self.moment();
-        let known = &mut memory.known;
-        let begun = stops
-            .iter()
-            .zip(orders)
-            .map(|(stop, order)| known.begin_stop(&stop.container_id, *order, now));
-        let begun = begun.collect();
-        memory.brings_record_up_to_date();
-        self.records.save_later(identity, &memory.record);
-        begun
-    }
-
-    pub(super) fn moment(&self) -> Moment {
-        Moment {
-            wall: self.clock.now(),
-            monotonic: Instant::now().into_std(),
-        }
-    }
-
-    /// Carries out what was ordered. It is written down before the first signal is
-    /// sent: the next process goes on with the same deadlines.
-    pub(super) async fn carry_out(
-        &self,
-        identity: &PodIdentity,
-        stops: &[ContainerStop],
-        orders: &[StopOrder],
-        memory: &mut Memory,
-    ) -> Result<(), StepError> {
-        if stops.is_empty() {
-            return Ok(());
-        }
-        memory.brings_record_up_to_date();
-        self.save_record(identity, memory).await;
-        let orders = self.begin_stops(identity, stops, orders, memory);
-        let begun = Instant::now();
-        let calls = &memory.stop_calls;
-        let all = stops.iter().zip(&orders).map(|(stop, order)| async move {
-            let result = self.stop(stop, order.timeout, calls).await;
-            (result, begun.elapsed())
-        });
-        let results = join_all(all).await;
-        let mut failure: Option<StepError> = None;
-        for ((stop, order), (result, elapsed)) in stops.iter().zip(&orders).zip(results) {
-            let id = &stop.container_id;
-            match result {
-                Ok(()) if stop.how == StopHow::StopUnknown => {
-                    memory.known.note_stop_of_unknown(id);
-                }
-                Ok(()) => {}
-                Err(error) => {
-                    memory.known.note_failed_stop(id, *order, elapsed);
-                    failure = Some(error.and_before(failure));
-                }
-            }
-        }
-        match failure {
-            None => Ok(()),
-            Some(error) => {
-                memory.brings_record_up_to_date();
-                self.save_record(identity, memory).await;
-                Err(error)
+            Ok(()) => {}
+            Err(error) => {
+                memory.known.note_failed_stop(id, *order, elapsed);
+                failure = Some(error.and_before(failure));
             }
         }
     }
-
-    /// A StopContainer goes on when its step is cut short, beside the one with a nearer
-    /// deadline that follows: containerd takes one that is given up just after it
-    /// came for one whose SIGTERM was sent, and never sends it again.
-    async fn stop(
-        &self,
-        stop: &ContainerStop,
-        timeout: Duration,
-        calls: &Calls,
-    ) -> Result<(), StepError> {
-        let stopped = match stop.how {
-            StopHow::Stop | StopHow::StopUnknown => {
-                let runtime = Arc::clone(&self.runtime);
-                let id = stop.container_id.clone();
-                let call = async move { runtime.stop_container(&id, timeout).await };
-                calls.run("StopContainer", call).await
-            }
-            StopHow::Remove => self.runtime.remove_container(&stop.container_id).await,
-        };
-        unless_gone(stop, stopped)
+    match failure {
+        None => Ok(()),
+        Some(error) => {
+            memory.brings_record_up_to_date();
+            steps.save_record(identity, memory).await;
+            Err(error)
+        }
     }
+}
+
+/// A StopContainer goes on when its step is cut short, beside the one with a nearer
+/// deadline that follows: containerd takes one that is given up just after it
+/// came for one whose SIGTERM was sent, and never sends it again.
+async fn stop_one(
+    steps: &Steps,
+    stop: &ContainerStop,
+    timeout: Duration,
+    calls: &Calls,
+) -> Result<(), StepError> {
+    let stopped = match stop.how {
+        StopHow::Stop | StopHow::StopUnknown => {
+            let runtime = Arc::clone(&steps.runtime);
+            let id = stop.container_id.clone();
+            let call = async move { runtime.stop_container(&id, timeout).await };
+            calls.run("StopContainer", call).await
+        }
+        StopHow::Remove => steps.runtime.remove_container(&stop.container_id).await,
+    };
+    unless_gone(stop, stopped)
 }
 
 fn unless_gone(stop: &ContainerStop, result: Result<(), RuntimeError>) -> Result<(), StepError> {

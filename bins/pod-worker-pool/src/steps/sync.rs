@@ -1,17 +1,18 @@
 //! SyncPod: observe, plan, act, until the plan is empty.
 
-use std::collections::BTreeMap;
-
 use clock::UnixNanos;
-use pod::{Pod, PodExt, PodIdentity};
+use pod::PodExt;
 use pod_lifecycle::DesiredPod;
 use pod_lifecycle::known::SandboxKnown;
 use pod_lifecycle::observation::Observation;
-use pod_lifecycle::plan::{self, Goal, Plan, Work};
-use pod_lifecycle::plan::{REFUSED_REASON, Refused};
+use pod_lifecycle::plan::{self, Goal, Plan, REFUSED_REASON, Work};
 
-use super::{Announcement, Memory, Outcome, Retry, StepError, Steps, SyncInput};
-use crate::image::Image;
+use super::context::Steps;
+use super::error::{Retry, StepError};
+use super::job::{Outcome, SyncInput};
+use super::memory::{Announcement, Memory};
+use super::target::{PreparedImages, Target};
+use super::{containers, sandbox, start, start_time, stop};
 use crate::publisher::{self, Findings};
 
 /// Rounds of one sync. A pod needs one for its sandbox and one for each of its
@@ -19,264 +20,249 @@ use crate::publisher::{self, Findings};
 /// so that no pod keeps a step for ever.
 const MAX_ROUNDS: usize = 32;
 
-/// What one sync is about.
-pub(super) struct Target<'a> {
-    pub(super) identity: &'a PodIdentity,
-    pub(super) pod: &'a Pod,
-    /// When its first sync was, if that is noted.
-    pub(super) noted_start: Option<UnixNanos>,
-    /// Why the node policy lets nothing new be made for it.
-    pub(super) refused: Option<Refused>,
+/// Brings a pod to what is desired.
+pub(super) async fn sync(
+    steps: &Steps,
+    desired: &DesiredPod,
+    input: &SyncInput,
+    memory: &mut Memory,
+) -> Outcome {
+    let pod = match desired.decode() {
+        Ok(pod) => pod,
+        Err(error) => {
+            return Outcome::Failed(StepError::new(telemetry::chain(&error), Retry::LATER));
+        }
+    };
+    let refused = steps.policy.take(desired, &pod);
+    let target = Target {
+        refused,
+        identity: desired.identity(),
+        pod: &pod,
+        noted_start: start_time::note_start(steps, desired.identity(), &pod, memory).await,
+    };
+    memory.pulls.retain_wanted(target.pod);
+    match converge_in_time(steps, &target, input, memory).await {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            steps
+                .publisher
+                .failed(target.identity.uid(), &error.message);
+            Outcome::Failed(error)
+        }
+    }
 }
 
-/// Images that this sync has found already, or cannot have.
-pub(super) type PreparedImages = BTreeMap<String, Result<Image, super::start::StartError>>;
-
-impl Steps {
-    /// Brings a pod to what is desired.
-    pub(super) async fn sync(
-        &self,
-        desired: &DesiredPod,
-        input: &SyncInput,
-        memory: &mut Memory,
-    ) -> Outcome {
-        let pod = match desired.decode() {
-            Ok(pod) => pod,
-            Err(error) => {
-                return Outcome::Failed(StepError::new(telemetry::chain(&error), Retry::LATER));
-            }
-        };
-        let refused = self.policy.take(desired, &pod);
-        let target = Target {
-            refused,
-            identity: desired.identity(),
-            pod: &pod,
-            noted_start: self.note_start(desired.identity(), &pod, memory).await,
-        };
-        memory.pulls.retain_wanted(target.pod);
-        match self.converge_in_time(&target, input, memory).await {
-            Ok(outcome) => outcome,
-            Err(error) => {
-                self.publisher.failed(target.identity.uid(), &error.message);
-                Outcome::Failed(error)
-            }
+/// At the pod's deadline the plan is to end it, whatever hangs.
+async fn converge_in_time(
+    steps: &Steps,
+    target: &Target<'_>,
+    input: &SyncInput,
+    memory: &mut Memory,
+) -> Result<Outcome, StepError> {
+    if let Some(left) = start_time::time_left(steps, target) {
+        let converging = converge(steps, target, input, memory);
+        if let Ok(outcome) = tokio::time::timeout(left, converging).await {
+            return outcome;
         }
     }
+    converge(steps, target, input, memory).await
+}
 
-    /// At the pod's deadline the plan is to end it, whatever hangs.
-    async fn converge_in_time(
-        &self,
-        target: &Target<'_>,
-        input: &SyncInput,
-        memory: &mut Memory,
-    ) -> Result<Outcome, StepError> {
-        if let Some(left) = self.time_left(target) {
-            let converging = self.converge(target, input, memory);
-            if let Ok(outcome) = tokio::time::timeout(left, converging).await {
-                return outcome;
+async fn converge(
+    steps: &Steps,
+    target: &Target<'_>,
+    input: &SyncInput,
+    memory: &mut Memory,
+) -> Result<Outcome, StepError> {
+    let mut images = PreparedImages::new();
+    // Of sandboxes beside the pod's own: told when the rest is done.
+    let mut failure: Option<StepError> = None;
+    memory.known.forget_failed_stops();
+    for _ in 0..MAX_ROUNDS {
+        let observation = look(steps, target, memory).await?;
+        let plan = next_plan(steps, target, input, &observation, memory);
+        let error = failure.as_ref().map_or("", |failure| &failure.message);
+        publish(steps, target, &observation, &plan, memory, error);
+        match plan {
+            Plan::End(cause) => {
+                if let Some((reason, message)) = cause.failure() {
+                    steps.events.normal(target.identity, "", reason, message);
+                }
+                return Ok(Outcome::Ended(cause));
             }
-        }
-        self.converge(target, input, memory).await
-    }
-
-    async fn converge(
-        &self,
-        target: &Target<'_>,
-        input: &SyncInput,
-        memory: &mut Memory,
-    ) -> Result<Outcome, StepError> {
-        let mut images = PreparedImages::new();
-        // Of sandboxes beside the pod's own: told when the rest is done.
-        let mut failure: Option<StepError> = None;
-        memory.known.forget_failed_stops();
-        for _ in 0..MAX_ROUNDS {
-            let observation = self.look(target, memory).await?;
-            let plan = self.plan(target, input, &observation, memory);
-            let error = failure.as_ref().map_or("", |failure| &failure.message);
-            self.publish(target, &observation, &plan, memory, error);
-            match plan {
-                Plan::End(cause) => {
-                    if let Some((reason, message)) = cause.failure() {
-                        self.events.normal(target.identity, "", reason, message);
+            Plan::NewSandbox {
+                attempt,
+                why,
+                first,
+                stop,
+            } => {
+                if why.is_some() {
+                    sandbox::stop_for_new_sandbox(steps, target, &stop, memory).await?;
+                }
+                let made =
+                    sandbox::new_sandbox(steps, target, &observation, attempt, &first, memory);
+                images.extend(made.await?);
+            }
+            Plan::StopSandboxes { sandboxes, stops } => {
+                let stopped =
+                    sandbox::stop_surplus_sandboxes(steps, target, &sandboxes, &stops, memory);
+                if let Err(error) = stopped.await {
+                    for id in &sandboxes {
+                        memory.known.note_sandbox(id, SandboxKnown::StopFailed);
                     }
-                    return Ok(Outcome::Ended(cause));
+                    failure = Some(error.and_before(failure));
                 }
-                Plan::NewSandbox {
-                    attempt,
-                    why,
-                    first,
-                    stop,
-                } => {
-                    if why.is_some() {
-                        self.stop_for_new_sandbox(target, &stop, memory).await?;
-                    }
-                    let made = self.new_sandbox(target, &observation, attempt, &first, memory);
-                    images.extend(made.await?);
-                }
-                Plan::StopSandboxes { sandboxes, stops } => {
-                    let stopped = self.stop_surplus_sandboxes(target, &sandboxes, &stops, memory);
-                    if let Err(error) = stopped.await {
-                        for id in &sandboxes {
-                            memory.known.note_sandbox(id, SandboxKnown::StopFailed);
-                        }
-                        failure = Some(error.and_before(failure));
-                    }
-                }
-                Plan::Work(work) if work.is_empty() => {
-                    self.announce_waits(target, &work, memory);
-                    return Ok(match failure {
-                        Some(failure) => Outcome::Failed(failure.at_latest(work.wake_at)),
-                        None => Outcome::Settled {
-                            wake_at: work.wake_at,
-                        },
-                    });
-                }
-                Plan::Work(work) => {
-                    self.announce_waits(target, &work, memory);
-                    let failed = self.work(target, &observation, work, &mut images, memory);
-                    let failed = match failed.await {
-                        Ok(None) => continue,
-                        Ok(Some(error)) => error.and_before(failure),
-                        Err(error) => return Err(error.and_before(failure)),
-                    };
-                    let wake_at = self.look_after_failure(target, input, &failed, memory);
-                    let wake_at = wake_at.await?;
-                    return Ok(Outcome::Failed(failed.at_latest(wake_at)));
-                }
-                other => return Err(StepError::out_of_place(&other)),
             }
+            Plan::Work(work) if work.is_empty() => {
+                announce_waits(steps, target, &work, memory);
+                return Ok(match failure {
+                    Some(failure) => Outcome::Failed(failure.at_latest(work.wake_at)),
+                    None => Outcome::Settled {
+                        wake_at: work.wake_at,
+                    },
+                });
+            }
+            Plan::Work(work) => {
+                announce_waits(steps, target, &work, memory);
+                let failed = carry_out(steps, target, &observation, work, &mut images, memory);
+                let failed = match failed.await {
+                    Ok(None) => continue,
+                    Ok(Some(error)) => error.and_before(failure),
+                    Err(error) => return Err(error.and_before(failure)),
+                };
+                let wake_at = look_after_failure(steps, target, input, &failed, memory);
+                let wake_at = wake_at.await?;
+                return Ok(Outcome::Failed(failed.at_latest(wake_at)));
+            }
+            other => return Err(StepError::out_of_place(&other)),
         }
-        Err(StepError::new(
-            "the pod did not settle yet and is looked at again",
-            Retry::SOON,
-        ))
     }
+    Err(StepError::new(
+        "the pod did not settle yet and is looked at again",
+        Retry::SOON,
+    ))
+}
 
-    /// Stops come first and are looked at before anything is started.
-    async fn work(
-        &self,
-        target: &Target<'_>,
-        observation: &Observation,
-        work: Work,
-        images: &mut PreparedImages,
-        memory: &mut Memory,
-    ) -> Result<Option<StepError>, StepError> {
-        if !work.stops.is_empty() {
-            self.stop_containers(target.identity, &work.stops, memory)
-                .await?;
-            return Ok(None);
+/// Stops come first and are looked at before anything is started.
+async fn carry_out(
+    steps: &Steps,
+    target: &Target<'_>,
+    observation: &Observation,
+    work: Work,
+    images: &mut PreparedImages,
+    memory: &mut Memory,
+) -> Result<Option<StepError>, StepError> {
+    if !work.stops.is_empty() {
+        stop::stop_containers(steps, target.identity, &work.stops, memory).await?;
+        return Ok(None);
+    }
+    let prepared = containers::prepare_containers(steps, target, observation, &work.starts).await?;
+    Ok(start::start_all(steps, target, &prepared, work.starts, images, memory).await)
+}
+
+/// Some containers could not be started; others may have been, or wait for
+/// something else: until when is the answer.
+async fn look_after_failure(
+    steps: &Steps,
+    target: &Target<'_>,
+    input: &SyncInput,
+    error: &StepError,
+    memory: &mut Memory,
+) -> Result<Option<UnixNanos>, StepError> {
+    let observation = steps
+        .observe(target.identity, Some(target.pod), memory)
+        .await?;
+    let plan = next_plan(steps, target, input, &observation, memory);
+    publish(steps, target, &observation, &plan, memory, &error.message);
+    Ok(match plan {
+        Plan::Work(work) => work.wake_at,
+        _ => None,
+    })
+}
+
+/// What the runtime has of the pod now; what is of no use any more is forgotten.
+async fn look(
+    steps: &Steps,
+    target: &Target<'_>,
+    memory: &mut Memory,
+) -> Result<Observation, StepError> {
+    let observation = steps
+        .observe(target.identity, Some(target.pod), memory)
+        .await?;
+    memory.known.observed(&observation);
+    memory.announced.retain(|announced| match announced {
+        Announcement::BackOff(id) => observation.container(id).is_some(),
+        Announcement::Stopping(_) => true,
+    });
+    if memory.brings_record_up_to_date() {
+        steps.save_record(target.identity, memory).await;
+    }
+    Ok(observation)
+}
+
+fn next_plan(
+    steps: &Steps,
+    target: &Target<'_>,
+    input: &SyncInput,
+    observation: &Observation,
+    memory: &Memory,
+) -> Plan {
+    steps.plan_for(
+        Goal::Run {
+            pod: target.pod,
+            refused: target.refused.as_ref(),
+        },
+        &input.failed_probes,
+        observation,
+        memory,
+    )
+}
+
+fn announce_waits(steps: &Steps, target: &Target<'_>, work: &Work, memory: &mut Memory) {
+    for wait in &work.waits {
+        let announcement = Announcement::BackOff(wait.container_id.clone());
+        if memory.announced.insert(announcement) {
+            let message = format!(
+                "Back-off restarting failed container {} in pod {}_{}({})",
+                wait.name,
+                target.identity.name(),
+                target.identity.namespace(),
+                target.identity.uid()
+            );
+            steps
+                .events
+                .warning(target.identity, &wait.name, "BackOff", &message);
         }
-        let prepared = self
-            .prepare_containers(target, observation, &work.starts)
-            .await?;
-        Ok(self
-            .start_all(target, &prepared, work.starts, images, memory)
-            .await)
     }
+}
 
-    /// Some containers could not be started; others may have been, or wait for
-    /// something else: until when is the answer.
-    async fn look_after_failure(
-        &self,
-        target: &Target<'_>,
-        input: &SyncInput,
-        error: &StepError,
-        memory: &mut Memory,
-    ) -> Result<Option<UnixNanos>, StepError> {
-        let observation = self
-            .observe(target.identity, Some(target.pod), memory)
-            .await?;
-        let plan = self.plan(target, input, &observation, memory);
-        self.publish(target, &observation, &plan, memory, &error.message);
-        Ok(match plan {
-            Plan::Work(work) => work.wake_at,
-            _ => None,
-        })
+fn publish(
+    steps: &Steps,
+    target: &Target<'_>,
+    observation: &Observation,
+    plan: &Plan,
+    memory: &Memory,
+    error: &str,
+) {
+    let mut reasons = memory.reasons.clone();
+    if let Some(refused) = &target.refused {
+        reasons.extend(target.pod.all_containers().map(|(_, spec)| {
+            let why = (REFUSED_REASON.to_owned(), refused.message.clone());
+            (spec.name.clone(), why)
+        }));
     }
-
-    /// What the runtime has of the pod now; what is of no use any more is forgotten.
-    async fn look(
-        &self,
-        target: &Target<'_>,
-        memory: &mut Memory,
-    ) -> Result<Observation, StepError> {
-        let observation = self
-            .observe(target.identity, Some(target.pod), memory)
-            .await?;
-        memory.known.observed(&observation);
-        memory.announced.retain(|announced| match announced {
-            Announcement::BackOff(id) => observation.container(id).is_some(),
-            Announcement::Stopping(_) => true,
-        });
-        if memory.brings_record_up_to_date() {
-            self.save_record(target.identity, memory).await;
-        }
-        Ok(observation)
-    }
-
-    fn plan(
-        &self,
-        target: &Target<'_>,
-        input: &SyncInput,
-        observation: &Observation,
-        memory: &Memory,
-    ) -> Plan {
-        self.plan_for(
-            Goal::Run {
-                pod: target.pod,
-                refused: target.refused.as_ref(),
-            },
-            &input.failed_probes,
-            observation,
-            memory,
-        )
-    }
-
-    fn announce_waits(&self, target: &Target<'_>, work: &Work, memory: &mut Memory) {
+    if let Plan::Work(work) = plan {
         for wait in &work.waits {
-            let announcement = Announcement::BackOff(wait.container_id.clone());
-            if memory.announced.insert(announcement) {
-                let message = format!(
-                    "Back-off restarting failed container {} in pod {}_{}({})",
-                    wait.name,
-                    target.identity.name(),
-                    target.identity.namespace(),
-                    target.identity.uid()
-                );
-                self.events
-                    .warning(target.identity, &wait.name, "BackOff", &message);
-            }
+            let message = wait.message(target.identity);
+            reasons.insert(wait.name.clone(), ("CrashLoopBackOff".to_owned(), message));
         }
     }
-
-    fn publish(
-        &self,
-        target: &Target<'_>,
-        observation: &Observation,
-        plan: &Plan,
-        memory: &Memory,
-        error: &str,
-    ) {
-        let mut reasons = memory.reasons.clone();
-        if let Some(refused) = &target.refused {
-            reasons.extend(target.pod.all_containers().map(|(_, spec)| {
-                let why = (REFUSED_REASON.to_owned(), refused.message.clone());
-                (spec.name.clone(), why)
-            }));
-        }
-        if let Plan::Work(work) = plan {
-            for wait in &work.waits {
-                let message = wait.message(target.identity);
-                reasons.insert(wait.name.clone(), ("CrashLoopBackOff".to_owned(), message));
-            }
-        }
-        let findings = Findings {
-            observation: observation.clone(),
-            waiting: publisher::waiting(target.pod, observation, &reasons),
-            sync_error: error.to_owned(),
-            last_plan: plan::describe(plan, self.clock.now()),
-            observed_at: self.clock.now(),
-        };
-        self.publisher.findings(target.identity.uid(), findings);
-    }
+    let findings = Findings {
+        observation: observation.clone(),
+        waiting: publisher::waiting(target.pod, observation, &reasons),
+        sync_error: error.to_owned(),
+        last_plan: plan::describe(plan, steps.clock.now()),
+        observed_at: steps.clock.now(),
+    };
+    steps.publisher.findings(target.identity.uid(), findings);
 }

@@ -13,8 +13,12 @@ use pod_lifecycle::record::Record;
 use pod_lifecycle::stop::StopOrder;
 use pod_lifecycle::{DesiredPod, Subject, Termination};
 
+use super::context::Steps;
+use super::error::{Retry, StepError};
+use super::job::Outcome;
+use super::memory::{Announcement, Memory};
 use super::unstarted::Removal;
-use super::{Announcement, Memory, Outcome, Retry, StepError, Steps};
+use super::{sandbox, stop, unstarted};
 use crate::publisher::Findings;
 
 /// How long calls of an interrupted sync may take to end before they are given up:
@@ -26,174 +30,173 @@ const CALLS_MAY_TAKE: Duration = Duration::from_secs(5);
 /// is stopped in the next.
 const MAX_ROUNDS: usize = 5;
 
-impl Steps {
-    /// Stops everything of a pod.
-    pub(super) async fn terminate(
-        &self,
-        subject: &Subject,
-        termination: &Termination,
-        memory: &mut Memory,
-    ) -> Outcome {
-        match self.stop_pod(subject, termination, memory).await {
-            Ok(()) => Outcome::Stopped,
-            Err(error) => {
-                let identity = subject.identity();
-                self.publisher.failed(identity.uid(), &error.message);
-                let message = format!("error killing pod: {}", error.message);
-                self.events.warning(identity, "", "FailedKillPod", &message);
-                Outcome::Failed(error)
-            }
+/// Stops everything of a pod.
+pub(super) async fn terminate(
+    steps: &Steps,
+    subject: &Subject,
+    termination: &Termination,
+    memory: &mut Memory,
+) -> Outcome {
+    match stop_pod(steps, subject, termination, memory).await {
+        Ok(()) => Outcome::Stopped,
+        Err(error) => {
+            let identity = subject.identity();
+            steps.publisher.failed(identity.uid(), &error.message);
+            let message = format!("error killing pod: {}", error.message);
+            steps
+                .events
+                .warning(identity, "", "FailedKillPod", &message);
+            Outcome::Failed(error)
         }
     }
+}
 
-    async fn stop_pod(
-        &self,
-        subject: &Subject,
-        termination: &Termination,
-        memory: &mut Memory,
-    ) -> Result<(), StepError> {
-        let identity = subject.identity();
-        let goal = Goal::Terminate {
-            termination,
-            is_runtime_only: matches!(subject, Subject::RuntimeOnly(_)),
+async fn stop_pod(
+    steps: &Steps,
+    subject: &Subject,
+    termination: &Termination,
+    memory: &mut Memory,
+) -> Result<(), StepError> {
+    let identity = subject.identity();
+    let goal = Goal::Terminate {
+        termination,
+        is_runtime_only: matches!(subject, Subject::RuntimeOnly(_)),
+    };
+    let no_probes = FailedProbes::default();
+    for _ in 0..MAX_ROUNDS {
+        let observation = steps.observe(identity, None, memory).await?;
+        let stop = match steps.plan_for(goal, &no_probes, &observation, memory) {
+            Plan::AwaitCalls => {
+                memory.calls.settle(CALLS_MAY_TAKE).await;
+                continue;
+            }
+            Plan::StopPod(stop) => stop,
+            Plan::Stopped => {
+                publish_termination(steps, identity, &observation, &[]);
+                return Ok(());
+            }
+            Plan::CleanUp(what) => {
+                publish_termination(steps, identity, &observation, &[]);
+                return clear_away(steps, identity, termination, what, memory).await;
+            }
+            other => return Err(StepError::out_of_place(&other)),
         };
-        let no_probes = FailedProbes::default();
-        for _ in 0..MAX_ROUNDS {
-            let observation = self.observe(identity, None, memory).await?;
-            let stop = match self.plan_for(goal, &no_probes, &observation, memory) {
-                Plan::AwaitCalls => {
-                    memory.calls.settle(CALLS_MAY_TAKE).await;
-                    continue;
-                }
-                Plan::StopPod(stop) => stop,
-                Plan::Stopped => {
-                    self.publish_termination(identity, &observation, &[]);
-                    return Ok(());
-                }
-                Plan::CleanUp(what) => {
-                    self.publish_termination(identity, &observation, &[]);
-                    return self.clear_away(identity, termination, what, memory).await;
-                }
-                other => return Err(StepError::out_of_place(&other)),
-            };
-            let orders = self.order_stops(&stop.containers, memory);
-            self.publish_termination(identity, &observation, &orders);
-            for stop in &stop.containers {
-                let announcement = Announcement::Stopping(stop.container_id.clone());
-                if memory.announced.insert(announcement) {
-                    self.events
-                        .normal(identity, &stop.name, "Killing", &stop.message);
-                }
-                memory.record.termination = Some(termination.clone());
+        let orders = stop::order_stops(steps, &stop.containers, memory);
+        publish_termination(steps, identity, &observation, &orders);
+        for stop in &stop.containers {
+            let announcement = Announcement::Stopping(stop.container_id.clone());
+            if memory.announced.insert(announcement) {
+                steps
+                    .events
+                    .normal(identity, &stop.name, "Killing", &stop.message);
             }
-            self.carry_out(identity, &stop.containers, &orders, memory)
-                .await?;
-            if self.remove_all_unstarted(&stop.unstarted).await? {
-                self.stop_sandboxes(&stop.sandboxes, memory).await?;
-            }
+            memory.record.termination = Some(termination.clone());
         }
-        Err(StepError::new(
-            "something of the pod runs still, or again",
-            Retry::SOON,
-        ))
-    }
-
-    /// Removes containers that were created and not started; `false` when one has been
-    /// started meanwhile, so that the next round has to stop it.
-    async fn remove_all_unstarted(
-        &self,
-        unstarted: &[UnstartedContainer],
-    ) -> Result<bool, StepError> {
-        let mut all_removed = true;
-        for container in unstarted {
-            let removed = self.remove_unstarted(&container.container_id).await;
-            let removed = removed.map_err(|error| {
-                let what = format!("cannot remove container {}", container.name);
-                StepError::from(error).while_doing(&what)
-            })?;
-            all_removed &= removed == Removal::Removed;
-        }
-        Ok(all_removed)
-    }
-
-    fn publish_termination(
-        &self,
-        identity: &PodIdentity,
-        observation: &Observation,
-        orders: &[StopOrder],
-    ) {
-        self.publisher.findings(
-            identity.uid(),
-            Findings {
-                observation: observation.clone(),
-                waiting: Vec::new(),
-                sync_error: String::new(),
-                last_plan: describe_termination(orders),
-                observed_at: self.clock.now(),
-            },
-        );
-    }
-
-    /// Clears away what a stopped pod had on the node.
-    pub(super) async fn clean_up(
-        &self,
-        pod: &DesiredPod,
-        termination: &Termination,
-        memory: &mut Memory,
-    ) -> Outcome {
-        let identity = pod.identity();
-        let (nothing, no_probes) = (Observation::default(), FailedProbes::default());
-        let goal = Goal::CleanUp(termination);
-        let cleared = match self.plan_for(goal, &no_probes, &nothing, memory) {
-            Plan::CleanUp(what) => self.clear_away(identity, termination, what, memory).await,
-            other => Err(StepError::out_of_place(&other)),
-        };
-        match cleared {
-            Ok(()) => Outcome::CleanedUp,
-            Err(error) => {
-                self.publisher.failed(identity.uid(), &error.message);
-                Outcome::Failed(error)
-            }
+        stop::carry_out_stops(steps, identity, &stop.containers, &orders, memory).await?;
+        if remove_all_unstarted(steps, &stop.unstarted).await? {
+            sandbox::stop_sandboxes(steps, &stop.sandboxes, memory).await?;
         }
     }
+    Err(StepError::new(
+        "something of the pod runs still, or again",
+        Retry::SOON,
+    ))
+}
 
-    async fn clear_away(
-        &self,
-        identity: &PodIdentity,
-        termination: &Termination,
-        what: CleanUp,
-        memory: &mut Memory,
-    ) -> Result<(), StepError> {
-        self.host.tear_down_volumes(identity.uid()).await?;
-        self.host.remove_pod_cgroup(identity.uid()).await?;
-        if what.removes_directory {
-            self.host.remove_pod_directory(identity.uid()).await?;
-        }
-        self.close_record(identity, termination, what, memory).await
+/// Removes containers that were created and not started; `false` when one has been
+/// started meanwhile, so that the next round has to stop it.
+async fn remove_all_unstarted(
+    steps: &Steps,
+    unstarted: &[UnstartedContainer],
+) -> Result<bool, StepError> {
+    let mut all_removed = true;
+    for container in unstarted {
+        let removed = unstarted::remove_unstarted(steps, &container.container_id).await;
+        let removed = removed.map_err(|error| {
+            let what = format!("cannot remove container {}", container.name);
+            StepError::from(error).while_doing(&what)
+        })?;
+        all_removed &= removed == Removal::Removed;
     }
+    Ok(all_removed)
+}
 
-    /// Nothing is left to do: a record is of use only where nothing else tells that
-    /// the pod has ended.
-    async fn close_record(
-        &self,
-        identity: &PodIdentity,
-        termination: &Termination,
-        what: CleanUp,
-        memory: &mut Memory,
-    ) -> Result<(), StepError> {
-        memory.known = Known::default();
-        memory.record = Record {
-            // While its source has it, it counts from the start that it had.
-            started_at: memory.record.started_at.filter(|_| !what.removes_directory),
-            termination: what.must_be_recorded.then(|| termination.clone()),
-            ..Record::default()
-        };
-        if !what.must_be_recorded {
-            self.save_record(identity, memory).await;
-            return Ok(());
+fn publish_termination(
+    steps: &Steps,
+    identity: &PodIdentity,
+    observation: &Observation,
+    orders: &[StopOrder],
+) {
+    steps.publisher.findings(
+        identity.uid(),
+        Findings {
+            observation: observation.clone(),
+            waiting: Vec::new(),
+            sync_error: String::new(),
+            last_plan: describe_termination(orders),
+            observed_at: steps.clock.now(),
+        },
+    );
+}
+
+/// Clears away what a stopped pod had on the node.
+pub(super) async fn clean_up(
+    steps: &Steps,
+    pod: &DesiredPod,
+    termination: &Termination,
+    memory: &mut Memory,
+) -> Outcome {
+    let identity = pod.identity();
+    let (nothing, no_probes) = (Observation::default(), FailedProbes::default());
+    let goal = Goal::CleanUp(termination);
+    let cleared = match steps.plan_for(goal, &no_probes, &nothing, memory) {
+        Plan::CleanUp(what) => clear_away(steps, identity, termination, what, memory).await,
+        other => Err(StepError::out_of_place(&other)),
+    };
+    match cleared {
+        Ok(()) => Outcome::CleanedUp,
+        Err(error) => {
+            steps.publisher.failed(identity.uid(), &error.message);
+            Outcome::Failed(error)
         }
-        let saved = self.records.save(identity, &memory.record).await;
-        saved
-            .map_err(|error| StepError::from(error).while_doing("cannot record the end of the pod"))
     }
+}
+
+async fn clear_away(
+    steps: &Steps,
+    identity: &PodIdentity,
+    termination: &Termination,
+    what: CleanUp,
+    memory: &mut Memory,
+) -> Result<(), StepError> {
+    steps.host.tear_down_volumes(identity.uid()).await?;
+    steps.host.remove_pod_cgroup(identity.uid()).await?;
+    if what.removes_directory {
+        steps.host.remove_pod_directory(identity.uid()).await?;
+    }
+    close_record(steps, identity, termination, what, memory).await
+}
+
+/// Nothing is left to do: a record is of use only where nothing else tells that
+/// the pod has ended.
+async fn close_record(
+    steps: &Steps,
+    identity: &PodIdentity,
+    termination: &Termination,
+    what: CleanUp,
+    memory: &mut Memory,
+) -> Result<(), StepError> {
+    memory.known = Known::default();
+    memory.record = Record {
+        // While its source has it, it counts from the start that it had.
+        started_at: memory.record.started_at.filter(|_| !what.removes_directory),
+        termination: what.must_be_recorded.then(|| termination.clone()),
+        ..Record::default()
+    };
+    if !what.must_be_recorded {
+        steps.save_record(identity, memory).await;
+        return Ok(());
+    }
+    let saved = steps.records.save(identity, &memory.record).await;
+    saved.map_err(|error| StepError::from(error).while_doing("cannot record the end of the pod"))
 }

@@ -6,12 +6,11 @@
 
 use std::time::Duration;
 
-use clock::{UnixNanos, WallClock};
+use clock::UnixNanos;
 use cri::RuntimeError;
 use pod_lifecycle::observation::ContainerState;
-use tokio::time::Instant;
 
-use super::Steps;
+use super::context::Steps;
 use crate::observe;
 
 /// How long after the begin of a life a start of an earlier one may still be under way.
@@ -21,25 +20,6 @@ const STARTS_MAY_TAKE: Duration = Duration::from_secs(5);
 
 /// Wait between two looks at one that may be starting.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-
-/// When this life of the process began.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LifeBegin {
-    /// In wall time, as the runtime dates containers.
-    wall: UnixNanos,
-    /// On the clock that waits go by.
-    instant: Instant,
-}
-
-impl LifeBegin {
-    /// A life that begins now.
-    pub(crate) fn now(clock: &WallClock) -> LifeBegin {
-        LifeBegin {
-            wall: clock.now(),
-            instant: Instant::now(),
-        }
-    }
-}
 
 /// What became of a container that was to be removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,31 +31,29 @@ pub(super) enum Removal {
     Started,
 }
 
-impl Steps {
-    /// Removes a container that was seen as created, once no earlier life can be
-    /// starting it any more.
-    pub(super) async fn remove_unstarted(&self, id: &str) -> Result<Removal, RuntimeError> {
-        loop {
-            let status = match self.runtime.container_status(id).await {
-                Err(error) if error.is_not_found() => return Ok(Removal::Removed),
-                status => status?,
-            };
-            if observe::state_of(&status) != ContainerState::Created {
-                return Ok(Removal::Started);
-            }
-            if !self.may_be_starting(UnixNanos(status.created_at)) {
-                break;
-            }
-            tokio::time::sleep(LOOK_AGAIN).await;
+/// Removes a container that was seen as created, once no earlier life can be
+/// starting it any more.
+pub(super) async fn remove_unstarted(steps: &Steps, id: &str) -> Result<Removal, RuntimeError> {
+    loop {
+        let status = match steps.runtime.container_status(id).await {
+            Err(error) if error.is_not_found() => return Ok(Removal::Removed),
+            status => status?,
+        };
+        if observe::state_of(&status) != ContainerState::Created {
+            return Ok(Removal::Started);
         }
-        match self.runtime.remove_container(id).await {
-            Err(error) if !error.is_not_found() => Err(error),
-            _ => Ok(Removal::Removed),
+        if !may_be_starting(steps, UnixNanos(status.created_at)) {
+            break;
         }
+        tokio::time::sleep(LOOK_AGAIN).await;
     }
+    match steps.runtime.remove_container(id).await {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(Removal::Removed),
+    }
+}
 
-    /// Those that this life asked for were waited for before anything is removed.
-    fn may_be_starting(&self, created_at: UnixNanos) -> bool {
-        created_at < self.begin.wall && self.begin.instant.elapsed() < STARTS_MAY_TAKE
-    }
+/// Those that this life asked for were waited for before anything is removed.
+fn may_be_starting(steps: &Steps, created_at: UnixNanos) -> bool {
+    created_at < steps.begin.wall && steps.begin.instant.elapsed() < STARTS_MAY_TAKE
 }

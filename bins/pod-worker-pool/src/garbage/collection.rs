@@ -1,0 +1,88 @@
+//! [`Collection`]: what a round works with, and what it looks at.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use clock::WallClock;
+use cri::{ContainerRuntime, v1};
+use node_config::ImageSettings;
+use node_host::NodeHost;
+use tokio::sync::OwnedMutexGuard;
+
+use super::plan::Known;
+use crate::events::Events;
+use crate::locks::PodLocks;
+use crate::pool::{PoolHandle, WorkerSummary};
+use crate::record::Records;
+use crate::relist::{Relist, Relister};
+
+/// Removals at once: enough to clear up after a crash loop, too few to slow the
+/// start of pods.
+pub(super) const PARALLEL_REMOVALS: usize = 4;
+
+/// What a collection works with.
+pub(crate) struct Collection {
+    /// The container runtime.
+    pub runtime: Arc<dyn ContainerRuntime>,
+    /// Files, mounts and cgroups.
+    pub host: Arc<dyn NodeHost>,
+    /// Lists the runtime.
+    pub relister: Relister,
+    /// Knows the workers.
+    pub pool: PoolHandle,
+    /// Kills that were begun.
+    pub records: Records,
+    /// Keeps steps and removals of one pod apart.
+    pub locks: PodLocks,
+    /// What is told of what cannot be freed.
+    pub events: Events,
+    /// When images are collected.
+    pub images: ImageSettings,
+    /// Wall time.
+    pub clock: WallClock,
+}
+
+impl std::fmt::Debug for Collection {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Collection").finish_non_exhaustive()
+    }
+}
+
+impl Collection {
+    pub(super) async fn look(&self) -> Option<(Arc<Relist>, BTreeMap<String, WorkerSummary>)> {
+        // The runtime first: what is started in between has a worker then.
+        let relist = match self.relister.all().await {
+            Ok(relist) => relist,
+            Err(error) => {
+                tracing::debug!(%error, "no garbage is collected: the runtime does not answer");
+                return None;
+            }
+        };
+        let workers = self.pool.summaries().await.ok()?;
+        Some((relist, workers))
+    }
+
+    /// Keeps the steps of a pod away while what it left is removed; `None` if that is
+    /// no garbage any more: the round may have begun long ago, and the pod have come
+    /// back.
+    pub(super) async fn still_garbage(
+        &self,
+        uid: &str,
+        known: &Known<'_>,
+    ) -> Option<OwnedMutexGuard<()>> {
+        let lock = self.locks.try_lock(uid)?;
+        let workers = self.pool.summaries().await.ok()?;
+        let known = Known {
+            workers: &workers,
+            ..*known
+        };
+        known.contents_are_garbage(uid).then_some(lock)
+    }
+
+    pub(super) async fn status_of(&self, id: &str) -> Option<v1::ContainerStatus> {
+        let status = self.runtime.container_status(id).await;
+        status
+            .inspect_err(|error| tracing::debug!(id, %error, "no status"))
+            .ok()
+    }
+}

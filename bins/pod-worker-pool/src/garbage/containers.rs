@@ -1,0 +1,143 @@
+//! Removing dead containers, with their logs, and dead sandboxes.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use cri::RuntimeError;
+use cri::quirks::{self, FailedStart};
+use futures_util::{StreamExt, stream};
+
+use super::collection::{Collection, PARALLEL_REMOVALS};
+use super::files;
+use super::plan::{DeadContainer, Known};
+use crate::{abandoned_start, observe};
+
+/// Grace of a container of unknown state whose pod is gone: its own grace was over
+/// when the pod was stopped.
+const UNKNOWN_STATE_GRACE: Duration = Duration::from_secs(2);
+
+/// Removes containers and their logs; answers with the ids of those that are
+/// gone.
+pub(super) async fn remove_containers(
+    with: &Collection,
+    dead: Vec<DeadContainer>,
+    known: &Known<'_>,
+) -> HashSet<String> {
+    let mut by_pod: BTreeMap<String, Vec<DeadContainer>> = BTreeMap::new();
+    for container in dead {
+        let uid = container.pod.uid().to_owned();
+        by_pod.entry(uid).or_default().push(container);
+    }
+    let removals: Vec<_> = by_pod
+        .iter()
+        .map(|(uid, dead)| remove_containers_of(with, uid, dead, known))
+        .collect();
+    let removed: Vec<Vec<String>> = stream::iter(removals)
+        .buffer_unordered(PARALLEL_REMOVALS)
+        .collect()
+        .await;
+    removed.into_iter().flatten().collect()
+}
+
+async fn remove_containers_of(
+    with: &Collection,
+    uid: &str,
+    dead: &[DeadContainer],
+    known: &Known<'_>,
+) -> Vec<String> {
+    // Of a pod that lives only what its newer instances have replaced is dead.
+    let is_garbage = known.contents_are_garbage(uid);
+    let lock = match is_garbage {
+        true => with.still_garbage(uid, known).await,
+        false => None,
+    };
+    if is_garbage && lock.is_none() {
+        return Vec::new();
+    }
+    let mut removed = Vec::new();
+    for container in dead {
+        if is_replaced(with, container).await {
+            removed.extend(remove_container(with, container).await);
+        }
+    }
+    drop(lock);
+    removed
+}
+
+/// Whether another instance tells what a dead one told: its restart count and its
+/// back-off. One whose start was given up does not, although lists show it as
+/// ended: it is removed before the next one is made, and with both gone the
+/// back-off would begin anew. But neither is it worth keeping itself.
+async fn is_replaced(with: &Collection, container: &DeadContainer) -> bool {
+    for newer in &container.replaced_by {
+        let status = with.status_of(newer).await;
+        if status.is_some_and(|it| observe::state_of(&it).exit().is_some()) {
+            return true;
+        }
+    }
+    if container.replaced_by.is_empty() {
+        return true;
+    }
+    let status = with.status_of(&container.id).await;
+    status.is_some_and(|it| quirks::failed_start(&it) == Some(FailedStart::Abandoned))
+}
+
+async fn remove_container(with: &Collection, container: &DeadContainer) -> Option<String> {
+    let DeadContainer {
+        pod,
+        name,
+        id,
+        attempt,
+        may_run,
+        replaced_by: _,
+    } = container;
+    if *may_run {
+        // Of unknown state: it must not run on without a record.
+        let stopped = with.runtime.stop_container(id, UNKNOWN_STATE_GRACE).await;
+        if let Err(error) = stopped
+            && !error.is_not_found()
+        {
+            tracing::debug!(id, %error, "container not stopped");
+            return None;
+        }
+    }
+    if let Err(error) = remove_with_its_task(with, id).await
+        && !error.is_not_found()
+    {
+        tracing::debug!(id, %error, "dead container not removed");
+        return None;
+    }
+    files::remove_log(with, pod, name, id, *attempt).await;
+    Some(id.clone())
+}
+
+/// Of an instance that never ran a task may be left, whatever ended its start.
+async fn remove_with_its_task(with: &Collection, id: &str) -> Result<(), RuntimeError> {
+    let refused = match with.runtime.remove_container(id).await {
+        Err(error) if error.is_refusal() => error,
+        answered => return answered,
+    };
+    let status = with.status_of(id).await;
+    match status.as_ref().and_then(quirks::failed_start) {
+        Some(FailedStart::Abandoned | FailedStart::Refused) => {
+            abandoned_start::remove_refused(&*with.runtime, id, refused).await
+        }
+        None => Err(refused),
+    }
+}
+
+/// A sandbox may have died by itself: stopping it first frees its address.
+pub(super) async fn remove_sandbox(with: &Collection, id: &str) {
+    let stopped = with.runtime.stop_pod_sandbox(id).await;
+    if let Err(error) = stopped
+        && !error.is_not_found()
+    {
+        tracing::debug!(id, %error, "dead sandbox not stopped");
+        return;
+    }
+    if let Err(error) = with.runtime.remove_pod_sandbox(id).await
+        && !error.is_not_found()
+    {
+        tracing::debug!(id, %error, "dead sandbox not removed");
+    }
+}

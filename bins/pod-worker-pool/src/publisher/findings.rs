@@ -1,0 +1,48 @@
+//! What is known of one pod, from its worker and from its steps.
+
+use bulkhead_api::v1;
+use clock::UnixNanos;
+use pod::PodIdentity;
+use pod_lifecycle::observation::Observation;
+use pod_lifecycle::{DesiredPod, Termination};
+
+/// What a worker says of its pod.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkerView {
+    /// Which pod.
+    pub identity: PodIdentity,
+    /// The desired pod, if there is one.
+    pub desired: Option<DesiredPod>,
+    /// The worker's phase.
+    pub phase: v1::WorkerPhase,
+    /// The termination, once one was asked for.
+    pub termination: Option<Termination>,
+    /// Verdicts that the pool was last told, for a prober that lost its state.
+    pub verdicts: Vec<v1::ProbeVerdict>,
+}
+
+/// What a step found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Findings {
+    /// What the runtime has.
+    pub observation: Observation,
+    /// Why containers that should exist do not run.
+    pub waiting: Vec<Waiting>,
+    /// What went wrong, or nothing.
+    pub sync_error: String,
+    /// What was done and why, for people.
+    pub last_plan: String,
+    /// When the runtime was asked.
+    pub observed_at: UnixNanos,
+}
+
+/// Why a container that should exist does not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    /// Its name.
+    pub name: String,
+    /// ContainerCreating, CrashLoopBackOff, ErrImagePull ...
+    pub reason: String,
+    /// For people.
+    pub message: String,
+}

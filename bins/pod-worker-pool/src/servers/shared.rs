@@ -1,0 +1,45 @@
+//! What all services work with.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use cri::ContainerRuntime;
+use node_host::NodeHost;
+
+use crate::events::Events;
+use crate::garbage::GarbageCollector;
+use crate::hints::Hints;
+use crate::policy::NodePolicy;
+use crate::pool::PoolHandle;
+use crate::relist::Relister;
+
+/// The parts of the pool that services reach. Cloning is cheap.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    /// Names this life of the process.
+    pub boot_id: String,
+    /// The workers.
+    pub pool: PoolHandle,
+    /// The container runtime.
+    pub runtime: Arc<dyn ContainerRuntime>,
+    /// Files and logs.
+    pub host: Arc<dyn NodeHost>,
+    /// Lists the runtime.
+    pub relister: Relister,
+    /// Whether the runtime has been listed since the start.
+    pub listed: Arc<AtomicBool>,
+    /// Doorbells from the runtime.
+    pub hints: Hints,
+    /// Events of the workers.
+    pub events: Events,
+    /// Collects garbage.
+    pub garbage: GarbageCollector,
+    /// What pods may be on this node.
+    pub policy: NodePolicy,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Shared").finish_non_exhaustive()
+    }
+}

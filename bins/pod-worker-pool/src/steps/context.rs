@@ -1,0 +1,138 @@
+//! [`Steps`]: what all steps work with, and what all of them do: observe, plan, write the
+//! record.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backoff::Curve;
+use clock::WallClock;
+use cri::ContainerRuntime;
+use cri_requests::NodeFacts;
+use node_host::NodeHost;
+use pod::{Pod, PodIdentity};
+use pod_lifecycle::observation::Observation;
+use pod_lifecycle::plan::{self, Facts, FailedProbes, Goal, Plan, Settings};
+use pod_lifecycle::stop::Moment;
+use tokio::time::Instant;
+
+use super::error::StepError;
+use super::memory::Memory;
+use super::process_start::ProcessStart;
+use crate::doorbell::Doorbell;
+use crate::events::Events;
+use crate::image::Images;
+use crate::observe::Observer;
+use crate::policy::NodePolicy;
+use crate::publisher::Publisher;
+use crate::record::Records;
+use crate::told_ends::ToldEnds;
+use crate::turns::Turns;
+
+/// How long the runtime may take to undo a call that was given up, its name still
+/// held: containerd gives that a minute.
+const UNDOING: Duration = Duration::from_secs(60);
+
+/// How long a RunPodSandbox may hold a name.
+const SANDBOX_NAME_IS_HELD: Duration = cri::RUN_POD_SANDBOX_DEADLINE.saturating_add(UNDOING);
+
+/// How long a CreateContainer may hold a name.
+const INSTANCE_NAME_IS_HELD: Duration = cri::DEFAULT_DEADLINE.saturating_add(UNDOING);
+
+/// What steps work with; shared by all pods.
+pub(crate) struct Steps {
+    /// The container runtime.
+    pub runtime: Arc<dyn ContainerRuntime>,
+    /// Turns at the runtime, which it takes by itself.
+    pub turns: Turns,
+    /// Files, mounts and cgroups.
+    pub host: Arc<dyn NodeHost>,
+    /// Asks the runtime about a pod.
+    pub observer: Observer,
+    /// Ends that the runtime told of before its lists show them.
+    pub told_ends: ToldEnds,
+    /// Pulls images.
+    pub images: Arc<Images>,
+    /// Rings when a pull has ended.
+    pub doorbell: Doorbell,
+    /// What requests are made from.
+    pub facts: NodeFacts,
+    /// What pods may be on this node.
+    pub policy: NodePolicy,
+    /// What people are told.
+    pub events: Events,
+    /// What other processes are told.
+    pub publisher: Publisher,
+    /// Kills that were begun.
+    pub records: Records,
+    /// Wall time.
+    pub clock: WallClock,
+    /// Crash-loop back-off of containers.
+    pub restart_curve: Curve,
+    /// When this process was started.
+    pub begin: ProcessStart,
+}
+
+impl std::fmt::Debug for Steps {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Steps").finish_non_exhaustive()
+    }
+}
+
+impl Steps {
+    /// What the runtime has of a pod now, and what its events told.
+    pub(super) async fn observe(
+        &self,
+        identity: &PodIdentity,
+        pod: Option<&Pod>,
+        memory: &mut Memory,
+    ) -> Result<Observation, StepError> {
+        let Memory { known, cache, .. } = memory;
+        let observed = self.observer.observe(identity, pod, known, cache);
+        let mut observation = observed.await?;
+        observation.told_ends = self.told_ends.of(&observation);
+        Ok(observation)
+    }
+
+    /// What to do next with a pod.
+    pub(super) fn plan_for(
+        &self,
+        goal: Goal<'_>,
+        failed_probes: &FailedProbes,
+        observation: &Observation,
+        memory: &Memory,
+    ) -> Plan {
+        plan::plan(&Facts {
+            goal,
+            observation,
+            known: &memory.known,
+            pulls: &memory.pulls.under_way(),
+            calls_under_way: memory.calls.are_under_way(),
+            failed_probes,
+            noted_start: memory.record.started_at,
+            settings: Settings {
+                restart_curve: self.restart_curve,
+                sandbox_name_is_held: SANDBOX_NAME_IS_HELD,
+                instance_name_is_held: INSTANCE_NAME_IS_HELD,
+            },
+            now: self.moment(),
+        })
+    }
+
+    /// Writes the record, as far as it goes.
+    pub(super) async fn save_record(&self, identity: &PodIdentity, memory: &Memory) {
+        if let Err(error) = self.records.save(identity, &memory.record).await {
+            // The kill goes on: a full disk, or one that hangs, must not keep a pod
+            // alive. What is lost is that the next process would know of it; of a pod
+            // that must stay ended `close_record` makes sure.
+            tracing::warn!(pod = %identity, error = telemetry::chain(&error), "not recorded");
+        }
+    }
+
+    /// Now, by both clocks.
+    pub(super) fn moment(&self) -> Moment {
+        Moment {
+            wall: self.clock.now(),
+            monotonic: Instant::now().into_std(),
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What is remembered of a pod from one of its steps to the next.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pod_lifecycle::known::Known;
+use pod_lifecycle::record::Record;
+
+use super::calls::Calls;
+use super::pulls::PodPulls;
+use crate::observe::Cache;
+
+/// What the steps of one pod remember. All but the record can be lost.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    /// What the plan is made from beside what the runtime shows.
+    pub(super) known: Known,
+    /// What the next process needs of it.
+    pub(super) record: Record,
+    pub(super) cache: Cache,
+    /// Calls that make something and are under way.
+    pub(super) calls: Calls,
+    /// Stops of containers that are under way; no step waits for those of another.
+    pub(super) stop_calls: Calls,
+    /// Pulls of images that are under way; no step waits for them.
+    pub(super) pulls: PodPulls,
+    /// Why containers do not run: reason and message by name.
+    pub(super) reasons: BTreeMap<String, (String, String)>,
+    /// What people were told, so that they are told once.
+    pub(super) announced: BTreeSet<Announcement>,
+}
+
+/// What people are told once of an instance, by its id.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Announcement {
+    /// The start after its exit waits.
+    BackOff(String),
+    /// It is stopped with its pod.
+    Stopping(String),
+}
+
+impl Memory {
+    /// A memory that knows which kills were begun.
+    #[must_use]
+    pub(crate) fn new(record: Record) -> Memory {
+        Memory {
+            known: Known::of_record(&record),
+            record,
+            ..Memory::default()
+        }
+    }
+
+    /// Puts what is known into the record; whether that changed it.
+    pub(super) fn brings_record_up_to_date(&mut self) -> bool {
+        let before = self.record.clone();
+        self.known.write_to(&mut self.record);
+        self.record != before
+    }
+}

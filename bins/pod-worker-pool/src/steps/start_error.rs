@@ -1,0 +1,85 @@
+//! Why a container could not be started.
+
+use cri::{RuntimeError, RuntimeErrorKind};
+
+use super::error::{Retry, StepError};
+
+/// Why a container could not be started, as its waiting state shows it.
+#[derive(Clone, Debug)]
+pub(crate) struct StartError {
+    pub(super) reason: String,
+    pub(super) message: String,
+    pub(super) retry: Retry,
+    /// What the event says; the message if absent.
+    pub(super) announced_as: Option<&'static str>,
+    pub(super) has_name_conflict: bool,
+    /// A call of an earlier life is why: it does the same, or spoilt the instance.
+    pub(super) was_forestalled: bool,
+    /// The instance that the runtime would not start.
+    pub(super) refused: Option<String>,
+}
+
+impl StartError {
+    pub(super) fn new(reason: &str, message: impl Into<String>, retry: Retry) -> StartError {
+        StartError {
+            reason: reason.to_owned(),
+            message: message.into(),
+            retry,
+            announced_as: None,
+            has_name_conflict: false,
+            was_forestalled: false,
+            refused: None,
+        }
+    }
+
+    /// The same with another text in its event.
+    pub(super) fn announced_as(self, text: &'static str) -> StartError {
+        StartError {
+            announced_as: Some(text),
+            ..self
+        }
+    }
+
+    pub(super) fn of_step(reason: &str, error: &StepError) -> StartError {
+        StartError::new(reason, error.message.clone(), error.retry)
+    }
+
+    pub(super) fn of_call(reason: &str, error: RuntimeError) -> StartError {
+        let has_name_conflict = error.kind == RuntimeErrorKind::AlreadyExists;
+        let error = StepError::from(error);
+        StartError {
+            has_name_conflict,
+            ..StartError::of_step(reason, &error)
+        }
+    }
+
+    /// An earlier life has started the instance that this start was to replace.
+    pub(super) fn of_other_start() -> StartError {
+        let message = "the instance that it replaces has just been started";
+        StartError {
+            was_forestalled: true,
+            ..StartError::new("CreateContainerError", message, Retry::SOON)
+        }
+    }
+
+    /// Why an instance was not started. One that was made earlier may not be fit to be
+    /// started any more, which is nothing that the runtime has against its program.
+    pub(super) fn of_start(id: &str, is_resumed: bool, error: RuntimeError) -> StartError {
+        let was_forestalled = match error.kind {
+            RuntimeErrorKind::NotStartable => true,
+            RuntimeErrorKind::NoSandboxProcess => is_resumed,
+            _ => false,
+        };
+        let is_refused = !was_forestalled && !error.is_no_answer();
+        let error = StepError::from(error);
+        StartError {
+            was_forestalled,
+            refused: is_refused.then(|| id.to_owned()),
+            retry: match was_forestalled {
+                true => Retry::SOON,
+                false => error.retry,
+            },
+            ..StartError::of_step("RunContainerError", &error)
+        }
+    }
+}
