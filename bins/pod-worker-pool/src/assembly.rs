@@ -24,14 +24,15 @@ use crate::image::{Images, PullLimits};
 use crate::locks::PodLocks;
 use crate::observe::Observer;
 use crate::policy::{self, NodePolicy, PolicyIngredients};
-use crate::pool::{Actor, ActorConfig};
+use crate::pool::actor::{Actor, ActorConfig};
 use crate::publisher::Publisher;
 use crate::record::{RecordWriter, Records};
 use crate::relist::{Owners, Relister};
 use crate::servers::Shared;
 use crate::steps::{ProcessStart, Steps};
 use crate::told_ends::ToldEnds;
-use crate::turns::{RuntimeInTurns, Turns};
+use crate::turns::Turns;
+use crate::turns::runtime::RuntimeInTurns;
 
 /// First wait of the crash-loop back-off; the longest comes from the configuration.
 const RESTART_BASE: Duration = Duration::from_secs(10);

@@ -4,7 +4,7 @@
 //! Not here: which attempt of a container is meant, and who may read.
 
 mod line;
-mod reader;
+pub(crate) mod reader;
 mod tail;
 #[cfg(test)]
 mod test_log;
@@ -14,7 +14,6 @@ use node_host::NodeError;
 use pod::PodIdentity;
 
 pub(crate) use line::LogStream;
-pub(crate) use reader::read_log;
 
 /// Which log.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! One actor holds every worker's state and decides; steps run beside it, at most
 //! one for each pod, so that a pod that hangs or fails never delays another.
 
-mod actor;
+pub(crate) mod actor;
 mod entry;
 mod schedule;
 
@@ -18,8 +18,6 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::publisher::Publisher;
 use crate::relist::Relist;
-
-pub(crate) use actor::{Actor, ActorConfig};
 
 /// Commands that wait for the actor, before callers are held up: each takes it
 /// microseconds.

@@ -31,7 +31,6 @@ mod unstarted;
 mod volumes;
 mod wait;
 
-pub(crate) use calls::Calls;
 pub(crate) use context::Steps;
 pub(crate) use error::{Pause, Retry, StepError};
 pub(crate) use job::{Job, Outcome, SyncInput};

@@ -5,7 +5,7 @@
 //! Nobody watches the clock for those who wait: each of them does, so that turns go
 //! on as long as anybody wants one.
 
-mod runtime;
+pub(crate) mod runtime;
 #[cfg(test)]
 mod tests;
 
@@ -16,8 +16,6 @@ use std::time::Duration;
 use ::turns::{Ask, Call, Figures, Purpose, Queue, Rank, Ticket};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-
-pub(crate) use runtime::RuntimeInTurns;
 
 /// All turns at one runtime. Clones share them.
 #[derive(Clone, Debug)]

@@ -5,6 +5,7 @@
 //! and an item that fails its check is left out without harm to the rest.
 
 mod call;
+mod deadlines;
 mod tasks;
 
 use std::collections::BTreeMap;
@@ -31,20 +32,13 @@ use crate::proto::runtime::v1::{
 use crate::runtime::ContainerRuntime;
 use crate::{EventSource, RuntimeError, RuntimeErrorKind, RuntimeEvents, events};
 
+pub use deadlines::{DEFAULT_DEADLINE, RUN_POD_SANDBOX_DEADLINE};
+
 use call::{MAX_LIST_ITEMS, call, checked_id, checked_list, required, subscribe, whole_seconds};
+use deadlines::PULL_IMAGE_DEADLINE;
 
 /// Largest answer: the kubelet's own cap, about 11,000 containers in a list.
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
-
-/// Deadline of a call that has no other (the kubelet's runtimeRequestTimeout).
-pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(120);
-
-/// A sandbox waits for the network plugins, so it gets twice that, as in the kubelet.
-pub const RUN_POD_SANDBOX_DEADLINE: Duration = Duration::from_secs(240);
-
-/// A large image over a slow line takes long; without any end a hung registry would
-/// hold its place among the parallel pulls for ever.
-const PULL_IMAGE_DEADLINE: Duration = Duration::from_secs(60 * 60);
 
 /// The endpoint cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -6,6 +6,7 @@
 mod cgroupfs;
 mod hierarchy;
 mod limits;
+mod pod_cgroups;
 
 use std::path::Path;
 
@@ -22,41 +23,10 @@ use limits::LimitSettings;
 
 pub(crate) use cgroupfs::Cgroupfs;
 pub(crate) use hierarchy::Hierarchies;
+pub(crate) use pod_cgroups::{PodCgroups, Removal};
 
 /// Where the kernel shows the node's mounts.
 const MOUNT_TABLE: &str = "self/mountinfo";
-
-/// How far a removal got.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Removal {
-    /// It is gone.
-    Done,
-    /// Processes in it are still ending: call again.
-    Busy,
-}
-
-/// The seam between pods' cgroups and who makes them: plain directories now, systemd
-/// later. All calls block and are idempotent.
-pub(crate) trait PodCgroups: Send + Sync {
-    /// Makes the cgroups of all pods, with these CPU shares, and of the classes: the
-    /// burstable ones together have the shares of their pods, best effort the fewest.
-    fn ensure_classes(&self, all_pods_shares: u64) -> Result<(), NodeError>;
-
-    /// Makes a pod's cgroup, or gives one that exists these limits; its class follows.
-    fn ensure_pod(
-        &self,
-        pod_uid: &str,
-        qos: QosClass,
-        resources: &PodCgroupResources,
-    ) -> Result<(), NodeError>;
-
-    /// Kills what is left in a pod's cgroups, of whatever class, and removes them; the
-    /// class follows.
-    fn remove_pod(&self, pod_uid: &str) -> Result<Removal, NodeError>;
-
-    /// The pods that have cgroups.
-    fn pods(&self) -> Result<Vec<FoundCgroup>, NodeError>;
-}
 
 /// The driver that a node is configured to have.
 pub(crate) fn driver(

@@ -4,14 +4,17 @@
 //!
 //! Where things are and how they are called is `node-layout`.
 
+mod blocking;
 mod cgroup;
 mod directory;
 mod error;
 mod host;
 mod linux;
 mod machine;
+mod opened_log;
 mod pod_files;
 mod pod_logs;
+mod shared;
 mod volume;
 
 pub use error::NodeError;

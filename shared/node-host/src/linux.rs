@@ -6,31 +6,26 @@
 //! are still being set up.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::io::{self, Read as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use cri_requests::{MAX_RESOLV_CONF_BYTES, MountedVolume, ResolvConf, parse_resolv_conf};
+use cri_requests::{MountedVolume, ResolvConf};
 use node_config::NodeConfig;
 use node_layout::{DiskUsage, NodeCapacity};
 use pod::identity::{check_container_name, check_uid};
 use pod::resources::{CPU, MEMORY, PodCgroupResources, cpu_shares};
-use pod::{Pod, PodIdentity, QosClass, Quantity};
+use pod::{Pod, PodIdentity, QosClass};
 
-use crate::cgroup::{self, PodCgroups, Removal};
-use crate::error::IoContext as _;
+use crate::blocking::joined;
+use crate::cgroup::{self, Removal};
 use crate::error::NodeError;
 use crate::host::{
     Cgroups, ContainerFiles, FoundCgroup, LogFile, Logs, Machine, PodDirectories, Volumes,
 };
+use crate::shared::{Shared, SystemPaths};
 use crate::{machine, pod_files, pod_logs};
-
-/// Largest hosts file of the node that is read.
-const MAX_HOSTS_FILE_BYTES: u64 = 1 << 20;
 
 /// Waits between attempts to remove a pod's cgroup: what was killed takes a moment to
 /// end. About half a second in all; then the next housekeeping tries again.
@@ -50,41 +45,12 @@ const COLLECTION: &str = "node/collection";
 /// The turn of looks at what the machine has.
 const CAPACITY: &str = "node/capacity";
 
-/// Where the system shows and keeps things; others only in tests.
-#[derive(Debug, Clone)]
-pub(super) struct SystemPaths {
-    pub(super) proc_dir: PathBuf,
-    pub(super) sys_dir: PathBuf,
-    pub(super) hosts_file: PathBuf,
-}
-
-impl Default for SystemPaths {
-    fn default() -> SystemPaths {
-        SystemPaths {
-            proc_dir: "/proc".into(),
-            sys_dir: "/sys".into(),
-            hosts_file: "/etc/hosts".into(),
-        }
-    }
-}
-
 /// The node that this process runs on.
 pub struct LinuxNode {
     shared: Arc<Shared>,
     /// One for each pod that something is being done to, by its UID, and one for
     /// each of the things beside it, whose keys contain a slash as no UID does.
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
-}
-
-/// What work on other threads needs.
-pub(super) struct Shared {
-    pub(super) root_dir: PathBuf,
-    pub(super) pod_logs_dir: PathBuf,
-    pub(super) log_links_dir: PathBuf,
-    pub(super) system: SystemPaths,
-    resolv_conf: Option<PathBuf>,
-    reserved: BTreeMap<String, String>,
-    cgroups: Box<dyn PodCgroups>,
 }
 
 impl std::fmt::Debug for LinuxNode {
@@ -163,49 +129,6 @@ impl LinuxNode {
     }
 }
 
-fn joined<Value>(
-    outcome: Result<Result<Value, NodeError>, tokio::task::JoinError>,
-) -> Result<Value, NodeError> {
-    outcome.map_err(|error| NodeError::CutShort {
-        reason: error.to_string(),
-    })?
-}
-
-impl Shared {
-    fn allocatable(&self, resource: &str) -> Result<Quantity, NodeError> {
-        let capacity = machine::capacity(&self.system, &self.root_dir)?;
-        let allocatable = capacity.allocatable(&self.reserved);
-        Ok(allocatable.get(resource).copied().unwrap_or(Quantity::ZERO))
-    }
-
-    fn resolv_conf(&self) -> Result<Option<ResolvConf>, NodeError> {
-        let Some(path) = &self.resolv_conf else {
-            return Ok(None);
-        };
-        let text = read_text(path, MAX_RESOLV_CONF_BYTES).context("read", path)?;
-        let parsed = parse_resolv_conf(&text);
-        parsed
-            .map(Some)
-            .map_err(|error| NodeError::refused(path, error.to_string()))
-    }
-
-    fn hosts_file(&self) -> Result<String, NodeError> {
-        let path = &self.system.hosts_file;
-        match read_text(path, MAX_HOSTS_FILE_BYTES) {
-            // A node without one has no names to pass on.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-            read => read.context("read", path),
-        }
-    }
-}
-
-/// The beginning of a text file, as far as the bound goes.
-fn read_text(path: &Path, limit: u64) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(limit).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
 #[async_trait]
 impl Machine for LinuxNode {
     async fn capacity(&self) -> Result<NodeCapacity, NodeError> {
@@ -214,11 +137,11 @@ impl Machine for LinuxNode {
     }
 
     async fn resolv_conf(&self) -> Result<Option<ResolvConf>, NodeError> {
-        self.run(Shared::resolv_conf).await
+        self.run(machine::resolv_conf).await
     }
 
     async fn hosts_file(&self) -> Result<String, NodeError> {
-        self.run(Shared::hosts_file).await
+        self.run(machine::hosts_file).await
     }
 
     async fn disk_usage(&self, path: &Path) -> Result<DiskUsage, NodeError> {
@@ -233,7 +156,7 @@ impl Machine for LinuxNode {
 impl Cgroups for LinuxNode {
     async fn ensure_qos_cgroups(&self) -> Result<(), NodeError> {
         self.run(|node| {
-            let cpu = node.allocatable(CPU)?;
+            let cpu = machine::allocatable(node, CPU)?;
             node.cgroups.ensure_classes(cpu_shares(cpu.milli_value()))
         })
         .await
@@ -345,7 +268,7 @@ impl Volumes for LinuxNode {
     ) -> Result<BTreeMap<String, MountedVolume>, NodeError> {
         let (uid, pod) = (identity.uid().to_owned(), pod.clone());
         self.run_for(identity.uid(), move |node| {
-            let memory = u64::try_from(node.allocatable(MEMORY)?.value()).unwrap_or(0);
+            let memory = u64::try_from(machine::allocatable(node, MEMORY)?.value()).unwrap_or(0);
             pod_files::set_up_volumes(node, &uid, &pod, memory)
         })
         .await
@@ -431,56 +354,6 @@ impl Logs for LinuxNode {
 
     async fn prune_log_links(&self) -> Result<(), NodeError> {
         self.run_in_turn(COLLECTION, pod_logs::prune_links).await
-    }
-}
-
-/// A log file on disk.
-#[derive(Debug)]
-pub(super) struct OpenedLog {
-    file: Arc<File>,
-    path: PathBuf,
-    identity: (u64, u64),
-}
-
-impl OpenedLog {
-    pub(super) fn new(file: File, path: PathBuf) -> Result<OpenedLog, NodeError> {
-        let metadata = file.metadata().context("inspect", &path)?;
-        Ok(OpenedLog {
-            file: Arc::new(file),
-            path,
-            identity: (metadata.dev(), metadata.ino()),
-        })
-    }
-
-    async fn run<Value: Send + 'static>(
-        &self,
-        work: impl FnOnce(&File) -> io::Result<Value> + Send + 'static,
-    ) -> Result<Value, NodeError> {
-        let (file, path) = (Arc::clone(&self.file), self.path.clone());
-        let work = move || work(&file).context("read", &path);
-        joined(tokio::task::spawn_blocking(work).await)
-    }
-}
-
-#[async_trait]
-impl LogFile for OpenedLog {
-    async fn size(&self) -> Result<u64, NodeError> {
-        self.run(|file| file.metadata().map(|metadata| metadata.len()))
-            .await
-    }
-
-    async fn read_at(&self, offset: u64, length: usize) -> Result<Vec<u8>, NodeError> {
-        self.run(move |file| {
-            let mut bytes = vec![0; length];
-            let read = file.read_at(&mut bytes, offset)?;
-            bytes.truncate(read);
-            Ok(bytes)
-        })
-        .await
-    }
-
-    fn identity(&self) -> (u64, u64) {
-        self.identity
     }
 }
 

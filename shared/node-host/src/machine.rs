@@ -1,15 +1,21 @@
-//! What the kernel says about the machine.
+//! What the kernel says about the machine, and how it is configured.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::path::Path;
 
+use cri_requests::{MAX_RESOLV_CONF_BYTES, ResolvConf, parse_resolv_conf};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{SysconfVar, sysconf};
 use node_layout::{DiskUsage, NodeCapacity};
+use pod::Quantity;
 
 use crate::error::IoContext as _;
 use crate::error::NodeError;
-use crate::linux::SystemPaths;
+use crate::shared::{Shared, SystemPaths};
+
+/// Largest hosts file of the node that is read.
+const MAX_HOSTS_FILE_BYTES: u64 = 1 << 20;
 
 /// What the machine has; `storage` is on the file system of pods' directories.
 pub(super) fn capacity(system: &SystemPaths, storage: &Path) -> Result<NodeCapacity, NodeError> {
@@ -79,6 +85,42 @@ fn huge_page_sizes(sys_dir: &Path) -> Vec<u64> {
         .collect();
     sizes.sort_unstable();
     sizes
+}
+
+/// What pods may use of a resource.
+pub(super) fn allocatable(node: &Shared, resource: &str) -> Result<Quantity, NodeError> {
+    let capacity = capacity(&node.system, &node.root_dir)?;
+    let allocatable = capacity.allocatable(&node.reserved);
+    Ok(allocatable.get(resource).copied().unwrap_or(Quantity::ZERO))
+}
+
+/// The resolv.conf that pods get, if any.
+pub(super) fn resolv_conf(node: &Shared) -> Result<Option<ResolvConf>, NodeError> {
+    let Some(path) = &node.resolv_conf else {
+        return Ok(None);
+    };
+    let text = read_text(path, MAX_RESOLV_CONF_BYTES).context("read", path)?;
+    let parsed = parse_resolv_conf(&text);
+    parsed
+        .map(Some)
+        .map_err(|error| NodeError::refused(path, error.to_string()))
+}
+
+/// The node's own hosts file.
+pub(super) fn hosts_file(node: &Shared) -> Result<String, NodeError> {
+    let path = &node.system.hosts_file;
+    match read_text(path, MAX_HOSTS_FILE_BYTES) {
+        // A node without one has no names to pass on.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        read => read.context("read", path),
+    }
+}
+
+/// The beginning of a text file, as far as the bound goes.
+fn read_text(path: &Path, limit: u64) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(limit).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]

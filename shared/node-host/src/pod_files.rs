@@ -12,7 +12,7 @@ use pod::identity::{check_container_name, check_uid};
 use crate::directory::Directory;
 use crate::error::IoContext as _;
 use crate::error::NodeError;
-use crate::linux::Shared;
+use crate::shared::Shared;
 use crate::volume::{self, MountTable, POD_DIRECTORY_MODE};
 
 /// A pod's hosts file: all may read it.

@@ -9,7 +9,8 @@ use pod::PodIdentity;
 
 use crate::directory::Directory;
 use crate::error::NodeError;
-use crate::linux::{OpenedLog, Shared};
+use crate::opened_log::OpenedLog;
+use crate::shared::Shared;
 
 /// Log shippers that are not root read there.
 pub(super) const MODE: u32 = 0o755;

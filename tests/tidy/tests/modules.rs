@@ -11,14 +11,10 @@ use tidy::{packages, root};
 const KNOWN: &[(&str, usize)] = &[
     ("bulkhead-cli", 3),
     ("confine", 4),
-    ("cri", 2),
     ("e2e", 2),
     ("node-config", 4),
-    ("node-host", 6),
     ("node-policy", 4),
     ("pod-validation", 7),
-    // Its rooms are being built anew.
-    ("pod-worker-pool", 36),
     ("simulated-runtime", 3),
     ("simulation", 2),
     ("state-file", 2),

@@ -2,11 +2,12 @@
 
 use clock::UnixNanos;
 use ipc::StateEvent;
-use pod_lifecycle::TerminationCause;
-use pod_lifecycle::observation::{Container, ContainerState, Exit, Sandbox, SandboxNetwork};
+use pod_lifecycle::observation::{
+    Container, ContainerState, Exit, Observation, Sandbox, SandboxNetwork,
+};
+use pod_lifecycle::{Termination, TerminationCause};
 use serde_json::{Value, json};
 
-use super::findings::Waiting;
 use super::*;
 use crate::testing::{desired, manifest, pod};
 

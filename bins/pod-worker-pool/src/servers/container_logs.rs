@@ -15,7 +15,8 @@ use tonic::{Code, Request, Response, Status};
 
 use super::shared::Shared;
 use super::status;
-use crate::logs::{LogChunk, LogOptions, LogTarget, read_log};
+use crate::logs::reader::read_log;
+use crate::logs::{LogChunk, LogOptions, LogTarget};
 use crate::publisher::Publisher;
 
 /// Logs that are read at once: people at terminals, and few of them.

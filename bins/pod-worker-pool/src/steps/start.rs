@@ -4,12 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cri::{RuntimeError, RuntimeErrorKind, v1};
+use cri::{RuntimeErrorKind, v1};
 use cri_requests::{ContainerInput, TerminationLog};
 use futures_util::StreamExt;
 use futures_util::stream;
-use pod::PodExt;
-use pod::core::Container as ContainerSpec;
 use pod_lifecycle::annotations;
 use pod_lifecycle::name_conflict::NextName;
 use pod_lifecycle::plan::{Discard, NewInstance, Start, StartHow};
@@ -17,7 +15,7 @@ use pod_lifecycle::plan::{Discard, NewInstance, Start, StartHow};
 use super::calls::Calls;
 use super::containers::Prepared;
 use super::context::Steps;
-use super::error::{Retry, StepError};
+use super::error::StepError;
 use super::memory::Memory;
 use super::pulls::PodPulls;
 use super::start_error::StartError;

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use simulated_runtime::{Faults, Happening, SimulatedRuntime};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::runtime::RuntimeInTurns;
 use super::*;
 use crate::relist::Owners;
 use crate::testing::api_manifest;

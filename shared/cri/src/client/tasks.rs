@@ -6,8 +6,8 @@ use tonic::Request;
 use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
 
-use super::DEFAULT_DEADLINE;
 use super::call::call;
+use super::deadlines::DEFAULT_DEADLINE;
 use crate::events::KUBERNETES_NAMESPACE;
 use crate::proto::containerd::services::tasks::v1::{
     DeleteTaskRequest, KillRequest, tasks_client::TasksClient,

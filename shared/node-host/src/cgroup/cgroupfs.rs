@@ -16,7 +16,7 @@ use pod::resources::{MAX_CPU_SHARES, MIN_CPU_SHARES, PodCgroupResources};
 
 use super::hierarchy::{Controller, Hierarchies};
 use super::limits::{LimitSettings, Limits, shares_of_weight};
-use super::{PodCgroups, Removal};
+use super::pod_cgroups::{PodCgroups, Removal};
 use crate::error::IoContext;
 use crate::error::NodeError;
 use crate::host::FoundCgroup;

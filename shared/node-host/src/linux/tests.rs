@@ -1,7 +1,7 @@
 //! The real node in a directory of its own, without cgroups: those have their own tests.
 
-use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
 use node_config::DirectoryLayout;
 use node_layout::paths;

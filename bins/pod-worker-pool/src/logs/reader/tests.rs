@@ -7,7 +7,6 @@ use futures_util::{StreamExt as _, poll};
 use pod::PodIdentity;
 
 use super::*;
-use crate::logs::read_log;
 use crate::logs::test_log::{LogNode, MemoryLog};
 
 struct Case {
@@ -27,7 +26,7 @@ fn case(text: &str) -> Case {
     }
 }
 
-type Chunks = futures_util::stream::BoxStream<'static, Result<LogChunk, LogError>>;
+type Chunks = stream::BoxStream<'static, Result<LogChunk, LogError>>;
 
 impl Case {
     fn read(&self, options: LogOptions) -> Chunks {

@@ -1,0 +1,35 @@
+//! What work on threads for blocking work needs of the node.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::cgroup::PodCgroups;
+
+/// Where the system shows and keeps things; others only in tests.
+#[derive(Debug, Clone)]
+pub(super) struct SystemPaths {
+    pub(super) proc_dir: PathBuf,
+    pub(super) sys_dir: PathBuf,
+    pub(super) hosts_file: PathBuf,
+}
+
+impl Default for SystemPaths {
+    fn default() -> SystemPaths {
+        SystemPaths {
+            proc_dir: "/proc".into(),
+            sys_dir: "/sys".into(),
+            hosts_file: "/etc/hosts".into(),
+        }
+    }
+}
+
+/// The node as it is configured.
+pub(super) struct Shared {
+    pub(super) root_dir: PathBuf,
+    pub(super) pod_logs_dir: PathBuf,
+    pub(super) log_links_dir: PathBuf,
+    pub(super) system: SystemPaths,
+    pub(super) resolv_conf: Option<PathBuf>,
+    pub(super) reserved: BTreeMap<String, String>,
+    pub(super) cgroups: Box<dyn PodCgroups>,
+}
