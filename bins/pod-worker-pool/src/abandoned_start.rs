@@ -5,6 +5,7 @@
 //! before its CRI service knows of it, the service cannot remove the container until
 //! containerd is started again. So the task is deleted first.
 
+use cri::quirks::failed_start;
 use cri::{ContainerRuntime, RuntimeError, RuntimeErrorKind};
 
 /// Removes such an instance, with what is left of its start.
@@ -18,11 +19,31 @@ pub(crate) async fn remove(runtime: &dyn ContainerRuntime, id: &str) -> Result<(
     }
 }
 
+/// Removes an instance that has ended, or never ran: of one of which the start failed a
+/// task may be left.
+///
+/// # Errors
+/// As those of [`remove`].
+pub(crate) async fn remove_ended(
+    runtime: &dyn ContainerRuntime,
+    id: &str,
+) -> Result<(), RuntimeError> {
+    let refused = match runtime.remove_container(id).await {
+        Err(error) if error.is_refusal() => error,
+        answered => return answered,
+    };
+    let status = runtime.container_status(id).await;
+    match status.ok().as_ref().and_then(failed_start) {
+        Some(_) => remove_refused(runtime, id, refused).await,
+        None => Err(refused),
+    }
+}
+
 /// The same after the runtime has refused to remove it.
 ///
 /// # Errors
 /// As those of [`remove`].
-pub(crate) async fn remove_refused(
+async fn remove_refused(
     runtime: &dyn ContainerRuntime,
     id: &str,
     refused: RuntimeError,

@@ -45,6 +45,7 @@ mod publisher;
 mod readiness;
 mod record;
 mod relist;
+mod removal;
 mod servers;
 mod shell;
 mod steps;

@@ -77,6 +77,7 @@ mod tests {
                 created_at: UnixNanos(1),
                 network: SandboxNetwork::Host,
                 pod_started_at: None,
+                started_with: None,
             }],
             ..Observation::default()
         }

@@ -6,6 +6,9 @@
 /// back-off), decimal.
 pub const RESTART_WAIT: &str = "bulkhead/restart-wait-seconds";
 
+/// Sandbox: what of its pod may not change while it runs, as `pod::update` has it.
+pub const STARTED_WITH: &str = "bulkhead/started-with";
+
 /// Sandbox: when the pod was first started, Unix nanoseconds, decimal. Set for
 /// pods with an active deadline, and taken over into each further sandbox.
 pub const POD_STARTED_AT: &str = "bulkhead/pod-started-at";

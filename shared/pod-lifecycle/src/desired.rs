@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use pod::update::{refused_changes, started_with};
 use pod::wire::WireError;
 use pod::{Pod, PodDocument, PodExt, PodIdentity, PodPhase};
 
@@ -12,6 +13,7 @@ use pod::{Pod, PodDocument, PodExt, PodIdentity, PodPhase};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesiredPod {
     document: PodDocument,
+    started_with: String,
     is_static: bool,
     is_critical: bool,
     marked_for_deletion: bool,
@@ -28,6 +30,7 @@ impl DesiredPod {
     pub fn new(document: PodDocument) -> Result<DesiredPod, WireError> {
         let pod = document.decode()?;
         Ok(DesiredPod {
+            started_with: started_with(&pod),
             is_static: pod.is_static(),
             is_critical: pod.is_critical(),
             marked_for_deletion: pod.is_marked_for_deletion(),
@@ -56,6 +59,26 @@ impl DesiredPod {
     /// Never for a document that `new` has accepted.
     pub fn decode(&self) -> Result<Pod, WireError> {
         self.document.decode()
+    }
+
+    /// What of it may not change while it runs, as `pod::update` has it.
+    #[must_use]
+    pub fn started_with(&self) -> &str {
+        &self.started_with
+    }
+
+    /// The fields, at most five, in which a newer version of this pod differs though a
+    /// running pod keeps them.
+    #[must_use]
+    pub fn refused_changes(&self, newer: &DesiredPod) -> Vec<String> {
+        if self.document.hash() == newer.document.hash() {
+            return Vec::new();
+        }
+        match (self.decode(), newer.decode()) {
+            (Ok(old), Ok(new)) => refused_changes(&old, &new),
+            // Both were decoded when they came.
+            (Err(_), _) | (_, Err(_)) => Vec::new(),
+        }
     }
 
     /// Whether it comes from a manifest of this node.

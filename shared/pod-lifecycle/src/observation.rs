@@ -143,6 +143,8 @@ pub struct Sandbox {
     pub network: SandboxNetwork,
     /// When its pod was started, where a sandbox of ours noted that.
     pub pod_started_at: Option<UnixNanos>,
+    /// What its pod was started with, where a sandbox of ours noted that.
+    pub started_with: Option<String>,
 }
 
 /// How a sandbox is connected.
@@ -274,6 +276,7 @@ mod tests {
             created_at: UnixNanos(1),
             network: SandboxNetwork::Host,
             pod_started_at: None,
+            started_with: None,
         }
     }
 

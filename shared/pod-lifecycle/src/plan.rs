@@ -8,6 +8,7 @@
 //!
 //! ```text
 //!   to be run:
+//!     what exists was started as another pod ---------> End
 //!     deadline over, or all containers done ----------> End
 //!     no sandbox that can be used --------------------> NewSandbox
 //!     more than one that runs ------------------------> StopSandboxes
@@ -63,7 +64,14 @@ pub use step::{
 #[must_use]
 pub fn plan(facts: &Facts<'_>) -> Plan {
     match facts.goal {
-        Goal::Run { pod, refused } => run(facts, pod, refused),
+        Goal::Run {
+            pod,
+            started_with,
+            refused,
+        } => match sandbox::is_of_another_version(facts.observation, started_with) {
+            true => Plan::End(TerminationCause::SpecChanged { fields: Vec::new() }),
+            false => run(facts, pod, refused),
+        },
         Goal::Wait(pod) => stop::waiting(facts, pod),
         Goal::Terminate {
             termination,

@@ -34,6 +34,13 @@ pub enum TerminationCause {
     DeadlineExceeded,
     /// All its containers are done and none is to be started again.
     Completed,
+    /// Its source has changed what a running pod keeps: it ends, and its new version is
+    /// started instead.
+    SpecChanged {
+        /// Fields that differ, at most five; empty when it was changed while this process
+        /// was away.
+        fields: Vec<String>,
+    },
     /// Its source says that it has ended (phase Succeeded or Failed).
     EndedAtSource,
     /// Only the runtime had it.
@@ -71,11 +78,29 @@ impl TerminationCause {
         matches!(self, Self::Evicted { .. })
     }
 
-    /// Whether its source has taken the pod back, so that the same pod, created
-    /// again, is a new start.
+    /// Whether its source wants the pod no more as it was, so that the same UID,
+    /// created again, is a new start.
     #[must_use]
     pub fn permits_recreation(&self) -> bool {
-        matches!(self, Self::Deleted | Self::Killed | Self::Orphaned)
+        matches!(
+            self,
+            Self::Deleted | Self::Killed | Self::Orphaned | Self::SpecChanged { .. }
+        )
+    }
+
+    /// What people are told when a pod is ended because it was changed.
+    #[must_use]
+    pub fn change(&self) -> Option<String> {
+        let Self::SpecChanged { fields } = self else {
+            return None;
+        };
+        let what = match fields.is_empty() {
+            true => "its spec".to_owned(),
+            false => fields.join(", "),
+        };
+        Some(format!(
+            "A running pod keeps {what}, which was changed: it ends and is started anew"
+        ))
     }
 }
 
@@ -121,6 +146,8 @@ impl Termination {
         kill: Option<&Kill>,
     ) -> Termination {
         let requested = requested_grace(pod, kill);
+        // What runs of a pod that was changed has the grace that it was started with.
+        let pod = pod.filter(|_| !matches!(cause, TerminationCause::SpecChanged { .. }));
         Termination {
             cause,
             requested_at: requested_at(now, kill),

@@ -26,7 +26,10 @@
 //!   the one before; a kill stays whatever comes after it.
 //! - Terminating: a request may only shorten the grace, which cuts the running step
 //!   short.
-//! - Terminating, Terminated, Finished: the same UID created again is noted; once
+//! - Syncing: a version that changes what a running pod keeps terminates it, as the pod
+//!   that it was started as.
+//! - Terminating, Terminated, Finished: the same UID created again is noted, and so is a
+//!   version that changes what it kept, unless its source has taken it back; once
 //!   finished, the worker is forgotten and sync-loop creates it anew.
 //! - Finished: updates are ignored.
 
@@ -141,21 +144,30 @@ pub enum Sequel {
 
 impl Sequel {
     fn of(cause: &TerminationCause) -> Sequel {
-        if cause.permits_recreation() {
+        if matches!(cause, TerminationCause::SpecChanged { .. }) {
+            Sequel::Recreated
+        } else if cause.permits_recreation() {
             Sequel::Removed
         } else {
             Sequel::Stays
         }
     }
 
-    /// Takes an update in; whether it asks for a new start.
-    fn note(&mut self, update: &Update) -> bool {
+    /// Takes an update in of the pod that ends; whether it asks for a new start.
+    fn note(&mut self, ending: Option<&DesiredPod>, update: &Update) -> bool {
         let Some(pod) = update.subject.desired() else {
             return false;
         };
         let is_live = !pod.is_marked_for_deletion() && !pod.phase().is_terminal();
+        let is_another = || ending.is_some_and(|it| !it.refused_changes(pod).is_empty());
         match update.kind {
             UpdateKind::Create if is_live && *self != Sequel::Stays => {
+                *self = Sequel::Recreated;
+                true
+            }
+            UpdateKind::Create | UpdateKind::Update | UpdateKind::Sync
+                if is_live && *self != Sequel::Removed && is_another() =>
+            {
                 *self = Sequel::Recreated;
                 true
             }
@@ -349,7 +361,7 @@ impl Worker {
                 termination,
                 sequel,
             } => {
-                if sequel.note(&update) {
+                if sequel.note(subject.desired(), &update) {
                     // A resumed termination learns its pod from this update: the
                     // steps after it need the spec.
                     if subject.desired().is_none() {
@@ -358,7 +370,12 @@ impl Worker {
                     return Decision::RestartNoted;
                 }
                 let shorter = termination.shrink(update.subject.desired(), update.kill.as_ref());
-                if update.subject.desired().is_some() {
+                // What is stopped stays the pod that it was started as.
+                let is_the_same = |newest: &DesiredPod| {
+                    let ending = subject.desired();
+                    ending.is_none_or(|ending| ending.refused_changes(newest).is_empty())
+                };
+                if update.subject.desired().is_some_and(is_the_same) {
                     *subject = update.subject;
                 }
                 if shorter {
@@ -368,7 +385,7 @@ impl Worker {
                 }
             }
             WorkerState::Terminated { pod, sequel, .. } => {
-                if sequel.note(&update) {
+                if sequel.note(Some(pod), &update) {
                     return Decision::RestartNoted;
                 }
                 match update.subject {
@@ -380,8 +397,8 @@ impl Worker {
                     }
                 }
             }
-            WorkerState::Finished { sequel, .. } => {
-                if sequel.note(&update) {
+            WorkerState::Finished { pod, sequel, .. } => {
+                if sequel.note(Some(pod), &update) {
                     return Decision::RestartNoted;
                 }
                 Decision::Ignored(Refusal::Finished)
@@ -400,16 +417,25 @@ impl Worker {
             // is better than what the runtime tells.
             Subject::RuntimeOnly(_) => {
                 let cause = cause_of_kill(kill.as_ref(), TerminationCause::Orphaned);
-                (known, Some(cause))
+                (known.clone(), Some(cause))
             }
             Subject::Desired(pod) => {
                 let cause = cause_in(&pod, kind, kill.as_ref());
                 (pod, cause)
             }
         };
+        // One that waits has started nothing that it could keep.
+        let fields = match self.is_waiting() {
+            true => Vec::new(),
+            false => known.refused_changes(&pod),
+        };
+        let is_another = !fields.is_empty();
+        let cause = cause.or(is_another.then_some(TerminationCause::SpecChanged { fields }));
         if let Some(cause) = cause {
             let termination = Termination::new(cause, now, Some(&pod), kill.as_ref());
-            self.state = terminating(Subject::Desired(pod), termination);
+            // What runs is the pod as it was started, its probes included.
+            let ending = if is_another { known } else { pod };
+            self.state = terminating(Subject::Desired(ending), termination);
             return Decision::Interrupt;
         }
         if self.is_waiting() {

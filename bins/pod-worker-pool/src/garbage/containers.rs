@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use cri::RuntimeError;
 use cri::quirks::{self, FailedStart};
 use futures_util::{StreamExt, stream};
 
@@ -101,7 +100,7 @@ async fn remove_container(with: &Collection, container: &DeadContainer) -> Optio
             return None;
         }
     }
-    if let Err(error) = remove_with_its_task(with, id).await
+    if let Err(error) = abandoned_start::remove_ended(&*with.runtime, id).await
         && !error.is_not_found()
     {
         tracing::debug!(id, %error, "dead container not removed");
@@ -109,21 +108,6 @@ async fn remove_container(with: &Collection, container: &DeadContainer) -> Optio
     }
     files::remove_log(with, pod, name, id, *attempt).await;
     Some(id.clone())
-}
-
-/// Of an instance that never ran a task may be left, whatever ended its start.
-async fn remove_with_its_task(with: &Collection, id: &str) -> Result<(), RuntimeError> {
-    let refused = match with.runtime.remove_container(id).await {
-        Err(error) if error.is_refusal() => error,
-        answered => return answered,
-    };
-    let status = with.status_of(id).await;
-    match status.as_ref().and_then(quirks::failed_start) {
-        Some(FailedStart::Abandoned | FailedStart::Refused) => {
-            abandoned_start::remove_refused(&*with.runtime, id, refused).await
-        }
-        None => Err(refused),
-    }
 }
 
 /// A sandbox may have died by itself: stopping it first frees its address.

@@ -35,6 +35,10 @@ pub(super) fn sandbox(pod: &PodIdentity, listed: &v1::PodSandbox) -> Option<Sand
             .get(annotations::POD_STARTED_AT)
             .and_then(|text| text.parse().ok())
             .map(UnixNanos),
+        started_with: listed
+            .annotations
+            .get(annotations::STARTED_WITH)
+            .map(|noted| text(noted)),
     })
 }
 

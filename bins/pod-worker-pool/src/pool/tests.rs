@@ -1,5 +1,6 @@
 //! Whole workers on a simulated runtime, under a paused clock.
 
+mod changed_pods;
 mod chaos;
 mod cut_short_starts;
 mod deadlines;

@@ -68,6 +68,7 @@ fn findings(containers: Vec<Container>, observed_at: i64) -> Findings {
                     ips: vec!["10.88.0.2".into()],
                 },
                 pod_started_at: None,
+                started_with: None,
             }],
             containers,
             ..Observation::default()

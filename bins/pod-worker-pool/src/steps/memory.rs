@@ -36,6 +36,8 @@ pub(super) enum Announcement {
     BackOff(String),
     /// It is stopped with its pod.
     Stopping(String),
+    /// The pod ends because it was changed.
+    Changed,
 }
 
 impl Memory {

@@ -19,6 +19,10 @@ pub(super) async fn sandbox_config(
     let resolv_conf = steps.host.resolv_conf().await?;
     let mut sandbox =
         cri_requests::pod_sandbox_config(target.pod, attempt, &steps.facts, resolv_conf.as_ref())?;
+    sandbox.config.annotations.insert(
+        annotations::STARTED_WITH.to_owned(),
+        target.started_with.to_owned(),
+    );
     if notes_start(target.pod) {
         let started = started_at(target.pod, target.noted_start, observation);
         let started = started.unwrap_or_else(|| steps.clock.now());

@@ -38,6 +38,7 @@ pub(super) async fn sync(
         refused,
         identity: desired.identity(),
         pod: &pod,
+        started_with: desired.started_with(),
         noted_start: start_time::note_start(steps, desired.identity(), &pod, memory).await,
     };
     memory.pulls.retain_wanted(target.pod);
@@ -192,7 +193,7 @@ async fn look(
     memory.known.observed(&observation);
     memory.announced.retain(|announced| match announced {
         Announcement::BackOff(id) => observation.container(id).is_some(),
-        Announcement::Stopping(_) => true,
+        Announcement::Stopping(_) | Announcement::Changed => true,
     });
     if memory.brings_record_up_to_date() {
         steps.save_record(target.identity, memory).await;
@@ -210,6 +211,7 @@ fn next_plan(
     steps.plan_for(
         Goal::Run {
             pod: target.pod,
+            started_with: target.started_with,
             refused: target.refused.as_ref(),
         },
         &input.failed_probes,

@@ -15,6 +15,8 @@ use crate::image::Image;
 pub(super) struct Target<'a> {
     pub(super) identity: &'a PodIdentity,
     pub(super) pod: &'a Pod,
+    /// What of it may not change while it runs, as `pod::update` has it.
+    pub(super) started_with: &'a str,
     /// When its first sync was, if that is noted.
     pub(super) noted_start: Option<UnixNanos>,
     /// Why the node policy lets nothing new be made for it.

@@ -20,6 +20,7 @@ use super::memory::{Announcement, Memory};
 use super::unstarted::Removal;
 use super::{sandbox, stop, unstarted};
 use crate::publisher::Findings;
+use crate::removal;
 
 /// How long calls of an interrupted sync may take to end before they are given up:
 /// far longer than a sandbox or container takes, so that what they make is seen
@@ -63,6 +64,7 @@ async fn stop_pod(
         is_runtime_only: matches!(subject, Subject::RuntimeOnly(_)),
     };
     let no_probes = FailedProbes::default();
+    announce_change(steps, identity, termination, memory);
     for _ in 0..MAX_ROUNDS {
         let observation = steps.observe(identity, None, memory).await?;
         let stop = match steps.plan_for(goal, &no_probes, &observation, memory) {
@@ -162,6 +164,21 @@ pub(super) async fn clean_up(
     }
 }
 
+/// Says once that the pod ends because it was changed.
+fn announce_change(
+    steps: &Steps,
+    identity: &PodIdentity,
+    termination: &Termination,
+    memory: &mut Memory,
+) {
+    if let Some(message) = termination.cause.change()
+        && memory.announced.insert(Announcement::Changed)
+    {
+        tracing::info!(pod = %identity, message, "a running pod was changed");
+        steps.events.normal(identity, "", "SpecChanged", &message);
+    }
+}
+
 async fn clear_away(
     steps: &Steps,
     identity: &PodIdentity,
@@ -173,6 +190,13 @@ async fn clear_away(
     steps.host.remove_pod_cgroup(identity.uid()).await?;
     if what.removes_directory {
         steps.host.remove_pod_directory(identity.uid()).await?;
+    }
+    if what.removes_instances {
+        steps.host.remove_pod_logs(identity).await?;
+        let removed = removal::remove_instances(&*steps.runtime, identity).await;
+        removed.map_err(|error| {
+            StepError::from(error).while_doing("cannot remove the former version of the pod")
+        })?;
     }
     close_record(steps, identity, termination, what, memory).await
 }

@@ -133,6 +133,9 @@ impl Workers {
         phase: WorkerPhase,
         identity: Option<PodIdentity>,
     ) {
+        // What was sent to a worker that has stopped may be a version that is to be
+        // started anew: the next answer tells.
+        self.in_doubt |= is_stopped(phase);
         if let Some(worker) = self.known.get_mut(uid) {
             worker.phase = phase;
         } else if let Some(identity) = identity {

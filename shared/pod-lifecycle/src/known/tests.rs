@@ -173,6 +173,7 @@ fn a_sandbox_that_could_not_be_stopped_is_tried_again_by_the_next_sync() {
         created_at: UnixNanos(0),
         network: SandboxNetwork::Host,
         pod_started_at: None,
+        started_with: None,
     };
     let mut observation = Observation {
         sandboxes: vec![shown],

@@ -88,6 +88,7 @@ fn end(cause: &TerminationCause) -> &'static str {
         TerminationCause::Deleted => "its source marked it for deletion",
         TerminationCause::Killed => "it is no longer desired",
         TerminationCause::Evicted { .. } => "it is evicted",
+        TerminationCause::SpecChanged { .. } => "it was started as another version of itself",
         TerminationCause::DeadlineExceeded => "its active deadline is over",
         TerminationCause::Completed => "all its containers are done",
         TerminationCause::EndedAtSource => "its source says that it has ended",

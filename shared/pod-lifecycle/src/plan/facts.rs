@@ -42,6 +42,8 @@ pub enum Goal<'a> {
     Run {
         /// The pod.
         pod: &'a Pod,
+        /// What of it may not change while it runs, as `pod::update` has it.
+        started_with: &'a str,
         /// Why the node policy lets nothing new be made for it.
         refused: Option<&'a Refused>,
     },

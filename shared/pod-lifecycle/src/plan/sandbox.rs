@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use pod::update::may_go_on;
 use pod::{PodExt, RestartPolicy};
 
 use super::facts::Inputs;
 use super::step::{Plan, StopPod, Unusable, Work};
 use super::{container_stop, init, stop};
-use crate::observation::{Container, Sandbox, SandboxNetwork};
+use crate::observation::{Container, Observation, Sandbox, SandboxNetwork};
 use crate::termination::TerminationCause;
 
 /// Least time between two sandboxes of a pod: about as often as the kubelet, which
@@ -31,6 +32,16 @@ pub(super) fn choose<'a>(inputs: &Inputs<'a>) -> Choice<'a> {
         (None, Some(plan)) => Choice::Plan(plan),
         (None, None) => Choice::Use(current),
     }
+}
+
+/// Whether a sandbox was made for a version of the pod that may not go on as the one
+/// that is to run: the pod was changed while this process was away. Also one that does
+/// not run any more counts: what it tells is of the pod as it was.
+pub(super) fn is_of_another_version(observation: &Observation, started_with: &str) -> bool {
+    let noted = observation.sandboxes.iter();
+    noted
+        .filter_map(|sandbox| sandbox.started_with.as_deref())
+        .any(|noted| !may_go_on(noted, started_with))
 }
 
 /// Several sandboxes run at once: one was made by a call of an earlier life of this

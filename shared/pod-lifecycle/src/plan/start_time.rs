@@ -69,6 +69,7 @@ mod tests {
             created_at: seconds(created),
             network: SandboxNetwork::Pod { ips: Vec::new() },
             pod_started_at: noted.map(seconds),
+            started_with: None,
         };
         for (at_source, noted_start, sandboxes, expected) in [
             (None, None, vec![], None),

@@ -1,5 +1,6 @@
 //! The tables of the kubelet's computePodActions, by behaviour, and ours.
 
+mod changed_pods;
 mod crash_loop;
 mod init_containers;
 mod refused;
@@ -58,6 +59,7 @@ fn sandbox(id: &str, attempt: u32, ready: bool) -> Sandbox {
             ips: vec!["10.0.0.1".into()],
         },
         pod_started_at: None,
+        started_with: None,
     }
 }
 
@@ -155,8 +157,10 @@ impl Case {
     }
 
     fn plan(&self) -> Plan {
+        let pod = pod(self.pod.clone());
         let mut plan = self.plan_for(Goal::Run {
-            pod: &pod(self.pod.clone()),
+            started_with: &pod::update::started_with(&pod),
+            pod: &pod,
             refused: self.refused.as_ref(),
         });
         if let Plan::NewSandbox { why, stop, .. } = &mut plan {

@@ -21,6 +21,13 @@ fn changed_pod() -> DesiredPod {
     desired(value)
 }
 
+/// Its command is what a running pod keeps.
+fn another_pod() -> DesiredPod {
+    let mut value = manifest("a", "u1");
+    value["spec"]["containers"][0]["command"] = json!(["other"]);
+    desired(value)
+}
+
 fn deleted_pod(grace: i64) -> DesiredPod {
     let mut value = api_manifest("a", "u1");
     value["metadata"]["deletionTimestamp"] = json!("2026-11-20T10:00:00Z");
@@ -365,4 +372,85 @@ fn a_resumed_termination_learns_its_pod_and_keeps_its_deadline() {
     assert_eq!(worker.desired(), Some(&pod()));
     assert_eq!(worker.termination(), Some(&termination));
     assert_eq!(worker.terminating_done(), Transition::Advanced);
+}
+
+#[test]
+fn a_running_pod_that_changes_what_it_keeps_ends_as_it_was_and_begins_again() {
+    for kind in [UpdateKind::Create, UpdateKind::Update, UpdateKind::Sync] {
+        let mut worker = syncing();
+        let decision = worker.update(at(1), update(kind, another_pod()));
+        assert_eq!(decision, Decision::Interrupt);
+        let termination = worker.termination().unwrap();
+        let fields = vec!["spec.containers[0].command".to_owned()];
+        assert_eq!(termination.cause, TerminationCause::SpecChanged { fields });
+        assert_eq!(termination.grace, None, "that of each container");
+        assert_eq!(worker.desired(), Some(&pod()));
+        // Whatever version comes meanwhile, what runs is the pod as it was.
+        for newest in [another_pod(), pod(), another_pod()] {
+            worker.update(at(2), update(UpdateKind::Update, newest));
+            assert_eq!(worker.desired(), Some(&pod()));
+        }
+        worker.terminating_done();
+        worker.terminated_done();
+        assert!(worker.is_finished() && worker.restart_requested());
+        // Its source takes it back after all.
+        worker.update(at(3), kill(another_pod(), None));
+        assert!(!worker.restart_requested());
+    }
+}
+
+#[test]
+fn a_deletion_that_comes_with_a_change_is_a_deletion() {
+    let mut value = api_manifest("a", "u1");
+    value["spec"]["containers"][0]["command"] = json!(["other"]);
+    value["metadata"]["deletionTimestamp"] = json!("2026-11-20T10:00:00Z");
+    value["metadata"]["deletionGracePeriodSeconds"] = json!(7);
+    let mut worker = syncing();
+    worker.update(at(1), update(UpdateKind::Update, desired(value)));
+    let termination = worker.termination().unwrap();
+    assert_eq!(termination.cause, TerminationCause::Deleted);
+    assert_eq!(termination.grace, Some(Duration::from_secs(7)));
+    assert_eq!(worker.desired(), Some(&pod()), "as it was started");
+    assert!(!worker.restart_requested());
+}
+
+#[test]
+fn a_pod_that_has_ended_begins_again_when_it_is_changed() {
+    let ended = |cause: TerminationCause, steps| {
+        let mut worker = syncing();
+        worker.sync_ended(at(0), cause);
+        if steps > 0 {
+            worker.terminating_done();
+        }
+        if steps > 1 {
+            worker.terminated_done();
+        }
+        worker
+    };
+    for steps in 0..=2 {
+        for cause in [
+            TerminationCause::Completed,
+            TerminationCause::DeadlineExceeded,
+            TerminationCause::EndedAtSource,
+        ] {
+            let mut worker = ended(cause, steps);
+            worker.update(at(1), update(UpdateKind::Update, changed_pod()));
+            assert!(!worker.restart_requested(), "an image may change");
+            let noted = worker.update(at(1), update(UpdateKind::Update, another_pod()));
+            assert_eq!(noted, Decision::RestartNoted);
+            assert!(worker.restart_requested());
+        }
+        // Its source has taken this one back: it has to create it again.
+        let mut removed = ended(TerminationCause::Killed, steps);
+        removed.update(at(1), update(UpdateKind::Update, another_pod()));
+        assert!(!removed.restart_requested());
+    }
+}
+
+#[test]
+fn a_pod_that_waits_for_its_name_may_change() {
+    let mut worker = Worker::new(at(0), update(UpdateKind::Create, pod()), false).unwrap();
+    let decision = worker.update(at(1), update(UpdateKind::Update, another_pod()));
+    assert_eq!(decision, Decision::Waits);
+    assert_eq!(worker.desired(), Some(&another_pod()));
 }

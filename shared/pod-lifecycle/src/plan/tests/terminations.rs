@@ -107,7 +107,9 @@ fn files_stay_while_the_source_has_a_pod_that_ended_and_evictions_are_recorded()
         observation: Observation::default(),
         ..Case::bare("Always")
     };
+    let changed = TerminationCause::SpecChanged { fields: Vec::new() };
     for (cause, removes_directory, must_be_recorded) in [
+        (changed.clone(), true, false),
         (TerminationCause::Deleted, true, false),
         (TerminationCause::Killed, true, false),
         (TerminationCause::Orphaned, true, false),
@@ -118,6 +120,7 @@ fn files_stay_while_the_source_has_a_pod_that_ended_and_evictions_are_recorded()
     ] {
         let expected = Plan::CleanUp(CleanUp {
             removes_directory,
+            removes_instances: cause == changed,
             must_be_recorded,
         });
         let termination = termination(cause.clone());
