@@ -13,7 +13,7 @@ use manifest_files::{
 };
 use node_config::{NODE_CONFIG_FILE, NodeConfig};
 use pod::{Pod, PodExt as _};
-use pod_validation::{MAX_MANIFEST_BYTES, Origin, static_pods};
+use pod_manifest::{MAX_MANIFEST_BYTES, Origin, static_pods};
 
 use crate::arguments::CheckOptions;
 use crate::failure::Failure;

@@ -132,7 +132,7 @@ impl Node {
             };
             NodeConfig::with_defaults(check::node_name(run_dir), directories)
         });
-        let (protected, problems) = config.protected(identities(&config).as_ref());
+        let (protected, problems) = node_config::protected(&config, identities(&config).as_ref());
         for problem in problems {
             note(&telemetry::chain(&problem));
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use backoff::{Backoff, Curve};
 use clock::{UnixNanos, WallClock};
 use pod::PodSource;
-use pod_validation::{Origin, static_pods};
+use pod_manifest::{Origin, static_pods};
 use state_file::{Saver, Writer};
 use tokio::time::Instant;
 

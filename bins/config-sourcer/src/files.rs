@@ -22,7 +22,7 @@ use manifest_files::Fingerprint;
 use pod::metadata::CONFIG_SEEN_ANNOTATION;
 use pod::wire::content_hash;
 use pod::{Pod, PodDocument, PodExt, PodSource};
-use pod_validation::ManifestError;
+use pod_manifest::ManifestError;
 
 use crate::snapshot::{self, PodSet, Problem};
 

@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use pod_validation::MAX_MANIFEST_BYTES;
+use pod_manifest::MAX_MANIFEST_BYTES;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_util::task::AbortOnDropHandle;

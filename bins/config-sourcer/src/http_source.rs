@@ -10,7 +10,7 @@ use node_config::HttpSource as Settings;
 use pod::metadata::CONFIG_SEEN_ANNOTATION;
 use pod::wire::content_hash;
 use pod::{PodDocument, PodExt, PodSource};
-use pod_validation::{Origin, static_pods};
+use pod_manifest::{Origin, static_pods};
 use tokio::time::MissedTickBehavior;
 
 use crate::file_source::timestamp;

@@ -5,7 +5,6 @@
 use std::fmt;
 use std::path::Path;
 
-use pod::wire::WireError;
 use pod::{PodDocument, PodSource};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -96,20 +95,6 @@ impl Memory {
         }
     }
 
-    fn remembered(&self, manifest: SavedManifest) -> Result<Remembered, StateFileError> {
-        let pods = manifest
-            .pods
-            .into_iter()
-            .map(|json| read(json.get()))
-            .collect::<Result<_, _>>()
-            .map_err(|error| self.damaged(&telemetry::chain(&error)))?;
-        Ok(Remembered {
-            path: manifest.path,
-            judged: manifest.judged,
-            pods,
-        })
-    }
-
     fn damaged(&self, reason: &str) -> StateFileError {
         StateFileError::Damaged {
             path: self.file.path().to_owned(),
@@ -125,6 +110,10 @@ impl Store for Memory {
 
     /// `None` if there is nothing, or it is of another node or path. A file that is
     /// damaged or cannot be read is an error: then what was good is lost.
+    ///
+    /// Pods are judged again, as their manifests were: who could write the file, and an
+    /// older version of this process that knew fewer rules, get no pod past them. A
+    /// manifest of which a pod is refused counts as not remembered.
     fn load(&self) -> Result<Option<LastGood>, StateFileError> {
         let Some(saved) = self.file.load::<Saved>()? else {
             return Ok(None);
@@ -132,16 +121,21 @@ impl Store for Memory {
         if saved.node_name != self.node_name || saved.static_pod_path != self.static_pod_path {
             return Ok(None);
         }
-        let manifests = saved
-            .manifests
-            .into_iter()
-            .map(|manifest| self.remembered(manifest))
-            .collect::<Result<_, _>>()?;
-        Ok(Some(LastGood {
+        let mut last_good = LastGood {
             recall: saved.recall,
             kind: saved.kind,
-            manifests,
-        }))
+            manifests: Vec::new(),
+        };
+        for manifest in saved.manifests {
+            match remembered(manifest) {
+                Ok(remembered) => last_good.manifests.push(remembered),
+                Err(Unusable { path, reason }) => {
+                    tracing::warn!(path, reason, "what is kept of a manifest is left out");
+                    last_good.recall = Recall::Lost;
+                }
+            }
+        }
+        Ok(Some(last_good))
     }
 
     fn save(&self, last_good: &LastGood) -> Result<(), StateFileError> {
@@ -170,8 +164,36 @@ impl Store for Memory {
     }
 }
 
-fn read(json: &str) -> Result<PodDocument, WireError> {
-    PodDocument::from_json(json.as_bytes().to_vec(), PodSource::File).map(|(document, _)| document)
+/// What is kept of a manifest that cannot be used.
+struct Unusable {
+    path: String,
+    reason: String,
+}
+
+fn remembered(manifest: SavedManifest) -> Result<Remembered, Unusable> {
+    let pods = manifest.pods.into_iter().map(|json| judged(&json));
+    match pods.collect() {
+        Ok(pods) => Ok(Remembered {
+            path: manifest.path,
+            judged: manifest.judged,
+            pods,
+        }),
+        Err(reason) => Err(Unusable {
+            path: manifest.path,
+            reason,
+        }),
+    }
+}
+
+fn judged(json: &RawValue) -> Result<PodDocument, String> {
+    let source = PodSource::File;
+    let json = json.get().as_bytes().to_vec();
+    let (document, pod) =
+        PodDocument::from_json(json, source).map_err(|error| telemetry::chain(&error))?;
+    match pod_validation::judge(&pod, source).first() {
+        Some(error) => Err(format!("pod {}: {error}", document.identity())),
+        None => Ok(document),
+    }
 }
 
 fn raw(pod: &PodDocument) -> Result<Box<RawValue>, serde_json::Error> {
@@ -186,8 +208,9 @@ mod tests {
 
     fn last_good() -> LastGood {
         let pod = json!({"apiVersion": "v1", "kind": "Pod",
-            "metadata": {"uid": "1", "name": "a", "namespace": "default"}});
-        let pod = read(&pod.to_string()).unwrap();
+            "metadata": {"uid": "1", "name": "a", "namespace": "default"},
+            "spec": {"containers": [{"name": "c", "image": "i:1"}]}});
+        let pod = judged(&RawValue::from_string(pod.to_string()).unwrap()).unwrap();
         LastGood {
             recall: Recall::Lost,
             kind: Some(PathKind::Directory),
@@ -217,6 +240,44 @@ mod tests {
         for (node, path) in [("other", "/m"), ("node", "/n")] {
             let memory = Memory::new(directory.path(), node, Path::new(path));
             assert_eq!(memory.load().unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn what_was_kept_is_judged_again() {
+        for (refused, with) in [
+            // No API server accepts it.
+            (r#""image":"i:1""#, r#""image":"""#),
+            (r#""uid":"1""#, r#""uid":"../1""#),
+            // This version does not do it.
+            (r#""containers":"#, r#""hostUsers":false,"containers":"#),
+            // No manifest may have it.
+            (r#""name":"a""#, r#""name":"a","finalizers":["x"]"#),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let memory = Memory::new(directory.path(), "node", Path::new("/m"));
+            // With its checksum, as only somebody hostile or an older version writes it.
+            let saved = |path: &str, pod: String| SavedManifest {
+                path: path.to_owned(),
+                judged: Some("hash".to_owned()),
+                pods: vec![RawValue::from_string(pod).unwrap()],
+            };
+            let good = &last_good().manifests[0].pods[0];
+            let good = String::from_utf8(good.json().to_vec()).unwrap();
+            let bad = good.replace(refused, with);
+            assert_ne!(bad, good);
+            let content = Saved {
+                node_name: "node".to_owned(),
+                static_pod_path: "/m".to_owned(),
+                recall: Recall::Complete,
+                kind: Some(PathKind::Directory),
+                manifests: vec![saved("/m/a", good), saved("/m/b", bad)],
+            };
+            memory.file.save(&content).unwrap();
+            let loaded = memory.load().unwrap().unwrap();
+            // A pod of it may be running: it must not look removed.
+            assert_eq!(loaded.recall, Recall::Lost, "{with}");
+            assert_eq!(loaded.manifests, last_good().manifests, "{with}");
         }
     }
 

@@ -170,10 +170,11 @@ fn checked(
 /// Refuses what an API server would refuse and what Bulkhead does not do:
 /// config-sourcer refuses it first, and this process does not depend on that.
 fn judge(pod: &DesiredPod) -> Result<(), PodSourceError> {
-    let pod = pod.decode()?;
-    let invalid = pod_validation::validate(&pod).into_iter();
-    let mut errors = invalid.chain(pod_validation::unsupported_fields(&pod));
-    match errors.next() {
+    let source = pod.document().source();
+    match pod_validation::judge(&pod.decode()?, source)
+        .into_iter()
+        .next()
+    {
         Some(error) => Err(PodSourceError::Invalid(error)),
         None => Ok(()),
     }

@@ -102,7 +102,7 @@ impl NodePolicy {
         let config = ingredients.config;
         let state_directory = config.directories.state(Process::PodWorkerPool);
         let last_good = StateFile::new(state_directory.join(LAST_GOOD_FILE), LAST_GOOD_VERSION);
-        let (protected, problems) = config.protected(Some(ingredients.identities));
+        let (protected, problems) = node_config::protected(config, Some(ingredients.identities));
         for problem in problems {
             tracing::error!(error = telemetry::chain(&problem), "node policy");
         }

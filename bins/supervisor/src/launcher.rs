@@ -8,11 +8,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use config_files::bulkhead::ProcessSettings;
 use confine::{CapabilitySet, Launch, SpawnError};
 use nix::sys::socket::{Backlog, listen};
 use nix::unistd::Pid;
 use node_config::NodeConfig;
-use node_config::bulkhead::ProcessSettings;
 use topology::{Identities, PROCESSES, Process, row};
 
 use crate::directories::node_config_path;

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use config_files::bulkhead::BulkheadConfig;
+use config_files::kubelet::KubeletConfig;
 use nix::sys::resource::{Resource, getrlimit};
-use node_config::bulkhead::BulkheadConfig;
-use node_config::kubelet::KubeletConfig;
 use node_config::{DirectoryLayout, EndpointError, NodeConfig};
 use topology::{Account, Identities, Process};
 

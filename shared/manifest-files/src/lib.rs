@@ -19,7 +19,7 @@ use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, open, openat, openat2};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
-use pod_validation::MAX_MANIFEST_BYTES;
+use pod_manifest::MAX_MANIFEST_BYTES;
 
 /// Most manifest files that are read: one for each pod that a source may have.
 pub const MAX_FILES: usize = ipc::limits::MAX_PODS;

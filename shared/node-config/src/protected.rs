@@ -19,47 +19,48 @@ pub struct UnprotectedPath {
     pub source: NodePathError,
 }
 
-impl NodeConfig {
-    /// The protected paths of this node, and with `identities` its protected users and
-    /// groups; and what should be protected and cannot.
-    #[must_use]
-    pub fn protected(&self, identities: Option<&Identities>) -> (Protected, Vec<UnprotectedPath>) {
-        let mut protected = Protected::default();
-        let mut problems = Vec::new();
-        let mut note = |what, added: Result<(), NodePathError>| {
-            problems.extend(added.err().map(|source| UnprotectedPath { what, source }));
-        };
-        let socket = text(&self.container_runtime.0);
-        let added = protected.add_runtime_socket(&socket);
-        note("the container runtime's socket", added);
-        let directories = &self.directories;
-        let logs = [
-            directories.process_logs(),
-            directories.pod_logs(),
-            directories.container_log_links(),
-        ];
-        let policy_directory = self.policy_path.parent().unwrap_or(&self.policy_path);
-        let paths = [
-            (directories.run_dir.as_path(), "Bulkhead's run directory"),
-            (&directories.state_dir, "Bulkhead's state directory"),
-            (&directories.bin_dir, "Bulkhead's programs"),
-            (&directories.root_dir, "the directory of all pods"),
-            (&logs[0], "the logs of Bulkhead's processes"),
-            (&logs[1], "the logs of all pods"),
-            (&logs[2], "the logs of all containers"),
-            (policy_directory, "the directory of the node policy"),
-        ];
-        let manifests = self.static_pod_path.as_deref();
-        let manifests = manifests.map(|path| (path, "where static pods come from"));
-        for (path, what) in paths.into_iter().chain(manifests) {
-            let added = protected.add_path(&text(path), what);
-            note(what, added);
-        }
-        if let Some(identities) = identities {
-            add_users(&mut protected, identities);
-        }
-        (protected, problems)
+/// The protected paths of the node with this configuration, and with `identities` its protected users and
+/// groups; and what should be protected and cannot.
+#[must_use]
+pub fn protected(
+    config: &NodeConfig,
+    identities: Option<&Identities>,
+) -> (Protected, Vec<UnprotectedPath>) {
+    let mut protected = Protected::default();
+    let mut problems = Vec::new();
+    let mut note = |what, added: Result<(), NodePathError>| {
+        problems.extend(added.err().map(|source| UnprotectedPath { what, source }));
+    };
+    let socket = text(&config.container_runtime.0);
+    let added = protected.add_runtime_socket(&socket);
+    note("the container runtime's socket", added);
+    let directories = &config.directories;
+    let logs = [
+        directories.process_logs(),
+        directories.pod_logs(),
+        directories.container_log_links(),
+    ];
+    let policy_directory = config.policy_path.parent().unwrap_or(&config.policy_path);
+    let paths = [
+        (directories.run_dir.as_path(), "Bulkhead's run directory"),
+        (&directories.state_dir, "Bulkhead's state directory"),
+        (&directories.bin_dir, "Bulkhead's programs"),
+        (&directories.root_dir, "the directory of all pods"),
+        (&logs[0], "the logs of Bulkhead's processes"),
+        (&logs[1], "the logs of all pods"),
+        (&logs[2], "the logs of all containers"),
+        (policy_directory, "the directory of the node policy"),
+    ];
+    let manifests = config.static_pod_path.as_deref();
+    let manifests = manifests.map(|path| (path, "where static pods come from"));
+    for (path, what) in paths.into_iter().chain(manifests) {
+        let added = protected.add_path(&text(path), what);
+        note(what, added);
     }
+    if let Some(identities) = identities {
+        add_users(&mut protected, identities);
+    }
+    (protected, problems)
 }
 
 fn add_users(protected: &mut Protected, identities: &Identities) {
@@ -102,7 +103,7 @@ mod tests {
     #[test]
     fn not_even_privileged_pods_have_the_agents_own_paths_and_users() {
         let identities = Identities::from_base(60_000).unwrap();
-        let (protected, problems) = node().protected(Some(&identities));
+        let (protected, problems) = protected(&node(), Some(&identities));
         assert_eq!(problems, []);
         let policy = Policy::parse("[sources]\nfile = \"privileged\"", protected).unwrap();
         let permit = policy.permit_for(&Subject::new(PodSource::File, "a", "b", "n", Vec::new()));
@@ -137,7 +138,7 @@ mod tests {
     fn a_path_that_cannot_be_compared_is_told() {
         let mut node = node();
         node.policy_path = "/etc/../x/policy.toml".into();
-        let (_, problems) = node.protected(None);
+        let (_, problems) = protected(&node, None);
         let told: Vec<_> = problems.iter().map(|problem| problem.what).collect();
         assert_eq!(told, ["the directory of the node policy"]);
     }

@@ -1,5 +1,5 @@
 //! The defaults that an API server gives a pod. Zero values are absent here
-//! (see `normalize`), so "not set" is `None`.
+//! (see `normalize` of `pod-manifest`), so "not set" is `None`.
 
 use std::collections::BTreeMap;
 

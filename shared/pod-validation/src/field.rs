@@ -13,23 +13,30 @@ pub const MAX_ERRORS: usize = 64;
 /// Where a field is. Paths are chained on the stack and only become text when
 /// there is something to say about the field.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Path<'a> {
+pub enum Path<'a> {
+    /// The first part, which may hold several.
     Root(&'a str),
+    /// A field of an object.
     Child(&'a Path<'a>, &'a str),
+    /// An item of a list.
     Index(&'a Path<'a>, usize),
+    /// A value of a mapping.
     Key(&'a Path<'a>, &'a str),
 }
 
 impl<'a> Path<'a> {
-    pub(crate) fn child(&'a self, name: &'a str) -> Path<'a> {
+    /// A field of the object here.
+    pub fn child(&'a self, name: &'a str) -> Path<'a> {
         Path::Child(self, name)
     }
 
-    pub(crate) fn index(&'a self, index: usize) -> Path<'a> {
+    /// An item of the list here.
+    pub fn index(&'a self, index: usize) -> Path<'a> {
         Path::Index(self, index)
     }
 
-    pub(crate) fn key(&'a self, key: &'a str) -> Path<'a> {
+    /// A value of the mapping here.
+    pub fn key(&'a self, key: &'a str) -> Path<'a> {
         Path::Key(self, key)
     }
 }
@@ -134,23 +141,21 @@ impl std::error::Error for FieldError {}
 
 /// Collects errors, up to `MAX_ERRORS`.
 #[derive(Debug, Default)]
-pub(crate) struct Errors(Vec<FieldError>);
+pub struct Errors(Vec<FieldError>);
 
 impl Errors {
-    pub(crate) fn into_vec(self) -> Vec<FieldError> {
+    /// What was collected.
+    pub fn into_vec(self) -> Vec<FieldError> {
         self.0
     }
 
-    pub(crate) fn count(&self) -> usize {
+    /// How many there are.
+    pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    pub(crate) fn add(
-        &mut self,
-        field: impl fmt::Display,
-        reason: Reason,
-        detail: impl Into<String>,
-    ) {
+    /// Adds one, unless there are too many.
+    pub fn add(&mut self, field: impl fmt::Display, reason: Reason, detail: impl Into<String>) {
         if self.0.len() < MAX_ERRORS {
             self.0.push(FieldError {
                 field: field.to_string(),
@@ -160,11 +165,13 @@ impl Errors {
         }
     }
 
-    pub(crate) fn required(&mut self, field: Path<'_>, detail: &str) {
+    /// A value is missing.
+    pub fn required(&mut self, field: Path<'_>, detail: &str) {
         self.add(field, Reason::Required, detail);
     }
 
-    pub(crate) fn invalid(
+    /// A value breaks a rule.
+    pub fn invalid(
         &mut self,
         field: Path<'_>,
         value: impl fmt::Display,
@@ -180,18 +187,14 @@ impl Errors {
     }
 
     /// Adds an error if `problem` is one.
-    pub(crate) fn invalid_if(&mut self, field: Path<'_>, value: &str, problem: Option<String>) {
+    pub fn invalid_if(&mut self, field: Path<'_>, value: &str, problem: Option<String>) {
         if let Some(problem) = problem {
             self.invalid(field, value, problem);
         }
     }
 
-    pub(crate) fn not_supported(
-        &mut self,
-        field: Path<'_>,
-        value: &str,
-        supported: &[&'static str],
-    ) {
+    /// A value is none of those that exist.
+    pub fn not_supported(&mut self, field: Path<'_>, value: &str, supported: &[&'static str]) {
         let reason = Reason::NotSupported {
             value: shortened(&value),
             supported: supported.to_vec(),
@@ -199,7 +202,8 @@ impl Errors {
         self.add(field, reason, "");
     }
 
-    pub(crate) fn duplicate(&mut self, field: Path<'_>, value: impl fmt::Display) {
+    /// A value occurs twice.
+    pub fn duplicate(&mut self, field: Path<'_>, value: impl fmt::Display) {
         self.add(
             field,
             Reason::Duplicate {
@@ -209,7 +213,8 @@ impl Errors {
         );
     }
 
-    pub(crate) fn not_found(&mut self, field: Path<'_>, value: &str) {
+    /// A value names what is not there.
+    pub fn not_found(&mut self, field: Path<'_>, value: &str) {
         self.add(
             field,
             Reason::NotFound {
@@ -219,16 +224,18 @@ impl Errors {
         );
     }
 
-    pub(crate) fn forbidden(&mut self, field: Path<'_>, detail: &str) {
+    /// A field may not be set here.
+    pub fn forbidden(&mut self, field: Path<'_>, detail: &str) {
         self.add(field, Reason::Forbidden, detail);
     }
 
-    pub(crate) fn unsupported(&mut self, field: Path<'_>, detail: &str) {
+    /// A field is not implemented.
+    pub fn unsupported(&mut self, field: Path<'_>, detail: &str) {
         self.add(field, Reason::Unsupported, detail);
     }
 
     /// One of `supported`, or an error; empty counts as missing.
-    pub(crate) fn one_of(&mut self, field: Path<'_>, value: &str, supported: &[&'static str]) {
+    pub fn one_of(&mut self, field: Path<'_>, value: &str, supported: &[&'static str]) {
         if value.is_empty() {
             self.required(field, "");
         } else if !supported.contains(&value) {

@@ -7,16 +7,17 @@
 mod containers;
 mod metadata;
 mod references;
+mod refuse;
 mod volumes;
 
 use pod::Pod;
 use pod::core::{Container, PodSecurityContext, PodSpec};
 
+use references::DEFAULT_SERVICE_ACCOUNT;
+use refuse::refuse;
+
 use crate::field::{Errors, FieldError, Path};
 use crate::optional::{list, text};
-
-/// The service account that every namespace has; naming it asks for nothing.
-const DEFAULT_SERVICE_ACCOUNT: &str = "default";
 
 /// Annotations by which older clients ask for what is now a field.
 const SECURITY_ANNOTATIONS: &[&str] = &[
@@ -36,7 +37,8 @@ pub fn static_pod_restrictions(pod: &Pod) -> Vec<FieldError> {
     static_pod_restrictions_at(pod, "")
 }
 
-pub(crate) fn unsupported_fields_at(pod: &Pod, prefix: &str) -> Vec<FieldError> {
+/// As [`unsupported_fields`], with a prefix for the paths of fields.
+pub fn unsupported_fields_at(pod: &Pod, prefix: &str) -> Vec<FieldError> {
     let mut errors = Errors::default();
     let metadata_root = format!("{prefix}metadata");
     annotations(pod, Path::Root(&metadata_root), &mut errors);
@@ -47,7 +49,8 @@ pub(crate) fn unsupported_fields_at(pod: &Pod, prefix: &str) -> Vec<FieldError> 
     errors.into_vec()
 }
 
-pub(crate) fn static_pod_restrictions_at(pod: &Pod, prefix: &str) -> Vec<FieldError> {
+/// As [`static_pod_restrictions`], with a prefix for the paths of fields.
+pub fn static_pod_restrictions_at(pod: &Pod, prefix: &str) -> Vec<FieldError> {
     let Pod {
         metadata,
         spec,
@@ -216,13 +219,6 @@ fn security_context(context: &PodSecurityContext, path: Path<'_>, errors: &mut E
         path,
         errors,
     );
-}
-
-/// Reports the fields that are set.
-fn refuse(fields: &[(&str, bool)], path: Path<'_>, errors: &mut Errors) {
-    for (name, _) in fields.iter().filter(|(_, set)| *set) {
-        errors.unsupported(path.child(name), "");
-    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod environment;
 mod metadata;
 mod mounts;
 mod network;
+mod only_one;
 mod probes;
 mod projections;
 mod remote_volumes;
@@ -30,7 +31,7 @@ pub fn validate(pod: &Pod) -> Vec<FieldError> {
 }
 
 /// As `validate`, with a prefix for the paths of fields.
-pub(crate) fn validate_at(pod: &Pod, prefix: &str) -> Vec<FieldError> {
+pub fn validate_at(pod: &Pod, prefix: &str) -> Vec<FieldError> {
     let mut errors = Errors::default();
     let metadata_root = format!("{prefix}metadata");
     let spec_root = format!("{prefix}spec");

@@ -87,6 +87,26 @@ pub fn packages() -> Vec<Value> {
     metadata["packages"].as_array().cloned().unwrap_or_default()
 }
 
+/// The names of all packages that a package of the workspace is linked with, those of
+/// registries too, on this platform; neither those of its tests nor those of its build.
+///
+/// # Panics
+/// When cargo cannot be run or knows no such package: a rule would hold for nothing.
+#[must_use]
+pub fn linked_of_all(name: &str) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--edges", "normal", "--prefix", "none"])
+        .args(["--format", "{p}", "--package", name])
+        .current_dir(root())
+        .output()
+        .unwrap_or_else(|error| panic!("cargo tree: {error}"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cargo tree of {name}: {errors}");
+    let lines = String::from_utf8_lossy(&output.stdout);
+    let names = lines.lines().filter_map(|line| line.split(' ').next());
+    names.map(str::to_owned).collect()
+}
+
 /// The names of the workspace's packages that a package is linked with, over any
 /// number of others; neither those of its tests nor those of its build.
 #[must_use]

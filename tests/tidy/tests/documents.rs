@@ -48,7 +48,7 @@ fn every_flag_of_the_supervisor_is_documented() {
 
 #[test]
 fn every_field_of_a_kubelet_configuration_is_in_its_list() {
-    let fields = read("shared/node-config/src/kubelet/fields.rs");
+    let fields = read("shared/config-files/src/kubelet/fields.rs");
     let operating = read("docs/operating.md");
     for (call, heading) in [
         ("applied(", "#### Applied"),

@@ -5,7 +5,13 @@ use std::path::Path;
 use tidy::{is_test, packages, read, rust_files};
 
 /// Crates that decide over plain values. What they do not depend on they cannot use.
-const PURE: [&str; 3] = ["cri-requests", "node-layout", "pod-lifecycle"];
+const PURE: [&str; 5] = [
+    "cri-requests",
+    "node-layout",
+    "pod-lifecycle",
+    "pod-manifest",
+    "pod-validation",
+];
 
 /// What only crates around them need: async code, the kernel, mounts.
 const IMPURE: [&str; 6] = [

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
-use tidy::{is_test, linked, packages, process_table, read, root, rust_files};
+use tidy::{is_test, linked, linked_of_all, packages, process_table, read, root, rust_files};
 
 /// Lines of code in a file; more usually means two topics.
 const MAX_LINES: usize = 600;
@@ -35,6 +35,23 @@ fn only_the_pod_worker_pool_links_the_container_runtime() {
     for name in processes(&packages) {
         let links = linked(&packages, name).contains("cri");
         assert_eq!(links, name == "pod-worker-pool", "{name}");
+    }
+}
+
+#[test]
+fn the_pod_worker_pool_links_no_parser_of_what_strangers_write() {
+    // The names are right.
+    assert!(linked_of_all("config-sourcer").contains("serde-saphyr"));
+    assert!(linked_of_all("supervisor").contains("serde-saphyr"));
+    let of_pool = linked_of_all("pod-worker-pool");
+    assert!(of_pool.contains("pod-validation"), "{of_pool:?}");
+    for parser in [
+        "serde-saphyr",
+        "serde_yaml",
+        "pod-manifest",
+        "manifest-files",
+    ] {
+        assert!(!of_pool.contains(parser), "pod-worker-pool links {parser}");
     }
 }
 

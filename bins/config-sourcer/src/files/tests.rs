@@ -1,6 +1,6 @@
 //! What becomes of each file: its pods, its last good version, its problems.
 
-use pod_validation::{Origin, static_pods};
+use pod_manifest::{Origin, static_pods};
 
 use super::*;
 

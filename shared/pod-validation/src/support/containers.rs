@@ -8,7 +8,7 @@ use pod::core::{
 use pod::probe::{MAX_PROBE_BYTES, wire_form};
 use pod::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
 
-use super::refuse;
+use super::refuse::refuse;
 use crate::field::{Errors, Path};
 use crate::optional::{list, text};
 

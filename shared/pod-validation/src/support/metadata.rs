@@ -2,7 +2,7 @@
 //!
 //! The rest acts, is advice, or was written by an API server for itself. Of a
 //! pod as `kubectl get -o yaml` shows it that last part says nothing to a node,
-//! and `static_pod` drops it together with the status.
+//! and `pod-manifest` drops it together with the status.
 
 use pod::meta::ObjectMeta;
 use pod::metadata::CONFIG_MIRROR_ANNOTATION;

@@ -3,9 +3,11 @@
 
 use pod::core::{Container, PodSpec, Volume, VolumeProjection};
 
-use super::DEFAULT_SERVICE_ACCOUNT;
 use crate::field::{Errors, Path};
 use crate::optional::{list, text};
+
+/// The service account that every namespace has; naming it asks for nothing.
+pub(super) const DEFAULT_SERVICE_ACCOUNT: &str = "default";
 
 const DETAIL: &str = "a static pod cannot refer to objects of the API server";
 

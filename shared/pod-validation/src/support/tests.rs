@@ -15,11 +15,16 @@ fn fields(spec: &str, rules: fn(&Pod) -> Vec<FieldError>) -> Vec<String> {
     let text = format!(
         r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"p","namespace":"d"}},"spec":{spec}}}"#
     );
-    let pods = crate::decode(text.as_bytes()).unwrap_or_else(|errors| panic!("{spec}: {errors:?}"));
-    rules(&pods[0].pod)
+    rules(&decode(&text))
         .into_iter()
         .map(|error| error.field)
         .collect()
+}
+
+fn decode(text: &str) -> Pod {
+    let mut pod = serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    crate::apply_defaults(&mut pod);
+    pod
 }
 
 fn container(fields: &str) -> String {
@@ -248,8 +253,7 @@ fn metadata_that_only_an_api_server_can_honour_is_refused_with_its_reason() {
         let text = format!(
             r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"p"{fields}}},"spec":{{"containers":[]}}}}"#
         );
-        let pods = crate::decode(text.as_bytes()).unwrap_or_else(|errors| panic!("{errors:?}"));
-        static_pod_restrictions(&pods[0].pod)
+        static_pod_restrictions(&decode(&text))
     };
     for (fields, expected) in [
         (

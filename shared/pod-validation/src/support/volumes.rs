@@ -3,7 +3,7 @@
 use pod::Quantity;
 use pod::core::{EmptyDirVolumeSource, HostPathVolumeSource, Volume};
 
-use super::refuse;
+use super::refuse::refuse;
 use crate::field::{Errors, Path};
 use crate::optional::text;
 

@@ -9,7 +9,7 @@ use pod::core::{
 };
 
 use super::environment::{self, Needs};
-use super::volumes::OnlyOne;
+use super::only_one::OnlyOne;
 use crate::field::{Errors, Path};
 use crate::formats;
 use crate::optional::{list, text};

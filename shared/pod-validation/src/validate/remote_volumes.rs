@@ -8,7 +8,7 @@ use pod::core::{
 };
 use pod::{Pod, PodExt};
 
-use super::volumes::OnlyOne;
+use super::only_one::OnlyOne;
 use crate::field::{Errors, Path};
 use crate::formats;
 use crate::optional::{list, text};

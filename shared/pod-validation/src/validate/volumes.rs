@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use pod::core::{EmptyDirVolumeSource, HostPathVolumeSource, Volume};
 use pod::{Pod, PodExt, Quantity};
 
+use super::only_one::OnlyOne;
 use super::{projections, remote_volumes};
 use crate::field::{Errors, Path};
 use crate::formats;
@@ -38,47 +39,14 @@ pub(super) fn validate<'a>(pod: &'a Pod, path: Path<'_>, errors: &mut Errors) ->
     by_name
 }
 
-/// Admits the first source of a volume and refuses all others.
-pub(super) struct OnlyOne<'a, 'e> {
-    path: Path<'a>,
-    found: bool,
-    pub(super) errors: &'e mut Errors,
-}
-
-impl OnlyOne<'_, '_> {
-    /// Calls `rules` for a source that is there, if it is the first.
-    pub(super) fn source<S>(
-        &mut self,
-        name: &str,
-        source: &Option<S>,
-        rules: impl FnOnce(&S, Path<'_>, &mut Errors),
-    ) {
-        let Some(source) = source else { return };
-        let path = self.path.child(name);
-        if self.found {
-            self.errors.forbidden(path, "a volume has only one source");
-        } else {
-            self.found = true;
-            rules(source, path, self.errors);
-        }
-    }
-}
-
 fn source(volume: &Volume, pod: &Pod, path: Path<'_>, errors: &mut Errors) {
-    let mut only = OnlyOne {
-        path,
-        found: false,
-        errors,
-    };
+    let mut only = OnlyOne::new(path, errors);
     only.source("emptyDir", &volume.empty_dir, empty_dir);
     only.source("hostPath", &volume.host_path, host_path);
     remote_volumes::before_objects(volume, &mut only);
     projections::validate(volume, &mut only);
     remote_volumes::after_objects(volume, pod, &mut only);
-    let OnlyOne { found, errors, .. } = only;
-    if !found {
-        errors.required(path, "must have a source");
-    }
+    only.finish();
 }
 
 fn empty_dir(source: &EmptyDirVolumeSource, path: Path<'_>, errors: &mut Errors) {

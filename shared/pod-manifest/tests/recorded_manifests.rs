@@ -4,7 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use pod_validation::{Origin, Reason, static_pods};
+use pod_manifest::{Origin, static_pods};
+use pod_validation::Reason;
 use serde::Deserialize;
 use serde_json::Value;
 

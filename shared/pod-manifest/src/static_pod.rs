@@ -3,13 +3,12 @@
 //! `bulkhead check` both go it, so they always agree.
 
 use pod::core::{PodStatus, Toleration};
-use pod::identity::check_uid;
 use pod::meta::ObjectMeta;
 use pod::metadata::{CONFIG_HASH_ANNOTATION, CONFIG_SOURCE_ANNOTATION};
 use pod::wire::{MAX_POD_BYTES, content_hash};
 use pod::{Pod, PodSource};
+use pod_validation::{FieldError, MAX_ERRORS, Reason, uid_error};
 
-use crate::field::{FieldError, MAX_ERRORS, Reason};
 use crate::manifest::{DecodedPod, ManifestError, decode};
 
 /// Namespace of a pod that names none.
@@ -69,7 +68,7 @@ fn judge(decoded: &mut DecodedPod, origin: Origin<'_>, node_name: &str) -> Vec<F
     if let Some(error) = size_error(decoded) {
         return vec![error];
     }
-    found.extend(uid_error(decoded));
+    found.extend(uid_error(&decoded.pod, &decoded.prefix));
     found.extend(decoded.validate());
     found
 }
@@ -155,19 +154,6 @@ fn size_error(decoded: &DecodedPod) -> Option<FieldError> {
         field: decoded.prefix.trim_end_matches('.').to_owned(),
         reason: Reason::Malformed,
         detail: format!("the pod has {bytes} bytes, more than {MAX_POD_BYTES}"),
-    })
-}
-
-/// A UID of the author's becomes part of paths.
-fn uid_error(decoded: &DecodedPod) -> Option<FieldError> {
-    let uid = decoded.pod.metadata.uid.as_deref().unwrap_or_default();
-    let problem = check_uid(uid).err()?;
-    Some(FieldError {
-        field: format!("{}metadata.uid", decoded.prefix),
-        reason: Reason::Invalid {
-            value: uid.chars().take(64).collect(),
-        },
-        detail: problem.to_string(),
     })
 }
 
@@ -289,6 +275,19 @@ mod tests {
             format!("{MANIFEST}  tolerations: [{{operator: Exists, effect: NoExecute}}]\n");
         let pod = one(&manifest, PATH, "node");
         assert_eq!(pod.spec_or_default().tolerations.as_ref().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_pod_that_was_accepted_is_accepted_again() {
+        // By whoever gets it next, and by this process after its restart.
+        for origin in [PATH, Origin::Url("http://a/b")] {
+            let mut pod = one(MANIFEST, origin, "node");
+            let judge = |pod: &Pod| pod_validation::judge(pod, origin.source());
+            assert_eq!(judge(&pod), []);
+            pod.spec.get_or_insert_default().containers[0].image = None;
+            let found = judge(&pod);
+            assert_eq!(found[0].field, "spec.containers[0].image", "{found:?}");
+        }
     }
 
     #[test]

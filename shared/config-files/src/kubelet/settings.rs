@@ -5,15 +5,13 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use node_config::{CgroupDriver, ContainerRuntimeEndpoint, HttpSource, ImageSettings, NodeConfig};
 use pod::Quantity;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::duration::GoDuration;
-use super::{KubeletConfigError, Warning};
-use crate::resolved::{
-    CgroupDriver, ContainerRuntimeEndpoint, HttpSource, ImageSettings, NodeConfig,
-};
+use super::problem::{KubeletConfigError, Warning};
 
 /// The kubelet's own place for container logs.
 const DEFAULT_POD_LOGS_DIR: &str = "/var/log/pods";

@@ -7,17 +7,19 @@
 
 pub(crate) mod duration;
 mod fields;
+mod problem;
 mod settings;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+use node_config::NodeConfig;
 use serde_json::{Map, Value};
 
-use crate::document::{self, DocumentError, Kind};
-use crate::resolved::NodeConfig;
+use crate::document::{self, Kind};
 
 pub use fields::{FIELDS, Field, Support};
+pub use problem::{KubeletConfigError, Warning};
 
 pub(crate) use duration::GoDuration;
 use settings::Settings;
@@ -33,53 +35,12 @@ const DROP_IN_EXTENSION: &str = "conf";
 /// Drop-in files that are read; more point to the wrong directory.
 const MAX_DROP_INS: usize = 256;
 
-/// Why a configuration cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum KubeletConfigError {
-    /// A file is not what it should be.
-    #[error("the kubelet's configuration cannot be read")]
-    Document(#[from] DocumentError),
-    /// The drop-in directory cannot be listed.
-    #[error("cannot list the drop-in directory {path}", path = path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// No such field exists.
-    #[error("{path}: there is no field {field} in a KubeletConfiguration", path = path.display())]
-    UnknownField {
-        /// The file.
-        path: PathBuf,
-        /// The field.
-        field: String,
-    },
-    /// A field has a value that it cannot have.
-    #[error("{field}: {reason}")]
-    Value {
-        /// The path of the field.
-        field: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-}
-
 /// A configuration that was read and not applied yet.
 #[derive(Clone, Debug, Default)]
 pub struct KubeletConfig {
     fields: Map<String, Value>,
     /// The files that it came from, the main one first.
     files: Vec<PathBuf>,
-}
-
-/// What an operator should know about a configuration that is in use.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Warning {
-    /// The field.
-    pub field: String,
-    /// What about it.
-    pub text: &'static str,
 }
 
 impl KubeletConfig {

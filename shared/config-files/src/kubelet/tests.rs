@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use node_config::{ContainerRuntimeEndpoint, DirectoryLayout, HttpSource};
+
 use super::*;
-use crate::{ContainerRuntimeEndpoint, DirectoryLayout, HttpSource};
 
 const HEADER: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 

@@ -3,10 +3,10 @@
 
 use pod::Quantity;
 use pod::core::Pod;
+use pod_validation::{Errors, FieldError, MAX_ERRORS, Reason};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::field::{Errors, FieldError, Reason};
 use crate::normalize;
 
 /// Most pods in one manifest: the largest number that a node is run with.
@@ -175,7 +175,7 @@ fn pod(mut value: Value, prefix: String, errors: &mut Errors) -> Option<Located>
 fn strict(value: &Value, prefix: &str, errors: &mut Errors) -> Option<Pod> {
     let mut unknown = Vec::new();
     let mut note = |path: serde_ignored::Path<'_>| {
-        if unknown.len() < crate::field::MAX_ERRORS {
+        if unknown.len() < MAX_ERRORS {
             unknown.push(ignored_path(&path));
         }
     };

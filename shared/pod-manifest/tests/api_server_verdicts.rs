@@ -30,7 +30,7 @@ enum Verdict {
 }
 
 fn judge(pod: &Value) -> Verdict {
-    let Ok(mut pods) = pod_validation::decode(pod.to_string().as_bytes()) else {
+    let Ok(mut pods) = pod_manifest::decode(pod.to_string().as_bytes()) else {
         return Verdict::NotDecoded;
     };
     assert_eq!(pods.len(), 1);

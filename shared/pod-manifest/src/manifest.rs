@@ -3,9 +3,9 @@
 use std::fmt;
 
 use pod::Pod;
+use pod_validation::{FieldError, MAX_ERRORS, Reason, apply_defaults};
 
-use crate::field::{FieldError, Reason};
-use crate::{decode as decoding, defaults, document};
+use crate::{decode as decoding, document};
 
 /// A pod of a manifest, defaults applied, not yet validated.
 #[derive(Debug, Clone)]
@@ -24,17 +24,17 @@ pub struct DecodedPod {
 impl DecodedPod {
     /// Everything that is wrong with the pod by the API server's rules.
     pub fn validate(&self) -> Vec<FieldError> {
-        crate::validate::validate_at(&self.pod, &self.prefix)
+        pod_validation::validate_at(&self.pod, &self.prefix)
     }
 
     /// Everything that the pod asks for and Bulkhead does not do.
     pub fn unsupported_fields(&self) -> Vec<FieldError> {
-        crate::support::unsupported_fields_at(&self.pod, &self.prefix)
+        pod_validation::unsupported_fields_at(&self.pod, &self.prefix)
     }
 
     /// Everything that a pod without an API server cannot have.
     pub fn static_pod_restrictions(&self) -> Vec<FieldError> {
-        crate::support::static_pod_restrictions_at(&self.pod, &self.prefix)
+        pod_validation::static_pod_restrictions_at(&self.pod, &self.prefix)
     }
 
     /// The pod's error as one of its manifest's.
@@ -89,7 +89,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<DecodedPod>, Vec<ManifestError>> {
         match decoding::pods(document) {
             Ok(found) => pods.extend(found.into_iter().map(|located| {
                 let mut pod = located.pod;
-                defaults::apply(&mut pod);
+                apply_defaults(&mut pod);
                 DecodedPod {
                     pod,
                     document: number,
@@ -107,7 +107,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<DecodedPod>, Vec<ManifestError>> {
         if pods.len() > decoding::MAX_PODS {
             errors.push(whole(format!("more than {} pods", decoding::MAX_PODS)));
         }
-        if errors.len() >= crate::field::MAX_ERRORS {
+        if errors.len() >= MAX_ERRORS {
             break;
         }
     }

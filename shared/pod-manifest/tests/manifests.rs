@@ -1,7 +1,7 @@
 //! Manifests as people write them: what is decoded, what is refused, and
 //! whether the message helps to find the mistake.
 
-use pod_validation::{DecodedPod, decode};
+use pod_manifest::{DecodedPod, decode};
 
 fn messages(manifest: &str) -> Vec<String> {
     match decode(manifest.as_bytes()) {
@@ -186,7 +186,7 @@ fn what_differs_only_in_zero_values_is_equal() {
 
 #[test]
 fn a_list_with_too_many_pods_is_refused() {
-    let items = vec![r#"{"metadata":{"name":"a"}}"#; pod_validation::MAX_PODS + 1].join(",");
+    let items = vec![r#"{"metadata":{"name":"a"}}"#; pod_manifest::MAX_PODS + 1].join(",");
     let list = format!(r#"{{"apiVersion":"v1","kind":"PodList","items":[{items}]}}"#);
     assert!(messages(&list)[0].contains("more than"));
     let documents = vec![POD; 600].join("---\n");

@@ -1,0 +1,47 @@
+//! What can be wrong with a `KubeletConfiguration`.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::document::DocumentError;
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeletConfigError {
+    /// A file is not what it should be.
+    #[error("the kubelet's configuration cannot be read")]
+    Document(#[from] DocumentError),
+    /// The drop-in directory cannot be listed.
+    #[error("cannot list the drop-in directory {path}", path = path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// No such field exists.
+    #[error("{path}: there is no field {field} in a KubeletConfiguration", path = path.display())]
+    UnknownField {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        field: String,
+    },
+    /// A field has a value that it cannot have.
+    #[error("{field}: {reason}")]
+    Value {
+        /// The path of the field.
+        field: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// What an operator should know about a configuration that is in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// The field.
+    pub field: String,
+    /// What about it.
+    pub text: &'static str,
+}

@@ -1,0 +1,17 @@
+//! From the bytes of a manifest to static pods: YAML or JSON, strict decoding, defaults,
+//! and the identity that a node gives to pods of its own.
+//!
+//! Everything here is a pure function. [`static_pods`] is the whole way. What a pod may
+//! say is judged in `pod-validation`; reading files and asking URLs is config-sourcer's
+//! work. No process with privileges links this crate: it parses what strangers write.
+
+mod decode;
+mod document;
+mod manifest;
+mod normalize;
+mod static_pod;
+
+pub use decode::MAX_PODS;
+pub use document::{MAX_DEPTH, MAX_DOCUMENTS, MAX_MANIFEST_BYTES, MAX_VALUES};
+pub use manifest::{DecodedPod, ManifestError, decode};
+pub use static_pod::{Origin, static_pods};

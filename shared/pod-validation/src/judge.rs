@@ -1,0 +1,88 @@
+//! Everything that keeps a pod from being run, for a pod that somebody hands over: another
+//! process, or a state file.
+
+use pod::identity::check_uid;
+use pod::{Pod, PodSource};
+
+use crate::field::{FieldError, Reason};
+use crate::validate::validate;
+use crate::{defaults, support};
+
+/// Everything that is wrong with a pod that has its identity, and everything that it asks
+/// for and Bulkhead does not do. What it leaves to the API server has the default.
+///
+/// A static pod is judged by the same rules as its manifest was.
+#[must_use]
+pub fn judge(pod: &Pod, source: PodSource) -> Vec<FieldError> {
+    let mut found = match source {
+        PodSource::File | PodSource::Http => support::static_pod_restrictions(pod),
+        PodSource::Api => Vec::new(),
+    };
+    found.extend(support::unsupported_fields(pod));
+    found.extend(uid_error(pod, ""));
+    let mut with_defaults = pod.clone();
+    defaults::apply(&mut with_defaults);
+    found.extend(validate(&with_defaults));
+    found
+}
+
+/// A UID becomes part of paths. `prefix` is that of the paths of the pod's fields.
+#[must_use]
+pub fn uid_error(pod: &Pod, prefix: &str) -> Option<FieldError> {
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    let problem = check_uid(uid).err()?;
+    Some(FieldError {
+        field: format!("{prefix}metadata.uid"),
+        reason: Reason::Invalid {
+            value: uid.chars().take(64).collect(),
+        },
+        detail: problem.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn fields(change: impl FnOnce(&mut Value), source: PodSource) -> Vec<String> {
+        let mut pod = json!({
+            "metadata": {"name": "p", "namespace": "d", "uid": "u"},
+            "spec": {"containers": [{"name": "c", "image": "i:1"}]},
+        });
+        change(&mut pod);
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let found = judge(&pod, source);
+        found.into_iter().map(|error| error.field).collect()
+    }
+
+    #[test]
+    fn a_pod_is_judged_by_all_rules_of_its_source() {
+        let sources = [PodSource::File, PodSource::Http, PodSource::Api];
+        for source in sources {
+            assert_eq!(fields(|_| {}, source), Vec::<String>::new(), "{source:?}");
+            for (pointer, value, expected) in [
+                ("/metadata/uid", json!("../x"), "metadata.uid"),
+                ("/metadata/name", json!("A/b"), "metadata.name"),
+                (
+                    "/spec/containers/0/image",
+                    json!(""),
+                    "spec.containers[0].image",
+                ),
+                (
+                    "/spec",
+                    json!({"hostUsers": false, "containers": [{"name": "c", "image": "i"}]}),
+                    "spec.hostUsers",
+                ),
+            ] {
+                let set = |pod: &mut Value| *pod.pointer_mut(pointer).unwrap() = value;
+                assert_eq!(fields(set, source), [expected], "{source:?}");
+            }
+            let finalizers = json!(["example.org/x"]);
+            let found = fields(|pod| pod["metadata"]["finalizers"] = finalizers, source);
+            let is_static = source != PodSource::Api;
+            assert_eq!(!found.is_empty(), is_static, "{source:?}: {found:?}");
+        }
+    }
+}
