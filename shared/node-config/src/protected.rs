@@ -19,8 +19,8 @@ pub struct UnprotectedPath {
     pub source: NodePathError,
 }
 
-/// The protected paths of the node with this configuration, and with `identities` its protected users and
-/// groups; and what should be protected and cannot.
+/// The protected paths of the node with this configuration, and with `identities` its
+/// protected users and groups; and what should be protected and cannot.
 #[must_use]
 pub fn protected(
     config: &NodeConfig,

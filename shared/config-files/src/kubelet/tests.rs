@@ -6,6 +6,7 @@ use std::time::Duration;
 use node_config::{ContainerRuntimeEndpoint, DirectoryLayout, HttpSource};
 
 use super::*;
+use crate::document::DocumentError;
 
 const HEADER: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 
