@@ -169,7 +169,16 @@ fn action(probe: core::Probe, ports: &[ContainerPort]) -> Result<Action, String>
         let port = resolve_port(&port, ports)?;
         return Ok(Action::Tcp(TcpSocket { host, port }));
     }
-    if let Some(GRPCAction { port, service }) = probe.grpc {
+    if let Some(GRPCAction {
+        mode,
+        port,
+        service,
+    }) = probe.grpc
+    {
+        // The pool refuses such a pod. A probe without TLS would tell something else.
+        if let Some(mode) = mode.filter(|mode| !["", "Plaintext"].contains(&mode.as_str())) {
+            return Err(format!("mode {mode:?} is not supported"));
+        }
         let port = port_number(port)?;
         let service = service.unwrap_or_default();
         return Ok(Action::Grpc(Grpc { port, service }));
@@ -178,6 +187,9 @@ fn action(probe: core::Probe, ports: &[ContainerPort]) -> Result<Action, String>
 }
 
 fn http(action: HTTPGetAction, ports: &[ContainerPort]) -> Result<HttpGet, String> {
+    if let Some(protocol) = action.protocol.filter(|protocol| !protocol.is_empty()) {
+        return Err(format!("protocol {protocol:?} is not supported"));
+    }
     let headers = action.http_headers.unwrap_or_default();
     let headers = headers
         .into_iter()
@@ -325,6 +337,8 @@ mod tests {
     fn what_cannot_be_done_says_why() {
         assert!(impossible("{}").contains("no handler"));
         assert!(impossible(r#"{"httpGet":{"port":1,"scheme":"ftp"}}"#).contains("ftp"));
+        assert!(impossible(r#"{"httpGet":{"port":1,"protocol":"HTTP2"}}"#).contains("HTTP2"));
+        assert!(impossible(r#"{"grpc":{"port":1,"mode":"TLS"}}"#).contains("TLS"));
         assert!(ProbeSpec::decode(b"[1]", &[]).is_err());
         assert!(decode_ports(b"garbage").is_empty());
     }

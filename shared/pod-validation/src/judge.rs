@@ -57,6 +57,87 @@ mod tests {
         found.into_iter().map(|error| error.field).collect()
     }
 
+    /// The fields that a pod is refused for, by its spec's and its container's.
+    fn refused(fields_of_spec: &str, fields_of_container: &str) -> Vec<String> {
+        let spec = format!(
+            r#"{{"containers":[{{"name":"c","image":"i:1"{fields_of_container}}}]{fields_of_spec}}}"#
+        );
+        let spec = serde_json::from_str(&spec).unwrap();
+        fields(|pod| pod["spec"] = spec, PodSource::Api)
+    }
+
+    #[test]
+    fn fields_of_newer_api_servers_are_decided_one_by_one() {
+        let responder = |name: &str, priority: i32| {
+            format!(r#","evictionResponders":[{{"name":"{name}","priority":{priority}}}]"#)
+        };
+        for (fields, expected) in [
+            (r#","hostnameOverride":"h""#, "spec.hostnameOverride"),
+            (
+                r#","volumes":[{"name":"v","emptyDir":{"mode":448}}]"#,
+                "spec.volumes[0].emptyDir.mode",
+            ),
+            (
+                r#","schedulingGroup":{}"#,
+                "spec.schedulingGroup.podGroupName",
+            ),
+            (
+                r#","schedulingGroup":{"podGroupName":"A"}"#,
+                "spec.schedulingGroup.podGroupName",
+            ),
+            (
+                &responder("a.io/b", -1),
+                "spec.evictionResponders[0].priority",
+            ),
+            (&responder("b", 1), "spec.evictionResponders[0].name"),
+            (&responder("", 1), "spec.evictionResponders[0].name"),
+        ] {
+            assert_eq!(refused(fields, ""), [expected], "{fields}");
+        }
+        // Nothing of the node's.
+        for fields in [
+            r#","schedulingGroup":{"podGroupName":"a"}"#,
+            &responder("acme.io/foo", 10_000),
+        ] {
+            assert_eq!(refused(fields, ""), Vec::<String>::new(), "{fields}");
+        }
+    }
+
+    #[test]
+    fn fields_of_containers_of_newer_api_servers_are_decided_one_by_one() {
+        let container = "spec.containers[0]";
+        for (fields, expected) in [
+            (
+                r#","env":[{"name":"A","valueFrom":{"fileKeyRef":{"key":"k","path":"p","volumeName":"v"}}}]"#,
+                "env[0].valueFrom.fileKeyRef",
+            ),
+            (
+                r#","livenessProbe":{"httpGet":{"port":1,"protocol":"HTTP2"}}"#,
+                "livenessProbe.httpGet.protocol",
+            ),
+            (
+                r#","livenessProbe":{"grpc":{"port":1,"mode":"TLS"}}"#,
+                "livenessProbe.grpc.mode",
+            ),
+            (
+                r#","restartPolicyRules":[{"action":"Restart"}]"#,
+                "restartPolicyRules",
+            ),
+        ] {
+            let found = refused("", fields);
+            let expected = format!("{container}.{expected}");
+            assert!(found.contains(&expected), "{fields}: {found:?}");
+        }
+        let mount =
+            r#","volumeMounts":[{"name":"v","mountPath":"/v","bindMountOptions":["nodev"]}]"#;
+        assert_eq!(
+            refused(r#","volumes":[{"name":"v","emptyDir":{}}]"#, mount),
+            [format!("{container}.volumeMounts[0].bindMountOptions")]
+        );
+        let plain = r#","livenessProbe":{"grpc":{"port":1,"mode":"Plaintext"}}"#;
+        assert_eq!(refused("", plain), Vec::<String>::new());
+    }
+
     #[test]
     fn a_pod_is_judged_by_all_rules_of_its_source() {
         let sources = [PodSource::File, PodSource::Http, PodSource::Api];

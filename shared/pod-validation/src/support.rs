@@ -101,12 +101,15 @@ fn pod_spec(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
         dns_policy: _,
         enable_service_links: _,
         ephemeral_containers,
+        // Told to controllers that evict.
+        eviction_responders: _,
         host_aliases: _,
         host_ipc: _,
         host_network: _,
         host_pid: _,
         host_users,
         hostname: _,
+        hostname_override,
         image_pull_secrets,
         init_containers,
         node_name: _,
@@ -123,6 +126,8 @@ fn pod_spec(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
         runtime_class_name,
         scheduler_name: _,
         scheduling_gates,
+        // Told to a scheduler.
+        scheduling_group: _,
         security_context,
         // Follows service_account_name.
         service_account: _,
@@ -143,6 +148,7 @@ fn pod_spec(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
                 !list(ephemeral_containers).is_empty(),
             ),
             ("hostUsers", *host_users == Some(false)),
+            ("hostnameOverride", !text(hostname_override).is_empty()),
             ("imagePullSecrets", !list(image_pull_secrets).is_empty()),
             (
                 "overhead",

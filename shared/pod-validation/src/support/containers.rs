@@ -2,8 +2,9 @@
 
 use pod::Quantity;
 use pod::core::{
-    Capabilities, Container, EnvVar, EnvVarSource, Lifecycle, Probe, ResourceFieldSelector,
-    ResourceRequirements, SecurityContext, VolumeMount,
+    Capabilities, Container, EnvVar, EnvVarSource, ExecAction, GRPCAction, HTTPGetAction,
+    Lifecycle, Probe, ResourceFieldSelector, ResourceRequirements, SecurityContext,
+    TCPSocketAction, VolumeMount,
 };
 use pod::probe::{MAX_PROBE_BYTES, wire_form};
 use pod::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
@@ -28,6 +29,7 @@ pub(super) fn container(container: &Container, path: Path<'_>, errors: &mut Erro
         resize_policy,
         resources,
         restart_policy,
+        restart_policy_rules,
         security_context,
         startup_probe,
         stdin: _,
@@ -45,6 +47,7 @@ pub(super) fn container(container: &Container, path: Path<'_>, errors: &mut Erro
             ("resizePolicy", !list(resize_policy).is_empty()),
             // Sidecars.
             ("restartPolicy", restart_policy.is_some()),
+            ("restartPolicyRules", !list(restart_policy_rules).is_empty()),
             ("volumeDevices", !list(volume_devices).is_empty()),
         ],
         path,
@@ -78,21 +81,45 @@ pub(super) fn container(container: &Container, path: Path<'_>, errors: &mut Erro
     }
 }
 
-/// All of a probe is supported, up to a size; a new field would stop this from
-/// compiling.
+/// All that API servers before 1.37 know of a probe is supported, up to a size; a new
+/// field would stop this from compiling.
 fn probe(probe: &Probe, path: Path<'_>, errors: &mut Errors) {
     let Probe {
-        exec: _,
+        exec,
         failure_threshold: _,
-        grpc: _,
-        http_get: _,
+        grpc,
+        http_get,
         initial_delay_seconds: _,
         period_seconds: _,
         success_threshold: _,
-        tcp_socket: _,
+        tcp_socket,
         termination_grace_period_seconds: _,
         timeout_seconds: _,
     } = probe;
+    if let Some(ExecAction { command: _ }) = exec {}
+    if let Some(TCPSocketAction { host: _, port: _ }) = tcp_socket {}
+    if let Some(action) = http_get {
+        let HTTPGetAction {
+            host: _,
+            http_headers: _,
+            path: _,
+            port: _,
+            protocol,
+            scheme: _,
+        } = action;
+        // Without it HTTP/1.1 is spoken.
+        let is_other = !text(protocol).is_empty();
+        refuse(&[("protocol", is_other)], path.child("httpGet"), errors);
+    }
+    if let Some(action) = grpc {
+        let GRPCAction {
+            mode,
+            port: _,
+            service: _,
+        } = action;
+        let is_other = !["", "Plaintext"].contains(&text(mode));
+        refuse(&[("mode", is_other)], path.child("grpc"), errors);
+    }
     let bytes = wire_form(probe).len();
     if bytes > MAX_PROBE_BYTES {
         let detail = format!("it has {bytes} bytes, more than {MAX_PROBE_BYTES}");
@@ -197,6 +224,7 @@ fn environment(variable: &EnvVar, path: Path<'_>, errors: &mut Errors) {
     let EnvVarSource {
         config_map_key_ref,
         field_ref: _,
+        file_key_ref,
         resource_field_ref,
         secret_key_ref,
     } = source;
@@ -204,6 +232,7 @@ fn environment(variable: &EnvVar, path: Path<'_>, errors: &mut Errors) {
     refuse(
         &[
             ("configMapKeyRef", config_map_key_ref.is_some()),
+            ("fileKeyRef", file_key_ref.is_some()),
             ("secretKeyRef", secret_key_ref.is_some()),
         ],
         path,
@@ -224,6 +253,7 @@ fn environment(variable: &EnvVar, path: Path<'_>, errors: &mut Errors) {
 
 fn mount(mount: &VolumeMount, path: Path<'_>, errors: &mut Errors) {
     let VolumeMount {
+        bind_mount_options,
         mount_path: _,
         mount_propagation: _,
         name: _,
@@ -235,6 +265,7 @@ fn mount(mount: &VolumeMount, path: Path<'_>, errors: &mut Errors) {
     let recursive = text(recursive_read_only);
     refuse(
         &[
+            ("bindMountOptions", !list(bind_mount_options).is_empty()),
             ("recursiveReadOnly", !["", "Disabled"].contains(&recursive)),
             ("subPath", !text(sub_path).is_empty()),
             ("subPathExpr", !text(sub_path_expr).is_empty()),

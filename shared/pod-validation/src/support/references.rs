@@ -150,6 +150,7 @@ fn projected(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
             cluster_trust_bundle,
             config_map,
             downward_api: _,
+            pod_certificate,
             secret,
             service_account_token,
         } = source;
@@ -157,6 +158,7 @@ fn projected(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
             &[
                 ("clusterTrustBundle", cluster_trust_bundle.is_some()),
                 ("configMap", config_map.is_some()),
+                ("podCertificate", pod_certificate.is_some()),
                 ("secret", secret.is_some()),
                 ("serviceAccountToken", service_account_token.is_some()),
             ],

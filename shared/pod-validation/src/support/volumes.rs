@@ -90,7 +90,12 @@ pub(super) fn volume(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
 /// The size of a memory file system is limited by the kernel; that of a
 /// directory would have to be watched.
 fn empty_dir(source: &EmptyDirVolumeSource, path: Path<'_>, errors: &mut Errors) {
-    let EmptyDirVolumeSource { medium, size_limit } = source;
+    let EmptyDirVolumeSource {
+        medium,
+        mode,
+        size_limit,
+    } = source;
+    refuse(&[("mode", mode.is_some())], path, errors);
     match text(medium) {
         "Memory" => {}
         "" => {

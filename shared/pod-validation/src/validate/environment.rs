@@ -96,6 +96,10 @@ fn value_from(variable: &EnvVar, path: Path<'_>, errors: &mut Errors) {
         sources += 1;
         object_key(&key.name, &key.key, path.child("configMapKeyRef"), errors);
     }
+    if source.file_key_ref.is_some() {
+        // Refused wherever it could be used.
+        sources += 1;
+    }
     if let Some(key) = &source.secret_key_ref {
         sources += 1;
         object_key(&key.name, &key.key, path.child("secretKeyRef"), errors);

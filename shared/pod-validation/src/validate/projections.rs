@@ -170,10 +170,12 @@ fn projection(
         cluster_trust_bundle,
         config_map,
         downward_api,
+        // Refused wherever it could be used, with all projected volumes.
+        pod_certificate,
         secret,
         service_account_token,
     } = projection;
-    let mut sources = 0;
+    let mut sources = usize::from(pod_certificate.is_some());
     if let Some(source) = secret {
         sources += 1;
         object(

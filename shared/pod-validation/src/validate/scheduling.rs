@@ -1,10 +1,13 @@
-//! Which node a pod may be on: selectors, affinity, tolerations and spreading.
+//! What a scheduler and controllers that evict are told: which node a pod may be on, by
+//! selectors, affinity, tolerations and spreading, with which others, and who is asked
+//! before it is evicted.
 
 use std::collections::HashSet;
 
 use pod::core::{
-    Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
-    PodAffinityTerm, PodSpec, Toleration, TopologySpreadConstraint, WeightedPodAffinityTerm,
+    Affinity, EvictionResponder, NodeAffinity, NodeSelector, NodeSelectorRequirement,
+    NodeSelectorTerm, PodAffinityTerm, PodSchedulingGroup, PodSpec, Toleration,
+    TopologySpreadConstraint, WeightedPodAffinityTerm,
 };
 use pod::meta::LabelSelector;
 
@@ -17,6 +20,11 @@ use crate::optional::{list, text};
 const NODE_NAME_FIELD: &str = "metadata.name";
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+
+/// Most responders to an eviction, and their priorities (`EvictionResponder` of the API
+/// of 1.37).
+const MAX_EVICTION_RESPONDERS: usize = 10;
+const RESPONDER_PRIORITIES: std::ops::RangeInclusive<i32> = 0..=100_000;
 
 pub(super) fn validate(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
     metadata::labels(
@@ -39,6 +47,51 @@ pub(super) fn validate(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
         spread_constraint(constraint, repeated[index], path, errors);
     }
     scheduling_gates(spec, path, errors);
+    scheduling_group(spec, path, errors);
+    eviction_responders(spec, path, errors);
+}
+
+fn scheduling_group(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
+    let Some(group) = &spec.scheduling_group else {
+        return;
+    };
+    let PodSchedulingGroup { pod_group_name } = group;
+    let path = path.child("schedulingGroup");
+    let field = path.child("podGroupName");
+    match text(pod_group_name) {
+        "" => errors.required(field, "exactly one group is named"),
+        name => errors.invalid_if(field, name, formats::dns1123_subdomain(name)),
+    }
+}
+
+fn eviction_responders(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
+    let responders = list(&spec.eviction_responders);
+    let responders_path = path.child("evictionResponders");
+    if responders.len() > MAX_EVICTION_RESPONDERS {
+        let detail = format!("at most {MAX_EVICTION_RESPONDERS} are allowed");
+        errors.invalid(responders_path, responders.len(), detail);
+    }
+    if !responders.is_empty() && spec.scheduling_group.is_some() {
+        errors.forbidden(responders_path, "cannot be set beside schedulingGroup");
+    }
+    let mut names = HashSet::new();
+    for (index, EvictionResponder { name, priority }) in responders.iter().enumerate() {
+        let path = responders_path.index(index);
+        let field = path.child("name");
+        if name.is_empty() {
+            errors.required(field, "");
+        } else if !name.contains('/') {
+            errors.invalid(field, name, "must be a domain-prefixed key, as acme.io/foo");
+        } else {
+            errors.invalid_if(field, name, formats::qualified_name(name));
+        }
+        if !names.insert(name) {
+            errors.duplicate(field, name);
+        }
+        if !RESPONDER_PRIORITIES.contains(priority) {
+            errors.invalid(path.child("priority"), priority, "must be 0 to 100000");
+        }
+    }
 }
 
 fn scheduling_gates(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
