@@ -1,8 +1,8 @@
 //! Doorbells: what the runtime's event stream says, as hints to look at a pod.
 //! Nothing depends on any of them being heard.
 
-mod echo;
 mod pace;
+mod repeated_looks;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +20,8 @@ use crate::pool::PoolHandle;
 use crate::relist::Owners;
 use crate::told_ends::ToldEnds;
 
-use echo::{Echoes, End};
 use pace::Pace;
+use repeated_looks::{End, RepeatedLooks};
 
 /// Hints that wait for a slow reader; who falls behind relists instead.
 const KEPT_HINTS: usize = 1024;
@@ -96,11 +96,11 @@ impl Hints {
 
     /// Rings until the stream ends; whether there was any event.
     async fn follow(&self, mut events: RuntimeEvents, pool: &PoolHandle) -> bool {
-        let mut echoes = Echoes::default();
+        let mut repeated = RepeatedLooks::default();
         let mut out_of_memory = Pace::default();
         let mut any = false;
         loop {
-            let next = echoes.next();
+            let next = repeated.next();
             tokio::select! {
                 // Events first: each is handled at once, so that none starves an
                 // echo for long.
@@ -109,12 +109,12 @@ impl Hints {
                 event = events.stream.next() => match event {
                     Some(Ok(event)) => {
                         any = true;
-                        self.ring(&event, pool, &mut echoes, &mut out_of_memory);
+                        self.ring(&event, pool, &mut repeated, &mut out_of_memory);
                     }
                     Some(Err(_)) | None => return any,
                 },
                 // Cancel-safe: a sleep has no state that could be lost.
-                () = clock::sleep_until(next) => self.ring_again(pool, &mut echoes),
+                () = clock::sleep_until(next) => self.ring_again(pool, &mut repeated),
             }
         }
     }
@@ -123,7 +123,7 @@ impl Hints {
         &self,
         event: &RuntimeEvent,
         pool: &PoolHandle,
-        echoes: &mut Echoes,
+        repeated: &mut RepeatedLooks,
         out_of_memory: &mut Pace,
     ) {
         if let Some(end) = event.end {
@@ -142,7 +142,7 @@ impl Hints {
                 if matches!(event.kind, EventKind::Stopped | EventKind::Deleted) {
                     let id = event.container_id.clone();
                     let uid = uid.clone();
-                    echoes.heard(End { uid, id }, Instant::now());
+                    repeated.heard(End { uid, id }, Instant::now());
                 }
                 self.tell(uid, pool);
             }
@@ -151,13 +151,13 @@ impl Hints {
     }
 
     /// Looks again at pods of which an end was told that does not show yet.
-    fn ring_again(&self, pool: &PoolHandle, echoes: &mut Echoes) {
+    fn ring_again(&self, pool: &PoolHandle, repeated: &mut RepeatedLooks) {
         let now = Instant::now();
-        while let Some((end, waits)) = echoes.take_due(now) {
+        while let Some((end, waits)) = repeated.take_due(now) {
             let observation = pool.publisher().observations().get(&end.uid);
             if observation.is_some_and(|observation| is_alive(&observation, &end.id)) {
                 self.tell(end.uid.clone(), pool);
-                echoes.still_hidden(end, waits, now);
+                repeated.still_hidden(end, waits, now);
             }
         }
     }

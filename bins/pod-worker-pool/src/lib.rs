@@ -14,7 +14,7 @@
 //!
 //! - `pool`: the actor that owns all workers and runs their steps; `doorbell` wakes it,
 //!   `locks` keeps steps of one pod apart from removals;
-//! - `steps`: what a step does; `image`: pulls; `record`: what the next life must know;
+//! - `steps`: what a step does; `image`: pulls; `record`: what the next process must know;
 //! - `turns`: heavy calls to the runtime wait until it is their turn;
 //! - `garbage`: what nobody needs any more; `abandoned_start`: removes what
 //!   a start left that no CRI call removes;

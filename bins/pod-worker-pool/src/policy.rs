@@ -95,7 +95,7 @@ impl std::fmt::Debug for NodePolicy {
 }
 
 impl NodePolicy {
-    /// Reads the policy. Where that fails the last good one holds, of an earlier life
+    /// Reads the policy. Where that fails the last good one holds, of an earlier process
     /// too; without one nothing new is started until the file is good.
     #[must_use]
     pub(crate) fn open(ingredients: PolicyIngredients<'_>) -> NodePolicy {
@@ -228,7 +228,7 @@ impl NodePolicy {
         }
     }
 
-    /// Keeps a policy that was read from the file for the next life.
+    /// Keeps a policy that was read from the file for the next process.
     fn remember(&self) {
         let text = {
             let state = self.lock();
@@ -239,7 +239,7 @@ impl NodePolicy {
         };
         if let Err(error) = self.0.last_good.save(&text) {
             let error = telemetry::chain(&error);
-            tracing::warn!(error, "the next life will not know the last good policy");
+            tracing::warn!(error, "the next process will not know the last good policy");
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a worker does: one step at a time, each of which may be dropped at any
 //! await and run again from the beginning.
 //!
-//! - `wait`: stop what an earlier life has left of a pod that may not run yet;
+//! - `wait`: stop what an earlier process has left of a pod that may not run yet;
 //! - `sync`: observe, plan, act, until the plan is empty;
 //! - `terminate`: stop everything of the pod within its grace, and after that remove
 //!   what it had on the node.
@@ -12,6 +12,7 @@
 mod calls;
 mod containers;
 mod context;
+mod created;
 mod error;
 mod image;
 mod job;
@@ -27,7 +28,6 @@ mod stop;
 mod sync;
 mod target;
 mod terminate;
-mod unstarted;
 mod volumes;
 mod wait;
 

@@ -9,7 +9,7 @@ use bulkhead_api::v1;
 use clock::{UnixNanos, WallClock};
 use node_config::{DirectoryLayout, NodeConfig};
 use node_host::NodeHost;
-use pod_lifecycle::{DesiredPod, Kill, Subject, Update, UpdateKind};
+use pod_lifecycle::{DesiredPod, KillRequest, Subject, Update, UpdateKind};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use serde_json::{Value, json};
@@ -155,7 +155,7 @@ impl TestNode {
         });
     }
 
-    /// The disk of the state directory hangs, or no more, in this life.
+    /// The disk of the state directory hangs, or no more, in this process.
     pub(crate) fn state_disk_hangs(&self, hangs: bool) {
         let life = self.life.as_ref().expect("the pool runs");
         life.disk_hangs.send_replace(hangs);
@@ -177,7 +177,7 @@ impl TestNode {
         std::fs::rename(from, to).unwrap();
     }
 
-    /// What the pool of this life offers.
+    /// What the pool of this process offers.
     pub(crate) fn life(&self) -> &Shared {
         &self.life.as_ref().expect("the pool runs").shared
     }
@@ -198,7 +198,7 @@ impl TestNode {
         &self,
         kind: UpdateKind,
         value: &Value,
-        kill: Option<Kill>,
+        kill: Option<KillRequest>,
         verdicts: Vec<v1::ProbeVerdict>,
     ) -> Result<v1::WorkerPhase, PoolError> {
         let update = Update {
@@ -214,9 +214,9 @@ impl TestNode {
     }
 
     pub(crate) async fn stop(&self, value: &Value, grace: u64) {
-        let kill = Kill {
+        let kill = KillRequest {
             grace: Some(Duration::from_secs(grace)),
-            ..Kill::default()
+            ..KillRequest::default()
         };
         let sent = self.send(UpdateKind::Kill, value, Some(kill), Vec::new());
         sent.await.unwrap();

@@ -56,7 +56,7 @@ use decision::{Decision, Decisions, Outcome};
 use desired_pods::{DesiredPod, DesiredPods, Uid};
 use lifecycle::{Lifecycle, LifecycleEffect};
 use operations::Operations;
-use outbox::{Kill, Subject, Work, WorkerUpdate};
+use outbox::{PendingKill, Subject, Work, WorkerUpdate};
 use runtime_health::RuntimeHealth;
 use sources::{FAILED_MANIFEST, SourceEffect, Sources};
 use verdicts::{ProbeEffect, Verdicts};
@@ -342,7 +342,7 @@ impl SyncLoop {
                 continue;
             }
             let source = pod.document.source();
-            let kill = Kill {
+            let kill = PendingKill {
                 requested_at: self.now.wall,
                 grace_period_seconds: None,
             };
@@ -492,7 +492,7 @@ impl SyncLoop {
         for (identity, cause) in self.workers.undesired(&self.pods, permit_removal, question) {
             tracing::info!(pod = %identity, %cause, "stopping a pod that no source wants");
             let uid = Uid::from(identity.uid());
-            let kill = Kill {
+            let kill = PendingKill {
                 requested_at: self.workers.orphaned_since(&uid, self.now.wall),
                 grace_period_seconds: None,
             };

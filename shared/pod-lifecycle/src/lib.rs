@@ -28,5 +28,5 @@ mod testing;
 pub mod worker;
 
 pub use desired::DesiredPod;
-pub use termination::{Kill, Termination, TerminationCause};
+pub use termination::{KillRequest, Termination, TerminationCause};
 pub use worker::{Decision, Refusal, Subject, Transition, Update, UpdateKind, Worker, WorkerState};

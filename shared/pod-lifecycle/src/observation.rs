@@ -34,26 +34,26 @@ pub struct ToldEnd {
 impl Observation {
     /// The sandbox that the pod lives in, or lived in last: the newest, unless only
     /// an older one is alive. One that was made too late, by a call of an earlier
-    /// life of this process, takes the place of none in which something runs.
+    /// process, takes the place of none in which something runs.
     #[must_use]
     pub fn current_sandbox(&self) -> Option<&Sandbox> {
         // Of several that are alike the first.
         let worst_first = self.sandboxes.iter().rev();
-        worst_first.max_by_key(|sandbox| (sandbox.ready, self.life_in(sandbox)))
+        worst_first.max_by_key(|sandbox| (sandbox.ready, self.activity_in(sandbox)))
     }
 
     /// What makes a sandbox that is alive worth keeping.
-    fn life_in(&self, sandbox: &Sandbox) -> Life {
+    fn activity_in(&self, sandbox: &Sandbox) -> Activity {
         let containers = self.containers.iter();
         containers
             .filter(|container| sandbox.ready && container.sandbox_id == sandbox.id)
             .map(|container| match container.state {
-                ContainerState::Running { .. } => Life::Certain,
-                ContainerState::Unknown => Life::Possible,
-                _ => Life::Past,
+                ContainerState::Running { .. } => Activity::Certain,
+                ContainerState::Unknown => Activity::Possible,
+                _ => Activity::Past,
             })
             .max()
-            .unwrap_or(Life::None)
+            .unwrap_or(Activity::None)
     }
 
     /// The sandboxes that run beside the pod's own.
@@ -117,7 +117,7 @@ impl Observation {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Life {
+enum Activity {
     /// No container.
     None,
     /// Containers that do not run, or not yet.

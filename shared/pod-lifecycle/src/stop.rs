@@ -3,21 +3,21 @@
 //!
 //! Its grace begins when its SIGTERM is sent, not when somebody asked for that, and
 //! not while its record is being written. From then on its deadline stands or comes
-//! nearer, whoever stops it, for whatever reason and in whichever life of this
-//! process. Within one life it is a point in monotonic time, which no jump of the
-//! wall clock moves; the next life has only the wall clock.
+//! nearer, whoever stops it, for whatever reason, and whether or not the process that
+//! began it is still there. Within one process it is a point in monotonic time, which no jump of the
+//! wall clock moves; the next process has only the wall clock.
 //!
 //! ```text
 //! (none) --order--> Ordered --begin--> Begun --failed--> (none)
 //! ```
 //!
-//! - order: the next life has to know of it before there is a SIGTERM. The deadline
+//! - order: the next process has to know of it before there is a SIGTERM. The deadline
 //!   that it finds allows for the writing: it never gives less grace than promised.
 //! - order again: while it is not begun its time has not begun either.
 //! - begin: the SIGTERM is sent now; both deadlines follow from that.
 //! - failed: there may have been no SIGTERM.
 //!
-//! A stop that an earlier life has ordered is begun at once.
+//! A stop that an earlier process has ordered is begun at once.
 //!
 //! A first order that fails may have sent a SIGTERM or not. One that fails at once
 //! counts as none, as often as it happens: the runtime is away. One that took longer
@@ -78,11 +78,11 @@ impl KillReason {
 pub struct Moment {
     /// Wall time.
     pub wall: UnixNanos,
-    /// Time within this life.
+    /// Time within this process.
     pub monotonic: Instant,
 }
 
-/// The stop of one container, as the next life needs it.
+/// The stop of one container, as the next process needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopRecord {
     /// Wall time in Unix nanoseconds; none while all orders count as none.
@@ -231,7 +231,7 @@ impl Stop {
     }
 }
 
-/// A stop that was begun, and the deadline of this life, when it is ordered again.
+/// A stop that was begun, and the deadline of this process, when it is ordered again.
 fn shortened(
     given: StopRecord,
     deadline: Instant,

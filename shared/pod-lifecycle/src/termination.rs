@@ -106,7 +106,7 @@ impl TerminationCause {
 
 /// What a KILL asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kill {
+pub struct KillRequest {
     /// Overrides the pod's own grace period.
     pub grace: Option<Duration>,
     /// When it was asked for; absent: now.
@@ -115,7 +115,7 @@ pub struct Kill {
     pub eviction: Option<(String, String)>,
 }
 
-impl Kill {
+impl KillRequest {
     /// Whether the pod is to become Failed for it.
     #[must_use]
     pub fn is_eviction(&self) -> bool {
@@ -143,7 +143,7 @@ impl Termination {
         cause: TerminationCause,
         now: UnixNanos,
         pod: Option<&DesiredPod>,
-        kill: Option<&Kill>,
+        kill: Option<&KillRequest>,
     ) -> Termination {
         let requested = requested_grace(pod, kill);
         // What runs of a pod that was changed has the grace that it was started with.
@@ -158,7 +158,7 @@ impl Termination {
     }
 
     /// Applies a further request. Grace only shrinks: whether it did is the answer.
-    pub fn shrink(&mut self, pod: Option<&DesiredPod>, kill: Option<&Kill>) -> bool {
+    pub fn shrink(&mut self, pod: Option<&DesiredPod>, kill: Option<&KillRequest>) -> bool {
         let Some(grace) = requested_grace(pod, kill).map(bounded) else {
             return false;
         };
@@ -185,13 +185,13 @@ fn bounded(grace: Duration) -> Duration {
 }
 
 /// A request cannot lie in the future: the clock was set back, or somebody's differs.
-fn requested_at(now: UnixNanos, kill: Option<&Kill>) -> UnixNanos {
+fn requested_at(now: UnixNanos, kill: Option<&KillRequest>) -> UnixNanos {
     kill.and_then(|kill| kill.requested_at)
         .map_or(now, |at| at.min(now))
 }
 
 /// The shorter of what the source and the kill ask for, if they ask at all.
-fn requested_grace(pod: Option<&DesiredPod>, kill: Option<&Kill>) -> Option<Duration> {
+fn requested_grace(pod: Option<&DesiredPod>, kill: Option<&KillRequest>) -> Option<Duration> {
     let source = pod.and_then(DesiredPod::deletion_grace);
     let kill = kill.and_then(|kill| kill.grace);
     match (source, kill) {
@@ -230,10 +230,10 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn kill(seconds: u64) -> Kill {
-        Kill {
+    fn kill(seconds: u64) -> KillRequest {
+        KillRequest {
             grace: Some(grace(seconds)),
-            ..Kill::default()
+            ..KillRequest::default()
         }
     }
 
@@ -291,9 +291,9 @@ mod tests {
     fn a_request_was_made_when_it_says_but_not_in_the_future() {
         let pod = pod(30, None);
         for (requested, expected) in [(500, 100), (90, 90), (0, 0)] {
-            let kill = Kill {
+            let kill = KillRequest {
                 requested_at: Some(at(requested)),
-                ..Kill::default()
+                ..KillRequest::default()
             };
             let termination =
                 Termination::new(TerminationCause::Killed, at(100), Some(&pod), Some(&kill));

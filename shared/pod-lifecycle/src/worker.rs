@@ -38,7 +38,7 @@ use clock::UnixNanos;
 use pod::PodIdentity;
 
 use crate::desired::DesiredPod;
-use crate::termination::{Kill, Termination, TerminationCause};
+use crate::termination::{KillRequest, Termination, TerminationCause};
 
 /// What kind of update sync-loop sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ pub struct Update {
     /// The pod.
     pub subject: Subject,
     /// For a kill.
-    pub kill: Option<Kill>,
+    pub kill: Option<KillRequest>,
 }
 
 /// What an update came to.
@@ -132,24 +132,24 @@ pub enum Transition {
 
 /// What was asked of a pod after its termination began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sequel {
+pub enum Afterwards {
     /// Nothing: it has ended by itself or was evicted, and stays ended while its
     /// source has it.
-    Stays,
+    StaysEnded,
     /// Its source took it back; created again, it is a new start.
     Removed,
     /// It was created again.
     Recreated,
 }
 
-impl Sequel {
-    fn of(cause: &TerminationCause) -> Sequel {
+impl Afterwards {
+    fn of(cause: &TerminationCause) -> Afterwards {
         if matches!(cause, TerminationCause::SpecChanged { .. }) {
-            Sequel::Recreated
+            Afterwards::Recreated
         } else if cause.permits_recreation() {
-            Sequel::Removed
+            Afterwards::Removed
         } else {
-            Sequel::Stays
+            Afterwards::StaysEnded
         }
     }
 
@@ -161,18 +161,18 @@ impl Sequel {
         let is_live = !pod.is_marked_for_deletion() && !pod.phase().is_terminal();
         let is_another = || ending.is_some_and(|it| !it.refused_changes(pod).is_empty());
         match update.kind {
-            UpdateKind::Create if is_live && *self != Sequel::Stays => {
-                *self = Sequel::Recreated;
+            UpdateKind::Create if is_live && *self != Afterwards::StaysEnded => {
+                *self = Afterwards::Recreated;
                 true
             }
             UpdateKind::Create | UpdateKind::Update | UpdateKind::Sync
-                if is_live && *self != Sequel::Removed && is_another() =>
+                if is_live && *self != Afterwards::Removed && is_another() =>
             {
-                *self = Sequel::Recreated;
+                *self = Afterwards::Recreated;
                 true
             }
-            UpdateKind::Kill if !update.kill.as_ref().is_some_and(Kill::is_eviction) => {
-                *self = Sequel::Removed;
+            UpdateKind::Kill if !update.kill.as_ref().is_some_and(KillRequest::is_eviction) => {
+                *self = Afterwards::Removed;
                 false
             }
             _ => false,
@@ -200,7 +200,7 @@ pub enum WorkerState {
         /// Why and until when.
         termination: Termination,
         /// What was asked for since.
-        sequel: Sequel,
+        afterwards: Afterwards,
     },
     /// Its containers are stopped; volumes, cgroups and files are being removed.
     Terminated {
@@ -209,7 +209,7 @@ pub enum WorkerState {
         /// Why and until when it was.
         termination: Termination,
         /// What was asked for since.
-        sequel: Sequel,
+        afterwards: Afterwards,
     },
     /// Nothing is left to do.
     Finished {
@@ -218,7 +218,7 @@ pub enum WorkerState {
         /// Why and until when it was.
         termination: Termination,
         /// What was asked for since.
-        sequel: Sequel,
+        afterwards: Afterwards,
     },
 }
 
@@ -261,7 +261,7 @@ impl Worker {
         Ok(Worker { state })
     }
 
-    /// The worker of a termination that an earlier life of this process began, or
+    /// The worker of a termination that an earlier process began, or
     /// ended where only its record tells of that.
     #[must_use]
     pub fn resume(identity: PodIdentity, termination: Termination) -> Worker {
@@ -316,9 +316,9 @@ impl Worker {
     pub fn restart_requested(&self) -> bool {
         match &self.state {
             WorkerState::Waiting { .. } | WorkerState::Syncing { .. } => false,
-            WorkerState::Terminating { sequel, .. }
-            | WorkerState::Terminated { sequel, .. }
-            | WorkerState::Finished { sequel, .. } => *sequel == Sequel::Recreated,
+            WorkerState::Terminating { afterwards, .. }
+            | WorkerState::Terminated { afterwards, .. }
+            | WorkerState::Finished { afterwards, .. } => *afterwards == Afterwards::Recreated,
         }
     }
 
@@ -359,9 +359,9 @@ impl Worker {
             WorkerState::Terminating {
                 subject,
                 termination,
-                sequel,
+                afterwards,
             } => {
-                if sequel.note(subject.desired(), &update) {
+                if afterwards.note(subject.desired(), &update) {
                     // A resumed termination learns its pod from this update: the
                     // steps after it need the spec.
                     if subject.desired().is_none() {
@@ -384,8 +384,10 @@ impl Worker {
                     Decision::Wake
                 }
             }
-            WorkerState::Terminated { pod, sequel, .. } => {
-                if sequel.note(Some(pod), &update) {
+            WorkerState::Terminated {
+                pod, afterwards, ..
+            } => {
+                if afterwards.note(Some(pod), &update) {
                     return Decision::RestartNoted;
                 }
                 match update.subject {
@@ -397,8 +399,10 @@ impl Worker {
                     }
                 }
             }
-            WorkerState::Finished { pod, sequel, .. } => {
-                if sequel.note(Some(pod), &update) {
+            WorkerState::Finished {
+                pod, afterwards, ..
+            } => {
+                if afterwards.note(Some(pod), &update) {
                     return Decision::RestartNoted;
                 }
                 Decision::Ignored(Refusal::Finished)
@@ -471,7 +475,7 @@ impl Worker {
         let WorkerState::Terminating {
             subject,
             termination,
-            sequel,
+            afterwards,
         } = &self.state
         else {
             return Transition::None;
@@ -482,7 +486,7 @@ impl Worker {
                 self.state = WorkerState::Terminated {
                     pod: pod.clone(),
                     termination: termination.clone(),
-                    sequel: *sequel,
+                    afterwards: *afterwards,
                 };
                 Transition::Advanced
             }
@@ -494,7 +498,7 @@ impl Worker {
         let WorkerState::Terminated {
             pod,
             termination,
-            sequel,
+            afterwards,
         } = &self.state
         else {
             return Transition::None;
@@ -502,7 +506,7 @@ impl Worker {
         self.state = WorkerState::Finished {
             pod: pod.clone(),
             termination: termination.clone(),
-            sequel: *sequel,
+            afterwards: *afterwards,
         };
         Transition::Advanced
     }
@@ -510,15 +514,19 @@ impl Worker {
 
 fn terminating(subject: Subject, termination: Termination) -> WorkerState {
     WorkerState::Terminating {
-        sequel: Sequel::of(&termination.cause),
+        afterwards: Afterwards::of(&termination.cause),
         subject,
         termination,
     }
 }
 
 /// Why a desired pod is to be terminated, if it is.
-fn cause_in(pod: &DesiredPod, kind: UpdateKind, kill: Option<&Kill>) -> Option<TerminationCause> {
-    if kind == UpdateKind::Kill && kill.is_some_and(Kill::is_eviction) {
+fn cause_in(
+    pod: &DesiredPod,
+    kind: UpdateKind,
+    kill: Option<&KillRequest>,
+) -> Option<TerminationCause> {
+    if kind == UpdateKind::Kill && kill.is_some_and(KillRequest::is_eviction) {
         return Some(cause_of_kill(kill, TerminationCause::Killed));
     }
     if pod.is_marked_for_deletion() {
@@ -530,7 +538,7 @@ fn cause_in(pod: &DesiredPod, kind: UpdateKind, kill: Option<&Kill>) -> Option<T
     (kind == UpdateKind::Kill).then_some(TerminationCause::Killed)
 }
 
-fn cause_of_kill(kill: Option<&Kill>, otherwise: TerminationCause) -> TerminationCause {
+fn cause_of_kill(kill: Option<&KillRequest>, otherwise: TerminationCause) -> TerminationCause {
     match kill.and_then(|kill| kill.eviction.clone()) {
         Some((reason, message)) => TerminationCause::Evicted { reason, message },
         None => otherwise,

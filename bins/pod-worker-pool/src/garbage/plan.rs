@@ -68,7 +68,7 @@ pub(super) fn containers(relist: &Relist, known: &Known<'_>) -> Vec<DeadContaine
         let all = known.contents_are_garbage(uid);
         for mut instances in by_name.into_values() {
             instances.sort_by_key(|it| std::cmp::Reverse((it.attempt, it.created_at)));
-            // Of a pod without a worker the one that may run, or that an earlier life
+            // Of a pod without a worker the one that may run, or that an earlier process
             // may be starting, is for the worker that it gets, which gives it its grace.
             let has_worker = known.workers.contains_key(uid);
             let may_be_starting = |it: &ListedContainer| {

@@ -14,7 +14,7 @@ pub(super) enum Origin {
     NoFile,
     /// The file, as it was when it was last good.
     File,
-    /// An earlier life has read it from the file, and this one could not.
+    /// An earlier process has read it from the file, and this one could not.
     LastGood,
     /// The file is not good and never was: nothing new is started.
     Nothing,
@@ -46,7 +46,7 @@ pub(super) struct InForce {
 }
 
 impl InForce {
-    /// Before the file is read for the first time: what an earlier life remembers.
+    /// Before the file is read for the first time: what an earlier process remembers.
     pub(super) fn at_start(
         remembered: Option<&str>,
         protected: &Protected,
@@ -180,7 +180,7 @@ mod tests {
                 None,
                 (Origin::LastGood, Some(Mode::Audit), true),
             ),
-            // What an earlier life remembers is no policy any more.
+            // What an earlier process remembers is no policy any more.
             (
                 Some(BROKEN),
                 None,

@@ -81,7 +81,7 @@ impl std::fmt::Debug for Actor {
 }
 
 impl Actor {
-    /// An actor and its handle. Terminations that an earlier life began go on.
+    /// An actor and its handle. Terminations that an earlier process began go on.
     #[must_use]
     pub(crate) fn new(config: ActorConfig) -> (Actor, PoolHandle) {
         let (handle, commands) = PoolHandle::new(config.steps.publisher.clone());
@@ -273,7 +273,7 @@ impl Actor {
         let now = self.steps.clock.now();
         let record = self.steps.records.load(&identity);
         let worker = match &record.termination {
-            // It was stopped before anybody told this life of the pod.
+            // It was stopped before anybody told this process of the pod.
             Some(termination) if termination.cause.is_known_by_record_alone() => {
                 let mut worker = Worker::resume(identity.clone(), termination.clone());
                 worker.update(now, update);
@@ -326,7 +326,7 @@ impl Actor {
         self.workers.values().map(Entry::state).collect()
     }
 
-    /// A static pod that an earlier life started may have ended without a worker;
+    /// A static pod that an earlier process started may have ended without a worker;
     /// its name is free then.
     fn release_names_of_the_dead(&mut self, runtime: &Relist) {
         let dead: Vec<(String, String)> = self
@@ -341,7 +341,7 @@ impl Actor {
         }
     }
 
-    /// What an earlier life had begun of a pod may show after another one got its
+    /// What an earlier process had begun of a pod may show after another one got its
     /// name.
     fn look_at_waiting_pods(&mut self, runtime: &Relist) {
         let alive = runtime.pods.iter().filter(|(_, pod)| pod.is_alive());

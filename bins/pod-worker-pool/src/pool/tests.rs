@@ -18,7 +18,7 @@ mod static_pods;
 use std::time::Duration;
 
 use bulkhead_api::v1::{self, WorkerPhase};
-use pod_lifecycle::{Kill, UpdateKind};
+use pod_lifecycle::{KillRequest, UpdateKind};
 use serde_json::json;
 use simulated_runtime::{Faults, Happening};
 
@@ -321,7 +321,7 @@ async fn static_pods_of_one_name_run_one_after_the_other() {
     let new = pod_running("a", "u3", RUN);
     node.create(&old).await;
     running(&node, "u1").await;
-    // Also when this life never saw the old one start.
+    // Also when this process never saw the old one start.
     node.kill();
     node.start();
     node.create(&between).await;
@@ -469,7 +469,7 @@ async fn a_pod_that_only_the_runtime_has_is_stopped_and_forgotten() {
     let update = pod_lifecycle::Update {
         kind: UpdateKind::Kill,
         subject: pod_lifecycle::Subject::RuntimeOnly(identity),
-        kill: Some(Kill::default()),
+        kill: Some(KillRequest::default()),
     };
     node.life().pool.update(update, Vec::new()).await.unwrap();
     eventually("it is stopped", || node.running("u1").is_none()).await;

@@ -11,7 +11,7 @@ use ipc::limits::{
 };
 use pod::identity::check_uid;
 use pod::{PodIdentity, PodSource};
-use pod_lifecycle::{DesiredPod, Kill, Refusal, Subject, Update, UpdateKind};
+use pod_lifecycle::{DesiredPod, KillRequest, Refusal, Subject, Update, UpdateKind};
 use tonic::{Request, Response, Status};
 
 use super::arrivals::Arrivals;
@@ -264,7 +264,7 @@ fn identity_of(reference: Option<v1::PodReference>) -> Result<PodIdentity, Statu
     PodIdentity::try_from(reference).map_err(|error| status::of_identity(&error))
 }
 
-fn kill_of(options: v1::KillOptions) -> Result<Kill, Status> {
+fn kill_of(options: v1::KillOptions) -> Result<KillRequest, Status> {
     if options.reason.len() > MAX_REASON_BYTES || options.message.len() > MAX_MESSAGE_BYTES {
         return Err(Status::invalid_argument(
             "the reason of the kill is too long",
@@ -272,7 +272,7 @@ fn kill_of(options: v1::KillOptions) -> Result<Kill, Status> {
     }
     let grace = options.grace_period_seconds;
     let requested_at = options.requested_at_unix_nanos;
-    Ok(Kill {
+    Ok(KillRequest {
         grace: grace.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
         requested_at: (requested_at > 0).then_some(UnixNanos(requested_at)),
         eviction: options.evict.then_some((options.reason, options.message)),

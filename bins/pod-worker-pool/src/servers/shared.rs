@@ -16,7 +16,7 @@ use crate::relist::Relister;
 /// The parts of the pool that services reach. Cloning is cheap.
 #[derive(Clone)]
 pub(crate) struct Shared {
-    /// Names this life of the process.
+    /// Names this process.
     pub boot_id: String,
     /// The workers.
     pub pool: PoolHandle,

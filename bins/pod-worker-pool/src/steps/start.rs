@@ -15,13 +15,13 @@ use pod_lifecycle::plan::{Discard, NewInstance, Start, StartHow};
 use super::calls::Calls;
 use super::containers::Prepared;
 use super::context::Steps;
+use super::created::Removal;
 use super::error::StepError;
 use super::memory::Memory;
 use super::pulls::PodPulls;
 use super::start_error::StartError;
 use super::target::{PreparedImages, Target, spec_of};
-use super::unstarted::Removal;
-use super::{image, unstarted};
+use super::{created, image};
 use crate::abandoned_start;
 use crate::image::Image;
 
@@ -251,7 +251,7 @@ async fn discard_instance(steps: &Steps, discard: &Discard) -> Result<(), StartE
             Err(error) if !error.is_not_found() => Err(error),
             _ => Ok(Removal::Removed),
         },
-        false => unstarted::remove_unstarted(steps, id).await,
+        false => created::remove_created(steps, id).await,
     };
     match removed {
         Ok(Removal::Removed) => Ok(()),

@@ -13,7 +13,7 @@ pub(crate) struct StartError {
     /// What the event says; the message if absent.
     pub(super) announced_as: Option<&'static str>,
     pub(super) has_name_conflict: bool,
-    /// A call of an earlier life is why: it does the same, or spoilt the instance.
+    /// A call of an earlier process is why: it does the same, or spoilt the instance.
     pub(super) was_forestalled: bool,
     /// The instance that the runtime would not start.
     pub(super) refused: Option<String>,
@@ -53,7 +53,7 @@ impl StartError {
         }
     }
 
-    /// An earlier life has started the instance that this start was to replace.
+    /// An earlier process has started the instance that this start was to replace.
     pub(super) fn of_other_start() -> StartError {
         let message = "the instance that it replaces has just been started";
         StartError {

@@ -7,18 +7,18 @@ use pod::PodIdentity;
 use pod_lifecycle::known::Known;
 use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::{
-    CleanUp, FailedProbes, Goal, Plan, UnstartedContainer, describe_termination,
+    CleanUp, CreatedContainer, FailedProbes, Goal, Plan, describe_termination,
 };
 use pod_lifecycle::record::Record;
 use pod_lifecycle::stop::StopOrder;
 use pod_lifecycle::{DesiredPod, Subject, Termination};
 
 use super::context::Steps;
+use super::created::Removal;
 use super::error::{Retry, StepError};
 use super::job::Outcome;
 use super::memory::{Announcement, Memory};
-use super::unstarted::Removal;
-use super::{sandbox, stop, unstarted};
+use super::{created, sandbox, stop};
 use crate::publisher::Findings;
 use crate::removal;
 
@@ -95,7 +95,7 @@ async fn stop_pod(
             memory.record.termination = Some(termination.clone());
         }
         stop::carry_out_stops(steps, identity, &stop.containers, &orders, memory).await?;
-        if remove_all_unstarted(steps, &stop.unstarted).await? {
+        if remove_all_created(steps, &stop.created).await? {
             sandbox::stop_sandboxes(steps, &stop.sandboxes, memory).await?;
         }
     }
@@ -107,13 +107,13 @@ async fn stop_pod(
 
 /// Removes containers that were created and not started; `false` when one has been
 /// started meanwhile, so that the next round has to stop it.
-async fn remove_all_unstarted(
+async fn remove_all_created(
     steps: &Steps,
-    unstarted: &[UnstartedContainer],
+    created: &[CreatedContainer],
 ) -> Result<bool, StepError> {
     let mut all_removed = true;
-    for container in unstarted {
-        let removed = unstarted::remove_unstarted(steps, &container.container_id).await;
+    for container in created {
+        let removed = created::remove_created(steps, &container.container_id).await;
         let removed = removed.map_err(|error| {
             let what = format!("cannot remove container {}", container.name);
             StepError::from(error).while_doing(&what)

@@ -22,21 +22,21 @@ use super::desired_pods::Uid;
 
 /// What a termination asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Kill {
+pub(crate) struct PendingKill {
     /// When it was asked for.
     pub requested_at: UnixNanos,
     /// Overrides the pod's own grace period, in seconds.
     pub grace_period_seconds: Option<i64>,
 }
 
-impl Kill {
+impl PendingKill {
     /// Both requests in one: the earlier time, the shorter grace.
-    fn merged(self, other: Kill) -> Kill {
+    fn merged(self, other: PendingKill) -> PendingKill {
         let grace = match (self.grace_period_seconds, other.grace_period_seconds) {
             (Some(first), Some(second)) => Some(first.min(second)),
             (first, second) => first.or(second),
         };
-        Kill {
+        PendingKill {
             requested_at: self.requested_at.min(other.requested_at),
             grace_period_seconds: grace,
         }
@@ -53,7 +53,7 @@ pub(crate) enum Work {
     /// Look at it again.
     Sync,
     /// Stop it.
-    Kill(Kill),
+    Kill(PendingKill),
 }
 
 impl Work {

@@ -366,7 +366,7 @@ pub(super) fn updates(actions: &[Action]) -> Vec<WorkerUpdate> {
 }
 
 /// The one KILL among the actions.
-pub(super) fn kill(actions: &[Action]) -> (super::outbox::Kill, Subject) {
+pub(super) fn kill(actions: &[Action]) -> (super::outbox::PendingKill, Subject) {
     let kills = updates(actions)
         .into_iter()
         .filter_map(|update| match update.work {

@@ -14,7 +14,7 @@ use pod::{PodDocument, PodIdentity};
 
 use super::cause::Cause;
 use super::desired_pods::{DesiredPods, Uid};
-use super::outbox::{Kill, WorkerUpdate};
+use super::outbox::{PendingKill, WorkerUpdate};
 
 /// Workers and runtime pods that are taken from one answer: all desired pods and
 /// as many that are being stopped.
@@ -70,7 +70,7 @@ pub(crate) struct DepartedPod {
     /// The pod as last delivered.
     pub document: PodDocument,
     /// How it is to be stopped.
-    pub kill: Kill,
+    pub kill: PendingKill,
 }
 
 /// Everything that is known of the pool.

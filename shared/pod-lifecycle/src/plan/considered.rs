@@ -29,7 +29,7 @@ impl<'a> Considered<'a> {
             observation: Cow::Borrowed(facts.observation),
             is_ahead: false,
         };
-        considered.set_unstopped_sandboxes_aside(facts);
+        considered.set_failed_stops_aside(facts);
         considered.apply_told_ends(pod);
         considered
     }
@@ -38,18 +38,18 @@ impl<'a> Considered<'a> {
     /// pod's own alone. It does not count as alive, and what is in it comes after
     /// everything else of its name. The step tells of the failure, and the next sync
     /// tries to stop it again.
-    fn set_unstopped_sandboxes_aside(&mut self, facts: &Facts<'_>) {
-        let is_unstopped = |id: &str| facts.known.sandbox(id) == Some(SandboxKnown::StopFailed);
+    fn set_failed_stops_aside(&mut self, facts: &Facts<'_>) {
+        let has_failed_stop = |id: &str| facts.known.sandbox(id) == Some(SandboxKnown::StopFailed);
         let mut sandboxes = facts.observation.sandboxes.iter();
-        if !sandboxes.any(|it| is_unstopped(&it.id)) {
+        if !sandboxes.any(|it| has_failed_stop(&it.id)) {
             return;
         }
         let observation = self.observation.to_mut();
         for sandbox in &mut observation.sandboxes {
-            sandbox.ready &= !is_unstopped(&sandbox.id);
+            sandbox.ready &= !has_failed_stop(&sandbox.id);
         }
         let containers = &mut observation.containers;
-        containers.sort_by_key(|container| is_unstopped(&container.sandbox_id));
+        containers.sort_by_key(|container| has_failed_stop(&container.sandbox_id));
     }
 
     /// An end that was told counts before the lists show it. Only within a sandbox that

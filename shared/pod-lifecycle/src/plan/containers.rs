@@ -134,7 +134,7 @@ fn stop(
     container: &Container,
     reason: KillReason,
 ) -> Option<ContainerStop> {
-    if inputs.is_in_unstopped_sandbox(container) {
+    if inputs.is_where_the_stop_failed(container) {
         return None;
     }
     let policy_restarts = inputs.pod.restart_policy() != RestartPolicy::Never;

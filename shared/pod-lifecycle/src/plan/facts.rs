@@ -114,15 +114,15 @@ impl Inputs<'_> {
 
     /// Whether an instance is in a sandbox that could not be stopped. It is not stopped
     /// by itself, since that was tried.
-    pub(super) fn is_in_unstopped_sandbox(&self, container: &Container) -> bool {
+    pub(super) fn is_where_the_stop_failed(&self, container: &Container) -> bool {
         let sandbox = self.facts.known.sandbox(&container.sandbox_id);
         sandbox == Some(SandboxKnown::StopFailed)
     }
 
     /// Whether a container may still run in a sandbox that could not be stopped. Then
     /// it is not started beside that.
-    pub(super) fn may_run_in_unstopped_sandbox(&self, name: &str) -> bool {
+    pub(super) fn may_run_where_the_stop_failed(&self, name: &str) -> bool {
         let mut others = self.observation.possibly_running();
-        others.any(|other| other.name == name && self.is_in_unstopped_sandbox(other))
+        others.any(|other| other.name == name && self.is_where_the_stop_failed(other))
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn start(
     kind: ContainerKind,
     work: &mut Work,
 ) {
-    if inputs.may_run_in_unstopped_sandbox(&spec.name) {
+    if inputs.may_run_where_the_stop_failed(&spec.name) {
         return;
     }
     match decide(inputs, sandbox_id, spec) {
@@ -112,7 +112,7 @@ fn decide(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec) -> StartO
     }))
 }
 
-/// An instance that was created, perhaps in an earlier life of ours, and only
+/// An instance that was created, perhaps in an earlier process, and only
 /// needs to be started: the newest one, of this sandbox and this spec.
 fn resumable<'a>(
     mut instances: impl Iterator<Item = &'a Container>,

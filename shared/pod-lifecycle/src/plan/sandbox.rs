@@ -44,8 +44,8 @@ pub(super) fn is_of_another_version(observation: &Observation, started_with: &st
         .any(|noted| !may_go_on(noted, started_with))
 }
 
-/// Several sandboxes run at once: one was made by a call of an earlier life of this
-/// process that took longer than any call may. All but the pod's own are stopped,
+/// Several sandboxes run at once: one was made by a call of an earlier process that
+/// took longer than any call may. All but the pod's own are stopped,
 /// with what is in them.
 fn surplus(inputs: &Inputs<'_>) -> Option<Plan> {
     let surplus = inputs.observation.surplus_sandboxes();

@@ -195,14 +195,14 @@ pub struct StopPod {
     pub containers: Vec<ContainerStop>,
     /// Instances that were created and not started, to be removed: their start may be
     /// under way.
-    pub unstarted: Vec<UnstartedContainer>,
+    pub created: Vec<CreatedContainer>,
     /// Sandboxes, those included that run no more: they may still hold an address.
     pub sandboxes: Vec<String>,
 }
 
 /// An instance that was created and, as far as lists show, not started.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnstartedContainer {
+pub struct CreatedContainer {
     /// The instance.
     pub container_id: String,
     /// Its container.
@@ -238,6 +238,6 @@ impl CleanUp {
 
 impl StopPod {
     pub(super) fn is_empty(&self) -> bool {
-        self.containers.is_empty() && self.unstarted.is_empty() && self.sandboxes.is_empty()
+        self.containers.is_empty() && self.created.is_empty() && self.sandboxes.is_empty()
     }
 }

@@ -5,7 +5,7 @@ use pod::Pod;
 
 use super::container_stop;
 use super::facts::Facts;
-use super::step::{CleanUp, ContainerStop, Plan, StopPod, UnstartedContainer, Work};
+use super::step::{CleanUp, ContainerStop, CreatedContainer, Plan, StopPod, Work};
 use crate::known::{Known, SandboxKnown};
 use crate::observation::{ContainerState, Observation};
 use crate::termination::Termination;
@@ -17,7 +17,7 @@ pub(super) fn of_living_pod(facts: &Facts<'_>, pod: &Pod) -> StopPod {
         containers: alive
             .map(|container| container_stop::of_lost_sandbox(facts.known, pod, container))
             .collect(),
-        unstarted: Vec::new(),
+        created: Vec::new(),
         sandboxes: sandboxes(facts.observation, facts.known),
     }
 }
@@ -59,9 +59,9 @@ pub(super) fn terminating(
                 ),
             })
             .collect(),
-        unstarted: created
+        created: created
             .filter(|container| container.state == ContainerState::Created)
-            .map(|container| UnstartedContainer {
+            .map(|container| CreatedContainer {
                 container_id: container.id.clone(),
                 name: container.name.clone(),
             })

@@ -2,12 +2,12 @@
 
 mod changed_pods;
 mod crash_loop;
+mod failed_stops;
 mod init_containers;
 mod refused;
 mod sandboxes;
 mod terminations;
 mod told_ends;
-mod unstopped_sandboxes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -179,7 +179,7 @@ impl Case {
         let sandboxes = self.observation.sandboxes.iter();
         let sandboxes = sandboxes.map(|sandbox| &sandbox.id);
         assert!(stop.sandboxes.iter().eq(sandboxes.filter(|_| is_all)));
-        assert!(stop.unstarted.is_empty());
+        assert!(stop.created.is_empty());
     }
 
     fn plan_for(&self, goal: Goal<'_>) -> Plan {
@@ -312,7 +312,7 @@ fn a_changed_definition_restarts_that_container_whatever_the_policy() {
         let kills = [("b-0".to_owned(), KillReason::DefinitionChanged)];
         assert_eq!(case.kills(), kills, "{policy}");
         assert!(case.starts().is_empty(), "the old instance may run");
-        // Stopped, perhaps in an earlier life of ours, with any exit code.
+        // Stopped, perhaps in an earlier process, with any exit code.
         case.container("b").state = exited(0);
         case.kills.extend(kills);
         assert_eq!(case.starts(), ["b"], "{policy}");

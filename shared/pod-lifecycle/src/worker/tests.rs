@@ -53,18 +53,18 @@ fn kill(pod: DesiredPod, grace: Option<u64>) -> Update {
     Update {
         kind: UpdateKind::Kill,
         subject: Subject::Desired(pod),
-        kill: Some(Kill {
+        kill: Some(KillRequest {
             grace: grace.map(Duration::from_secs),
-            ..Kill::default()
+            ..KillRequest::default()
         }),
     }
 }
 
 fn eviction(pod: DesiredPod) -> Update {
     Update {
-        kill: Some(Kill {
+        kill: Some(KillRequest {
             eviction: Some(("Evicted".into(), "low on memory".into())),
-            ..Kill::default()
+            ..KillRequest::default()
         }),
         ..kill(pod, None)
     }

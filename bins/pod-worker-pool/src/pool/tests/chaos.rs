@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pod_lifecycle::{Kill, Subject, Update, UpdateKind};
+use pod_lifecycle::{KillRequest, Subject, Update, UpdateKind};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ async fn housekeeping(node: &TestNode, wanted: &Wanted) {
             let update = Update {
                 kind: UpdateKind::Kill,
                 subject: Subject::RuntimeOnly(pod.identity.clone()),
-                kill: Some(Kill::default()),
+                kill: Some(KillRequest::default()),
             };
             let _ = life.pool.update(update, Vec::new()).await;
         }
@@ -97,7 +97,12 @@ async fn act(node: &mut TestNode, wanted: &mut Wanted, random: &mut SmallRng) {
             let pod = wanted.pods.remove(&uid).unwrap();
             if node.is_alive() {
                 let _ = node
-                    .send(UpdateKind::Kill, &pod, Some(Kill::default()), Vec::new())
+                    .send(
+                        UpdateKind::Kill,
+                        &pod,
+                        Some(KillRequest::default()),
+                        Vec::new(),
+                    )
                     .await;
             }
         }

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use bulkhead_api::v1::WorkerPhase;
 use pod::PodSource;
-use pod_lifecycle::{Kill, UpdateKind};
+use pod_lifecycle::{KillRequest, UpdateKind};
 use serde_json::Value;
 
 use super::{RUN, finished, running, starts};
 use crate::testing::{TestNode, eventually, pod_running};
 
 async fn evict(node: &TestNode, pod: &Value) {
-    let kill = Kill {
+    let kill = KillRequest {
         grace: Some(Duration::from_secs(5)),
         eviction: Some(("Evicted".to_owned(), "the disk is full".to_owned())),
-        ..Kill::default()
+        ..KillRequest::default()
     };
     let sent = node.send(UpdateKind::Kill, pod, Some(kill), Vec::new());
     sent.await.unwrap();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bulkhead_api::v1;
-use pod_lifecycle::{Kill, UpdateKind};
+use pod_lifecycle::{KillRequest, UpdateKind};
 use serde_json::{Value, json};
 use simulated_runtime::{Faults, Happening};
 use tokio::time::Instant;
@@ -119,10 +119,10 @@ async fn a_kill_that_waited_for_the_pool_gives_the_whole_grace() {
     assert!(requested_at > START);
     tokio::time::sleep(Duration::from_secs(25)).await;
     node.start();
-    let kill = Kill {
+    let kill = KillRequest {
         grace: Some(Duration::from_secs(20)),
         requested_at: Some(requested_at),
-        ..Kill::default()
+        ..KillRequest::default()
     };
     let begun = Instant::now();
     let sent = node.send(UpdateKind::Kill, &pod, Some(kill), Vec::new());

@@ -14,7 +14,7 @@ fn set_hanging(node: &TestNode, uids: &[&str]) {
     node.host.state().hanging = uids;
 }
 
-/// A pod of an earlier life left this.
+/// A pod of an earlier process left this.
 fn leave_directory(node: &TestNode, uid: &str) {
     let mut state = node.host.state();
     state.directories.insert(uid.to_owned());

@@ -10,7 +10,7 @@ use pod::metadata::POD_UID_LABEL;
 use super::{RUN, running};
 use crate::testing::{TestNode, eventually, pod_running};
 
-/// A sandbox of a pod that an earlier life has asked for, and that shows only now.
+/// A sandbox of a pod that an earlier process has asked for, and that shows only now.
 async fn appears_late(node: &TestNode, like: &str, uid: &str) {
     let sandboxes = node.runtime.sandboxes();
     let like = sandboxes.iter().find(|sandbox| sandbox.pod_uid == like);

@@ -26,7 +26,7 @@ fn update(uid: &str, sequence: u64, work: Work) -> WorkerUpdate {
 }
 
 fn kill(at: i64, grace: Option<i64>) -> Work {
-    Work::Kill(Kill {
+    Work::Kill(PendingKill {
         requested_at: UnixNanos(at),
         grace_period_seconds: grace,
     })

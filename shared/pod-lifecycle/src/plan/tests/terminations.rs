@@ -63,8 +63,8 @@ fn all_that_is_alive_is_stopped_and_what_was_only_created_is_removed() {
             ("c-0", None, 7, StopHow::StopUnknown)
         ]
     );
-    assert_eq!(stop.unstarted.len(), 1);
-    assert_eq!(stop.unstarted[0].container_id, "b-0");
+    assert_eq!(stop.created.len(), 1);
+    assert_eq!(stop.created[0].container_id, "b-0");
     assert_eq!(stop.sandboxes, [SANDBOX]);
 }
 

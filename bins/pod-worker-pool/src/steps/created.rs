@@ -1,6 +1,6 @@
 //! Removing containers that were created and, as far as anybody can see, not started.
 //!
-//! A start that an earlier life of this process asked for may still be under way: the
+//! A start that an earlier process asked for may still be under way: the
 //! runtime carries it out, since the connection outlives the process. What it has just
 //! started is killed without a SIGTERM by its removal, and by the end of its sandbox.
 
@@ -13,7 +13,8 @@ use pod_lifecycle::observation::ContainerState;
 use super::context::Steps;
 use crate::observe;
 
-/// How long after the begin of a life a start of an earlier one may still be under way.
+/// How long after the start of this process a start of a container that an earlier one
+/// asked for may still be under way.
 /// On a healthy node it takes a quarter of a second; one that takes longer is seen in
 /// most cases, since the runtime refuses the removal meanwhile.
 const STARTS_MAY_TAKE: Duration = Duration::from_secs(5);
@@ -31,9 +32,9 @@ pub(super) enum Removal {
     Started,
 }
 
-/// Removes a container that was seen as created, once no earlier life can be
+/// Removes a container that was seen as created, once no earlier process can be
 /// starting it any more.
-pub(super) async fn remove_unstarted(steps: &Steps, id: &str) -> Result<Removal, RuntimeError> {
+pub(super) async fn remove_created(steps: &Steps, id: &str) -> Result<Removal, RuntimeError> {
     loop {
         let status = match steps.runtime.container_status(id).await {
             Err(error) if error.is_not_found() => return Ok(Removal::Removed),
@@ -53,7 +54,7 @@ pub(super) async fn remove_unstarted(steps: &Steps, id: &str) -> Result<Removal,
     }
 }
 
-/// Those that this life asked for were waited for before anything is removed.
+/// Those that this process asked for were waited for before anything is removed.
 fn may_be_starting(steps: &Steps, created_at: UnixNanos) -> bool {
     created_at < steps.begin.wall && steps.begin.instant.elapsed() < STARTS_MAY_TAKE
 }

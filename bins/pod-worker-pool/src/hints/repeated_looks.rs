@@ -1,4 +1,4 @@
-//! Ringing again: a runtime tells of an end before its own lists show it.
+//! Looking again: a runtime tells of an end before its own lists show it.
 //!
 //! containerd publishes the exit of a task, then cleans up, then writes the new
 //! state down. Who looks at the first bell sees a container that runs, and nothing
@@ -22,7 +22,7 @@ const WAITS: [Duration; 6] = [
 ];
 
 /// Ends that are looked after at once; more than containers of a full node.
-const MAX_ECHOES: usize = 1024;
+const MAX_LOOKED_AFTER: usize = 1024;
 
 /// An end that may not show yet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,17 +35,17 @@ pub(super) struct End {
 
 /// The ends that are looked after. Pure: the caller brings the clock.
 #[derive(Debug, Default)]
-pub(super) struct Echoes {
+pub(super) struct RepeatedLooks {
     due: BTreeSet<(Instant, End)>,
     /// When each is due, and how many waits it has had.
     known: HashMap<End, (Instant, usize)>,
 }
 
-impl Echoes {
+impl RepeatedLooks {
     /// The runtime told of an end; a repeated bell begins anew.
     pub(super) fn heard(&mut self, end: End, now: Instant) {
         self.forget(&end);
-        if self.known.len() < MAX_ECHOES {
+        if self.known.len() < MAX_LOOKED_AFTER {
             self.wait(end, now, 0);
         }
     }
@@ -101,14 +101,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_end_that_does_not_show_is_looked_after_a_few_times() {
         let begun = Instant::now();
-        let mut echoes = Echoes::default();
-        echoes.heard(end("c"), begun);
+        let mut repeated = RepeatedLooks::default();
+        repeated.heard(end("c"), begun);
         let mut looks = Vec::new();
-        while let Some(at) = echoes.next() {
-            assert_eq!(echoes.take_due(at - Duration::from_nanos(1)), None);
-            let (end, waits) = echoes.take_due(at).unwrap();
+        while let Some(at) = repeated.next() {
+            assert_eq!(repeated.take_due(at - Duration::from_nanos(1)), None);
+            let (end, waits) = repeated.take_due(at).unwrap();
             looks.push((at - begun).as_millis());
-            echoes.still_hidden(end, waits, at);
+            repeated.still_hidden(end, waits, at);
         }
         assert_eq!(looks, [5, 15, 40, 100, 250, 650]);
     }
@@ -116,24 +116,24 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_second_bell_begins_anew_and_one_that_shows_is_let_go() {
         let begun = Instant::now();
-        let mut echoes = Echoes::default();
-        echoes.heard(end("c"), begun);
+        let mut repeated = RepeatedLooks::default();
+        repeated.heard(end("c"), begun);
         let later = begun + Duration::from_millis(3);
-        echoes.heard(end("c"), later);
-        assert_eq!(echoes.next(), Some(later + WAITS[0]));
-        assert!(echoes.take_due(later + WAITS[0]).is_some());
-        assert_eq!(echoes.next(), None);
+        repeated.heard(end("c"), later);
+        assert_eq!(repeated.next(), Some(later + WAITS[0]));
+        assert!(repeated.take_due(later + WAITS[0]).is_some());
+        assert_eq!(repeated.next(), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn they_are_bounded() {
-        let mut echoes = Echoes::default();
-        for number in 0..MAX_ECHOES + 9 {
-            echoes.heard(end(&number.to_string()), Instant::now());
+        let mut repeated = RepeatedLooks::default();
+        for number in 0..MAX_LOOKED_AFTER + 9 {
+            repeated.heard(end(&number.to_string()), Instant::now());
         }
         assert_eq!(
-            (echoes.known.len(), echoes.due.len()),
-            (MAX_ECHOES, MAX_ECHOES)
+            (repeated.known.len(), repeated.due.len()),
+            (MAX_LOOKED_AFTER, MAX_LOOKED_AFTER)
         );
     }
 }
