@@ -22,11 +22,11 @@ use bulkhead_api::v1;
 use clock::WallClock;
 use ipc::limits::truncate;
 use node_config::NodeConfig;
-use node_policy::{Mode, Protected, Subject};
+use node_policy::{HostPathRules, Mode, Protected, Subject};
 use pod::Pod;
 use pod_lifecycle::DesiredPod;
 use pod_lifecycle::plan::{REFUSED_REASON, Refused};
-use runtime_gate::{HeldPod, HeldPods, Places};
+use runtime_gate::{HeldPod, HeldPods, Places, Standing};
 use state_file::StateFile;
 use topology::{Identities, Process};
 
@@ -163,6 +163,7 @@ impl NodePolicy {
             identity: identity.clone(),
             standing,
             commands: judgement::commands(pod),
+            host_paths: judgement::host_paths(pod),
         });
         let refused = judgement.refused().cloned();
         let known = state.judged.get(identity.uid());
@@ -179,6 +180,17 @@ impl NodePolicy {
         let known = Known { pod, judgement };
         state.judged.insert(identity.uid().to_owned(), known);
         refused
+    }
+
+    /// How the pod's hostPath volumes may be opened; `None` when nothing new may be made
+    /// for it.
+    #[must_use]
+    pub(crate) fn host_path_rules(&self, pod_uid: &str) -> Option<HostPathRules> {
+        match &self.0.held.get(pod_uid)?.standing {
+            Standing::Permitted(permit) => Some(HostPathRules::new(Arc::clone(permit), false)),
+            Standing::Audited(permit) => Some(HostPathRules::new(Arc::clone(permit), true)),
+            Standing::Refused(_) => None,
+        }
     }
 
     /// The pod is gone; nothing more is asked of the runtime for it.

@@ -14,6 +14,7 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2, readlinkat, renamea
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
+use crate::descriptor::{self, beneath};
 use crate::error::IoContext;
 use crate::error::NodeError;
 
@@ -25,13 +26,6 @@ const MAX_NAME_BYTES: usize = 255;
 
 /// What the names of things that are on their way in or out begin with.
 const TEMPORARY_PREFIX: &str = ".bulkhead-";
-
-/// No step of a path may be a link, or leave the directory.
-fn beneath() -> ResolveFlag {
-    ResolveFlag::RESOLVE_BENEATH
-        | ResolveFlag::RESOLVE_NO_SYMLINKS
-        | ResolveFlag::RESOLVE_NO_MAGICLINKS
-}
 
 /// An opened directory. Names given to it are single ones, never paths.
 #[derive(Debug)]
@@ -74,6 +68,15 @@ impl Directory {
         &self.path
     }
 
+    /// The same path without links, as the mount table has it.
+    pub(crate) fn real_path(&self) -> Result<PathBuf, NodeError> {
+        descriptor::real_path(&self.fd)
+    }
+
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
     pub(crate) fn status(&self) -> Result<FileStat, NodeError> {
         fstat(&self.fd).context("inspect", &self.path)
     }
@@ -109,6 +112,49 @@ impl Directory {
             fchmod(&child.fd, mode).context("change the mode of", &child.path)?;
         }
         Ok(child)
+    }
+
+    /// What is mounted on the thing of this name, if anything.
+    pub(crate) fn mounted(&self, name: &str) -> Result<Option<OwnedFd>, NodeError> {
+        let path = self.named(name)?;
+        let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC);
+        let unmounted = how.resolve(beneath() | ResolveFlag::RESOLVE_NO_XDEV);
+        match openat2(&self.fd, name, unmounted) {
+            Ok(_) | Err(Errno::ENOENT) => Ok(None),
+            Err(Errno::EXDEV) => {
+                let mounted = openat2(&self.fd, name, how.resolve(beneath()));
+                mounted.map(Some).context("open", &path)
+            }
+            Err(error) => Err(unexpected(path, error, "a file or directory")),
+        }
+    }
+
+    /// Something empty of this name for something to be mounted on: a directory or a
+    /// file, which others may not enter or read. Nothing may be mounted there yet.
+    pub(crate) fn make_mount_point(
+        &self,
+        name: &str,
+        is_directory: bool,
+    ) -> Result<OwnedFd, NodeError> {
+        let path = self.named(name)?;
+        // One of the other kind goes; one of this kind is as good as new.
+        let other_kind = match is_directory {
+            true => UnlinkatFlags::NoRemoveDir,
+            false => UnlinkatFlags::RemoveDir,
+        };
+        match unlinkat(&self.fd, name, other_kind) {
+            Ok(()) | Err(Errno::ENOENT | Errno::EISDIR | Errno::ENOTDIR) => {}
+            Err(error) => return Err(NodeError::io("remove", path, error.into())),
+        }
+        if is_directory {
+            match mkdirat(&self.fd, name, Mode::S_IRWXU) {
+                Ok(()) | Err(Errno::EEXIST) => {}
+                Err(error) => return Err(NodeError::io("create", path, error.into())),
+            }
+        } else {
+            self.create_file(name, 0o600)?;
+        }
+        descriptor::open_beneath(&self.fd, Path::new(name)).context("open", &path)
     }
 
     /// The regular file of this name opened for reading, if there is one. Never blocks:

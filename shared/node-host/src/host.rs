@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 use cri_requests::{MountedVolume, ResolvConf};
 use node_layout::{DiskUsage, NodeCapacity};
+use node_policy::HostPathRules;
 use pod::resources::PodCgroupResources;
 use pod::{Pod, PodIdentity, QosClass};
 
@@ -118,11 +119,14 @@ pub trait PodDirectories: Send + Sync {
 /// Volumes of pods.
 #[async_trait]
 pub trait Volumes: Send + Sync {
-    /// Sets a pod's volumes up, or finds them set up, and says where they are.
+    /// Sets a pod's volumes up, or finds them set up, and says where they are: all of
+    /// them below the pod's directory. Of hostPath volumes those that a container mounts,
+    /// as `host_paths` allows.
     async fn set_up_volumes(
         &self,
         identity: &PodIdentity,
         pod: &Pod,
+        host_paths: &HostPathRules,
     ) -> Result<BTreeMap<String, MountedVolume>, NodeError>;
 
     /// Takes a pod's volumes down: unmounts and removes what is in them.

@@ -6,6 +6,7 @@
 
 mod blocking;
 mod cgroup;
+mod descriptor;
 mod directory;
 mod error;
 mod host;
@@ -22,3 +23,6 @@ pub use host::{
     Cgroups, ContainerFiles, FoundCgroup, LogFile, Logs, Machine, NodeHost, PodDirectories, Volumes,
 };
 pub use linux::LinuxNode;
+
+#[cfg(test)]
+mod test_rules;

@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use cri_requests::{MountedVolume, ResolvConf};
 use node_config::NodeConfig;
 use node_layout::{DiskUsage, NodeCapacity};
+use node_policy::HostPathRules;
 use pod::identity::{check_container_name, check_uid};
 use pod::resources::{CPU, MEMORY, PodCgroupResources, cpu_shares};
 use pod::{Pod, PodIdentity, QosClass};
@@ -265,11 +266,13 @@ impl Volumes for LinuxNode {
         &self,
         identity: &PodIdentity,
         pod: &Pod,
+        host_paths: &HostPathRules,
     ) -> Result<BTreeMap<String, MountedVolume>, NodeError> {
         let (uid, pod) = (identity.uid().to_owned(), pod.clone());
+        let host_paths = host_paths.clone();
         self.run_for(identity.uid(), move |node| {
             let memory = u64::try_from(machine::allocatable(node, MEMORY)?.value()).unwrap_or(0);
-            pod_files::set_up_volumes(node, &uid, &pod, memory)
+            pod_files::set_up_volumes(node, &uid, &pod, memory, &host_paths)
         })
         .await
     }

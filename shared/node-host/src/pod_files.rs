@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use cri_requests::MountedVolume;
 use node_layout::paths::{CONTAINERS, HOSTS_FILE, VOLUMES, pods};
+use node_policy::HostPathRules;
 use pod::Pod;
 use pod::identity::{check_container_name, check_uid};
 
@@ -13,7 +14,7 @@ use crate::directory::Directory;
 use crate::error::IoContext as _;
 use crate::error::NodeError;
 use crate::shared::Shared;
-use crate::volume::{self, MountTable, POD_DIRECTORY_MODE};
+use crate::volume::{self, MountTable, POD_DIRECTORY_MODE, Setting};
 
 /// A pod's hosts file: all may read it.
 const HOSTS_FILE_MODE: u32 = 0o644;
@@ -59,10 +60,15 @@ pub(super) fn set_up_volumes(
     pod_uid: &str,
     pod: &Pod,
     memory_bytes: u64,
+    host_paths: &HostPathRules,
 ) -> Result<BTreeMap<String, MountedVolume>, NodeError> {
     let directory = make(node, pod_uid)?;
-    let mounts = MountTable::read(&node.system.proc_dir)?;
-    volume::set_up(&directory, pod, &mounts, memory_bytes)
+    let setting = Setting {
+        proc_dir: &node.system.proc_dir,
+        memory_bytes,
+        host_paths,
+    };
+    volume::set_up(&directory, pod, &setting)
 }
 
 pub(super) fn tear_down_volumes(node: &Shared, pod_uid: &str) -> Result<(), NodeError> {

@@ -16,6 +16,9 @@ pub const VOLUMES: &str = "volumes";
 pub const CONTAINERS: &str = "containers";
 /// emptyDir volumes below `volumes`; the tilde stands for the slash of a kind's name.
 pub const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
+/// hostPath volumes below `volumes`: what was opened on the node, bound there. A kubelet
+/// has no such directory, since it hands the path itself to the runtime.
+pub const HOST_PATH: &str = "kubernetes.io~host-path";
 
 /// Longest file name, in bytes.
 const MAX_FILE_NAME: usize = 255;
@@ -40,6 +43,14 @@ pub fn empty_dir(root_dir: &Path, pod_uid: &str, volume: &str) -> PathBuf {
     pod(root_dir, pod_uid)
         .join(VOLUMES)
         .join(EMPTY_DIR)
+        .join(volume)
+}
+
+/// Where a hostPath volume of a pod is bound.
+pub fn host_path(root_dir: &Path, pod_uid: &str, volume: &str) -> PathBuf {
+    pod(root_dir, pod_uid)
+        .join(VOLUMES)
+        .join(HOST_PATH)
         .join(volume)
 }
 

@@ -36,7 +36,7 @@ pub use demand::{Demand, SeLinuxOption};
 pub use grant::{Grant, HostPathGrant};
 pub use grants_for::grants_for;
 pub use level::Level;
-pub use opening::{PathAccess, check_opened_volume, volume_access};
+pub use opening::{HostPathRules, PathAccess, check_opened_volume, volume_access};
 pub use path::{NodePath, NodePathError};
 pub use permit::{Denial, Permit, Refusal, Rule};
 pub use pod_demands::{PodDemand, demands_of};

@@ -2,6 +2,8 @@
 //! what must still be checked once it is open. A decision about a path's text is not
 //! enough, since a link below it may lead elsewhere.
 
+use std::sync::Arc;
+
 use pod::Pod;
 
 use crate::demand::Demand;
@@ -19,6 +21,72 @@ pub struct PathAccess {
     pub follow_links: bool,
     /// Whether the pod can only read it, so that nothing may be made there.
     pub read_only: bool,
+}
+
+/// What the policy says of opening the hostPath volumes of one pod.
+#[derive(Clone, Debug)]
+pub struct HostPathRules {
+    permit: Arc<Permit>,
+    only_audits: bool,
+}
+
+impl HostPathRules {
+    /// Those of a permit. With `only_audits` a refusal is to be reported, and what was
+    /// asked for is given all the same.
+    #[must_use]
+    pub fn new(permit: Arc<Permit>, only_audits: bool) -> HostPathRules {
+        HostPathRules {
+            permit,
+            only_audits,
+        }
+    }
+
+    /// Whether refusals are reported only.
+    #[must_use]
+    pub fn only_audits(&self) -> bool {
+        self.only_audits
+    }
+
+    /// As [`volume_access`].
+    ///
+    /// # Errors
+    /// When a container that mounts the volume may not have it.
+    pub fn access(&self, pod: &Pod, index: usize) -> Result<Option<PathAccess>, Box<Refusal>> {
+        volume_access(&self.permit, pod, index)
+    }
+
+    /// As [`check_opened_volume`].
+    ///
+    /// # Errors
+    /// When a container that mounts the volume may not have it.
+    pub fn check_opened(
+        &self,
+        pod: &Pod,
+        index: usize,
+        real: &str,
+        is_disk: bool,
+    ) -> Result<(), Box<Refusal>> {
+        check_opened_volume(&self.permit, pod, index, real, is_disk)
+    }
+}
+
+impl PathAccess {
+    /// Any path, by whatever links.
+    #[must_use]
+    pub fn unrestricted() -> PathAccess {
+        PathAccess {
+            trusted: NodePath::root(),
+            follow_links: true,
+            read_only: false,
+        }
+    }
+
+    /// Whether a link may be followed that is the component of this number of the path,
+    /// counted from 0.
+    #[must_use]
+    pub fn follows_link_at(&self, component: usize) -> bool {
+        self.follow_links || component < self.trusted.components().count()
+    }
 }
 
 /// How a container with this image may open a path of the node.
@@ -39,13 +107,13 @@ fn path_access(
     if is_apart && permit.level.allows(&demand) {
         // Any other path may be had by its name too.
         return Ok(PathAccess {
-            trusted: NodePath::parse("/").map_err(refused)?,
+            trusted: NodePath::root(),
             follow_links: true,
             read_only,
         });
     }
     let mut access = PathAccess {
-        trusted: NodePath::parse("/").map_err(refused)?,
+        trusted: NodePath::root(),
         follow_links: false,
         read_only,
     };

@@ -62,6 +62,17 @@ impl NodePath {
         Ok(NodePath(path))
     }
 
+    /// `/`.
+    #[must_use]
+    pub fn root() -> NodePath {
+        NodePath("/".to_owned())
+    }
+
+    /// The names on the way from `/` to it.
+    pub fn components(&self) -> impl Iterator<Item = &str> {
+        self.0.split('/').filter(|component| !component.is_empty())
+    }
+
     /// The normalised text.
     #[must_use]
     pub fn as_str(&self) -> &str {

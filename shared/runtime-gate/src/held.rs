@@ -21,6 +21,9 @@ pub enum Standing {
     Refused(String),
 }
 
+/// Paths of the node by the names of the hostPath volumes that are of them.
+pub type HostPaths = BTreeMap<String, String>;
+
 /// A pod that requests may be made for.
 #[derive(Clone, Debug)]
 pub struct HeldPod {
@@ -31,6 +34,8 @@ pub struct HeldPod {
     /// The commands that may be run in each container, by its name: those of probes
     /// and hooks of the pod as it is now.
     pub commands: BTreeMap<String, BTreeSet<CommandDigest>>,
+    /// Its hostPath volumes, as the pod says.
+    pub host_paths: HostPaths,
 }
 
 impl HeldPod {

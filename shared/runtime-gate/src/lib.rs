@@ -25,7 +25,7 @@ mod request;
 
 pub use commands::CommandDigest;
 pub use gate::Gate;
-pub use held::{HeldPod, HeldPods, Standing};
+pub use held::{HeldPod, HeldPods, HostPaths, Standing};
 pub use places::Places;
 
 #[cfg(test)]

@@ -19,28 +19,37 @@ pub struct Places {
     pub cgroup_root: String,
 }
 
+/// What a path in a pod's own directory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OwnMount<'a> {
+    /// A file or volume that is nobody else's.
+    PodsAlone,
+    /// Where a hostPath volume of this name is bound: the node's.
+    HostPath(&'a str),
+    /// What was prepared of a volume of this name, of whatever kind.
+    SubPath(&'a str),
+}
+
 impl Places {
-    /// Whether a path is one of those that a pod's own directory has for mounts: the
-    /// hosts file, a file of a container, a volume, or a prepared sub-path. What is
-    /// inside a volume is not: a container may have put a link there.
-    pub(crate) fn is_own_mount(&self, pod_uid: &str, path: &str) -> bool {
-        let Some(parts) = parts(path) else {
-            return false;
-        };
+    /// Which of the places for mounts in a pod's own directory a path is: the hosts
+    /// file, a file of a container, a volume, or a prepared sub-path. What is inside a
+    /// volume is none: a container may have put a link there.
+    pub(crate) fn own_mount<'a>(&self, pod_uid: &str, path: &'a str) -> Option<OwnMount<'a>> {
+        let parts = parts(path)?;
         let own = self.pods.join(pod_uid);
-        let Some(own) = own.to_str().and_then(self::parts) else {
-            return false;
-        };
-        let Some(below) = parts.strip_prefix(own.as_slice()) else {
-            return false;
-        };
-        match below {
-            ["etc-hosts"] => true,
-            ["containers", _container, _file] => true,
-            ["volumes", "kubernetes.io~csi", _name, "mount"] => true,
-            ["volumes", plugin, _name] => *plugin != "kubernetes.io~csi",
-            ["volume-subpaths", _volume, _container, _index] => true,
-            _ => false,
+        let own = own.to_str().and_then(self::parts)?;
+        if !parts.starts_with(&own) {
+            return None;
+        }
+        match *parts.get(own.len()..)? {
+            ["etc-hosts"]
+            | ["containers", _, _]
+            | ["volumes", "kubernetes.io~csi", _, "mount"] => Some(OwnMount::PodsAlone),
+            ["volumes", "kubernetes.io~csi", _] => None,
+            ["volumes", "kubernetes.io~host-path", volume] => Some(OwnMount::HostPath(volume)),
+            ["volumes", _, _] => Some(OwnMount::PodsAlone),
+            ["volume-subpaths", volume, _, _] => Some(OwnMount::SubPath(volume)),
+            _ => None,
         }
     }
 
@@ -162,8 +171,19 @@ mod tests {
             ("/", false),
             ("/etc/shadow", false),
         ] {
-            assert_eq!(places("/").is_own_mount("u", path), own, "{path}");
+            let found = places("/").own_mount("u", path);
+            assert_eq!(found.is_some(), own, "{path}");
         }
+        let named = |path: &str| format!("{:?}", places("/").own_mount("u", path));
+        let own = "/var/lib/kubelet/pods/u";
+        assert_eq!(
+            named(&format!("{own}/volumes/kubernetes.io~host-path/v")),
+            "Some(HostPath(\"v\"))"
+        );
+        assert_eq!(
+            named(&format!("{own}/volume-subpaths/v/c/0")),
+            "Some(SubPath(\"v\"))"
+        );
     }
 
     #[test]

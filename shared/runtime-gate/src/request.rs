@@ -11,7 +11,8 @@ use pod::PodIdentity;
 use pod::metadata::{CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, POD_UID_LABEL};
 
 use crate::denial::Denial;
-use crate::places::{Places, parts, stays_below};
+use crate::held::HostPaths;
+use crate::places::{OwnMount, Places, stays_below};
 
 /// Of `/proc` and `/sys`, what a container must not see unless it may have all of it.
 pub(crate) const MASKED: [&str; 9] = [
@@ -144,6 +145,7 @@ pub(crate) fn sandbox(
 pub(crate) fn container(
     pod: &PodIdentity,
     config: &v1::ContainerConfig,
+    host_paths: &HostPaths,
     places: &Places,
 ) -> Result<(Vec<Asked>, Option<RunsAs>), Denial> {
     labels_are_of_pod(pod, &config.labels)?;
@@ -154,7 +156,7 @@ pub(crate) fn container(
     }
     let mut asked = Vec::new();
     for mount in &config.mounts {
-        asked.extend(host_path(pod, mount, places)?);
+        asked.extend(mounted(pod, mount, host_paths, places)?);
         if mount.propagation() == v1::MountPropagation::PropagationBidirectional {
             // What it mounts there, the node has too.
             asked.push(Asked::new("mounts.propagation", Demand::Privileged));
@@ -318,28 +320,33 @@ fn namespaces(options: &v1::NamespaceOption) -> Result<Vec<Asked>, Denial> {
     Ok(asked)
 }
 
-/// A mount of the node that is not the pod's own.
-fn host_path(
+/// A mount: one of the pod's own directory, and of the node only what is bound there as
+/// a hostPath volume of the pod. Whether the pod may have that is asked once more, by
+/// the path that the pod names for it: what was opened by that path was judged then.
+fn mounted(
     pod: &PodIdentity,
     mount: &v1::Mount,
+    host_paths: &HostPaths,
     places: &Places,
 ) -> Result<Option<Asked>, Denial> {
     const FIELD: &str = "mounts.host_path";
-    if places.is_own_mount(pod.uid(), &mount.host_path) {
+    let not_the_pods = || Denial::not_the_pods(FIELD, &mount.host_path);
+    let place = places.own_mount(pod.uid(), &mount.host_path);
+    let path = match place.ok_or_else(not_the_pods)? {
+        OwnMount::PodsAlone => None,
+        OwnMount::HostPath(volume) => Some(host_paths.get(volume).ok_or_else(not_the_pods)?),
+        OwnMount::SubPath(volume) => host_paths.get(volume),
+    };
+    let Some(path) = path else {
         return Ok(None);
-    }
-    if parts(&mount.host_path).is_none() {
-        return Err(Denial::not_judged(FIELD, &mount.host_path));
-    }
+    };
     if mount.selinux_relabel {
         // It would change files of the node.
-        return Err(Denial::not_judged(
-            "mounts.selinux_relabel",
-            &mount.host_path,
-        ));
+        let found = &mount.host_path;
+        return Err(Denial::not_judged("mounts.selinux_relabel", found));
     }
     let demand = Demand::HostPath {
-        path: mount.host_path.clone(),
+        path: path.clone(),
         read_only: mount.readonly,
     };
     Ok(Some(Asked::new(FIELD, demand)))

@@ -6,7 +6,7 @@ use cri::v1::security_profile::ProfileType;
 use cri::v1::{self, Int64Value};
 use pod::PodIdentity;
 
-use crate::Places;
+use crate::{HostPaths, Places};
 
 pub(crate) const UID: &str = "11111111-2222-3333-4444-555555555555";
 
@@ -21,6 +21,18 @@ pub(crate) fn places() -> Places {
         seccomp_profiles: "/var/lib/kubelet/seccomp".into(),
         cgroup_root: "/".to_owned(),
     }
+}
+
+/// The hostPath volumes of the pod.
+pub(crate) fn host_paths() -> HostPaths {
+    let volumes = [("etc", "/etc"), ("root", "/")];
+    let volumes = volumes.map(|(volume, path)| (volume.to_owned(), path.to_owned()));
+    volumes.into()
+}
+
+/// Where one of them is bound.
+pub(crate) fn host_path_mount(volume: &str) -> String {
+    format!("/var/lib/kubelet/pods/{UID}/volumes/kubernetes.io~host-path/{volume}")
 }
 
 fn labels(container: Option<&str>) -> BTreeMap<String, String> {

@@ -13,6 +13,7 @@ use node_host::{
     Volumes,
 };
 use node_layout::{DiskUsage, NodeCapacity, paths};
+use node_policy::HostPathRules;
 use pod::resources::PodCgroupResources;
 use pod::{Pod, PodExt, PodIdentity, QosClass};
 
@@ -188,6 +189,7 @@ impl Volumes for MemoryHost {
         &self,
         identity: &PodIdentity,
         pod: &Pod,
+        _host_paths: &HostPathRules,
     ) -> Result<BTreeMap<String, MountedVolume>, NodeError> {
         self.wait_while_hanging(identity.uid()).await;
         let mut state = self.state();
@@ -199,10 +201,12 @@ impl Volumes for MemoryHost {
         }
         state.volumes.insert(identity.uid().to_owned());
         let volumes = pod.volumes().iter().map(|volume| {
+            let place = match volume.host_path {
+                Some(_) => paths::host_path,
+                None => paths::empty_dir,
+            };
             let mounted = MountedVolume {
-                host_path: own_directory(identity.uid())
-                    .join("volumes/kubernetes.io~empty-dir")
-                    .join(&volume.name),
+                host_path: place(Path::new(ROOT_DIR), identity.uid(), &volume.name),
                 read_only: false,
             };
             (volume.name.clone(), mounted)

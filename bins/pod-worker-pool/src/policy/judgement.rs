@@ -7,7 +7,7 @@ use node_policy::{Denial, Mode, RunningPods, Subject};
 use pod::core::{Lifecycle, LifecycleHandler, Probe};
 use pod::{Pod, PodExt};
 use pod_lifecycle::plan::Refused;
-use runtime_gate::{CommandDigest, Standing};
+use runtime_gate::{CommandDigest, HostPaths, Standing};
 
 use super::in_force::InForce;
 
@@ -88,6 +88,16 @@ fn told(denials: &[Denial]) -> String {
         text += &format!("; and {more} more (bulkhead policy check tells all)");
     }
     text
+}
+
+/// The paths of a pod's hostPath volumes.
+pub(super) fn host_paths(pod: &Pod) -> HostPaths {
+    let volumes = pod.volumes().iter();
+    let paths = volumes.filter_map(|volume| {
+        let source = volume.host_path.as_ref()?;
+        Some((volume.name.clone(), source.path.clone()))
+    });
+    paths.collect()
 }
 
 /// The commands that a pod has run in its containers, by container.

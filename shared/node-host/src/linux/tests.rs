@@ -9,6 +9,7 @@ use pod::Pod;
 use pod::PodExt as _;
 
 use super::*;
+use crate::test_rules;
 
 fn pod(json: &str) -> Pod {
     serde_json::from_str(json).unwrap()
@@ -304,7 +305,7 @@ async fn volumes_are_set_up_in_the_pods_directory() {
     assert_eq!(with_volume.volumes().len(), 1);
     let volumes = case
         .node
-        .set_up_volumes(&identity(), &with_volume)
+        .set_up_volumes(&identity(), &with_volume, &test_rules::any(&with_volume))
         .await
         .unwrap();
     let path = paths::empty_dir(&case.path("root"), "u1", "v");

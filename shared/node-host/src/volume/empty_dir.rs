@@ -30,7 +30,7 @@ pub(super) fn set_up(
         "" => {
             kind.make_child(name, MODE)?;
         }
-        "Memory" => match mounts.filesystem(&path) {
+        "Memory" => match mounts.filesystem(&kind.real_path()?.join(name)) {
             Some(TMPFS) => {}
             Some(other) => {
                 return Err(NodeError::refused(

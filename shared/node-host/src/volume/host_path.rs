@@ -1,18 +1,22 @@
-//! hostPath volumes: a path of the node, checked or made as its type says.
-//!
-//! Links are followed, as in the kubelet: who may have such a volume may have the node.
+//! hostPath volumes: a path of the node, opened as the node's policy allows, and checked
+//! or made as its type says. It is walked name by name from opened directories, so what
+//! is judged, made and given to the pod is one thing. Binding it is `pinned`.
 
-use std::fs::{self, DirBuilder, FileType, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _};
-use std::path::{Component, Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::thread;
 
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat, openat2};
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::stat::{Mode, umask};
+use nix::sys::stat::{Mode, SFlag, mkdirat, umask};
+use node_policy::{HostPathRules, NodePath, PathAccess};
 use pod::core::HostPathVolumeSource;
+use pod::{Pod, PodExt as _};
 
-use crate::error::IoContext;
+use crate::descriptor::{self, real_path};
+use crate::error::IoContext as _;
 use crate::error::NodeError;
 
 /// Modes of what is made, as the kubelet has them.
@@ -62,75 +66,184 @@ impl HostPathType {
         }
     }
 
-    /// What is made where nothing is.
-    fn created(self) -> Option<Missing> {
-        match self {
-            HostPathType::Directory { create: true } => Some(Missing::Directory),
-            HostPathType::File { create: true } => Some(Missing::File),
-            _ => None,
-        }
-    }
-
-    fn matches(self, kind: FileType) -> bool {
+    fn matches(self, kind: SFlag) -> bool {
         match self {
             HostPathType::Unchecked => true,
-            HostPathType::Directory { .. } => kind.is_dir(),
-            HostPathType::File { .. } => kind.is_file(),
-            HostPathType::Socket => kind.is_socket(),
-            HostPathType::CharacterDevice => kind.is_char_device(),
-            HostPathType::BlockDevice => kind.is_block_device(),
+            HostPathType::Directory { .. } => kind == SFlag::S_IFDIR,
+            HostPathType::File { .. } => kind == SFlag::S_IFREG,
+            HostPathType::Socket => kind == SFlag::S_IFSOCK,
+            HostPathType::CharacterDevice => kind == SFlag::S_IFCHR,
+            HostPathType::BlockDevice => kind == SFlag::S_IFBLK,
         }
     }
 }
 
-/// Checks, or makes, what the volume names.
-pub(super) fn set_up(source: &HostPathVolumeSource) -> Result<PathBuf, NodeError> {
-    let path = Path::new(&source.path);
-    let backsteps = path.components().any(|part| part == Component::ParentDir);
-    if !path.is_absolute() || backsteps {
-        return Err(NodeError::refused(
-            path,
-            "must be an absolute path without '..'",
-        ));
-    }
-    let word = source.type_.as_deref().unwrap_or_default();
-    let Some(wanted) = HostPathType::parse(word) else {
-        return Err(NodeError::refused(
-            path,
-            format!("{word} is an invalid volume type"),
-        ));
-    };
-    if wanted == HostPathType::Unchecked {
-        return Ok(path.to_owned());
-    }
-    if let Some(missing) = wanted.created()
-        && is_absent(path)?
-    {
-        missing.make(path).context("create", path)?;
-    }
-    check(path, wanted)?;
-    Ok(path.to_owned())
+/// A hostPath volume of a pod, and what the node's policy says of it.
+pub(super) struct HostPath<'a> {
+    pub(super) pod: &'a Pod,
+    /// Which of the pod's volumes it is.
+    pub(super) index: usize,
+    pub(super) source: &'a HostPathVolumeSource,
+    pub(super) rules: &'a HostPathRules,
 }
 
-/// Also of what was just made: something else may have been faster, and a link that
-/// leads nowhere is as good as absent until something is to be made in its place.
-fn check(path: &Path, wanted: HostPathType) -> Result<(), NodeError> {
-    match fs::metadata(path) {
-        Ok(found) if wanted.matches(found.file_type()) => Ok(()),
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(NodeError::io("inspect", path, error))
+impl HostPath<'_> {
+    /// Opens what the volume names, or makes it as its type says. What is opened is what
+    /// was judged, whatever becomes of its path. It can be bound and inspected, not read.
+    pub(super) fn open(&self) -> Result<OwnedFd, NodeError> {
+        let given = Path::new(&self.source.path);
+        let path = NodePath::parse(&self.source.path)
+            .map_err(|error| NodeError::refused(given, error.to_string()))?;
+        let word = self.source.type_.as_deref().unwrap_or_default();
+        let Some(wanted) = HostPathType::parse(word) else {
+            let reason = format!("{word} is an invalid volume type");
+            return Err(NodeError::refused(given, reason));
+        };
+        let access = match self.rules.access(self.pod, self.index) {
+            Ok(access) => access.ok_or_else(|| NodeError::refused(given, "nobody asks for it"))?,
+            Err(refusal) => {
+                self.refused(refusal.to_string())?;
+                PathAccess::unrestricted()
+            }
+        };
+        let walk = Walk {
+            volume: self,
+            path: &path,
+            access,
+            wanted,
+        };
+        let opened = walk.walk()?;
+        let kind = SFlag::from_bits_truncate(descriptor::status(&opened)?.st_mode) & SFlag::S_IFMT;
+        self.check(&real_path(&opened)?, kind == SFlag::S_IFBLK)?;
+        match wanted.matches(kind) {
+            true => Ok(opened),
+            false => Err(walk.is_of_wrong_type()),
         }
-        _ => {
-            let (path, wanted) = (path.display(), wanted.description());
-            let message = format!("hostPath type check failed: {path} is not a {wanted}");
-            Err(NodeError::CheckFailed { message })
+    }
+
+    /// Whether the policy gives what is at this path, which has no links.
+    fn check(&self, real: &Path, is_disk: bool) -> Result<(), NodeError> {
+        let Some(text) = real.to_str() else {
+            return Err(NodeError::refused(real, "the path is not UTF-8"));
+        };
+        let checked = self
+            .rules
+            .check_opened(self.pod, self.index, text, is_disk);
+        checked.or_else(|refusal| self.refused(refusal.to_string()))
+    }
+
+    /// The error of a refusal, unless the policy only audits.
+    fn refused(&self, message: String) -> Result<(), NodeError> {
+        if !self.rules.only_audits() {
+            return Err(NodeError::CheckFailed { message });
         }
+        let (namespace, name) = (self.pod.namespace(), self.pod.name());
+        let path = &self.source.path;
+        let what = "opened because node policy only audits";
+        tracing::warn!(namespace, pod = name, path, message, "{what}");
+        Ok(())
     }
 }
 
-fn is_absent(path: &Path) -> Result<bool, NodeError> {
-    let exists = fs::exists(path).context("inspect", path)?;
-    Ok(!exists)
+/// The way from the root to what a volume names, one name after the other.
+struct Walk<'a> {
+    volume: &'a HostPath<'a>,
+    path: &'a NodePath,
+    access: PathAccess,
+    wanted: HostPathType,
+}
+
+impl Walk<'_> {
+    fn walk(&self) -> Result<OwnedFd, NodeError> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let root = Path::new("/");
+        let mut opened = open(root, flags, Mode::empty()).context("open", root)?;
+        let mut names = self.path.components().enumerate().peekable();
+        while let Some((number, name)) = names.next() {
+            let is_last = names.peek().is_none();
+            opened = match self.step(&opened, number, is_last, name)? {
+                Some(opened) => opened,
+                None => {
+                    self.make(&opened, name, is_last)?;
+                    // A link that leads nowhere is as good as absent until something
+                    // is to be made in its place.
+                    let made = self.step(&opened, number, is_last, name)?;
+                    made.ok_or_else(|| self.is_of_wrong_type())?
+                }
+            };
+        }
+        Ok(opened)
+    }
+
+    /// What has this name in a directory; `None` if nothing has.
+    fn step(
+        &self,
+        directory: &OwnedFd,
+        number: usize,
+        is_last: bool,
+        name: &str,
+    ) -> Result<Option<OwnedFd>, NodeError> {
+        let mut follows = self.access.follows_link_at(number);
+        let mut stepped = step(directory, name, is_last, follows);
+        if matches!(stepped, Err(Errno::ELOOP)) && !follows {
+            let at = real_path(directory)?.join(name);
+            self.volume.refused(format!(
+                "{} is a link, and links below {} are not followed for this pod: a grant with \
+                 followLinks = true would allow it",
+                at.display(),
+                self.access.trusted
+            ))?;
+            follows = true;
+            stepped = step(directory, name, is_last, follows);
+        }
+        match stepped {
+            Ok(opened) => Ok(Some(opened)),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(error) => Err(NodeError::io("open", self.path.as_str(), error.into())),
+        }
+    }
+
+    /// Makes what is missing, if the volume's type says so and the policy allows it.
+    fn make(&self, directory: &OwnedFd, name: &str, is_last: bool) -> Result<(), NodeError> {
+        let missing = match self.wanted {
+            HostPathType::Directory { create: true } => Missing::Directory,
+            HostPathType::File { create: true } => Missing::File,
+            // The runtime would make a directory.
+            HostPathType::Unchecked if !self.access.read_only => Missing::Directory,
+            HostPathType::Unchecked => {
+                let reason = "it is missing, and is not made for a pod that only reads it";
+                return Err(NodeError::refused(self.path.as_str(), reason));
+            }
+            _ => return Err(self.is_of_wrong_type()),
+        };
+        self.volume.check(&real_path(directory)?.join(name), false)?;
+        let made = match missing {
+            // A file's directory is not made.
+            Missing::File if !is_last => Err(Errno::ENOENT.into()),
+            missing => missing.make(directory, name),
+        };
+        made.context("create", Path::new(self.path.as_str()))
+    }
+
+    fn is_of_wrong_type(&self) -> NodeError {
+        let (path, wanted) = (&self.volume.source.path, self.wanted.description());
+        let message = format!("hostPath type check failed: {path} is not a {wanted}");
+        NodeError::CheckFailed { message }
+    }
+}
+
+fn step(directory: &OwnedFd, name: &str, is_last: bool, follows: bool) -> nix::Result<OwnedFd> {
+    let mut resolve = ResolveFlag::RESOLVE_NO_MAGICLINKS;
+    if !follows {
+        resolve |= ResolveFlag::RESOLVE_NO_SYMLINKS;
+    }
+    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+    let how = OpenHow::new().resolve(resolve);
+    // What is mounted on demand is mounted only for who asks for a directory.
+    match openat2(directory, name, how.flags(flags | OFlag::O_DIRECTORY)) {
+        Err(Errno::ENOTDIR) if is_last => openat2(directory, name, how.flags(flags)),
+        opened => opened,
+    }
 }
 
 /// What may be made where it is missing.
@@ -144,16 +257,16 @@ enum Missing {
 
 impl Missing {
     /// Makes it unless it is there by now: somebody else may make the same.
-    fn make(self, path: &Path) -> io::Result<()> {
+    fn make(self, directory: &OwnedFd, name: &str) -> io::Result<()> {
         let made = with_exact_modes(|| match self {
             Missing::Directory => {
-                let mut builder = DirBuilder::new();
-                builder.recursive(true).mode(DIRECTORY_MODE).create(path)
+                let mode = Mode::from_bits_truncate(DIRECTORY_MODE);
+                Ok(mkdirat(directory, name, mode)?)
             }
             Missing::File => {
-                let mut options = OpenOptions::new();
-                options.write(true).create_new(true).mode(FILE_MODE);
-                options.open(path).map(drop)
+                let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+                let mode = Mode::from_bits_truncate(FILE_MODE);
+                Ok(openat(directory, name, flags, mode).map(drop)?)
             }
         });
         match made {
@@ -180,228 +293,4 @@ fn with_exact_modes<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io:
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs::Permissions;
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
-
-    use super::*;
-
-    fn source(path: &Path, type_: &str) -> HostPathVolumeSource {
-        HostPathVolumeSource {
-            path: path.display().to_string(),
-            type_: Some(type_.to_owned()),
-        }
-    }
-
-    fn mode(path: &Path) -> u32 {
-        fs::metadata(path).unwrap().permissions().mode() & 0o777
-    }
-
-    /// As in a confined process, for this thread and those that it starts.
-    fn strict_umask() {
-        unshare(CloneFlags::CLONE_FS).unwrap();
-        umask(Mode::from_bits_truncate(0o077));
-    }
-
-    #[test]
-    fn each_type_takes_its_own_kind_and_no_other() {
-        let directory = tempfile::tempdir().unwrap();
-        let at = |name: &str| directory.path().join(name);
-        fs::create_dir(at("directory")).unwrap();
-        fs::write(at("file"), "").unwrap();
-        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
-        symlink(at("directory"), at("link")).unwrap();
-        let (mode, major_minor) = (Mode::S_IRUSR, nix::sys::stat::makedev(7, 250));
-        nix::sys::stat::mknod(
-            &at("block"),
-            nix::sys::stat::SFlag::S_IFBLK,
-            mode,
-            major_minor,
-        )
-        .unwrap();
-        let paths = [
-            at("directory"),
-            at("link"),
-            at("file"),
-            at("socket"),
-            PathBuf::from("/dev/null"),
-            at("block"),
-            at("none"),
-        ];
-        for (type_, accepted) in [
-            ("", [true, true, true, true, true, true, true]),
-            ("Directory", [true, true, false, false, false, false, false]),
-            ("File", [false, false, true, false, false, false, false]),
-            ("Socket", [false, false, false, true, false, false, false]),
-            (
-                "CharDevice",
-                [false, false, false, false, true, false, false],
-            ),
-            (
-                "BlockDevice",
-                [false, false, false, false, false, true, false],
-            ),
-            (
-                "DirectoryOrCreate",
-                [true, true, false, false, false, false, true],
-            ),
-            (
-                "FileOrCreate",
-                [false, false, true, false, false, false, false],
-            ),
-            (
-                "Nonsense",
-                [false, false, false, false, false, false, false],
-            ),
-        ] {
-            let outcome: Vec<_> = paths
-                .iter()
-                .map(|path| set_up(&source(path, type_)).is_ok())
-                .collect();
-            assert_eq!(outcome, accepted, "{type_}");
-        }
-    }
-
-    #[test]
-    fn what_is_missing_is_made_with_the_kubelets_modes() {
-        let directory = tempfile::tempdir().unwrap();
-        strict_umask();
-        let made = set_up(&source(&directory.path().join("a/b"), "DirectoryOrCreate")).unwrap();
-        assert_eq!(mode(&made), 0o755);
-        assert_eq!(mode(&directory.path().join("a")), 0o755);
-        let made = set_up(&source(&made.join("file"), "FileOrCreate")).unwrap();
-        assert_eq!(mode(&made), 0o644);
-        // A file's directory is not made.
-        let missing = source(&directory.path().join("none/file"), "FileOrCreate");
-        assert!(set_up(&missing).is_err());
-        // What is there keeps its content.
-        fs::write(&made, "kept").unwrap();
-        set_up(&source(&made, "FileOrCreate")).unwrap();
-        assert_eq!(fs::read(&made).unwrap(), b"kept");
-    }
-
-    #[test]
-    fn what_is_made_is_never_seen_without_its_mode() {
-        let directory = tempfile::tempdir().unwrap();
-        strict_umask();
-        for (type_, expected) in [("DirectoryOrCreate", 0o755), ("FileOrCreate", 0o644)] {
-            for attempt in 0..200 {
-                let path = directory.path().join(format!("{type_}-{attempt}"));
-                let seen = path.clone();
-                let witness = thread::spawn(move || {
-                    loop {
-                        if let Ok(found) = fs::metadata(&seen) {
-                            return found.permissions().mode() & 0o777;
-                        }
-                    }
-                });
-                set_up(&source(&path, type_)).unwrap();
-                assert_eq!(witness.join().unwrap(), expected, "{type_}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_somebody_else_made_first_stays_as_it_is() {
-        let directory = tempfile::tempdir().unwrap();
-        for missing in [Missing::Directory, Missing::File] {
-            let path = directory.path().join(format!("{missing:?}"));
-            missing.make(&path).unwrap();
-            fs::set_permissions(&path, Permissions::from_mode(0o711)).unwrap();
-            missing.make(&path).unwrap();
-            assert_eq!(mode(&path), 0o711);
-        }
-        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
-    }
-
-    #[test]
-    fn several_pods_may_make_the_same_at_once() {
-        let directory = tempfile::tempdir().unwrap();
-        strict_umask();
-        for (type_, name, expected) in [
-            ("DirectoryOrCreate", "directory/deep", 0o755),
-            ("FileOrCreate", "file", 0o644),
-        ] {
-            for attempt in 0..50 {
-                let above = directory.path().join(format!("{type_}-{attempt}"));
-                fs::create_dir(&above).unwrap();
-                let path = above.join(name);
-                let barrier = std::sync::Barrier::new(4);
-                thread::scope(|scope| {
-                    for _ in 0..4 {
-                        scope.spawn(|| {
-                            barrier.wait();
-                            set_up(&source(&path, type_)).unwrap();
-                            assert_eq!(mode(&path), expected, "{type_}");
-                        });
-                    }
-                });
-                assert_eq!(fs::read_dir(&above).unwrap().count(), 1);
-            }
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_made_is_an_error_that_names_the_path() {
-        let directory = tempfile::tempdir().unwrap();
-        let at = |name: &str| directory.path().join(name);
-        symlink(at("nowhere"), at("dangling")).unwrap();
-        fs::write(at("file"), "").unwrap();
-        let names = ["dangling", "dangling/below", "file/below"];
-        for type_ in ["DirectoryOrCreate", "FileOrCreate"] {
-            for path in names.map(at) {
-                let error = set_up(&source(&path, type_)).unwrap_err().to_string();
-                let named = path.display().to_string();
-                assert!(error.contains(&named), "{type_}: {error}");
-            }
-        }
-        assert!(!at("nowhere").exists(), "nothing was made behind a link");
-        let error = set_up(&source(&at("dangling"), "FileOrCreate")).unwrap_err();
-        let expected = format!(
-            "hostPath type check failed: {} is not a file",
-            at("dangling").display()
-        );
-        assert_eq!(error.to_string(), expected);
-    }
-
-    #[test]
-    fn of_two_pods_that_make_different_types_one_is_refused() {
-        let directory = tempfile::tempdir().unwrap();
-        for attempt in 0..200 {
-            let path = directory.path().join(attempt.to_string());
-            let barrier = std::sync::Barrier::new(2);
-            let made = thread::scope(|scope| {
-                let threads = ["DirectoryOrCreate", "FileOrCreate"].map(|type_| {
-                    scope.spawn(|| {
-                        barrier.wait();
-                        set_up(&source(&path, type_))
-                    })
-                });
-                threads.map(|thread| thread.join().unwrap())
-            });
-            let refused = made.into_iter().filter_map(Result::err);
-            let refused: Vec<String> = refused.map(|error| error.to_string()).collect();
-            assert_eq!(refused.len(), 1, "{refused:?}");
-            assert!(refused[0].starts_with("hostPath type check failed"));
-        }
-    }
-
-    #[test]
-    fn a_path_is_absolute_and_has_no_backsteps() {
-        for path in ["", "a", "./a", "/a/../b", ".."] {
-            assert!(set_up(&source(Path::new(path), "")).is_err(), "{path:?}");
-        }
-        let plain = HostPathVolumeSource {
-            path: "/x".to_owned(),
-            type_: None,
-        };
-        assert_eq!(set_up(&plain).unwrap(), Path::new("/x"));
-    }
-
-    #[test]
-    fn the_refusal_says_what_was_expected() {
-        let error = set_up(&source(Path::new("/dev/null"), "Directory")).unwrap_err();
-        let expected = "hostPath type check failed: /dev/null is not a directory";
-        assert_eq!(error.to_string(), expected);
-    }
-}
+mod tests;

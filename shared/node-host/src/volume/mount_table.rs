@@ -1,22 +1,35 @@
 //! The node's mounts, as the kernel lists them.
 
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use nix::mount::{MntFlags, umount2};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
+use crate::descriptor::{magic_path, open_beneath};
+use crate::directory::Directory;
 use crate::error::IoContext;
 use crate::error::NodeError;
 
 /// Below `/proc`: the mounts of our own mount namespace.
 const TABLE: &str = "self/mountinfo";
 
-/// Mount points and what is mounted there, in the order in which they were mounted.
+/// One line of the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mount {
+    /// The kernel's number for it.
+    pub(crate) id: u64,
+    /// Where it is, without links.
+    pub(crate) point: PathBuf,
+    filesystem: String,
+}
+
+/// Mounts in the order in which they were mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MountTable {
-    mounts: Vec<(PathBuf, String)>,
+    mounts: Vec<Mount>,
 }
 
 impl MountTable {
@@ -31,10 +44,14 @@ impl MountTable {
     fn parse(table: &[u8]) -> MountTable {
         let mount = |line: &[u8]| {
             let mut fields = line.split(|byte| *byte == b' ');
-            let point = fields.nth(4)?;
+            let id = str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+            let point = fields.nth(3)?;
             let filesystem = fields.skip_while(|field| field != b"-").nth(1)?;
-            let point = PathBuf::from(OsString::from_vec(unescaped(point)));
-            Some((point, String::from_utf8_lossy(filesystem).into_owned()))
+            Some(Mount {
+                id,
+                point: PathBuf::from(OsString::from_vec(unescaped(point))),
+                filesystem: String::from_utf8_lossy(filesystem).into_owned(),
+            })
         };
         let lines = table.split(|byte| *byte == b'\n');
         MountTable {
@@ -46,27 +63,56 @@ impl MountTable {
     pub(crate) fn filesystem(&self, point: &Path) -> Option<&str> {
         let mut mounts = self.mounts.iter().rev();
         mounts
-            .find(|(path, _)| path == point)
-            .map(|(_, filesystem)| filesystem.as_str())
+            .find(|mount| mount.point == point)
+            .map(|mount| mount.filesystem.as_str())
     }
 
-    /// The mount points below a directory or on it, the last one mounted first.
-    pub(crate) fn below(&self, directory: &Path) -> impl Iterator<Item = &Path> {
-        let mounts = self.mounts.iter().rev().map(|(path, _)| path.as_path());
-        mounts.filter(move |path| path.starts_with(directory))
+    /// The mounts below a directory or on it, the first one mounted first.
+    pub(crate) fn below(&self, directory: &Path) -> impl Iterator<Item = &Mount> {
+        let mounts = self.mounts.iter();
+        mounts.filter(move |mount| mount.point.starts_with(directory))
     }
 
-    /// Unmounts everything below a directory and on it. At once and without waiting for
-    /// those who still use it: the pod is gone, and its files go with the last user.
-    pub(crate) fn unmount_all_below(&self, directory: &Path) -> Result<(), NodeError> {
-        for point in self.below(directory) {
-            match umount2(point, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
-                // Not mounted any more, or gone with the mount that it was on.
-                Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => {}
-                Err(error) => return Err(NodeError::io("unmount", point, error.into())),
+    /// Unmounts everything on what has this name in a directory, and below it. Each
+    /// mount is reached from the directory without following links, since a container
+    /// may have renamed what is on the way to it.
+    pub(crate) fn unmount_all_below(
+        &self,
+        directory: &Directory,
+        name: &str,
+    ) -> Result<(), NodeError> {
+        let top = directory.real_path()?;
+        for Mount { point, .. } in self.below(&top.join(name)) {
+            let Ok(relative) = point.strip_prefix(&top) else {
+                continue;
+            };
+            match open_beneath(directory.fd(), relative) {
+                Ok(mounted) => unmount(&mounted, point)?,
+                // Gone with the mount that it was on.
+                Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => {}
+                Err(error) => return Err(NodeError::io("open", point, error.into())),
             }
         }
         Ok(())
+    }
+}
+
+/// Unmounts what was opened at a mount point, with all that is mounted in it; fine if
+/// nothing is mounted there. At once and without waiting for those who still use it: the
+/// pod is gone, and its files go with the last user.
+///
+/// It is taken out of the groups in which mounts and unmounts are passed on before that:
+/// what is unmounted in it must stay mounted where it was bound from.
+pub(crate) fn unmount(mounted: &OwnedFd, point: &Path) -> Result<(), NodeError> {
+    const NONE: Option<&str> = None;
+    let path = magic_path(mounted);
+    let alone = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
+    let unmounted = mount(NONE, &path, NONE, alone, NONE)
+        .and_then(|()| umount2(&path, MntFlags::MNT_DETACH));
+    match unmounted {
+        // Not a mount point, or not any more.
+        Ok(()) | Err(Errno::EINVAL) => Ok(()),
+        Err(error) => Err(NodeError::io("unmount", point, error.into())),
     }
 }
 
@@ -120,15 +166,15 @@ mod tests {
     }
 
     #[test]
-    fn those_below_a_directory_come_last_mounted_first() {
+    fn those_below_a_directory_come_first_mounted_first() {
         let table = MountTable::parse(TABLE);
-        let below: Vec<_> = table.below(Path::new("/pods/u")).collect();
+        let below = table.below(Path::new("/pods/u"));
+        let below: Vec<_> = below.map(|it| (it.id, it.point.to_str())).collect();
         let expected = [
-            "/pods/u/volumes/a",
-            "/pods/u/volumes/a/in side",
-            "/pods/u/volumes/a",
-        ]
-        .map(Path::new);
+            (40, Some("/pods/u/volumes/a")),
+            (41, Some("/pods/u/volumes/a/in side")),
+            (43, Some("/pods/u/volumes/a")),
+        ];
         assert_eq!(below, expected);
         assert_eq!(
             table.below(Path::new("/pods/u/volumes/a/inside")).count(),

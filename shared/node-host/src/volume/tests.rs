@@ -5,8 +5,10 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use pod::Pod;
+use pod::core::VolumeMount;
 
 use super::*;
+use crate::test_rules;
 
 fn pod(json: &str) -> Pod {
     serde_json::from_str(json).unwrap()
@@ -22,7 +24,8 @@ struct Case {
 
 impl Drop for Case {
     fn drop(&mut self) {
-        let _ = mounts().unmount_all_below(self.temporary.path());
+        let top = Directory::open(self.temporary.path()).unwrap();
+        let _ = mounts().unmount_all_below(&top, "u");
     }
 }
 
@@ -42,15 +45,38 @@ fn case() -> Case {
     }
 }
 
+/// A pod with these volumes, all mounted by its container.
 fn with_volumes(volumes: &str) -> Pod {
-    pod(&format!(
-        r#"{{"spec":{{"containers":[],"volumes":[{volumes}]}}}}"#
-    ))
+    let mut pod = pod(&format!(
+        r#"{{"spec":{{"containers":[{{"name":"c","image":"i"}}],"volumes":[{volumes}]}}}}"#
+    ));
+    let mounts = pod.volumes().iter().map(|volume| VolumeMount {
+        name: volume.name.clone(),
+        mount_path: format!("/{}", volume.name),
+        ..VolumeMount::default()
+    });
+    let mounts = mounts.collect();
+    pod.spec.as_mut().unwrap().containers[0].volume_mounts = Some(mounts);
+    pod
 }
 
 impl Case {
     fn set_up(&self, volumes: &str) -> Result<BTreeMap<String, MountedVolume>, NodeError> {
-        set_up(&self.directory, &with_volumes(volumes), &mounts(), MEMORY)
+        self.set_up_pod(&with_volumes(volumes))
+    }
+
+    fn set_up_pod(&self, pod: &Pod) -> Result<BTreeMap<String, MountedVolume>, NodeError> {
+        let setting = Setting {
+            proc_dir: Path::new("/proc"),
+            memory_bytes: MEMORY,
+            host_paths: &test_rules::any(pod),
+        };
+        set_up(&self.directory, pod, &setting)
+    }
+
+    fn host_path(&self, name: &str) -> PathBuf {
+        let volumes = self.directory.path().join(VOLUMES);
+        volumes.join(HOST_PATH).join(name)
     }
 
     fn empty_dir(&self, name: &str) -> PathBuf {
@@ -65,22 +91,30 @@ impl Case {
 #[test]
 fn volumes_are_where_the_kubelet_has_them_and_survive_a_second_time() {
     let case = case();
-    let volumes = r#"{"name":"v","emptyDir":{}},{"name":"h","hostPath":{"path":"/tmp"}}"#;
+    let shared = case.temporary.path().join("shared");
+    fs::create_dir(&shared).unwrap();
+    fs::write(shared.join("file"), "the node's").unwrap();
+    let volumes = format!(
+        r#"{{"name":"v","emptyDir":{{}}}},{{"name":"h","hostPath":{{"path":{shared:?}}}}}"#
+    );
     for round in 0..2 {
-        let mounted = case.set_up(volumes).unwrap();
+        let mounted = case.set_up(&volumes).unwrap();
         let path = &mounted["v"].host_path;
         assert_eq!(path, &case.empty_dir("v"));
         assert_eq!(
             fs::metadata(path).unwrap().permissions().mode() & 0o7777,
             0o777
         );
-        assert_eq!(mounted["h"].host_path, Path::new("/tmp"));
+        let bound = &mounted["h"].host_path;
+        assert_eq!(bound, &case.host_path("h"));
+        assert_eq!(fs::read(bound.join("file")).unwrap(), b"the node's");
         assert_eq!(path.join("kept").exists(), round > 0);
         fs::write(path.join("kept"), "").unwrap();
     }
     tear_down(&case.directory, &mounts()).unwrap();
     assert!(!case.empty_dir("v").exists());
-    assert!(Path::new("/tmp").exists());
+    assert!(!case.host_path("h").exists());
+    assert_eq!(fs::read(shared.join("file")).unwrap(), b"the node's");
     tear_down(&case.directory, &mounts()).unwrap();
 }
 
@@ -110,7 +144,7 @@ fn the_pods_memory_limit_bounds_a_volume_in_memory() {
         r#"{"spec":{"containers":[{"name":"c","resources":{"limits":{"memory":"2Mi"},
             "requests":{"memory":"1Mi"}}}],"volumes":[{"name":"m","emptyDir":{"medium":"Memory"}}]}}"#,
     );
-    set_up(&case.directory, &limited, &mounts(), MEMORY).unwrap();
+    case.set_up_pod(&limited).unwrap();
     let size = nix::sys::statvfs::statvfs(&case.empty_dir("m")).unwrap();
     assert_eq!(size.blocks() * size.fragment_size(), 2 << 20);
 }

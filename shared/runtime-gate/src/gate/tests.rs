@@ -56,6 +56,7 @@ impl Scene {
             identity: identity(),
             standing,
             commands: [("c".to_owned(), BTreeSet::from([probe]))].into(),
+            host_paths: testing::host_paths(),
         });
     }
 
@@ -155,7 +156,7 @@ async fn what_the_permit_lacks_is_refused_and_what_it_has_passes() {
     let etc = |config: &mut v1::ContainerConfig| {
         config.mounts.push(v1::Mount {
             container_path: "/x".to_owned(),
-            host_path: "/etc".to_owned(),
+            host_path: testing::host_path_mount("etc"),
             readonly: true,
             ..v1::Mount::default()
         });

@@ -18,7 +18,7 @@ fn of_sandbox(change: impl Fn(&mut v1::PodSandboxConfig)) -> Result<Vec<Demand>,
 fn of_container(change: impl Fn(&mut v1::ContainerConfig)) -> Result<Vec<Demand>, String> {
     let mut config = testing::container("image");
     change(&mut config);
-    let asked = container(&identity(), &config, &places());
+    let asked = container(&identity(), &config, &testing::host_paths(), &places());
     asked
         .map(|(asked, _)| asked.into_iter().map(|asked| asked.demand).collect())
         .map_err(|denial| denial.to_string())
@@ -196,7 +196,8 @@ fn what_a_container_asks_for_is_demanded() {
 }
 
 #[test]
-fn a_mount_from_outside_the_pods_directory_is_demanded_or_refused() {
+fn a_mount_is_the_pods_own_or_bound_of_a_path_that_is_demanded_again() {
+    let own = |below: &str| format!("/var/lib/kubelet/pods/{UID}/{below}");
     let asks = |path: &str, read_only| {
         let path = path.to_owned();
         of_container(move |config| {
@@ -205,31 +206,43 @@ fn a_mount_from_outside_the_pods_directory_is_demanded_or_refused() {
             config.mounts.push(mount);
         })
     };
-    for (path, read_only) in [
-        ("/", false),
-        ("/etc", true),
-        ("/run/containerd/containerd.sock", false),
-        (
-            "/var/lib/kubelet/pods/other/volumes/kubernetes.io~empty-dir/v",
-            false,
-        ),
+    for (place, read_only, path) in [
+        (testing::host_path_mount("root"), false, "/"),
+        (testing::host_path_mount("etc"), true, "/etc"),
+        (own("volume-subpaths/etc/c/0"), true, "/etc"),
     ] {
         let demand = Demand::HostPath {
             path: path.to_owned(),
             read_only,
         };
-        assert_eq!(asks(path, read_only), Ok(vec![demand]));
+        assert_eq!(asks(&place, read_only), Ok(vec![demand]));
     }
-    let own = format!("/var/lib/kubelet/pods/{UID}/volumes/kubernetes.io~empty-dir/v");
-    assert_eq!(asks(&own, false), Ok(Vec::new()));
-    for path in [
+    let empty_dir = own("volumes/kubernetes.io~empty-dir/v");
+    for place in [&empty_dir, &own("volume-subpaths/v/c/0")] {
+        assert_eq!(asks(place, false), Ok(Vec::new()));
+    }
+    for place in [
+        "/",
+        "/etc",
+        "/run/containerd/containerd.sock",
+        "/var/lib/kubelet/pods/other/volumes/kubernetes.io~empty-dir/v",
+        // No volume of the pod.
+        &testing::host_path_mount("other"),
         "",
         "etc",
         "/etc/../root",
-        &format!("{own}/../../../../other/x"),
+        &format!("{empty_dir}/../../../../other/x"),
     ] {
-        assert!(asks(path, false).is_err(), "{path}");
+        let refused = asks(place, true).unwrap_err();
+        assert!(refused.contains("not the pod's own"), "{place}: {refused}");
     }
+    // The node's files keep their labels.
+    let relabelled = of_container(|config| {
+        let mut mount = mount(&testing::host_path_mount("etc"));
+        mount.selinux_relabel = true;
+        config.mounts.push(mount);
+    });
+    assert!(relabelled.is_err());
 }
 
 #[test]
@@ -244,7 +257,7 @@ fn who_a_container_runs_as_is_told_by_number_or_name_or_left_to_the_image() {
         let mut config = testing::container("image");
         security(&mut config).run_as_user = user.map(|value| Int64Value { value });
         security(&mut config).run_as_username = name.to_owned();
-        let (_, runs_as) = container(&identity(), &config, &places()).unwrap();
+        let (_, runs_as) = container(&identity(), &config, &testing::host_paths(), &places()).unwrap();
         assert_eq!(runs_as, expected);
     }
 }

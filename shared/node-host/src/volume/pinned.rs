@@ -1,0 +1,156 @@
+//! Binds what was opened on the node into a pod's directory, so that the runtime is
+//! given a path that nobody but root can lead elsewhere.
+//!
+//! What is bound follows the node (a later mount below the volume's path shows in it)
+//! and never the other way round. What opened it and why it may be had is `host_path`.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
+use nix::sys::stat::SFlag;
+use node_layout::paths::{HOST_PATH, VOLUMES};
+
+use super::mount_table::{self, Mount, MountTable};
+use crate::descriptor::{self, magic_path, open_beneath, real_path};
+use crate::directory::Directory;
+use crate::error::IoContext as _;
+use crate::error::NodeError;
+
+const NONE: Option<&str> = None;
+
+/// Most mounts that are taken off one mount point: we make one.
+const MAX_STACKED: usize = 16;
+
+/// Binds `source` under this name in the directory of hostPath volumes, or finds it
+/// bound, and says where.
+///
+/// When something else is bound there, the node's path leads to another file by now: a
+/// socket, for example, that its server has made anew. Then the new one is bound for the
+/// next containers, as with a kubelet; those that run keep what they have.
+pub(super) fn bind(
+    source: &OwnedFd,
+    kind: &Directory,
+    name: &str,
+    proc_dir: &Path,
+) -> Result<PathBuf, NodeError> {
+    let path = kind.path().join(name);
+    let is_directory = is_directory(source)?;
+    let mut found = kind.mounted(name)?;
+    for _ in 0..MAX_STACKED {
+        match &found {
+            Some(bound) if !is_same(bound, source)? => mount_table::unmount(bound, &path)?,
+            _ => break,
+        }
+        found = kind.mounted(name)?;
+    }
+    let bound = match found {
+        Some(bound) => bound,
+        None => {
+            let place = kind.make_mount_point(name, is_directory)?;
+            bind_one(source, &place).context("bind", &path)?;
+            let bound = kind.mounted(name)?;
+            bound.ok_or_else(|| NodeError::refused(&path, "it was unmounted while it was bound"))?
+        }
+    };
+    if !is_same(&bound, source)? {
+        return Err(NodeError::refused(path, "something else is mounted there"));
+    }
+    // Also for one that is found: whoever bound it may have been killed before this.
+    follow_only(&bound).context("change the propagation of", &path)?;
+    if is_directory {
+        // Read now and not before: from here on new mounts arrive by themselves.
+        bind_mounts_below(source, &bound, &MountTable::read(proc_dir)?)?;
+    }
+    Ok(path)
+}
+
+/// Binds the mounts that are below `source` on the node, each in its place below `bound`
+/// unless it is there: what `MS_REC` would do, but for hostPath volumes. Of two pods with
+/// the volume `/`, each would hold the mounts of the other, a third those of both, and
+/// so on.
+fn bind_mounts_below(
+    source: &OwnedFd,
+    bound: &OwnedFd,
+    mounts: &MountTable,
+) -> Result<(), NodeError> {
+    let (from, to) = (real_path(source)?, real_path(bound)?);
+    for Mount { id, point, .. } in mounts.below(&from) {
+        let relative = point.strip_prefix(&from).unwrap_or(Path::new(""));
+        let is_there = || mounts.filesystem(&to.join(relative)).is_some();
+        if relative.as_os_str().is_empty() || is_in_host_path_volume(point) || is_there() {
+            continue;
+        }
+        // What cannot be reached is unmounted by now, or hidden by another mount.
+        let Some(mounted) = reach(source, relative, point)? else {
+            continue;
+        };
+        if descriptor::mount_id(&mounted)? != *id {
+            continue;
+        }
+        let Some(place) = reach(bound, relative, point)? else {
+            continue;
+        };
+        match bind_one(&mounted, &place) {
+            Ok(()) => {}
+            // Unmounted by now, or one that may not be bound.
+            Err(Errno::EINVAL | Errno::ENOENT) => continue,
+            Err(error) => return Err(NodeError::io("bind", point, error.into())),
+        }
+        if let Some(bound) = reach(bound, relative, point)? {
+            match follow_only(&bound) {
+                Ok(()) | Err(Errno::EINVAL) => {}
+                Err(error) => {
+                    let action = "change the propagation of the bound";
+                    return Err(NodeError::io(action, point, error.into()));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn reach(
+    directory: &OwnedFd,
+    relative: &Path,
+    point: &Path,
+) -> Result<Option<OwnedFd>, NodeError> {
+    match open_beneath(directory, relative) {
+        Ok(opened) => Ok(Some(opened)),
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EACCES | Errno::ESTALE) => {
+            Ok(None)
+        }
+        Err(error) => Err(NodeError::io("open", point, error.into())),
+    }
+}
+
+fn bind_one(source: &OwnedFd, place: &OwnedFd) -> nix::Result<()> {
+    let (source, place) = (magic_path(source), magic_path(place));
+    mount(Some(&source), &place, NONE, MsFlags::MS_BIND, NONE)
+}
+
+/// Mounts and unmounts on the node show in what is bound, and not the other way round.
+fn follow_only(bound: &OwnedFd) -> nix::Result<()> {
+    let flags = MsFlags::MS_SLAVE | MsFlags::MS_REC;
+    mount(NONE, &magic_path(bound), NONE, flags, NONE)
+}
+
+fn is_same(one: &OwnedFd, other: &OwnedFd) -> Result<bool, NodeError> {
+    let (one, other) = (descriptor::status(one)?, descriptor::status(other)?);
+    Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
+}
+
+fn is_directory(opened: &OwnedFd) -> Result<bool, NodeError> {
+    let kind = SFlag::from_bits_truncate(descriptor::status(opened)?.st_mode);
+    Ok(kind & SFlag::S_IFMT == SFlag::S_IFDIR)
+}
+
+/// Whether a mount point is in a hostPath volume of a pod, of whatever agent.
+fn is_in_host_path_volume(point: &Path) -> bool {
+    let names: Vec<_> = point.iter().collect();
+    names.windows(2).any(|pair| pair == [VOLUMES, HOST_PATH])
+}
+
+#[cfg(test)]
+mod tests;
