@@ -42,9 +42,9 @@ impl Places {
             return None;
         }
         match *parts.get(own.len()..)? {
-            ["etc-hosts"]
-            | ["containers", _, _]
-            | ["volumes", "kubernetes.io~csi", _, "mount"] => Some(OwnMount::PodsAlone),
+            ["etc-hosts"] | ["containers", _, _] | ["volumes", "kubernetes.io~csi", _, "mount"] => {
+                Some(OwnMount::PodsAlone)
+            }
             ["volumes", "kubernetes.io~csi", _] => None,
             ["volumes", "kubernetes.io~host-path", volume] => Some(OwnMount::HostPath(volume)),
             ["volumes", _, _] => Some(OwnMount::PodsAlone),

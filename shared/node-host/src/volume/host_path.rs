@@ -126,9 +126,7 @@ impl HostPath<'_> {
         let Some(text) = real.to_str() else {
             return Err(NodeError::refused(real, "the path is not UTF-8"));
         };
-        let checked = self
-            .rules
-            .check_opened(self.pod, self.index, text, is_disk);
+        let checked = self.rules.check_opened(self.pod, self.index, text, is_disk);
         checked.or_else(|refusal| self.refused(refusal.to_string()))
     }
 
@@ -216,7 +214,8 @@ impl Walk<'_> {
             }
             _ => return Err(self.is_of_wrong_type()),
         };
-        self.volume.check(&real_path(directory)?.join(name), false)?;
+        self.volume
+            .check(&real_path(directory)?.join(name), false)?;
         let made = match missing {
             // A file's directory is not made.
             Missing::File if !is_last => Err(Errno::ENOENT.into()),

@@ -107,8 +107,8 @@ pub(crate) fn unmount(mounted: &OwnedFd, point: &Path) -> Result<(), NodeError> 
     const NONE: Option<&str> = None;
     let path = magic_path(mounted);
     let alone = MsFlags::MS_PRIVATE | MsFlags::MS_REC;
-    let unmounted = mount(NONE, &path, NONE, alone, NONE)
-        .and_then(|()| umount2(&path, MntFlags::MNT_DETACH));
+    let unmounted =
+        mount(NONE, &path, NONE, alone, NONE).and_then(|()| umount2(&path, MntFlags::MNT_DETACH));
     match unmounted {
         // Not a mount point, or not any more.
         Ok(()) | Err(Errno::EINVAL) => Ok(()),

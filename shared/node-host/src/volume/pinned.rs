@@ -48,7 +48,10 @@ pub(super) fn bind(
     let bound = match found {
         Some(bound) => bound,
         None => {
-            let place = kind.make_mount_point(name, is_directory)?;
+            let mut place = kind.make_mount_point(name, is_directory)?;
+            if kind.real_path()?.starts_with(real_path(source)?) {
+                place = keep_to_itself(place, kind, name)?;
+            }
             bind_one(source, &place).context("bind", &path)?;
             let bound = kind.mounted(name)?;
             bound.ok_or_else(|| NodeError::refused(&path, "it was unmounted while it was bound"))?
@@ -64,6 +67,20 @@ pub(super) fn bind(
         bind_mounts_below(source, &bound, &MountTable::read(proc_dir)?)?;
     }
     Ok(path)
+}
+
+/// Makes a directory a mount of its own that passes nothing on. What is bound on it is a
+/// directory above all pods, which holds this place too: without that it would arrive
+/// in each other volume of that kind, where it would follow the node too, and the next
+/// one would arrive in each of these.
+fn keep_to_itself(place: OwnedFd, kind: &Directory, name: &str) -> Result<OwnedFd, NodeError> {
+    let path = kind.path().join(name);
+    bind_one(&place, &place).context("bind", &path)?;
+    let place = kind.mounted(name)?;
+    let place = place.ok_or_else(|| NodeError::refused(&path, "it was unmounted meanwhile"))?;
+    mount(NONE, &magic_path(&place), NONE, MsFlags::MS_PRIVATE, NONE)
+        .context("change the propagation of", &path)?;
+    Ok(place)
 }
 
 /// Binds the mounts that are below `source` on the node, each in its place below `bound`
@@ -111,11 +128,7 @@ fn bind_mounts_below(
     Ok(())
 }
 
-fn reach(
-    directory: &OwnedFd,
-    relative: &Path,
-    point: &Path,
-) -> Result<Option<OwnedFd>, NodeError> {
+fn reach(directory: &OwnedFd, relative: &Path, point: &Path) -> Result<Option<OwnedFd>, NodeError> {
     match open_beneath(directory, relative) {
         Ok(opened) => Ok(Some(opened)),
         Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EACCES | Errno::ESTALE) => {

@@ -257,7 +257,8 @@ fn who_a_container_runs_as_is_told_by_number_or_name_or_left_to_the_image() {
         let mut config = testing::container("image");
         security(&mut config).run_as_user = user.map(|value| Int64Value { value });
         security(&mut config).run_as_username = name.to_owned();
-        let (_, runs_as) = container(&identity(), &config, &testing::host_paths(), &places()).unwrap();
+        let (_, runs_as) =
+            container(&identity(), &config, &testing::host_paths(), &places()).unwrap();
         assert_eq!(runs_as, expected);
     }
 }
