@@ -20,7 +20,7 @@ const RECORDED: &str = include_str!("../../../tests/data/kubelet-cri-requests.js
 const RECORDED_PODS: usize = 53;
 
 /// Where we differ on purpose: how both sides are made comparable, and why.
-const DIFFERENCES: [(&str, Difference, &str); 4] = [
+const DIFFERENCES: [(&str, Difference, &str); 5] = [
     (
         "hash",
         |_, request| remove(request, "/config/annotations/io.kubernetes.container.hash"),
@@ -46,6 +46,12 @@ const DIFFERENCES: [(&str, Difference, &str); 4] = [
         "termination log",
         |_, request| each_mount(request, |mount| anonymous(mount, "/containers/")),
         "the last part of the file's name is random on both sides",
+    ),
+    (
+        "hostPath",
+        |pod, request| each_mount(request, |mount| of_host_path(pod, mount)),
+        "the kubelet gives the runtime the node's path, ours is where the path was bound after it \
+         was opened and judged: a link that is put there later leads nowhere else",
     ),
 ];
 
@@ -156,12 +162,12 @@ fn our_container(recorded: &Recorded, request: &Value) -> Value {
     json!({ "config": json_form::container(&config) })
 }
 
-/// Where the kubelet has volumes of each kind.
+/// Where volumes of each kind are.
 fn volumes(pod: &Pod, root_dir: &Path) -> BTreeMap<String, MountedVolume> {
     let volume = |volume: &pod::core::Volume| {
         let own = paths::pod(root_dir, pod.uid()).join("volumes");
-        let (host_path, read_only) = if let Some(host) = &volume.host_path {
-            (host.path.clone().into(), false)
+        let (host_path, read_only) = if volume.host_path.is_some() {
+            (paths::host_path(root_dir, pod.uid(), &volume.name), false)
         } else if volume.downward_api.is_some() {
             (
                 own.join("kubernetes.io~downward-api").join(&volume.name),
@@ -275,6 +281,20 @@ fn remove_mount(request: &mut Value, container_path: &str) {
 fn each_mount(request: &mut Value, change: impl Fn(&mut Value)) {
     if let Some(Value::Array(mounts)) = request.pointer_mut("/config/mounts") {
         mounts.iter_mut().for_each(change);
+    }
+}
+
+/// Names the volume for the path of a hostPath volume.
+fn of_host_path(pod: &Pod, mount: &mut Value) {
+    for volume in pod.volumes() {
+        let Some(source) = &volume.host_path else {
+            continue;
+        };
+        let found = mount["host_path"].as_str().unwrap_or_default();
+        let bound = format!("/volumes/kubernetes.io~host-path/{}", volume.name);
+        if found == source.path || found.ends_with(&bound) {
+            mount["host_path"] = format!("hostPath {}", volume.name).into();
+        }
     }
 }
 
