@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use test_support::BulkheadOptions;
 use test_support::images::BUSYBOX;
 use test_support::wait::pause_for;
-use test_support::wait_until;
+use test_support::{wait_for, wait_until};
 use topology::Process;
 
 /// How long the links are swapped at least.
@@ -120,7 +120,9 @@ fn a_link_below_a_grant_is_refused_until_the_grant_follows_links() -> Result<()>
         "[[grants]]\npods = [\"default/reader\"]\n\
          hostPaths = [{{ prefix = {shared:?}, followLinks = true }}]\n"
     ))?;
-    ground.ready("reader")?;
+    ground
+        .ready("reader")
+        .with_context(|| format!("{:?}", ground.events_of("reader")))?;
     assert_eq!(
         ground.exec("reader", "c", &["cat", "/v/which"])?,
         "elsewhere\n"
@@ -209,7 +211,7 @@ fn the_nodes_files_stay_when_the_pool_is_killed_while_pods_come_and_go() -> Resu
         ground.apply(&name, reader(&data, &journal, &json!({})))?;
         // Each time at another moment of the start, and of the end.
         pause_for(Duration::from_millis(120) * round);
-        ground.bulkhead.kill(Process::PodWorkerPool)?;
+        kill_the_pool(&mut ground)?;
         ground.ready(&name)?;
         assert_eq!(
             ground.exec(&name, "c", &["cat", "/v/which", "/v/disk/which"])?,
@@ -217,7 +219,7 @@ fn the_nodes_files_stay_when_the_pool_is_killed_while_pods_come_and_go() -> Resu
         );
         ground.take_away(&name)?;
         pause_for(Duration::from_millis(120) * round);
-        ground.bulkhead.kill(Process::PodWorkerPool)?;
+        kill_the_pool(&mut ground)?;
         wait_until("the pod's directory to go", TIMEOUT, || {
             fs::read_dir(&root).is_ok_and(|mut pods| pods.next().is_none())
         })?;
@@ -228,6 +230,16 @@ fn the_nodes_files_stay_when_the_pool_is_killed_while_pods_come_and_go() -> Resu
             .run(|| fs::read_to_string(disk.join("which")))??;
         assert_eq!(which, "disk\n");
     }
+    Ok(())
+}
+
+/// With SIGKILL, once it runs again after the last time.
+fn kill_the_pool(ground: &mut Ground) -> Result<()> {
+    let killed = wait_for("the pool to run", TIMEOUT, || {
+        let killed = ground.bulkhead.kill(Process::PodWorkerPool);
+        killed.map_err(|error| format!("{error:#}"))
+    });
+    killed?;
     Ok(())
 }
 

@@ -78,8 +78,9 @@ fn keep_to_itself(place: OwnedFd, kind: &Directory, name: &str) -> Result<OwnedF
     bind_one(&place, &place).context("bind", &path)?;
     let place = kind.mounted(name)?;
     let place = place.ok_or_else(|| NodeError::refused(&path, "it was unmounted meanwhile"))?;
-    mount(NONE, &magic_path(&place), NONE, MsFlags::MS_PRIVATE, NONE)
-        .context("change the propagation of", &path)?;
+    // The runtime looks at this mount when it judges whether later mounts of the node
+    // can arrive, so it has to follow the node too.
+    follow_only(&place).context("change the propagation of", &path)?;
     Ok(place)
 }
 
