@@ -50,14 +50,16 @@ fn make(path: &Path, which: &str) -> Result<()> {
 fn a_link_that_is_swapped_while_pods_start_leads_none_of_them_out_of_the_grant() -> Result<()> {
     let ground = Ground::start(json!({}))?;
     let shared = ground.bulkhead.paths().shared.clone();
-    let secret = shared.with_file_name("secret");
+    let secret = PathBuf::from("/var/lib/secret");
     let (swapped, link, journal) = (
         shared.join("swapped"),
         shared.join("link"),
         shared.join("journal"),
     );
     make(&swapped.join("below"), "granted")?;
-    make(&secret.join("below"), "secret")?;
+    ground
+        .node()
+        .run(|| make(&secret.join("below"), "secret"))??;
     symlink(&secret, &link)?;
     fs::create_dir(&journal)?;
     let names: Vec<String> = (0..8).map(|number| format!("reader-{number}")).collect();
@@ -106,11 +108,11 @@ fn a_link_below_a_grant_is_refused_until_the_grant_follows_links() -> Result<()>
     let ground = Ground::start(json!({}))?;
     let shared = ground.bulkhead.paths().shared.clone();
     let (elsewhere, link, journal) = (
-        shared.with_file_name("elsewhere"),
+        PathBuf::from("/var/lib/elsewhere"),
         shared.join("link"),
         shared.join("journal"),
     );
-    make(&elsewhere, "elsewhere")?;
+    ground.node().run(|| make(&elsewhere, "elsewhere"))??;
     symlink(&elsewhere, &link)?;
     fs::create_dir(&journal)?;
     ground.apply("reader", reader(&link, &journal, &json!({})))?;
@@ -127,6 +129,15 @@ fn a_link_below_a_grant_is_refused_until_the_grant_follows_links() -> Result<()>
         ground.exec("reader", "c", &["cat", "/v/which"])?,
         "elsewhere\n"
     );
+    // What is protected is not given by a link that may be followed.
+    let socket = ground.containerd.endpoint().replace("unix://", "");
+    let socket = Path::new(&socket);
+    symlink(socket, shared.join("socket"))?;
+    ground.apply(
+        "reader",
+        reader(&shared.join("socket"), &journal, &json!({})),
+    )?;
+    ground.event("reader", "FailedMount", "the container runtime's socket")?;
     Ok(())
 }
 
