@@ -1,3 +1,5 @@
+//! Opening hostPath volumes: types, what is made, and links that lead elsewhere.
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
