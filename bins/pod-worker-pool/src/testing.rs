@@ -34,10 +34,12 @@ pub(crate) fn desired(value: Value) -> DesiredPod {
     DesiredPod::new(test_pods::document(value)).unwrap()
 }
 
-/// A pod whose container `c` runs `command`.
+/// A pod whose container `c` runs `command`. It has a volume, which hangs and fails as
+/// the node is told.
 pub(crate) fn pod_running(name: &str, uid: &str, command: &[&str]) -> Value {
     let mut value = manifest(name, uid);
     value["spec"]["dnsPolicy"] = json!("Default");
+    value["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
     value["spec"]["containers"][0] = json!({"name": "c", "image": IMAGE, "command": command});
     value
 }

@@ -11,7 +11,9 @@ use pod::core::Pod;
 use serde_json::{Map, Value, json};
 
 use crate::test_pods::{ContainerCase, node, pod};
-use crate::{MountedVolume, ResolvConf, pod_sandbox_config};
+use pod_volumes::MountedVolume;
+
+use crate::{ResolvConf, pod_sandbox_config};
 use crate::{container_config, parse_resolv_conf};
 
 const RECORDED: &str = include_str!("../../../tests/data/kubelet-cri-requests.jsonl");

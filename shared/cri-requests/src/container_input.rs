@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use pod::Pod;
 use pod::core::Container;
+use pod_volumes::MountedVolume;
 
 use crate::node_facts::NodeFacts;
 use crate::security::ImageUser;
@@ -44,13 +45,4 @@ pub struct ContainerInput<'a> {
     pub hosts_file: PathBuf,
     /// Absent when the pod wants no termination message.
     pub termination_log: Option<TerminationLog>,
-}
-
-/// A volume that is set up.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MountedVolume {
-    /// On the node.
-    pub host_path: PathBuf,
-    /// Whether its kind allows no writing, whatever the mount says.
-    pub read_only: bool,
 }

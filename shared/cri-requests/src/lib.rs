@@ -24,7 +24,7 @@ mod sandbox;
 mod security;
 
 pub use container::container_config;
-pub use container_input::{ContainerInput, MountedVolume, TerminationLog};
+pub use container_input::{ContainerInput, TerminationLog};
 pub use dns::{MAX_RESOLV_CONF_BYTES, PodWarning, ResolvConf, ResolvConfError, parse_resolv_conf};
 pub use error::BuildError;
 pub use hostname::{HostNames, host_names};

@@ -8,7 +8,9 @@ use cri::v1::{Mount, MountPropagation};
 use pod::core::VolumeMount;
 use pod::{Pod, PodExt};
 
-use crate::container_input::{ContainerInput, MountedVolume};
+use pod_volumes::MountedVolume;
+
+use crate::container_input::ContainerInput;
 use crate::error::BuildError;
 
 /// Where the hosts file of a pod is mounted.

@@ -9,7 +9,9 @@ use node_layout::CgroupNaming;
 use node_layout::paths;
 use pod::{Pod, PodExt, PodIdentity};
 
-use crate::{ContainerInput, ImageUser, MountedVolume, NodeFacts, TerminationLog};
+use pod_volumes::MountedVolume;
+
+use crate::{ContainerInput, ImageUser, NodeFacts, TerminationLog};
 
 /// A pod from its JSON.
 pub(crate) fn pod(json: &str) -> Pod {

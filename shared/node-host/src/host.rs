@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use cri_requests::{MountedVolume, ResolvConf};
+use cri_requests::ResolvConf;
 use node_layout::{DiskUsage, NodeCapacity};
 use node_policy::HostPathRules;
 use pod::resources::PodCgroupResources;
 use pod::{Pod, PodIdentity, QosClass};
+use pod_volumes::{MountedVolume, Volume};
 
 use crate::error::NodeError;
 
@@ -116,16 +117,16 @@ pub trait PodDirectories: Send + Sync {
     ) -> Result<Vec<u8>, NodeError>;
 }
 
-/// Volumes of pods.
+/// Volumes of pods. Which there are to be is said by `pod_volumes`.
 #[async_trait]
 pub trait Volumes: Send + Sync {
-    /// Sets a pod's volumes up, or finds them set up, and says where they are: all of
-    /// them below the pod's directory. Of hostPath volumes those that a container mounts,
-    /// as `host_paths` allows.
-    async fn set_up_volumes(
+    /// Makes these volumes of a pod, or finds them made, and says where they are: all of
+    /// them below the pod's directory. Paths of the node are opened as `host_paths` allows.
+    async fn make_volumes(
         &self,
         identity: &PodIdentity,
         pod: &Pod,
+        volumes: &[Volume],
         host_paths: &HostPathRules,
     ) -> Result<BTreeMap<String, MountedVolume>, NodeError>;
 

@@ -11,13 +11,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use cri_requests::{MountedVolume, ResolvConf};
+use cri_requests::ResolvConf;
 use node_config::NodeConfig;
 use node_layout::{DiskUsage, NodeCapacity};
 use node_policy::HostPathRules;
 use pod::identity::{check_container_name, check_uid};
 use pod::resources::{CPU, MEMORY, PodCgroupResources, cpu_shares};
 use pod::{Pod, PodIdentity, QosClass};
+use pod_volumes::{MountedVolume, Volume};
 
 use crate::blocking::joined;
 use crate::cgroup::{self, Removal};
@@ -262,17 +263,18 @@ impl PodDirectories for LinuxNode {
 
 #[async_trait]
 impl Volumes for LinuxNode {
-    async fn set_up_volumes(
+    async fn make_volumes(
         &self,
         identity: &PodIdentity,
         pod: &Pod,
+        volumes: &[Volume],
         host_paths: &HostPathRules,
     ) -> Result<BTreeMap<String, MountedVolume>, NodeError> {
         let (uid, pod) = (identity.uid().to_owned(), pod.clone());
-        let host_paths = host_paths.clone();
+        let (volumes, host_paths) = (volumes.to_vec(), host_paths.clone());
         self.run_for(identity.uid(), move |node| {
             let memory = u64::try_from(machine::allocatable(node, MEMORY)?.value()).unwrap_or(0);
-            pod_files::set_up_volumes(node, &uid, &pod, memory, &host_paths)
+            pod_files::make_volumes(node, &uid, (&pod, &volumes), memory, &host_paths)
         })
         .await
     }

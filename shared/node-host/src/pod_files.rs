@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 
-use cri_requests::MountedVolume;
 use node_layout::paths::{CONTAINERS, HOSTS_FILE, VOLUMES, pods};
 use node_policy::HostPathRules;
 use pod::Pod;
 use pod::identity::{check_container_name, check_uid};
+
+use pod_volumes::{MountedVolume, Volume};
 
 use crate::directory::Directory;
 use crate::error::IoContext as _;
@@ -55,10 +56,10 @@ pub(super) fn list(node: &Shared) -> Result<Vec<String>, NodeError> {
     Ok(names)
 }
 
-pub(super) fn set_up_volumes(
+pub(super) fn make_volumes(
     node: &Shared,
     pod_uid: &str,
-    pod: &Pod,
+    (pod, volumes): (&Pod, &[Volume]),
     memory_bytes: u64,
     host_paths: &HostPathRules,
 ) -> Result<BTreeMap<String, MountedVolume>, NodeError> {
@@ -68,7 +69,7 @@ pub(super) fn set_up_volumes(
         memory_bytes,
         host_paths,
     };
-    volume::set_up(&directory, pod, &setting)
+    volume::make(&directory, pod, volumes, &setting)
 }
 
 pub(super) fn tear_down_volumes(node: &Shared, pod_uid: &str) -> Result<(), NodeError> {

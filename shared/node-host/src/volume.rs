@@ -1,7 +1,7 @@
 //! Volumes of a pod: set up under the kubelet's paths, found again after a restart,
 //! and taken down without ever leaving the pod's directory. Blocking.
 //!
-//! Here: emptyDir and hostPath. Other kinds are refused before a pod gets here.
+//! Each kind has a builder, which is called by an arm of [`make`].
 
 mod empty_dir;
 mod host_path;
@@ -9,15 +9,13 @@ mod mount_table;
 mod pinned;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use cri_requests::MountedVolume;
 use node_layout::paths::{EMPTY_DIR, HOST_PATH, VOLUMES};
 use node_policy::HostPathRules;
 use pod::Pod;
-use pod::PodExt;
 use pod::identity::check_label;
-use pod::resources::pod_cgroup_resources;
+use pod_volumes::{MountedVolume, Volume, VolumeSpec};
 
 use crate::directory::Directory;
 use crate::error::NodeError;
@@ -50,67 +48,46 @@ pub(crate) struct Setting<'a> {
     pub(crate) host_paths: &'a HostPathRules,
 }
 
-/// Sets all volumes of a pod up, or finds them set up. `directory` is the pod's.
-pub(crate) fn set_up(
+/// Makes these volumes of a pod, or finds them made, and says where they are.
+/// `directory` is the pod's.
+pub(crate) fn make(
     directory: &Directory,
     pod: &Pod,
+    volumes: &[Volume],
     setting: &Setting<'_>,
 ) -> Result<BTreeMap<String, MountedVolume>, NodeError> {
     let mounts = MountTable::read(setting.proc_dir)?;
-    let limit = pod_cgroup_resources(pod).memory_limit_bytes;
-    let limit = limit
-        .and_then(|limit| u64::try_from(limit).ok())
-        .filter(|limit| *limit > 0);
-    let node_memory = setting.memory_bytes;
-    let memory_bytes = limit.map_or(node_memory, |limit| limit.min(node_memory));
-    let mut volumes = BTreeMap::new();
-    for (index, volume) in pod.volumes().iter().enumerate() {
-        check_label("volume name", &volume.name)?;
-        let set_up = if let Some(source) = &volume.empty_dir {
-            kind(directory, EMPTY_DIR)
-                .and_then(|kind| {
-                    empty_dir::set_up(&kind, &volume.name, source, &mounts, memory_bytes)
+    let mut made = BTreeMap::new();
+    for Volume { name, spec } in volumes {
+        check_label("volume name", name)?;
+        let host_path = match spec {
+            VolumeSpec::EmptyDir(medium) => kind(directory, EMPTY_DIR).and_then(|kind| {
+                empty_dir::make(&kind, name, *medium, &mounts, setting.memory_bytes)
+            }),
+            VolumeSpec::HostPath(wanted) => {
+                let asked = HostPath {
+                    pod,
+                    wanted,
+                    rules: setting.host_paths,
+                };
+                asked.open().and_then(|opened| {
+                    let kind = kind(directory, HOST_PATH)?;
+                    pinned::bind(&opened, &kind, name, setting.proc_dir)
                 })
-                .map(Some)
-        } else if let Some(source) = &volume.host_path {
-            let asked = HostPath {
-                pod,
-                index,
-                source,
-                rules: setting.host_paths,
-            };
-            set_up_host_path(directory, &volume.name, &asked, setting.proc_dir)
-        } else {
-            let reason = "this kind of volume is not supported";
-            Err(NodeError::refused(&volume.name, reason))
+            }
+            VolumeSpec::Impossible(reason) => Err(NodeError::refused(name, reason.as_str())),
         };
-        let host_path = set_up.map_err(|error| NodeError::Volume {
-            volume: volume.name.clone(),
+        let host_path = host_path.map_err(|error| NodeError::Volume {
+            volume: name.clone(),
             reason: with_causes(&error),
         })?;
-        if let Some(host_path) = host_path {
-            let mounted = MountedVolume {
-                host_path,
-                read_only: false,
-            };
-            volumes.insert(volume.name.clone(), mounted);
-        }
+        let mounted = MountedVolume {
+            host_path,
+            read_only: false,
+        };
+        made.insert(name.clone(), mounted);
     }
-    Ok(volumes)
-}
-
-/// As in the kubelet, nobody looks for what no container mounts.
-fn set_up_host_path(
-    directory: &Directory,
-    name: &str,
-    asked: &HostPath<'_>,
-    proc_dir: &Path,
-) -> Result<Option<PathBuf>, NodeError> {
-    if !is_mounted(asked.pod, name) {
-        return Ok(None);
-    }
-    let opened = asked.open()?;
-    pinned::bind(&opened, &kind(directory, HOST_PATH)?, name, proc_dir).map(Some)
+    Ok(made)
 }
 
 /// The directory of a pod's volumes of one kind.
@@ -118,12 +95,6 @@ fn kind(directory: &Directory, name: &str) -> Result<Directory, NodeError> {
     directory
         .make_child(VOLUMES, POD_DIRECTORY_MODE)?
         .make_child(name, POD_DIRECTORY_MODE)
-}
-
-fn is_mounted(pod: &Pod, volume: &str) -> bool {
-    let containers = pod.all_containers();
-    let mut mounts = containers.flat_map(|(_, spec)| spec.volume_mounts.iter().flatten());
-    mounts.any(|mount| mount.name == volume)
 }
 
 /// The error with what caused it, for the pod's owner.

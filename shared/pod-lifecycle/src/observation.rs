@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clock::UnixNanos;
+use pod_volumes::ReadyVolume;
 
 /// All sandboxes and containers of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +21,9 @@ pub struct Observation {
     /// Ends of processes that the runtime told of by an event, by the id of their
     /// container or sandbox. The lists may show them as running still.
     pub told_ends: BTreeMap<String, ToldEnd>,
+    /// Its volumes that this sync has made or found made, by name. A sync that starts
+    /// nothing does not look at them: a file system that hangs must not hold up a stop.
+    pub volumes: BTreeMap<String, ReadyVolume>,
 }
 
 /// The end of a process, as an event tells it.

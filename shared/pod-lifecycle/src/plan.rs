@@ -28,7 +28,8 @@
 //! runtime shows and what is known besides; `sandbox`, `init` and `containers` decide
 //! about those; `restart` when a container is started again; `refused` what is left of
 //! that for a pod that the node policy refuses; `stop` what stops a whole pod, and
-//! `container_stop` one container; `start_time` since when a pod counts.
+//! `container_stop` one container; `volumes` which volumes have to be made before
+//! something is started; `start_time` since when a pod counts.
 
 mod considered;
 mod container_stop;
@@ -43,6 +44,7 @@ mod sandbox;
 mod start_time;
 mod step;
 mod stop;
+mod volumes;
 
 use pod::{Pod, PodExt};
 
@@ -94,10 +96,12 @@ fn run(facts: &Facts<'_>, pod: &Pod, refused: Option<&Refused>) -> Plan {
         Some(refused) => refused::what_is_left(plan, &inputs, refused),
         None => plan,
     };
-    match considered.is_ahead {
+    let mut plan = match considered.is_ahead {
         true => considered::ahead_of_the_lists(plan, facts),
         false => plan,
-    }
+    };
+    volumes::before_starts(&mut plan, &inputs);
+    plan
 }
 
 fn next_for_running(inputs: &Inputs<'_>) -> Plan {

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use cri_requests::{MountedVolume, ResolvConf};
+use cri_requests::ResolvConf;
 use node_host::{
     Cgroups, ContainerFiles, FoundCgroup, LogFile, Logs, Machine, NodeError, PodDirectories,
     Volumes,
@@ -15,7 +15,8 @@ use node_host::{
 use node_layout::{DiskUsage, NodeCapacity, paths};
 use node_policy::HostPathRules;
 use pod::resources::PodCgroupResources;
-use pod::{Pod, PodExt, PodIdentity, QosClass};
+use pod::{Pod, PodIdentity, QosClass};
+use pod_volumes::{MountedVolume, Volume, VolumeSpec};
 
 /// Where the pods' directories are, which exist in memory alone: the node's
 /// configuration names it as root directory.
@@ -185,10 +186,11 @@ impl PodDirectories for MemoryHost {
 
 #[async_trait]
 impl Volumes for MemoryHost {
-    async fn set_up_volumes(
+    async fn make_volumes(
         &self,
         identity: &PodIdentity,
-        pod: &Pod,
+        _pod: &Pod,
+        volumes: &[Volume],
         _host_paths: &HostPathRules,
     ) -> Result<BTreeMap<String, MountedVolume>, NodeError> {
         self.wait_while_hanging(identity.uid()).await;
@@ -200,16 +202,16 @@ impl Volumes for MemoryHost {
             });
         }
         state.volumes.insert(identity.uid().to_owned());
-        let volumes = pod.volumes().iter().map(|volume| {
-            let place = match volume.host_path {
-                Some(_) => paths::host_path,
-                None => paths::empty_dir,
+        let volumes = volumes.iter().map(|Volume { name, spec }| {
+            let place = match spec {
+                VolumeSpec::HostPath(_) => paths::host_path,
+                _ => paths::empty_dir,
             };
             let mounted = MountedVolume {
-                host_path: place(Path::new(ROOT_DIR), identity.uid(), &volume.name),
+                host_path: place(Path::new(ROOT_DIR), identity.uid(), name),
                 read_only: false,
             };
-            (volume.name.clone(), mounted)
+            (name.clone(), mounted)
         });
         Ok(volumes.collect())
     }

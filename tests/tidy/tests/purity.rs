@@ -5,12 +5,13 @@ use std::path::Path;
 use tidy::{is_test, packages, read, rust_files};
 
 /// Crates that decide over plain values. What they do not depend on they cannot use.
-const PURE: [&str; 5] = [
+const PURE: [&str; 6] = [
     "cri-requests",
     "node-layout",
     "pod-lifecycle",
     "pod-manifest",
     "pod-validation",
+    "pod-volumes",
 ];
 
 /// What only crates around them need: async code, the kernel, mounts.

@@ -5,15 +5,15 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use cri::v1;
-use cri_requests::MountedVolume;
 use pod::PodExt;
 use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::Start;
+use pod_volumes::{MountedVolume, ReadyVolume};
 
 use super::context::Steps;
 use super::error::{Retry, StepError};
+use super::sandbox_config;
 use super::target::Target;
-use super::{sandbox_config, volumes};
 
 /// What containers are created with.
 pub(super) struct Prepared {
@@ -29,6 +29,7 @@ pub(super) async fn prepare_containers(
     target: &Target<'_>,
     observation: &Observation,
     starts: &[Start],
+    volumes: &BTreeMap<String, ReadyVolume>,
 ) -> Result<Prepared, StepError> {
     let id = starts.first().map(|start| &start.sandbox_id);
     let mut sandboxes = observation.sandboxes.iter();
@@ -42,10 +43,17 @@ pub(super) async fn prepare_containers(
     Ok(Prepared {
         sandbox_id: sandbox.id.clone(),
         sandbox_config: config.config,
-        volumes: volumes::set_up_volumes(steps, target).await?,
+        volumes: mounted(volumes),
         hosts_file: write_hosts_file(steps, target, &pod_ips).await?,
         pod_ips,
     })
+}
+
+fn mounted(volumes: &BTreeMap<String, ReadyVolume>) -> BTreeMap<String, MountedVolume> {
+    let volumes = volumes.iter();
+    volumes
+        .map(|(name, ready)| (name.clone(), ready.mounted.clone()))
+        .collect()
 }
 
 async fn write_hosts_file(

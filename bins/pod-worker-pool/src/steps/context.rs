@@ -90,6 +90,7 @@ impl Steps {
         let observed = self.observer.observe(identity, pod, known, cache);
         let mut observation = observed.await?;
         observation.told_ends = self.told_ends.of(&observation);
+        observation.volumes.clone_from(&memory.volumes);
         Ok(observation)
     }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pod_lifecycle::known::Known;
 use pod_lifecycle::record::Record;
+use pod_volumes::ReadyVolume;
 
 use super::calls::Calls;
 use super::pulls::PodPulls;
@@ -23,6 +24,8 @@ pub(crate) struct Memory {
     pub(super) stop_calls: Calls,
     /// Pulls of images that are under way; no step waits for them.
     pub(super) pulls: PodPulls,
+    /// Volumes that the sync under way has made or found made, by name.
+    pub(super) volumes: BTreeMap<String, ReadyVolume>,
     /// Why containers do not run: reason and message by name.
     pub(super) reasons: BTreeMap<String, (String, String)>,
     /// What people were told, so that they are told once.
@@ -49,6 +52,13 @@ impl Memory {
             record,
             ..Memory::default()
         }
+    }
+
+    /// Another sync tries again what the one before could not stop, and looks at volumes
+    /// anew.
+    pub(super) fn sync_begins(&mut self) {
+        self.known.forget_failed_stops();
+        self.volumes.clear();
     }
 
     /// Puts what is known into the record; whether that changed it.

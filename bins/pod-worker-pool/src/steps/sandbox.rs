@@ -10,6 +10,7 @@ use pod::{PodExt, QosClass};
 use pod_lifecycle::known::SandboxKnown;
 use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::{ContainerStop, StopPod};
+use pod_volumes::Volume;
 use tokio::time::timeout;
 
 use super::context::Steps;
@@ -86,7 +87,6 @@ pub(super) async fn new_sandbox(
     first: &[String],
     memory: &mut Memory,
 ) -> Result<PreparedImages, StepError> {
-    try_join(require_network(steps, target), prepare_pod(steps, target)).await?;
     let SandboxConfig { config, warnings } =
         sandbox_config::sandbox_config(steps, target, observation, attempt).await?;
     for warning in warnings {
@@ -135,6 +135,22 @@ pub(super) async fn new_sandbox(
     }
 }
 
+/// Sees to all that a sandbox and its containers need of the node: the network,
+/// directories, a cgroup and volumes.
+pub(super) async fn prepare(
+    steps: &Steps,
+    target: &Target<'_>,
+    volumes: &[Volume],
+    memory: &mut Memory,
+) -> Result<(), StepError> {
+    let of_pod = async {
+        prepare_pod(steps, target).await?;
+        volumes::make(steps, target, volumes, memory).await
+    };
+    try_join(require_network(steps, target), of_pod).await?;
+    Ok(())
+}
+
 /// That a pod which is to get an address of its own can get one. Others start
 /// without a network, those that bring it up among them.
 async fn require_network(steps: &Steps, target: &Target<'_>) -> Result<(), StepError> {
@@ -151,8 +167,7 @@ async fn require_network(steps: &Steps, target: &Target<'_>) -> Result<(), StepE
     })
 }
 
-/// Directories, cgroup and volumes: all that a sandbox and its containers
-/// need of the node.
+/// Directories and cgroup.
 async fn prepare_pod(steps: &Steps, target: &Target<'_>) -> Result<(), StepError> {
     let identity = target.identity;
     steps
@@ -184,8 +199,7 @@ async fn prepare_pod(steps: &Steps, target: &Target<'_>) -> Result<(), StepError
                 .events
                 .warning(identity, "", "FailedCreatePodContainer", &message);
             StepError::new(message, Retry::LATER)
-        })?;
-    volumes::set_up_volumes(steps, target).await.map(drop)
+        })
 }
 
 /// Notes what stops of sandboxes came to. One that cannot be stopped is no reason to let

@@ -12,7 +12,7 @@ use super::error::{Retry, StepError};
 use super::job::{Outcome, SyncInput};
 use super::memory::{Announcement, Memory};
 use super::target::{PreparedImages, Target};
-use super::{containers, sandbox, start, start_time, stop};
+use super::{containers, sandbox, start, start_time, stop, volumes};
 use crate::publisher::{self, Findings};
 
 /// Rounds of one sync. A pod needs one for its sandbox and one for each of its
@@ -78,7 +78,7 @@ async fn converge(
     let mut images = PreparedImages::new();
     // Of sandboxes beside the pod's own: told when the rest is done.
     let mut failure: Option<StepError> = None;
-    memory.known.forget_failed_stops();
+    memory.sync_begins();
     for _ in 0..MAX_ROUNDS {
         let observation = look(steps, target, memory).await?;
         let plan = next_plan(steps, target, input, &observation, memory);
@@ -96,10 +96,12 @@ async fn converge(
                 why,
                 first,
                 stop,
+                volumes,
             } => {
                 if why.is_some() {
                     sandbox::stop_for_new_sandbox(steps, target, &stop, memory).await?;
                 }
+                sandbox::prepare(steps, target, &volumes, memory).await?;
                 let made =
                     sandbox::new_sandbox(steps, target, &observation, attempt, &first, memory);
                 images.extend(made.await?);
@@ -157,7 +159,10 @@ async fn carry_out(
         stop::stop_containers(steps, target.identity, &work.stops, memory).await?;
         return Ok(None);
     }
-    let prepared = containers::prepare_containers(steps, target, observation, &work.starts).await?;
+    volumes::make(steps, target, &work.volumes, memory).await?;
+    let volumes = &memory.volumes;
+    let prepared =
+        containers::prepare_containers(steps, target, observation, &work.starts, volumes).await?;
     Ok(start::start_all(steps, target, &prepared, work.starts, images, memory).await)
 }
 

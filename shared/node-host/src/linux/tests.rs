@@ -305,7 +305,12 @@ async fn volumes_are_set_up_in_the_pods_directory() {
     assert_eq!(with_volume.volumes().len(), 1);
     let volumes = case
         .node
-        .set_up_volumes(&identity(), &with_volume, &test_rules::any(&with_volume))
+        .make_volumes(
+            &identity(),
+            &with_volume,
+            &pod_volumes::wanted(&with_volume),
+            &test_rules::any(&with_volume),
+        )
         .await
         .unwrap();
     let path = paths::empty_dir(&case.path("root"), "u1", "v");

@@ -12,7 +12,6 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat, openat2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{Mode, SFlag, mkdirat, umask};
 use node_policy::{HostPathRules, NodePath, PathAccess};
-use pod::core::HostPathVolumeSource;
 use pod::{Pod, PodExt as _};
 
 use crate::descriptor::{self, real_path};
@@ -81,9 +80,7 @@ impl HostPathType {
 /// A hostPath volume of a pod, and what the node's policy says of it.
 pub(super) struct HostPath<'a> {
     pub(super) pod: &'a Pod,
-    /// Which of the pod's volumes it is.
-    pub(super) index: usize,
-    pub(super) source: &'a HostPathVolumeSource,
+    pub(super) wanted: &'a pod_volumes::HostPath,
     pub(super) rules: &'a HostPathRules,
 }
 
@@ -91,15 +88,15 @@ impl HostPath<'_> {
     /// Opens what the volume names, or makes it as its type says. What is opened is what
     /// was judged, whatever becomes of its path. It can be bound and inspected, not read.
     pub(super) fn open(&self) -> Result<OwnedFd, NodeError> {
-        let given = Path::new(&self.source.path);
-        let path = NodePath::parse(&self.source.path)
+        let given = Path::new(&self.wanted.path);
+        let path = NodePath::parse(&self.wanted.path)
             .map_err(|error| NodeError::refused(given, error.to_string()))?;
-        let word = self.source.type_.as_deref().unwrap_or_default();
+        let word = self.wanted.path_type.as_str();
         let Some(wanted) = HostPathType::parse(word) else {
             let reason = format!("{word} is an invalid volume type");
             return Err(NodeError::refused(given, reason));
         };
-        let access = match self.rules.access(self.pod, self.index) {
+        let access = match self.rules.access(self.pod, self.wanted.index) {
             Ok(access) => access.ok_or_else(|| NodeError::refused(given, "nobody asks for it"))?,
             Err(refusal) => {
                 self.refused(refusal.to_string())?;
@@ -126,7 +123,9 @@ impl HostPath<'_> {
         let Some(text) = real.to_str() else {
             return Err(NodeError::refused(real, "the path is not UTF-8"));
         };
-        let checked = self.rules.check_opened(self.pod, self.index, text, is_disk);
+        let checked = self
+            .rules
+            .check_opened(self.pod, self.wanted.index, text, is_disk);
         checked.or_else(|refusal| self.refused(refusal.to_string()))
     }
 
@@ -136,7 +135,7 @@ impl HostPath<'_> {
             return Err(NodeError::CheckFailed { message });
         }
         let (namespace, name) = (self.pod.namespace(), self.pod.name());
-        let path = &self.source.path;
+        let path = &self.wanted.path;
         let what = "opened because node policy only audits";
         tracing::warn!(namespace, pod = name, path, message, "{what}");
         Ok(())
@@ -225,7 +224,7 @@ impl Walk<'_> {
     }
 
     fn is_of_wrong_type(&self) -> NodeError {
-        let (path, wanted) = (&self.volume.source.path, self.wanted.description());
+        let (path, wanted) = (&self.volume.wanted.path, self.wanted.description());
         let message = format!("hostPath type check failed: {path} is not a {wanted}");
         NodeError::CheckFailed { message }
     }

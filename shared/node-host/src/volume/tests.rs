@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use pod::Pod;
 use pod::core::VolumeMount;
+use pod::{Pod, PodExt as _};
 
 use super::*;
 use crate::test_rules;
@@ -71,7 +71,7 @@ impl Case {
             memory_bytes: MEMORY,
             host_paths: &test_rules::any(pod),
         };
-        set_up(&self.directory, pod, &setting)
+        make(&self.directory, pod, &pod_volumes::wanted(pod), &setting)
     }
 
     fn host_path(&self, name: &str) -> PathBuf {

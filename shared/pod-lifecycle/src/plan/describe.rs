@@ -54,6 +54,10 @@ fn describe_work(work: &Work, now: UnixNanos) -> String {
         let why = stop.reason.map_or("the pod ends", killed);
         parts.push(format!("stop {}: {why}", stop.name));
     }
+    if !work.volumes.is_empty() {
+        let names: Vec<&str> = work.volumes.iter().map(|it| it.name.as_str()).collect();
+        parts.push(format!("make volumes {}", names.join(", ")));
+    }
     for start in &work.starts {
         parts.push(match &start.how {
             StartHow::Create(instance) => match instance.restart_count {

@@ -126,6 +126,7 @@ fn replace(inputs: &Inputs<'_>, why: Option<Unusable>) -> Plan {
             Some(_) => stop::of_living_pod(facts, inputs.pod),
             None => StopPod::default(),
         },
+        volumes: Vec::new(),
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clock::UnixNanos;
 use pod::PodIdentity;
 use pod::accessors::ContainerKind;
+use pod_volumes::Volume;
 
 use super::go_duration::go_duration;
 use crate::stop::KillReason;
@@ -25,6 +26,8 @@ pub enum Plan {
         first: Vec<String>,
         /// What is left, to be stopped first.
         stop: StopPod,
+        /// Volumes to make before.
+        volumes: Vec<Volume>,
     },
     /// Stop sandboxes that run beside the pod's own.
     StopSandboxes {
@@ -50,6 +53,8 @@ pub enum Plan {
 pub struct Work {
     /// Instances to stop; comes before everything else.
     pub stops: Vec<ContainerStop>,
+    /// Volumes to make before anything is started.
+    pub volumes: Vec<Volume>,
     /// Instances to start.
     pub starts: Vec<Start>,
     /// Containers that wait after a crash.

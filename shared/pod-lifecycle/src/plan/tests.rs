@@ -8,6 +8,7 @@ mod refused;
 mod sandboxes;
 mod terminations;
 mod told_ends;
+mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -251,6 +252,7 @@ fn new_sandbox(attempt: u32, why: Option<Unusable>, first: &[&str]) -> Plan {
         why,
         first: first.iter().map(|&name| name.to_owned()).collect(),
         stop: StopPod::default(),
+        volumes: Vec::new(),
     }
 }
 

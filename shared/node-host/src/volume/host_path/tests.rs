@@ -4,6 +4,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 
+use pod::core::HostPathVolumeSource;
+
 use super::*;
 use crate::test_rules;
 
@@ -25,13 +27,12 @@ fn open_volume(
     pod: &Pod,
     rules: &HostPathRules,
 ) -> Result<OwnedFd, NodeError> {
-    let volume = HostPath {
-        pod,
+    let wanted = &pod_volumes::HostPath {
         index: 0,
-        source,
-        rules,
+        path: source.path.clone(),
+        path_type: source.type_.clone().unwrap_or_default(),
     };
-    volume.open()
+    HostPath { pod, wanted, rules }.open()
 }
 
 /// For a pod that may have everything; the answer is the path that it names.

@@ -11,6 +11,7 @@ fn refused(ends_what_runs: bool) -> Option<Refused> {
 
 const NOTHING: Plan = Plan::Work(Work {
     stops: Vec::new(),
+    volumes: Vec::new(),
     starts: Vec::new(),
     waits: Vec::new(),
     pulls: Vec::new(),

@@ -1,0 +1,186 @@
+//! What a pod's volumes are made from.
+
+use pod::core::{EmptyDirVolumeSource, HostPathVolumeSource, Volume as ApiVolume};
+use pod::resources::pod_cgroup_resources;
+use pod::{Pod, PodExt, Quantity};
+
+/// A volume of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Volume {
+    /// Its name in the pod.
+    pub name: String,
+    /// What it is made from.
+    pub spec: VolumeSpec,
+}
+
+/// What a volume is made from, by its kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VolumeSpec {
+    /// A directory of the pod's own, which is empty at first.
+    EmptyDir(Medium),
+    /// A path of the node.
+    HostPath(HostPath),
+    /// It cannot be made, for this reason: validation lets no such pod pass.
+    Impossible(String),
+}
+
+/// Where an emptyDir is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Medium {
+    /// On the disk of the pod's directory.
+    Disk,
+    /// In memory.
+    Memory {
+        /// Most bytes in it, by its own limit and the pod's; absent: what the node has for
+        /// pods.
+        limit_bytes: Option<u64>,
+    },
+}
+
+/// A path of the node that a container mounts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostPath {
+    /// Which of the pod's volumes it is: the node policy judges it by that.
+    pub index: usize,
+    /// Where it is.
+    pub path: String,
+    /// What is to be there, in the API's words; empty: anything.
+    pub path_type: String,
+}
+
+/// The volumes that a pod is to have, in the pod's order.
+///
+/// A hostPath that no container mounts is none of them: as in the kubelet, nobody looks
+/// for it.
+#[must_use]
+pub fn wanted(pod: &Pod) -> Vec<Volume> {
+    let volumes = pod.volumes().iter().enumerate();
+    let volumes = volumes.filter_map(|(index, volume)| {
+        Some(Volume {
+            name: volume.name.clone(),
+            spec: spec(pod, index, volume)?,
+        })
+    });
+    volumes.collect()
+}
+
+fn spec(pod: &Pod, index: usize, volume: &ApiVolume) -> Option<VolumeSpec> {
+    if let Some(source) = &volume.empty_dir {
+        let medium = medium(pod, source);
+        return Some(medium.map_or_else(VolumeSpec::Impossible, VolumeSpec::EmptyDir));
+    }
+    if let Some(source) = &volume.host_path {
+        let spec = || host_path(index, source);
+        return is_mounted(pod, &volume.name).then(spec);
+    }
+    let reason = "this kind of volume is not supported".to_owned();
+    Some(VolumeSpec::Impossible(reason))
+}
+
+fn host_path(index: usize, source: &HostPathVolumeSource) -> VolumeSpec {
+    VolumeSpec::HostPath(HostPath {
+        index,
+        path: source.path.clone(),
+        path_type: source.type_.clone().unwrap_or_default(),
+    })
+}
+
+fn medium(pod: &Pod, source: &EmptyDirVolumeSource) -> Result<Medium, String> {
+    match source.medium.as_deref().unwrap_or_default() {
+        "" => Ok(Medium::Disk),
+        "Memory" => {
+            let own = match &source.size_limit {
+                Some(limit) => {
+                    let limit = Quantity::from_api(limit);
+                    let limit = limit.map_err(|error| format!("sizeLimit: {error}"))?;
+                    u64::try_from(limit.value()).ok()
+                }
+                None => None,
+            };
+            let of_pod = pod_cgroup_resources(pod).memory_limit_bytes;
+            let of_pod = of_pod.and_then(|limit| u64::try_from(limit).ok());
+            let limits = own.into_iter().chain(of_pod);
+            Ok(Medium::Memory {
+                limit_bytes: limits.filter(|limit| *limit > 0).min(),
+            })
+        }
+        other => Err(format!("medium {other:?} is not supported")),
+    }
+}
+
+fn is_mounted(pod: &Pod, volume: &str) -> bool {
+    let containers = pod.all_containers();
+    let mut mounts = containers.flat_map(|(_, spec)| spec.volume_mounts.iter().flatten());
+    mounts.any(|mount| mount.name == volume)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn wanted_of(volume: Value, mounts: Value, memory: Option<&str>) -> Vec<VolumeSpec> {
+        let mut value = test_pods::manifest("a", "u");
+        value["spec"]["volumes"] = json!([volume]);
+        value["spec"]["containers"][0]["volumeMounts"] = mounts;
+        if let Some(memory) = memory {
+            value["spec"]["containers"][0]["resources"] = json!({"limits": {"memory": memory}});
+        }
+        let volumes = wanted(&test_pods::pod(value)).into_iter();
+        volumes.map(|volume| volume.spec).collect()
+    }
+
+    #[test]
+    fn a_volume_in_memory_is_as_large_as_the_smallest_limit() {
+        for (size, memory, bytes) in [
+            (None, None, None),
+            (Some("1Mi"), None, Some(1 << 20)),
+            (None, Some("2Mi"), Some(2 << 20)),
+            (Some("1Mi"), Some("2Mi"), Some(1 << 20)),
+            (Some("3Mi"), Some("2Mi"), Some(2 << 20)),
+            (Some("0"), Some("2Mi"), Some(2 << 20)),
+            (Some("0"), None, None),
+        ] {
+            let mut source = json!({"medium": "Memory"});
+            if let Some(size) = size {
+                source["sizeLimit"] = json!(size);
+            }
+            let found = wanted_of(json!({"name": "v", "emptyDir": source}), json!([]), memory);
+            let medium = Medium::Memory { limit_bytes: bytes };
+            assert_eq!(found, [VolumeSpec::EmptyDir(medium)], "{size:?} {memory:?}");
+        }
+    }
+
+    #[test]
+    fn each_kind_has_its_spec_and_what_is_not_known_is_impossible() {
+        let mounts = json!([{"name": "v", "mountPath": "/v"}]);
+        let of = |source: Value, mounts: &Value| {
+            let mut volume = json!({"name": "v"});
+            volume
+                .as_object_mut()
+                .unwrap()
+                .extend(source.as_object().unwrap().clone());
+            wanted_of(volume, mounts.clone(), None)
+        };
+        let disk = VolumeSpec::EmptyDir(Medium::Disk);
+        assert_eq!(of(json!({"emptyDir": {}}), &json!([])), [disk]);
+        let host_path = json!({"hostPath": {"path": "/srv", "type": "Directory"}});
+        let spec = VolumeSpec::HostPath(HostPath {
+            index: 0,
+            path: "/srv".to_owned(),
+            path_type: "Directory".to_owned(),
+        });
+        assert_eq!(of(host_path.clone(), &mounts), [spec]);
+        assert_eq!(of(host_path, &json!([])), [], "nobody mounts it");
+        for impossible in [
+            json!({"nfs": {"server": "s", "path": "/"}}),
+            json!({"emptyDir": {"medium": "Tape"}}),
+            json!({"emptyDir": {"medium": "Memory", "sizeLimit": "x"}}),
+        ] {
+            let found = of(impossible.clone(), &mounts);
+            let is_so = matches!(&found[..], [VolumeSpec::Impossible(_)]);
+            assert!(is_so, "{impossible}: {found:?}");
+        }
+    }
+}
