@@ -61,12 +61,13 @@ impl Records {
         Ok((records, writer))
     }
 
-    /// The record of a pod; an empty one if there is none that can be read.
+    /// The record of a pod; an empty one if there is none of it that can be read.
     #[must_use]
     pub(crate) fn load(&self, pod: &PodIdentity) -> Record {
         let known = self.lock();
         let content = known.get(pod.uid()).and_then(Option::as_ref);
         content
+            .filter(|content| content.is_of(pod))
             .map(|content| content.record.clone())
             .unwrap_or_default()
     }

@@ -24,6 +24,15 @@ pub struct Record {
 }
 
 impl Record {
+    /// The record as one that this process could have written, whatever was read.
+    #[must_use]
+    pub fn within_bounds(self) -> Record {
+        Record {
+            termination: self.termination.map(Termination::within_bounds),
+            ..self
+        }
+    }
+
     /// Whether it is of use after a crash of the machine, which ends all containers,
     /// and with them what there was to resume. A pod that was evicted stays so.
     #[must_use]

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use clock::UnixNanos;
+use pod::update::MAX_FIELDS;
 use serde::{Deserialize, Serialize};
 
 use crate::desired::DesiredPod;
@@ -15,6 +16,11 @@ pub const MINIMUM_GRACE: Duration = Duration::from_secs(1);
 
 /// A grace period is never longer; beyond this the arithmetic of deadlines ends.
 pub const MAXIMUM_GRACE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// Longest reason and message of an eviction, in bytes.
+pub const MAX_REASON_BYTES: usize = 64;
+/// See [`MAX_REASON_BYTES`].
+pub const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// Why a pod is being terminated. The first cause stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,6 +163,33 @@ impl Termination {
         }
     }
 
+    /// The same with a grace that can be given and texts that can be sent on, as
+    /// [`Termination::new`] and who asks for it see to. For one that was read from a
+    /// file.
+    #[must_use]
+    pub fn within_bounds(mut self) -> Termination {
+        self.grace = self.grace.map(bounded);
+        match &mut self.cause {
+            TerminationCause::Evicted { reason, message } => {
+                truncate(reason, MAX_REASON_BYTES);
+                truncate(message, MAX_MESSAGE_BYTES);
+            }
+            TerminationCause::SpecChanged { fields } => {
+                fields.truncate(MAX_FIELDS);
+                for field in fields {
+                    truncate(field, MAX_MESSAGE_BYTES);
+                }
+            }
+            TerminationCause::Deleted
+            | TerminationCause::Killed
+            | TerminationCause::DeadlineExceeded
+            | TerminationCause::Completed
+            | TerminationCause::EndedAtSource
+            | TerminationCause::Orphaned => {}
+        }
+        self
+    }
+
     /// Applies a further request. Grace only shrinks: whether it did is the answer.
     pub fn shrink(&mut self, pod: Option<&DesiredPod>, kill: Option<&KillRequest>) -> bool {
         let Some(grace) = requested_grace(pod, kill).map(bounded) else {
@@ -178,6 +211,10 @@ impl Termination {
         self.grace
             .unwrap_or_else(|| bounded(own_grace.unwrap_or(default)))
     }
+}
+
+fn truncate(text: &mut String, bytes: usize) {
+    text.truncate(text.floor_char_boundary(bytes));
 }
 
 fn bounded(grace: Duration) -> Duration {

@@ -22,7 +22,7 @@ use crate::wire::hexadecimal;
 const VERSION: &str = "1";
 
 /// Most fields that are named.
-const MAX_FIELDS: usize = 5;
+pub const MAX_FIELDS: usize = 5;
 
 /// Resources that may be changed while a container runs.
 const RESIZABLE: [&str; 2] = ["cpu", "memory"];

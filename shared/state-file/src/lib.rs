@@ -50,12 +50,14 @@ pub enum StateFileError {
         source: io::Error,
     },
     /// The content would make a file that nobody reads.
-    #[error("state file {path} is not written: its {bytes} bytes are more than the {MAX_STATE_FILE_BYTES} that are read", path = path.display())]
+    #[error("state file {path} is not written: its {bytes} bytes are more than the {limit} that are read", path = path.display())]
     TooLarge {
         /// The file.
         path: PathBuf,
         /// How large it would be.
         bytes: u64,
+        /// How large it may be.
+        limit: u64,
     },
     /// The content is not what was written.
     #[error("state file {path} is damaged ({reason}) and is ignored", path = path.display())]
@@ -90,6 +92,7 @@ pub struct StateFile {
     version: u32,
     sync: bool,
     tries: u32,
+    limit: u64,
 }
 
 impl StateFile {
@@ -102,6 +105,16 @@ impl StateFile {
             version,
             sync: true,
             tries: WRITER_TRIES,
+            limit: MAX_STATE_FILE_BYTES,
+        }
+    }
+
+    /// For one of many files: no more than so many bytes are written or read.
+    #[must_use]
+    pub fn at_most(self, bytes: u64) -> StateFile {
+        StateFile {
+            limit: bytes.min(MAX_STATE_FILE_BYTES),
+            ..self
         }
     }
 
@@ -129,7 +142,7 @@ impl StateFile {
     ///
     /// # Errors
     /// When the file system refuses, another writer does not end, or the file would
-    /// be larger than [`MAX_STATE_FILE_BYTES`]; the old content is then still there.
+    /// be larger than it may be; the old content is then still there.
     pub fn save<T: Serialize>(&self, content: &T) -> Result<(), StateFileError> {
         let io_error = |source| StateFileError::Io {
             action: "write",
@@ -145,10 +158,11 @@ impl StateFile {
         };
         let bytes = serde_json::to_vec(&envelope).map_err(|error| io_error(error.into()))?;
         let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        if length > MAX_STATE_FILE_BYTES {
+        if length > self.limit {
             return Err(StateFileError::TooLarge {
                 path: self.path.clone(),
                 bytes: length,
+                limit: self.limit,
             });
         }
         replace(&self.path, &bytes, self.sync, self.tries, |_file| Ok(())).map_err(io_error)
@@ -164,7 +178,7 @@ impl StateFile {
             path: self.path.clone(),
             reason,
         };
-        let text = match read(&self.path) {
+        let text = match read(&self.path, self.limit) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => {
@@ -228,14 +242,18 @@ pub fn write_atomically(
 }
 
 /// All of a file, up to its bound. Never waits for what is no file.
-fn read(path: &Path) -> io::Result<String> {
+fn read(path: &Path, limit: u64) -> io::Result<String> {
     let file = File::options()
         .read(true)
         .custom_flags(OFlag::O_NONBLOCK.bits())
         .open(path)?;
     check_type(&file)?;
     let mut text = String::new();
-    file.take(MAX_STATE_FILE_BYTES).read_to_string(&mut text)?;
+    file.take(limit + 1).read_to_string(&mut text)?;
+    if u64::try_from(text.len()).unwrap_or(u64::MAX) > limit {
+        let reason = format!("it is larger than {limit} bytes");
+        return Err(io::Error::other(reason));
+    }
     Ok(text)
 }
 
@@ -368,6 +386,40 @@ mod tests {
         file.remove().unwrap();
         file.remove().unwrap();
         assert_eq!(file.load::<Vec<u32>>().unwrap(), None);
+    }
+
+    #[test]
+    fn hostile_files_are_refused_and_cost_little() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = StateFile::new(directory.path().join("s.json"), 1).at_most(1000);
+        let large = vec!["x".repeat(2000)];
+        let refused = file.save(&large).unwrap_err().to_string();
+        assert!(refused.contains("more than the 1000"), "{refused}");
+        // As somebody else would write them.
+        StateFile::new(file.path(), 1).save(&large).unwrap();
+        let error = file.load::<Vec<String>>().unwrap_err();
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert_eq!(cause, "it is larger than 1000 bytes");
+
+        let file = StateFile::new(file.path(), 1);
+        // Sparse: 100 MB take no room on disk, and must take none in memory.
+        File::create(file.path())
+            .unwrap()
+            .set_len(100_000_000)
+            .unwrap();
+        assert!(file.load::<Vec<String>>().is_err());
+        for nesting in ["[", "{\"a\":"] {
+            let content = nesting.repeat(1_000_000);
+            let whole = content.clone() + &"]".repeat(1_000_000);
+            for content in [content, whole] {
+                let sum = checksum(&content);
+                let text =
+                    format!("{{\"version\":1,\"checksum\":\"{sum}\",\"content\":{content}}}");
+                std::fs::write(file.path(), text).unwrap();
+                let loaded = file.load::<serde_json::Value>();
+                assert!(matches!(loaded, Err(StateFileError::Damaged { .. })));
+            }
+        }
     }
 
     fn names(directory: &Path) -> Vec<String> {

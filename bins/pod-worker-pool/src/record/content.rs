@@ -13,6 +13,21 @@ pub(crate) struct Content {
 }
 
 impl Content {
+    /// What is believed of a file that was read: a record of a pod, within the bounds
+    /// that it would have if this process had written it.
+    pub(super) fn checked(self, uid: &str) -> Option<Content> {
+        PodIdentity::new(uid, &self.namespace, &self.name).ok()?;
+        Some(Content {
+            record: self.record.within_bounds(),
+            ..self
+        })
+    }
+
+    /// Whether it is of this pod, and not of another that had its UID.
+    pub(super) fn is_of(&self, pod: &PodIdentity) -> bool {
+        (self.namespace.as_str(), self.name.as_str()) == (pod.namespace(), pod.name())
+    }
+
     /// What should be in the file of a pod.
     pub(super) fn of(pod: &PodIdentity, record: &Record) -> Option<Content> {
         (*record != Record::default()).then(|| Content {

@@ -12,6 +12,11 @@ const VERSION: u32 = 2;
 const SUFFIX: &str = ".json";
 /// Most files that are read at a start: far above the pods of any node.
 const MAX_RECORDS: usize = 10_000;
+/// Largest file: a pod of a hundred containers, all of which are being stopped, needs a
+/// tenth of that.
+const MAX_RECORD_BYTES: u64 = 256 << 10;
+/// Most bytes of all files together that are read at a start.
+const MAX_TOTAL_BYTES: u64 = 64 << 20;
 
 /// The directory of the records.
 #[derive(Debug)]
@@ -44,15 +49,35 @@ impl Directory {
                 Some(uid.to_owned())
             })
             .take(MAX_RECORDS)
-            .map(|uid| {
-                let content = self.file(&uid).load::<Content>().unwrap_or_else(|error| {
-                    let error = telemetry::chain(&error);
-                    tracing::warn!(uid, error, "kills are not resumed");
+            .scan(0, |total, uid| {
+                let path = self.file(&uid).path().to_owned();
+                *total += std::fs::metadata(path).map_or(0, |it| it.len().min(MAX_RECORD_BYTES));
+                Some((uid, *total <= MAX_TOTAL_BYTES))
+            })
+            .map(|(uid, has_room)| {
+                let content = if has_room {
+                    self.content(&uid)
+                } else {
+                    tracing::warn!(uid, "kills are not resumed: too many bytes of records");
                     None
-                });
+                };
                 (uid, content)
             })
             .collect()
+    }
+
+    /// What the file of a pod says, as far as it can be true.
+    fn content(&self, uid: &str) -> Option<Content> {
+        let content = self.file(uid).load::<Content>().unwrap_or_else(|error| {
+            let error = telemetry::chain(&error);
+            tracing::warn!(uid, error, "kills are not resumed");
+            None
+        })?;
+        let checked = content.checked(uid);
+        if checked.is_none() {
+            tracing::warn!(uid, "kills are not resumed: the record is of no pod");
+        }
+        checked
     }
 
     /// Brings the file of a pod to this content, or removes it.
@@ -71,6 +96,6 @@ impl Directory {
     }
 
     fn file(&self, uid: &str) -> StateFile {
-        StateFile::new(self.path.join(format!("{uid}{SUFFIX}")), VERSION)
+        StateFile::new(self.path.join(format!("{uid}{SUFFIX}")), VERSION).at_most(MAX_RECORD_BYTES)
     }
 }

@@ -6,6 +6,8 @@ use pod_lifecycle::{Termination, TerminationCause};
 use std::convert::Infallible;
 use std::time::Duration;
 
+use serde_json::json;
+use state_file::StateFile;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
@@ -222,4 +224,64 @@ async fn a_record_is_not_written_after_the_writer_is_gone() {
         record(1),
         "who asks is told all the same"
     );
+}
+
+/// A file as somebody else would write it, with a checksum that is right.
+fn hostile(directory: &Path, uid: &str, content: &serde_json::Value) {
+    let path = directory.join("kills").join(format!("{uid}.json"));
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    StateFile::new(path, 2).save(content).unwrap();
+}
+
+#[test]
+fn a_hostile_record_is_left_out_or_brought_within_bounds() {
+    let directory = tempfile::tempdir().unwrap();
+    let record = |change: &dyn Fn(&mut serde_json::Value)| {
+        let record = serde_json::to_value(record(5)).unwrap();
+        let mut content = json!({"namespace": "default", "name": "a", "record": record});
+        change(&mut content);
+        content
+    };
+    let write = |uid: &str, change: &dyn Fn(&mut serde_json::Value)| {
+        hostile(directory.path(), uid, &record(change));
+    };
+    write("u1", &|it| {
+        it["record"]["termination"]["grace"] = json!({"secs": u64::MAX, "nanos": 0});
+        it["record"]["termination"]["cause"] = json!({"Evicted": {
+            "reason": "r".repeat(100_000), "message": "m".repeat(100_000)}});
+    });
+    write("u2", &|it| it["name"] = json!("../../etc"));
+    write("u3", &|it| it["namespace"] = json!("x".repeat(10_000)));
+    write("u4", &|it| {
+        it["record"]["termination"]["cause"] = json!("Other")
+    });
+    write("u5", &|it| {
+        it["record"]["kills"] = json!("x".repeat(1_000_000))
+    });
+    write("u6", &|it| it["name"] = json!("of-another-pod"));
+    let path = directory.path().join("kills/u7.json");
+    std::fs::File::create(&path)
+        .unwrap()
+        .set_len(100_000_000)
+        .unwrap();
+    std::fs::write(directory.path().join("kills/u8.json"), "[".repeat(200_000)).unwrap();
+
+    let (records, _writer) = life(directory.path()).unwrap();
+    let found: Vec<String> = records
+        .all()
+        .iter()
+        .map(|(pod, _)| pod.uid().into())
+        .collect();
+    assert_eq!(found, ["u1", "u6"]);
+    let termination = records.load(&pod()).termination.unwrap();
+    assert_eq!(
+        termination.grace,
+        Some(pod_lifecycle::termination::MAXIMUM_GRACE)
+    );
+    let (reason, message) = termination.cause.failure().unwrap();
+    assert!(reason.len() <= 64 && message.len() <= 1024);
+    for uid in ["u2", "u3", "u4", "u5", "u6", "u7", "u8"] {
+        let pod = PodIdentity::new(uid, "default", "a").unwrap();
+        assert_eq!(records.load(&pod), Record::default(), "{uid}");
+    }
 }

@@ -11,6 +11,7 @@ use ipc::limits::{
 };
 use pod::identity::check_uid;
 use pod::{PodIdentity, PodSource};
+use pod_lifecycle::termination::{MAX_MESSAGE_BYTES, MAX_REASON_BYTES};
 use pod_lifecycle::{DesiredPod, KillRequest, Refusal, Subject, Update, UpdateKind};
 use tonic::{Request, Response, Status};
 
@@ -24,9 +25,6 @@ use crate::readiness;
 
 /// Verdicts of one pod: three for each of more containers than any pod has.
 const MAX_VERDICTS: usize = 1000;
-/// Longest reason and message of an eviction.
-const MAX_REASON_BYTES: usize = 64;
-const MAX_MESSAGE_BYTES: usize = 1024;
 /// How long the runtime may take to say what it has, within the caller's 30 s.
 const RELIST_DEADLINE: Duration = Duration::from_secs(20);
 /// How long it may take to say who it is, within the caller's 5 s.

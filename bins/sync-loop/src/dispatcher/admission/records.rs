@@ -5,9 +5,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ipc::limits::{MAX_PODS, truncate};
+use pod::identity::check_uid;
 use serde::{Deserialize, Serialize};
 
 use super::rejection::Rejection;
+
+/// Longest reason and message that are taken from a file, far above those of any check.
+const MAX_REJECTION_BYTES: usize = 4096;
 
 /// One pod's record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,8 +47,19 @@ impl From<&Rejection> for AdmissionRecord {
 pub struct AdmissionRecords(Arc<BTreeMap<String, AdmissionRecord>>);
 
 impl From<BTreeMap<String, AdmissionRecord>> for AdmissionRecords {
+    /// Whatever a file says, the records are such as this process makes: of pods that can
+    /// be, not more than a node has, with texts that can be told on.
     fn from(records: BTreeMap<String, AdmissionRecord>) -> Self {
-        AdmissionRecords(Arc::new(records))
+        let records = records.into_iter();
+        let of_pods = records.filter(|(uid, _)| check_uid(uid).is_ok());
+        let bounded = of_pods.take(MAX_PODS).map(|(uid, mut record)| {
+            if let AdmissionRecord::Rejected { reason, message } = &mut record {
+                truncate(reason, MAX_REJECTION_BYTES);
+                truncate(message, MAX_REJECTION_BYTES);
+            }
+            (uid, record)
+        });
+        AdmissionRecords(Arc::new(bounded.collect()))
     }
 }
 
@@ -93,5 +109,44 @@ impl AdmissionRecords {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hostile_file_gives_records_within_bounds() {
+        let rejected = |text: &str| AdmissionRecord::Rejected {
+            reason: text.to_owned(),
+            message: text.to_owned(),
+        };
+        let mut file = BTreeMap::from([
+            ("u1".to_owned(), rejected(&"\u{e9}".repeat(100_000))),
+            ("../../etc/passwd".to_owned(), AdmissionRecord::Admitted),
+            ("x".repeat(10_000), AdmissionRecord::Admitted),
+            (String::new(), AdmissionRecord::Admitted),
+        ]);
+        let records = AdmissionRecords::from(file.clone());
+        assert_eq!(records.len(), 1);
+        let Some(AdmissionRecord::Rejected { reason, message }) = records.get("u1") else {
+            panic!("{records:?}");
+        };
+        assert!(reason.len() <= MAX_REJECTION_BYTES && message.len() <= MAX_REJECTION_BYTES);
+        let many = 0..10 * MAX_PODS;
+        file.extend(many.map(|number| (format!("p{number}"), AdmissionRecord::Admitted)));
+        assert_eq!(AdmissionRecords::from(file).len(), MAX_PODS);
+        for text in [
+            "[]",
+            "{\"u1\":{\"decision\":\"other\"}}",
+            "{\"u1\":7}",
+            "null",
+        ] {
+            assert!(
+                serde_json::from_str::<AdmissionRecords>(text).is_err(),
+                "{text}"
+            );
+        }
     }
 }

@@ -1,0 +1,163 @@
+//! Pods whose manifests set `metadata.uid`, so that a changed manifest is the same pod:
+//! what a running pod takes over, and what ends it and starts it anew.
+
+use std::fs;
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::Ground;
+use e2e::ground::TIMEOUT;
+use e2e::workload::{script, spec};
+use serde_json::{Value, json};
+use test_support::observe::container_id;
+use test_support::wait_for;
+
+const UID: &str = "8d1f62c5-0d5b-4c35-9b7e-0d3f3a9c5b11";
+
+/// A pod that notes in files when it starts and is asked to end as `word`. Its exec probe
+/// notes by the word of which version it was run, and in a container of which one.
+fn manifest(ground: &Ground, word: &str, label: &str) -> Value {
+    let mut container = script(
+        "app",
+        &format!(
+            "echo {word} > /word; echo >> /journals/started-{word}
+             trap 'echo >> /journals/ended-{word}; exit 0' TERM
+             while true; do sleep 0.1; done"
+        ),
+    );
+    let probe = format!("echo >> /journals/probe-of-{word}-in-$(cat /word)");
+    container["livenessProbe"] = json!({
+        "exec": { "command": ["sh", "-c", probe] }, "periodSeconds": 1, "timeoutSeconds": 10,
+    });
+    let mut spec = spec(ground, &[container]);
+    spec["terminationGracePeriodSeconds"] = json!(20);
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": "pinned", "uid": UID, "labels": { "label": label } },
+        "spec": spec,
+    })
+}
+
+fn apply(ground: &Ground, word: &str, label: &str) -> Result<()> {
+    let manifest = manifest(ground, word, label).to_string();
+    ground.bulkhead.write_manifest("pinned.json", &manifest)
+}
+
+/// How often something was noted in one of the files.
+fn noted(ground: &Ground, file: &str) -> usize {
+    let path = ground.bulkhead.paths().shared.join(file);
+    fs::read_to_string(path).map_or(0, |text| text.lines().count())
+}
+
+fn wait_noted(ground: &Ground, file: &str) -> Result<()> {
+    let noted = wait_for(&format!("{file} to be noted"), TIMEOUT, || {
+        (noted(ground, file) > 0)
+            .then_some(())
+            .ok_or("it is not".to_owned())
+    });
+    noted.with_context(|| ground.bulkhead.log_ends())
+}
+
+fn container(ground: &Ground) -> Result<String> {
+    let pod = ground.ready("pinned")?;
+    Ok(container_id(&pod, "app")
+        .context("no container")?
+        .to_owned())
+}
+
+/// The label reaches the published pod, and the container runs on.
+fn a_label_changes_nothing(ground: &Ground, word: &str, label: &str) -> Result<()> {
+    let before = container(ground)?;
+    let shown = ground
+        .bulkhead
+        .wait_for_pod("pinned", "to have its label", TIMEOUT, |pod| {
+            (pod["metadata"]["labels"]["label"] == label)
+                .then_some(())
+                .ok_or(pod["metadata"].to_string())
+        });
+    shown.with_context(|| ground.bulkhead.log_ends())?;
+    assert_eq!(container(ground)?, before);
+    assert_eq!(noted(ground, &format!("started-{word}")), 1);
+    assert_eq!(noted(ground, &format!("ended-{word}")), 0);
+    Ok(())
+}
+
+/// The version `old` was asked to end, and `new` runs as a pod that is new.
+fn was_started_anew(ground: &Ground, old: &str, new: &str) -> Result<()> {
+    wait_noted(ground, &format!("started-{new}"))?;
+    wait_noted(ground, &format!("probe-of-{new}-in-{new}"))?;
+    assert_eq!(
+        noted(ground, &format!("ended-{old}")),
+        1,
+        "with its SIGTERM"
+    );
+    assert_eq!(noted(ground, &format!("started-{old}")), 1);
+    let status = ground.ready("pinned")?;
+    assert_eq!(status["metadata"]["uid"], UID);
+    let app = &status["status"]["containerStatuses"][0];
+    assert_eq!(app["restartCount"], 0, "{app}");
+    assert_eq!(
+        ground.containers("pinned")?.len(),
+        1,
+        "none of {old} is left"
+    );
+    assert_eq!(ground.sandboxes("pinned")?.len(), 1);
+    assert_eq!(noted(ground, &format!("started-{new}")), 1, "once");
+    // No command of the new version was run in a container of the old one.
+    let strange = noted(ground, &format!("probe-of-{new}-in-{old}"));
+    ensure!(strange == 0, "{strange} probes of {new} in {old}");
+    Ok(())
+}
+
+#[test]
+fn a_running_pod_keeps_what_it_was_started_with_or_ends_and_starts_anew() -> Result<()> {
+    let mut ground = Ground::start(json!({}))?;
+    apply(&ground, "one", "a")?;
+    wait_noted(&ground, "probe-of-one-in-one")?;
+    apply(&ground, "one", "b")?;
+    a_label_changes_nothing(&ground, "one", "b")?;
+    apply(&ground, "two", "b")?;
+    was_started_anew(&ground, "one", "two")?;
+    let message = ground.event("pinned", "SpecChanged", "started anew")?;
+    assert!(message.contains("spec.containers[0]."), "{message}");
+
+    // The same while nobody watches.
+    ground.bulkhead.kill_all()?;
+    apply(&ground, "two", "c")?;
+    ground.bulkhead.start_again()?;
+    a_label_changes_nothing(&ground, "two", "c")?;
+    ground.bulkhead.kill_all()?;
+    apply(&ground, "three", "c")?;
+    ground.bulkhead.start_again()?;
+    was_started_anew(&ground, "two", "three")
+}
+
+#[test]
+fn a_job_that_has_ended_runs_once_more_when_its_manifest_changes() -> Result<()> {
+    let mut ground = Ground::start(json!({}))?;
+    let apply = |ground: &Ground, word: &str| {
+        let job = script("app", &format!("echo >> /journals/ran-{word}"));
+        let mut spec = spec(ground, &[job]);
+        spec["restartPolicy"] = json!("Never");
+        let manifest = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": "job", "uid": UID }, "spec": spec,
+        });
+        ground
+            .bulkhead
+            .write_manifest("job.json", &manifest.to_string())
+    };
+    apply(&ground, "one")?;
+    ground.phase("job", "Succeeded")?;
+    apply(&ground, "two")?;
+    wait_noted(&ground, "ran-two")?;
+    ground.phase("job", "Succeeded")?;
+    ground.bulkhead.kill_all()?;
+    apply(&ground, "three")?;
+    ground.bulkhead.start_again()?;
+    wait_noted(&ground, "ran-three")?;
+    ground.phase("job", "Succeeded")?;
+    for word in ["one", "two", "three"] {
+        assert_eq!(noted(&ground, &format!("ran-{word}")), 1, "{word}");
+    }
+    Ok(())
+}
