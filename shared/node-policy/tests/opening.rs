@@ -1,6 +1,8 @@
 //! How paths may be opened: where links are followed, and what is checked after.
 
-use node_policy::{Policy, Protected, Subject, check_opened_volume, volume_access};
+use node_policy::{
+    NodePath, PathAccess, Policy, Protected, Subject, check_opened_volume, volume_access,
+};
 use pod::{Pod, PodSource};
 use serde_json::{Value, json};
 
@@ -127,4 +129,23 @@ fn of_several_containers_the_one_that_may_least_decides() {
     assert_eq!(access(text, &one), Some(("/srv/a".to_owned(), true, true)));
     let stranger = pod("/srv/a/b", &[("x", true), ("z", true)]);
     assert_eq!(access(text, &stranger), None);
+}
+
+#[test]
+fn the_names_of_a_path_whose_links_are_followed_are_counted_from_the_root() {
+    let access = |trusted: &str, follow_links| PathAccess {
+        trusted: NodePath::parse(trusted).unwrap_or(NodePath::root()),
+        follow_links,
+        read_only: false,
+    };
+    for (access, expected) in [
+        (access("/", false), [false, false, false]),
+        (access("/srv", false), [true, false, false]),
+        (access("/srv/a", false), [true, true, false]),
+        (access("/srv", true), [true, true, true]),
+        (PathAccess::unrestricted(), [true, true, true]),
+    ] {
+        let found = [0, 1, 2].map(|name| access.follows_link_at(name));
+        assert_eq!(found, expected, "{access:?}");
+    }
 }

@@ -232,3 +232,15 @@ fn what_cannot_be_set_up_is_told_in_the_kubelets_words() {
         );
     }
 }
+
+#[test]
+fn what_no_container_mounts_is_neither_looked_for_nor_made() {
+    let case = case();
+    let missing = case.temporary.path().join("missing");
+    let unmounted = pod(&format!(
+        r#"{{"spec":{{"containers":[{{"name":"c","image":"i"}}],"volumes":[
+            {{"name":"h","hostPath":{{"path":{missing:?},"type":"DirectoryOrCreate"}}}}]}}}}"#
+    ));
+    assert!(case.set_up_pod(&unmounted).unwrap().is_empty());
+    assert!(!missing.exists());
+}

@@ -22,7 +22,7 @@ pub(super) fn demands(spec: &PodSpec, containers: &[ContainerView<'_>], demands:
 }
 
 /// Each container that mounts the volume asks for its path. One that no container
-/// mounts is asked for by the pod: it is looked for, or made, all the same.
+/// mounts is asked for by the pod: nobody opens it today, and it is in the pod.
 fn host_path(
     volume: &Volume,
     source: &HostPathVolumeSource,
