@@ -32,4 +32,4 @@ mod snapshot;
 mod tls;
 mod watcher;
 
-pub use shell::{Error, run};
+pub use shell::{Error, serve};

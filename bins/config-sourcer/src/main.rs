@@ -2,6 +2,12 @@
 
 use std::process::ExitCode;
 
+use topology::Process;
+
 fn main() -> ExitCode {
-    process::main(topology::Process::ConfigSourcer, config_sourcer::run)
+    process::main(
+        Process::ConfigSourcer,
+        |_, _| Ok(()),
+        |context, ()| config_sourcer::serve(context),
+    )
 }

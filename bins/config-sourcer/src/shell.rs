@@ -31,11 +31,12 @@ pub enum Error {
     Serve(#[from] ipc::ServeError),
 }
 
-/// Runs until shutdown.
+/// Serves until shutdown. Nothing is opened before: manifests and authorities change,
+/// and a disk that hangs holds up only the thread that reads it.
 ///
 /// # Errors
 /// When the listening socket fails.
-pub async fn run(context: Context) -> Result<(), Error> {
+pub async fn serve(context: Context) -> Result<(), Error> {
     let config = &context.config;
     let configured = [
         config.static_pod_path.is_some().then_some(PodSource::File),

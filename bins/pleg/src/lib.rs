@@ -18,4 +18,4 @@ mod server;
 mod shell;
 mod wire;
 
-pub use shell::{Error, run};
+pub use shell::{Error, serve};

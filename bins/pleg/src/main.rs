@@ -5,5 +5,9 @@ use std::process::ExitCode;
 use topology::Process;
 
 fn main() -> ExitCode {
-    process::main(Process::Pleg, pleg::run)
+    process::main(
+        Process::Pleg,
+        |_, _| Ok(()),
+        |context, ()| pleg::serve(context),
+    )
 }

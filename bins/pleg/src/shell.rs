@@ -41,11 +41,11 @@ pub enum Error {
     Serve(#[from] ipc::ServeError),
 }
 
-/// Runs until shutdown.
+/// Serves until shutdown. It opens nothing but connections.
 ///
 /// # Errors
 /// When the listening socket fails.
-pub async fn run(context: Context) -> Result<(), Error> {
+pub async fn serve(context: Context) -> Result<(), Error> {
     let publication = Publication::new(context.boot_id.clone());
     let relister = Relister {
         pool: RuntimePodsClient::new(context.network.channel(Process::PodWorkerPool))

@@ -54,4 +54,4 @@ mod testing;
 mod told_ends;
 mod turns;
 
-pub use shell::{Error, run, run_on_this_node};
+pub use shell::{Error, Opened, open, serve};

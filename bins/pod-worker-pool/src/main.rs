@@ -5,5 +5,9 @@ use std::process::ExitCode;
 use topology::Process;
 
 fn main() -> ExitCode {
-    process::main(Process::PodWorkerPool, pod_worker_pool::run_on_this_node)
+    process::main(
+        Process::PodWorkerPool,
+        pod_worker_pool::open,
+        pod_worker_pool::serve,
+    )
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cri::{ContainerRuntime, CriClient};
+use node_config::NodeConfig;
 use node_host::{LinuxNode, NodeError, NodeHost};
-use process::Context;
+use process::{Context, Lifecycle};
 use tokio::time::MissedTickBehavior;
 use topology::Process;
 
@@ -34,34 +35,41 @@ pub enum Error {
     Runtime(#[from] cri::ConnectError),
 }
 
-/// [`run`] with the container runtime and the node that the configuration names.
+/// What pod-worker-pool works with, opened before it is sealed.
+pub struct Opened {
+    /// The container runtime.
+    pub runtime: Arc<dyn ContainerRuntime>,
+    /// The node.
+    pub host: Arc<dyn NodeHost>,
+}
+
+/// Opens the container runtime and the node that the configuration names. It connects to
+/// the runtime when first needed, and again whenever that was restarted.
 ///
 /// # Errors
-/// As [`run`].
-pub async fn run_on_this_node(context: Context) -> Result<(), Error> {
-    let socket = context.config.container_runtime.0.display();
-    let lifecycle = context.lifecycle.clone();
+/// When the runtime's endpoint or the control groups cannot be used.
+pub fn open(config: &NodeConfig, lifecycle: &Lifecycle) -> Result<Opened, Error> {
+    let socket = config.container_runtime.0.display();
+    let lifecycle = lifecycle.clone();
     // A start or stop that is under way when this process dies is not cut short:
     // containerd would kill what it just started, or lose a SIGTERM.
     let keep = Arc::new(move |connection: BorrowedFd<'_>| {
         lifecycle.keep_open("runtime", connection);
     });
     let runtime = CriClient::observed(&format!("unix://{socket}"), keep)?;
-    let host = LinuxNode::new(&context.config)?;
-    let (runtime, host) = (Arc::new(runtime), Arc::new(host));
-    run(context, runtime, host).await
+    let host = LinuxNode::new(config)?;
+    Ok(Opened {
+        runtime: Arc::new(runtime),
+        host: Arc::new(host),
+    })
 }
 
-/// Runs until shutdown. Containers keep running after it. As soon as it is dropped
+/// Serves until shutdown. Containers keep running after it. As soon as it is dropped
 /// another life may begin in the same process.
 ///
 /// # Errors
 /// When the listening socket fails or the node cannot be worked on.
-pub async fn run(
-    context: Context,
-    runtime: Arc<dyn ContainerRuntime>,
-    host: Arc<dyn NodeHost>,
-) -> Result<(), Error> {
+pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result<(), Error> {
     if let Err(error) = host.ensure_qos_cgroups().await {
         // Pods make theirs again, and say why if that fails.
         tracing::error!(

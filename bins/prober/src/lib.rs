@@ -6,7 +6,7 @@
 //! - `ledger`: all verdicts, as they survive a restart (pure);
 //! - `egress`: where a probe may go (pure);
 //! - [`ProbeNetwork`]: the seam to the network;
-//! - [`run`]: the process around them.
+//! - [`serve`]: the process around them.
 //!
 //! It runs as a user of its own without any capability, names a container and a
 //! probe when a command is to be run, and never sees that command.
@@ -28,4 +28,4 @@ mod worker;
 
 pub use kind::{Kind, Moment};
 pub use network::{ByteStream, NodeNetwork, ProbeNetwork};
-pub use shell::{Error, run};
+pub use shell::{Error, Opened, open, serve};

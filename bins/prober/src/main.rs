@@ -7,7 +7,9 @@ use prober::NodeNetwork;
 use topology::Process;
 
 fn main() -> ExitCode {
-    process::main(Process::Prober, |context| {
-        prober::run(context, Arc::new(NodeNetwork::default()))
-    })
+    process::main(
+        Process::Prober,
+        |config, _| Ok(prober::open(config)),
+        |context, opened| prober::serve(context, opened, Arc::new(NodeNetwork::default())),
+    )
 }

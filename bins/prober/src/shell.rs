@@ -23,6 +23,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use ipc::SubscriptionEvent;
 use ipc::limits::MAX_PROBE_TARGET_MESSAGE_BYTES;
+use node_config::NodeConfig;
 use process::{Context, Lifecycle};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -65,18 +66,36 @@ pub enum Error {
     Tls(#[source] tokio_rustls::rustls::Error),
 }
 
-/// Runs until shutdown. Probes go through `network`.
+/// What the prober opens before it is sealed.
+#[derive(Debug)]
+pub struct Opened {
+    store: Store,
+    /// The verdicts of the life before.
+    saved: Saved,
+}
+
+/// Opens the state file and reads it.
+#[must_use]
+pub fn open(config: &NodeConfig) -> Opened {
+    let store = Store::open(&config.directories.state(Process::Prober));
+    let saved = store.load();
+    Opened { store, saved }
+}
+
+/// Serves until shutdown. Probes go through `network`.
 ///
 /// # Errors
 /// When the listening socket fails.
-pub async fn run(context: Context, network: Arc<dyn ProbeNetwork>) -> Result<(), Error> {
-    let store = Store::open(&context.config.directories.state(Process::Prober));
-    let saved = store.load();
-    run_saving(context, network, saved, move |all| store.save(all)).await
+pub async fn serve(
+    context: Context,
+    Opened { store, saved }: Opened,
+    network: Arc<dyn ProbeNetwork>,
+) -> Result<(), Error> {
+    serve_saving(context, network, saved, move |all| store.save(all)).await
 }
 
 /// Goes on from what was saved, and has `save` save.
-async fn run_saving(
+async fn serve_saving(
     context: Context,
     network: Arc<dyn ProbeNetwork>,
     saved: Saved,

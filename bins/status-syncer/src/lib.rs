@@ -18,4 +18,4 @@ pub mod status;
 mod store;
 pub mod verdicts;
 
-pub use shell::{Error, run};
+pub use shell::{Error, Opened, open, serve};

@@ -2,6 +2,12 @@
 
 use std::process::ExitCode;
 
+use topology::Process;
+
 fn main() -> ExitCode {
-    process::main(topology::Process::StatusSyncer, status_syncer::run)
+    process::main(
+        Process::StatusSyncer,
+        |config, _| Ok(status_syncer::open(config)),
+        status_syncer::serve,
+    )
 }

@@ -14,6 +14,7 @@ use bulkhead_api::v1::observations_client::ObservationsClient;
 use bulkhead_api::v1::watch_observations_response::Message;
 use clock::WallClock;
 use ipc::{Feed, Subscription, SubscriptionEvent};
+use node_config::NodeConfig;
 use process::{Context, Lifecycle};
 use state_file::{Saver, Saving, StateFileError};
 use tokio::sync::mpsc;
@@ -49,18 +50,32 @@ const WINDOW_PER_SAVE: u32 = 4;
 /// The watchdog wants a sign of life each second.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Runs status-syncer until it is told to stop.
+/// What status-syncer opens before it is sealed.
+#[derive(Debug)]
+pub struct Opened {
+    store: Store,
+    /// The statuses of the life before.
+    saved: Vec<PublishedPod>,
+}
+
+/// Opens the state file and reads it.
+#[must_use]
+pub fn open(config: &NodeConfig) -> Opened {
+    let store = Store::new(&config.directories.state(Process::StatusSyncer));
+    let saved = store.load();
+    Opened { store, saved }
+}
+
+/// Serves until it is told to stop.
 ///
 /// # Errors
 /// When its socket cannot be served.
-pub async fn run(context: Context) -> Result<(), Error> {
-    let store = Store::new(&context.config.directories.state(context.process));
-    let saved = store.load();
-    run_saving(context, saved, move |pods| store.save(pods)).await
+pub async fn serve(context: Context, Opened { store, saved }: Opened) -> Result<(), Error> {
+    serve_saving(context, saved, move |pods| store.save(pods)).await
 }
 
 /// Goes on from what was saved, and has `save` save.
-async fn run_saving(
+async fn serve_saving(
     context: Context,
     saved: Vec<PublishedPod>,
     save: impl Fn(&[Entry]) -> Result<(), StateFileError> + Send + Sync + 'static,

@@ -147,7 +147,9 @@ impl Node {
             seed: 1,
             lifecycle: lifecycle.clone(),
         };
-        self.syncer = tokio::spawn(async { status_syncer::run(context).await.unwrap() });
+        let opened = status_syncer::open(&context.config);
+        let serving = status_syncer::serve(context, opened);
+        self.syncer = tokio::spawn(async { serving.await.unwrap() });
         lifecycle.until_ready().await;
     }
 

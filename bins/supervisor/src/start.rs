@@ -17,6 +17,7 @@ use topology::{Identities, Process};
 
 use crate::command::MAX_WAITING_COMMANDS;
 use crate::configuration_files::ConfigurationFiles;
+use crate::directories::InstanceLock;
 use crate::failure::Failure;
 use crate::fd_store::FdStore;
 use crate::flags::Flags;
@@ -27,11 +28,12 @@ use crate::notify::NotifySockets;
 use crate::policy::{Fleet, Heartbeat, RestartRequests};
 use crate::record::CrashRing;
 use crate::server::{Facts, Service};
+use crate::settings::Settings;
 use crate::shell::Shell;
 use crate::snapshot::Snapshot;
 use crate::{directories, preflight, settings};
 
-/// Runs the supervisor until it was stopped.
+/// Runs the supervisor until it was stopped: opens what it needs, seals itself, serves.
 ///
 /// To be called from the main thread, and with no other thread running:
 /// capabilities belong to threads, and the processes end with the thread that
@@ -40,19 +42,52 @@ use crate::{directories, preflight, settings};
 /// # Errors
 /// See [`Failure`]; each has its own exit code.
 pub fn run(flags: Flags) -> Result<(), Failure> {
-    preflight::check_root()?;
-    let settings = settings::resolve(&flags)?;
-    let config = settings.node.clone();
-    let identities = settings::identities(&config)?;
-    let _instance = directories::lock_run_dir(&config.directories.run_dir)?;
-    preflight::check_runtime(&config.container_runtime.0)?;
-    preflight::check_binaries(&config, &identities)?;
-    directories::prepare(&config, &identities)?;
-    directories::write_node_config(&config, &identities)?;
-    let listeners = Listeners::open(&config)?;
-    let privileges = Privileges::find()?;
-    drop_privileges(&privileges)?;
+    let opened = open(&flags)?;
+    seal(&opened.privileges)?;
+    serve(flags, opened)
+}
 
+/// What the supervisor opens before it is sealed.
+struct Opened {
+    settings: Settings,
+    identities: Identities,
+    /// Held to the end.
+    instance: InstanceLock,
+    listeners: Listeners,
+    privileges: Privileges,
+}
+
+/// Checks the node, and makes directories, files and sockets.
+fn open(flags: &Flags) -> Result<Opened, Failure> {
+    preflight::check_root()?;
+    let settings = settings::resolve(flags)?;
+    let config = &settings.node;
+    let identities = settings::identities(config)?;
+    let instance = directories::lock_run_dir(&config.directories.run_dir)?;
+    preflight::check_runtime(&config.container_runtime.0)?;
+    preflight::check_binaries(config, &identities)?;
+    directories::prepare(config, &identities)?;
+    directories::write_node_config(config, &identities)?;
+    Ok(Opened {
+        listeners: Listeners::open(config)?,
+        privileges: Privileges::find()?,
+        identities,
+        instance,
+        settings,
+    })
+}
+
+/// Starts the others, and watches them to the end. Opens by path only what the
+/// supervisor's row in the topology lists.
+fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
+    let Opened {
+        settings,
+        identities,
+        instance: _instance,
+        listeners,
+        privileges,
+    } = opened;
+    let config = settings.node.clone();
     let system = |action| move |source| Failure::System { action, source };
     let own_socket = listeners
         .own()
@@ -80,7 +115,7 @@ pub fn run(flags: Flags) -> Result<(), Failure> {
             snapshots,
             commands: sender,
         };
-        let server = serve(service, own_socket, &identities)?;
+        let server = answer(service, own_socket, &identities)?;
         let log_files = LogFiles::open(&config.directories.process_logs(), &children())?;
         let logs = open_logs(&log_files)?;
         let _pumps: Vec<_> = logs.values().map(pump).collect();
@@ -110,7 +145,7 @@ pub fn run(flags: Flags) -> Result<(), Failure> {
 }
 
 /// Keeps what it and the others need, for good; orphans become its children.
-fn drop_privileges(privileges: &Privileges) -> Result<(), Failure> {
+fn seal(privileges: &Privileges) -> Result<(), Failure> {
     let system = |action| move |source: std::io::Error| Failure::System { action, source };
     confine::reduce_to(privileges.own()).map_err(system("drop capabilities"))?;
     confine::seal()
@@ -121,7 +156,7 @@ fn drop_privileges(privileges: &Privileges) -> Result<(), Failure> {
         .map_err(system("adopt orphans"))
 }
 
-fn serve(
+fn answer(
     service: Service,
     socket: std::os::unix::net::UnixListener,
     identities: &Identities,

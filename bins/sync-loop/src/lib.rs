@@ -12,4 +12,4 @@ mod peers;
 mod server;
 mod shell;
 
-pub use shell::{Error, run};
+pub use shell::{Error, Opened, open, serve};

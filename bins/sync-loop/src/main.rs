@@ -5,5 +5,9 @@ use std::process::ExitCode;
 use topology::Process;
 
 fn main() -> ExitCode {
-    process::main(Process::SyncLoop, sync_loop::run)
+    process::main(
+        Process::SyncLoop,
+        |config, _| Ok(sync_loop::open(config)),
+        sync_loop::serve,
+    )
 }

@@ -21,8 +21,10 @@ mod tests;
 
 use std::sync::Arc;
 
+use node_config::NodeConfig;
 use process::Context;
 use tokio::sync::mpsc;
+use topology::Process;
 
 use crate::dispatcher::admission::NodeDescription;
 use crate::dispatcher::{Settings, SyncLoop};
@@ -31,7 +33,7 @@ use crate::server::Server;
 
 use main_loop::{Inputs, MainLoop, Outputs};
 use pool::Pool;
-use records::Records;
+use records::{Records, RecordsFile};
 use status_syncer::StatusSyncer;
 
 /// Keeps the randomness of the resync apart from any other in this process.
@@ -52,17 +54,30 @@ pub enum Error {
     Serve(#[from] ipc::ServeError),
 }
 
-/// Runs until shutdown.
+/// What sync-loop opens before it is sealed.
+#[derive(Debug)]
+pub struct Opened {
+    records: RecordsFile,
+}
+
+/// Opens the state file and reads it.
+#[must_use]
+pub fn open(config: &NodeConfig) -> Opened {
+    Opened {
+        records: RecordsFile::open(&config.directories.state(Process::SyncLoop)),
+    }
+}
+
+/// Serves until shutdown.
 ///
 /// # Errors
 /// When the listening socket fails.
-pub async fn run(context: Context) -> Result<(), Error> {
+pub async fn serve(context: Context, opened: Opened) -> Result<(), Error> {
     let peers = PeerBoard::default();
     let (answers_in, answers) = mpsc::channel(ANSWER_QUEUE);
     let (queries_in, queries) = mpsc::channel(QUERY_QUEUE);
-    let state_directory = context.config.directories.state(context.process);
     let status_syncer = StatusSyncer::start(&context, answers_in.clone(), peers.clone());
-    let (records, remembered) = Records::start(&state_directory, status_syncer.clone());
+    let (records, remembered) = Records::start(opened.records, status_syncer.clone());
     let pool = Pool::start(&context, answers_in, peers.clone());
     let settings = settings(&context);
     let sync_loop = SyncLoop::new(settings, remembered, context.random(RESYNC_RANDOMNESS));

@@ -5,9 +5,13 @@
 //! What does not live here: command-line parsing (`supervisor`), the files
 //! (`config-files`), and how a process applies a setting.
 
+mod places;
 mod protected;
 mod resolved;
+#[cfg(test)]
+mod testing;
 
+pub use places::{may_open, paths};
 pub use protected::{UnprotectedPath, protected};
 pub use resolved::{
     CgroupDriver, ContainerRuntimeEndpoint, DEFAULT_POLICY_PATH, DEFAULT_ROOT_DIR, DirectoryLayout,

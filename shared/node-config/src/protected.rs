@@ -78,27 +78,13 @@ fn text(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
 
     use node_policy::{Demand, Policy, Subject};
     use pod::PodSource;
     use topology::Process;
 
     use super::*;
-    use crate::resolved::DirectoryLayout;
-
-    fn node() -> NodeConfig {
-        let directories = DirectoryLayout {
-            run_dir: "/run/bulkhead".into(),
-            state_dir: "/var/lib/bulkhead".into(),
-            root_dir: "/var/lib/kubelet".into(),
-            log_dir: "/var/log".into(),
-            bin_dir: "/usr/libexec/bulkhead".into(),
-        };
-        let mut node = NodeConfig::with_defaults("n", directories);
-        node.static_pod_path = Some(PathBuf::from("/srv/manifests"));
-        node
-    }
+    use crate::testing::node;
 
     #[test]
     fn not_even_privileged_pods_have_the_agents_own_paths_and_users() {

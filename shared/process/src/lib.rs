@@ -1,7 +1,9 @@
 //! The shape that every process below the supervisor has: start logging, read the
-//! configuration, take the listening socket, seal, run, drain.
+//! configuration, take the listening socket, open, seal, serve, drain.
 //!
-//! [`main`] does all of it; a process's `main.rs` names itself and its seams.
+//! [`main`] does all of it; a process's `main.rs` names itself, what opens and what
+//! serves. Once a process is sealed, it opens by path only what its row in the topology
+//! lists.
 //! What does not live here: the supervisor's own start, and anything about pods.
 
 mod context;

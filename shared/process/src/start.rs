@@ -12,7 +12,7 @@ use clock::WallClock;
 use ipc::{Listener, Network};
 use listenfd::ListenFd;
 use node_config::NodeConfig;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use topology::{Account, Identities, Process};
@@ -63,6 +63,12 @@ enum StartError {
         /// The cause.
         source: io::Error,
     },
+    /// More threads than the first one run before the process is sealed.
+    #[error("{threads} threads run before the process is sealed, and only one would be")]
+    Threads {
+        /// How many.
+        threads: usize,
+    },
     /// The process could not confine itself.
     #[error("cannot confine the process")]
     Confine(#[source] confine::SealError),
@@ -74,20 +80,30 @@ impl StartError {
             StartError::Usage { .. } | StartError::Config(_) | StartError::Identities(_) => {
                 EXIT_BAD_CONFIGURATION
             }
-            StartError::NoSocket | StartError::Io { .. } | StartError::Confine(_) => EXIT_FAILURE,
+            StartError::NoSocket
+            | StartError::Io { .. }
+            | StartError::Threads { .. }
+            | StartError::Confine(_) => EXIT_FAILURE,
         }
     }
 }
 
 /// Runs a process to its end and tells its exit code: 0 after SIGTERM,
 /// [`EXIT_BAD_CONFIGURATION`] when its configuration is wrong, 1 otherwise.
-pub fn main<R, E>(process: Process, run: impl FnOnce(Context) -> R) -> ExitCode
+///
+/// `open` opens what is needed once, and starts no thread. Then the process is sealed.
+/// From there on, `serve` opens by path only what the process's row in the topology lists.
+pub fn main<O, R, E>(
+    process: Process,
+    open: impl FnOnce(&NodeConfig, &Lifecycle) -> Result<O, E>,
+    serve: impl FnOnce(Context, O) -> R,
+) -> ExitCode
 where
     R: Future<Output = Result<(), E>>,
     E: std::error::Error,
 {
     telemetry::start();
-    match start(process, run) {
+    match start(process, open, serve) {
         Ok(Ok(())) => {
             tracing::info!(%process, "stopped");
             ExitCode::SUCCESS
@@ -103,73 +119,92 @@ where
     }
 }
 
-fn start<R, E>(
+fn start<O, R, E>(
     process: Process,
-    run: impl FnOnce(Context) -> R,
+    open: impl FnOnce(&NodeConfig, &Lifecycle) -> Result<O, E>,
+    serve: impl FnOnce(Context, O) -> R,
 ) -> Result<Result<(), E>, StartError>
 where
     R: Future<Output = Result<(), E>>,
 {
+    let failed = |action| move |source| StartError::Io { action, source };
     let path = config_path(std::env::args_os()).ok_or(StartError::Usage { process })?;
     let config = NodeConfig::read(&path).map_err(StartError::Config)?;
     let identities = identities(&config)?;
     let socket = ListenFd::from_env()
         .take_unix_listener(0)
-        .map_err(|source| StartError::Io {
-            action: "take the listening socket",
-            source,
-        })?
+        .map_err(failed("take the listening socket"))?
         .ok_or(StartError::NoSocket)?;
-    confine::seal().map_err(StartError::Confine)?;
-
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(topology::row(process).blocking_threads_max())
         .build()
-        .map_err(|source| StartError::Io {
-            action: "start the runtime",
-            source,
-        })?;
-    let result = runtime.block_on(async {
-        let shutdown = CancellationToken::new();
-        let mut terminate = signal(SignalKind::terminate()).map_err(|source| StartError::Io {
-            action: "watch SIGTERM",
-            source,
-        })?;
-        let listener = Listener::from_unix(socket).map_err(|source| StartError::Io {
-            action: "use the listening socket",
-            source,
-        })?;
-        let context = Context {
-            process,
-            network: Network::unix(&config.directories.run_dir),
-            config: Arc::new(config),
-            clock: WallClock::system(),
-            listener,
-            identities: Arc::new(identities),
-            boot_id: format!("{:016x}", rand::random::<u64>()),
-            seed: rand::random(),
-            lifecycle: Lifecycle::supervised(shutdown.clone()),
-        };
-        tracing::info!(%process, boot_id = context.boot_id, "started");
-        let running = run(context);
-        tokio::pin!(running);
-        let first = tokio::time::Instant::now() + GIVE_BACK_PERIOD;
-        let mut give_back = tokio::time::interval_at(first, GIVE_BACK_PERIOD);
-        give_back.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                // Cancel-safe: the future is pinned outside the loop.
-                result = &mut running => return Ok(result),
-                // Cancel-safe: a signal that is not received stays pending.
-                _ = terminate.recv() => shutdown.cancel(),
-                // Cancel-safe: a tick that is not taken stays due.
-                _ = give_back.tick() => confine::give_back_memory(),
-            }
+        .map_err(failed("start the runtime"))?;
+    let shutdown = CancellationToken::new();
+    let lifecycle = Lifecycle::supervised(shutdown.clone());
+    let (listener, opened) = {
+        let _inside = runtime.enter();
+        let listener = Listener::from_unix(socket).map_err(failed("use the listening socket"))?;
+        match open(&config, &lifecycle) {
+            Ok(opened) => (listener, opened),
+            Err(error) => return Ok(Err(error)),
         }
+    };
+    seal()?;
+
+    let context = Context {
+        process,
+        network: Network::unix(&config.directories.run_dir),
+        config: Arc::new(config),
+        clock: WallClock::system(),
+        listener,
+        identities: Arc::new(identities),
+        boot_id: format!("{:016x}", rand::random::<u64>()),
+        seed: rand::random(),
+        lifecycle,
+    };
+    let result = runtime.block_on(async {
+        let terminate = signal(SignalKind::terminate()).map_err(failed("watch SIGTERM"))?;
+        tracing::info!(%process, boot_id = context.boot_id, "started");
+        Ok(run(serve(context, opened), terminate, &shutdown).await)
     });
     runtime.shutdown_timeout(DRAIN_TIME);
     result
+}
+
+/// What a process may is taken from each thread by itself, so there must be one only:
+/// others would keep it.
+fn seal() -> Result<(), StartError> {
+    let tasks = std::fs::read_dir("/proc/self/task").map_err(|source| StartError::Io {
+        action: "count its threads",
+        source,
+    })?;
+    match tasks.count() {
+        1 => confine::seal().map_err(StartError::Confine),
+        threads => Err(StartError::Threads { threads }),
+    }
+}
+
+/// Serves to the end, and has it begin with SIGTERM.
+async fn run<T>(
+    serving: impl Future<Output = T>,
+    mut terminate: Signal,
+    shutdown: &CancellationToken,
+) -> T {
+    tokio::pin!(serving);
+    let first = tokio::time::Instant::now() + GIVE_BACK_PERIOD;
+    let mut give_back = tokio::time::interval_at(first, GIVE_BACK_PERIOD);
+    give_back.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            // Cancel-safe: the future is pinned outside the loop.
+            result = &mut serving => return result,
+            // Cancel-safe: a signal that is not received stays pending.
+            _ = terminate.recv() => shutdown.cancel(),
+            // Cancel-safe: a tick that is not taken stays due.
+            _ = give_back.tick() => confine::give_back_memory(),
+        }
+    }
 }
 
 fn config_path(mut arguments: impl Iterator<Item = OsString>) -> Option<PathBuf> {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::Process;
+use crate::place::{Access, Place, PlaceRow};
+use crate::process::Process;
 
 /// A Linux capability, by the name that capabilities(7) gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +40,8 @@ pub struct ProcessRow {
     pub root: bool,
     /// The capabilities that it keeps, with a reason each.
     pub capabilities: &'static [(Capability, &'static str)],
+    /// What it opens by path once it is sealed; nothing else.
+    pub opens: &'static [PlaceRow],
     /// What it serves on its socket.
     pub services: &'static [ServiceRow],
     /// The longest wait between two restarts.
@@ -65,6 +68,24 @@ const OWN_TASKS: u16 = 8;
 
 const MIB: u64 = 1 << 20;
 const SYNC_LOOP: Caller = Caller::Process(Process::SyncLoop);
+
+const fn read(place: Place, reason: &'static str) -> PlaceRow {
+    let access = Access::Read;
+    PlaceRow {
+        place,
+        access,
+        reason,
+    }
+}
+
+const fn write(place: Place, reason: &'static str) -> PlaceRow {
+    let access = Access::Write;
+    PlaceRow {
+        place,
+        access,
+        reason,
+    }
+}
 
 /// All rows, in start order.
 pub const PROCESSES: &[ProcessRow] = &[
@@ -94,6 +115,22 @@ pub const PROCESSES: &[ProcessRow] = &[
             (
                 Capability("CAP_SYS_PTRACE"),
                 "to read the memory use of the others",
+            ),
+        ],
+        opens: &[
+            write(
+                Place::RunDirectory,
+                "to make sockets anew and write the resolved configuration",
+            ),
+            write(Place::ProcessLogs, "to keep what the others print"),
+            read(Place::Programs, "to start the others, and see new versions"),
+            read(
+                Place::ConfigurationFiles,
+                "to read them again when they change",
+            ),
+            read(
+                Place::Kernel,
+                "to read the memory use and the confinement of the others",
             ),
         ],
         services: &[ServiceRow {
@@ -130,6 +167,30 @@ pub const PROCESSES: &[ProcessRow] = &[
                 Capability("CAP_KILL"),
                 "to end what is left in the cgroup of a pod that is gone",
             ),
+        ],
+        opens: &[
+            write(
+                Place::RunDirectory,
+                "to reach config-sourcer and tell that it lives",
+            ),
+            write(
+                Place::OwnState,
+                "to keep deadlines of stops and the last good policy",
+            ),
+            write(Place::RuntimeSocket, "to start and stop containers"),
+            read(Place::NodePolicy, "to read it again when it changes"),
+            write(Place::PodDirectories, "to make volumes and take them down"),
+            write(
+                Place::PodLogs,
+                "to make, read and remove logs of containers",
+            ),
+            write(Place::Cgroups, "to make and remove those of pods"),
+            read(Place::Kernel, "to see mounts, and what the machine has"),
+            read(
+                Place::NodeNames,
+                "to make the host names and resolvers of pods",
+            ),
+            write(Place::HostPaths, "to check and make what a volume names"),
         ],
         services: &[
             ServiceRow {
@@ -168,6 +229,13 @@ pub const PROCESSES: &[ProcessRow] = &[
         user: "bulkhead-status-syncer",
         root: false,
         capabilities: &[],
+        opens: &[
+            write(
+                Place::RunDirectory,
+                "to reach pod-worker-pool and tell that it lives",
+            ),
+            write(Place::OwnState, "to keep published statuses"),
+        ],
         services: &[
             ServiceRow {
                 service: "bulkhead.v1.StatusReports",
@@ -188,6 +256,10 @@ pub const PROCESSES: &[ProcessRow] = &[
         user: "bulkhead-pleg",
         root: false,
         capabilities: &[],
+        opens: &[write(
+            Place::RunDirectory,
+            "to reach pod-worker-pool and tell that it lives",
+        )],
         services: &[ServiceRow {
             service: "bulkhead.v1.Pleg",
             callers: &[SYNC_LOOP],
@@ -202,6 +274,14 @@ pub const PROCESSES: &[ProcessRow] = &[
         user: "bulkhead-prober",
         root: false,
         capabilities: &[],
+        opens: &[
+            write(
+                Place::RunDirectory,
+                "to reach pod-worker-pool and tell that it lives",
+            ),
+            write(Place::OwnState, "to keep verdicts"),
+            read(Place::NameResolution, "to find hosts that probes name"),
+        ],
         services: &[ServiceRow {
             service: "bulkhead.v1.Prober",
             callers: &[SYNC_LOOP],
@@ -216,6 +296,16 @@ pub const PROCESSES: &[ProcessRow] = &[
         user: "bulkhead-config-sourcer",
         root: false,
         capabilities: &[],
+        opens: &[
+            write(Place::RunDirectory, "to tell that it lives"),
+            write(Place::OwnState, "to keep the last good manifests"),
+            read(Place::Manifests, "to read them when they change"),
+            read(
+                Place::Authorities,
+                "to check the certificate of the HTTP source",
+            ),
+            read(Place::NameResolution, "to find the host of the HTTP source"),
+        ],
         services: &[
             ServiceRow {
                 service: "bulkhead.v1.ConfigSourcer",
@@ -236,6 +326,13 @@ pub const PROCESSES: &[ProcessRow] = &[
         user: "bulkhead-sync-loop",
         root: false,
         capabilities: &[],
+        opens: &[
+            write(
+                Place::RunDirectory,
+                "to reach the others and tell that it lives",
+            ),
+            write(Place::OwnState, "to keep decisions of admission"),
+        ],
         services: &[ServiceRow {
             service: "bulkhead.v1.SyncLoop",
             callers: &[Caller::Operator],

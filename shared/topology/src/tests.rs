@@ -248,3 +248,33 @@ fn a_contract_is_whole_only_with_all_five_parts() {
     let vague = parts.join(" ").replace("4 KiB", "a little");
     assert_eq!(missing_from(&vague, &callers), ["its largest message"]);
 }
+
+#[test]
+fn each_process_names_a_place_once_and_none_of_another() {
+    for row in PROCESSES {
+        let places: BTreeSet<Place> = row.opens.iter().map(|opened| opened.place).collect();
+        assert_eq!(places.len(), row.opens.len(), "{}", row.process);
+    }
+    let who = |place: Place| -> Vec<Process> {
+        let has = |row: &&ProcessRow| row.opens.iter().any(|opened| opened.place == place);
+        PROCESSES
+            .iter()
+            .filter(has)
+            .map(|row| row.process)
+            .collect()
+    };
+    for place in [
+        Place::RuntimeSocket,
+        Place::NodePolicy,
+        Place::PodDirectories,
+        Place::PodLogs,
+        Place::Cgroups,
+        Place::HostPaths,
+    ] {
+        assert_eq!(who(place), [Process::PodWorkerPool], "{place:?}");
+    }
+    for place in [Place::Manifests, Place::Authorities] {
+        assert_eq!(who(place), [Process::ConfigSourcer], "{place:?}");
+    }
+    assert_eq!(who(Place::ProcessLogs), [Process::Supervisor]);
+}

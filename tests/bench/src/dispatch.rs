@@ -60,7 +60,8 @@ async fn play() -> Result<Samples> {
         seed: 1,
         lifecycle: Lifecycle::unsupervised(shutdown.clone()),
     };
-    let running = tokio::spawn(sync_loop::run(context));
+    let opened = sync_loop::open(&context.config);
+    let running = tokio::spawn(sync_loop::serve(context, opened));
     for _ in 0..PODS {
         received.recv().await.context("sync-loop ended")?;
     }

@@ -50,14 +50,29 @@ impl Launcher {
         Some(match process {
             Process::Supervisor => return None,
             Process::PodWorkerPool => {
-                let runtime = Arc::new(self.runtime.clone());
-                main(pod_worker_pool::run(context, runtime, self.host.clone()))
+                let opened = pod_worker_pool::Opened {
+                    runtime: Arc::new(self.runtime.clone()),
+                    host: self.host.clone(),
+                };
+                main(pod_worker_pool::serve(context, opened))
             }
-            Process::ConfigSourcer => main(config_sourcer::run(context)),
-            Process::Pleg => main(pleg::run(context)),
-            Process::Prober => main(prober::run(context, Arc::new(self.targets.clone()))),
-            Process::StatusSyncer => main(status_syncer::run(context)),
-            Process::SyncLoop => main(sync_loop::run(context)),
+            Process::ConfigSourcer => main(config_sourcer::serve(context)),
+            Process::Pleg => main(pleg::serve(context)),
+            Process::Prober => {
+                let network = Arc::new(self.targets.clone());
+                main(async {
+                    let opened = prober::open(&context.config);
+                    prober::serve(context, opened, network).await
+                })
+            }
+            Process::StatusSyncer => main(async {
+                let opened = status_syncer::open(&context.config);
+                status_syncer::serve(context, opened).await
+            }),
+            Process::SyncLoop => main(async {
+                let opened = sync_loop::open(&context.config);
+                sync_loop::serve(context, opened).await
+            }),
         })
     }
 }

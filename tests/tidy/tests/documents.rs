@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use tidy::{is_test, read, rust_files};
-use topology::{Caller, PROCESSES};
+use topology::{Caller, PROCESSES, ProcessRow};
 
 /// The names that follow `opening` in quotation marks, with any space between.
 fn quoted_after<'a>(text: &'a str, opening: &str) -> Vec<&'a str> {
@@ -108,6 +108,29 @@ fn every_field_that_refuses_a_pod_is_documented() {
         }
     }
     assert!(count > 80, "only {count} fields were found");
+}
+
+#[test]
+fn places_are_those_of_the_topology() {
+    let isolation = read("docs/isolation.md");
+    let table = section(&isolation, "## What each process opens");
+    let lines = table.lines().filter(|line| line.starts_with("| "));
+    let told: Vec<&str> = lines.skip(1).collect();
+    let row = |process: &ProcessRow| -> Vec<String> {
+        let process_name = process.process;
+        let opens = process.opens.iter();
+        opens
+            .map(|opened| {
+                let (place, access) = (opened.place.name(), opened.access.name());
+                format!(
+                    "| {process_name} | {place} | {access} | {} |",
+                    opened.reason
+                )
+            })
+            .collect()
+    };
+    let listed: Vec<String> = PROCESSES.iter().flat_map(row).collect();
+    assert_eq!(told, listed, "docs/isolation.md");
 }
 
 #[test]

@@ -19,7 +19,6 @@ const KNOWN: &[(&str, usize)] = &[
     ("supervisor", 4),
     ("test-images", 3),
     ("test-support", 6),
-    ("topology", 3),
 ];
 
 #[test]

@@ -165,7 +165,7 @@ impl Node {
             seed: 1,
             lifecycle: Lifecycle::unsupervised(CancellationToken::new()),
         };
-        let task = tokio::spawn(async move { crate::run(context).await.unwrap() });
+        let task = tokio::spawn(async move { crate::serve(context).await.unwrap() });
         self.pleg_task = Some(AbortOnDropHandle::new(task));
     }
 

@@ -91,11 +91,12 @@ impl Pool {
             seed: 1,
             lifecycle: Lifecycle::unsupervised(CancellationToken::new()),
         };
-        let runtime = Arc::new(self.runtime.clone());
+        let opened = crate::Opened {
+            runtime: Arc::new(self.runtime.clone()),
+            host: Arc::new(MemoryHost::default()),
+        };
         self.process = Some(AbortOnDropHandle::new(tokio::spawn(async move {
-            crate::run(context, runtime, Arc::new(MemoryHost::default()))
-                .await
-                .unwrap();
+            crate::serve(context, opened).await.unwrap();
         })));
     }
 

@@ -232,7 +232,7 @@ impl Node {
             disk.pass();
             store.save(all)
         };
-        let running = run_saving(context, network, saved, save);
+        let running = serve_saving(context, network, saved, save);
         let task = tokio::spawn(async move { running.await.unwrap() });
         self.prober_task = Some(AbortOnDropHandle::new(task));
     }

@@ -86,7 +86,7 @@ impl Node {
             disk.write();
             Ok(())
         };
-        let running = run_saving(context, Vec::new(), save);
+        let running = serve_saving(context, Vec::new(), save);
         let syncer = tokio::spawn(async { running.await.unwrap() });
         Node {
             hub,

@@ -20,6 +20,32 @@ const VERSION: u32 = 1;
 /// The file below the state directory.
 const FILE_NAME: &str = "admission.json";
 
+/// The file, and what an earlier life has written there.
+#[derive(Debug)]
+pub(super) struct RecordsFile {
+    file: StateFile,
+    remembered: AdmissionRecords,
+}
+
+impl RecordsFile {
+    /// The file in our state directory, which is read at once.
+    pub(super) fn open(directory: &Path) -> RecordsFile {
+        let file = StateFile::new(directory.join(FILE_NAME), VERSION);
+        let remembered = match file.load() {
+            Ok(records) => records.unwrap_or_default(),
+            Err(error) => {
+                let error = telemetry::chain(&error);
+                tracing::warn!(
+                    error,
+                    "admission records are lost; pods that run are adopted"
+                );
+                AdmissionRecords::default()
+            }
+        };
+        RecordsFile { file, remembered }
+    }
+}
+
 /// What is still to be done.
 #[derive(Debug, Default)]
 struct Pending {
@@ -47,20 +73,11 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// Reads what an earlier life has written and starts the task that saves.
-    pub(super) fn start(directory: &Path, reports: StatusSyncer) -> (Records, AdmissionRecords) {
-        let file = StateFile::new(directory.join(FILE_NAME), VERSION);
-        let remembered = match file.load() {
-            Ok(records) => records.unwrap_or_default(),
-            Err(error) => {
-                let error = telemetry::chain(&error);
-                tracing::warn!(
-                    error,
-                    "admission records are lost; pods that run are adopted"
-                );
-                AdmissionRecords::default()
-            }
-        };
+    /// Starts the task that saves, and gives what an earlier life has written.
+    pub(super) fn start(
+        RecordsFile { file, remembered }: RecordsFile,
+        reports: StatusSyncer,
+    ) -> (Records, AdmissionRecords) {
         let write = move |(): &(), records: &AdmissionRecords| file.save(records);
         let (saver, writer) = Saver::new("admission records", write);
         let pending = Mailbox::default();

@@ -28,7 +28,7 @@ use v1::status_reports_server::{StatusReports, StatusReportsServer};
 use v1::sync_loop_client::SyncLoopClient;
 use v1::{ProbeKind, ProbeResult, UpdateType, WorkerPhase};
 
-use crate::shell::run;
+use crate::shell::{open, serve};
 
 pub(super) const BEGIN: UnixNanos = UnixNanos(1_767_225_600_000_000_000);
 
@@ -637,7 +637,8 @@ impl FakeNode {
             seed: self.lives,
             lifecycle: Lifecycle::unsupervised(CancellationToken::new()),
         };
-        let task = tokio::spawn(async move { run(context).await.unwrap() });
+        let opened = open(&context.config);
+        let task = tokio::spawn(async move { serve(context, opened).await.unwrap() });
         self.running
             .insert(Process::SyncLoop, AbortOnDropHandle::new(task));
     }

@@ -1,0 +1,78 @@
+//! The names of the processes.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A process of Bulkhead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Process {
+    /// Starts, watches and restarts the others.
+    Supervisor,
+    /// One worker per pod; the only one that talks to the container runtime.
+    PodWorkerPool,
+    /// Pods from files and HTTP, merged.
+    ConfigSourcer,
+    /// Compares runtime states, emits pod lifecycle events.
+    Pleg,
+    /// Liveness, readiness and startup probes.
+    Prober,
+    /// Observations to PodStatus.
+    StatusSyncer,
+    /// The dispatcher.
+    SyncLoop,
+}
+
+impl Process {
+    /// All of them, in the order in which the supervisor starts them.
+    pub const ALL: [Process; 7] = [
+        Process::Supervisor,
+        Process::PodWorkerPool,
+        Process::StatusSyncer,
+        Process::Pleg,
+        Process::Prober,
+        Process::ConfigSourcer,
+        Process::SyncLoop,
+    ];
+
+    /// Name of the process, its binary, its socket and its state directory.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Process::Supervisor => "supervisor",
+            Process::PodWorkerPool => "pod-worker-pool",
+            Process::ConfigSourcer => "config-sourcer",
+            Process::Pleg => "pleg",
+            Process::Prober => "prober",
+            Process::StatusSyncer => "status-syncer",
+            Process::SyncLoop => "sync-loop",
+        }
+    }
+
+    /// File name of the socket that it serves, below `<run-dir>`.
+    #[must_use]
+    pub fn socket_file_name(self) -> String {
+        format!("{}.sock", self.name())
+    }
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// There is no process of this name.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no process is called {0:?}; there are {names}", names = Process::ALL.map(Process::name).join(", "))]
+pub struct UnknownProcess(pub String);
+
+impl FromStr for Process {
+    type Err = UnknownProcess;
+
+    fn from_str(name: &str) -> Result<Process, UnknownProcess> {
+        Process::ALL
+            .into_iter()
+            .find(|process| process.name() == name)
+            .ok_or_else(|| UnknownProcess(name.to_owned()))
+    }
+}
