@@ -3,6 +3,7 @@
 mod container;
 #[cfg(test)]
 mod tests;
+mod text;
 mod volume;
 
 use std::process::ExitCode;
@@ -22,11 +23,10 @@ use crate::pod_list::{self, ListedPod, pick};
 use crate::pod_row::status_word;
 use crate::table::{self, Cell};
 use crate::words::{age, age_since, nanos, plain, timestamp};
+use text::Text;
 
 /// Annotations that hold a copy of the whole pod.
 const HIDDEN_ANNOTATIONS: [&str; 1] = ["kubectl.kubernetes.io/last-applied-configuration"];
-/// Column at which values begin.
-const VALUE_COLUMN: usize = 20;
 
 /// Prints a pod.
 pub(crate) async fn describe(
@@ -110,7 +110,7 @@ fn rendered(
     } else {
         text.block(&events::as_table_of_pod(events, now, colours));
     }
-    text.0
+    text.into_string()
 }
 
 fn identity(text: &mut Text, pod: &Pod, status: &PodStatus, now: UnixNanos) {
@@ -254,55 +254,4 @@ fn decision(text: &mut Text, desired: Option<&v1::DesiredPod>, now: UnixNanos) {
 /// A point in time and how long ago that was.
 fn moment(time: &Time, now: UnixNanos) -> String {
     format!("{} ({} ago)", timestamp(nanos(time)), age_since(time, now))
-}
-
-/// Text that grows line by line; what comes from elsewhere cannot steer the
-/// terminal.
-#[derive(Default)]
-struct Text(String);
-
-impl Text {
-    fn heading(&mut self, heading: &str) {
-        self.0 += heading;
-        self.0 += ":\n";
-    }
-
-    fn line(&mut self, depth: usize, line: &str) {
-        self.0 += &" ".repeat(depth * 2);
-        self.0 += plain(line).trim_end();
-        self.0.push('\n');
-    }
-
-    /// `Key:  value`, with values in one column.
-    fn field(&mut self, depth: usize, key: &str, value: &str) {
-        let width = VALUE_COLUMN.saturating_sub(depth * 2);
-        self.line(depth, &format!("{:<width$}{value}", format!("{key}:")));
-    }
-
-    fn optional(&mut self, depth: usize, key: &str, value: Option<impl AsRef<str>>) {
-        if let Some(value) = value.filter(|value| !value.as_ref().is_empty()) {
-            self.field(depth, key, value.as_ref());
-        }
-    }
-
-    /// Several values below one another.
-    fn values(&mut self, depth: usize, key: &str, values: &[String]) {
-        for (index, value) in values.iter().enumerate() {
-            if index == 0 {
-                self.field(depth, key, value);
-            } else {
-                let indent = VALUE_COLUMN.saturating_sub(depth * 2);
-                self.line(depth, &format!("{}{value}", " ".repeat(indent)));
-            }
-        }
-    }
-
-    /// Lines that are made already, indented.
-    fn block(&mut self, block: &str) {
-        for line in block.lines() {
-            self.0 += "  ";
-            self.0 += line;
-            self.0.push('\n');
-        }
-    }
 }

@@ -5,8 +5,6 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use nix::ifaddrs::getifaddrs;
 
-use crate::settings::is_node_address;
-
 /// Looks it up; `None` on a machine without any usable address.
 pub(crate) fn find() -> Option<IpAddr> {
     let routes = std::fs::read_to_string("/proc/net/route").unwrap_or_default();
@@ -55,6 +53,17 @@ fn default_interface(routes: &str) -> Option<&str> {
         })
         .min_by_key(|(metric, _name)| *metric)
         .map(|(_metric, name)| name)
+}
+
+/// Whether an address can be a node's.
+pub(crate) fn is_node_address(address: IpAddr) -> bool {
+    !address.is_loopback()
+        && !address.is_unspecified()
+        && !address.is_multicast()
+        && match address {
+            IpAddr::V4(address) => !address.is_link_local(),
+            IpAddr::V6(address) => !address.is_unicast_link_local(),
+        }
 }
 
 #[cfg(test)]

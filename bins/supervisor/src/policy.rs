@@ -11,9 +11,9 @@ pub use fleet::{Fleet, FleetEvent, STOP_ORDER};
 pub use heartbeat::Heartbeat;
 pub use machine::{
     Action, AfterStop, Alert, BAD_CONFIGURATION, Ending, Event, Intent, KILL_AFTER_ABORT, Machine,
-    Moment, Phase, ProcessId, START_TIMEOUT, STOP_GRACE, Signal, State, WATCHDOG_SILENCE,
+    Phase, ProcessId, START_TIMEOUT, STOP_GRACE, Signal, State, WATCHDOG_SILENCE,
 };
-pub use pace::{CRASH_LOOP_RESTARTS, CRASH_LOOP_WINDOW, JITTER, Pace, STEADY_AFTER};
+pub use pace::{CRASH_LOOP_RESTARTS, CRASH_LOOP_WINDOW, JITTER, Moment, Pace, STEADY_AFTER};
 pub use requests::RestartRequests;
 
 #[cfg(test)]

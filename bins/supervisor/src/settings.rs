@@ -1,6 +1,5 @@
 //! From flags and files to the resolved configuration of the node.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use config_files::bulkhead::BulkheadConfig;
@@ -219,17 +218,6 @@ fn is_dns_subdomain(name: &str) -> bool {
             && label.bytes().last().is_some_and(inner)
     };
     name.len() <= MAX_NODE_NAME_BYTES && name.split('.').all(label)
-}
-
-/// Whether an address can be a node's.
-pub(crate) fn is_node_address(address: IpAddr) -> bool {
-    !address.is_loopback()
-        && !address.is_unspecified()
-        && !address.is_multicast()
-        && match address {
-            IpAddr::V4(address) => !address.is_link_local(),
-            IpAddr::V6(address) => !address.is_unicast_link_local(),
-        }
 }
 
 #[cfg(test)]

@@ -57,8 +57,8 @@ impl CapabilitySet {
     /// When `/proc` cannot be read.
     pub fn available() -> io::Result<CapabilitySet> {
         let status = std::fs::read_to_string("/proc/thread-self/status")?;
-        let permitted = crate::inspect::hexadecimal_field(&status, "CapPrm").unwrap_or(0);
-        let bounding = crate::inspect::hexadecimal_field(&status, "CapBnd").unwrap_or(0);
+        let permitted = crate::status_text::hexadecimal_field(&status, "CapPrm").unwrap_or(0);
+        let bounding = crate::status_text::hexadecimal_field(&status, "CapBnd").unwrap_or(0);
         Ok(CapabilitySet(permitted & bounding))
     }
 

@@ -7,7 +7,13 @@ use std::os::fd::RawFd;
 use nix::libc;
 
 use crate::capabilities::{CapabilitySet, drop_bounding, set_thread};
-use crate::launch::{FIRST_LISTENER_DESCRIPTOR, MAX_LISTENERS};
+
+/// Where the listeners begin in the child, as `sd_listen_fds` has it.
+pub const FIRST_LISTENER_DESCRIPTOR: i32 = 3;
+
+/// Most listeners of one process: each process serves one socket; the rest is
+/// room for one socket a client role.
+pub const MAX_LISTENERS: usize = 8;
 
 /// New files are for their owner alone; who wants more says so.
 pub(crate) const UMASK: libc::mode_t = 0o077;

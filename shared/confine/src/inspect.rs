@@ -6,6 +6,7 @@ use std::io;
 use nix::unistd::Pid;
 
 use crate::capabilities::CapabilitySet;
+use crate::status_text::{field, hexadecimal_field};
 
 /// What `/proc/PID/status` says about the rights of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,18 +102,6 @@ impl fmt::Display for Confinement {
         }
         Ok(())
     }
-}
-
-/// The trimmed rest of the line that begins with `name:`.
-fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-        .map(str::trim)
-}
-
-pub(crate) fn hexadecimal_field(status: &str, name: &str) -> Option<u64> {
-    u64::from_str_radix(field(status, name)?, 16).ok()
 }
 
 #[cfg(test)]

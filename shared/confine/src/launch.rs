@@ -14,13 +14,7 @@ use nix::unistd::{Pid, getpid};
 
 use crate::capabilities::CapabilitySet;
 use crate::child::Plan;
-
-/// Where the listeners begin in the child, as `sd_listen_fds` has it.
-pub const FIRST_LISTENER_DESCRIPTOR: i32 = 3;
-
-/// Most listeners of one process: each process serves one socket; the rest is
-/// room for one socket a client role.
-pub const MAX_LISTENERS: usize = 8;
+pub use crate::child::{FIRST_LISTENER_DESCRIPTOR, MAX_LISTENERS};
 
 /// A process to be started.
 #[derive(Debug)]

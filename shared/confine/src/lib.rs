@@ -21,6 +21,7 @@ mod launch;
 mod memory;
 mod reap;
 mod seal;
+mod status_text;
 
 pub use capabilities::{CapabilitySet, UnknownCapability, reduce_to};
 pub use datagram::{Carried, Datagram, discard_datagram, peek_datagram, refuse_descriptors};

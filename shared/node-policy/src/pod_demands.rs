@@ -4,74 +4,27 @@
 
 mod context;
 mod handlers;
+mod list;
 mod volumes;
 
 use pod::Pod;
-use pod::core::{
-    ContainerPort, EphemeralContainer, Lifecycle, PodSpec, Probe, SecurityContext, VolumeMount,
-};
+use pod::core::{EphemeralContainer, PodSpec};
 
 use crate::demand::Demand;
+pub use list::PodDemand;
 
-/// A demand with who has it and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodDemand {
-    /// The field's path in the pod.
-    pub field: String,
-    /// Name and image of the container that asks for it; `None`: the pod as a whole.
-    pub container: Option<(String, String)>,
-    /// What is asked for.
-    pub demand: Demand,
-}
+use list::{ContainerView, Demands};
 
 /// Everything in a pod that may need permission.
 #[must_use]
 pub fn demands_of(pod: &Pod) -> Vec<PodDemand> {
     let mut demands = Demands::default();
     let Some(spec) = &pod.spec else {
-        return demands.0;
+        return demands.into_list();
     };
     context::annotations(pod, &mut demands);
     of_spec(spec, &mut demands);
-    demands.0
-}
-
-/// The list, and how it is written.
-#[derive(Default)]
-struct Demands(Vec<PodDemand>);
-
-impl Demands {
-    fn of_pod(&mut self, field: impl Into<String>, demand: Demand) {
-        self.0.push(PodDemand {
-            field: field.into(),
-            container: None,
-            demand,
-        });
-    }
-
-    fn of_container(&mut self, container: &ContainerView<'_>, field: &str, demand: Demand) {
-        self.of_owner(container, format!("{}.{field}", container.path), demand);
-    }
-
-    fn of_owner(&mut self, container: &ContainerView<'_>, field: String, demand: Demand) {
-        self.0.push(PodDemand {
-            field,
-            container: Some((container.name.to_owned(), container.image.to_owned())),
-            demand,
-        });
-    }
-}
-
-/// What containers of all kinds have in common here.
-struct ContainerView<'a> {
-    path: String,
-    name: &'a str,
-    image: &'a str,
-    security_context: Option<&'a SecurityContext>,
-    ports: &'a [ContainerPort],
-    probes: [(&'static str, Option<&'a Probe>); 3],
-    lifecycle: Option<&'a Lifecycle>,
-    mounts: &'a [VolumeMount],
+    demands.into_list()
 }
 
 fn of_spec(spec: &PodSpec, demands: &mut Demands) {

@@ -8,6 +8,7 @@
 //! [`StateFile`] reads and writes, and blocks for that. Who has something else to do
 //! meanwhile has a [`Saver`] write.
 
+mod error;
 mod saver;
 
 use std::fs::{File, TryLockError};
@@ -21,11 +22,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+pub use error::{MAX_STATE_FILE_BYTES, StateFileError};
 pub use saver::{NotSaved, SAVE_MAY_TAKE, Saver, Saving, Writer};
-
-/// The largest state file that is read or written: far above what any part writes, far
-/// below what would hurt.
-pub const MAX_STATE_FILE_BYTES: u64 = 64 << 20;
 
 /// So often writing is tried while somebody else writes the same file, with
 /// [`WRITER_PAUSE`] before each further try: 2 s in all. A writer takes some
@@ -35,47 +33,6 @@ const WRITER_TRIES: u32 = 400;
 
 /// Between two tries.
 const WRITER_PAUSE: Duration = Duration::from_millis(5);
-
-/// Why a state file could not be written or read.
-#[derive(Debug, thiserror::Error)]
-pub enum StateFileError {
-    /// The file system refused.
-    #[error("cannot {action} state file {path}", path = path.display())]
-    Io {
-        /// read, write ...
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// The content would make a file that nobody reads.
-    #[error("state file {path} is not written: its {bytes} bytes are more than the {limit} that are read", path = path.display())]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-        /// How large it would be.
-        bytes: u64,
-        /// How large it may be.
-        limit: u64,
-    },
-    /// The content is not what was written.
-    #[error("state file {path} is damaged ({reason}) and is ignored", path = path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The thread that wrote ended before it had written.
-    #[error("writing {what} was interrupted: {reason}")]
-    Interrupted {
-        /// What was written.
-        what: &'static str,
-        /// How the thread ended.
-        reason: String,
-    },
-}
 
 #[derive(Serialize, Deserialize)]
 struct Envelope<'a> {

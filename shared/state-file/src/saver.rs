@@ -27,7 +27,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinError;
 use tokio::time::Instant;
 
-use crate::StateFileError;
+use crate::error::StateFileError;
 
 /// How long a value may take to its file while somebody waits for it. Who waits goes on
 /// then: a disk that hangs must not hold up what the node has to do. Once a disk is known

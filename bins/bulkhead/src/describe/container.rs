@@ -6,7 +6,7 @@ use pod::core::{
 };
 use pod::meta::Time;
 
-use super::Text;
+use super::text::Text;
 use crate::pod_row::ending_word;
 use crate::words::{nanos, timestamp};
 

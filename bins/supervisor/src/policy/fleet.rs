@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use topology::{PROCESSES, Process};
 
-use super::machine::{Action, Event, Machine, Moment, State};
+use super::machine::{Action, Event, Machine, State};
+use super::pace::Moment;
 
 /// The order of a stop: sources of work first, then who carries it out, then who
 /// reports. Containers keep running.

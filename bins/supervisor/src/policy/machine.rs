@@ -31,11 +31,7 @@
 
 use std::time::Duration;
 
-use super::Pace;
-use super::pace::STEADY_AFTER;
-
-/// Time since the supervisor started, of a clock that never jumps.
-pub type Moment = Duration;
+use super::pace::{Moment, Pace, STEADY_AFTER};
 
 /// How long a process may take until it is ready.
 pub const START_TIMEOUT: Duration = Duration::from_secs(10);

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use backoff::Curve;
 
-use super::Moment;
+/// Time since the supervisor started, of a clock that never jumps.
+pub type Moment = Duration;
 
 /// The first wait that is one; the very first restart happens at once, since a
 /// single crash is usually over with it.

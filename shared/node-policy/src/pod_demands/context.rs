@@ -7,7 +7,7 @@ use pod::core::{
     SecurityContext, WindowsSecurityContextOptions,
 };
 
-use super::{ContainerView, Demands};
+use super::list::{ContainerView, Demands};
 use crate::demand::{Demand, SeLinuxOption};
 
 /// Annotations of AppArmor and seccomp: the container's name, or `pod`, follows.

@@ -2,7 +2,7 @@
 
 use pod::core::{HTTPGetAction, TCPSocketAction};
 
-use super::{ContainerView, Demands};
+use super::list::{ContainerView, Demands};
 use crate::demand::Demand;
 
 pub(super) fn demands(container: &ContainerView<'_>, demands: &mut Demands) {

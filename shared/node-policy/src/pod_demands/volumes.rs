@@ -2,7 +2,7 @@
 
 use pod::core::{HostPathVolumeSource, PodSpec, Volume};
 
-use super::{ContainerView, Demands};
+use super::list::{ContainerView, Demands};
 use crate::demand::Demand;
 
 /// The `hostPath.type` that asks for a disk.
