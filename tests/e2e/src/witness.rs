@@ -101,7 +101,7 @@ impl Witness {
     /// # Errors
     /// When nobody answers even undisturbed, or there is no such pod.
     pub fn call(bulkhead: &BulkheadInstance, running: &str) -> Result<Self> {
-        let observer = bulkhead.observer(DEADLINE);
+        let observer = bulkhead.with_deadline(DEADLINE);
         let pod = bulkhead
             .pod(running)?
             .context("the pod to read the log of")?;

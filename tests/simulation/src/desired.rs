@@ -6,7 +6,7 @@ use std::time::Duration;
 use clock::UnixNanos;
 use rand::Rng;
 
-use crate::targets::{ProbeKind, port};
+use crate::probe_ports::{ProbeKind, port};
 
 /// The label that tells one version of a pod from all others.
 pub(crate) const VERSION_LABEL: &str = "version";

@@ -12,6 +12,7 @@ mod desired;
 mod launcher;
 mod node;
 mod observer;
+mod probe_ports;
 mod scenario;
 mod statuses;
 mod supervision;

@@ -15,6 +15,7 @@ use simulated_runtime::{ContainerView, SimulatedRuntime};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use crate::desired::{Desired, VERSION_LABEL};
+use crate::probe_ports::{ProbeKind, owner};
 
 /// Room for one request and its answer.
 const PIPE_BYTES: usize = 4096;
@@ -23,48 +24,6 @@ const WELL: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\
 
 const UNWELL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-
-/// Port of the first probe of the first pod.
-const FIRST_PORT: u32 = 10_000;
-
-/// Ports of one version of a pod: those of two containers.
-const PORTS_PER_POD: u32 = 8;
-
-/// Ports of a container: one for each kind of probe, and one that nobody asks.
-const PORTS_PER_CONTAINER: u32 = 4;
-
-/// Containers that are probed, in the order of their ports.
-const CONTAINERS: [&str; 2] = ["main", "second"];
-
-/// Kinds of probes, in the order of their ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ProbeKind {
-    Liveness,
-    Readiness,
-    Startup,
-}
-
-const KINDS: [ProbeKind; 3] = [
-    ProbeKind::Liveness,
-    ProbeKind::Readiness,
-    ProbeKind::Startup,
-];
-
-/// The port of a probe.
-pub(crate) fn port(version: u32, container: &str, kind: ProbeKind) -> u32 {
-    let container = CONTAINERS.iter().position(|name| *name == container);
-    let container = container.map_or(0, |index| index as u32);
-    FIRST_PORT + version * PORTS_PER_POD + container * PORTS_PER_CONTAINER + kind as u32
-}
-
-/// Whose port it is.
-fn owner(port: u16) -> Option<(u32, &'static str, ProbeKind)> {
-    let number = u32::from(port).checked_sub(FIRST_PORT)?;
-    let (version, rest) = (number / PORTS_PER_POD, number % PORTS_PER_POD);
-    let container = CONTAINERS.get((rest / PORTS_PER_CONTAINER) as usize)?;
-    let kind = KINDS.get((rest % PORTS_PER_CONTAINER) as usize)?;
-    Some((version, container, *kind))
-}
 
 /// Equal answers to a readiness probe, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
@@ -21,6 +22,7 @@ use crate::binaries;
 use crate::cgroup;
 use crate::containerd::{Containerd, last_lines};
 use crate::node::TestNode;
+use crate::observe::Observer;
 use crate::wait::wait_for;
 
 /// All parts start in well under a second on an idle machine.
@@ -98,9 +100,19 @@ pub struct BulkheadInstance {
     arguments: Vec<String>,
     environment: BTreeMap<String, PathBuf>,
     paths: InstancePaths,
+    observer: Observer,
     node_name: String,
     uid_base: u32,
     node: Arc<TestNode>,
+}
+
+/// An instance is asked what its observer can be asked.
+impl Deref for BulkheadInstance {
+    type Target = Observer;
+
+    fn deref(&self) -> &Observer {
+        &self.observer
+    }
 }
 
 impl BulkheadInstance {
@@ -126,7 +138,7 @@ impl BulkheadInstance {
         if let Some(bytes) = options.state_disk_bytes {
             node.mount_small_disk(&paths.state, bytes)?;
         }
-        link_programs(&binaries::built()?, &paths.bin)?;
+        binaries::link(&binaries::built()?, &paths.bin)?;
         let resolv_conf = directory.join("resolv.conf");
         fs::write(&resolv_conf, "nameserver 127.0.0.1\n").context("resolv.conf")?;
         let (node_name, cgroup_root) = match options.instance {
@@ -175,6 +187,7 @@ impl BulkheadInstance {
             supervisor: None,
             arguments,
             environment: options.environment.clone(),
+            observer: Observer::new(paths.run.clone(), node_name.clone()),
             paths,
             node_name,
             uid_base,
@@ -576,18 +589,6 @@ impl InstancePaths {
 
 fn uid_base(node: &TestNode) -> u32 {
     FIRST_UID + u32::from(node.index()) * 100
-}
-
-/// The programs where every user of the node reaches them, and unchanged by
-/// builds meanwhile.
-fn link_programs(from: &Path, to: &Path) -> Result<()> {
-    for (_, program) in binaries::PROGRAMS {
-        let (from, to) = (from.join(program), to.join(program));
-        if fs::hard_link(&from, &to).is_err() {
-            fs::copy(&from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
-        }
-    }
-    Ok(())
 }
 
 fn send(pid: u32, signal: Signal) -> Result<()> {

@@ -2,7 +2,6 @@
 //! first. One that wants to end in its own order asks for an [`Interrupt`].
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 use std::time::Duration;
@@ -12,11 +11,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
+use crate::interrupt_request;
 use crate::slot::Slot;
 
 static NODES: Mutex<BTreeMap<u8, Weak<Slot>>> = Mutex::new(BTreeMap::new());
 static LISTENER: Mutex<Option<SyncSender<()>>> = Mutex::new(None);
-static REQUESTED: AtomicBool = AtomicBool::new(false);
 static WATCHER: Once = Once::new();
 
 /// Has the slot destroyed when the process is told to end.
@@ -28,12 +27,6 @@ pub(crate) fn register(slot: &Arc<Slot>) -> Result<()> {
 /// The opposite of [`register`].
 pub(crate) fn unregister(slot: &Slot) {
     lock(&NODES).remove(&slot.index);
-}
-
-/// Whether waiting is pointless because an [`Interrupt`] was requested and not
-/// acknowledged yet.
-pub(crate) fn is_requested() -> bool {
-    REQUESTED.load(Ordering::SeqCst)
 }
 
 /// Takes the first request to end; the second one acts as usual. Until it is
@@ -65,7 +58,7 @@ impl Interrupt {
     /// Whether it was requested; what is waited for from now on is the end
     /// itself, so waiting works again.
     pub fn acknowledge(&self) -> bool {
-        REQUESTED.swap(false, Ordering::SeqCst)
+        interrupt_request::withdraw()
     }
 }
 
@@ -82,13 +75,13 @@ fn watch() -> Result<()> {
 fn act_on(mut signals: Signals) {
     for signal in &mut signals {
         if let Some(listener) = lock(&LISTENER).take() {
-            REQUESTED.store(true, Ordering::SeqCst);
+            interrupt_request::make();
             if listener.try_send(()).is_ok() {
                 continue;
             }
         }
         // The removal waits for conditions too.
-        REQUESTED.store(false, Ordering::SeqCst);
+        interrupt_request::withdraw();
         for slot in lock(&NODES).values().filter_map(Weak::upgrade) {
             // What cannot be removed now is removed by the next test node.
             if slot.destroy().is_ok() {

@@ -14,6 +14,7 @@ pub mod elf;
 pub mod http;
 pub mod images;
 pub mod interrupt;
+mod interrupt_request;
 pub mod journal;
 pub mod manifest_server;
 pub mod namespaces;

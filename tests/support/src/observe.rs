@@ -18,7 +18,6 @@ use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
 use topology::Process;
 
-use crate::bulkhead::BulkheadInstance;
 use crate::wait::{Timeout, wait_for};
 
 /// The longest that an answer may take, restarts included.
@@ -29,10 +28,29 @@ const DEADLINE: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone)]
 pub struct Observer {
     run: PathBuf,
+    node_name: String,
     deadline: Duration,
 }
 
 impl Observer {
+    /// What asks the instance that has this run directory.
+    pub(crate) fn new(run: PathBuf, node_name: String) -> Observer {
+        Observer {
+            run,
+            node_name,
+            deadline: DEADLINE,
+        }
+    }
+
+    /// The same with another deadline for each answer.
+    #[must_use]
+    pub fn with_deadline(&self, deadline: Duration) -> Observer {
+        Observer {
+            deadline,
+            ..self.clone()
+        }
+    }
+
     /// Every pod with its status, as core/v1 Pod. The call goes on while the
     /// server is being restarted.
     ///
@@ -177,16 +195,7 @@ async fn list(
     Err(Status::data_loss("the list of pods ended early"))
 }
 
-impl BulkheadInstance {
-    /// What asks this instance, with this deadline for each answer.
-    #[must_use]
-    pub fn observer(&self, deadline: Duration) -> Observer {
-        Observer {
-            run: self.paths().run.clone(),
-            deadline,
-        }
-    }
-
+impl Observer {
     /// State of every process by name, in lower case without prefix: `ready`,
     /// `backoff`.
     ///
@@ -204,28 +213,12 @@ impl BulkheadInstance {
         Ok(states.collect())
     }
 
-    /// The supervisor's process table.
-    ///
-    /// # Errors
-    /// When the supervisor does not answer.
-    pub fn processes(&self) -> Result<Vec<v1::ProcessStatus>> {
-        self.observer(DEADLINE).processes()
-    }
-
-    /// Every pod with its status, as core/v1 Pod.
-    ///
-    /// # Errors
-    /// When status-syncer does not answer.
-    pub fn pods(&self) -> Result<Vec<Value>> {
-        self.observer(DEADLINE).pods()
-    }
-
     /// The pod of the manifest that calls it `name`, if there is one.
     ///
     /// # Errors
     /// When status-syncer does not answer.
     pub fn pod(&self, name: &str) -> Result<Option<Value>> {
-        let full_name = format!("{name}-{}", self.node_name());
+        let full_name = format!("{name}-{}", self.node_name);
         Ok(self
             .pods()?
             .into_iter()
@@ -237,9 +230,9 @@ impl BulkheadInstance {
     /// # Errors
     /// When status-syncer does not answer.
     pub fn events(&self) -> Result<Vec<v1::Event>> {
-        self.observer(DEADLINE).ask(async |network| {
+        self.ask(async |network| {
             let channel = network.channel(Process::StatusSyncer);
-            let mut stream = ipc::call(DEADLINE, || {
+            let mut stream = ipc::call(self.deadline, || {
                 let mut client = StatusesClient::new(channel.clone());
                 let request = v1::ListEventsRequest {
                     watch: false,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-use crate::interrupt;
+use crate::interrupt_request;
 
 /// Time between two looks: short against what is waited for (a container
 /// start takes 100 ms), long enough to leave the processors to the others.
@@ -49,7 +49,13 @@ pub fn wait_for_every<T, E: std::fmt::Display>(
     timeout: Duration,
     condition: impl FnMut() -> Result<T, E>,
 ) -> Result<T, Timeout> {
-    wait_unless(interrupt::is_requested, interval, what, timeout, condition)
+    wait_unless(
+        interrupt_request::is_made,
+        interval,
+        what,
+        timeout,
+        condition,
+    )
 }
 
 /// [`wait_for`] what has to be done at the end too: it goes on when the program

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::behaviour::Options;
+use crate::options::Options;
 
 /// Longest request head that is read.
 const MAX_HEAD_BYTES: usize = 64 << 10;

@@ -6,10 +6,11 @@ mod behaviour;
 mod grpc_health;
 mod http_server;
 mod journal;
+mod options;
 
 use clap::Parser;
 
-use crate::behaviour::Options;
+use crate::options::Options;
 
 fn main() -> std::process::ExitCode {
     let options = Options::parse();
