@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use test_support::{journal, wait_for};
 use topology::Process;
 
+use crate::ground::spec;
 use crate::ground::{Ground, TIMEOUT};
 use crate::witness::{Look, Testimony};
-use crate::workload::{JOURNALS, container, script, spec};
+use crate::workload::{JOURNALS, container, script};
 
 /// The first wait of a crash loop; each further one is twice as long.
 const FIRST_BACK_OFF: Duration = Duration::from_secs(10);

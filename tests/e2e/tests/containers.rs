@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use e2e::Ground;
+use e2e::ground::spec;
 use e2e::ground::{TIMEOUT, address};
-use e2e::workload::{container, spec};
+use e2e::workload::container;
 use serde_json::{Value, json};
 use test_support::observe::{container_id, container_status};
 use test_support::{cgroup, http, wait_for};

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use crate::behaviour::Behaviour;
 use crate::faults::Faults;
 use crate::history::Entry;
+use crate::state::shown::Shown as _;
 use crate::state::{ContainerView, SandboxView, State};
 
 /// Events that wait for a slow subscriber before it loses some.
@@ -87,17 +88,17 @@ impl SimulatedRuntime {
 
     /// Adds an image: one that is there, or one that can be pulled.
     pub fn add_image(&self, reference: &str, present: bool) {
-        lock(&self.0.state).add_image(reference, present);
+        lock(&self.0.state).images.add(reference, present);
     }
 
     /// The number of a user in all images; without it a name stands for user 1000.
     pub fn add_user(&self, name: &str, uid: u32) {
-        lock(&self.0.state).add_user(name, uid);
+        lock(&self.0.state).images.add_user(name, uid);
     }
 
     /// Whom an image wants to run as from now on; without it root.
     pub fn set_image_user(&self, reference: &str, user: &str) {
-        lock(&self.0.state).set_image_user(reference, user);
+        lock(&self.0.state).images.set_user(reference, user);
     }
 
     /// Whether pulls of an image never end from now on; those that hung go on when
@@ -159,7 +160,7 @@ impl SimulatedRuntime {
     /// The names of the images that are on the node.
     #[must_use]
     pub fn images(&self) -> Vec<String> {
-        let images = lock(&self.0.state).images();
+        let images = lock(&self.0.state).images.all();
         images.into_iter().flat_map(|it| it.repo_tags).collect()
     }
 

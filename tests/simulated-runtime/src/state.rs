@@ -2,7 +2,7 @@
 //! for changing them. No time passes here and nothing is random.
 
 mod images;
-mod shown;
+pub(crate) mod shown;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +18,11 @@ use crate::history::{Entry, Happening};
 
 pub use images::IMAGE_BYTES;
 pub use shown::{ContainerView, SandboxView};
+
+use images::Images;
+
+/// The number of a user that nobody has added.
+const DEFAULT_USER: i64 = 1000;
 
 const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
 
@@ -76,18 +81,38 @@ pub(crate) struct State {
     containers: BTreeMap<String, SimulatedContainer>,
     /// Names of what is being made.
     reserved: BTreeSet<String>,
-    images: BTreeSet<String>,
-    pullable: BTreeSet<String>,
-    /// Users that images want to run as, by their references.
-    image_users: BTreeMap<String, String>,
-    /// Numbers of users, by their names.
-    users: BTreeMap<String, u32>,
+    pub(crate) images: Images,
     next: u64,
     pub(crate) history: Vec<Entry>,
     pub(crate) violations: Vec<String>,
 }
 
 impl State {
+    /// Whom a container runs as, found as a runtime finds it when it makes one.
+    pub(crate) fn user_of(&self, container: &str) -> Option<i64> {
+        let config = &self.containers.get(container)?.config;
+        let linux = config.linux.clone().unwrap_or_default();
+        let security = linux.security_context.unwrap_or_default();
+        if let Some(user) = security.run_as_user {
+            return Some(user.value);
+        }
+        let of_image = config
+            .image
+            .as_ref()
+            .and_then(|spec| self.images.get(&spec.image));
+        let of_image = of_image.unwrap_or_default();
+        let name = match security.run_as_username.as_str() {
+            "" => of_image.username.as_str(),
+            name => name,
+        };
+        Some(match (self.images.number_of_user(name), of_image.uid) {
+            (Some(uid), _) => i64::from(uid),
+            (None, Some(uid)) => uid.value,
+            (None, None) if name.is_empty() => 0,
+            (None, None) => DEFAULT_USER,
+        })
+    }
+
     fn next_id(&mut self) -> (String, u64) {
         self.next += 1;
         (format!("{:064x}", self.next), self.next)
@@ -245,7 +270,7 @@ impl State {
             return Err(reserved("CreateContainer", &name, id));
         }
         let image = config.image.clone().unwrap_or_default().image;
-        if self.image(&image).is_none() {
+        if self.images.get(&image).is_none() {
             let message = format!("image {image} not found");
             return Err(RuntimeError::new(
                 "CreateContainer",

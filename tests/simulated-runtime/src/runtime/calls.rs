@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use super::{SimulatedRuntime, lock, millis};
 use crate::state::not_found;
+use crate::state::shown::Shown as _;
 
 #[async_trait]
 impl ContainerRuntime for SimulatedRuntime {
@@ -341,14 +342,14 @@ impl ContainerRuntime for SimulatedRuntime {
 
     async fn list_images(&self) -> Result<Vec<v1::Image>, RuntimeError> {
         self.perform("ListImages", millis(1), |runtime| async move {
-            Ok(lock(&runtime.0.state).images())
+            Ok(lock(&runtime.0.state).images.all())
         })
         .await
     }
 
     async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, RuntimeError> {
         self.perform("ImageStatus", millis(1), move |runtime| async move {
-            Ok(lock(&runtime.0.state).image(&image.image))
+            Ok(lock(&runtime.0.state).images.get(&image.image))
         })
         .await
     }
@@ -361,14 +362,14 @@ impl ContainerRuntime for SimulatedRuntime {
     ) -> Result<String, RuntimeError> {
         self.perform("PullImage", millis(300), move |runtime| async move {
             runtime.until_pull_goes_on(&image.image).await;
-            lock(&runtime.0.state).pull(&image.image)
+            lock(&runtime.0.state).images.pull(&image.image)
         })
         .await
     }
 
     async fn remove_image(&self, image: v1::ImageSpec) -> Result<(), RuntimeError> {
         self.perform("RemoveImage", millis(5), move |runtime| async move {
-            lock(&runtime.0.state).remove_image(&image.image);
+            lock(&runtime.0.state).images.remove(&image.image);
             Ok(())
         })
         .await

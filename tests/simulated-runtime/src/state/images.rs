@@ -4,19 +4,27 @@
 use cri::v1::{Image, Int64Value};
 use cri::{RuntimeError, RuntimeErrorKind};
 
-use super::State;
-
-/// The number of a user that nobody has added.
-const DEFAULT_USER: i64 = 1000;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What each image takes of the disk.
 pub const IMAGE_BYTES: u64 = 1 << 30;
 
-impl State {
-    pub(crate) fn add_image(&mut self, reference: &str, present: bool) {
+/// The images, and the users that containers of them run as.
+#[derive(Debug, Default)]
+pub(crate) struct Images {
+    present: BTreeSet<String>,
+    pullable: BTreeSet<String>,
+    /// Users that images want to run as, by their references.
+    image_users: BTreeMap<String, String>,
+    /// Numbers of users, by their names.
+    users: BTreeMap<String, u32>,
+}
+
+impl Images {
+    pub(crate) fn add(&mut self, reference: &str, present: bool) {
         self.pullable.insert(reference.to_owned());
         if present {
-            self.images.insert(reference.to_owned());
+            self.present.insert(reference.to_owned());
         }
     }
 
@@ -29,20 +37,20 @@ impl State {
                 message,
             ));
         }
-        self.images.insert(reference.to_owned());
+        self.present.insert(reference.to_owned());
         Ok(image_id(reference))
     }
 
-    pub(crate) fn image(&self, reference: &str) -> Option<Image> {
+    pub(crate) fn get(&self, reference: &str) -> Option<Image> {
         let found = self
-            .images
+            .present
             .iter()
             .find(|known| known.as_str() == reference || image_id(known) == reference)?;
         Some(self.image_message(found))
     }
 
-    pub(crate) fn images(&self) -> Vec<Image> {
-        self.images
+    pub(crate) fn all(&self) -> Vec<Image> {
+        self.present
             .iter()
             .map(|reference| self.image_message(reference))
             .collect()
@@ -52,34 +60,14 @@ impl State {
         self.users.insert(name.to_owned(), uid);
     }
 
-    pub(crate) fn set_image_user(&mut self, reference: &str, user: &str) {
+    pub(crate) fn set_user(&mut self, reference: &str, user: &str) {
         let (reference, user) = (reference.to_owned(), user.to_owned());
         self.image_users.insert(reference, user);
     }
 
-    /// Whom a container runs as, found as a runtime finds it when it makes one.
-    pub(crate) fn user_of(&self, container: &str) -> Option<i64> {
-        let config = &self.containers.get(container)?.config;
-        let linux = config.linux.clone().unwrap_or_default();
-        let security = linux.security_context.unwrap_or_default();
-        if let Some(user) = security.run_as_user {
-            return Some(user.value);
-        }
-        let of_image = config
-            .image
-            .as_ref()
-            .and_then(|spec| self.image(&spec.image));
-        let of_image = of_image.unwrap_or_default();
-        let name = match security.run_as_username.as_str() {
-            "" => of_image.username.as_str(),
-            name => name,
-        };
-        Some(match (self.users.get(name), of_image.uid) {
-            (Some(&uid), _) => i64::from(uid),
-            (None, Some(uid)) => uid.value,
-            (None, None) if name.is_empty() => 0,
-            (None, None) => DEFAULT_USER,
-        })
+    /// The number of a user by its name, where somebody has added it.
+    pub(crate) fn number_of_user(&self, name: &str) -> Option<u32> {
+        self.users.get(name).copied()
     }
 
     fn image_message(&self, reference: &str) -> Image {
@@ -99,8 +87,8 @@ impl State {
         }
     }
 
-    pub(crate) fn remove_image(&mut self, reference: &str) {
-        self.images
+    pub(crate) fn remove(&mut self, reference: &str) {
+        self.present
             .retain(|known| known != reference && image_id(known) != reference);
     }
 }

@@ -38,8 +38,18 @@ pub struct ContainerView {
     pub config: ContainerConfig,
 }
 
-impl State {
-    pub(crate) fn list_sandboxes(&self) -> Vec<PodSandbox> {
+/// What there is to see.
+pub(crate) trait Shown {
+    fn list_sandboxes(&self) -> Vec<PodSandbox>;
+    fn sandbox_status(&self, id: &str) -> Option<PodSandboxStatus>;
+    fn list_containers(&self, now: UnixNanos) -> Vec<Container>;
+    fn container_status(&self, id: &str, now: UnixNanos) -> Option<ContainerStatus>;
+    fn sandbox_views(&self) -> Vec<SandboxView>;
+    fn container_views(&self) -> Vec<ContainerView>;
+}
+
+impl Shown for State {
+    fn list_sandboxes(&self) -> Vec<PodSandbox> {
         let mut sandboxes: Vec<_> = self.sandboxes.iter().collect();
         sandboxes.sort_by_key(|(_, sandbox)| std::cmp::Reverse(sandbox.sequence));
         sandboxes
@@ -56,7 +66,7 @@ impl State {
             .collect()
     }
 
-    pub(crate) fn sandbox_status(&self, id: &str) -> Option<PodSandboxStatus> {
+    fn sandbox_status(&self, id: &str) -> Option<PodSandboxStatus> {
         let sandbox = self.sandboxes.get(id)?;
         let options = sandbox
             .config
@@ -90,7 +100,7 @@ impl State {
         })
     }
 
-    pub(crate) fn list_containers(&self, now: UnixNanos) -> Vec<Container> {
+    fn list_containers(&self, now: UnixNanos) -> Vec<Container> {
         let mut containers: Vec<_> = self.containers.iter().collect();
         containers.sort_by_key(|(_, container)| std::cmp::Reverse(container.sequence));
         containers
@@ -109,7 +119,7 @@ impl State {
             .collect()
     }
 
-    pub(crate) fn container_status(&self, id: &str, now: UnixNanos) -> Option<ContainerStatus> {
+    fn container_status(&self, id: &str, now: UnixNanos) -> Option<ContainerStatus> {
         let container = self.containers.get(id)?;
         let mut exit = (
             container.finished_at.0,
@@ -136,7 +146,8 @@ impl State {
             exit_code,
             image: Some(ImageSpec {
                 image: self
-                    .image(&image)
+                    .images
+                    .get(&image)
                     .and_then(|image| image.repo_tags.first().cloned())
                     .unwrap_or_else(|| image.clone()),
                 ..ImageSpec::default()
@@ -152,7 +163,7 @@ impl State {
         })
     }
 
-    pub(crate) fn sandbox_views(&self) -> Vec<SandboxView> {
+    fn sandbox_views(&self) -> Vec<SandboxView> {
         self.sandboxes
             .iter()
             .map(|(id, sandbox)| SandboxView {
@@ -164,7 +175,7 @@ impl State {
             .collect()
     }
 
-    pub(crate) fn container_views(&self) -> Vec<ContainerView> {
+    fn container_views(&self) -> Vec<ContainerView> {
         self.containers
             .iter()
             .map(|(id, container)| {
