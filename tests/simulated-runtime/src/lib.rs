@@ -16,4 +16,5 @@ pub use behaviour::Behaviour;
 pub use faults::Faults;
 pub use history::{Entry, Happening};
 pub use runtime::SimulatedRuntime;
-pub use state::{ContainerView, IMAGE_BYTES, SandboxView};
+pub use state::IMAGE_BYTES;
+pub use state::shown::{ContainerView, SandboxView};

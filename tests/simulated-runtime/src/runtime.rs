@@ -20,8 +20,8 @@ use tokio::time::Instant;
 use crate::behaviour::Behaviour;
 use crate::faults::Faults;
 use crate::history::Entry;
-use crate::state::shown::Shown as _;
-use crate::state::{ContainerView, SandboxView, State};
+use crate::state::State;
+use crate::state::shown::{ContainerView, SandboxView, Shown as _};
 
 /// Events that wait for a slow subscriber before it loses some.
 const EVENT_QUEUE: usize = 1024;

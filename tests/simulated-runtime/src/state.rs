@@ -17,7 +17,6 @@ use crate::behaviour::Behaviour;
 use crate::history::{Entry, Happening};
 
 pub use images::IMAGE_BYTES;
-pub use shown::{ContainerView, SandboxView};
 
 use images::Images;
 
