@@ -245,17 +245,11 @@ impl Queue {
     }
 
     /// Removals never have all turns: what is to start next finds one free. Beside a
-    /// start there is one removal at a time.
+    /// start no removal begins, unless it has waited for [`LONGEST_WAIT`].
     fn has_room_for_a_removal(&self) -> bool {
-        let holders = self.running.values().filter(|call| call.has_turn);
-        let (removals, others): (Vec<Class>, Vec<Class>) = holders
-            .map(|call| call.ask.class())
-            .partition(|class| *class == Class::Removal);
-        let most = match others.is_empty() {
-            true => self.limit.get() / 2,
-            false => 1,
-        };
-        removals.len() < most.max(1)
+        let mut holders = self.running.values().filter(|call| call.has_turn);
+        let most = (self.limit.get() / 2).max(1);
+        holders.clone().count() < most && holders.all(|call| call.ask.class() == Class::Removal)
     }
 
     fn patience(&self, call: Call) -> Duration {
