@@ -5,7 +5,7 @@
 //! - `schedule`: when to list what (pure);
 //! - `completeness`: whether the runtime's events make longer intervals safe (pure);
 //! - `health`: whether listing works (pure);
-//! - [`run`]: the process around them.
+//! - [`serve`]: the process around them.
 //!
 //! It may list and nothing else, and holds nothing that could not be found out
 //! again. Its events are doorbells: who misses one notices a little later.

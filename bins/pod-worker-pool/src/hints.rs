@@ -102,8 +102,8 @@ impl Hints {
         loop {
             let next = repeated.next();
             tokio::select! {
-                // Events first: each is handled at once, so that none starves an
-                // echo for long.
+                // Events first: each is handled at once, so that none starves a
+                // repeated look for long.
                 biased;
                 // Cancel-safe: a stream keeps what it has not given.
                 event = events.stream.next() => match event {

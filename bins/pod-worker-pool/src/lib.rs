@@ -26,7 +26,8 @@
 //! - `publisher`: observations and probe targets; `events`; `logs` of containers;
 //! - `servers`: the services that carry them.
 //!
-//! `pod_source` takes the pods from config-sourcer. `assembly` puts all this together, and [`run`] is the process around it.
+//! `pod_source` takes the pods from config-sourcer. `assembly` puts all this together, and
+//! [`open`] and [`serve`] are the process around it.
 
 mod abandoned_start;
 mod assembly;

@@ -5,7 +5,7 @@
 //! - `dispatcher`: all decisions, without I/O, time or tasks;
 //! - `shell`: the loop around it, what comes in, what goes out, what is saved;
 //! - `server`: what it shows of itself; `peers`: which peers it reaches;
-//! - [`run`]: the process.
+//! - [`open`] and [`serve`]: the process.
 
 mod dispatcher;
 mod peers;
