@@ -1,6 +1,7 @@
 //! The configuration of a node, resolved: what every process reads at its
 //! start. The supervisor makes it from flags and files, and writes it to
-//! `<run-dir>/node.json`.
+//! `<run-dir>/node.json`, and with what is secret to a file that config-sourcer alone
+//! reads.
 //!
 //! What does not live here: command-line parsing (`supervisor`), the files
 //! (`config-files`), and how a process applies a setting.
