@@ -70,7 +70,7 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Opened {
     store: Store,
-    /// The verdicts of the life before.
+    /// The verdicts that were saved before this process started.
     saved: Saved,
 }
 

@@ -54,7 +54,7 @@ const TICK: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Opened {
     store: Store,
-    /// The statuses of the life before.
+    /// The statuses that were saved before this process started.
     saved: Vec<PublishedPod>,
 }
 

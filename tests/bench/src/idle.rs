@@ -13,6 +13,9 @@ use crate::world::World;
 /// runtime's events are complete included.
 const SETTLE: Duration = Duration::from_secs(30);
 
+/// Time until memory that is free has been given back, which processes do once a minute.
+const GIVEN_BACK: Duration = Duration::from_secs(75);
+
 pub(crate) fn measure(pods: usize, seconds: u64) -> Result<Vec<Row>> {
     let world = World::create()?;
     for pod in 0..pods {
@@ -91,7 +94,7 @@ pub(crate) fn measure_memory_after(pods: usize, at_once: usize) -> Result<Vec<Ro
             world.until_gone(name)?;
         }
     }
-    pause_for(SETTLE);
+    pause_for(GIVEN_BACK);
     let after = processes::look(&world)?;
     let (mut rows, mut sums) = (Vec::new(), (0, 0));
     for (fresh, after) in fresh.iter().zip(&after) {

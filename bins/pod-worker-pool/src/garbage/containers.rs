@@ -64,7 +64,7 @@ async fn remove_containers_of(
 }
 
 /// Whether another instance tells what a dead one told: its restart count and its
-/// back-off. One whose start was given up does not, although lists show it as
+/// back-off. One whose start the runtime abandoned does not, although lists show it as
 /// ended: it is removed before the next one is made, and with both gone the
 /// back-off would begin anew. But neither is it worth keeping itself.
 async fn is_replaced(with: &Collection, container: &DeadContainer) -> bool {

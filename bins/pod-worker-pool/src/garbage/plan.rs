@@ -53,7 +53,7 @@ pub(super) struct DeadContainer {
     /// once more before it is removed.
     pub(super) may_run: bool,
     /// Those that are said to have ended after it, the newest first: lists show one
-    /// whose start was given up as ended too. Empty where nothing need take its place.
+    /// whose start the runtime abandoned as ended too. Empty where nothing need take its place.
     pub(super) replaced_by: Vec<String>,
 }
 

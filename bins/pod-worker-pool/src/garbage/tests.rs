@@ -21,7 +21,7 @@ fn has_logs(node: &TestNode, uid: &str) -> bool {
     state.logs.keys().any(|pod| pod.uid() == uid)
 }
 
-/// Pods that ran, were taken back and have no worker any more: this process of the pool
+/// Pods that ran, are not wanted and have no worker any more: this process of the pool
 /// has never heard of them.
 async fn run_and_forget(node: &mut TestNode, pods: &[(&str, &Value)]) {
     for (uid, pod) in pods {

@@ -28,7 +28,7 @@ use crate::record::Records;
 use crate::told_ends::ToldEnds;
 use crate::turns::Turns;
 
-/// How long the runtime may take to undo a call that was given up, its name still
+/// How long the runtime may take to undo a call whose caller is gone, its name still
 /// held: containerd gives that a minute.
 const UNDOING: Duration = Duration::from_secs(60);
 

@@ -117,7 +117,7 @@ pub(super) async fn carry_out_stops(
 }
 
 /// A StopContainer goes on when its step is cut short, beside the one with a nearer
-/// deadline that follows: containerd takes one that is given up just after it
+/// deadline that follows: containerd takes one whose caller leaves just after it
 /// came for one whose SIGTERM was sent, and never sends it again.
 async fn stop_one(
     steps: &Steps,
