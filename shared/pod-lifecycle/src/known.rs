@@ -8,6 +8,8 @@
 //! ```text
 //! instance:
 //!   (nothing) --start refused--> StartRefused
+//!   (nothing) --about to be started--> PostStart --hook ended well--> (nothing)
+//!   PostStart --stop ordered--> Stopping
 //!   (nothing) --stop ordered--> Stopping --stopped, and unknown still--> Unstoppable
 //!   Stopping, Unstoppable --does not run any more--> Killed, or (nothing)
 //!   Killed --a newer instance has run--> (nothing)
@@ -20,6 +22,7 @@
 //! - start refused: the runtime answered StartContainer with a refusal. What ended was
 //!   not a start that was abandoned, whatever the words of its message: it counts as a
 //!   crash, and waits like one.
+//! - about to be started: of an instance that has a postStart hook, before its start.
 //! - stop ordered: for a reason of its own while the pod lives on, or with its pod.
 //! - stopped, and unknown still: the runtime did not know whether it ran, was told to
 //!   stop it, and does not know yet. What it cannot stop it may be able to remove.
@@ -27,11 +30,12 @@
 //!   that stays known.
 //! - stop failed: the pod goes on without this sandbox for the rest of the sync.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::hook::{PostStart, PreStop};
 use crate::name_conflict::NextName;
-use crate::observation::Observation;
+use crate::observation::{ContainerState, Observation};
 use crate::record::Record;
 use crate::stop::{KillReason, Moment, Stop, StopOrder};
 
@@ -53,6 +57,8 @@ pub struct Known {
 pub enum Instance {
     /// The runtime refused to start it.
     StartRefused,
+    /// It has a postStart hook that has not ended well.
+    PostStart(PostStart),
     /// It is being stopped.
     Stopping {
         /// Why, unless only with its pod.
@@ -83,7 +89,7 @@ pub enum SandboxKnown {
 impl Instance {
     fn reason(self) -> Option<KillReason> {
         match self {
-            Instance::StartRefused => None,
+            Instance::StartRefused | Instance::PostStart(_) => None,
             Instance::Stopping { reason, .. } | Instance::Unstoppable { reason, .. } => reason,
             Instance::Killed(reason) => Some(reason),
         }
@@ -91,14 +97,14 @@ impl Instance {
 
     fn stop(self) -> Option<Stop> {
         match self {
-            Instance::StartRefused | Instance::Killed(_) => None,
+            Instance::StartRefused | Instance::PostStart(_) | Instance::Killed(_) => None,
             Instance::Stopping { stop, .. } | Instance::Unstoppable { stop, .. } => Some(stop),
         }
     }
 
     fn stop_mut(&mut self) -> Option<&mut Stop> {
         match self {
-            Instance::StartRefused | Instance::Killed(_) => None,
+            Instance::StartRefused | Instance::PostStart(_) | Instance::Killed(_) => None,
             Instance::Stopping { stop, .. } | Instance::Unstoppable { stop, .. } => Some(stop),
         }
     }
@@ -108,10 +114,15 @@ impl Known {
     /// What an earlier process has recorded.
     #[must_use]
     pub fn of_record(record: &Record) -> Known {
-        let killed = record.kills.iter();
-        let mut instances: BTreeMap<String, Instance> = killed
-            .map(|(id, reason)| (id.clone(), Instance::Killed(*reason)))
+        let post_starts = record.post_starts.iter();
+        let mut instances: BTreeMap<String, Instance> = post_starts
+            // One that was begun goes on, or has ended: nobody will know.
+            .filter(|(_, how_far)| **how_far != PostStart::Begun)
+            .map(|(id, how_far)| (id.clone(), Instance::PostStart(*how_far)))
             .collect();
+        for (id, reason) in &record.kills {
+            instances.insert(id.clone(), Instance::Killed(*reason));
+        }
         for (id, stop) in &record.stops {
             let stopping = Instance::Stopping {
                 reason: record.kills.get(id).copied(),
@@ -132,6 +143,11 @@ impl Known {
         record.kills = reasons.collect();
         let stops = instances().filter_map(|(id, it)| Some((id.clone(), it.stop()?.record())));
         record.stops = stops.collect();
+        let post_starts = instances().filter_map(|(id, it)| match it {
+            Instance::PostStart(how_far) => Some((id.clone(), *how_far)),
+            _ => None,
+        });
+        record.post_starts = post_starts.collect();
     }
 
     /// What is known of an instance.
@@ -152,6 +168,31 @@ impl Known {
         self.instance(id) == Some(Instance::StartRefused)
     }
 
+    /// How far the postStart hook of an instance is.
+    #[must_use]
+    pub fn post_start(&self, id: &str) -> Option<PostStart> {
+        match self.instance(id)? {
+            Instance::PostStart(how_far) => Some(how_far),
+            _ => None,
+        }
+    }
+
+    /// The instances that run and whose postStart hooks have not ended well.
+    #[must_use]
+    pub fn in_post_start(&self, observation: &Observation) -> BTreeSet<String> {
+        let running = observation.possibly_running();
+        running
+            .filter(|shown| self.post_start(&shown.id).is_some())
+            .map(|shown| shown.id.clone())
+            .collect()
+    }
+
+    /// How far the preStop hook of an instance is.
+    #[must_use]
+    pub fn pre_stop(&self, id: &str) -> Option<PreStop> {
+        self.instance(id)?.stop()?.pre_stop()
+    }
+
     /// What is known of a sandbox.
     #[must_use]
     pub fn sandbox(&self, id: &str) -> Option<SandboxKnown> {
@@ -162,7 +203,56 @@ impl Known {
 
     /// The runtime has refused to start an instance.
     pub fn note_refused_start(&mut self, id: String) {
-        self.instances.entry(id).or_insert(Instance::StartRefused);
+        let known = self.instances.entry(id).or_insert(Instance::StartRefused);
+        if matches!(known, Instance::PostStart(_)) {
+            *known = Instance::StartRefused;
+        }
+    }
+
+    /// An instance that has a postStart hook is about to be started; whether that is
+    /// new.
+    pub fn note_start_with_hook(&mut self, id: &str) -> bool {
+        if self.instances.contains_key(id) {
+            return false;
+        }
+        let due = Instance::PostStart(PostStart::Due);
+        self.instances.insert(id.to_owned(), due);
+        true
+    }
+
+    /// The postStart hook of an instance is about to be begun.
+    pub fn note_begun_post_start(&mut self, id: &str) {
+        if let Some(Instance::PostStart(how_far)) = self.instances.get_mut(id) {
+            *how_far = PostStart::Begun;
+        }
+    }
+
+    /// The postStart hook of an instance was not begun after all.
+    pub fn note_due_post_start(&mut self, id: &str) {
+        if let Some(Instance::PostStart(how_far)) = self.instances.get_mut(id) {
+            *how_far = PostStart::Due;
+        }
+    }
+
+    /// The postStart hook of an instance has ended. One that is being stopped by now is
+    /// not concerned.
+    pub fn note_ended_post_start(&mut self, id: &str, went_well: bool) {
+        if self.post_start(id).is_none() {
+            return;
+        }
+        self.instances.remove(id);
+        if !went_well {
+            let failed = Instance::PostStart(PostStart::Failed);
+            self.instances.insert(id.to_owned(), failed);
+        }
+    }
+
+    /// The preStop hook of an instance whose stop is ordered is about to be begun, or
+    /// has ended.
+    pub fn note_pre_stop(&mut self, id: &str, how_far: PreStop) {
+        if let Some(stop) = self.instances.get_mut(id).and_then(Instance::stop_mut) {
+            stop.note_pre_stop(how_far);
+        }
     }
 
     /// Why an instance is to be stopped while its pod lives on; whether that is new. The
@@ -180,7 +270,9 @@ impl Known {
                 reason: Some(reason),
                 stop,
             },
-            Some(Instance::StartRefused | Instance::Killed(_)) | None => Instance::Killed(reason),
+            Some(Instance::StartRefused | Instance::PostStart(_) | Instance::Killed(_)) | None => {
+                Instance::Killed(reason)
+            }
         };
         self.instances.insert(id.to_owned(), known);
         true
@@ -253,6 +345,10 @@ fn after(known: Instance, id: &str, observation: &Observation) -> Option<Instanc
     let shown = observation.container(id)?;
     match known {
         Instance::StartRefused => Some(known),
+        Instance::PostStart(_) => {
+            let waits = shown.state == ContainerState::Created || shown.state.may_run();
+            waits.then_some(known)
+        }
         Instance::Stopping { .. } | Instance::Unstoppable { .. } | Instance::Killed(_)
             if shown.state.may_run() =>
         {

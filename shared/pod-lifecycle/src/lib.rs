@@ -9,12 +9,14 @@
 //!   `record`: what of that the next process must know; `annotations`: what is noted on
 //!   sandboxes and containers;
 //! - `plan`: the next step of a pod, from all of that;
+//! - `hook`: what is run just after a start and just before a SIGTERM;
 //! - `stop`: how long a stop may take; `name_conflict`: which number a new sandbox or
 //!   instance gets.
 
 pub mod annotations;
 pub mod desired;
 pub mod forgotten;
+pub mod hook;
 pub mod known;
 pub mod name_conflict;
 pub mod observation;

@@ -2,11 +2,13 @@
 //!
 //! Asking the runtime is `observe`'s business.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clock::UnixNanos;
 use pod_volumes::ReadyVolume;
+
+use crate::hook::Hook;
 
 /// All sandboxes and containers of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +23,9 @@ pub struct Observation {
     /// Ends of processes that the runtime told of by an event, by the id of their
     /// container or sandbox. The lists may show them as running still.
     pub told_ends: BTreeMap<String, ToldEnd>,
+    /// Instances that run and whose postStart hooks have not ended, by id: they do not
+    /// count as started yet.
+    pub in_post_start: BTreeSet<String>,
     /// Its volumes that this sync has made or found made, by name. A sync that starts
     /// nothing does not look at them: a file system that hangs must not hold up a stop.
     pub volumes: BTreeMap<String, ReadyVolume>,
@@ -202,6 +207,8 @@ pub struct Container {
     /// How long the next start waits after this instance's exit; absent on
     /// instances that others made.
     pub restart_wait: Option<Duration>,
+    /// What is run before its SIGTERM, as it was when the instance was made.
+    pub pre_stop: Option<Hook>,
 }
 
 /// What an instance of a container does.
@@ -297,6 +304,7 @@ mod tests {
             spec_hash: String::new(),
             termination_grace: None,
             restart_wait: None,
+            pre_stop: None,
         }
     }
 

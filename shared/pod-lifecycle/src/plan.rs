@@ -58,8 +58,8 @@ pub use facts::{Facts, FailedProbes, Goal, REFUSED_REASON, Refused, Settings};
 pub use go_duration::go_duration;
 pub use start_time::{deadline, notes_start, started_at, started_at_source};
 pub use step::{
-    CleanUp, ContainerStop, CreatedContainer, Discard, NewInstance, Plan, RestartWait, Start,
-    StartHow, StopHow, StopPod, Unusable, Work,
+    CleanUp, ContainerStop, CreatedContainer, Discard, NewInstance, Plan, PostStartHook,
+    RestartWait, Start, StartHow, StopHow, StopPod, Unusable, Work,
 };
 
 /// Makes the plan.

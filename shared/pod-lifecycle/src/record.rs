@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use clock::UnixNanos;
 use serde::{Deserialize, Serialize};
 
+use crate::hook::PostStart;
 use crate::stop::{KillReason, StopRecords};
 use crate::termination::Termination;
 
@@ -18,6 +19,9 @@ pub struct Record {
     pub kills: BTreeMap<String, KillReason>,
     /// Until when instances that are being stopped may take, for either reason.
     pub stops: StopRecords,
+    /// How far postStart hooks are that have not ended well, by container id.
+    #[serde(default)]
+    pub post_starts: BTreeMap<String, PostStart>,
     /// When the first sync of a pod with a deadline was.
     #[serde(default, with = "nanos")]
     pub started_at: Option<UnixNanos>,

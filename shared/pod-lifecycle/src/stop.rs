@@ -1,7 +1,8 @@
 //! Until when a container that is being stopped may take. Pure: the caller brings
 //! both clocks.
 //!
-//! Its grace begins when its SIGTERM is sent, not when somebody asked for that, and
+//! Its grace begins when its SIGTERM is sent, or its preStop hook begun which comes
+//! before that, not when somebody asked for that, and
 //! not while its record is being written. From then on its deadline stands or comes
 //! nearer, whoever stops it, for whatever reason, and whether or not the process that
 //! began it is still there. Within one process it is a point in monotonic time, which no jump of the
@@ -31,6 +32,7 @@ use std::time::{Duration, Instant};
 use clock::UnixNanos;
 use serde::{Deserialize, Serialize};
 
+use crate::hook::PreStop;
 use crate::termination::MAXIMUM_GRACE;
 
 /// Least time between SIGTERM and SIGKILL, unless the whole grace is shorter
@@ -56,6 +58,8 @@ pub enum KillReason {
     Superseded,
     /// Its sandbox cannot be used any more.
     SandboxLost,
+    /// Its postStart hook failed.
+    PostStartFailed,
 }
 
 impl KillReason {
@@ -65,9 +69,10 @@ impl KillReason {
     pub fn restarts(self, policy_restarts_failed: bool) -> bool {
         match self {
             Self::DefinitionChanged | Self::StateUnknown => true,
-            Self::LivenessFailed | Self::StartupFailed | Self::SandboxLost => {
-                policy_restarts_failed
-            }
+            Self::LivenessFailed
+            | Self::StartupFailed
+            | Self::SandboxLost
+            | Self::PostStartFailed => policy_restarts_failed,
             Self::Superseded => false,
         }
     }
@@ -93,6 +98,9 @@ pub struct StopRecord {
     /// Whether an order counts as none that may have sent a SIGTERM.
     #[serde(default)]
     is_given_again: bool,
+    /// How far its preStop hook is, which runs within the grace.
+    #[serde(default)]
+    pre_stop: Option<PreStop>,
 }
 
 impl StopRecord {
@@ -103,6 +111,7 @@ impl StopRecord {
             deadline: Some(now.plus(grace).0),
             grace,
             is_given_again: false,
+            pre_stop: None,
         }
     }
 
@@ -186,6 +195,7 @@ impl Stop {
         let written = now.wall.plus(SAVE_MAY_TAKE);
         let record = StopRecord {
             is_given_again: known.is_some_and(|stop| stop.record.is_given_again),
+            pre_stop: known.and_then(|stop| stop.record.pre_stop),
             ..StopRecord::new(written, grace)
         };
         let order = StopOrder {
@@ -196,7 +206,18 @@ impl Stop {
         (Stop { record, progress }, order)
     }
 
-    /// Begins a stop that was ordered: its SIGTERM is sent now. Gives the order as it
+    /// How far its preStop hook is.
+    #[must_use]
+    pub fn pre_stop(&self) -> Option<PreStop> {
+        self.record.pre_stop
+    }
+
+    /// Its preStop hook is to be begun, or has ended.
+    pub fn note_pre_stop(&mut self, how_far: PreStop) {
+        self.record.pre_stop = Some(how_far);
+    }
+
+    /// Begins a stop that was ordered: its SIGTERM is sent now, or its preStop hook begun. Gives the order as it
     /// stands by now.
     pub fn begin(&mut self, order: StopOrder, now: Moment) -> StopOrder {
         let deadline = match self.progress {

@@ -21,7 +21,6 @@ const REFUSED: &[(&str, &str)] = &[
         "spec.containers[0].securityContext.allowPrivilegeEscalation",
     ),
     ("pod-user", "spec.securityContext.runAsUser"),
-    ("prestop", "spec.containers[0].lifecycle.preStop"),
     (
         "privileged",
         "spec.containers[0].securityContext.privileged",

@@ -14,6 +14,19 @@ pub struct Behaviour {
 }
 
 impl Behaviour {
+    /// Code and length of a command that is run in a container as a hook, written
+    /// `hook MILLIS CODE`.
+    #[must_use]
+    pub fn of_hook(words: &[String]) -> Option<(i32, Duration)> {
+        match words {
+            [hook, millis, code] if hook == "hook" => {
+                let after = Duration::from_millis(millis.parse().ok()?);
+                Some((code.parse().ok()?, after))
+            }
+            _ => None,
+        }
+    }
+
     /// Reads the words of a command:
     ///
     /// - `exit CODE MILLIS`: ends by itself;

@@ -31,6 +31,11 @@ pub enum Happening {
     },
     /// Started.
     Started,
+    /// A command was begun in it by ExecSync.
+    Executed {
+        /// The command.
+        command: Vec<String>,
+    },
     /// SIGTERM was sent.
     Terminated,
     /// It ended.

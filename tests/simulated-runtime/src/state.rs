@@ -424,6 +424,16 @@ impl State {
         found.is_some_and(|container| !std::mem::replace(&mut container.is_signalled, true))
     }
 
+    /// A command is begun in a container; whether that runs.
+    pub(crate) fn execute(&mut self, now: UnixNanos, id: &str, command: Vec<String>) -> bool {
+        let (uid, name) = self.names_of(id);
+        let runs = self.behaviour_of(id).is_some_and(|(_, running)| running);
+        if runs {
+            self.record(now, id, &name, &uid, Happening::Executed { command });
+        }
+        runs
+    }
+
     pub(crate) fn terminated(&mut self, now: UnixNanos, id: &str) {
         let (uid, name) = self.names_of(id);
         self.record(now, id, &name, &uid, Happening::Terminated);

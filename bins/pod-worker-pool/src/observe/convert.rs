@@ -1,17 +1,21 @@
 //! From the runtime's messages to plain values.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clock::UnixNanos;
 use cri::quirks::{FailedStart, failed_start};
 use cri::v1;
 use pod::PodIdentity;
+use pod::core::ContainerPort;
 use pod::identity::check_container_name;
 use pod::metadata::{
-    CONTAINER_HASH_ANNOTATION, CONTAINER_NAME_LABEL, CONTAINER_RESTART_COUNT_ANNOTATION,
+    CONTAINER_HASH_ANNOTATION, CONTAINER_NAME_LABEL, CONTAINER_PORTS_ANNOTATION,
+    CONTAINER_PRE_STOP_ANNOTATION, CONTAINER_RESTART_COUNT_ANNOTATION,
     POD_TERMINATION_GRACE_PERIOD_ANNOTATION,
 };
 use pod_lifecycle::annotations;
+use pod_lifecycle::hook::Hook;
 use pod_lifecycle::observation::{Container, ContainerState, Exit, Sandbox, SandboxNetwork};
 
 use crate::relist::listed_pod;
@@ -96,8 +100,20 @@ pub(super) fn container(
         restart_wait: annotation(annotations::RESTART_WAIT)
             .and_then(|text| text.parse().ok())
             .map(Duration::from_secs),
+        pre_stop: pre_stop(&listed.annotations),
     };
     Some((listed.state(), container))
+}
+
+/// The preStop hook that an instance was made with.
+fn pre_stop(annotations: &BTreeMap<String, String>) -> Option<Hook> {
+    let handler = annotations.get(CONTAINER_PRE_STOP_ANNOTATION)?;
+    let handler = serde_json::from_str(handler).ok()?;
+    let ports = annotations.get(CONTAINER_PORTS_ANNOTATION);
+    let ports: Vec<ContainerPort> = ports
+        .and_then(|ports| serde_json::from_str(ports).ok())
+        .unwrap_or_default();
+    Hook::of(&handler, &ports)
 }
 
 /// Adds what the status tells; answers with the state as of the status.
@@ -151,8 +167,6 @@ fn text(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use pod::metadata::{POD_NAME_LABEL, POD_NAMESPACE_LABEL, POD_UID_LABEL};
 
     use super::*;

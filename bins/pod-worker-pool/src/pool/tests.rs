@@ -9,6 +9,7 @@ mod evictions;
 mod graces;
 mod hanging_state_disk;
 mod hanging_volumes;
+mod hooks;
 mod images;
 mod pulls;
 mod retries;

@@ -90,7 +90,7 @@ pub(super) fn message(
             .containers
             .iter()
             .take(MAX_CONTAINERS)
-            .map(container)
+            .map(|it| container(it, findings.observation.in_post_start.contains(&it.id)))
             .collect(),
         waiting: findings
             .waiting
@@ -115,8 +115,10 @@ pub(super) fn message(
     }
 }
 
-fn container(container: &Container) -> v1::ContainerObservation {
+fn container(container: &Container, is_in_post_start: bool) -> v1::ContainerObservation {
     let state = match &container.state {
+        // As in the kubelet, it counts as started when its postStart hook has ended.
+        _ if is_in_post_start => v1::RuntimeState::Created,
         // One that never ran is told of as not started yet: it is about to be.
         ContainerState::Created | ContainerState::StartAbandoned(_) => v1::RuntimeState::Created,
         ContainerState::Running { .. } => v1::RuntimeState::Running,

@@ -38,7 +38,9 @@ pub(super) fn of(
     specs
         .filter_map(|spec| {
             let container = observation.newest(&spec.name)?;
-            let target = target(worker, &pod, spec, container, pod_ip.unwrap_or_default());
+            let is_in_post_start = observation.in_post_start.contains(&container.id);
+            let pod_ip = pod_ip.unwrap_or_default();
+            let target = target(worker, &pod, spec, container, pod_ip, is_in_post_start);
             if prost::Message::encoded_len(&target) > MAX_PROBE_TARGET_BYTES {
                 tracing::warn!(pod = %worker.identity, container = spec.name, "probes are too large");
                 return None;
@@ -63,6 +65,7 @@ fn target(
     spec: &ContainerSpec,
     container: &Container,
     pod_ip: &str,
+    is_in_post_start: bool,
 ) -> v1::ProbeTarget {
     let started_at = match &container.state {
         ContainerState::Running { started_at } => started_at.0,
@@ -80,7 +83,8 @@ fn target(
         startup_json: probe_json(spec.startup_probe.as_ref()),
         ports_json: ports_json(spec),
         terminating: worker.termination.is_some() || pod.is_marked_for_deletion(),
-        running: container.state.is_running(),
+        // As in the kubelet, it is not probed before its postStart hook has ended.
+        running: container.state.is_running() && !is_in_post_start,
         last_verdicts: worker
             .verdicts
             .iter()

@@ -37,6 +37,7 @@ fn container(id: &str, state: ContainerState) -> Container {
         spec_hash: String::new(),
         termination_grace: None,
         restart_wait: None,
+        pre_stop: None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! What lies on disk after a write, a removal, a damage or a hang.
 
 use clock::UnixNanos;
+use pod_lifecycle::hook::PostStart;
 use pod_lifecycle::stop::{KillReason, SAVE_MAY_TAKE, StopRecord};
 use pod_lifecycle::{Termination, TerminationCause};
 use std::convert::Infallible;
@@ -21,6 +22,7 @@ fn record(seconds: i64) -> Record {
     Record {
         termination: Some(Termination::new(TerminationCause::Killed, now, None, None)),
         kills: [("c1".to_owned(), KillReason::LivenessFailed)].into(),
+        post_starts: [("c2".to_owned(), PostStart::Begun)].into(),
         stops: [(
             "c1".to_owned(),
             StopRecord::new(now, Duration::from_secs(30)),

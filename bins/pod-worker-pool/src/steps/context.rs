@@ -91,6 +91,7 @@ impl Steps {
         let mut observation = observed.await?;
         observation.told_ends = self.told_ends.of(&observation);
         observation.volumes.clone_from(&memory.volumes);
+        observation.in_post_start = memory.known.in_post_start(&observation);
         Ok(observation)
     }
 

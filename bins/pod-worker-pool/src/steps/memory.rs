@@ -7,6 +7,7 @@ use pod_lifecycle::record::Record;
 use pod_volumes::ReadyVolume;
 
 use super::calls::Calls;
+use super::hooks::Hooks;
 use super::pulls::PodPulls;
 use crate::observe::Cache;
 
@@ -22,6 +23,8 @@ pub(crate) struct Memory {
     pub(super) calls: Calls,
     /// Stops of containers that are under way; no step waits for those of another.
     pub(super) stop_calls: Calls,
+    /// Lifecycle hooks that run, or whose end nobody has taken note of.
+    pub(super) hooks: Hooks,
     /// Pulls of images that are under way; no step waits for them.
     pub(super) pulls: PodPulls,
     /// Volumes that the sync under way has made or found made, by name.

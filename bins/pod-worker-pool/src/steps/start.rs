@@ -32,6 +32,8 @@ const PARALLEL_STARTS: usize = 8;
 /// How far a start came.
 enum Progress {
     Started,
+    /// Made, to be started in a step of its own: it has a postStart hook.
+    Made,
     /// Its image is being pulled.
     AwaitsImage,
 }
@@ -43,7 +45,8 @@ struct Beside {
 }
 
 /// Starts containers, several at once. One that fails or whose image is to be
-/// pulled does not hold up the others; what failed is the answer.
+/// pulled does not hold up the others; what failed is the answer. Those after one that
+/// has a postStart hook are left to a later step, unless its start fails.
 pub(super) async fn start_all(
     steps: &Steps,
     target: &Target<'_>,
@@ -52,6 +55,61 @@ pub(super) async fn start_all(
     images: &mut PreparedImages,
     memory: &mut Memory,
 ) -> Option<StepError> {
+    note_hooks(steps, target, &starts, memory).await;
+    let mut failure: Option<StepError> = None;
+    let mut left = starts;
+    while !left.is_empty() {
+        let end = left.iter().position(|start| start.has_post_start);
+        let rest = left.split_off(end.map_or(left.len(), |end| end + 1));
+        let last = left.last().map(|start| start.name.clone());
+        let results = start_group(steps, target, prepared, left, images, memory).await;
+        let mut waits_for_hook = false;
+        for (name, result) in results {
+            match result {
+                Ok(progress) => {
+                    waits_for_hook |= end.is_some() && last.as_ref() == Some(&name);
+                    if matches!(progress, Progress::Started) {
+                        memory.reasons.remove(&name);
+                    }
+                }
+                Err(error) => {
+                    let failed = failed_start(steps, target, name, error, memory);
+                    failure = Some(failed.and_before(failure));
+                }
+            }
+        }
+        if waits_for_hook {
+            break;
+        }
+        left = rest;
+    }
+    failure
+}
+
+/// Before an instance with a postStart hook is started it is on disk that its hook is
+/// due.
+async fn note_hooks(steps: &Steps, target: &Target<'_>, starts: &[Start], memory: &mut Memory) {
+    let mut is_new = false;
+    for start in starts {
+        if let (true, StartHow::Resume { container_id, .. }) = (start.has_post_start, &start.how) {
+            is_new |= memory.known.note_start_with_hook(container_id);
+        }
+    }
+    if is_new {
+        memory.brings_record_up_to_date();
+        steps.save_record(target.identity, memory).await;
+    }
+}
+
+/// Starts containers of which none waits for another.
+async fn start_group(
+    steps: &Steps,
+    target: &Target<'_>,
+    prepared: &Prepared,
+    starts: Vec<Start>,
+    images: &mut PreparedImages,
+    memory: &mut Memory,
+) -> Vec<(String, Result<Progress, StartError>)> {
     let beside = Beside {
         calls: memory.calls.clone(),
         pulls: memory.pulls.clone(),
@@ -82,23 +140,7 @@ pub(super) async fn start_all(
         .await;
     let names = &mut memory.known.next_instances;
     names.retain(|_, known| *known != NextName::default());
-    let mut failure: Option<StepError> = None;
-    for (name, result) in results {
-        match result {
-            Ok(Progress::AwaitsImage) => {}
-            Ok(Progress::Started) => {
-                memory.reasons.remove(&name);
-            }
-            Err(error) => {
-                let failed = failed_start(steps, target, name, error, memory);
-                failure = Some(match failure {
-                    Some(other) => other.and(failed),
-                    None => failed,
-                });
-            }
-        }
-    }
-    failure
+    results
 }
 
 fn failed_start(
@@ -149,6 +191,7 @@ async fn start_one(
             let name = (start.name.as_str(), known);
             let made = make_instance(steps, target, prepared, name, instance, image, beside);
             match made.await? {
+                Some(_) if start.has_post_start => return Ok(Progress::Made),
                 Some(made) => made,
                 None => return Ok(Progress::AwaitsImage),
             }

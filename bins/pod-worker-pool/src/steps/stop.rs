@@ -1,19 +1,23 @@
 //! Stops instances: single ones while their pod lives on, or all of a pod.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cri::RuntimeError;
 use futures_util::future::join_all;
 use pod::PodIdentity;
+use pod_lifecycle::hook::PreStop;
 use pod_lifecycle::plan::{ContainerStop, StopHow};
-use pod_lifecycle::stop::StopOrder;
+use pod_lifecycle::stop::{MINIMUM_SIGTERM_GRACE, StopOrder};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::calls::Calls;
 use super::context::Steps;
 use super::error::StepError;
 use super::memory::Memory;
+use super::pre_stop::{self, BeforeSigterm};
 
 /// Stops instances while their pod lives on, all at once.
 pub(super) async fn stop_containers(
@@ -82,16 +86,14 @@ pub(super) async fn carry_out_stops(
     if stops.is_empty() {
         return Ok(());
     }
+    let pre_stops: Vec<BeforeSigterm> = stops
+        .iter()
+        .map(|stop| pre_stop::intend(steps, stop, memory))
+        .collect();
     memory.brings_record_up_to_date();
     steps.save_record(identity, memory).await;
     let orders = begin_stops(steps, identity, stops, orders, memory);
-    let begun = Instant::now();
-    let calls = &memory.stop_calls;
-    let all = stops.iter().zip(&orders).map(|(stop, order)| async move {
-        let result = stop_one(steps, stop, order.timeout, calls).await;
-        (result, begun.elapsed())
-    });
-    let results = join_all(all).await;
+    let results = stop_all(steps, identity, (stops, &orders), &pre_stops, memory).await;
     let mut failure: Option<StepError> = None;
     for ((stop, order), (result, elapsed)) in stops.iter().zip(&orders).zip(results) {
         let id = &stop.container_id;
@@ -112,6 +114,48 @@ pub(super) async fn carry_out_stops(
             memory.brings_record_up_to_date();
             steps.save_record(identity, memory).await;
             Err(error)
+        }
+    }
+}
+
+/// Stops instances at once, each after its preStop hook; with each result how long it
+/// took. The end of a hook is recorded when it comes.
+async fn stop_all(
+    steps: &Steps,
+    identity: &PodIdentity,
+    (stops, orders): (&[ContainerStop], &[StopOrder]),
+    pre_stops: &[BeforeSigterm],
+    memory: &mut Memory,
+) -> Vec<(Result<(), StepError>, Duration)> {
+    let begun = Instant::now();
+    let (calls, hooks) = (&memory.stop_calls.clone(), &memory.hooks.clone());
+    let (ended, mut ends) = mpsc::unbounded_channel();
+    let ended = &ended;
+    let all = stops.iter().zip(orders).zip(pre_stops);
+    let all = all.map(|((stop, order), before)| async move {
+        let mut timeout = order.timeout;
+        if !matches!(before, BeforeSigterm::Nothing) {
+            let until = begun + timeout;
+            pre_stop::run(steps, identity, stop, before, until, hooks).await;
+            // Nobody takes it any more when the step was dropped.
+            let _ = ended.send(stop.container_id.clone());
+            timeout = until.saturating_duration_since(Instant::now());
+            timeout = timeout.max(MINIMUM_SIGTERM_GRACE);
+        }
+        let result = stop_one(steps, stop, timeout, calls).await;
+        (result, begun.elapsed())
+    });
+    let mut all = pin!(join_all(all));
+    loop {
+        tokio::select! {
+            // Polled on with the next round.
+            results = &mut all => return results,
+            // Cancel-safe: an end is taken only as it is answered.
+            Some(id) = ends.recv() => {
+                memory.known.note_pre_stop(&id, PreStop::Ended);
+                memory.brings_record_up_to_date();
+                steps.records.save_later(identity, &memory.record);
+            }
         }
     }
 }

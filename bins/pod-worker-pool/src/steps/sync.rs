@@ -12,7 +12,7 @@ use super::error::{Retry, StepError};
 use super::job::{Outcome, SyncInput};
 use super::memory::{Announcement, Memory};
 use super::target::{PreparedImages, Target};
-use super::{containers, sandbox, start, start_time, stop, volumes};
+use super::{containers, post_start, sandbox, start, start_time, stop, volumes};
 use crate::publisher::{self, Findings};
 
 /// Rounds of one sync. A pod needs one for its sandbox and one for each of its
@@ -159,6 +159,10 @@ async fn carry_out(
         stop::stop_containers(steps, target.identity, &work.stops, memory).await?;
         return Ok(None);
     }
+    post_start::begin(steps, target, &work.post_starts, memory).await;
+    if work.starts.is_empty() {
+        return Ok(None);
+    }
     volumes::make(steps, target, &work.volumes, memory).await?;
     let volumes = &memory.volumes;
     let prepared =
@@ -192,10 +196,13 @@ async fn look(
     target: &Target<'_>,
     memory: &mut Memory,
 ) -> Result<Observation, StepError> {
-    let observation = steps
+    let mut observation = steps
         .observe(target.identity, Some(target.pod), memory)
         .await?;
+    post_start::take_ended(steps, target, &observation, memory);
     memory.known.observed(&observation);
+    memory.hooks.observed(&observation);
+    observation.in_post_start = memory.known.in_post_start(&observation);
     memory.announced.retain(|announced| match announced {
         Announcement::BackOff(id) => observation.container(id).is_some(),
         Announcement::Stopping(_) | Announcement::Changed => true,

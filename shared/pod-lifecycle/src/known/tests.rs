@@ -40,6 +40,7 @@ fn container(restart_count: u32, state: ContainerState) -> Container {
         spec_hash: String::new(),
         termination_grace: None,
         restart_wait: None,
+        pre_stop: None,
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use pod::{Pod, PodExt};
 
 use super::step::{ContainerStop, StopHow};
+use crate::hook::{Hook, PreStop};
 use crate::known::{Instance, Known};
 use crate::observation::Container;
 use crate::stop::KillReason;
@@ -44,6 +45,16 @@ pub(super) fn for_reason(
         message,
         grace,
         how: how(known, container, reason == KillReason::StateUnknown),
+        pre_stop: pre_stop(known, container),
+    }
+}
+
+/// The preStop hook of an instance, until that has ended.
+pub(super) fn pre_stop(known: &Known, container: &Container) -> Option<Hook> {
+    match known.instance(&container.id) {
+        Some(Instance::Unstoppable { .. }) => None,
+        _ if known.pre_stop(&container.id) == Some(PreStop::Ended) => None,
+        _ => container.pre_stop.clone(),
     }
 }
 

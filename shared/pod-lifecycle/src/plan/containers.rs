@@ -10,7 +10,8 @@ use pod::{PodExt, RestartPolicy};
 use super::container_stop::{self, pod_grace, whole_seconds};
 use super::facts::Inputs;
 use super::restart;
-use super::step::{ContainerStop, Plan, Work};
+use super::step::{ContainerStop, Plan, PostStartHook, Work};
+use crate::hook::{Hook, PostStart};
 use crate::observation::{Container, ContainerState};
 use crate::stop::KillReason;
 use crate::termination::TerminationCause;
@@ -18,16 +19,26 @@ use crate::termination::TerminationCause;
 pub(super) fn plan(inputs: &Inputs<'_>, sandbox_id: &str) -> Plan {
     let mut work = Work::default();
     let mut live = 0_usize;
+    // A postStart hook before it has not ended.
+    let mut waits_for_hook = false;
     for spec in inputs.pod.containers() {
         match judge(inputs, spec) {
             Judgement::Keep => live += 1,
+            Judgement::PostStart(begin) => {
+                live += 1;
+                waits_for_hook = true;
+                work.post_starts.extend(begin);
+            }
             Judgement::Stop(stop) => {
                 live += 1;
                 work.stops.extend(stop);
             }
             Judgement::Start => {
                 live += 1;
-                start(inputs, sandbox_id, spec, &mut work);
+                if !waits_for_hook {
+                    start(inputs, sandbox_id, spec, &mut work);
+                }
+                waits_for_hook |= is_pulled_for(&work, spec);
             }
             Judgement::Done => {}
         }
@@ -41,6 +52,8 @@ pub(super) fn plan(inputs: &Inputs<'_>, sandbox_id: &str) -> Plan {
 
 enum Judgement {
     Keep,
+    /// It is in its postStart hook, which is to be begun unless it has been.
+    PostStart(Option<PostStartHook>),
     /// Unless that was tried already.
     Stop(Option<ContainerStop>),
     Start,
@@ -58,7 +71,10 @@ fn judge(inputs: &Inputs<'_>, spec: &ContainerSpec) -> Judgement {
         }
         ContainerState::Running { .. } => match reason_to_kill(inputs, spec, container) {
             Some(reason) => Judgement::Stop(stop(inputs, spec, container, reason)),
-            None => Judgement::Keep,
+            None => match inputs.facts.known.post_start(&container.id) {
+                Some(how_far) => Judgement::PostStart(post_start(spec, container, how_far)),
+                None => Judgement::Keep,
+            },
         },
         ContainerState::Exited(exit) => {
             let policy = inputs.pod.restart_policy();
@@ -74,6 +90,25 @@ fn judge(inputs: &Inputs<'_>, spec: &ContainerSpec) -> Judgement {
     }
 }
 
+/// The hook to begin, unless it was begun.
+fn post_start(
+    spec: &ContainerSpec,
+    container: &Container,
+    how_far: PostStart,
+) -> Option<PostStartHook> {
+    Some(PostStartHook {
+        container_id: container.id.clone(),
+        name: spec.name.clone(),
+        hook: Hook::post_start(spec).filter(|_| how_far == PostStart::Due)?,
+    })
+}
+
+/// Whether a container that has a postStart hook waits for its image. Those after it are
+/// started after its hook, or when its start has failed.
+fn is_pulled_for(work: &Work, spec: &ContainerSpec) -> bool {
+    Hook::post_start(spec).is_some() && work.pulls.contains(&spec.name)
+}
+
 fn reason_to_kill(
     inputs: &Inputs<'_>,
     spec: &ContainerSpec,
@@ -85,6 +120,9 @@ fn reason_to_kill(
     }
     if ContainerHash::compare(&container.spec_hash, spec) == HashComparison::Changed {
         return Some(KillReason::DefinitionChanged);
+    }
+    if inputs.facts.known.post_start(&container.id) == Some(PostStart::Failed) {
+        return Some(KillReason::PostStartFailed);
     }
     // A verdict about a probe that the spec does not have is nobody's to give.
     if spec.liveness_probe.is_some() && inputs.facts.failed_probes.not_live.contains(&container.id)
@@ -148,6 +186,7 @@ fn stop(
         }
         KillReason::Superseded => format!("Container {name} has a newer instance"),
         KillReason::SandboxLost => format!("Stopping container {name}"),
+        KillReason::PostStartFailed => "FailedPostStartHook".to_owned(),
     };
     if reason.restarts(policy_restarts) && reason != KillReason::StateUnknown {
         message.push_str(", will be restarted");

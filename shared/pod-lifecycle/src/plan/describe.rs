@@ -67,6 +67,9 @@ fn describe_work(work: &Work, now: UnixNanos) -> String {
             StartHow::Resume { .. } => format!("start {}: it was created before", start.name),
         });
     }
+    for hook in &work.post_starts {
+        parts.push(format!("begin the postStart hook of {}", hook.name));
+    }
     for wait in &work.waits {
         let mut part = format!("{} waits after a crash", wait.name);
         // Writing to a String cannot fail.
@@ -115,6 +118,7 @@ fn killed(reason: KillReason) -> &'static str {
         KillReason::StartupFailed => "its startup probe failed",
         KillReason::StateUnknown => "the runtime does not know whether it runs",
         KillReason::Superseded => "a newer instance runs",
+        KillReason::PostStartFailed => "its postStart hook failed",
         KillReason::SandboxLost => "its sandbox cannot be used any more",
     }
 }

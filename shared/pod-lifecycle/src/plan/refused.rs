@@ -20,6 +20,7 @@ pub(super) fn what_is_left(plan: Plan, inputs: &Inputs<'_>, refused: &Refused) -
     match plan {
         Plan::Work(work) => Plan::Work(Work {
             starts: Vec::new(),
+            post_starts: Vec::new(),
             stops: work
                 .stops
                 .into_iter()

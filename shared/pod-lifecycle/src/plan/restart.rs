@@ -15,6 +15,7 @@ use pod::core::Container as ContainerSpec;
 
 use super::facts::Inputs;
 use super::step::{Discard, NewInstance, RestartWait, Start, StartHow, Work};
+use crate::hook::Hook;
 use crate::observation::{Container, ContainerState};
 
 /// An instance that ran for so many times the longest wait ends the back-off.
@@ -46,6 +47,7 @@ pub(super) fn start(
             sandbox_id: sandbox_id.to_owned(),
             kind,
             how,
+            has_post_start: Hook::post_start(spec).is_some(),
         }),
         StartOrWait::Wait(wait) => {
             work.wake(wait.until);

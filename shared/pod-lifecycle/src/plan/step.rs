@@ -8,6 +8,7 @@ use pod::accessors::ContainerKind;
 use pod_volumes::Volume;
 
 use super::go_duration::go_duration;
+use crate::hook::Hook;
 use crate::stop::KillReason;
 use crate::termination::TerminationCause;
 
@@ -55,7 +56,9 @@ pub struct Work {
     pub stops: Vec<ContainerStop>,
     /// Volumes to make before anything is started.
     pub volumes: Vec<Volume>,
-    /// Instances to start.
+    /// postStart hooks to begin.
+    pub post_starts: Vec<PostStartHook>,
+    /// Instances to start, in this order where hooks make it matter.
     pub starts: Vec<Start>,
     /// Containers that wait after a crash.
     pub waits: Vec<RestartWait>,
@@ -69,7 +72,7 @@ impl Work {
     /// Whether there is nothing to do now.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.stops.is_empty() && self.starts.is_empty()
+        self.stops.is_empty() && self.starts.is_empty() && self.post_starts.is_empty()
     }
 
     pub(super) fn wake(&mut self, at: UnixNanos) {
@@ -92,6 +95,19 @@ pub struct ContainerStop {
     pub grace: Duration,
     /// How.
     pub how: StopHow,
+    /// What comes before its SIGTERM, within the grace; absent when that has been done.
+    pub pre_stop: Option<Hook>,
+}
+
+/// A postStart hook to begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PostStartHook {
+    /// The instance that has been started.
+    pub container_id: String,
+    /// Its container.
+    pub name: String,
+    /// What is run.
+    pub hook: Hook,
 }
 
 /// How an instance is stopped.
@@ -117,6 +133,9 @@ pub struct Start {
     pub kind: ContainerKind,
     /// How.
     pub how: StartHow,
+    /// Whether it has a postStart hook. Then it is started in a step of its own after it
+    /// was made, and those after it wait until the hook has ended, as in the kubelet.
+    pub has_post_start: bool,
 }
 
 /// How a container comes to run.

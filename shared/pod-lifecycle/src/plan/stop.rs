@@ -57,6 +57,7 @@ pub(super) fn terminating(
                     container,
                     container.state == ContainerState::Unknown,
                 ),
+                pre_stop: container_stop::pre_stop(facts.known, container),
             })
             .collect(),
         created: created

@@ -140,6 +140,7 @@ impl Case {
             spec_hash: pod::ContainerHash::of(&spec).to_string(),
             termination_grace: None,
             restart_wait: Some(Duration::ZERO),
+            pre_stop: None,
         });
         self
     }

@@ -3,9 +3,10 @@
 use pod::Quantity;
 use pod::core::{
     Capabilities, Container, EnvVar, EnvVarSource, ExecAction, GRPCAction, HTTPGetAction,
-    Lifecycle, Probe, ResourceFieldSelector, ResourceRequirements, SecurityContext,
-    TCPSocketAction, VolumeMount,
+    Lifecycle, LifecycleHandler, Probe, ResourceFieldSelector, ResourceRequirements,
+    SecurityContext, SleepAction, TCPSocketAction, VolumeMount,
 };
+use pod::hook::{MAX_HOOK_BYTES, hook_bytes};
 use pod::probe::{MAX_PROBE_BYTES, wire_form};
 use pod::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
 
@@ -133,15 +134,34 @@ fn hooks(lifecycle: &Lifecycle, path: Path<'_>, errors: &mut Errors) {
         pre_stop,
         stop_signal,
     } = lifecycle;
-    refuse(
-        &[
-            ("postStart", post_start.is_some()),
-            ("preStop", pre_stop.is_some()),
-            ("stopSignal", stop_signal.is_some()),
-        ],
-        path,
-        errors,
-    );
+    for (field, handler) in [("postStart", post_start), ("preStop", pre_stop)] {
+        if let Some(handler) = handler {
+            hook(handler, path.child(field), errors);
+        }
+    }
+    if stop_signal.is_some() {
+        let reason = "containerd has no word for it before 2.2";
+        errors.unsupported(path.child("stopSignal"), reason);
+    }
+}
+
+/// A tcpSocket is accepted, as by an API server, and fails when it is run.
+fn hook(handler: &LifecycleHandler, path: Path<'_>, errors: &mut Errors) {
+    let LifecycleHandler {
+        exec,
+        http_get,
+        sleep,
+        tcp_socket,
+    } = handler;
+    if let Some(ExecAction { command: _ }) = exec {}
+    if let Some(TCPSocketAction { host: _, port: _ }) = tcp_socket {}
+    if let Some(SleepAction { seconds: _ }) = sleep {}
+    refuse(&[("httpGet", http_get.is_some())], path, errors);
+    let bytes = hook_bytes(handler);
+    if bytes > MAX_HOOK_BYTES {
+        let detail = format!("it has {bytes} bytes, more than {MAX_HOOK_BYTES}");
+        errors.unsupported(path, &detail);
+    }
 }
 
 fn resources(requirements: &ResourceRequirements, path: Path<'_>, errors: &mut Errors) {

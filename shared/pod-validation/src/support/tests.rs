@@ -46,6 +46,8 @@ fn what_is_supported_is_accepted() {
         r#","readinessProbe":{"grpc":{"port":1,"service":"x"}},"startupProbe":{"tcpSocket":{"port":1,"host":"h"}}"#,
         r#","volumeMounts":[{"name":"v","mountPath":"/v","readOnly":true,"mountPropagation":"HostToContainer"}]"#,
         r#","securityContext":{},"lifecycle":{},"terminationMessagePolicy":"FallbackToLogsOnError""#,
+        r#","lifecycle":{"preStop":{"exec":{"command":["a"]}},"postStart":{"sleep":{"seconds":1}}}"#,
+        r#","lifecycle":{"preStop":{"tcpSocket":{"port":1}},"postStart":{"sleep":{"seconds":0}}}"#,
         r#","securityContext":{"privileged":false,"allowPrivilegeEscalation":true,"capabilities":{}}"#,
     ] {
         assert_eq!(
@@ -86,12 +88,12 @@ const REFUSED_OF_CONTAINERS: &[(&str, &str)] = &[
         "volumeDevices",
     ),
     (
-        r#","lifecycle":{"preStop":{"exec":{"command":["a"]}}}"#,
-        "lifecycle.preStop",
+        r#","lifecycle":{"stopSignal":"SIGUSR1"}"#,
+        "lifecycle.stopSignal",
     ),
     (
-        r#","lifecycle":{"postStart":{"sleep":{"seconds":1}}}"#,
-        "lifecycle.postStart",
+        r#","lifecycle":{"postStart":{"httpGet":{"port":1}}}"#,
+        "lifecycle.postStart.httpGet",
     ),
     (
         r#","securityContext":{"privileged":true}"#,

@@ -11,6 +11,7 @@ use cri::{
 use tokio::sync::oneshot;
 
 use super::{SimulatedRuntime, lock, millis};
+use crate::behaviour::Behaviour;
 use crate::state::not_found;
 use crate::state::shown::Shown as _;
 
@@ -279,7 +280,7 @@ impl ContainerRuntime for SimulatedRuntime {
     async fn exec_sync(
         &self,
         container_id: &str,
-        _command: Vec<String>,
+        command: Vec<String>,
         timeout: Duration,
     ) -> Result<v1::ExecSyncResponse, RuntimeError> {
         let id = container_id.to_owned();
@@ -288,7 +289,16 @@ impl ContainerRuntime for SimulatedRuntime {
             let status = found.ok_or_else(|| not_found("ExecSync", &id))?;
             let name = status.metadata.unwrap_or_default().name;
             let scripted = lock(&runtime.0.exec_results).get(&name).copied();
-            let (exit_code, after) = scripted.unwrap_or_default();
+            let of_hook = Behaviour::of_hook(&command);
+            let (exit_code, after) = of_hook.or(scripted).unwrap_or_default();
+            if !lock(&runtime.0.state).execute(runtime.now(), &id, command) {
+                let message = "container is in another state than running";
+                return Err(RuntimeError::new(
+                    "ExecSync",
+                    RuntimeErrorKind::Other,
+                    message,
+                ));
+            }
             let delay = lock(&runtime.0.faults).exec_delay;
             runtime.linger(delay).await;
             if after > timeout {

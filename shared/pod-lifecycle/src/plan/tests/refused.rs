@@ -12,6 +12,7 @@ fn refused(ends_what_runs: bool) -> Option<Refused> {
 const NOTHING: Plan = Plan::Work(Work {
     stops: Vec::new(),
     volumes: Vec::new(),
+    post_starts: Vec::new(),
     starts: Vec::new(),
     waits: Vec::new(),
     pulls: Vec::new(),

@@ -1,0 +1,190 @@
+//! Lifecycle hooks that run: beside the step that has them begun, and once per instance.
+//!
+//! That a hook is to be begun is in the pod's record before it is. The next process finds
+//! it there, and cannot know whether the hook has ended: see `await_earlier`.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use clock::UnixNanos;
+use cri::ContainerRuntime;
+use pod_lifecycle::hook::Hook;
+use pod_lifecycle::observation::Observation;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::context::Steps;
+use crate::observe;
+
+/// Longest postStart hook. The kubelet sets no end to it; a connection is not kept for
+/// ever here.
+pub(super) const POST_START_MAY_TAKE: Duration = Duration::from_secs(24 * 3600);
+
+/// Wait between two looks at an instance whose hook an earlier process has begun.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Which hook of an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum HookKind {
+    PostStart,
+    PreStop,
+}
+
+/// What a hook came to: why it failed, for people.
+pub(super) type HookResult = Result<(), String>;
+
+/// The hooks of one pod. Clones share them; they end with the last clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hooks(Arc<Mutex<Inner>>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// By the instance's id.
+    runs: BTreeMap<(String, HookKind), Run>,
+    tasks: JoinSet<()>,
+}
+
+#[derive(Clone, Debug)]
+enum Run {
+    /// It is being recorded that it is to be begun.
+    Intended,
+    Begun(watch::Receiver<Option<HookResult>>),
+}
+
+impl Hooks {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This process is about to record that it begins a hook.
+    pub(super) fn intend(&self, id: &str, kind: HookKind) {
+        let key = (id.to_owned(), kind);
+        self.lock().runs.entry(key).or_insert(Run::Intended);
+    }
+
+    /// Whether this process has begun a hook, or is about to.
+    pub(super) fn has(&self, id: &str, kind: HookKind) -> bool {
+        self.lock().runs.contains_key(&(id.to_owned(), kind))
+    }
+
+    /// Begins a hook that was intended, unless that was done; `then` is called when it
+    /// has ended.
+    pub(super) fn begin(
+        &self,
+        (id, kind): (&str, HookKind),
+        hook: impl Future<Output = HookResult> + Send + 'static,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        let inner = &mut *self.lock();
+        let Some(run) = inner.runs.get_mut(&(id.to_owned(), kind)) else {
+            return;
+        };
+        if matches!(run, Run::Begun(_)) {
+            return;
+        }
+        let (ended, end) = watch::channel(None);
+        *run = Run::Begun(end);
+        while inner.tasks.try_join_next().is_some() {}
+        inner.tasks.spawn(async move {
+            let result = hook.await;
+            ended.send_replace(Some(result));
+            then();
+        });
+    }
+
+    /// Waits for the end of a hook that was begun.
+    pub(super) async fn ended(&self, id: &str, kind: HookKind) -> HookResult {
+        let run = self.lock().runs.get(&(id.to_owned(), kind)).cloned();
+        let Some(Run::Begun(mut end)) = run else {
+            return Ok(());
+        };
+        match end.wait_for(Option::is_some).await {
+            Ok(result) => result.clone().unwrap_or(Ok(())),
+            Err(_) => Err("it was given up".to_owned()),
+        }
+    }
+
+    /// The postStart hooks that were intended and not begun: the step was cut short.
+    pub(super) fn take_intended_post_starts(&self) -> Vec<String> {
+        let runs = &mut self.lock().runs;
+        let mut intended = Vec::new();
+        runs.retain(|(id, kind), run| {
+            let is_left = *kind == HookKind::PostStart && matches!(run, Run::Intended);
+            if is_left {
+                intended.push(id.clone());
+            }
+            !is_left
+        });
+        intended
+    }
+
+    /// The postStart hooks that have ended since the last call.
+    pub(super) fn take_ended_post_starts(&self) -> Vec<(String, HookResult)> {
+        let runs = &mut self.lock().runs;
+        let mut ended = Vec::new();
+        runs.retain(|(id, kind), run| {
+            if let (HookKind::PostStart, Run::Begun(end)) = (kind, run)
+                && let Some(result) = &*end.borrow()
+            {
+                ended.push((id.clone(), result.clone()));
+                return false;
+            }
+            true
+        });
+        ended
+    }
+
+    /// Forgets the hooks of instances that are gone.
+    pub(super) fn observed(&self, observation: &Observation) {
+        let runs = &mut self.lock().runs;
+        runs.retain(|(id, _), _| observation.container(id).is_some());
+    }
+}
+
+/// Carries out a hook, within `limit` where it is a command.
+pub(super) async fn carry_out(
+    runtime: Arc<dyn ContainerRuntime>,
+    id: String,
+    hook: Hook,
+    limit: Duration,
+) -> HookResult {
+    match hook {
+        Hook::Sleep(length) => {
+            tokio::time::sleep(length).await;
+            Ok(())
+        }
+        Hook::Exec(command) => match runtime.exec_sync(&id, command, limit).await {
+            Ok(answer) if answer.exit_code == 0 => Ok(()),
+            Ok(answer) => Err(format!("the command exited with {}", answer.exit_code)),
+            Err(error) => Err(telemetry::chain(&error)),
+        },
+        Hook::HttpGet(_) => Err("a hook by httpGet cannot be carried out yet".to_owned()),
+        Hook::Impossible(why) => Err(why),
+    }
+}
+
+/// Waits for the end of a preStop hook that an earlier process has begun. How long a
+/// sleep takes is known. Of another one nobody can tell whether it runs still: it has the
+/// time that it was promised, which is until the caller gives up, or until the instance
+/// has ended.
+pub(super) async fn await_earlier(steps: &Steps, id: &str, hook: &Hook, begun_at: UnixNanos) {
+    let left = match hook {
+        Hook::Sleep(length) => length.saturating_sub(steps.clock.now().since(begun_at)),
+        Hook::Impossible(_) => Duration::ZERO,
+        Hook::Exec(_) | Hook::HttpGet(_) => Duration::MAX,
+    };
+    let has_ended = async {
+        loop {
+            let status = steps.runtime.container_status(id).await;
+            match status {
+                Ok(status) if !observe::state_of(&status).may_run() => return,
+                Err(error) if error.is_not_found() => return,
+                Ok(_) | Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
+            }
+        }
+    };
+    // Either the time is over or the instance has ended.
+    let _ = tokio::time::timeout(left, has_ended).await;
+}

@@ -1,0 +1,92 @@
+//! What comes before an instance's SIGTERM, within its grace: its preStop hook.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clock::UnixNanos;
+use pod::PodIdentity;
+use pod_lifecycle::hook::{Hook, PreStop};
+use pod_lifecycle::plan::ContainerStop;
+use pod_lifecycle::stop::MINIMUM_SIGTERM_GRACE;
+use tokio::time::Instant;
+
+use super::context::Steps;
+use super::hooks::{self, HookKind, Hooks};
+use super::memory::Memory;
+
+/// What comes before the SIGTERM of an instance.
+pub(super) enum BeforeSigterm {
+    Nothing,
+    /// The hook, which this process begins or has begun.
+    Own(Hook),
+    /// The end of the hook, which an earlier process began then.
+    Earlier(Hook, UnixNanos),
+}
+
+/// Notes that the hook of an instance whose stop is ordered is to be begun. It is begun
+/// once that is recorded.
+pub(super) fn intend(steps: &Steps, stop: &ContainerStop, memory: &mut Memory) -> BeforeSigterm {
+    let Some(hook) = stop.pre_stop.clone() else {
+        return BeforeSigterm::Nothing;
+    };
+    let id = &stop.container_id;
+    match memory.known.pre_stop(id) {
+        Some(PreStop::Ended) => BeforeSigterm::Nothing,
+        Some(PreStop::Begun(_)) if memory.hooks.has(id, HookKind::PreStop) => {
+            BeforeSigterm::Own(hook)
+        }
+        Some(PreStop::Begun(at)) => BeforeSigterm::Earlier(hook, UnixNanos(at)),
+        None => {
+            let begun = PreStop::Begun(steps.clock.now().0);
+            memory.known.note_pre_stop(id, begun);
+            memory.hooks.intend(id, HookKind::PreStop);
+            BeforeSigterm::Own(hook)
+        }
+    }
+}
+
+/// Runs the hook, or waits for its end; `until` then at most.
+pub(super) async fn run(
+    steps: &Steps,
+    identity: &PodIdentity,
+    stop: &ContainerStop,
+    before: &BeforeSigterm,
+    until: Instant,
+    hooks: &Hooks,
+) {
+    let id = &stop.container_id;
+    let ended = async {
+        match before {
+            BeforeSigterm::Nothing => Ok(()),
+            BeforeSigterm::Earlier(hook, at) => {
+                hooks::await_earlier(steps, id, hook, *at).await;
+                Ok(())
+            }
+            BeforeSigterm::Own(hook) => {
+                let left = until.saturating_duration_since(Instant::now());
+                let runtime = Arc::clone(&steps.runtime);
+                let limit = command_may_take(left);
+                let run = hooks::carry_out(runtime, id.clone(), hook.clone(), limit);
+                hooks.begin((id, HookKind::PreStop), run, || {});
+                hooks.ended(id, HookKind::PreStop).await
+            }
+        }
+    };
+    match tokio::time::timeout_at(until, ended).await {
+        Ok(Ok(())) => {}
+        Ok(Err(why)) => {
+            let message = format!("PreStopHook failed: {why}");
+            let events = &steps.events;
+            events.warning(identity, &stop.name, "FailedPreStopHook", &message);
+        }
+        Err(_) => {
+            let container = &stop.name;
+            tracing::warn!(pod = %identity, container, "preStop hook has not ended in the grace");
+        }
+    }
+}
+
+/// Beyond the grace a command goes on until its container has ended.
+fn command_may_take(left: Duration) -> Duration {
+    left + MINIMUM_SIGTERM_GRACE
+}
