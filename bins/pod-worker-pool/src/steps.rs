@@ -14,6 +14,7 @@ mod containers;
 mod context;
 mod created;
 mod error;
+mod hook_run;
 mod hooks;
 mod image;
 mod job;

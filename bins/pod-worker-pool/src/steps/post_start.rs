@@ -6,7 +6,8 @@ use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::PostStartHook;
 
 use super::context::Steps;
-use super::hooks::{self, HookKind, POST_START_MAY_TAKE};
+use super::hook_run::{self, POST_START_MAY_TAKE};
+use super::hooks::HookKind;
 use super::memory::Memory;
 use super::target::Target;
 
@@ -29,7 +30,7 @@ pub(super) async fn begin(
     steps.save_record(target.identity, memory).await;
     for hook in hooks {
         let id = &hook.container_id;
-        let run = hooks::carry_out(
+        let run = hook_run::carry_out(
             Arc::clone(&steps.runtime),
             id.clone(),
             hook.hook.clone(),

@@ -11,7 +11,8 @@ use pod_lifecycle::stop::MINIMUM_SIGTERM_GRACE;
 use tokio::time::Instant;
 
 use super::context::Steps;
-use super::hooks::{self, HookKind, Hooks};
+use super::hook_run;
+use super::hooks::{HookKind, Hooks};
 use super::memory::Memory;
 
 /// What comes before the SIGTERM of an instance.
@@ -59,14 +60,14 @@ pub(super) async fn run(
         match before {
             BeforeSigterm::Nothing => Ok(()),
             BeforeSigterm::Earlier(hook, at) => {
-                hooks::await_earlier(steps, id, hook, *at).await;
+                hook_run::await_earlier(steps, id, hook, *at).await;
                 Ok(())
             }
             BeforeSigterm::Own(hook) => {
                 let left = until.saturating_duration_since(Instant::now());
                 let runtime = Arc::clone(&steps.runtime);
                 let limit = command_may_take(left);
-                let run = hooks::carry_out(runtime, id.clone(), hook.clone(), limit);
+                let run = hook_run::carry_out(runtime, id.clone(), hook.clone(), limit);
                 hooks.begin((id, HookKind::PreStop), run, || {});
                 hooks.ended(id, HookKind::PreStop).await
             }
