@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use pod::core::{Container, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector};
-use pod::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, container_limits, container_requests};
-use pod::{Pod, PodExt, Quantity};
+use pod::downward::{DownwardError, metadata_field, resource_value};
+use pod::{Pod, PodExt};
 
 use crate::error::BuildError;
 use crate::expansion::{Budget, MAX_EXPANDED_BYTES, TooLong};
@@ -104,7 +104,7 @@ fn looked_up(
         return field_value(input, selector, &format!("{field}.valueFrom.fieldRef"));
     }
     if let Some(selector) = &source.resource_field_ref {
-        return resource_value(
+        return resource_of(
             input,
             selector,
             &format!("{field}.valueFrom.resourceFieldRef"),
@@ -129,7 +129,7 @@ fn field_value(
     selector: &ObjectFieldSelector,
     field: &str,
 ) -> Result<String, BuildError> {
-    let (pod, metadata) = (input.pod, &input.pod.metadata);
+    let pod = input.pod;
     let spec = pod.spec_or_default();
     // A pod on the node's network has the node's addresses.
     let pod_ips = if pod.host_network() {
@@ -138,22 +138,12 @@ fn field_value(
         input.pod_ips
     };
     let path = selector.field_path.as_str();
-    if let Some((map, key)) = subscript(path) {
-        let map = match map {
-            "metadata.labels" => &metadata.labels,
-            "metadata.annotations" => &metadata.annotations,
-            _ => return Err(unknown_field(field, path)),
-        };
-        return Ok(map
-            .as_ref()
-            .and_then(|map| map.get(key))
-            .cloned()
-            .unwrap_or_default());
+    // All labels, or all annotations, are only told in files.
+    let is_all = matches!(path, "metadata.labels" | "metadata.annotations");
+    if let Some(value) = metadata_field(pod, path).filter(|_| !is_all) {
+        return Ok(value);
     }
     Ok(match path {
-        "metadata.name" => pod.name().to_owned(),
-        "metadata.namespace" => pod.namespace().to_owned(),
-        "metadata.uid" => pod.uid().to_owned(),
         "spec.nodeName" => spec.node_name.clone().unwrap_or_default(),
         "spec.serviceAccountName" => spec.service_account_name.clone().unwrap_or_default(),
         "status.hostIP" => first(&input.node.node_ips),
@@ -171,11 +161,6 @@ fn unknown_field(field: &str, path: &str) -> BuildError {
     )
 }
 
-/// `metadata.labels['key']` as its two parts.
-fn subscript(path: &str) -> Option<(&str, &str)> {
-    path.strip_suffix("']")?.split_once("['")
-}
-
 fn first(ips: &[IpAddr]) -> String {
     ips.first().map(ToString::to_string).unwrap_or_default()
 }
@@ -187,9 +172,8 @@ fn joined(ips: &[IpAddr]) -> String {
         .join(",")
 }
 
-/// A request or limit of a container in units of the divisor, rounded up. A limit that
-/// is not stated is what the node has for pods.
-fn resource_value(
+/// A request or limit of this container or of the one that the selector names.
+fn resource_of(
     input: &EnvironmentInput<'_>,
     selector: &ResourceFieldSelector,
     field: &str,
@@ -211,46 +195,13 @@ fn resource_value(
             }
         },
     };
-    let stated = selector
-        .divisor
-        .as_ref()
-        .map(Quantity::from_api)
-        .transpose();
-    let stated = stated
-        .map_err(|error| BuildError::invalid(format!("{field}.divisor"), error.to_string()))?;
-    let divisor = stated
-        .filter(|divisor| !divisor.is_zero())
-        .unwrap_or(Quantity::from_millis(1000));
-    let resource = selector.resource.as_str();
-    let amount = match resource.split_once('.') {
-        Some(("limits", name)) if is_exposed(name) => {
-            let stated = container_limits(container)
-                .get(name)
-                .filter(|amount| !amount.is_zero());
-            stated.or_else(|| input.node.allocatable.get(name).copied())
-        }
-        Some(("requests", name)) if is_exposed(name) => container_requests(container).get(name),
-        _ => {
-            let reason = format!("unsupported container resource : {resource}");
-            return Err(BuildError::invalid(format!("{field}.resource"), reason));
-        }
-    };
-    let amount = amount.unwrap_or(Quantity::ZERO);
-    let (amount, divisor) = if resource.ends_with(".cpu") {
-        (amount.milli_value(), divisor.milli_value())
-    } else {
-        (amount.value(), divisor.value())
-    };
-    Ok(rounded_up(amount, divisor).to_string())
-}
-
-fn is_exposed(name: &str) -> bool {
-    matches!(name, CPU | MEMORY | EPHEMERAL_STORAGE) || name.starts_with("hugepages-")
-}
-
-fn rounded_up(amount: i64, divisor: i64) -> i64 {
-    let divisor = divisor.max(1);
-    amount / divisor + i64::from(amount % divisor > 0)
+    resource_value(container, selector, &input.node.allocatable).map_err(|error| {
+        let at = match error {
+            DownwardError::Divisor(_) => "divisor",
+            DownwardError::Resource(_) => "resource",
+        };
+        BuildError::invalid(format!("{field}.{at}"), error.to_string())
+    })
 }
 
 #[cfg(test)]

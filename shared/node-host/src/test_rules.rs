@@ -1,9 +1,12 @@
-//! Rules for hostPath volumes, for the tests of this crate.
+//! Rules for hostPath volumes, and wanted volumes, for the tests of this crate.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use local_objects::Objects;
 use node_policy::{HostPathRules, Mode, NodePath, Policy, Protected, Subject};
 use pod::{Pod, PodExt as _, PodSource};
+use pod_volumes::{Content, Volume};
 
 /// Those of a policy's text; `/proc` and `/dev` are protected.
 pub(crate) fn of(policy: &str, pod: &Pod) -> HostPathRules {
@@ -27,4 +30,13 @@ pub(crate) fn any(pod: &Pod) -> HostPathRules {
          hostPaths = [{{ prefix = \"/dev\" }}]\ndevices = {devices:?}"
     );
     of(&policy, pod)
+}
+
+/// The volumes of a pod that refers to no objects.
+pub(crate) fn wanted(pod: &Pod) -> Vec<Volume> {
+    let content = Content {
+        objects: &Objects::default(),
+        allocatable: &BTreeMap::new(),
+    };
+    pod_volumes::wanted(pod, &content)
 }

@@ -4,18 +4,22 @@
 //! Each kind has a builder, which is called by an arm of [`make`].
 
 mod empty_dir;
+mod files;
 mod host_path;
+mod memory;
 mod mount_table;
 mod pinned;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use node_layout::paths::{EMPTY_DIR, HOST_PATH, VOLUMES};
+use node_layout::paths::{
+    CONFIG_MAP, DOWNWARD_API, EMPTY_DIR, HOST_PATH, PROJECTED, SECRET, VOLUMES,
+};
 use node_policy::HostPathRules;
 use pod::Pod;
 use pod::identity::check_label;
-use pod_volumes::{MountedVolume, Volume, VolumeSpec};
+use pod_volumes::{FilesKind, MountedVolume, Volume, VolumeSpec};
 
 use crate::directory::Directory;
 use crate::error::NodeError;
@@ -32,10 +36,10 @@ pub(crate) const POD_DIRECTORY_MODE: u32 = 0o750;
 const OWN_KINDS: [&str; 6] = [
     EMPTY_DIR,
     HOST_PATH,
-    "kubernetes.io~configmap",
-    "kubernetes.io~downward-api",
-    "kubernetes.io~projected",
-    "kubernetes.io~secret",
+    CONFIG_MAP,
+    DOWNWARD_API,
+    PROJECTED,
+    SECRET,
 ];
 
 /// What volumes are set up with, beside the pod.
@@ -75,7 +79,11 @@ pub(crate) fn make(
                     pinned::bind(&opened, &kind, name, setting.proc_dir)
                 })
             }
-            VolumeSpec::Impossible(reason) => Err(NodeError::refused(name, reason.as_str())),
+            VolumeSpec::Files(wanted) => kind(directory, directory_of(wanted.kind))
+                .and_then(|kind| files::write(&kind, name, wanted, &mounts, setting.memory_bytes)),
+            VolumeSpec::Impossible(reason) => Err(NodeError::CheckFailed {
+                message: reason.clone(),
+            }),
         };
         let host_path = host_path.map_err(|error| NodeError::Volume {
             volume: name.clone(),
@@ -83,11 +91,20 @@ pub(crate) fn make(
         })?;
         let mounted = MountedVolume {
             host_path,
-            read_only: false,
+            read_only: spec.is_read_only(),
         };
         made.insert(name.clone(), mounted);
     }
     Ok(made)
+}
+
+fn directory_of(kind: FilesKind) -> &'static str {
+    match kind {
+        FilesKind::ConfigMap => CONFIG_MAP,
+        FilesKind::DownwardApi => DOWNWARD_API,
+        FilesKind::Projected => PROJECTED,
+        FilesKind::Secret => SECRET,
+    }
 }
 
 /// The directory of a pod's volumes of one kind.

@@ -20,6 +20,15 @@ pub const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 /// has no such directory, since it hands the path itself to the runtime.
 pub const HOST_PATH: &str = "kubernetes.io~host-path";
 
+/// configMap volumes below `volumes`.
+pub const CONFIG_MAP: &str = "kubernetes.io~configmap";
+/// downwardAPI volumes below `volumes`.
+pub const DOWNWARD_API: &str = "kubernetes.io~downward-api";
+/// projected volumes below `volumes`.
+pub const PROJECTED: &str = "kubernetes.io~projected";
+/// secret volumes below `volumes`.
+pub const SECRET: &str = "kubernetes.io~secret";
+
 /// Longest file name, in bytes.
 const MAX_FILE_NAME: usize = 255;
 

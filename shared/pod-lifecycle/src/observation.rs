@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clock::UnixNanos;
-use pod_volumes::ReadyVolume;
+use pod_volumes::{ReadyVolume, WrittenFiles};
 
 use crate::hook::Hook;
 
@@ -29,6 +29,8 @@ pub struct Observation {
     /// Its volumes that this sync has made or found made, by name. A sync that starts
     /// nothing does not look at them: a file system that hangs must not hold up a stop.
     pub volumes: BTreeMap<String, ReadyVolume>,
+    /// Its volumes of files that this process has written or found written, by name.
+    pub files: BTreeMap<String, WrittenFiles>,
 }
 
 /// The end of a process, as an event tells it.

@@ -29,7 +29,7 @@
 //! about those; `restart` when a container is started again; `refused` what is left of
 //! that for a pod that the node policy refuses; `stop` what stops a whole pod, and
 //! `container_stop` one container; `volumes` which volumes have to be made before
-//! something is started; `start_time` since when a pod counts.
+//! something is started, and which refreshed later; `start_time` since when a pod counts.
 
 mod considered;
 mod container_stop;
@@ -101,6 +101,9 @@ fn run(facts: &Facts<'_>, pod: &Pod, refused: Option<&Refused>) -> Plan {
         false => plan,
     };
     volumes::before_starts(&mut plan, &inputs);
+    if refused.is_none() {
+        volumes::refresh(&mut plan, &inputs);
+    }
     plan
 }
 

@@ -3,15 +3,24 @@
 //!
 //! A kind of volume is one variant of [`VolumeSpec`], made by [`wanted`] from the pod, and
 //! one builder in `node-host`. A spec says all that the volume is made from. For a kind
-//! whose content comes from elsewhere (a Secret, say) that includes the version of the
-//! content, which has to be fetched before: so another version is another spec, and a
-//! volume that was made from the old one has to be refreshed.
+//! whose content comes from elsewhere (a Secret, say) that is the content itself, which is
+//! fetched before: so other content is another spec, and a volume that was made from the
+//! old one has to be refreshed.
+//!
+//! `spec` has the kinds; `sources` says what files a volume of files has, `files` what such
+//! a file is.
 
+mod files;
+mod sources;
 mod spec;
 
 use std::path::PathBuf;
 
-pub use spec::{HostPath, Medium, Volume, VolumeSpec, wanted};
+use clock::UnixNanos;
+
+pub use files::{Files, FilesKind, VolumeFile};
+pub use sources::Content;
+pub use spec::{HostPath, Medium, Volume, VolumeSpec, wanted, wanted_files};
 
 /// A volume that is set up on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,4 +38,13 @@ pub struct ReadyVolume {
     pub spec: VolumeSpec,
     /// Where it is.
     pub mounted: MountedVolume,
+}
+
+/// The files of a volume as they were last written, or found written, on the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrittenFiles {
+    /// What is in them.
+    pub spec: VolumeSpec,
+    /// When that was so.
+    pub seen_at: UnixNanos,
 }

@@ -4,6 +4,9 @@ use pod::core::{EmptyDirVolumeSource, HostPathVolumeSource, Volume as ApiVolume}
 use pod::resources::pod_cgroup_resources;
 use pod::{Pod, PodExt, Quantity};
 
+use crate::files::{Files, MAX_BYTES};
+use crate::sources::{Content, Unavailable, files};
+
 /// A volume of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volume {
@@ -20,8 +23,28 @@ pub enum VolumeSpec {
     EmptyDir(Medium),
     /// A path of the node.
     HostPath(HostPath),
-    /// It cannot be made, for this reason: validation lets no such pod pass.
+    /// Files that are written for the pod, and written again when what they tell changes.
+    Files(Files),
+    /// It cannot be made now, for this reason: what it refers to is not there, or nobody
+    /// knows. Or it never can: validation lets no such pod pass.
     Impossible(String),
+}
+
+impl VolumeSpec {
+    /// Whether the pod owns what is in the volume, so that `fsGroup` may give it away.
+    #[must_use]
+    pub fn manages_ownership(&self) -> bool {
+        match self {
+            VolumeSpec::EmptyDir(_) | VolumeSpec::Files(_) => true,
+            VolumeSpec::HostPath(_) | VolumeSpec::Impossible(_) => false,
+        }
+    }
+
+    /// Whether containers may only read it, whatever their mounts say.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        matches!(self, VolumeSpec::Files(_))
+    }
 }
 
 /// Where an emptyDir is kept.
@@ -53,18 +76,50 @@ pub struct HostPath {
 /// A hostPath that no container mounts is none of them: as in the kubelet, nobody looks
 /// for it.
 #[must_use]
-pub fn wanted(pod: &Pod) -> Vec<Volume> {
+pub fn wanted(pod: &Pod, content: &Content<'_>) -> Vec<Volume> {
     let volumes = pod.volumes().iter().enumerate();
     let volumes = volumes.filter_map(|(index, volume)| {
         Some(Volume {
             name: volume.name.clone(),
-            spec: spec(pod, index, volume)?,
+            spec: spec(pod, index, volume, content)?,
         })
     });
-    volumes.collect()
+    bounded(volumes.collect())
 }
 
-fn spec(pod: &Pod, index: usize, volume: &ApiVolume) -> Option<VolumeSpec> {
+/// The volumes of files that a pod is to have, in the pod's order: those that change while
+/// it runs. One that cannot be made now is none of them.
+#[must_use]
+pub fn wanted_files(pod: &Pod, content: &Content<'_>) -> Vec<Volume> {
+    let mut volumes = wanted(pod, content);
+    volumes.retain(|volume| matches!(volume.spec, VolumeSpec::Files(_)));
+    volumes
+}
+
+/// The files of one pod may not fill the memory of its node: those beyond the bound are
+/// not made.
+fn bounded(mut volumes: Vec<Volume>) -> Vec<Volume> {
+    let mut left = MAX_BYTES;
+    for volume in &mut volumes {
+        let VolumeSpec::Files(files) = &volume.spec else {
+            continue;
+        };
+        match left.checked_sub(files.size()) {
+            Some(rest) => left = rest,
+            None => {
+                let reason = format!("the files of the pod have more than {MAX_BYTES} bytes");
+                volume.spec = VolumeSpec::Impossible(reason);
+            }
+        }
+    }
+    volumes
+}
+
+fn spec(pod: &Pod, index: usize, volume: &ApiVolume, content: &Content<'_>) -> Option<VolumeSpec> {
+    if let Some(files) = files(pod, volume, content) {
+        let impossible = |Unavailable(reason)| VolumeSpec::Impossible(reason);
+        return Some(files.map_or_else(impossible, VolumeSpec::Files));
+    }
     if let Some(source) = &volume.empty_dir {
         let medium = medium(pod, source);
         return Some(medium.map_or_else(VolumeSpec::Impossible, VolumeSpec::EmptyDir));
@@ -118,6 +173,10 @@ fn is_mounted(pod: &Pod, volume: &str) -> bool {
 mod tests {
     use serde_json::{Value, json};
 
+    use std::collections::BTreeMap;
+
+    use local_objects::Objects;
+
     use super::*;
 
     fn wanted_of(volume: Value, mounts: Value, memory: Option<&str>) -> Vec<VolumeSpec> {
@@ -127,7 +186,12 @@ mod tests {
         if let Some(memory) = memory {
             value["spec"]["containers"][0]["resources"] = json!({"limits": {"memory": memory}});
         }
-        let volumes = wanted(&test_pods::pod(value)).into_iter();
+        let (objects, allocatable) = (Objects::default(), BTreeMap::new());
+        let content = Content {
+            objects: &objects,
+            allocatable: &allocatable,
+        };
+        let volumes = wanted(&test_pods::pod(value), &content).into_iter();
         volumes.map(|volume| volume.spec).collect()
     }
 

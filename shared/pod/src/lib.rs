@@ -7,6 +7,7 @@
 
 pub mod accessors;
 pub mod container_hash;
+pub mod downward;
 pub mod hook;
 pub mod identity;
 pub mod image_reference;

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use test_support::images::{BUSYBOX, TESTAPP};
 use test_support::observe::{condition, container_status};
 use test_support::{http, wait_for, wait_until};
+use topology::Process;
 
 #[test]
 fn an_empty_dir_outlives_its_containers_and_goes_with_its_pod() -> Result<()> {
@@ -71,6 +72,101 @@ fn an_empty_dir_outlives_its_containers_and_goes_with_its_pod() -> Result<()> {
     );
     assert_eq!(mounts_below(&ground, &directory)?.len(), 1);
     ground.remove("keeper")?;
+    wait_until_removed(&directory)?;
+    assert_eq!(mounts_below(&ground, &directory)?, Vec::<String>::new());
+    Ok(())
+}
+
+/// Labels of a running pod may change; what its containers see of them changes with it, all
+/// files of a volume at once, also if pod-worker-pool is killed meanwhile.
+#[test]
+fn the_downward_api_is_seen_in_files_and_follows_the_pod() -> Result<()> {
+    let mut ground = Ground::start(json!({}))?;
+    let mounts = json!([
+        { "name": "pod", "mountPath": "/pod" },
+        { "name": "all", "mountPath": "/all" },
+    ]);
+    let labels = json!({ "path": "labels", "fieldRef": { "fieldPath": "metadata.labels" } });
+    let limit = json!({
+        "path": "limits/cpu", "mode": 0o400, "user": 1234,
+        "resourceFieldRef": { "containerName": "shell", "resource": "limits.cpu", "divisor": "1m" },
+    });
+    let mut shell = shell("shell", &mounts);
+    shell["resources"] = json!({ "limits": { "cpu": "250m" } });
+    let spec = json!({
+        "containers": [shell],
+        "volumes": [
+            { "name": "pod", "downwardAPI": { "defaultMode": 0o440, "items": [labels, limit] } },
+            { "name": "all", "projected": { "sources": [{ "downwardAPI": { "items": [
+                { "path": "name", "fieldRef": { "fieldPath": "metadata.name" } },
+                labels,
+            ] } }] } },
+        ],
+    });
+    let manifest = |version: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": "told", "uid": "9d1f62c5-0d5b-4c35-9b7e-0d3f3a9c5b12", "labels": { "version": version } },
+            "spec": spec,
+        })
+    };
+    ground
+        .bulkhead
+        .write_manifest("told.yaml", &manifest("1").to_string())?;
+    let pod = ground.ready("told")?;
+    let run = |ground: &Ground, script: &str| ground.exec("told", "shell", &["sh", "-c", script]);
+    let sh = |script: &str| run(&ground, script);
+    assert_eq!(
+        sh("cat /pod/labels /all/labels")?,
+        "version=\"1\"".repeat(2)
+    );
+    let full_name = ground.full_name("told");
+    assert_eq!(
+        sh("cat /pod/limits/cpu /all/name")?,
+        format!("250{full_name}")
+    );
+    let modes = sh("stat -L -c '%a %u' /pod/labels /pod/limits/cpu /all/name")?;
+    assert_eq!(modes, "440 0\n400 1234\n644 0\n");
+    assert!(
+        sh("echo x > /pod/labels").is_err(),
+        "it is mounted read-only"
+    );
+    let mounts = sh("grep -E ' /(pod|all) ' /proc/mounts")?;
+    let in_memory = |line: &str| line.starts_with("tmpfs ") && line.contains(" ro,");
+    assert!(mounts.lines().all(in_memory), "{mounts}");
+
+    for version in ["2", "3"] {
+        ground
+            .bulkhead
+            .write_manifest("told.yaml", &manifest(version).to_string())?;
+        if version == "3" {
+            ground.bulkhead.kill(Process::PodWorkerPool)?;
+        }
+        let expected = format!("version=\"{version}\"").repeat(2);
+        wait_for("the files to follow", TIMEOUT, || {
+            let found = run(&ground, "cat /pod/labels /all/labels");
+            let found = found.map_err(|error| format!("{error:#}"))?;
+            (found == expected).then_some(()).ok_or(found)
+        })
+        .with_context(|| ground.bulkhead.log_ends())?;
+    }
+    // What somebody has damaged is put right by the next process.
+    let volume = pod_directory(&ground, &pod)?.join("volumes/kubernetes.io~downward-api/pod");
+    fs::remove_file(volume.join("..data"))?;
+    fs::write(volume.join("stray"), "")?;
+    ground.bulkhead.kill(Process::PodWorkerPool)?;
+    wait_for("the files to be there again", TIMEOUT, || {
+        let found = run(&ground, "cat /pod/labels; ls -A /pod");
+        let found = found.map_err(|error| format!("{error:#}"))?;
+        let is_right = found.starts_with("version=\"3\"") && !found.contains("stray");
+        is_right.then_some(()).ok_or(found)
+    })
+    .with_context(|| ground.bulkhead.log_ends())?;
+    let published = ground.pod("told")?;
+    let status = container_status(&published, "shell");
+    assert_eq!(status.context("no status")?["restartCount"], 0);
+    let directory = pod_directory(&ground, &pod)?;
+    ground.remove("told")?;
     wait_until_removed(&directory)?;
     assert_eq!(mounts_below(&ground, &directory)?, Vec::<String>::new());
     Ok(())

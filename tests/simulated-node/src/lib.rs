@@ -16,7 +16,7 @@ use node_layout::{DiskUsage, NodeCapacity, paths};
 use node_policy::HostPathRules;
 use pod::resources::PodCgroupResources;
 use pod::{Pod, PodIdentity, QosClass};
-use pod_volumes::{MountedVolume, Volume, VolumeSpec};
+use pod_volumes::{Files, MountedVolume, Volume, VolumeSpec};
 
 /// Where the pods' directories are, which exist in memory alone: the node's
 /// configuration names it as root directory.
@@ -50,6 +50,8 @@ pub struct NodeState {
     pub logs: BTreeMap<PodIdentity, BTreeMap<String, u32>>,
     /// Whether no volume can be set up.
     pub volumes_fail: bool,
+    /// Files in volumes, by the pod's UID and the volume's name.
+    pub files: BTreeMap<(String, String), Files>,
     /// Pods with a volume on a file system that hangs.
     pub hanging: BTreeSet<String>,
     /// Whether the disk is nine tenths full; else it is half full.
@@ -202,6 +204,13 @@ impl Volumes for MemoryHost {
             });
         }
         state.volumes.insert(identity.uid().to_owned());
+        for Volume { name, spec } in volumes {
+            let key = (identity.uid().to_owned(), name.clone());
+            match spec {
+                VolumeSpec::Files(files) => state.files.insert(key, files.clone()),
+                _ => continue,
+            };
+        }
         let volumes = volumes.iter().map(|Volume { name, spec }| {
             let place = match spec {
                 VolumeSpec::HostPath(_) => paths::host_path,
@@ -209,7 +218,7 @@ impl Volumes for MemoryHost {
             };
             let mounted = MountedVolume {
                 host_path: place(Path::new(ROOT_DIR), identity.uid(), name),
-                read_only: false,
+                read_only: spec.is_read_only(),
             };
             (name.clone(), mounted)
         });
@@ -218,7 +227,9 @@ impl Volumes for MemoryHost {
 
     async fn tear_down_volumes(&self, pod_uid: &str) -> Result<(), NodeError> {
         self.wait_while_hanging(pod_uid).await;
-        self.state().volumes.remove(pod_uid);
+        let mut state = self.state();
+        state.volumes.remove(pod_uid);
+        state.files.retain(|(uid, _), _| uid != pod_uid);
         Ok(())
     }
 }

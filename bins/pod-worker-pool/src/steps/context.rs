@@ -13,6 +13,7 @@ use pod::{Pod, PodIdentity};
 use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::{self, Facts, FailedProbes, Goal, Plan, Settings};
 use pod_lifecycle::stop::Moment;
+use pod_volumes::Content;
 use tokio::time::Instant;
 
 use super::error::StepError;
@@ -91,6 +92,7 @@ impl Steps {
         let mut observation = observed.await?;
         observation.told_ends = self.told_ends.of(&observation);
         observation.volumes.clone_from(&memory.volumes);
+        observation.files.clone_from(&memory.files);
         observation.in_post_start = memory.known.in_post_start(&observation);
         Ok(observation)
     }
@@ -111,6 +113,10 @@ impl Steps {
             calls_under_way: memory.calls.are_under_way(),
             failed_probes,
             noted_start: memory.record.started_at,
+            content: Content {
+                objects: &memory.objects,
+                allocatable: &self.facts.allocatable,
+            },
             settings: Settings {
                 restart_curve: self.restart_curve,
                 sandbox_name_is_held: SANDBOX_NAME_IS_HELD,

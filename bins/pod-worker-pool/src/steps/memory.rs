@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use local_objects::Objects;
 use pod_lifecycle::known::Known;
 use pod_lifecycle::record::Record;
-use pod_volumes::ReadyVolume;
+use pod_volumes::{ReadyVolume, WrittenFiles};
 
 use super::calls::Calls;
 use super::hooks::Hooks;
@@ -29,6 +30,11 @@ pub(crate) struct Memory {
     pub(super) pulls: PodPulls,
     /// Volumes that the sync under way has made or found made, by name.
     pub(super) volumes: BTreeMap<String, ReadyVolume>,
+    /// Volumes of files that were written or found written, by name. Unlike others they
+    /// are known from one sync to the next.
+    pub(super) files: BTreeMap<String, WrittenFiles>,
+    /// What is known of the ConfigMaps and Secrets that the pod refers to.
+    pub(super) objects: Objects,
     /// Why containers do not run: reason and message by name.
     pub(super) reasons: BTreeMap<String, (String, String)>,
     /// What people were told, so that they are told once.

@@ -161,7 +161,9 @@ async fn carry_out(
     }
     post_start::begin(steps, target, &work.post_starts, memory).await;
     if work.starts.is_empty() {
-        return Ok(None);
+        return Ok(volumes::refresh(steps, target, &work.refreshes, memory)
+            .await
+            .err());
     }
     volumes::make(steps, target, &work.volumes, memory).await?;
     let volumes = &memory.volumes;

@@ -186,6 +186,7 @@ async fn clear_away(
     what: CleanUp,
     memory: &mut Memory,
 ) -> Result<(), StepError> {
+    memory.files.clear();
     steps.host.tear_down_volumes(identity.uid()).await?;
     steps.host.remove_pod_cgroup(identity.uid()).await?;
     if what.removes_directory {

@@ -1,11 +1,18 @@
-//! Making a pod's volumes, as the plan says.
+//! Making a pod's volumes and refreshing those of files, as the plan says.
 
-use pod_volumes::{ReadyVolume, Volume};
+use std::time::Duration;
+
+use pod_volumes::{ReadyVolume, Volume, VolumeSpec, WrittenFiles};
+use tokio::time::timeout;
 
 use super::context::Steps;
 use super::error::{Retry, StepError};
 use super::memory::Memory;
 use super::target::Target;
+
+/// How long a step waits for a refresh. It goes on beside that: a file system that hangs
+/// must not hold up a stop.
+const REFRESH_WAIT: Duration = Duration::from_secs(2);
 
 /// Makes volumes or finds them made, and notes where they are.
 pub(super) async fn make(
@@ -32,8 +39,14 @@ pub(super) async fn make(
             .warning(target.identity, "", "FailedMount", &message);
         StepError::new(message, Retry::LATER)
     })?;
+    let seen_at = steps.clock.now();
     for Volume { name, spec } in volumes {
         if let Some(mounted) = made.remove(name) {
+            if matches!(spec, VolumeSpec::Files(_)) {
+                let spec = spec.clone();
+                let written = WrittenFiles { spec, seen_at };
+                memory.files.insert(name.clone(), written);
+            }
             let spec = spec.clone();
             memory
                 .volumes
@@ -41,4 +54,24 @@ pub(super) async fn make(
         }
     }
     Ok(())
+}
+
+/// Looks at volumes of files, and writes again those that are not as they should be.
+pub(super) async fn refresh(
+    steps: &Steps,
+    target: &Target<'_>,
+    volumes: &[Volume],
+    memory: &mut Memory,
+) -> Result<(), StepError> {
+    for Volume { name, spec } in volumes {
+        let known = memory.files.get(name);
+        if known.is_some_and(|known| known.spec != *spec) {
+            tracing::info!(pod = %target.identity, volume = name, "the files of a volume change");
+        }
+    }
+    let made = timeout(REFRESH_WAIT, make(steps, target, volumes, memory)).await;
+    made.unwrap_or_else(|_| {
+        let message = "volumes are still being refreshed".to_owned();
+        Err(StepError::new(message, Retry::LATER))
+    })
 }

@@ -71,7 +71,8 @@ impl Case {
             memory_bytes: MEMORY,
             host_paths: &test_rules::any(pod),
         };
-        make(&self.directory, pod, &pod_volumes::wanted(pod), &setting)
+        let volumes = test_rules::wanted(pod);
+        make(&self.directory, pod, &volumes, &setting)
     }
 
     fn host_path(&self, name: &str) -> PathBuf {
@@ -223,7 +224,7 @@ fn what_cannot_be_set_up_is_told_in_the_kubelets_words() {
         "MountVolume.SetUp failed for volume \"h\" : hostPath type check failed: /dev/null is \
          not a directory"
     );
-    assert!(message(r#"{"name":"x","secret":{"secretName":"s"}}"#).contains("not supported"));
+    assert!(message(r#"{"name":"x","nfs":{"server":"s","path":"/"}}"#).contains("not supported"));
     assert!(message(r#"{"name":"x","emptyDir":{"medium":"HugePages"}}"#).contains("HugePages"));
     for name in ["", "..", "a/b", "A"] {
         assert!(

@@ -58,6 +58,10 @@ fn describe_work(work: &Work, now: UnixNanos) -> String {
         let names: Vec<&str> = work.volumes.iter().map(|it| it.name.as_str()).collect();
         parts.push(format!("make volumes {}", names.join(", ")));
     }
+    if !work.refreshes.is_empty() {
+        let names: Vec<&str> = work.refreshes.iter().map(|it| it.name.as_str()).collect();
+        parts.push(format!("refresh volumes {}", names.join(", ")));
+    }
     for start in &work.starts {
         parts.push(match &start.how {
             StartHow::Create(instance) => match instance.restart_count {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use backoff::Curve;
 use clock::UnixNanos;
 use pod::Pod;
+use pod_volumes::Content;
 
 use crate::known::{Known, SandboxKnown};
 use crate::observation::{Container, Observation};
@@ -29,6 +30,8 @@ pub struct Facts<'a> {
     pub failed_probes: &'a FailedProbes,
     /// When its first sync was, if that is noted.
     pub noted_start: Option<UnixNanos>,
+    /// What files in its volumes are made from.
+    pub content: Content<'a>,
     /// What is the same for all pods.
     pub settings: Settings,
     /// Now.

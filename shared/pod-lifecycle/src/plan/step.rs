@@ -60,6 +60,9 @@ pub struct Work {
     pub post_starts: Vec<PostStartHook>,
     /// Instances to start, in this order where hooks make it matter.
     pub starts: Vec<Start>,
+    /// Volumes of files to look at on the disk, and to write again where they differ; only
+    /// when nothing is to be stopped or started.
+    pub refreshes: Vec<Volume>,
     /// Containers that wait after a crash.
     pub waits: Vec<RestartWait>,
     /// Containers that wait for their images.
@@ -72,7 +75,10 @@ impl Work {
     /// Whether there is nothing to do now.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.stops.is_empty() && self.starts.is_empty() && self.post_starts.is_empty()
+        self.stops.is_empty()
+            && self.starts.is_empty()
+            && self.post_starts.is_empty()
+            && self.refreshes.is_empty()
     }
 
     pub(super) fn wake(&mut self, at: UnixNanos) {

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 use backoff::Curve;
 use clock::UnixNanos;
+use local_objects::Objects;
+use pod_volumes::Content;
 use serde_json::{Value, json};
 
 use super::*;
@@ -43,6 +45,8 @@ struct Case {
     started_at: Option<UnixNanos>,
     /// By the node policy.
     refused: Option<Refused>,
+    /// What is known of ConfigMaps and Secrets.
+    objects: Objects,
 }
 
 fn spec_of(value: &Value, name: &str) -> pod::core::Container {
@@ -111,6 +115,7 @@ impl Case {
             pulls: BTreeSet::new(),
             started_at: None,
             refused: None,
+            objects: Objects::default(),
         }
     }
 
@@ -201,6 +206,10 @@ impl Case {
             calls_under_way,
             failed_probes: &self.failed_probes,
             noted_start: self.started_at,
+            content: Content {
+                objects: &self.objects,
+                allocatable: &BTreeMap::new(),
+            },
             settings: Settings {
                 restart_curve: Curve {
                     base: Duration::from_secs(10),

@@ -216,8 +216,8 @@ fn what_is_not_supported_in_a_pod_is_named() {
             "volumes[0].configMap",
         ),
         (
-            r#""volumes":[{"name":"v","projected":{}}]"#,
-            "volumes[0].projected",
+            r#""volumes":[{"name":"v","projected":{"sources":[{"serviceAccountToken":{"path":"t"}}]}}]"#,
+            "volumes[0].projected.sources[0].serviceAccountToken",
         ),
         (
             r#""volumes":[{"name":"v","emptyDir":{"sizeLimit":"1Gi"}}]"#,

@@ -1,11 +1,13 @@
 //! What Bulkhead does not do yet in volumes.
 
 use pod::Quantity;
-use pod::core::{EmptyDirVolumeSource, HostPathVolumeSource, Volume};
+use pod::core::{
+    EmptyDirVolumeSource, HostPathVolumeSource, ProjectedVolumeSource, Volume, VolumeProjection,
+};
 
 use super::refuse::refuse;
 use crate::field::{Errors, Path};
-use crate::optional::text;
+use crate::optional::{list, text};
 
 #[expect(
     clippy::too_many_lines,
@@ -20,7 +22,8 @@ pub(super) fn volume(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
         cinder,
         config_map,
         csi,
-        downward_api,
+        // All of it is supported.
+        downward_api: _,
         empty_dir,
         ephemeral,
         fc,
@@ -54,7 +57,6 @@ pub(super) fn volume(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
             ("cinder", cinder.is_some()),
             ("configMap", config_map.is_some()),
             ("csi", csi.is_some()),
-            ("downwardAPI", downward_api.is_some()),
             ("ephemeral", ephemeral.is_some()),
             ("fc", fc.is_some()),
             ("flexVolume", flex_volume.is_some()),
@@ -68,7 +70,6 @@ pub(super) fn volume(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
             ("persistentVolumeClaim", persistent_volume_claim.is_some()),
             ("photonPersistentDisk", photon_persistent_disk.is_some()),
             ("portworxVolume", portworx_volume.is_some()),
-            ("projected", projected.is_some()),
             ("quobyte", quobyte.is_some()),
             ("rbd", rbd.is_some()),
             ("scaleIO", scale_io.is_some()),
@@ -82,8 +83,41 @@ pub(super) fn volume(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
     if let Some(source) = host_path {
         let HostPathVolumeSource { path: _, type_: _ } = source;
     }
+    if let Some(source) = projected {
+        self::projected(source, path.child("projected"), errors);
+    }
     if let Some(source) = empty_dir {
         self::empty_dir(source, path.child("emptyDir"), errors);
+    }
+}
+
+fn projected(volume: &ProjectedVolumeSource, path: Path<'_>, errors: &mut Errors) {
+    let ProjectedVolumeSource {
+        default_mode: _,
+        default_user: _,
+        sources,
+    } = volume;
+    let sources_path = path.child("sources");
+    for (index, source) in list(sources).iter().enumerate() {
+        let VolumeProjection {
+            cluster_trust_bundle,
+            config_map,
+            downward_api: _,
+            pod_certificate,
+            secret,
+            service_account_token,
+        } = source;
+        refuse(
+            &[
+                ("clusterTrustBundle", cluster_trust_bundle.is_some()),
+                ("configMap", config_map.is_some()),
+                ("podCertificate", pod_certificate.is_some()),
+                ("secret", secret.is_some()),
+                ("serviceAccountToken", service_account_token.is_some()),
+            ],
+            sources_path.index(index),
+            errors,
+        );
     }
 }
 

@@ -25,6 +25,7 @@ pub(super) fn validate(volume: &Volume, only: &mut OnlyOne<'_, '_>) {
             errors.required(path.child("secretName"), "");
         }
         mode(source.default_mode, path.child("defaultMode"), errors);
+        user(source.default_user, path.child("defaultUser"), errors);
         keys(list(&source.items), path, errors);
     });
     only.source(
@@ -32,6 +33,7 @@ pub(super) fn validate(volume: &Volume, only: &mut OnlyOne<'_, '_>) {
         &volume.downward_api,
         |source, path, errors| {
             mode(source.default_mode, path.child("defaultMode"), errors);
+            user(source.default_user, path.child("defaultUser"), errors);
             for file in list(&source.items) {
                 downward_file(file, path, errors);
             }
@@ -42,6 +44,7 @@ pub(super) fn validate(volume: &Volume, only: &mut OnlyOne<'_, '_>) {
             errors.required(path.child("name"), "");
         }
         mode(source.default_mode, path.child("defaultMode"), errors);
+        user(source.default_user, path.child("defaultUser"), errors);
         keys(list(&source.items), path, errors);
     });
     only.source("projected", &volume.projected, projected);
@@ -80,6 +83,14 @@ fn mode(mode: Option<i32>, path: Path<'_>, errors: &mut Errors) {
     }
 }
 
+fn user(user: Option<i64>, path: Path<'_>, errors: &mut Errors) {
+    if let Some(user) = user
+        && let Some(problem) = formats::user_id(user)
+    {
+        errors.invalid(path, user, problem);
+    }
+}
+
 fn keys(items: &[KeyToPath], path: Path<'_>, errors: &mut Errors) {
     let items_path = path.child("items");
     for (index, item) in items.iter().enumerate() {
@@ -89,6 +100,7 @@ fn keys(items: &[KeyToPath], path: Path<'_>, errors: &mut Errors) {
         }
         file_path(&item.path, path.child("path"), errors);
         mode(item.mode, path.child("mode"), errors);
+        user(item.user, path.child("user"), errors);
     }
 }
 
@@ -118,10 +130,12 @@ fn downward_file(file: &DownwardAPIVolumeFile, path: Path<'_>, errors: &mut Erro
         (None, None) => errors.required(path, "must have fieldRef or resourceFieldRef"),
     }
     mode(file.mode, path.child("mode"), errors);
+    user(file.user, path.child("user"), errors);
 }
 
 fn projected(source: &ProjectedVolumeSource, path: Path<'_>, errors: &mut Errors) {
     mode(source.default_mode, path.child("defaultMode"), errors);
+    user(source.default_user, path.child("defaultUser"), errors);
     let mut files = HashSet::new();
     let sources = path.child("sources");
     for (index, projection) in list(&source.sources).iter().enumerate() {

@@ -1,6 +1,9 @@
 //! Volumes are there before what mounts them.
 
-use pod_volumes::{MountedVolume, ReadyVolume, VolumeSpec};
+use std::sync::Arc;
+
+use local_objects::{LocalObject, Lookup, ObjectKind, ObjectRef};
+use pod_volumes::{MountedVolume, ReadyVolume, Volume, VolumeSpec, WrittenFiles};
 
 use super::*;
 
@@ -17,8 +20,16 @@ fn with_volumes(mut case: Case) -> Case {
     case
 }
 
+fn wanted(case: &Case) -> Vec<Volume> {
+    let content = Content {
+        objects: &case.objects,
+        allocatable: &BTreeMap::new(),
+    };
+    pod_volumes::wanted(&pod(case.pod.clone()), &content)
+}
+
 fn made(case: &mut Case, name: &str) {
-    let wanted = pod_volumes::wanted(&pod(case.pod.clone()));
+    let wanted = wanted(case);
     let volume = wanted.into_iter().find(|it| it.name == name).unwrap();
     let mounted = MountedVolume {
         host_path: "/there".into(),
@@ -92,4 +103,112 @@ fn no_volume_is_made_for_a_pod_that_the_policy_refuses() {
         }
         assert_eq!(volumes_of(case.plan()), [""; 0]);
     }
+}
+
+/// All runs, and the pod has the files `f` with its labels and `c` with a ConfigMap.
+fn with_files() -> Case {
+    let mut case = Case::new("Always");
+    case.pod["metadata"]["labels"] = json!({"app": "web"});
+    case.pod["spec"]["volumes"] = json!([
+        {"name": "e", "emptyDir": {}},
+        {"name": "f", "downwardAPI": {"items": [
+            {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
+        {"name": "c", "configMap": {"name": "settings"}},
+    ]);
+    has_settings(&mut case, Some("one"));
+    case
+}
+
+fn has_settings(case: &mut Case, value: Option<&str>) {
+    let reference = ObjectRef {
+        kind: ObjectKind::ConfigMap,
+        namespace: "default".to_owned(),
+        name: "settings".to_owned(),
+    };
+    let found = value.map(|value| {
+        Lookup::Found(Arc::new(LocalObject {
+            reference: reference.clone(),
+            version: value.to_owned(),
+            data: [("k".to_owned(), value.as_bytes().to_vec().into())].into(),
+        }))
+    });
+    let away = || Lookup::Unknown("config-sourcer does not answer".to_owned());
+    case.objects.insert(reference, found.unwrap_or_else(away));
+}
+
+/// All volumes of files were written as they are wanted now, this long ago.
+fn written(case: &mut Case, seconds: u64) {
+    let volumes = wanted(case).into_iter();
+    let files = volumes.filter(|volume| matches!(volume.spec, VolumeSpec::Files(_)));
+    let files = files.map(|Volume { name, spec }| {
+        let seen_at = ago(seconds);
+        (name, WrittenFiles { spec, seen_at })
+    });
+    case.observation.files = files.collect();
+}
+
+fn refreshes(case: &Case) -> Vec<String> {
+    let refreshes = case.work().refreshes.into_iter();
+    refreshes.map(|volume| volume.name).collect()
+}
+
+#[test]
+fn files_are_refreshed_when_what_they_tell_has_changed() {
+    let mut case = with_files();
+    assert_eq!(refreshes(&case), ["f", "c"], "nobody knows what is there");
+    written(&mut case, 20);
+    assert_eq!(refreshes(&case), [""; 0]);
+    assert_eq!(
+        case.work().wake_at,
+        Some(ago(20).plus(Duration::from_secs(60)))
+    );
+    case.pod["metadata"]["labels"]["app"] = json!("shop");
+    assert_eq!(refreshes(&case), ["f"]);
+    has_settings(&mut case, Some("two"));
+    assert_eq!(refreshes(&case), ["f", "c"]);
+}
+
+#[test]
+fn files_are_looked_at_every_minute_and_when_the_clock_was_put_back() {
+    let mut case = with_files();
+    for (seconds, expected) in [(59, &[""; 0][..]), (60, &["f", "c"]), (5000, &["f", "c"])] {
+        written(&mut case, seconds);
+        assert_eq!(refreshes(&case), expected, "{seconds}");
+    }
+    written(&mut case, 0);
+    for files in case.observation.files.values_mut() {
+        files.seen_at = NOW.plus(Duration::from_secs(1));
+    }
+    assert_eq!(refreshes(&case), ["f", "c"]);
+}
+
+#[test]
+fn files_stay_as_they_are_while_nobody_knows_what_is_to_be_in_them() {
+    let mut case = with_files();
+    written(&mut case, 20);
+    has_settings(&mut case, None);
+    case.pod["metadata"]["labels"]["app"] = json!("shop");
+    assert_eq!(refreshes(&case), ["f"]);
+}
+
+#[test]
+fn stops_and_starts_come_before_a_refresh() {
+    let mut case = with_files();
+    case.has("b", exited(1));
+    let work = case.work();
+    assert_eq!((work.starts.len(), work.refreshes.len()), (1, 0));
+    case.has("b", running());
+    case.pod["spec"]["containers"][2]["image"] = json!("i:2");
+    let work = case.work();
+    assert_eq!((work.stops.len(), work.refreshes.len()), (1, 0));
+}
+
+#[test]
+fn nothing_is_refreshed_for_a_pod_that_the_policy_refuses() {
+    let mut case = with_files();
+    case.refused = Some(Refused {
+        message: String::new(),
+        ends_what_runs: false,
+    });
+    assert_eq!(refreshes(&case), [""; 0]);
 }

@@ -1,0 +1,14 @@
+//! ConfigMaps and Secrets that pods refer to: what one is, which ones a pod refers to, and
+//! what is known of those. Pure.
+//!
+//! Reading them from the disk is config-sourcer's work, and asking config-sourcer for them
+//! that of pod-worker-pool. What a pod gets of them is decided in `pod-volumes` (files) and
+//! `cri-requests` (variables).
+
+mod object;
+mod objects;
+mod references;
+
+pub use object::{LocalObject, ObjectBytes, ObjectKind, ObjectRef};
+pub use objects::{Lookup, Objects};
+pub use references::references;

@@ -1,0 +1,273 @@
+//! What the sources of a volume of files come to: ConfigMaps, Secrets and the downward API,
+//! alone or projected into one volume.
+
+use std::collections::BTreeMap;
+
+use local_objects::{LocalObject, Lookup, ObjectKind, Objects};
+use pod::core::{
+    DownwardAPIVolumeFile, KeyToPath, ProjectedVolumeSource, ResourceFieldSelector,
+    Volume as ApiVolume, VolumeProjection,
+};
+use pod::downward::{metadata_field, resource_value};
+use pod::{Pod, PodExt, Quantity};
+
+use crate::files::{Files, FilesKind, VolumeFile};
+
+/// Permissions of a file that states none, as the API server sets them.
+const DEFAULT_MODE: i32 = 0o644;
+
+/// The permissions among the bits of a mode.
+const PERMISSIONS: i32 = 0o777;
+
+/// What volumes of files are made from beside the pod.
+#[derive(Debug, Clone, Copy)]
+pub struct Content<'a> {
+    /// What is known of the objects that the pod refers to.
+    pub objects: &'a Objects,
+    /// What pods may use of the node in all: limits that are not stated read as this.
+    pub allocatable: &'a BTreeMap<String, Quantity>,
+}
+
+/// Why the files of a volume cannot be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unavailable(pub(crate) String);
+
+/// The files of a volume; `None` if it is not made of files.
+pub(crate) fn files(
+    pod: &Pod,
+    volume: &ApiVolume,
+    content: &Content<'_>,
+) -> Option<Result<Files, Unavailable>> {
+    let mut gathered = Gathered::new(pod, content);
+    let (kind, done) = if let Some(source) = &volume.config_map {
+        let object = (ObjectKind::ConfigMap, source.name.as_str());
+        gathered.sets_defaults(source.default_mode, source.default_user);
+        let done = gathered.object(object, source.items.as_deref(), source.optional);
+        (FilesKind::ConfigMap, done)
+    } else if let Some(source) = &volume.secret {
+        let name = source.secret_name.as_deref().unwrap_or_default();
+        let object = (ObjectKind::Secret, name);
+        gathered.sets_defaults(source.default_mode, source.default_user);
+        let done = gathered.object(object, source.items.as_deref(), source.optional);
+        (FilesKind::Secret, done)
+    } else if let Some(source) = &volume.downward_api {
+        gathered.sets_defaults(source.default_mode, source.default_user);
+        let done = gathered.downward(source.items.as_deref());
+        (FilesKind::DownwardApi, done)
+    } else if let Some(source) = &volume.projected {
+        (FilesKind::Projected, gathered.projected(source))
+    } else {
+        return None;
+    };
+    let files = gathered.files;
+    Some(done.map(|()| Files { kind, files }))
+}
+
+/// The files so far.
+struct Gathered<'a> {
+    pod: &'a Pod,
+    content: &'a Content<'a>,
+    mode: i32,
+    user: Option<i64>,
+    files: BTreeMap<String, VolumeFile>,
+}
+
+impl<'a> Gathered<'a> {
+    fn new(pod: &'a Pod, content: &'a Content<'a>) -> Gathered<'a> {
+        Gathered {
+            pod,
+            content,
+            mode: DEFAULT_MODE,
+            user: None,
+            files: BTreeMap::new(),
+        }
+    }
+
+    fn sets_defaults(&mut self, mode: Option<i32>, user: Option<i64>) {
+        self.mode = mode.unwrap_or(DEFAULT_MODE);
+        self.user = user;
+    }
+
+    /// A path that two sources have is that of the later one.
+    fn projected(&mut self, volume: &ProjectedVolumeSource) -> Result<(), Unavailable> {
+        self.sets_defaults(volume.default_mode, volume.default_user);
+        for source in volume.sources.iter().flatten() {
+            self.projection(source)?;
+        }
+        Ok(())
+    }
+
+    fn projection(&mut self, source: &VolumeProjection) -> Result<(), Unavailable> {
+        let VolumeProjection {
+            cluster_trust_bundle,
+            config_map,
+            downward_api,
+            pod_certificate,
+            secret,
+            service_account_token,
+        } = source;
+        if let Some(source) = config_map {
+            let object = (ObjectKind::ConfigMap, source.name.as_str());
+            self.object(object, source.items.as_deref(), source.optional)?;
+        }
+        if let Some(source) = secret {
+            let object = (ObjectKind::Secret, source.name.as_str());
+            self.object(object, source.items.as_deref(), source.optional)?;
+        }
+        if let Some(source) = downward_api {
+            self.downward(source.items.as_deref())?;
+        }
+        let others = [
+            ("clusterTrustBundle", cluster_trust_bundle.is_some()),
+            ("podCertificate", pod_certificate.is_some()),
+            ("serviceAccountToken", service_account_token.is_some()),
+        ];
+        match others.into_iter().find(|(_, stated)| *stated) {
+            Some((name, _)) => Err(Unavailable(format!("{name} is not supported"))),
+            None => Ok(()),
+        }
+    }
+
+    fn object(
+        &mut self,
+        (kind, name): (ObjectKind, &str),
+        items: Option<&[KeyToPath]>,
+        optional: Option<bool>,
+    ) -> Result<(), Unavailable> {
+        let optional = optional == Some(true);
+        let object = match self.content.objects.get(kind, self.pod.namespace(), name) {
+            Lookup::Found(object) => object,
+            Lookup::Missing if optional => return Ok(()),
+            Lookup::Missing => {
+                let resource = kind.resource();
+                return Err(Unavailable(format!("{resource} {name:?} not found")));
+            }
+            Lookup::Unknown(why) => return Err(Unavailable(why)),
+        };
+        match items {
+            Some(items) if !items.is_empty() => self.keys(&object, items, optional),
+            _ => {
+                for key in object.data.keys() {
+                    self.add(&object, key, key, None, None)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn keys(
+        &mut self,
+        object: &LocalObject,
+        items: &[KeyToPath],
+        optional: bool,
+    ) -> Result<(), Unavailable> {
+        for item in items {
+            let KeyToPath {
+                key,
+                mode,
+                path,
+                user,
+            } = item;
+            if object.data.contains_key(key) {
+                self.add(object, key, path, *mode, *user)?;
+            } else if !optional {
+                let kind = match object.reference.kind {
+                    ObjectKind::ConfigMap => "config",
+                    ObjectKind::Secret => "secret",
+                };
+                let message = format!("references non-existent {kind} key: {key}");
+                return Err(Unavailable(message));
+            }
+        }
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        object: &LocalObject,
+        key: &str,
+        path: &str,
+        mode: Option<i32>,
+        user: Option<i64>,
+    ) -> Result<(), Unavailable> {
+        let content = object.data.get(key).cloned();
+        let content = content.unwrap_or_else(|| Vec::new().into());
+        let file = VolumeFile {
+            content,
+            mode: self.permissions(mode),
+            user: self.owner(user)?,
+        };
+        self.insert(path, file)
+    }
+
+    fn downward(&mut self, items: Option<&[DownwardAPIVolumeFile]>) -> Result<(), Unavailable> {
+        for item in items.unwrap_or_default() {
+            let DownwardAPIVolumeFile {
+                field_ref,
+                mode,
+                path,
+                resource_field_ref,
+                user,
+            } = item;
+            let text = if let Some(field) = field_ref {
+                let value = metadata_field(self.pod, &field.field_path);
+                value.ok_or_else(|| {
+                    Unavailable(format!("unsupported fieldPath: {}", field.field_path))
+                })?
+            } else if let Some(selector) = resource_field_ref {
+                self.resource(selector)?
+            } else {
+                return Err(Unavailable(format!("{path} has no source")));
+            };
+            let file = VolumeFile {
+                content: text.into_bytes().into(),
+                mode: self.permissions(*mode),
+                user: self.owner(*user)?,
+            };
+            self.insert(path, file)?;
+        }
+        Ok(())
+    }
+
+    fn resource(&self, selector: &ResourceFieldSelector) -> Result<String, Unavailable> {
+        let name = selector.container_name.as_deref().unwrap_or_default();
+        let container = self.pod.container(name);
+        let (_, container) =
+            container.ok_or_else(|| Unavailable(format!("container {name} not found")))?;
+        let value = resource_value(container, selector, self.content.allocatable);
+        value.map_err(|error| Unavailable(error.to_string()))
+    }
+
+    /// Only the permissions count of a mode, as with a kubelet.
+    fn permissions(&self, mode: Option<i32>) -> u32 {
+        (mode.unwrap_or(self.mode) & PERMISSIONS).unsigned_abs()
+    }
+
+    fn owner(&self, user: Option<i64>) -> Result<Option<u32>, Unavailable> {
+        let user = user.or(self.user).map(u32::try_from).transpose();
+        user.map_err(|_| Unavailable("a user id is out of range".to_owned()))
+    }
+
+    /// The path is one below the volume, and none where another file or directory is:
+    /// validation says so too, but not of keys that nobody knew then.
+    fn insert(&mut self, path: &str, file: VolumeFile) -> Result<(), Unavailable> {
+        let is_plain = |part: &str| !part.is_empty() && !matches!(part, "." | "..");
+        if path.starts_with("..") || !path.split('/').all(is_plain) || path.contains('\0') {
+            return Err(Unavailable(format!("invalid path {path:?}")));
+        }
+        let is_inside = |one: &str, other: &str| {
+            let rest = one.strip_prefix(other);
+            rest.is_some_and(|rest| rest.starts_with('/'))
+        };
+        let mut others = self.files.keys();
+        if let Some(other) = others.find(|it| is_inside(it, path) || is_inside(path, it)) {
+            let message = format!("{path:?} and {other:?} cannot both be files");
+            return Err(Unavailable(message));
+        }
+        self.files.insert(path.to_owned(), file);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
