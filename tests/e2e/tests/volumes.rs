@@ -152,8 +152,11 @@ fn the_downward_api_is_seen_in_files_and_follows_the_pod() -> Result<()> {
     }
     // What somebody has damaged is put right by the next process.
     let volume = pod_directory(&ground, &pod)?.join("volumes/kubernetes.io~downward-api/pod");
-    fs::remove_file(volume.join("..data"))?;
-    fs::write(volume.join("stray"), "")?;
+    let damage = || {
+        fs::remove_file(volume.join("..data"))?;
+        fs::write(volume.join("stray"), "")
+    };
+    ground.node().run(damage)??;
     ground.bulkhead.kill(Process::PodWorkerPool)?;
     wait_for("the files to be there again", TIMEOUT, || {
         let found = run(&ground, "cat /pod/labels; ls -A /pod");
