@@ -112,7 +112,7 @@ fn the_downward_api_is_seen_in_files_and_follows_the_pod() -> Result<()> {
     };
     ground
         .bulkhead
-        .write_manifest("told.yaml", &manifest("1").to_string())?;
+        .write_manifest("told.json", &manifest("1").to_string())?;
     let pod = ground.ready("told")?;
     let run = |ground: &Ground, script: &str| ground.exec("told", "shell", &["sh", "-c", script]);
     let sh = |script: &str| run(&ground, script);
@@ -138,7 +138,7 @@ fn the_downward_api_is_seen_in_files_and_follows_the_pod() -> Result<()> {
     for version in ["2", "3"] {
         ground
             .bulkhead
-            .write_manifest("told.yaml", &manifest(version).to_string())?;
+            .write_manifest("told.json", &manifest(version).to_string())?;
         if version == "3" {
             ground.bulkhead.kill(Process::PodWorkerPool)?;
         }
