@@ -308,7 +308,7 @@ async fn volumes_are_set_up_in_the_pods_directory() {
         .make_volumes(
             &identity(),
             &with_volume,
-            &crate::test_rules::wanted(&with_volume),
+            &test_rules::wanted(&with_volume),
             &test_rules::any(&with_volume),
         )
         .await
