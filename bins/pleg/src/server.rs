@@ -45,7 +45,7 @@ impl Published {
 #[derive(Clone, Debug)]
 pub(crate) struct Publication {
     boot_id: String,
-    events: Feed<Event>,
+    events: Feed<v1::PodLifecycleEvent>,
     /// Watchers are woken only when the health changes, or the pool is another.
     state: watch::Sender<Published>,
 }
@@ -76,7 +76,7 @@ impl Publication {
             changed || before.pool_boot_id != published.pool_boot_id
         });
         for event in events {
-            self.events.push(event);
+            self.events.push(&wire::event(event));
         }
         changed
     }
@@ -108,7 +108,7 @@ enum Stage {
 #[derive(Debug)]
 struct Watch {
     boot_id: String,
-    events: FeedWatch<Event>,
+    events: FeedWatch<v1::PodLifecycleEvent>,
     state: watch::Receiver<Published>,
     stage: Stage,
 }
@@ -174,7 +174,7 @@ impl Watch {
             },
             // Cancel-safe: the position moves only when an event is returned.
             item = self.events.next() => match item {
-                FeedItem::Item(event) => Ok(Message::Event(wire::event(event))),
+                FeedItem::Item(event) => Ok(Message::Event(event)),
                 FeedItem::Lost(count) => Err(Status::data_loss(format!(
                     "{count} events were lost because they were not read in time; call again"
                 ))),

@@ -71,7 +71,7 @@ impl Events {
             message,
             "event"
         );
-        self.feed.push(v1::Event {
+        self.feed.push(&v1::Event {
             pod: pod.map(Into::into),
             container: container.to_owned(),
             r#type: kind.into(),

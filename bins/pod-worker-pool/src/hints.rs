@@ -36,16 +36,10 @@ const RECONNECT: Curve = Curve {
 /// How often a runtime without events is asked again: it may have been upgraded.
 const ASK_AGAIN: Duration = Duration::from_secs(300);
 
-#[derive(Clone, Debug)]
-enum Hint {
-    Pod(String),
-    Lost,
-}
-
 /// The hints. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Hints {
-    feed: Feed<Hint>,
+    feed: Feed<v1::WatchHintsResponse>,
     available: watch::Sender<bool>,
     owners: Owners,
     told_ends: ToldEnds,
@@ -63,6 +57,13 @@ impl Hints {
         }
     }
 
+    fn publish(&self, hint: Message) {
+        self.feed.push(&v1::WatchHintsResponse {
+            message: Some(hint),
+            ..v1::WatchHintsResponse::default()
+        });
+    }
+
     /// Listens to the runtime for ever; wakes the pool's own workers too.
     pub(crate) async fn listen(self, runtime: Arc<dyn ContainerRuntime>, pool: PoolHandle) {
         let mut backoff = Backoff::new(RECONNECT);
@@ -72,12 +73,12 @@ impl Hints {
                     tracing::info!(source = ?events.source, "listening to the runtime's events");
                     self.set_available(true);
                     // What happened before, nobody told.
-                    self.feed.push(Hint::Lost);
+                    self.publish(Message::Lost(true));
                     if self.follow(events, &pool).await {
                         backoff.reset();
                     }
                     self.set_available(false);
-                    self.feed.push(Hint::Lost);
+                    self.publish(Message::Lost(true));
                     backoff.failed()
                 }
                 Ok(None) => {
@@ -146,7 +147,7 @@ impl Hints {
                 }
                 self.tell(uid, pool);
             }
-            _ => self.feed.push(Hint::Lost),
+            _ => self.publish(Message::Lost(true)),
         }
     }
 
@@ -164,7 +165,7 @@ impl Hints {
 
     fn tell(&self, uid: String, pool: &PoolHandle) {
         pool.look(&uid);
-        self.feed.push(Hint::Pod(uid));
+        self.publish(Message::PodUid(uid));
     }
 
     fn set_available(&self, available: bool) {
@@ -196,7 +197,7 @@ fn is_alive(observation: &v1::PodObservation, id: &str) -> bool {
 #[derive(Debug)]
 pub(crate) struct HintWatch {
     available: watch::Receiver<bool>,
-    feed: FeedWatch<Hint>,
+    feed: FeedWatch<v1::WatchHintsResponse>,
 }
 
 impl HintWatch {
@@ -213,8 +214,8 @@ impl HintWatch {
             }
             // Cancel-safe: the position moves only when a hint is returned.
             item = self.feed.next() => Some(match item {
-                FeedItem::Item(Hint::Pod(uid)) => Message::PodUid(uid),
-                FeedItem::Item(Hint::Lost) | FeedItem::Lost(_) => Message::Lost(true),
+                FeedItem::Item(hint) => hint.message.unwrap_or(Message::Lost(true)),
+                FeedItem::Lost(_) => Message::Lost(true),
             }),
         }
     }

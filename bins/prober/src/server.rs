@@ -36,7 +36,7 @@ impl Publication {
     }
 
     /// Tells of a try.
-    pub(crate) fn tell(&self, attempt: v1::ProbeTry) {
+    pub(crate) fn tell(&self, attempt: &v1::ProbeTry) {
         self.tries.push(attempt);
     }
 

@@ -351,7 +351,7 @@ impl Shell {
         tracked.log(kind, &done.outcome);
         let owner = &tracked.target.owner;
         if let Some(attempt) = wire::attempt(owner, &done.outcome, self.clock.now()) {
-            self.publication.tell(attempt);
+            self.publication.tell(&attempt);
         }
         if tracked
             .instance

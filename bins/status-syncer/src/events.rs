@@ -1,11 +1,12 @@
 //! Recent events: a bounded ring in which repeats are counted and floods of
 //! similar ones are folded, as the kubelet's event recorder does.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::hash::{BuildHasher as _, Hash, RandomState};
 
 use bulkhead_api::v1::Event;
 use clock::UnixNanos;
-
+use ipc::MessageQueue;
 use ipc::limits::truncate;
 
 /// Different events that are kept: an hour of a busy node, about 1 MiB.
@@ -23,42 +24,31 @@ const MAX_MESSAGE_BYTES: usize = 1024;
 /// Longest of the other texts.
 const MAX_WORD_BYTES: usize = 256;
 
-/// What makes two events the same but for their time.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    subject: Subject,
-    container: String,
-    event_type: i32,
-    reason: String,
-    reporter: String,
-    /// `None` for the event into which similar ones are folded.
-    message: Option<String>,
-}
-
-/// What an event is about: a pod's UID, or a file or URL.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Subject {
-    pod_uid: String,
-    name: String,
-}
-
-impl Key {
-    fn is_similar(&self, other: &Key) -> bool {
-        let blank = |key: &Key| Key {
-            message: None,
-            ..key.clone()
-        };
-        blank(self) == blank(other)
-    }
+/// What is looked for among all kept events whenever one is recorded, so that no other
+/// needs decoding. Hashes under a key that nobody else knows: of two different texts
+/// nobody can find a pair that has the same.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// Of everything but the time; of one into which others are folded, without message.
+    same: u64,
+    /// Of everything but time and message.
+    similar: u64,
+    /// Of what the event is about: a pod's UID, or a file or URL.
+    subject: u64,
+    unix_nanos: i64,
+    /// Not after it was seen again, or displaced.
+    is_kept: bool,
 }
 
 /// The ring.
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
-    /// By a number that grows with each time an event is seen.
-    by_sequence: BTreeMap<u64, (Key, Event)>,
-    sequence_of: BTreeMap<Key, u64>,
-    next_sequence: u64,
+    /// Those seen longest ago first, in the order of `events`.
+    entries: VecDeque<Entry>,
+    events: MessageQueue<Event>,
+    /// How many of them are kept.
+    kept: usize,
+    hasher: RandomState,
     reporters: VecDeque<Reporter>,
 }
 
@@ -85,27 +75,31 @@ impl EventLog {
         // A time to come is none: later ones would count as known.
         event.unix_nanos = told_at.min(now.0);
         event.first_unix_nanos = event.first_unix_nanos.min(now.0);
-        let mut key = key_of(&event);
-        if !self.sequence_of.contains_key(&key) && self.is_flood(&key, event.unix_nanos) {
-            key.message = None;
+        let mut entry = self.entry_of(&event);
+        let mut known = self.find(entry.same);
+        if known.is_none() && self.is_flood(&entry) {
+            entry.same = self.folded(entry.similar);
+            known = self.find(entry.same);
             event.message = format!("{FOLDED_PREFIX}{}", event.message);
             truncate(&mut event.message, MAX_MESSAGE_BYTES);
         }
         event.count = event.count.max(1);
-        if let Some(sequence) = self.sequence_of.get(&key)
-            && let Some((_, known)) = self.by_sequence.get(sequence)
-        {
+        let before = known.and_then(|index| self.events.get(index));
+        if let Some(before) = before {
             // Before a clock that was set back, nothing was known.
-            let was_before = known.unix_nanos <= now.0 && event.unix_nanos <= known.unix_nanos;
-            if was_before || told_at == known.unix_nanos {
+            let was_before = before.unix_nanos <= now.0 && event.unix_nanos <= before.unix_nanos;
+            if was_before || told_at == before.unix_nanos {
                 return None;
             }
-            event.count = event.count.saturating_add(known.count);
-            event.first_unix_nanos = known.first_unix_nanos;
+            event.count = event.count.saturating_add(before.count);
+            event.first_unix_nanos = before.first_unix_nanos;
         } else if event.first_unix_nanos <= 0 {
             event.first_unix_nanos = event.unix_nanos;
         }
-        self.insert(key, event.clone());
+        if let Some(index) = known {
+            self.drop_at(index);
+        }
+        self.insert(entry, &event);
         Some(event)
     }
 
@@ -154,64 +148,109 @@ impl EventLog {
     /// All events, those seen longest ago first; only of one pod if its UID is given.
     #[must_use]
     pub(crate) fn recent(&self, pod_uid: Option<&str>) -> Vec<Event> {
-        let of_pod = |key: &Key| pod_uid.is_none_or(|uid| key.subject.pod_uid == uid);
-        let all = self.by_sequence.values().filter(|(key, _)| of_pod(key));
-        all.map(|(_, event)| event.clone()).collect()
+        let uid_of = |event: &Event| event.pod.as_ref().map(|pod| pod.uid.clone());
+        let is_asked_for =
+            |event: &Event| pod_uid.is_none_or(|uid| uid_of(event).unwrap_or_default() == uid);
+        self.kept_events()
+            .map(|(_, event)| event)
+            .filter(is_asked_for)
+            .collect()
+    }
+
+    fn kept_events(&self) -> impl Iterator<Item = (Entry, Event)> {
+        let both = self.entries.iter().enumerate();
+        both.filter(|(_, entry)| entry.is_kept)
+            .filter_map(|(index, entry)| Some((*entry, self.events.get(index)?)))
+    }
+
+    fn entry_of(&self, event: &Event) -> Entry {
+        let uid = event.pod.as_ref().map(|pod| pod.uid.as_str());
+        let subject = self.hash((uid.unwrap_or_default(), &event.subject));
+        let similar = self.hash((
+            subject,
+            &event.container,
+            event.r#type,
+            &event.reason,
+            &event.reporter,
+        ));
+        Entry {
+            same: self.hash((similar, Some(&event.message))),
+            similar,
+            subject,
+            unix_nanos: event.unix_nanos,
+            is_kept: true,
+        }
+    }
+
+    /// What the event has into which similar ones are folded.
+    fn folded(&self, similar: u64) -> u64 {
+        self.hash((similar, None::<&String>))
+    }
+
+    fn hash(&self, what: impl Hash) -> u64 {
+        self.hasher.hash_one(what)
+    }
+
+    fn find(&self, same: u64) -> Option<usize> {
+        let is_same = |entry: &Entry| entry.is_kept && entry.same == same;
+        self.entries.iter().rposition(is_same)
     }
 
     /// Whether there are too many events already that differ in the message only.
-    fn is_flood(&self, key: &Key, unix_nanos: i64) -> bool {
-        let since = unix_nanos.saturating_sub(SIMILAR_WINDOW_NANOS);
-        let similar = self
-            .by_sequence
-            .values()
-            .filter(|(other, event)| event.unix_nanos >= since && other.is_similar(key));
+    fn is_flood(&self, new: &Entry) -> bool {
+        let since = new.unix_nanos.saturating_sub(SIMILAR_WINDOW_NANOS);
+        let similar = self.entries.iter().filter(|entry| {
+            entry.is_kept && entry.unix_nanos >= since && entry.similar == new.similar
+        });
         similar.count() >= MAX_SIMILAR
     }
 
-    fn insert(&mut self, key: Key, event: Event) {
-        let sequence = self.next_sequence;
-        self.next_sequence += 1;
-        if let Some(old) = self.sequence_of.insert(key.clone(), sequence) {
-            self.by_sequence.remove(&old);
-        }
-        let same_subject = |(_, (other, _)): &(&u64, &(Key, Event))| other.subject == key.subject;
-        let mut of_subject = self.by_sequence.iter().filter(same_subject);
-        let oldest = of_subject.next().map(|(sequence, _)| *sequence);
+    fn insert(&mut self, entry: Entry, event: &Event) {
+        let mut of_subject = self
+            .entries
+            .iter()
+            .enumerate()
+            .filter(|(_, other)| other.is_kept && other.subject == entry.subject);
+        let oldest = of_subject.next().map(|(index, _)| index);
         let full = of_subject.count() + 1 >= MAX_EVENTS_PER_SUBJECT;
         if let Some(oldest) = oldest.filter(|_| full) {
-            self.remove(oldest);
-        } else if self.by_sequence.len() >= MAX_EVENTS
-            && let Some(oldest) = self.by_sequence.keys().next().copied()
+            self.drop_at(oldest);
+        } else if self.kept >= MAX_EVENTS
+            && let Some(oldest) = self.entries.iter().position(|entry| entry.is_kept)
         {
-            self.remove(oldest);
+            self.drop_at(oldest);
         }
-        self.by_sequence.insert(sequence, (key, event));
+        self.entries.push_back(entry);
+        self.events.push_back(event);
+        self.kept += 1;
+        self.give_room();
     }
 
-    fn remove(&mut self, sequence: u64) {
-        if let Some((key, _)) = self.by_sequence.remove(&sequence) {
-            self.sequence_of.remove(&key);
+    fn drop_at(&mut self, index: usize) {
+        if let Some(entry) = self.entries.get_mut(index)
+            && entry.is_kept
+        {
+            entry.is_kept = false;
+            self.kept -= 1;
         }
     }
-}
 
-fn key_of(event: &Event) -> Key {
-    let pod_uid = event
-        .pod
-        .as_ref()
-        .map(|pod| pod.uid.clone())
-        .unwrap_or_default();
-    Key {
-        subject: Subject {
-            pod_uid,
-            name: event.subject.clone(),
-        },
-        container: event.container.clone(),
-        event_type: event.r#type,
-        reason: event.reason.clone(),
-        reporter: event.reporter.clone(),
-        message: Some(event.message.clone()),
+    /// Lets those go that are not kept any more: the oldest ones at once, others when
+    /// they are more than the rest.
+    fn give_room(&mut self) {
+        while self.entries.front().is_some_and(|entry| !entry.is_kept) {
+            self.entries.pop_front();
+            self.events.drop_front();
+        }
+        if self.entries.len() > 2 * self.kept + MAX_EVENTS_PER_SUBJECT {
+            let mut events = MessageQueue::default();
+            let entries = self.kept_events().map(|(entry, event)| {
+                events.push_back(&event);
+                entry
+            });
+            self.entries = entries.collect();
+            self.events = events;
+        }
     }
 }
 
@@ -383,8 +422,21 @@ mod tests {
             log.record(event(&format!("u{number}"), "R", "m", 1), NOW);
         }
         assert_eq!(log.recent(None).len(), MAX_EVENTS);
-        assert_eq!(log.sequence_of.len(), MAX_EVENTS);
+        assert_eq!(log.kept, MAX_EVENTS);
         assert!(log.recent(Some("u4999")).len() == 1 && log.recent(Some("u0")).is_empty());
+    }
+
+    #[test]
+    fn one_that_is_seen_again_and_again_takes_no_more_room() {
+        let mut log = EventLog::default();
+        log.record(event("quiet", "Started", "m", 1), NOW);
+        for time in 2..10_000 {
+            log.record(event("u", "BackOff", "again", time), NOW);
+        }
+        let kept = log.recent(None);
+        assert_eq!((kept.len(), kept[1].count), (2, 9_998));
+        assert!(log.entries.len() <= 4 + MAX_EVENTS_PER_SUBJECT);
+        assert_eq!(log.entries.len(), log.events.len());
     }
 
     #[test]

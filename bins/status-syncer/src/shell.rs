@@ -252,7 +252,7 @@ impl Syncer {
                 let news = self
                     .events
                     .record_reported(&boot_id, first_sequence, events, now);
-                news.into_iter().for_each(|event| self.feed.push(event));
+                news.iter().for_each(|event| self.feed.push(event));
                 let _ = answer.send(());
             }
             Command::Retain {
@@ -289,7 +289,7 @@ impl Syncer {
             }
             Some(Message::Event(event)) => {
                 if let Some(event) = self.events.record(event, now) {
-                    self.feed.push(event);
+                    self.feed.push(&event);
                 }
             }
             None => tracing::warn!("the pool sent an empty message; it is left out"),

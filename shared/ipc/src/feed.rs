@@ -1,9 +1,11 @@
 //! A bounded ring of events. Who falls behind is told how many it lost.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use prost::Message;
 use tokio::sync::Notify;
+
+use crate::message_queue::MessageQueue;
 
 /// A ring of the newest events. Cloning shares the ring.
 #[derive(Debug)]
@@ -24,12 +26,12 @@ struct Shared<T> {
 #[derive(Debug)]
 struct Ring<T> {
     capacity: usize,
-    events: VecDeque<T>,
+    events: MessageQueue<T>,
     /// Number of the oldest event that is still in the ring.
     first: u64,
 }
 
-impl<T: Clone> Feed<T> {
+impl<T: Message + Default> Feed<T> {
     /// A ring of at most `capacity` events.
     ///
     /// # Panics
@@ -39,7 +41,7 @@ impl<T: Clone> Feed<T> {
         assert!(capacity > 0, "a ring needs room");
         let ring = Ring {
             capacity,
-            events: VecDeque::new(),
+            events: MessageQueue::default(),
             first: 0,
         };
         Feed(Arc::new(Shared {
@@ -53,10 +55,10 @@ impl<T: Clone> Feed<T> {
     }
 
     /// Adds an event; the oldest leaves when the ring is full.
-    pub fn push(&self, event: T) {
+    pub fn push(&self, event: &T) {
         let mut ring = self.lock();
         if ring.events.len() == ring.capacity {
-            ring.events.pop_front();
+            ring.events.drop_front();
             ring.first += 1;
         }
         ring.events.push_back(event);
@@ -67,7 +69,7 @@ impl<T: Clone> Feed<T> {
     /// The events that are in the ring, oldest first.
     #[must_use]
     pub fn recent(&self) -> Vec<T> {
-        self.lock().events.iter().cloned().collect()
+        self.lock().events.iter().collect()
     }
 
     /// Watches events from now on.
@@ -109,7 +111,7 @@ pub struct FeedWatch<T> {
     next: u64,
 }
 
-impl<T: Clone> FeedWatch<T> {
+impl<T: Message + Default> FeedWatch<T> {
     /// The next event; waits for one. Cancel-safe: the position moves only when
     /// an event is returned.
     pub async fn next(&mut self) -> FeedItem<T> {
@@ -137,7 +139,7 @@ impl<T: Clone> FeedWatch<T> {
             return Some(FeedItem::Lost(lost));
         }
         let offset = usize::try_from(self.next - ring.first).ok()?;
-        let event = ring.events.get(offset).cloned()?;
+        let event = ring.events.get(offset)?;
         drop(ring);
         self.next += 1;
         Some(FeedItem::Item(event))
@@ -150,12 +152,12 @@ mod tests {
 
     #[tokio::test]
     async fn events_come_in_order_and_losses_are_counted() {
-        let feed = Feed::new(3);
+        let feed = Feed::<i32>::new(3);
         let mut watch = feed.subscribe();
-        feed.push(1);
+        feed.push(&1);
         assert_eq!(watch.next().await, FeedItem::Item(1));
         for event in 2..=6 {
-            feed.push(event);
+            feed.push(&event);
         }
         assert_eq!(watch.next().await, FeedItem::Lost(2));
         assert_eq!(watch.next().await, FeedItem::Item(4));
@@ -166,9 +168,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_waiting_watch_is_woken() {
-        let feed = Feed::new(3);
+        let feed = Feed::<i32>::new(3);
         let mut watch = feed.subscribe();
-        let (item, ()) = tokio::join!(watch.next(), async { feed.push(7) });
+        let (item, ()) = tokio::join!(watch.next(), async { feed.push(&7) });
         assert_eq!(item, FeedItem::Item(7));
     }
 }

@@ -6,7 +6,8 @@
 //! - [`call`] makes one idempotent call that outlives a restart of the peer;
 //! - [`subscribe`] keeps a stream open over restarts of the peer;
 //! - [`StateHub`] and [`Feed`] are the two ways to publish: latest values by key
-//!   (snapshot, then changes) and a bounded ring of events.
+//!   (snapshot, then changes) and a bounded ring of events; [`MessageQueue`] keeps
+//!   messages in little memory.
 //!
 //! What does not live here: messages (`bulkhead-api`), the table of who may call
 //! whom (`topology`), how sockets come to a process (`process`, `supervisor`).
@@ -18,6 +19,7 @@ mod hub;
 mod listener;
 mod memory;
 mod memory_socket;
+mod message_queue;
 mod network;
 mod places;
 mod server;
@@ -32,6 +34,7 @@ pub use feed::{Feed, FeedItem, FeedWatch};
 pub use hub::{StateEvent, StateHub, StateWatch};
 pub use listener::Listener;
 pub use memory::MemoryHub;
+pub use message_queue::MessageQueue;
 pub use network::Network;
 pub use server::{ServeError, serve};
 pub use subscription::{Subscription, SubscriptionEvent, subscribe};

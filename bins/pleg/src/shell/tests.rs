@@ -32,7 +32,16 @@ struct Pool {
     failing: Arc<Mutex<bool>>,
     /// The uid asked for and when.
     asked: Arc<Mutex<Vec<(String, Instant)>>>,
-    hints: Feed<v1::watch_hints_response::Message>,
+    hints: Feed<v1::WatchHintsResponse>,
+}
+
+impl Pool {
+    fn tell(&self, hint: v1::watch_hints_response::Message) {
+        self.hints.push(&v1::WatchHintsResponse {
+            boot_id: "pool".to_owned(),
+            message: Some(hint),
+        });
+    }
 }
 
 #[tonic::async_trait]
@@ -74,11 +83,7 @@ impl RuntimePods for Pool {
             let FeedItem::Item(hint) = watch.next().await else {
                 return None;
             };
-            let response = v1::WatchHintsResponse {
-                boot_id: "pool".to_owned(),
-                message: Some(hint),
-            };
-            Some((Ok(response), watch))
+            Some((Ok(hint), watch))
         });
         Ok(Response::new(Box::pin(messages)))
     }
@@ -189,7 +194,7 @@ impl Node {
 
     fn hint(&self, uid: &str) {
         let hint = v1::watch_hints_response::Message::PodUid(uid.to_owned());
-        self.pool.hints.push(hint);
+        self.pool.tell(hint);
     }
 
     /// How often the pool was asked about `uid` (empty: about all) so far.
@@ -288,7 +293,7 @@ async fn a_hint_is_followed_at_once_and_for_its_pod_alone() {
 async fn while_events_tell_everything_an_idle_node_is_listed_every_ten_seconds() {
     let (node, mut stream) = started().await;
     let available = v1::watch_hints_response::Message::EventsAvailable(true);
-    node.pool.hints.push(available);
+    node.pool.tell(available);
     tokio::time::sleep(Duration::from_secs(3)).await;
     node.set("a", &[("c1", v1::RuntimeState::Exited)]);
     node.hint("a");
@@ -315,7 +320,7 @@ async fn lost_hints_lead_to_a_list_of_all() {
     node.set("a", &[("c1", v1::RuntimeState::Exited)]);
     let begun = Instant::now();
     let lost = v1::watch_hints_response::Message::Lost(true);
-    node.pool.hints.push(lost);
+    node.pool.tell(lost);
     assert_eq!(event(&mut stream).await, seen("a", ContainerDied, "c1"));
     assert!(begun.elapsed() < Duration::from_millis(50));
     assert_eq!(node.asked("a"), 0);
