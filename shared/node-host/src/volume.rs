@@ -145,7 +145,7 @@ pub(crate) fn check_nothing_mounted(
 ) -> Result<(), NodeError> {
     match mounts.below(&directory.real_path()?).next() {
         Some(mount) => Err(NodeError::refused(
-            &mount.point,
+            &*mount.point,
             "something is still mounted there",
         )),
         None => Ok(()),

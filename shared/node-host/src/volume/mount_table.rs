@@ -1,8 +1,9 @@
 //! The node's mounts, as the kernel lists them.
 
-use std::ffi::OsString;
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -17,59 +18,45 @@ use crate::error::NodeError;
 const TABLE: &str = "self/mountinfo";
 
 /// One line of the table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mount {
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Mount<'a> {
     /// The kernel's number for it.
     pub(crate) id: u64,
     /// Where it is, without links.
-    pub(crate) point: PathBuf,
-    filesystem: String,
+    pub(crate) point: Cow<'a, Path>,
+    filesystem: &'a str,
 }
 
-/// Mounts in the order in which they were mounted.
+/// Mounts in the order in which they were mounted, as the kernel wrote them: a node has
+/// some for each container, and few of them are asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MountTable {
-    mounts: Vec<Mount>,
+    text: Vec<u8>,
 }
 
 impl MountTable {
     /// The table as it is now.
     pub(crate) fn read(proc_dir: &Path) -> Result<MountTable, NodeError> {
         let path = proc_dir.join(TABLE);
-        let table = std::fs::read(&path).context("read", &path)?;
-        Ok(MountTable::parse(&table))
+        let text = std::fs::read(&path).context("read", &path)?;
+        Ok(MountTable { text })
     }
 
-    /// Paths may be any bytes, with blanks and backslashes in octal.
-    fn parse(table: &[u8]) -> MountTable {
-        let mount = |line: &[u8]| {
-            let mut fields = line.split(|byte| *byte == b' ');
-            let id = str::from_utf8(fields.next()?).ok()?.parse().ok()?;
-            let point = fields.nth(3)?;
-            let filesystem = fields.skip_while(|field| field != b"-").nth(1)?;
-            Some(Mount {
-                id,
-                point: PathBuf::from(OsString::from_vec(unescaped(point))),
-                filesystem: String::from_utf8_lossy(filesystem).into_owned(),
-            })
-        };
-        let lines = table.split(|byte| *byte == b'\n');
-        MountTable {
-            mounts: lines.filter_map(mount).collect(),
-        }
+    fn mounts(&self) -> impl DoubleEndedIterator<Item = Mount<'_>> {
+        self.text.split(|byte| *byte == b'\n').filter_map(parse)
     }
 
     /// The file system that one sees at a mount point, if it is one.
     pub(crate) fn filesystem(&self, point: &Path) -> Option<&str> {
-        let mut mounts = self.mounts.iter().rev();
+        let mut mounts = self.mounts().rev();
         mounts
             .find(|mount| mount.point == point)
-            .map(|mount| mount.filesystem.as_str())
+            .map(|mount| mount.filesystem)
     }
 
     /// The mounts below a directory or on it, the first one mounted first.
-    pub(crate) fn below(&self, directory: &Path) -> impl Iterator<Item = &Mount> {
-        let mounts = self.mounts.iter();
+    pub(crate) fn below<'a>(&'a self, directory: &'a Path) -> impl Iterator<Item = Mount<'a>> {
+        let mounts = self.mounts();
         mounts.filter(move |mount| mount.point.starts_with(directory))
     }
 
@@ -87,10 +74,10 @@ impl MountTable {
                 continue;
             };
             match open_beneath(directory.fd(), relative) {
-                Ok(mounted) => unmount(&mounted, point)?,
+                Ok(mounted) => unmount(&mounted, &point)?,
                 // Gone with the mount that it was on.
                 Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => {}
-                Err(error) => return Err(NodeError::io("open", point, error.into())),
+                Err(error) => return Err(NodeError::io("open", &*point, error.into())),
             }
         }
         Ok(())
@@ -114,6 +101,24 @@ pub(crate) fn unmount(mounted: &OwnedFd, point: &Path) -> Result<(), NodeError> 
         Ok(()) | Err(Errno::EINVAL) => Ok(()),
         Err(error) => Err(NodeError::io("unmount", point, error.into())),
     }
+}
+
+/// One line. Paths may be any bytes, with blanks and backslashes in octal.
+fn parse(line: &[u8]) -> Option<Mount<'_>> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let id = str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let point = fields.nth(3)?;
+    let point = match point.contains(&b'\\') {
+        true => Cow::Owned(PathBuf::from(OsString::from_vec(unescaped(point)))),
+        false => Cow::Borrowed(Path::new(OsStr::from_bytes(point))),
+    };
+    let filesystem = fields.skip_while(|field| field != b"-").nth(1)?;
+    let filesystem = str::from_utf8(filesystem).unwrap_or_default();
+    Some(Mount {
+        id,
+        point,
+        filesystem,
+    })
 }
 
 fn unescaped(field: &[u8]) -> Vec<u8> {
@@ -152,7 +157,9 @@ mod tests {
 
     #[test]
     fn mounts_are_found_by_their_point() {
-        let table = MountTable::parse(TABLE);
+        let table = MountTable {
+            text: TABLE.to_vec(),
+        };
         assert_eq!(
             table.filesystem(Path::new("/pods/u2/volumes")),
             Some("tmpfs")
@@ -167,9 +174,11 @@ mod tests {
 
     #[test]
     fn those_below_a_directory_come_first_mounted_first() {
-        let table = MountTable::parse(TABLE);
-        let below = table.below(Path::new("/pods/u"));
-        let below: Vec<_> = below.map(|it| (it.id, it.point.to_str())).collect();
+        let table = MountTable {
+            text: TABLE.to_vec(),
+        };
+        let below: Vec<_> = table.below(Path::new("/pods/u")).collect();
+        let below: Vec<_> = below.iter().map(|it| (it.id, it.point.to_str())).collect();
         let expected = [
             (40, Some("/pods/u/volumes/a")),
             (41, Some("/pods/u/volumes/a/in side")),

@@ -97,31 +97,31 @@ fn bind_mounts_below(
     for Mount { id, point, .. } in mounts.below(&from) {
         let relative = point.strip_prefix(&from).unwrap_or(Path::new(""));
         let is_there = || mounts.filesystem(&to.join(relative)).is_some();
-        if relative.as_os_str().is_empty() || is_in_host_path_volume(point) || is_there() {
+        if relative.as_os_str().is_empty() || is_in_host_path_volume(&point) || is_there() {
             continue;
         }
         // What cannot be reached is unmounted by now, or hidden by another mount.
-        let Some(mounted) = reach(source, relative, point)? else {
+        let Some(mounted) = reach(source, relative, &point)? else {
             continue;
         };
-        if descriptor::mount_id(&mounted)? != *id {
+        if descriptor::mount_id(&mounted)? != id {
             continue;
         }
-        let Some(place) = reach(bound, relative, point)? else {
+        let Some(place) = reach(bound, relative, &point)? else {
             continue;
         };
         match bind_one(&mounted, &place) {
             Ok(()) => {}
             // Unmounted by now, or one that may not be bound.
             Err(Errno::EINVAL | Errno::ENOENT) => continue,
-            Err(error) => return Err(NodeError::io("bind", point, error.into())),
+            Err(error) => return Err(NodeError::io("bind", &*point, error.into())),
         }
-        if let Some(bound) = reach(bound, relative, point)? {
+        if let Some(bound) = reach(bound, relative, &point)? {
             match follow_only(&bound) {
                 Ok(()) | Err(Errno::EINVAL) => {}
                 Err(error) => {
                     let action = "change the propagation of the bound";
-                    return Err(NodeError::io(action, point, error.into()));
+                    return Err(NodeError::io(action, &*point, error.into()));
                 }
             }
         }
