@@ -1,5 +1,10 @@
 //! The floor: the CRI calls that the work needs at least, and nothing else.
+//!
+//! What they ask for is the container that Bulkhead and a kubelet ask for, with the
+//! same paths hidden and the same files mounted. Each of these is a mount for the
+//! runtime to make; with them runc computes twice as much inside a new container.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -37,7 +42,42 @@ fn sandbox_config(world: &World, name: &str) -> v1::PodSandboxConfig {
     }
 }
 
+/// What a kubelet hides from a container of the files of /proc and /sys.
+const MASKED_PATHS: [&str; 9] = [
+    "/proc/acpi",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/sys/firmware",
+];
+
+/// What it lets a container only read.
+const READONLY_PATHS: [&str; 6] = [
+    "/proc/asound",
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
+
+/// The files that a kubelet mounts into each container: from a file of the node, the
+/// same for all, which stands for those that an agent writes for each pod.
+const MOUNTED_FILES: [&str; 2] = ["/etc/hosts", "/dev/termination-log"];
+
 fn container_config(world: &World, name: &str, attempt: u32, more: &[&str]) -> v1::ContainerConfig {
+    let mount = |container_path: &str, host_path: &Path| v1::Mount {
+        container_path: container_path.to_owned(),
+        host_path: host_path.to_string_lossy().into_owned(),
+        ..v1::Mount::default()
+    };
+    let files = MOUNTED_FILES.map(|path| mount(path, &world.mounted_file()));
+    let journal = mount(JOURNAL_DIRECTORY, &world.bulkhead.paths().shared);
+    let owned = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect();
     v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata {
             name: "main".to_owned(),
@@ -48,13 +88,16 @@ fn container_config(world: &World, name: &str, attempt: u32, more: &[&str]) -> v
             ..v1::ImageSpec::default()
         }),
         args: World::program_arguments(name, more),
-        mounts: vec![v1::Mount {
-            container_path: JOURNAL_DIRECTORY.to_owned(),
-            host_path: world.bulkhead.paths().shared.to_string_lossy().into_owned(),
-            ..v1::Mount::default()
-        }],
+        mounts: files.into_iter().chain([journal]).collect(),
         log_path: format!("main-{attempt}.log"),
-        linux: Some(v1::LinuxContainerConfig::default()),
+        linux: Some(v1::LinuxContainerConfig {
+            security_context: Some(v1::LinuxContainerSecurityContext {
+                masked_paths: owned(&MASKED_PATHS),
+                readonly_paths: owned(&READONLY_PATHS),
+                ..v1::LinuxContainerSecurityContext::default()
+            }),
+            ..v1::LinuxContainerConfig::default()
+        }),
         ..v1::ContainerConfig::default()
     }
 }

@@ -41,10 +41,17 @@ impl World {
             .kubelet_configuration
             .insert("maxPods".to_owned(), json!(250));
         let bulkhead = BulkheadInstance::start(&containerd, &options)?;
-        Ok(World {
+        let world = World {
             bulkhead,
             containerd,
-        })
+        };
+        std::fs::write(world.mounted_file(), "127.0.0.1 localhost\n")?;
+        Ok(world)
+    }
+
+    /// A file that direct calls mount into their containers.
+    pub(crate) fn mounted_file(&self) -> PathBuf {
+        self.bulkhead.paths().shared.join("mounted")
     }
 
     /// Now, by the clock that journals use.
