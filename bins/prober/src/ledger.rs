@@ -16,6 +16,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use ipc::limits::truncate;
+
 use crate::worker::Verdict;
 use crate::{Kind, Moment};
 
@@ -26,6 +28,12 @@ pub(crate) const MISSING_FOR: Duration = Duration::from_secs(120);
 /// Container instances with probes that are accepted: ten for each of 250 pods,
 /// and as many again that just ended.
 pub(crate) const MAX_INSTANCES: usize = 5000;
+
+/// Longest id or name that is taken from a file, above all that there are.
+const MAX_NAME_BYTES: usize = 512;
+
+/// Longest message that is taken from a file, above what any try gives.
+const MAX_MESSAGE_BYTES: usize = 16 << 10;
 
 /// Whose container it is.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -70,13 +78,22 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// What an earlier life of this process knew.
+    /// What an earlier process knew, within the bounds of what this one could have
+    /// written: each of it is told to others.
     #[must_use]
     pub(crate) fn restore(saved: Saved) -> Ledger {
+        let names = |id: &str, owner: &Owner| {
+            let names = [id, &owner.pod_uid, &owner.container_name];
+            names.into_iter().map(str::len).max()
+        };
         let entries = saved
             .into_iter()
+            .filter(|(id, instance)| names(id, &instance.owner) <= Some(MAX_NAME_BYTES))
             .take(MAX_INSTANCES)
-            .map(|(id, instance)| {
+            .map(|(id, mut instance)| {
+                for verdict in instance.verdicts.values_mut() {
+                    truncate(&mut verdict.message, MAX_MESSAGE_BYTES);
+                }
                 let presence = Presence::Restored;
                 (id, Entry { instance, presence })
             })

@@ -406,7 +406,7 @@ impl Entry {
             .published
             .as_ref()
             .map_or(0, |published| published.version);
-        let version = before + u64::from(renewal == Renewal::Status);
+        let version = before.saturating_add(u64::from(renewal == Renewal::Status));
         self.published = Some(PublishedPod {
             document,
             version,

@@ -149,6 +149,11 @@ impl StateFile {
         let envelope: Envelope<'_> =
             serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
         if envelope.version != self.version {
+            tracing::warn!(
+                path = %self.path.display(),
+                version = envelope.version,
+                "a state file of another version is not used"
+            );
             return Ok(None);
         }
         if envelope.checksum != checksum(envelope.content.get()) {
@@ -198,18 +203,24 @@ pub fn write_atomically(
     replace(path, bytes, false, WRITER_TRIES, prepare)
 }
 
-/// All of a file, up to its bound. Never waits for what is no file.
+/// All of a file, up to its bound. Never waits for what is no file, and follows no link:
+/// none is made here, and what another leads to is none of ours.
 fn read(path: &Path, limit: u64) -> io::Result<String> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = File::options()
         .read(true)
-        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .custom_flags(flags.bits())
         .open(path)?;
     check_type(&file)?;
+    let too_large = || io::Error::other(format!("it is larger than {limit} bytes"));
+    // So that nothing is read of what is far too large.
+    if file.metadata()?.len() > limit {
+        return Err(too_large());
+    }
     let mut text = String::new();
     file.take(limit + 1).read_to_string(&mut text)?;
     if u64::try_from(text.len()).unwrap_or(u64::MAX) > limit {
-        let reason = format!("it is larger than {limit} bytes");
-        return Err(io::Error::other(reason));
+        return Err(too_large());
     }
     Ok(text)
 }
@@ -472,8 +483,15 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&other).unwrap(), "untouched");
         nix::unistd::mkfifo(file.path(), mode).unwrap();
         assert!(matches!(file.load::<u32>(), Err(StateFileError::Io { .. })));
+        // Nor is a link to one read, or written through.
+        let elsewhere = StateFile::new(&other, 1);
+        elsewhere.save(&7_u32).unwrap();
+        file.remove().unwrap();
+        std::os::unix::fs::symlink(&other, file.path()).unwrap();
+        assert!(matches!(file.load::<u32>(), Err(StateFileError::Io { .. })));
         // And then it is one again.
         file.save(&2_u32).unwrap();
+        assert_eq!(elsewhere.load::<u32>().unwrap(), Some(7));
         assert_eq!(file.load::<u32>().unwrap(), Some(2));
     }
 

@@ -48,6 +48,26 @@ fn what_is_saved_is_restored_in_the_same_form() {
 }
 
 #[test]
+fn a_hostile_file_gives_verdicts_within_bounds() {
+    let mut wordy = instance("a", ProbeResult::Failure);
+    for verdict in wordy.verdicts.values_mut() {
+        verdict.message = "\u{e9}".repeat(5 << 20);
+    }
+    let long = "x".repeat(5 << 20);
+    let restored = Ledger::restore(
+        [
+            ("c1".to_owned(), wordy),
+            (long.clone(), instance("a", ProbeResult::Failure)),
+            ("c2".to_owned(), instance(&long, ProbeResult::Failure)),
+        ]
+        .into(),
+    );
+    let known = restored.known("c1", &owner("a")).unwrap();
+    assert!(known[&Kind::Readiness].message.len() <= MAX_MESSAGE_BYTES);
+    assert_eq!(restored.entries.len(), 1);
+}
+
+#[test]
 fn only_a_difference_is_a_change() {
     let mut ledger = Ledger::default();
     ledger.record("c1", instance("a", ProbeResult::Failure));
