@@ -348,6 +348,13 @@ impl FileSource {
                 false
             }
         };
+        if let Some(failure) = self.watch.failure() {
+            // What is read is right, though late: this holds up nothing.
+            let seconds = self.check_frequency.as_secs();
+            problems.push(self.problem(format!(
+                "changes are noticed late, by looking every {seconds} s: {failure}"
+            )));
+        }
         if delivered {
             self.recall = Recall::Complete;
         }

@@ -88,6 +88,11 @@ impl Watch {
             .ok()
     }
 
+    /// Why changes are not noticed at once, if they are not.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
     /// Logs a failure when it is another one, not at each look.
     fn tell(&mut self, failure: Option<String>) {
         if failure == self.failure {

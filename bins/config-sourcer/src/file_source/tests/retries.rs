@@ -56,6 +56,30 @@ fn no_retry_waits_longer_than_the_check_frequency() {
 }
 
 #[tokio::test]
+async fn that_changes_are_noticed_late_is_shown_and_holds_up_nothing() {
+    let mut node = Node::with_directory();
+    node.write("a", &manifest("a", "i:1"));
+    let memory = node.memory(&node.manifests());
+    let can_be_had = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let of_source = Arc::clone(&can_be_had);
+    node.start_altered(&node.manifests(), memory, |source| {
+        source.check_frequency = Duration::from_millis(10);
+        source.watch = Watch::new(move || match of_source.load(Ordering::Relaxed) {
+            true => Watcher::new(),
+            false => Err(io::Error::from_raw_os_error(nix::libc::EMFILE)),
+        });
+    });
+    let state = node.until_images(&["i:1"]).await;
+    assert!(has_problem(&state, "changes are noticed late"), "{state:?}");
+    // Found at the next look, without being told.
+    node.write("a", &manifest("a", "i:2"));
+    node.until_images(&["i:2"]).await;
+    can_be_had.store(true, Ordering::Relaxed);
+    node.until("noticed at once", |state| state.problems.is_empty())
+        .await;
+}
+
+#[tokio::test]
 async fn changes_are_told_as_soon_as_inotify_can_be_had() {
     let mut node = Node::with_directory();
     let count = AtomicUsize::new(0);
