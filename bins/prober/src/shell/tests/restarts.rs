@@ -1,5 +1,7 @@
 //! Deaths of the prober and of the pool: no verdict turns, none is taken back.
 
+use ipc::StateHub;
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
