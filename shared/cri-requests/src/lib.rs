@@ -31,7 +31,7 @@ pub use hostname::{HostNames, host_names};
 pub use hosts_file::{managed_hosts_file, node_hosts_file};
 pub use node_facts::NodeFacts;
 pub use sandbox::{SandboxConfig, pod_sandbox_config};
-pub use security::ImageUser;
+pub use security::{ImageUser, MASKED_PATHS, READONLY_PATHS};
 
 #[cfg(test)]
 mod compatibility;

@@ -24,7 +24,7 @@ const APPARMOR_ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kuber
 
 /// What a container does not see of `/proc` and `/sys` unless it asks for it: what
 /// tells about the machine or its other processes.
-const MASKED_PATHS: [&str; 9] = [
+pub const MASKED_PATHS: [&str; 9] = [
     "/proc/acpi",
     "/proc/kcore",
     "/proc/keys",
@@ -37,7 +37,7 @@ const MASKED_PATHS: [&str; 9] = [
 ];
 
 /// What it sees but cannot change.
-const READONLY_PATHS: [&str; 6] = [
+pub const READONLY_PATHS: [&str; 6] = [
     "/proc/asound",
     "/proc/bus",
     "/proc/fs",

@@ -7,6 +7,7 @@
 //!
 //! - `request`: what a request asks for, and whether it is about its pod alone;
 //! - `places`: which paths and cgroups are a pod's own;
+//! - [`MASKED`], [`READ_ONLY`]: what it wants to see hidden and protected in a container;
 //! - [`HeldPods`]: the pods that requests may be made for, and their permits;
 //! - `commands`: which commands may be run in a container;
 //! - `gate`: the decorator; `known`: what it need not ask the runtime twice;
@@ -27,6 +28,7 @@ pub use commands::CommandDigest;
 pub use gate::Gate;
 pub use held::{HeldPod, HeldPods, HostPaths, Standing};
 pub use places::Places;
+pub use request::{MASKED, READ_ONLY};
 
 #[cfg(test)]
 mod testing;

@@ -15,7 +15,7 @@ use crate::held::HostPaths;
 use crate::places::{OwnMount, Places, stays_below};
 
 /// Of `/proc` and `/sys`, what a container must not see unless it may have all of it.
-pub(crate) const MASKED: [&str; 9] = [
+pub const MASKED: [&str; 9] = [
     "/proc/acpi",
     "/proc/kcore",
     "/proc/keys",
@@ -28,7 +28,7 @@ pub(crate) const MASKED: [&str; 9] = [
 ];
 
 /// What it must not change.
-pub(crate) const READ_ONLY: [&str; 6] = [
+pub const READ_ONLY: [&str; 6] = [
     "/proc/asound",
     "/proc/bus",
     "/proc/fs",

@@ -26,6 +26,17 @@ fn waiting_reason(node: &TestNode, uid: &str) -> String {
     waiting.reason
 }
 
+/// They are written down twice, so that no mistake in making requests passes the gate. A
+/// path that only one of them has would refuse every pod, or show what was to be hidden.
+#[test]
+fn the_gate_and_the_requests_agree_on_what_containers_do_not_see_or_change() {
+    let sorted = |paths: &[&'static str]| -> BTreeSet<&str> { paths.iter().copied().collect() };
+    let (wanted, made) = (runtime_gate::MASKED, cri_requests::MASKED_PATHS);
+    assert_eq!(sorted(&wanted), sorted(&made));
+    let (wanted, made) = (runtime_gate::READ_ONLY, cri_requests::READONLY_PATHS);
+    assert_eq!(sorted(&wanted), sorted(&made));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_refused_pod_waits_until_the_policy_allows_it() {
     let node = TestNode::that_watches_its_policy();
