@@ -23,7 +23,7 @@ use crate::hints::Hints;
 use crate::image::{Images, PullLimits};
 use crate::locks::PodLocks;
 use crate::observe::Observer;
-use crate::policy::{self, NodePolicy, PolicyIngredients};
+use crate::policy::{self, NodePolicy, PolicyIngredients, PolicyWriter};
 use crate::pool::actor::{Actor, ActorConfig};
 use crate::publisher::Publisher;
 use crate::record::{RecordWriter, Records};
@@ -55,6 +55,7 @@ pub(crate) struct Assembly {
     pub(crate) collection: Collection,
     pub(crate) record_writer: RecordWriter,
     pub(crate) policy: NodePolicy,
+    pub(crate) policy_writer: PolicyWriter,
     /// What the servers work with, the other parts' handles among it.
     pub(crate) shared: Shared,
 }
@@ -79,12 +80,12 @@ impl Assembly {
         let told_ends = ToldEnds::default();
         let events = Events::new(clock.clone());
         let doorbell = Doorbell::default();
-        let policy = node_policy(config, identities, (&clock, &events, &doorbell));
+        let (policy, policy_writer) = node_policy(config, identities, (&clock, &events, &doorbell));
         let runtime = gated(runtime, &policy, config);
         let locks = PodLocks::default();
         let listed = Arc::new(AtomicBool::new(false));
         let relister = Relister::new(Arc::clone(&runtime), clock.clone(), owners.clone());
-        let turns = Turns::new(processors(capacity));
+        let turns = Turns::new(processors(capacity), clock.clone());
         let steps = Arc::new(Steps {
             observer: Observer::new(Arc::clone(&runtime), Arc::clone(&host), owners.clone()),
             told_ends: told_ends.clone(),
@@ -111,6 +112,8 @@ impl Assembly {
         });
         let collection = Collection {
             runtime: RuntimeInTurns::for_garbage(&runtime, &turns, &owners),
+            runtime_at_once: Arc::clone(&runtime),
+            turns: turns.clone(),
             host: Arc::clone(&host),
             relister: relister.clone(),
             pool: pool.clone(),
@@ -130,6 +133,7 @@ impl Assembly {
             hints: Hints::new(owners, told_ends),
             events,
             garbage: GarbageCollector::default(),
+            turns,
             policy: policy.clone(),
         };
         Ok(Assembly {
@@ -137,6 +141,7 @@ impl Assembly {
             collection,
             record_writer,
             policy,
+            policy_writer,
             shared,
         })
     }
@@ -151,7 +156,7 @@ fn node_policy(
     config: &NodeConfig,
     identities: &Identities,
     (clock, events, doorbell): (&WallClock, &Events, &Doorbell),
-) -> NodePolicy {
+) -> (NodePolicy, PolicyWriter) {
     NodePolicy::open(PolicyIngredients {
         config,
         identities,

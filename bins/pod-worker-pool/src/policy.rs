@@ -13,7 +13,8 @@ mod file;
 mod in_force;
 mod judgement;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,11 +24,11 @@ use clock::WallClock;
 use ipc::limits::truncate;
 use node_config::NodeConfig;
 use node_policy::{HostPathRules, Mode, Protected, Subject};
-use pod::Pod;
+use pod::{Pod, PodIdentity, PodSource};
 use pod_lifecycle::DesiredPod;
 use pod_lifecycle::plan::{REFUSED_REASON, Refused};
 use runtime_gate::{HeldPod, HeldPods, Places, Standing};
-use state_file::StateFile;
+use state_file::{Saver, StateFile, Writer};
 use topology::{Identities, Process};
 
 use crate::doorbell::Doorbell;
@@ -48,6 +49,10 @@ const LAST_GOOD_VERSION: u32 = 1;
 const MAX_SHOWN_PODS: usize = 200;
 const MAX_SHOWN_BYTES: usize = 2048;
 
+/// Most refusals at the opening of one pod's volumes that are told: a link that somebody
+/// swaps may lead anywhere.
+const MAX_NOT_OPENED: usize = 16;
+
 /// What the policy is made from.
 pub(crate) struct PolicyIngredients<'a> {
     pub(crate) config: &'a NodeConfig,
@@ -57,6 +62,9 @@ pub(crate) struct PolicyIngredients<'a> {
     pub(crate) doorbell: Doorbell,
 }
 
+/// Brings the last good policy to its file.
+pub(crate) type PolicyWriter = Writer<(), String>;
+
 /// The node's policy and how each pod stands with it. Clones share it.
 #[derive(Clone)]
 pub(crate) struct NodePolicy(Arc<Inner>);
@@ -65,7 +73,8 @@ struct Inner {
     path: PathBuf,
     node_name: String,
     protected: Protected,
-    last_good: StateFile,
+    /// Of the last good policy, for the next process.
+    saver: Saver<(), String>,
     clock: WallClock,
     events: Events,
     doorbell: Doorbell,
@@ -84,8 +93,11 @@ struct State {
 
 /// What is known of a pod that was judged.
 struct Known {
-    pod: v1::PodReference,
+    pod: PodIdentity,
+    source: PodSource,
     judgement: Judgement,
+    /// What was refused when its volumes were opened, as far as it was told.
+    not_opened: BTreeSet<String>,
 }
 
 impl std::fmt::Debug for NodePolicy {
@@ -98,7 +110,7 @@ impl NodePolicy {
     /// Reads the policy. Where that fails the last good one holds, of an earlier process
     /// too; without one nothing new is started until the file is good.
     #[must_use]
-    pub(crate) fn open(ingredients: PolicyIngredients<'_>) -> NodePolicy {
+    pub(crate) fn open(ingredients: PolicyIngredients<'_>) -> (NodePolicy, PolicyWriter) {
         let config = ingredients.config;
         let state_directory = config.directories.state(Process::PodWorkerPool);
         let last_good = StateFile::new(state_directory.join(LAST_GOOD_FILE), LAST_GOOD_VERSION);
@@ -119,11 +131,13 @@ impl NodePolicy {
             &protected,
             now,
         );
+        let write = move |(): &(), text: &String| last_good.save(text);
+        let (saver, writer) = Saver::new("the last good node policy", write);
         let policy = NodePolicy(Arc::new(Inner {
             path,
             node_name: config.node_name.clone(),
             protected,
-            last_good,
+            saver,
             clock: ingredients.clock,
             events: ingredients.events,
             doorbell: ingredients.doorbell,
@@ -137,7 +151,7 @@ impl NodePolicy {
         }));
         policy.tell();
         policy.remember();
-        policy
+        (policy, writer)
     }
 
     /// The pods that requests may be made for.
@@ -170,26 +184,50 @@ impl NodePolicy {
         if known.is_some_and(|known| known.judgement == judgement) {
             return refused;
         }
-        state
-            .audit
-            .decided(self.0.clock.now(), identity, &subject, &judgement);
+        let (word, rule) = (judgement.word(), judgement.message().unwrap_or_default());
+        let now = self.0.clock.now();
+        state.audit.decided(now, identity, source, word, rule);
         if let Some(message) = judgement.message() {
             self.0.events.warning(identity, "", REFUSED_REASON, message);
         }
-        let pod = identity.into();
-        let known = Known { pod, judgement };
+        let known = Known {
+            pod: identity.clone(),
+            source,
+            judgement,
+            not_opened: BTreeSet::new(),
+        };
         state.judged.insert(identity.uid().to_owned(), known);
         refused
     }
 
     /// How the pod's hostPath volumes may be opened; `None` when nothing new may be made
-    /// for it.
+    /// for it. What is refused then is audited.
     #[must_use]
     pub(crate) fn host_path_rules(&self, pod_uid: &str) -> Option<HostPathRules> {
-        match &self.0.held.get(pod_uid)?.standing {
-            Standing::Permitted(permit) => Some(HostPathRules::new(Arc::clone(permit), false)),
-            Standing::Audited(permit) => Some(HostPathRules::new(Arc::clone(permit), true)),
-            Standing::Refused(_) => None,
+        let rules = match &self.0.held.get(pod_uid)?.standing {
+            Standing::Permitted(permit) => HostPathRules::new(Arc::clone(permit), false),
+            Standing::Audited(permit) => HostPathRules::new(Arc::clone(permit), true),
+            Standing::Refused(_) => return None,
+        };
+        let word = match rules.only_audits() {
+            true => judgement::ONLY_AUDITED,
+            false => judgement::REFUSED,
+        };
+        let (policy, uid) = (self.clone(), pod_uid.to_owned());
+        Some(rules.reported_to(move |rule| policy.not_opened(&uid, word, rule)))
+    }
+
+    /// Opening a volume of this pod was decided against. Told once, not at each try.
+    fn not_opened(&self, pod_uid: &str, word: &str, rule: &str) {
+        let state = &mut *self.lock();
+        let Some(known) = state.judged.get_mut(pod_uid) else {
+            return;
+        };
+        if known.not_opened.len() < MAX_NOT_OPENED && known.not_opened.insert(rule.to_owned()) {
+            let now = self.0.clock.now();
+            state
+                .audit
+                .decided(now, &known.pod, known.source, word, rule);
         }
     }
 
@@ -199,9 +237,16 @@ impl NodePolicy {
         self.lock().judged.remove(pod_uid);
     }
 
-    /// Reads the file again whenever it changes, and has all pods judged again then.
-    /// Never ends.
-    pub(crate) async fn watch(self) -> std::convert::Infallible {
+    /// Reads the file again whenever it changes, has all pods judged again then, and
+    /// keeps what was good. Never ends.
+    pub(crate) async fn run(self, writer: PolicyWriter) -> Infallible {
+        tokio::select! {
+            never = writer.run() => never,
+            never = self.watch() => never,
+        }
+    }
+
+    async fn watch(self) -> Infallible {
         loop {
             tokio::time::sleep(LOOK_INTERVAL).await;
             let policy = self.clone();
@@ -249,10 +294,8 @@ impl NodePolicy {
                 Origin::NoFile | Origin::LastGood | Origin::Nothing => return,
             }
         };
-        if let Err(error) = self.0.last_good.save(&text) {
-            let error = telemetry::chain(&error);
-            tracing::warn!(error, "the next process will not know the last good policy");
-        }
+        // Nobody waits for it: what is in force does not depend on it.
+        drop(self.0.saver.put((), text));
     }
 
     fn tell(&self) {
@@ -288,6 +331,7 @@ impl NodePolicy {
             1 => parts.push("node policy refuses 1 pod".to_owned()),
             count => parts.push(format!("node policy refuses {count} pods")),
         }
+        parts.extend(self.0.saver.trouble());
         parts.join("; ")
     }
 
@@ -300,7 +344,7 @@ impl NodePolicy {
             let mut message = known.judgement.message()?.to_owned();
             truncate(&mut message, MAX_SHOWN_BYTES);
             Some(v1::PolicyFinding {
-                pod: Some(known.pod.clone()),
+                pod: Some((&known.pod).into()),
                 refused: known.judgement.refused().is_some(),
                 message,
             })

@@ -82,6 +82,7 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
         collection,
         record_writer,
         policy,
+        policy_writer,
         shared,
     } = Assembly::new(Ingredients {
         config: &context.config,
@@ -96,6 +97,7 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
     .map_err(Error::State)?;
     let listening = shared.hints.clone().listen(runtime, shared.pool.clone());
     let collecting = shared.garbage.clone().run(collection);
+    let turns = shared.turns.clone();
     let pods = PodsOfSources::new(context.network.channel(Process::ConfigSourcer));
     let lifecycle = context.lifecycle;
     let serving = ipc::serve(
@@ -114,7 +116,9 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
         loop {
             tick.tick().await;
             lifecycle.beat();
-            let line = watched.status_line();
+            let mut lines = vec![turns.status_line(), watched.status_line()];
+            lines.retain(|line| !line.is_empty());
+            let line = lines.join("; ");
             if line != shown {
                 lifecycle.set_status(&line);
                 shown = line;
@@ -132,7 +136,7 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
         () = listening => Ok(()),
         () = collecting => Ok(()),
         never = record_writer.run() => match never {},
-        never = policy.watch() => match never {},
+        never = policy.run(policy_writer) => match never {},
         () = ticking => Ok(()),
     }
 }

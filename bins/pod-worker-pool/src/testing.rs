@@ -132,6 +132,7 @@ impl TestNode {
             collection,
             record_writer,
             policy,
+            policy_writer,
             shared,
         } = assembly.unwrap();
         let listening = shared.hints.clone().listen(runtime, shared.pool.clone());
@@ -147,7 +148,7 @@ impl TestNode {
         if self.watches_policy {
             // Looks at a real file, which takes real time: only where it matters.
             tasks.push(AbortOnDropHandle::new(tokio::spawn(async {
-                match policy.watch().await {}
+                match policy.run(policy_writer).await {}
             })));
         }
         self.life = Some(Life {

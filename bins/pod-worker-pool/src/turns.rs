@@ -6,6 +6,7 @@
 //! on as long as anybody wants one.
 
 pub(crate) mod runtime;
+mod status_line;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ::turns::{Ask, Call, Figures, Purpose, Queue, Rank, Ticket};
+use clock::{UnixNanos, WallClock};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -24,6 +26,7 @@ pub(crate) struct Turns(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     begun: Instant,
+    clock: WallClock,
     state: Mutex<State>,
 }
 
@@ -37,6 +40,8 @@ struct State {
     next_age: u64,
     /// What was logged last.
     logged: Figures,
+    /// The last change of the limit.
+    changed: Option<LimitChange>,
 }
 
 /// What is known of a pod.
@@ -46,21 +51,31 @@ struct Standing {
     purpose: Purpose,
 }
 
+/// The limit became what it is.
+#[derive(Clone, Copy, Debug)]
+struct LimitChange {
+    before: usize,
+    at: UnixNanos,
+}
+
 /// Nobody wants the call any more, so it was never made.
 #[derive(Debug)]
-struct Withdrawn;
+pub(crate) struct Withdrawn;
 
 impl Turns {
     /// Turns at a runtime on a machine with so many processors.
-    pub(crate) fn new(processors: usize) -> Turns {
+    pub(crate) fn new(processors: usize, clock: WallClock) -> Turns {
+        let queue = Queue::new(processors);
         Turns(Arc::new(Inner {
             begun: Instant::now(),
+            clock,
             state: Mutex::new(State {
-                queue: Queue::new(processors),
+                logged: queue.figures(),
+                queue,
                 waiting: HashMap::new(),
                 pods: HashMap::new(),
                 next_age: 0,
-                logged: Figures::default(),
+                changed: None,
             }),
         }))
     }
@@ -98,9 +113,17 @@ impl Turns {
         self.lock().queue.figures()
     }
 
+    /// A line for `bulkhead status`: the limit, and what runs and waits.
+    #[must_use]
+    pub(crate) fn status_line(&self) -> String {
+        let state = self.lock();
+        let figures = state.queue.figures();
+        status_line::of(figures, &state.queue.by_call(), state.changed)
+    }
+
     /// Waits for a turn. It is given back when the answer is dropped; dropping the
     /// future gives up the place in the queue.
-    async fn take(
+    pub(crate) async fn take(
         &self,
         call: Call,
         uid: Option<&str>,
@@ -156,6 +179,10 @@ impl Turns {
         let figures = state.queue.figures();
         if (figures.limit, figures.without_turn) != (state.logged.limit, state.logged.without_turn)
         {
+            if figures.limit != state.logged.limit {
+                let (before, at) = (state.logged.limit, self.0.clock.now());
+                state.changed = Some(LimitChange { before, at });
+            }
             state.logged = figures;
             tracing::debug!(
                 limit = figures.limit,
@@ -178,14 +205,14 @@ impl Turns {
 
 /// A place in the queue, and later the turn itself.
 #[derive(Debug)]
-struct Turn {
+pub(crate) struct Turn {
     turns: Turns,
     ticket: Ticket,
 }
 
 impl Turn {
     /// The call has been answered.
-    fn finish(self, succeeded: bool) {
+    pub(crate) fn finish(self, succeeded: bool) {
         let now = self.turns.now();
         let mut state = self.turns.lock();
         state.queue.finish(self.ticket, succeeded, now);

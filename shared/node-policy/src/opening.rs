@@ -2,6 +2,7 @@
 //! what must still be checked once it is open. A decision about a path's text is not
 //! enough, since a link below it may lead elsewhere.
 
+use std::fmt;
 use std::sync::Arc;
 
 use pod::Pod;
@@ -23,11 +24,30 @@ pub struct PathAccess {
     pub read_only: bool,
 }
 
+/// Is told each refusal.
+type Report = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// What the policy says of opening the hostPath volumes of one pod.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct HostPathRules {
     permit: Arc<Permit>,
     only_audits: bool,
+    report: Option<Report>,
+}
+
+impl fmt::Debug for HostPathRules {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let HostPathRules {
+            permit,
+            only_audits,
+            report: _,
+        } = self;
+        formatter
+            .debug_struct("HostPathRules")
+            .field("permit", permit)
+            .field("only_audits", only_audits)
+            .finish_non_exhaustive()
+    }
 }
 
 impl HostPathRules {
@@ -38,6 +58,7 @@ impl HostPathRules {
         HostPathRules {
             permit,
             only_audits,
+            report: None,
         }
     }
 
@@ -45,6 +66,26 @@ impl HostPathRules {
     #[must_use]
     pub fn only_audits(&self) -> bool {
         self.only_audits
+    }
+
+    /// The same, and `report` is told what is refused, or would be, at the moment when it
+    /// is opened.
+    #[must_use]
+    pub fn reported_to(self, report: impl Fn(&str) + Send + Sync + 'static) -> HostPathRules {
+        HostPathRules {
+            report: Some(Arc::new(report)),
+            ..self
+        }
+    }
+
+    /// Something that was to be opened is refused for this reason. Reports it; whether it
+    /// must not be opened, which it may be where the policy only audits.
+    #[must_use]
+    pub fn refuses(&self, reason: &str) -> bool {
+        if let Some(report) = &self.report {
+            report(reason);
+        }
+        !self.only_audits
     }
 
     /// As [`volume_access`].

@@ -57,6 +57,21 @@ impl Call {
         }
     }
 
+    /// Its name in the CRI, and what else tells it from others.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RunSandbox => "RunPodSandbox",
+            Self::RunHostSandbox => "RunPodSandbox (node's network)",
+            Self::CreateContainer => "CreateContainer",
+            Self::StartContainer => "StartContainer",
+            Self::StopSandbox => "StopPodSandbox",
+            Self::RemoveSandbox => "RemovePodSandbox",
+            Self::RemoveContainer => "RemoveContainer",
+            Self::RemoveImage => "RemoveImage",
+        }
+    }
+
     /// The class of this call when it is made for `purpose`.
     #[must_use]
     pub fn class(self, purpose: Purpose) -> Class {

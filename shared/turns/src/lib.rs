@@ -24,4 +24,4 @@ mod queue;
 
 pub use call::{Call, Class, Purpose, Rank};
 pub use limit::{Limit, Sample};
-pub use queue::{Ask, Figures, Queue, Ticket};
+pub use queue::{Ask, ByCall, Figures, Queue, Ticket};

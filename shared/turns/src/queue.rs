@@ -68,6 +68,15 @@ pub struct Figures {
     pub waiting: usize,
 }
 
+/// How many calls of one kind there are, for people.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByCall {
+    /// Have a turn, or had it and go on.
+    pub running: usize,
+    /// Wait for a turn.
+    pub waiting: usize,
+}
+
 #[derive(Debug)]
 struct Waiting {
     ask: Ask,
@@ -217,6 +226,19 @@ impl Queue {
             without_turn: self.running.len() - running,
             waiting: self.waiting.len(),
         }
+    }
+
+    /// Each kind of which a call runs, with a turn or without, or waits: how many do.
+    #[must_use]
+    pub fn by_call(&self) -> BTreeMap<Call, ByCall> {
+        let mut by_call: BTreeMap<Call, ByCall> = BTreeMap::new();
+        for running in self.running.values() {
+            by_call.entry(running.ask.call).or_default().running += 1;
+        }
+        for waiting in self.waiting.values() {
+            by_call.entry(waiting.ask.call).or_default().waiting += 1;
+        }
+        by_call
     }
 
     fn take_waiting(&mut self, ticket: Ticket) -> Option<Waiting> {

@@ -15,6 +15,7 @@ use crate::locks::PodLocks;
 use crate::pool::{PoolHandle, WorkerSummary};
 use crate::record::Records;
 use crate::relist::{Relist, Relister};
+use crate::turns::Turns;
 
 /// Removals at once: enough to clear up after a crash loop, too few to slow the
 /// start of pods.
@@ -22,8 +23,12 @@ pub(super) const PARALLEL_REMOVALS: usize = 4;
 
 /// What a collection works with.
 pub(crate) struct Collection {
-    /// The container runtime.
+    /// The container runtime; heavy calls wait for their turn.
     pub runtime: Arc<dyn ContainerRuntime>,
+    /// The same without turns, for who has taken one.
+    pub runtime_at_once: Arc<dyn ContainerRuntime>,
+    /// The turns.
+    pub turns: Turns,
     /// Files, mounts and cgroups.
     pub host: Arc<dyn NodeHost>,
     /// Lists the runtime.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cri::quirks::{self, FailedStart};
 use futures_util::{StreamExt, stream};
+use turns::{Call, Purpose};
 
 use super::collection::{Collection, PARALLEL_REMOVALS};
 use super::files;
@@ -44,22 +45,30 @@ async fn remove_containers_of(
     dead: &[DeadContainer],
     known: &Known<'_>,
 ) -> Vec<String> {
-    // Of a pod that lives only what its newer instances have replaced is dead.
+    // Of a pod that goes on only what its newer instances have replaced is dead.
     let is_garbage = known.contents_are_garbage(uid);
-    let lock = match is_garbage {
-        true => with.still_garbage(uid, known).await,
-        false => None,
-    };
-    if is_garbage && lock.is_none() {
-        return Vec::new();
-    }
     let mut removed = Vec::new();
     for container in dead {
+        // The turn first: who waits for one must not keep the pod's steps away, should
+        // the pod come back meanwhile.
+        let purpose = Some(Purpose::End);
+        let turn = with.turns.take(Call::RemoveContainer, Some(uid), purpose);
+        let Ok(turn) = turn.await else {
+            break;
+        };
+        let _lock = match is_garbage {
+            true => match with.still_garbage(uid, known).await {
+                Some(lock) => Some(lock),
+                None => break,
+            },
+            false => None,
+        };
         if is_replaced(with, container).await {
-            removed.extend(remove_container(with, container).await);
+            let gone = remove_container(with, container).await;
+            turn.finish(gone.is_some());
+            removed.extend(gone);
         }
     }
-    drop(lock);
     removed
 }
 
@@ -81,6 +90,7 @@ async fn is_replaced(with: &Collection, container: &DeadContainer) -> bool {
     status.is_some_and(|it| quirks::failed_start(&it) == Some(FailedStart::Abandoned))
 }
 
+/// Removes a container, with a turn that its caller has.
 async fn remove_container(with: &Collection, container: &DeadContainer) -> Option<String> {
     let DeadContainer {
         pod,
@@ -92,7 +102,8 @@ async fn remove_container(with: &Collection, container: &DeadContainer) -> Optio
     } = container;
     if *may_run {
         // Of unknown state: it must not run on without a record.
-        let stopped = with.runtime.stop_container(id, UNKNOWN_STATE_GRACE).await;
+        let runtime = &with.runtime_at_once;
+        let stopped = runtime.stop_container(id, UNKNOWN_STATE_GRACE).await;
         if let Err(error) = stopped
             && !error.is_not_found()
         {
@@ -100,7 +111,7 @@ async fn remove_container(with: &Collection, container: &DeadContainer) -> Optio
             return None;
         }
     }
-    if let Err(error) = abandoned_start::remove_ended(&*with.runtime, id).await
+    if let Err(error) = abandoned_start::remove_ended(&*with.runtime_at_once, id).await
         && !error.is_not_found()
     {
         tracing::debug!(id, %error, "dead container not removed");

@@ -65,6 +65,34 @@ async fn a_pod_that_comes_back_during_a_round_keeps_its_logs() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_comes_back_does_not_wait_for_the_turns_of_its_own_removals() {
+    let mut node = TestNode::new();
+    let back = pod_running("a", "u1", &["run"]);
+    run_and_forget(&mut node, &[("u1", &back)]).await;
+    // Starts have all turns, and no removal begins beside them.
+    node.runtime.set_faults(Faults {
+        sandbox_delay: Duration::from_secs(100),
+        ..Faults::NONE
+    });
+    for number in 0..20 {
+        let uid = format!("n{number}");
+        node.create(&pod_running(&uid, &uid, &["run"])).await;
+    }
+    let turns = || node.life().turns.status_line();
+    eventually("starts wait for turns", || {
+        turns().contains("RunPodSandbox")
+    })
+    .await;
+    order_everything(&node);
+    let is_waiting = || turns().contains("RemoveContainer");
+    eventually("the removal waits for its turn", is_waiting).await;
+    let before = node.seconds();
+    node.create(&back).await;
+    eventually("a step looks at it", || node.observation("u1").is_some()).await;
+    assert!(is_waiting() && node.seconds() - before < 1.0, "{}", turns());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_that_comes_back_during_a_round_does_nothing_twice() {
     let mut node = TestNode::new();
     let mut pods: Vec<_> = ["u1", "u2", "u3", "u4", "u5"]

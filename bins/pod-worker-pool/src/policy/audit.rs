@@ -1,12 +1,10 @@
-//! The audit line: one for each decision about a pod, at a bounded rate.
+//! The audit line: one for each decision about a pod, or about what one of its volumes
+//! leads to, at a bounded rate.
 
 use std::time::Duration;
 
 use clock::UnixNanos;
-use node_policy::Subject;
-use pod::PodIdentity;
-
-use super::judgement::Judgement;
+use pod::{PodIdentity, PodSource};
 
 /// Most lines in a window: a full node that restarts has a line for each pod.
 const MAX_LINES: u32 = 500;
@@ -21,13 +19,14 @@ pub(super) struct Audit {
 }
 
 impl Audit {
-    /// A decision that differs from the one before.
+    /// A decision that differs from the one before: in a word, and by which rule.
     pub(super) fn decided(
         &mut self,
         now: UnixNanos,
         pod: &PodIdentity,
-        subject: &Subject,
-        judgement: &Judgement,
+        source: PodSource,
+        decision: &str,
+        rule: &str,
     ) {
         if !self.may_write(now) {
             return;
@@ -35,10 +34,10 @@ impl Audit {
         tracing::info!(
             target: "audit",
             %pod,
-            source = %subject.source,
+            %source,
             asked_by = "sync-loop",
-            decision = judgement.word(),
-            rule = judgement.message().unwrap_or_default(),
+            decision,
+            rule,
             "node policy"
         );
     }

@@ -14,6 +14,10 @@ use super::in_force::InForce;
 /// Most refusals of one pod that are told in full.
 const MAX_TOLD: usize = 3;
 
+/// The audit line's words for what is not permitted.
+pub(super) const REFUSED: &str = "refused";
+pub(super) const ONLY_AUDITED: &str = "permitted because the policy only audits";
+
 /// The decision about a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Judgement {
@@ -44,8 +48,8 @@ impl Judgement {
     pub(super) fn word(&self) -> &'static str {
         match self {
             Judgement::Permitted => "permitted",
-            Judgement::Audited(_) => "permitted because the policy only audits",
-            Judgement::Refused(_) => "refused",
+            Judgement::Audited(_) => ONLY_AUDITED,
+            Judgement::Refused(_) => REFUSED,
         }
     }
 }

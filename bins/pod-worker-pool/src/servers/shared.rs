@@ -12,6 +12,7 @@ use crate::hints::Hints;
 use crate::policy::NodePolicy;
 use crate::pool::PoolHandle;
 use crate::relist::Relister;
+use crate::turns::Turns;
 
 /// The parts of the pool that services reach. Cloning is cheap.
 #[derive(Clone)]
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub garbage: GarbageCollector,
     /// What pods may be on this node.
     pub policy: NodePolicy,
+    /// Turns at the runtime.
+    pub turns: Turns,
 }
 
 impl std::fmt::Debug for Shared {

@@ -34,7 +34,7 @@ impl Case {
     fn new() -> Case {
         let simulated = SimulatedRuntime::new(1, WallClock::simulated(START), true);
         simulated.add_image(IMAGE, true);
-        let turns = Turns::new(1);
+        let turns = Turns::new(1, WallClock::system());
         let below: Arc<dyn ContainerRuntime> = Arc::new(simulated.clone());
         Case {
             runtime: RuntimeInTurns::for_steps(&below, &turns, &Owners::default()),

@@ -12,7 +12,7 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat, openat2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{Mode, SFlag, mkdirat, umask};
 use node_policy::{HostPathRules, NodePath, PathAccess};
-use pod::{Pod, PodExt as _};
+use pod::Pod;
 
 use crate::descriptor::{self, real_path};
 use crate::error::IoContext as _;
@@ -131,14 +131,10 @@ impl HostPath<'_> {
 
     /// The error of a refusal, unless the policy only audits.
     fn refused(&self, message: String) -> Result<(), NodeError> {
-        if !self.rules.only_audits() {
-            return Err(NodeError::CheckFailed { message });
+        match self.rules.refuses(&message) {
+            true => Err(NodeError::CheckFailed { message }),
+            false => Ok(()),
         }
-        let (namespace, name) = (self.pod.namespace(), self.pod.name());
-        let path = &self.wanted.path;
-        let what = "opened because node policy only audits";
-        tracing::warn!(namespace, pod = name, path, message, "{what}");
-        Ok(())
     }
 }
 

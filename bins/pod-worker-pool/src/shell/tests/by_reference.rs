@@ -130,6 +130,11 @@ async fn while_config_sourcer_is_away_only_new_pods_wait() {
     assert_eq!(pool.runtime.violations(), Vec::<String>::new());
 }
 
+/// Returns once every task waits for something: only then does a paused clock go on.
+async fn all_wait() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_waits_for_config_sourcer_delays_no_other() {
     let mut pool = Pool::start();
@@ -145,7 +150,7 @@ async fn a_pod_that_waits_for_config_sourcer_delays_no_other() {
             tokio::spawn(async move { workers.update_pod(update(&pod)).await })
         })
         .collect();
-    tokio::time::sleep(Duration::from_millis(10)).await;
+    all_wait().await;
     let begun = Instant::now();
     pool.workers().update_pod(kill(&known)).await.unwrap();
     assert!(begun.elapsed() < Duration::from_millis(100));
@@ -168,7 +173,7 @@ async fn a_kill_does_not_wait_for_a_pod_that_is_being_fetched_and_counts_after_i
     let mut workers = pool.workers();
     let request = update(&newer);
     let older = tokio::spawn(async move { workers.update_pod(request).await });
-    tokio::time::sleep(Duration::from_millis(10)).await;
+    all_wait().await;
     pool.workers().update_pod(kill(&newer)).await.unwrap();
     pool.source.come_back();
     // The former CREATE is not taken for one that came after the KILL.
