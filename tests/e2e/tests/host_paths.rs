@@ -118,6 +118,13 @@ fn a_link_below_a_grant_is_refused_until_the_grant_follows_links() -> Result<()>
     ground.apply("reader", reader(&link, &journal, &json!({})))?;
     ground.event("reader", "FailedMount", "link is a link")?;
     assert!(!journal.join("seen").exists());
+    let log = ground.bulkhead.log(Process::PodWorkerPool);
+    let is_audited = |line: &&str| {
+        let words = ["audit", "reader", "refused", "link is a link"];
+        words.iter().all(|word| line.contains(word))
+    };
+    // Once, not at each try.
+    assert_eq!(log.lines().filter(is_audited).count(), 1, "{log}");
     ground.bulkhead.write_policy(&format!(
         "[[grants]]\npods = [\"default/reader\"]\n\
          hostPaths = [{{ prefix = {shared:?}, followLinks = true }}]\n"
