@@ -15,9 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ::turns::{Ask, Call, Figures, Purpose, Queue, Rank, Ticket};
-use clock::{UnixNanos, WallClock};
+use clock::WallClock;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+
+use status_line::LimitChange;
 
 /// All turns at one runtime. Clones share them.
 #[derive(Clone, Debug)]
@@ -49,13 +51,6 @@ struct State {
 struct Standing {
     rank: Rank,
     purpose: Purpose,
-}
-
-/// The limit became what it is.
-#[derive(Clone, Copy, Debug)]
-struct LimitChange {
-    before: usize,
-    at: UnixNanos,
 }
 
 /// Nobody wants the call any more, so it was never made.

@@ -4,7 +4,14 @@ use std::collections::BTreeMap;
 
 use ::turns::{ByCall, Call, Figures};
 
-use super::LimitChange;
+use clock::UnixNanos;
+
+/// The limit became what it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LimitChange {
+    pub(super) before: usize,
+    pub(super) at: UnixNanos,
+}
 
 /// The limit and its last change, how many calls run and wait, and of which kinds.
 pub(super) fn of(
@@ -53,8 +60,6 @@ fn named(by_call: &BTreeMap<Call, ByCall>, count: impl Fn(&ByCall) -> usize) -> 
 
 #[cfg(test)]
 mod tests {
-    use clock::UnixNanos;
-
     use super::*;
 
     #[test]
