@@ -121,7 +121,7 @@ impl FileSource {
         (source, writer)
     }
 
-    /// Takes up what an earlier life has left, then follows the path for ever.
+    /// Takes up what an earlier run has left, then follows the path for ever.
     pub(crate) async fn run(self, writer: Writer<(), LastGood>) -> Infallible {
         tokio::select! {
             never = writer.run() => never,
@@ -153,7 +153,7 @@ impl FileSource {
         }
     }
 
-    /// Reads what an earlier life has left, however long it takes: without it a
+    /// Reads what an earlier run has left, however long it takes: without it a
     /// pod whose manifest is bad would look removed.
     async fn remember(&mut self) {
         let store = Arc::clone(&self.store);
@@ -339,7 +339,7 @@ impl FileSource {
             }
             Look::Failed(problem) => {
                 problems.push(problem);
-                // What an earlier life knew is still the last good state.
+                // What an earlier run knew is still the last good state.
                 self.kind.is_some() && self.recall == Recall::Complete
             }
             Look::Unfinished(problem) => {

@@ -25,10 +25,10 @@ pub(crate) enum PathKind {
     File,
 }
 
-/// Whether all that was good in earlier lives is known.
+/// Whether all that was good in earlier runs is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Recall {
-    /// It is, or there was no earlier life.
+    /// It is, or there was no earlier run.
     #[default]
     Complete,
     /// A file with it was damaged, and the source has not been read well since: a
@@ -39,7 +39,7 @@ pub(crate) enum Recall {
 /// What is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LastGood {
-    /// Whether this is all: a loss outlives the life that has found it.
+    /// Whether this is all: a loss outlives the run that has found it.
     pub recall: Recall,
     /// What the manifest path was.
     pub kind: Option<PathKind>,

@@ -57,7 +57,7 @@ impl Publication {
         }
     }
 
-    /// Names this life of the process.
+    /// Names this run of the process.
     #[must_use]
     pub(crate) fn boot_id(&self) -> &str {
         &self.boot_id

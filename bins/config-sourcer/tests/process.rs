@@ -173,7 +173,7 @@ async fn a_consumer_follows_the_manifests_over_our_restart() {
     assert_eq!(pod.source, "file");
 
     node.start();
-    // A stream of the old life ends with an error or quietly, in any case soon.
+    // A stream of the old run ends with an error or quietly, in any case soon.
     let ended = tokio::time::timeout(PATIENCE, async {
         while let Ok(Some(_)) = stream.message().await {}
     });

@@ -65,7 +65,7 @@ pub fn open(config: &NodeConfig, lifecycle: &Lifecycle) -> Result<Opened, Error>
 }
 
 /// Serves until shutdown. Containers keep running after it. As soon as it is dropped
-/// another life may begin in the same process.
+/// another run may begin in the same process.
 ///
 /// # Errors
 /// When the listening socket fails or the node cannot be worked on.

@@ -55,7 +55,7 @@ pub(crate) struct TestNode {
     watches_policy: bool,
 }
 
-/// One life of the process.
+/// One run of the process.
 pub(crate) struct Life {
     pub(crate) shared: Shared,
     _tasks: Vec<AbortOnDropHandle<()>>,

@@ -559,8 +559,8 @@ impl Tracked {
     }
 }
 
-/// What is known of an instance before its first try in this life: by ourselves,
-/// else by the pool, which was told by an earlier life.
+/// What is known of an instance before its first try in this run: by ourselves,
+/// else by the pool, which was told by an earlier run.
 fn seeds(
     told: &BTreeMap<Kind, Verdict>,
     known: Option<&BTreeMap<Kind, Verdict>>,

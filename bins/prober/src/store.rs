@@ -24,13 +24,13 @@ impl Store {
         Store(StateFile::new(directory.join("verdicts.json"), VERSION).without_sync())
     }
 
-    /// What an earlier life wrote; nothing when that cannot be read.
+    /// What an earlier run wrote; nothing when that cannot be read.
     pub(crate) fn load(&self) -> Saved {
         match self.0.load() {
             Ok(saved) => saved.unwrap_or_default(),
             Err(error) => {
                 let error = telemetry::chain(&error);
-                tracing::warn!(error, "verdicts of the last life are lost");
+                tracing::warn!(error, "verdicts of the last run are lost");
                 Saved::default()
             }
         }
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_is_loaded_in_the_next_life() {
+    fn what_is_saved_is_loaded_in_the_next_run() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("prober");
         assert!(Store::open(&path).load().is_empty());

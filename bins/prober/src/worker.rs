@@ -104,7 +104,7 @@ enum Phase {
     Stopped,
 }
 
-/// Names one try of this process's life.
+/// Names one try of this run of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attempt(pub u64);
 

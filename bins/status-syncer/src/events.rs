@@ -52,15 +52,15 @@ pub(crate) struct EventLog {
     reporters: VecDeque<Reporter>,
 }
 
-/// How far the calls of one life of a reporting process were taken.
+/// How far the calls of one run of a reporting process were taken.
 #[derive(Debug)]
 struct Reporter {
     boot_id: String,
     next_sequence: u64,
 }
 
-/// Lives of reporting processes that are remembered: one process reports by
-/// calls, and late retries of its previous life may still arrive.
+/// Runs of reporting processes that are remembered: one process reports by
+/// calls, and late retries of its previous run may still arrive.
 const MAX_REPORTERS: usize = 4;
 
 impl EventLog {
@@ -104,7 +104,7 @@ impl EventLog {
     }
 
     /// Takes the events of a call that may be a repetition: `first_sequence` is
-    /// the running number of the first in the life `boot_id` of the caller.
+    /// the running number of the first in the run `boot_id` of the caller.
     /// Returns those that are new, as they are kept now.
     pub(crate) fn record_reported(
         &mut self,

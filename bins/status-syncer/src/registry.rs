@@ -74,7 +74,7 @@ struct Entry {
     /// As served; absent only while the first status is being computed.
     published: Option<PublishedPod>,
     hold: Hold,
-    /// How far its worker was when last seen, and in which life of the pool.
+    /// How far its worker was when last seen, and in which run of the pool.
     worker: Option<(String, WorkerPhase)>,
 }
 

@@ -4,7 +4,7 @@
 //! socket with `SO_LINGER` and a peer that does not read. Whoever sends one must
 //! hold up nobody, least of all the thread that watches all processes. Each process
 //! has its own thread for that, which exists only while there is work. One that is
-//! stuck when the process starts again is left to itself, and the new life has
+//! stuck when the process starts again is left to itself, and the new run has
 //! another.
 
 use std::collections::VecDeque;

@@ -11,29 +11,29 @@ use std::os::fd::OwnedFd;
 use tokio::time::{Duration, Instant};
 use topology::Process;
 
-/// Lives whose connections are kept: one that crashes again and again must not
+/// Runs whose connections are kept: one that crashes again and again must not
 /// collect descriptors.
 const MAX_CONNECTIONS: usize = 4;
 
-/// How long after the next life has a connection the last one is kept: longer than
+/// How long after the next run has a connection the last one is kept: longer than
 /// any call but the pull of an image takes.
 const KEPT_FOR: Duration = Duration::from_secs(300);
 
-/// The connections, those of the newest life last.
+/// The connections, those of the newest run last.
 #[derive(Debug, Default)]
 pub(crate) struct FdStore(VecDeque<Connection>);
 
 #[derive(Debug)]
 struct Connection {
     pid: i32,
-    /// When a later life had its own.
+    /// When a later run had its own.
     succeeded_at: Option<Instant>,
     /// Never used, only held.
     descriptor: OwnedFd,
 }
 
 impl FdStore {
-    /// Takes a connection of the life `pid` of a process. One that the same life
+    /// Takes a connection of the run `pid` of a process. One that the same run
     /// had before is of no use any more. Returns what is not to be kept: its close
     /// may block, so the caller chooses where.
     pub(crate) fn store(
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_connection_of_a_life_outlives_it_for_a_while() {
+    fn the_connection_of_a_run_outlives_it_for_a_while() {
         let (mut fd_store, begun) = (FdStore::default(), Instant::now());
         let mut first = store(&mut fd_store, Process::PodWorkerPool, 1, begun);
         drop(fd_store.expire(begun + 10 * KEPT_FOR));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn one_life_has_one_connection_and_only_some_lives_have() {
+    fn one_run_has_one_connection_and_only_some_runs_have() {
         let (mut fd_store, now) = (FdStore::default(), Instant::now());
         let mut broken = store(&mut fd_store, Process::PodWorkerPool, 1, now);
         let mut first = store(&mut fd_store, Process::PodWorkerPool, 1, now);

@@ -9,7 +9,7 @@
 //! nevertheless, from them on an older kernel or from the pool, never gets into the
 //! supervisor: it is discarded in the socket, by [the closing
 //! thread](crate::closing) of that process. If that blocks, the process is not heard,
-//! so that the watchdog restarts it, and nobody else is concerned. Its next life has a
+//! so that the watchdog restarts it, and nobody else is concerned. Its next run has a
 //! new socket and is heard, unless [`MAX_LEFT`] earlier ones are stuck already: then
 //! it is not heard, and restarted, until one of them is done.
 
@@ -45,7 +45,7 @@ const REST_AFTER_BURST: Duration = Duration::from_millis(10);
 /// Rest while descriptors that the process sent are being closed.
 const REST_WHILE_CLOSING: Duration = Duration::from_millis(50);
 
-/// Sockets of earlier lives of one process that are left with a close that blocks.
+/// Sockets of earlier runs of one process that are left with a close that blocks.
 /// Each has a thread and what was sent to it, which must not add up.
 const MAX_LEFT: usize = 4;
 
@@ -105,7 +105,7 @@ struct NotifySocket {
     /// The same socket, for the closing thread.
     shared: Arc<std::os::unix::net::UnixDatagram>,
     closer: Closer,
-    /// Of earlier lives' sockets, as long as they have work.
+    /// Of earlier runs' sockets, as long as they have work.
     left: Vec<Closer>,
     resting_until: Option<Instant>,
     /// Messages that were dropped; logged when it begins.
@@ -137,7 +137,7 @@ impl NotifySockets {
         self.0.get(&process).map(|socket| socket.path.as_path())
     }
 
-    /// To be called before `process` starts: a close that an earlier life made block
+    /// To be called before `process` starts: a close that an earlier run made block
     /// does not keep the next one, which runs as `uid`, from being heard.
     pub(crate) fn renew(&mut self, process: Process, uid: u32) {
         let Some(socket) = self.0.get_mut(&process) else {
@@ -148,12 +148,12 @@ impl NotifySockets {
             return;
         }
         if socket.left.len() >= MAX_LEFT {
-            tracing::error!(%process, left = MAX_LEFT, "closing what earlier lives sent blocks: this one may not be heard");
+            tracing::error!(%process, left = MAX_LEFT, "closing what earlier runs sent blocks: this one may not be heard");
             return;
         }
         match open_instead(process, &socket.path, uid) {
             Ok(new) => {
-                tracing::warn!(%process, "what an earlier life sent is not all read or closed: the next has a new notification socket");
+                tracing::warn!(%process, "what an earlier run sent is not all read or closed: the next has a new notification socket");
                 std::mem::replace(socket, new).leave_to(socket);
             }
             // The old one stays; it is tried again at the next start.

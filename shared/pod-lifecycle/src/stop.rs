@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_life_that_dies_before_it_has_recorded_the_beginning_costs_no_grace() {
+    fn a_run_that_dies_before_it_has_recorded_the_beginning_costs_no_grace() {
         // Until when it was written, when it is looked at, and what is left then.
         let write = SAVE_MAY_TAKE.as_secs();
         for (resumed, left) in [(0, 30), (write, 30), (write + 10, 20)] {
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_of_the_wall_clock_changes_nothing_within_a_life() {
+    fn a_jump_of_the_wall_clock_changes_nothing_within_a_run() {
         for jump in [-5000, -10, 10, 5000] {
             let mut node = Node::new();
             node.order(30, 0, 0);

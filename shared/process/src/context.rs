@@ -26,9 +26,9 @@ pub struct Context {
     pub listener: Listener,
     /// The users of the processes, for the check of callers.
     pub identities: Arc<Identities>,
-    /// Names this life of the process: another one after each start.
+    /// Names this run of the process: another one after each start.
     pub boot_id: String,
-    /// Seed of all randomness in this life.
+    /// Seed of all randomness in this run.
     pub seed: u64,
     /// Readiness, watchdog and shutdown.
     pub lifecycle: Lifecycle,

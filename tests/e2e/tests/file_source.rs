@@ -348,7 +348,7 @@ fn a_manifest_directory_that_hangs_takes_nothing_else_away() -> Result<()> {
     ground.ready("web")?;
     nothing_restarts(&ground)?;
 
-    // In a new life of all parts, from the start: not ready is not empty.
+    // In a new run of all parts, from the start: not ready is not empty.
     ground.bulkhead.kill_all()?;
     ground.bulkhead.start_again()?;
     server.answer(

@@ -112,7 +112,7 @@ fn an_endpoint_that_does_not_answer_holds_up_no_file() -> Result<()> {
     ground.apply("file", ground.app("file", &[]))?;
     ground.ready("file")?;
     server.answer(503, "");
-    // A new life that never hears from the endpoint: its pods are not unwanted.
+    // A new run that never hears from the endpoint: its pods are not unwanted.
     ground.bulkhead.kill_all()?;
     ground.bulkhead.start_again()?;
     ground.take_away("file")?;
@@ -169,7 +169,7 @@ fn an_https_endpoint_is_followed_if_its_certificate_is_trusted() -> Result<()> {
     let head = server.last_head().to_lowercase();
     assert!(head.contains("\r\nx-token: secret\r\n"), "{head}");
 
-    // Trusted no more, and in a new life: not asked, and its pod runs on.
+    // Trusted no more, and in a new run: not asked, and its pod runs on.
     fs::write(&trusted, "")?;
     ground.bulkhead.kill_all()?;
     ground.bulkhead.start_again()?;

@@ -33,7 +33,7 @@ pub(crate) struct Launcher {
 }
 
 impl Launcher {
-    /// A new life of a process; `None` for the supervisor.
+    /// A new run of a process; `None` for the supervisor.
     pub(crate) fn make(&mut self, process: Process, lifecycle: Lifecycle) -> Option<Main> {
         self.lives += 1;
         let context = Context {

@@ -25,7 +25,7 @@ const STEPS: u32 = 40;
 /// How often a container may crash or hang.
 const MOST_FAILURES: u32 = 2;
 
-/// Lives of a process that crash in a row: enough for the policy to wait for
+/// Runs of a process that crash in a row: enough for the policy to wait for
 /// seconds.
 const MOST_CRASHES: usize = 6;
 
@@ -189,7 +189,7 @@ impl Scenario {
         Process::ALL[index]
     }
 
-    /// Kills a process, and every third time also its next lives, so that it is
+    /// Kills a process, and every third time also its next runs, so that it is
     /// away for longer and longer.
     async fn kill(&mut self, node: &mut SimulatedNode) {
         let process = self.process();

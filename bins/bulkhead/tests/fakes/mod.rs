@@ -33,7 +33,7 @@ pub(crate) struct Node {
     servers: Vec<Server>,
 }
 
-/// One life of a server: a thread with a runtime of its own, so that its end
+/// One run of a server: a thread with a runtime of its own, so that its end
 /// breaks every connection, as the end of a process does.
 pub(crate) struct Server {
     stop: CancellationToken,
@@ -251,7 +251,7 @@ fn happened(name: &str, reason: &str, at: i64) -> Result<v1::ListEventsResponse,
     }))
 }
 
-/// One life of a server of events: those of before, then those that happen.
+/// One run of a server of events: those of before, then those that happen.
 /// Nothing ends such a stream but the server's end.
 pub(crate) struct FakeHappenings {
     pub(crate) before: &'static [(&'static str, &'static str, i64)],
@@ -319,7 +319,7 @@ impl SyncLoop for FakeSyncLoop {
     }
 }
 
-/// A log of five lines; each life of the server gives two and then breaks.
+/// A log of five lines; each run of the server gives two and then breaks.
 pub(crate) struct FakeLogs(pub(crate) Arc<Notify>);
 
 #[tonic::async_trait]

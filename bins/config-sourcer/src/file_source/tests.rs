@@ -54,7 +54,7 @@ impl Node {
         self.disk.path().join("state/last-good-manifests.json")
     }
 
-    /// Starts the source in a new life, knowing only what is on the disk.
+    /// Starts the source in a new run, knowing only what is on the disk.
     fn start(&mut self) {
         self.start_at(&self.manifests());
     }
@@ -317,7 +317,7 @@ async fn what_is_lost_stays_lost_until_all_is_read_well() {
         (images(&state), state.ready),
         (vec!["i:2".to_owned()], false)
     );
-    // All is known again, and from the next life on a bad new file is only that.
+    // All is known again, and from the next run on a bad new file is only that.
     node.write("a", &manifest("a", "i:1"));
     node.until_images(&["i:1", "i:2"]).await;
     node.until_saved("Complete").await;
@@ -388,7 +388,7 @@ async fn an_unreadable_path_keeps_what_was_known() {
         .until("a problem", |state| has_problem(state, "FIFO"))
         .await;
     assert_eq!(images(&state), ["i:1"]);
-    // Also in the next life.
+    // Also in the next run.
     node.start();
     let state = node.until("ready", |state| state.ready).await;
     assert_eq!(images(&state), ["i:1"]);

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_life_may_be_starting_is_left_to_the_worker_that_its_pod_gets() {
+    fn what_an_earlier_run_may_be_starting_is_left_to_the_worker_that_its_pod_gets() {
         let instances = [("a", 0, EXITED, 0), ("b", 0, CREATED, 0)];
         let case = Case::new(&instances, &[true], None);
         assert_eq!(case.containers(), ["a0"]);

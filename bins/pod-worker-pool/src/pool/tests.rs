@@ -194,7 +194,7 @@ async fn a_crash_loop_waits_longer_each_time_and_our_restarts_do_not_change_that
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_runs_is_adopted_by_the_next_life() {
+async fn a_pod_that_runs_is_adopted_by_the_next_run() {
     let mut node = TestNode::new();
     let pod = pod_running("a", "u1", RUN);
     node.create(&pod).await;
@@ -274,7 +274,7 @@ async fn a_shorter_grace_cuts_the_running_stop_short() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_termination_goes_on_in_the_next_life_with_the_same_deadline() {
+async fn a_termination_goes_on_in_the_next_run_with_the_same_deadline() {
     let mut node = TestNode::new();
     let pod = pod_running("a", "u1", &["ignore-term"]);
     node.create(&pod).await;
@@ -284,7 +284,7 @@ async fn a_termination_goes_on_in_the_next_life_with_the_same_deadline() {
     tokio::time::sleep(Duration::from_secs(8)).await;
     node.kill();
     tokio::time::sleep(Duration::from_secs(4)).await;
-    // Nobody tells the new life anything.
+    // Nobody tells the new run anything.
     node.start();
     eventually("it is stopped", || node.running("u1").is_none()).await;
     let took = node.seconds() - begun;

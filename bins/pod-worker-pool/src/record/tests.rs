@@ -42,7 +42,7 @@ fn open(directory: &Path) -> (Records, AbortOnDropHandle<Infallible>) {
     (records, AbortOnDropHandle::new(tokio::spawn(writer.run())))
 }
 
-/// What another life would find.
+/// What another run would find.
 fn on_disk(directory: &Path) -> Vec<(PodIdentity, Record)> {
     life(directory).unwrap().0.all()
 }
@@ -54,7 +54,7 @@ async fn written(records: &Records) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_record_is_found_again_by_another_life() {
+async fn a_record_is_found_again_by_another_run() {
     let directory = tempfile::tempdir().unwrap();
     let (records, _writer) = open(directory.path());
     assert_eq!(records.load(&pod()), Record::default());

@@ -450,7 +450,7 @@ async fn logs_are_asked_for_by_names_that_exist() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_log_is_waited_for_until_a_new_life_knows_the_pod() {
+async fn a_log_is_waited_for_until_a_new_run_knows_the_pod() {
     let mut pool = Pool::start();
     let pod = pod_running("a", "u1", &["run"]);
     pool.run(&pod).await;

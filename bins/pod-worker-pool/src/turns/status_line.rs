@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use ::turns::{ByCall, Call, Figures};
-
 use clock::UnixNanos;
 
 /// The limit became what it is.

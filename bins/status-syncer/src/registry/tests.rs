@@ -353,8 +353,8 @@ fn a_terminal_phase_survives_restarts_of_both() {
 }
 
 #[test]
-fn the_same_uid_created_again_begins_a_new_life() {
-    // In the same life of the pool: a worker that had finished begins again.
+fn the_same_uid_created_again_begins_anew() {
+    // In the same run of the pool: a worker that had finished begins again.
     let mut test = Test::connected();
     test.observe(never(with_container("u", "a", RuntimeState::Exited), "u"));
     let mut finished = never(with_container("u", "a", RuntimeState::Exited), "u");
@@ -365,7 +365,7 @@ fn the_same_uid_created_again_begins_a_new_life() {
     test.observe(never(observation("u", WorkerPhase::Syncing), "u"));
     assert_eq!(test.phase("u"), "Pending");
 
-    // In another: an instance runs that the life before did not have.
+    // In another: an instance runs that the run before did not have.
     let mut test = Test::connected();
     test.observe(never(with_container("u", "a", RuntimeState::Exited), "u"));
     test.snapshot(

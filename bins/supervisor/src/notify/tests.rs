@@ -232,7 +232,7 @@ impl Fixture {
         far
     }
 
-    /// Waits until the closing threads of earlier lives are done.
+    /// Waits until the closing threads of earlier runs are done.
     fn wait_for_left(&self, process: Process, count: usize) {
         let is_stuck = |closer: &&Closer| !closer.is_idle();
         while self.sockets.0[&process]
@@ -256,7 +256,7 @@ fn inode(fixture: &Fixture) -> u64 {
 }
 
 #[tokio::test]
-async fn a_close_that_blocks_does_not_keep_the_next_life_from_being_heard() {
+async fn a_close_that_blocks_does_not_keep_the_next_run_from_being_heard() {
     let mut fixture = Fixture::open();
     let (path, first) = (
         fixture.sockets.path(POOL).unwrap().to_owned(),
@@ -285,7 +285,7 @@ async fn a_close_that_blocks_does_not_keep_the_next_life_from_being_heard() {
 }
 
 #[tokio::test]
-async fn what_a_dead_life_left_unread_is_not_before_what_the_next_one_says() {
+async fn what_a_dead_run_left_unread_is_not_before_what_the_next_one_says() {
     let mut fixture = Fixture::open();
     let first = inode(&fixture);
     let (harmless, _other_end) = UnixStream::pair().unwrap();
@@ -317,7 +317,7 @@ async fn only_some_sockets_are_left_with_a_close_that_blocks() {
     fixture.sockets.renew(POOL, fixture.uid);
     fixture.send(POOL, "READY=1", &[]).unwrap();
     assert!(fixture.receive(POOL).is_empty(), "too many are stuck");
-    // One is done, so that the life after that is heard.
+    // One is done, so that the run after that is heard.
     far_ends.pop();
     fixture.wait_for_left(POOL, MAX_LEFT - 1);
     fixture.sockets.renew(POOL, fixture.uid);

@@ -466,7 +466,7 @@ async fn a_connection_that_is_handed_over_just_before_death_is_kept() {
 }
 
 #[tokio::test]
-async fn a_life_whose_last_message_takes_for_ever_to_close_has_a_next_one_that_is_heard() {
+async fn a_run_whose_last_message_takes_for_ever_to_close_has_a_next_one_that_is_heard() {
     let mut node = Node::prepare();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let behaviour = format!("linger {}", listener.local_addr().unwrap());
@@ -485,7 +485,7 @@ async fn a_life_whose_last_message_takes_for_ever_to_close_has_a_next_one_that_i
     node.behave(Process::PodWorkerPool, "serve");
     node.signal(Signal::SIGCONT);
     let status = node.wait_for(all_ready).await;
-    // Not one life was killed because it was not heard.
+    // Not one run was killed because it was not heard.
     let pool = row(&status, Process::PodWorkerPool);
     assert_eq!(pool.restarts_total, 1, "{}", node.errors());
     assert!(node.errors().contains("new notification socket"));

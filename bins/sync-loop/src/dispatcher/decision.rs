@@ -41,16 +41,21 @@ impl fmt::Display for Outcome {
             Outcome::Waits(Awaited::WorkerPool) => {
                 formatter.write_str("waits until the worker pool has said which pods run")
             }
-            Outcome::Waits(Awaited::Runtime) => formatter
-                .write_str("waits until the container runtime has said which pods run"),
+            Outcome::Waits(Awaited::Runtime) => {
+                formatter.write_str("waits until the container runtime has said which pods run")
+            }
             Outcome::Waits(Awaited::Capacity) => {
                 formatter.write_str("waits until the capacity of the node is known")
             }
             Outcome::Waits(Awaited::OtherPods) => formatter.write_str(
-                "waits until it is known whether pods of an earlier life still need their resources",
+                "waits until it is known whether pods of an earlier run still need their resources",
             ),
             Outcome::Rejected(rejection) => {
-                write!(formatter, "rejected with {}: {}", rejection.reason, rejection.message)
+                write!(
+                    formatter,
+                    "rejected with {}: {}",
+                    rejection.reason, rejection.message
+                )
             }
             Outcome::Postponed(cause) => {
                 write!(formatter, "waits for the container runtime: {cause}")

@@ -247,7 +247,7 @@ impl Workers {
                 .all(|(uid, pod)| !pod.runs || self.known.contains_key(uid))
     }
 
-    /// Whether the pool has answered in this life of ours.
+    /// Whether the pool has answered in this run of ours.
     #[must_use]
     pub(crate) fn has_answered(&self) -> bool {
         self.answered
@@ -312,7 +312,7 @@ impl Workers {
         self.listed.as_ref().filter(|_| self.list_is_current)
     }
 
-    /// Whether the runtime has been listed in this life of ours. What it did not
+    /// Whether the runtime has been listed in this run of ours. What it did not
     /// run then, and nobody was told to start since, does not run now.
     #[must_use]
     pub(crate) fn has_listed(&self) -> bool {

@@ -1,5 +1,5 @@
 //! The admission records on disk, and rejections that wait for them: a pod whose
-//! rejection was told must be found rejected by the next life.
+//! rejection was told must be found rejected by the next run.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -20,7 +20,7 @@ const VERSION: u32 = 1;
 /// The file below the state directory.
 const FILE_NAME: &str = "admission.json";
 
-/// The file, and what an earlier life has written there.
+/// The file, and what an earlier run has written there.
 #[derive(Debug)]
 pub(super) struct RecordsFile {
     file: StateFile,
@@ -73,7 +73,7 @@ pub(super) struct Records {
 }
 
 impl Records {
-    /// Starts the task that saves, and gives what an earlier life has written.
+    /// Starts the task that saves, and gives what an earlier run has written.
     pub(super) fn start(
         RecordsFile { file, remembered }: RecordsFile,
         reports: StatusSyncer,

@@ -32,7 +32,7 @@ pub(super) struct StatusSyncer {
 }
 
 impl StatusSyncer {
-    /// Starts the task; a new life of status-syncer is told to `answers`.
+    /// Starts the task; a new run of status-syncer is told to `answers`.
     pub(super) fn start(
         context: &Context,
         answers: mpsc::Sender<Event>,

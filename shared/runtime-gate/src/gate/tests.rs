@@ -239,7 +239,7 @@ async fn a_user_of_the_agent_is_refused_by_number_by_image_and_by_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_earlier_life_made_is_judged_before_it_is_started() {
+async fn what_an_earlier_run_made_is_judged_before_it_is_started() {
     let scene = Scene::new("");
     let sandbox = scene.sandbox().await;
     let as_agent = |it: &mut v1::ContainerConfig| {

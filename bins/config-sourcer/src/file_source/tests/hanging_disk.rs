@@ -46,7 +46,7 @@ async fn a_disk_that_hangs_is_told_and_never_looks_empty() {
     node.until_images(&["i:1"]).await;
     node.until_saved("i:1").await;
 
-    // In a new life, from the start: what was good then stands, and is not ready.
+    // In a new run, from the start: what was good then stands, and is not ready.
     node.write("b", &manifest("b", "i:2"));
     let gate = Gate::default();
     gate.set_shut(true);
@@ -113,7 +113,7 @@ async fn a_disk_that_has_the_state_too_holds_up_nothing_else() {
     node.until_saved("i:1").await;
     node.write("a", "bad: [");
 
-    // In a new life, before anything is remembered: nothing is removed.
+    // In a new run, before anything is remembered: nothing is removed.
     let (manifests, state) = (Gate::default(), Gate::default());
     let _opens = (Opens(manifests.clone()), Opens(state.clone()));
     state.set_shut(true);

@@ -17,7 +17,7 @@ use crate::testing::{IMAGE, TestNode, eventually, pod_running};
 const SEEDS: u64 = 150;
 const ACTIONS: usize = 25;
 
-/// What sync-loop would want and repeat to each life of the pool.
+/// What sync-loop would want and repeat to each run of the pool.
 #[derive(Default)]
 struct Wanted {
     pods: BTreeMap<String, Value>,

@@ -211,7 +211,7 @@ async fn what_may_still_be_starting_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_that_was_cut_short_is_no_crash_for_the_next_life() {
+async fn a_start_that_was_cut_short_is_no_crash_for_the_next_run() {
     for is_given_up in [true, false] {
         let mut node = TestNode::new();
         let pod = pod_running("a", "u1", &["run"]);

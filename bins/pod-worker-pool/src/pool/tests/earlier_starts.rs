@@ -1,4 +1,4 @@
-//! Starts that a dead life of the pool asked for, and that its connection carries out
+//! Starts that a killed pool asked for, and that its connection carries out
 //! under the next one: what they start is asked to end like anything else.
 
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn was_asked(node: &TestNode) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_earlier_life_is_starting_is_asked_to_end_with_its_pod() {
+async fn what_an_earlier_run_is_starting_is_asked_to_end_with_its_pod() {
     let pod = pod_running("a", "u1", &["run"]);
     let node = killed_during_a_start(&pod).await;
     node.stop(&pod, 30).await;
@@ -63,7 +63,7 @@ async fn what_an_earlier_life_is_starting_is_asked_to_end_with_its_pod() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_earlier_life_is_starting_is_asked_to_end_when_its_spec_changed() {
+async fn what_an_earlier_run_is_starting_is_asked_to_end_when_its_spec_changed() {
     let mut pod = pod_running("a", "u1", &["run"]);
     let node = killed_during_a_start(&pod).await;
     pod["spec"]["containers"][0]["image"] = json!("localhost/other:1");

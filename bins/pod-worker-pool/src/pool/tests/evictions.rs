@@ -50,7 +50,7 @@ async fn an_eviction_that_cannot_be_recorded_is_not_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_evicted_pod_is_not_started_by_another_life() {
+async fn an_evicted_pod_is_not_started_by_another_run() {
     // Seconds after which the pool dies: during the stop and after it.
     for after in [2, 20] {
         let mut node = TestNode::new();
@@ -62,7 +62,7 @@ async fn an_evicted_pod_is_not_started_by_another_life() {
         for _ in 0..2 {
             node.kill();
             node.start();
-            // Nobody tells the new life anything until all is stopped.
+            // Nobody tells the new run anything until all is stopped.
             eventually("it is stopped", || node.running("u1").is_none()).await;
             tokio::time::sleep(Duration::from_secs(10)).await;
             node.create(&pod).await;

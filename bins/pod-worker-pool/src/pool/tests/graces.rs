@@ -74,7 +74,7 @@ async fn a_kill_under_way_keeps_its_deadline_when_the_pod_is_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_jump_of_the_wall_clock_moves_no_deadline_within_a_life() {
+async fn a_jump_of_the_wall_clock_moves_no_deadline_within_a_run() {
     const HOUR: i64 = 3600 * 1_000_000_000;
     for jump in [HOUR, -HOUR] {
         let node = TestNode::new();

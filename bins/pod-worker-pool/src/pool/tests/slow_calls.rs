@@ -70,9 +70,9 @@ fn starts(node: &TestNode) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_sandbox_that_an_earlier_life_asked_for_is_the_only_one() {
+async fn a_slow_sandbox_that_an_earlier_run_asked_for_is_the_only_one() {
     for policy in ["Always", "Never"] {
-        // As long as a call may take, and longer than several lives last.
+        // As long as a call may take, and longer than several runs last.
         for takes in [60, 239] {
             let pod = pod(policy);
             let mut node = killed_during("RunPodSandbox", slow_sandbox(takes), &pod).await;
@@ -91,7 +91,7 @@ async fn a_slow_sandbox_that_an_earlier_life_asked_for_is_the_only_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_container_that_an_earlier_life_asked_for_is_the_only_one() {
+async fn a_slow_container_that_an_earlier_run_asked_for_is_the_only_one() {
     for policy in ["Always", "Never"] {
         let node = killed_during("CreateContainer", slow_container(100), &pod(policy)).await;
         let id = running(&node, "u1").await;
@@ -136,7 +136,7 @@ async fn a_leaked_name_of_a_container_is_passed_over_whatever_its_pull_policy() 
         let after = node.seconds();
         assert!((180.0..190.0).contains(&after), "{pull_policy} {after}");
         assert_eq!(made(&node, "c"), [1], "{pull_policy}");
-        // Once in each life.
+        // Once in each run.
         assert!(pulls(&node) <= 2, "{pull_policy} {}", pulls(&node));
         // And should it show yet: what runs does not pay for it.
         eventually("it shows", || made(&node, "c") == [1, 0]).await;

@@ -185,7 +185,7 @@ async fn a_kill_does_not_wait_for_a_pod_that_is_being_fetched_and_counts_after_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_life_kills_without_config_sourcer_and_within_the_pods_grace() {
+async fn a_new_run_kills_without_config_sourcer_and_within_the_pods_grace() {
     let mut pool = Pool::start();
     let mut pod = pod_running("a", "u1", &["ignore-term"]);
     pod["spec"]["terminationGracePeriodSeconds"] = json!(7);

@@ -186,7 +186,7 @@ struct Node {
     /// What the source wants, with a version of its spec.
     wanted: BTreeMap<usize, u32>,
     source_ready: bool,
-    /// What the source has shown while it was ready, in this life of the loop.
+    /// What the source has shown while it was ready, in this run of the loop.
     last_shown: Option<BTreeSet<usize>>,
     late_answer: Option<(u64, v1::SyncKnownPodsResponse, String)>,
     version: u32,

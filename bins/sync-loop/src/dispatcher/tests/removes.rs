@@ -19,7 +19,7 @@ fn a_removed_pod_is_killed_with_its_own_grace_from_now() {
 
 #[test]
 fn a_pod_that_never_ran_here_is_killed_too() {
-    // It may run since an earlier life; nobody knows yet.
+    // It may run since before the restart; nobody knows yet.
     let mut harness = Harness::new();
     harness.configure(&["file"]);
     harness.snapshot(PodSource::File, true, &[plain("a")]);
@@ -118,7 +118,7 @@ fn a_departed_pod_is_forgotten_when_nothing_is_left_of_it() {
 }
 
 #[test]
-fn a_new_life_of_the_pool_is_told_of_every_termination() {
+fn a_new_run_of_the_pool_is_told_of_every_termination() {
     let mut harness = Harness::running();
     harness.add_running(&plain("a"));
     harness.add_running(&plain("b"));

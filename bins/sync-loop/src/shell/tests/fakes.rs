@@ -228,7 +228,7 @@ impl FakePool {
         look(&mut self.state.lock().unwrap())
     }
 
-    /// How often this life was sent this kind of update for a pod.
+    /// How often this run was sent this kind of update for a pod.
     pub(super) fn count(&self, uid: &str, kind: UpdateType) -> usize {
         self.with(|state| {
             let updates = state.updates.iter();
@@ -238,7 +238,7 @@ impl FakePool {
         })
     }
 
-    /// How many pods this life was told to create.
+    /// How many pods this run was told to create.
     pub(super) fn created(&self) -> usize {
         self.with(|state| {
             let creations = state
