@@ -111,6 +111,7 @@ fn settings(context: &Context) -> Settings {
         node: NodeDescription {
             name: config.node_name.clone(),
             labels: config.node_labels.clone(),
+            allowed_unsafe_sysctls: config.allowed_unsafe_sysctls.clone(),
         },
         max_pods: config.max_pods,
         reserved: config.reserved.clone(),

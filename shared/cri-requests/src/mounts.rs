@@ -29,6 +29,7 @@ pub(super) fn mounts(input: &ContainerInput<'_>, field: &str) -> Result<Vec<Moun
         mounts.push(Mount {
             container_path: HOSTS_FILE.to_owned(),
             host_path: text(&input.hosts_file)?,
+            selinux_relabel: input.node.selinux,
             ..Mount::default()
         });
     }
@@ -36,10 +37,25 @@ pub(super) fn mounts(input: &ContainerInput<'_>, field: &str) -> Result<Vec<Moun
         mounts.push(Mount {
             container_path: log.container_path.clone(),
             host_path: text(&log.host_path)?,
+            selinux_relabel: input.node.selinux,
             ..Mount::default()
         });
     }
     Ok(mounts)
+}
+
+/// Whether a volume is made for this pod, so that its files may get the pod's label.
+fn is_of_pod_alone(pod: &Pod, volume: &str) -> bool {
+    let mut volumes = pod.volumes().iter();
+    volumes
+        .find(|found| found.name == volume)
+        .is_some_and(|volume| {
+            volume.empty_dir.is_some()
+                || volume.secret.is_some()
+                || volume.config_map.is_some()
+                || volume.downward_api.is_some()
+                || volume.projected.is_some()
+        })
 }
 
 /// Whether a pod gets a hosts file: one without an address has nothing to write there.
@@ -87,6 +103,7 @@ fn volume_mount(
         host_path: text(host_path)?,
         readonly: mount.read_only.unwrap_or(false) || volume.read_only,
         propagation: propagation.into(),
+        selinux_relabel: input.node.selinux && is_of_pod_alone(input.pod, &mount.name),
         ..Mount::default()
     })
 }
@@ -191,6 +208,20 @@ mod tests {
                 ),
             ]
         );
+    }
+
+    #[test]
+    fn with_selinux_what_is_made_for_the_pod_gets_its_label_and_the_nodes_paths_do_not() {
+        let mut case = case(r#"[{"name":"v","mountPath":"/a"},{"name":"ro","mountPath":"/b"}]"#);
+        let volumes = r#"[{"name":"v","emptyDir":{}},{"name":"ro","hostPath":{"path":"/h"}}]"#;
+        let volumes = serde_json::from_str(volumes).unwrap();
+        case.pod.spec.as_mut().unwrap().volumes = volumes;
+        for selinux in [false, true] {
+            case.node.selinux = selinux;
+            let all = mounts(&case.input(), "").unwrap();
+            let relabelled: Vec<_> = all.iter().map(|mount| mount.selinux_relabel).collect();
+            assert_eq!(relabelled, [selinux, false, selinux, selinux]);
+        }
     }
 
     #[test]

@@ -31,6 +31,10 @@ pub struct NodeFacts {
     /// What pods may use in all: limits that a container does not state read as this
     /// in the downward API.
     pub allocatable: BTreeMap<String, pod::Quantity>,
+    /// `seccompDefault`: containers that choose no seccomp profile get the runtime's.
+    pub seccomp_default: bool,
+    /// Whether the kernel enforces SELinux labels: what a pod alone writes to gets its.
+    pub selinux: bool,
     /// Sizes of huge pages that the kernel has, in bytes, ascending.
     pub huge_page_sizes: Vec<u64>,
 }
@@ -50,6 +54,8 @@ impl NodeFacts {
             cgroups: CgroupNaming::new(config),
             memory_capacity_bytes: i64::try_from(capacity.memory_bytes).unwrap_or(i64::MAX),
             allocatable: capacity.allocatable(&config.reserved),
+            seccomp_default: config.seccomp_default,
+            selinux: capacity.selinux,
             huge_page_sizes: capacity.huge_page_sizes.clone(),
         }
     }

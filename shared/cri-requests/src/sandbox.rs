@@ -6,7 +6,7 @@ use cri::v1::{LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata, PortM
 use node_layout::paths;
 use pod::core::ContainerPort;
 use pod::metadata::{POD_NAME_LABEL, POD_NAMESPACE_LABEL, POD_UID_LABEL};
-use pod::{Pod, PodExt, PodIdentity, QosClass};
+use pod::{Pod, PodExt, PodIdentity, QosClass, sysctl};
 
 use crate::dns::{PodWarning, ResolvConf, pod_dns};
 use crate::error::BuildError;
@@ -58,7 +58,7 @@ pub fn pod_sandbox_config(
         annotations: pod.metadata.annotations.clone().unwrap_or_default(),
         linux: Some(LinuxPodSandboxConfig {
             cgroup_parent: node.cgroups.pod_parent(QosClass::of(pod), identity.uid()),
-            security_context: Some(sandbox_security(pod)),
+            security_context: Some(sandbox_security(pod)?),
             sysctls: sysctls(pod),
             overhead: Some(sandbox_overhead(pod, node)),
             resources: Some(sandbox_resources(pod, node)),
@@ -132,24 +132,8 @@ fn sysctls(pod: &Pod) -> BTreeMap<String, String> {
         .unwrap_or_default();
     stated
         .iter()
-        .map(|sysctl| (dotted(&sysctl.name), sysctl.value.clone()))
+        .map(|stated| (sysctl::dotted(&stated.name), stated.value.clone()))
         .collect()
-}
-
-/// Of `net/ipv4/conf/eth0.1/rp_filter` the slashes separate, and the dot is part of a
-/// name: they change places.
-fn dotted(name: &str) -> String {
-    match name.find(['.', '/']) {
-        Some(first) if name[first..].starts_with('/') => name
-            .chars()
-            .map(|character| match character {
-                '/' => '.',
-                '.' => '/',
-                other => other,
-            })
-            .collect(),
-        _ => name.to_owned(),
-    }
 }
 
 #[cfg(test)]
@@ -192,21 +176,10 @@ mod tests {
 
     #[test]
     fn sysctls_have_dotted_names() {
-        for (name, expected) in [
-            ("kernel.shm_rmid_forced", "kernel.shm_rmid_forced"),
-            ("kernel/shm_rmid_forced", "kernel.shm_rmid_forced"),
-            (
-                "net/ipv4/conf/eth0.1/rp_filter",
-                "net.ipv4.conf.eth0/1.rp_filter",
-            ),
-            (
-                "net.ipv4.conf.eth0/1.rp_filter",
-                "net.ipv4.conf.eth0/1.rp_filter",
-            ),
-            ("plain", "plain"),
-        ] {
-            assert_eq!(dotted(name), expected);
-        }
+        let stated = r#""securityContext":{"sysctls":[{"name":"net/core/a","value":"1"}]}"#;
+        let config = of("", &format!("{PLAIN},{stated}")).unwrap();
+        let sysctls = config.linux.unwrap().sysctls;
+        assert_eq!(sysctls, [("net.core.a".to_owned(), "1".to_owned())].into());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::{Component, Path};
 use cri::v1::security_profile::ProfileType;
 use cri::v1::{
     Capability, Int64Value, LinuxContainerSecurityContext, LinuxSandboxSecurityContext,
-    NamespaceMode, NamespaceOption, SeLinuxOption, SecurityProfile,
+    NamespaceMode, NamespaceOption, SeLinuxOption, SecurityProfile, SupplementalGroupsPolicy,
 };
 use pod::core::{
     AppArmorProfile, Container, PodSecurityContext, SELinuxOptions, SeccompProfile, SecurityContext,
@@ -67,12 +67,12 @@ impl ImageUser {
 }
 
 /// What a sandbox gets.
-pub(super) fn sandbox_security(pod: &Pod) -> LinuxSandboxSecurityContext {
+pub(super) fn sandbox_security(pod: &Pod) -> Result<LinuxSandboxSecurityContext, BuildError> {
     let own = pod.spec_or_default().security_context.as_ref();
     let privileged = pod
         .all_containers()
         .any(|(_, container)| is_privileged(container));
-    LinuxSandboxSecurityContext {
+    Ok(LinuxSandboxSecurityContext {
         namespace_options: Some(namespaces(pod)),
         selinux_options: own
             .and_then(|own| own.se_linux_options.as_ref())
@@ -80,6 +80,7 @@ pub(super) fn sandbox_security(pod: &Pod) -> LinuxSandboxSecurityContext {
         run_as_user: own.and_then(|own| own.run_as_user).map(int64),
         run_as_group: own.and_then(|own| own.run_as_group).map(int64),
         supplemental_groups: supplemental_groups(own),
+        supplemental_groups_policy: groups_policy(own)?.into(),
         privileged,
         seccomp: Some(SecurityProfile {
             profile_type: ProfileType::RuntimeDefault.into(),
@@ -87,7 +88,7 @@ pub(super) fn sandbox_security(pod: &Pod) -> LinuxSandboxSecurityContext {
         }),
         seccomp_profile_path: "runtime/default".to_owned(),
         ..LinuxSandboxSecurityContext::default()
-    }
+    })
 }
 
 /// What a container gets. Fails when it must not run as root and would.
@@ -118,7 +119,7 @@ pub(super) fn container_security(
     let seccomp = own
         .and_then(|own| own.seccomp_profile.as_ref())
         .or_else(|| of_pod.and_then(|of_pod| of_pod.seccomp_profile.as_ref()));
-    let (seccomp, seccomp_profile_path) = seccomp_profile(seccomp, &node.root_dir)?;
+    let (seccomp, seccomp_profile_path) = seccomp_profile(seccomp, node)?;
     let (apparmor, apparmor_profile) = apparmor(pod, container);
     let selinux_options = own
         .and_then(|own| own.se_linux_options.as_ref())
@@ -140,6 +141,7 @@ pub(super) fn container_security(
             .and_then(|own| own.read_only_root_filesystem)
             .unwrap_or(false),
         supplemental_groups: supplemental_groups(of_pod),
+        supplemental_groups_policy: groups_policy(of_pod)?.into(),
         no_new_privs: own.and_then(|own| own.allow_privilege_escalation) == Some(false),
         masked_paths: paths(&MASKED_PATHS),
         readonly_paths: paths(&READONLY_PATHS),
@@ -233,6 +235,20 @@ fn supplemental_groups(of_pod: Option<&PodSecurityContext>) -> Vec<i64> {
         .collect()
 }
 
+fn groups_policy(
+    of_pod: Option<&PodSecurityContext>,
+) -> Result<SupplementalGroupsPolicy, BuildError> {
+    const FIELD: &str = "spec.securityContext.supplementalGroupsPolicy";
+    match of_pod.and_then(|of_pod| of_pod.supplemental_groups_policy.as_deref()) {
+        None | Some("Merge") => Ok(SupplementalGroupsPolicy::Merge),
+        Some("Strict") => Ok(SupplementalGroupsPolicy::Strict),
+        Some(other) => Err(BuildError::invalid(
+            FIELD,
+            format!("{other:?} is no policy"),
+        )),
+    }
+}
+
 fn selinux(options: &SELinuxOptions) -> SeLinuxOption {
     SeLinuxOption {
         user: options.user.clone().unwrap_or_default(),
@@ -250,40 +266,35 @@ fn capabilities(own: &SecurityContext) -> Option<Capability> {
     })
 }
 
-/// The profile, and the text that runtimes before the field read.
+/// The profile, and the text that runtimes before the field read. Who chooses none gets
+/// the node's default.
 fn seccomp_profile(
     profile: Option<&SeccompProfile>,
-    root_dir: &Path,
+    node: &NodeFacts,
 ) -> Result<(SecurityProfile, String), BuildError> {
-    let (profile_type, localhost_ref, path) =
-        match profile.map(|profile| (profile.type_.as_str(), &profile.localhost_profile)) {
-            Some(("RuntimeDefault", _)) => (
-                ProfileType::RuntimeDefault,
-                String::new(),
-                "runtime/default".to_owned(),
-            ),
-            Some(("Localhost", Some(name))) => {
-                let file = localhost_profile(root_dir, name)?;
-                (
-                    ProfileType::Localhost,
-                    file.clone(),
-                    format!("localhost/{file}"),
-                )
-            }
-            Some(("Unconfined", _)) => (
-                ProfileType::Unconfined,
-                String::new(),
-                "unconfined".to_owned(),
-            ),
-            _ => (ProfileType::Unconfined, String::new(), String::new()),
-        };
-    Ok((
-        SecurityProfile {
-            profile_type: profile_type.into(),
-            localhost_ref,
-        },
-        path,
-    ))
+    const FIELD: &str = "seccompProfile.type";
+    let (profile_type, path) = match profile.map(|profile| profile.type_.as_str()) {
+        None if !node.seccomp_default => (ProfileType::Unconfined, String::new()),
+        None | Some("RuntimeDefault") => {
+            (ProfileType::RuntimeDefault, "runtime/default".to_owned())
+        }
+        Some("Unconfined") => (ProfileType::Unconfined, "unconfined".to_owned()),
+        Some("Localhost") => {
+            let name = profile.and_then(|profile| profile.localhost_profile.as_deref());
+            let file = localhost_profile(&node.root_dir, name.unwrap_or_default())?;
+            let profile = SecurityProfile {
+                profile_type: ProfileType::Localhost.into(),
+                localhost_ref: file.clone(),
+            };
+            return Ok((profile, format!("localhost/{file}")));
+        }
+        Some(other) => return Err(BuildError::invalid(FIELD, format!("{other:?} is no type"))),
+    };
+    let profile = SecurityProfile {
+        profile_type: profile_type.into(),
+        localhost_ref: String::new(),
+    };
+    Ok((profile, path))
 }
 
 /// A profile's file; its name cannot lead out of the directory of profiles.

@@ -42,6 +42,8 @@ pub(crate) fn node() -> NodeFacts {
         ]
         .map(|(name, text)| (name.to_owned(), amount(text)))
         .into(),
+        seccomp_default: false,
+        selinux: false,
         huge_page_sizes: vec![2 << 20, 1 << 30],
     }
 }

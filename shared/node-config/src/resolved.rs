@@ -180,6 +180,10 @@ pub struct NodeConfig {
     /// `systemReserved` plus `kubeReserved` as quantities by resource name;
     /// taken off the capacity for admission.
     pub reserved: BTreeMap<String, String>,
+    /// `seccompDefault`: containers that choose no seccomp profile get the runtime's.
+    pub seccomp_default: bool,
+    /// `allowedUnsafeSysctls`: names, and beginnings of names with a `*`.
+    pub allowed_unsafe_sysctls: Vec<String>,
     /// Upper end of a container's crash-loop wait; 300 s by default.
     pub max_container_restart_period: Duration,
 }
@@ -256,6 +260,8 @@ impl NodeConfig {
                 minimum_gc_age: Duration::from_secs(120),
             },
             reserved: BTreeMap::new(),
+            seccomp_default: false,
+            allowed_unsafe_sysctls: Vec::new(),
             max_container_restart_period: Duration::from_secs(300),
         }
     }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use cri_requests::{MAX_RESOLV_CONF_BYTES, ResolvConf, parse_resolv_conf};
 use nix::sys::statvfs::statvfs;
+use nix::sys::utsname::uname;
 use nix::unistd::{SysconfVar, sysconf};
 use node_layout::{DiskUsage, NodeCapacity};
 use pod::Quantity;
@@ -28,7 +29,24 @@ pub(super) fn capacity(system: &SystemPaths, storage: &Path) -> Result<NodeCapac
         memory_bytes,
         ephemeral_storage_bytes: size_of_filesystem(storage)?,
         huge_page_sizes: huge_page_sizes(&system.sys_dir),
+        kernel_release: kernel_release()?,
+        app_armor: has_app_armor(&system.sys_dir),
+        // There only while a policy is loaded.
+        selinux: system.sys_dir.join("fs/selinux/enforce").exists(),
     })
+}
+
+fn kernel_release() -> Result<String, NodeError> {
+    let name = uname().context("ask", Path::new("the kernel for its name"))?;
+    Ok(name.release().to_string_lossy().into_owned())
+}
+
+/// Whether the kernel enforces AppArmor profiles: it was built with it, it was not
+/// switched off, and profiles can be loaded.
+fn has_app_armor(sys_dir: &Path) -> bool {
+    let enabled = fs::read_to_string(sys_dir.join("module/apparmor/parameters/enabled"));
+    let is_enabled = enabled.is_ok_and(|text| text.starts_with('Y'));
+    is_enabled && sys_dir.join("kernel/security/apparmor").is_dir()
 }
 
 /// Cores that are online, whether this process may use them or not.
@@ -158,6 +176,20 @@ mod tests {
     }
 
     #[test]
+    fn app_armor_is_there_when_it_is_enabled_and_profiles_can_be_loaded() {
+        let sys = tempfile::tempdir().unwrap();
+        assert!(!has_app_armor(sys.path()));
+        let parameters = sys.path().join("module/apparmor/parameters");
+        fs::create_dir_all(&parameters).unwrap();
+        fs::write(parameters.join("enabled"), "Y\n").unwrap();
+        assert!(!has_app_armor(sys.path()));
+        fs::create_dir_all(sys.path().join("kernel/security/apparmor")).unwrap();
+        assert!(has_app_armor(sys.path()));
+        fs::write(parameters.join("enabled"), "N\n").unwrap();
+        assert!(!has_app_armor(sys.path()));
+    }
+
+    #[test]
     fn this_machine_has_something_of_everything() {
         let found = capacity(&SystemPaths::default(), Path::new("/nowhere/at/all")).unwrap();
         assert!(
@@ -165,5 +197,6 @@ mod tests {
             "{found:?}"
         );
         assert!(found.ephemeral_storage_bytes > 1 << 20, "{found:?}");
+        assert!(pod::sysctl::KernelVersion::parse(&found.kernel_release).is_some());
     }
 }

@@ -8,6 +8,7 @@ mod files;
 mod host_path;
 mod memory;
 mod mount_table;
+mod ownership;
 mod pinned;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ use crate::error::NodeError;
 
 use host_path::HostPath;
 pub(crate) use mount_table::MountTable;
+use ownership::{Access, Ownership};
 
 /// Mode of a pod's own directories: others have no business there.
 pub(crate) const POD_DIRECTORY_MODE: u32 = 0o750;
@@ -61,12 +63,19 @@ pub(crate) fn make(
     setting: &Setting<'_>,
 ) -> Result<BTreeMap<String, MountedVolume>, NodeError> {
     let mounts = MountTable::read(setting.proc_dir)?;
+    let ownership = Ownership::of(pod);
     let mut made = BTreeMap::new();
     for Volume { name, spec } in volumes {
         check_label("volume name", name)?;
         let host_path = match spec {
             VolumeSpec::EmptyDir(medium) => kind(directory, EMPTY_DIR).and_then(|kind| {
-                empty_dir::make(&kind, name, *medium, &mounts, setting.memory_bytes)
+                let (memory_bytes, is_for_group) = (setting.memory_bytes, ownership.is_some());
+                let path =
+                    empty_dir::make(&kind, name, *medium, &mounts, memory_bytes, is_for_group)?;
+                if let Some(ownership) = ownership {
+                    give(&kind, name, ownership.once(), Access::ReadWrite)?;
+                }
+                Ok(path)
             }),
             VolumeSpec::HostPath(wanted) => {
                 let asked = HostPath {
@@ -105,6 +114,18 @@ fn directory_of(kind: FilesKind) -> &'static str {
         FilesKind::Projected => PROJECTED,
         FilesKind::Secret => SECRET,
     }
+}
+
+/// Gives a volume that is a directory to the pod's group.
+fn give(
+    kind: &Directory,
+    name: &str,
+    ownership: Ownership,
+    access: Access,
+) -> Result<(), NodeError> {
+    let volume = kind.child(name)?;
+    let gone = || NodeError::refused(kind.path().join(name), "it was removed meanwhile");
+    ownership.apply(&volume.ok_or_else(gone)?, access)
 }
 
 /// The directory of a pod's volumes of one kind.

@@ -17,6 +17,12 @@ pub struct NodeCapacity {
     pub ephemeral_storage_bytes: u64,
     /// Sizes of huge pages that the kernel has, in bytes, ascending.
     pub huge_page_sizes: Vec<u64>,
+    /// The kernel's release, as uname(2) has it.
+    pub kernel_release: String,
+    /// Whether the kernel enforces AppArmor profiles.
+    pub app_armor: bool,
+    /// Whether the kernel enforces SELinux labels.
+    pub selinux: bool,
 }
 
 /// How full a file system is.
@@ -66,7 +72,7 @@ mod tests {
             cpu_millis: 2000,
             memory_bytes: 1 << 30,
             ephemeral_storage_bytes: 1 << 20,
-            huge_page_sizes: vec![],
+            ..NodeCapacity::default()
         };
         let reserved = [
             ("cpu", "250m"),

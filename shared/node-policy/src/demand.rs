@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use pod::sysctl::dotted;
+
 /// One thing that a pod or container asks for. Whether it needs more than its level is
 /// [`Permit::check`](crate::Permit::check)'s decision; so whoever lists demands, from a
 /// pod or from a request to the container runtime, lists them all and knows no level.
@@ -91,7 +93,7 @@ impl Demand {
     /// A sysctl, with dots or slashes.
     #[must_use]
     pub fn sysctl(name: &str) -> Demand {
-        Demand::Sysctl(sysctl_name(name))
+        Demand::Sysctl(dotted(name))
     }
 }
 
@@ -99,22 +101,6 @@ impl Demand {
 pub(crate) fn capability_name(name: &str) -> String {
     let name = name.to_ascii_uppercase();
     name.strip_prefix("CAP_").map(str::to_owned).unwrap_or(name)
-}
-
-/// With dots. As in sysctl(8), the first separator tells how the name is written: with
-/// slashes, a dot is part of a component (`net/ipv4/conf/eth0.100/forwarding`).
-pub(crate) fn sysctl_name(name: &str) -> String {
-    match name.find(['.', '/']) {
-        Some(at) if name[at..].starts_with('/') => name
-            .chars()
-            .map(|character| match character {
-                '/' => '.',
-                '.' => '/',
-                other => other,
-            })
-            .collect(),
-        _ => name.to_owned(),
-    }
 }
 
 /// As the subject of "... is not allowed".
@@ -174,27 +160,6 @@ mod tests {
             assert_eq!(
                 Demand::capability(spelling),
                 Demand::Capability("NET_ADMIN".to_owned())
-            );
-        }
-    }
-
-    #[test]
-    fn spellings_of_one_sysctl_are_the_same_demand() {
-        for (spelling, expected) in [
-            ("net.core.somaxconn", "net.core.somaxconn"),
-            ("net/core/somaxconn", "net.core.somaxconn"),
-            (
-                "net/ipv4/conf/eth0.100/forwarding",
-                "net.ipv4.conf.eth0/100.forwarding",
-            ),
-            (
-                "net.ipv4.conf.eth0/100.forwarding",
-                "net.ipv4.conf.eth0/100.forwarding",
-            ),
-        ] {
-            assert_eq!(
-                Demand::sysctl(spelling),
-                Demand::Sysctl(expected.to_owned())
             );
         }
     }

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use pod::PodSource;
+use pod::sysctl::dotted;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::demand::{Demand, SeLinuxOption, capability_name, sysctl_name};
+use crate::demand::{Demand, SeLinuxOption, capability_name};
 use crate::path::NodePath;
 use crate::protected::{Protected, Standing};
 use crate::range::Range;
@@ -306,7 +307,7 @@ fn capabilities<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String
 fn sysctls<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     let names = Vec::<String>::deserialize(deserializer)?;
     let names = names.into_iter().map(|name| {
-        let plain = sysctl_name(&name);
+        let plain = dotted(&name);
         let beginning = plain.strip_suffix(".*").unwrap_or(&plain);
         if beginning.is_empty() || beginning.contains('*') {
             let reason = format!("{name:?} is not a sysctl like kernel.msgmax, or net.core.*");

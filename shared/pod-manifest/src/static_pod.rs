@@ -292,12 +292,12 @@ mod tests {
 
     #[test]
     fn all_that_is_wrong_is_reported_at_once() {
-        let manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: Web}\nspec:\n  containers:\n  - {name: c, image: '', securityContext: {privileged: true}}\n  volumes: [{name: v, secret: {secretName: s}}]\n";
+        let manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: Web}\nspec:\n  containers:\n  - {name: c, image: '', volumeDevices: [{name: v, devicePath: /d}]}\n  volumes: [{name: v, secret: {secretName: s}}]\n";
         let found = errors(manifest);
         for text in [
             "metadata.name: Invalid value: \"Web-node\"",
             "spec.containers[0].image: Required value",
-            "spec.containers[0].securityContext.privileged: not supported",
+            "spec.containers[0].volumeDevices: not supported",
             "spec.volumes[0].secret: not supported",
             "spec.volumes[0].secret: Forbidden",
         ] {

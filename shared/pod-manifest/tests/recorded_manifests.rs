@@ -13,26 +13,9 @@ const RECORDS: &str = include_str!("../../../tests/data/kubelet-cri-requests.jso
 
 /// What the refused ones ask for. A feature that comes takes its line away.
 const REFUSED: &[(&str, &str)] = &[
-    ("caps", "spec.containers[0].securityContext.capabilities"),
     ("downward", "spec.volumes[0].downwardAPI"),
     ("hostpath", "spec.containers[0].volumeMounts[1].subPath"),
-    (
-        "nnp",
-        "spec.containers[0].securityContext.allowPrivilegeEscalation",
-    ),
-    ("pod-user", "spec.securityContext.runAsUser"),
-    (
-        "privileged",
-        "spec.containers[0].securityContext.privileged",
-    ),
     ("runtimeclass-missing", "spec.runtimeClassName"),
-    ("seccomp-default", "spec.securityContext.seccompProfile"),
-    (
-        "seccomp-unconfined",
-        "spec.containers[0].securityContext.seccompProfile",
-    ),
-    ("sysctl", "spec.securityContext.sysctls"),
-    ("user", "spec.containers[0].securityContext.runAsUser"),
 ];
 
 #[derive(Deserialize)]

@@ -9,6 +9,8 @@ use pod::core::{
 };
 use pod::{ImageReference, Pod, Quantity};
 
+use crate::profile_annotations;
+
 /// Permissions of files in volumes that are made of objects.
 const DEFAULT_FILE_MODE: i32 = 0o644;
 /// Life of a projected token, in seconds.
@@ -16,6 +18,7 @@ const DEFAULT_TOKEN_SECONDS: i64 = 3600;
 
 /// Fills in everything that the pod leaves to the API server.
 pub fn apply(pod: &mut Pod) {
+    profile_annotations::apply(pod);
     let spec = pod.spec.get_or_insert_default();
     let host_network = spec.host_network == Some(true);
     pod_spec(spec);
@@ -78,14 +81,6 @@ fn container(container: &mut Container) {
             .iter_mut()
             .chain(&mut lifecycle.pre_stop)
             .for_each(hook);
-    }
-    if let Some(mode) = container
-        .security_context
-        .as_mut()
-        .and_then(|context| context.proc_mount.as_mut())
-    {
-        // An API server without the alpha feature stores only this.
-        "Default".clone_into(mode);
     }
 }
 

@@ -139,6 +139,21 @@ mod tests {
     }
 
     #[test]
+    fn an_unmasked_proc_needs_a_user_namespace() {
+        let container = |mode: &str| format!(r#","securityContext":{{"procMount":"{mode}"}}"#);
+        let field = "spec.containers[0].securityContext.procMount";
+        for (pod, mode, expected) in [
+            ("", "Default", &[][..]),
+            ("", "Unmasked", &[field]),
+            (r#","hostUsers":true"#, "Unmasked", &[field]),
+            (r#","hostUsers":false"#, "Unmasked", &["spec.hostUsers"]),
+            ("", "x", &[field]),
+        ] {
+            assert_eq!(refused(pod, &container(mode)), expected, "{pod} {mode}");
+        }
+    }
+
+    #[test]
     fn a_pod_is_judged_by_all_rules_of_its_source() {
         let sources = [PodSource::File, PodSource::Http, PodSource::Api];
         for source in sources {

@@ -9,6 +9,7 @@ mod field;
 mod formats;
 mod judge;
 mod optional;
+mod profile_annotations;
 mod support;
 mod validate;
 

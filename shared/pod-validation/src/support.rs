@@ -19,13 +19,6 @@ use refuse::refuse;
 use crate::field::{Errors, FieldError, Path};
 use crate::optional::{list, text};
 
-/// Annotations by which older clients ask for what is now a field.
-const SECURITY_ANNOTATIONS: &[&str] = &[
-    "container.apparmor.security.beta.kubernetes.io/",
-    "container.seccomp.security.alpha.kubernetes.io/",
-    "seccomp.security.alpha.kubernetes.io/",
-];
-
 /// Everything that the pod asks for and Bulkhead does not do.
 pub fn unsupported_fields(pod: &Pod) -> Vec<FieldError> {
     unsupported_fields_at(pod, "")
@@ -40,8 +33,6 @@ pub fn static_pod_restrictions(pod: &Pod) -> Vec<FieldError> {
 /// As [`unsupported_fields`], with a prefix for the paths of fields.
 pub fn unsupported_fields_at(pod: &Pod, prefix: &str) -> Vec<FieldError> {
     let mut errors = Errors::default();
-    let metadata_root = format!("{prefix}metadata");
-    annotations(pod, Path::Root(&metadata_root), &mut errors);
     let spec_root = format!("{prefix}spec");
     if let Some(spec) = &pod.spec {
         pod_spec(spec, Path::Root(&spec_root), &mut errors);
@@ -65,23 +56,6 @@ pub fn static_pod_restrictions_at(pod: &Pod, prefix: &str) -> Vec<FieldError> {
         references::forbidden(spec, Path::Root(&spec_root), &mut errors);
     }
     errors.into_vec()
-}
-
-fn annotations(pod: &Pod, path: Path<'_>, errors: &mut Errors) {
-    let annotations_path = path.child("annotations");
-    for key in pod
-        .metadata
-        .annotations
-        .iter()
-        .flat_map(|annotations| annotations.keys())
-    {
-        if SECURITY_ANNOTATIONS
-            .iter()
-            .any(|prefix| key.starts_with(prefix))
-        {
-            errors.unsupported(annotations_path.key(key), "");
-        }
-    }
 }
 
 #[expect(
@@ -186,42 +160,25 @@ fn all_containers(containers: &[Container], path: Path<'_>, errors: &mut Errors)
     }
 }
 
-/// An empty security context asks for nothing.
 fn security_context(context: &PodSecurityContext, path: Path<'_>, errors: &mut Errors) {
     let PodSecurityContext {
-        app_armor_profile,
-        fs_group,
-        fs_group_change_policy,
-        run_as_group,
-        run_as_non_root,
-        run_as_user,
-        se_linux_change_policy,
-        se_linux_options,
-        seccomp_profile,
-        supplemental_groups,
-        supplemental_groups_policy,
-        sysctls,
+        app_armor_profile: _,
+        fs_group: _,
+        fs_group_change_policy: _,
+        run_as_group: _,
+        run_as_non_root: _,
+        run_as_user: _,
+        // How volumes of others get the label: there are none of these.
+        se_linux_change_policy: _,
+        se_linux_options: _,
+        seccomp_profile: _,
+        supplemental_groups: _,
+        supplemental_groups_policy: _,
+        sysctls: _,
         windows_options,
     } = context;
     refuse(
-        &[
-            ("appArmorProfile", app_armor_profile.is_some()),
-            ("fsGroup", fs_group.is_some()),
-            ("fsGroupChangePolicy", fs_group_change_policy.is_some()),
-            ("runAsGroup", run_as_group.is_some()),
-            ("runAsNonRoot", *run_as_non_root == Some(true)),
-            ("runAsUser", run_as_user.is_some()),
-            ("seLinuxChangePolicy", se_linux_change_policy.is_some()),
-            ("seLinuxOptions", se_linux_options.is_some()),
-            ("seccompProfile", seccomp_profile.is_some()),
-            ("supplementalGroups", !list(supplemental_groups).is_empty()),
-            (
-                "supplementalGroupsPolicy",
-                supplemental_groups_policy.is_some(),
-            ),
-            ("sysctls", !list(sysctls).is_empty()),
-            ("windowsOptions", windows_options.is_some()),
-        ],
+        &[("windowsOptions", windows_options.is_some())],
         path,
         errors,
     );

@@ -11,6 +11,7 @@ mod mounts;
 mod network;
 mod only_one;
 mod probes;
+mod profile_annotations;
 mod projections;
 mod remote_volumes;
 mod resources;
@@ -39,7 +40,9 @@ pub fn validate_at(pod: &Pod, prefix: &str) -> Vec<FieldError> {
     let spec = pod.spec.as_ref().unwrap_or(&default_spec);
     let path = Path::Root(&spec_root);
 
-    metadata::validate(&pod.metadata, spec, Path::Root(&metadata_root), &mut errors);
+    let metadata = Path::Root(&metadata_root);
+    metadata::validate(&pod.metadata, spec, metadata, &mut errors);
+    profile_annotations::validate(pod, spec, (metadata, path), &mut errors);
     let volumes = volumes::validate(pod, path.child("volumes"), &mut errors);
     projections::tokens_need_an_account(spec, path.child("volumes"), &mut errors);
     containers::validate(spec, &volumes, path, &mut errors);

@@ -59,4 +59,6 @@ pub struct VolumeFile {
     pub mode: u32,
     /// The user that owns it; absent: root.
     pub user: Option<u32>,
+    /// The group that it belongs to: `fsGroup`; absent: root's.
+    pub group: Option<u32>,
 }

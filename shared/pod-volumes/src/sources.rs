@@ -19,6 +19,9 @@ const DEFAULT_MODE: i32 = 0o644;
 /// The permissions among the bits of a mode.
 const PERMISSIONS: i32 = 0o777;
 
+/// What a file's owner and the pod's group may do with it, when there is such a group.
+const READABLE: u32 = 0o440;
+
 /// What volumes of files are made from beside the pod.
 #[derive(Debug, Clone, Copy)]
 pub struct Content<'a> {
@@ -196,6 +199,7 @@ impl<'a> Gathered<'a> {
             content,
             mode: self.permissions(mode),
             user: self.owner(user)?,
+            group: self.group()?,
         };
         self.insert(path, file)
     }
@@ -223,6 +227,7 @@ impl<'a> Gathered<'a> {
                 content: text.into_bytes().into(),
                 mode: self.permissions(*mode),
                 user: self.owner(*user)?,
+                group: self.group()?,
             };
             self.insert(path, file)?;
         }
@@ -240,7 +245,21 @@ impl<'a> Gathered<'a> {
 
     /// Only the permissions count of a mode, as with a kubelet.
     fn permissions(&self, mode: Option<i32>) -> u32 {
-        (mode.unwrap_or(self.mode) & PERMISSIONS).unsigned_abs()
+        let mode = (mode.unwrap_or(self.mode) & PERMISSIONS).unsigned_abs();
+        match self.fs_group() {
+            Some(_) => mode | READABLE,
+            None => mode,
+        }
+    }
+
+    fn fs_group(&self) -> Option<i64> {
+        let context = self.pod.spec.as_ref()?.security_context.as_ref()?;
+        context.fs_group
+    }
+
+    fn group(&self) -> Result<Option<u32>, Unavailable> {
+        let group = self.fs_group().map(u32::try_from).transpose();
+        group.map_err(|_| Unavailable("fsGroup is out of range".to_owned()))
     }
 
     fn owner(&self, user: Option<i64>) -> Result<Option<u32>, Unavailable> {

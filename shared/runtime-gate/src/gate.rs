@@ -9,7 +9,6 @@ use async_trait::async_trait;
 use cri::{ContainerRuntime, RuntimeError, RuntimeEvents, v1};
 use node_policy::{Demand, Permit, Refusal};
 use pod::metadata::{CONTAINER_NAME_LABEL, POD_UID_LABEL};
-use serde::Deserialize;
 
 use crate::alarm::Alarms;
 use crate::commands::{self, CommandDigest};
@@ -17,6 +16,7 @@ use crate::denial::Denial;
 use crate::held::{HeldPod, HeldPods, Standing};
 use crate::known::{Known, KnownContainer};
 use crate::places::Places;
+use crate::process_user::ProcessUser;
 use crate::request::{self, Asked, RunsAs};
 
 /// The last gate in front of a container runtime. It judges each request that makes
@@ -58,29 +58,6 @@ impl From<RuntimeError> for Stop {
     fn from(error: RuntimeError) -> Stop {
         Stop::Failed(error)
     }
-}
-
-/// The part of the OCI specification that says whom a container runs as, within what
-/// containerd and CRI-O tell of it.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Info {
-    runtime_spec: RuntimeSpec,
-}
-
-#[derive(Deserialize)]
-struct RuntimeSpec {
-    process: Process,
-}
-
-#[derive(Deserialize)]
-struct Process {
-    user: User,
-}
-
-#[derive(Deserialize)]
-struct User {
-    uid: u32,
 }
 
 impl Gate {
@@ -190,31 +167,24 @@ impl Gate {
         Ok(known)
     }
 
-    /// The user that the runtime has found for a container, which for a name stands in
-    /// the image and is not known before.
-    async fn user_of(&self, container_id: &str) -> Result<Option<u32>, RuntimeError> {
-        let info = self.inner.container_info(container_id).await?;
-        let info = info.get("info").map(|text| serde_json::from_str(text));
-        let user = info.and_then(|info: Result<Info, _>| info.ok());
-        Ok(user.map(|info| info.runtime_spec.process.user.uid))
-    }
-
-    /// Judges whom a container runs as that exists and was not started.
+    /// Judges whom the runtime has a container run as that exists and was not started.
+    /// `named` is the name of the user, where the number is not known from the request
+    /// or the image: then the runtime must tell it.
     async fn check_user(
         &self,
         pod: &HeldPod,
         container_id: &str,
-        (name, images): (&str, &[String]),
+        (named, images): (Option<&str>, &[String]),
     ) -> Result<(), Stop> {
-        let Some(uid) = self.user_of(container_id).await? else {
-            let user = name.to_owned();
-            return Err(Denial::UserUnknown { user }.into());
-        };
-        let asked = Asked {
-            field: "the container's user".to_owned(),
-            demand: Demand::User(i64::from(uid)),
-        };
-        self.check(pod, &[asked], images)?;
+        let info = self.inner.container_info(container_id).await?;
+        match (ProcessUser::told(&info), named) {
+            (Some(user), _) => self.check(pod, &user.asked(), images)?,
+            (None, None) => {}
+            (None, Some(name)) => {
+                let user = name.to_owned();
+                return Err(Denial::UserUnknown { user }.into());
+            }
+        }
         self.judged_users.note(container_id, ());
         Ok(())
     }
@@ -243,7 +213,7 @@ impl Gate {
     }
 
     /// Judges the creation of a container, notes the commands on it, and says what is
-    /// needed to judge its user later, if that is a name.
+    /// needed to judge its user and groups later.
     async fn judge_container(
         &self,
         sandbox_id: &str,
@@ -300,7 +270,8 @@ impl Gate {
             ..v1::ImageSpec::default()
         };
         let (images, _) = self.image(&image).await?;
-        self.check_user(&pod, container_id, ("", &images)).await
+        let about = (Some(""), images.as_slice());
+        self.check_user(&pod, container_id, about).await
     }
 
     async fn judge_command(&self, container_id: &str, command: &[String]) -> Result<(), Stop> {
@@ -402,11 +373,7 @@ impl ContainerRuntime for Gate {
             .create_container(sandbox_id, config, sandbox_config)
             .await?;
         self.containers.note(&id, creation.known);
-        let Some(user) = creation.user else {
-            self.judged_users.note(&id, ());
-            return Ok(id);
-        };
-        let about = (user.as_str(), creation.images.as_slice());
+        let about = (creation.user.as_deref(), creation.images.as_slice());
         if let Err(stop) = self.check_user(&creation.pod, &id, about).await {
             // It never ran. Where it cannot be removed now it is left as one that was
             // never started, and is judged again before it is.

@@ -22,6 +22,7 @@ mod gate;
 mod held;
 mod known;
 mod places;
+mod process_user;
 mod request;
 
 pub use commands::CommandDigest;

@@ -160,6 +160,10 @@ pub const PROCESSES: &[ProcessRow] = &[
                 "to set modes of volumes that others own",
             ),
             (
+                Capability("CAP_FSETID"),
+                "to have what is made in volumes belong to the pod's group",
+            ),
+            (
                 Capability("CAP_DAC_OVERRIDE"),
                 "to read logs and clean volumes of others",
             ),

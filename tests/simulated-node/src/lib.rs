@@ -28,6 +28,9 @@ pub const CAPACITY: NodeCapacity = NodeCapacity {
     memory_bytes: 8 << 30,
     ephemeral_storage_bytes: 100 << 30,
     huge_page_sizes: Vec::new(),
+    kernel_release: String::new(),
+    app_armor: false,
+    selinux: false,
 };
 
 /// The disk of the node: a tenth of it is ten of the simulated runtime's images.

@@ -96,6 +96,11 @@ impl SimulatedRuntime {
         lock(&self.0.state).images.add_user(name, uid);
     }
 
+    /// The groups that the files of all images put a user in, its own one first.
+    pub fn set_groups(&self, uid: i64, groups: &[i64]) {
+        lock(&self.0.state).images.set_groups(uid, groups);
+    }
+
     /// Whom an image wants to run as from now on; without it root.
     pub fn set_image_user(&self, reference: &str, user: &str) {
         lock(&self.0.state).images.set_user(reference, user);

@@ -112,6 +112,18 @@ impl State {
         })
     }
 
+    /// The groups of its process: its own, and all that it is in.
+    pub(crate) fn groups_of(&self, container: &str, uid: i64) -> (i64, Vec<i64>) {
+        let config = self.containers.get(container).map(|it| it.config.clone());
+        let linux = config.unwrap_or_default().linux.unwrap_or_default();
+        let security = linux.security_context.unwrap_or_default();
+        let of_image = self.images.groups_of(uid);
+        let own = security.run_as_group.map(|group| group.value);
+        let own = own.or(of_image.first().copied()).unwrap_or(0);
+        let others = [of_image, &security.supplemental_groups].concat();
+        (own, others)
+    }
+
     fn next_id(&mut self) -> (String, u64) {
         self.next += 1;
         (format!("{:064x}", self.next), self.next)

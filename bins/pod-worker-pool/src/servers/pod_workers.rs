@@ -183,41 +183,54 @@ impl v1::pod_workers_server::PodWorkers for Service {
             .capacity()
             .await
             .map_err(|error| Status::internal(telemetry::chain(&error)))?;
-        let (name, version, runtime_error) = self.runtime_status().await;
+        let (runtime, runtime_error) = match self.runtime_status().await {
+            Ok((runtime, error)) => (runtime, error),
+            Err(error) => (RuntimeTold::default(), error),
+        };
         Ok(Response::new(v1::NodeCapacity {
             boot_id: self.shared.boot_id.clone(),
             cpu_millis: capacity.cpu_millis,
             memory_bytes: capacity.memory_bytes,
             ephemeral_storage_bytes: capacity.ephemeral_storage_bytes,
             runtime_error,
-            runtime_name: name,
-            runtime_version: version,
+            runtime_name: runtime.name,
+            runtime_version: runtime.version,
+            kernel_release: capacity.kernel_release,
+            app_armor: capacity.app_armor,
+            supplemental_groups_policy: runtime.has_strict_groups,
         }))
     }
 }
 
 impl Service {
-    /// Name and version of the runtime, and why it is not ready.
-    async fn runtime_status(&self) -> (String, String, String) {
+    /// What the runtime tells of itself, and why it is not ready (empty when it is).
+    async fn runtime_status(&self) -> Result<(RuntimeTold, String), String> {
         let asked = tokio::time::timeout(STATUS_DEADLINE, async {
             futures_util::try_join!(
                 self.shared.runtime.version(),
                 self.shared.runtime.status(false)
             )
         });
-        match asked.await {
-            Ok(Ok((version, status))) => (
-                version.runtime_name,
-                version.runtime_version,
-                readiness::runtime(&status).err().unwrap_or_default(),
-            ),
-            Ok(Err(error)) => (String::new(), String::new(), telemetry::chain(&error)),
-            Err(_) => {
-                let error = "the runtime does not answer".to_owned();
-                (String::new(), String::new(), error)
-            }
-        }
+        let (version, status) = asked
+            .await
+            .map_err(|_| "the runtime does not answer".to_owned())?
+            .map_err(|error| telemetry::chain(&error))?;
+        let features = status.features.as_ref();
+        let told = RuntimeTold {
+            name: version.runtime_name,
+            version: version.runtime_version,
+            has_strict_groups: features.is_some_and(|features| features.supplemental_groups_policy),
+        };
+        Ok((told, readiness::runtime(&status).err().unwrap_or_default()))
     }
+}
+
+/// What the runtime tells of itself.
+#[derive(Debug, Default)]
+struct RuntimeTold {
+    name: String,
+    version: String,
+    has_strict_groups: bool,
 }
 
 /// Where the pod of an update comes from.

@@ -9,12 +9,14 @@
 //! Preemption for critical pods comes with evictions.
 
 mod checks;
+mod features;
 mod node_affinity;
 mod operating_system;
 mod ports;
 mod records;
 mod rejection;
 mod resources;
+mod sysctls;
 
 #[cfg(test)]
 mod tests;
@@ -26,6 +28,7 @@ use std::time::Duration;
 use bulkhead_api::v1::{NodeCapacity, RejectPodRequest};
 
 use checks::admit;
+use features::NodeFeatures;
 pub(crate) use node_affinity::NodeDescription;
 pub(crate) use records::{AdmissionRecord, AdmissionRecords};
 pub(crate) use rejection::Rejection;
@@ -111,6 +114,8 @@ pub(crate) struct Admission {
     reserved: BTreeMap<String, String>,
     /// Known once the pool has told the capacity.
     allocatable: Option<Allocatable>,
+    /// Known with the capacity.
+    features: NodeFeatures,
     /// A desired pod without a state waits for the pool.
     states: BTreeMap<Uid, AdmissionState>,
     records: AdmissionRecords,
@@ -131,6 +136,7 @@ impl Admission {
             max_pods,
             reserved,
             allocatable: None,
+            features: NodeFeatures::default(),
             states: BTreeMap::new(),
             records,
             records_changed: false,
@@ -142,6 +148,7 @@ impl Admission {
         if capacity.cpu_millis > 0 && capacity.memory_bytes > 0 {
             let allocatable = Allocatable::new(capacity, &self.reserved, self.max_pods);
             self.allocatable = Some(allocatable);
+            self.features = self.features.told(capacity);
         }
     }
 
@@ -305,6 +312,10 @@ impl Admission {
         let Some(allocatable) = &self.allocatable else {
             return AdmissionState::Pending(Awaited::Capacity);
         };
+        if !self.features.can_judge(pod) {
+            return AdmissionState::Pending(Awaited::Runtime);
+        }
+        let has = (allocatable, &self.features);
         let mut active = Vec::new();
         let mut certain = Vec::new();
         for (other, known) in pods.iter() {
@@ -317,10 +328,10 @@ impl Admission {
                 certain.push(&*known.facts);
             }
         }
-        let Err(rejection) = admit(pod, &active, &self.node, allocatable) else {
+        let Err(rejection) = admit(pod, &active, &self.node, has) else {
             return AdmissionState::Admitted;
         };
-        if admit(pod, &certain, &self.node, allocatable).is_ok() {
+        if admit(pod, &certain, &self.node, has).is_ok() {
             return AdmissionState::Pending(Awaited::OtherPods);
         }
         AdmissionState::Rejected(rejection)

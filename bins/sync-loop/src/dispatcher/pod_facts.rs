@@ -40,6 +40,16 @@ pub(crate) struct PodFacts {
     pub evicted: bool,
     /// Its readiness depends on conditions that others set in its status.
     pub has_readiness_gates: bool,
+    /// It shares the node's network.
+    pub host_network: bool,
+    /// It shares the node's IPC.
+    pub host_ipc: bool,
+    /// Kernel settings that it wants, as it writes their names.
+    pub sysctls: Vec<String>,
+    /// Its groups are to be those that it names, and none of its images.
+    pub wants_strict_groups: bool,
+    /// A container of it has an AppArmor profile.
+    pub wants_app_armor: bool,
     /// What it needs of the node.
     pub requests: ResourceAmounts,
     /// Ports of the node that it uses.
@@ -62,6 +72,7 @@ impl PodFacts {
     pub(crate) fn of(pod: &Pod) -> PodFacts {
         let spec = pod.spec_or_default();
         let status = pod.status.as_ref();
+        let context = spec.security_context.as_ref();
         let created = pod.metadata.creation_timestamp.as_ref();
         let required_affinity = spec
             .affinity
@@ -88,6 +99,16 @@ impl PodFacts {
                 .readiness_gates
                 .as_ref()
                 .is_some_and(|gates| !gates.is_empty()),
+            host_network: pod.host_network(),
+            host_ipc: pod.host_ipc(),
+            sysctls: context
+                .and_then(|context| context.sysctls.as_ref())
+                .map(|sysctls| sysctls.iter().map(|sysctl| sysctl.name.clone()).collect())
+                .unwrap_or_default(),
+            wants_strict_groups: context
+                .and_then(|context| context.supplemental_groups_policy.as_deref())
+                == Some("Strict"),
+            wants_app_armor: wants_app_armor(pod),
             requests: pod_requests(pod),
             host_ports: host_ports(pod),
             node_name: spec.node_name.clone().filter(|name| !name.is_empty()),
@@ -97,4 +118,16 @@ impl PodFacts {
             operating_system_label: pod.label(OS_LABEL).map(str::to_owned),
         }
     }
+}
+
+/// Whether somebody has to enforce an AppArmor profile for it.
+fn wants_app_armor(pod: &Pod) -> bool {
+    let of_pod = pod.spec_or_default().security_context.as_ref();
+    let of_pod = of_pod.and_then(|context| context.app_armor_profile.as_ref());
+    let of_containers = pod.all_containers().filter_map(|(_, container)| {
+        let context = container.security_context.as_ref()?;
+        context.app_armor_profile.as_ref()
+    });
+    let mut profiles = of_pod.into_iter().chain(of_containers);
+    profiles.any(|profile| profile.type_ != "Unconfined")
 }

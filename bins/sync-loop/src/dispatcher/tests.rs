@@ -36,6 +36,7 @@ pub(super) fn settings() -> Settings {
                 ("kubernetes.io/hostname".into(), "node-1".into()),
                 ("kubernetes.io/os".into(), "linux".into()),
             ]),
+            allowed_unsafe_sysctls: Vec::new(),
         },
         max_pods: 110,
         reserved: BTreeMap::new(),

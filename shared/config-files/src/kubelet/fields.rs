@@ -195,14 +195,8 @@ pub const FIELDS: &[Field] = &[
         "not supported yet: processes stay in the cgroup that they are started in",
     ),
     // Security of pods.
-    ignored(
-        "seccompDefault",
-        "not supported yet: a pod's own seccomp profile decides",
-    ),
-    ignored(
-        "allowedUnsafeSysctls",
-        "not supported yet: pods with sysctls are refused",
-    ),
+    applied("seccompDefault"),
+    applied("allowedUnsafeSysctls"),
     ignored(
         "userNamespaces",
         "not supported yet: pods with user namespaces are refused",

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use node_config::{CgroupDriver, ContainerRuntimeEndpoint, HttpSource, ImageSettings, NodeConfig};
-use pod::Quantity;
+use pod::sysctl::SysctlNamespace;
+use pod::{Quantity, sysctl};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -73,6 +74,8 @@ pub(super) struct Settings {
     image_gc_high_threshold_percent: Option<i32>,
     #[serde(rename = "imageGCLowThresholdPercent")]
     image_gc_low_threshold_percent: Option<i32>,
+    seccomp_default: Option<bool>,
+    allowed_unsafe_sysctls: Vec<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -121,6 +124,7 @@ impl Settings {
         self.apply_sources(config)?;
         self.apply_pods(config, cores)?;
         self.apply_cgroups(config)?;
+        self.apply_security(config)?;
         self.apply_reservations(config, warnings)?;
         self.apply_names(config, warnings)?;
         self.apply_runtime(config)?;
@@ -181,6 +185,29 @@ impl Settings {
             }
             config.max_container_restart_period = period;
         }
+        Ok(())
+    }
+
+    fn apply_security(&self, config: &mut NodeConfig) -> Applied {
+        if let Some(default) = self.seccomp_default {
+            config.seccomp_default = default;
+        }
+        for (index, pattern) in self.allowed_unsafe_sysctls.iter().enumerate() {
+            let name = sysctl::dotted(pattern);
+            let beginning = name.strip_suffix('*').unwrap_or(&name);
+            let is_namespaced = SysctlNamespace::of(beginning).is_some();
+            if beginning.contains('*') || !is_namespaced {
+                let field = format!("allowedUnsafeSysctls[{index}]");
+                let reason = format!(
+                    "{pattern:?} is not known to be a setting of its own for each pod, like \
+                     kernel.msgmax or net.core.*"
+                );
+                return refused(&field, reason);
+            }
+        }
+        config
+            .allowed_unsafe_sysctls
+            .clone_from(&self.allowed_unsafe_sysctls);
         Ok(())
     }
 

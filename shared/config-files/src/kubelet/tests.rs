@@ -52,7 +52,8 @@ fn every_supported_field_arrives_where_it_belongs() {
          containerRuntimeEndpoint: unix:///c.sock\nimageServiceEndpoint: unix:///c.sock\n\
          serializeImagePulls: false\nmaxParallelImagePulls: 3\nimageMinimumGCAge: 1m\n\
          registryPullQPS: 7\nregistryBurst: 20\n\
-         imageGCHighThresholdPercent: 70\nimageGCLowThresholdPercent: 60\n",
+         imageGCHighThresholdPercent: 70\nimageGCLowThresholdPercent: 60\n\
+         seccompDefault: true\nallowedUnsafeSysctls: [kernel.msg*, net/core/somaxconn]\n",
     );
     let mut expected = defaults();
     expected.static_pod_path = Some("/m".into());
@@ -87,6 +88,8 @@ fn every_supported_field_arrives_where_it_belongs() {
     expected.images.minimum_gc_age = Duration::from_secs(60);
     expected.images.gc_high_threshold_percent = 70;
     expected.images.gc_low_threshold_percent = 60;
+    expected.seccomp_default = true;
+    expected.allowed_unsafe_sysctls = vec!["kernel.msg*".into(), "net/core/somaxconn".into()];
     assert_eq!(config, expected);
 }
 
@@ -152,6 +155,15 @@ fn what_cannot_be_is_refused_with_the_name_of_its_field() {
         ("maxPods: -1", "maxPods"),
         ("maxPods: many", "maxPods"),
         ("podsPerCore: -1", "podsPerCore"),
+        (
+            "allowedUnsafeSysctls: [kernel.msg*, vm.swappiness]",
+            "allowedUnsafeSysctls[1]",
+        ),
+        ("allowedUnsafeSysctls: ['*']", "allowedUnsafeSysctls[0]"),
+        (
+            "allowedUnsafeSysctls: ['net.*.x']",
+            "allowedUnsafeSysctls[0]",
+        ),
         ("podPidsLimit: -2", "podPidsLimit"),
         ("syncFrequency: 60", "syncFrequency"),
         ("syncFrequency: 1 minute", "syncFrequency"),

@@ -52,6 +52,28 @@ fn the_container_overrides_the_pod() {
 }
 
 #[test]
+fn the_policy_of_groups_goes_to_sandbox_and_container() {
+    for (field, expected) in [
+        ("{}", SupplementalGroupsPolicy::Merge),
+        (
+            r#"{"supplementalGroupsPolicy":"Merge"}"#,
+            SupplementalGroupsPolicy::Merge,
+        ),
+        (
+            r#"{"supplementalGroupsPolicy":"Strict"}"#,
+            SupplementalGroupsPolicy::Strict,
+        ),
+    ] {
+        let context = security(field, "{}", &ROOT).unwrap();
+        assert_eq!(context.supplemental_groups_policy(), expected);
+        let (pod, _) = of(field, "{}");
+        let context = sandbox_security(&pod).unwrap();
+        assert_eq!(context.supplemental_groups_policy(), expected);
+    }
+    assert!(security(r#"{"supplementalGroupsPolicy":"x"}"#, "{}", &ROOT).is_err());
+}
+
+#[test]
 fn the_image_decides_the_user_when_the_pod_does_not() {
     let context = security("{}", "{}", &ImageUser::Uid(7)).unwrap();
     assert_eq!(context.run_as_user, Some(int64(7)));
@@ -156,6 +178,37 @@ fn seccomp_is_unconfined_unless_asked_for() {
 }
 
 #[test]
+fn who_chooses_no_seccomp_profile_gets_the_nodes_default() {
+    let profile = |own: &str| {
+        let (pod, container) = of("{}", own);
+        let mut node = node();
+        node.seccomp_default = true;
+        let context = container_security(&pod, &container, &ROOT, &node).unwrap();
+        let kind = context.seccomp.unwrap().profile_type();
+        (kind, context.seccomp_profile_path)
+    };
+    let chosen = r#"{"seccompProfile":{"type":"Unconfined"}}"#;
+    for (own, kind, path) in [
+        ("{}", ProfileType::RuntimeDefault, "runtime/default"),
+        (chosen, ProfileType::Unconfined, "unconfined"),
+    ] {
+        assert_eq!(profile(own), (kind, path.to_owned()), "{own}");
+    }
+}
+
+#[test]
+fn a_seccomp_profile_that_nobody_knows_is_never_taken_for_none() {
+    for profile in [
+        r#"{"type":"Localhost"}"#,
+        r#"{"type":"other"}"#,
+        r#"{"type":""}"#,
+    ] {
+        let own = format!(r#"{{"seccompProfile":{profile}}}"#);
+        assert!(security("{}", &own, &ROOT).is_err(), "{profile}");
+    }
+}
+
+#[test]
 fn a_seccomp_profile_cannot_lead_out_of_its_directory() {
     for name in ["", "/etc/passwd", "../x", "a/../../x", "."] {
         let own =
@@ -205,7 +258,7 @@ fn proc_is_masked_unless_asked_otherwise() {
 #[test]
 fn one_privileged_container_makes_the_sandbox_privileged() {
     let (pod, _) = of("{}", r#"{"privileged":true}"#);
-    assert!(sandbox_security(&pod).privileged);
+    assert!(sandbox_security(&pod).unwrap().privileged);
     let (pod, _) = of("{}", r#"{"privileged":false}"#);
-    assert!(!sandbox_security(&pod).privileged);
+    assert!(!sandbox_security(&pod).unwrap().privileged);
 }

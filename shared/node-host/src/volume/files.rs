@@ -18,7 +18,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::{Path, PathBuf};
 
-use nix::unistd::geteuid;
+use nix::unistd::{getegid, geteuid};
 use pod_volumes::{Files, VolumeFile};
 
 use super::MountTable;
@@ -178,8 +178,8 @@ impl<'a> Tree<'a> {
 fn write_file(directory: &Directory, name: &str, wanted: &VolumeFile) -> Result<(), NodeError> {
     let path = directory.path().join(name);
     let mut file = directory.create_file(name, wanted.mode)?;
-    if wanted.user.is_some() {
-        fchown(&file, wanted.user, None).context("change the owner of", &path)?;
+    if wanted.user.is_some() || wanted.group.is_some() {
+        fchown(&file, wanted.user, wanted.group).context("change the owner of", &path)?;
     }
     let content = wanted.content.as_slice();
     file.write_all(content).context("write", &path)
@@ -193,8 +193,10 @@ fn is_file(directory: &Directory, name: &str, wanted: &VolumeFile) -> Result<boo
     let found = file.metadata().context("inspect", &path)?;
     let content = wanted.content.as_slice();
     let owner = wanted.user.unwrap_or_else(|| geteuid().as_raw());
+    let group = wanted.group.unwrap_or_else(|| getegid().as_raw());
     let length = u64::try_from(content.len()).unwrap_or(u64::MAX);
-    if found.mode() & PERMISSIONS != wanted.mode || found.uid() != owner || found.len() != length {
+    let is_owned = found.uid() == owner && found.gid() == group;
+    if found.mode() & PERMISSIONS != wanted.mode || !is_owned || found.len() != length {
         return Ok(false);
     }
     let mut bytes = Vec::with_capacity(content.len());

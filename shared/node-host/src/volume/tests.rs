@@ -120,6 +120,37 @@ fn volumes_are_where_the_kubelet_has_them_and_survive_a_second_time() {
 }
 
 #[test]
+fn volumes_belong_to_the_group_of_their_pod_and_what_is_in_them_is_looked_at_once() {
+    let case = case();
+    let mut pod =
+        with_volumes(r#"{"name":"v","emptyDir":{}},{"name":"m","emptyDir":{"medium":"Memory"}}"#);
+    let spec = pod.spec.as_mut().unwrap();
+    let context = spec.security_context.get_or_insert_default();
+    context.fs_group = Some(4711);
+    for round in 0..2 {
+        case.set_up_pod(&pod).unwrap();
+        for (name, expected) in [("v", 0o2777), ("m", 0o3777)] {
+            let path = case.empty_dir(name);
+            let found = fs::metadata(&path).unwrap();
+            assert_eq!(
+                (found.gid(), found.mode() & 0o7777),
+                (4711, expected),
+                "{name}"
+            );
+            // Its owner's own business, also when the next container starts.
+            let file = path.join("file");
+            if round == 0 {
+                fs::write(&file, "").unwrap();
+                assert_eq!(fs::metadata(&file).unwrap().gid(), 4711);
+                fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+            }
+            assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, 0o600);
+        }
+    }
+    tear_down(&case.directory, &mounts()).unwrap();
+}
+
+#[test]
 fn a_volume_in_memory_is_mounted_once_with_its_size_and_unmounted() {
     let case = case();
     let volumes = r#"{"name":"m","emptyDir":{"medium":"Memory","sizeLimit":"1Mi"}}"#;

@@ -187,48 +187,24 @@ fn resources(requirements: &ResourceRequirements, path: Path<'_>, errors: &mut E
     }
 }
 
-/// What is the default anyway may be written out.
 fn security_context(context: &SecurityContext, path: Path<'_>, errors: &mut Errors) {
     let SecurityContext {
-        allow_privilege_escalation,
-        app_armor_profile,
+        allow_privilege_escalation: _,
+        app_armor_profile: _,
         capabilities,
-        privileged,
-        proc_mount,
-        read_only_root_filesystem,
-        run_as_group,
-        run_as_non_root,
-        run_as_user,
-        se_linux_options,
-        seccomp_profile,
+        privileged: _,
+        proc_mount: _,
+        read_only_root_filesystem: _,
+        run_as_group: _,
+        run_as_non_root: _,
+        run_as_user: _,
+        se_linux_options: _,
+        seccomp_profile: _,
         windows_options,
     } = context;
-    let changes_capabilities = capabilities.as_ref().is_some_and(|capabilities| {
-        let Capabilities { add, drop } = capabilities;
-        !list(add).is_empty() || !list(drop).is_empty()
-    });
+    if let Some(Capabilities { add: _, drop: _ }) = capabilities {}
     refuse(
-        &[
-            (
-                "allowPrivilegeEscalation",
-                *allow_privilege_escalation == Some(false),
-            ),
-            ("appArmorProfile", app_armor_profile.is_some()),
-            ("capabilities", changes_capabilities),
-            ("privileged", *privileged == Some(true)),
-            // Even the default: `Unmasked` becomes it, as with the API server.
-            ("procMount", proc_mount.is_some()),
-            (
-                "readOnlyRootFilesystem",
-                *read_only_root_filesystem == Some(true),
-            ),
-            ("runAsGroup", run_as_group.is_some()),
-            ("runAsNonRoot", *run_as_non_root == Some(true)),
-            ("runAsUser", run_as_user.is_some()),
-            ("seLinuxOptions", se_linux_options.is_some()),
-            ("seccompProfile", seccomp_profile.is_some()),
-            ("windowsOptions", windows_options.is_some()),
-        ],
+        &[("windowsOptions", windows_options.is_some())],
         path,
         errors,
     );
@@ -275,7 +251,7 @@ fn mount(mount: &VolumeMount, path: Path<'_>, errors: &mut Errors) {
     let VolumeMount {
         bind_mount_options,
         mount_path: _,
-        mount_propagation: _,
+        mount_propagation,
         name: _,
         read_only: _,
         recursive_read_only,
@@ -286,6 +262,11 @@ fn mount(mount: &VolumeMount, path: Path<'_>, errors: &mut Errors) {
     refuse(
         &[
             ("bindMountOptions", !list(bind_mount_options).is_empty()),
+            // What is bound for a container only follows the node so far.
+            (
+                "mountPropagation",
+                text(mount_propagation) == "Bidirectional",
+            ),
             ("recursiveReadOnly", !["", "Disabled"].contains(&recursive)),
             ("subPath", !text(sub_path).is_empty()),
             ("subPathExpr", !text(sub_path_expr).is_empty()),

@@ -48,7 +48,10 @@ fn what_is_supported_is_accepted() {
         r#","securityContext":{},"lifecycle":{},"terminationMessagePolicy":"FallbackToLogsOnError""#,
         r#","lifecycle":{"preStop":{"exec":{"command":["a"]}},"postStart":{"sleep":{"seconds":1}}}"#,
         r#","lifecycle":{"preStop":{"tcpSocket":{"port":1}},"postStart":{"sleep":{"seconds":0}}}"#,
-        r#","securityContext":{"privileged":false,"allowPrivilegeEscalation":true,"capabilities":{}}"#,
+        r#","securityContext":{"privileged":true,"allowPrivilegeEscalation":true,"capabilities":{"add":["NET_ADMIN"]}}"#,
+        r#","securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},
+            "readOnlyRootFilesystem":true,"seccompProfile":{"type":"RuntimeDefault"}}"#,
+        r#","securityContext":{"runAsUser":0,"runAsGroup":0,"runAsNonRoot":true}"#,
     ] {
         assert_eq!(
             refused(&container(fields)),
@@ -69,6 +72,11 @@ fn what_is_supported_is_accepted() {
             {"nodeSelectorTerms":[{"matchFields":[{"key":"metadata.name","operator":"In","values":["n"]}]}]}}}"#,
         r#""topologySpreadConstraints":[{"maxSkew":1,"topologyKey":"k","whenUnsatisfiable":"DoNotSchedule"}]"#,
         r#""initContainers":[{"name":"i","image":"i:1"}],"shareProcessNamespace":true"#,
+        r#""securityContext":{"runAsUser":1,"runAsGroup":2,"runAsNonRoot":true,"supplementalGroups":[3],
+            "fsGroup":4,"fsGroupChangePolicy":"OnRootMismatch","supplementalGroupsPolicy":"Strict",
+            "sysctls":[{"name":"a","value":"b"}],"appArmorProfile":{"type":"RuntimeDefault"},
+            "seLinuxOptions":{"level":"s0"},"seLinuxChangePolicy":"Recursive",
+            "seccompProfile":{"type":"Localhost","localhostProfile":"a/b.json"}}"#,
     ] {
         let spec = format!(r#"{{"containers":[{{"name":"c","image":"i:1"}}],{fields}}}"#);
         assert_eq!(refused(&spec), Vec::<String>::new(), "{fields}");
@@ -92,24 +100,16 @@ const REFUSED_OF_CONTAINERS: &[(&str, &str)] = &[
         "lifecycle.stopSignal",
     ),
     (
+        r#","volumeMounts":[{"name":"v","mountPath":"/v","mountPropagation":"Bidirectional"}]"#,
+        "volumeMounts[0].mountPropagation",
+    ),
+    (
+        r#","securityContext":{"windowsOptions":{}}"#,
+        "securityContext.windowsOptions",
+    ),
+    (
         r#","lifecycle":{"postStart":{"httpGet":{"port":1}}}"#,
         "lifecycle.postStart.httpGet",
-    ),
-    (
-        r#","securityContext":{"privileged":true}"#,
-        "securityContext.privileged",
-    ),
-    (
-        r#","securityContext":{"runAsUser":0}"#,
-        "securityContext.runAsUser",
-    ),
-    (
-        r#","securityContext":{"procMount":"Unmasked"}"#,
-        "securityContext.procMount",
-    ),
-    (
-        r#","securityContext":{"capabilities":{"drop":["ALL"]}}"#,
-        "securityContext.capabilities",
     ),
     (
         r#","env":[{"name":"A","valueFrom":{"configMapKeyRef":{"name":"m","key":"k"}}}]"#,
@@ -204,14 +204,6 @@ fn what_is_not_supported_in_a_pod_is_named() {
             "ephemeralContainers",
         ),
         (
-            r#""securityContext":{"fsGroup":1}"#,
-            "securityContext.fsGroup",
-        ),
-        (
-            r#""securityContext":{"sysctls":[{"name":"a","value":"b"}]}"#,
-            "securityContext.sysctls",
-        ),
-        (
             r#""volumes":[{"name":"v","configMap":{"name":"c"}}]"#,
             "volumes[0].configMap",
         ),
@@ -231,22 +223,6 @@ fn what_is_not_supported_in_a_pod_is_named() {
         let spec = format!(r#"{{"containers":[{{"name":"c","image":"i:1"}}],{fields}}}"#);
         assert_eq!(refused(&spec), [format!("spec.{expected}")], "{fields}");
     }
-}
-
-#[test]
-fn security_annotations_are_not_ignored() {
-    let mut pod = Pod::default();
-    let key = "container.apparmor.security.beta.kubernetes.io/c";
-    pod.metadata.annotations = Some(
-        [
-            (key.to_owned(), "runtime/default".to_owned()),
-            ("note".to_owned(), "x".to_owned()),
-        ]
-        .into(),
-    );
-    let errors = unsupported_fields(&pod);
-    assert_eq!(errors.len(), 1);
-    assert_eq!(errors[0].field, format!("metadata.annotations[{key}]"));
 }
 
 #[test]

@@ -12,6 +12,14 @@ use crate::formats;
 use crate::optional::list;
 
 pub(super) fn pod(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
+    if spec.host_users != Some(false) {
+        each_context(spec, path, |context, path| {
+            if let Some(mode @ "Unmasked") = context.proc_mount.as_deref() {
+                let detail = "`hostUsers` must be false to use `Unmasked`";
+                errors.invalid(path.child("procMount"), mode, detail);
+            }
+        });
+    }
     let path = path.child("securityContext");
     if spec.share_process_namespace == Some(true) && spec.host_pid == Some(true) {
         let detail = "cannot be combined with hostPID";
@@ -144,6 +152,10 @@ fn seccomp(profile: Option<&SeccompProfile>, path: Path<'_>, errors: &mut Errors
     let file = path.child("localhostProfile");
     match (profile.type_.as_str(), &profile.localhost_profile) {
         ("Localhost", None) => errors.required(file, "type Localhost needs it"),
+        // A kubelet once took it for no profile at all (CVE-2023-2431).
+        ("Localhost", Some(name)) if name.is_empty() => {
+            errors.required(file, "type Localhost needs it");
+        }
         ("Localhost", Some(name)) => {
             errors.invalid_if(file, name, formats::descending_path(name));
         }

@@ -44,7 +44,13 @@ fn reference(kind: ObjectKind, name: &str) -> ObjectRef {
 }
 
 fn made(source: &Value) -> Result<Files, Unavailable> {
+    made_for(&json!({}), source)
+}
+
+/// The same for a pod with this security context.
+fn made_for(context: &Value, source: &Value) -> Result<Files, Unavailable> {
     let mut value = test_pods::manifest("p", "u");
+    value["spec"]["securityContext"] = context.clone();
     value["metadata"]["labels"] = json!({"app": "web"});
     value["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "1500m"}});
     let mut volume = json!({"name": "v"});
@@ -96,6 +102,21 @@ fn items_choose_keys_and_have_their_own_modes_and_owners() {
     files[0].3 = Some(8);
     files[1].3 = Some(7);
     assert_eq!(listed(&source), files);
+}
+
+#[test]
+fn files_belong_to_the_group_of_the_pod_which_can_read_them() {
+    for (context, expected) in [
+        (json!({}), (0o400, None)),
+        (json!({"fsGroup": 4711}), (0o440, Some(4711))),
+    ] {
+        let source = json!({"secret": {"secretName": "s", "defaultMode": 0o400}});
+        let files = made_for(&context, &source).unwrap().files;
+        assert!(!files.is_empty());
+        for file in files.values() {
+            assert_eq!((file.mode, file.group), expected, "{context}");
+        }
+    }
 }
 
 #[test]

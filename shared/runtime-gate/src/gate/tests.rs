@@ -15,6 +15,7 @@ use crate::testing::{self, UID, identity, places, security};
 
 const IMAGE: &str = "localhost/app:1";
 const AGENT_USER: u32 = 4242;
+const AGENT_GROUP: u32 = 4343;
 
 struct Scene {
     runtime: SimulatedRuntime,
@@ -25,6 +26,7 @@ struct Scene {
 fn permit(policy: &str) -> Permit {
     let mut protected = Protected::default();
     protected.add_user(AGENT_USER, "a user of the agent");
+    protected.add_group(AGENT_GROUP, "a group of the agent");
     let policy = Policy::parse(policy, protected).unwrap();
     let images = vec![IMAGE.to_owned()];
     policy.permit_for(&Subject::new(PodSource::File, "ns", "web", "n1", images))
@@ -235,6 +237,35 @@ async fn a_user_of_the_agent_is_refused_by_number_by_image_and_by_name() {
     // Others may have names.
     scene.runtime.set_image_user(IMAGE, "app");
     let id = scene.create(&sandbox, of_the_image).await.unwrap();
+    scene.gate.start_container(&id).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_of_the_agent_is_refused_by_number_and_from_the_files_of_the_image() {
+    let group = i64::from(AGENT_GROUP);
+    let scene = Scene::new("sources = { file = \"privileged\" }");
+    let mut as_sandbox = testing::sandbox();
+    testing::sandbox_security(&mut as_sandbox).supplemental_groups = vec![group];
+    assert!(is_forbidden(
+        &scene.gate.run_pod_sandbox(as_sandbox, "").await
+    ));
+    let sandbox = scene.sandbox().await;
+    let own = scene.create(&sandbox, |it| {
+        security(it).run_as_group = Some(Int64Value { value: group });
+    });
+    assert!(is_forbidden(&own.await));
+    // The group of the pod's volumes comes so, too.
+    let other = scene.create(&sandbox, |it| security(it).supplemental_groups.push(group));
+    assert!(is_forbidden(&other.await));
+    assert_eq!(scene.calls("CreateContainer"), 0);
+    // What the files of the image say only the container tells.
+    for groups in [[group, 7], [7, group]] {
+        scene.runtime.set_groups(1000, &groups);
+        assert!(is_forbidden(&scene.create(&sandbox, |_| {}).await));
+        assert_eq!(scene.runtime.containers().len(), 0);
+    }
+    scene.runtime.set_groups(1000, &[7, 8]);
+    let id = scene.create(&sandbox, |_| {}).await.unwrap();
     scene.gate.start_container(&id).await.unwrap();
 }
 

@@ -260,9 +260,13 @@ impl ContainerRuntime for SimulatedRuntime {
     ) -> Result<BTreeMap<String, String>, RuntimeError> {
         let id = container_id.to_owned();
         self.perform("ContainerStatus", millis(1), move |runtime| async move {
-            let uid = lock(&runtime.0.state).user_of(&id);
+            let state = lock(&runtime.0.state);
+            let uid = state.user_of(&id);
             let uid = uid.ok_or_else(|| not_found("ContainerStatus", &id))?;
-            let info = format!(r#"{{"runtimeSpec":{{"process":{{"user":{{"uid":{uid}}}}}}}}}"#);
+            let (gid, others) = state.groups_of(&id, uid);
+            let info = format!(
+                r#"{{"runtimeSpec":{{"process":{{"user":{{"uid":{uid},"gid":{gid},"additionalGids":{others:?}}}}}}}}}"#
+            );
             Ok(BTreeMap::from([("info".to_owned(), info)]))
         })
         .await

@@ -18,6 +18,8 @@ pub(crate) struct Images {
     image_users: BTreeMap<String, String>,
     /// Numbers of users, by their names.
     users: BTreeMap<String, u32>,
+    /// Groups of users, by their numbers, as an image's own files say it.
+    groups: BTreeMap<i64, Vec<i64>>,
 }
 
 impl Images {
@@ -63,6 +65,15 @@ impl Images {
     pub(crate) fn set_user(&mut self, reference: &str, user: &str) {
         let (reference, user) = (reference.to_owned(), user.to_owned());
         self.image_users.insert(reference, user);
+    }
+
+    pub(crate) fn set_groups(&mut self, uid: i64, groups: &[i64]) {
+        self.groups.insert(uid, groups.to_vec());
+    }
+
+    /// The groups of a user, its own one first.
+    pub(crate) fn groups_of(&self, uid: i64) -> &[i64] {
+        self.groups.get(&uid).map_or(&[], Vec::as_slice)
     }
 
     /// The number of a user by its name, where somebody has added it.

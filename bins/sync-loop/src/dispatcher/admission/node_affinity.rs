@@ -14,6 +14,8 @@ pub(crate) struct NodeDescription {
     pub name: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
+    /// `allowedUnsafeSysctls`.
+    pub allowed_unsafe_sysctls: Vec<String>,
 }
 
 /// The only field that a term may match.

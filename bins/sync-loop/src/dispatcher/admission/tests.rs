@@ -35,6 +35,7 @@ fn node() -> NodeDescription {
         labels: labels
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .into(),
+        allowed_unsafe_sysctls: Vec::new(),
     }
 }
 
@@ -48,9 +49,19 @@ fn allocatable() -> Allocatable {
     Allocatable::new(&capacity, &BTreeMap::new(), 3)
 }
 
+/// Kernel and runtime that have everything.
+fn features() -> NodeFeatures {
+    NodeFeatures::default().told(&NodeCapacity {
+        kernel_release: "6.1.0".to_owned(),
+        app_armor: true,
+        supplemental_groups_policy: true,
+        ..NodeCapacity::default()
+    })
+}
+
 fn reason(pod: &PodFacts, others: &[PodFacts]) -> String {
     let others: Vec<&PodFacts> = others.iter().collect();
-    match admit(pod, &others, &node(), &allocatable()) {
+    match admit(pod, &others, &node(), (&allocatable(), &features())) {
         Ok(()) => "ok".to_owned(),
         Err(rejection) => rejection.reason,
     }
@@ -129,7 +140,12 @@ fn what_is_reserved_is_not_allocatable() {
         (json!({"memory": "1"}), Some("OutOfmemory")),
         (json!({"ephemeral-storage": "500"}), None),
     ] {
-        let result = admit(&requesting(requests.clone()), &[], &node(), &allocatable);
+        let result = admit(
+            &requesting(requests.clone()),
+            &[],
+            &node(),
+            (&allocatable, &features()),
+        );
         assert_eq!(
             result.err().map(|rejection| rejection.reason).as_deref(),
             expected,
@@ -158,7 +174,7 @@ fn the_kubelets_words_are_used() {
             "Failed to admit pod as the OS field doesn't match node OS",
         ),
     ] {
-        let rejection = admit(&pod, &[&other], &node(), &allocatable()).unwrap_err();
+        let rejection = admit(&pod, &[&other], &node(), (&allocatable(), &features())).unwrap_err();
         assert_eq!(
             (rejection.reason.as_str(), rejection.message.as_str()),
             (reason, message)
@@ -394,4 +410,133 @@ fn records_are_read_as_they_were_written() {
     assert!(!records.retain(|uid| uid == "a"));
     assert!(records.remove("a") && !records.remove("a"));
     assert!(records.is_empty());
+}
+
+#[test]
+fn a_sysctl_must_be_safe_or_allowed_and_no_setting_of_the_node() {
+    let message = |name: &str, fields: Value, allowed: &[&str], release: &str| {
+        let mut spec = fields;
+        spec["securityContext"] = json!({ "sysctls": [{ "name": name, "value": "1" }] });
+        let mut node = node();
+        node.allowed_unsafe_sysctls = allowed.iter().map(|&it| it.to_owned()).collect();
+        let features = NodeFeatures::default().told(&NodeCapacity {
+            kernel_release: release.to_owned(),
+            ..NodeCapacity::default()
+        });
+        let result = admit(&with_spec(spec), &[], &node, (&allocatable(), &features));
+        let Err(rejection) = result else {
+            return String::new();
+        };
+        assert_eq!(rejection.reason, "SysctlForbidden");
+        rejection.message
+    };
+    let new = "6.1.0-18-amd64";
+    for (name, fields, allowed, release, expected) in [
+        ("net.ipv4.tcp_syncookies", json!({}), &[][..], "", ""),
+        ("net/ipv4/tcp_syncookies", json!({}), &[], "", ""),
+        ("net.ipv4.tcp_rmem", json!({}), &[], new, ""),
+        (
+            "net.ipv4.tcp_rmem",
+            json!({}),
+            &[],
+            "4.4.0",
+            "forbidden sysctl: \"net.ipv4.tcp_rmem\" not allowlisted",
+        ),
+        (
+            "net.core.somaxconn",
+            json!({}),
+            &[],
+            new,
+            "forbidden sysctl: \"net.core.somaxconn\" not allowlisted",
+        ),
+        ("net.core.somaxconn", json!({}), &["net.core.*"], new, ""),
+        (
+            "kernel.msgmax",
+            json!({}),
+            &["kernel.msg*", "net.core.*"],
+            new,
+            "",
+        ),
+        ("kernel/msgmax", json!({}), &["kernel.msgmax"], new, ""),
+        (
+            "kernel.msgmax",
+            json!({}),
+            &["kernel.msg"],
+            new,
+            "forbidden sysctl: \"kernel.msgmax\" not allowlisted",
+        ),
+        (
+            "kernel.panic",
+            json!({}),
+            &["kernel.*"],
+            new,
+            "forbidden sysctl: \"kernel.panic\" not allowlisted",
+        ),
+        (
+            "net.ipv4.tcp_syncookies",
+            json!({ "hostNetwork": true }),
+            &[],
+            new,
+            "forbidden sysctl: \"net.ipv4.tcp_syncookies\" not allowed with host net enabled",
+        ),
+        (
+            "kernel.shm_rmid_forced",
+            json!({ "hostIPC": true }),
+            &[],
+            new,
+            "forbidden sysctl: \"kernel.shm_rmid_forced\" not allowed with host ipc enabled",
+        ),
+        (
+            "kernel.shm_rmid_forced",
+            json!({ "hostNetwork": true }),
+            &[],
+            new,
+            "",
+        ),
+    ] {
+        assert_eq!(message(name, fields, allowed, release), expected, "{name}");
+    }
+}
+
+#[test]
+fn what_kernel_or_runtime_lack_is_refused_in_the_kubelets_words() {
+    let strict = || with_spec(json!({"securityContext": {"supplementalGroupsPolicy": "Strict"}}));
+    let profile = |kind: &str| json!({"appArmorProfile": {"type": kind}});
+    let of_container = |kind: &str| {
+        with_spec(json!({"containers": [{"name": "c", "securityContext": profile(kind)}]}))
+    };
+    let confined = || with_spec(json!({"securityContext": profile("RuntimeDefault")}));
+    let none = NodeFeatures::default().told(&NodeCapacity::default());
+    for (pod, expected) in [
+        (strict(), "SupplementalGroupsPolicyNotSupported"),
+        (confined(), "AppArmor"),
+        (of_container("Localhost"), "AppArmor"),
+        (of_container("Unconfined"), "ok"),
+        (
+            with_spec(json!({"securityContext": {"supplementalGroupsPolicy": "Merge"}})),
+            "ok",
+        ),
+    ] {
+        let lacking = admit(&pod, &[], &node(), (&allocatable(), &none));
+        let reason = lacking.err().map_or("ok".to_owned(), |it| it.reason);
+        assert_eq!(reason, expected);
+        assert_eq!(
+            admit(&pod, &[], &node(), (&allocatable(), &features())),
+            Ok(())
+        );
+    }
+}
+
+#[test]
+fn a_runtime_that_is_away_says_nothing_about_its_features() {
+    let strict = with_spec(json!({"securityContext": {"supplementalGroupsPolicy": "Strict"}}));
+    let away = NodeCapacity {
+        runtime_error: "down".to_owned(),
+        ..NodeCapacity::default()
+    };
+    let unknown = NodeFeatures::default().told(&away);
+    assert!(!unknown.can_judge(&strict));
+    assert!(unknown.can_judge(&with_spec(json!({}))));
+    assert!(features().told(&away).can_judge(&strict));
+    assert_eq!(features().told(&away).strict_groups, Some(true));
 }

@@ -27,6 +27,7 @@ fn files(list: &[(&str, &str, u32)]) -> Files {
             content: content.as_bytes().to_vec().into(),
             mode: *mode,
             user: None,
+            group: None,
         };
         ((*path).to_owned(), file)
     });
@@ -92,6 +93,27 @@ impl Case {
                 .unwrap()
         );
     }
+}
+
+#[test]
+fn files_belong_to_the_group_of_the_pod() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let case = case();
+    let mut wanted = one();
+    case.bring_to(&wanted);
+    for file in wanted.files.values_mut() {
+        file.group = Some(4711);
+    }
+    case.bring_to(&wanted);
+    let version = case.version();
+    for path in wanted.files.keys() {
+        let found = fs::metadata(case.at(path)).unwrap();
+        assert_eq!((found.uid(), found.gid()), (0, 4711), "{path}");
+    }
+    case.bring_to(&wanted);
+    assert_eq!(case.version(), version);
 }
 
 #[test]

@@ -1,0 +1,86 @@
+//! Whom the runtime has a container run as: the user, and the groups that the image's
+//! own files (`/etc/passwd`, `/etc/group`) add, which no request says.
+
+use std::collections::BTreeMap;
+
+use node_policy::Demand;
+use serde::Deserialize;
+
+use crate::request::Asked;
+
+/// The part of the OCI specification that says whom a container runs as, within what
+/// containerd and CRI-O tell of it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Info {
+    runtime_spec: RuntimeSpec,
+}
+
+#[derive(Deserialize)]
+struct RuntimeSpec {
+    process: Process,
+}
+
+#[derive(Deserialize)]
+struct Process {
+    user: ProcessUser,
+}
+
+/// User and groups of a container's first process.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ProcessUser {
+    uid: u32,
+    /// Left out where it is 0.
+    #[serde(default)]
+    gid: u32,
+    #[serde(default)]
+    additional_gids: Vec<u32>,
+}
+
+impl ProcessUser {
+    /// From what the runtime tells of a container; `None` where it tells nothing.
+    pub(crate) fn told(info: &BTreeMap<String, String>) -> Option<ProcessUser> {
+        let info: Info = serde_json::from_str(info.get("info")?).ok()?;
+        Some(info.runtime_spec.process.user)
+    }
+
+    /// What it is asked for.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        let user = Asked::new("the container's user", Demand::User(i64::from(self.uid)));
+        let groups = [self.gid].into_iter().chain(self.additional_gids.clone());
+        let groups = groups.map(|group| {
+            let demand = Demand::Group(i64::from(group));
+            Asked::new("the container's groups", demand)
+        });
+        [user].into_iter().chain(groups).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_and_all_groups_are_read_from_the_oci_specification() {
+        let told = |text: &str| {
+            let info = [("info".to_owned(), text.to_owned())].into();
+            ProcessUser::told(&info).map(|user| (user.uid, user.gid, user.additional_gids))
+        };
+        let of =
+            |user: &str| format!(r#"{{"pid":1,"runtimeSpec":{{"process":{{"user":{user}}}}}}}"#);
+        for (user, expected) in [
+            (
+                r#"{"uid":1,"gid":2,"additionalGids":[2,3]}"#,
+                Some((1, 2, vec![2, 3])),
+            ),
+            (r#"{"uid":0,"gid":0}"#, Some((0, 0, vec![]))),
+            (r#"{"uid":7}"#, Some((7, 0, vec![]))),
+            (r#"{"username":"x"}"#, None),
+        ] {
+            assert_eq!(told(&of(user)), expected, "{user}");
+        }
+        assert_eq!(told("no JSON"), None);
+        assert_eq!(ProcessUser::told(&BTreeMap::new()), None);
+    }
+}
