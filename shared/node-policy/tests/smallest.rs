@@ -33,6 +33,7 @@ fn context() -> impl Strategy<Value = Value> {
         maybe(vec![json!(true), json!(false)]),
         maybe(vec![json!(0), json!(7), json!(60001), json!(-3)]),
         maybe(vec![json!(0), json!(60001)]),
+        maybe(vec![json!(0), json!(60001), json!(5)]),
     );
     let profile = || words(&["Unconfined", "RuntimeDefault", "Localhost", "", "other"]);
     let profiles = (
@@ -44,7 +45,7 @@ fn context() -> impl Strategy<Value = Value> {
         prop::collection::vec("net\\.[a-z*/.]{0,6}|kernel/[a-z]{1,3}|", 0..3),
     );
     (flags, profiles).prop_map(|(flags, profiles)| {
-        let (privileged, escalation, non_root, user, group) = flags;
+        let (privileged, escalation, non_root, user, group, fs_group) = flags;
         let (seccomp, apparmor, proc, selinux, capabilities, sysctls) = profiles;
         let typed = |value: Option<Value>| value.map(|value| json!({ "type": value }));
         let sysctl = |name| json!({ "name": name, "value": "1" });
@@ -54,6 +55,8 @@ fn context() -> impl Strategy<Value = Value> {
             "runAsNonRoot": non_root,
             "runAsUser": user,
             "runAsGroup": group,
+            "fsGroup": fs_group,
+            "supplementalGroups": fs_group.map(|group| json!([group, 7])),
             "seccompProfile": typed(seccomp),
             "appArmorProfile": typed(apparmor),
             "procMount": proc,
@@ -254,6 +257,78 @@ fn a_path_that_is_read_and_written_is_granted_once() {
     let expected = "[[grants]]\npods = [\"a/b\"]\nsources = [\"file\"]\n\
                     hostPaths = [{ prefix = \"/srv/x\" }]\n";
     assert_eq!(text, [expected]);
+}
+
+/// As kubeadm writes etcd and kube-apiserver: what they say of security needs no grant.
+#[test]
+fn a_control_plane_needs_its_network_its_paths_and_its_probes() {
+    let probe =
+        |port: u16| json!({ "httpGet": { "host": "127.0.0.1", "path": "/livez", "port": port } });
+    let host_path = |name: &str, path: &str, kind: &str| json!({ "name": name, "hostPath": { "path": path, "type": kind } });
+    let mount = |name: &str, path: &str, read_only: bool| json!({ "name": name, "mountPath": path, "readOnly": read_only });
+    let pod = |name: &str, port: u16, mounts: Value, volumes: Value| -> Pod {
+        serde_json::from_value(json!({
+            "metadata": { "namespace": "kube-system", "name": name },
+            "spec": {
+                "hostNetwork": true,
+                "priorityClassName": "system-node-critical",
+                "securityContext": { "seccompProfile": { "type": "RuntimeDefault" } },
+                "containers": [{
+                    "name": name, "image": format!("registry.k8s.io/{name}:1"),
+                    "livenessProbe": probe(port), "startupProbe": probe(port),
+                    "volumeMounts": mounts,
+                }],
+                "volumes": volumes,
+            },
+        }))
+        .expect("a pod")
+    };
+    let pods = [
+        pod(
+            "etcd",
+            2381,
+            json!([
+                mount("data", "/var/lib/etcd", false),
+                mount("certs", "/etc/kubernetes/pki/etcd", false)
+            ]),
+            json!([
+                host_path("certs", "/etc/kubernetes/pki/etcd", "DirectoryOrCreate"),
+                host_path("data", "/var/lib/etcd", "DirectoryOrCreate"),
+            ]),
+        ),
+        pod(
+            "kube-apiserver",
+            6443,
+            json!([
+                mount("ca", "/etc/ssl/certs", true),
+                mount("pki", "/etc/kubernetes/pki", true)
+            ]),
+            json!([
+                host_path("ca", "/etc/ssl/certs", "Directory"),
+                host_path("pki", "/etc/kubernetes/pki", "Directory"),
+            ]),
+        ),
+    ];
+    let subjects = pods
+        .iter()
+        .map(|pod| (Subject::of(PodSource::File, pod, "n"), pod));
+    let grants = grants_for(
+        &subjects.collect::<Vec<_>>(),
+        &Policy::without_file(protected()),
+    );
+    let text: Vec<String> = grants.iter().map(Grant::to_toml).collect();
+    let expected = [
+        "[[grants]]\npods = [\"kube-system/etcd\"]\nsources = [\"file\"]\n\
+         hostNetwork = true\n\
+         hostPaths = [{ prefix = \"/etc/kubernetes/pki/etcd\" }, { prefix = \"/var/lib/etcd\" }]\n\
+         probeHosts = [\"127.0.0.1\"]\n",
+        "[[grants]]\npods = [\"kube-system/kube-apiserver\"]\nsources = [\"file\"]\n\
+         hostNetwork = true\n\
+         hostPaths = [{ prefix = \"/etc/kubernetes/pki\", readOnly = true }, \
+         { prefix = \"/etc/ssl/certs\", readOnly = true }]\n\
+         probeHosts = [\"127.0.0.1\"]\n",
+    ];
+    assert_eq!(text, expected);
 }
 
 #[test]

@@ -121,7 +121,6 @@ fn pod_spec(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
                 "ephemeralContainers",
                 !list(ephemeral_containers).is_empty(),
             ),
-            ("hostUsers", *host_users == Some(false)),
             ("hostnameOverride", !text(hostname_override).is_empty()),
             ("imagePullSecrets", !list(image_pull_secrets).is_empty()),
             (
@@ -143,6 +142,10 @@ fn pod_spec(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
         path,
         errors,
     );
+    if *host_users == Some(false) {
+        let detail = "no ranges of user ids are set aside for user namespaces yet";
+        errors.unsupported(path.child("hostUsers"), detail);
+    }
     if let Some(context) = security_context {
         self::security_context(context, path.child("securityContext"), errors);
     }

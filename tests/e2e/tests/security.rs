@@ -2,6 +2,7 @@
 //! inside and from the OCI specification that the runtime made of it.
 
 use std::fs;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use cri::ContainerRuntime as _;
@@ -295,7 +296,10 @@ fn volumes_belong_to_the_group_of_the_pod() -> Result<()> {
     // Neither a restart of the pool nor of the container looks at what is in it again.
     let id = container_id(&pod, "c").context("no container")?.to_owned();
     ground.printed(&["restart", "pod-worker-pool"])?;
-    ground.containerd.stop_container(&id)?;
+    let client = ground.containerd.client();
+    ground
+        .containerd
+        .block_on(client.stop_container(&id, Duration::ZERO))?;
     ground
         .bulkhead
         .wait_for_pod("group", "to be restarted", TIMEOUT, |pod| {

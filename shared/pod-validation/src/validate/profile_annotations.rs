@@ -160,11 +160,6 @@ mod tests {
             (SECCOMP_OF_POD.to_owned(), "localhost/a/b", None),
             (
                 SECCOMP_OF_POD.to_owned(),
-                "localhost/../a",
-                Some(format!("{annotations}.{SECCOMP_OF_POD}")),
-            ),
-            (
-                SECCOMP_OF_POD.to_owned(),
                 "x",
                 Some(format!("{annotations}.{SECCOMP_OF_POD}")),
             ),
@@ -202,6 +197,17 @@ mod tests {
             let found = refused(&key, value, "{}", "{}");
             assert_eq!(found, Vec::from_iter(expected), "{key}={value}");
         }
+    }
+
+    #[test]
+    fn what_is_wrong_in_an_annotation_is_wrong_in_its_field_too() {
+        assert_eq!(
+            refused(SECCOMP_OF_POD, "localhost/../a", "{}", "{}"),
+            [
+                format!("metadata.annotations.{SECCOMP_OF_POD}"),
+                "spec.securityContext.seccompProfile.localhostProfile".to_owned(),
+            ]
+        );
     }
 
     #[test]
