@@ -319,8 +319,10 @@ fn volumes_belong_to_the_group_of_the_pod() -> Result<()> {
 /// Waits until a pod was rejected; reason and message.
 fn rejected(ground: &Ground, name: &str) -> Result<(String, String)> {
     let pod = ground.phase(name, "Failed")?;
-    let text = |field: &str| pod["status"][field].as_str().unwrap_or_default().to_owned();
-    Ok((text("reason"), text("message")))
+    let text = |field: &str| pod["status"][field].as_str().unwrap_or_default();
+    // The kubelet's words before any reason.
+    let message = text("message").trim_start_matches("Pod was rejected: ");
+    Ok((text("reason").to_owned(), message.to_owned()))
 }
 
 #[test]
