@@ -412,89 +412,91 @@ fn records_are_read_as_they_were_written() {
     assert!(records.is_empty());
 }
 
-#[test]
-fn a_sysctl_must_be_safe_or_allowed_and_no_setting_of_the_node() {
-    let message = |name: &str, fields: Value, allowed: &[&str], release: &str| {
-        let mut spec = fields;
-        spec["securityContext"] = json!({ "sysctls": [{ "name": name, "value": "1" }] });
-        let mut node = node();
-        node.allowed_unsafe_sysctls = allowed.iter().map(|&it| it.to_owned()).collect();
-        let features = NodeFeatures::default().told(&NodeCapacity {
-            kernel_release: release.to_owned(),
-            ..NodeCapacity::default()
-        });
-        let result = admit(&with_spec(spec), &[], &node, (&allocatable(), &features));
-        let Err(rejection) = result else {
-            return String::new();
-        };
-        assert_eq!(rejection.reason, "SysctlForbidden");
-        rejection.message
+/// What is said of a pod with this sysctl; nothing when it is admitted.
+fn forbidden(name: &str, fields: Value, allowed: &[&str], release: &str) -> String {
+    let mut spec = fields;
+    spec["securityContext"] = json!({ "sysctls": [{ "name": name, "value": "1" }] });
+    let mut node = node();
+    node.allowed_unsafe_sysctls = allowed.iter().map(|&it| it.to_owned()).collect();
+    let features = NodeFeatures::default().told(&NodeCapacity {
+        kernel_release: release.to_owned(),
+        ..NodeCapacity::default()
+    });
+    let result = admit(&with_spec(spec), &[], &node, (&allocatable(), &features));
+    let Err(rejection) = result else {
+        return String::new();
     };
-    let new = "6.1.0-18-amd64";
-    for (name, fields, allowed, release, expected) in [
-        ("net.ipv4.tcp_syncookies", json!({}), &[][..], "", ""),
-        ("net/ipv4/tcp_syncookies", json!({}), &[], "", ""),
-        ("net.ipv4.tcp_rmem", json!({}), &[], new, ""),
+    assert_eq!(rejection.reason, "SysctlForbidden");
+    let words = rejection.message.strip_prefix("forbidden sysctl: ");
+    words.expect("the kubelet's words").to_owned()
+}
+
+const KERNEL: &str = "6.1.0-18-amd64";
+
+#[test]
+fn a_sysctl_must_be_safe_or_allowed() {
+    let unknown = |name: &str| format!("{name:?} not allowlisted");
+    let none = String::new;
+    for (name, allowed, release, expected) in [
+        ("net.ipv4.tcp_syncookies", &[][..], "", none()),
+        ("net/ipv4/tcp_syncookies", &[], "", none()),
+        ("net.ipv4.tcp_rmem", &[], KERNEL, none()),
         (
             "net.ipv4.tcp_rmem",
-            json!({}),
             &[],
             "4.4.0",
-            "forbidden sysctl: \"net.ipv4.tcp_rmem\" not allowlisted",
+            unknown("net.ipv4.tcp_rmem"),
         ),
         (
             "net.core.somaxconn",
-            json!({}),
             &[],
-            new,
-            "forbidden sysctl: \"net.core.somaxconn\" not allowlisted",
+            KERNEL,
+            unknown("net.core.somaxconn"),
         ),
-        ("net.core.somaxconn", json!({}), &["net.core.*"], new, ""),
+        ("net.core.somaxconn", &["net.core.*"], KERNEL, none()),
         (
             "kernel.msgmax",
-            json!({}),
             &["kernel.msg*", "net.core.*"],
-            new,
-            "",
+            KERNEL,
+            none(),
         ),
-        ("kernel/msgmax", json!({}), &["kernel.msgmax"], new, ""),
+        ("kernel/msgmax", &["kernel.msgmax"], KERNEL, none()),
         (
             "kernel.msgmax",
-            json!({}),
             &["kernel.msg"],
-            new,
-            "forbidden sysctl: \"kernel.msgmax\" not allowlisted",
+            KERNEL,
+            unknown("kernel.msgmax"),
         ),
         (
             "kernel.panic",
-            json!({}),
             &["kernel.*"],
-            new,
-            "forbidden sysctl: \"kernel.panic\" not allowlisted",
-        ),
-        (
-            "net.ipv4.tcp_syncookies",
-            json!({ "hostNetwork": true }),
-            &[],
-            new,
-            "forbidden sysctl: \"net.ipv4.tcp_syncookies\" not allowed with host net enabled",
-        ),
-        (
-            "kernel.shm_rmid_forced",
-            json!({ "hostIPC": true }),
-            &[],
-            new,
-            "forbidden sysctl: \"kernel.shm_rmid_forced\" not allowed with host ipc enabled",
-        ),
-        (
-            "kernel.shm_rmid_forced",
-            json!({ "hostNetwork": true }),
-            &[],
-            new,
-            "",
+            KERNEL,
+            unknown("kernel.panic"),
         ),
     ] {
-        assert_eq!(message(name, fields, allowed, release), expected, "{name}");
+        let found = forbidden(name, json!({}), allowed, release);
+        assert_eq!(found, expected, "{name}");
+    }
+}
+
+#[test]
+fn no_setting_of_a_namespace_that_the_node_shares_may_be_changed() {
+    let (network, ipc) = (json!({"hostNetwork": true}), json!({"hostIPC": true}));
+    for (name, fields, expected) in [
+        (
+            "net.ipv4.tcp_syncookies",
+            &network,
+            "\"net.ipv4.tcp_syncookies\" not allowed with host net enabled",
+        ),
+        (
+            "kernel.shm_rmid_forced",
+            &ipc,
+            "\"kernel.shm_rmid_forced\" not allowed with host ipc enabled",
+        ),
+        ("kernel.shm_rmid_forced", &network, ""),
+        ("net.ipv4.tcp_syncookies", &ipc, ""),
+    ] {
+        assert_eq!(forbidden(name, fields.clone(), &[], KERNEL), expected);
     }
 }
 
