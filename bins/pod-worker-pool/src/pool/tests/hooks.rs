@@ -244,7 +244,10 @@ async fn a_post_start_hook_is_begun_once_though_the_pool_dies_at_any_time() {
         // Once it is written down that it begins, nobody can tell later whether it did:
         // a kill between that and the call costs the hook, and never runs it twice.
         let begun = hooks_begun(&node);
-        assert!(begun <= 1, "begun {begun} times when killed after {after} ms");
+        assert!(
+            begun <= 1,
+            "begun {begun} times when killed after {after} ms"
+        );
         unheard += 1 - begun;
         assert_eq!(entries(&node, |it| *it == Happening::Started).len(), 1);
     }
