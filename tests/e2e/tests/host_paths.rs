@@ -120,7 +120,7 @@ fn a_link_below_a_grant_is_refused_until_the_grant_follows_links() -> Result<()>
     assert!(!journal.join("seen").exists());
     let log = ground.bulkhead.log(Process::PodWorkerPool);
     let is_audited = |line: &&str| {
-        let words = ["audit", "reader", "refused", "link is a link"];
+        let words = ["node policy", "reader", "refused", "link is a link"];
         words.iter().all(|word| line.contains(word))
     };
     // Once, not at each try.
