@@ -92,7 +92,7 @@ fn hooks_run_in_their_container_after_its_start_and_before_its_sigterm() -> Resu
     let (a, b) = (at(&ground, "p", "a-term")?, at(&ground, "p", "b-term")?);
     ensure!(a >= ended && ended >= begun + 2, "{:?}", said(&ground, "p"));
     ensure!(
-        b >= begun + 1 && b <= begun + 2 + LATE.as_secs(),
+        b > begun && b <= begun + 2 + LATE.as_secs(),
         "{:?}",
         said(&ground, "p")
     );
