@@ -77,11 +77,8 @@ fn an_empty_dir_outlives_its_containers_and_goes_with_its_pod() -> Result<()> {
     Ok(())
 }
 
-/// Labels of a running pod may change; what its containers see of them changes with it, all
-/// files of a volume at once, also if pod-worker-pool is killed meanwhile.
-#[test]
-fn the_downward_api_is_seen_in_files_and_follows_the_pod() -> Result<()> {
-    let mut ground = Ground::start(json!({}))?;
+/// A pod that sees its own labels in two volumes, its name and a limit.
+fn pod_that_sees_itself(version: &str) -> Value {
     let mounts = json!([
         { "name": "pod", "mountPath": "/pod" },
         { "name": "all", "mountPath": "/all" },
@@ -93,34 +90,29 @@ fn the_downward_api_is_seen_in_files_and_follows_the_pod() -> Result<()> {
     });
     let mut shell = shell("shell", &mounts);
     shell["resources"] = json!({ "limits": { "cpu": "250m" } });
-    let spec = json!({
-        "containers": [shell],
-        "volumes": [
-            { "name": "pod", "downwardAPI": { "defaultMode": 0o440, "items": [labels, limit] } },
-            { "name": "all", "projected": { "sources": [{ "downwardAPI": { "items": [
-                { "path": "name", "fieldRef": { "fieldPath": "metadata.name" } },
-                labels,
-            ] } }] } },
-        ],
-    });
-    let manifest = |version: &str| {
-        json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": { "name": "told", "uid": "9d1f62c5-0d5b-4c35-9b7e-0d3f3a9c5b12", "labels": { "version": version } },
-            "spec": spec,
-        })
-    };
-    ground
-        .bulkhead
-        .write_manifest("told.json", &manifest("1").to_string())?;
-    let pod = ground.ready("told")?;
-    let run = |ground: &Ground, script: &str| ground.exec("told", "shell", &["sh", "-c", script]);
-    let sh = |script: &str| run(&ground, script);
+    let uid = "9d1f62c5-0d5b-4c35-9b7e-0d3f3a9c5b12";
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": "told", "uid": uid, "labels": { "version": version } },
+        "spec": {
+            "containers": [shell],
+            "volumes": [
+                { "name": "pod", "downwardAPI": { "defaultMode": 0o440, "items": [labels, limit] } },
+                { "name": "all", "projected": { "sources": [{ "downwardAPI": { "items": [
+                    { "path": "name", "fieldRef": { "fieldPath": "metadata.name" } },
+                    labels,
+                ] } }] } },
+            ],
+        },
+    })
+}
+
+/// What [`pod_that_sees_itself`] sees first: contents, modes, owners and mounts.
+fn check_what_the_pod_sees(sh: impl Fn(&str) -> Result<String>, full_name: &str) -> Result<()> {
     assert_eq!(
         sh("cat /pod/labels /all/labels")?,
         "version=\"1\"".repeat(2)
     );
-    let full_name = ground.full_name("told");
     assert_eq!(
         sh("cat /pod/limits/cpu /all/name")?,
         format!("250{full_name}")
@@ -134,11 +126,26 @@ fn the_downward_api_is_seen_in_files_and_follows_the_pod() -> Result<()> {
     let mounts = sh("grep -E ' /(pod|all) ' /proc/mounts")?;
     let in_memory = |line: &str| line.starts_with("tmpfs ") && line.contains(" ro,");
     assert!(mounts.lines().all(in_memory), "{mounts}");
+    Ok(())
+}
+
+/// Labels of a running pod may change; what its containers see of them changes with it, all
+/// files of a volume at once, also if pod-worker-pool is killed meanwhile.
+#[test]
+fn the_downward_api_is_seen_in_files_and_follows_the_pod() -> Result<()> {
+    let mut ground = Ground::start(json!({}))?;
+    ground
+        .bulkhead
+        .write_manifest("told.json", &pod_that_sees_itself("1").to_string())?;
+    let pod = ground.ready("told")?;
+    let run = |ground: &Ground, script: &str| ground.exec("told", "shell", &["sh", "-c", script]);
+    let full_name = ground.full_name("told");
+    check_what_the_pod_sees(|script| run(&ground, script), &full_name)?;
 
     for version in ["2", "3"] {
         ground
             .bulkhead
-            .write_manifest("told.json", &manifest(version).to_string())?;
+            .write_manifest("told.json", &pod_that_sees_itself(version).to_string())?;
         if version == "3" {
             ground.bulkhead.kill(Process::PodWorkerPool)?;
         }
