@@ -13,7 +13,6 @@ const RECORDS: &str = include_str!("../../../tests/data/kubelet-cri-requests.jso
 
 /// What the refused ones ask for. A feature that comes takes its line away.
 const REFUSED: &[(&str, &str)] = &[
-    ("downward", "spec.volumes[0].downwardAPI"),
     ("hostpath", "spec.containers[0].volumeMounts[1].subPath"),
     ("runtimeclass-missing", "spec.runtimeClassName"),
 ];
