@@ -20,6 +20,7 @@ use crate::doorbell::Doorbell;
 use crate::events::Events;
 use crate::garbage::{Collection, GarbageCollector};
 use crate::hints::Hints;
+use crate::http_hooks::HttpHooks;
 use crate::image::{Images, PullLimits};
 use crate::locks::PodLocks;
 use crate::observe::Observer;
@@ -76,20 +77,19 @@ impl Assembly {
     ) -> std::io::Result<Assembly> {
         let state = config.directories.state(Process::PodWorkerPool);
         let (records, record_writer) = Records::open(&state)?;
-        let owners = Owners::default();
-        let told_ends = ToldEnds::default();
+        let (owners, told_ends) = (Owners::default(), ToldEnds::default());
         let events = Events::new(clock.clone());
-        let doorbell = Doorbell::default();
+        let (doorbell, http_hooks) = (Doorbell::default(), HttpHooks::default());
         let (policy, policy_writer) = node_policy(config, identities, (&clock, &events, &doorbell));
         let runtime = gated(runtime, &policy, config);
-        let locks = PodLocks::default();
-        let listed = Arc::new(AtomicBool::new(false));
+        let (locks, listed) = (PodLocks::default(), Arc::new(AtomicBool::new(false)));
         let relister = Relister::new(Arc::clone(&runtime), clock.clone(), owners.clone());
         let turns = Turns::new(processors(capacity), clock.clone());
         let steps = Arc::new(Steps {
             observer: Observer::new(Arc::clone(&runtime), Arc::clone(&host), owners.clone()),
             told_ends: told_ends.clone(),
             images: images(config, &runtime, &clock),
+            http_hooks: http_hooks.clone(),
             doorbell,
             policy: policy.clone(),
             runtime: RuntimeInTurns::for_steps(&runtime, &turns, &owners),
@@ -131,6 +131,7 @@ impl Assembly {
             relister,
             listed,
             hints: Hints::new(owners, told_ends),
+            http_hooks,
             events,
             garbage: GarbageCollector::default(),
             turns,

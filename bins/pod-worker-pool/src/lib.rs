@@ -35,6 +35,7 @@ mod doorbell;
 mod events;
 mod garbage;
 mod hints;
+mod http_hooks;
 mod image;
 mod locks;
 mod logs;

@@ -29,6 +29,7 @@ mod start;
 mod start_error;
 mod start_time;
 mod stop;
+mod stop_turns;
 mod sync;
 mod target;
 mod terminate;

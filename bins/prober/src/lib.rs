@@ -13,6 +13,7 @@
 
 mod agenda;
 mod egress;
+mod hooks;
 mod instance;
 mod kind;
 mod ledger;

@@ -18,7 +18,7 @@ use tonic::transport::Channel;
 
 use crate::Kind;
 use crate::network::ProbeNetwork;
-use crate::spec::{Action, ProbeSpec};
+use crate::spec::{Action, HttpGet, ProbeSpec};
 use crate::text::for_people;
 use crate::worker::Outcome;
 use way::{Unmade, Way};
@@ -88,6 +88,19 @@ impl Prober {
                 message: reason, ..
             }) => Outcome::Error(for_people(&format!("{name} probe errored: {reason}"))),
         }
+    }
+
+    /// Carries out an HTTP lifecycle hook.
+    pub(crate) async fn hook(
+        &self,
+        get: &HttpGet,
+        pod_ip: &str,
+        timeout: Duration,
+    ) -> Result<(), String> {
+        let hook = http_get::hook(&self.way, get, pod_ip);
+        let result = tokio::time::timeout(timeout, hook).await;
+        let result = result.unwrap_or_else(|_| Err(format!("no answer within {timeout:?}")));
+        result.map_err(|reason| for_people(&reason))
     }
 
     async fn once(&self, job: &Job) -> Result<Outcome, Unmade> {

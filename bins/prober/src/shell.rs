@@ -43,7 +43,7 @@ use crate::spec::Action;
 use crate::store::Store;
 use crate::wire::Target;
 use crate::worker::{Attempt, Outcome, Verdict};
-use crate::{Kind, Moment, wire};
+use crate::{Kind, Moment, hooks, wire};
 
 /// Watchdog, expiry and the status line are looked after this often.
 const TICK: Duration = Duration::from_secs(1);
@@ -106,8 +106,9 @@ async fn serve_saving(
     let prober = Prober::new(network, pool.clone()).map_err(Error::Tls)?;
     let (saver, writer) = Saver::new("verdicts", move |(): &(), all: &Arc<Saved>| save(all));
     let publication = Publication::new(context.boot_id.clone());
+    let prober = Arc::new(prober);
     let mut shell = Shell {
-        prober: Arc::new(prober),
+        prober: Arc::clone(&prober),
         publication: publication.clone(),
         ledger: Ledger::restore(saved),
         saver,
@@ -137,7 +138,8 @@ async fn serve_saving(
     context.lifecycle.ready();
     tokio::select! {
         result = serving => Ok(result?),
-        never = shell.run(pool) => match never {},
+        never = shell.run(pool.clone()) => match never {},
+        never = hooks::run(prober, pool) => match never {},
         never = writer.run() => match never {},
     }
 }

@@ -6,6 +6,10 @@
 /// back-off), decimal.
 pub const RESTART_WAIT: &str = "bulkhead/restart-wait-seconds";
 
+/// Container: which of the pod's init containers it is, from 0, if it is a sidecar. Those
+/// are stopped last, in reverse order, also when nobody has the pod any more. Decimal.
+pub const SIDECAR: &str = "bulkhead/sidecar-index";
+
 /// Sandbox: what of its pod may not change while it runs, as `pod::update` has it.
 pub const STARTED_WITH: &str = "bulkhead/started-with";
 

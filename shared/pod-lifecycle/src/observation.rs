@@ -211,6 +211,8 @@ pub struct Container {
     pub restart_wait: Option<Duration>,
     /// What is run before its SIGTERM, as it was when the instance was made.
     pub pre_stop: Option<Hook>,
+    /// Which of the pod's init containers it is, if it is a sidecar.
+    pub sidecar: Option<u32>,
 }
 
 /// What an instance of a container does.
@@ -307,6 +309,7 @@ mod tests {
             termination_grace: None,
             restart_wait: None,
             pre_stop: None,
+            sidecar: None,
         }
     }
 

@@ -12,8 +12,9 @@
 //!     deadline over, or all containers done ----------> End
 //!     no sandbox that can be used --------------------> NewSandbox
 //!     more than one that runs ------------------------> StopSandboxes
-//!     init containers not done -----------------------> Work on the next of them
-//!     else -------------------------------------------> Work on the containers
+//!     init containers not done -----------------------> Work on the next of them, and
+//!                                                       on sidecars before it
+//!     else -------------------------------------------> Work on sidecars and containers
 //!   to wait for its name:
 //!     something of it is alive -----------------------> StopPod
 //!     else -------------------------------------------> Work, which is empty
@@ -54,7 +55,7 @@ use facts::Inputs;
 
 pub use container_stop::pod_grace;
 pub use describe::{describe, describe_termination};
-pub use facts::{Facts, FailedProbes, Goal, REFUSED_REASON, Refused, Settings};
+pub use facts::{Facts, Goal, ProbeVerdicts, REFUSED_REASON, Refused, Settings};
 pub use go_duration::go_duration;
 pub use start_time::{deadline, notes_start, started_at, started_at_source};
 pub use step::{
@@ -122,11 +123,11 @@ fn next_for_running(inputs: &Inputs<'_>) -> Plan {
         sandbox::Choice::Use(sandbox) => sandbox,
         sandbox::Choice::Plan(plan) => return plan,
     };
-    let mut plan = match init::progress(inputs, &sandbox.id) {
+    let (of_init, progress) = init::plan(inputs, &sandbox.id);
+    let mut plan = match progress {
         init::Progress::Failed => return Plan::End(TerminationCause::Completed),
-        init::Progress::Done => containers::plan(inputs, &sandbox.id),
-        init::Progress::Running => Plan::Work(Work::default()),
-        init::Progress::Next(next) => Plan::Work(init::start(inputs, &sandbox.id, next)),
+        init::Progress::Done => containers::plan(inputs, &sandbox.id, of_init),
+        init::Progress::Underway => Plan::Work(of_init),
     };
     if let (Plan::Work(work), Some(deadline)) = (&mut plan, deadline) {
         work.wake(deadline);

@@ -16,6 +16,7 @@ pub mod phase;
 pub mod probe;
 pub mod quantity;
 pub mod resources;
+pub mod restart;
 pub mod sysctl;
 pub mod update;
 pub mod wire;

@@ -243,12 +243,22 @@ pub fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity_bytes: i6
         QosClass::Guaranteed => GUARANTEED_OOM_SCORE_ADJ,
         QosClass::BestEffort => BEST_EFFORT_OOM_SCORE_ADJ,
         QosClass::Burstable => {
-            let request = i128::from(container_requests(container).memory_bytes());
+            let own = container_requests(container).memory_bytes();
+            // A sidecar does not die before the containers that it serves.
+            let of_others = pod.containers().iter();
+            let of_others = of_others.map(|it| container_requests(it).memory_bytes());
+            let least = of_others.min().filter(|_| is_sidecar(pod, container));
+            let request = i128::from(own.max(least.unwrap_or(own)));
             let capacity = i128::from(memory_capacity_bytes.max(1));
             let score = (1000 - 1000 * request / capacity).clamp(3, 999);
             i32::try_from(score).unwrap_or(BEST_EFFORT_OOM_SCORE_ADJ)
         }
     }
+}
+
+fn is_sidecar(pod: &Pod, container: &Container) -> bool {
+    let mut init = pod.init_containers().iter();
+    init.any(|it| it.name == container.name && is_restartable(it))
 }
 
 /// CPU shares (cgroup v1) of so many thousandths of a core.

@@ -178,3 +178,24 @@ fn a_pre_stop_hook_is_begun_once_though_the_worker_pool_is_killed() -> Result<()
     );
     Ok(())
 }
+
+#[test]
+fn http_hooks_reach_their_pod() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    // Its web server tells of each request, and speaks no TLS.
+    let serve = "exec httpd -f -vv -p 8080 -h / 2> /journals/requests";
+    let mut server = script("a", serve);
+    server["ports"] = json!([{"name": "web", "containerPort": 8080}]);
+    server["lifecycle"] = json!({
+        "preStop": {"httpGet": {"port": "web", "path": "/down", "scheme": "HTTPS"}},
+    });
+    ground.apply("p", spec(&ground, &[server]))?;
+    ground.ready("p")?;
+    pause_for(Duration::from_secs(1));
+    ground.remove("p")?;
+    ground.gone("p")?;
+    let requests = ground.bulkhead.paths().shared.join("requests");
+    let requests = std::fs::read_to_string(requests)?;
+    ensure!(requests.matches("url:/down").count() == 1, "{requests}");
+    Ok(())
+}

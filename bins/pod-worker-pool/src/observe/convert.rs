@@ -101,6 +101,7 @@ pub(super) fn container(
             .and_then(|text| text.parse().ok())
             .map(Duration::from_secs),
         pre_stop: pre_stop(&listed.annotations),
+        sidecar: annotation(annotations::SIDECAR).and_then(|text| text.parse().ok()),
     };
     Some((listed.state(), container))
 }

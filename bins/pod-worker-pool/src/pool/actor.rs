@@ -237,14 +237,14 @@ impl Actor {
         let Some(entry) = self.workers.get_mut(&uid) else {
             return self.first_update(update, verdicts);
         };
-        let known = entry.failed_probes();
+        let known = entry.probe_verdicts();
         // A kill of a pod that only the runtime has says nothing of verdicts.
         if !(is_kill && verdicts.is_empty()) {
             entry.verdicts = verdicts;
         }
         let again = match update.kind {
             // The running step does not know of the new verdict.
-            UpdateKind::Sync if entry.failed_probes() != known => Again::Changed,
+            UpdateKind::Sync if entry.probe_verdicts() != known => Again::Changed,
             UpdateKind::Sync => Again::Look,
             UpdateKind::Create | UpdateKind::Update | UpdateKind::Kill => Again::Changed,
         };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bulkhead_api::v1;
-use pod_lifecycle::plan::FailedProbes;
+use pod_lifecycle::plan::ProbeVerdicts;
 use pod_lifecycle::record::Record;
 use pod_lifecycle::{Subject, Worker, WorkerState};
 use tokio::sync::Mutex;
@@ -59,8 +59,8 @@ impl Entry {
         Some(match self.worker.state() {
             WorkerState::Waiting { pod } => Job::Wait(pod.clone()),
             WorkerState::Syncing { pod } => {
-                let failed_probes = self.failed_probes();
-                Job::Sync(pod.clone(), SyncInput { failed_probes })
+                let probe_verdicts = self.probe_verdicts();
+                Job::Sync(pod.clone(), SyncInput { probe_verdicts })
             }
             WorkerState::Terminating {
                 subject,
@@ -111,18 +111,19 @@ impl Entry {
         }
     }
 
-    /// Instances whose probes have failed.
-    pub(super) fn failed_probes(&self) -> FailedProbes {
-        let failed = |kind: v1::ProbeKind| {
+    /// What probes say of instances.
+    pub(super) fn probe_verdicts(&self) -> ProbeVerdicts {
+        let having = |kind: v1::ProbeKind, result: v1::ProbeResult| {
             let verdicts = self.verdicts.iter();
             verdicts
-                .filter(|it| it.kind() == kind && it.result() == v1::ProbeResult::Failure)
+                .filter(|it| it.kind() == kind && it.result() == result)
                 .map(|it| it.container_id.clone())
                 .collect()
         };
-        FailedProbes {
-            not_live: failed(v1::ProbeKind::Liveness),
-            not_started: failed(v1::ProbeKind::Startup),
+        ProbeVerdicts {
+            not_live: having(v1::ProbeKind::Liveness, v1::ProbeResult::Failure),
+            not_started: having(v1::ProbeKind::Startup, v1::ProbeResult::Failure),
+            started: having(v1::ProbeKind::Startup, v1::ProbeResult::Success),
         }
     }
 }

@@ -13,6 +13,7 @@ mod hooks;
 mod images;
 mod pulls;
 mod retries;
+mod sidecars;
 mod slow_calls;
 mod static_pods;
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bulkhead_api::v1;
 use ipc::limits::MAX_PROBE_TARGET_BYTES;
+use pod::accessors::ContainerKind;
 use pod::core::{Container as ContainerSpec, Probe};
 use pod::{Pod, PodExt, probe};
 use pod_lifecycle::observation::{Container, ContainerState};
@@ -31,12 +32,10 @@ pub(super) fn of(
             .map(|sandbox| sandbox.network.ips());
         ips.and_then(|ips| ips.first()).map(String::as_str)
     };
-    let specs = pod
-        .containers()
-        .iter()
-        .filter(|spec| !probes(spec).is_empty());
+    let specs = pod.all_containers();
     specs
-        .filter_map(|spec| {
+        .filter(|(kind, spec)| *kind != ContainerKind::Init && !probes(spec).is_empty())
+        .filter_map(|(_, spec)| {
             let container = observation.newest(&spec.name)?;
             let is_in_post_start = observation.in_post_start.contains(&container.id);
             let pod_ip = pod_ip.unwrap_or_default();

@@ -38,6 +38,7 @@ fn container(id: &str, state: ContainerState) -> Container {
         termination_grace: None,
         restart_wait: None,
         pre_stop: None,
+        sidecar: None,
     }
 }
 

@@ -32,6 +32,8 @@ const START_SLACK: Duration = Duration::from_secs(30);
 const _: () = assert!(PLACE_WAIT.as_secs() + START_SLACK.as_secs() < EXEC_PROBE_MARGIN.as_secs());
 /// Most of its output that the prober gets.
 const MAX_OUTPUT_BYTES: usize = 10 << 10;
+/// Most of what a hook failed for that is taken over.
+const MAX_HOOK_ERROR_BYTES: usize = 1 << 10;
 /// Longest timeout of a probe, against a spec that would hold a place for ever.
 const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 
@@ -75,6 +77,43 @@ impl v1::probe_targets_server::ProbeTargets for Service {
             })
         });
         Ok(Response::new(Box::pin(messages)))
+    }
+
+    type WatchHttpHooksStream = Pin<Box<dyn Stream<Item = Result<v1::HttpHook, Status>> + Send>>;
+
+    async fn watch_http_hooks(
+        &self,
+        _request: Request<v1::WatchHttpHooksRequest>,
+    ) -> Result<Response<Self::WatchHttpHooksStream>, Status> {
+        let told = self.shared.http_hooks.listen();
+        let boot_id = self.shared.boot_id.clone();
+        let hooks = futures_util::stream::unfold((told, boot_id), |(told, boot_id)| async {
+            let hook = told.next().await?;
+            let hook = v1::HttpHook {
+                boot_id: boot_id.clone(),
+                ..hook
+            };
+            Some((Ok(hook), (told, boot_id)))
+        });
+        Ok(Response::new(Box::pin(hooks)))
+    }
+
+    async fn report_http_hook(
+        &self,
+        request: Request<v1::ReportHttpHookRequest>,
+    ) -> Result<Response<v1::ReportHttpHookResponse>, Status> {
+        let mut request = request.into_inner();
+        if request.boot_id == self.shared.boot_id {
+            let error = &mut request.error;
+            error.truncate(error.floor_char_boundary(MAX_HOOK_ERROR_BYTES));
+            let result = match error.is_empty() {
+                true => Ok(()),
+                false => Err(std::mem::take(error)),
+            };
+            self.shared.http_hooks.report(request.id, result);
+        }
+        let boot_id = self.shared.boot_id.clone();
+        Ok(Response::new(v1::ReportHttpHookResponse { boot_id }))
     }
 
     async fn exec_probe(

@@ -9,6 +9,7 @@ use node_host::NodeHost;
 use crate::events::Events;
 use crate::garbage::GarbageCollector;
 use crate::hints::Hints;
+use crate::http_hooks::HttpHooks;
 use crate::policy::NodePolicy;
 use crate::pool::PoolHandle;
 use crate::relist::Relister;
@@ -31,6 +32,8 @@ pub(crate) struct Shared {
     pub listed: Arc<AtomicBool>,
     /// Doorbells from the runtime.
     pub hints: Hints,
+    /// HTTP lifecycle hooks for the prober.
+    pub http_hooks: HttpHooks,
     /// Events of the workers.
     pub events: Events,
     /// Collects garbage.

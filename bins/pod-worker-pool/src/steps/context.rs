@@ -10,8 +10,8 @@ use cri::ContainerRuntime;
 use cri_requests::NodeFacts;
 use node_host::NodeHost;
 use pod::{Pod, PodIdentity};
-use pod_lifecycle::observation::Observation;
-use pod_lifecycle::plan::{self, Facts, FailedProbes, Goal, Plan, Settings};
+use pod_lifecycle::observation::{Observation, SandboxNetwork};
+use pod_lifecycle::plan::{self, Facts, Goal, Plan, ProbeVerdicts, Settings};
 use pod_lifecycle::stop::Moment;
 use pod_volumes::Content;
 use tokio::time::Instant;
@@ -21,6 +21,7 @@ use super::memory::Memory;
 use super::process_start::ProcessStart;
 use crate::doorbell::Doorbell;
 use crate::events::Events;
+use crate::http_hooks::HttpHooks;
 use crate::image::Images;
 use crate::observe::Observer;
 use crate::policy::NodePolicy;
@@ -51,6 +52,8 @@ pub(crate) struct Steps {
     pub observer: Observer,
     /// Ends that the runtime told of before its lists show them.
     pub told_ends: ToldEnds,
+    /// HTTP lifecycle hooks, which the prober carries out.
+    pub http_hooks: HttpHooks,
     /// Pulls images.
     pub images: Arc<Images>,
     /// Rings when a pull has ended.
@@ -93,15 +96,29 @@ impl Steps {
         observation.told_ends = self.told_ends.of(&observation);
         observation.volumes.clone_from(&memory.volumes);
         observation.files.clone_from(&memory.files);
+        memory.pod_ip = self.pod_ip(&observation);
         observation.in_post_start = memory.known.in_post_start(&observation);
         Ok(observation)
+    }
+
+    /// Where a pod answers; empty while that is not known.
+    fn pod_ip(&self, observation: &Observation) -> String {
+        let sandbox = observation.current_sandbox();
+        match sandbox.map(|sandbox| &sandbox.network) {
+            Some(SandboxNetwork::Host) => {
+                let node = self.facts.node_ips.first();
+                node.map(ToString::to_string).unwrap_or_default()
+            }
+            Some(network) => network.ips().first().cloned().unwrap_or_default(),
+            None => String::new(),
+        }
     }
 
     /// What to do next with a pod.
     pub(super) fn plan_for(
         &self,
         goal: Goal<'_>,
-        failed_probes: &FailedProbes,
+        probe_verdicts: &ProbeVerdicts,
         observation: &Observation,
         memory: &Memory,
     ) -> Plan {
@@ -111,7 +128,7 @@ impl Steps {
             known: &memory.known,
             pulls: &memory.pulls.under_way(),
             calls_under_way: memory.calls.are_under_way(),
-            failed_probes,
+            probe_verdicts,
             noted_start: memory.record.started_at,
             content: Content {
                 objects: &memory.objects,

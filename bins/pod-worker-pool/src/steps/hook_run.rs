@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bulkhead_api::v1;
 use clock::UnixNanos;
 use cri::ContainerRuntime;
-use pod_lifecycle::hook::Hook;
+use pod::PodIdentity;
+use pod_lifecycle::hook::{Hook, HttpHook};
 
 use super::context::Steps;
 use super::hooks::HookResult;
+use crate::http_hooks::HttpHooks;
 use crate::observe;
 
 /// Longest postStart hook. The kubelet sets no end to it; a connection is not kept for
@@ -18,10 +21,57 @@ pub(super) const POST_START_MAY_TAKE: Duration = Duration::from_secs(24 * 3600);
 /// Wait between two looks at an instance whose hook an earlier process has begun.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Carries out a hook, within `limit` where it is a command.
-pub(super) async fn carry_out(
+/// Who a hook is for.
+pub(super) struct HookOf<'a> {
+    pub(super) pod: &'a PodIdentity,
+    pub(super) container: &'a str,
+    /// The instance.
+    pub(super) id: &'a str,
+    /// Where the pod answers.
+    pub(super) pod_ip: &'a str,
+}
+
+/// Carries out a hook, within `limit` unless it is a sleep.
+pub(super) fn carry_out(
+    steps: &Steps,
+    of: &HookOf<'_>,
+    hook: &Hook,
+    limit: Duration,
+) -> impl Future<Output = HookResult> + Send + 'static {
+    let (runtime, http) = (Arc::clone(&steps.runtime), steps.http_hooks.clone());
+    let (id, hook) = (of.id.to_owned(), hook.clone());
+    let request = match &hook {
+        Hook::HttpGet(get) => http_hook(of, get, limit),
+        Hook::Exec(_) | Hook::Sleep(_) | Hook::Impossible(_) => v1::HttpHook::default(),
+    };
+    run(runtime, http, (id, request), hook, limit)
+}
+
+fn http_hook(of: &HookOf<'_>, get: &HttpHook, limit: Duration) -> v1::HttpHook {
+    let headers = get.headers.iter();
+    v1::HttpHook {
+        pod: Some(of.pod.into()),
+        container_name: of.container.to_owned(),
+        pod_ip: of.pod_ip.to_owned(),
+        host: get.host.clone().unwrap_or_default(),
+        port: get.port.into(),
+        tls: get.tls,
+        path: get.path.clone(),
+        headers: headers
+            .map(|(name, value)| v1::HttpHeader {
+                name: name.clone(),
+                value: value.clone(),
+            })
+            .collect(),
+        timeout_seconds: u32::try_from(limit.as_secs()).unwrap_or(u32::MAX),
+        ..v1::HttpHook::default()
+    }
+}
+
+async fn run(
     runtime: Arc<dyn ContainerRuntime>,
-    id: String,
+    http: HttpHooks,
+    (id, request): (String, v1::HttpHook),
     hook: Hook,
     limit: Duration,
 ) -> HookResult {
@@ -35,7 +85,10 @@ pub(super) async fn carry_out(
             Ok(answer) => Err(format!("the command exited with {}", answer.exit_code)),
             Err(error) => Err(telemetry::chain(&error)),
         },
-        Hook::HttpGet(_) => Err("a hook by httpGet cannot be carried out yet".to_owned()),
+        Hook::HttpGet(_) => match tokio::time::timeout(limit, http.carry_out(request)).await {
+            Ok(result) => result,
+            Err(_) => Err(format!("no answer within {limit:?}")),
+        },
         Hook::Impossible(why) => Err(why),
     }
 }

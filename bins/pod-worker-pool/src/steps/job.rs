@@ -2,7 +2,7 @@
 
 use ::turns::Purpose;
 use clock::UnixNanos;
-use pod_lifecycle::plan::FailedProbes;
+use pod_lifecycle::plan::ProbeVerdicts;
 use pod_lifecycle::{DesiredPod, Subject, Termination, TerminationCause};
 
 use super::error::StepError;
@@ -49,8 +49,8 @@ impl Job {
 /// What a sync needs beside the pod.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SyncInput {
-    /// Instances whose probes failed.
-    pub failed_probes: FailedProbes,
+    /// What probes say of instances.
+    pub probe_verdicts: ProbeVerdicts,
 }
 
 /// What a step came to.

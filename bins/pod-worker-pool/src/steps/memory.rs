@@ -22,6 +22,8 @@ pub(crate) struct Memory {
     pub(super) cache: Cache,
     /// Calls that make something and are under way.
     pub(super) calls: Calls,
+    /// Where the pod answers, as of the last look; empty while that is not known.
+    pub(super) pod_ip: String,
     /// Stops of containers that are under way; no step waits for those of another.
     pub(super) stop_calls: Calls,
     /// Lifecycle hooks that run, or whose end nobody has taken note of.

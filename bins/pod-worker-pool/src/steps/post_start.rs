@@ -1,12 +1,10 @@
 //! postStart hooks: begins them, and takes note of how they ended.
 
-use std::sync::Arc;
-
 use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::PostStartHook;
 
 use super::context::Steps;
-use super::hook_run::{self, POST_START_MAY_TAKE};
+use super::hook_run::{self, HookOf, POST_START_MAY_TAKE};
 use super::hooks::HookKind;
 use super::memory::Memory;
 use super::target::Target;
@@ -30,12 +28,13 @@ pub(super) async fn begin(
     steps.save_record(target.identity, memory).await;
     for hook in hooks {
         let id = &hook.container_id;
-        let run = hook_run::carry_out(
-            Arc::clone(&steps.runtime),
-            id.clone(),
-            hook.hook.clone(),
-            POST_START_MAY_TAKE,
-        );
+        let of = HookOf {
+            pod: target.identity,
+            container: &hook.name,
+            id,
+            pod_ip: &memory.pod_ip,
+        };
+        let run = hook_run::carry_out(steps, &of, &hook.hook, POST_START_MAY_TAKE);
         let doorbell = steps.doorbell.clone();
         let uid = target.identity.uid().to_owned();
         let then = move || doorbell.ring(&uid);

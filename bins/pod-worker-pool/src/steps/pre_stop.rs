@@ -1,6 +1,5 @@
 //! What comes before an instance's SIGTERM, within its grace: its preStop hook.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use clock::UnixNanos;
@@ -11,7 +10,7 @@ use pod_lifecycle::stop::MINIMUM_SIGTERM_GRACE;
 use tokio::time::Instant;
 
 use super::context::Steps;
-use super::hook_run;
+use super::hook_run::{self, HookOf};
 use super::hooks::{HookKind, Hooks};
 use super::memory::Memory;
 
@@ -53,7 +52,7 @@ pub(super) async fn run(
     stop: &ContainerStop,
     before: &BeforeSigterm,
     until: Instant,
-    hooks: &Hooks,
+    (hooks, pod_ip): (&Hooks, &str),
 ) {
     let id = &stop.container_id;
     let ended = async {
@@ -65,9 +64,13 @@ pub(super) async fn run(
             }
             BeforeSigterm::Own(hook) => {
                 let left = until.saturating_duration_since(Instant::now());
-                let runtime = Arc::clone(&steps.runtime);
-                let limit = command_may_take(left);
-                let run = hook_run::carry_out(runtime, id.clone(), hook.clone(), limit);
+                let of = HookOf {
+                    pod: identity,
+                    container: &stop.name,
+                    id,
+                    pod_ip,
+                };
+                let run = hook_run::carry_out(steps, &of, hook, command_may_take(left));
                 hooks.begin((id, HookKind::PreStop), run, || {});
                 hooks.ended(id, HookKind::PreStop).await
             }

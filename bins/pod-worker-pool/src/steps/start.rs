@@ -8,6 +8,8 @@ use cri::{RuntimeErrorKind, v1};
 use cri_requests::{ContainerInput, TerminationLog};
 use futures_util::StreamExt;
 use futures_util::stream;
+use pod::PodExt;
+use pod::accessors::is_restartable;
 use pod_lifecycle::annotations;
 use pod_lifecycle::name_conflict::NextName;
 use pod_lifecycle::plan::{Discard, NewInstance, Start, StartHow};
@@ -343,5 +345,11 @@ async fn container_config(
         annotations::RESTART_WAIT.to_owned(),
         instance.restart_wait.as_secs().to_string(),
     );
+    let mut init = target.pod.init_containers().iter();
+    let index = init.position(|it| it.name == spec.name && is_restartable(it));
+    if let Some(index) = index {
+        let noted = &mut config.annotations;
+        noted.insert(annotations::SIDECAR.to_owned(), index.to_string());
+    }
     Ok(config)
 }

@@ -18,6 +18,14 @@ use super::context::Steps;
 use super::error::StepError;
 use super::memory::Memory;
 use super::pre_stop::{self, BeforeSigterm};
+use super::stop_turns::StopTurns;
+
+/// What a stop came to that did not fail.
+enum Stopped {
+    Yes,
+    /// One that has to end before it could not be stopped.
+    NotYet,
+}
 
 /// Stops instances while their pod lives on, all at once.
 pub(super) async fn stop_containers(
@@ -98,10 +106,10 @@ pub(super) async fn carry_out_stops(
     for ((stop, order), (result, elapsed)) in stops.iter().zip(&orders).zip(results) {
         let id = &stop.container_id;
         match result {
-            Ok(()) if stop.how == StopHow::StopUnknown => {
+            Ok(Stopped::Yes) if stop.how == StopHow::StopUnknown => {
                 memory.known.note_stop_of_unknown(id);
             }
-            Ok(()) => {}
+            Ok(Stopped::Yes | Stopped::NotYet) => {}
             Err(error) => {
                 memory.known.note_failed_stop(id, *order, elapsed);
                 failure = Some(error.and_before(failure));
@@ -118,7 +126,7 @@ pub(super) async fn carry_out_stops(
     }
 }
 
-/// Stops instances at once, each after its preStop hook; with each result how long it
+/// Stops instances at once, each after its preStop hook and when its turn has come; with each result how long it
 /// took. The end of a hook is recorded when it comes.
 async fn stop_all(
     steps: &Steps,
@@ -126,23 +134,35 @@ async fn stop_all(
     (stops, orders): (&[ContainerStop], &[StopOrder]),
     pre_stops: &[BeforeSigterm],
     memory: &mut Memory,
-) -> Vec<(Result<(), StepError>, Duration)> {
+) -> Vec<(Result<Stopped, StepError>, Duration)> {
     let begun = Instant::now();
     let (calls, hooks) = (&memory.stop_calls.clone(), &memory.hooks.clone());
+    let pod_ip = &memory.pod_ip.clone();
     let (ended, mut ends) = mpsc::unbounded_channel();
     let ended = &ended;
+    let turns = &StopTurns::default();
     let all = stops.iter().zip(orders).zip(pre_stops);
     let all = all.map(|((stop, order), before)| async move {
-        let mut timeout = order.timeout;
+        let until = begun + order.timeout;
         if !matches!(before, BeforeSigterm::Nothing) {
-            let until = begun + timeout;
-            pre_stop::run(steps, identity, stop, before, until, hooks).await;
+            pre_stop::run(steps, identity, stop, before, until, (hooks, pod_ip)).await;
             // Nobody takes it any more when the step was dropped.
             let _ = ended.send(stop.container_id.clone());
-            timeout = until.saturating_duration_since(Instant::now());
-            timeout = timeout.max(MINIMUM_SIGTERM_GRACE);
         }
-        let result = stop_one(steps, stop, timeout, calls).await;
+        let has_turn = turns.wait_for(&stop.after, until).await;
+        let has_waited = !stop.after.is_empty() || !matches!(before, BeforeSigterm::Nothing);
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = match has_waited {
+            true => left.max(MINIMUM_SIGTERM_GRACE),
+            false => order.timeout,
+        };
+        let result = match has_turn {
+            true => stop_one(steps, stop, timeout, calls)
+                .await
+                .map(|()| Stopped::Yes),
+            false => Ok(Stopped::NotYet),
+        };
+        turns.note_end(&stop.container_id, matches!(result, Ok(Stopped::Yes)));
         (result, begun.elapsed())
     });
     let mut all = pin!(join_all(all));

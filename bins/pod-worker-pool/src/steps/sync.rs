@@ -228,7 +228,7 @@ fn next_plan(
             started_with: target.started_with,
             refused: target.refused.as_ref(),
         },
-        &input.failed_probes,
+        &input.probe_verdicts,
         observation,
         memory,
     )

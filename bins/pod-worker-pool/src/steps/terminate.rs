@@ -7,7 +7,7 @@ use pod::PodIdentity;
 use pod_lifecycle::known::Known;
 use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::{
-    CleanUp, CreatedContainer, FailedProbes, Goal, Plan, describe_termination,
+    CleanUp, CreatedContainer, Goal, Plan, ProbeVerdicts, describe_termination,
 };
 use pod_lifecycle::record::Record;
 use pod_lifecycle::stop::StopOrder;
@@ -63,7 +63,7 @@ async fn stop_pod(
         termination,
         is_runtime_only: matches!(subject, Subject::RuntimeOnly(_)),
     };
-    let no_probes = FailedProbes::default();
+    let no_probes = ProbeVerdicts::default();
     announce_change(steps, identity, termination, memory);
     for _ in 0..MAX_ROUNDS {
         let observation = steps.observe(identity, None, memory).await?;
@@ -149,7 +149,7 @@ pub(super) async fn clean_up(
     memory: &mut Memory,
 ) -> Outcome {
     let identity = pod.identity();
-    let (nothing, no_probes) = (Observation::default(), FailedProbes::default());
+    let (nothing, no_probes) = (Observation::default(), ProbeVerdicts::default());
     let goal = Goal::CleanUp(termination);
     let cleared = match steps.plan_for(goal, &no_probes, &nothing, memory) {
         Plan::CleanUp(what) => clear_away(steps, identity, termination, what, memory).await,

@@ -1,7 +1,7 @@
 //! The step of a static pod whose name another one holds: nothing of it may run.
 
 use pod_lifecycle::DesiredPod;
-use pod_lifecycle::plan::{FailedProbes, Goal, Plan};
+use pod_lifecycle::plan::{Goal, Plan, ProbeVerdicts};
 
 use super::context::Steps;
 use super::error::{Retry, StepError};
@@ -31,7 +31,7 @@ async fn stop_waiting_pod(
         .map_err(|error| StepError::new(telemetry::chain(&error), Retry::LATER))?;
     let identity = desired.identity();
     let observation = steps.observe(identity, Some(&pod), memory).await?;
-    let no_probes = FailedProbes::default();
+    let no_probes = ProbeVerdicts::default();
     match steps.plan_for(Goal::Wait(&pod), &no_probes, &observation, memory) {
         Plan::Work(work) if work.is_empty() => Ok(()),
         Plan::StopPod(stop) => {

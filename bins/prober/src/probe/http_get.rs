@@ -8,12 +8,12 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::header::{
-    ACCEPT, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, LOCATION,
-    TRAILER, TRANSFER_ENCODING, USER_AGENT,
+    ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue,
+    LOCATION, TRAILER, TRANSFER_ENCODING, USER_AGENT,
 };
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{self, pki_types::ServerName};
 
 use super::url::{Redirect, Url};
 use super::way::{self, Destination, Unmade, Way};
@@ -37,20 +37,71 @@ const MAX_REQUESTS: usize = 10;
 pub(super) async fn probe(way: &Way, get: &HttpGet, pod_ip: &str) -> Result<Outcome, Unmade> {
     let to = way.destination(get.host.as_deref(), pod_ip).await?;
     let mut url = Url::new(get.scheme, &to.host, get.port, &get.path);
-    let mut headers = match request_headers(&get.headers) {
+    let mut headers = match request_headers(&get.headers, way::USER_AGENT) {
         Ok(headers) => headers,
         Err(reason) => return Ok(Outcome::Failure(reason)),
     };
-    for _ in 0..MAX_REQUESTS {
-        let response = match exchange(way, &to, &url, &headers).await {
-            Ok(response) => response,
-            Err(error) => {
+    Ok(match get_all(way, &to, &mut url, &mut headers).await {
+        Ok(status) => conclude(status),
+        Err(Failed::Request(error)) => {
+            let reason = telemetry::chain(error.as_ref());
+            Outcome::Failure(format!("GET {url}: {reason}"))
+        }
+        Err(Failed::Redirect(reason)) => Outcome::Failure(reason),
+    })
+}
+
+/// Carries out an HTTP lifecycle hook: any answer will do (1.26
+/// `pkg/kubelet/lifecycle`). A server that speaks no TLS is asked again without it, and
+/// without credentials.
+pub(super) async fn hook(way: &Way, get: &HttpGet, pod_ip: &str) -> Result<(), String> {
+    let to = way.destination(get.host.as_deref(), pod_ip).await;
+    let to = to.map_err(|unmade| unmade.message)?;
+    let mut headers = request_headers(&get.headers, way::HOOK_USER_AGENT)?;
+    let mut scheme = get.scheme;
+    loop {
+        let mut url = Url::new(scheme, &to.host, get.port, &get.path);
+        match get_all(way, &to, &mut url, &mut headers).await {
+            Ok(_) => return Ok(()),
+            Err(Failed::Redirect(reason)) => return Err(reason),
+            Err(Failed::Request(error)) => {
+                if scheme == Scheme::Https && speaks_no_tls(error.as_ref()) {
+                    scheme = Scheme::Http;
+                    headers.remove(AUTHORIZATION);
+                    continue;
+                }
                 let reason = telemetry::chain(error.as_ref());
-                return Ok(Outcome::Failure(format!("GET {url}: {reason}")));
+                return Err(format!("GET {url}: {reason}"));
             }
-        };
+        }
+    }
+}
+
+/// Whether the first bytes of a server were none of TLS.
+fn speaks_no_tls(error: &(dyn Error + Send + Sync + 'static)) -> bool {
+    let io = error.downcast_ref::<std::io::Error>();
+    let tls = io.and_then(|error| error.get_ref()?.downcast_ref::<rustls::Error>());
+    matches!(tls, Some(rustls::Error::InvalidMessage(_)))
+}
+
+/// Why there is no answer.
+enum Failed {
+    Request(Box<dyn Error + Send + Sync>),
+    Redirect(String),
+}
+
+/// One GET, and the redirects that stay at the same host: the status of the last answer.
+async fn get_all(
+    way: &Way,
+    to: &Destination,
+    url: &mut Url,
+    headers: &mut HeaderMap,
+) -> Result<StatusCode, Failed> {
+    for _ in 0..MAX_REQUESTS {
+        let answer = exchange(way, to, url, headers).await;
+        let response = answer.map_err(Failed::Request)?;
         let Some(location) = &response.location else {
-            return Ok(conclude(response.status));
+            return Ok(response.status);
         };
         match url.redirect(location) {
             Redirect::SameHost {
@@ -60,16 +111,16 @@ pub(super) async fn probe(way: &Way, get: &HttpGet, pod_ip: &str) -> Result<Outc
                 if !relative {
                     headers.remove(HOST);
                 }
-                url = next;
+                *url = next;
             }
-            Redirect::OtherHost => return Ok(conclude(response.status)),
+            Redirect::OtherHost => return Ok(response.status),
             Redirect::Invalid => {
                 let reason = format!("GET {url}: redirected to an invalid URL");
-                return Ok(Outcome::Failure(reason));
+                return Err(Failed::Redirect(reason));
             }
         }
     }
-    Ok(Outcome::Failure(format!(
+    Err(Failed::Redirect(format!(
         "GET {url}: more than {MAX_REQUESTS} requests because of redirects"
     )))
 }
@@ -85,7 +136,10 @@ fn conclude(status: StatusCode) -> Outcome {
 
 /// The headers of each request. An empty custom `User-Agent` or `Accept` takes
 /// the header away. Those that describe a body are ours to set, and there is none.
-fn request_headers(custom: &[(String, String)]) -> Result<HeaderMap, String> {
+fn request_headers(
+    custom: &[(String, String)],
+    user_agent: &'static str,
+) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     for (name, value) in custom {
         let name = HeaderName::try_from(name.as_str())
@@ -96,7 +150,7 @@ fn request_headers(custom: &[(String, String)]) -> Result<HeaderMap, String> {
             headers.append(name, value);
         }
     }
-    for (name, usual) in [(USER_AGENT, way::USER_AGENT), (ACCEPT, "*/*")] {
+    for (name, usual) in [(USER_AGENT, user_agent), (ACCEPT, "*/*")] {
         match headers.get(&name) {
             None => drop(headers.insert(name, HeaderValue::from_static(usual))),
             Some(value) if value.is_empty() => drop(headers.remove(name)),

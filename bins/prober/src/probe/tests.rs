@@ -2,6 +2,7 @@
 //! hostile ones included, under a paused clock.
 
 mod health;
+mod hooks;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -98,6 +99,11 @@ impl Bench {
             spec: Arc::new(spec),
         };
         self.prober.attempt(&job).await
+    }
+
+    async fn hook(&self, get: HttpGet) -> Result<(), String> {
+        let timeout = Duration::from_secs(5);
+        self.prober.hook(&get, "10.0.0.1", timeout).await
     }
 
     fn connected(&self) -> Vec<String> {

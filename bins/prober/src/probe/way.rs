@@ -12,6 +12,9 @@ use crate::network::{ByteStream, ProbeNetwork};
 /// How a probe introduces itself. The version is that of the pod API.
 pub(super) const USER_AGENT: &str = "kube-probe/1.33";
 
+/// How a lifecycle hook introduces itself.
+pub(super) const HOOK_USER_AGENT: &str = "kube-lifecycle/1.33";
+
 /// Addresses of one name that are tried one after the other.
 const MAX_ADDRESSES: usize = 8;
 

@@ -179,6 +179,38 @@ async fn one_pod_with_many_slow_probes_does_not_take_all_places() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hook_is_carried_out_once_and_its_end_is_reported() {
+    let mut node = Node::new().await;
+    node.kill_pool();
+    node.behave("c1", Behaviour::Refuse);
+    let hook = v1::HttpHook {
+        boot_id: "pool".to_owned(),
+        id: 7,
+        pod_ip: node.target("c1", &[]).pod_ip,
+        port: 80,
+        path: "/".to_owned(),
+        timeout_seconds: 5,
+        ..v1::HttpHook::default()
+    };
+    let hangs = v1::HttpHook {
+        id: 8,
+        port: 70_000,
+        ..hook.clone()
+    };
+    *node.pool.hooks.lock().unwrap() = vec![hook, hangs];
+    node.start_pool();
+    sleep(60).await;
+    let mut reported = node.pool.reported.lock().unwrap().clone();
+    reported.sort_by_key(|report| report.id);
+    let ids: Vec<u64> = reported.iter().map(|report| report.id).collect();
+    assert_eq!(ids, [7, 8]);
+    assert!(reported[0].error.contains("refused"), "{reported:?}");
+    assert!(reported[1].error.contains("no port"), "{reported:?}");
+    assert!(reported.iter().all(|report| report.boot_id == "pool"));
+    assert_eq!(node.connects("c1").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn exec_probes_are_run_by_the_pool_by_reference() {
     let mut node = Node::new().await;
     node.announce(v1::ProbeTarget {

@@ -2,9 +2,11 @@
 //! each last changed.
 
 use clock::UnixNanos;
+use pod::accessors::ContainerKind;
 use pod::core::{ContainerStatus, Pod, PodCondition, PodStatus};
 use pod::{PodExt, PodPhase};
 
+use super::containers::has_left_waiting;
 use super::time::api_time;
 
 const INITIALIZED: &str = "Initialized";
@@ -100,11 +102,10 @@ fn phase(status: &PodStatus) -> PodPhase {
 }
 
 fn containers_ready(pod: &Pod, status: &PodStatus) -> Judgement {
-    let names = pod
-        .containers()
-        .iter()
-        .map(|container| container.name.as_str());
-    let lacking = Lacking::among(names, status.container_statuses.as_deref());
+    let lacking = Lacking::among(pod, status, |kind, status| match kind {
+        ContainerKind::Init => true,
+        ContainerKind::Sidecar | ContainerKind::Application => status.ready,
+    });
     match phase(status) {
         PodPhase::Succeeded if lacking.unknown.is_empty() => Judgement::fails("PodCompleted", None),
         // They may still be on their way down.
@@ -151,11 +152,14 @@ fn ready(pod: &Pod, containers_ready: &Judgement, of_others: &[PodCondition]) ->
 }
 
 fn initialized(pod: &Pod, status: &PodStatus) -> Judgement {
-    let names = pod
-        .init_containers()
-        .iter()
-        .map(|container| container.name.as_str());
-    let lacking = Lacking::among(names, status.init_container_statuses.as_deref());
+    let mut of_pod = status.container_statuses.iter().flatten();
+    // An ordinary container runs, or ran: a sidecar that is started again changes nothing.
+    let has_begun = of_pod.any(has_left_waiting);
+    let lacking = Lacking::among(pod, status, |kind, status| match kind {
+        ContainerKind::Init => status.ready,
+        ContainerKind::Sidecar => has_begun || status.started == Some(true),
+        ContainerKind::Application => true,
+    });
     if phase(status) == PodPhase::Succeeded && lacking.unknown.is_empty() {
         return Judgement::holds(Some("PodCompleted"));
     }
@@ -172,20 +176,28 @@ struct Lacking<'a> {
 }
 
 impl<'a> Lacking<'a> {
+    /// Those containers that do not suffice by their status. One without any lacks where
+    /// an empty status does not suffice.
     fn among(
-        names: impl Iterator<Item = &'a str>,
-        statuses: Option<&[ContainerStatus]>,
+        pod: &'a Pod,
+        status: &PodStatus,
+        suffices: impl Fn(ContainerKind, &ContainerStatus) -> bool,
     ) -> Lacking<'a> {
         let mut lacking = Lacking {
             unknown: Vec::new(),
             unready: Vec::new(),
         };
-        for name in names {
-            let status = statuses.and_then(|all| all.iter().find(|status| status.name == name));
-            match status {
-                None => lacking.unknown.push(name),
-                Some(status) if !status.ready => lacking.unready.push(name),
-                Some(_) => {}
+        let none = ContainerStatus::default();
+        for (kind, container) in pod.all_containers() {
+            let name = container.name.as_str();
+            let statuses = match kind {
+                ContainerKind::Application => &status.container_statuses,
+                ContainerKind::Init | ContainerKind::Sidecar => &status.init_container_statuses,
+            };
+            match statuses.iter().flatten().find(|status| status.name == name) {
+                None if !suffices(kind, &none) => lacking.unknown.push(name),
+                Some(status) if !suffices(kind, status) => lacking.unready.push(name),
+                None | Some(_) => {}
             }
         }
         lacking

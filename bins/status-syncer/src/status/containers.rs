@@ -2,11 +2,12 @@
 //! reason for an instance that is missing, and what was published before.
 
 use bulkhead_api::v1::{ContainerObservation, PodObservation, ProbeKind, RuntimeState};
+use pod::accessors::{ContainerKind, is_restartable};
 use pod::core::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
     ContainerStateWaiting, ContainerStatus, Pod, PodStatus,
 };
-use pod::{PodExt, RestartPolicy};
+use pod::{PodExt, restart};
 
 use super::input::{Stage, StatusInput, is_observed};
 use super::time::known_time;
@@ -35,10 +36,10 @@ pub(crate) fn runtime_id(status: &ContainerStatus) -> Option<&str> {
 /// What is common to the containers of one list of a pod.
 #[derive(Clone, Copy)]
 struct PodFacts<'a> {
+    pod: &'a Pod,
     observation: &'a PodObservation,
     /// `ContainerCreating` or `PodInitializing`.
     default_reason: &'static str,
-    policy: RestartPolicy,
     /// Containers are started and restarted; else the pod is on its way out.
     active: bool,
     init: bool,
@@ -51,13 +52,13 @@ pub(super) fn container_statuses(input: &StatusInput<'_>, base: Option<&PodStatu
     let pod = input.pod;
     let active = Stage::of(input.observation) == Stage::Active && !pod.is_marked_for_deletion();
     let facts = PodFacts {
+        pod,
         observation: input.observation,
         default_reason: if pod.init_containers().is_empty() {
             CONTAINER_CREATING
         } else {
             POD_INITIALIZING
         },
-        policy: pod.restart_policy(),
         active,
         init: false,
         initialized: has_run(pod.containers(), input.observation, base),
@@ -117,7 +118,8 @@ fn has_run(
     observed || published.iter().any(has_left_waiting)
 }
 
-fn has_left_waiting(status: &ContainerStatus) -> bool {
+/// Whether a container runs, or ran.
+pub(super) fn has_left_waiting(status: &ContainerStatus) -> bool {
     let ended = status
         .last_state
         .as_ref()
@@ -262,7 +264,8 @@ fn absent(
             }
         }
     }
-    if facts.init && facts.initialized && is_observed(facts.observation) {
+    let is_done = facts.init && facts.initialized && !is_restartable(container);
+    if is_done && is_observed(facts.observation) {
         status.state = Some(ContainerState {
             terminated: Some(ContainerStateTerminated {
                 reason: Some("Completed".to_owned()),
@@ -289,8 +292,9 @@ fn reason_for_no_start<'a>(
     if let Some(newest) = newest {
         let restarts = match newest.state() {
             RuntimeState::Running => false,
+            RuntimeState::Exited if facts.init && is_restartable(container) => true,
             RuntimeState::Exited if facts.init && newest.exit_code == 0 => false,
-            RuntimeState::Exited => facts.policy.restarts(newest.exit_code),
+            RuntimeState::Exited => restart::restarts(facts.pod, container, newest.exit_code),
             RuntimeState::Created | RuntimeState::Unknown | RuntimeState::Unspecified => true,
         };
         if !restarts {
@@ -311,52 +315,57 @@ pub(super) fn judge_readiness(
     base: Option<&PodStatus>,
     status: &mut PodStatus,
 ) {
-    let published = base
-        .and_then(|base| base.container_statuses.as_deref())
-        .unwrap_or_default();
-    for status in status.container_statuses.iter_mut().flatten() {
-        let container = input
-            .pod
-            .containers()
-            .iter()
-            .find(|spec| spec.name == status.name);
-        let before = published.iter().find(|before| {
-            before.container_id.is_some() && before.container_id == status.container_id
-        });
-        let verdict = |kind, has_probe: bool, before: Option<bool>| {
-            let known = runtime_id(status).and_then(|id| input.verdicts.get(id, kind));
-            if has_probe {
-                known.or(before).unwrap_or(false)
-            } else {
-                true
-            }
+    let of_init = status.init_container_statuses.iter_mut().flatten();
+    let ordinary = status.container_statuses.iter_mut().flatten();
+    for status in of_init.chain(ordinary) {
+        let (kind, spec) = match input.pod.container(&status.name) {
+            Some((kind, spec)) => (kind, Some(spec)),
+            None => (ContainerKind::Application, None),
         };
-        let running = status
-            .state
-            .as_ref()
-            .is_some_and(|state| state.running.is_some());
-        let started = running
-            && verdict(
-                ProbeKind::Startup,
-                container.is_some_and(|container| container.startup_probe.is_some()),
-                before.and_then(|before| before.started),
-            );
-        let ready = started
-            && verdict(
-                ProbeKind::Readiness,
-                container.is_some_and(|container| container.readiness_probe.is_some()),
-                before.map(|before| before.ready),
-            );
-        status.started = Some(started);
-        status.ready = ready;
+        if kind == ContainerKind::Init {
+            let ended = status.state.as_ref().and_then(|it| it.terminated.as_ref());
+            status.ready = ended.is_some_and(|ended| ended.exit_code == 0);
+        } else {
+            judge_instance(input, base, spec, status);
+        }
     }
-    for status in status.init_container_statuses.iter_mut().flatten() {
-        let ended = status
-            .state
-            .as_ref()
-            .and_then(|state| state.terminated.as_ref());
-        status.ready = ended.is_some_and(|ended| ended.exit_code == 0);
-    }
+}
+
+/// Sets `started` and `ready` of one that runs beside others.
+fn judge_instance(
+    input: &StatusInput<'_>,
+    base: Option<&PodStatus>,
+    spec: Option<&Container>,
+    status: &mut ContainerStatus,
+) {
+    let lists = base.map(|base| [&base.container_statuses, &base.init_container_statuses]);
+    let mut published = lists.into_iter().flatten().flatten().flatten();
+    let before = published
+        .find(|before| before.container_id.is_some() && before.container_id == status.container_id);
+    let verdict = |kind, has_probe: bool, before: Option<bool>| {
+        let known = runtime_id(status).and_then(|id| input.verdicts.get(id, kind));
+        if has_probe {
+            known.or(before).unwrap_or(false)
+        } else {
+            true
+        }
+    };
+    let state = status.state.as_ref();
+    let running = state.is_some_and(|state| state.running.is_some());
+    let started = running
+        && verdict(
+            ProbeKind::Startup,
+            spec.is_some_and(|spec| spec.startup_probe.is_some()),
+            before.and_then(|before| before.started),
+        );
+    let ready = started
+        && verdict(
+            ProbeKind::Readiness,
+            spec.is_some_and(|spec| spec.readiness_probe.is_some()),
+            before.map(|before| before.ready),
+        );
+    status.started = Some(started);
+    status.ready = ready;
 }
 
 /// At the end of a pod every container that could have run has ended: whose end

@@ -1,7 +1,8 @@
 //! The phase that container statuses add up to.
 
+use pod::accessors::is_restartable;
 use pod::core::{Container, ContainerStatus, Pod, PodStatus};
-use pod::{PodExt, PodPhase, RestartPolicy};
+use pod::{PodExt, PodPhase, restart};
 
 /// What one container contributes to the phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,16 +45,21 @@ fn progress(container: &Container, statuses: Option<&[ContainerStatus]>) -> Prog
 
 /// The phase while containers are being started and restarted.
 pub(super) fn phase(pod: &Pod, status: &PodStatus) -> PodPhase {
-    let policy = pod.restart_policy();
-    let initial: Vec<Progress> = pod
-        .init_containers()
-        .iter()
-        .map(|container| progress(container, status.init_container_statuses.as_deref()))
-        .collect();
-    let failed = |progress: &Progress| matches!(progress, Progress::Stopped { exit_code, .. } if *exit_code != 0);
-    if policy == RestartPolicy::Never && initial.iter().any(failed) {
+    let statuses = status.init_container_statuses.as_deref();
+    let of_init = pod.init_containers().iter();
+    let (sidecars, initial): (Vec<&Container>, Vec<&Container>) =
+        of_init.partition(|container| is_restartable(container));
+    let progress_of = |container: &Container| progress(container, statuses);
+    let has_failed = |container: &&Container| match progress_of(container) {
+        Progress::Stopped { exit_code, .. } => {
+            exit_code != 0 && !restart::restarts(pod, container, exit_code)
+        }
+        Progress::Unknown | Progress::Waiting | Progress::Running => false,
+    };
+    if initial.iter().any(has_failed) {
         return PodPhase::Failed;
     }
+    let initial: Vec<Progress> = initial.into_iter().map(progress_of).collect();
     if !initial
         .iter()
         .all(|progress| matches!(progress, Progress::Stopped { .. }))
@@ -66,24 +72,43 @@ pub(super) fn phase(pod: &Pod, status: &PodStatus) -> PodPhase {
     if any(Progress::Waiting) || any(Progress::Unknown) || ordinary.is_empty() {
         return PodPhase::Pending;
     }
-    if any(Progress::Running) || policy == RestartPolicy::Always {
+    // Sidecars hold up no start here: until they have started, nothing after them has.
+    // But while one runs the pod has not ended.
+    let mut sidecars = sidecars.into_iter().map(progress_of);
+    let sidecar_runs = sidecars.any(|progress| progress == Progress::Running);
+    let is_restarted = |(container, progress): (&Container, &Progress)| match progress {
+        Progress::Stopped { exit_code, .. } => restart::restarts(pod, container, *exit_code),
+        Progress::Unknown | Progress::Waiting | Progress::Running => false,
+    };
+    let restarts = pod.containers().iter().zip(&ordinary).any(is_restarted);
+    if any(Progress::Running) || sidecar_runs || restarts {
         return PodPhase::Running;
     }
     if all_succeeded(&ordinary) {
         return PodPhase::Succeeded;
     }
-    match policy {
-        RestartPolicy::Never => PodPhase::Failed,
-        RestartPolicy::OnFailure | RestartPolicy::Always => PodPhase::Running,
+    // One that waits is started again for another reason than its exit.
+    let waits = |progress: &Progress| {
+        matches!(
+            progress,
+            Progress::Stopped {
+                for_good: false,
+                ..
+            }
+        )
+    };
+    match restart::never_restarts(pod) || !ordinary.iter().any(waits) {
+        true => PodPhase::Failed,
+        false => PodPhase::Running,
     }
 }
 
 /// The phase of a pod that ended because it was told to: no container of it
 /// will be started again, whatever its restart policy.
 pub(super) fn final_phase(pod: &Pod, status: &PodStatus) -> PodPhase {
-    let initial = pod
-        .init_containers()
-        .iter()
+    let initial = pod.init_containers().iter();
+    let initial = initial
+        .filter(|container| !is_restartable(container))
         .map(|container| progress(container, status.init_container_statuses.as_deref()));
     let mut all: Vec<Progress> = initial.collect();
     all.extend(ordinary(pod, status));
@@ -300,6 +325,34 @@ mod tests {
                     ("sb", "w", "Pending"),
                 ],
             );
+        }
+    }
+
+    #[test]
+    fn sidecars_neither_hold_the_phase_nor_decide_it_but_keep_a_pod_from_having_ended() {
+        for (policy, init, ordinary, expected) in [
+            ("Always", "w", "w", "Pending"),
+            ("Always", "r", "w", "Pending"),
+            ("Always", "r", "r", "Running"),
+            ("Always", "b", "r", "Running"),
+            ("Never", "f", "r", "Running"),
+            ("Never", "r", "s", "Running"),
+            ("Never", "r", "f", "Running"),
+            ("Never", "f", "s", "Succeeded"),
+            ("Never", "s", "f", "Failed"),
+            ("OnFailure", "r", "s", "Running"),
+            ("OnFailure", "f", "s", "Succeeded"),
+        ] {
+            let (mut pod, status) = pod(policy, init, ordinary);
+            let spec = pod.spec.as_mut().unwrap();
+            for sidecar in spec.init_containers.iter_mut().flatten() {
+                sidecar.restart_policy = Some("Always".to_owned());
+            }
+            let found = phase(&pod, &status);
+            assert_eq!(found.as_str(), expected, "{policy} {init} {ordinary}");
+            if expected == "Succeeded" {
+                assert_eq!(final_phase(&pod, &status), PodPhase::Succeeded);
+            }
         }
     }
 

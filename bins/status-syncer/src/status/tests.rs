@@ -4,6 +4,7 @@ mod bounds;
 mod conditions;
 mod containers;
 mod phases;
+mod sidecars;
 
 use bulkhead_api::v1::{
     ContainerObservation, ContainerWaiting, ProbeKind, ProbeResult, ProbeVerdict, RuntimeState,

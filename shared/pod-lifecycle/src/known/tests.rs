@@ -41,6 +41,7 @@ fn container(restart_count: u32, state: ContainerState) -> Container {
         termination_grace: None,
         restart_wait: None,
         pre_stop: None,
+        sidecar: None,
     }
 }
 

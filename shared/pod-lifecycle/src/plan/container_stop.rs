@@ -7,7 +7,7 @@ use pod::{Pod, PodExt};
 use super::step::{ContainerStop, StopHow};
 use crate::hook::{Hook, PreStop};
 use crate::known::{Instance, Known};
-use crate::observation::Container;
+use crate::observation::{Container, Observation};
 use crate::stop::KillReason;
 
 /// How an instance is stopped.
@@ -46,7 +46,28 @@ pub(super) fn for_reason(
         grace,
         how: how(known, container, reason == KillReason::StateUnknown),
         pre_stop: pre_stop(known, container),
+        after: Vec::new(),
     }
+}
+
+/// Has sidecars stopped last, in reverse order, as in the kubelet: each after all that is
+/// no sidecar, and after the sidecars that were started after it.
+pub(super) fn in_order(
+    mut stops: Vec<ContainerStop>,
+    observation: &Observation,
+) -> Vec<ContainerStop> {
+    let rank = |id: &str| observation.container(id).and_then(|it| it.sidecar);
+    let ranks: Vec<Option<u32>> = stops.iter().map(|stop| rank(&stop.container_id)).collect();
+    let ids: Vec<String> = stops.iter().map(|stop| stop.container_id.clone()).collect();
+    for (stop, own) in stops.iter_mut().zip(&ranks) {
+        let Some(own) = own else { continue };
+        let others = ids.iter().zip(&ranks);
+        stop.after = others
+            .filter(|(_, other)| other.is_none_or(|other| other > *own))
+            .map(|(id, _)| id.clone())
+            .collect();
+    }
+    stops
 }
 
 /// The preStop hook of an instance, until that has ended.

@@ -5,24 +5,27 @@ use std::time::Duration;
 use pod::accessors::ContainerKind;
 use pod::container_hash::{ContainerHash, HashComparison};
 use pod::core::{Container as ContainerSpec, Probe};
-use pod::{PodExt, RestartPolicy};
+use pod::{PodExt, RestartPolicy, restart};
 
 use super::container_stop::{self, pod_grace, whole_seconds};
 use super::facts::Inputs;
-use super::restart;
+use super::restart as again;
 use super::step::{ContainerStop, Plan, PostStartHook, Work};
 use crate::hook::{Hook, PostStart};
 use crate::observation::{Container, ContainerState};
 use crate::stop::KillReason;
 use crate::termination::TerminationCause;
 
-pub(super) fn plan(inputs: &Inputs<'_>, sandbox_id: &str) -> Plan {
-    let mut work = Work::default();
+/// Goes on with the work for sidecars.
+pub(super) fn plan(inputs: &Inputs<'_>, sandbox_id: &str, sidecars: Work) -> Plan {
+    let mut work = sidecars;
+    let stops_of_sidecars = work.stops.len();
     let mut live = 0_usize;
     // A postStart hook before it has not ended.
-    let mut waits_for_hook = false;
+    let mut waits_for_hook = !work.post_starts.is_empty() || in_sidecars_hook(inputs);
     for spec in inputs.pod.containers() {
-        match judge(inputs, spec) {
+        let newest = inputs.observation.newest(&spec.name);
+        match judge(inputs, spec, newest) {
             Judgement::Keep => live += 1,
             Judgement::PostStart(begin) => {
                 live += 1;
@@ -36,7 +39,13 @@ pub(super) fn plan(inputs: &Inputs<'_>, sandbox_id: &str) -> Plan {
             Judgement::Start => {
                 live += 1;
                 if !waits_for_hook {
-                    start(inputs, sandbox_id, spec, &mut work);
+                    start(
+                        inputs,
+                        sandbox_id,
+                        spec,
+                        ContainerKind::Application,
+                        &mut work,
+                    );
                 }
                 waits_for_hook |= is_pulled_for(&work, spec);
             }
@@ -44,13 +53,24 @@ pub(super) fn plan(inputs: &Inputs<'_>, sandbox_id: &str) -> Plan {
         }
         work.stops.extend(superseded(inputs, spec));
     }
-    if live == 0 && work.stops.is_empty() {
+    if live == 0 && work.stops.len() == stops_of_sidecars {
         return Plan::End(TerminationCause::Completed);
     }
     Plan::Work(work)
 }
 
-enum Judgement {
+/// Whether the postStart hook of a sidecar runs. Its sidecar has been started again.
+fn in_sidecars_hook(inputs: &Inputs<'_>) -> bool {
+    let mut sidecars = inputs.pod.init_containers().iter();
+    sidecars.any(|spec| {
+        let newest = inputs.observation.newest(&spec.name);
+        let in_hook = &inputs.observation.in_post_start;
+        newest.is_some_and(|container| in_hook.contains(&container.id))
+    })
+}
+
+/// What is to become of a container.
+pub(super) enum Judgement {
     Keep,
     /// It is in its postStart hook, which is to be begun unless it has been.
     PostStart(Option<PostStartHook>),
@@ -60,28 +80,32 @@ enum Judgement {
     Done,
 }
 
-fn judge(inputs: &Inputs<'_>, spec: &ContainerSpec) -> Judgement {
-    let Some(container) = inputs.observation.newest(&spec.name) else {
+/// What is to become of a container by its newest instance.
+pub(super) fn judge(
+    inputs: &Inputs<'_>,
+    spec: &ContainerSpec,
+    newest: Option<&Container>,
+) -> Judgement {
+    let stop = |container, reason| stop(inputs, spec, container, reason);
+    let Some(container) = newest else {
         return Judgement::Start;
     };
     match &container.state {
         ContainerState::Created | ContainerState::StartAbandoned(_) => Judgement::Start,
-        ContainerState::Unknown => {
-            Judgement::Stop(stop(inputs, spec, container, KillReason::StateUnknown))
-        }
+        ContainerState::Unknown => Judgement::Stop(stop(container, KillReason::StateUnknown)),
         ContainerState::Running { .. } => match reason_to_kill(inputs, spec, container) {
-            Some(reason) => Judgement::Stop(stop(inputs, spec, container, reason)),
+            Some(reason) => Judgement::Stop(stop(container, reason)),
             None => match inputs.facts.known.post_start(&container.id) {
                 Some(how_far) => Judgement::PostStart(post_start(spec, container, how_far)),
                 None => Judgement::Keep,
             },
         },
         ContainerState::Exited(exit) => {
-            let policy = inputs.pod.restart_policy();
+            let policy = restart::policy_of(inputs.pod, spec);
             let after_kill = inputs
                 .kill_of(container)
                 .is_some_and(|reason| reason.restarts(policy != RestartPolicy::Never));
-            if after_kill || policy.restarts(exit.exit_code) {
+            if after_kill || restart::restarts(inputs.pod, spec, exit.exit_code) {
                 Judgement::Start
             } else {
                 Judgement::Done
@@ -125,14 +149,14 @@ fn reason_to_kill(
         return Some(KillReason::PostStartFailed);
     }
     // A verdict about a probe that the spec does not have is nobody's to give.
-    if spec.liveness_probe.is_some() && inputs.facts.failed_probes.not_live.contains(&container.id)
+    if spec.liveness_probe.is_some() && inputs.facts.probe_verdicts.not_live.contains(&container.id)
     {
         return Some(KillReason::LivenessFailed);
     }
     if spec.startup_probe.is_some()
         && inputs
             .facts
-            .failed_probes
+            .probe_verdicts
             .not_started
             .contains(&container.id)
     {
@@ -142,7 +166,7 @@ fn reason_to_kill(
 }
 
 /// Older instances that run beside the newest one, which should never be.
-fn superseded(inputs: &Inputs<'_>, spec: &ContainerSpec) -> Vec<ContainerStop> {
+pub(super) fn superseded(inputs: &Inputs<'_>, spec: &ContainerSpec) -> Vec<ContainerStop> {
     let newest = inputs.observation.newest(&spec.name);
     inputs
         .observation
@@ -153,7 +177,14 @@ fn superseded(inputs: &Inputs<'_>, spec: &ContainerSpec) -> Vec<ContainerStop> {
         .collect()
 }
 
-fn start(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec, work: &mut Work) {
+/// Starts a container whose newest instance does not run, unless an older one may.
+pub(super) fn start(
+    inputs: &Inputs<'_>,
+    sandbox_id: &str,
+    spec: &ContainerSpec,
+    kind: ContainerKind,
+    work: &mut Work,
+) {
     let other_may_run = inputs
         .observation
         .possibly_running()
@@ -162,7 +193,7 @@ fn start(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec, work: &mut
         // `superseded` stops it first.
         return;
     }
-    restart::start(inputs, sandbox_id, spec, ContainerKind::Application, work);
+    again::start(inputs, sandbox_id, spec, kind, work);
 }
 
 /// The stop of an instance, unless it is in a sandbox that could not be stopped.
@@ -175,7 +206,7 @@ fn stop(
     if inputs.is_where_the_stop_failed(container) {
         return None;
     }
-    let policy_restarts = inputs.pod.restart_policy() != RestartPolicy::Never;
+    let policy_restarts = restart::policy_of(inputs.pod, spec) != RestartPolicy::Never;
     let name = &spec.name;
     let mut message = match reason {
         KillReason::DefinitionChanged => format!("Container {name} definition changed"),

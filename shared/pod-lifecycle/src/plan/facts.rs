@@ -26,8 +26,8 @@ pub struct Facts<'a> {
     pub pulls: &'a BTreeSet<String>,
     /// Whether calls are under way that make something of it.
     pub calls_under_way: bool,
-    /// Instances whose probes have failed.
-    pub failed_probes: &'a FailedProbes,
+    /// What probes say of instances.
+    pub probe_verdicts: &'a ProbeVerdicts,
     /// When its first sync was, if that is noted.
     pub noted_start: Option<UnixNanos>,
     /// What files in its volumes are made from.
@@ -87,13 +87,15 @@ pub struct Settings {
     pub instance_name_is_held: Duration,
 }
 
-/// Instances of containers whose probes have failed, by container id.
+/// What probes say of instances of containers, by container id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FailedProbes {
-    /// Liveness.
+pub struct ProbeVerdicts {
+    /// Liveness has failed.
     pub not_live: BTreeSet<String>,
-    /// Startup.
+    /// Startup has failed.
     pub not_started: BTreeSet<String>,
+    /// Startup has succeeded.
+    pub started: BTreeSet<String>,
 }
 
 /// What decisions about a pod that is to run are made from.

@@ -1,12 +1,15 @@
-//! Init containers: one after the other, each to its success, before all others.
+//! Init containers, in the order of the spec and before all others: each ordinary one to
+//! its success, each sidecar (`restartPolicy: Always`) until it has started. Sidecars
+//! are kept running from then on.
 //!
 //! What counts is the sandbox that the pod lives in: in a new one they run again,
 //! whatever is left of those in an old one.
 
-use pod::accessors::ContainerKind;
+use pod::accessors::{ContainerKind, is_restartable};
 use pod::core::Container as ContainerSpec;
 use pod::{Pod, PodExt, RestartPolicy};
 
+use super::containers::{self, Judgement};
 use super::facts::Inputs;
 use super::step::Work;
 use super::{container_stop, restart};
@@ -14,44 +17,148 @@ use crate::observation::{Container, ContainerState, Observation};
 use crate::stop::KillReason;
 
 /// How far the init containers are.
-pub(super) enum Progress<'a> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// All others may be started.
     Done,
-    Running,
-    /// The next to start, after it has failed perhaps.
-    Next(&'a ContainerSpec),
+    /// One runs, has to be started, or waits.
+    Underway,
     /// One has failed and is not to be tried again.
     Failed,
 }
 
-pub(super) fn progress<'a>(inputs: &Inputs<'a>, sandbox_id: &str) -> Progress<'a> {
+/// What to do for init containers, and how far they are.
+pub(super) fn plan(inputs: &Inputs<'_>, sandbox_id: &str) -> (Work, Progress) {
+    let mut work = Work::default();
     let containers = inputs.pod.init_containers();
-    if has_ordinary(inputs.pod, inputs.observation, sandbox_id) {
-        return Progress::Done;
-    }
-    let instance = |spec: &ContainerSpec| inputs.observation.newest_in(sandbox_id, &spec.name);
-    // The last one that was started decides: those before it have succeeded.
+    let are_done = has_ordinary(inputs.pod, inputs.observation, sandbox_id);
+    // The last one that was started decides: those before it have succeeded or started.
     let last = containers
         .iter()
         .enumerate()
         .rev()
-        .find_map(|(index, spec)| Some((index, spec, instance(spec)?)));
-    let Some((index, spec, container)) = last else {
-        return containers.first().map_or(Progress::Done, Progress::Next);
+        .find_map(|(index, spec)| {
+            let instance = inputs.observation.newest_in(sandbox_id, &spec.name)?;
+            Some((index, spec, instance))
+        });
+    let begun = match (are_done, last) {
+        (true, _) => containers.len(),
+        (false, Some((index, _, _))) => index,
+        (false, None) => 0,
     };
+    for spec in containers[..begun]
+        .iter()
+        .filter(|spec| is_restartable(spec))
+    {
+        keep(inputs, sandbox_id, spec, &mut work);
+    }
+    if are_done {
+        return (work, Progress::Done);
+    }
+    let next = match last {
+        None => containers.first(),
+        Some((index, spec, container)) => match of_last(inputs, sandbox_id, spec, container) {
+            Last::Done => containers.get(index + 1),
+            Last::Keep => {
+                keep(inputs, sandbox_id, spec, &mut work);
+                return (work, Progress::Underway);
+            }
+            Last::KeepAndGoOn => {
+                keep(inputs, sandbox_id, spec, &mut work);
+                containers.get(index + 1)
+            }
+            Last::Running => return (work, Progress::Underway),
+            Last::Again => Some(spec),
+            Last::Failed => return (work, Progress::Failed),
+        },
+    };
+    match next {
+        None => (work, Progress::Done),
+        Some(spec) => {
+            start(inputs, sandbox_id, spec, &mut work);
+            (work, Progress::Underway)
+        }
+    }
+}
+
+/// What the last one that was started has come to.
+enum Last {
+    /// It has succeeded.
+    Done,
+    /// It runs to its end.
+    Running,
+    /// It is to be started, after it has failed perhaps.
+    Again,
+    Failed,
+    /// A sidecar that has not started yet.
+    Keep,
+    /// A sidecar that has started.
+    KeepAndGoOn,
+}
+
+fn of_last(
+    inputs: &Inputs<'_>,
+    sandbox_id: &str,
+    spec: &ContainerSpec,
+    container: &Container,
+) -> Last {
+    if is_restartable(spec) {
+        return match has_started(inputs, sandbox_id, spec) {
+            true => Last::KeepAndGoOn,
+            false => Last::Keep,
+        };
+    }
     match &container.state {
-        ContainerState::Running { .. } => Progress::Running,
-        ContainerState::Created | ContainerState::StartAbandoned(_) => Progress::Next(spec),
+        ContainerState::Running { .. } => Last::Running,
+        ContainerState::Created | ContainerState::StartAbandoned(_) => Last::Again,
         _ if has_failed(container) || was_killed(inputs, container) => {
-            if inputs.pod.restart_policy() == RestartPolicy::Never {
-                Progress::Failed
-            } else {
-                Progress::Next(spec)
+            match is_tried_again(inputs.pod, spec, container) {
+                true => Last::Again,
+                false => Last::Failed,
             }
         }
-        _ => containers
-            .get(index + 1)
-            .map_or(Progress::Done, Progress::Next),
+        _ => Last::Done,
     }
+}
+
+/// Whether an init container that has failed is started again. One that ran out of
+/// memory, or was killed, has failed whatever its code.
+fn is_tried_again(pod: &Pod, spec: &ContainerSpec, container: &Container) -> bool {
+    let exit = container.state.exit();
+    let code = exit.map(|exit| exit.exit_code).filter(|code| *code != 0);
+    match code {
+        Some(code) => pod::restart::restarts(pod, spec, code),
+        None => pod::restart::policy_of(pod, spec) != RestartPolicy::Never,
+    }
+}
+
+/// Whether a sidecar runs, its postStart hook has ended, and its startup probe, where it
+/// has one, has succeeded.
+fn has_started(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec) -> bool {
+    let Some(container) = inputs.observation.newest_in(sandbox_id, &spec.name) else {
+        return false;
+    };
+    let is_kept = matches!(judge_sidecar(inputs, sandbox_id, spec), Judgement::Keep);
+    let verdicts = &inputs.facts.probe_verdicts;
+    is_kept && (spec.startup_probe.is_none() || verdicts.started.contains(&container.id))
+}
+
+fn judge_sidecar(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec) -> Judgement {
+    let container = inputs.observation.newest_in(sandbox_id, &spec.name);
+    containers::judge(inputs, spec, container)
+}
+
+/// Keeps a sidecar running.
+fn keep(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec, work: &mut Work) {
+    match judge_sidecar(inputs, sandbox_id, spec) {
+        Judgement::Keep | Judgement::Done => {}
+        Judgement::PostStart(begin) => work.post_starts.extend(begin),
+        Judgement::Stop(stop) => work.stops.extend(stop),
+        Judgement::Start => {
+            containers::start(inputs, sandbox_id, spec, ContainerKind::Sidecar, work);
+        }
+    }
+    work.stops.extend(containers::superseded(inputs, spec));
 }
 
 /// An ordinary container proves that the init containers have succeeded, also after
@@ -76,8 +183,12 @@ pub(super) fn was_done(inputs: &Inputs<'_>) -> bool {
     has_ordinary || observation.newest(&last.name).is_some_and(has_succeeded)
 }
 
-pub(super) fn start(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec) -> Work {
-    let mut work = Work::default();
+/// Starts the next one.
+fn start(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec, work: &mut Work) {
+    if is_restartable(spec) {
+        keep(inputs, sandbox_id, spec, work);
+        return;
+    }
     let newest = inputs.observation.newest_in(sandbox_id, &spec.name);
     if let Some(container) = newest
         && container.state == ContainerState::Unknown
@@ -89,10 +200,9 @@ pub(super) fn start(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec)
             "Init container is in unknown state, try killing it before restart".to_owned(),
             container_stop::pod_grace(inputs.pod),
         ));
-        return work;
+        return;
     }
-    restart::start(inputs, sandbox_id, spec, ContainerKind::Init, &mut work);
-    work
+    restart::start(inputs, sandbox_id, spec, ContainerKind::Init, work);
 }
 
 fn has_succeeded(container: &Container) -> bool {

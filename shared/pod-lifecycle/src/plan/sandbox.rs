@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use pod::core::Container as ContainerSpec;
 use pod::update::may_go_on;
-use pod::{PodExt, RestartPolicy};
+use pod::{PodExt, restart};
 
 use super::facts::Inputs;
 use super::step::{Plan, StopPod, Unusable, Work};
 use super::{container_stop, init, stop};
-use crate::observation::{Container, Observation, Sandbox, SandboxNetwork};
+use crate::observation::{Container, Exit, Observation, Sandbox, SandboxNetwork};
 use crate::termination::TerminationCause;
 
 /// Least time between two sandboxes of a pod: about as often as the kubelet, which
@@ -87,23 +88,20 @@ fn unusable(inputs: &Inputs<'_>, current: &Sandbox) -> Option<Unusable> {
 
 /// A new sandbox, unless nothing would start in it.
 fn replace(inputs: &Inputs<'_>, why: Option<Unusable>) -> Plan {
-    let policy = inputs.pod.restart_policy();
     let observation = inputs.observation;
     // A pod that is never restarted had its one chance, unless it never got to
     // the point of starting a container.
     let mut containers = observation.containers.iter();
     let shown = observation.next_attempt();
     let had_its_chance = shown != 0 && containers.any(|container| container.state.has_run());
-    if policy == RestartPolicy::Never && had_its_chance {
+    if restart::never_restarts(inputs.pod) && had_its_chance {
         return Plan::End(TerminationCause::Completed);
     }
     let starts: Vec<String> = inputs
         .pod
         .containers()
         .iter()
-        .filter(|container| {
-            policy != RestartPolicy::OnFailure || !has_succeeded(inputs, &container.name)
-        })
+        .filter(|container| !is_done(inputs, container))
         .map(|container| container.name.clone())
         .collect();
     if starts.is_empty() && init::was_done(inputs) {
@@ -130,10 +128,13 @@ fn replace(inputs: &Inputs<'_>, why: Option<Unusable>) -> Plan {
     }
 }
 
-/// Whether a container ended well by itself: one that we stopped did not.
-fn has_succeeded(inputs: &Inputs<'_>, name: &str) -> bool {
-    inputs.observation.newest(name).is_some_and(|container| {
+/// Whether a container ended by itself, and is not started again for that. One that we
+/// stopped did not.
+fn is_done(inputs: &Inputs<'_>, spec: &ContainerSpec) -> bool {
+    let newest = inputs.observation.newest(&spec.name);
+    newest.is_some_and(|container| {
         let exit = container.state.exit();
-        exit.is_some_and(|exit| exit.exit_code == 0) && inputs.kill_of(container).is_none()
+        let is_left = |exit: &Exit| !restart::restarts(inputs.pod, spec, exit.exit_code);
+        exit.is_some_and(is_left) && inputs.kill_of(container).is_none()
     })
 }

@@ -13,10 +13,9 @@ use crate::termination::Termination;
 /// All that there is in the sandboxes of a pod that lives on.
 pub(super) fn of_living_pod(facts: &Facts<'_>, pod: &Pod) -> StopPod {
     let alive = facts.observation.possibly_running();
+    let stops = alive.map(|it| container_stop::of_lost_sandbox(facts.known, pod, it));
     StopPod {
-        containers: alive
-            .map(|container| container_stop::of_lost_sandbox(facts.known, pod, container))
-            .collect(),
+        containers: container_stop::in_order(stops.collect(), facts.observation),
         created: Vec::new(),
         sandboxes: sandboxes(facts.observation, facts.known),
     }
@@ -32,7 +31,7 @@ pub(super) fn waiting(facts: &Facts<'_>, pod: &Pod) -> Plan {
     }
 }
 
-/// All containers at once, each within what is left of its grace, then the sandboxes.
+/// All containers at once but for sidecars, each within what is left of its grace, then the sandboxes.
 pub(super) fn terminating(
     facts: &Facts<'_>,
     termination: &Termination,
@@ -44,22 +43,22 @@ pub(super) fn terminating(
     let observation = facts.observation;
     let alive = observation.possibly_running();
     let created = observation.containers.iter();
+    let stops = alive.map(|container| ContainerStop {
+        container_id: container.id.clone(),
+        name: container.name.clone(),
+        reason: None,
+        message: format!("Stopping container {}", container.name),
+        grace: termination.grace_for(container.termination_grace),
+        how: container_stop::how(
+            facts.known,
+            container,
+            container.state == ContainerState::Unknown,
+        ),
+        pre_stop: container_stop::pre_stop(facts.known, container),
+        after: Vec::new(),
+    });
     let stop = StopPod {
-        containers: alive
-            .map(|container| ContainerStop {
-                container_id: container.id.clone(),
-                name: container.name.clone(),
-                reason: None,
-                message: format!("Stopping container {}", container.name),
-                grace: termination.grace_for(container.termination_grace),
-                how: container_stop::how(
-                    facts.known,
-                    container,
-                    container.state == ContainerState::Unknown,
-                ),
-                pre_stop: container_stop::pre_stop(facts.known, container),
-            })
-            .collect(),
+        containers: container_stop::in_order(stops.collect(), observation),
         created: created
             .filter(|container| container.state == ContainerState::Created)
             .map(|container| CreatedContainer {

@@ -5,7 +5,9 @@ mod crash_loop;
 mod failed_stops;
 mod init_containers;
 mod refused;
+mod restart_policies;
 mod sandboxes;
+mod sidecars;
 mod terminations;
 mod told_ends;
 mod volumes;
@@ -37,7 +39,7 @@ fn ago(seconds: u64) -> UnixNanos {
 struct Case {
     pod: Value,
     observation: Observation,
-    failed_probes: FailedProbes,
+    failed_probes: ProbeVerdicts,
     kills: BTreeMap<String, KillReason>,
     /// What else is known.
     known: Known,
@@ -109,7 +111,7 @@ impl Case {
                 sandboxes: vec![sandbox(SANDBOX, 0, true)],
                 ..Observation::default()
             },
-            failed_probes: FailedProbes::default(),
+            failed_probes: ProbeVerdicts::default(),
             kills: BTreeMap::new(),
             known: Known::default(),
             pulls: BTreeSet::new(),
@@ -146,6 +148,7 @@ impl Case {
             termination_grace: None,
             restart_wait: Some(Duration::ZERO),
             pre_stop: None,
+            sidecar: None,
         });
         self
     }
@@ -204,7 +207,7 @@ impl Case {
             known: &known,
             pulls: &self.pulls,
             calls_under_way,
-            failed_probes: &self.failed_probes,
+            probe_verdicts: &self.failed_probes,
             noted_start: self.started_at,
             content: Content {
                 objects: &self.objects,

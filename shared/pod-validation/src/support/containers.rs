@@ -29,8 +29,8 @@ pub(super) fn container(container: &Container, path: Path<'_>, errors: &mut Erro
         readiness_probe,
         resize_policy,
         resources,
-        restart_policy,
-        restart_policy_rules,
+        restart_policy: _,
+        restart_policy_rules: _,
         security_context,
         startup_probe,
         stdin: _,
@@ -46,9 +46,6 @@ pub(super) fn container(container: &Container, path: Path<'_>, errors: &mut Erro
         &[
             ("envFrom", !list(env_from).is_empty()),
             ("resizePolicy", !list(resize_policy).is_empty()),
-            // Sidecars.
-            ("restartPolicy", restart_policy.is_some()),
-            ("restartPolicyRules", !list(restart_policy_rules).is_empty()),
             ("volumeDevices", !list(volume_devices).is_empty()),
         ],
         path,
@@ -100,17 +97,7 @@ fn probe(probe: &Probe, path: Path<'_>, errors: &mut Errors) {
     if let Some(ExecAction { command: _ }) = exec {}
     if let Some(TCPSocketAction { host: _, port: _ }) = tcp_socket {}
     if let Some(action) = http_get {
-        let HTTPGetAction {
-            host: _,
-            http_headers: _,
-            path: _,
-            port: _,
-            protocol,
-            scheme: _,
-        } = action;
-        // Without it HTTP/1.1 is spoken.
-        let is_other = !text(protocol).is_empty();
-        refuse(&[("protocol", is_other)], path.child("httpGet"), errors);
+        http(action, path, errors);
     }
     if let Some(action) = grpc {
         let GRPCAction {
@@ -126,6 +113,20 @@ fn probe(probe: &Probe, path: Path<'_>, errors: &mut Errors) {
         let detail = format!("it has {bytes} bytes, more than {MAX_PROBE_BYTES}");
         errors.unsupported(path, &detail);
     }
+}
+
+fn http(action: &HTTPGetAction, path: Path<'_>, errors: &mut Errors) {
+    let HTTPGetAction {
+        host: _,
+        http_headers: _,
+        path: _,
+        port: _,
+        protocol,
+        scheme: _,
+    } = action;
+    // Without it HTTP/1.1 is spoken.
+    let is_other = !text(protocol).is_empty();
+    refuse(&[("protocol", is_other)], path.child("httpGet"), errors);
 }
 
 fn hooks(lifecycle: &Lifecycle, path: Path<'_>, errors: &mut Errors) {
@@ -156,7 +157,9 @@ fn hook(handler: &LifecycleHandler, path: Path<'_>, errors: &mut Errors) {
     if let Some(ExecAction { command: _ }) = exec {}
     if let Some(TCPSocketAction { host: _, port: _ }) = tcp_socket {}
     if let Some(SleepAction { seconds: _ }) = sleep {}
-    refuse(&[("httpGet", http_get.is_some())], path, errors);
+    if let Some(action) = http_get {
+        http(action, path, errors);
+    }
     let bytes = hook_bytes(handler);
     if bytes > MAX_HOOK_BYTES {
         let detail = format!("it has {bytes} bytes, more than {MAX_HOOK_BYTES}");

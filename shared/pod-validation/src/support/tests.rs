@@ -47,6 +47,8 @@ fn what_is_supported_is_accepted() {
         r#","volumeMounts":[{"name":"v","mountPath":"/v","readOnly":true,"mountPropagation":"HostToContainer"}]"#,
         r#","securityContext":{},"lifecycle":{},"terminationMessagePolicy":"FallbackToLogsOnError""#,
         r#","lifecycle":{"preStop":{"exec":{"command":["a"]}},"postStart":{"sleep":{"seconds":1}}}"#,
+        r#","restartPolicy":"Never","restartPolicyRules":[{"action":"Restart","exitCodes":{"operator":"In","values":[1]}}]"#,
+        r#","lifecycle":{"preStop":{"httpGet":{"port":"web","scheme":"HTTPS","host":"h","path":"/p"}}}"#,
         r#","lifecycle":{"preStop":{"tcpSocket":{"port":1}},"postStart":{"sleep":{"seconds":0}}}"#,
         r#","securityContext":{"privileged":true,"allowPrivilegeEscalation":true,"capabilities":{"add":["NET_ADMIN"]}}"#,
         r#","securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},
@@ -77,6 +79,7 @@ fn what_is_supported_is_accepted() {
             "sysctls":[{"name":"a","value":"b"}],"appArmorProfile":{"type":"RuntimeDefault"},
             "seLinuxOptions":{"level":"s0"},"seLinuxChangePolicy":"Recursive",
             "seccompProfile":{"type":"Localhost","localhostProfile":"a/b.json"}}"#,
+        r#""initContainers":[{"name":"i","image":"i:1","restartPolicy":"Always","lifecycle":{"preStop":{"sleep":{"seconds":1}}}}]"#,
     ] {
         let spec = format!(r#"{{"containers":[{{"name":"c","image":"i:1"}}],{fields}}}"#);
         assert_eq!(refused(&spec), Vec::<String>::new(), "{fields}");
@@ -86,7 +89,6 @@ fn what_is_supported_is_accepted() {
 /// Fields of a container, and the one among them that is refused.
 const REFUSED_OF_CONTAINERS: &[(&str, &str)] = &[
     (r#","envFrom":[{"secretRef":{"name":"s"}}]"#, "envFrom"),
-    (r#","restartPolicy":"Always""#, "restartPolicy"),
     (
         r#","resizePolicy":[{"resourceName":"cpu","restartPolicy":"NotRequired"}]"#,
         "resizePolicy",
@@ -108,8 +110,8 @@ const REFUSED_OF_CONTAINERS: &[(&str, &str)] = &[
         "securityContext.windowsOptions",
     ),
     (
-        r#","lifecycle":{"postStart":{"httpGet":{"port":1}}}"#,
-        "lifecycle.postStart.httpGet",
+        r#","lifecycle":{"postStart":{"httpGet":{"port":1,"protocol":"HTTP2"}}}"#,
+        "lifecycle.postStart.httpGet.protocol",
     ),
     (
         r#","env":[{"name":"A","valueFrom":{"configMapKeyRef":{"name":"m","key":"k"}}}]"#,

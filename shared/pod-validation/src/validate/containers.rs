@@ -33,12 +33,6 @@ fn ordinary(spec: &PodSpec, volumes: &volumes::ByName<'_>, path: Path<'_>, error
             errors.duplicate(path.child("name"), &container.name);
         }
         probes::of_container(container, spec, path, errors);
-        if container.restart_policy.is_some() {
-            errors.forbidden(
-                path.child("restartPolicy"),
-                "only init containers may have one",
-            );
-        }
         let ports = path.child("ports");
         unique_host_ports(container, &mut host_ports, ports, errors);
         if host_network {
@@ -59,13 +53,54 @@ fn initial(spec: &PodSpec, volumes: &volumes::ByName<'_>, path: Path<'_>, errors
             errors.duplicate(path.child("name"), &container.name);
         }
         unique_host_ports(container, &mut HashSet::new(), first.child("ports"), errors);
-        if let Some(policy) = &container.restart_policy {
-            errors.one_of(path.child("restartPolicy"), policy, &["Always"]);
-        }
         if pod::accessors::is_restartable(container) {
             probes::of_container(container, spec, path, errors);
         } else {
             probes::forbidden(container, path, errors);
+        }
+    }
+}
+
+/// Largest number of restart rules of a container, and of codes in one of them.
+const MAX_RESTART_RULES: usize = 20;
+const MAX_RESTART_CODES: usize = 255;
+
+/// A container's own restart policy, and its rules beside that.
+fn restarts(container: &Container, path: Path<'_>, errors: &mut Errors) {
+    let policy = path.child("restartPolicy");
+    let rules = list(&container.restart_policy_rules);
+    match &container.restart_policy {
+        Some(own) => {
+            errors.one_of(policy, own, &["Always", "Never", "OnFailure"]);
+        }
+        None if !rules.is_empty() => errors.required(policy, "restart rules need it"),
+        None => {}
+    }
+    let path = path.child("restartPolicyRules");
+    if rules.len() > MAX_RESTART_RULES {
+        errors.invalid(path, rules.len(), "must have at most 20 items");
+    }
+    for (index, rule) in rules.iter().enumerate() {
+        let path = path.index(index);
+        errors.one_of(path.child("action"), &rule.action, &["Restart"]);
+        let path = path.child("exitCodes");
+        let Some(codes) = &rule.exit_codes else {
+            errors.required(path, "");
+            continue;
+        };
+        errors.one_of(path.child("operator"), &codes.operator, &["In", "NotIn"]);
+        let (path, values) = (path.child("values"), list(&codes.values));
+        if values.is_empty() {
+            errors.required(path, "");
+        }
+        if values.len() > MAX_RESTART_CODES {
+            errors.invalid(path, values.len(), "must have at most 255 items");
+        }
+        let mut seen = HashSet::new();
+        for (index, code) in values.iter().enumerate() {
+            if !seen.insert(code) {
+                errors.duplicate(path.index(index), code);
+            }
         }
     }
 }
@@ -77,6 +112,7 @@ fn common(
     path: Path<'_>,
     errors: &mut Errors,
 ) {
+    restarts(container, path, errors);
     let name = path.child("name");
     if container.name.is_empty() {
         errors.required(name, "");

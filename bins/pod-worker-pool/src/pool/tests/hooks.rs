@@ -281,3 +281,41 @@ async fn a_command_of_a_later_version_is_not_run_before_a_stop() {
     assert_eq!(executed.len(), 1);
     assert_eq!(executed[0].happening, Happening::Executed { command });
 }
+
+#[tokio::test(start_paused = true)]
+async fn http_hooks_are_the_probers_to_carry_out() {
+    let node = TestNode::new();
+    let get = |path: &str| json!({"httpGet": {"port": "web", "path": path}});
+    let mut pod = with(
+        json!({"postStart": get("/up"), "preStop": get("/down")}),
+        &["run"],
+    );
+    pod["spec"]["containers"][0]["ports"] = json!([{"name": "web", "containerPort": 8080}]);
+    node.create(&pod).await;
+    let id = running(&node, "u1").await;
+    let told = node.life().http_hooks.listen();
+    let hook = told.next().await.unwrap();
+    assert_eq!((hook.path.as_str(), hook.port), ("/up", 8080));
+    assert_eq!(shown(&node, &id), Some(RuntimeState::Created));
+    node.life().http_hooks.report(hook.id, Ok(()));
+    eventually("it counts as started", || {
+        shown(&node, &id) == Some(RuntimeState::Running)
+    })
+    .await;
+    let begun = Instant::now();
+    node.stop(&pod, 30).await;
+    let hook = told.next().await.unwrap();
+    assert_eq!(hook.path, "/down");
+    assert!(!hook.pod_ip.is_empty());
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(
+        node.running("u1").is_some(),
+        "the SIGTERM waits for the hook"
+    );
+    node.life()
+        .http_hooks
+        .report(hook.id, Err("no answer".to_owned()));
+    finished(&node, "u1").await;
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(node.reasons("u1").contains(&"FailedPreStopHook".to_owned()));
+}

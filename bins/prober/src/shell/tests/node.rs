@@ -63,6 +63,9 @@ pub(super) struct Pool {
     pub(super) targets: StateHub<String, v1::ProbeTarget>,
     pub(super) exec: Arc<Mutex<v1::ExecProbeResponse>>,
     pub(super) executed: Arc<Mutex<Vec<v1::ExecProbeRequest>>>,
+    /// Hooks that are told once.
+    pub(super) hooks: Arc<Mutex<Vec<v1::HttpHook>>>,
+    pub(super) reported: Arc<Mutex<Vec<v1::ReportHttpHookRequest>>>,
 }
 
 #[tonic::async_trait]
@@ -89,6 +92,26 @@ impl ProbeTargets for Pool {
             })
         });
         Ok(Response::new(Box::pin(messages)))
+    }
+
+    type WatchHttpHooksStream = Pin<Box<dyn Stream<Item = Result<v1::HttpHook, Status>> + Send>>;
+
+    async fn watch_http_hooks(
+        &self,
+        _request: Request<v1::WatchHttpHooksRequest>,
+    ) -> Result<Response<Self::WatchHttpHooksStream>, Status> {
+        let hooks = std::mem::take(&mut *self.hooks.lock().unwrap());
+        let told = futures_util::stream::iter(hooks.into_iter().map(Ok));
+        let for_ever = futures_util::stream::pending();
+        Ok(Response::new(Box::pin(told.chain(for_ever))))
+    }
+
+    async fn report_http_hook(
+        &self,
+        request: Request<v1::ReportHttpHookRequest>,
+    ) -> Result<Response<v1::ReportHttpHookResponse>, Status> {
+        self.reported.lock().unwrap().push(request.into_inner());
+        Ok(Response::new(v1::ReportHttpHookResponse::default()))
     }
 
     async fn exec_probe(
@@ -167,6 +190,8 @@ impl Node {
                 targets: StateHub::new(),
                 exec: Arc::default(),
                 executed: Arc::default(),
+                hooks: Arc::default(),
+                reported: Arc::default(),
             },
             pool_task: None,
             prober_task: None,

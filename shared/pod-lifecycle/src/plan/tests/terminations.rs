@@ -27,7 +27,7 @@ impl Case {
         })
     }
 
-    fn stop_pod(&self) -> StopPod {
+    pub(super) fn stop_pod(&self) -> StopPod {
         match self.terminate(TerminationCause::Deleted, false) {
             Plan::StopPod(stop) => stop,
             other => panic!("{other:?}"),
