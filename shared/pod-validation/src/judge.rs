@@ -121,7 +121,7 @@ mod tests {
             ),
             (
                 r#","restartPolicyRules":[{"action":"Restart"}]"#,
-                "restartPolicyRules",
+                "restartPolicyRules[0].exitCodes",
             ),
         ] {
             let found = refused("", fields);
