@@ -29,10 +29,10 @@ pub(crate) const MISSING_FOR: Duration = Duration::from_secs(120);
 /// and as many again that just ended.
 pub(crate) const MAX_INSTANCES: usize = 5000;
 
-/// Longest id or name that is taken from a file, above all that there are.
+/// Longest id or name that is accepted from a file, longer than any that exists.
 const MAX_NAME_BYTES: usize = 512;
 
-/// Longest message that is taken from a file, above what any try gives.
+/// Longest message that is accepted from a file, longer than any try gives.
 const MAX_MESSAGE_BYTES: usize = 16 << 10;
 
 /// Whose container it is.

@@ -25,7 +25,7 @@ pub(super) const PARALLEL_REMOVALS: usize = 4;
 pub(crate) struct Collection {
     /// The container runtime; heavy calls wait for their turn.
     pub runtime: Arc<dyn ContainerRuntime>,
-    /// The same without turns, for who has taken one.
+    /// The same without waiting for turns, for callers that hold one already.
     pub runtime_at_once: Arc<dyn ContainerRuntime>,
     /// The turns.
     pub turns: Turns,

@@ -32,7 +32,6 @@ impl Audit {
             return;
         }
         tracing::info!(
-            target: "audit",
             %pod,
             %source,
             asked_by = "sync-loop",
@@ -49,7 +48,7 @@ impl Audit {
         if self.began.is_none_or(is_over) {
             if self.left_out > 0 {
                 let left_out = self.left_out;
-                tracing::warn!(target: "audit", left_out, "decisions were not written");
+                tracing::warn!(left_out, "decisions were not written");
             }
             *self = Audit {
                 began: Some(now),

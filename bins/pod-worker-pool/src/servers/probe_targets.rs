@@ -32,7 +32,7 @@ const START_SLACK: Duration = Duration::from_secs(30);
 const _: () = assert!(PLACE_WAIT.as_secs() + START_SLACK.as_secs() < EXEC_PROBE_MARGIN.as_secs());
 /// Most of its output that the prober gets.
 const MAX_OUTPUT_BYTES: usize = 10 << 10;
-/// Most of what a hook failed for that is taken over.
+/// Longest message of a failed hook that is kept, in bytes.
 const MAX_HOOK_ERROR_BYTES: usize = 1 << 10;
 /// Longest timeout of a probe, against a spec that would hold a place for ever.
 const MAX_TIMEOUT: Duration = Duration::from_secs(3600);

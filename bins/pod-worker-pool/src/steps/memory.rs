@@ -26,7 +26,7 @@ pub(crate) struct Memory {
     pub(super) pod_ip: String,
     /// Stops of containers that are under way; no step waits for those of another.
     pub(super) stop_calls: Calls,
-    /// Lifecycle hooks that run, or whose end nobody has taken note of.
+    /// Lifecycle hooks that run, or whose end no step has handled yet.
     pub(super) hooks: Hooks,
     /// Pulls of images that are under way; no step waits for them.
     pub(super) pulls: PodPulls,

@@ -170,7 +170,7 @@ async fn stop_all(
         tokio::select! {
             // Polled on with the next round.
             results = &mut all => return results,
-            // Cancel-safe: an end is taken only as it is answered.
+            // Cancel-safe: an end leaves its list only when it is returned.
             Some(id) = ends.recv() => {
                 memory.known.note_pre_stop(&id, PreStop::Ended);
                 memory.brings_record_up_to_date();
