@@ -9,6 +9,10 @@
 //!  URL ---http_client-------> http_source --/    (latest state)  \--> GetPod (pods)
 //! ```
 //!
+//! ConfigMaps and Secrets come from a directory of their own: `object_directory` reads it,
+//! `object_set` decides, `object_source` publishes, and `objects` serves them. They are in
+//! memory only.
+//!
 //! - `files` and `snapshot` decide, and are pure;
 //! - `reader`, on a thread of its own, with `manifest-files` and `watcher` is the
 //!   disk, `http_client` and `tls` the network;
@@ -23,6 +27,10 @@ mod files;
 mod http_client;
 mod http_source;
 mod last_good;
+mod object_directory;
+mod object_set;
+mod object_source;
+mod objects;
 mod pods;
 mod publication;
 mod reader;

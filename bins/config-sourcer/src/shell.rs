@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bulkhead_api::v1::config_sourcer_server::ConfigSourcerServer;
+use bulkhead_api::v1::objects_server::ObjectsServer;
 use bulkhead_api::v1::pods_server::PodsServer;
 use futures_util::future;
-use ipc::limits::MAX_POD_MESSAGE_BYTES;
+use ipc::limits::{MAX_OBJECT_MESSAGE_BYTES, MAX_POD_MESSAGE_BYTES};
 use pod::PodSource;
 use process::{Context, Lifecycle};
 use tonic::service::Routes;
@@ -15,6 +16,8 @@ use tonic::service::Routes;
 use crate::file_source::FileSource;
 use crate::http_source::HttpSource;
 use crate::last_good::Memory;
+use crate::object_directory::Owner;
+use crate::object_source::{ObjectPublication, ObjectSource};
 use crate::publication::{Publication, summary};
 
 /// How often the main loop shows that it is alive.
@@ -67,12 +70,18 @@ pub async fn serve(context: Context) -> Result<(), Error> {
             publication.clone(),
         )
     });
+    let objects_path = config.local_objects_path.clone();
+    let objects = ObjectPublication::new(&context.boot_id, objects_path.is_some());
+    let objects_of_files = objects_path.map(|path| {
+        let frequency = config.file_check_frequency;
+        ObjectSource::new(path, Owner::ROOT, frequency, objects.clone())
+    });
     let shown = show(publication.clone(), context.lifecycle.clone());
     let serving = ipc::serve(
         context.process,
         context.identities,
         context.listener,
-        routes(publication),
+        routes(publication, objects.clone()),
         context.lifecycle.shutdown(),
     );
     context.lifecycle.ready();
@@ -84,14 +93,20 @@ pub async fn serve(context: Context) -> Result<(), Error> {
         never = shown => match never {},
         never = optional(files.map(|(source, writer)| source.run(writer))) => match never {},
         never = optional(url.map(HttpSource::run)) => match never {},
+        never = optional(objects_of_files.map(ObjectSource::run)) => match never {},
     }
 }
 
-fn routes(publication: Publication) -> Routes {
+fn routes(publication: Publication, objects: ObjectPublication) -> Routes {
     let pods = PodsServer::new(publication.clone())
         .max_decoding_message_size(MAX_QUESTION_BYTES)
         .max_encoding_message_size(MAX_POD_MESSAGE_BYTES);
-    Routes::new(ConfigSourcerServer::new(publication)).add_service(pods)
+    let objects = ObjectsServer::new(objects)
+        .max_decoding_message_size(MAX_QUESTION_BYTES)
+        .max_encoding_message_size(MAX_OBJECT_MESSAGE_BYTES);
+    Routes::new(ConfigSourcerServer::new(publication))
+        .add_service(pods)
+        .add_service(objects)
 }
 
 async fn beat(lifecycle: Lifecycle) -> Infallible {

@@ -23,6 +23,7 @@ use crate::hints::Hints;
 use crate::http_hooks::HttpHooks;
 use crate::image::{Images, PullLimits};
 use crate::locks::PodLocks;
+use crate::object_source::ObjectSource;
 use crate::observe::Observer;
 use crate::policy::{self, NodePolicy, PolicyIngredients, PolicyWriter};
 use crate::pool::actor::{Actor, ActorConfig};
@@ -57,6 +58,8 @@ pub(crate) struct Assembly {
     pub(crate) record_writer: RecordWriter,
     pub(crate) policy: NodePolicy,
     pub(crate) policy_writer: PolicyWriter,
+    /// What asks config-sourcer for ConfigMaps and Secrets.
+    pub(crate) objects: ObjectSource,
     /// What the servers work with, the other parts' handles among it.
     pub(crate) shared: Shared,
 }
@@ -80,6 +83,7 @@ impl Assembly {
         let (owners, told_ends) = (Owners::default(), ToldEnds::default());
         let events = Events::new(clock.clone());
         let (doorbell, http_hooks) = (Doorbell::default(), HttpHooks::default());
+        let objects = ObjectSource::new(doorbell.clone());
         let (policy, policy_writer) = node_policy(config, identities, (&clock, &events, &doorbell));
         let runtime = gated(runtime, &policy, config);
         let (locks, listed) = (PodLocks::default(), Arc::new(AtomicBool::new(false)));
@@ -90,6 +94,7 @@ impl Assembly {
             told_ends: told_ends.clone(),
             images: images(config, &runtime, &clock),
             http_hooks: http_hooks.clone(),
+            objects: objects.clone(),
             doorbell,
             policy: policy.clone(),
             runtime: RuntimeInTurns::for_steps(&runtime, &turns, &owners),
@@ -143,6 +148,7 @@ impl Assembly {
             record_writer,
             policy,
             policy_writer,
+            objects,
             shared,
         })
     }

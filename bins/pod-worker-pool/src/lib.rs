@@ -39,6 +39,8 @@ mod http_hooks;
 mod image;
 mod locks;
 mod logs;
+mod object_source;
+mod object_table;
 mod observe;
 mod pod_source;
 mod policy;

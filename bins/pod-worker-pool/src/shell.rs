@@ -83,6 +83,7 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
         record_writer,
         policy,
         policy_writer,
+        objects,
         shared,
     } = Assembly::new(Ingredients {
         config: &context.config,
@@ -99,6 +100,7 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
     let collecting = shared.garbage.clone().run(collection);
     let turns = shared.turns.clone();
     let pods = PodsOfSources::new(context.network.channel(Process::ConfigSourcer));
+    let following = objects.run(context.network.channel(Process::ConfigSourcer));
     let lifecycle = context.lifecycle;
     let serving = ipc::serve(
         context.process,
@@ -137,6 +139,8 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
         () = collecting => Ok(()),
         never = record_writer.run() => match never {},
         never = policy.run(policy_writer) => match never {},
+        never = policy.watch() => match never {},
+        never = following => match never {},
         () = ticking => Ok(()),
     }
 }

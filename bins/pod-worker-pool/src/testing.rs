@@ -20,6 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 use topology::Identities;
 
 use crate::assembly::{Assembly, Ingredients};
+use crate::object_source::ObjectSource;
 use crate::pool::PoolError;
 use crate::servers::Shared;
 
@@ -58,6 +59,7 @@ pub(crate) struct TestNode {
 /// One run of the process.
 pub(crate) struct Life {
     pub(crate) shared: Shared,
+    objects: ObjectSource,
     _tasks: Vec<AbortOnDropHandle<()>>,
     /// Whether the disk of the state directory hangs.
     disk_hangs: watch::Sender<bool>,
@@ -133,6 +135,7 @@ impl TestNode {
             record_writer,
             policy,
             policy_writer,
+            objects,
             shared,
         } = assembly.unwrap();
         let listening = shared.hints.clone().listen(runtime, shared.pool.clone());
@@ -153,6 +156,7 @@ impl TestNode {
         }
         self.life = Some(Life {
             shared,
+            objects,
             _tasks: tasks,
             disk_hangs,
         });
@@ -183,6 +187,11 @@ impl TestNode {
     /// What the pool of this process offers.
     pub(crate) fn life(&self) -> &Shared {
         &self.life.as_ref().expect("the pool runs").shared
+    }
+
+    /// ConfigMaps and Secrets as the pool has them from config-sourcer.
+    pub(crate) fn objects(&self) -> &ObjectSource {
+        &self.life.as_ref().expect("the pool runs").objects
     }
 
     pub(crate) fn is_alive(&self) -> bool {

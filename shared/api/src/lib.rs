@@ -1,11 +1,13 @@
 //! The messages and services of `proto/bulkhead/v1`, generated at build time.
 //!
-//! Nothing is written by hand here; comments live in the `.proto` files.
+//! Comments live in the `.proto` files. By hand is only what keeps Secrets out of logs.
 #![expect(missing_docs, reason = "generated code; the comments are in proto/")]
 #![expect(clippy::all, clippy::too_many_lines, reason = "generated code")]
 #![expect(unused_qualifications, reason = "generated code")]
 #![expect(clippy::allow_attributes, reason = "generated code")]
 #![expect(clippy::allow_attributes_without_reason, reason = "generated code")]
+
+mod secrets;
 
 /// Package `bulkhead.v1`.
 pub mod v1 {

@@ -5,6 +5,7 @@
 //! apiVersion: bulkhead/v1
 //! kind: BulkheadConfiguration
 //! policyPath: /etc/bulkhead/policy.toml
+//! localObjectsPath: /etc/bulkhead/objects
 //! processes:
 //!   pleg:
 //!     openFiles: 1024
@@ -61,6 +62,8 @@ pub enum BulkheadConfigError {
 pub struct BulkheadConfig {
     /// Where the node policy is; absent: at its default path.
     pub policy_path: Option<PathBuf>,
+    /// Where ConfigMaps and Secrets for static pods are; absent: there are none.
+    pub local_objects_path: Option<PathBuf>,
     processes: BTreeMap<Process, ProcessSettings>,
 }
 
@@ -80,6 +83,7 @@ pub struct ProcessSettings {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct FileFields {
     policy_path: Option<PathBuf>,
+    local_objects_path: Option<PathBuf>,
     processes: BTreeMap<String, ProcessFields>,
 }
 
@@ -128,14 +132,18 @@ impl BulkheadConfig {
                 let field = error.path().to_string();
                 refused(field, error.into_inner().to_string())
             })?;
-        if let Some(path) = &fields.policy_path
-            && !path.is_absolute()
-        {
-            let reason = format!("{} is not an absolute path", path.display());
-            return Err(refused("policyPath".to_owned(), reason));
+        for (field, path) in [
+            ("policyPath", &fields.policy_path),
+            ("localObjectsPath", &fields.local_objects_path),
+        ] {
+            if let Some(path) = path.as_ref().filter(|path| !path.is_absolute()) {
+                let reason = format!("{} is not an absolute path", path.display());
+                return Err(refused(field.to_owned(), reason));
+            }
         }
         let mut config = BulkheadConfig {
             policy_path: fields.policy_path,
+            local_objects_path: fields.local_objects_path,
             ..BulkheadConfig::default()
         };
         for (name, fields) in fields.processes {
@@ -213,6 +221,8 @@ mod tests {
         assert_eq!(parse("").unwrap(), BulkheadConfig::default());
         let policy = parse("policyPath: /a/policy.toml").unwrap().policy_path;
         assert_eq!(policy, Some("/a/policy.toml".into()));
+        let objects = parse("localObjectsPath: /a/b").unwrap().local_objects_path;
+        assert_eq!(objects, Some("/a/b".into()));
     }
 
     #[test]
@@ -220,6 +230,7 @@ mod tests {
         for (body, named) in [
             ("process: {}", "process"),
             ("policyPath: policy.toml", "policyPath"),
+            ("localObjectsPath: objects", "localObjectsPath"),
             ("processes: {pleg: {openFile: 1}}", "openFile"),
             ("processes: {plegg: {}}", "processes.plegg"),
             ("processes: {supervisor: {}}", "processes.supervisor"),

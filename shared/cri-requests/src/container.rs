@@ -40,6 +40,7 @@ pub fn container_config(input: &ContainerInput<'_>) -> Result<ContainerConfig, B
         field: &field,
         node: input.node,
         pod_ips: input.pod_ips,
+        objects: input.objects,
     };
     let environment = environment(&source, &mut budget)?;
     let mut expanded = |part: &str, texts: &Option<Vec<String>>| {

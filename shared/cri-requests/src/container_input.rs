@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use local_objects::Objects;
 use pod::Pod;
 use pod::core::Container;
 use pod_volumes::MountedVolume;
@@ -39,6 +40,8 @@ pub struct ContainerInput<'a> {
     pub pod_ips: &'a [IpAddr],
     /// The pod's volumes by name, set up.
     pub volumes: &'a BTreeMap<String, MountedVolume>,
+    /// What is known of the ConfigMaps and Secrets that the pod refers to.
+    pub objects: &'a Objects,
     /// Prepared sub-paths by index of the volume mount.
     pub sub_paths: &'a BTreeMap<usize, PathBuf>,
     /// The pod's hosts file on the node.

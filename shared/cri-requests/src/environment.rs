@@ -1,9 +1,12 @@
 //! The environment of a container: its variables in the order of the spec, with
 //! references to earlier ones replaced, and fields and resources of the pod looked up.
 
+mod of_objects;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use local_objects::{ObjectKind, Objects};
 use pod::core::{Container, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector};
 use pod::downward::{DownwardError, metadata_field, resource_value};
 use pod::{Pod, PodExt};
@@ -52,6 +55,8 @@ pub(super) struct EnvironmentInput<'a> {
     pub(super) node: &'a NodeFacts,
     /// The addresses of the pod's sandbox.
     pub(super) pod_ips: &'a [IpAddr],
+    /// What is known of the objects that the pod refers to.
+    pub(super) objects: &'a Objects,
 }
 
 /// The environment of a container.
@@ -59,15 +64,16 @@ pub(super) fn environment(
     input: &EnvironmentInput<'_>,
     budget: &mut Budget,
 ) -> Result<Environment, BuildError> {
-    if input
-        .container
-        .env_from
-        .as_ref()
-        .is_some_and(|sources| !sources.is_empty())
-    {
-        return Err(BuildError::unsupported(format!("{}.envFrom", input.field)));
-    }
     let mut environment = Environment::default();
+    for (index, source) in input.container.env_from.iter().flatten().enumerate() {
+        let field = format!("{}.envFrom[{index}]", input.field);
+        for (name, value) in of_objects::all_values(input, source, &field)? {
+            let mut spend = |text: &str| budget.spend(text).map_err(|TooLong| too_large(&field));
+            spend(&name)?;
+            spend(&value)?;
+            environment.set(&name, value);
+        }
+    }
     for (index, variable) in input.container.env.iter().flatten().enumerate() {
         let field = format!("{}.env[{index}]", input.field);
         let literal = variable.value.as_deref().filter(|value| !value.is_empty());
@@ -76,7 +82,9 @@ pub(super) fn environment(
                 .expand(text, environment.values())
                 .map_err(|TooLong| too_large(&field))?,
             (None, Some(source)) => {
-                let value = looked_up(input, source, &field)?;
+                let Some(value) = looked_up(input, source, &field)? else {
+                    continue;
+                };
                 budget.spend(&value).map_err(|TooLong| too_large(&field))?;
                 value
             }
@@ -95,32 +103,31 @@ pub(super) fn too_large(field: &str) -> BuildError {
     }
 }
 
+/// The value of a source; `None` if what it names is optional and not there.
 fn looked_up(
     input: &EnvironmentInput<'_>,
     source: &EnvVarSource,
     field: &str,
-) -> Result<String, BuildError> {
+) -> Result<Option<String>, BuildError> {
+    let field = format!("{field}.valueFrom");
     if let Some(selector) = &source.field_ref {
-        return field_value(input, selector, &format!("{field}.valueFrom.fieldRef"));
+        return field_value(input, selector, &format!("{field}.fieldRef")).map(Some);
     }
     if let Some(selector) = &source.resource_field_ref {
-        return resource_of(
-            input,
-            selector,
-            &format!("{field}.valueFrom.resourceFieldRef"),
-        );
+        return resource_of(input, selector, &format!("{field}.resourceFieldRef")).map(Some);
     }
-    let kind = if source.config_map_key_ref.is_some() {
-        "configMapKeyRef"
-    } else if source.secret_key_ref.is_some() {
-        "secretKeyRef"
-    } else {
-        return Err(BuildError::invalid(
-            format!("{field}.valueFrom"),
-            "names no source",
-        ));
-    };
-    Err(BuildError::unsupported(format!("{field}.valueFrom.{kind}")))
+    if let Some(selector) = &source.config_map_key_ref {
+        let object = (ObjectKind::ConfigMap, selector.name.as_str());
+        return of_objects::value(input, object, &selector.key, selector.optional, &field);
+    }
+    if let Some(selector) = &source.secret_key_ref {
+        let object = (ObjectKind::Secret, selector.name.as_str());
+        return of_objects::value(input, object, &selector.key, selector.optional, &field);
+    }
+    if source.file_key_ref.is_some() {
+        return Err(BuildError::unsupported(format!("{field}.fileKeyRef")));
+    }
+    Err(BuildError::invalid(field, "names no source"))
 }
 
 /// A field of the pod as text.

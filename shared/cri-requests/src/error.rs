@@ -23,6 +23,12 @@ pub enum BuildError {
         /// Path of the field in the pod.
         field: String,
     },
+    /// A ConfigMap or Secret, or a key of it, is not there, or nobody knows.
+    #[error("{message}")]
+    Object {
+        /// In the kubelet's words.
+        message: String,
+    },
     /// A volume that a container mounts is not set up.
     #[error("cannot find volume {volume:?} to mount into container {container:?}")]
     VolumeMissing {

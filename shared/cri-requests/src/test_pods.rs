@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use local_objects::Objects;
 use node_config::CgroupDriver;
 use node_layout::CgroupNaming;
 use node_layout::paths;
@@ -60,6 +61,7 @@ pub(crate) struct ContainerCase {
     pub(crate) pod_ips: Vec<IpAddr>,
     pub(crate) volumes: BTreeMap<String, MountedVolume>,
     pub(crate) sub_paths: BTreeMap<usize, PathBuf>,
+    pub(crate) objects: Objects,
 }
 
 impl ContainerCase {
@@ -74,6 +76,7 @@ impl ContainerCase {
             pod_ips: vec!["10.85.3.2".parse().unwrap()],
             volumes: BTreeMap::new(),
             sub_paths: BTreeMap::new(),
+            objects: Objects::default(),
         }
     }
 
@@ -95,6 +98,7 @@ impl ContainerCase {
             pod_ips: &self.pod_ips,
             volumes: &self.volumes,
             sub_paths: &self.sub_paths,
+            objects: &self.objects,
             hosts_file: match PodIdentity::of(&self.pod) {
                 Ok(identity) => paths::hosts_file(root_dir, identity.uid()),
                 Err(_) => PathBuf::new(),

@@ -9,6 +9,10 @@ pub const MAX_POD_BYTES: usize = 1 << 20;
 /// Largest message with one pod in it.
 pub const MAX_POD_MESSAGE_BYTES: usize = MAX_POD_BYTES + (64 << 10);
 
+/// Largest message with one ConfigMap or Secret: its values have 1 MiB at most, and its
+/// keys, of which there are 4096 at most, as much again.
+pub const MAX_OBJECT_MESSAGE_BYTES: usize = 3 << 20;
+
 /// Largest message with observations of one pod: the pod and its containers.
 pub const MAX_OBSERVATION_BYTES: usize = 2 << 20;
 

@@ -1,6 +1,6 @@
 //! One ConfigMap or Secret.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -97,6 +97,8 @@ pub struct LocalObject {
     /// Its values by key: of a ConfigMap `data` and `binaryData`, of a Secret `data` and
     /// `stringData`.
     pub data: BTreeMap<String, ObjectBytes>,
+    /// Those of a ConfigMap's `binaryData`, which variables do not see.
+    pub binary_keys: BTreeSet<String>,
 }
 
 #[cfg(test)]
@@ -113,6 +115,7 @@ mod tests {
             },
             version: "1".to_owned(),
             data: BTreeMap::from([("password".to_owned(), b"hunter2".to_vec().into())]),
+            binary_keys: BTreeSet::new(),
         };
         let text = format!("{object:?}");
         assert!(text.contains(r#""password": [7 bytes]"#), "{text}");

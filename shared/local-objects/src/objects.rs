@@ -40,8 +40,10 @@ impl Objects {
         known.unwrap_or_else(|| Lookup::Unknown(format!("{reference} was not asked for")))
     }
 
-    /// All that is known.
-    pub fn iter(&self) -> impl Iterator<Item = (&ObjectRef, &Lookup)> {
-        self.known.iter()
+    /// Whether something of an object could not be asked.
+    #[must_use]
+    pub fn has_unknown(&self) -> bool {
+        let mut known = self.known.values();
+        known.any(|lookup| matches!(lookup, Lookup::Unknown(_)))
     }
 }

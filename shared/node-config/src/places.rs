@@ -50,6 +50,7 @@ pub fn paths(config: &NodeConfig, process: Process, place: Place) -> Vec<PathBuf
         Place::ProcessLogs => vec![directories.process_logs()],
         Place::Programs => vec![directories.bin_dir.clone()],
         Place::Manifests => config.static_pod_path.iter().cloned().collect(),
+        Place::LocalObjects => config.local_objects_path.iter().cloned().collect(),
         Place::Authorities => fixed(AUTHORITIES),
         Place::NameResolution => fixed(NAME_RESOLUTION),
         Place::NodePolicy => vec![config.policy_path.clone()],

@@ -53,7 +53,9 @@ pub fn protected(
     ];
     let manifests = config.static_pod_path.as_deref();
     let manifests = manifests.map(|path| (path, "where static pods come from"));
-    for (path, what) in paths.into_iter().chain(manifests) {
+    let objects = config.local_objects_path.as_deref();
+    let objects = objects.map(|path| (path, "the ConfigMaps and Secrets of static pods"));
+    for (path, what) in paths.into_iter().chain(manifests).chain(objects) {
         let added = protected.add_path(&text(path), what);
         note(what, added);
     }

@@ -146,6 +146,9 @@ pub struct NodeConfig {
     pub policy_path: PathBuf,
     /// `staticPodPath`: a directory or a file.
     pub static_pod_path: Option<PathBuf>,
+    /// `localObjectsPath` of Bulkhead's configuration: a directory.
+    #[serde(default)]
+    pub local_objects_path: Option<PathBuf>,
     /// `fileCheckFrequency`, 20 s by default.
     pub file_check_frequency: Duration,
     /// `staticPodURL` and what goes with it.
@@ -238,6 +241,7 @@ impl NodeConfig {
             container_runtime: ContainerRuntimeEndpoint("/run/containerd/containerd.sock".into()),
             policy_path: DEFAULT_POLICY_PATH.into(),
             static_pod_path: None,
+            local_objects_path: None,
             file_check_frequency: Duration::from_secs(20),
             static_pod_url: None,
             sync_frequency: Duration::from_secs(60),

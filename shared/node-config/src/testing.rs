@@ -12,5 +12,6 @@ pub(crate) fn node() -> NodeConfig {
     };
     let mut node = NodeConfig::with_defaults("n", directories);
     node.static_pod_path = Some("/srv/manifests".into());
+    node.local_objects_path = Some("/srv/objects".into());
     node
 }

@@ -9,9 +9,11 @@ mod decode;
 mod document;
 mod manifest;
 mod normalize;
+mod object_manifest;
 mod static_pod;
 
 pub use decode::MAX_PODS;
 pub use document::{MAX_DEPTH, MAX_DOCUMENTS, MAX_MANIFEST_BYTES, MAX_VALUES};
 pub use manifest::{DecodedPod, ManifestError, decode};
+pub use object_manifest::{DecodedObject, MAX_OBJECT_BYTES, MAX_OBJECT_KEYS, local_objects};
 pub use static_pod::{Origin, static_pods};

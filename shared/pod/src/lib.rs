@@ -36,4 +36,5 @@ pub use quantity::Quantity;
 pub use resources::QosClass;
 pub use wire::PodDocument;
 
+pub use k8s_openapi::ByteString;
 pub use k8s_openapi::api::core::v1::Pod;

@@ -17,6 +17,8 @@ pub enum Place {
     ConfigurationFiles,
     /// The file or directory with the manifests of static pods.
     Manifests,
+    /// The directory with ConfigMaps and Secrets for static pods.
+    LocalObjects,
     /// Certificates of the system's authorities.
     Authorities,
     /// What the C library reads to find the address of a name.
@@ -50,6 +52,7 @@ impl Place {
             Place::Programs => "programs",
             Place::ConfigurationFiles => "configuration files",
             Place::Manifests => "manifests",
+            Place::LocalObjects => "local objects",
             Place::Authorities => "certificate authorities",
             Place::NameResolution => "name resolution",
             Place::NodePolicy => "node policy",

@@ -223,7 +223,7 @@ pub const PROCESSES: &[ProcessRow] = &[
             },
         ],
         backoff_cap: Duration::from_secs(10),
-        memory_max_bytes: 128 * MIB,
+        memory_max_bytes: 160 * MIB,
         // A pod on a network disk that hangs holds a thread; others must get one.
         tasks_max: 576,
     },
@@ -305,6 +305,10 @@ pub const PROCESSES: &[ProcessRow] = &[
             write(Place::OwnState, "to keep the last good manifests"),
             read(Place::Manifests, "to read them when they change"),
             read(
+                Place::LocalObjects,
+                "to give pod-worker-pool the ConfigMaps and Secrets that pods name",
+            ),
+            read(
                 Place::Authorities,
                 "to check the certificate of the HTTP source",
             ),
@@ -319,9 +323,14 @@ pub const PROCESSES: &[ProcessRow] = &[
                 service: "bulkhead.v1.Pods",
                 callers: &[Caller::Process(Process::PodWorkerPool)],
             },
+            ServiceRow {
+                service: "bulkhead.v1.Objects",
+                callers: &[Caller::Process(Process::PodWorkerPool)],
+            },
         ],
         backoff_cap: Duration::from_secs(10),
-        memory_max_bytes: 64 * MIB,
+        // 32 MiB of them may be objects, twice while they are read again.
+        memory_max_bytes: 128 * MIB,
         tasks_max: 64,
     },
     ProcessRow {

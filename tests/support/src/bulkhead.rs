@@ -77,6 +77,8 @@ pub struct InstancePaths {
     pub config: PathBuf,
     /// The node policy's file, alone in its directory.
     pub policy: PathBuf,
+    /// `localObjectsPath`.
+    pub objects: PathBuf,
     /// For hostPath volumes of tests.
     pub shared: PathBuf,
 }
@@ -168,6 +170,7 @@ impl BulkheadInstance {
             "apiVersion": "bulkhead/v1",
             "kind": "BulkheadConfiguration",
             "policyPath": paths.policy,
+            "localObjectsPath": paths.objects,
         });
         fs::write(&bulkhead_config, settings.to_string()).context("Bulkhead's configuration")?;
         let usual = || paths.usual_policy();
@@ -430,6 +433,22 @@ impl BulkheadInstance {
         Ok(())
     }
 
+    /// Puts a manifest of a ConfigMap or Secret in place at once.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_object(&self, file_name: &str, content: &str) -> Result<()> {
+        let hidden = self.paths.objects.join(format!(".{file_name}"));
+        fs::write(&hidden, content)?;
+        let identities = topology::Identities::from_base(self.uid_base)?;
+        let group = Some(identities.gid(Process::ConfigSourcer));
+        std::os::unix::fs::chown(&hidden, None, group)?;
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o640);
+        fs::set_permissions(&hidden, mode)?;
+        fs::rename(&hidden, self.paths.objects.join(file_name))
+            .with_context(|| format!("cannot put {file_name} in place"))
+    }
+
     /// Removes a manifest.
     ///
     /// # Errors
@@ -554,6 +573,7 @@ impl InstancePaths {
             manifests: make("manifests")?,
             config: directory.join("kubelet.yaml"),
             policy: make("policy")?.join("policy.toml"),
+            objects: make("objects")?,
             shared: make("shared")?,
         })
     }

@@ -11,6 +11,7 @@ mod hanging_state_disk;
 mod hanging_volumes;
 mod hooks;
 mod images;
+mod objects;
 mod pulls;
 mod retries;
 mod sidecars;

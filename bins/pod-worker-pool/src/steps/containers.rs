@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use cri::v1;
+use local_objects::Objects;
 use pod::PodExt;
 use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::Start;
@@ -21,6 +22,7 @@ pub(super) struct Prepared {
     pub(super) sandbox_config: v1::PodSandboxConfig,
     pub(super) pod_ips: Vec<IpAddr>,
     pub(super) volumes: BTreeMap<String, MountedVolume>,
+    pub(super) objects: Objects,
     pub(super) hosts_file: PathBuf,
 }
 
@@ -29,7 +31,7 @@ pub(super) async fn prepare_containers(
     target: &Target<'_>,
     observation: &Observation,
     starts: &[Start],
-    volumes: &BTreeMap<String, ReadyVolume>,
+    (volumes, objects): (&BTreeMap<String, ReadyVolume>, &Objects),
 ) -> Result<Prepared, StepError> {
     let id = starts.first().map(|start| &start.sandbox_id);
     let mut sandboxes = observation.sandboxes.iter();
@@ -44,6 +46,7 @@ pub(super) async fn prepare_containers(
         sandbox_id: sandbox.id.clone(),
         sandbox_config: config.config,
         volumes: mounted(volumes),
+        objects: objects.clone(),
         hosts_file: write_hosts_file(steps, target, &pod_ips).await?,
         pod_ips,
     })

@@ -23,6 +23,7 @@ use crate::doorbell::Doorbell;
 use crate::events::Events;
 use crate::http_hooks::HttpHooks;
 use crate::image::Images;
+use crate::object_source::ObjectSource;
 use crate::observe::Observer;
 use crate::policy::NodePolicy;
 use crate::publisher::Publisher;
@@ -58,6 +59,8 @@ pub(crate) struct Steps {
     pub images: Arc<Images>,
     /// Rings when a pull has ended.
     pub doorbell: Doorbell,
+    /// ConfigMaps and Secrets that pods refer to.
+    pub objects: ObjectSource,
     /// What requests are made from.
     pub facts: NodeFacts,
     /// What pods may be on this node.

@@ -337,6 +337,7 @@ async fn container_config(
         pod_ips: &prepared.pod_ips,
         volumes: &prepared.volumes,
         sub_paths: &BTreeMap::new(),
+        objects: &prepared.objects,
         hosts_file: prepared.hosts_file.clone(),
         termination_log,
     })

@@ -79,9 +79,15 @@ async fn converge(
     // Of sandboxes beside the pod's own: told when the rest is done.
     let mut failure: Option<StepError> = None;
     memory.sync_begins();
+    let mut has_waited = false;
     for _ in 0..MAX_ROUNDS {
         let observation = look(steps, target, memory).await?;
-        let plan = next_plan(steps, target, input, &observation, memory);
+        let mut plan = next_plan(steps, target, input, &observation, memory);
+        if !has_waited && plan.makes_something() && memory.objects.has_unknown() {
+            memory.objects = steps.objects.settled(target.pod).await;
+            plan = next_plan(steps, target, input, &observation, memory);
+            has_waited = true;
+        }
         let error = failure.as_ref().map_or("", |failure| &failure.message);
         publish(steps, target, &observation, &plan, memory, error);
         match plan {
@@ -166,7 +172,7 @@ async fn carry_out(
             .err());
     }
     volumes::make(steps, target, &work.volumes, memory).await?;
-    let volumes = &memory.volumes;
+    let volumes = (&memory.volumes, &memory.objects);
     let prepared =
         containers::prepare_containers(steps, target, observation, &work.starts, volumes).await?;
     Ok(start::start_all(steps, target, &prepared, work.starts, images, memory).await)
@@ -201,6 +207,7 @@ async fn look(
     let mut observation = steps
         .observe(target.identity, Some(target.pod), memory)
         .await?;
+    memory.objects = steps.objects.known(target.pod);
     post_start::take_ended(steps, target, &observation, memory);
     memory.known.observed(&observation);
     memory.hooks.observed(&observation);

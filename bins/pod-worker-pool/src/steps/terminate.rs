@@ -187,6 +187,7 @@ async fn clear_away(
     memory: &mut Memory,
 ) -> Result<(), StepError> {
     memory.files.clear();
+    steps.objects.forget(identity.uid());
     steps.host.tear_down_volumes(identity.uid()).await?;
     steps.host.remove_pod_cgroup(identity.uid()).await?;
     if what.removes_directory {

@@ -1,7 +1,54 @@
 //! Environments of one container, of a node with known facts.
 
+use std::sync::Arc;
+
+use local_objects::{LocalObject, Lookup, ObjectRef};
+
 use super::*;
 use crate::test_pods::{node, pod};
+
+/// A ConfigMap `c` and a Secret `s`; of `none` there is neither.
+fn objects() -> Objects {
+    let mut objects = Objects::default();
+    for (kind, name, data) in [
+        (
+            ObjectKind::ConfigMap,
+            "c",
+            [("b", "of c"), ("1.a-x", "$(B)"), ("bytes", "x")],
+        ),
+        (
+            ObjectKind::Secret,
+            "s",
+            [("b", "of s"), ("user", "admin"), ("raw", "\u{0}")],
+        ),
+    ] {
+        let reference = reference(kind, name);
+        let data = data.map(|(key, value)| {
+            let value = match key {
+                "raw" => vec![0xff],
+                _ => value.as_bytes().to_vec(),
+            };
+            (key.to_owned(), value.into())
+        });
+        let object = LocalObject {
+            reference: reference.clone(),
+            version: "1".to_owned(),
+            data: data.into(),
+            binary_keys: ["bytes".to_owned()].into(),
+        };
+        objects.insert(reference, Lookup::Found(Arc::new(object)));
+        objects.insert(self::reference(kind, "none"), Lookup::Missing);
+    }
+    objects
+}
+
+fn reference(kind: ObjectKind, name: &str) -> ObjectRef {
+    ObjectRef {
+        kind,
+        namespace: "ns".to_owned(),
+        name: name.to_owned(),
+    }
+}
 
 /// The variables of container `c` of a pod with these `env` and `resources`.
 fn variables(env: &str, resources: &str, spec: &str) -> Result<Vec<(String, String)>, BuildError> {
@@ -20,6 +67,7 @@ fn variables(env: &str, resources: &str, spec: &str) -> Result<Vec<(String, Stri
         field: "spec.containers[0]",
         node: &node,
         pod_ips: &pod_ips,
+        objects: &objects(),
     };
     let environment = environment(&input, &mut Budget::new())?;
     Ok(environment
@@ -156,12 +204,8 @@ fn what_cannot_be_looked_up_is_an_error_with_its_field() {
             "resourceFieldRef.divisor: ",
         ),
         (
-            r#"{"configMapKeyRef":{"name":"n","key":"k"}}"#,
-            "configMapKeyRef is not supported",
-        ),
-        (
-            r#"{"secretKeyRef":{"name":"n","key":"k"}}"#,
-            "secretKeyRef is not supported",
+            r#"{"fileKeyRef":{"volumeName":"v","path":"p","key":"k"}}"#,
+            "fileKeyRef is not supported",
         ),
         (r#"{}"#, ": names no source"),
     ] {
@@ -185,5 +229,90 @@ fn an_environment_beyond_the_bound_is_an_error() {
     assert_eq!(
         error.to_string(),
         "spec.containers[0].env[10]: expands to more than 1048576 bytes"
+    );
+}
+
+/// The variables of a container with these `envFrom` and `env`.
+fn with_sources(env_from: &str, env: &str) -> Result<Vec<(String, String)>, BuildError> {
+    variables(&format!(r#"{env},"envFrom":{env_from}"#), "{}", "")
+}
+
+fn pairs(all: &[(String, String)]) -> Vec<(&str, &str)> {
+    let pairs = all.iter();
+    pairs
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect()
+}
+
+#[test]
+fn all_values_of_objects_come_first_and_give_way_to_what_is_named() {
+    let all = with_sources(
+        r#"[{"configMapRef":{"name":"c"}},{"prefix":"S_","secretRef":{"name":"none","optional":true}}]"#,
+        r#"[{"name":"X","value":"<$(b)>"},{"name":"b","value":"mine"}]"#,
+    )
+    .unwrap();
+    // A value is not expanded itself, and what is binary is no variable.
+    let expected = [("1.a-x", "$(B)"), ("b", "mine"), ("X", "<of c>")];
+    assert_eq!(pairs(&all), expected);
+    let later = r#"[{"prefix":"P.","configMapRef":{"name":"c"}},{"configMapRef":{"name":"c"}}]"#;
+    let all = with_sources(later, "[]").unwrap();
+    let names: Vec<_> = pairs(&all).iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["P.1.a-x", "P.b", "1.a-x", "b"]);
+}
+
+#[test]
+fn values_of_keys_are_looked_up() {
+    for (source, expected) in [
+        (r#"{"configMapKeyRef":{"name":"c","key":"b"}}"#, "of c"),
+        (r#"{"secretKeyRef":{"name":"s","key":"user"}}"#, "admin"),
+    ] {
+        assert_eq!(one(source, "{}").unwrap(), expected);
+    }
+}
+
+#[test]
+fn what_is_not_there_is_said_as_the_kubelet_says_it_unless_it_is_optional() {
+    for (source, expected) in [
+        (
+            r#"{"configMapKeyRef":{"name":"none","key":"b"OPTIONAL}}"#,
+            r#"configmap "none" not found"#,
+        ),
+        (
+            r#"{"secretKeyRef":{"name":"none","key":"b"OPTIONAL}}"#,
+            r#"secret "none" not found"#,
+        ),
+        (
+            r#"{"configMapKeyRef":{"name":"c","key":"no"OPTIONAL}}"#,
+            "couldn't find key no in ConfigMap ns/c",
+        ),
+        (
+            r#"{"configMapKeyRef":{"name":"c","key":"bytes"OPTIONAL}}"#,
+            "couldn't find key bytes in ConfigMap ns/c",
+        ),
+        (
+            r#"{"secretKeyRef":{"name":"s","key":"no"OPTIONAL}}"#,
+            "couldn't find key no in Secret ns/s",
+        ),
+    ] {
+        let error = one(&source.replace("OPTIONAL", ""), "{}").unwrap_err();
+        assert_eq!(error.to_string(), expected);
+        let optional = source.replace("OPTIONAL", r#","optional":true"#);
+        let env = format!(r#"[{{"name":"X","valueFrom":{optional}}}]"#);
+        assert_eq!(variables(&env, "{}", "").unwrap(), []);
+    }
+    for source in [
+        r#"[{"secretRef":{"name":"none"}}]"#,
+        r#"[{"configMapRef":{"name":"unknown","optional":true}}]"#,
+    ] {
+        assert!(with_sources(source, "[]").is_err(), "{source}");
+    }
+}
+
+#[test]
+fn a_value_that_is_no_text_is_an_error_that_does_not_show_it() {
+    let error = one(r#"{"secretKeyRef":{"name":"s","key":"raw"}}"#, "{}").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "spec.containers[0].env[0].valueFrom: the value of key raw in Secret ns/s is not UTF-8"
     );
 }

@@ -49,6 +49,18 @@ pub enum Plan {
     CleanUp(CleanUp),
 }
 
+impl Plan {
+    /// Whether it makes a sandbox or a container, and so needs what those are made from.
+    #[must_use]
+    pub fn makes_something(&self) -> bool {
+        match self {
+            Plan::NewSandbox { .. } => true,
+            Plan::Work(work) => work.creates(),
+            _ => false,
+        }
+    }
+}
+
 /// What to do in a sandbox that can be used. Empty: the pod is as desired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Work {
@@ -79,6 +91,13 @@ impl Work {
             && self.starts.is_empty()
             && self.post_starts.is_empty()
             && self.refreshes.is_empty()
+    }
+
+    /// Whether it makes a container. Stops come first, and are looked at before anything is
+    /// started. An instance that was made already has all that it needs.
+    pub(super) fn creates(&self) -> bool {
+        let mut starts = self.starts.iter();
+        self.stops.is_empty() && starts.any(|start| matches!(start.how, StartHow::Create(_)))
     }
 
     pub(super) fn wake(&mut self, at: UnixNanos) {

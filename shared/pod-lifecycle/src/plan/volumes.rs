@@ -15,7 +15,7 @@ use std::time::Duration;
 use pod_volumes::{Volume, wanted, wanted_files};
 
 use super::facts::Inputs;
-use super::step::{Plan, StartHow, Work};
+use super::step::Plan;
 
 /// After this time it is looked whether files are still there as they were written.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(60);
@@ -24,16 +24,9 @@ pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(60);
 pub(super) fn before_starts(plan: &mut Plan, inputs: &Inputs<'_>) {
     match plan {
         Plan::NewSandbox { volumes, .. } => *volumes = missing(inputs),
-        Plan::Work(work) if creates(work) => work.volumes = missing(inputs),
+        Plan::Work(work) if work.creates() => work.volumes = missing(inputs),
         _ => {}
     }
-}
-
-/// Stops come first, and are looked at before anything is started. An instance that was
-/// made already has its volumes.
-fn creates(work: &Work) -> bool {
-    let mut starts = work.starts.iter();
-    work.stops.is_empty() && starts.any(|start| matches!(start.how, StartHow::Create(_)))
 }
 
 fn missing(inputs: &Inputs<'_>) -> Vec<Volume> {

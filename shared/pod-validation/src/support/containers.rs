@@ -19,7 +19,8 @@ pub(super) fn container(container: &Container, path: Path<'_>, errors: &mut Erro
         args: _,
         command: _,
         env,
-        env_from,
+        // All of it is supported.
+        env_from: _,
         image: _,
         image_pull_policy: _,
         lifecycle,
@@ -44,7 +45,6 @@ pub(super) fn container(container: &Container, path: Path<'_>, errors: &mut Erro
     } = container;
     refuse(
         &[
-            ("envFrom", !list(env_from).is_empty()),
             ("resizePolicy", !list(resize_policy).is_empty()),
             ("volumeDevices", !list(volume_devices).is_empty()),
         ],
@@ -221,22 +221,14 @@ fn environment(variable: &EnvVar, path: Path<'_>, errors: &mut Errors) {
     } = variable;
     let Some(source) = value_from else { return };
     let EnvVarSource {
-        config_map_key_ref,
+        config_map_key_ref: _,
         field_ref: _,
         file_key_ref,
         resource_field_ref,
-        secret_key_ref,
+        secret_key_ref: _,
     } = source;
     let path = path.child("valueFrom");
-    refuse(
-        &[
-            ("configMapKeyRef", config_map_key_ref.is_some()),
-            ("fileKeyRef", file_key_ref.is_some()),
-            ("secretKeyRef", secret_key_ref.is_some()),
-        ],
-        path,
-        errors,
-    );
+    refuse(&[("fileKeyRef", file_key_ref.is_some())], path, errors);
     if let Some(selector) = resource_field_ref {
         let ResourceFieldSelector {
             container_name: _,

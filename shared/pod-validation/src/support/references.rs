@@ -1,7 +1,8 @@
 //! References to objects of the API server, which a static pod cannot have:
-//! nobody could resolve them on a node that runs without.
+//! nobody could resolve them on a node that runs without. ConfigMaps and Secrets are not
+//! among them: a node can have its own.
 
-use pod::core::{Container, PodSpec, Volume, VolumeProjection};
+use pod::core::{PodSpec, Volume, VolumeProjection};
 
 use crate::field::{Errors, Path};
 use crate::optional::{list, text};
@@ -28,61 +29,21 @@ pub(super) fn forbidden(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
         path,
         errors,
     );
-    for (name, containers) in [
-        ("initContainers", list(&spec.init_containers)),
-        ("containers", spec.containers.as_slice()),
-    ] {
-        let containers_path = path.child(name);
-        for (index, each) in containers.iter().enumerate() {
-            container(each, containers_path.index(index), errors);
-        }
-    }
     let volumes_path = path.child("volumes");
     for (index, each) in list(&spec.volumes).iter().enumerate() {
         volume(each, volumes_path.index(index), errors);
     }
 }
 
-fn container(container: &Container, path: Path<'_>, errors: &mut Errors) {
-    let sources = path.child("envFrom");
-    for (index, source) in list(&container.env_from).iter().enumerate() {
-        forbid(
-            &[
-                ("configMapRef", source.config_map_ref.is_some()),
-                ("secretRef", source.secret_ref.is_some()),
-            ],
-            sources.index(index),
-            errors,
-        );
-    }
-    let variables = path.child("env");
-    for (index, variable) in list(&container.env).iter().enumerate() {
-        let Some(source) = &variable.value_from else {
-            continue;
-        };
-        let variable_path = variables.index(index);
-        forbid(
-            &[
-                ("configMapKeyRef", source.config_map_key_ref.is_some()),
-                ("secretKeyRef", source.secret_key_ref.is_some()),
-            ],
-            variable_path.child("valueFrom"),
-            errors,
-        );
-    }
-}
-
 fn volume(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
     forbid(
         &[
-            ("configMap", volume.config_map.is_some()),
             ("csi", volume.csi.is_some()),
             ("ephemeral", volume.ephemeral.is_some()),
             (
                 "persistentVolumeClaim",
                 volume.persistent_volume_claim.is_some(),
             ),
-            ("secret", volume.secret.is_some()),
         ],
         path,
         errors,
@@ -148,18 +109,17 @@ fn projected(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
     for (index, source) in sources.enumerate() {
         let VolumeProjection {
             cluster_trust_bundle,
-            config_map,
+            // Of the node's own objects.
+            config_map: _,
             downward_api: _,
             pod_certificate,
-            secret,
+            secret: _,
             service_account_token,
         } = source;
         forbid(
             &[
                 ("clusterTrustBundle", cluster_trust_bundle.is_some()),
-                ("configMap", config_map.is_some()),
                 ("podCertificate", pod_certificate.is_some()),
-                ("secret", secret.is_some()),
                 ("serviceAccountToken", service_account_token.is_some()),
             ],
             sources_path.index(index),

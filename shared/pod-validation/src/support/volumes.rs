@@ -20,7 +20,8 @@ pub(super) fn volume(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
         azure_file,
         cephfs,
         cinder,
-        config_map,
+        // All of it is supported.
+        config_map: _,
         csi,
         // All of it is supported.
         downward_api: _,
@@ -44,7 +45,8 @@ pub(super) fn volume(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
         quobyte,
         rbd,
         scale_io,
-        secret,
+        // All of it is supported.
+        secret: _,
         storageos,
         vsphere_volume,
     } = volume;
@@ -55,7 +57,6 @@ pub(super) fn volume(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
             ("azureFile", azure_file.is_some()),
             ("cephfs", cephfs.is_some()),
             ("cinder", cinder.is_some()),
-            ("configMap", config_map.is_some()),
             ("csi", csi.is_some()),
             ("ephemeral", ephemeral.is_some()),
             ("fc", fc.is_some()),
@@ -73,7 +74,6 @@ pub(super) fn volume(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
             ("quobyte", quobyte.is_some()),
             ("rbd", rbd.is_some()),
             ("scaleIO", scale_io.is_some()),
-            ("secret", secret.is_some()),
             ("storageos", storageos.is_some()),
             ("vsphereVolume", vsphere_volume.is_some()),
         ],
@@ -101,18 +101,16 @@ fn projected(volume: &ProjectedVolumeSource, path: Path<'_>, errors: &mut Errors
     for (index, source) in list(sources).iter().enumerate() {
         let VolumeProjection {
             cluster_trust_bundle,
-            config_map,
+            config_map: _,
             downward_api: _,
             pod_certificate,
-            secret,
+            secret: _,
             service_account_token,
         } = source;
         refuse(
             &[
                 ("clusterTrustBundle", cluster_trust_bundle.is_some()),
-                ("configMap", config_map.is_some()),
                 ("podCertificate", pod_certificate.is_some()),
-                ("secret", secret.is_some()),
                 ("serviceAccountToken", service_account_token.is_some()),
             ],
             sources_path.index(index),

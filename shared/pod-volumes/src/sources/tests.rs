@@ -1,5 +1,6 @@
 //! What each source of files comes to, and what is said when it cannot be had.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use local_objects::ObjectRef;
@@ -24,6 +25,7 @@ fn objects() -> Objects {
             reference: reference.clone(),
             version: "1".to_owned(),
             data: data.into(),
+            binary_keys: BTreeSet::new(),
         };
         objects.insert(reference, Lookup::Found(Arc::new(object)));
     }

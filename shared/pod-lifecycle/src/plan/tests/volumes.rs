@@ -130,6 +130,7 @@ fn has_settings(case: &mut Case, value: Option<&str>) {
             reference: reference.clone(),
             version: value.to_owned(),
             data: [("k".to_owned(), value.as_bytes().to_vec().into())].into(),
+            binary_keys: BTreeSet::new(),
         }))
     });
     let away = || Lookup::Unknown("config-sourcer does not answer".to_owned());

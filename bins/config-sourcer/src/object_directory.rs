@@ -1,0 +1,224 @@
+//! Reading the objects directory. What may be in it are Secrets and what decides over pods,
+//! so only root's files count, and nothing outside is ever read. All of it may block for as
+//! long as the file system likes.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+
+use manifest_files::{Place, display_path, names, open_place};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::stat::{FileStat, SFlag, fstat};
+use pod_manifest::local_objects;
+
+use crate::object_set::Findings;
+
+/// Largest file: an object of 1 MiB in base64, and what is around it.
+const MAX_FILE_BYTES: u64 = 3 << 20;
+
+/// Most files. Each has an object at least.
+const MAX_FILES: usize = 1024;
+
+/// Whoever may write so may put something else there.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+
+/// Whose files count.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Owner(pub(crate) u32);
+
+impl Owner {
+    /// The only one on a node.
+    pub(crate) const ROOT: Owner = Owner(0);
+
+    fn check(self, status: &FileStat) -> Result<(), String> {
+        if status.st_uid != self.0 {
+            return Err("does not belong to root, and is not read".to_owned());
+        }
+        if status.st_mode & WRITABLE_BY_OTHERS != 0 {
+            return Err("others than its owner may write it, and it is not read".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// What is in the directory, by path of each file. A directory that is not there has
+/// nothing in it.
+///
+/// # Errors
+/// When the directory cannot be listed, or is not root's alone.
+pub(crate) fn look(path: &Path, owner: Owner) -> Result<Findings, String> {
+    let directory = match open_place(path).map_err(|error| error.to_string())? {
+        Place::Directory(directory) => directory,
+        Place::Absent => return Ok(Findings::new()),
+        Place::File => return Err("is a file, not a directory".to_owned()),
+    };
+    let status = fstat(&directory).map_err(|error| error.desc().to_owned())?;
+    owner.check(&status)?;
+    let names = names(&directory).map_err(|error| error.to_string())?;
+    if names.len() > MAX_FILES {
+        return Err(format!("has more than {MAX_FILES} files in it"));
+    }
+    let mut findings = Findings::new();
+    for name in names {
+        let read = match read(&directory, &name, owner) {
+            Ok(None) => continue,
+            Ok(Some(bytes)) => local_objects(&bytes),
+            Err(problem) => Err(problem),
+        };
+        findings.insert(display_path(path, &name), read);
+    }
+    Ok(findings)
+}
+
+/// The bytes of a file; `None` of a directory, and of what is gone. Nothing is opened
+/// before it is known to be a file: a device may act when it is opened.
+fn read(directory: &OwnedFd, name: &OsStr, owner: Owner) -> Result<Option<Vec<u8>>, String> {
+    let handle = match open(directory, name, OFlag::O_PATH) {
+        Ok(handle) => handle,
+        Err(Errno::ENOENT) => return Ok(None),
+        Err(error) => return Err(said(error)),
+    };
+    let status = fstat(&handle).map_err(said)?;
+    match SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT {
+        SFlag::S_IFREG => {}
+        SFlag::S_IFDIR => return Ok(None),
+        _ => return Err("is no file".to_owned()),
+    }
+    owner.check(&status)?;
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file = File::from(open(directory, name, flags).map_err(said)?);
+    // What was opened, and not what was looked at: it may have been replaced.
+    let status = fstat(&file).map_err(said)?;
+    owner.check(&status)?;
+    let mut bytes = Vec::new();
+    let read = file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|error| error.to_string())?;
+    match u64::try_from(bytes.len()) {
+        Ok(length) if length <= MAX_FILE_BYTES => Ok(Some(bytes)),
+        _ => Err(format!("has more than {MAX_FILE_BYTES} bytes")),
+    }
+}
+
+fn open(directory: &OwnedFd, name: &OsStr, flags: OFlag) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+    let how = OpenHow::new()
+        .flags(flags | OFlag::O_CLOEXEC)
+        .resolve(resolve);
+    openat2(directory.as_fd(), name, how)
+}
+
+fn said(error: Errno) -> String {
+    match error {
+        Errno::EXDEV => "is a link that leaves the directory".to_owned(),
+        Errno::ELOOP => "is a link that leads nowhere".to_owned(),
+        error => format!("cannot be read: {}", error.desc()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::{geteuid, mkfifo};
+
+    use super::*;
+
+    const OBJECT: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
+
+    fn directory() -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        set_mode(directory.path(), 0o750);
+        directory
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn mine() -> Owner {
+        Owner(geteuid().as_raw())
+    }
+
+    /// Of the file `name`: how many objects it has, or what is wrong.
+    fn found(directory: &tempfile::TempDir, name: &str) -> Option<Result<usize, String>> {
+        let path = directory.path().join(name).display().to_string();
+        let mut found = look(directory.path(), mine()).unwrap();
+        found.remove(&path).map(|found| found.map(|it| it.len()))
+    }
+
+    #[test]
+    fn files_that_only_their_owner_may_write_are_read() {
+        let directory = directory();
+        let path = directory.path().join("a.yaml");
+        fs::write(&path, OBJECT).unwrap();
+        for (mode, is_read) in [
+            (0o600, true),
+            (0o640, true),
+            (0o644, true),
+            (0o660, false),
+            (0o602, false),
+        ] {
+            set_mode(&path, mode);
+            let found = found(&directory, "a.yaml").unwrap();
+            assert_eq!(found.is_ok(), is_read, "{mode:o}: {found:?}");
+        }
+        set_mode(&path, 0o600);
+        let others = look(directory.path(), Owner(geteuid().as_raw() + 1));
+        assert!(others.unwrap_err().contains("does not belong"));
+        set_mode(directory.path(), 0o770);
+        assert!(
+            look(directory.path(), mine())
+                .unwrap_err()
+                .contains("may write")
+        );
+    }
+
+    #[test]
+    fn nothing_but_files_within_the_directory_is_read() {
+        let (directory, outside) = (directory(), directory());
+        let at = |name: &str| directory.path().join(name);
+        fs::write(outside.path().join("secret"), OBJECT).unwrap();
+        symlink(outside.path().join("secret"), at("out")).unwrap();
+        symlink("nowhere", at("dangling")).unwrap();
+        mkfifo(&at("fifo"), Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        fs::create_dir(at("deeper")).unwrap();
+        fs::write(at(".hidden"), OBJECT).unwrap();
+        fs::write(at("large"), vec![b'x'; (3 << 20) + 1]).unwrap();
+        fs::write(at("good"), OBJECT).unwrap();
+        for name in ["large", "good", ".hidden"] {
+            set_mode(&at(name), 0o600);
+        }
+        symlink("good", at("link")).unwrap();
+        for (name, expected) in [
+            ("out", Some(Err("is a link that leaves the directory"))),
+            ("dangling", None),
+            ("fifo", Some(Err("is no file"))),
+            ("deeper", None),
+            (".hidden", None),
+            ("large", Some(Err("has more than 3145728 bytes"))),
+            ("good", Some(Ok(1))),
+            ("link", Some(Ok(1))),
+        ] {
+            let expected = expected.map(|it| it.map_err(str::to_owned));
+            assert_eq!(found(&directory, name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_empty_and_a_file_is_none() {
+        let directory = directory();
+        let absent = look(&directory.path().join("absent"), mine());
+        assert!(absent.unwrap().is_empty());
+        let file = directory.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert_eq!(
+            look(&file, mine()).unwrap_err(),
+            "is a file, not a directory"
+        );
+    }
+}

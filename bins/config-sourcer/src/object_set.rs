@@ -1,0 +1,235 @@
+//! The ConfigMaps and Secrets of the objects directory, made of its files. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use local_objects::{LocalObject, ObjectRef};
+use pod_manifest::DecodedObject;
+
+use crate::snapshot::Problem;
+
+/// Most objects that are held.
+pub(crate) const MAX_OBJECTS: usize = 1024;
+
+/// Most bytes of all objects: they are in memory.
+pub(crate) const MAX_TOTAL_BYTES: usize = 32 << 20;
+
+/// What one look found, by the path of each file.
+pub(crate) type Findings = BTreeMap<String, Result<Vec<DecodedObject>, String>>;
+
+/// What is known of the objects.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ObjectState {
+    /// Whether the directory has been read since this process was started.
+    pub(crate) is_read: bool,
+    /// Why an object that is not here may be there all the same.
+    pub(crate) incomplete: Option<String>,
+    /// The objects.
+    pub(crate) objects: BTreeMap<ObjectRef, Arc<LocalObject>>,
+}
+
+/// The last good version of each file.
+#[derive(Debug, Default)]
+pub(crate) struct ObjectFiles {
+    good: BTreeMap<String, Vec<DecodedObject>>,
+    /// Objects that said that they may not change, as they were then.
+    immutable: BTreeMap<ObjectRef, Arc<LocalObject>>,
+    state: ObjectState,
+}
+
+impl ObjectFiles {
+    /// The objects after a look that found this; and what is wrong. A file that cannot be
+    /// read or is wrong counts as it was when it was last good.
+    pub(crate) fn found(&mut self, findings: Findings) -> (ObjectState, Vec<Problem>) {
+        let mut problems = Vec::new();
+        let mut incomplete = None;
+        let known = std::mem::take(&mut self.good);
+        for (path, found) in findings {
+            let objects = match found {
+                Ok(objects) => objects,
+                Err(reason) => {
+                    problems.push(Problem::new(&path, &reason));
+                    let Some(known) = known.get(&path) else {
+                        incomplete.get_or_insert(format!("{path}: {reason}"));
+                        continue;
+                    };
+                    known.clone()
+                }
+            };
+            self.good.insert(path, objects);
+        }
+        let (objects, left_out) = self.joined(&mut problems);
+        self.state = ObjectState {
+            is_read: true,
+            incomplete: incomplete.or(left_out),
+            objects,
+        };
+        (self.state.clone(), problems)
+    }
+
+    /// The objects after a look that could not list the directory.
+    pub(crate) fn failed(&self) -> ObjectState {
+        self.state.clone()
+    }
+
+    /// All objects. Of two with one name the first is taken, by the names of files; one
+    /// that was immutable keeps its content until it is gone.
+    fn joined(
+        &mut self,
+        problems: &mut Vec<Problem>,
+    ) -> (BTreeMap<ObjectRef, Arc<LocalObject>>, Option<String>) {
+        let mut objects: BTreeMap<ObjectRef, Arc<LocalObject>> = BTreeMap::new();
+        let (mut bytes, mut left_out) = (0, None);
+        let mut immutable = BTreeMap::new();
+        let all = self.good.iter();
+        let all = all.flat_map(|(path, objects)| objects.iter().map(move |it| (path, it)));
+        for (path, decoded) in all {
+            let reference = &decoded.object.reference;
+            if objects.contains_key(reference) {
+                let reason = format!("{reference} is in another file too");
+                problems.push(Problem::new(path, reason));
+                continue;
+            }
+            let kept = self.immutable.get(reference);
+            let before = self.state.objects.get(reference);
+            let object = match kept.or(before) {
+                Some(known) if known.version == decoded.object.version => Arc::clone(known),
+                Some(known) if kept.is_some() => {
+                    let reason = format!("{reference} is immutable, so its content stays");
+                    problems.push(Problem::new(path, reason));
+                    Arc::clone(known)
+                }
+                _ => Arc::new(decoded.object.clone()),
+            };
+            if decoded.immutable || kept.is_some() {
+                immutable.insert(reference.clone(), Arc::clone(&object));
+            }
+            let size: usize = object.data.values().map(|it| it.as_slice().len()).sum();
+            if objects.len() == MAX_OBJECTS || bytes + size > MAX_TOTAL_BYTES {
+                let reason = format!(
+                    "left out: there are at most {MAX_OBJECTS} objects of {MAX_TOTAL_BYTES} bytes"
+                );
+                left_out.get_or_insert(format!("{path}: {reason}"));
+                problems.push(Problem::new(path, reason));
+                continue;
+            }
+            bytes += size;
+            objects.insert(reference.clone(), object);
+        }
+        self.immutable = immutable;
+        (objects, left_out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use local_objects::ObjectKind;
+
+    use super::*;
+
+    fn object(name: &str, value: &str, immutable: bool) -> DecodedObject {
+        DecodedObject {
+            object: LocalObject {
+                reference: ObjectRef {
+                    kind: ObjectKind::ConfigMap,
+                    namespace: "d".to_owned(),
+                    name: name.to_owned(),
+                },
+                version: value.to_owned(),
+                data: [("k".to_owned(), value.as_bytes().to_vec().into())].into(),
+                binary_keys: BTreeSet::new(),
+            },
+            immutable,
+        }
+    }
+
+    type Found<'a> = (&'a str, Result<Vec<DecodedObject>, String>);
+
+    fn found<const N: usize>(files: &mut ObjectFiles, found: [Found<'_>; N]) -> ObjectState {
+        let findings = found.into_iter().map(|(path, it)| (path.to_owned(), it));
+        files.found(findings.collect()).0
+    }
+
+    /// Names and values.
+    fn listed(state: &ObjectState) -> Vec<(&str, &str)> {
+        let objects = state.objects.iter();
+        objects
+            .map(|(reference, object)| (reference.name.as_str(), object.version.as_str()))
+            .collect()
+    }
+
+    #[test]
+    fn a_file_that_becomes_bad_counts_as_it_was_and_one_that_is_gone_is_gone() {
+        let mut files = ObjectFiles::default();
+        let bad = || Err("not valid YAML".to_owned());
+        let both = [
+            ("1", Ok(vec![object("a", "1", false)])),
+            ("2", Ok(vec![object("b", "1", false)])),
+        ];
+        assert_eq!(listed(&found(&mut files, both)), [("a", "1"), ("b", "1")]);
+        let state = found(
+            &mut files,
+            [("1", bad()), ("2", Ok(vec![object("b", "2", false)]))],
+        );
+        assert_eq!(listed(&state), [("a", "1"), ("b", "2")]);
+        assert_eq!(state.incomplete, None);
+        let state = found(&mut files, [("1", bad())]);
+        assert_eq!(listed(&state), [("a", "1")]);
+        assert_eq!(files.failed(), state, "the directory cannot be listed");
+        assert_eq!(listed(&found(&mut files, [])), []);
+    }
+
+    /// Nobody knows which objects are in it, so none may be said to be missing.
+    #[test]
+    fn with_a_file_that_was_never_good_the_objects_are_incomplete() {
+        let mut files = ObjectFiles::default();
+        let state = found(&mut files, [("1", Err("is a FIFO".to_owned()))]);
+        assert_eq!(state.incomplete.as_deref(), Some("1: is a FIFO"));
+        let state = found(&mut files, [("1", Ok(vec![]))]);
+        assert_eq!((state.is_read, state.incomplete), (true, None));
+    }
+
+    #[test]
+    fn of_two_objects_of_one_name_the_first_file_has_the_right_one() {
+        let mut files = ObjectFiles::default();
+        let findings = [
+            ("1".to_owned(), Ok(vec![object("a", "1", false)])),
+            ("2".to_owned(), Ok(vec![object("a", "2", false)])),
+        ];
+        let (state, problems) = files.found(findings.into());
+        assert_eq!(listed(&state), [("a", "1")]);
+        assert_eq!(problems[0].subject, "2");
+        assert_eq!(problems[0].reason, "ConfigMap d/a is in another file too");
+    }
+
+    #[test]
+    fn an_immutable_object_keeps_its_content_until_it_is_gone() {
+        let mut files = ObjectFiles::default();
+        found(&mut files, [("1", Ok(vec![object("a", "1", true)]))]);
+        for immutable in [true, false] {
+            let changed = [("1".to_owned(), Ok(vec![object("a", "2", immutable)]))];
+            let (state, problems) = files.found(changed.into());
+            assert_eq!(listed(&state), [("a", "1")]);
+            let reason = "ConfigMap d/a is immutable, so its content stays";
+            assert_eq!(problems[0].reason, reason);
+        }
+        found(&mut files, []);
+        let state = found(&mut files, [("1", Ok(vec![object("a", "2", true)]))]);
+        assert_eq!(listed(&state), [("a", "2")]);
+    }
+
+    #[test]
+    fn what_is_beyond_the_bounds_is_left_out_and_said() {
+        let mut files = ObjectFiles::default();
+        let many = (0..=MAX_OBJECTS).map(|number| object(&format!("{number:04}"), "", false));
+        let state = found(&mut files, [("1", Ok(many.collect()))]);
+        assert_eq!(state.objects.len(), MAX_OBJECTS);
+        assert!(state.incomplete.unwrap().starts_with("1: left out"));
+        let large = "x".repeat(1 << 20);
+        let many = (0..33).map(|number| object(&number.to_string(), &large, false));
+        let state = found(&mut files, [("1", Ok(many.collect()))]);
+        assert_eq!(state.objects.len(), 32);
+    }
+}

@@ -1,0 +1,189 @@
+//! The objects directory as a source of ConfigMaps and Secrets: looks when something
+//! changes there, and every `fileCheckFrequency` anyway. Their content is held in memory
+//! and never written anywhere.
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::object_directory::{Owner, look};
+use crate::object_set::{ObjectFiles, ObjectState};
+use crate::snapshot::Problem;
+use crate::watcher::{Watch, Watcher};
+
+/// The latest state of the objects. Cloning shares it.
+#[derive(Debug, Clone)]
+pub(crate) struct ObjectPublication {
+    boot_id: Arc<str>,
+    state: watch::Sender<Arc<ObjectState>>,
+}
+
+impl ObjectPublication {
+    /// Objects of a directory that is to be read; without one there are none.
+    #[must_use]
+    pub(crate) fn new(boot_id: &str, has_directory: bool) -> ObjectPublication {
+        let state = ObjectState {
+            is_read: !has_directory,
+            ..ObjectState::default()
+        };
+        ObjectPublication {
+            boot_id: boot_id.into(),
+            state: watch::Sender::new(Arc::new(state)),
+        }
+    }
+
+    /// Names this life of the process.
+    #[must_use]
+    pub(crate) fn boot_id(&self) -> &str {
+        &self.boot_id
+    }
+
+    /// The latest state, now and whenever it changes.
+    #[must_use]
+    pub(crate) fn watch(&self) -> watch::Receiver<Arc<ObjectState>> {
+        self.state.subscribe()
+    }
+
+    pub(crate) fn set(&self, state: ObjectState) {
+        self.state.send_if_modified(|present| {
+            let changed = **present != state;
+            if changed {
+                *present = Arc::new(state);
+            }
+            changed
+        });
+    }
+}
+
+/// The objects directory.
+#[derive(Debug)]
+pub(crate) struct ObjectSource {
+    path: PathBuf,
+    owner: Owner,
+    check_frequency: Duration,
+    publication: ObjectPublication,
+    files: ObjectFiles,
+    watch: Watch,
+    problems: Vec<Problem>,
+}
+
+impl ObjectSource {
+    /// Nothing is known yet.
+    #[must_use]
+    pub(crate) fn new(
+        path: PathBuf,
+        owner: Owner,
+        check_frequency: Duration,
+        publication: ObjectPublication,
+    ) -> ObjectSource {
+        ObjectSource {
+            path,
+            owner,
+            check_frequency,
+            publication,
+            files: ObjectFiles::default(),
+            watch: Watch::new(Watcher::new),
+            problems: Vec::new(),
+        }
+    }
+
+    /// Reads the directory for ever.
+    pub(crate) async fn run(mut self) -> Infallible {
+        loop {
+            self.look().await;
+            let deadline = Instant::now() + self.check_frequency;
+            self.watch.changed(deadline).await;
+        }
+    }
+
+    /// One look, on a thread of its own: a disk that hangs holds up nothing but that.
+    async fn look(&mut self) {
+        self.watch.begin();
+        let (path, owner, arming) = (self.path.clone(), self.owner, self.watch.arming());
+        let looked = tokio::task::spawn_blocking(move || {
+            // Before the look, so that no change is missed.
+            let armed = arming.map(|arming| arming.add(&path));
+            (look(&path, owner), armed)
+        });
+        let Ok((found, armed)) = looked.await else {
+            // It panicked, which is logged; the next look may not.
+            return;
+        };
+        if let Some(armed) = armed {
+            self.watch.armed(armed);
+        }
+        let (state, problems) = match found {
+            Ok(findings) => self.files.found(findings),
+            Err(reason) => {
+                let subject = self.path.display().to_string();
+                (self.files.failed(), vec![Problem::new(subject, reason)])
+            }
+        };
+        self.tell(problems);
+        self.publication.set(state);
+    }
+
+    /// Logs what is new of the problems, and that there are none any more.
+    fn tell(&mut self, problems: Vec<Problem>) {
+        for Problem {
+            subject, reason, ..
+        } in problems.iter().filter(|it| !self.problems.contains(it))
+        {
+            tracing::warn!(subject, reason, "an object cannot be used");
+        }
+        if problems.is_empty() && !self.problems.is_empty() {
+            tracing::info!("all objects can be used again");
+        }
+        self.problems = problems;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use nix::unistd::geteuid;
+    use tokio_util::task::AbortOnDropHandle;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_changed_file_is_published_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o700)).unwrap();
+        let publication = ObjectPublication::new("b", true);
+        let source = ObjectSource::new(
+            directory.path().to_owned(),
+            Owner(geteuid().as_raw()),
+            Duration::from_secs(3600),
+            publication.clone(),
+        );
+        let mut state = publication.watch();
+        assert!(!state.borrow().is_read);
+        let _running = AbortOnDropHandle::new(tokio::spawn(async {
+            source.run().await;
+        }));
+        state.wait_for(|state| state.is_read).await.unwrap();
+        for value in ["one", "two"] {
+            let object = format!(
+                "apiVersion: v1\nkind: Secret\nmetadata: {{name: s}}\nstringData: {{k: {value}}}"
+            );
+            let new = directory.path().join(".new");
+            fs::write(&new, object).unwrap();
+            fs::set_permissions(&new, fs::Permissions::from_mode(0o640)).unwrap();
+            fs::rename(&new, directory.path().join("s.yaml")).unwrap();
+            let has_value = |state: &Arc<ObjectState>| {
+                let mut objects = state.objects.values();
+                objects.any(|it| it.data["k"].as_slice() == value.as_bytes())
+            };
+            state.wait_for(has_value).await.unwrap();
+        }
+        fs::remove_file(directory.path().join("s.yaml")).unwrap();
+        state.wait_for(|it| it.objects.is_empty()).await.unwrap();
+    }
+}

@@ -1,0 +1,343 @@
+//! ConfigMaps and Secrets in a manifest, as an API server would take them. No error shows a
+//! value: it may be a Secret's.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use local_objects::{LocalObject, ObjectBytes, ObjectKind, ObjectRef};
+use pod::identity::{check_label, check_name};
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+use crate::document;
+
+/// Most bytes of all values of an object, as with an API server.
+pub const MAX_OBJECT_BYTES: usize = 1 << 20;
+
+/// Most keys of an object. Each makes a file in a volume.
+pub const MAX_OBJECT_KEYS: usize = 4096;
+
+/// Longest key.
+const MAX_KEY_BYTES: usize = 253;
+
+/// Where an object is that names no namespace.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// A ConfigMap or Secret of a manifest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DecodedObject {
+    /// The object.
+    pub object: LocalObject,
+    /// Whether its content may not change any more.
+    pub immutable: bool,
+}
+
+/// The objects of a manifest.
+///
+/// # Errors
+/// What is wrong with the manifest: one bad document makes all of it bad.
+pub fn local_objects(bytes: &[u8]) -> Result<Vec<DecodedObject>, String> {
+    let documents = document::parse(bytes)?;
+    if documents.is_empty() {
+        // Most likely it is just being written.
+        return Err("the manifest is empty".to_owned());
+    }
+    let objects = documents.into_iter().enumerate().map(|(index, document)| {
+        let object = decoded(document);
+        object.map_err(|problem| format!("document {}: {problem}", index + 1))
+    });
+    objects.collect()
+}
+
+fn decoded(document: Value) -> Result<DecodedObject, String> {
+    let Value::Object(mut fields) = document else {
+        return Err("expected a ConfigMap or Secret".to_owned());
+    };
+    let kind = fields.remove("kind");
+    let kind = kind.as_ref().and_then(Value::as_str);
+    let kind = kind.and_then(ObjectKind::parse);
+    let version = fields.remove("apiVersion");
+    let (Some(kind), Some("v1")) = (kind, version.as_ref().and_then(Value::as_str)) else {
+        return Err("expected a v1 ConfigMap or Secret".to_owned());
+    };
+    let reference = reference(kind, fields.remove("metadata"))?;
+    let immutable = match fields.remove("immutable") {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(immutable)) => immutable,
+        Some(_) => return Err("immutable: expected true or false".to_owned()),
+    };
+    let mut data = BTreeMap::new();
+    let mut binary_keys = BTreeSet::new();
+    match kind {
+        ObjectKind::ConfigMap => {
+            add(
+                &mut data,
+                "data",
+                fields.remove("data"),
+                Form::Text,
+                Again::Refused,
+            )?;
+            let texts: BTreeSet<String> = data.keys().cloned().collect();
+            let binary = fields.remove("binaryData");
+            add(
+                &mut data,
+                "binaryData",
+                binary,
+                Form::Base64,
+                Again::Refused,
+            )?;
+            let added = data.keys().filter(|key| !texts.contains(*key));
+            binary_keys = added.cloned().collect();
+        }
+        ObjectKind::Secret => {
+            add(
+                &mut data,
+                "data",
+                fields.remove("data"),
+                Form::Base64,
+                Again::Refused,
+            )?;
+            let texts = fields.remove("stringData");
+            add(&mut data, "stringData", texts, Form::Text, Again::Wins)?;
+            // What it is for is nothing that a node looks at.
+            fields.remove("type");
+        }
+    }
+    if let Some(name) = fields.keys().next() {
+        return Err(format!("{name}: unknown field"));
+    }
+    let size: usize = data.values().map(|value| value.as_slice().len()).sum();
+    if size > MAX_OBJECT_BYTES {
+        let problem = format!("data: {size} bytes, more than {MAX_OBJECT_BYTES}");
+        return Err(problem);
+    }
+    let version = version_of(&data, &binary_keys);
+    let object = LocalObject {
+        reference,
+        version,
+        data,
+        binary_keys,
+    };
+    Ok(DecodedObject { object, immutable })
+}
+
+fn reference(kind: ObjectKind, metadata: Option<Value>) -> Result<ObjectRef, String> {
+    let Some(Value::Object(metadata)) = metadata else {
+        return Err("metadata: required".to_owned());
+    };
+    let text = |field: &str| match metadata.get(field) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) if text.is_empty() => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text.clone())),
+        Some(_) => Err(format!("metadata.{field}: expected a text")),
+    };
+    let name = text("name")?.ok_or("metadata.name: required")?;
+    let namespace = text("namespace")?.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
+    check_name("object name", &name).map_err(|error| format!("metadata.name: {error}"))?;
+    check_label("namespace", &namespace).map_err(|error| format!("metadata.namespace: {error}"))?;
+    Ok(ObjectRef {
+        kind,
+        namespace,
+        name,
+    })
+}
+
+/// How a value is written.
+#[derive(Clone, Copy)]
+enum Form {
+    Text,
+    Base64,
+}
+
+/// What becomes of a key that is there already.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Again {
+    Refused,
+    Wins,
+}
+
+fn add(
+    data: &mut BTreeMap<String, ObjectBytes>,
+    field: &str,
+    values: Option<Value>,
+    form: Form,
+    again: Again,
+) -> Result<(), String> {
+    let values: Map<String, Value> = match values {
+        None | Some(Value::Null) => return Ok(()),
+        Some(Value::Object(values)) => values,
+        Some(_) => return Err(format!("{field}: expected a mapping")),
+    };
+    for (key, value) in values {
+        if !is_key(&key) {
+            let shown: String = key.chars().take(64).collect();
+            return Err(format!(
+                "{field}: {shown:?} is no key: it has letters, digits, '-', '_' and '.' only, and \
+                 neither is '.' nor begins with '..'"
+            ));
+        }
+        let Value::String(text) = value else {
+            return Err(format!("{field}[{key}]: expected a text"));
+        };
+        let bytes = match form {
+            Form::Text => text.into_bytes(),
+            Form::Base64 => base64(text).ok_or(format!("{field}[{key}]: not base64"))?,
+        };
+        if data.insert(key.clone(), bytes.into()).is_some() && again == Again::Refused {
+            return Err(format!("{field}[{key}]: the key is there twice"));
+        }
+        if data.len() > MAX_OBJECT_KEYS {
+            return Err(format!("{field}: more than {MAX_OBJECT_KEYS} keys"));
+        }
+    }
+    Ok(())
+}
+
+/// The decoder of the API's own types.
+fn base64(text: String) -> Option<Vec<u8>> {
+    let bytes: Option<pod::ByteString> = serde_json::from_value(Value::String(text)).ok();
+    bytes.map(|bytes| bytes.0)
+}
+
+fn is_key(key: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    !key.is_empty()
+        && key.len() <= MAX_KEY_BYTES
+        && key.bytes().all(is_allowed)
+        && key != "."
+        && !key.starts_with("..")
+}
+
+/// A digest of all keys and values.
+fn version_of(data: &BTreeMap<String, ObjectBytes>, binary_keys: &BTreeSet<String>) -> String {
+    let mut digest = Sha256::new();
+    for (key, value) in data {
+        for part in [key.as_bytes(), value.as_slice()] {
+            digest.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+            digest.update(part);
+        }
+    }
+    for key in binary_keys {
+        digest.update(key.as_bytes());
+        digest.update([0]);
+    }
+    format!("{:x}", digest.finalize())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(text: &str) -> Result<DecodedObject, String> {
+        local_objects(text.as_bytes()).map(|mut objects| objects.remove(0))
+    }
+
+    fn values(decoded: &DecodedObject) -> Vec<(&str, &str)> {
+        let data = decoded.object.data.iter();
+        data.map(|(key, value)| (key.as_str(), str::from_utf8(value.as_slice()).unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn texts_and_bytes_of_both_kinds_are_read() {
+        let config_map = one("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n\
+             immutable: true\ndata: {a: one, b: \"\"}\nbinaryData: {c: dHdv}")
+        .unwrap();
+        assert_eq!(
+            config_map.object.reference.to_string(),
+            "ConfigMap default/c"
+        );
+        assert_eq!(values(&config_map), [("a", "one"), ("b", ""), ("c", "two")]);
+        assert!(config_map.immutable);
+        assert_eq!(config_map.object.binary_keys, ["c".to_owned()].into());
+        let secret = one("apiVersion: v1\nkind: Secret\ntype: Opaque\n\
+             metadata: {name: s.x, namespace: shop, labels: {a: b}}\n\
+             data: {a: b25l, b: b25l}\nstringData: {b: two}")
+        .unwrap();
+        assert_eq!(secret.object.reference.to_string(), "Secret shop/s.x");
+        assert_eq!(values(&secret), [("a", "one"), ("b", "two")]);
+        assert!(!secret.immutable);
+    }
+
+    #[test]
+    fn a_manifest_may_have_several_objects() {
+        let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\n\
+            apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n";
+        assert_eq!(local_objects(text.as_bytes()).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn other_content_is_another_version() {
+        let version = |data: &str| {
+            let text =
+                format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: a}}\ndata: {data}");
+            one(&text).unwrap().object.version
+        };
+        assert_eq!(version("{a: b}"), version("{a: b}"));
+        let different = ["{}", "{a: b}", "{a: c}", "{ab: ''}", "{a: '', b: ''}"];
+        let versions: std::collections::BTreeSet<_> = different.map(version).into();
+        assert_eq!(versions.len(), different.len());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_any_value() {
+        let head = |kind: &str| format!("apiVersion: v1\nkind: {kind}\nmetadata: {{name: a}}\n");
+        let large = "x".repeat(MAX_OBJECT_BYTES + 1);
+        for (text, expected) in [
+            (String::new(), "the manifest is empty"),
+            (
+                "[]".to_owned(),
+                "document 1: expected a ConfigMap or Secret",
+            ),
+            (
+                "apiVersion: v1\nkind: Pod\nmetadata: {name: a}".to_owned(),
+                "document 1: expected a v1 ConfigMap or Secret",
+            ),
+            (
+                "apiVersion: v1\nkind: Secret".to_owned(),
+                "document 1: metadata: required",
+            ),
+            (
+                "apiVersion: v1\nkind: Secret\nmetadata: {}".to_owned(),
+                "document 1: metadata.name: required",
+            ),
+            (
+                head("Secret") + "data: {password: hunter2!}",
+                "document 1: data[password]: not base64",
+            ),
+            (
+                head("Secret") + "stringData: {password: 4711}",
+                "document 1: stringData[password]: expected a text",
+            ),
+            (
+                head("ConfigMap") + "stringData: {a: hunter2}",
+                "document 1: stringData: unknown field",
+            ),
+            (
+                head("ConfigMap") + "data: {a: hunter2}\nbinaryData: {a: aHVudGVyMg==}",
+                "document 1: binaryData[a]: the key is there twice",
+            ),
+            (
+                head("Secret") + "immutable: hunter2",
+                "document 1: immutable: expected true or false",
+            ),
+            (
+                head("ConfigMap") + "data: {a: " + &large + "}",
+                "document 1: data: 1048577 bytes, more than 1048576",
+            ),
+        ] {
+            assert_eq!(one(&text).unwrap_err(), expected);
+        }
+        for key in ["..", "..a", ".", "a/b", "ü", "''"] {
+            let error =
+                one(&(head("ConfigMap") + &format!("data: {{{key}: hunter2}}"))).unwrap_err();
+            assert!(
+                error.contains("is no key") && !error.contains("hunter2"),
+                "{error}"
+            );
+        }
+        for name in ["../a", "A", "''"] {
+            let text = format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}}}");
+            assert!(one(&text).unwrap_err().contains("metadata.name"), "{name}");
+        }
+    }
+}
