@@ -292,14 +292,14 @@ mod tests {
 
     #[test]
     fn all_that_is_wrong_is_reported_at_once() {
-        let manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: Web}\nspec:\n  containers:\n  - {name: c, image: '', volumeDevices: [{name: v, devicePath: /d}]}\n  volumes: [{name: v, secret: {secretName: s}}]\n";
+        let manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: Web}\nspec:\n  containers:\n  - {name: c, image: '', volumeDevices: [{name: v, devicePath: /d}]}\n  volumes: [{name: v, csi: {driver: d.example}}]\n";
         let found = errors(manifest);
         for text in [
             "metadata.name: Invalid value: \"Web-node\"",
             "spec.containers[0].image: Required value",
             "spec.containers[0].volumeDevices: not supported",
-            "spec.volumes[0].secret: not supported",
-            "spec.volumes[0].secret: Forbidden",
+            "spec.volumes[0].csi: not supported",
+            "spec.volumes[0].csi: Forbidden",
         ] {
             assert!(
                 found.iter().any(|error| error.starts_with(text)),
