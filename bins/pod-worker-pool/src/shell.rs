@@ -139,7 +139,6 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
         () = collecting => Ok(()),
         never = record_writer.run() => match never {},
         never = policy.run(policy_writer) => match never {},
-        never = policy.watch() => match never {},
         never = following => match never {},
         () = ticking => Ok(()),
     }
