@@ -81,8 +81,8 @@ impl Assembly {
         let state = config.directories.state(Process::PodWorkerPool);
         let (records, record_writer) = Records::open(&state)?;
         let (owners, told_ends) = (Owners::default(), ToldEnds::default());
-        let events = Events::new(clock.clone());
-        let (doorbell, http_hooks) = (Doorbell::default(), HttpHooks::default());
+        let (events, doorbell) = (Events::new(clock.clone()), Doorbell::default());
+        let http_hooks = HttpHooks::default();
         let objects = ObjectSource::new(doorbell.clone());
         let (policy, policy_writer) = node_policy(config, identities, (&clock, &events, &doorbell));
         let runtime = gated(runtime, &policy, config);

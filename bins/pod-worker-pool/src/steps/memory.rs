@@ -37,6 +37,8 @@ pub(crate) struct Memory {
     pub(super) files: BTreeMap<String, WrittenFiles>,
     /// What is known of the ConfigMaps and Secrets that the pod refers to.
     pub(super) objects: Objects,
+    /// Whether the sync under way has waited for them: once is enough.
+    pub(super) has_waited_for_objects: bool,
     /// Why containers do not run: reason and message by name.
     pub(super) reasons: BTreeMap<String, (String, String)>,
     /// What people were told, so that they are told once.
@@ -70,6 +72,7 @@ impl Memory {
     pub(super) fn sync_begins(&mut self) {
         self.known.forget_failed_stops();
         self.volumes.clear();
+        self.has_waited_for_objects = false;
     }
 
     /// Puts what is known into the record; whether that changed it.

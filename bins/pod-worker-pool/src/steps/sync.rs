@@ -79,15 +79,9 @@ async fn converge(
     // Of sandboxes beside the pod's own: told when the rest is done.
     let mut failure: Option<StepError> = None;
     memory.sync_begins();
-    let mut has_waited = false;
     for _ in 0..MAX_ROUNDS {
         let observation = look(steps, target, memory).await?;
-        let mut plan = next_plan(steps, target, input, &observation, memory);
-        if !has_waited && plan.makes_something() && memory.objects.has_unknown() {
-            memory.objects = steps.objects.settled(target.pod).await;
-            plan = next_plan(steps, target, input, &observation, memory);
-            has_waited = true;
-        }
+        let plan = plan_with_objects(steps, target, input, &observation, memory).await;
         let error = failure.as_ref().map_or("", |failure| &failure.message);
         publish(steps, target, &observation, &plan, memory, error);
         match plan {
@@ -239,6 +233,24 @@ fn next_plan(
         observation,
         memory,
     )
+}
+
+/// The next plan. One that makes something is made again when all objects are known that
+/// the pod refers to; no other plan waits for them.
+async fn plan_with_objects(
+    steps: &Steps,
+    target: &Target<'_>,
+    input: &SyncInput,
+    observation: &Observation,
+    memory: &mut Memory,
+) -> Plan {
+    let plan = next_plan(steps, target, input, observation, memory);
+    if memory.has_waited_for_objects || !plan.makes_something() || !memory.objects.has_unknown() {
+        return plan;
+    }
+    memory.has_waited_for_objects = true;
+    memory.objects = steps.objects.settled(target.pod).await;
+    next_plan(steps, target, input, observation, memory)
 }
 
 fn announce_waits(steps: &Steps, target: &Target<'_>, work: &Work, memory: &mut Memory) {
