@@ -56,7 +56,6 @@ pub(crate) struct Assembly {
     pub(crate) actor: Actor,
     pub(crate) collection: Collection,
     pub(crate) record_writer: RecordWriter,
-    pub(crate) policy: NodePolicy,
     pub(crate) policy_writer: PolicyWriter,
     /// What asks config-sourcer for ConfigMaps and Secrets.
     pub(crate) objects: ObjectSource,
@@ -82,8 +81,7 @@ impl Assembly {
         let (records, record_writer) = Records::open(&state)?;
         let (owners, told_ends) = (Owners::default(), ToldEnds::default());
         let (events, doorbell) = (Events::new(clock.clone()), Doorbell::default());
-        let http_hooks = HttpHooks::default();
-        let objects = ObjectSource::new(doorbell.clone());
+        let (http_hooks, objects) = (HttpHooks::default(), ObjectSource::new(doorbell.clone()));
         let (policy, policy_writer) = node_policy(config, identities, (&clock, &events, &doorbell));
         let runtime = gated(runtime, &policy, config);
         let (locks, listed) = (PodLocks::default(), Arc::new(AtomicBool::new(false)));
@@ -128,28 +126,26 @@ impl Assembly {
             images: config.images.clone(),
             clock,
         };
-        let shared = Shared {
-            boot_id,
-            pool,
-            runtime,
-            host,
-            relister,
-            listed,
-            hints: Hints::new(owners, told_ends),
-            http_hooks,
-            events,
-            garbage: GarbageCollector::default(),
-            turns,
-            policy: policy.clone(),
-        };
         Ok(Assembly {
             actor,
             collection,
             record_writer,
-            policy,
             policy_writer,
             objects,
-            shared,
+            shared: Shared {
+                boot_id,
+                pool,
+                runtime,
+                host,
+                relister,
+                listed,
+                hints: Hints::new(owners, told_ends),
+                http_hooks,
+                events,
+                garbage: GarbageCollector::default(),
+                turns,
+                policy,
+            },
         })
     }
 }

@@ -81,7 +81,6 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
         actor,
         collection,
         record_writer,
-        policy,
         policy_writer,
         objects,
         shared,
@@ -98,7 +97,7 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
     .map_err(Error::State)?;
     let listening = shared.hints.clone().listen(runtime, shared.pool.clone());
     let collecting = shared.garbage.clone().run(collection);
-    let turns = shared.turns.clone();
+    let (turns, policy) = (shared.turns.clone(), shared.policy.clone());
     let pods = PodsOfSources::new(context.network.channel(Process::ConfigSourcer));
     let following = objects.run(context.network.channel(Process::ConfigSourcer));
     let lifecycle = context.lifecycle;

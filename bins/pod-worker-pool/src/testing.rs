@@ -133,7 +133,6 @@ impl TestNode {
             actor,
             collection,
             record_writer,
-            policy,
             policy_writer,
             objects,
             shared,
@@ -150,7 +149,8 @@ impl TestNode {
         ];
         if self.watches_policy {
             // Looks at a real file, which takes real time: only where it matters.
-            tasks.push(AbortOnDropHandle::new(tokio::spawn(async {
+            let policy = shared.policy.clone();
+            tasks.push(AbortOnDropHandle::new(tokio::spawn(async move {
                 match policy.run(policy_writer).await {}
             })));
         }

@@ -11,6 +11,7 @@ use pod::core::{Container, EnvVarSource, ObjectFieldSelector, ResourceFieldSelec
 use pod::downward::{DownwardError, metadata_field, resource_value};
 use pod::{Pod, PodExt};
 
+use self::of_objects::PodObjects;
 use crate::error::BuildError;
 use crate::expansion::{Budget, MAX_EXPANDED_BYTES, TooLong};
 use crate::node_facts::NodeFacts;
@@ -59,6 +60,15 @@ pub(super) struct EnvironmentInput<'a> {
     pub(super) objects: &'a Objects,
 }
 
+impl EnvironmentInput<'_> {
+    fn objects(&self) -> PodObjects<'_> {
+        PodObjects {
+            known: self.objects,
+            namespace: self.pod.namespace(),
+        }
+    }
+}
+
 /// The environment of a container.
 pub(super) fn environment(
     input: &EnvironmentInput<'_>,
@@ -67,7 +77,7 @@ pub(super) fn environment(
     let mut environment = Environment::default();
     for (index, source) in input.container.env_from.iter().flatten().enumerate() {
         let field = format!("{}.envFrom[{index}]", input.field);
-        for (name, value) in of_objects::all_values(input, source, &field)? {
+        for (name, value) in of_objects::all_values(&input.objects(), source, &field)? {
             let mut spend = |text: &str| budget.spend(text).map_err(|TooLong| too_large(&field));
             spend(&name)?;
             spend(&value)?;
@@ -118,11 +128,23 @@ fn looked_up(
     }
     if let Some(selector) = &source.config_map_key_ref {
         let object = (ObjectKind::ConfigMap, selector.name.as_str());
-        return of_objects::value(input, object, &selector.key, selector.optional, &field);
+        return of_objects::value(
+            &input.objects(),
+            object,
+            &selector.key,
+            selector.optional,
+            &field,
+        );
     }
     if let Some(selector) = &source.secret_key_ref {
         let object = (ObjectKind::Secret, selector.name.as_str());
-        return of_objects::value(input, object, &selector.key, selector.optional, &field);
+        return of_objects::value(
+            &input.objects(),
+            object,
+            &selector.key,
+            selector.optional,
+            &field,
+        );
     }
     if source.file_key_ref.is_some() {
         return Err(BuildError::unsupported(format!("{field}.fileKeyRef")));

@@ -274,7 +274,7 @@ mod tests {
         };
         assert_eq!(version("{a: b}"), version("{a: b}"));
         let different = ["{}", "{a: b}", "{a: c}", "{ab: ''}", "{a: '', b: ''}"];
-        let versions: std::collections::BTreeSet<_> = different.map(version).into();
+        let versions: BTreeSet<_> = different.map(version).into();
         assert_eq!(versions.len(), different.len());
     }
 

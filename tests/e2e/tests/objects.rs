@@ -64,6 +64,56 @@ fn files_with(directory: &Path, words: &[&str]) -> Result<Vec<String>> {
     Ok(found)
 }
 
+/// A pod that has both objects as files of three volumes, and as variables.
+fn reader_of_objects() -> Value {
+    let mounts = json!([
+        { "name": "settings", "mountPath": "/settings" },
+        { "name": "login", "mountPath": "/login" },
+        { "name": "all", "mountPath": "/all" },
+    ]);
+    let container = shell(&json!({
+        "volumeMounts": mounts,
+        "envFrom": [{ "prefix": "S_", "configMapRef": { "name": "settings" } }],
+        "env": [
+            { "name": "PASSWORD", "valueFrom": { "secretKeyRef": { "name": "login", "key": "password" } } },
+            { "name": "NONE", "valueFrom": { "configMapKeyRef":
+                { "name": "none", "key": "k", "optional": true } } },
+        ],
+    }));
+    json!({
+        "containers": [container],
+        "volumes": [
+            { "name": "settings", "configMap": { "name": "settings" } },
+            { "name": "login", "secret": { "secretName": "login", "defaultMode": 0o400 } },
+            { "name": "all", "projected": { "sources": [
+                { "configMap": { "name": "settings", "items": [{ "key": "color", "path": "a/color" }] } },
+                { "secret": { "name": "login" } },
+                { "secret": { "name": "none", "optional": true } },
+            ] } },
+        ],
+    })
+}
+
+/// None of these words is in a file of the node, or in an event of the pod.
+fn keeps_to_itself(ground: &Ground, pod: &str, words: &[&str]) -> Result<()> {
+    let paths = ground.bulkhead.paths();
+    for directory in [&paths.state, &paths.run, &paths.log, &paths.root] {
+        // The host does not see what is mounted in the node: in volumes on the disk is none.
+        assert_eq!(
+            files_with(directory, words)?,
+            Vec::<String>::new(),
+            "{directory:?}"
+        );
+    }
+    for (reason, message) in ground.events_of(pod)? {
+        assert!(
+            !words.iter().any(|word| message.contains(word)),
+            "{reason}: {message}"
+        );
+    }
+    Ok(())
+}
+
 #[test]
 fn objects_are_seen_as_files_and_variables_and_follow_their_manifests() -> Result<()> {
     let mut ground = Ground::start(json!({}))?;
@@ -81,33 +131,7 @@ fn objects_are_seen_as_files_and_variables_and_follow_their_manifests() -> Resul
     ground
         .bulkhead
         .write_object("login.json", &login(PASSWORD))?;
-    let mounts = json!([
-        { "name": "settings", "mountPath": "/settings" },
-        { "name": "login", "mountPath": "/login" },
-        { "name": "all", "mountPath": "/all" },
-    ]);
-    let container = shell(&json!({
-        "volumeMounts": mounts,
-        "envFrom": [{ "prefix": "S_", "configMapRef": { "name": "settings" } }],
-        "env": [
-            { "name": "PASSWORD", "valueFrom": { "secretKeyRef": { "name": "login", "key": "password" } } },
-            { "name": "NONE", "valueFrom": { "configMapKeyRef":
-                { "name": "none", "key": "k", "optional": true } } },
-        ],
-    }));
-    let spec = json!({
-        "containers": [container],
-        "volumes": [
-            { "name": "settings", "configMap": { "name": "settings" } },
-            { "name": "login", "secret": { "secretName": "login", "defaultMode": 0o400 } },
-            { "name": "all", "projected": { "sources": [
-                { "configMap": { "name": "settings", "items": [{ "key": "color", "path": "a/color" }] } },
-                { "secret": { "name": "login" } },
-                { "secret": { "name": "none", "optional": true } },
-            ] } },
-        ],
-    });
-    ground.apply("reader", spec)?;
+    ground.apply("reader", reader_of_objects())?;
     ground.ready("reader")?;
     let sh = |script: &str| ground.exec("reader", "shell", &["sh", "-c", script]);
     assert_eq!(sh("cd /settings; grep . *")?, "color:red\nsize:4\n");
@@ -148,23 +172,7 @@ fn objects_are_seen_as_files_and_variables_and_follow_their_manifests() -> Resul
     let published = ground.pod("reader")?;
     let status = container_status(&published, "shell").context("no status")?;
     assert_eq!(status["restartCount"], 0);
-    let words = [PASSWORD, NEW_PASSWORD];
-    let paths = ground.bulkhead.paths();
-    for directory in [&paths.state, &paths.run, &paths.log, &paths.root] {
-        // The host does not see what is mounted in the node: in volumes on the disk is none.
-        assert_eq!(
-            files_with(directory, &words)?,
-            Vec::<String>::new(),
-            "{directory:?}"
-        );
-    }
-    for (reason, message) in ground.events_of("reader")? {
-        assert!(
-            !words.iter().any(|word| message.contains(word)),
-            "{reason}: {message}"
-        );
-    }
-    Ok(())
+    keeps_to_itself(&ground, "reader", &[PASSWORD, NEW_PASSWORD])
 }
 
 #[test]

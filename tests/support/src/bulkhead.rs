@@ -21,6 +21,7 @@ use topology::Process;
 use crate::binaries;
 use crate::cgroup;
 use crate::containerd::{Containerd, last_lines};
+use crate::instance_paths::InstancePaths;
 use crate::node::TestNode;
 use crate::observe::Observer;
 use crate::wait::wait_for;
@@ -56,31 +57,6 @@ pub struct BulkheadOptions {
     /// Which of those on its node, when there are several: the others have
     /// directories, users, a name and a cgroup of their own.
     pub instance: u8,
-}
-
-/// Where one instance has its files; all below the node's directory.
-#[derive(Debug, Clone)]
-pub struct InstancePaths {
-    /// `--run-dir`: the sockets.
-    pub run: PathBuf,
-    /// `--state-dir`.
-    pub state: PathBuf,
-    /// `--root-dir`: the pods' directories.
-    pub root: PathBuf,
-    /// `--log-dir`: the logs of pods and of the processes.
-    pub log: PathBuf,
-    /// `--bin-dir`.
-    pub bin: PathBuf,
-    /// `staticPodPath`.
-    pub manifests: PathBuf,
-    /// `--config`.
-    pub config: PathBuf,
-    /// The node policy's file, alone in its directory.
-    pub policy: PathBuf,
-    /// `localObjectsPath`.
-    pub objects: PathBuf,
-    /// For hostPath volumes of tests.
-    pub shared: PathBuf,
 }
 
 /// How a program of the command line ended.
@@ -554,57 +530,6 @@ fn write_policy(path: &Path, text: &str) -> Result<()> {
     let new = path.with_extension("new");
     fs::write(&new, text).context("the node policy")?;
     fs::rename(&new, path).context("the node policy")
-}
-
-impl InstancePaths {
-    /// Makes the directories.
-    fn below(directory: &Path) -> Result<Self> {
-        let make = |name: &str| -> Result<PathBuf> {
-            let path = directory.join(name);
-            fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
-            Ok(path)
-        };
-        Ok(Self {
-            run: make("run")?,
-            state: make("state-dir")?,
-            root: make("kubelet")?,
-            log: make("log")?,
-            bin: make("bin")?,
-            manifests: make("manifests")?,
-            config: directory.join("kubelet.yaml"),
-            policy: make("policy")?.join("policy.toml"),
-            objects: make("objects")?,
-            shared: make("shared")?,
-        })
-    }
-
-    /// What pods of tests need beyond `baseline`: the directory that they share with
-    /// the node, in it a disk and a file that a pod takes for one, the node's namespaces
-    /// and ports, and probes of the node.
-    #[must_use]
-    pub fn usual_policy(&self) -> String {
-        format!(
-            "[[grants]]\npods = [\"*/*\"]\nhostPaths = [{{ prefix = {shared:?} }}]\n\
-             devices = [{disk:?}, {file:?}]\nhostNetwork = true\nhostPID = true\nhostIPC = true\n\
-             hostPorts = [\"18000-18999\"]\nprobeHosts = [\"127.0.0.1\"]\n",
-            shared = self.shared,
-            disk = self.shared.join("block"),
-            file = self.shared.join("file"),
-        )
-    }
-
-    fn as_flags(&self) -> Vec<String> {
-        [
-            ("run-dir", &self.run),
-            ("state-dir", &self.state),
-            ("root-dir", &self.root),
-            ("log-dir", &self.log),
-            ("bin-dir", &self.bin),
-            ("config", &self.config),
-        ]
-        .map(|(flag, path)| format!("--{flag}={}", path.display()))
-        .to_vec()
-    }
 }
 
 fn uid_base(node: &TestNode) -> u32 {

@@ -2,19 +2,25 @@
 
 use std::sync::Arc;
 
-use local_objects::{LocalObject, Lookup, ObjectKind};
-use pod::PodExt as _;
+use local_objects::{LocalObject, Lookup, ObjectKind, Objects};
 use pod::core::EnvFromSource;
 
-use super::EnvironmentInput;
 use crate::error::BuildError;
+
+/// Where a pod's variables find their objects.
+pub(super) struct PodObjects<'a> {
+    /// What is known of them.
+    pub(super) known: &'a Objects,
+    /// Of the pod.
+    pub(super) namespace: &'a str,
+}
 
 /// All values of the object that a source names, with the names of their variables, in the
 /// order of keys. None if it is optional and not there.
 ///
 /// A name may be whatever an API server of 1.34 or later takes, which is every key.
 pub(super) fn all_values(
-    input: &EnvironmentInput<'_>,
+    objects: &PodObjects<'_>,
     source: &EnvFromSource,
     field: &str,
 ) -> Result<Vec<(String, String)>, BuildError> {
@@ -25,7 +31,7 @@ pub(super) fn all_values(
     } else {
         return Err(BuildError::invalid(field, "names no source"));
     };
-    let Some(object) = object(input, (kind, name), optional == Some(true))? else {
+    let Some(object) = object(objects, (kind, name), optional == Some(true))? else {
         return Ok(Vec::new());
     };
     let prefix = source.prefix.as_deref().unwrap_or_default();
@@ -40,14 +46,14 @@ pub(super) fn all_values(
 
 /// The value of one key; `None` if it is optional and not there.
 pub(super) fn value(
-    input: &EnvironmentInput<'_>,
+    objects: &PodObjects<'_>,
     (kind, name): (ObjectKind, &str),
     key: &str,
     optional: Option<bool>,
     field: &str,
 ) -> Result<Option<String>, BuildError> {
     let optional = optional == Some(true);
-    let Some(object) = object(input, (kind, name), optional)? else {
+    let Some(object) = object(objects, (kind, name), optional)? else {
         return Ok(None);
     };
     if object.data.contains_key(key) && !object.binary_keys.contains(key) {
@@ -56,17 +62,17 @@ pub(super) fn value(
     if optional {
         return Ok(None);
     }
-    let (kind, namespace) = (kind.name(), input.pod.namespace());
+    let (kind, namespace) = (kind.name(), objects.namespace);
     let message = format!("couldn't find key {key} in {kind} {namespace}/{name}");
     Err(BuildError::Object { message })
 }
 
 fn object(
-    input: &EnvironmentInput<'_>,
+    objects: &PodObjects<'_>,
     (kind, name): (ObjectKind, &str),
     optional: bool,
 ) -> Result<Option<Arc<LocalObject>>, BuildError> {
-    match input.objects.get(kind, input.pod.namespace(), name) {
+    match objects.known.get(kind, objects.namespace, name) {
         Lookup::Found(object) => Ok(Some(object)),
         Lookup::Missing if optional => Ok(None),
         Lookup::Missing => {

@@ -224,16 +224,19 @@ fn what_state_files_say_of_other_pods_or_beyond_all_bounds_starts_and_ends_nothi
             },
         })
     };
-    let failed = json!({ "phase": "Failed", "reason": "Evicted", "message": huge,
-        "containerStatuses": [{ "name": "app", "restartCount": i32::MAX, "image": "",
-            "imageID": "", "ready": false }] });
+    let failed = |message: &str| {
+        json!({ "phase": "Failed", "reason": "Evicted", "message": message,
+            "containerStatuses": [{ "name": "app", "restartCount": i32::MAX, "image": "",
+                "imageID": "", "ready": false }] })
+    };
     let statuses = json!([
-        // Its own, with a version after which there is none; and as if it had ended.
+        // Its own, with a version after which there is none; and as if it had ended. Short
+        // enough to be believed, so that the version counts.
         { "source": "file", "version": u64::MAX,
-          "pod": kept(&web.name, &web.uid, &sleeper(None), &failed) },
+          "pod": kept(&web.name, &web.uid, &sleeper(None), &failed("it ended")) },
         // Another one under its UID.
         { "source": "file", "version": u64::MAX,
-          "pod": kept("another", &other.uid, &refused(), &failed) },
+          "pod": kept("another", &other.uid, &refused(), &failed(&huge)) },
         { "source": "file", "version": 0,
           "pod": kept("invented", "invented", &refused(), &json!({ "phase": "Running" })) },
     ]);
