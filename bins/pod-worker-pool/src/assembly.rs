@@ -85,7 +85,7 @@ impl Assembly {
         let (policy, policy_writer) = node_policy(config, identities, (&clock, &events, &doorbell));
         let runtime = gated(runtime, &policy, config);
         let (locks, listed) = (PodLocks::default(), Arc::new(AtomicBool::new(false)));
-        let relister = Relister::new(Arc::clone(&runtime), clock.clone(), owners.clone());
+        let relister = relister(&runtime, &clock, (&owners, &told_ends));
         let turns = Turns::new(processors(capacity), clock.clone());
         let steps = Arc::new(Steps {
             observer: Observer::new(Arc::clone(&runtime), Arc::clone(&host), owners.clone()),
@@ -148,6 +148,15 @@ impl Assembly {
             },
         })
     }
+}
+
+fn relister(
+    runtime: &Arc<dyn ContainerRuntime>,
+    clock: &WallClock,
+    (owners, told_ends): (&Owners, &ToldEnds),
+) -> Relister {
+    let (owners, told_ends) = (owners.clone(), told_ends.clone());
+    Relister::new(Arc::clone(runtime), clock.clone(), owners, told_ends)
 }
 
 /// Whole processors of the node, at least one.

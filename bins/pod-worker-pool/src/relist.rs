@@ -1,7 +1,7 @@
 //! One look at all pods that the runtime has: two list calls, shared by everybody
 //! who asks at the same time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bulkhead_api::v1 as api;
@@ -13,6 +13,8 @@ use pod::metadata::{
     POD_NAMESPACE_LABEL, POD_UID_LABEL,
 };
 use tokio::time::Instant;
+
+use crate::told_ends::ToldEnds;
 
 /// Longest annotation value that is passed on.
 const MAX_ANNOTATION_BYTES: usize = 128;
@@ -108,6 +110,20 @@ pub(crate) struct Relist {
     pub asked_at: UnixNanos,
 }
 
+impl Relist {
+    /// Sandboxes and containers that run, or may.
+    fn alive(&self) -> HashSet<&str> {
+        let pods = self.pods.values();
+        pods.flat_map(|pod| {
+            let sandboxes = pod.sandboxes.iter().filter(|sandbox| sandbox.ready);
+            let containers = pod.containers.iter().filter(|it| it.may_run());
+            let sandboxes = sandboxes.map(|sandbox| sandbox.id.as_str());
+            sandboxes.chain(containers.map(|container| container.id.as_str()))
+        })
+        .collect()
+    }
+}
+
 /// Which pod a sandbox or container belongs to. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Owners(Arc<Mutex<HashMap<String, String>>>);
@@ -149,6 +165,7 @@ pub(crate) struct Relister {
     runtime: Arc<dyn ContainerRuntime>,
     clock: WallClock,
     owners: Owners,
+    told_ends: ToldEnds,
     last: Arc<tokio::sync::Mutex<Option<Listed>>>,
 }
 
@@ -165,11 +182,13 @@ impl Relister {
         runtime: Arc<dyn ContainerRuntime>,
         clock: WallClock,
         owners: Owners,
+        told_ends: ToldEnds,
     ) -> Relister {
         Relister {
             runtime,
             clock,
             owners,
+            told_ends,
             last: Arc::default(),
         }
     }
@@ -190,6 +209,9 @@ impl Relister {
         let began = Instant::now();
         let relist = Arc::new(self.list(None).await?);
         self.owners.replace(&relist);
+        let alive = relist.alive();
+        self.told_ends
+            .forget_shown(relist.asked_at, |id| alive.contains(id));
         *last = Some((began, Arc::clone(&relist)));
         Ok(relist)
     }
@@ -384,7 +406,12 @@ mod tests {
             ..Faults::NONE
         });
         let lists = || runtime.calls().get("ListPodSandbox").copied().unwrap_or(0);
-        let relister = Relister::new(Arc::new(runtime.clone()), clock.clone(), Owners::default());
+        let relister = Relister::new(
+            Arc::new(runtime.clone()),
+            clock.clone(),
+            Owners::default(),
+            ToldEnds::default(),
+        );
         let late = async {
             tokio::time::advance(Duration::from_millis(1)).await;
             assert_eq!(lists(), 1, "it is under way");

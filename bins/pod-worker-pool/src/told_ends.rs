@@ -45,6 +45,15 @@ impl ToldEnds {
         }
     }
 
+    /// Forgets what a list of everything shows by now: it was asked for at `asked_at`,
+    /// and `may_run` says what it shows as alive. What ended later is kept.
+    pub(crate) fn forget_shown(&self, asked_at: UnixNanos, may_run: impl Fn(&str) -> bool) {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Told { by_id, ids } = &mut *told;
+        by_id.retain(|id, end| end.finished_at >= asked_at || may_run(id));
+        ids.retain(|id| by_id.contains_key(id));
+    }
+
     /// The ends of what the runtime shows of a pod.
     #[must_use]
     pub(crate) fn of(&self, observation: &Observation) -> BTreeMap<String, ToldEnd> {
@@ -97,5 +106,22 @@ mod tests {
         let told = ends.0.lock().unwrap();
         assert_eq!(told.by_id.len(), MAX_ENDS);
         assert_eq!(told.ids.len(), MAX_ENDS);
+    }
+
+    #[test]
+    fn an_end_is_forgotten_when_a_later_list_shows_it() {
+        let ends = ToldEnds::default();
+        for id in ["shown", "hidden"] {
+            ends.note(id, END);
+        }
+        let later = End {
+            finished_at: 200,
+            ..END
+        };
+        ends.note("later", later);
+        ends.forget_shown(UnixNanos(100), |id| id == "hidden");
+        let told = ends.0.lock().unwrap();
+        assert_eq!(told.ids, ["hidden", "later"]);
+        assert_eq!(told.by_id.len(), 2);
     }
 }

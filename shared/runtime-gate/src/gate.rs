@@ -437,7 +437,9 @@ impl ContainerRuntime for Gate {
     }
 
     async fn remove_pod_sandbox(&self, sandbox_id: &str) -> Result<(), RuntimeError> {
-        self.inner.remove_pod_sandbox(sandbox_id).await
+        self.inner.remove_pod_sandbox(sandbox_id).await?;
+        self.sandboxes.forget(sandbox_id);
+        Ok(())
     }
 
     async fn pod_sandbox_status(
@@ -463,7 +465,10 @@ impl ContainerRuntime for Gate {
     }
 
     async fn remove_container(&self, container_id: &str) -> Result<(), RuntimeError> {
-        self.inner.remove_container(container_id).await
+        self.inner.remove_container(container_id).await?;
+        self.containers.forget(container_id);
+        self.judged_users.forget(container_id);
+        Ok(())
     }
 
     async fn delete_task(&self, container_id: &str) -> Result<bool, RuntimeError> {

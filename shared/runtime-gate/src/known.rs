@@ -1,13 +1,13 @@
 //! What the gate has found out about sandboxes and containers, by their ids, so that
 //! it asks the runtime once for each. Nothing of it changes during the life of the
-//! thing, and ids are never used again, so forgetting is the only bound it needs.
+//! thing, and ids are never used again, so it is forgotten when the thing is removed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::CommandDigest;
 
-/// Most things that are remembered: several for each container of a full node. The
+/// Most things that are remembered, should nobody say that they are gone: several for each container of a full node. The
 /// oldest are forgotten first, which costs one call when they are asked for again.
 const MAX_KNOWN: usize = 4096;
 
@@ -50,6 +50,14 @@ impl<T: Clone> Known<T> {
         self.lock().values.get(id).cloned()
     }
 
+    /// The thing is gone.
+    pub(crate) fn forget(&self, id: &str) {
+        let mut inner = self.lock();
+        if inner.values.remove(id).is_some() {
+            inner.ages.retain(|known| known != id);
+        }
+    }
+
     pub(crate) fn note(&self, id: &str, value: T) {
         let mut inner = self.lock();
         if inner.values.insert(id.to_owned(), value).is_none() {
@@ -79,5 +87,16 @@ mod tests {
         assert_eq!(known.get("2"), Some(7));
         assert_eq!(known.lock().values.len(), MAX_KNOWN);
         assert_eq!(known.lock().ages.len(), MAX_KNOWN);
+    }
+
+    #[test]
+    fn what_is_gone_is_forgotten() {
+        let known = Known::default();
+        known.note("a", 1);
+        known.note("b", 2);
+        known.forget("a");
+        known.forget("c");
+        assert_eq!((known.get("a"), known.get("b")), (None, Some(2)));
+        assert_eq!(known.lock().ages, ["b"]);
     }
 }

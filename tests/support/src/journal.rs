@@ -14,19 +14,25 @@ pub struct Entry {
     pub event: String,
 }
 
-/// All entries so far; none when the file does not exist yet.
+/// All entries so far; none when the file does not exist yet. A line without an end is
+/// still being written: a reader may see the first half of an append alone.
 ///
 /// # Errors
 /// When the file cannot be read or a line is none of a journal.
 pub fn read(path: &Path) -> io::Result<Vec<Entry>> {
     match std::fs::read_to_string(path) {
-        Ok(text) => text
-            .lines()
-            .map(|line| parse(line).ok_or_else(|| malformed(line)))
-            .collect(),
+        Ok(text) => whole_lines(&text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
     }
+}
+
+fn whole_lines(text: &str) -> io::Result<Vec<Entry>> {
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    whole
+        .lines()
+        .map(|line| parse(line).ok_or_else(|| malformed(line)))
+        .collect()
 }
 
 /// How often `event` is noted under `name`.
@@ -67,5 +73,13 @@ mod tests {
         );
         assert_eq!(count(&[entry], "web", "exit 3"), 1);
         assert_eq!(parse("web started"), None);
+    }
+
+    #[test]
+    fn a_line_that_is_being_written_is_not_read_yet() {
+        let entries = whole_lines("17 web started\n1795347").unwrap();
+        assert_eq!(entries.len(), 1);
+        assert!(whole_lines("1795347").unwrap().is_empty());
+        assert!(whole_lines("1795347\n").is_err());
     }
 }
