@@ -211,6 +211,12 @@ impl Volumes for MemoryHost {
             let key = (identity.uid().to_owned(), name.clone());
             match spec {
                 VolumeSpec::Files(files) => state.files.insert(key, files.clone()),
+                VolumeSpec::Impossible(reason) => {
+                    return Err(NodeError::Volume {
+                        volume: name.clone(),
+                        reason: reason.clone(),
+                    });
+                }
                 _ => continue,
             };
         }

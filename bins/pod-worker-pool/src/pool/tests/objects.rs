@@ -27,8 +27,11 @@ fn listed(node: &TestNode, value: Option<&str>) {
     });
 }
 
-/// Its content arrives.
+/// The pool asks for its content, and gets it.
 fn fetched(node: &TestNode, value: &str) {
+    let pod = serde_json::from_value(pod()).unwrap();
+    let known = node.objects().known(&pod);
+    assert!(known.has_unknown(), "nobody asks for {value}");
     node.objects().fetched(LocalObject {
         reference: reference(),
         version: value.to_owned(),
