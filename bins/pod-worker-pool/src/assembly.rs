@@ -18,6 +18,7 @@ use topology::{Identities, Process};
 
 use crate::doorbell::Doorbell;
 use crate::events::Events;
+use crate::eviction::{self, Evictions, Gauge, NodeConditions};
 use crate::garbage::{Collection, GarbageCollector};
 use crate::hints::Hints;
 use crate::http_hooks::HttpHooks;
@@ -55,6 +56,7 @@ pub(crate) struct Ingredients<'a> {
 pub(crate) struct Assembly {
     pub(crate) actor: Actor,
     pub(crate) collection: Collection,
+    pub(crate) evictions: Evictions,
     pub(crate) record_writer: RecordWriter,
     pub(crate) policy_writer: PolicyWriter,
     /// What asks config-sourcer for ConfigMaps and Secrets.
@@ -65,6 +67,7 @@ pub(crate) struct Assembly {
 
 impl Assembly {
     /// Makes everything; nothing runs yet.
+    #[expect(clippy::too_many_lines, reason = "it names each part once")]
     pub(crate) fn new(
         Ingredients {
             config,
@@ -126,9 +129,12 @@ impl Assembly {
             images: config.images.clone(),
             clock,
         };
+        let (garbage, conditions) = (GarbageCollector::default(), NodeConditions::default());
+        let evictions = evictions(config, &collection, &garbage, &conditions);
         Ok(Assembly {
             actor,
             collection,
+            evictions,
             record_writer,
             policy_writer,
             objects,
@@ -142,7 +148,8 @@ impl Assembly {
                 hints: Hints::new(owners, told_ends),
                 http_hooks,
                 events,
-                garbage: GarbageCollector::default(),
+                conditions,
+                garbage,
                 turns,
                 policy,
             },
@@ -187,6 +194,28 @@ fn gated(
 ) -> Arc<dyn ContainerRuntime> {
     let places = policy::places(config);
     Arc::new(Gate::new(runtime, policy.held(), places))
+}
+
+fn evictions(
+    config: &NodeConfig,
+    collection: &Collection,
+    garbage: &GarbageCollector,
+    conditions: &NodeConditions,
+) -> Evictions {
+    Evictions::new(eviction::Ingredients {
+        settings: config.eviction.clone(),
+        gauge: Gauge::new(
+            Arc::clone(&collection.runtime_at_once),
+            Arc::clone(&collection.host),
+            collection.relister.clone(),
+        ),
+        pool: collection.pool.clone(),
+        records: collection.records.clone(),
+        garbage: garbage.clone(),
+        events: collection.events.clone(),
+        clock: collection.clock.clone(),
+        conditions: conditions.clone(),
+    })
 }
 
 fn restart_curve(config: &NodeConfig) -> Curve {

@@ -18,7 +18,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::{StreamExt, stream};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use crate::relist::Relist;
 
@@ -50,6 +50,8 @@ pub(crate) enum Order {
 struct Pending {
     pods: BTreeSet<String>,
     everything: Option<(HashSet<String>, bool)>,
+    /// Who waits for space: whether unused images are to go too, and who is told.
+    space: Vec<(bool, oneshot::Sender<()>)>,
 }
 
 /// Takes orders. Clones share them; the newest order for everything replaces the
@@ -76,6 +78,20 @@ impl GarbageCollector {
         ordered.notify_one();
     }
 
+    /// Has dead containers that no pod needs removed, and unused images too if asked for,
+    /// and waits for that.
+    pub(crate) async fn free_space(&self, images: bool) {
+        let (done, freed) = oneshot::channel();
+        {
+            let (pending, ordered) = &*self.0;
+            let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
+            pending.space.push((images, done));
+            ordered.notify_one();
+        }
+        // Without a collector nothing is freed, which who asked will see.
+        let _ = freed.await;
+    }
+
     async fn next(&self) -> Pending {
         let (pending, ordered) = &*self.0;
         ordered.notified().await;
@@ -88,7 +104,17 @@ impl GarbageCollector {
         loop {
             let pending = self.next().await;
             for uid in pending.pods {
-                collect_containers_of(&collection, &uid).await;
+                collect_containers(&collection, Some(&uid)).await;
+            }
+            if !pending.space.is_empty() {
+                let relist = collect_containers(&collection, None).await;
+                let wants_images = pending.space.iter().any(|(images, _)| *images);
+                if let Some(relist) = relist.filter(|_| wants_images) {
+                    images.remove_unused(&collection, &relist).await;
+                }
+                for (_, waiting) in pending.space {
+                    let _ = waiting.send(());
+                }
             }
             if let Some((desired, sources_ready)) = pending.everything
                 && let Some(relist) = collect(&collection, &desired, sources_ready).await
@@ -99,10 +125,10 @@ impl GarbageCollector {
     }
 }
 
-async fn collect_containers_of(with: &Collection, uid: &str) {
-    let Some((relist, workers)) = with.look().await else {
-        return;
-    };
+/// Removes dead containers of one pod, or of all that have workers; answers with what the
+/// runtime had.
+async fn collect_containers(with: &Collection, of: Option<&str>) -> Option<Arc<Relist>> {
+    let (relist, workers) = with.look().await?;
     let desired = HashSet::new();
     let known = Known {
         workers: &workers,
@@ -111,8 +137,9 @@ async fn collect_containers_of(with: &Collection, uid: &str) {
         sources_ready: false,
     };
     let mut dead = plan::containers(&relist, &known);
-    dead.retain(|container| container.pod.uid() == uid);
+    dead.retain(|container| of.is_none_or(|uid| container.pod.uid() == uid));
     containers::remove_containers(with, dead, &known).await;
+    Some(relist)
 }
 
 /// Collects what pods left; answers with what the runtime had.

@@ -16,6 +16,8 @@
 //!   `locks` keeps steps of one pod apart from removals;
 //! - `steps`: what a step does; `image`: pulls; `record`: what the next process must know;
 //! - `turns`: heavy calls to the runtime wait until it is their turn;
+//! - `eviction`: ends a pod when the node is short of something, or it has too much on
+//!   the node's disk;
 //! - `garbage`: what nobody needs any more; `abandoned_start`: removes what
 //!   a start left that no CRI call removes;
 //! - `policy`: what a pod may be, judged at the head of its sync;
@@ -33,6 +35,7 @@ mod abandoned_start;
 mod assembly;
 mod doorbell;
 mod events;
+mod eviction;
 mod garbage;
 mod hints;
 mod http_hooks;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bulkhead_api::v1;
 use clock::UnixNanos;
 use pod::PodSource;
-use pod_lifecycle::{DesiredPod, Refusal, TerminationCause, Update};
+use pod_lifecycle::{DesiredPod, KillRequest, Refusal, TerminationCause, Update};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::publisher::Publisher;
@@ -67,6 +67,14 @@ pub(crate) enum Command {
     Desired {
         uid: String,
         reply: oneshot::Sender<Option<DesiredPod>>,
+    },
+    Active {
+        reply: oneshot::Sender<Vec<DesiredPod>>,
+    },
+    Evict {
+        uid: String,
+        kill: KillRequest,
+        reply: oneshot::Sender<bool>,
     },
 }
 
@@ -147,6 +155,23 @@ impl PoolHandle {
     pub(crate) async fn desired(&self, uid: &str) -> Result<Option<DesiredPod>, PoolError> {
         let uid = uid.to_owned();
         self.ask(|reply| Command::Desired { uid, reply }).await
+    }
+
+    /// The pods that run or are about to, as admitted.
+    ///
+    /// # Errors
+    /// When the pool is stopping.
+    pub(crate) async fn active(&self) -> Result<Vec<DesiredPod>, PoolError> {
+        self.ask(|reply| Command::Active { reply }).await
+    }
+
+    /// Ends a pod that runs or is about to, for a reason of the node's; whether it did.
+    ///
+    /// # Errors
+    /// When the pool is stopping.
+    pub(crate) async fn evict(&self, uid: &str, kill: KillRequest) -> Result<bool, PoolError> {
+        let uid = uid.to_owned();
+        self.ask(|reply| Command::Evict { uid, kill, reply }).await
     }
 
     /// What is published.

@@ -80,6 +80,7 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
     let Assembly {
         actor,
         collection,
+        evictions,
         record_writer,
         policy_writer,
         objects,
@@ -98,6 +99,7 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
     let listening = shared.hints.clone().listen(runtime, shared.pool.clone());
     let collecting = shared.garbage.clone().run(collection);
     let (turns, policy) = (shared.turns.clone(), shared.policy.clone());
+    let conditions = shared.conditions.clone();
     let pods = PodsOfSources::new(context.network.channel(Process::ConfigSourcer));
     let following = objects.run(context.network.channel(Process::ConfigSourcer));
     let lifecycle = context.lifecycle;
@@ -110,22 +112,13 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
     );
     lifecycle.ready();
     let watched = policy.clone();
-    let ticking = async {
-        let mut shown = String::new();
-        let mut tick = tokio::time::interval(TICK);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tick.tick().await;
-            lifecycle.beat();
-            let mut lines = vec![turns.status_line(), watched.status_line()];
-            lines.retain(|line| !line.is_empty());
-            let line = lines.join("; ");
-            if line != shown {
-                lifecycle.set_status(&line);
-                shown = line;
-            }
-        }
-    };
+    let ticking = tick(&lifecycle, || {
+        vec![
+            turns.status_line(),
+            watched.status_line(),
+            conditions.status_line(),
+        ]
+    });
     // One task for all of them: an actor that blocks feeds no watchdog. None but
     // serving ever ends.
     tokio::select! {
@@ -139,7 +132,26 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
         never = record_writer.run() => match never {},
         never = policy.run(policy_writer) => match never {},
         never = following => match never {},
+        never = evictions.run() => match never {},
         () = ticking => Ok(()),
+    }
+}
+
+/// Feeds the watchdog, and shows what there is to tell of the process.
+async fn tick(lifecycle: &Lifecycle, lines: impl Fn() -> Vec<String>) {
+    let mut shown = String::new();
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        lifecycle.beat();
+        let mut lines = lines();
+        lines.retain(|line| !line.is_empty());
+        let line = lines.join("; ");
+        if line != shown {
+            lifecycle.set_status(&line);
+            shown = line;
+        }
     }
 }
 

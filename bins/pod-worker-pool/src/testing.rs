@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use clock::{UnixNanos, WallClock};
-use node_config::{DirectoryLayout, NodeConfig};
+use node_config::{DirectoryLayout, EvictionSettings, NodeConfig};
 use node_host::NodeHost;
 use pod_lifecycle::{DesiredPod, KillRequest, Subject, Update, UpdateKind};
 use rand::SeedableRng;
@@ -54,6 +54,8 @@ pub(crate) struct TestNode {
     life: Option<Life>,
     lives: u64,
     watches_policy: bool,
+    /// When pods are evicted, from the next start on.
+    pub(crate) eviction: EvictionSettings,
 }
 
 /// One run of the process.
@@ -92,6 +94,7 @@ impl TestNode {
             life: None,
             lives: 0,
             watches_policy: false,
+            eviction: EvictionSettings::default(),
         };
         node.start();
         node
@@ -118,6 +121,7 @@ impl TestNode {
                 bin_dir: root.join("bin"),
             },
         );
+        config.eviction = self.eviction.clone();
         config.policy_path = root.join("policy.toml");
         let assembly = Assembly::new(Ingredients {
             config: &config,
@@ -132,6 +136,7 @@ impl TestNode {
         let Assembly {
             actor,
             collection,
+            evictions,
             record_writer,
             policy_writer,
             objects,
@@ -145,6 +150,7 @@ impl TestNode {
             AbortOnDropHandle::new(tokio::spawn(actor.run())),
             AbortOnDropHandle::new(tokio::spawn(listening)),
             AbortOnDropHandle::new(tokio::spawn(collecting)),
+            AbortOnDropHandle::new(tokio::spawn(async move { match evictions.run().await {} })),
             AbortOnDropHandle::new(tokio::spawn(writing)),
         ];
         if self.watches_policy {

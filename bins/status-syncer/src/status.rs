@@ -44,7 +44,12 @@ pub fn pod_status(input: StatusInput<'_>) -> PodStatus {
     decide_phase(pod, observation, base, &mut status);
     containers::judge_readiness(&input, base, &mut status);
 
-    status.conditions = Some(conditions::conditions(pod, &status, base, now));
+    status.conditions = Some(conditions::conditions(
+        pod,
+        &status,
+        base,
+        (observation, now),
+    ));
     addresses::set_addresses(pod, observation, base, &mut status);
     status.qos_class = Some(QosClass::of(pod).as_str().to_owned());
     status.start_time = Some(start_time(observation, base, now));

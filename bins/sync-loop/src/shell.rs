@@ -115,6 +115,8 @@ fn settings(context: &Context) -> Settings {
         },
         max_pods: config.max_pods,
         reserved: config.reserved.clone(),
+        // The supervisor refuses those that cannot be.
+        eviction_thresholds: eviction::thresholds(&config.eviction).unwrap_or_default(),
         sync_frequency: config.sync_frequency,
     }
 }

@@ -6,6 +6,7 @@
 //! setting does not live here.
 
 pub(crate) mod duration;
+mod eviction_settings;
 mod fields;
 mod problem;
 mod settings;

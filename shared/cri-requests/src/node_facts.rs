@@ -53,7 +53,7 @@ impl NodeFacts {
             cpu_cfs_quota_period_micros: u64::try_from(period).unwrap_or(u64::MAX),
             cgroups: CgroupNaming::new(config),
             memory_capacity_bytes: i64::try_from(capacity.memory_bytes).unwrap_or(i64::MAX),
-            allocatable: capacity.allocatable(&config.reserved),
+            allocatable: eviction::allocatable(config, capacity),
             seccomp_default: config.seccomp_default,
             selinux: capacity.selinux,
             huge_page_sizes: capacity.huge_page_sizes.clone(),

@@ -129,6 +129,63 @@ pub struct ImageSettings {
     pub minimum_gc_age: Duration,
 }
 
+/// When pods are evicted, as a `KubeletConfiguration` says it. Texts were parsed when the
+/// configuration was read (`eviction::thresholds`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EvictionSettings {
+    /// `evictionHard`, by signal: amounts and percentages.
+    pub hard: BTreeMap<String, String>,
+    /// `evictionSoft`, likewise.
+    pub soft: BTreeMap<String, String>,
+    /// `evictionSoftGracePeriod`, by signal.
+    pub soft_grace: BTreeMap<String, Duration>,
+    /// `evictionMinimumReclaim`, by signal.
+    pub minimum_reclaim: BTreeMap<String, String>,
+    /// `evictionPressureTransitionPeriod`, 5 min by default.
+    pub pressure_transition_period: Duration,
+    /// `evictionMaxPodGracePeriod`: the longest grace of a pod that goes for a soft
+    /// threshold; none: its own.
+    pub max_pod_grace: Option<Duration>,
+    /// `localStorageCapacityIsolation`: limits of what a pod may use of the node's disks
+    /// are enforced.
+    pub local_storage_limits: bool,
+    /// `volumeStatsAggPeriod`, 1 min by default: how often that is measured; none: never.
+    pub storage_look_period: Option<Duration>,
+}
+
+/// A kubelet's defaults on Linux.
+impl Default for EvictionSettings {
+    fn default() -> EvictionSettings {
+        EvictionSettings {
+            hard: EvictionSettings::default_hard(),
+            soft: BTreeMap::new(),
+            soft_grace: BTreeMap::new(),
+            minimum_reclaim: BTreeMap::new(),
+            pressure_transition_period: Duration::from_secs(300),
+            max_pod_grace: None,
+            local_storage_limits: true,
+            storage_look_period: Some(Duration::from_secs(60)),
+        }
+    }
+}
+
+impl EvictionSettings {
+    /// A kubelet's default `evictionHard` on Linux.
+    #[must_use]
+    pub fn default_hard() -> BTreeMap<String, String> {
+        let defaults = [
+            ("memory.available", "100Mi"),
+            ("nodefs.available", "10%"),
+            ("nodefs.inodesFree", "5%"),
+            ("imagefs.available", "15%"),
+            ("imagefs.inodesFree", "5%"),
+        ];
+        defaults
+            .map(|(signal, amount)| (signal.to_owned(), amount.to_owned()))
+            .into()
+    }
+}
+
 /// Everything that a process may want to know about its node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeConfig {
@@ -187,6 +244,8 @@ pub struct NodeConfig {
     pub seccomp_default: bool,
     /// `allowedUnsafeSysctls`: names, and beginnings of names with a `*`.
     pub allowed_unsafe_sysctls: Vec<String>,
+    /// When pods are evicted.
+    pub eviction: EvictionSettings,
     /// Upper end of a container's crash-loop wait; 300 s by default.
     pub max_container_restart_period: Duration,
 }
@@ -266,6 +325,7 @@ impl NodeConfig {
             reserved: BTreeMap::new(),
             seccomp_default: false,
             allowed_unsafe_sysctls: Vec::new(),
+            eviction: EvictionSettings::default(),
             max_container_restart_period: Duration::from_secs(300),
         }
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use cri_requests::ResolvConf;
-use node_layout::{DiskUsage, NodeCapacity};
+use node_layout::{DiskUsage, FilesystemUsage, MachineUsage, NodeCapacity, PodFilesUsage};
 use node_policy::HostPathRules;
 use pod::resources::PodCgroupResources;
 use pod::{Pod, PodIdentity, QosClass};
@@ -60,6 +60,25 @@ pub trait Machine: Send + Sync {
 
     /// How full the file system is that `path` is on.
     async fn disk_usage(&self, path: &Path) -> Result<DiskUsage, NodeError>;
+}
+
+/// How much is used, of the machine and by pods.
+#[async_trait]
+pub trait Gauges: Send + Sync {
+    /// How much of the machine's memory and processes is used.
+    async fn machine_usage(&self) -> Result<MachineUsage, NodeError>;
+
+    /// How much is used of the file system that `path` is on; `None`: that of the pods'
+    /// directories.
+    async fn filesystem_usage(&self, path: Option<&Path>) -> Result<FilesystemUsage, NodeError>;
+
+    /// How much a pod's logs and these of its `emptyDir` volumes take. Follows no link
+    /// and enters no mount; what is not there takes nothing.
+    async fn pod_files_usage(
+        &self,
+        pod: &PodIdentity,
+        empty_dirs: &[String],
+    ) -> Result<PodFilesUsage, NodeError>;
 }
 
 /// cgroups of pods.
@@ -182,6 +201,6 @@ pub trait Logs: Send + Sync {
 }
 
 /// All that pod-worker-pool does to its node.
-pub trait NodeHost: Machine + Cgroups + PodDirectories + Volumes + Logs {}
+pub trait NodeHost: Machine + Gauges + Cgroups + PodDirectories + Volumes + Logs {}
 
-impl<Host: Machine + Cgroups + PodDirectories + Volumes + Logs> NodeHost for Host {}
+impl<Host: Machine + Gauges + Cgroups + PodDirectories + Volumes + Logs> NodeHost for Host {}

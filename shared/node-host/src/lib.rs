@@ -9,6 +9,7 @@ mod cgroup;
 mod descriptor;
 mod directory;
 mod error;
+mod gauges;
 mod host;
 mod linux;
 mod machine;
@@ -16,11 +17,13 @@ mod opened_log;
 mod pod_files;
 mod pod_logs;
 mod shared;
+mod tree_size;
 mod volume;
 
 pub use error::NodeError;
 pub use host::{
-    Cgroups, ContainerFiles, FoundCgroup, LogFile, Logs, Machine, NodeHost, PodDirectories, Volumes,
+    Cgroups, ContainerFiles, FoundCgroup, Gauges, LogFile, Logs, Machine, NodeHost, PodDirectories,
+    Volumes,
 };
 pub use linux::LinuxNode;
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use cri_requests::ResolvConf;
 use node_config::NodeConfig;
-use node_layout::{DiskUsage, NodeCapacity};
+use node_layout::{DiskUsage, FilesystemUsage, MachineUsage, NodeCapacity, PodFilesUsage};
 use node_policy::HostPathRules;
 use pod::identity::{check_container_name, check_uid};
 use pod::resources::{CPU, MEMORY, PodCgroupResources, cpu_shares};
@@ -24,10 +24,10 @@ use crate::blocking::joined;
 use crate::cgroup::{self, Removal};
 use crate::error::NodeError;
 use crate::host::{
-    Cgroups, ContainerFiles, FoundCgroup, LogFile, Logs, Machine, PodDirectories, Volumes,
+    Cgroups, ContainerFiles, FoundCgroup, Gauges, LogFile, Logs, Machine, PodDirectories, Volumes,
 };
 use crate::shared::{Shared, SystemPaths};
-use crate::{machine, pod_files, pod_logs};
+use crate::{gauges, machine, pod_files, pod_logs};
 
 /// Waits between attempts to remove a pod's cgroup: what was killed takes a moment to
 /// end. About half a second in all; then the next housekeeping tries again.
@@ -78,7 +78,7 @@ impl LinuxNode {
             log_links_dir: config.directories.container_log_links(),
             system,
             resolv_conf: config.resolv_conf.clone(),
-            reserved: config.reserved.clone(),
+            config: config.clone(),
             cgroups,
         };
         Ok(LinuxNode {
@@ -151,6 +151,34 @@ impl Machine for LinuxNode {
         let key = format!("disk/{}", path.display());
         self.run_in_turn(&key, move |_| machine::disk_usage(&path))
             .await
+    }
+}
+
+#[async_trait]
+impl Gauges for LinuxNode {
+    async fn machine_usage(&self) -> Result<MachineUsage, NodeError> {
+        self.run(|node| gauges::machine(&node.system)).await
+    }
+
+    async fn filesystem_usage(&self, path: Option<&Path>) -> Result<FilesystemUsage, NodeError> {
+        let path = path.unwrap_or(&self.shared.root_dir).to_owned();
+        let key = format!("filesystem/{}", path.display());
+        self.run_in_turn(&key, move |_| gauges::filesystem(&path))
+            .await
+    }
+
+    async fn pod_files_usage(
+        &self,
+        pod: &PodIdentity,
+        empty_dirs: &[String],
+    ) -> Result<PodFilesUsage, NodeError> {
+        let (identity, empty_dirs) = (pod.clone(), empty_dirs.to_vec());
+        // Not the pod's own turn: measuring many files must not hold up its end.
+        let key = format!("usage/{}", pod.uid());
+        self.run_in_turn(&key, move |node| {
+            gauges::pod_files(node, &identity, &empty_dirs)
+        })
+        .await
     }
 }
 

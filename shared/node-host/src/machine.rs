@@ -108,7 +108,7 @@ fn huge_page_sizes(sys_dir: &Path) -> Vec<u64> {
 /// What pods may use of a resource.
 pub(super) fn allocatable(node: &Shared, resource: &str) -> Result<Quantity, NodeError> {
     let capacity = capacity(&node.system, &node.root_dir)?;
-    let allocatable = capacity.allocatable(&node.reserved);
+    let allocatable = eviction::allocatable(&node.config, &capacity);
     Ok(allocatable.get(resource).copied().unwrap_or(Quantity::ZERO))
 }
 

@@ -32,15 +32,20 @@ fn open_if_there(path: &Path) -> Result<Option<Directory>, NodeError> {
     }
 }
 
+/// A pod's log directory, if there is one.
+pub(super) fn find(node: &Shared, pod: &PodIdentity) -> Result<Option<Directory>, NodeError> {
+    match open_if_there(&node.pod_logs_dir)? {
+        Some(all) => all.child(&pod_logs_name(pod)),
+        None => Ok(None),
+    }
+}
+
 fn of_container(
     node: &Shared,
     pod: &PodIdentity,
     container: &str,
 ) -> Result<Option<Directory>, NodeError> {
-    let Some(all) = open_if_there(&node.pod_logs_dir)? else {
-        return Ok(None);
-    };
-    match all.child(&pod_logs_name(pod))? {
+    match find(node, pod)? {
         Some(pod) => pod.child(container),
         None => Ok(None),
     }

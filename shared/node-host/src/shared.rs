@@ -1,7 +1,8 @@
 //! What work on threads for blocking work needs of the node.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
+
+use node_config::NodeConfig;
 
 use crate::cgroup::PodCgroups;
 
@@ -30,6 +31,7 @@ pub(super) struct Shared {
     pub(super) log_links_dir: PathBuf,
     pub(super) system: SystemPaths,
     pub(super) resolv_conf: Option<PathBuf>,
-    pub(super) reserved: BTreeMap<String, String>,
+    /// What is reserved and kept back of the machine's resources.
+    pub(super) config: NodeConfig,
     pub(super) cgroups: Box<dyn PodCgroups>,
 }

@@ -35,14 +35,21 @@ pub struct DiskUsage {
 }
 
 impl NodeCapacity {
-    /// What is left for pods of each resource once `reserved` (quantities by name) is
-    /// taken off; never less than nothing. A reservation that is no quantity was
+    /// What is left for pods of each resource once `kept` (what hard eviction thresholds
+    /// keep back, in whole units) and `reserved` (quantities by name) are taken off; never
+    /// less than nothing. A reservation that is no quantity was
     /// refused when the configuration was read and counts as none here.
-    pub fn allocatable(&self, reserved: &BTreeMap<String, String>) -> BTreeMap<String, Quantity> {
+    pub fn allocatable(
+        &self,
+        reserved: &BTreeMap<String, String>,
+        kept: &BTreeMap<&str, i64>,
+    ) -> BTreeMap<String, Quantity> {
         let reserved = |name: &str| reserved.get(name)?.parse::<Quantity>().ok();
         let whole = |name: &str, amount: u64| {
             let amount = i64::try_from(amount).unwrap_or(i64::MAX);
-            let left = amount - reserved(name).map_or(0, Quantity::value).clamp(0, amount);
+            let kept = kept.get(name).copied().unwrap_or(0);
+            let off = kept.saturating_add(reserved(name).map_or(0, Quantity::value));
+            let left = amount - off.clamp(0, amount);
             (
                 name.to_owned(),
                 Quantity::from_whole(left, Format::BinarySi),
@@ -81,9 +88,10 @@ mod tests {
         ]
         .map(|(name, amount)| (name.to_owned(), amount.to_owned()))
         .into();
-        let left = capacity.allocatable(&reserved);
+        let kept = [("memory", 12 << 20), ("ephemeral-storage", 1)].into();
+        let left = capacity.allocatable(&reserved, &kept);
         assert_eq!(left["cpu"].milli_value(), 1750);
-        assert_eq!(left["memory"].value(), 512 << 20);
+        assert_eq!(left["memory"].value(), 500 << 20);
         assert_eq!(left["ephemeral-storage"].value(), 0);
     }
 }

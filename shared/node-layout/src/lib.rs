@@ -5,6 +5,9 @@
 mod capacity;
 mod cgroups;
 pub mod paths;
+mod usage;
 
 pub use capacity::{DiskUsage, NodeCapacity};
+
 pub use cgroups::CgroupNaming;
+pub use usage::{FilesystemUsage, MachineUsage, PodFilesUsage, TreeSize};

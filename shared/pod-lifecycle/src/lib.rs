@@ -30,5 +30,5 @@ mod testing;
 pub mod worker;
 
 pub use desired::DesiredPod;
-pub use termination::{KillRequest, Termination, TerminationCause};
+pub use termination::{EvictionRequest, KillRequest, Termination, TerminationCause};
 pub use worker::{Decision, Refusal, Subject, Transition, Update, UpdateKind, Worker, WorkerState};

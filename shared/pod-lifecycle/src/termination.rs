@@ -29,12 +29,15 @@ pub enum TerminationCause {
     Deleted,
     /// sync-loop asked for it: it is no longer desired.
     Killed,
-    /// sync-loop evicted it: it becomes Failed.
+    /// It had to go for the node's sake: it becomes Failed.
     Evicted {
         /// Evicted, Preempting ...
         reason: String,
         /// For people.
         message: String,
+        /// The node was short of something, which its condition `DisruptionTarget` tells.
+        #[serde(default)]
+        is_disruption: bool,
     },
     /// It was active for longer than `activeDeadlineSeconds`: it becomes Failed.
     DeadlineExceeded,
@@ -59,13 +62,27 @@ impl TerminationCause {
     #[must_use]
     pub fn failure(&self) -> Option<(&str, &str)> {
         match self {
-            Self::Evicted { reason, message } => Some((reason, message)),
+            Self::Evicted {
+                reason, message, ..
+            } => Some((reason, message)),
             Self::DeadlineExceeded => Some((
                 "DeadlineExceeded",
                 "Pod was active on the node longer than the specified deadline",
             )),
             _ => None,
         }
+    }
+
+    /// Whether the node ended the pod because it was short of something.
+    #[must_use]
+    pub fn is_disruption(&self) -> bool {
+        matches!(
+            self,
+            Self::Evicted {
+                is_disruption: true,
+                ..
+            }
+        )
     }
 
     /// Whether the pod came to its end by itself.
@@ -117,8 +134,19 @@ pub struct KillRequest {
     pub grace: Option<Duration>,
     /// When it was asked for; absent: now.
     pub requested_at: Option<UnixNanos>,
-    /// Reason and message of an eviction.
-    pub eviction: Option<(String, String)>,
+    /// Why the pod is to become Failed, if it is.
+    pub eviction: Option<EvictionRequest>,
+}
+
+/// Why a pod has to go for the node's sake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EvictionRequest {
+    /// Evicted, Preempting ...
+    pub reason: String,
+    /// For people.
+    pub message: String,
+    /// The node is short of something.
+    pub is_disruption: bool,
 }
 
 impl KillRequest {
@@ -170,7 +198,9 @@ impl Termination {
     pub fn within_bounds(mut self) -> Termination {
         self.grace = self.grace.map(bounded);
         match &mut self.cause {
-            TerminationCause::Evicted { reason, message } => {
+            TerminationCause::Evicted {
+                reason, message, ..
+            } => {
                 truncate(reason, MAX_REASON_BYTES);
                 truncate(message, MAX_MESSAGE_BYTES);
             }

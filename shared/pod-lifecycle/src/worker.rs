@@ -540,7 +540,11 @@ fn cause_in(
 
 fn cause_of_kill(kill: Option<&KillRequest>, otherwise: TerminationCause) -> TerminationCause {
     match kill.and_then(|kill| kill.eviction.clone()) {
-        Some((reason, message)) => TerminationCause::Evicted { reason, message },
+        Some(eviction) => TerminationCause::Evicted {
+            reason: eviction.reason,
+            message: eviction.message,
+            is_disruption: eviction.is_disruption,
+        },
         None => otherwise,
     }
 }

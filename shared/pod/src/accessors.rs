@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Volume};
 
 use crate::identity;
-use crate::metadata::{SYSTEM_CRITICAL_PRIORITY, SYSTEM_NODE_CRITICAL};
+use crate::metadata::{SYSTEM_CLUSTER_CRITICAL, SYSTEM_CRITICAL_PRIORITY, SYSTEM_NODE_CRITICAL};
 use crate::phase::{PodPhase, RestartPolicy};
 
 /// Grace period of a pod that does not state one, in seconds.
@@ -74,6 +74,10 @@ pub trait PodExt {
     fn is_mirror(&self) -> bool;
     /// Whether the pod is critical: static, mirror, or of a system priority.
     fn is_critical(&self) -> bool;
+    /// Whether the pod is never evicted and starts on a node that is short of something:
+    /// a mirror pod, or one of a system priority. A kubelet spares all static pods; here
+    /// a static pod is like any other unless it has such a priority or its class.
+    fn is_spared_from_eviction(&self) -> bool;
     /// Whether the pod is critical for this very node.
     fn is_node_critical(&self) -> bool;
     /// Phase in the pod's status; `Pending` if absent.
@@ -208,6 +212,17 @@ impl PodExt for Pod {
         let spec = self.spec_or_default();
         self.is_static()
             || self.is_mirror()
+            || spec
+                .priority
+                .is_some_and(|priority| priority >= SYSTEM_CRITICAL_PRIORITY)
+    }
+
+    fn is_spared_from_eviction(&self) -> bool {
+        let spec = self.spec_or_default();
+        let class = spec.priority_class_name.as_deref();
+        let is_system_class = matches!(class, Some(SYSTEM_NODE_CRITICAL | SYSTEM_CLUSTER_CRITICAL));
+        self.is_mirror()
+            || is_system_class
             || spec
                 .priority
                 .is_some_and(|priority| priority >= SYSTEM_CRITICAL_PRIORITY)

@@ -52,5 +52,7 @@ pub const LOCAL_ANNOTATIONS: [&str; 4] = [
 
 /// Priority class of a pod that its node cannot do without.
 pub const SYSTEM_NODE_CRITICAL: &str = "system-node-critical";
+/// Priority class of a pod that its cluster cannot do without.
+pub const SYSTEM_CLUSTER_CRITICAL: &str = "system-cluster-critical";
 /// Pods of this priority and above are critical.
 pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;

@@ -1,7 +1,7 @@
 //! A node in memory behind the traits of `node-host`: it remembers what was done to it,
 //! fails and hangs on order. The tests of pod-worker-pool and the simulation share it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use cri_requests::ResolvConf;
 use node_host::{
-    Cgroups, ContainerFiles, FoundCgroup, LogFile, Logs, Machine, NodeError, PodDirectories,
-    Volumes,
+    Cgroups, ContainerFiles, FoundCgroup, Gauges, LogFile, Logs, Machine, NodeError,
+    PodDirectories, Volumes,
 };
-use node_layout::{DiskUsage, NodeCapacity, paths};
+use node_layout::{DiskUsage, FilesystemUsage, MachineUsage, NodeCapacity, PodFilesUsage, paths};
 use node_policy::HostPathRules;
 use pod::resources::PodCgroupResources;
 use pod::{Pod, PodIdentity, QosClass};
@@ -22,15 +22,35 @@ use pod_volumes::{Files, MountedVolume, Volume, VolumeSpec};
 /// configuration names it as root directory.
 pub const ROOT_DIR: &str = "/simulated";
 
+const MEMORY_BYTES: u64 = 8 << 30;
+const STORAGE_BYTES: u64 = 100 << 30;
+
 /// What the machine has.
 pub const CAPACITY: NodeCapacity = NodeCapacity {
     cpu_millis: 4000,
-    memory_bytes: 8 << 30,
-    ephemeral_storage_bytes: 100 << 30,
+    memory_bytes: MEMORY_BYTES,
+    ephemeral_storage_bytes: STORAGE_BYTES,
     huge_page_sizes: Vec::new(),
     kernel_release: String::new(),
     app_armor: false,
     selinux: false,
+};
+
+/// A machine that has little to do.
+pub const IDLE: MachineUsage = MachineUsage {
+    memory_capacity_bytes: MEMORY_BYTES,
+    memory_available_bytes: MEMORY_BYTES / 2,
+    max_processes: 32_768,
+    processes: 100,
+};
+
+/// A disk that is half full.
+pub const HALF_FULL: FilesystemUsage = FilesystemUsage {
+    device: 1,
+    capacity_bytes: STORAGE_BYTES,
+    available_bytes: STORAGE_BYTES / 2,
+    inodes: 1 << 20,
+    inodes_free: 1 << 19,
 };
 
 /// The disk of the node: a tenth of it is ten of the simulated runtime's images.
@@ -57,6 +77,13 @@ pub struct NodeState {
     pub files: BTreeMap<(String, String), Files>,
     /// Pods with a volume on a file system that hangs.
     pub hanging: BTreeSet<String>,
+    /// What the gauges show instead of a machine with half of everything free.
+    pub machine_usage: Option<MachineUsage>,
+    /// The same for the disk with the pods' directories, on which images lie too: one
+    /// after the other, the last one again and again.
+    pub filesystem_usage: VecDeque<FilesystemUsage>,
+    /// What the files of pods take, by UID.
+    pub pod_files: BTreeMap<String, PodFilesUsage>,
     /// Whether the disk is nine tenths full; else it is half full.
     pub disk_is_full: bool,
 }
@@ -108,6 +135,32 @@ impl Machine for MemoryHost {
             capacity_bytes: DISK_BYTES,
             available_bytes: DISK_BYTES / 100 * available_percent,
         })
+    }
+}
+
+#[async_trait]
+impl Gauges for MemoryHost {
+    async fn machine_usage(&self) -> Result<MachineUsage, NodeError> {
+        Ok(self.state().machine_usage.unwrap_or(IDLE))
+    }
+
+    async fn filesystem_usage(&self, _path: Option<&Path>) -> Result<FilesystemUsage, NodeError> {
+        let shown = &mut self.state().filesystem_usage;
+        let next = match shown.len() {
+            0 | 1 => shown.front().copied(),
+            _ => shown.pop_front(),
+        };
+        Ok(next.unwrap_or(HALF_FULL))
+    }
+
+    async fn pod_files_usage(
+        &self,
+        pod: &PodIdentity,
+        _empty_dirs: &[String],
+    ) -> Result<PodFilesUsage, NodeError> {
+        self.wait_while_hanging(pod.uid()).await;
+        let state = self.state();
+        Ok(state.pod_files.get(pod.uid()).cloned().unwrap_or_default())
     }
 }
 

@@ -39,6 +39,8 @@ struct Shared {
     exec_results: Mutex<BTreeMap<String, (i32, Duration)>>,
     hanging_pulls: Mutex<BTreeSet<String>>,
     unstoppable_sandboxes: Mutex<BTreeSet<String>>,
+    /// Bytes of memory that each running container of a pod uses, by UID.
+    memory_use: Mutex<BTreeMap<String, u64>>,
     /// Some image's pulls do not hang any more.
     pulls_go_on: Notify,
     work: Mutex<JoinSet<()>>,
@@ -75,6 +77,7 @@ impl SimulatedRuntime {
             exec_results: Mutex::default(),
             hanging_pulls: Mutex::default(),
             unstoppable_sandboxes: Mutex::default(),
+            memory_use: Mutex::default(),
             pulls_go_on: Notify::new(),
             work: Mutex::new(JoinSet::new()),
             calls: Mutex::default(),
@@ -160,6 +163,12 @@ impl SimulatedRuntime {
     #[must_use]
     pub fn containers(&self) -> Vec<ContainerView> {
         lock(&self.0.state).container_views()
+    }
+
+    /// How many bytes of memory each running container of a pod uses from now on;
+    /// without it none.
+    pub fn set_memory_use(&self, pod_uid: &str, bytes: u64) {
+        lock(&self.0.memory_use).insert(pod_uid.to_owned(), bytes);
     }
 
     /// The names of the images that are on the node.

@@ -52,6 +52,8 @@ pub struct BulkheadOptions {
     pub policy: Option<String>,
     /// Size of a file system of its own for the state directory.
     pub state_disk_bytes: Option<u64>,
+    /// The same for the pods' directories.
+    pub root_disk_bytes: Option<u64>,
     /// `--uid-base`; else numbers that no other node on this machine has.
     pub uid_base: Option<u32>,
     /// Which of those on its node, when there are several: the others have
@@ -116,6 +118,9 @@ impl BulkheadInstance {
         if let Some(bytes) = options.state_disk_bytes {
             node.mount_small_disk(&paths.state, bytes)?;
         }
+        if let Some(bytes) = options.root_disk_bytes {
+            node.mount_small_disk(&paths.root, bytes)?;
+        }
         binaries::link(&binaries::built()?, &paths.bin)?;
         let resolv_conf = directory.join("resolv.conf");
         fs::write(&resolv_conf, "nameserver 127.0.0.1\n").context("resolv.conf")?;
@@ -135,6 +140,8 @@ impl BulkheadInstance {
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": cgroup_root,
             "resolvConf": resolv_conf,
+            // Whatever this machine's own disk and memory are like.
+            "evictionHard": {},
         });
         for (field, value) in &options.kubelet_configuration {
             config[field] = value.clone();

@@ -5,8 +5,9 @@ use std::path::Path;
 use tidy::{is_test, packages, read, rust_files};
 
 /// Crates that decide over plain values. What they do not depend on they cannot use.
-const PURE: [&str; 7] = [
+const PURE: [&str; 8] = [
     "cri-requests",
+    "eviction",
     "local-objects",
     "node-layout",
     "pod-lifecycle",

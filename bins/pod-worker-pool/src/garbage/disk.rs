@@ -37,16 +37,9 @@ impl ImageCollection {
 
     /// Notes what is in use, and once in a while frees what the disk needs.
     pub(super) async fn run(&mut self, with: &Collection, clock: &WallClock, relist: &Relist) {
-        let Ok(images) = with.runtime.list_images().await else {
+        let Some((images, used)) = self.look(with, clock, relist).await else {
             return;
         };
-        let used: BTreeSet<String> = relist
-            .pods
-            .values()
-            .flat_map(|pod| &pod.containers)
-            .flat_map(|container| container.images.iter().cloned())
-            .collect();
-        self.history.look(clock.now(), &images, &used);
         if self.last_look.is_some_and(|last| last.elapsed() < PERIOD) {
             return;
         }
@@ -54,7 +47,40 @@ impl ImageCollection {
         let Some(to_free) = self.excess(with).await else {
             return;
         };
-        self.free(with, clock, &images, &used, to_free).await;
+        let freed = self.free(with, clock, &images, &used, to_free).await;
+        if freed < to_free {
+            let message = format!(
+                "Failed to garbage collect required amount of images. Attempted to free \
+                 {to_free} bytes, but only found {freed} bytes eligible to free."
+            );
+            tracing::warn!(to_free, freed, "the disk of the images stays too full");
+            with.events.node_warning("FreeDiskSpaceFailed", &message);
+        }
+    }
+
+    /// Removes every image that no container uses and that is not new on the node.
+    pub(super) async fn remove_unused(&mut self, with: &Collection, relist: &Relist) {
+        if let Some((images, used)) = self.look(with, &with.clock, relist).await {
+            self.free(with, &with.clock, &images, &used, u64::MAX).await;
+        }
+    }
+
+    /// Notes which images there are and which are in use.
+    async fn look(
+        &mut self,
+        with: &Collection,
+        clock: &WallClock,
+        relist: &Relist,
+    ) -> Option<(Vec<v1::Image>, BTreeSet<String>)> {
+        let images = with.runtime.list_images().await.ok()?;
+        let used: BTreeSet<String> = relist
+            .pods
+            .values()
+            .flat_map(|pod| &pod.containers)
+            .flat_map(|container| container.images.iter().cloned())
+            .collect();
+        self.history.look(clock.now(), &images, &used);
+        Some((images, used))
     }
 
     /// The most that is to be freed on any of the file systems with images.
@@ -85,7 +111,7 @@ impl ImageCollection {
         images: &[v1::Image],
         used: &BTreeSet<String>,
         to_free: u64,
-    ) {
+    ) -> u64 {
         let minimum_age = self.thresholds.minimum_age;
         let unused = self.history.unused(clock.now(), images, used, minimum_age);
         let mut freed = 0_u64;
@@ -109,13 +135,6 @@ impl ImageCollection {
                 Err(error) => tracing::warn!(image = image.name, %error, "image not removed"),
             }
         }
-        if freed < to_free {
-            let message = format!(
-                "Failed to garbage collect required amount of images. Attempted to free \
-                 {to_free} bytes, but only found {freed} bytes eligible to free."
-            );
-            tracing::warn!(to_free, freed, "the disk of the images stays too full");
-            with.events.node_warning("FreeDiskSpaceFailed", &message);
-        }
+        freed
     }
 }

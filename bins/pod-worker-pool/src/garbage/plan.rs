@@ -266,6 +266,7 @@ mod tests {
         TerminationCause::Evicted {
             reason: "Evicted".into(),
             message: String::new(),
+            is_disruption: false,
         }
     }
 

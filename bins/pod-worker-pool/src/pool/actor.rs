@@ -10,7 +10,9 @@ use ipc::limits::MAX_PODS;
 use pod::PodSource;
 use pod_lifecycle::forgotten::is_forgotten;
 use pod_lifecycle::static_pods::StaticPods;
-use pod_lifecycle::{Decision, Transition, Update, UpdateKind, Worker, WorkerState};
+use pod_lifecycle::{
+    Decision, DesiredPod, KillRequest, Subject, Transition, Update, UpdateKind, Worker, WorkerState,
+};
 use rand::rngs::SmallRng;
 use tokio::sync::mpsc;
 use tokio::task::{Id, JoinError, JoinSet};
@@ -223,7 +225,38 @@ impl Actor {
                     .and_then(|entry| entry.worker.desired().cloned());
                 let _ = reply.send(desired);
             }
+            Command::Active { reply } => {
+                let _ = reply.send(self.active());
+            }
+            Command::Evict { uid, kill, reply } => {
+                let _ = reply.send(self.evict(&uid, kill));
+            }
         }
+    }
+
+    fn active(&self) -> Vec<DesiredPod> {
+        let workers = self.workers.values().map(|entry| entry.worker.state());
+        workers
+            .filter_map(|state| match state {
+                WorkerState::Syncing { pod } => Some(pod.clone()),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Only a pod that is active still: it may have ended since somebody chose it.
+    fn evict(&mut self, uid: &str, kill: KillRequest) -> bool {
+        let worker = self.workers.get(uid).map(|entry| &entry.worker);
+        let Some(worker) = worker.filter(|it| matches!(it.state(), WorkerState::Syncing { .. }))
+        else {
+            return false;
+        };
+        let update = Update {
+            kind: UpdateKind::Kill,
+            subject: Subject::RuntimeOnly(worker.identity().clone()),
+            kill: Some(kill),
+        };
+        self.update(update, Vec::new()).is_ok()
     }
 
     fn update(

@@ -112,6 +112,7 @@ pub(super) fn message(
         observed_at_unix_nanos: findings.observed_at.0,
         terminal: termination.is_some_and(|termination| termination.cause.is_terminal()),
         host_ip: host_ip.to_owned(),
+        is_disruption: termination.is_some_and(|it| it.cause.is_disruption()),
     }
 }
 

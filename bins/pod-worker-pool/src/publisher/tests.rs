@@ -146,6 +146,7 @@ fn a_termination_tells_its_cause_and_its_grace() {
         TerminationCause::Evicted {
             reason: "Evicted".into(),
             message: "low on memory".into(),
+            is_disruption: true,
         },
         UnixNanos(9),
         worker.desired.as_ref(),
@@ -156,6 +157,7 @@ fn a_termination_tells_its_cause_and_its_grace() {
     let observation = publisher.observations().get(&"u1".to_owned()).unwrap();
     assert_eq!(observation.failed_reason, "Evicted");
     assert_eq!(observation.failed_message, "low on memory");
+    assert!(observation.is_disruption);
     assert_eq!(observation.termination_grace_period_seconds, 30);
     assert_eq!(observation.termination_requested_at_unix_nanos, 9);
     assert!(!observation.terminal);

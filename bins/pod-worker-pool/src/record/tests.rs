@@ -142,6 +142,7 @@ fn only_an_eviction_is_worth_waiting_for_the_disk() {
     let evicted = TerminationCause::Evicted {
         reason: "Evicted".to_owned(),
         message: String::new(),
+        is_disruption: false,
     };
     for (cause, expected) in [
         (None, false),

@@ -12,7 +12,9 @@ use ipc::limits::{
 use pod::identity::check_uid;
 use pod::{PodIdentity, PodSource};
 use pod_lifecycle::termination::{MAX_MESSAGE_BYTES, MAX_REASON_BYTES};
-use pod_lifecycle::{DesiredPod, KillRequest, Refusal, Subject, Update, UpdateKind};
+use pod_lifecycle::{
+    DesiredPod, EvictionRequest, KillRequest, Refusal, Subject, Update, UpdateKind,
+};
 use tonic::{Request, Response, Status};
 
 use super::arrivals::Arrivals;
@@ -198,6 +200,7 @@ impl v1::pod_workers_server::PodWorkers for Service {
             kernel_release: capacity.kernel_release,
             app_armor: capacity.app_armor,
             supplemental_groups_policy: runtime.has_strict_groups,
+            node_conditions: self.shared.conditions.names(),
         }))
     }
 }
@@ -286,7 +289,11 @@ fn kill_of(options: v1::KillOptions) -> Result<KillRequest, Status> {
     Ok(KillRequest {
         grace: grace.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
         requested_at: (requested_at > 0).then_some(UnixNanos(requested_at)),
-        eviction: options.evict.then_some((options.reason, options.message)),
+        eviction: options.evict.then_some(EvictionRequest {
+            reason: options.reason,
+            message: options.message,
+            is_disruption: false,
+        }),
     })
 }
 

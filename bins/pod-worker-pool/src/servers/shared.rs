@@ -7,6 +7,7 @@ use cri::ContainerRuntime;
 use node_host::NodeHost;
 
 use crate::events::Events;
+use crate::eviction::NodeConditions;
 use crate::garbage::GarbageCollector;
 use crate::hints::Hints;
 use crate::http_hooks::HttpHooks;
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub http_hooks: HttpHooks,
     /// Events of the workers.
     pub events: Events,
+    /// What the node suffers from.
+    pub conditions: NodeConditions,
     /// Collects garbage.
     pub garbage: GarbageCollector,
     /// What pods may be on this node.

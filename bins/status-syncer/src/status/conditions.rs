@@ -1,6 +1,7 @@
-//! Pod conditions: Initialized, Ready, ContainersReady, PodScheduled, and when
+//! Pod conditions: Initialized, Ready, ContainersReady, PodScheduled, DisruptionTarget, and when
 //! each last changed.
 
+use bulkhead_api::v1::PodObservation;
 use clock::UnixNanos;
 use pod::accessors::ContainerKind;
 use pod::core::{ContainerStatus, Pod, PodCondition, PodStatus};
@@ -13,6 +14,10 @@ const INITIALIZED: &str = "Initialized";
 const READY: &str = "Ready";
 const CONTAINERS_READY: &str = "ContainersReady";
 const POD_SCHEDULED: &str = "PodScheduled";
+/// Tells that the node ended the pod because it was short of something.
+const DISRUPTION_TARGET: &str = "DisruptionTarget";
+/// The kubelet's reason for that.
+const TERMINATION_BY_KUBELET: &str = "TerminationByKubelet";
 /// The conditions that this process decides; all others are kept as they are.
 const OWNED: [&str; 4] = [INITIALIZED, READY, CONTAINERS_READY, POD_SCHEDULED];
 
@@ -41,12 +46,13 @@ impl Judgement {
     }
 }
 
-/// All conditions of a pod whose phase and container statuses are decided.
+/// All conditions of a pod whose phase and container statuses are decided. One that
+/// others have set stays, and so does that of a pod which the node had to end.
 pub(super) fn conditions(
     pod: &Pod,
     status: &PodStatus,
     base: Option<&PodStatus>,
-    now: UnixNanos,
+    (observation, now): (&PodObservation, UnixNanos),
 ) -> Vec<PodCondition> {
     let before = base
         .and_then(|base| base.conditions.as_deref())
@@ -64,7 +70,15 @@ pub(super) fn conditions(
         (CONTAINERS_READY, containers_ready),
         (POD_SCHEDULED, Judgement::holds(None)),
     ];
+    let is_told = of_others.iter().any(|it| it.type_ == DISRUPTION_TARGET);
     let mut all = of_others;
+    if observation.is_disruption && !is_told {
+        let judgement = Judgement {
+            message: Some(observation.failed_message.clone()),
+            ..Judgement::holds(Some(TERMINATION_BY_KUBELET))
+        };
+        all.push(condition(DISRUPTION_TARGET, judgement, None, now));
+    }
     for (type_, judgement) in owned {
         let old = before.iter().find(|condition| condition.type_ == type_);
         all.push(condition(type_, judgement, old, now));

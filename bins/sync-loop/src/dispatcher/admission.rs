@@ -6,13 +6,14 @@
 //! decided before the worker pool has said which pods run.
 //!
 //! What does not live here: what follows from a decision (`dispatcher`).
-//! Preemption for critical pods comes with evictions.
+//! Preemption for critical pods is not done.
 
 mod checks;
 mod features;
 mod node_affinity;
 mod operating_system;
 mod ports;
+mod pressure;
 mod records;
 mod rejection;
 mod resources;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bulkhead_api::v1::{NodeCapacity, RejectPodRequest};
+use eviction::{NodeCondition, Threshold};
 
 use checks::admit;
 use features::NodeFeatures;
@@ -112,6 +114,10 @@ pub(crate) struct Admission {
     max_pods: u32,
     /// What is taken off the capacity, as quantities by resource name.
     reserved: BTreeMap<String, String>,
+    /// Below the hard ones of these, what is left is not for pods.
+    thresholds: Vec<Threshold>,
+    /// What the node suffers from.
+    conditions: Vec<NodeCondition>,
     /// Known once the pool has told the capacity.
     allocatable: Option<Allocatable>,
     /// Known with the capacity.
@@ -128,13 +134,15 @@ impl Admission {
     pub(crate) fn new(
         node: NodeDescription,
         max_pods: u32,
-        reserved: BTreeMap<String, String>,
+        (reserved, thresholds): (BTreeMap<String, String>, Vec<Threshold>),
         records: AdmissionRecords,
     ) -> Admission {
         Admission {
             node,
             max_pods,
             reserved,
+            thresholds,
+            conditions: Vec::new(),
             allocatable: None,
             features: NodeFeatures::default(),
             states: BTreeMap::new(),
@@ -146,9 +154,15 @@ impl Admission {
     /// The pool told the capacity of the node; zero is none.
     pub(crate) fn set_capacity(&mut self, capacity: &NodeCapacity) {
         if capacity.cpu_millis > 0 && capacity.memory_bytes > 0 {
-            let allocatable = Allocatable::new(capacity, &self.reserved, self.max_pods);
+            let kept = eviction::hard_reservations(
+                &self.thresholds,
+                capacity.memory_bytes,
+                capacity.ephemeral_storage_bytes,
+            );
+            let allocatable = Allocatable::new(capacity, &self.reserved, &kept, self.max_pods);
             self.allocatable = Some(allocatable);
             self.features = self.features.told(capacity);
+            self.conditions = pressure::conditions(capacity);
         }
     }
 
@@ -314,6 +328,9 @@ impl Admission {
         };
         if !self.features.can_judge(pod) {
             return AdmissionState::Pending(Awaited::Runtime);
+        }
+        if let Err(rejection) = pressure::check(pod, &self.conditions) {
+            return AdmissionState::Rejected(rejection);
         }
         let has = (allocatable, &self.features);
         let mut active = Vec::new();

@@ -43,6 +43,8 @@ pub(crate) struct Settings {
     pub max_pods: u32,
     /// What is taken off the capacity, as quantities by resource name.
     pub reserved: BTreeMap<String, String>,
+    /// When pods are evicted.
+    pub eviction_thresholds: Vec<eviction::Threshold>,
     /// `syncFrequency`.
     pub sync_frequency: Duration,
 }

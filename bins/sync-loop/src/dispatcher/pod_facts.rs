@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use eviction::NewPod;
 use pod::core::NodeSelector;
 use pod::metadata::CONFIG_SEEN_ANNOTATION;
 use pod::resources::{ResourceAmounts, pod_requests};
@@ -50,6 +51,8 @@ pub(crate) struct PodFacts {
     pub wants_strict_groups: bool,
     /// A container of it has an AppArmor profile.
     pub wants_app_armor: bool,
+    /// What decides whether it may start while the node is short of something.
+    pub under_pressure: NewPod,
     /// What it needs of the node.
     pub requests: ResourceAmounts,
     /// Ports of the node that it uses.
@@ -109,6 +112,7 @@ impl PodFacts {
                 .and_then(|context| context.supplemental_groups_policy.as_deref())
                 == Some("Strict"),
             wants_app_armor: wants_app_armor(pod),
+            under_pressure: NewPod::of(pod),
             requests: pod_requests(pod),
             host_ports: host_ports(pod),
             node_name: spec.node_name.clone().filter(|name| !name.is_empty()),

@@ -40,6 +40,7 @@ pub(super) fn settings() -> Settings {
         },
         max_pods: 110,
         reserved: BTreeMap::new(),
+        eviction_thresholds: Vec::new(),
         sync_frequency: Duration::from_secs(60),
     }
 }

@@ -42,7 +42,6 @@ const fn ignored(name: &'static str, reason: &'static str) -> Field {
 
 const NO_SERVER: &str = "not supported yet: there is no node API server";
 const NO_CLUSTER: &str = "not supported yet: there is no connection to an API server";
-const NO_EVICTION: &str = "not supported yet: pods are not evicted";
 const NO_LOG_ROTATION: &str = "not supported yet: container logs are not rotated";
 const NO_RESOURCE_MANAGER: &str = "not supported yet: there is no CPU, memory or topology manager";
 const NO_SHUTDOWN: &str = "not supported yet: a shutdown of the node is not delayed";
@@ -137,19 +136,19 @@ pub const FIELDS: &[Field] = &[
     ignored("enableControllerAttachDetach", NO_CLUSTER),
     ignored("volumePluginDir", "not supported: FlexVolume is deprecated"),
     // Eviction.
-    ignored("evictionHard", NO_EVICTION),
-    ignored("evictionSoft", NO_EVICTION),
-    ignored("evictionSoftGracePeriod", NO_EVICTION),
-    ignored("evictionPressureTransitionPeriod", NO_EVICTION),
-    ignored("evictionMaxPodGracePeriod", NO_EVICTION),
-    ignored("evictionMinimumReclaim", NO_EVICTION),
-    ignored("mergeDefaultEvictionSettings", NO_EVICTION),
-    ignored("kernelMemcgNotification", NO_EVICTION),
-    ignored("localStorageCapacityIsolation", NO_EVICTION),
+    applied("evictionHard"),
+    applied("evictionSoft"),
+    applied("evictionSoftGracePeriod"),
+    applied("evictionPressureTransitionPeriod"),
+    applied("evictionMaxPodGracePeriod"),
+    applied("evictionMinimumReclaim"),
+    applied("mergeDefaultEvictionSettings"),
     ignored(
-        "volumeStatsAggPeriod",
-        "not supported yet: volumes are not measured",
+        "kernelMemcgNotification",
+        "not supported: memory is looked at every 10 s",
     ),
+    applied("localStorageCapacityIsolation"),
+    applied("volumeStatsAggPeriod"),
     // Container logs.
     ignored("containerLogMaxSize", NO_LOG_ROTATION),
     ignored("containerLogMaxFiles", NO_LOG_ROTATION),

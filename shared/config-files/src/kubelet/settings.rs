@@ -76,6 +76,15 @@ pub(super) struct Settings {
     image_gc_low_threshold_percent: Option<i32>,
     seccomp_default: Option<bool>,
     allowed_unsafe_sysctls: Vec<String>,
+    pub(super) eviction_hard: Option<BTreeMap<String, String>>,
+    pub(super) eviction_soft: BTreeMap<String, String>,
+    pub(super) eviction_soft_grace_period: BTreeMap<String, GoDuration>,
+    pub(super) eviction_minimum_reclaim: BTreeMap<String, String>,
+    pub(super) eviction_pressure_transition_period: Option<GoDuration>,
+    pub(super) eviction_max_pod_grace_period: i32,
+    pub(super) merge_default_eviction_settings: Option<bool>,
+    pub(super) local_storage_capacity_isolation: Option<bool>,
+    pub(super) volume_stats_agg_period: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -84,9 +93,9 @@ struct CrashLoopBackOff {
     max_container_restart_period: Option<GoDuration>,
 }
 
-type Applied = Result<(), KubeletConfigError>;
+pub(super) type Applied = Result<(), KubeletConfigError>;
 
-fn refused<T>(field: &str, reason: impl Into<String>) -> Result<T, KubeletConfigError> {
+pub(super) fn refused<T>(field: &str, reason: impl Into<String>) -> Result<T, KubeletConfigError> {
     Err(KubeletConfigError::Value {
         field: field.to_owned(),
         reason: reason.into(),
@@ -128,7 +137,8 @@ impl Settings {
         self.apply_reservations(config, warnings)?;
         self.apply_names(config, warnings)?;
         self.apply_runtime(config)?;
-        self.apply_images(config)
+        self.apply_images(config)?;
+        self.apply_eviction(&mut config.eviction)
     }
 
     fn apply_sources(&self, config: &mut NodeConfig) -> Applied {
@@ -411,7 +421,7 @@ impl Settings {
 }
 
 /// Zero means the default, as in the kubelet.
-fn set_duration(target: &mut Duration, given: Option<GoDuration>) {
+pub(super) fn set_duration(target: &mut Duration, given: Option<GoDuration>) {
     if let Some(GoDuration(duration)) = given
         && !duration.is_zero()
     {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use node_config::{ContainerRuntimeEndpoint, DirectoryLayout, HttpSource};
+use node_config::{ContainerRuntimeEndpoint, DirectoryLayout, EvictionSettings, HttpSource};
 
 use super::*;
 use crate::document::DocumentError;
@@ -53,7 +53,11 @@ fn every_supported_field_arrives_where_it_belongs() {
          serializeImagePulls: false\nmaxParallelImagePulls: 3\nimageMinimumGCAge: 1m\n\
          registryPullQPS: 7\nregistryBurst: 20\n\
          imageGCHighThresholdPercent: 70\nimageGCLowThresholdPercent: 60\n\
-         seccompDefault: true\nallowedUnsafeSysctls: [kernel.msg*, net/core/somaxconn]\n",
+         seccompDefault: true\nallowedUnsafeSysctls: [kernel.msg*, net/core/somaxconn]\n\
+         evictionHard: {memory.available: 5%}\nevictionSoft: {nodefs.available: 1Gi}\n\
+         evictionSoftGracePeriod: {nodefs.available: 90s}\nevictionMaxPodGracePeriod: 7\n\
+         evictionMinimumReclaim: {memory.available: 1Mi}\nvolumeStatsAggPeriod: 10s\n\
+         evictionPressureTransitionPeriod: 30s\nlocalStorageCapacityIsolation: false\n",
     );
     let mut expected = defaults();
     expected.static_pod_path = Some("/m".into());
@@ -90,7 +94,75 @@ fn every_supported_field_arrives_where_it_belongs() {
     expected.images.gc_low_threshold_percent = 60;
     expected.seccomp_default = true;
     expected.allowed_unsafe_sysctls = vec!["kernel.msg*".into(), "net/core/somaxconn".into()];
+    let texts = |signal: &str, text: &str| [(signal.to_owned(), text.to_owned())].into();
+    let seconds = Duration::from_secs;
+    expected.eviction = EvictionSettings {
+        hard: texts("memory.available", "5%"),
+        soft: texts("nodefs.available", "1Gi"),
+        soft_grace: [("nodefs.available".to_owned(), seconds(90))].into(),
+        minimum_reclaim: texts("memory.available", "1Mi"),
+        pressure_transition_period: seconds(30),
+        max_pod_grace: Some(seconds(7)),
+        local_storage_limits: false,
+        storage_look_period: Some(seconds(10)),
+    };
     assert_eq!(config, expected);
+}
+
+#[test]
+fn hard_thresholds_replace_the_defaults_unless_they_are_merged() {
+    let hard = |body: &str| {
+        let hard = applied(body).eviction.hard;
+        hard.into_iter()
+            .map(|(signal, text)| format!("{signal}<{text}"))
+            .collect::<Vec<_>>()
+    };
+    let defaults = [
+        "imagefs.available<15%",
+        "imagefs.inodesFree<5%",
+        "memory.available<100Mi",
+        "nodefs.available<10%",
+        "nodefs.inodesFree<5%",
+    ];
+    assert_eq!(hard(""), defaults);
+    assert_eq!(hard("mergeDefaultEvictionSettings: true\n"), defaults);
+    assert!(hard("evictionHard: {}\n").is_empty());
+    assert_eq!(
+        hard("evictionHard: {pid.available: 10%}\n"),
+        ["pid.available<10%"]
+    );
+    let mut merged = defaults.map(str::to_owned);
+    merged[2] = "memory.available<1Gi".to_owned();
+    let body = "evictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true\n";
+    assert_eq!(hard(body), merged);
+}
+
+#[test]
+fn eviction_settings_that_cannot_be_are_refused_by_field_and_signal() {
+    for (body, expected) in [
+        ("evictionHard: {x: 1%}\n", "evictionHard.x: unsupported"),
+        (
+            "evictionSoft: {memory.available: 1Gi}\n",
+            "evictionSoft.memory.available: evictionSoftGracePeriod",
+        ),
+        (
+            "evictionSoftGracePeriod: {memory.available: -5s}\n",
+            "evictionSoftGracePeriod.memory.available: \"-5s\" is negative",
+        ),
+        (
+            "volumeStatsAggPeriod: often\n",
+            "volumeStatsAggPeriod: \"often\" is not",
+        ),
+    ] {
+        let error = apply(body).unwrap_err();
+        assert!(error.starts_with(expected), "{error}");
+    }
+    let period = |text: &str| {
+        let config = applied(&format!("volumeStatsAggPeriod: {text}\n"));
+        config.eviction.storage_look_period
+    };
+    assert_eq!(period("0s"), Some(Duration::from_secs(60)));
+    assert_eq!(period("-1s"), None);
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub(super) fn what_is_left(plan: Plan, inputs: &Inputs<'_>, refused: &Refused) -
         return Plan::End(TerminationCause::Evicted {
             reason: REFUSED_REASON.to_owned(),
             message: refused.message.clone(),
+            is_disruption: false,
         });
     }
     match plan {

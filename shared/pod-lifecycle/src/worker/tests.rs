@@ -63,7 +63,11 @@ fn kill(pod: DesiredPod, grace: Option<u64>) -> Update {
 fn eviction(pod: DesiredPod) -> Update {
     Update {
         kill: Some(KillRequest {
-            eviction: Some(("Evicted".into(), "low on memory".into())),
+            eviction: Some(EvictionRequest {
+                reason: "Evicted".into(),
+                message: "low on memory".into(),
+                is_disruption: true,
+            }),
             ..KillRequest::default()
         }),
         ..kill(pod, None)

@@ -174,12 +174,8 @@ fn resources(requirements: &ResourceRequirements, path: Path<'_>, errors: &mut E
         requests,
     } = requirements;
     refuse(&[("claims", !list(claims).is_empty())], path, errors);
-    // A limit of ephemeral storage would have to be watched; the request counts at
-    // admission.
-    for (field, amounts, supported) in [
-        ("limits", limits, &[CPU, MEMORY][..]),
-        ("requests", requests, &[CPU, MEMORY, EPHEMERAL_STORAGE]),
-    ] {
+    let supported = [CPU, MEMORY, EPHEMERAL_STORAGE];
+    for (field, amounts) in [("limits", limits), ("requests", requests)] {
         let field = path.child(field);
         for (name, amount) in amounts.iter().flatten() {
             let nothing = Quantity::from_api(amount).is_ok_and(Quantity::is_zero);

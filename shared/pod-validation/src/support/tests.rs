@@ -41,7 +41,7 @@ fn what_is_supported_is_accepted() {
         r#","ports":[{"containerPort":80,"hostPort":80,"hostIP":"127.0.0.1","protocol":"UDP","name":"a"}]"#,
         r#","resources":{"requests":{"cpu":"1","memory":"1Gi","ephemeral-storage":"1Gi"}}"#,
         r#","resources":{"limits":{"hugepages-2Mi":"0","cpu":"1"}}"#,
-        r#","resources":{"limits":{"ephemeral-storage":"0","memory":"1Gi"}}"#,
+        r#","resources":{"limits":{"ephemeral-storage":"2Gi","memory":"1Gi"}}"#,
         r#","livenessProbe":{"exec":{"command":["a"]},"terminationGracePeriodSeconds":3}"#,
         r#","readinessProbe":{"grpc":{"port":1,"service":"x"}},"startupProbe":{"tcpSocket":{"port":1,"host":"h"}}"#,
         r#","volumeMounts":[{"name":"v","mountPath":"/v","readOnly":true,"mountPropagation":"HostToContainer"}]"#,
@@ -69,7 +69,7 @@ fn what_is_supported_is_accepted() {
         r#""nodeSelector":{"a":"b"},"tolerations":[{"operator":"Exists"}],"priority":5"#,
         r#""serviceAccountName":"default","automountServiceAccountToken":true,"securityContext":{}"#,
         r#""volumes":[{"name":"v"},{"name":"m","emptyDir":{"medium":"Memory","sizeLimit":"1Mi"}},
-            {"name":"z","emptyDir":{"sizeLimit":"0"}},{"name":"h","hostPath":{"path":"/h","type":"File"}}]"#,
+            {"name":"z","emptyDir":{"sizeLimit":"1Gi"}},{"name":"h","hostPath":{"path":"/h","type":"File"}}]"#,
         r#""affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":
             {"nodeSelectorTerms":[{"matchFields":[{"key":"metadata.name","operator":"In","values":["n"]}]}]}}}"#,
         r#""topologySpreadConstraints":[{"maxSkew":1,"topologyKey":"k","whenUnsatisfiable":"DoNotSchedule"}]"#,
@@ -131,10 +131,6 @@ const REFUSED_OF_CONTAINERS: &[(&str, &str)] = &[
     (
         r#","resources":{"requests":{"example.com/gpu":"1"}}"#,
         "resources.requests[example.com/gpu]",
-    ),
-    (
-        r#","resources":{"limits":{"ephemeral-storage":"1Gi"}}"#,
-        "resources.limits[ephemeral-storage]",
     ),
     (
         r#","resources":{"claims":[{"name":"x"}]}"#,
@@ -211,10 +207,6 @@ fn what_is_not_supported_in_a_pod_is_named() {
         (
             r#""volumes":[{"name":"v","projected":{"sources":[{"serviceAccountToken":{"path":"t"}}]}}]"#,
             "volumes[0].projected.sources[0].serviceAccountToken",
-        ),
-        (
-            r#""volumes":[{"name":"v","emptyDir":{"sizeLimit":"1Gi"}}]"#,
-            "volumes[0].emptyDir.sizeLimit",
         ),
         (
             r#""volumes":[{"name":"v","emptyDir":{"medium":"HugePages"}}]"#,

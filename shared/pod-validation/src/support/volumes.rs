@@ -1,6 +1,5 @@
 //! What Bulkhead does not do yet in volumes.
 
-use pod::Quantity;
 use pod::core::{
     EmptyDirVolumeSource, HostPathVolumeSource, ProjectedVolumeSource, Volume, VolumeProjection,
 };
@@ -125,19 +124,11 @@ fn empty_dir(source: &EmptyDirVolumeSource, path: Path<'_>, errors: &mut Errors)
     let EmptyDirVolumeSource {
         medium,
         mode,
-        size_limit,
+        size_limit: _,
     } = source;
     refuse(&[("mode", mode.is_some())], path, errors);
     match text(medium) {
-        "Memory" => {}
-        "" => {
-            let limit = size_limit
-                .as_ref()
-                .and_then(|limit| Quantity::from_api(limit).ok());
-            if limit.is_some_and(|limit| !limit.is_zero()) {
-                errors.unsupported(path.child("sizeLimit"), "only with medium Memory");
-            }
-        }
+        "Memory" | "" => {}
         _ => errors.unsupported(path.child("medium"), "only Memory, or none"),
     }
 }

@@ -338,8 +338,25 @@ impl ContainerRuntime for SimulatedRuntime {
         &self,
         _filter: v1::ContainerStatsFilter,
     ) -> Result<Vec<v1::ContainerStats>, RuntimeError> {
-        self.perform("ListContainerStats", millis(1), |_| async {
-            Ok(Vec::new())
+        self.perform("ListContainerStats", millis(1), |runtime| async move {
+            let views = lock(&runtime.0.state).container_views();
+            let memory_use = lock(&runtime.0.memory_use);
+            let running = views.into_iter().filter(|container| container.running);
+            let stats = running.map(|container| v1::ContainerStats {
+                memory: Some(v1::MemoryUsage {
+                    working_set_bytes: Some(v1::UInt64Value {
+                        value: memory_use.get(&container.pod_uid).copied().unwrap_or(0),
+                    }),
+                    ..v1::MemoryUsage::default()
+                }),
+                attributes: Some(v1::ContainerAttributes {
+                    id: container.id,
+                    labels: container.config.labels,
+                    ..v1::ContainerAttributes::default()
+                }),
+                ..v1::ContainerStats::default()
+            });
+            Ok(stats.collect())
         })
         .await
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bulkhead_api::v1::WorkerPhase;
 use pod::PodSource;
-use pod_lifecycle::{KillRequest, UpdateKind};
+use pod_lifecycle::{EvictionRequest, KillRequest, UpdateKind};
 use serde_json::Value;
 
 use super::{RUN, finished, running, starts};
@@ -14,7 +14,11 @@ use crate::testing::{TestNode, eventually, pod_running};
 async fn evict(node: &TestNode, pod: &Value) {
     let kill = KillRequest {
         grace: Some(Duration::from_secs(5)),
-        eviction: Some(("Evicted".to_owned(), "the disk is full".to_owned())),
+        eviction: Some(EvictionRequest {
+            reason: "Evicted".to_owned(),
+            message: "the disk is full".to_owned(),
+            is_disruption: true,
+        }),
         ..KillRequest::default()
     };
     let sent = node.send(UpdateKind::Kill, pod, Some(kill), Vec::new());

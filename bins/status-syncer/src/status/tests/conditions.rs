@@ -166,3 +166,27 @@ fn readiness_gates_hold_ready_but_not_containers_ready() {
         "kept as it is"
     );
 }
+
+#[test]
+fn a_pod_that_the_node_had_to_end_tells_so_from_then_on() {
+    let mut node = Node::with_policy("Always");
+    let status = node.running("c", "a").compute();
+    let told = |status: &PodStatus| {
+        let mut all = status.conditions.iter().flatten();
+        all.find(|it| it.type_ == "DisruptionTarget").cloned()
+    };
+    assert_eq!(told(&status), None);
+    node.observation.failed_reason = "Evicted".to_owned();
+    node.observation.failed_message = "The node was low on resource: memory. ".to_owned();
+    assert_eq!(told(&node.compute()), None, "it went for its own sake");
+    node.observation.is_disruption = true;
+    let told_first = told(&node.compute()).unwrap();
+    assert_eq!(told_first.status, "True");
+    assert_eq!(told_first.reason.as_deref(), Some("TerminationByKubelet"));
+    assert_eq!(
+        told_first.message.as_deref(),
+        Some("The node was low on resource: memory. ")
+    );
+    let again = node.exited("c", "a", 137).compute();
+    assert_eq!(told(&again), Some(told_first));
+}

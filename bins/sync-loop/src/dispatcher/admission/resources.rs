@@ -23,13 +23,15 @@ pub(crate) struct Allocatable {
 }
 
 impl Allocatable {
-    /// The capacity less `reserved` (quantities by resource name, as in
+    /// The capacity less `kept` (what hard eviction thresholds keep back, in whole
+    /// units by resource name) and `reserved` (quantities by resource name, as in
     /// `systemReserved` and `kubeReserved`; one that is no quantity counts as
     /// absent, the supervisor refuses it).
     #[must_use]
     pub(crate) fn new(
         capacity: &NodeCapacity,
         reserved: &BTreeMap<String, String>,
+        kept: &BTreeMap<&str, i64>,
         max_pods: u32,
     ) -> Self {
         let reserved = |name: &str| -> Option<Quantity> { reserved.get(name)?.parse().ok() };
@@ -39,7 +41,10 @@ impl Allocatable {
                 .saturating_sub(reserved)
                 .max(0)
         };
-        let units = |name| reserved(name).map_or(0, Quantity::value);
+        let units = |name| {
+            let kept = kept.get(name).copied().unwrap_or(0);
+            kept.saturating_add(reserved(name).map_or(0, Quantity::value))
+        };
         Allocatable {
             cpu_millis: left(
                 capacity.cpu_millis,

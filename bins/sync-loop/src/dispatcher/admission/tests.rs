@@ -46,7 +46,7 @@ fn allocatable() -> Allocatable {
         ephemeral_storage_bytes: 500,
         ..NodeCapacity::default()
     };
-    Allocatable::new(&capacity, &BTreeMap::new(), 3)
+    Allocatable::new(&capacity, &BTreeMap::new(), &BTreeMap::new(), 3)
 }
 
 /// Kernel and runtime that have everything.
@@ -118,7 +118,7 @@ fn what_a_pod_needs_is_what_its_containers_need_together_or_its_init_containers_
 }
 
 #[test]
-fn what_is_reserved_is_not_allocatable() {
+fn what_is_reserved_or_kept_back_is_not_allocatable() {
     let reserved = [
         ("cpu", "500m"),
         ("memory", "1Ki"),
@@ -133,12 +133,17 @@ fn what_is_reserved_is_not_allocatable() {
         ephemeral_storage_bytes: 500,
         ..NodeCapacity::default()
     };
-    let allocatable = Allocatable::new(&capacity, &reserved, 3);
+    let kept = [("ephemeral-storage", 100)].into();
+    let allocatable = Allocatable::new(&capacity, &reserved, &kept, 3);
     for (requests, expected) in [
         (json!({"cpu": "1500m"}), None),
         (json!({"cpu": "1501m"}), Some("OutOfcpu")),
         (json!({"memory": "1"}), Some("OutOfmemory")),
-        (json!({"ephemeral-storage": "500"}), None),
+        (json!({"ephemeral-storage": "400"}), None),
+        (
+            json!({"ephemeral-storage": "401"}),
+            Some("OutOfephemeral-storage"),
+        ),
     ] {
         let result = admit(
             &requesting(requests.clone()),

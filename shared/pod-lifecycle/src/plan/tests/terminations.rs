@@ -16,6 +16,7 @@ fn evicted() -> TerminationCause {
     TerminationCause::Evicted {
         reason: String::new(),
         message: String::new(),
+        is_disruption: false,
     }
 }
 

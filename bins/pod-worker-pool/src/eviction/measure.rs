@@ -1,0 +1,333 @@
+//! [`Gauge`]: looks at the node, and at what pods use when that matters.
+//!
+//! A look at the node reads a few lines of `/proc` and asks two file systems how full they
+//! are. The runtime is asked, and files of pods are measured, only where a pod has to go
+//! or has a limit on the node's disk.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cri::{ContainerRuntime, v1};
+use eviction::{
+    Candidate, ContainerUsage, DiskLayout, Observations, PodUsage, Resource, Signal, Threshold,
+};
+use futures_util::{StreamExt as _, stream};
+use node_host::{NodeError, NodeHost};
+use node_layout::{FilesystemUsage, TreeSize};
+use pod::metadata::{CONTAINER_NAME_LABEL, POD_UID_LABEL};
+use pod_lifecycle::DesiredPod;
+
+use crate::relist::Relister;
+
+/// How long a look at one thing may take: a file system that hangs is passed over.
+const MAY_TAKE: Duration = Duration::from_secs(10);
+
+/// Pods whose files are measured at once: it is the disk that takes the time.
+const PARALLEL: usize = 2;
+
+/// Looks at the node and at pods.
+pub(crate) struct Gauge {
+    pub(crate) runtime: Arc<dyn ContainerRuntime>,
+    pub(crate) host: Arc<dyn NodeHost>,
+    pub(crate) relister: Relister,
+    /// Where the runtime has its images; asked once.
+    images_at: Mutex<Option<PathBuf>>,
+}
+
+/// What one look has found.
+#[derive(Debug)]
+pub(super) struct Look {
+    pub(super) observations: Observations,
+    pub(super) layout: DiskLayout,
+}
+
+/// What containers use, by pod UID and container name.
+type UsageOfContainers = BTreeMap<String, BTreeMap<String, ContainerUsage>>;
+
+impl Gauge {
+    pub(crate) fn new(
+        runtime: Arc<dyn ContainerRuntime>,
+        host: Arc<dyn NodeHost>,
+        relister: Relister,
+    ) -> Gauge {
+        Gauge {
+            runtime,
+            host,
+            relister,
+            images_at: Mutex::default(),
+        }
+    }
+
+    /// Looks at what the thresholds are about. What cannot be found out is absent.
+    pub(super) async fn look(&self, thresholds: &[Threshold]) -> Look {
+        let mut observations = Observations::default();
+        let is_watched = |resources: &[Resource]| {
+            let mut signals = thresholds.iter().map(|threshold| threshold.signal);
+            signals.any(|signal| resources.contains(&signal.resource()))
+        };
+        if is_watched(&[Resource::Memory, Resource::Pids])
+            && let Some(machine) = attempt("the machine", self.host.machine_usage()).await
+        {
+            observations.note(
+                Signal::MemoryAvailable,
+                machine.memory_available_bytes,
+                machine.memory_capacity_bytes,
+            );
+            let free = machine.max_processes.saturating_sub(machine.processes);
+            observations.note(Signal::PidAvailable, free, machine.max_processes);
+        }
+        let pods = self.filesystem(None).await;
+        let images = match self.images_at().await {
+            Some(path) => self.filesystem(Some(&path)).await,
+            None => None,
+        };
+        if let Some(pods) = &pods {
+            note_disk(
+                &mut observations,
+                pods,
+                Signal::NodefsAvailable,
+                Signal::NodefsInodesFree,
+            );
+        }
+        if let Some(images) = &images {
+            let (bytes, inodes) = (Signal::ImagefsAvailable, Signal::ImagefsInodesFree);
+            note_disk(&mut observations, images, bytes, inodes);
+        }
+        let layout = match (pods, images) {
+            (Some(pods), Some(images)) => DiskLayout::of(pods.device, images.device),
+            // Then no threshold of the other disk is met.
+            _ => DiskLayout::Shared,
+        };
+        Look {
+            observations,
+            layout,
+        }
+    }
+
+    async fn filesystem(&self, path: Option<&Path>) -> Option<FilesystemUsage> {
+        attempt("a file system", self.host.filesystem_usage(path)).await
+    }
+
+    async fn images_at(&self) -> Option<PathBuf> {
+        let known =
+            |at: &Mutex<Option<PathBuf>>| at.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(path) = known(&self.images_at) {
+            return Some(path);
+        }
+        let filesystems = self.runtime.image_fs_info().await.ok()?;
+        let mountpoint = filesystems.into_iter().next()?.fs_id?.mountpoint;
+        let path = PathBuf::from(mountpoint);
+        if !path.is_absolute() {
+            return None;
+        }
+        *self
+            .images_at
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(path.clone());
+        Some(path)
+    }
+
+    /// What each of these pods uses, as far as that matters for the signal; `None` where
+    /// it cannot be found out of a pod, and instead of all if the runtime does not answer.
+    pub(super) async fn measure(
+        &self,
+        pods: &[DesiredPod],
+        signal: Signal,
+    ) -> Option<Vec<(Candidate, Option<PodUsage>)>> {
+        let containers = self.containers().await?;
+        let resource = signal.resource();
+        let files = matches!(resource, Resource::EphemeralStorage | Resource::Inodes);
+        let processes = match resource {
+            Resource::Pids => self.processes().await?,
+            Resource::Memory | Resource::EphemeralStorage | Resource::Inodes => HashMap::new(),
+        };
+        let candidates = pods.iter().filter_map(|pod| {
+            let candidate = Candidate::of(&pod.decode().ok()?);
+            Some((pod.clone(), candidate))
+        });
+        let measured = stream::iter(candidates.collect::<Vec<_>>())
+            .map(|(pod, candidate)| {
+                let of_pod = containers.get(&candidate.uid).cloned().unwrap_or_default();
+                let processes = processes.get(&candidate.uid).copied().unwrap_or(0);
+                async move {
+                    let usage = match files {
+                        true => self.with_files(&pod, &candidate, of_pod).await,
+                        false => Some(PodUsage {
+                            containers: of_pod,
+                            processes,
+                            ..PodUsage::default()
+                        }),
+                    };
+                    (candidate, usage)
+                }
+            })
+            .buffered(PARALLEL);
+        Some(measured.collect().await)
+    }
+
+    /// What pods with limits on the node's disk have there; those of which it cannot be
+    /// found out are left out.
+    pub(super) async fn measure_limited(
+        &self,
+        pods: Vec<(DesiredPod, Candidate)>,
+    ) -> Vec<(DesiredPod, Candidate, PodUsage)> {
+        let wants_layers = pods.iter().any(|(_, pod)| pod.storage_limit.is_some());
+        let containers = match wants_layers {
+            true => self.containers().await,
+            false => None,
+        };
+        let containers = containers.unwrap_or_default();
+        stream::iter(pods)
+            .map(|(pod, candidate)| {
+                let of_pod = containers.get(&candidate.uid).cloned().unwrap_or_default();
+                async move {
+                    let usage = self.with_files(&pod, &candidate, of_pod).await;
+                    usage.map(|usage| (pod, candidate, usage))
+                }
+            })
+            .buffered(PARALLEL)
+            .filter_map(std::future::ready)
+            .collect()
+            .await
+    }
+
+    async fn with_files(
+        &self,
+        pod: &DesiredPod,
+        candidate: &Candidate,
+        mut containers: BTreeMap<String, ContainerUsage>,
+    ) -> Option<PodUsage> {
+        let empty_dirs: Vec<String> = candidate
+            .empty_dirs
+            .iter()
+            .map(|volume| volume.name.clone())
+            .collect();
+        let measuring = self.host.pod_files_usage(pod.identity(), &empty_dirs);
+        let files = attempt("the files of a pod", measuring).await?;
+        for (name, size) in files.logs {
+            containers.entry(name).or_default().logs = size;
+        }
+        Some(PodUsage {
+            containers,
+            volumes: files.volumes,
+            other: files.other,
+            processes: 0,
+        })
+    }
+
+    /// What the runtime says of all containers. Of several instances of one name the
+    /// layers of all count: they lie on the disk.
+    async fn containers(&self) -> Option<UsageOfContainers> {
+        let filter = v1::ContainerStatsFilter::default();
+        let stats = match self.runtime.list_container_stats(filter).await {
+            Ok(stats) => stats,
+            Err(error) => {
+                tracing::warn!(%error, "the runtime does not tell what containers use");
+                return None;
+            }
+        };
+        let mut all = UsageOfContainers::new();
+        for of_container in stats {
+            let Some(attributes) = &of_container.attributes else {
+                continue;
+            };
+            let label = |name: &str| attributes.labels.get(name).cloned();
+            let (Some(uid), Some(name)) = (label(POD_UID_LABEL), label(CONTAINER_NAME_LABEL))
+            else {
+                continue;
+            };
+            let usage = all.entry(uid).or_default().entry(name).or_default();
+            let value = |value: &Option<v1::UInt64Value>| value.as_ref().map_or(0, |it| it.value);
+            if let Some(memory) = &of_container.memory {
+                usage.memory = usage
+                    .memory
+                    .saturating_add(value(&memory.working_set_bytes));
+            }
+            if let Some(layer) = &of_container.writable_layer {
+                usage.layer += TreeSize {
+                    bytes: value(&layer.used_bytes),
+                    inodes: value(&layer.inodes_used),
+                };
+            }
+        }
+        Some(all)
+    }
+
+    /// Processes by pod, as the runtime counts them for each sandbox that runs.
+    async fn processes(&self) -> Option<HashMap<String, u64>> {
+        let relist = self.relister.all().await.ok()?;
+        let mut all = HashMap::new();
+        for (uid, pod) in &relist.pods {
+            for sandbox in pod.sandboxes.iter().filter(|sandbox| sandbox.ready) {
+                let Ok(stats) = self.runtime.pod_sandbox_stats(&sandbox.id).await else {
+                    continue;
+                };
+                let process = stats.linux.and_then(|linux| linux.process);
+                let count = process.and_then(|process| process.process_count);
+                *all.entry(uid.clone()).or_default() += count.map_or(0, |count| count.value);
+            }
+        }
+        Some(all)
+    }
+}
+
+fn note_disk(
+    observations: &mut Observations,
+    disk: &FilesystemUsage,
+    bytes: Signal,
+    inodes: Signal,
+) {
+    if disk.capacity_bytes > 0 {
+        observations.note(bytes, disk.available_bytes, disk.capacity_bytes);
+    }
+    // Some file systems have no number of inodes.
+    if disk.inodes > 0 {
+        observations.note(inodes, disk.inodes_free, disk.inodes);
+    }
+}
+
+async fn attempt<Value>(
+    what: &str,
+    operation: impl Future<Output = Result<Value, NodeError>>,
+) -> Option<Value> {
+    match tokio::time::timeout(MAY_TAKE, operation).await {
+        Ok(Ok(value)) => Some(value),
+        Ok(Err(error)) => {
+            let error = telemetry::chain(&error);
+            tracing::warn!(what, error, "cannot be measured");
+            None
+        }
+        Err(_) => {
+            tracing::warn!(what, "cannot be measured: the file system hangs");
+            None
+        }
+    }
+}
+
+/// Limits of pods by UID, of the version whose hash is beside them.
+#[derive(Debug, Default)]
+pub(super) struct KnownLimits(HashMap<String, (String, Option<Candidate>)>);
+
+impl KnownLimits {
+    /// Those of these pods that have limits; forgets all others.
+    pub(super) fn of(&mut self, pods: &[DesiredPod]) -> Vec<(DesiredPod, Candidate)> {
+        let mut before = std::mem::take(&mut self.0);
+        let mut limited = Vec::new();
+        for pod in pods {
+            let (uid, hash) = (pod.identity().uid(), pod.document().hash());
+            let known = before.remove(uid).filter(|(known, _)| known == hash);
+            let candidate = match known {
+                Some((_, candidate)) => candidate,
+                None => pod.decode().ok().map(|pod| Candidate::of(&pod)),
+            };
+            let candidate = candidate.filter(Candidate::has_storage_limits);
+            if let Some(candidate) = &candidate {
+                limited.push((pod.clone(), candidate.clone()));
+            }
+            self.0.insert(uid.to_owned(), (hash.to_owned(), candidate));
+        }
+        limited
+    }
+}

@@ -1,0 +1,267 @@
+//! A node that is short of something, and pods that have more than they may.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bulkhead_api::v1::WorkerPhase;
+use node_config::EvictionSettings;
+use node_layout::{FilesystemUsage, MachineUsage, PodFilesUsage, TreeSize};
+use serde_json::{Value, json};
+use simulated_node::{HALF_FULL, IDLE};
+
+use crate::testing::{IMAGE, TestNode, eventually, pod_running};
+
+const GIB: u64 = 1 << 30;
+
+/// A pod that runs, with its priority and the memory that it uses.
+async fn run(node: &TestNode, uid: &str, priority: i32, memory: u64) -> Value {
+    let mut pod = pod_running(uid, uid, &["run"]);
+    pod["spec"]["priority"] = json!(priority);
+    node.runtime.set_memory_use(uid, memory);
+    node.create(&pod).await;
+    eventually("it runs", || node.running(uid).is_some()).await;
+    pod
+}
+
+fn memory_left(node: &TestNode, bytes: u64) {
+    node.host.state().machine_usage = Some(MachineUsage {
+        memory_available_bytes: bytes,
+        ..IDLE
+    });
+}
+
+/// So much is left on the disk at the next looks; the last one stays.
+fn disk_left(node: &TestNode, looks: &[u64]) {
+    // A look asks for the disk of the pods, and for that of the images.
+    let both = looks.iter().flat_map(|bytes| [bytes, bytes]);
+    let shown = both.map(|bytes| FilesystemUsage {
+        available_bytes: *bytes,
+        ..HALF_FULL
+    });
+    node.host.state().filesystem_usage = shown.collect();
+}
+
+fn files(bytes: u64) -> PodFilesUsage {
+    let size = TreeSize { bytes, inodes: 1 };
+    PodFilesUsage {
+        volumes: BTreeMap::from([("data".to_owned(), size)]),
+        ..PodFilesUsage::default()
+    }
+}
+
+async fn seconds(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+/// UIDs of those that do not run any more.
+fn evicted(node: &TestNode, all: &[&str]) -> Vec<String> {
+    let ended = all.iter().filter(|uid| node.running(uid).is_none());
+    ended.map(|uid| (*uid).to_owned()).collect()
+}
+
+fn conditions(node: &TestNode) -> Vec<String> {
+    node.life().conditions.names()
+}
+
+#[tokio::test(start_paused = true)]
+async fn short_of_memory_one_pod_goes_at_a_time_until_enough_is_left() {
+    let node = TestNode::new();
+    run(&node, "small", 0, GIB).await;
+    run(&node, "large", 0, 2 * GIB).await;
+    run(&node, "important", 1000, 3 * GIB).await;
+    run(&node, "spared", 2_000_000_000, 4 * GIB).await;
+    let all = ["small", "large", "important", "spared"];
+    seconds(60).await;
+    assert!(evicted(&node, &all).is_empty() && conditions(&node).is_empty());
+
+    memory_left(&node, 50 << 20);
+    eventually("one goes", || !evicted(&node, &all).is_empty()).await;
+    memory_left(&node, GIB);
+    assert_eq!(evicted(&node, &all), ["large"]);
+    assert_eq!(conditions(&node), ["MemoryPressure"]);
+    let observation = node.observation("large").unwrap();
+    assert_eq!(observation.failed_reason, "Evicted");
+    assert!(observation.is_disruption);
+    assert_eq!(
+        observation.failed_message,
+        "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. \
+         Container c was using 2Gi, request is 0, has larger consumption of memory. "
+    );
+    assert!(node.reasons("large").contains(&"Evicted".to_owned()));
+    seconds(200).await;
+    assert_eq!(evicted(&node, &all), ["large"]);
+    assert_eq!(conditions(&node), ["MemoryPressure"]);
+    seconds(120).await;
+    assert!(conditions(&node).is_empty(), "the transition is over");
+
+    memory_left(&node, 50 << 20);
+    eventually("the others go", || evicted(&node, &all).len() == 3).await;
+    seconds(300).await;
+    assert_eq!(evicted(&node, &all), ["small", "large", "important"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_pod_waits_until_the_one_before_has_gone() {
+    let node = TestNode::new();
+    for (uid, memory) in [("first", 2 * GIB), ("second", GIB)] {
+        run(&node, uid, 0, memory).await;
+    }
+    // Its volumes hang when they are to be taken down.
+    node.host.state().hanging.insert("first".to_owned());
+    memory_left(&node, 1);
+    eventually("one goes", || node.running("first").is_none()).await;
+    let at = node.seconds();
+    eventually("the other goes", || node.running("second").is_none()).await;
+    // The grace of the first, and 30 s for its files.
+    let waited = node.seconds() - at;
+    assert!((29.0..36.0).contains(&waited), "{waited}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_run_of_the_pool_neither_forgets_an_eviction_nor_needs_a_second_one() {
+    // Milliseconds after the pod was chosen at which the pool dies.
+    for after in [0, 1, 3, 10, 50, 300, 900] {
+        let mut node = TestNode::new();
+        let first = run(&node, "first", 0, 2 * GIB).await;
+        let second = run(&node, "second", 0, GIB).await;
+        seconds(20).await;
+        memory_left(&node, 1);
+        let is_chosen = || node.reasons("first").contains(&"Evicted".to_owned());
+        eventually("it is chosen", is_chosen).await;
+        tokio::time::sleep(Duration::from_millis(after)).await;
+        node.kill();
+        if node.running("first").is_none() {
+            memory_left(&node, 4 * GIB);
+        }
+        let was_stopped = node.running("first").is_none();
+        node.start();
+        for pod in [&second, &first] {
+            node.create(pod).await;
+        }
+        eventually("it goes", || node.running("first").is_none()).await;
+        memory_left(&node, 4 * GIB);
+        eventually("it is done", || {
+            node.phase("first") == Some(WorkerPhase::Finished)
+        })
+        .await;
+        seconds(100).await;
+        assert!(
+            node.running("first").is_none(),
+            "{after} ms, stopped: {was_stopped}"
+        );
+        assert_eq!(node.observation("first").unwrap().failed_reason, "Evicted");
+        assert!(node.running("second").is_some(), "{after} ms");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn unused_images_go_before_pods_where_a_disk_is_full() {
+    let node = TestNode::new();
+    node.runtime.add_image("localhost/unused:1", true);
+    run(&node, "u1", 0, 0).await;
+    node.host
+        .state()
+        .pod_files
+        .insert("u1".to_owned(), files(GIB));
+    // Images are old enough to go.
+    seconds(300).await;
+    node.life()
+        .garbage
+        .order(crate::garbage::Order::Everything {
+            desired: ["u1".to_owned()].into(),
+            sources_ready: true,
+        });
+    seconds(200).await;
+    disk_left(&node, &[GIB, 50 * GIB]);
+    let unused = || node.runtime.images().iter().any(|it| it.contains("unused"));
+    eventually("the image goes", || !unused()).await;
+    seconds(60).await;
+    assert!(node.running("u1").is_some(), "that was enough");
+    assert_eq!(conditions(&node), ["DiskPressure"]);
+    assert!(node.runtime.images().iter().any(|it| it.contains(IMAGE)));
+
+    disk_left(&node, &[GIB]);
+    eventually("the pod goes", || node.running("u1").is_none()).await;
+    let message = node.observation("u1").unwrap().failed_message;
+    assert!(
+        message.starts_with("The node was low on resource: ephemeral-storage. "),
+        "{message}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_soft_threshold_waits_for_its_grace_and_leaves_the_pod_its_own() {
+    let mut node = TestNode::new();
+    let signal = || "memory.available".to_owned();
+    node.kill();
+    node.eviction = EvictionSettings {
+        hard: BTreeMap::new(),
+        soft: [(signal(), "1Gi".to_owned())].into(),
+        soft_grace: [(signal(), Duration::from_secs(90))].into(),
+        max_pod_grace: Some(Duration::from_secs(7)),
+        ..EvictionSettings::default()
+    };
+    node.start();
+    let mut pod = pod_running("a", "u1", &["ignore-term"]);
+    pod["spec"]["terminationGracePeriodSeconds"] = json!(25);
+    node.create(&pod).await;
+    eventually("it runs", || node.running("u1").is_some()).await;
+    memory_left(&node, GIB / 2);
+    let before = node.seconds();
+    eventually("it is chosen", || {
+        node.reasons("u1").contains(&"Evicted".to_owned())
+    })
+    .await;
+    let chosen = node.seconds();
+    assert!(
+        (90.0..115.0).contains(&(chosen - before)),
+        "{}",
+        chosen - before
+    );
+    eventually("it ends", || node.running("u1").is_none()).await;
+    let grace = node.seconds() - chosen;
+    assert!((6.5..8.0).contains(&grace), "{grace}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_have_more_on_the_disk_than_they_may_are_evicted_and_others_are_not() {
+    let node = TestNode::new();
+    for uid in ["over", "within", "unlimited"] {
+        let mut pod = pod_running(uid, uid, &["run"]);
+        if uid != "unlimited" {
+            pod["spec"]["volumes"][0]["emptyDir"]["sizeLimit"] = json!("1Mi");
+        }
+        node.create(&pod).await;
+        eventually("it runs", || node.running(uid).is_some()).await;
+    }
+    let set = |uid: &str, bytes| {
+        let mut state = node.host.state();
+        state.pod_files.insert(uid.to_owned(), files(bytes));
+    };
+    set("within", 1 << 20);
+    set("unlimited", 1 << 40);
+    seconds(200).await;
+    set("over", (1 << 20) + 1);
+    eventually("it goes", || node.running("over").is_none()).await;
+    let observation = node.observation("over").unwrap();
+    assert_eq!(
+        observation.failed_message,
+        "Usage of EmptyDir volume \"data\" exceeds the limit \"1Mi\". "
+    );
+    assert!(!observation.is_disruption);
+    seconds(200).await;
+    assert!(node.running("within").is_some() && node.running("unlimited").is_some());
+    assert!(conditions(&node).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_with_room_asks_the_runtime_for_nothing() {
+    let node = TestNode::new();
+    run(&node, "u1", 0, GIB).await;
+    seconds(30).await;
+    let asked = |method: &str| node.runtime.calls().get(method).copied().unwrap_or(0);
+    let before = asked("ImageFsInfo");
+    seconds(600).await;
+    assert_eq!(asked("ImageFsInfo"), before);
+    assert_eq!(asked("ListContainerStats"), 0);
+}

@@ -1,0 +1,65 @@
+//! [`PodUsage`]: what a pod uses of memory, disks and process ids.
+
+use std::collections::BTreeMap;
+
+use node_layout::TreeSize;
+
+use crate::disks::Part;
+use crate::signal::Resource;
+
+/// What a container uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ContainerUsage {
+    /// Memory that is in use and cannot be dropped (working set), in bytes.
+    pub memory: u64,
+    /// What it has written in its own layer.
+    pub layer: TreeSize,
+    /// Its logs.
+    pub logs: TreeSize,
+}
+
+/// What a pod uses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodUsage {
+    /// By container name.
+    pub containers: BTreeMap<String, ContainerUsage>,
+    /// Its `emptyDir` volumes on disk, by name.
+    pub volumes: BTreeMap<String, TreeSize>,
+    /// Other files of it on the node: its hosts file.
+    pub other: TreeSize,
+    /// Processes of all its containers.
+    pub processes: u64,
+}
+
+impl PodUsage {
+    /// Memory of all its containers.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        self.containers.values().map(|it| it.memory).sum()
+    }
+
+    /// Bytes or inodes of these parts of it.
+    #[must_use]
+    pub fn on_disk(&self, parts: &[Part], resource: Resource) -> u64 {
+        let mut sum = TreeSize::default();
+        for part in parts {
+            match part {
+                Part::Layers => self.containers.values().for_each(|it| sum += it.layer),
+                Part::Logs => self.containers.values().for_each(|it| sum += it.logs),
+                Part::Volumes => self.volumes.values().for_each(|it| sum += *it),
+            }
+        }
+        match resource {
+            Resource::Inodes => sum.inodes,
+            Resource::Memory | Resource::EphemeralStorage | Resource::Pids => sum.bytes,
+        }
+    }
+
+    /// Bytes of all that it has on the node's disks.
+    #[must_use]
+    pub fn ephemeral_storage(&self) -> u64 {
+        let parts = [Part::Layers, Part::Logs, Part::Volumes];
+        let known = self.on_disk(&parts, Resource::EphemeralStorage);
+        known.saturating_add(self.other.bytes)
+    }
+}
