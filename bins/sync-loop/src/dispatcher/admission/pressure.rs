@@ -24,3 +24,43 @@ pub(super) fn check(pod: &PodFacts, conditions: &[NodeCondition]) -> Result<(), 
         message,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::dispatcher::tests::manifest;
+
+    fn refusal(conditions: &[&str], spec: serde_json::Value) -> Option<String> {
+        let told = NodeCapacity {
+            node_conditions: conditions.iter().map(|&name| name.to_owned()).collect(),
+            ..NodeCapacity::default()
+        };
+        let pod = serde_json::from_value(manifest("u", "a", spec)).unwrap();
+        let refused = check(&PodFacts::of(&pod), &super::conditions(&told)).err()?;
+        assert_eq!(refused.reason, "Evicted");
+        Some(refused.message)
+    }
+
+    #[test]
+    fn a_pod_that_the_node_has_no_room_for_now_is_refused_in_the_kubelets_words() {
+        let said = |names: &str| Some(format!("The node had condition: [{names}]. "));
+        let requests = || {
+            json!({"containers": [{
+                "name": "c", "image": "i", "resources": {"requests": {"memory": "1Mi"}},
+            }]})
+        };
+        let critical = json!({"priorityClassName": "system-cluster-critical"});
+        for (conditions, spec, expected) in [
+            (&[][..], json!({}), None),
+            (&["MemoryPressure"], json!({}), said("MemoryPressure")),
+            (&["MemoryPressure"], requests(), None),
+            (&["DiskPressure"], requests(), said("DiskPressure")),
+            (&["DiskPressure", "PIDPressure"], critical, None),
+            (&["nonsense"], json!({}), None),
+        ] {
+            assert_eq!(refusal(conditions, spec), expected, "{conditions:?}");
+        }
+    }
+}
