@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
+use crate::termination::EvictionRequest;
 use crate::testing::{api_manifest, desired, manifest};
 
 fn at(seconds: i64) -> UnixNanos {
