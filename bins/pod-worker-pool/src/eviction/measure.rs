@@ -24,6 +24,9 @@ use crate::relist::Relister;
 /// How long a look at one thing may take: a file system that hangs is passed over.
 const MAY_TAKE: Duration = Duration::from_secs(10);
 
+/// How long the files of one pod may take: a million of them, on a slow disk.
+const FILES_MAY_TAKE: Duration = Duration::from_secs(30);
+
 /// Pods whose files are measured at once: it is the disk that takes the time.
 const PARALLEL: usize = 2;
 
@@ -68,7 +71,7 @@ impl Gauge {
             signals.any(|signal| resources.contains(&signal.resource()))
         };
         if is_watched(&[Resource::Memory, Resource::Pids])
-            && let Some(machine) = attempt("the machine", self.host.machine_usage()).await
+            && let Some(machine) = attempt("the machine", MAY_TAKE, self.host.machine_usage()).await
         {
             observations.note(
                 Signal::MemoryAvailable,
@@ -107,7 +110,7 @@ impl Gauge {
     }
 
     async fn filesystem(&self, path: Option<&Path>) -> Option<FilesystemUsage> {
-        attempt("a file system", self.host.filesystem_usage(path)).await
+        attempt("a file system", MAY_TAKE, self.host.filesystem_usage(path)).await
     }
 
     async fn images_at(&self) -> Option<PathBuf> {
@@ -205,7 +208,7 @@ impl Gauge {
             .map(|volume| volume.name.clone())
             .collect();
         let measuring = self.host.pod_files_usage(pod.identity(), &empty_dirs);
-        let files = attempt("the files of a pod", measuring).await?;
+        let files = attempt("the files of a pod", FILES_MAY_TAKE, measuring).await?;
         for (name, size) in files.logs {
             containers.entry(name).or_default().logs = size;
         }
@@ -290,9 +293,10 @@ fn note_disk(
 
 async fn attempt<Value>(
     what: &str,
+    may_take: Duration,
     operation: impl Future<Output = Result<Value, NodeError>>,
 ) -> Option<Value> {
-    match tokio::time::timeout(MAY_TAKE, operation).await {
+    match tokio::time::timeout(may_take, operation).await {
         Ok(Ok(value)) => Some(value),
         Ok(Err(error)) => {
             let error = telemetry::chain(&error);
@@ -300,7 +304,7 @@ async fn attempt<Value>(
             None
         }
         Err(_) => {
-            tracing::warn!(what, "cannot be measured: the file system hangs");
+            tracing::warn!(what, "cannot be measured: it takes too long");
             None
         }
     }
