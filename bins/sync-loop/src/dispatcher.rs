@@ -98,12 +98,7 @@ impl SyncLoop {
             now: Now::default(),
             sources: Sources::default(),
             pods: DesiredPods::default(),
-            admission: Admission::new(
-                settings.node,
-                settings.max_pods,
-                (settings.reserved, settings.eviction_thresholds),
-                records,
-            ),
+            admission: Admission::new(settings.node, settings.max_pods, settings.kept, records),
             workers: Workers::default(),
             lifecycle: Lifecycle::default(),
             verdicts: Verdicts::default(),

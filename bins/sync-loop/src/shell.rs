@@ -26,7 +26,7 @@ use process::Context;
 use tokio::sync::mpsc;
 use topology::Process;
 
-use crate::dispatcher::admission::NodeDescription;
+use crate::dispatcher::admission::{Kept, NodeDescription};
 use crate::dispatcher::{Settings, SyncLoop};
 use crate::peers::PeerBoard;
 use crate::server::Server;
@@ -114,9 +114,11 @@ fn settings(context: &Context) -> Settings {
             allowed_unsafe_sysctls: config.allowed_unsafe_sysctls.clone(),
         },
         max_pods: config.max_pods,
-        reserved: config.reserved.clone(),
-        // The supervisor refuses those that cannot be.
-        eviction_thresholds: eviction::thresholds(&config.eviction).unwrap_or_default(),
+        kept: Kept {
+            reserved: config.reserved.clone(),
+            // The supervisor refuses those that cannot be.
+            thresholds: eviction::thresholds(&config.eviction).unwrap_or_default(),
+        },
         sync_frequency: config.sync_frequency,
     }
 }

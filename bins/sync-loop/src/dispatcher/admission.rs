@@ -107,15 +107,21 @@ pub(crate) struct Judgement {
     pub is_news: bool,
 }
 
+/// What of the node is not for pods.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kept {
+    /// What is taken off the capacity, as quantities by resource name.
+    pub reserved: BTreeMap<String, String>,
+    /// What the hard ones of these keep back is taken off as well.
+    pub thresholds: Vec<Threshold>,
+}
+
 /// Admission of all desired pods.
 #[derive(Debug)]
 pub(crate) struct Admission {
     node: NodeDescription,
     max_pods: u32,
-    /// What is taken off the capacity, as quantities by resource name.
-    reserved: BTreeMap<String, String>,
-    /// Below the hard ones of these, what is left is not for pods.
-    thresholds: Vec<Threshold>,
+    kept: Kept,
     /// What the node suffers from.
     conditions: Vec<NodeCondition>,
     /// Known once the pool has told the capacity.
@@ -134,14 +140,13 @@ impl Admission {
     pub(crate) fn new(
         node: NodeDescription,
         max_pods: u32,
-        (reserved, thresholds): (BTreeMap<String, String>, Vec<Threshold>),
+        kept: Kept,
         records: AdmissionRecords,
     ) -> Admission {
         Admission {
             node,
             max_pods,
-            reserved,
-            thresholds,
+            kept,
             conditions: Vec::new(),
             allocatable: None,
             features: NodeFeatures::default(),
@@ -155,11 +160,11 @@ impl Admission {
     pub(crate) fn set_capacity(&mut self, capacity: &NodeCapacity) {
         if capacity.cpu_millis > 0 && capacity.memory_bytes > 0 {
             let kept = eviction::hard_reservations(
-                &self.thresholds,
+                &self.kept.thresholds,
                 capacity.memory_bytes,
                 capacity.ephemeral_storage_bytes,
             );
-            let allocatable = Allocatable::new(capacity, &self.reserved, &kept, self.max_pods);
+            let allocatable = Allocatable::new(capacity, &self.kept.reserved, &kept, self.max_pods);
             self.allocatable = Some(allocatable);
             self.features = self.features.told(capacity);
             self.conditions = pressure::conditions(capacity);

@@ -17,7 +17,6 @@
 //! | NodeCapacity | admission of those who wait; the runtime is back: syncs of what was postponed, cleanups; the pool has restarted: every pod again |
 //! | StatusSyncerRestarted | status-syncer is told all verdicts and rejections |
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bulkhead_api::v1;
@@ -27,7 +26,7 @@ use bulkhead_api::v1::watch_results_response::Message as ProbeMessage;
 use clock::UnixNanos;
 use pod::PodSource;
 
-use super::admission::{AdmissionRecords, NodeDescription};
+use super::admission::{AdmissionRecords, Kept, NodeDescription};
 use super::desired_pods::Uid;
 use super::outbox::WorkerUpdate;
 
@@ -41,10 +40,8 @@ pub(crate) struct Settings {
     pub node: NodeDescription,
     /// `maxPods`.
     pub max_pods: u32,
-    /// What is taken off the capacity, as quantities by resource name.
-    pub reserved: BTreeMap<String, String>,
-    /// When pods are evicted.
-    pub eviction_thresholds: Vec<eviction::Threshold>,
+    /// What of the node is not for pods.
+    pub kept: Kept,
     /// `syncFrequency`.
     pub sync_frequency: Duration,
 }

@@ -22,7 +22,7 @@ use rand::rngs::SmallRng;
 use serde_json::{Value, json};
 use v1::WorkerPhase;
 
-use super::admission::{AdmissionRecords, AdmissionState, NodeDescription};
+use super::admission::{AdmissionRecords, AdmissionState, Kept, NodeDescription};
 use super::outbox::{Subject, Work, WorkerUpdate};
 use super::{Action, Event, Now, Settings, SyncLoop};
 
@@ -39,8 +39,7 @@ pub(super) fn settings() -> Settings {
             allowed_unsafe_sysctls: Vec::new(),
         },
         max_pods: 110,
-        reserved: BTreeMap::new(),
-        eviction_thresholds: Vec::new(),
+        kept: Kept::default(),
         sync_frequency: Duration::from_secs(60),
     }
 }

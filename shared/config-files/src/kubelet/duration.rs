@@ -105,6 +105,15 @@ impl<'de> Deserialize<'de> for GoDuration {
     }
 }
 
+/// Zero means the default, as in the kubelet.
+pub(super) fn set_duration(target: &mut Duration, given: Option<GoDuration>) {
+    if let Some(GoDuration(duration)) = given
+        && !duration.is_zero()
+    {
+        *target = duration;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

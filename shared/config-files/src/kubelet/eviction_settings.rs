@@ -6,58 +6,64 @@ use std::time::Duration;
 
 use node_config::EvictionSettings;
 
-use super::duration::{self, GoDuration};
-use super::problem::KubeletConfigError;
-use super::settings::{Applied, Settings, refused, set_duration};
+use super::duration::{self, GoDuration, set_duration};
+use super::problem::{Applied, refused};
 
-impl Settings {
+/// The fields as they are given.
+pub(super) struct Given<'a> {
+    pub(super) hard: Option<&'a BTreeMap<String, String>>,
+    pub(super) soft: &'a BTreeMap<String, String>,
+    pub(super) soft_grace: &'a BTreeMap<String, GoDuration>,
+    pub(super) minimum_reclaim: &'a BTreeMap<String, String>,
+    pub(super) pressure_transition_period: Option<GoDuration>,
+    pub(super) max_pod_grace_seconds: i32,
+    pub(super) merges_defaults: bool,
+    pub(super) local_storage_limits: Option<bool>,
+    pub(super) storage_look_period: &'a str,
+}
+
+impl Given<'_> {
     /// Hard thresholds replace all defaults, unless `mergeDefaultEvictionSettings` fills
     /// in those that are not given.
-    pub(super) fn apply_eviction(&self, eviction: &mut EvictionSettings) -> Applied {
-        if let Some(hard) = &self.eviction_hard {
-            let merges = self.merge_default_eviction_settings == Some(true);
-            let mut all = match merges {
+    pub(super) fn apply(&self, eviction: &mut EvictionSettings) -> Applied {
+        if let Some(hard) = self.hard {
+            let mut all = match self.merges_defaults {
                 true => EvictionSettings::default_hard(),
                 false => BTreeMap::new(),
             };
             all.extend(hard.clone());
             eviction.hard = all;
         }
-        eviction.soft.clone_from(&self.eviction_soft);
-        let graces = self.eviction_soft_grace_period.iter();
+        eviction.soft.clone_from(self.soft);
+        let graces = self.soft_grace.iter();
         eviction.soft_grace = graces
             .map(|(signal, GoDuration(grace))| (signal.clone(), *grace))
             .collect();
-        eviction
-            .minimum_reclaim
-            .clone_from(&self.eviction_minimum_reclaim);
+        eviction.minimum_reclaim.clone_from(self.minimum_reclaim);
         set_duration(
             &mut eviction.pressure_transition_period,
-            self.eviction_pressure_transition_period,
+            self.pressure_transition_period,
         );
         // Zero and less leave each pod its own grace, as in the kubelet.
-        let seconds = u64::try_from(self.eviction_max_pod_grace_period).unwrap_or(0);
+        let seconds = u64::try_from(self.max_pod_grace_seconds).unwrap_or(0);
         eviction.max_pod_grace = (seconds > 0).then(|| Duration::from_secs(seconds));
-        if let Some(limits) = self.local_storage_capacity_isolation {
+        if let Some(limits) = self.local_storage_limits {
             eviction.local_storage_limits = limits;
         }
         self.apply_storage_look_period(eviction)?;
         match ::eviction::thresholds(eviction) {
             Ok(_) => Ok(()),
-            Err(error) => Err(KubeletConfigError::Value {
-                field: error.field,
-                reason: error.reason,
-            }),
+            Err(error) => refused(&error.field, error.reason),
         }
     }
 
     /// A negative period switches measuring off.
     fn apply_storage_look_period(&self, eviction: &mut EvictionSettings) -> Applied {
         let field = "volumeStatsAggPeriod";
-        let text = &self.volume_stats_agg_period;
+        let text = self.storage_look_period;
         let (is_off, text) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
-            None => (false, text.as_str()),
+            None => (false, text),
         };
         if text.is_empty() && !is_off {
             return Ok(());

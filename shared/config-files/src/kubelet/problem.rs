@@ -45,3 +45,14 @@ pub struct Warning {
     /// What about it.
     pub text: &'static str,
 }
+
+/// What becomes of applying something.
+pub(super) type Applied = Result<(), KubeletConfigError>;
+
+/// A value that a field cannot have.
+pub(super) fn refused<T>(field: &str, reason: impl Into<String>) -> Result<T, KubeletConfigError> {
+    Err(KubeletConfigError::Value {
+        field: field.to_owned(),
+        reason: reason.into(),
+    })
+}

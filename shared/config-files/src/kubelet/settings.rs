@@ -11,8 +11,9 @@ use pod::{Quantity, sysctl};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::duration::GoDuration;
-use super::problem::{KubeletConfigError, Warning};
+use super::duration::{GoDuration, set_duration};
+use super::eviction_settings::Given;
+use super::problem::{Applied, KubeletConfigError, Warning, refused};
 
 /// The kubelet's own place for container logs.
 const DEFAULT_POD_LOGS_DIR: &str = "/var/log/pods";
@@ -76,30 +77,21 @@ pub(super) struct Settings {
     image_gc_low_threshold_percent: Option<i32>,
     seccomp_default: Option<bool>,
     allowed_unsafe_sysctls: Vec<String>,
-    pub(super) eviction_hard: Option<BTreeMap<String, String>>,
-    pub(super) eviction_soft: BTreeMap<String, String>,
-    pub(super) eviction_soft_grace_period: BTreeMap<String, GoDuration>,
-    pub(super) eviction_minimum_reclaim: BTreeMap<String, String>,
-    pub(super) eviction_pressure_transition_period: Option<GoDuration>,
-    pub(super) eviction_max_pod_grace_period: i32,
-    pub(super) merge_default_eviction_settings: Option<bool>,
-    pub(super) local_storage_capacity_isolation: Option<bool>,
-    pub(super) volume_stats_agg_period: String,
+    eviction_hard: Option<BTreeMap<String, String>>,
+    eviction_soft: BTreeMap<String, String>,
+    eviction_soft_grace_period: BTreeMap<String, GoDuration>,
+    eviction_minimum_reclaim: BTreeMap<String, String>,
+    eviction_pressure_transition_period: Option<GoDuration>,
+    eviction_max_pod_grace_period: i32,
+    merge_default_eviction_settings: Option<bool>,
+    local_storage_capacity_isolation: Option<bool>,
+    volume_stats_agg_period: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct CrashLoopBackOff {
     max_container_restart_period: Option<GoDuration>,
-}
-
-pub(super) type Applied = Result<(), KubeletConfigError>;
-
-pub(super) fn refused<T>(field: &str, reason: impl Into<String>) -> Result<T, KubeletConfigError> {
-    Err(KubeletConfigError::Value {
-        field: field.to_owned(),
-        reason: reason.into(),
-    })
 }
 
 /// Whether a URL has this scheme, in letters of any case.
@@ -138,7 +130,21 @@ impl Settings {
         self.apply_names(config, warnings)?;
         self.apply_runtime(config)?;
         self.apply_images(config)?;
-        self.apply_eviction(&mut config.eviction)
+        self.eviction().apply(&mut config.eviction)
+    }
+
+    fn eviction(&self) -> Given<'_> {
+        Given {
+            hard: self.eviction_hard.as_ref(),
+            soft: &self.eviction_soft,
+            soft_grace: &self.eviction_soft_grace_period,
+            minimum_reclaim: &self.eviction_minimum_reclaim,
+            pressure_transition_period: self.eviction_pressure_transition_period,
+            max_pod_grace_seconds: self.eviction_max_pod_grace_period,
+            merges_defaults: self.merge_default_eviction_settings == Some(true),
+            local_storage_limits: self.local_storage_capacity_isolation,
+            storage_look_period: &self.volume_stats_agg_period,
+        }
     }
 
     fn apply_sources(&self, config: &mut NodeConfig) -> Applied {
@@ -417,15 +423,6 @@ impl Settings {
             return refused("imageGCLowThresholdPercent", reason);
         }
         Ok(())
-    }
-}
-
-/// Zero means the default, as in the kubelet.
-pub(super) fn set_duration(target: &mut Duration, given: Option<GoDuration>) {
-    if let Some(GoDuration(duration)) = given
-        && !duration.is_zero()
-    {
-        *target = duration;
     }
 }
 
