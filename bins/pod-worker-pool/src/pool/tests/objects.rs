@@ -40,6 +40,11 @@ fn fetched(node: &TestNode, value: &str) {
     });
 }
 
+/// The first step of a pod has told what the pod refers to: nothing else is held.
+async fn looked_at() {
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+}
+
 /// A pod with the Secret in a volume.
 fn pod() -> Value {
     let mut value = pod_running("a", "u1", RUN);
@@ -89,6 +94,7 @@ async fn a_secret_that_changes_reaches_the_volume_and_starts_nothing() {
     let mut node = TestNode::new();
     listed(&node, Some("one"));
     node.create(&pod()).await;
+    looked_at().await;
     fetched(&node, "one");
     eventually("it starts", || !starts(&node, "u1").is_empty()).await;
     listed(&node, Some("two"));
@@ -116,6 +122,7 @@ async fn a_refresh_that_hangs_holds_up_no_stop() {
     let node = TestNode::new();
     listed(&node, Some("one"));
     node.create(&pod()).await;
+    looked_at().await;
     fetched(&node, "one");
     eventually("it starts", || !starts(&node, "u1").is_empty()).await;
     node.host.state().hanging.insert("u1".to_owned());
