@@ -19,6 +19,7 @@ mod hooks;
 mod image;
 mod job;
 mod memory;
+mod of_volumes;
 mod post_start;
 mod pre_stop;
 mod process_start;

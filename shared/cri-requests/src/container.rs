@@ -15,7 +15,7 @@ use pod::metadata::{
 use pod::{ContainerHash, Pod, PodExt, PodIdentity};
 
 use crate::container_input::ContainerInput;
-use crate::environment::{EnvironmentInput, environment, too_large};
+use crate::environment::{Environment, EnvironmentInput, environment, too_large};
 use crate::error::BuildError;
 use crate::expansion::{Budget, TooLong};
 use crate::mounts::mounts;
@@ -34,15 +34,7 @@ pub fn container_config(input: &ContainerInput<'_>) -> Result<ContainerConfig, B
     check_container_name(&container.name)?;
     let field = field_of(input.pod, container);
     let mut budget = Budget::new();
-    let source = EnvironmentInput {
-        pod: input.pod,
-        container,
-        field: &field,
-        node: input.node,
-        pod_ips: input.pod_ips,
-        objects: input.objects,
-    };
-    let environment = environment(&source, &mut budget)?;
+    let environment = container_environment(input, &mut budget)?;
     let mut expanded = |part: &str, texts: &Option<Vec<String>>| {
         let texts = texts.as_deref().unwrap_or_default().iter();
         let expanded = texts.map(|text| budget.expand(text, environment.values()));
@@ -90,8 +82,25 @@ pub fn container_config(input: &ContainerInput<'_>) -> Result<ContainerConfig, B
     })
 }
 
+/// The variables of a container.
+pub(crate) fn container_environment(
+    input: &ContainerInput<'_>,
+    budget: &mut Budget,
+) -> Result<Environment, BuildError> {
+    let source = EnvironmentInput {
+        pod: input.pod,
+        container: input.container,
+        field: &field_of(input.pod, input.container),
+        node: input.node,
+        pod_ips: input.pod_ips,
+        objects: input.objects,
+        env_files: input.env_files,
+    };
+    environment(&source, budget)
+}
+
 /// Where a container is in its pod, for errors.
-fn field_of(pod: &Pod, container: &Container) -> String {
+pub(crate) fn field_of(pod: &Pod, container: &Container) -> String {
     for (list, containers) in [
         ("containers", pod.containers()),
         ("initContainers", pod.init_containers()),

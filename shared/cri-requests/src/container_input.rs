@@ -9,6 +9,7 @@ use pod::Pod;
 use pod::core::Container;
 use pod_volumes::MountedVolume;
 
+use crate::environment::EnvFiles;
 use crate::node_facts::NodeFacts;
 use crate::security::ImageUser;
 
@@ -42,6 +43,10 @@ pub struct ContainerInput<'a> {
     pub volumes: &'a BTreeMap<String, MountedVolume>,
     /// What is known of the ConfigMaps and Secrets that the pod refers to.
     pub objects: &'a Objects,
+    /// Files of volumes that variables come from, as far as the volumes are there.
+    pub env_files: &'a EnvFiles,
+    /// Whether the runtime can make a mount read-only with all mounts below it.
+    pub recursive_read_only: bool,
     /// Prepared sub-paths by index of the volume mount.
     pub sub_paths: &'a BTreeMap<usize, PathBuf>,
     /// The pod's hosts file on the node.

@@ -1,6 +1,8 @@
 //! The environment of a container: its variables in the order of the spec, with
 //! references to earlier ones replaced, and fields and resources of the pod looked up.
 
+mod env_file;
+mod of_files;
 mod of_objects;
 
 use std::collections::BTreeMap;
@@ -11,6 +13,7 @@ use pod::core::{Container, EnvVarSource, ObjectFieldSelector, ResourceFieldSelec
 use pod::downward::{DownwardError, metadata_field, resource_value};
 use pod::{Pod, PodExt};
 
+pub use self::of_files::{EnvFile, EnvFiles, MAX_ENV_FILE_BYTES, env_files};
 use self::of_objects::PodObjects;
 use crate::error::BuildError;
 use crate::expansion::{Budget, MAX_EXPANDED_BYTES, TooLong};
@@ -58,6 +61,8 @@ pub(super) struct EnvironmentInput<'a> {
     pub(super) pod_ips: &'a [IpAddr],
     /// What is known of the objects that the pod refers to.
     pub(super) objects: &'a Objects,
+    /// The files of volumes that variables come from.
+    pub(super) env_files: &'a EnvFiles,
 }
 
 impl EnvironmentInput<'_> {
@@ -146,8 +151,9 @@ fn looked_up(
             &field,
         );
     }
-    if source.file_key_ref.is_some() {
-        return Err(BuildError::unsupported(format!("{field}.fileKeyRef")));
+    if let Some(selector) = &source.file_key_ref {
+        let field = format!("{field}.fileKeyRef");
+        return of_files::value(input.env_files, selector, &field);
     }
     Err(BuildError::invalid(field, "names no source"))
 }

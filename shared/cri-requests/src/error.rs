@@ -17,12 +17,6 @@ pub enum BuildError {
         /// Why not.
         reason: String,
     },
-    /// A field needs what Bulkhead does not have yet.
-    #[error("{field} is not supported")]
-    Unsupported {
-        /// Path of the field in the pod.
-        field: String,
-    },
     /// A ConfigMap or Secret, or a key of it, is not there, or nobody knows.
     #[error("{message}")]
     Object {
@@ -75,12 +69,6 @@ impl BuildError {
         BuildError::Invalid {
             field: field.into(),
             reason: reason.into(),
-        }
-    }
-
-    pub(crate) fn unsupported(field: impl Into<String>) -> BuildError {
-        BuildError::Unsupported {
-            field: field.into(),
         }
     }
 }

@@ -67,6 +67,22 @@ impl Budget {
     }
 }
 
+/// The names that a text refers to, in their order.
+pub(super) fn references(text: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    let mut rest = text;
+    while let Some(dollar) = rest.find('$') {
+        rest = &rest[dollar + 1..];
+        if let Some(after) = rest.strip_prefix('$') {
+            rest = after;
+        } else if let Some((name, after)) = reference(rest) {
+            names.push(name);
+            rest = after;
+        }
+    }
+    names
+}
+
 /// The name in parentheses at the beginning of `text`, and what follows it.
 fn reference(text: &str) -> Option<(&str, &str)> {
     text.strip_prefix('(')?.split_once(')')
@@ -114,6 +130,19 @@ mod tests {
                 expected,
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn the_names_that_are_referred_to_are_found_where_they_are_replaced() {
+        for (text, expected) in [
+            ("", &[][..]),
+            ("$(A)/$(B)$(A)", &["A", "B", "A"]),
+            ("$$(A)$$$(B)", &["B"]),
+            ("$(A", &[]),
+            ("$()", &[""]),
+        ] {
+            assert_eq!(references(text), expected, "{text}");
         }
     }
 

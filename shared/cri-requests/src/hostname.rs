@@ -20,9 +20,23 @@ pub struct HostNames {
     pub sandbox: String,
 }
 
-/// The names of a pod: `spec.hostname` or the pod's name, cut to what the kernel takes.
+/// The names of a pod: `spec.hostnameOverride` alone, or `spec.hostname` or the pod's name
+/// with its domain; cut to what the kernel takes.
 pub fn host_names(pod: &Pod, cluster_domain: &str) -> Result<HostNames, BuildError> {
     let spec = pod.spec_or_default();
+    let name = spec.hostname_override.as_deref();
+    if let Some(name) = name.filter(|name| !name.is_empty()) {
+        if !pod::identity::is_dns1123_subdomain(name) {
+            let reason = format!("{name:?} is not a DNS-1123 subdomain");
+            return Err(BuildError::invalid("spec.hostnameOverride", reason));
+        }
+        let host = truncated(name).to_owned();
+        return Ok(HostNames {
+            sandbox: host.clone(),
+            host,
+            domain: String::new(),
+        });
+    }
     let host = match spec.hostname.as_deref().filter(|host| !host.is_empty()) {
         Some(host) => label("spec.hostname", host)?,
         None => pod.name(),
@@ -97,6 +111,33 @@ mod tests {
         let named = names("web", r#","hostname":"h","subdomain":"s""#).unwrap();
         assert_eq!(named.sandbox, "h");
         assert_eq!(named.domain, "s.ns.svc.cluster.local");
+    }
+
+    #[test]
+    fn an_override_is_the_whole_name_whatever_else_is_said() {
+        let others = r#","hostname":"h","subdomain":"s""#;
+        let found = names(
+            "web",
+            &format!(r#"{others},"hostnameOverride":"a.example.org""#),
+        );
+        let found = found.unwrap();
+        assert_eq!(
+            (found.host.as_str(), found.domain.as_str()),
+            ("a.example.org", "")
+        );
+        assert_eq!(found.sandbox, "a.example.org");
+        let empty = names("web", r#","hostnameOverride":"""#).unwrap();
+        assert_eq!(empty.sandbox, "web");
+        let long = names(
+            "web",
+            &format!(r#","hostnameOverride":"{}.b""#, "a".repeat(62)),
+        );
+        assert_eq!(long.unwrap().sandbox, "a".repeat(62));
+        let error = names("web", r#","hostnameOverride":"A_B""#).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            r#"spec.hostnameOverride: "A_B" is not a DNS-1123 subdomain"#
+        );
     }
 
     #[test]

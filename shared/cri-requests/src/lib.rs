@@ -3,7 +3,7 @@
 //! images comes in as values, and nothing here reads a file or a clock.
 //!
 //! A field of a pod that becomes part of a request has its place here: in `security`,
-//! `resources`, `mounts`, `environment`, `dns` or `hostname`; `container` and `sandbox`
+//! `resources`, `mounts`, `sub_paths`, `environment`, `dns` or `hostname`; `container` and `sandbox`
 //! put the requests together.
 //!
 //! Not here: which container to create and when, and carrying the requests out
@@ -22,16 +22,20 @@ mod node_facts;
 mod resources;
 mod sandbox;
 mod security;
+mod sub_paths;
 
 pub use container::container_config;
 pub use container_input::{ContainerInput, TerminationLog};
 pub use dns::{MAX_RESOLV_CONF_BYTES, PodWarning, ResolvConf, ResolvConfError, parse_resolv_conf};
+pub use environment::{EnvFile, EnvFiles, MAX_ENV_FILE_BYTES, env_files};
 pub use error::BuildError;
 pub use hostname::{HostNames, host_names};
 pub use hosts_file::{managed_hosts_file, node_hosts_file};
+pub use mounts::wants_recursive_read_only;
 pub use node_facts::NodeFacts;
 pub use sandbox::{SandboxConfig, pod_sandbox_config};
 pub use security::{ImageUser, MASKED_PATHS, READONLY_PATHS};
+pub use sub_paths::sub_paths;
 
 #[cfg(test)]
 mod compatibility;

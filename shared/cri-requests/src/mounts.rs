@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use cri::v1::{Mount, MountPropagation};
-use pod::core::VolumeMount;
+use pod::core::{Container, VolumeMount};
 use pod::{Pod, PodExt};
 
 use pod_volumes::MountedVolume;
@@ -89,22 +89,54 @@ fn volume_mount(
             ));
         }
     };
-    if mount
-        .recursive_read_only
-        .as_deref()
-        .is_some_and(|mode| mode != "Disabled")
-    {
-        return Err(BuildError::unsupported(format!(
-            "{field}.recursiveReadOnly"
-        )));
-    }
+    let recursive_read_only = recursive_read_only(input, mount).map_err(|reason| {
+        let reason = format!("failed to resolve recursive read-only mode: {reason}");
+        BuildError::invalid(format!("{field}.recursiveReadOnly"), reason)
+    })?;
     Ok(Mount {
         container_path: absolute(&mount.mount_path, field)?,
         host_path: text(host_path)?,
         readonly: mount.read_only.unwrap_or(false) || volume.read_only,
+        recursive_read_only,
         propagation: propagation.into(),
         selinux_relabel: input.node.selinux && is_of_pod_alone(input.pod, &mount.name),
-        ..Mount::default()
+    })
+}
+
+/// Whether the mounts below a mount are made read-only too, or in the kubelet's words why
+/// they cannot be.
+fn recursive_read_only(input: &ContainerInput<'_>, mount: &VolumeMount) -> Result<bool, String> {
+    let is_possible = input.recursive_read_only;
+    let is_read_only = mount.read_only == Some(true);
+    let propagation = mount.mount_propagation.as_deref().unwrap_or("None");
+    let asks = format!(
+        "volume {:?} requested recursive read-only mode, but",
+        mount.name
+    );
+    match mount.recursive_read_only.as_deref() {
+        None | Some("Disabled") => Ok(false),
+        Some("IfPossible") => Ok(is_possible && is_read_only && propagation == "None"),
+        Some("Enabled") if !is_read_only => Err(format!("{asks} it is not read-only")),
+        Some("Enabled") if propagation != "None" => Err(format!(
+            "{asks} it is not compatible with propagation {propagation:?}"
+        )),
+        Some("Enabled") if !is_possible => {
+            Err(format!("{asks} it is not supported by the runtime"))
+        }
+        Some("Enabled") => Ok(true),
+        Some(other) => Err(format!("unknown recursive read-only mode {other:?}")),
+    }
+}
+
+/// Whether a container has a mount that is to be read-only with all mounts below it, so
+/// that what the runtime can do has to be known.
+pub fn wants_recursive_read_only(container: &Container) -> bool {
+    let mut mounts = container.volume_mounts.iter().flatten();
+    mounts.any(|mount| {
+        !matches!(
+            mount.recursive_read_only.as_deref(),
+            None | Some("Disabled")
+        )
     })
 }
 
@@ -124,7 +156,8 @@ fn source<'a>(
     ] {
         if stated(path) {
             let prepared = sub_paths.get(&index).map(PathBuf::as_path);
-            return prepared.ok_or_else(|| BuildError::unsupported(format!("{field}.{name}")));
+            let missing = || BuildError::invalid(format!("{field}.{name}"), "it is not prepared");
+            return prepared.ok_or_else(missing);
         }
     }
     Ok(&volume.host_path)
@@ -267,6 +300,58 @@ mod tests {
     }
 
     #[test]
+    fn mounts_below_are_read_only_where_that_is_asked_for_and_the_runtime_can() {
+        let asks = "f.volumeMounts[0].recursiveReadOnly: failed to resolve recursive read-only \
+                    mode: volume \"v\" requested recursive read-only mode, but it is not";
+        for (fields, without, with) in [
+            (r#""readOnly":true"#, Ok(false), Ok(false)),
+            (
+                r#""readOnly":true,"recursiveReadOnly":"Disabled""#,
+                Ok(false),
+                Ok(false),
+            ),
+            (
+                r#""readOnly":true,"recursiveReadOnly":"IfPossible""#,
+                Ok(false),
+                Ok(true),
+            ),
+            (r#""recursiveReadOnly":"IfPossible""#, Ok(false), Ok(false)),
+            (
+                r#""readOnly":true,"recursiveReadOnly":"Enabled""#,
+                Err(format!("{asks} supported by the runtime")),
+                Ok(true),
+            ),
+            (
+                r#""recursiveReadOnly":"Enabled""#,
+                Err(format!("{asks} read-only")),
+                Err(format!("{asks} read-only")),
+            ),
+            (
+                r#""readOnly":true,"recursiveReadOnly":"Enabled",
+                "mountPropagation":"HostToContainer""#,
+                Err(format!(
+                    "{asks} compatible with propagation \"HostToContainer\""
+                )),
+                Err(format!(
+                    "{asks} compatible with propagation \"HostToContainer\""
+                )),
+            ),
+        ] {
+            let json = format!(r#"[{{"name":"v","mountPath":"/a",{fields}}}]"#);
+            let mut case = case(&json);
+            for (recursive_read_only, expected) in [(false, without), (true, with)] {
+                case.recursive_read_only = recursive_read_only;
+                let found = mounts(&case.input(), "f").map(|all| all[0].recursive_read_only);
+                assert_eq!(
+                    found.map_err(|error| error.to_string()),
+                    expected,
+                    "{fields}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn a_sub_path_is_only_ever_what_was_prepared_for_it() {
         let json = r#"[{"name":"v","mountPath":"/a"},
                        {"name":"v","mountPath":"/b","subPath":"../../etc"}]"#;
@@ -274,7 +359,7 @@ mod tests {
         let error = mounts(&case.input(), "spec.containers[0]").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "spec.containers[0].volumeMounts[1].subPath is not supported"
+            "spec.containers[0].volumeMounts[1].subPath: it is not prepared"
         );
         case.sub_paths.insert(1, "/prepared".into());
         assert_eq!(mounts(&case.input(), "").unwrap()[1].host_path, "/prepared");
@@ -294,10 +379,6 @@ mod tests {
             (
                 r#"[{"name":"v","mountPath":"/a","mountPropagation":"X"}]"#,
                 r#"f.volumeMounts[0].mountPropagation: invalid MountPropagation mode: "X""#,
-            ),
-            (
-                r#"[{"name":"v","mountPath":"/a","recursiveReadOnly":"Enabled"}]"#,
-                "f.volumeMounts[0].recursiveReadOnly is not supported",
             ),
         ] {
             let error = mounts(&case(json).input(), "f").unwrap_err();

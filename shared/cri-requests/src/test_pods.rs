@@ -12,7 +12,7 @@ use pod::{Pod, PodExt, PodIdentity};
 
 use pod_volumes::MountedVolume;
 
-use crate::{ContainerInput, ImageUser, NodeFacts, TerminationLog};
+use crate::{ContainerInput, EnvFiles, ImageUser, NodeFacts, TerminationLog};
 
 /// A pod from its JSON.
 pub(crate) fn pod(json: &str) -> Pod {
@@ -61,6 +61,8 @@ pub(crate) struct ContainerCase {
     pub(crate) pod_ips: Vec<IpAddr>,
     pub(crate) volumes: BTreeMap<String, MountedVolume>,
     pub(crate) sub_paths: BTreeMap<usize, PathBuf>,
+    pub(crate) recursive_read_only: bool,
+    pub(crate) env_files: EnvFiles,
     pub(crate) objects: Objects,
 }
 
@@ -76,6 +78,8 @@ impl ContainerCase {
             pod_ips: vec!["10.85.3.2".parse().unwrap()],
             volumes: BTreeMap::new(),
             sub_paths: BTreeMap::new(),
+            recursive_read_only: false,
+            env_files: EnvFiles::new(),
             objects: Objects::default(),
         }
     }
@@ -98,6 +102,8 @@ impl ContainerCase {
             pod_ips: &self.pod_ips,
             volumes: &self.volumes,
             sub_paths: &self.sub_paths,
+            recursive_read_only: self.recursive_read_only,
+            env_files: &self.env_files,
             objects: &self.objects,
             hosts_file: match PodIdentity::of(&self.pod) {
                 Ok(identity) => paths::hosts_file(root_dir, identity.uid()),

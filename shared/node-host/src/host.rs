@@ -13,7 +13,7 @@ use node_layout::{DiskUsage, FilesystemUsage, MachineUsage, NodeCapacity, PodFil
 use node_policy::HostPathRules;
 use pod::resources::PodCgroupResources;
 use pod::{Pod, PodIdentity, QosClass};
-use pod_volumes::{MountedVolume, Volume};
+use pod_volumes::{MountedVolume, SubPath, Volume};
 
 use crate::error::NodeError;
 
@@ -148,6 +148,25 @@ pub trait Volumes: Send + Sync {
         volumes: &[Volume],
         host_paths: &HostPathRules,
     ) -> Result<BTreeMap<String, MountedVolume>, NodeError>;
+
+    /// Binds a part of a volume for a container that is about to be made, or finds it
+    /// bound, and says where. No link that is in the volume leads out of it.
+    async fn bind_sub_path(
+        &self,
+        identity: &PodIdentity,
+        container: &str,
+        sub_path: &SubPath,
+    ) -> Result<PathBuf, NodeError>;
+
+    /// What is in a file of a volume; `None` when there is none. It is below the volume,
+    /// whatever links are in that, a regular file, and has at most `limit` bytes.
+    async fn read_volume_file(
+        &self,
+        identity: &PodIdentity,
+        volume_path: &Path,
+        path: &str,
+        limit: usize,
+    ) -> Result<Option<Vec<u8>>, NodeError>;
 
     /// Takes a pod's volumes down: unmounts and removes what is in them.
     async fn tear_down_volumes(&self, pod_uid: &str) -> Result<(), NodeError>;

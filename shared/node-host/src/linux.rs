@@ -18,7 +18,7 @@ use node_policy::HostPathRules;
 use pod::identity::{check_container_name, check_uid};
 use pod::resources::{CPU, MEMORY, PodCgroupResources, cpu_shares};
 use pod::{Pod, PodIdentity, QosClass};
-use pod_volumes::{MountedVolume, Volume};
+use pod_volumes::{MountedVolume, SubPath, Volume};
 
 use crate::blocking::joined;
 use crate::cgroup::{self, Removal};
@@ -303,6 +303,36 @@ impl Volumes for LinuxNode {
         self.run_for(identity.uid(), move |node| {
             let memory = u64::try_from(machine::allocatable(node, MEMORY)?.value()).unwrap_or(0);
             pod_files::make_volumes(node, &uid, (&pod, &volumes), memory, &host_paths)
+        })
+        .await
+    }
+
+    async fn bind_sub_path(
+        &self,
+        identity: &PodIdentity,
+        container: &str,
+        sub_path: &SubPath,
+    ) -> Result<PathBuf, NodeError> {
+        check_container_name(container)?;
+        let (uid, container) = (identity.uid().to_owned(), container.to_owned());
+        let sub_path = sub_path.clone();
+        self.run_for(identity.uid(), move |node| {
+            pod_files::bind_sub_path(node, &uid, &container, &sub_path)
+        })
+        .await
+    }
+
+    async fn read_volume_file(
+        &self,
+        identity: &PodIdentity,
+        volume_path: &Path,
+        path: &str,
+        limit: usize,
+    ) -> Result<Option<Vec<u8>>, NodeError> {
+        let (uid, path) = (identity.uid().to_owned(), path.to_owned());
+        let volume_path = volume_path.to_owned();
+        self.run_for(identity.uid(), move |node| {
+            pod_files::read_volume_file(node, &uid, (&volume_path, &path), limit)
         })
         .await
     }

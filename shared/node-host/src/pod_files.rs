@@ -9,7 +9,7 @@ use node_policy::HostPathRules;
 use pod::Pod;
 use pod::identity::{check_container_name, check_uid};
 
-use pod_volumes::{MountedVolume, Volume};
+use pod_volumes::{MountedVolume, SubPath, Volume};
 
 use crate::directory::Directory;
 use crate::error::IoContext as _;
@@ -70,6 +70,26 @@ pub(super) fn make_volumes(
         host_paths,
     };
     volume::make(&directory, pod, volumes, &setting)
+}
+
+pub(super) fn bind_sub_path(
+    node: &Shared,
+    pod_uid: &str,
+    container: &str,
+    sub_path: &SubPath,
+) -> Result<PathBuf, NodeError> {
+    let directory = make(node, pod_uid)?;
+    volume::sub_path::bind(&directory, container, sub_path, &node.system.proc_dir)
+}
+
+pub(super) fn read_volume_file(
+    node: &Shared,
+    pod_uid: &str,
+    (volume_path, path): (&Path, &str),
+    limit: usize,
+) -> Result<Option<Vec<u8>>, NodeError> {
+    let directory = make(node, pod_uid)?;
+    volume::sub_path::read(&directory, (volume_path, path), limit)
 }
 
 pub(super) fn tear_down_volumes(node: &Shared, pod_uid: &str) -> Result<(), NodeError> {

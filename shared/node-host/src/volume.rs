@@ -10,12 +10,13 @@ mod memory;
 mod mount_table;
 mod ownership;
 mod pinned;
+pub(crate) mod sub_path;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use node_layout::paths::{
-    CONFIG_MAP, DOWNWARD_API, EMPTY_DIR, HOST_PATH, PROJECTED, SECRET, VOLUMES,
+    CONFIG_MAP, DOWNWARD_API, EMPTY_DIR, HOST_PATH, PROJECTED, SECRET, VOLUME_SUBPATHS, VOLUMES,
 };
 use node_policy::HostPathRules;
 use pod::Pod;
@@ -28,6 +29,7 @@ use crate::error::NodeError;
 use host_path::HostPath;
 pub(crate) use mount_table::MountTable;
 use ownership::{Access, Ownership};
+use pinned::Place;
 
 /// Mode of a pod's own directories: others have no business there.
 pub(crate) const POD_DIRECTORY_MODE: u32 = 0o750;
@@ -85,7 +87,12 @@ pub(crate) fn make(
                 };
                 asked.open().and_then(|opened| {
                     let kind = kind(directory, HOST_PATH)?;
-                    pinned::bind(&opened, &kind, name, setting.proc_dir)
+                    let place = Place {
+                        directory: &kind,
+                        name,
+                        passes_back: wanted.passes_back,
+                    };
+                    pinned::bind(&opened, &place, setting.proc_dir)
                 })
             }
             VolumeSpec::Files(wanted) => kind(directory, directory_of(wanted.kind))
@@ -149,6 +156,9 @@ fn with_causes(error: &NodeError) -> String {
 /// Takes a pod's volumes down. What is mounted on or in those of its own is unmounted;
 /// whatever else is mounted in its directory stops this: it may be somebody's data.
 pub(crate) fn tear_down(directory: &Directory, mounts: &MountTable) -> Result<(), NodeError> {
+    // They are parts of the volumes.
+    mounts.unmount_all_below(directory, VOLUME_SUBPATHS)?;
+    directory.remove_tree(VOLUME_SUBPATHS)?;
     let Some(volumes) = directory.child(VOLUMES)? else {
         return Ok(());
     };

@@ -12,6 +12,9 @@ const PODS: &str = "pods";
 pub const HOSTS_FILE: &str = "etc-hosts";
 /// Volumes of a pod below its directory, by kind and name.
 pub const VOLUMES: &str = "volumes";
+/// Sub-paths of volumes that containers mount, below a pod's directory: by volume,
+/// container, and index of the mount.
+pub const VOLUME_SUBPATHS: &str = "volume-subpaths";
 /// What is kept of each container below its pod's directory.
 pub const CONTAINERS: &str = "containers";
 /// emptyDir volumes below `volumes`; the tilde stands for the slash of a kind's name.

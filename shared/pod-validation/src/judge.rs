@@ -72,7 +72,19 @@ mod tests {
             format!(r#","evictionResponders":[{{"name":"{name}","priority":{priority}}}]"#)
         };
         for (fields, expected) in [
-            (r#","hostnameOverride":"h""#, "spec.hostnameOverride"),
+            (r#","hostnameOverride":"A""#, "spec.hostnameOverride"),
+            (
+                r#","hostnameOverride":"h","hostNetwork":true"#,
+                "spec.hostnameOverride",
+            ),
+            (
+                r#","hostnameOverride":"h","setHostnameAsFQDN":true"#,
+                "spec.hostnameOverride",
+            ),
+            (
+                &format!(r#","hostnameOverride":"{0}.{0}""#, "a".repeat(32)),
+                "spec.hostnameOverride",
+            ),
             (
                 r#","volumes":[{"name":"v","emptyDir":{"mode":448}}]"#,
                 "spec.volumes[0].emptyDir.mode",
@@ -97,6 +109,7 @@ mod tests {
         // Nothing of the node's.
         for fields in [
             r#","schedulingGroup":{"podGroupName":"a"}"#,
+            r#","hostnameOverride":"a.example.org","hostname":"h","subdomain":"s""#,
             &responder("acme.io/foo", 10_000),
         ] {
             assert_eq!(refused(fields, ""), Vec::<String>::new(), "{fields}");
@@ -107,10 +120,6 @@ mod tests {
     fn fields_of_containers_of_newer_api_servers_are_decided_one_by_one() {
         let container = "spec.containers[0]";
         for (fields, expected) in [
-            (
-                r#","env":[{"name":"A","valueFrom":{"fileKeyRef":{"key":"k","path":"p","volumeName":"v"}}}]"#,
-                "env[0].valueFrom.fileKeyRef",
-            ),
             (
                 r#","livenessProbe":{"httpGet":{"port":1,"protocol":"HTTP2"}}"#,
                 "livenessProbe.httpGet.protocol",
@@ -134,6 +143,37 @@ mod tests {
             refused(r#","volumes":[{"name":"v","emptyDir":{}}]"#, mount),
             [format!("{container}.volumeMounts[0].bindMountOptions")]
         );
+        let volumes =
+            r#","volumes":[{"name":"v","emptyDir":{}},{"name":"h","hostPath":{"path":"/h"}}]"#;
+        for (key, expected) in [
+            (r#""key":"k","path":"d/p","volumeName":"v""#, None),
+            (r#""key":"","path":"p","volumeName":"v""#, Some("key")),
+            (r#""key":"a=b","path":"p","volumeName":"v""#, Some("key")),
+            (
+                &format!(r#""key":"{}","path":"p","volumeName":"v""#, "k".repeat(129)),
+                Some("key"),
+            ),
+            (r#""key":"k","path":"","volumeName":"v""#, Some("path")),
+            (r#""key":"k","path":"/p","volumeName":"v""#, Some("path")),
+            (r#""key":"k","path":"../p","volumeName":"v""#, Some("path")),
+            (
+                r#""key":"k","path":"p","volumeName":"""#,
+                Some("volumeName"),
+            ),
+            (
+                r#""key":"k","path":"p","volumeName":"w""#,
+                Some("volumeName"),
+            ),
+            (
+                r#""key":"k","path":"p","volumeName":"h""#,
+                Some("volumeName"),
+            ),
+        ] {
+            let env = format!(r#","env":[{{"name":"A","valueFrom":{{"fileKeyRef":{{{key}}}}}}}]"#);
+            let field = |field| format!("{container}.env[0].valueFrom.fileKeyRef.{field}");
+            let expected: Vec<String> = expected.into_iter().map(field).collect();
+            assert_eq!(refused(volumes, &env), expected, "{key}");
+        }
         let plain = r#","livenessProbe":{"grpc":{"port":1,"mode":"Plaintext"}}"#;
         assert_eq!(refused("", plain), Vec::<String>::new());
     }

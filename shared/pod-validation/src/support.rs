@@ -83,7 +83,7 @@ fn pod_spec(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
         host_pid: _,
         host_users,
         hostname: _,
-        hostname_override,
+        hostname_override: _,
         image_pull_secrets,
         init_containers,
         node_name: _,
@@ -121,7 +121,6 @@ fn pod_spec(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
                 "ephemeralContainers",
                 !list(ephemeral_containers).is_empty(),
             ),
-            ("hostnameOverride", !text(hostname_override).is_empty()),
             ("imagePullSecrets", !list(image_pull_secrets).is_empty()),
             (
                 "overhead",

@@ -20,7 +20,7 @@ use clock::UnixNanos;
 
 pub use files::{Files, FilesKind, VolumeFile};
 pub use sources::Content;
-pub use spec::{HostPath, Medium, Volume, VolumeSpec, wanted, wanted_files};
+pub use spec::{HostPath, Medium, Volume, VolumeSpec, passes_back, wanted, wanted_files};
 
 /// A volume that is set up on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +29,23 @@ pub struct MountedVolume {
     pub host_path: PathBuf,
     /// Whether its kind allows no writing, whatever the mount says.
     pub read_only: bool,
+}
+
+/// A part of a volume that a container mounts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubPath {
+    /// Which of the container's mounts it is.
+    pub index: usize,
+    /// The volume's name.
+    pub volume: String,
+    /// Where the volume is.
+    pub volume_path: PathBuf,
+    /// The path below it: relative, and without `..`.
+    pub path: String,
+    /// Whether directories that are missing on the way are made.
+    pub makes_missing: bool,
+    /// Whether what the container mounts in it shows on the node.
+    pub passes_back: bool,
 }
 
 /// A volume that was made, or found made.

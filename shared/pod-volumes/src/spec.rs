@@ -1,6 +1,6 @@
 //! What a pod's volumes are made from.
 
-use pod::core::{EmptyDirVolumeSource, HostPathVolumeSource, Volume as ApiVolume};
+use pod::core::{EmptyDirVolumeSource, HostPathVolumeSource, Volume as ApiVolume, VolumeMount};
 use pod::resources::pod_cgroup_resources;
 use pod::{Pod, PodExt, Quantity};
 
@@ -69,6 +69,8 @@ pub struct HostPath {
     pub path: String,
     /// What is to be there, in the API's words; empty: anything.
     pub path_type: String,
+    /// Whether what some container mounts in it shows on the node (`Bidirectional`).
+    pub passes_back: bool,
 }
 
 /// The volumes that a pod is to have, in the pod's order.
@@ -125,18 +127,24 @@ fn spec(pod: &Pod, index: usize, volume: &ApiVolume, content: &Content<'_>) -> O
         return Some(medium.map_or_else(VolumeSpec::Impossible, VolumeSpec::EmptyDir));
     }
     if let Some(source) = &volume.host_path {
-        let spec = || host_path(index, source);
+        let spec = || host_path(pod, index, volume, source);
         return is_mounted(pod, &volume.name).then(spec);
     }
     let reason = "this kind of volume is not supported".to_owned();
     Some(VolumeSpec::Impossible(reason))
 }
 
-fn host_path(index: usize, source: &HostPathVolumeSource) -> VolumeSpec {
+fn host_path(
+    pod: &Pod,
+    index: usize,
+    volume: &ApiVolume,
+    source: &HostPathVolumeSource,
+) -> VolumeSpec {
     VolumeSpec::HostPath(HostPath {
         index,
         path: source.path.clone(),
         path_type: source.type_.clone().unwrap_or_default(),
+        passes_back: mounts_of(pod, &volume.name).any(passes_back),
     })
 }
 
@@ -164,9 +172,20 @@ fn medium(pod: &Pod, source: &EmptyDirVolumeSource) -> Result<Medium, String> {
 }
 
 fn is_mounted(pod: &Pod, volume: &str) -> bool {
+    mounts_of(pod, volume).next().is_some()
+}
+
+/// The mounts of a volume, of all containers.
+fn mounts_of<'a>(pod: &'a Pod, volume: &'a str) -> impl Iterator<Item = &'a VolumeMount> {
     let containers = pod.all_containers();
-    let mut mounts = containers.flat_map(|(_, spec)| spec.volume_mounts.iter().flatten());
-    mounts.any(|mount| mount.name == volume)
+    let mounts = containers.flat_map(|(_, spec)| spec.volume_mounts.iter().flatten());
+    mounts.filter(move |mount| mount.name == volume)
+}
+
+/// Whether what the container mounts in it is to show on the node.
+#[must_use]
+pub fn passes_back(mount: &VolumeMount) -> bool {
+    mount.mount_propagation.as_deref() == Some("Bidirectional")
 }
 
 #[cfg(test)]
@@ -234,8 +253,14 @@ mod tests {
             index: 0,
             path: "/srv".to_owned(),
             path_type: "Directory".to_owned(),
+            passes_back: false,
         });
         assert_eq!(of(host_path.clone(), &mounts), [spec]);
+        let mut back = json!([{"name": "v", "mountPath": "/v"}, {"name": "v", "mountPath": "/w"}]);
+        back[1]["mountPropagation"] = json!("Bidirectional");
+        let found = of(host_path.clone(), &back);
+        let is_so = matches!(&found[..], [VolumeSpec::HostPath(found)] if found.passes_back);
+        assert!(is_so, "{found:?}");
         assert_eq!(of(host_path, &json!([])), [], "nobody mounts it");
         for impossible in [
             json!({"nfs": {"server": "s", "path": "/"}}),

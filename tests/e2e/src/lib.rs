@@ -4,6 +4,7 @@
 pub mod cast;
 pub mod ground;
 pub mod sources;
+pub mod volumes;
 pub mod witness;
 pub mod workload;
 

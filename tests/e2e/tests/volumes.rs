@@ -3,16 +3,18 @@
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use e2e::Ground;
 use e2e::ground::{TIMEOUT, address};
+use e2e::volumes::{
+    config_error, mounts_below, pod_directory, shell, wait_until_removed, with_volume,
+};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use serde_json::{Value, json};
-use test_support::images::{BUSYBOX, TESTAPP};
+use test_support::images::TESTAPP;
 use test_support::observe::{condition, container_status};
-use test_support::{http, wait_for, wait_until};
+use test_support::{http, wait_for};
 use topology::Process;
 
 #[test]
@@ -384,8 +386,7 @@ fn later_mounts_of_the_node_reach_containers_that_ask_for_them() -> Result<()> {
             .is_err()
     );
 
-    // Mounting into the node is for privileged containers, which have to wait
-    // for their feature: refused in words, not left out.
+    // Mounting into the node is for privileged containers: refused in words.
     let back = json!({ "hostPath": { "path": shared, "type": "Directory" } });
     let how = json!({ "mountPropagation": "Bidirectional" });
     ground.apply("back", with_volume(&back, &how))?;
@@ -453,54 +454,6 @@ fn clean_up_stays_in_the_pods_directory_whatever_links_are_there() -> Result<()>
     Ok(())
 }
 
-fn shell(name: &str, mounts: &Value) -> Value {
-    json!({
-        "name": name,
-        "image": BUSYBOX,
-        "command": ["sh", "-c", "trap 'exit 0' TERM; while true; do sleep 1 & wait; done"],
-        "volumeMounts": mounts,
-    })
-}
-
-/// A pod with one volume, mounted at `/v` with these fields more.
-fn with_volume(source: &Value, mount: &Value) -> Value {
-    let (mut volume, mut mount) = (source.clone(), mount.clone());
-    volume["name"] = json!("v");
-    mount["name"] = json!("v");
-    mount["mountPath"] = json!("/v");
-    json!({ "containers": [shell("shell", &json!([mount]))], "volumes": [volume] })
-}
-
-/// The pod's own directory on the node.
-fn pod_directory(ground: &Ground, pod: &Value) -> Result<PathBuf> {
-    let uid = pod["metadata"]["uid"]
-        .as_str()
-        .context("a pod without uid")?;
-    let directory = ground.bulkhead.paths().root.join("pods").join(uid);
-    anyhow::ensure!(
-        directory.is_dir(),
-        "{} is no directory",
-        directory.display()
-    );
-    Ok(directory)
-}
-
-fn wait_until_removed(directory: &Path) -> Result<()> {
-    let what = format!("{} to be removed", directory.display());
-    Ok(wait_until(&what, TIMEOUT, || !directory.exists())?)
-}
-
-/// Mount points of the node below a directory.
-fn mounts_below(ground: &Ground, directory: &Path) -> Result<Vec<String>> {
-    let table = ground
-        .node()
-        .run(|| fs::read_to_string("/proc/thread-self/mountinfo"))??;
-    let directory = directory.to_string_lossy();
-    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
-    let below = points.filter(|point| point.starts_with(&*directory));
-    Ok(below.map(str::to_owned).collect())
-}
-
 fn wait_until_restarted(ground: &Ground, pod: &str, container: &str) -> Result<()> {
     let what = "to run again after a restart";
     let restarted = ground.bulkhead.wait_for_pod(pod, what, TIMEOUT, |pod| {
@@ -513,4 +466,61 @@ fn wait_until_restarted(ground: &Ground, pod: &str, container: &str) -> Result<(
         }
     });
     Ok(restarted?)
+}
+
+#[test]
+fn variables_come_from_a_file_that_an_init_container_wrote() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let of_file = |key: &str, optional: bool| {
+        json!({ "fileKeyRef": { "volumeName": "v", "path": "d/env", "key": key,
+            "optional": optional } })
+    };
+    let with = |script: &str, env: Value| {
+        let mut main = shell("shell", &json!([]));
+        main["env"] = env;
+        let mut init = shell("init", &json!([{ "name": "v", "mountPath": "/v" }]));
+        init["command"] = json!(["sh", "-c", script]);
+        json!({
+            "initContainers": [init], "containers": [main],
+            "volumes": [{ "name": "v", "emptyDir": {} }],
+            "hostnameOverride": "told.example.org", "subdomain": "ignored",
+        })
+    };
+    let script = "mkdir /v/d; printf \"# ours\\nA='1 \\$x'\\nB = 'two\\nlines'\\n\" > /v/d/env";
+    let env = json!([
+        { "name": "A", "valueFrom": of_file("A", false) },
+        { "name": "B", "valueFrom": of_file("B", false) },
+        { "name": "NONE", "valueFrom": of_file("NONE", true) },
+        { "name": "BOTH", "value": "<$(A)>" },
+    ]);
+    ground.apply("told", with(script, env))?;
+    let missing = json!([{ "name": "A", "valueFrom": of_file("NONE", false) }]);
+    ground.apply("missing", with(script, missing.clone()))?;
+    ground.apply(
+        "malformed",
+        with("mkdir /v/d; echo A=1 > /v/d/env", missing.clone()),
+    )?;
+    let out = "mkdir /v/d; ln -s /etc/passwd /v/d/env";
+    ground.apply("out", with(out, missing))?;
+    ground.ready("told")?;
+    let sh = |script: &str| ground.exec("told", "shell", &["sh", "-c", script]);
+    let seen = sh("echo \"$A|$B|${NONE-unset}|$BOTH\"; hostname")?;
+    assert_eq!(seen, "1 $x|two\nlines|unset|<1 $x>\ntold.example.org\n");
+    // The container that has the variables does not have the volume.
+    assert!(sh("ls /v").is_err());
+    for (pod, words) in [
+        (
+            "missing",
+            "environment variable key \"NONE\" not found in file \"d/env\"",
+        ),
+        (
+            "malformed",
+            "couldn't parse env file \"d/env\": line 1: the value is not in single quotes",
+        ),
+        ("out", "it leads out of the volume"),
+    ] {
+        let message = config_error(&ground, pod, "shell")?;
+        assert!(message.contains(words), "{message}");
+    }
+    Ok(())
 }

@@ -16,7 +16,7 @@ use node_layout::{DiskUsage, FilesystemUsage, MachineUsage, NodeCapacity, PodFil
 use node_policy::HostPathRules;
 use pod::resources::PodCgroupResources;
 use pod::{Pod, PodIdentity, QosClass};
-use pod_volumes::{Files, MountedVolume, Volume, VolumeSpec};
+use pod_volumes::{Files, MountedVolume, SubPath, Volume, VolumeSpec};
 
 /// Where the pods' directories are, which exist in memory alone: the node's
 /// configuration names it as root directory.
@@ -285,6 +285,30 @@ impl Volumes for MemoryHost {
             (name.clone(), mounted)
         });
         Ok(volumes.collect())
+    }
+
+    async fn bind_sub_path(
+        &self,
+        identity: &PodIdentity,
+        container: &str,
+        sub_path: &SubPath,
+    ) -> Result<PathBuf, NodeError> {
+        self.wait_while_hanging(identity.uid()).await;
+        let pod = paths::pod(Path::new(ROOT_DIR), identity.uid());
+        let volume = pod.join(paths::VOLUME_SUBPATHS).join(&sub_path.volume);
+        Ok(volume.join(container).join(sub_path.index.to_string()))
+    }
+
+    async fn read_volume_file(
+        &self,
+        identity: &PodIdentity,
+        _volume_path: &Path,
+        _path: &str,
+        _limit: usize,
+    ) -> Result<Option<Vec<u8>>, NodeError> {
+        // What containers write is not simulated.
+        self.wait_while_hanging(identity.uid()).await;
+        Ok(None)
     }
 
     async fn tear_down_volumes(&self, pod_uid: &str) -> Result<(), NodeError> {

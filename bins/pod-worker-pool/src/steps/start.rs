@@ -23,7 +23,7 @@ use super::memory::Memory;
 use super::pulls::PodPulls;
 use super::start_error::StartError;
 use super::target::{PreparedImages, Target, spec_of};
-use super::{created, image};
+use super::{created, image, of_volumes};
 use crate::abandoned_start;
 use crate::image::Image;
 
@@ -327,7 +327,16 @@ async fn container_config(
             host_path: files.termination_log,
             container_path: path.to_owned(),
         });
-    let mut config = cri_requests::container_config(&ContainerInput {
+    let failed = |error: StepError| StartError::of_step(REASON, &error);
+    let recursive_read_only = match cri_requests::wants_recursive_read_only(spec) {
+        true => of_volumes::has_recursive_read_only(steps)
+            .await
+            .map_err(failed)?,
+        false => false,
+    };
+    let env_files = of_volumes::read_env_files(steps, target, spec, &prepared.volumes);
+    let env_files = env_files.await.map_err(failed)?;
+    let input = ContainerInput {
         pod: target.pod,
         container: spec,
         attempt: instance.restart_count,
@@ -337,11 +346,20 @@ async fn container_config(
         pod_ips: &prepared.pod_ips,
         volumes: &prepared.volumes,
         sub_paths: &BTreeMap::new(),
+        recursive_read_only,
+        env_files: &env_files,
         objects: &prepared.objects,
         hosts_file: prepared.hosts_file.clone(),
         termination_log,
+    };
+    let sub_paths = of_volumes::bind_sub_paths(steps, target, &input)
+        .await
+        .map_err(failed)?;
+    let mut config = cri_requests::container_config(&ContainerInput {
+        sub_paths: &sub_paths,
+        ..input
     })
-    .map_err(|error| StartError::of_step(REASON, &StepError::from(error)))?;
+    .map_err(|error| failed(error.into()))?;
     config.annotations.insert(
         annotations::RESTART_WAIT.to_owned(),
         instance.restart_wait.as_secs().to_string(),

@@ -68,6 +68,7 @@ fn variables(env: &str, resources: &str, spec: &str) -> Result<Vec<(String, Stri
         node: &node,
         pod_ips: &pod_ips,
         objects: &objects(),
+        env_files: &EnvFiles::new(),
     };
     let environment = environment(&input, &mut Budget::new())?;
     Ok(environment
@@ -205,7 +206,7 @@ fn what_cannot_be_looked_up_is_an_error_with_its_field() {
         ),
         (
             r#"{"fileKeyRef":{"volumeName":"v","path":"p","key":"k"}}"#,
-            "fileKeyRef is not supported",
+            r#"fileKeyRef: cannot find the volume "v" referenced by FileKeyRef"#,
         ),
         (r#"{}"#, ": names no source"),
     ] {

@@ -274,7 +274,9 @@ impl Missing {
 /// that are wanted here: in a thread of its own, because a umask is that of all
 /// threads which do not have one of theirs. A mode that is given afterwards would
 /// never be given if the process were killed in between.
-fn with_exact_modes<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+pub(super) fn with_exact_modes<T: Send>(
+    work: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().spawn_scoped(scope, || {
             unshare(CloneFlags::CLONE_FS)?;

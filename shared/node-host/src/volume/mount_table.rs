@@ -24,6 +24,8 @@ pub(crate) struct Mount<'a> {
     pub(crate) id: u64,
     /// Where it is, without links.
     pub(crate) point: Cow<'a, Path>,
+    /// The number of the group of mounts that pass mounts on to each other, if it is in one.
+    pub(crate) peer_group: Option<u64>,
     filesystem: &'a str,
 }
 
@@ -52,6 +54,12 @@ impl MountTable {
         mounts
             .find(|mount| mount.point == point)
             .map(|mount| mount.filesystem)
+    }
+
+    /// The group of mounts that pass mounts on to each other which a mount is in.
+    pub(crate) fn peer_group(&self, id: u64) -> Option<u64> {
+        let mut mounts = self.mounts();
+        mounts.find(|mount| mount.id == id)?.peer_group
     }
 
     /// The mounts below a directory or on it, the first one mounted first.
@@ -112,11 +120,19 @@ fn parse(line: &[u8]) -> Option<Mount<'_>> {
         true => Cow::Owned(PathBuf::from(OsString::from_vec(unescaped(point)))),
         false => Cow::Borrowed(Path::new(OsStr::from_bytes(point))),
     };
-    let filesystem = fields.skip_while(|field| field != b"-").nth(1)?;
+    let mut peer_group = None;
+    let optional = fields.by_ref().take_while(|field| field != b"-");
+    for field in optional {
+        if let Some(number) = field.strip_prefix(b"shared:") {
+            peer_group = str::from_utf8(number).ok()?.parse().ok();
+        }
+    }
+    let filesystem = fields.next()?;
     let filesystem = str::from_utf8(filesystem).unwrap_or_default();
     Some(Mount {
         id,
         point,
+        peer_group,
         filesystem,
     })
 }
@@ -170,6 +186,8 @@ mod tests {
             Some("xfs")
         );
         assert_eq!(table.filesystem(Path::new("/pods/u")), None);
+        let groups = [22, 40, 41, 99].map(|id| table.peer_group(id));
+        assert_eq!(groups, [Some(1), None, None, None]);
     }
 
     #[test]

@@ -1,15 +1,17 @@
 //! Binds what was opened on the node into a pod's directory, so that the runtime is
 //! given a path that nobody but root can lead elsewhere.
 //!
-//! What is bound follows the node (a later mount below the volume's path shows in it)
-//! and never the other way round. What opened it and why it may be had is `host_path`.
+//! What is bound follows the node: a later mount below the volume's path shows in it. The
+//! other way round only where a container asks for it (`mountPropagation: Bidirectional`).
+//! What opened it and why it may be had is `host_path` and `sub_path`.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
 use nix::mount::{MsFlags, mount};
-use nix::sys::stat::SFlag;
+use nix::sys::stat::{Mode, SFlag};
 use node_layout::paths::{HOST_PATH, VOLUMES};
 
 use super::mount_table::{self, Mount, MountTable};
@@ -23,24 +25,44 @@ const NONE: Option<&str> = None;
 /// Most mounts that are taken off one mount point: we make one.
 const MAX_STACKED: usize = 16;
 
-/// Binds `source` under this name in the directory of hostPath volumes, or finds it
-/// bound, and says where.
+/// Where something is bound for a pod.
+pub(super) struct Place<'a> {
+    /// A directory of the pod.
+    pub(super) directory: &'a Directory,
+    /// The name in it.
+    pub(super) name: &'a str,
+    /// Whether what a container mounts in what is bound shows where it was bound from.
+    pub(super) passes_back: bool,
+}
+
+/// Binds `source` at its place, or finds it bound, and says where.
 ///
 /// When something else is bound there, the node's path leads to another file by now: a
 /// socket, for example, that its server has made anew. Then the new one is bound for the
 /// next containers, as with a kubelet; those that run keep what they have.
 pub(super) fn bind(
     source: &OwnedFd,
-    kind: &Directory,
-    name: &str,
+    place: &Place<'_>,
     proc_dir: &Path,
 ) -> Result<PathBuf, NodeError> {
+    let Place {
+        directory: kind,
+        name,
+        passes_back,
+    } = *place;
     let path = kind.path().join(name);
     let is_directory = is_directory(source)?;
+    let peers = match passes_back {
+        true => Some(peers_of(source, kind, proc_dir)?),
+        false => None,
+    };
+    let is_right = |bound: &OwnedFd| -> Result<bool, NodeError> {
+        Ok(is_same(bound, source)? && (peers.is_none() || peer_group(bound, proc_dir)? == peers))
+    };
     let mut found = kind.mounted(name)?;
     for _ in 0..MAX_STACKED {
         match &found {
-            Some(bound) if !is_same(bound, source)? => mount_table::unmount(bound, &path)?,
+            Some(bound) if !is_right(bound)? => mount_table::unmount(bound, &path)?,
             _ => break,
         }
         found = kind.mounted(name)?;
@@ -49,16 +71,23 @@ pub(super) fn bind(
         Some(bound) => bound,
         None => {
             let mut place = kind.make_mount_point(name, is_directory)?;
-            if kind.real_path()?.starts_with(real_path(source)?) {
+            if holds(source, kind.fd())? {
                 place = keep_to_itself(place, kind, name)?;
             }
-            bind_one(source, &place).context("bind", &path)?;
+            match passes_back {
+                true => bind_all(source, &place),
+                false => bind_one(source, &place),
+            }
+            .context("bind", &path)?;
             let bound = kind.mounted(name)?;
             bound.ok_or_else(|| NodeError::refused(&path, "it was unmounted while it was bound"))?
         }
     };
-    if !is_same(&bound, source)? {
+    if !is_right(&bound)? {
         return Err(NodeError::refused(path, "something else is mounted there"));
+    }
+    if passes_back {
+        return Ok(path);
     }
     // Also for one that is found: whoever bound it may have been killed before this.
     follow_only(&bound).context("change the propagation of", &path)?;
@@ -139,6 +168,36 @@ fn reach(directory: &OwnedFd, relative: &Path, point: &Path) -> Result<Option<Ow
     }
 }
 
+/// The group of mounts that what is mounted in `source` shows in: so that it shows on the
+/// node, what is bound has to be in it.
+fn peers_of(source: &OwnedFd, kind: &Directory, proc_dir: &Path) -> Result<u64, NodeError> {
+    let refused = |reason| Err(NodeError::refused(real_path(source)?, reason));
+    if holds(source, kind.fd())? {
+        // Each volume of that kind would be mounted in each other.
+        return refused("the pods' own directories are in it, so it cannot be Bidirectional");
+    }
+    match peer_group(source, proc_dir)? {
+        Some(group) => Ok(group),
+        None => refused(
+            "it is not on a shared mount, so what a container mounts there would not be seen on \
+             the node",
+        ),
+    }
+}
+
+fn peer_group(opened: &OwnedFd, proc_dir: &Path) -> Result<Option<u64>, NodeError> {
+    let id = descriptor::mount_id(opened)?;
+    Ok(MountTable::read(proc_dir)?.peer_group(id))
+}
+
+/// With the mounts below it, at once: one by one they would be passed back to the node,
+/// where they are already.
+fn bind_all(source: &OwnedFd, place: &OwnedFd) -> nix::Result<()> {
+    let (source, place) = (magic_path(source), magic_path(place));
+    let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
+    mount(Some(&source), &place, NONE, flags, NONE)
+}
+
 fn bind_one(source: &OwnedFd, place: &OwnedFd) -> nix::Result<()> {
     let (source, place) = (magic_path(source), magic_path(place));
     mount(Some(&source), &place, NONE, MsFlags::MS_BIND, NONE)
@@ -148,6 +207,28 @@ fn bind_one(source: &OwnedFd, place: &OwnedFd) -> nix::Result<()> {
 fn follow_only(bound: &OwnedFd) -> nix::Result<()> {
     let flags = MsFlags::MS_SLAVE | MsFlags::MS_REC;
     mount(NONE, &magic_path(bound), NONE, flags, NONE)
+}
+
+/// Whether a directory is below what is to be bound, or is it. Told by the directories
+/// themselves: what is bound may be reached by a path that does not say so, as a part of
+/// another bind.
+fn holds(source: &OwnedFd, directory: &OwnedFd) -> Result<bool, NodeError> {
+    let above = Path::new("..");
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let mut directory = directory.try_clone().context("open", above)?;
+    loop {
+        if is_same(&directory, source)? {
+            return Ok(true);
+        }
+        let next = openat(&directory, above, flags, Mode::empty()).context("open", above)?;
+        // The root is above itself.
+        if is_same(&directory, &next)?
+            && descriptor::mount_id(&directory)? == descriptor::mount_id(&next)?
+        {
+            return Ok(false);
+        }
+        directory = next;
+    }
 }
 
 fn is_same(one: &OwnedFd, other: &OwnedFd) -> Result<bool, NodeError> {

@@ -219,12 +219,12 @@ fn environment(variable: &EnvVar, path: Path<'_>, errors: &mut Errors) {
     let EnvVarSource {
         config_map_key_ref: _,
         field_ref: _,
-        file_key_ref,
+        // All of it is supported.
+        file_key_ref: _,
         resource_field_ref,
         secret_key_ref: _,
     } = source;
     let path = path.child("valueFrom");
-    refuse(&[("fileKeyRef", file_key_ref.is_some())], path, errors);
     if let Some(selector) = resource_field_ref {
         let ResourceFieldSelector {
             container_name: _,
@@ -242,27 +242,15 @@ fn mount(mount: &VolumeMount, path: Path<'_>, errors: &mut Errors) {
     let VolumeMount {
         bind_mount_options,
         mount_path: _,
-        mount_propagation,
+        mount_propagation: _,
         name: _,
         read_only: _,
-        recursive_read_only,
-        sub_path,
-        sub_path_expr,
+        recursive_read_only: _,
+        sub_path: _,
+        sub_path_expr: _,
     } = mount;
-    let recursive = text(recursive_read_only);
-    refuse(
-        &[
-            ("bindMountOptions", !list(bind_mount_options).is_empty()),
-            // What is bound for a container only follows the node so far.
-            (
-                "mountPropagation",
-                text(mount_propagation) == "Bidirectional",
-            ),
-            ("recursiveReadOnly", !["", "Disabled"].contains(&recursive)),
-            ("subPath", !text(sub_path).is_empty()),
-            ("subPathExpr", !text(sub_path_expr).is_empty()),
-        ],
-        path,
-        errors,
-    );
+    if !list(bind_mount_options).is_empty() {
+        let reason = "the runtimes' interface has no word for it before Kubernetes 1.37";
+        errors.unsupported(path.child("bindMountOptions"), reason);
+    }
 }

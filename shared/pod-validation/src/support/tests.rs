@@ -101,8 +101,8 @@ const REFUSED_OF_CONTAINERS: &[(&str, &str)] = &[
         "lifecycle.stopSignal",
     ),
     (
-        r#","volumeMounts":[{"name":"v","mountPath":"/v","mountPropagation":"Bidirectional"}]"#,
-        "volumeMounts[0].mountPropagation",
+        r#","volumeMounts":[{"name":"v","mountPath":"/v","bindMountOptions":["noexec"]}]"#,
+        "volumeMounts[0].bindMountOptions",
     ),
     (
         r#","securityContext":{"windowsOptions":{}}"#,
@@ -113,16 +113,8 @@ const REFUSED_OF_CONTAINERS: &[(&str, &str)] = &[
         "lifecycle.postStart.httpGet.protocol",
     ),
     (
-        r#","env":[{"name":"A","valueFrom":{"fileKeyRef":{"volumeName":"v","path":"p","key":"k"}}}]"#,
-        "env[0].valueFrom.fileKeyRef",
-    ),
-    (
         r#","env":[{"name":"A","valueFrom":{"resourceFieldRef":{"resource":"limits.hugepages-2Mi"}}}]"#,
         "env[0].valueFrom.resourceFieldRef.resource",
-    ),
-    (
-        r#","volumeMounts":[{"name":"v","mountPath":"/v","subPath":"a"}]"#,
-        "volumeMounts[0].subPath",
     ),
     (
         r#","resources":{"requests":{"hugepages-2Mi":"2Mi"}}"#,

@@ -144,7 +144,7 @@ fn common(
         &["File", "FallbackToLogsOnError"],
     );
     ports(list(&container.ports), path.child("ports"), errors);
-    environment::validate(container, path, errors);
+    environment::validate(container, volumes, path, errors);
     mounts::validate(container, volumes, path, errors);
     if let Some(requirements) = &container.resources {
         resources::requirements(requirements, path.child("resources"), errors);

@@ -11,6 +11,9 @@ const MAX_NAME_SERVERS: usize = 3;
 const MAX_SEARCH_DOMAINS: usize = 32;
 const MAX_SEARCH_CHARACTERS: usize = 2048;
 
+/// Longest host name that the kernel takes.
+const MAX_HOST_NAME_BYTES: usize = 64;
+
 pub(super) fn validate(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
     for (name, value) in [("hostname", &spec.hostname), ("subdomain", &spec.subdomain)] {
         let value = text(value);
@@ -18,6 +21,7 @@ pub(super) fn validate(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
             errors.invalid_if(path.child(name), value, formats::dns1123_label(value));
         }
     }
+    hostname_override(spec, path.child("hostnameOverride"), errors);
     let policy = text(&spec.dns_policy);
     let policies = &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
     errors.one_of(path.child("dnsPolicy"), policy, policies);
@@ -38,6 +42,26 @@ pub(super) fn validate(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
         for name in list(&alias.hostnames) {
             let problem = formats::dns1123_subdomain(name);
             errors.invalid_if(aliases.child("hostnames"), name, problem);
+        }
+    }
+}
+
+/// A name that stands for all others, as API servers since 1.34 have it.
+fn hostname_override(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
+    let name = text(&spec.hostname_override);
+    if name.is_empty() {
+        return;
+    }
+    errors.invalid_if(path, name, formats::dns1123_subdomain(name));
+    if name.len() > MAX_HOST_NAME_BYTES {
+        errors.invalid(path, name, "must have at most 64 characters");
+    }
+    for (is_set, field) in [
+        (spec.host_network == Some(true), "hostNetwork"),
+        (spec.set_hostname_as_fqdn == Some(true), "setHostnameAsFQDN"),
+    ] {
+        if is_set {
+            errors.forbidden(path, &format!("may not be given together with {field}"));
         }
     }
 }

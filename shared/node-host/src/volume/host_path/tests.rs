@@ -28,6 +28,7 @@ fn open_volume(
     rules: &HostPathRules,
 ) -> Result<OwnedFd, NodeError> {
     let wanted = &pod_volumes::HostPath {
+        passes_back: false,
         index: 0,
         path: source.path.clone(),
         path_type: source.type_.clone().unwrap_or_default(),

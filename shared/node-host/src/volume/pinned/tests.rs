@@ -48,7 +48,7 @@ impl Case {
     fn open(&self, path: &str) -> OwnedFd {
         use nix::fcntl::{OFlag, open};
         let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
-        open(&self.node(path), flags, nix::sys::stat::Mode::empty()).unwrap()
+        open(&self.node(path), flags, Mode::empty()).unwrap()
     }
 
     /// The volumes of a pod.
@@ -65,7 +65,24 @@ impl Case {
     }
 
     fn bind(&self, path: &str, pod: &str) -> Result<PathBuf, NodeError> {
-        bind(&self.open(path), &self.kind(pod), "v", Path::new("/proc"))
+        let directory = &self.kind(pod);
+        let place = Place {
+            directory,
+            name: "v",
+            passes_back: false,
+        };
+        bind(&self.open(path), &place, Path::new("/proc"))
+    }
+
+    /// So that what is mounted in it shows on the node.
+    fn bind_both_ways(&self, path: &str, pod: &str) -> Result<PathBuf, NodeError> {
+        let directory = &self.kind(pod);
+        let place = Place {
+            directory,
+            name: "v",
+            passes_back: true,
+        };
+        bind(&self.open(path), &place, Path::new("/proc"))
     }
 
     /// As when a pod is cleared away.
@@ -234,4 +251,43 @@ fn what_is_mounted_is_never_emptied() {
     let refused = case.volumes("u").remove_tree(HOST_PATH).unwrap_err();
     assert!(refused.to_string().contains("mounted on it"), "{refused}");
     case.tear_down("u");
+}
+
+#[test]
+fn what_is_mounted_in_it_shows_on_the_node_where_that_is_asked_for() {
+    let case = case();
+    fs::create_dir(case.node("srv/new")).unwrap();
+    // It was bound the other way before, as by an earlier version of the pod.
+    case.bind("srv", "u").unwrap();
+    let before = mounts().below(&case.node("srv")).count();
+    let bound = case.bind_both_ways("srv", "u").unwrap();
+    assert_eq!(case.bind_both_ways("srv", "u").unwrap(), bound);
+    assert_eq!(fs::read(bound.join("disk/canary")).unwrap(), b"alive");
+    // What is mounted on the node already is not mounted there once more.
+    assert_eq!(mounts().below(&case.node("srv")).count(), before);
+    assert_eq!(mounts().below(&bound).count(), 2);
+    mount_tmpfs(&bound.join("new"));
+    fs::write(bound.join("new/file"), "of the pod").unwrap();
+    assert_eq!(fs::read(case.node("srv/new/file")).unwrap(), b"of the pod");
+    // The pod goes, and what is the node's stays.
+    case.tear_down("u");
+    assert_eq!(fs::read(case.node("srv/new/file")).unwrap(), b"of the pod");
+}
+
+#[test]
+fn what_would_not_show_on_the_node_is_refused() {
+    let case = case();
+    let error = case.bind_both_ways("", "u").unwrap_err().to_string();
+    assert!(
+        error.contains("the pods' own directories are in it"),
+        "{error}"
+    );
+    let alone = case.node("srv/disk");
+    mount(NONE, &alone, NONE, MsFlags::MS_PRIVATE, NONE).unwrap();
+    let error = case
+        .bind_both_ways("srv/disk", "u")
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("it is not on a shared mount"), "{error}");
+    assert!(case.bind("srv/disk", "u").is_ok());
 }

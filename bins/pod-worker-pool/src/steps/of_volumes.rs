@@ -1,0 +1,76 @@
+//! What a container that is about to be made needs of its pod's volumes, beyond their
+//! places.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use cri_requests::{ContainerInput, EnvFiles, MAX_ENV_FILE_BYTES};
+use pod::core::Container;
+use pod_volumes::MountedVolume;
+
+use super::context::Steps;
+use super::error::StepError;
+use super::target::Target;
+
+/// Whether the runtime can make a mount read-only with all mounts below it.
+pub(super) async fn has_recursive_read_only(steps: &Steps) -> Result<bool, StepError> {
+    let status = steps.runtime.status(false).await?;
+    let mut handlers = status.runtime_handlers.iter();
+    // A pod chooses no handler.
+    let handler = handlers.find(|handler| handler.name.is_empty());
+    let features = handler.and_then(|handler| handler.features.as_ref());
+    Ok(features.is_some_and(|features| features.recursive_read_only_mounts))
+}
+
+/// Binds the parts of volumes that a container mounts, by index of the mount.
+pub(super) async fn bind_sub_paths(
+    steps: &Steps,
+    target: &Target<'_>,
+    input: &ContainerInput<'_>,
+) -> Result<BTreeMap<usize, PathBuf>, StepError> {
+    let container = &input.container.name;
+    let mut bound = BTreeMap::new();
+    for sub_path in cri_requests::sub_paths(input)? {
+        let path = steps
+            .host
+            .bind_sub_path(target.identity, container, &sub_path);
+        let path = path.await.map_err(|error| {
+            let volume = &sub_path.volume;
+            let what = format!(
+                "failed to prepare subPath for volumeMount {volume:?} of container {container:?}"
+            );
+            StepError::from(error).while_doing(&what)
+        })?;
+        bound.insert(sub_path.index, path);
+    }
+    Ok(bound)
+}
+
+/// Reads the files of volumes that variables of a container come from.
+pub(super) async fn read_env_files(
+    steps: &Steps,
+    target: &Target<'_>,
+    container: &Container,
+    volumes: &BTreeMap<String, MountedVolume>,
+) -> Result<EnvFiles, StepError> {
+    let mut files = EnvFiles::new();
+    for wanted in cri_requests::env_files(container) {
+        // The error of a volume that is not there is the request's.
+        let Some(volume) = volumes.get(&wanted.volume) else {
+            continue;
+        };
+        let (place, path) = (&volume.host_path, &wanted.path);
+        let read = steps
+            .host
+            .read_volume_file(target.identity, place, path, MAX_ENV_FILE_BYTES);
+        let content = read.await.map_err(|error| {
+            let what = format!(
+                "couldn't read env file {path:?} of volume {:?}",
+                wanted.volume
+            );
+            StepError::from(error).while_doing(&what)
+        })?;
+        files.insert(wanted, content);
+    }
+    Ok(files)
+}
