@@ -5,6 +5,7 @@
 //! One topic per module; this one has the pod as a whole.
 
 mod containers;
+mod env_files;
 mod environment;
 mod metadata;
 mod mounts;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use pod::core::{Container, ContainerPort, PodSpec};
 
-use super::{environment, mounts, probes, resources, security, volumes};
+use super::{env_files, environment, mounts, probes, resources, security, volumes};
 use crate::field::{Errors, Path};
 use crate::formats;
 use crate::optional::{list, text};
@@ -144,7 +144,8 @@ fn common(
         &["File", "FallbackToLogsOnError"],
     );
     ports(list(&container.ports), path.child("ports"), errors);
-    environment::validate(container, volumes, path, errors);
+    environment::validate(container, path, errors);
+    env_files::validate(container, volumes, path, errors);
     mounts::validate(container, volumes, path, errors);
     if let Some(requirements) = &container.resources {
         resources::requirements(requirements, path.child("resources"), errors);

@@ -1,11 +1,8 @@
 //! Environment variables and where their values come from.
 
-use pod::core::{
-    Container, EnvFromSource, EnvVar, FileKeySelector, ObjectFieldSelector, ResourceFieldSelector,
-};
+use pod::core::{Container, EnvFromSource, EnvVar, ObjectFieldSelector, ResourceFieldSelector};
 use pod::{Quantity, resources};
 
-use super::volumes;
 use crate::field::{Errors, Path};
 use crate::formats;
 use crate::optional::{list, text};
@@ -58,15 +55,7 @@ const BYTE_DIVISORS: &[&str] = &[
     "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei",
 ];
 
-/// Longest key of a file of variables, in bytes.
-const MAX_FILE_KEY_BYTES: usize = 128;
-
-pub(super) fn validate(
-    container: &Container,
-    volumes: &volumes::ByName<'_>,
-    path: Path<'_>,
-    errors: &mut Errors,
-) {
+pub(super) fn validate(container: &Container, path: Path<'_>, errors: &mut Errors) {
     let variables = path.child("env");
     for (index, variable) in list(&container.env).iter().enumerate() {
         let path = variables.index(index);
@@ -77,7 +66,7 @@ pub(super) fn validate(
             let problem = formats::environment_variable(&variable.name);
             errors.invalid_if(name, &variable.name, problem);
         }
-        value_from(variable, volumes, path.child("valueFrom"), errors);
+        value_from(variable, path.child("valueFrom"), errors);
     }
     let sources = path.child("envFrom");
     for (index, source) in list(&container.env_from).iter().enumerate() {
@@ -85,12 +74,7 @@ pub(super) fn validate(
     }
 }
 
-fn value_from(
-    variable: &EnvVar,
-    volumes: &volumes::ByName<'_>,
-    path: Path<'_>,
-    errors: &mut Errors,
-) {
+fn value_from(variable: &EnvVar, path: Path<'_>, errors: &mut Errors) {
     let Some(source) = &variable.value_from else {
         return;
     };
@@ -112,9 +96,9 @@ fn value_from(
         sources += 1;
         object_key(&key.name, &key.key, path.child("configMapKeyRef"), errors);
     }
-    if let Some(key) = &source.file_key_ref {
+    if source.file_key_ref.is_some() {
+        // Its own rules are in `env_files`.
         sources += 1;
-        file_key(key, volumes, path.child("fileKeyRef"), errors);
     }
     if let Some(key) = &source.secret_key_ref {
         sources += 1;
@@ -126,48 +110,6 @@ fn value_from(
         errors.invalid(path, "", "a variable has either a value or a source of it");
     } else if sources > 1 {
         errors.invalid(path, "", "must not have more than one source");
-    }
-}
-
-/// A key of a file in an emptyDir, as API servers since 1.34 have it.
-fn file_key(
-    selector: &FileKeySelector,
-    volumes: &volumes::ByName<'_>,
-    path: Path<'_>,
-    errors: &mut Errors,
-) {
-    let FileKeySelector {
-        key,
-        optional: _,
-        path: file,
-        volume_name,
-    } = selector;
-    let field = path.child("key");
-    let is_name = |key: &str| {
-        key.bytes()
-            .all(|byte| byte.is_ascii_graphic() && byte != b'=')
-    };
-    if key.is_empty() {
-        errors.required(field, "");
-    } else if !is_name(key) {
-        let detail = "must have printable ASCII characters other than '=' and blanks";
-        errors.invalid(field, key, detail);
-    } else if key.len() > MAX_FILE_KEY_BYTES {
-        errors.invalid(field, key, "must have at most 128 characters");
-    }
-    let field = path.child("path");
-    match file.is_empty() {
-        true => errors.required(field, ""),
-        false => errors.invalid_if(field, file, formats::unreserved_path(file)),
-    }
-    let field = path.child("volumeName");
-    match volumes.get(volume_name.as_str()) {
-        _ if volume_name.is_empty() => errors.required(field, ""),
-        None => errors.not_found(field, volume_name),
-        Some(volume) if volume.empty_dir.is_none() => {
-            errors.invalid(field, volume_name, "must be an emptyDir");
-        }
-        Some(_) => {}
     }
 }
 
