@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::logs::Selector;
+
 const AFTER_HELP: &str = "\
 Examples:
   bulkhead status                    is every process well?
@@ -132,22 +134,37 @@ pub(crate) struct DescribeOptions {
 Examples:
   bulkhead logs web                        all of the newest instance's log
   bulkhead logs -f --tail 10 web -c app    follow one of several containers
+  bulkhead logs -f --all-containers web    follow all of them together
+  bulkhead logs -f -l app=web              of all pods with this label
   bulkhead logs --previous web             of the instance before
-  bulkhead logs --since 15m --timestamps web")]
+  bulkhead logs --since 15m --timestamps web
+
+Files of a log that were rotated and compressed are read too. On a terminal nothing
+in a log can steer it: colours are kept, other control characters are shown.")]
 pub(crate) struct LogsOptions {
-    /// Which pod.
-    pub(crate) pod: String,
-    /// Which container; else the one that the annotation
+    /// Which pods.
+    #[arg(required_unless_present = "selector", value_name = "POD")]
+    pub(crate) pods: Vec<String>,
+    /// All pods with these labels: app=web,tier!=front.
+    #[arg(short = 'l', long, value_name = "LABELS", conflicts_with = "pods")]
+    pub(crate) selector: Option<Selector>,
+    /// Which container, may be given often; else the one that the annotation
     /// kubectl.kubernetes.io/default-container names, else the first.
-    #[arg(short, long)]
-    pub(crate) container: Option<String>,
+    #[arg(short, long = "container", value_name = "CONTAINER")]
+    pub(crate) containers: Vec<String>,
+    /// All containers of each pod, init containers first.
+    #[arg(long, conflicts_with = "containers")]
+    pub(crate) all_containers: bool,
+    /// Put [POD/CONTAINER] before each line, as is done for several on a terminal.
+    #[arg(long)]
+    pub(crate) prefix: bool,
     /// Go on as the container writes.
     #[arg(short, long)]
     pub(crate) follow: bool,
     /// The instance before the newest: what it said before it crashed.
     #[arg(short, long)]
     pub(crate) previous: bool,
-    /// Only so many of the last lines.
+    /// Only so many of the last lines of each container.
     #[arg(long, value_name = "LINES")]
     pub(crate) tail: Option<u64>,
     /// Only what is newer than this: 30s, 15m, 2h.

@@ -1,46 +1,157 @@
-//! `logs`: the log of a container, also while it grows and while processes of
-//! the node agent restart.
+//! `logs`: the logs of containers, also while they grow and while processes of the node
+//! agent restart.
+
+mod printer;
+mod selector;
 
 use std::process::ExitCode;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::container_logs_client::ContainerLogsClient;
 use clock::WallClock;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt as _};
 use pod::{Pod, PodExt as _};
+use tonic::transport::Channel;
 use topology::Process;
 
 use crate::arguments::LogsOptions;
 use crate::connection::{Connection, Next, REOPEN, next};
 use crate::failure::Failure;
 use crate::output::{Output, note};
-use crate::pod_list::{self, pick};
+use crate::pod_list::{self, ListedPod, pick};
+use crate::words::plain;
+
+use printer::Printer;
+pub(crate) use selector::Selector;
 
 /// The container that kubectl takes when none is named.
 const DEFAULT_CONTAINER_ANNOTATION: &str = "kubectl.kubernetes.io/default-container";
 
-/// Prints the log of a container.
+/// Logs that are followed at once. The node reads 32, and somebody else may ask too.
+const MAX_FOLLOWED: usize = 16;
+
+/// The log of one container.
+struct Log {
+    /// `pod/container`.
+    name: String,
+    request: v1::ReadLogsRequest,
+}
+
+/// Prints logs.
 pub(crate) async fn logs(
     connection: &Connection,
     options: &LogsOptions,
     output: Output,
 ) -> Result<ExitCode, Failure> {
-    let pod = pick(&pod_list::all(connection).await?, &options.pod)?.pod;
-    let container_name = container(&pod, options.container.as_deref())?;
+    let pods = pods(pod_list::all(connection).await?, options)?;
+    let mut logs = Vec::new();
+    for pod in &pods {
+        for container in containers(pod, options)? {
+            logs.push(Log {
+                name: plain(&format!("{}/{container}", pod.name())),
+                request: request(pod, container, options),
+            });
+        }
+    }
+    if options.follow && logs.len() > MAX_FOLLOWED {
+        return Err(Failure::Ambiguous(format!(
+            "these are {} logs, and at most {MAX_FOLLOWED} are followed at once: name fewer",
+            logs.len()
+        )));
+    }
+    let channel = connection.channel(Process::PodWorkerPool)?;
+    let client = ContainerLogsClient::new(channel);
+    let is_named = options.prefix || (logs.len() > 1 && output.terminal);
+    let several = logs.len() > 1;
+    let printings = logs.into_iter().enumerate().map(|(number, log)| {
+        let name = is_named.then_some(log.name.as_str());
+        let printer = Printer::new(name, number, output.terminal, output.colours);
+        let client = client.clone();
+        async move {
+            let printed = print(connection, client, log.request, printer, output).await;
+            (log.name, printed)
+        }
+    });
+    if options.follow {
+        let printings: FuturesUnordered<_> = printings.map(FutureExt::boxed_local).collect();
+        all(printings, several).await
+    } else {
+        // One after the other, as they are asked for.
+        all(
+            futures_util::stream::iter(printings)
+                .then(|it| it)
+                .boxed_local(),
+            several,
+        )
+        .await
+    }
+}
+
+/// Waits for all logs. Of several, one that cannot be read keeps no other back.
+async fn all(
+    mut printings: impl futures_util::Stream<Item = (String, Result<(), Failure>)> + Unpin,
+    several: bool,
+) -> Result<ExitCode, Failure> {
+    let (mut good, mut last_failure) = (false, None);
+    while let Some((name, printed)) = printings.next().await {
+        match printed {
+            Ok(()) => good = true,
+            Err(Failure::ReaderGone) => return Err(Failure::ReaderGone),
+            Err(failure) => {
+                if several {
+                    note(&format!("{name}: {}", telemetry::chain(&failure)));
+                }
+                last_failure = Some(failure);
+            }
+        }
+    }
+    match last_failure {
+        Some(failure) if !good => Err(failure),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// The pods that are meant.
+fn pods(all: Vec<ListedPod>, options: &LogsOptions) -> Result<Vec<Pod>, Failure> {
+    let Some(selector) = &options.selector else {
+        let picked = options.pods.iter().map(|name| Ok(pick(&all, name)?.pod));
+        return picked.collect();
+    };
+    let labels = |pod: &Pod| selector.takes(pod.metadata.labels.as_ref());
+    let pods = all.into_iter().map(|listed| listed.pod);
+    let pods: Vec<Pod> = pods.filter(labels).collect();
+    match pods.is_empty() {
+        true => Err(Failure::NotFound("no pod has these labels".to_owned())),
+        false => Ok(pods),
+    }
+}
+
+fn request(pod: &Pod, container_name: String, options: &LogsOptions) -> v1::ReadLogsRequest {
     let since = options.since.map(|since| {
         let back = i64::try_from(since.0.as_nanos()).unwrap_or(i64::MAX);
         WallClock::system().now().0.saturating_sub(back).max(0)
     });
-    let mut request = v1::ReadLogsRequest {
+    v1::ReadLogsRequest {
         pod_uid: pod.uid().to_owned(),
         follow: options.follow,
-        previous: options.previous && !is_between_instances(&pod, &container_name),
+        previous: options.previous && !is_between_instances(pod, &container_name),
         container_name,
         tail_lines: options.tail,
         since_unix_nanos: since.unwrap_or(0),
         timestamps: options.timestamps,
-    };
+    }
+}
+
+/// Prints one log to its end.
+async fn print(
+    connection: &Connection,
+    client: ContainerLogsClient<Channel>,
+    mut request: v1::ReadLogsRequest,
+    mut printer: Printer,
+    output: Output,
+) -> Result<(), Failure> {
     let process = Process::PodWorkerPool;
-    let client = ContainerLogsClient::new(connection.channel(process)?);
     loop {
         let mut stream = connection
             .call(process, || {
@@ -51,10 +162,10 @@ pub(crate) async fn logs(
         loop {
             match next(process, &mut stream).await? {
                 Next::Message(part) => {
-                    output.write(&part.content)?;
+                    output.write(&printer.take(&part.content))?;
                     go_on_after(&mut request, &part);
                 }
-                Next::Ended => return Ok(ExitCode::SUCCESS),
+                Next::Ended => return output.write(&printer.end()),
                 Next::Broken => break,
             }
         }
@@ -91,45 +202,54 @@ fn go_on_after(request: &mut v1::ReadLogsRequest, part: &v1::ReadLogsResponse) {
     }
 }
 
-/// The container that is meant: the named one, the default, or the first.
-fn container(pod: &Pod, wanted: Option<&str>) -> Result<String, Failure> {
+/// The containers that are meant: the named ones, all, the default, or the first.
+fn containers(pod: &Pod, options: &LogsOptions) -> Result<Vec<String>, Failure> {
     let names: Vec<&str> = pod
         .all_containers()
         .map(|(_, container)| container.name.as_str())
         .collect();
+    let owned = |name: &str| name.to_owned();
+    if options.all_containers {
+        return Ok(names.into_iter().map(owned).collect());
+    }
+    if !options.containers.is_empty() {
+        let named = options.containers.iter().map(|wanted| {
+            if names.contains(&wanted.as_str()) {
+                return Ok(wanted.clone());
+            }
+            Err(Failure::NotFound(format!(
+                "pod {} has no container {wanted}; it has: {}",
+                pod.name(),
+                names.join(", ")
+            )))
+        });
+        return named.collect();
+    }
     let annotated = pod.annotation(DEFAULT_CONTAINER_ANNOTATION);
     let annotated = annotated.filter(|name| names.contains(name));
-    match (wanted, pod.containers()) {
-        (Some(wanted), _) if names.contains(&wanted) => Ok(wanted.to_owned()),
-        (Some(wanted), _) => Err(Failure::NotFound(format!(
-            "pod {} has no container {wanted}; it has: {}",
-            pod.name(),
+    let first = pod.containers().first().map(|it| it.name.as_str());
+    let Some(name) = annotated.or(first) else {
+        return Err(Failure::NotFound(format!(
+            "pod {} has no containers",
+            pod.name()
+        )));
+    };
+    if pod.containers().len() > 1 {
+        note(&format!(
+            "container {name} is taken out of: {}; --all-containers takes all",
             names.join(", ")
-        ))),
-        (None, containers) => {
-            let first = containers.first().map(|container| container.name.as_str());
-            let Some(name) = annotated.or(first) else {
-                return Err(Failure::NotFound(format!(
-                    "pod {} has no containers",
-                    pod.name()
-                )));
-            };
-            if containers.len() > 1 {
-                note(&format!(
-                    "container {name} is taken out of: {}",
-                    names.join(", ")
-                ));
-            }
-            Ok(name.to_owned())
-        }
+        ));
     }
+    Ok(vec![owned(name)])
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::arguments::{Arguments, Command};
 
     fn pod(containers: Value, default: Option<&str>) -> Pod {
         serde_json::from_value(json!({
@@ -139,28 +259,66 @@ mod tests {
         .unwrap()
     }
 
+    fn options(words: &[&str]) -> LogsOptions {
+        let words = ["bulkhead", "logs"].iter().chain(words);
+        let arguments = Arguments::try_parse_from(words).unwrap();
+        match arguments.command {
+            Command::Logs(options) => options,
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
-    fn the_container_is_the_named_the_default_or_the_first() {
-        let one = json!([{"name": "a"}]);
-        let two = json!([{"name": "a"}, {"name": "b"}]);
-        let name = |pod: &Pod, wanted| container(pod, wanted).ok();
-        assert_eq!(name(&pod(one.clone(), None), None).as_deref(), Some("a"));
-        assert_eq!(name(&pod(two.clone(), None), None).as_deref(), Some("a"));
-        assert_eq!(
-            name(&pod(two.clone(), Some("b")), None).as_deref(),
-            Some("b")
-        );
-        assert_eq!(
-            name(&pod(two.clone(), None), Some("b")).as_deref(),
-            Some("b")
-        );
-        assert_eq!(
-            name(&pod(two.clone(), None), Some("init")).as_deref(),
-            Some("init")
-        );
-        let error = container(&pod(two, None), Some("c")).unwrap_err();
+    fn the_containers_are_the_named_all_the_default_or_the_first() {
+        let one = pod(json!([{"name": "a"}]), None);
+        let two = pod(json!([{"name": "a"}, {"name": "b"}]), None);
+        let default = pod(json!([{"name": "a"}, {"name": "b"}]), Some("b"));
+        for (pod, words, expected) in [
+            (&one, &["p"][..], &["a"][..]),
+            (&two, &["p"], &["a"]),
+            (&default, &["p"], &["b"]),
+            (&two, &["p", "-c", "b"], &["b"]),
+            (&two, &["p", "-c", "b", "-c", "init"], &["b", "init"]),
+            (&two, &["p", "--all-containers"], &["init", "a", "b"]),
+        ] {
+            assert_eq!(containers(pod, &options(words)).unwrap(), expected);
+        }
+        let error = containers(&two, &options(&["p", "-c", "c"])).unwrap_err();
         assert!(matches!(error, Failure::NotFound(text) if text.ends_with("init, a, b")));
-        assert!(container(&pod(json!([]), None), None).is_err());
+        assert!(containers(&pod(json!([]), None), &options(&["p"])).is_err());
+    }
+
+    #[test]
+    fn pods_are_chosen_by_name_or_label() {
+        let all = || -> Vec<ListedPod> {
+            let pods = ["a", "b", "c"].map(|name| {
+                let labels = json!({"app": if name == "c" { "other" } else { "web" }});
+                let metadata = json!({"name": name, "uid": name, "labels": labels});
+                ListedPod::new(json!({"metadata": metadata, "spec": {"containers": []}}))
+            });
+            pods.into_iter().flatten().collect()
+        };
+        let names = |words: &[&str]| -> Option<String> {
+            let pods = pods(all(), &options(words)).ok()?;
+            Some(pods.iter().map(|pod| pod.name()).collect())
+        };
+        assert_eq!(names(&["c", "a"]).as_deref(), Some("ca"));
+        assert_eq!(names(&["-l", "app=web"]).as_deref(), Some("ab"));
+        assert_eq!(names(&["-l", "app=none"]), None);
+        assert_eq!(names(&["d"]), None);
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for words in [
+            &["logs"][..],
+            &["logs", "p", "-l", "a=b"],
+            &["logs", "-l", "a b"],
+            &["logs", "p", "-c", "c", "--all-containers"],
+        ] {
+            let words = ["bulkhead"].iter().chain(words);
+            assert!(Arguments::try_parse_from(words).is_err());
+        }
     }
 
     #[test]

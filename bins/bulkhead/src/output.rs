@@ -11,14 +11,18 @@ use crate::failure::Failure;
 pub(crate) struct Output {
     /// Whether colours are shown.
     pub(crate) colours: bool,
+    /// Whether a terminal acts on what is printed.
+    pub(crate) terminal: bool,
 }
 
 impl Output {
     /// Standard output as it is: a terminal or not.
     pub(crate) fn standard() -> Output {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let terminal = io::stdout().is_terminal();
         Output {
-            colours: io::stdout().is_terminal() && !unwanted,
+            colours: terminal && !unwanted,
+            terminal,
         }
     }
 

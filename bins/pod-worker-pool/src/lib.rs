@@ -18,6 +18,7 @@
 //! - `turns`: heavy calls to the runtime wait until it is their turn;
 //! - `eviction`: ends a pod when the node is short of something, or it has too much on
 //!   the node's disk;
+//! - `log_rotation`: logs that are too big;
 //! - `garbage`: what nobody needs any more; `abandoned_start`: removes what
 //!   a start left that no CRI call removes;
 //! - `policy`: what a pod may be, judged at the head of its sync;
@@ -41,6 +42,7 @@ mod hints;
 mod http_hooks;
 mod image;
 mod locks;
+mod log_rotation;
 mod logs;
 mod object_source;
 mod object_table;

@@ -1,10 +1,14 @@
-//! Reading containers' logs: the files that the runtime writes in CRI format, from
-//! their beginning or near their end, and on while the container writes.
+//! Containers' logs: the files that the runtime writes in CRI format, read from their
+//! beginning or near their end, and on while the container writes; and how they are
+//! rotated.
 //!
-//! Not here: which attempt of a container is meant, and who may read.
+//! Not here: which attempt of a container is meant, who may read, and the making of a
+//! rotation, which is `log_rotation`.
 
 mod line;
+mod parts;
 pub(crate) mod reader;
+pub(crate) mod rotated;
 mod tail;
 #[cfg(test)]
 mod test_log;
@@ -14,17 +18,7 @@ use node_host::NodeError;
 use pod::PodIdentity;
 
 pub(crate) use line::LogStream;
-
-/// Which log.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LogTarget {
-    /// The pod.
-    pub pod: PodIdentity,
-    /// The container.
-    pub container: String,
-    /// How often it was started before the instance whose log this is.
-    pub attempt: u32,
-}
+pub(crate) use node_host::LogTarget;
 
 /// Which part of it, and how.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

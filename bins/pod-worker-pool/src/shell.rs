@@ -12,6 +12,7 @@ use tokio::time::MissedTickBehavior;
 use topology::Process;
 
 use crate::assembly::{Assembly, Ingredients};
+use crate::log_rotation::LogRotation;
 use crate::pod_source::PodsOfSources;
 use crate::servers;
 
@@ -98,6 +99,7 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
     .map_err(Error::State)?;
     let listening = shared.hints.clone().listen(runtime, shared.pool.clone());
     let collecting = shared.garbage.clone().run(collection);
+    let rotating = LogRotation::new(&shared, &context.config.logs, &context.clock).run();
     let (turns, policy) = (shared.turns.clone(), shared.policy.clone());
     let conditions = shared.conditions.clone();
     let pods = PodsOfSources::new(context.network.channel(Process::ConfigSourcer));
@@ -129,6 +131,7 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
         () = actor.run() => Ok(()),
         () = listening => Ok(()),
         () = collecting => Ok(()),
+        () = rotating => Ok(()),
         never = record_writer.run() => match never {},
         never = policy.run(policy_writer) => match never {},
         never = following => match never {},

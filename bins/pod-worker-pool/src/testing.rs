@@ -20,6 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 use topology::Identities;
 
 use crate::assembly::{Assembly, Ingredients};
+use crate::log_rotation::LogRotation;
 use crate::object_source::ObjectSource;
 use crate::pool::PoolError;
 use crate::servers::Shared;
@@ -144,6 +145,7 @@ impl TestNode {
         } = assembly.unwrap();
         let listening = shared.hints.clone().listen(runtime, shared.pool.clone());
         let collecting = shared.garbage.clone().run(collection);
+        let rotating = LogRotation::new(&shared, &config.logs, &self.clock).run();
         let (disk_hangs, hanging) = watch::channel(false);
         let writing = while_the_disk_answers(record_writer.run(), hanging);
         let mut tasks = vec![
@@ -151,6 +153,7 @@ impl TestNode {
             AbortOnDropHandle::new(tokio::spawn(listening)),
             AbortOnDropHandle::new(tokio::spawn(collecting)),
             AbortOnDropHandle::new(tokio::spawn(async move { match evictions.run().await {} })),
+            AbortOnDropHandle::new(tokio::spawn(rotating)),
             AbortOnDropHandle::new(tokio::spawn(writing)),
         ];
         if self.watches_policy {

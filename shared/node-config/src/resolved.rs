@@ -186,6 +186,21 @@ impl EvictionSettings {
     }
 }
 
+/// How logs of containers are rotated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogSettings {
+    /// `containerLogMaxSize`, 10Mi by default: a log of so many bytes is rotated.
+    /// Absent (a negative size): none ever is.
+    pub max_size: Option<u64>,
+    /// `containerLogMaxFiles`, 5 by default and at least 2: files of a log, the one that
+    /// the runtime writes included.
+    pub max_files: u32,
+    /// `containerLogMaxWorkers`, 1 by default: logs that are rotated at once.
+    pub max_workers: u32,
+    /// `containerLogMonitorInterval`, 10 s by default.
+    pub monitor_interval: Duration,
+}
+
 /// Everything that a process may want to know about its node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeConfig {
@@ -234,6 +249,8 @@ pub struct NodeConfig {
     pub cluster_domain: String,
     /// Image settings.
     pub images: ImageSettings,
+    /// Rotation of container logs.
+    pub logs: LogSettings,
     /// `nodeLabels` for admission: `kubernetes.io/hostname`, os, arch and what
     /// `--node-labels` adds.
     pub node_labels: BTreeMap<String, String>,
@@ -321,6 +338,12 @@ impl NodeConfig {
                 gc_high_threshold_percent: 85,
                 gc_low_threshold_percent: 80,
                 minimum_gc_age: Duration::from_secs(120),
+            },
+            logs: LogSettings {
+                max_size: Some(10 << 20),
+                max_files: 5,
+                max_workers: 1,
+                monitor_interval: Duration::from_secs(10),
             },
             reserved: BTreeMap::new(),
             seccomp_default: false,

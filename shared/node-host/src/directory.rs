@@ -10,8 +10,11 @@ use std::path::{Path, PathBuf};
 
 use nix::dir::{Dir, OwningIter, Type};
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2, readlinkat, renameat};
-use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, mkdirat};
+use nix::fcntl::{
+    AtFlags, OFlag, OpenHow, RenameFlags, ResolveFlag, open, openat2, readlinkat, renameat,
+    renameat2,
+};
+use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
 use crate::descriptor::{self, beneath};
@@ -233,6 +236,32 @@ impl Directory {
         match unlinkat(&self.fd, name, UnlinkatFlags::NoRemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
             Err(error) => Err(NodeError::io("remove", path, error.into())),
+        }
+    }
+
+    /// How big the regular file of this name is; `None` if there is none.
+    pub(crate) fn file_size(&self, name: &str) -> Result<Option<u64>, NodeError> {
+        let path = self.named(name)?;
+        let status = match fstatat(&self.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(status) => status,
+            Err(Errno::ENOENT) => return Ok(None),
+            Err(error) => return Err(NodeError::io("inspect", path, error.into())),
+        };
+        let kind = SFlag::from_bits_truncate(status.st_mode) & SFlag::S_IFMT;
+        match kind == SFlag::S_IFREG {
+            true => Ok(Some(u64::try_from(status.st_size).unwrap_or(0))),
+            false => Err(NodeError::refused(path, "it is not a regular file")),
+        }
+    }
+
+    /// Renames a file or link; fine if there is none. Never over another one.
+    pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), NodeError> {
+        self.named(from)?;
+        let path = self.named(to)?;
+        let flags = RenameFlags::RENAME_NOREPLACE;
+        match renameat2(&self.fd, from, &self.fd, to, flags) {
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(error) => Err(NodeError::io("rename to", path, error.into())),
         }
     }
 

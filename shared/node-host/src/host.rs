@@ -33,18 +33,51 @@ pub struct ContainerFiles {
     pub termination_log: PathBuf,
 }
 
+/// The log of one instance of a container.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LogTarget {
+    /// The pod.
+    pub pod: PodIdentity,
+    /// The container.
+    pub container: String,
+    /// How often it was started before the instance whose log this is.
+    pub attempt: u32,
+}
+
+/// A step of a log's rotation. Rotated files are beside the log, called as it with a dot
+/// and what is given here: `20261120-101500`, or `20261120-101500.gz`.
+///
+/// Each may be cut short by a kill and made again, and is fine when it was made before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogChange {
+    /// Removes a file.
+    Remove(String),
+    /// Puts the compressed form of a file, its name with `.gz` added, in its place.
+    Compress(String),
+    /// Renames the log to this. The runtime goes on writing there until it is told to
+    /// open the log anew. Refused if there is a file of this name.
+    SetAside(String),
+    /// Renames this back to the log, unless there is a log again.
+    PutBack(String),
+}
+
 /// One opened log file. It stays the same file while others rotate it.
 #[async_trait]
 pub trait LogFile: Send + Sync {
-    /// Bytes in it now.
-    async fn size(&self) -> Result<u64, NodeError>;
+    /// Bytes in it now; `None` for one that is compressed, since nothing tells but
+    /// reading it.
+    async fn size(&self) -> Result<Option<u64>, NodeError>;
 
-    /// At most `length` bytes from `offset` on; fewer at its end.
+    /// At most `length` bytes of what the container wrote from `offset` on; fewer at its
+    /// end. A compressed one is read fast only from its beginning on.
     async fn read_at(&self, offset: u64, length: usize) -> Result<Vec<u8>, NodeError>;
 
     /// Tells this file from one that took its place under its name.
     fn identity(&self) -> (u64, u64);
 }
+
+/// Bytes of a log now; `None`: there is no such log.
+pub type LogSize = Result<Option<u64>, NodeError>;
 
 /// What the machine has and how it is configured.
 #[async_trait]
@@ -182,6 +215,23 @@ pub trait Logs: Send + Sync {
         container: &str,
         attempt: u32,
     ) -> Result<Option<Box<dyn LogFile>>, NodeError>;
+
+    /// Opens a file beside a log, by its name as [`Logs::rotated_logs`] gives it; `None`
+    /// when there is none.
+    async fn open_rotated_log(
+        &self,
+        log: &LogTarget,
+        name: &str,
+    ) -> Result<Option<Box<dyn LogFile>>, NodeError>;
+
+    /// How big each of these logs is, in their order.
+    async fn log_sizes(&self, logs: &[LogTarget]) -> Result<Vec<LogSize>, NodeError>;
+
+    /// The files beside a log: what follows its name and a dot in theirs. In no order.
+    async fn rotated_logs(&self, log: &LogTarget) -> Result<Vec<String>, NodeError>;
+
+    /// Makes a step of a log's rotation.
+    async fn change_log(&self, log: &LogTarget, change: LogChange) -> Result<(), NodeError>;
 
     /// The highest attempt that a container has a log of.
     async fn last_log_attempt(

@@ -6,6 +6,7 @@
 
 mod blocking;
 mod cgroup;
+mod compressed_log;
 mod descriptor;
 mod directory;
 mod error;
@@ -16,14 +17,15 @@ mod machine;
 mod opened_log;
 mod pod_files;
 mod pod_logs;
+mod rotated_logs;
 mod shared;
 mod tree_size;
 mod volume;
 
 pub use error::NodeError;
 pub use host::{
-    Cgroups, ContainerFiles, FoundCgroup, Gauges, LogFile, Logs, Machine, NodeHost, PodDirectories,
-    Volumes,
+    Cgroups, ContainerFiles, FoundCgroup, Gauges, LogChange, LogFile, LogSize, LogTarget, Logs,
+    Machine, NodeHost, PodDirectories, Volumes,
 };
 pub use linux::LinuxNode;
 

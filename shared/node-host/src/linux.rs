@@ -24,10 +24,11 @@ use crate::blocking::joined;
 use crate::cgroup::{self, Removal};
 use crate::error::NodeError;
 use crate::host::{
-    Cgroups, ContainerFiles, FoundCgroup, Gauges, LogFile, Logs, Machine, PodDirectories, Volumes,
+    Cgroups, ContainerFiles, FoundCgroup, Gauges, LogChange, LogFile, LogSize, LogTarget, Logs,
+    Machine, PodDirectories, Volumes,
 };
 use crate::shared::{Shared, SystemPaths};
-use crate::{gauges, machine, pod_files, pod_logs};
+use crate::{gauges, machine, pod_files, pod_logs, rotated_logs};
 
 /// Waits between attempts to remove a pod's cgroup: what was killed takes a moment to
 /// end. About half a second in all; then the next housekeeping tries again.
@@ -46,6 +47,15 @@ const COLLECTION: &str = "node/collection";
 
 /// The turn of looks at what the machine has.
 const CAPACITY: &str = "node/capacity";
+
+/// The turn of looks at the sizes of logs.
+const LOG_SIZES: &str = "node/log-sizes";
+
+/// The turn of what is done to a pod's logs. Not the pod's own: its volumes may hang
+/// where its logs do not.
+fn logs_key(pod: &PodIdentity) -> String {
+    format!("logs/{}", pod.uid())
+}
 
 /// The node that this process runs on.
 pub struct LinuxNode {
@@ -362,6 +372,40 @@ impl Logs for LinuxNode {
         Ok(opened.map(|log| Box::new(log) as Box<dyn LogFile>))
     }
 
+    async fn open_rotated_log(
+        &self,
+        log: &LogTarget,
+        name: &str,
+    ) -> Result<Option<Box<dyn LogFile>>, NodeError> {
+        let (log, name) = (log.clone(), name.to_owned());
+        self.run(move |node| rotated_logs::open(node, &log, &name))
+            .await
+    }
+
+    async fn log_sizes(&self, logs: &[LogTarget]) -> Result<Vec<LogSize>, NodeError> {
+        let logs = logs.to_vec();
+        self.run_in_turn(LOG_SIZES, move |node| {
+            Ok(logs
+                .iter()
+                .map(|log| rotated_logs::size(node, log))
+                .collect())
+        })
+        .await
+    }
+
+    async fn rotated_logs(&self, log: &LogTarget) -> Result<Vec<String>, NodeError> {
+        let log = log.clone();
+        self.run(move |node| rotated_logs::list(node, &log)).await
+    }
+
+    async fn change_log(&self, log: &LogTarget, change: LogChange) -> Result<(), NodeError> {
+        let log = log.clone();
+        // After, or before, a removal of the log, and never in its midst.
+        let key = logs_key(&log.pod);
+        self.run_in_turn(&key, move |node| rotated_logs::change(node, &log, &change))
+            .await
+    }
+
     async fn last_log_attempt(
         &self,
         pod: &PodIdentity,
@@ -397,8 +441,7 @@ impl Logs for LinuxNode {
         check_container_name(container)?;
         let (identity, container) = (pod.clone(), container.to_owned());
         let id = container_id.to_owned();
-        // Not the pod's own turn: its volumes may hang where its logs do not.
-        let key = format!("logs/{}", pod.uid());
+        let key = logs_key(pod);
         self.run_in_turn(&key, move |node| {
             pod_logs::remove(node, &identity, &container, &id, attempt)
         })

@@ -40,7 +40,8 @@ pub(super) fn find(node: &Shared, pod: &PodIdentity) -> Result<Option<Directory>
     }
 }
 
-fn of_container(
+/// The log directory of a container, if there is one.
+pub(super) fn of_container(
     node: &Shared,
     pod: &PodIdentity,
     container: &str,
@@ -67,7 +68,8 @@ pub(super) fn open(
     }
 }
 
-fn file_name(attempt: u32) -> String {
+/// What the log of an attempt is called.
+pub(super) fn file_name(attempt: u32) -> String {
     format!("{attempt}{SUFFIX}")
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use cri_requests::ResolvConf;
 use node_host::{
-    Cgroups, ContainerFiles, FoundCgroup, Gauges, LogFile, Logs, Machine, NodeError,
-    PodDirectories, Volumes,
+    Cgroups, ContainerFiles, FoundCgroup, Gauges, LogChange, LogFile, LogSize, LogTarget, Logs,
+    Machine, NodeError, PodDirectories, Volumes,
 };
 use node_layout::{DiskUsage, FilesystemUsage, MachineUsage, NodeCapacity, PodFilesUsage, paths};
 use node_policy::HostPathRules;
@@ -71,6 +71,8 @@ pub struct NodeState {
     pub cgroups: BTreeMap<String, QosClass>,
     /// The highest attempt of each container that has a log, by pod.
     pub logs: BTreeMap<PodIdentity, BTreeMap<String, u32>>,
+    /// The files of logs of which a test says something; any other is empty.
+    pub log_files: BTreeMap<LogTarget, LogFiles>,
     /// Whether no volume can be set up.
     pub volumes_fail: bool,
     /// Files in volumes, by the pod's UID and the volume's name.
@@ -86,6 +88,15 @@ pub struct NodeState {
     pub pod_files: BTreeMap<String, PodFilesUsage>,
     /// Whether the disk is nine tenths full; else it is half full.
     pub disk_is_full: bool,
+}
+
+/// The sizes of a log's files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LogFiles {
+    /// Of the log itself; `None` while it is not there.
+    pub current: Option<u64>,
+    /// Of those beside it, by what follows its name and a dot.
+    pub rotated: BTreeMap<String, u64>,
 }
 
 /// Where things of a pod are on the node in memory: nothing is written there.
@@ -329,6 +340,54 @@ impl Logs for MemoryHost {
         _attempt: u32,
     ) -> Result<Option<Box<dyn LogFile>>, NodeError> {
         Ok(None)
+    }
+
+    async fn open_rotated_log(
+        &self,
+        _log: &LogTarget,
+        _name: &str,
+    ) -> Result<Option<Box<dyn LogFile>>, NodeError> {
+        Ok(None)
+    }
+
+    async fn log_sizes(&self, logs: &[LogTarget]) -> Result<Vec<LogSize>, NodeError> {
+        let state = self.state();
+        let size = |log| match state.log_files.get(log) {
+            Some(files) => Ok(files.current),
+            None => Ok(Some(0)),
+        };
+        Ok(logs.iter().map(size).collect())
+    }
+
+    async fn rotated_logs(&self, log: &LogTarget) -> Result<Vec<String>, NodeError> {
+        let state = self.state();
+        let files = state.log_files.get(log);
+        Ok(files.map_or(Vec::new(), |files| files.rotated.keys().cloned().collect()))
+    }
+
+    async fn change_log(&self, log: &LogTarget, change: LogChange) -> Result<(), NodeError> {
+        let mut state = self.state();
+        let files = state.log_files.entry(log.clone()).or_default();
+        match change {
+            LogChange::Remove(name) => {
+                files.rotated.remove(&name);
+            }
+            LogChange::Compress(name) => {
+                if let Some(size) = files.rotated.remove(&name) {
+                    files.rotated.insert(format!("{name}.gz"), size);
+                }
+            }
+            LogChange::SetAside(name) => {
+                let size = files.current.take();
+                files.rotated.extend(size.map(|size| (name, size)));
+            }
+            LogChange::PutBack(name) => {
+                if files.current.is_none() {
+                    files.current = files.rotated.remove(&name);
+                }
+            }
+        }
+        Ok(())
     }
 
     async fn last_log_attempt(

@@ -1,14 +1,15 @@
-//! Reads one log from a position on, and follows it: to its end, into the file that
-//! takes its place when it is rotated, and until its container has ended.
+//! Reads one log from a position on, through all of its files, and follows it: to its
+//! end, into the file that takes its place when it is rotated, and until its container has
+//! ended.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{Stream, stream};
-use node_host::{LogFile, Logs, NodeError};
+use node_host::{Logs, NodeError};
 
 use super::line::{self, LogStream};
-use super::tail::start_of_last;
+use super::parts::{Part, Parts};
 use super::{LogChunk, LogError, LogOptions, LogTarget};
 
 /// How much of the file is read at a time.
@@ -41,21 +42,14 @@ pub(crate) fn read_log(
 }
 
 struct Reader {
-    host: Arc<dyn Logs>,
-    target: LogTarget,
+    parts: Parts,
     options: LogOptions,
     is_running: Arc<dyn Fn() -> bool + Send + Sync>,
-    opened: Option<Opened>,
+    opened: Option<Part>,
     /// What was read and not yet handed on.
     pending: Pending,
     /// Whether a line of each stream has begun and not ended.
     open_lines: OpenLines,
-}
-
-struct Opened {
-    log: Box<dyn LogFile>,
-    /// Up to where it was read.
-    position: u64,
 }
 
 #[derive(Default)]
@@ -98,8 +92,7 @@ impl Reader {
         is_running: Arc<dyn Fn() -> bool + Send + Sync>,
     ) -> Reader {
         Reader {
-            host,
-            target,
+            parts: Parts::new(host, target),
             options,
             is_running,
             opened: None,
@@ -130,25 +123,15 @@ impl Reader {
         }
     }
 
-    async fn open(&self) -> Result<Option<Box<dyn LogFile>>, NodeError> {
-        let LogTarget {
-            pod,
-            container,
-            attempt,
-        } = &self.target;
-        self.host.open_log(pod, container, *attempt).await
-    }
-
     /// Opens the log where its wanted part begins; `false` when it will never be there.
     async fn open_first(&mut self) -> Result<bool, LogError> {
         loop {
             let was_running = self.options.follow && (self.is_running)();
-            if let Some(log) = self.open().await? {
-                let position = match self.options.tail_lines {
-                    Some(lines) => start_of_last(&*log, log.size().await?, lines).await?,
-                    None => 0,
-                };
-                self.opened = Some(Opened { log, position });
+            self.opened = match self.options.tail_lines {
+                Some(lines) => self.parts.start_of_last(lines).await?,
+                None => self.parts.beginning().await?,
+            };
+            if self.opened.is_some() {
                 return Ok(true);
             }
             if !self.options.follow {
@@ -156,7 +139,7 @@ impl Reader {
                     pod,
                     container,
                     attempt,
-                } = self.target.clone();
+                } = self.parts.target().clone();
                 return Err(LogError::NotFound {
                     pod,
                     container,
@@ -175,7 +158,17 @@ impl Reader {
         let Some(opened) = &mut self.opened else {
             return Ok(false);
         };
-        let bytes = opened.log.read_at(opened.position, READ_BYTES).await?;
+        let read = opened.log.read_at(opened.position, READ_BYTES).await;
+        let bytes = match (read, opened.log.size().await?) {
+            (Ok(bytes), _) => bytes,
+            // What is left of a damaged file does not keep the newer ones back.
+            (Err(error), None) => {
+                let error = telemetry::chain(&error);
+                tracing::warn!(error, "a rotated log is not read to its end");
+                Vec::new()
+            }
+            (Err(error), Some(_)) => return Err(error),
+        };
         opened.position += bytes.len() as u64;
         self.pending.push(&bytes);
         Ok(!bytes.is_empty())
@@ -184,14 +177,16 @@ impl Reader {
     /// The end of the file is reached. `was_running`: the container may have written
     /// more since then.
     async fn at_end(&mut self, was_running: bool) -> Result<AtEnd, NodeError> {
-        if !self.options.follow {
-            return Ok(AtEnd::Over);
-        }
-        let current = self.open().await?;
         let Some(opened) = &mut self.opened else {
             return Ok(AtEnd::Over);
         };
-        let size = opened.log.size().await?;
+        if opened.is_current() && !self.options.follow {
+            return Ok(AtEnd::Over);
+        }
+        // Looked for before the last look at this one: once there is another, this one
+        // has all that it ever will.
+        let next = self.parts.after(opened).await?;
+        let size = opened.log.size().await?.unwrap_or(opened.position);
         if size > opened.position {
             return Ok(AtEnd::More);
         }
@@ -201,15 +196,14 @@ impl Reader {
             self.pending = Pending::default();
             return Ok(AtEnd::More);
         }
-        match current {
-            // Rotated: the old file is read to its end, and the new one from its start.
-            Some(log) if log.identity() != opened.log.identity() => {
-                *opened = Opened { log, position: 0 };
+        match next {
+            Some(next) => {
+                *opened = next;
                 self.pending = Pending::default();
                 Ok(AtEnd::More)
             }
-            _ if was_running => Ok(AtEnd::Wait),
-            _ => Ok(AtEnd::Over),
+            None if self.options.follow && was_running => Ok(AtEnd::Wait),
+            None => Ok(AtEnd::Over),
         }
     }
 

@@ -42,7 +42,6 @@ const fn ignored(name: &'static str, reason: &'static str) -> Field {
 
 const NO_SERVER: &str = "not supported yet: there is no node API server";
 const NO_CLUSTER: &str = "not supported yet: there is no connection to an API server";
-const NO_LOG_ROTATION: &str = "not supported yet: container logs are not rotated";
 const NO_RESOURCE_MANAGER: &str = "not supported yet: there is no CPU, memory or topology manager";
 const NO_SHUTDOWN: &str = "not supported yet: a shutdown of the node is not delayed";
 const NO_EFFECT: &str = "has no effect here";
@@ -150,10 +149,10 @@ pub const FIELDS: &[Field] = &[
     applied("localStorageCapacityIsolation"),
     applied("volumeStatsAggPeriod"),
     // Container logs.
-    ignored("containerLogMaxSize", NO_LOG_ROTATION),
-    ignored("containerLogMaxFiles", NO_LOG_ROTATION),
-    ignored("containerLogMaxWorkers", NO_LOG_ROTATION),
-    ignored("containerLogMonitorInterval", NO_LOG_ROTATION),
+    applied("containerLogMaxSize"),
+    applied("containerLogMaxFiles"),
+    applied("containerLogMaxWorkers"),
+    applied("containerLogMonitorInterval"),
     // Resource managers.
     ignored("cpuManagerPolicy", NO_RESOURCE_MANAGER),
     ignored("cpuManagerPolicyOptions", NO_RESOURCE_MANAGER),

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use node_config::{CgroupDriver, ContainerRuntimeEndpoint, HttpSource, ImageSettings, NodeConfig};
+use node_config::{
+    CgroupDriver, ContainerRuntimeEndpoint, HttpSource, ImageSettings, LogSettings, NodeConfig,
+};
 use pod::sysctl::SysctlNamespace;
 use pod::{Quantity, sysctl};
 use serde::Deserialize;
@@ -20,6 +22,9 @@ const DEFAULT_POD_LOGS_DIR: &str = "/var/log/pods";
 
 /// Pulls at once where the kubelet would have no limit.
 const UNLIMITED_PULLS: u32 = 64;
+
+/// The kubelet takes no shorter `containerLogMonitorInterval`.
+const MIN_LOG_MONITOR_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Servers in a resolv.conf that a resolver uses.
 const MAX_DNS_SERVERS: usize = 3;
@@ -75,6 +80,10 @@ pub(super) struct Settings {
     image_gc_high_threshold_percent: Option<i32>,
     #[serde(rename = "imageGCLowThresholdPercent")]
     image_gc_low_threshold_percent: Option<i32>,
+    container_log_max_size: String,
+    container_log_max_files: Option<i32>,
+    container_log_max_workers: Option<i32>,
+    container_log_monitor_interval: Option<GoDuration>,
     seccomp_default: Option<bool>,
     allowed_unsafe_sysctls: Vec<String>,
     eviction_hard: Option<BTreeMap<String, String>>,
@@ -130,7 +139,8 @@ impl Settings {
         self.apply_names(config, warnings)?;
         self.apply_runtime(config)?;
         self.apply_images(config)?;
-        self.eviction().apply(&mut config.eviction)
+        self.eviction().apply(&mut config.eviction)?;
+        self.apply_logs(&mut config.logs)
     }
 
     fn eviction(&self) -> Given<'_> {
@@ -376,6 +386,39 @@ impl Settings {
         match self.registry_burst {
             None | Some(0) => {}
             Some(given) => images.pull_burst = number("registryBurst", given)?,
+        }
+        Ok(())
+    }
+
+    /// The kubelet's bounds; a negative size switches rotation off.
+    fn apply_logs(&self, logs: &mut LogSettings) -> Applied {
+        if !self.container_log_max_size.is_empty() {
+            let text = &self.container_log_max_size;
+            let size: Quantity = match text.parse() {
+                Ok(size) => size,
+                Err(error) => return refused("containerLogMaxSize", format!("{error}")),
+            };
+            logs.max_size = match size.is_negative() {
+                true => None,
+                false => u64::try_from(size.value()).ok(),
+            };
+        }
+        let at_least = |field: &str, given: Option<i32>, least: i32, default: u32| match given {
+            None => Ok(default),
+            Some(given) if given < least => {
+                refused(field, format!("{given}: give at least {least}"))
+            }
+            Some(given) => Ok(given.unsigned_abs()),
+        };
+        let (files, workers) = (self.container_log_max_files, self.container_log_max_workers);
+        logs.max_files = at_least("containerLogMaxFiles", files, 2, logs.max_files)?;
+        logs.max_workers = at_least("containerLogMaxWorkers", workers, 1, logs.max_workers)?;
+        set_duration(
+            &mut logs.monitor_interval,
+            self.container_log_monitor_interval,
+        );
+        if logs.monitor_interval < MIN_LOG_MONITOR_INTERVAL {
+            return refused("containerLogMonitorInterval", "give at least 3s");
         }
         Ok(())
     }

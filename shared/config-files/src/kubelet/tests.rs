@@ -53,6 +53,8 @@ fn every_supported_field_arrives_where_it_belongs() {
          serializeImagePulls: false\nmaxParallelImagePulls: 3\nimageMinimumGCAge: 1m\n\
          registryPullQPS: 7\nregistryBurst: 20\n\
          imageGCHighThresholdPercent: 70\nimageGCLowThresholdPercent: 60\n\
+         containerLogMaxSize: 1Ki\ncontainerLogMaxFiles: 3\ncontainerLogMaxWorkers: 2\n\
+         containerLogMonitorInterval: 5s\n\
          seccompDefault: true\nallowedUnsafeSysctls: [kernel.msg*, net/core/somaxconn]\n\
          evictionHard: {memory.available: 5%}\nevictionSoft: {nodefs.available: 1Gi}\n\
          evictionSoftGracePeriod: {nodefs.available: 90s}\nevictionMaxPodGracePeriod: 7\n\
@@ -92,6 +94,10 @@ fn every_supported_field_arrives_where_it_belongs() {
     expected.images.minimum_gc_age = Duration::from_secs(60);
     expected.images.gc_high_threshold_percent = 70;
     expected.images.gc_low_threshold_percent = 60;
+    expected.logs.max_size = Some(1024);
+    expected.logs.max_files = 3;
+    expected.logs.max_workers = 2;
+    expected.logs.monitor_interval = Duration::from_secs(5);
     expected.seccomp_default = true;
     expected.allowed_unsafe_sysctls = vec!["kernel.msg*".into(), "net/core/somaxconn".into()];
     let texts = |signal: &str, text: &str| [(signal.to_owned(), text.to_owned())].into();
@@ -275,6 +281,13 @@ fn what_cannot_be_is_refused_with_the_name_of_its_field() {
             "imageGCHighThresholdPercent: 80",
             "imageGCLowThresholdPercent",
         ),
+        ("containerLogMaxSize: huge", "containerLogMaxSize"),
+        ("containerLogMaxFiles: 1", "containerLogMaxFiles"),
+        ("containerLogMaxWorkers: 0", "containerLogMaxWorkers"),
+        (
+            "containerLogMonitorInterval: 2s",
+            "containerLogMonitorInterval",
+        ),
         ("staticPodURL: ftp://h", "staticPodURL"),
         ("staticPodURL: httpss://h", "staticPodURL"),
         ("staticPodURL: h", "staticPodURL"),
@@ -334,6 +347,15 @@ fn the_rate_of_pulls_can_be_changed_and_lifted() {
         let images = applied(body).images;
         assert_eq!((images.pulls_per_second, images.pull_burst), rate, "{body}");
     }
+}
+
+#[test]
+fn a_negative_size_switches_log_rotation_off() {
+    assert_eq!(applied("containerLogMaxSize: \"-1\"").logs.max_size, None);
+    assert_eq!(
+        applied("containerLogMaxSize: \"\"\ncontainerLogMonitorInterval: 0s").logs,
+        defaults().logs
+    );
 }
 
 #[test]

@@ -244,6 +244,108 @@ async fn a_followed_log_goes_on_in_the_file_that_takes_its_place() {
     assert_eq!(text(&chunks.next().await.unwrap().unwrap()), "five\n");
 }
 
+/// Lines `from` to `to`, each with its number.
+fn lines(numbers: std::ops::Range<u32>) -> String {
+    let line = |number: u32| line(number, "stdout", "F", &number.to_string());
+    numbers.map(line).collect()
+}
+
+/// A log with two compressed files, one that is not, and itself: 0 to 39.
+fn rotated_case() -> Case {
+    let case = case(&lines(30..40));
+    for (name, log) in [
+        (
+            "20261120-000001.gz",
+            MemoryLog::compressed(lines(0..10).as_bytes()),
+        ),
+        (
+            "20261120-000002.gz",
+            MemoryLog::compressed(lines(10..20).as_bytes()),
+        ),
+        // Left over from a compression.
+        ("20261120-000002", MemoryLog::new(lines(10..20).as_bytes())),
+        ("20261120-000003", MemoryLog::new(lines(20..30).as_bytes())),
+        ("20261120-000003.tmp", MemoryLog::new(b"half")),
+    ] {
+        case.node.add(name, log);
+    }
+    case
+}
+
+#[tokio::test]
+async fn a_rotated_log_is_read_through_all_of_its_files() {
+    let case = rotated_case();
+    let numbers = |numbers: std::ops::Range<u32>| -> String {
+        numbers.map(|number| format!("{number}\n")).collect()
+    };
+    assert_eq!(case.text(LogOptions::default()).await, numbers(0..40));
+    for tail in [0, 1, 9, 10, 11, 20, 25, 30, 31, 39, 40, 41, 1000] {
+        let options = LogOptions {
+            tail_lines: Some(tail),
+            ..LogOptions::default()
+        };
+        let first = 40_u64.saturating_sub(tail);
+        let first = u32::try_from(first).unwrap();
+        assert_eq!(case.text(options).await, numbers(first..40), "{tail}");
+    }
+    let since = LogOptions {
+        since: Some(second(15)),
+        ..LogOptions::default()
+    };
+    assert_eq!(case.text(since).await, numbers(15..40));
+    // Between the renaming and the opening there is no log.
+    *case.node.current.lock().unwrap() = None;
+    assert_eq!(case.text(LogOptions::default()).await, numbers(0..30));
+}
+
+#[tokio::test]
+async fn a_line_that_goes_on_in_the_next_file_is_one() {
+    let case = case(&line(2, "stdout", "F", "b"));
+    let before = [lines(0..1), line(1, "stdout", "P", "a")].concat();
+    case.node.add("1", MemoryLog::new(before.as_bytes()));
+    let tail = LogOptions {
+        tail_lines: Some(1),
+        ..LogOptions::default()
+    };
+    assert_eq!(case.text(tail).await, "ab\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_is_held_up_over_rotations_misses_no_file() {
+    let case = case(&lines(0..10));
+    let mut chunks = case.read(FOLLOW);
+    let mut seen = text(&chunks.next().await.unwrap().unwrap());
+    // Nobody asks for more, and the log is rotated again and again.
+    for round in 1..=4 {
+        let name = format!("2026112{round}-000000");
+        case.node.set_aside(&name);
+        let log = MemoryLog::new(lines(round * 10..round * 10 + 10).as_bytes());
+        *case.node.current.lock().unwrap() = Some(log);
+        if round > 1 {
+            case.node.compress(&format!("2026112{}-000000", round - 1));
+        }
+    }
+    case.running.store(false, Ordering::SeqCst);
+    while let Some(chunk) = chunks.next().await {
+        seen += &text(&chunk.unwrap());
+    }
+    let all: String = (0..50).map(|number| format!("{number}\n")).collect();
+    assert_eq!(seen, all);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_is_put_back_is_not_read_again() {
+    let case = case(&lines(0..1));
+    let mut chunks = case.read(FOLLOW);
+    assert_eq!(text(&chunks.next().await.unwrap().unwrap()), "0\n");
+    case.node.set_aside("1");
+    let waits = tokio::time::timeout(POLL_INTERVAL * 3, chunks.next());
+    assert!(waits.await.is_err());
+    *case.node.current.lock().unwrap() = case.node.rotated.lock().unwrap().remove("1");
+    case.log.write(&lines(1..2));
+    assert_eq!(text(&chunks.next().await.unwrap().unwrap()), "1\n");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_followed_log_may_still_come() {
     let case = case("");
