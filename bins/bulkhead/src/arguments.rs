@@ -232,9 +232,13 @@ Examples:
   bulkhead check /etc/bulkhead/manifests   every manifest in a directory
   generate | bulkhead check -              standard input
 
-A file is accepted or refused as a whole, as on the node. Whether a node has room
-for the pod is not looked at: that is the node's own admission.")]
+A file is accepted or refused as a whole, as on the node. The node policy is looked at
+where an agent has run, or --policy names its file. Whether a node has room for the pod
+is not looked at: that is the node's own admission.")]
 pub(crate) struct CheckOptions {
+    /// Judge by this policy file and not by the node's.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: Option<PathBuf>,
     /// Manifests, directories of manifests, or `-` for standard input.
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,

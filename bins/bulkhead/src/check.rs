@@ -1,4 +1,5 @@
-//! `check`: validates manifests as config-sourcer would, without a node.
+//! `check`: validates manifests as config-sourcer would, and by the node policy as
+//! pod-worker-pool would, without asking either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -8,11 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clock::UnixNanos;
+use ipc::limits::{MAX_PODS, MAX_SOURCE_BYTES};
 use manifest_files::{
     Expectation, Found, ListError, Location, MAX_FILES, Place, chosen, names, open_place,
 };
 use node_config::{NODE_CONFIG_FILE, NodeConfig};
-use pod::{Pod, PodExt as _};
+use pod::{Pod, PodDocument, PodExt as _, PodSource};
 use pod_manifest::{MAX_MANIFEST_BYTES, Origin, static_pods};
 
 use crate::arguments::CheckOptions;
@@ -26,14 +28,20 @@ const STANDARD_INPUT: &str = "-";
 /// Ends the names of static pods where no node tells its own.
 const ANY_NODE: &str = "node";
 
-/// Checks all files; the exit code tells whether all are accepted.
+/// Checks all files; the exit code tells whether all are accepted. `denials` tells why
+/// the node policy does not let a pod run.
 pub(crate) fn check(
     run_dir: &Path,
     options: &CheckOptions,
+    denials: Denials,
     output: Output,
 ) -> Result<ExitCode, Failure> {
-    let node_name = node_name(run_dir);
-    let accepted = judged(&options.files, &node_name, |file, verdict| {
+    let mut judge = Judge {
+        node_name: node_name(run_dir),
+        denials,
+        seen: Seen::default(),
+    };
+    let accepted = judged(&options.files, &mut judge, |file, verdict| {
         output.text(&rendered(file, verdict, output.colours))
     })?;
     Ok(if accepted {
@@ -41,6 +49,26 @@ pub(crate) fn check(
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Why the node policy does not let a pod run; empty where it does, or is not known here.
+type Denials = Box<dyn Fn(&Pod) -> Vec<String>>;
+
+/// What manifests are held against.
+struct Judge {
+    node_name: String,
+    denials: Denials,
+    seen: Seen,
+}
+
+/// The pods of the files before: a source has one of a name and one of a UID, and not
+/// too many.
+#[derive(Default)]
+struct Seen {
+    /// Where each pod is, by namespace and name.
+    names: BTreeMap<String, PathBuf>,
+    uids: BTreeSet<String>,
+    bytes: usize,
 }
 
 /// The name of the node that runs here, or of any.
@@ -71,14 +99,13 @@ fn decoded(bytes: &[u8], path: &Path, node_name: &str) -> Result<Vec<Pod>, Vec<S
 /// Tells of each file what it is worth; returns whether all are accepted.
 fn judged(
     paths: &[PathBuf],
-    node_name: &str,
+    judge: &mut Judge,
     mut tell: impl FnMut(&Path, &Verdict) -> Result<(), Failure>,
 ) -> Result<bool, Failure> {
     let mut accepted = true;
-    let mut seen = BTreeMap::new();
     for (file, content) in paths.iter().flat_map(|path| manifests(path)) {
         let verdict = match content {
-            Ok(bytes) => verdict(&bytes, &file, node_name, &mut seen),
+            Ok(bytes) => verdict(&bytes, &file, judge),
             Err(problem) => Err(vec![problem]),
         };
         accepted &= verdict.is_ok();
@@ -167,28 +194,47 @@ fn read_bounded(source: impl Read) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// The names of a manifest's pods, or everything that is wrong with it. `seen`
-/// are the pods of the files before, by namespace and name: two of one name are
-/// one too many.
-fn verdict(
-    bytes: &[u8],
-    path: &Path,
-    node_name: &str,
-    seen: &mut BTreeMap<String, PathBuf>,
-) -> Verdict {
-    let pods = decoded(bytes, path, node_name)?;
-    let full_name = |pod: &Pod| format!("{}/{}", pod.namespace(), pod.name());
-    let names: Vec<String> = pods.iter().map(full_name).collect();
+/// The names of a manifest's pods, or everything that is wrong with it.
+fn verdict(bytes: &[u8], path: &Path, judge: &mut Judge) -> Verdict {
+    let pods = decoded(bytes, path, &judge.node_name)?;
     let mut problems = Vec::new();
-    for name in &names {
-        if let Some(other) = seen.insert(name.clone(), path.to_owned()) {
-            problems.push(format!("pod {name} is in {} too", other.display()));
-        }
+    for pod in &pods {
+        problems.extend(judge.seen.add(pod, path));
+        problems.extend((judge.denials)(pod));
     }
+    let full_name = |pod: &Pod| format!("{}/{}", pod.namespace(), pod.name());
     if problems.is_empty() {
-        Ok(names)
+        Ok(pods.iter().map(full_name).collect())
     } else {
         Err(problems)
+    }
+}
+
+impl Seen {
+    /// Adds a pod; why the node leaves it out.
+    fn add(&mut self, pod: &Pod, path: &Path) -> Option<String> {
+        let name = format!("{}/{}", pod.namespace(), pod.name());
+        // As config-sourcer passes it on, with everything that the manifest left open.
+        let length = match PodDocument::encode(pod, PodSource::File) {
+            Ok(document) => document.json().len(),
+            Err(error) => return Some(format!("pod {name}: {}", telemetry::chain(&error))),
+        };
+        if let Some(other) = self.names.get(&name) {
+            return Some(format!("pod {name} is in {} too", other.display()));
+        }
+        if self.uids.contains(pod.uid()) {
+            return Some(format!("another pod has the uid {}", pod.uid()));
+        }
+        if self.names.len() == MAX_PODS || self.bytes + length > MAX_SOURCE_BYTES {
+            return Some(format!(
+                "pod {name} is left out: a source has at most {MAX_PODS} pods and \
+                 {MAX_SOURCE_BYTES} bytes"
+            ));
+        }
+        self.bytes += length;
+        self.uids.insert(pod.uid().to_owned());
+        self.names.insert(name, path.to_owned());
+        None
     }
 }
 
@@ -224,16 +270,21 @@ metadata: {name: web}
 spec: {containers: [{name: c, image: localhost/web:1}]}
 ";
 
-    fn check_text(
-        text: &str,
-        seen: &mut BTreeMap<String, PathBuf>,
-    ) -> Result<Vec<String>, Vec<String>> {
-        verdict(text.as_bytes(), Path::new("/m/a.yaml"), "n1", seen)
+    fn judge() -> Judge {
+        Judge {
+            node_name: "n1".to_owned(),
+            denials: Box::new(|_| Vec::new()),
+            seen: Seen::default(),
+        }
+    }
+
+    fn check_text(text: &str, judge: &mut Judge) -> Result<Vec<String>, Vec<String>> {
+        verdict(text.as_bytes(), Path::new("/m/a.yaml"), judge)
     }
 
     #[test]
     fn a_good_manifest_is_accepted_with_the_names_of_its_pods() {
-        let verdict = check_text(GOOD, &mut BTreeMap::new());
+        let verdict = check_text(GOOD, &mut judge());
         assert_eq!(verdict, Ok(vec!["default/web-n1".to_owned()]));
         assert_eq!(
             rendered(Path::new("a.yaml"), &verdict, false),
@@ -247,7 +298,7 @@ spec: {containers: [{name: c, image: localhost/web:1}]}
             "image: localhost/web:1",
             "image: localhost/web:1, ports: [{containerPort: 99999}]",
         );
-        let problems = check_text(&bad, &mut BTreeMap::new()).unwrap_err();
+        let problems = check_text(&bad, &mut judge()).unwrap_err();
         assert!(
             problems
                 .iter()
@@ -260,10 +311,55 @@ spec: {containers: [{name: c, image: localhost/web:1}]}
 
     #[test]
     fn two_pods_of_one_name_are_one_too_many() {
-        let mut seen = BTreeMap::new();
-        check_text(GOOD, &mut seen).unwrap();
-        let problems = check_text(GOOD, &mut seen).unwrap_err();
+        let mut judge = judge();
+        check_text(GOOD, &mut judge).unwrap();
+        let problems = check_text(GOOD, &mut judge).unwrap_err();
         assert_eq!(problems, ["pod default/web-n1 is in /m/a.yaml too"]);
+        let uid = |name: &str| GOOD.replace("{name: web}", &format!("{{name: {name}, uid: u1}}"));
+        check_text(&uid("one"), &mut judge).unwrap();
+        let problems = check_text(&uid("two"), &mut judge).unwrap_err();
+        assert_eq!(problems, ["another pod has the uid u1"]);
+    }
+
+    #[test]
+    fn a_pod_that_is_too_large_once_its_defaults_are_filled_in_is_refused() {
+        // Each default is longer than what is written here of it.
+        let ports: String = (1..=30_000)
+            .map(|number| format!("{{containerPort: {number}}},"))
+            .collect();
+        let image = "image: localhost/web:1";
+        let large = GOOD.replace(image, &format!("{image}, ports: [{ports}]"));
+        assert!(large.len() < pod::wire::MAX_POD_BYTES);
+        let problems = check_text(&large, &mut judge()).unwrap_err();
+        assert!(problems[0].contains("more than 1048576"), "{problems:?}");
+    }
+
+    #[test]
+    fn a_source_has_only_so_many_pods() {
+        let mut judge = judge();
+        let pods = |from: usize, to: usize| -> String {
+            let names = (from..to).map(|number| format!("name: p{number}"));
+            let pods: Vec<String> = names.map(|name| GOOD.replace("name: web", &name)).collect();
+            pods.join("---\n")
+        };
+        for start in (0..MAX_PODS).step_by(500) {
+            check_text(&pods(start, start + 500), &mut judge).unwrap();
+        }
+        let problems = check_text(GOOD, &mut judge).unwrap_err();
+        assert!(problems[0].contains("is left out"), "{problems:?}");
+    }
+
+    #[test]
+    fn a_pod_that_the_policy_forbids_is_refused_with_the_rule() {
+        let mut judge = judge();
+        judge.denials = Box::new(|pod| match pod.host_network() {
+            true => vec!["no network".to_owned()],
+            false => Vec::new(),
+        });
+        check_text(GOOD, &mut judge).unwrap();
+        let text = GOOD.replace("spec: {", "spec: {hostNetwork: true, ");
+        let problems = check_text(&text.replace("web", "two"), &mut judge);
+        assert_eq!(problems, Err(vec!["no network".to_owned()]));
     }
 
     /// Of each manifest its file's name, and its content or why there is none.
@@ -318,7 +414,7 @@ spec: {containers: [{name: c, image: localhost/web:1}]}
         let within = at("good").join("x");
         let files = [at("absent"), within, PathBuf::from("/dev/zero"), at("good")];
         let mut told = Vec::new();
-        let accepted = judged(&files, "node", |path, verdict| {
+        let accepted = judged(&files, &mut judge(), |path, verdict| {
             told.push((path.to_owned(), verdict.is_ok()));
             Ok(())
         });

@@ -70,9 +70,8 @@ async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Command::Crashes(options) => status::crashes(connection, options, output).await,
         Command::Loop(options) => loop_status::loop_status(connection, options, output).await,
         Command::Check(options) => {
-            let code = check::check(&arguments.run_dir, options, output)?;
-            policy::mention(&arguments.run_dir, &options.files);
-            Ok(code)
+            let denials = policy::of_check(&arguments.run_dir, options.policy.as_deref())?;
+            check::check(&arguments.run_dir, options, denials, output)
         }
         Command::Policy(options) => {
             policy::policy(&arguments.run_dir, connection, options, output).await

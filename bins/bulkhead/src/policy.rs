@@ -5,7 +5,7 @@
 mod file;
 mod in_force;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use bulkhead_api::v1;
@@ -23,9 +23,6 @@ use crate::table::Tone;
 use crate::words::plain;
 
 use file::PolicyFile;
-
-/// Standard input can be read only once.
-const STANDARD_INPUT: &str = "-";
 
 /// Runs a subcommand.
 pub(crate) async fn policy(
@@ -86,31 +83,37 @@ pub(crate) async fn policy(
     }
 }
 
-/// Says for `bulkhead check` that pods which are accepted would not run. A policy that
-/// cannot be read here is no matter of that command.
-pub(crate) fn mention(run_dir: &Path, files: &[PathBuf]) {
-    let node = Node::here(run_dir);
-    let file = PolicyFile::read(&node.config.policy_path).ok();
-    let policy = file.and_then(|file| file.policy(node.protected.clone()).ok());
-    let Some(policy) = policy else { return };
-    let files: Vec<PathBuf> = files
-        .iter()
-        .filter(|file| file.as_os_str() != STANDARD_INPUT)
-        .cloned()
-        .collect();
-    for (path, pods) in check::pods(&files, &node.config.node_name) {
-        let pods = pods.unwrap_or_default();
-        for pod in &pods {
-            let subject = subject(pod, &node.config.node_name);
-            if policy.judge(&subject, pod).is_err() {
-                let path = plain(&path.display().to_string());
-                note(&format!(
-                    "the node policy does not allow {}: see bulkhead policy check {path}",
-                    subject.full_name()
-                ));
-            }
-        }
+/// Why a policy does not let a pod run; empty where it does.
+pub(crate) type Denials = Box<dyn Fn(&Pod) -> Vec<String>>;
+
+/// What `bulkhead check` tells of the policy: that of a given file, else that of the node
+/// where an agent has run here. Elsewhere nobody knows what the node permits.
+pub(crate) fn of_check(run_dir: &Path, given: Option<&Path>) -> Result<Denials, Failure> {
+    if given.is_none() && !run_dir.join(NODE_CONFIG_FILE).exists() {
+        return Ok(Box::new(|_| Vec::new()));
     }
+    let Node { config, protected } = Node::here(run_dir);
+    let file = PolicyFile::read(given.unwrap_or(&config.policy_path))?;
+    for warning in file.warnings() {
+        note(&warning);
+    }
+    let policy = file.policy(protected)?;
+    if policy.mode() == Mode::Audit {
+        note("the policy's mode is audit: what it refuses is reported and runs");
+        return Ok(Box::new(|_| Vec::new()));
+    }
+    Ok(Box::new(move |pod| {
+        denials(&policy, pod, &config.node_name)
+    }))
+}
+
+fn denials(policy: &Policy, pod: &Pod, node_name: &str) -> Vec<String> {
+    let subject = subject(pod, node_name);
+    let denials = policy.judge(&subject, pod).err().unwrap_or_default();
+    let name = subject.full_name();
+    let told = denials.iter();
+    told.map(|denial| format!("the node policy does not allow {name}: {denial}"))
+        .collect()
 }
 
 /// The node that the command line runs on: its configuration where an agent has run,

@@ -2,15 +2,11 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use ipc::limits::MAX_PODS;
+use ipc::limits::{MAX_PODS, MAX_SOURCE_BYTES};
 use pod::PodDocument;
 
 /// The pods of a source by UID.
 pub(crate) type PodSet = BTreeMap<String, PodDocument>;
-
-/// Most bytes that all pods of a source may have together, as JSON. Consumers
-/// hold each of them in memory; a node's pods have some 10 KiB each.
-pub(crate) const MAX_SOURCE_BYTES: usize = 16 << 20;
 
 /// Something that is wrong with a source, for people.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -48,6 +48,10 @@ pub const MAX_CONTAINER_NAME_BYTES: usize = 256;
 /// Pods of one node that are accepted, far above the 110 that are supported.
 pub const MAX_PODS: usize = 2000;
 
+/// Most bytes that all pods of a source may have together, as JSON. Consumers
+/// hold each of them in memory; a node's pods have some 10 KiB each.
+pub const MAX_SOURCE_BYTES: usize = 16 << 20;
+
 /// Connections of one user to one server at once. A process needs one; people
 /// with several terminals, who are all root, need a few more.
 pub const MAX_CONNECTIONS_PER_USER: usize = 32;

@@ -7,7 +7,7 @@ use pod_validation::{Errors, FieldError, MAX_ERRORS, Reason};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::normalize;
+use crate::{known_fields, normalize};
 
 /// Most pods in one manifest: the largest number that a node is run with.
 pub const MAX_PODS: usize = 1024;
@@ -183,7 +183,9 @@ fn strict(value: &Value, prefix: &str, errors: &mut Errors) -> Option<Pod> {
     let tracked = serde_path_to_error::Deserializer::new(value, &mut track);
     let result = Pod::deserialize(serde_ignored::Deserializer::new(tracked, &mut note));
     for path in unknown {
-        errors.add(format!("{prefix}{path}"), Reason::Unknown, "");
+        let nearest = known_fields::nearest(&path);
+        let hint = nearest.map_or_else(String::new, |known| format!("did you mean {known}?"));
+        errors.add(format!("{prefix}{path}"), Reason::Unknown, hint);
     }
     match result {
         Ok(pod) => Some(pod),

@@ -7,6 +7,7 @@
 
 mod decode;
 mod document;
+mod known_fields;
 mod manifest;
 mod normalize;
 mod object_manifest;

@@ -28,7 +28,7 @@ fn an_unknown_field_is_named() {
     let manifest = POD.replace("image: i:1", "image: i:1\n    comand: [a]");
     assert_eq!(
         messages(&manifest),
-        ["spec.containers[0].comand: unknown field"]
+        ["spec.containers[0].comand: unknown field: did you mean command?"]
     );
     let manifest = format!("{POD}bogus: 1\n");
     assert_eq!(messages(&manifest), ["bogus: unknown field"]);
@@ -122,7 +122,7 @@ fn errors_in_lists_and_documents_say_where() {
     let second = POD.replace("name: a", "name: b").replace("image", "imgae");
     assert_eq!(
         messages(&format!("{POD}---\n{second}")),
-        ["document 2: spec.containers[0].imgae: unknown field"]
+        ["document 2: spec.containers[0].imgae: unknown field: did you mean image?"]
     );
     let list =
         r#"{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"Service"}]}"#;

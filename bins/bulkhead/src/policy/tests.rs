@@ -1,6 +1,7 @@
 //! What is told of manifests, and that the grants which are printed are enough.
 
 use std::fs;
+use std::path::PathBuf;
 
 use super::*;
 
@@ -148,4 +149,29 @@ fn a_file_that_the_node_would_not_trust_is_told() {
     );
     fs::set_permissions(&path, fs::Permissions::from_mode(0o664)).unwrap();
     assert_eq!(PolicyFile::read(&path).unwrap().warnings().len(), 1);
+}
+
+#[test]
+fn check_judges_by_a_given_policy_and_by_none_where_no_agent_has_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let pods = decoded_network();
+    let none = of_check(directory.path(), None).unwrap();
+    assert!(none(&pods).is_empty());
+    let path = directory.path().join("policy.toml");
+    fs::write(&path, "").unwrap();
+    let baseline = of_check(directory.path(), Some(&path)).unwrap();
+    let denials = baseline(&pods);
+    assert!(denials[0].contains("spec.hostNetwork"), "{denials:?}");
+    fs::write(&path, "mode = \"audit\"\n").unwrap();
+    let audit = of_check(directory.path(), Some(&path)).unwrap();
+    assert!(audit(&pods).is_empty());
+    assert!(of_check(directory.path(), Some(directory.path())).is_err());
+}
+
+fn decoded_network() -> Pod {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("web.yaml");
+    fs::write(&path, NETWORK).unwrap();
+    let mut found = check::pods(&[path], "n1");
+    found.remove(0).1.unwrap().remove(0)
 }
