@@ -53,8 +53,6 @@ fn every_supported_field_arrives_where_it_belongs() {
          serializeImagePulls: false\nmaxParallelImagePulls: 3\nimageMinimumGCAge: 1m\n\
          registryPullQPS: 7\nregistryBurst: 20\n\
          imageGCHighThresholdPercent: 70\nimageGCLowThresholdPercent: 60\n\
-         containerLogMaxSize: 1Ki\ncontainerLogMaxFiles: 3\ncontainerLogMaxWorkers: 2\n\
-         containerLogMonitorInterval: 5s\n\
          seccompDefault: true\nallowedUnsafeSysctls: [kernel.msg*, net/core/somaxconn]\n\
          evictionHard: {memory.available: 5%}\nevictionSoft: {nodefs.available: 1Gi}\n\
          evictionSoftGracePeriod: {nodefs.available: 90s}\nevictionMaxPodGracePeriod: 7\n\
@@ -94,10 +92,6 @@ fn every_supported_field_arrives_where_it_belongs() {
     expected.images.minimum_gc_age = Duration::from_secs(60);
     expected.images.gc_high_threshold_percent = 70;
     expected.images.gc_low_threshold_percent = 60;
-    expected.logs.max_size = Some(1024);
-    expected.logs.max_files = 3;
-    expected.logs.max_workers = 2;
-    expected.logs.monitor_interval = Duration::from_secs(5);
     expected.seccomp_default = true;
     expected.allowed_unsafe_sysctls = vec!["kernel.msg*".into(), "net/core/somaxconn".into()];
     let texts = |signal: &str, text: &str| [(signal.to_owned(), text.to_owned())].into();
@@ -347,6 +341,20 @@ fn the_rate_of_pulls_can_be_changed_and_lifted() {
         let images = applied(body).images;
         assert_eq!((images.pulls_per_second, images.pull_burst), rate, "{body}");
     }
+}
+
+#[test]
+fn log_rotation_is_as_it_is_configured() {
+    let config = applied(
+        "containerLogMaxSize: 1Ki\ncontainerLogMaxFiles: 3\ncontainerLogMaxWorkers: 2\n\
+         containerLogMonitorInterval: 5s\n",
+    );
+    let mut expected = defaults();
+    expected.logs.max_size = Some(1024);
+    expected.logs.max_files = 3;
+    expected.logs.max_workers = 2;
+    expected.logs.monitor_interval = Duration::from_secs(5);
+    assert_eq!(config, expected);
 }
 
 #[test]
