@@ -127,6 +127,8 @@ pub struct ImageSettings {
     pub gc_low_threshold_percent: u8,
     /// Images younger than this are kept.
     pub minimum_gc_age: Duration,
+    /// Images that nobody has used for longer than this are removed; zero for never.
+    pub maximum_gc_age: Duration,
 }
 
 /// When pods are evicted, as a `KubeletConfiguration` says it. Texts were parsed when the
@@ -229,6 +231,9 @@ pub struct NodeConfig {
     pub sync_frequency: Duration,
     /// `maxPods`, 110 by default.
     pub max_pods: u32,
+    /// `enforceNodeAllocatable` names `pods`: all of them together get no more than what
+    /// the node has beside its reservations.
+    pub enforce_allocatable: bool,
     /// `podPidsLimit`; -1 means none.
     pub pod_pids_limit: i64,
     /// `cgroupDriver`.
@@ -322,6 +327,7 @@ impl NodeConfig {
             static_pod_url: None,
             sync_frequency: Duration::from_secs(60),
             max_pods: 110,
+            enforce_allocatable: true,
             pod_pids_limit: -1,
             cgroup_driver: CgroupDriver::Cgroupfs,
             cgroup_root: "/".to_owned(),
@@ -338,6 +344,7 @@ impl NodeConfig {
                 gc_high_threshold_percent: 85,
                 gc_low_threshold_percent: 80,
                 minimum_gc_age: Duration::from_secs(120),
+                maximum_gc_age: Duration::ZERO,
             },
             logs: LogSettings {
                 max_size: Some(10 << 20),

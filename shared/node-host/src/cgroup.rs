@@ -23,7 +23,7 @@ use limits::LimitSettings;
 
 pub(crate) use cgroupfs::Cgroupfs;
 pub(crate) use hierarchy::Hierarchies;
-pub(crate) use pod_cgroups::{PodCgroups, Removal};
+pub(crate) use pod_cgroups::{AllPodsLimits, PodCgroups, Removal};
 
 /// Where the kernel shows the node's mounts.
 const MOUNT_TABLE: &str = "self/mountinfo";
@@ -69,7 +69,7 @@ pub(crate) fn driver(
 struct NoCgroups;
 
 impl PodCgroups for NoCgroups {
-    fn ensure_classes(&self, _all_pods_shares: u64) -> Result<(), NodeError> {
+    fn ensure_classes(&self, _all_pods: &AllPodsLimits) -> Result<(), NodeError> {
         Ok(())
     }
 

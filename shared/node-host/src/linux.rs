@@ -16,7 +16,7 @@ use node_config::NodeConfig;
 use node_layout::{DiskUsage, FilesystemUsage, MachineUsage, NodeCapacity, PodFilesUsage};
 use node_policy::HostPathRules;
 use pod::identity::{check_container_name, check_uid};
-use pod::resources::{CPU, MEMORY, PodCgroupResources, cpu_shares};
+use pod::resources::{MEMORY, PodCgroupResources};
 use pod::{Pod, PodIdentity, QosClass};
 use pod_volumes::{MountedVolume, SubPath, Volume};
 
@@ -196,8 +196,8 @@ impl Gauges for LinuxNode {
 impl Cgroups for LinuxNode {
     async fn ensure_qos_cgroups(&self) -> Result<(), NodeError> {
         self.run(|node| {
-            let cpu = machine::allocatable(node, CPU)?;
-            node.cgroups.ensure_classes(cpu_shares(cpu.milli_value()))
+            let all_pods = machine::limits_of_all_pods(node)?;
+            node.cgroups.ensure_classes(&all_pods)
         })
         .await
     }

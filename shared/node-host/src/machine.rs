@@ -1,5 +1,6 @@
 //! What the kernel says about the machine, and how it is configured.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -10,9 +11,12 @@ use nix::sys::utsname::uname;
 use nix::unistd::{SysconfVar, sysconf};
 use node_layout::{DiskUsage, NodeCapacity};
 use pod::Quantity;
+use pod::resources::{CPU, MEMORY, PID, cpu_shares};
 
+use crate::cgroup::AllPodsLimits;
 use crate::error::IoContext as _;
 use crate::error::NodeError;
+use crate::gauges;
 use crate::shared::{Shared, SystemPaths};
 
 /// Largest hosts file of the node that is read.
@@ -110,6 +114,31 @@ pub(super) fn allocatable(node: &Shared, resource: &str) -> Result<Quantity, Nod
     let capacity = capacity(&node.system, &node.root_dir)?;
     let allocatable = eviction::allocatable(&node.config, &capacity);
     Ok(allocatable.get(resource).copied().unwrap_or(Quantity::ZERO))
+}
+
+/// What all pods together get: the kubelet's `enforceNodeAllocatable: [pods]`. What is
+/// kept back for eviction is theirs to use until they are evicted.
+pub(super) fn limits_of_all_pods(node: &Shared) -> Result<AllPodsLimits, NodeError> {
+    let reserved = &node.config.reserved;
+    let capacity = capacity(&node.system, &node.root_dir)?;
+    let left = capacity.allocatable(reserved, &BTreeMap::new());
+    let of = |resource: &str| left.get(resource).copied().unwrap_or(Quantity::ZERO);
+    let cpu_shares = cpu_shares(of(CPU).milli_value());
+    if !node.config.enforce_allocatable {
+        return Ok(AllPodsLimits {
+            cpu_shares,
+            memory_bytes: None,
+            pids: None,
+        });
+    }
+    let pids = reserved.get(PID).and_then(|text| text.parse().ok());
+    let pids = u64::try_from(pids.map_or(0, Quantity::value)).unwrap_or(0);
+    let max_processes = gauges::machine(&node.system)?.max_processes;
+    Ok(AllPodsLimits {
+        cpu_shares,
+        memory_bytes: Some(of(MEMORY).value()),
+        pids: Some(max_processes.saturating_sub(pids).max(1)),
+    })
 }
 
 /// The resolv.conf that pods get, if any.

@@ -19,6 +19,8 @@ pub const MEMORY: &str = "memory";
 pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 /// Resource name of the number of pods.
 pub const PODS: &str = "pods";
+/// Resource name of process ids, as reservations name it.
+pub const PID: &str = "pid";
 
 /// Fewest CPU shares that the kernel takes.
 pub const MIN_CPU_SHARES: u64 = 2;

@@ -7,27 +7,16 @@ use std::time::Duration;
 use simulated_node::MemoryHost;
 use simulated_runtime::{Entry, Happening, SimulatedRuntime};
 
-use crate::desired::{Desired, VERSION_LABEL};
+use crate::desired::Desired;
+use crate::orders;
 use crate::targets::Targets;
+use crate::uids::uids_by_version;
 
 /// Least time between SIGTERM and SIGKILL, unless the whole grace is shorter.
 const SIGTERM_GRACE: Duration = Duration::from_secs(2);
 
 /// What a container waits for after its second exit.
 const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
-
-/// UID of the pod of each version, from the labels of its sandboxes.
-pub(crate) fn uids_by_version(history: &[Entry]) -> BTreeMap<String, String> {
-    let mut uids = BTreeMap::new();
-    for entry in history {
-        if let Happening::Created { labels, .. } = &entry.happening
-            && let Some(version) = labels.get(VERSION_LABEL)
-        {
-            uids.insert(version.clone(), entry.pod_uid.clone());
-        }
-    }
-    uids
-}
 
 fn count(history: &[Entry], uid: &str, container: &str, what: &Happening) -> usize {
     history
@@ -154,6 +143,7 @@ pub fn broken_promises(
     }
     broken.extend(killed_before_their_time(&history, targets, versions));
     broken.extend(started_before_their_time(&history, versions));
+    broken.extend(orders::broken(&history, versions));
     broken
 }
 

@@ -18,6 +18,9 @@ const STARTUP_FAILURES: u32 = 10;
 /// The longest that a program takes to start, in milliseconds.
 const LONGEST_START: u64 = 3000;
 
+/// The container that runs beside `main` as a sidecar.
+pub(crate) const SIDECAR: &str = "helper";
+
 /// A pod as a scenario wants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Desired {
@@ -27,6 +30,7 @@ pub struct Desired {
     grace_seconds: u32,
     pulled: bool,
     probes: Probes,
+    hooks: Hooks,
     /// When its manifest went, or became another one.
     dismissed_at: Option<UnixNanos>,
 }
@@ -45,6 +49,15 @@ struct Probes {
     by_tcp: bool,
 }
 
+/// Lifecycle hooks of the container `main` of a pod that serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hooks {
+    /// A sleep after its start, in seconds.
+    post_start: Option<u32>,
+    /// A command before its SIGTERM, and how long that takes in milliseconds.
+    pre_stop: Option<u32>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// One container that runs for ever.
@@ -53,6 +66,8 @@ enum Kind {
     Pair,
     /// An init container before a server.
     WithInit,
+    /// A sidecar beside a server that ignores SIGTERM.
+    WithSidecar,
     /// Ends by itself, well or badly, and is never restarted.
     Job,
     /// Ignores SIGTERM.
@@ -61,11 +76,12 @@ enum Kind {
 
 impl Desired {
     pub(crate) fn random(name: &str, version: u32, random: &mut impl Rng) -> Desired {
-        let kind = match random.random_range(0..5) {
+        let kind = match random.random_range(0..6) {
             0 => Kind::Pair,
             1 => Kind::WithInit,
             2 => Kind::Job,
             3 => Kind::Stubborn,
+            4 => Kind::WithSidecar,
             _ => Kind::Server,
         };
         Desired {
@@ -75,6 +91,7 @@ impl Desired {
             grace_seconds: random.random_range(1..=5),
             pulled: random.random_bool(0.2),
             probes: Probes::random(random),
+            hooks: Hooks::random(random),
             dismissed_at: None,
         }
     }
@@ -96,6 +113,7 @@ impl Desired {
     pub(crate) fn readiness_threshold(&self, container: &str) -> Option<u32> {
         let asked = match container {
             "main" => !self.servers().is_empty() && self.probes.readiness,
+            SIDECAR => false,
             _ => self.servers().contains(&container),
         };
         asked.then_some(self.probes.failures)
@@ -137,6 +155,32 @@ impl Desired {
         fields
     }
 
+    /// The field of a container that has its hooks.
+    fn hook_fields(&self, container: &str) -> String {
+        if container != "main" {
+            return String::new();
+        }
+        let post_start = self
+            .hooks
+            .post_start
+            .map(|seconds| format!(r#""postStart":{{"sleep":{{"seconds":{seconds}}}}}"#));
+        let pre_stop = self
+            .hooks
+            .pre_stop
+            .map(|millis| format!(r#""preStop":{{"exec":{{"command":["hook","{millis}","0"]}}}}"#));
+        let hooks: Vec<String> = post_start.into_iter().chain(pre_stop).collect();
+        format!(r#","lifecycle":{{{}}}"#, hooks.join(","))
+    }
+
+    /// What has to have started, and what to have ended well, before `main` is started.
+    pub(crate) fn before_main(&self) -> (Option<&'static str>, Option<&'static str>) {
+        match self.kind {
+            Kind::WithSidecar => (Some(SIDECAR), None),
+            Kind::WithInit => (None, Some("prepare")),
+            Kind::Server | Kind::Pair | Kind::Job | Kind::Stubborn => (None, None),
+        }
+    }
+
     /// Its number among all versions of all pods.
     pub(crate) fn version(&self) -> u32 {
         self.version
@@ -157,6 +201,7 @@ impl Desired {
         match self.kind {
             Kind::Server | Kind::WithInit | Kind::Stubborn => &["main"],
             Kind::Pair => &["main", "second"],
+            Kind::WithSidecar => &[SIDECAR, "main"],
             Kind::Job => &[],
         }
     }
@@ -184,7 +229,10 @@ impl Desired {
                 words.join(",")
             )
         };
-        let server = |name: &str, command| container(name, command, &self.probe_fields(name));
+        let server = |name: &str, command| {
+            let fields = self.probe_fields(name) + &self.hook_fields(name);
+            container(name, command, &fields)
+        };
         let (init, containers, restart) = match self.kind {
             Kind::Server => (String::new(), server("main", "serve"), "Always"),
             Kind::Pair => {
@@ -201,12 +249,27 @@ impl Desired {
                 (String::new(), container("main", &command, ""), "Never")
             }
             Kind::Stubborn => (String::new(), server("main", "ignore-term"), "Always"),
+            Kind::WithSidecar => {
+                let sidecar = container(SIDECAR, "serve", r#","restartPolicy":"Always""#);
+                (sidecar, server("main", "ignore-term"), "Always")
+            }
         };
         format!(
             r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{}","labels":{{"{VERSION_LABEL}":"v{}"}}}},
 "spec":{{"restartPolicy":"{restart}","terminationGracePeriodSeconds":{},"initContainers":[{init}],"containers":[{containers}]}}}}"#,
             self.name, self.version, self.grace_seconds
         )
+    }
+}
+
+impl Hooks {
+    fn random(random: &mut impl Rng) -> Hooks {
+        let seconds = random.random_range(0..=2);
+        let millis = random.random_range(0..=8000);
+        Hooks {
+            post_start: random.random_bool(0.2).then_some(seconds),
+            pre_stop: random.random_bool(0.4).then_some(millis),
+        }
     }
 }
 
@@ -227,13 +290,14 @@ impl fmt::Display for Desired {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "{} v{} {:?}, grace {} s{}, {:?}",
+            "{} v{} {:?}, grace {} s{}, {:?}, {:?}",
             self.name,
             self.version,
             self.kind,
             self.grace_seconds,
             if self.pulled { ", pulled" } else { "" },
-            self.probes
+            self.probes,
+            self.hooks
         )
     }
 }

@@ -12,11 +12,13 @@ mod desired;
 mod launcher;
 mod node;
 mod observer;
+mod orders;
 mod probe_ports;
 mod scenario;
 mod statuses;
 mod supervision;
 mod targets;
+mod uids;
 
 pub use check::{broken_promises, not_converged};
 pub use desired::Desired;

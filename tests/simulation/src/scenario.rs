@@ -10,11 +10,12 @@ use rand::{Rng, SeedableRng};
 use simulated_runtime::{Faults, SimulatedRuntime};
 use topology::Process;
 
-use crate::check::{broken_promises, not_converged, uids_by_version};
+use crate::check::{broken_promises, not_converged};
 use crate::desired::Desired;
 use crate::node::SimulatedNode;
 use crate::statuses::wrong_statuses;
 use crate::supervision::Fate;
+use crate::uids::uids_by_version;
 
 /// Different pods in a scenario.
 const PODS: u32 = 4;

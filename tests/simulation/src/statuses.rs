@@ -7,9 +7,9 @@ use pod::core::ContainerStatus;
 use pod::{Pod, PodExt as _};
 use simulated_runtime::{ContainerView, Entry, Happening, SimulatedRuntime};
 
-use crate::check::uids_by_version;
 use crate::desired::{Desired, VERSION_LABEL};
 use crate::targets::Targets;
+use crate::uids::uids_by_version;
 
 /// What the runtime has, for comparing.
 struct Truth<'a> {

@@ -1,4 +1,4 @@
-//! Removing images when their disk is too full.
+//! Removing images that nobody has used for long, and more when their disk is too full.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::collection::Collection;
 use super::files::attempt;
-use super::images::{ImageHistory, Thresholds};
+use super::images::{ImageHistory, Thresholds, UnusedImage};
 use crate::relist::Relist;
 
 /// How often the disk is looked at (the kubelet's image GC period).
@@ -30,6 +30,7 @@ impl ImageCollection {
                 high_percent: settings.gc_high_threshold_percent,
                 low_percent: settings.gc_low_threshold_percent,
                 minimum_age: settings.minimum_gc_age,
+                maximum_age: settings.maximum_gc_age,
             },
             last_look: None,
         }
@@ -37,13 +38,22 @@ impl ImageCollection {
 
     /// Notes what is in use, and once in a while frees what the disk needs.
     pub(super) async fn run(&mut self, with: &Collection, clock: &WallClock, relist: &Relist) {
-        let Some((images, used)) = self.look(with, clock, relist).await else {
+        let Some((mut images, used)) = self.look(with, clock, relist).await else {
             return;
         };
         if self.last_look.is_some_and(|last| last.elapsed() < PERIOD) {
             return;
         }
         self.last_look = Some(Instant::now());
+        let maximum_age = self.thresholds.maximum_age;
+        let too_old = self
+            .history
+            .too_old(clock.now(), &images, &used, maximum_age);
+        for image in &too_old {
+            if remove(with, image, "it was not used for imageMaximumGCAge").await {
+                images.retain(|it| it.id != image.id);
+            }
+        }
         let Some(to_free) = self.excess(with).await else {
             return;
         };
@@ -119,22 +129,29 @@ impl ImageCollection {
             if freed >= to_free {
                 break;
             }
-            let spec = v1::ImageSpec {
-                image: image.id.clone(),
-                ..v1::ImageSpec::default()
-            };
-            match with.runtime.remove_image(spec).await {
-                Ok(()) => {
-                    tracing::info!(
-                        image = image.name,
-                        bytes = image.size,
-                        "unused image removed"
-                    );
-                    freed = freed.saturating_add(image.size);
-                }
-                Err(error) => tracing::warn!(image = image.name, %error, "image not removed"),
+            if remove(with, &image, "the disk of the images is too full").await {
+                freed = freed.saturating_add(image.size);
             }
         }
         freed
+    }
+}
+
+/// Removes an unused image; whether it is gone.
+async fn remove(with: &Collection, image: &UnusedImage, why: &str) -> bool {
+    let spec = v1::ImageSpec {
+        image: image.id.clone(),
+        ..v1::ImageSpec::default()
+    };
+    match with.runtime.remove_image(spec).await {
+        Ok(()) => {
+            let (name, bytes) = (&image.name, image.size);
+            tracing::info!(image = name, bytes, why, "unused image removed");
+            true
+        }
+        Err(error) => {
+            tracing::warn!(image = image.name, %error, "image not removed");
+            false
+        }
     }
 }

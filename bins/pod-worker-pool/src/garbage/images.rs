@@ -24,6 +24,8 @@ pub(super) struct Thresholds {
     pub(super) low_percent: u8,
     /// Images younger than this on the node stay.
     pub(super) minimum_age: Duration,
+    /// Images that nobody has used for longer than this go; zero for never.
+    pub(super) maximum_age: Duration,
 }
 
 impl Thresholds {
@@ -95,24 +97,57 @@ impl ImageHistory {
         used: &BTreeSet<String>,
         minimum_age: Duration,
     ) -> Vec<UnusedImage> {
+        let unused = self.idle(images, used);
+        listed(unused, |history| {
+            now.since(history.first_seen) >= minimum_age
+        })
+    }
+
+    /// Images that have not been used for longer than `maximum_age`, in the order in which
+    /// they should go. A restart of this process counts as a use of all of them, as with a
+    /// kubelet.
+    pub(super) fn too_old(
+        &self,
+        now: UnixNanos,
+        images: &[v1::Image],
+        used: &BTreeSet<String>,
+        maximum_age: Duration,
+    ) -> Vec<UnusedImage> {
+        if maximum_age.is_zero() {
+            return Vec::new();
+        }
+        listed(self.idle(images, used), |history| {
+            now.since(history.first_seen.max(history.last_used)) > maximum_age
+        })
+    }
+
+    /// What nobody uses and may be removed, used longest ago first.
+    fn idle<'a>(
+        &self,
+        images: &'a [v1::Image],
+        used: &BTreeSet<String>,
+    ) -> Vec<(History, &'a v1::Image)> {
         let mut unused: Vec<(History, &v1::Image)> = images
             .iter()
             .filter(|image| !image.pinned && !is_used(image, used) && !is_sandbox_image(image))
             .filter_map(|image| Some((*self.images.get(&image.id)?, image)))
-            .filter(|(history, _)| now.since(history.first_seen) >= minimum_age)
             .collect();
         unused.sort_by_key(|(history, image)| {
             (history.last_used, history.first_seen, image.id.clone())
         });
         unused
-            .into_iter()
-            .map(|(_, image)| UnusedImage {
-                id: image.id.clone(),
-                name: names(image).next().unwrap_or(&image.id).to_owned(),
-                size: image.size,
-            })
-            .collect()
     }
+}
+
+fn listed(images: Vec<(History, &v1::Image)>, goes: impl Fn(&History) -> bool) -> Vec<UnusedImage> {
+    let going = images.into_iter().filter(|(history, _)| goes(history));
+    going
+        .map(|(_, image)| UnusedImage {
+            id: image.id.clone(),
+            name: names(image).next().unwrap_or(&image.id).to_owned(),
+            size: image.size,
+        })
+        .collect()
 }
 
 fn names(image: &v1::Image) -> impl Iterator<Item = &str> {
@@ -165,6 +200,7 @@ mod tests {
             high_percent: 85,
             low_percent: 80,
             minimum_age: MINUTE,
+            maximum_age: Duration::ZERO,
         };
         for (available, expected) in [(20, None), (16, None), (15, Some(5)), (3, Some(17))] {
             let usage = DiskUsage {
@@ -186,6 +222,7 @@ mod tests {
             high_percent: 100,
             low_percent: 80,
             minimum_age: MINUTE,
+            maximum_age: Duration::ZERO,
         };
         let full = DiskUsage {
             capacity_bytes: 100,
@@ -225,6 +262,25 @@ mod tests {
         history.look(at(5), &images, &used(&["recent"]));
         let order = history.unused(at(9), &images, &used(&[]), MINUTE);
         assert_eq!(ids(order), ["never", "never-new", "old", "recent"]);
+    }
+
+    #[test]
+    fn an_image_goes_when_nobody_has_used_it_for_longer_than_its_maximum_age() {
+        let images = [
+            image("used", "u"),
+            image("idle", "i"),
+            image("new", "n"),
+            image("pause", "localhost/pause:1"),
+        ];
+        let mut history = ImageHistory::default();
+        history.look(at(0), &images[..2], &used(&["idle"]));
+        history.look(at(3), &images, &used(&["used"]));
+        let used = used(&["used"]);
+        let too_old = |minutes, age| ids(history.too_old(at(minutes), &images, &used, age));
+        assert!(too_old(5, MINUTE * 5).is_empty());
+        assert_eq!(too_old(6, MINUTE * 5), ["idle"]);
+        assert_eq!(too_old(9, MINUTE * 5), ["new", "idle"]);
+        assert!(too_old(9, Duration::ZERO).is_empty());
     }
 
     #[test]

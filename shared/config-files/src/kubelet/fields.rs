@@ -83,10 +83,7 @@ pub const FIELDS: &[Field] = &[
     applied("imageMinimumGCAge"),
     applied("imageGCHighThresholdPercent"),
     applied("imageGCLowThresholdPercent"),
-    ignored(
-        "imageMaximumGCAge",
-        "not supported yet: images are removed for space, never for age",
-    ),
+    applied("imageMaximumGCAge"),
     ignored("imagePullCredentialsVerificationPolicy", NO_CLUSTER),
     ignored("preloadedImagesVerificationAllowlist", NO_CLUSTER),
     ignored(

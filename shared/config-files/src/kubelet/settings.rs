@@ -76,6 +76,8 @@ pub(super) struct Settings {
     registry_burst: Option<i32>,
     #[serde(rename = "imageMinimumGCAge")]
     image_minimum_gc_age: Option<GoDuration>,
+    #[serde(rename = "imageMaximumGCAge")]
+    image_maximum_gc_age: Option<GoDuration>,
     #[serde(rename = "imageGCHighThresholdPercent")]
     image_gc_high_threshold_percent: Option<i32>,
     #[serde(rename = "imageGCLowThresholdPercent")]
@@ -305,6 +307,10 @@ impl Settings {
             .into_iter()
             .map(|(resource, sum)| (resource, sum.to_string()))
             .collect();
+        if let Some(enforced) = &self.enforce_node_allocatable {
+            let given = enforced.iter().any(|word| !word.is_empty());
+            config.enforce_allocatable = !given || enforced.iter().any(|word| word == "pods");
+        }
         for enforced in self.enforce_node_allocatable.iter().flatten() {
             match enforced.as_str() {
                 "pods" | "none" | "" => {}
@@ -441,6 +447,12 @@ impl Settings {
             };
         self.apply_pull_rate(images)?;
         set_duration(&mut images.minimum_gc_age, self.image_minimum_gc_age);
+        set_duration(&mut images.maximum_gc_age, self.image_maximum_gc_age);
+        let (least, most) = (images.minimum_gc_age, images.maximum_gc_age);
+        if !most.is_zero() && most <= least {
+            let reason = format!("{most:?} is not more than imageMinimumGCAge ({least:?})");
+            return refused("imageMaximumGCAge", reason);
+        }
         let percent = |field: &str, value: Option<i32>, default: u8| match value {
             None => Ok(default),
             Some(value) => match u8::try_from(value) {

@@ -50,7 +50,7 @@ fn every_supported_field_arrives_where_it_belongs() {
          clusterDomain: cluster.local\ncrashLoopBackOff: {maxContainerRestartPeriod: 2m}\n\
          podLogsDir: /l/pods\nrunOnce: false\n\
          containerRuntimeEndpoint: unix:///c.sock\nimageServiceEndpoint: unix:///c.sock\n\
-         serializeImagePulls: false\nmaxParallelImagePulls: 3\nimageMinimumGCAge: 1m\n\
+         serializeImagePulls: false\nmaxParallelImagePulls: 3\nimageMinimumGCAge: 1m\nimageMaximumGCAge: 240h\n\
          registryPullQPS: 7\nregistryBurst: 20\n\
          imageGCHighThresholdPercent: 70\nimageGCLowThresholdPercent: 60\n\
          seccompDefault: true\nallowedUnsafeSysctls: [kernel.msg*, net/core/somaxconn]\n\
@@ -90,6 +90,7 @@ fn every_supported_field_arrives_where_it_belongs() {
     expected.images.pulls_per_second = 7;
     expected.images.pull_burst = 20;
     expected.images.minimum_gc_age = Duration::from_secs(60);
+    expected.images.maximum_gc_age = Duration::from_secs(240 * 3600);
     expected.images.gc_high_threshold_percent = 70;
     expected.images.gc_low_threshold_percent = 60;
     expected.seccomp_default = true;
@@ -282,6 +283,7 @@ fn what_cannot_be_is_refused_with_the_name_of_its_field() {
             "containerLogMonitorInterval: 2s",
             "containerLogMonitorInterval",
         ),
+        ("imageMaximumGCAge: 2m", "imageMaximumGCAge"),
         ("staticPodURL: ftp://h", "staticPodURL"),
         ("staticPodURL: httpss://h", "staticPodURL"),
         ("staticPodURL: h", "staticPodURL"),

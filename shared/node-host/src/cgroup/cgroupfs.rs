@@ -16,7 +16,7 @@ use pod::resources::{MAX_CPU_SHARES, MIN_CPU_SHARES, PodCgroupResources};
 
 use super::hierarchy::{Controller, Hierarchies};
 use super::limits::{LimitSettings, Limits, shares_of_weight};
-use super::pod_cgroups::{PodCgroups, Removal};
+use super::pod_cgroups::{AllPodsLimits, PodCgroups, Removal};
 use crate::error::IoContext;
 use crate::error::NodeError;
 use crate::host::FoundCgroup;
@@ -86,6 +86,11 @@ impl Cgroupfs {
                 // the limit cannot be kept, and the pod runs all the same.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     tracing::warn!(file = %file.display(), "this kernel cannot limit that");
+                }
+                // Version 1 takes no limit below what is in use; version 2 does, and
+                // reclaims. It is written again when the cgroup is next made sure of.
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                    tracing::warn!(file = %file.display(), limit = content, "more is in use already");
                 }
                 written => written.context("write", &file)?,
             }
@@ -188,12 +193,9 @@ impl Cgroupfs {
 }
 
 impl PodCgroups for Cgroupfs {
-    fn ensure_classes(&self, all_pods_shares: u64) -> Result<(), NodeError> {
+    fn ensure_classes(&self, all_pods: &AllPodsLimits) -> Result<(), NodeError> {
         let path = |qos| self.naming.class_path(qos);
-        self.ensure(
-            &path(QosClass::Guaranteed),
-            &Limits::shares(all_pods_shares),
-        )?;
+        self.ensure(&path(QosClass::Guaranteed), &Limits::of_all_pods(all_pods))?;
         self.ensure(&path(QosClass::BestEffort), &Limits::shares(MIN_CPU_SHARES))?;
         self.follow_burstable()
     }

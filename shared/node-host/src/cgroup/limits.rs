@@ -7,6 +7,7 @@ use pod::resources::{
 };
 
 use super::hierarchy::Controller;
+use super::pod_cgroups::AllPodsLimits;
 
 /// Largest CPU weight of version 2.
 const MAX_CPU_WEIGHT: u64 = 10_000;
@@ -49,6 +50,15 @@ impl Limits {
             cpu_period_micros: CPU_PERIOD_MICROS,
             memory_bytes: None,
             pids: None,
+        }
+    }
+
+    /// Those of all pods together.
+    pub(super) fn of_all_pods(all_pods: &AllPodsLimits) -> Limits {
+        Limits {
+            memory_bytes: all_pods.memory_bytes,
+            pids: all_pods.pids,
+            ..Limits::shares(all_pods.cpu_shares)
         }
     }
 

@@ -15,12 +15,20 @@ pub(crate) enum Removal {
     Busy,
 }
 
+/// What all pods together may use. What is absent is unlimited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AllPodsLimits {
+    pub(crate) cpu_shares: u64,
+    pub(crate) memory_bytes: Option<i64>,
+    pub(crate) pids: Option<u64>,
+}
+
 /// The seam between pods' cgroups and who makes them: plain directories now, systemd
 /// later. All calls block and are idempotent.
 pub(crate) trait PodCgroups: Send + Sync {
-    /// Makes the cgroups of all pods, with these CPU shares, and of the classes: the
+    /// Makes the cgroups of all pods, with these limits, and of the classes: the
     /// burstable ones together have the shares of their pods, best effort the fewest.
-    fn ensure_classes(&self, all_pods_shares: u64) -> Result<(), NodeError>;
+    fn ensure_classes(&self, all_pods: &AllPodsLimits) -> Result<(), NodeError>;
 
     /// Makes a pod's cgroup, or gives one that exists these limits; its class follows.
     fn ensure_pod(

@@ -250,7 +250,12 @@ impl Drop for Kernel {
 fn the_kernel_takes_the_limits() {
     let kernel = Kernel::new("limits");
     let cgroups = &kernel.cgroups;
-    cgroups.ensure_classes(2048).unwrap();
+    let all_pods = AllPodsLimits {
+        cpu_shares: 2048,
+        memory_bytes: Some(1 << 30),
+        pids: Some(5000),
+    };
+    cgroups.ensure_classes(&all_pods).unwrap();
     for _ in 0..2 {
         cgroups
             .ensure_pod(UID, QosClass::Burstable, &resources())
@@ -265,6 +270,16 @@ fn the_kernel_takes_the_limits() {
         Hierarchies::Unified { .. } => "memory.max",
         Hierarchies::Legacy { .. } => "memory.limit_in_bytes",
     };
+    let all = cgroups.naming.class_path(QosClass::Guaranteed);
+    let of_all = |controller, file| {
+        let directory = cgroups.hierarchies.directory(controller, &all).unwrap();
+        fs::read_to_string(directory.join(file))
+            .unwrap()
+            .trim()
+            .to_owned()
+    };
+    assert_eq!(of_all(Controller::Memory, file), "1073741824");
+    assert_eq!(of_all(Controller::Pids, "pids.max"), "5000");
     assert_eq!(
         fs::read_to_string(memory.join(file)).unwrap().trim(),
         "67108864"
