@@ -84,14 +84,15 @@ impl Desired {
             4 => Kind::WithSidecar,
             _ => Kind::Server,
         };
+        let grace_seconds = random.random_range(1..=5);
         Desired {
             name: name.to_owned(),
             version,
             kind,
-            grace_seconds: random.random_range(1..=5),
+            grace_seconds,
             pulled: random.random_bool(0.2),
             probes: Probes::random(random),
-            hooks: Hooks::random(random),
+            hooks: Hooks::random(random, grace_seconds),
             dismissed_at: None,
         }
     }
@@ -263,8 +264,9 @@ impl Desired {
 }
 
 impl Hooks {
-    fn random(random: &mut impl Rng) -> Hooks {
-        let seconds = random.random_range(0..=2);
+    /// A sleep is no longer than the grace, or the manifest would be refused.
+    fn random(random: &mut impl Rng, grace_seconds: u32) -> Hooks {
+        let seconds = random.random_range(0..=grace_seconds.min(2));
         let millis = random.random_range(0..=8000);
         Hooks {
             post_start: random.random_bool(0.2).then_some(seconds),

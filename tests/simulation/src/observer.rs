@@ -15,7 +15,7 @@ use simulated_runtime::{Entry, Happening};
 use tokio_util::task::AbortOnDropHandle;
 use topology::Process;
 
-use crate::desired::{Desired, VERSION_LABEL};
+use crate::desired::{Desired, SIDECAR, VERSION_LABEL};
 use crate::targets::{Answers, Targets};
 
 /// What was published of a running container instance.
@@ -175,7 +175,10 @@ impl Seen {
         let conditions = status.conditions.as_deref().unwrap_or_default();
         let condition = conditions.iter().find(|one| one.type_ == "ContainersReady");
         let says_all = condition.is_some_and(|one| one.status == "True");
-        let has_all = !containers.is_empty() && containers.iter().all(|one| one.ready);
+        let sidecars = status.init_container_statuses.iter().flatten();
+        let sidecars = sidecars.filter(|one| one.name == SIDECAR);
+        let has_all =
+            !containers.is_empty() && containers.iter().chain(sidecars).all(|one| one.ready);
         if says_all != has_all {
             self.contradictions.insert(format!(
                 "{version} says at {now:?} that its containers are ready: {says_all}"
