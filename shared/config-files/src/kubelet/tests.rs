@@ -283,7 +283,6 @@ fn what_cannot_be_is_refused_with_the_name_of_its_field() {
             "containerLogMonitorInterval: 2s",
             "containerLogMonitorInterval",
         ),
-        ("imageMaximumGCAge: 2m", "imageMaximumGCAge"),
         ("staticPodURL: ftp://h", "staticPodURL"),
         ("staticPodURL: httpss://h", "staticPodURL"),
         ("staticPodURL: h", "staticPodURL"),
@@ -460,4 +459,12 @@ fn what_is_no_regular_file_or_too_large_is_refused_at_once() {
         );
         assert!(document, "{}", path.display());
     }
+}
+
+#[test]
+fn images_go_by_age_after_their_minimum_only() {
+    let error = apply("imageMaximumGCAge: 2m").unwrap_err();
+    assert!(error.contains("imageMaximumGCAge"), "{error}");
+    let (config, _) = apply("imageMaximumGCAge: 2m\nimageMinimumGCAge: 1m").unwrap();
+    assert_eq!(config.images.maximum_gc_age, Duration::from_secs(120));
 }
