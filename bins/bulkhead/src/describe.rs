@@ -4,6 +4,7 @@ mod container;
 #[cfg(test)]
 mod tests;
 mod text;
+mod trouble;
 mod volume;
 
 use std::process::ExitCode;
@@ -86,6 +87,7 @@ fn rendered(
     let mut text = Text::default();
     identity(&mut text, pod, status, now);
     state(&mut text, pod, status);
+    troubles(&mut text, pod, status, now);
     container::list(
         &mut text,
         "Init Containers",
@@ -194,6 +196,27 @@ fn state(text: &mut Text, pod: &Pod, status: &PodStatus) {
         (!host.is_empty()).then(|| host.join(", ")),
     );
     text.optional(0, "Runtime Class", spec.runtime_class_name.as_deref());
+}
+
+/// What is waited for or failed, first of all that follows: it is what most come for.
+fn troubles(text: &mut Text, pod: &Pod, status: &PodStatus, now: UnixNanos) {
+    let troubles = trouble::of(pod, status);
+    if troubles.is_empty() {
+        return;
+    }
+    text.heading("Needs Attention");
+    for trouble in troubles {
+        text.field(1, &trouble.container, &trouble.what);
+        text.optional(
+            2,
+            "Since",
+            trouble.since.map(|since| {
+                let ago = age(now.since(since));
+                format!("{} ({ago} ago)", timestamp(since))
+            }),
+        );
+        text.field(2, "What to do", &trouble.remedy);
+    }
 }
 
 fn conditions(text: &mut Text, status: &PodStatus, now: UnixNanos) {

@@ -16,11 +16,8 @@ pub(crate) const WIDE_HEADINGS: [&str; 2] = ["IP", "NODE"];
 /// The cells of a pod, without those of `-o wide`.
 pub(crate) fn cells(pod: &Pod, now: UnixNanos) -> Vec<Cell> {
     let status = pod.status.clone().unwrap_or_default();
-    let statuses = status.container_statuses.as_deref().unwrap_or_default();
-    let ready = statuses
-        .iter()
-        .filter(|status| status.ready && is_running(status))
-        .count();
+    // As kubectl: a sidecar counts as a container does.
+    let (ready, all) = ready_of(pod, &status);
     let begin = pod
         .metadata
         .creation_timestamp
@@ -29,9 +26,9 @@ pub(crate) fn cells(pod: &Pod, now: UnixNanos) -> Vec<Cell> {
     vec![
         plain(pod.namespace()).into(),
         plain(pod.name()).into(),
-        format!("{ready}/{}", pod.containers().len()).into(),
-        status_cell(pod, &status, ready),
-        restarts(&status, now).into(),
+        format!("{ready}/{all}").into(),
+        status_cell(pod, &status, ready == all),
+        restarts(pod, &status, now).into(),
         begin
             .map_or_else(|| "<unknown>".to_owned(), |begin| age_since(begin, now))
             .into(),
@@ -49,7 +46,25 @@ pub(crate) fn wide_cells(pod: &Pod) -> Vec<Cell> {
     vec![or_none(ip).into(), or_none(node).into()]
 }
 
-fn status_cell(pod: &Pod, status: &PodStatus, ready: usize) -> Cell {
+/// The names of the init containers that run on beside the others.
+fn sidecars(pod: &Pod) -> Vec<&str> {
+    let init = pod.init_containers().iter();
+    let sidecars = init.filter(|it| it.restart_policy.as_deref() == Some("Always"));
+    sidecars.map(|it| it.name.as_str()).collect()
+}
+
+/// How many containers are ready, of how many: sidecars, and those that are no init
+/// containers.
+fn ready_of(pod: &Pod, status: &PodStatus) -> (usize, usize) {
+    let sidecars = sidecars(pod);
+    let init = status.init_container_statuses.iter().flatten();
+    let init = init.filter(|it| it.started == Some(true) && sidecars.contains(&it.name.as_str()));
+    let counted = init.chain(status.container_statuses.iter().flatten());
+    let ready = counted.filter(|status| status.ready && is_running(status));
+    (ready.count(), sidecars.len() + pod.containers().len())
+}
+
+fn status_cell(pod: &Pod, status: &PodStatus, all_are_ready: bool) -> Cell {
     let word = status_word(pod, status);
     let phase = status
         .phase
@@ -57,7 +72,7 @@ fn status_cell(pod: &Pod, status: &PodStatus, ready: usize) -> Cell {
         .and_then(PodPhase::parse)
         .unwrap_or_default();
     let tone = match word.as_str() {
-        "Running" if ready == pod.containers().len() => Tone::Good,
+        "Running" if all_are_ready => Tone::Good,
         "Completed" | "Succeeded" => Tone::Good,
         "Running" | "Pending" | "Terminating" | "ContainerCreating" | "PodInitializing"
         | "NotReady" => Tone::Notable,
@@ -81,14 +96,17 @@ fn has_condition(status: &PodStatus, type_: &str) -> bool {
 }
 
 /// How often containers were restarted, and how long ago one ended last. While
-/// the pod initializes, its init containers count, later the others.
-fn restarts(status: &PodStatus, now: UnixNanos) -> String {
-    let counted = if initializes(status) {
-        &status.init_container_statuses
+/// the pod initializes, its init containers count, later the others and sidecars.
+fn restarts(pod: &Pod, status: &PodStatus, now: UnixNanos) -> String {
+    let init = status.init_container_statuses.iter().flatten();
+    let statuses: Vec<&ContainerStatus> = if initializes(pod, status) {
+        init.collect()
     } else {
-        &status.container_statuses
+        let sidecars = sidecars(pod);
+        let init = init.filter(|it| sidecars.contains(&it.name.as_str()));
+        init.chain(status.container_statuses.iter().flatten())
+            .collect()
     };
-    let statuses = counted.as_deref().unwrap_or_default();
     let count: i64 = statuses
         .iter()
         .map(|status| i64::from(status.restart_count))
@@ -97,16 +115,20 @@ fn restarts(status: &PodStatus, now: UnixNanos) -> String {
         let ended = status.last_state.as_ref()?.terminated.as_ref()?;
         ended.finished_at.as_ref().map(nanos)
     };
-    match statuses.iter().filter_map(ended).max() {
+    match statuses.iter().filter_map(|it| ended(it)).max() {
         Some(last) if count > 0 => format!("{count} ({} ago)", age(now.since(last))),
         _ => count.to_string(),
     }
 }
 
 /// Whether an init container is not done and keeps the pod from running.
-fn initializes(status: &PodStatus) -> bool {
+fn initializes(pod: &Pod, status: &PodStatus) -> bool {
+    let sidecars = sidecars(pod);
     let mut init = status.init_container_statuses.iter().flatten();
     let done = |status: &ContainerStatus| {
+        if status.started == Some(true) && sidecars.contains(&status.name.as_str()) {
+            return true;
+        }
         let ended = status
             .state
             .as_ref()
@@ -125,7 +147,7 @@ pub(crate) fn status_word(pod: &Pod, status: &PodStatus) -> String {
         return "Terminating".to_owned();
     }
     let word = non_empty(&status.reason).unwrap_or(phase);
-    if initializes(status) {
+    if initializes(pod, status) {
         init_word(pod, status).unwrap_or(word)
     } else {
         container_word(word, status)
@@ -135,15 +157,15 @@ pub(crate) fn status_word(pod: &Pod, status: &PodStatus) -> String {
 /// What the first init container that is not done says.
 fn init_word(pod: &Pod, status: &PodStatus) -> Option<String> {
     let total = pod.init_containers().len();
+    let sidecars = sidecars(pod);
     let statuses = status.init_container_statuses.iter().flatten();
-    let states = statuses.map(|status| status.state.clone().unwrap_or_default());
-    let not_done = |(_, state): &(usize, ContainerState)| {
-        state
-            .terminated
-            .as_ref()
-            .is_none_or(|ended| ended.exit_code != 0)
+    let not_done = |(_, status): &(usize, &ContainerStatus)| {
+        let runs_on = status.started == Some(true) && sidecars.contains(&status.name.as_str());
+        let ended = status.state.as_ref().and_then(|it| it.terminated.as_ref());
+        !runs_on && ended.is_none_or(|ended| ended.exit_code != 0)
     };
-    let (index, state) = states.enumerate().find(not_done)?;
+    let (index, status) = statuses.enumerate().find(not_done)?;
+    let state = status.state.clone().unwrap_or_default();
     Some(match (&state.terminated, waiting_reason(&state)) {
         (Some(ended), _) => format!("Init:{}", ending_word(ended)),
         (None, Some(reason)) if reason != "PodInitializing" => format!("Init:{reason}"),
@@ -345,7 +367,7 @@ mod tests {
 
     #[test]
     fn restarts_are_of_the_containers_that_matter_now() {
-        let count = |pod: &Pod| restarts(pod.status.as_ref().unwrap(), UnixNanos(0));
+        let count = |pod: &Pod| restarts(pod, pod.status.as_ref().unwrap(), UnixNanos(0));
         assert_eq!(
             count(&pod(
                 "Pending",
@@ -366,6 +388,48 @@ mod tests {
             )),
             "2"
         );
+    }
+
+    #[test]
+    fn a_sidecar_counts_as_a_container_does() {
+        let status = |name: &str, ready: bool, started: bool, restarts: i32| {
+            json!({
+                "name": name, "image": "i", "imageID": "", "ready": ready, "started": started,
+                "restartCount": restarts, "state": {"running": {}},
+            })
+        };
+        let pod = |sidecar: Value, phase: &str| -> Pod {
+            serde_json::from_value(json!({
+                "metadata": {"name": "p", "namespace": "default", "uid": "u"},
+                "spec": {
+                    "containers": [{"name": "c"}],
+                    "initContainers": [
+                        {"name": "once"}, {"name": "side", "restartPolicy": "Always"},
+                    ],
+                },
+                "status": {
+                    "phase": phase,
+                    "initContainerStatuses": [
+                        {"name": "once", "image": "i", "imageID": "", "ready": true,
+                         "restartCount": 5, "state": {"terminated": {"exitCode": 0}}},
+                        sidecar,
+                    ],
+                    "containerStatuses": [status("c", true, true, 1)],
+                },
+            }))
+            .unwrap()
+        };
+        for (sidecar, ready, word, restarts) in [
+            (status("side", true, true, 2), "2/2", "Running", "3"),
+            (status("side", false, true, 2), "1/2", "Running", "3"),
+            // While it starts, the pod initializes.
+            (status("side", false, false, 2), "1/2", "Init:1/2", "7"),
+        ] {
+            let pod = pod(sidecar, "Running");
+            let cells = cells(&pod, UnixNanos(0));
+            let texts: Vec<&str> = cells.iter().map(|cell| cell.text.as_str()).collect();
+            assert_eq!(texts[2..5], [ready, word, restarts]);
+        }
     }
 
     #[test]

@@ -88,6 +88,10 @@ QoS Class:          Burstable
 Restart Policy:     Always
 Grace Period:       5s
 Of the Node:        network
+Needs Attention:
+  c:                CrashLoopBackOff: it ended with exit code 1 (Error), and waits before its next start: back-off 40s
+    Since:          1970-01-01T00:00:41Z (29s ago)
+    What to do:     bulkhead logs --previous default/web-n1 -c c
 Init Containers:
   i:
     State:          Terminated: Completed
