@@ -190,6 +190,12 @@ impl Evictions {
             tracing::warn!(%resource, "nobody knows what pods use: the runtime does not answer");
             return false;
         };
+        // Measuring takes a while on a slow disk, and what a pod loses is for good.
+        let after = self.with.gauge.look(&self.thresholds).await;
+        if after.observations.met(starved, true).is_empty() {
+            tracing::info!(%resource, "there was enough again before a pod was chosen");
+            return false;
+        }
         eviction::rank(&mut pods, deciding.signal, look.layout);
         for (candidate, usage) in &pods {
             if candidate.is_spared {

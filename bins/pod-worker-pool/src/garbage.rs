@@ -119,7 +119,7 @@ impl GarbageCollector {
             if let Some((desired, sources_ready)) = pending.everything
                 && let Some(relist) = collect(&collection, &desired, sources_ready).await
             {
-                images.run(&collection, &collection.clock, &relist).await;
+                images.run(&collection, &relist).await;
             }
         }
     }

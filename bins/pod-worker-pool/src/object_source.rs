@@ -11,7 +11,7 @@ use bulkhead_api::v1;
 use bulkhead_api::v1::objects_client::ObjectsClient;
 use ipc::SubscriptionEvent;
 use ipc::limits::{MAX_LIST_BYTES, MAX_OBJECT_MESSAGE_BYTES};
-use local_objects::{LocalObject, ObjectKind, ObjectRef, Objects};
+use local_objects::{LocalObject, MAX_OBJECT_KEYS, ObjectKind, ObjectRef, Objects};
 use pod::{Pod, PodExt as _};
 use tokio::sync::{Notify, watch};
 use tonic::transport::Channel;
@@ -195,6 +195,9 @@ fn object(
     }
     let mut data = BTreeMap::new();
     let mut binary_keys = BTreeSet::new();
+    if object.data.len() > MAX_OBJECT_KEYS {
+        return Err("the object has more keys than any may have".to_owned());
+    }
     for v1::ObjectValue { key, value, binary } in object.data {
         if binary {
             binary_keys.insert(key.clone());

@@ -239,6 +239,7 @@ impl SyncLoop {
             self.runtime.failed(error);
         }
         self.admit_pending();
+        self.admission.conditions_are_old();
     }
 
     /// Sends everything again to a pool that has restarted and so forgotten it.

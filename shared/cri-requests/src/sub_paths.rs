@@ -9,9 +9,12 @@ use pod_volumes::{SubPath, passes_back};
 
 use crate::container::{container_environment, field_of};
 use crate::container_input::ContainerInput;
-use crate::environment::too_large;
+use crate::environment::{Environment, too_large};
 use crate::error::BuildError;
 use crate::expansion::{Budget, TooLong, references};
+
+/// A container's variables, made once for all of its mounts, and what may still be expanded.
+type Variables = (Environment, Budget);
 
 /// The parts of volumes that a container mounts, in the order of its mounts. Nothing has to
 /// be prepared of them in `input`.
@@ -20,10 +23,11 @@ use crate::expansion::{Budget, TooLong, references};
 /// When a variable has no value, a path would leave its volume, or the volume is not set up.
 pub fn sub_paths(input: &ContainerInput<'_>) -> Result<Vec<SubPath>, BuildError> {
     let field = field_of(input.pod, input.container);
+    let mut variables = None;
     let mut found = Vec::new();
     for (index, mount) in input.container.volume_mounts.iter().flatten().enumerate() {
         let field = format!("{field}.volumeMounts[{index}]");
-        let Some(path) = path_in_volume(input, mount, &field)? else {
+        let Some(path) = path_in_volume(input, &mut variables, mount, &field)? else {
             continue;
         };
         let volume = input.volumes.get(&mount.name);
@@ -44,23 +48,26 @@ pub fn sub_paths(input: &ContainerInput<'_>) -> Result<Vec<SubPath>, BuildError>
 }
 
 /// The path below the volume that a mount names; `None` for the volume itself.
-pub(crate) fn path_in_volume(
+fn path_in_volume(
     input: &ContainerInput<'_>,
+    variables: &mut Option<Variables>,
     mount: &VolumeMount,
     field: &str,
 ) -> Result<Option<String>, BuildError> {
     let stated = |path: &Option<String>| path.clone().filter(|path| !path.is_empty());
-    let (path, field) = if let Some(expression) = stated(&mount.sub_path_expr) {
+    // What a variable holds may be a Secret's, so errors show what is written.
+    let (path, written, field) = if let Some(expression) = stated(&mount.sub_path_expr) {
         let field = format!("{field}.subPathExpr");
-        (expanded(input, &expression, &field)?, field)
+        let path = expanded(input, variables, &expression, &field)?;
+        (path, expression, field)
     } else if let Some(path) = stated(&mount.sub_path) {
-        (path, format!("{field}.subPath"))
+        (path.clone(), path, format!("{field}.subPath"))
     } else {
         return Ok(None);
     };
     let stays = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
     if !Path::new(&path).components().all(stays) {
-        let reason = format!("{path:?} must be relative and must not contain '..'");
+        let reason = format!("{written:?} must be relative and must not contain '..'");
         return Err(BuildError::invalid(field, reason));
     }
     Ok(Some(path).filter(|path| !path.is_empty()))
@@ -70,11 +77,18 @@ pub(crate) fn path_in_volume(
 /// another one.
 fn expanded(
     input: &ContainerInput<'_>,
+    variables: &mut Option<Variables>,
     expression: &str,
     field: &str,
 ) -> Result<String, BuildError> {
-    let mut budget = Budget::new();
-    let environment = container_environment(input, &mut budget)?;
+    let (environment, budget) = match variables {
+        Some(made) => made,
+        none => {
+            let mut budget = Budget::new();
+            let environment = container_environment(input, &mut budget)?;
+            none.insert((environment, budget))
+        }
+    };
     let values = environment.values();
     let mut missing: Vec<&str> = references(expression)
         .into_iter()

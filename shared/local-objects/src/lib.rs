@@ -9,6 +9,6 @@ mod object;
 mod objects;
 mod references;
 
-pub use object::{LocalObject, ObjectBytes, ObjectKind, ObjectRef};
+pub use object::{LocalObject, MAX_OBJECT_KEYS, ObjectBytes, ObjectKind, ObjectRef};
 pub use objects::{Lookup, Objects};
 pub use references::references;

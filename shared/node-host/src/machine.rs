@@ -131,12 +131,17 @@ pub(super) fn limits_of_all_pods(node: &Shared) -> Result<AllPodsLimits, NodeErr
             pids: None,
         });
     }
+    let memory = of(MEMORY).value();
+    if memory <= 0 {
+        let reason = "systemReserved and kubeReserved leave no memory for pods";
+        return Err(NodeError::refused("kubepods", reason));
+    }
     let pids = reserved.get(PID).and_then(|text| text.parse().ok());
     let pids = u64::try_from(pids.map_or(0, Quantity::value)).unwrap_or(0);
     let max_processes = gauges::machine(&node.system)?.max_processes;
     Ok(AllPodsLimits {
         cpu_shares,
-        memory_bytes: Some(of(MEMORY).value()),
+        memory_bytes: Some(memory),
         pids: Some(max_processes.saturating_sub(pids).max(1)),
     })
 }

@@ -26,6 +26,10 @@ const MAX_DEPTH: usize = 4096;
 /// Parts that wait. A tree with more deep parts than this was made to cost time.
 const MAX_PARTS: usize = 4096;
 
+/// Names on the ways to all parts that wait: it is they that take memory, up to 300
+/// bytes each. A chain of directories with long names has thousands for each part.
+const MAX_WAITING_NAMES: usize = 1 << 16;
+
 /// Files with several names that are told apart; those beyond count once a name.
 const MAX_LINKED_FILES: usize = 100_000;
 
@@ -41,9 +45,11 @@ pub(super) fn tree_size(top: &OwnedFd) -> nix::Result<TreeSize> {
         device: status.st_dev,
         linked: HashSet::new(),
         parts: vec![Vec::new()],
+        waiting_names: 0,
     };
     walk.count(&status);
     while let Some(part) = walk.parts.pop() {
+        walk.waiting_names -= part.len();
         match descend(top, &part) {
             Ok(Some(directory)) => walk.part(directory, part)?,
             Ok(None) => {}
@@ -100,6 +106,8 @@ struct Walk {
     linked: HashSet<u64>,
     /// Directories whose turn comes once those that are open are closed.
     parts: Vec<Vec<CString>>,
+    /// In all of them.
+    waiting_names: usize,
 }
 
 impl Walk {
@@ -121,6 +129,18 @@ impl Walk {
             bytes: blocks.saturating_mul(BLOCK_BYTES),
             inodes: 1,
         };
+    }
+
+    /// Leaves a directory for later, where the bounds allow that.
+    fn wait(&mut self, above: &[CString], name: CString) {
+        let names = above.len() + 1;
+        let fits = self.waiting_names + names <= MAX_WAITING_NAMES;
+        if fits && above.len() < MAX_DEPTH && self.parts.len() < MAX_PARTS {
+            let mut part = above.to_vec();
+            part.push(name);
+            self.waiting_names += names;
+            self.parts.push(part);
+        }
     }
 
     /// Goes through a directory as deep as may be open at once. `above` are the names on
@@ -157,11 +177,7 @@ impl Walk {
             }
             let name = name.to_owned();
             if open >= MAX_OPEN_LEVELS {
-                if names.len() < MAX_DEPTH && self.parts.len() < MAX_PARTS {
-                    let mut part = names.clone();
-                    part.push(name);
-                    self.parts.push(part);
-                }
+                self.wait(&names, name);
                 continue;
             }
             match open_directory(&level.fd, &name) {
@@ -240,5 +256,26 @@ mod tests {
         let size = size_of(directory.path());
         assert_eq!(size.inodes, 3 * MAX_OPEN_LEVELS as u64 + 2);
         assert!(size.bytes > 1 << 20, "{size:?}");
+    }
+
+    #[test]
+    fn directories_that_wait_take_bounded_memory_however_deep_they_lie() {
+        let top = tempfile::tempdir().unwrap();
+        let mut walk = Walk {
+            size: TreeSize::default(),
+            device: 0,
+            linked: HashSet::new(),
+            parts: Vec::new(),
+            waiting_names: 0,
+        };
+        let name = CString::new("n".repeat(255)).unwrap();
+        let above = vec![name.clone(); MAX_DEPTH - 1];
+        for _ in 0..MAX_PARTS {
+            walk.wait(&above, name.clone());
+        }
+        assert_eq!(walk.parts.len(), MAX_WAITING_NAMES / MAX_DEPTH);
+        assert_eq!(walk.waiting_names, MAX_WAITING_NAMES);
+        // What waits is gone through all the same.
+        assert!(size_of(top.path()).inodes == 1);
     }
 }

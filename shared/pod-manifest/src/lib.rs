@@ -16,5 +16,5 @@ mod static_pod;
 pub use decode::MAX_PODS;
 pub use document::{MAX_DEPTH, MAX_DOCUMENTS, MAX_MANIFEST_BYTES, MAX_VALUES};
 pub use manifest::{DecodedPod, ManifestError, decode};
-pub use object_manifest::{DecodedObject, MAX_OBJECT_BYTES, MAX_OBJECT_KEYS, local_objects};
+pub use object_manifest::{DecodedObject, MAX_OBJECT_BYTES, local_objects};
 pub use static_pod::{Origin, static_pods};

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use local_objects::{LocalObject, ObjectBytes, ObjectKind, ObjectRef};
+use local_objects::{LocalObject, MAX_OBJECT_KEYS, ObjectBytes, ObjectKind, ObjectRef};
 use pod::identity::{check_label, check_name};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
@@ -12,9 +12,6 @@ use crate::document;
 
 /// Most bytes of all values of an object, as with an API server.
 pub const MAX_OBJECT_BYTES: usize = 1 << 20;
-
-/// Most keys of an object. Each makes a file in a volume.
-pub const MAX_OBJECT_KEYS: usize = 4096;
 
 /// Longest key.
 const MAX_KEY_BYTES: usize = 253;

@@ -66,6 +66,11 @@ pub(crate) fn files(
     Some(done.map(|()| Files { kind, files }))
 }
 
+/// Longest path of a file in bytes, and most names in it: each is a directory that is open
+/// while the file is written.
+const MAX_PATH_BYTES: usize = 4096;
+const MAX_PATH_NAMES: usize = 64;
+
 /// The files so far.
 struct Gathered<'a> {
     pod: &'a Pod,
@@ -270,16 +275,21 @@ impl<'a> Gathered<'a> {
     /// The path is one below the volume, and none where another file or directory is:
     /// validation says so too, but not of keys that nobody knew then.
     fn insert(&mut self, path: &str, file: VolumeFile) -> Result<(), Unavailable> {
+        if path.len() > MAX_PATH_BYTES || path.split('/').count() > MAX_PATH_NAMES {
+            let message = "the path of a file is too long, or has too many parts";
+            return Err(Unavailable(message.to_owned()));
+        }
         let is_plain = |part: &str| !part.is_empty() && !matches!(part, "." | "..");
         if path.starts_with("..") || !path.split('/').all(is_plain) || path.contains('\0') {
             return Err(Unavailable(format!("invalid path {path:?}")));
         }
-        let is_inside = |one: &str, other: &str| {
-            let rest = one.strip_prefix(other);
-            rest.is_some_and(|rest| rest.starts_with('/'))
-        };
-        let mut others = self.files.keys();
-        if let Some(other) = others.find(|it| is_inside(it, path) || is_inside(path, it)) {
+        let inside = format!("{path}/");
+        let next = self.files.range(inside.clone()..).next();
+        let below = next.filter(|(it, _)| it.starts_with(&inside));
+        let below = below.map(|(it, _)| it.as_str());
+        let mut above = path.match_indices('/').map(|(at, _)| &path[..at]);
+        let above = || above.find(|it| self.files.contains_key(*it));
+        if let Some(other) = below.or_else(above) {
             let message = format!("{path:?} and {other:?} cannot both be files");
             return Err(Unavailable(message));
         }

@@ -203,7 +203,6 @@ fn short_of_memory_pods_go_by_priority_and_best_effort_pods_stay_out() -> Result
     ground.apply("spared", requesting(spared))?;
     ground.apply("high", requesting(json!({ "priority": 100 })))?;
     ground.apply("low", requesting(json!({ "priority": -100 })))?;
-    ground.apply("best-effort", writing(1))?;
     let (low, high) = (evicted(&ground, "low")?, evicted(&ground, "high")?);
     let ended = |pod: &Value| {
         let status = &pod["status"]["containerStatuses"][0];
@@ -215,6 +214,8 @@ fn short_of_memory_pods_go_by_priority_and_best_effort_pods_stay_out() -> Result
         message(&high).starts_with("The node was low on resource: memory. Threshold quantity: "),
         "{high}"
     );
+    // sync-loop has heard of the condition by now: the pool tells it within 5 s.
+    ground.apply("best-effort", writing(1))?;
     assert_eq!(
         message(&evicted(&ground, "best-effort")?),
         "Pod was rejected: The node had condition: [MemoryPressure]. "

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use clock::WallClock;
+use clock::UnixNanos;
 use cri::v1;
 use tokio::time::Instant;
 
@@ -20,6 +20,7 @@ pub(super) struct ImageCollection {
     history: ImageHistory,
     thresholds: Thresholds,
     last_look: Option<Instant>,
+    began: Instant,
 }
 
 impl ImageCollection {
@@ -33,12 +34,19 @@ impl ImageCollection {
                 maximum_age: settings.maximum_gc_age,
             },
             last_look: None,
+            began: Instant::now(),
         }
     }
 
+    /// The time since this process began, for ages of images: a step of the node's clock
+    /// makes no image old. Never 0, which is "never used".
+    fn now(&self) -> UnixNanos {
+        UnixNanos(1).plus(self.began.elapsed())
+    }
+
     /// Notes what is in use, and once in a while frees what the disk needs.
-    pub(super) async fn run(&mut self, with: &Collection, clock: &WallClock, relist: &Relist) {
-        let Some((mut images, used)) = self.look(with, clock, relist).await else {
+    pub(super) async fn run(&mut self, with: &Collection, relist: &Relist) {
+        let Some((mut images, used)) = self.look(with, relist).await else {
             return;
         };
         if self.last_look.is_some_and(|last| last.elapsed() < PERIOD) {
@@ -48,7 +56,7 @@ impl ImageCollection {
         let maximum_age = self.thresholds.maximum_age;
         let too_old = self
             .history
-            .too_old(clock.now(), &images, &used, maximum_age);
+            .too_old(self.now(), &images, &used, maximum_age);
         for image in &too_old {
             if remove(with, image, "it was not used for imageMaximumGCAge").await {
                 images.retain(|it| it.id != image.id);
@@ -57,7 +65,7 @@ impl ImageCollection {
         let Some(to_free) = self.excess(with).await else {
             return;
         };
-        let freed = self.free(with, clock, &images, &used, to_free).await;
+        let freed = self.free(with, &images, &used, to_free).await;
         if freed < to_free {
             let message = format!(
                 "Failed to garbage collect required amount of images. Attempted to free \
@@ -70,8 +78,8 @@ impl ImageCollection {
 
     /// Removes every image that no container uses and that is not new on the node.
     pub(super) async fn remove_unused(&mut self, with: &Collection, relist: &Relist) {
-        if let Some((images, used)) = self.look(with, &with.clock, relist).await {
-            self.free(with, &with.clock, &images, &used, u64::MAX).await;
+        if let Some((images, used)) = self.look(with, relist).await {
+            self.free(with, &images, &used, u64::MAX).await;
         }
     }
 
@@ -79,7 +87,6 @@ impl ImageCollection {
     async fn look(
         &mut self,
         with: &Collection,
-        clock: &WallClock,
         relist: &Relist,
     ) -> Option<(Vec<v1::Image>, BTreeSet<String>)> {
         let images = with.runtime.list_images().await.ok()?;
@@ -89,7 +96,7 @@ impl ImageCollection {
             .flat_map(|pod| &pod.containers)
             .flat_map(|container| container.images.iter().cloned())
             .collect();
-        self.history.look(clock.now(), &images, &used);
+        self.history.look(self.now(), &images, &used);
         Some((images, used))
     }
 
@@ -117,13 +124,12 @@ impl ImageCollection {
     async fn free(
         &self,
         with: &Collection,
-        clock: &WallClock,
         images: &[v1::Image],
         used: &BTreeSet<String>,
         to_free: u64,
     ) -> u64 {
         let minimum_age = self.thresholds.minimum_age;
-        let unused = self.history.unused(clock.now(), images, used, minimum_age);
+        let unused = self.history.unused(self.now(), images, used, minimum_age);
         let mut freed = 0_u64;
         for image in unused {
             if freed >= to_free {

@@ -54,6 +54,8 @@ pub(super) async fn read_env_files(
     volumes: &BTreeMap<String, MountedVolume>,
 ) -> Result<EnvFiles, StepError> {
     let mut files = EnvFiles::new();
+    // No container has more variables than this, so all of its files together have to do.
+    let mut left = MAX_ENV_FILE_BYTES;
     for wanted in cri_requests::env_files(container) {
         // The error of a volume that is not there is the request's.
         let Some(volume) = volumes.get(&wanted.volume) else {
@@ -62,7 +64,7 @@ pub(super) async fn read_env_files(
         let (place, path) = (&volume.host_path, &wanted.path);
         let read = steps
             .host
-            .read_volume_file(target.identity, place, path, MAX_ENV_FILE_BYTES);
+            .read_volume_file(target.identity, place, path, left);
         let content = read.await.map_err(|error| {
             let what = format!(
                 "couldn't read env file {path:?} of volume {:?}",
@@ -70,6 +72,7 @@ pub(super) async fn read_env_files(
             );
             StepError::from(error).while_doing(&what)
         })?;
+        left -= content.as_ref().map_or(0, Vec::len).min(left);
         files.insert(wanted, content);
     }
     Ok(files)

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use local_objects::Objects;
 use pod::PodIdentity;
 use pod_lifecycle::known::Known;
 use pod_lifecycle::observation::Observation;
@@ -186,7 +187,10 @@ async fn clear_away(
     what: CleanUp,
     memory: &mut Memory,
 ) -> Result<(), StepError> {
+    // Secrets among it: an ended pod may stay for months.
     memory.files.clear();
+    memory.volumes.clear();
+    memory.objects = Objects::default();
     steps.objects.forget(identity.uid());
     steps.host.tear_down_volumes(identity.uid()).await?;
     steps.host.remove_pod_cgroup(identity.uid()).await?;

@@ -124,6 +124,8 @@ pub(crate) struct Admission {
     kept: Kept,
     /// What the node suffers from.
     conditions: Vec<NodeCondition>,
+    /// Whether they were told just now.
+    conditions_are_new: bool,
     /// Known once the pool has told the capacity.
     allocatable: Option<Allocatable>,
     /// Known with the capacity.
@@ -148,6 +150,7 @@ impl Admission {
             max_pods,
             kept,
             conditions: Vec::new(),
+            conditions_are_new: false,
             allocatable: None,
             features: NodeFeatures::default(),
             states: BTreeMap::new(),
@@ -168,7 +171,13 @@ impl Admission {
             self.allocatable = Some(allocatable);
             self.features = self.features.told(capacity);
             self.conditions = pressure::conditions(capacity);
+            self.conditions_are_new = true;
         }
+    }
+
+    /// The conditions of the node may have changed from now on.
+    pub(crate) fn conditions_are_old(&mut self) {
+        self.conditions_are_new = false;
     }
 
     /// The state of a desired pod.
@@ -335,7 +344,11 @@ impl Admission {
             return AdmissionState::Pending(Awaited::Runtime);
         }
         if let Err(rejection) = pressure::check(pod, &self.conditions) {
-            return AdmissionState::Rejected(rejection);
+            // A rejection is for good, so it rests on no condition that may be over.
+            return match self.conditions_are_new {
+                true => AdmissionState::Rejected(rejection),
+                false => AdmissionState::Pending(Awaited::Capacity),
+            };
         }
         let has = (allocatable, &self.features);
         let mut active = Vec::new();

@@ -88,7 +88,8 @@ impl Cgroupfs {
                     tracing::warn!(file = %file.display(), "this kernel cannot limit that");
                 }
                 // Version 1 takes no limit below what is in use; version 2 does, and
-                // reclaims. It is written again when the cgroup is next made sure of.
+                // reclaims. It is written again with the pod's next change, and for all pods
+                // together when the process starts next.
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                     tracing::warn!(file = %file.display(), limit = content, "more is in use already");
                 }

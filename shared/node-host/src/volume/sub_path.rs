@@ -16,7 +16,7 @@ use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
-use nix::sys::stat::{Mode, mkdirat};
+use nix::sys::stat::{Mode, SFlag, mkdirat};
 use node_layout::paths::VOLUME_SUBPATHS;
 use pod::identity::{check_container_name, check_label};
 use pod_volumes::SubPath;
@@ -74,16 +74,19 @@ pub(crate) fn read(
     let volume = volume_of(directory, volume_path)?;
     let path = Path::new(path);
     names(path)?;
-    // A pipe in its place must not hold us up.
-    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-    let file = match within(&volume, path, flags) {
-        Ok(opened) => File::from(opened),
+    // A container may make a device there that it cannot open itself, and some devices act
+    // when they are opened: what it is has to be known before.
+    let handle = match within(&volume, path, HANDLE) {
+        Ok(handle) => handle,
         Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
         Err(error) => return Err(refusal(path, error)),
     };
-    if !file.metadata().context("inspect", path)?.is_file() {
+    let kind = SFlag::from_bits_truncate(descriptor::status(&handle)?.st_mode) & SFlag::S_IFMT;
+    if kind != SFlag::S_IFREG {
         return Err(NodeError::refused(path, "it is not a regular file"));
     }
+    // The same inode, whatever has its name by now.
+    let file = File::open(descriptor::magic_path(&handle)).context("open", path)?;
     let mut content = Vec::new();
     let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
     file.take(most)
