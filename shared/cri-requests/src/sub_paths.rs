@@ -187,11 +187,11 @@ mod tests {
             ),
             (
                 r#""subPathExpr":"$(UP)/x""#,
-                r#"subPathExpr: "../x" must be relative and must not contain '..'"#,
+                r#"subPathExpr: "$(UP)/x" must be relative and must not contain '..'"#,
             ),
             (
                 r#""subPathExpr":"/$(A)""#,
-                r#"subPathExpr: "/a/b" must be relative and must not contain '..'"#,
+                r#"subPathExpr: "/$(A)" must be relative and must not contain '..'"#,
             ),
             (
                 r#""subPath":"a/../..""#,
