@@ -196,12 +196,16 @@ fn a_pod_waits_for_its_objects_and_goes_on_when_they_come() -> Result<()> {
         "MountVolume.SetUp failed for volume \"v\" : configmap \"late\" not found",
     )?;
     ground.event("variable", "Failed", "Error: secret \"late\" not found")?;
-    let published = ground.pod("variable")?;
-    let status = container_status(&published, "shell").context("no status")?;
-    assert_eq!(
-        status["state"]["waiting"]["reason"],
-        "CreateContainerConfigError"
-    );
+    let what = "to wait for its Secret";
+    ground
+        .bulkhead
+        .wait_for_pod("variable", what, TIMEOUT, |pod| {
+            let status = container_status(pod, "shell").ok_or("no status")?;
+            match status["state"]["waiting"]["reason"] == "CreateContainerConfigError" {
+                true => Ok(()),
+                false => Err(status.to_string()),
+            }
+        })?;
 
     ground.bulkhead.write_object(
         "map.json",
