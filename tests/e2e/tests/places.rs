@@ -40,6 +40,9 @@ fn held(process: Process, pid: u32) -> Vec<Held> {
         let info = directory.join("fdinfo").join(entry.file_name());
         let info = fs::read_to_string(info).ok()?;
         let path = target.to_str()?.trim_end_matches(" (deleted)");
+        if path == "/" && is_of_gone_mount(&directory, &info) {
+            return None;
+        }
         (path.starts_with('/') && !path.starts_with("/memfd:")).then(|| Held {
             process,
             path: PathBuf::from(path),
@@ -47,6 +50,16 @@ fn held(process: Process, pid: u32) -> Vec<Held> {
         })
     };
     entries.flatten().filter_map(entry).collect()
+}
+
+/// Whether it leads into a mount that was taken away meanwhile, as that of a volume in
+/// memory is at the end of its pod: the top of such a mount is shown as `/`.
+fn is_of_gone_mount(directory: &Path, info: &str) -> bool {
+    let mounts = fs::read_to_string(directory.join("mountinfo")).unwrap_or_default();
+    let mount = info.lines().find_map(|line| line.strip_prefix("mnt_id:"));
+    let mount = mount.map(str::trim);
+    let mut there = mounts.lines().map(|line| line.split(' ').next());
+    mount.is_some() && !mounts.is_empty() && !there.any(|there| there == mount)
 }
 
 /// How a descriptor was opened, by its `fdinfo`.
