@@ -128,6 +128,13 @@ impl PathAccess {
     pub fn follows_link_at(&self, component: usize) -> bool {
         self.follow_links || component < self.trusted.components().count()
     }
+
+    /// Whether a component of the path, counted from 0, is above what the owner of the node
+    /// named.
+    #[must_use]
+    pub fn is_above_trusted(&self, component: usize) -> bool {
+        component + 1 < self.trusted.components().count()
+    }
 }
 
 /// How a container with this image may open a path of the node.

@@ -340,6 +340,24 @@ fn what_is_protected_is_refused_and_left_alone_by_whatever_link_it_is_reached() 
 }
 
 #[test]
+fn directories_above_a_grant_are_made_and_none_beside_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let grant = format!("{{ prefix = {:?} }}", at("a/b/granted").display());
+    for (path, is_made) in [
+        ("a/beside", false),
+        ("a/b", false),
+        ("a/b/granted/below/c", true),
+        ("a/b/beside", false),
+    ] {
+        let made = opened(&source(&at(path), "DirectoryOrCreate"), &grant, "enforce");
+        assert_eq!(made.is_ok(), is_made, "{path}: {made:?}");
+    }
+    assert_eq!(mode(&at("a")), 0o755);
+    assert!(!at("a/b/beside").exists());
+}
+
+#[test]
 fn nothing_is_made_for_a_pod_that_only_reads() {
     let directory = tempfile::tempdir().unwrap();
     let missing = directory.path().join("missing");
