@@ -14,13 +14,16 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::{FileStat, SFlag, fstat};
 use pod_manifest::local_objects;
 
-use crate::object_set::Findings;
+use crate::object_set::{Findings, MAX_TOTAL_BYTES};
 
 /// Largest file: an object of 1 MiB in base64, and what is around it.
 const MAX_FILE_BYTES: u64 = 3 << 20;
 
 /// Most files. Each has an object at least.
 const MAX_FILES: usize = 1024;
+
+/// Most bytes of all files: twice what the objects may have, for what is around them.
+pub(crate) const MAX_READ_BYTES: usize = 2 * MAX_TOTAL_BYTES;
 
 /// Whoever may write so may put something else there.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
@@ -44,12 +47,12 @@ impl Owner {
     }
 }
 
-/// What is in the directory, by path of each file. A directory that is not there has
-/// nothing in it.
+/// What is in the directory, by path of each file, of at most `max_bytes` of files. A
+/// directory that is not there has nothing in it.
 ///
 /// # Errors
 /// When the directory cannot be listed, or is not root's alone.
-pub(crate) fn look(path: &Path, owner: Owner) -> Result<Findings, String> {
+pub(crate) fn look(path: &Path, owner: Owner, max_bytes: usize) -> Result<Findings, String> {
     let directory = match open_place(path).map_err(|error| error.to_string())? {
         Place::Directory(directory) => directory,
         Place::Absent => return Ok(Findings::new()),
@@ -62,10 +65,17 @@ pub(crate) fn look(path: &Path, owner: Owner) -> Result<Findings, String> {
         return Err(format!("has more than {MAX_FILES} files in it"));
     }
     let mut findings = Findings::new();
+    let mut left = max_bytes;
     for name in names {
         let read = match read(&directory, &name, owner) {
             Ok(None) => continue,
-            Ok(Some(bytes)) => local_objects(&bytes),
+            Ok(Some(bytes)) if bytes.len() > left => Err(format!(
+                "is not read: there may be {max_bytes} bytes of files at most"
+            )),
+            Ok(Some(bytes)) => {
+                left -= bytes.len();
+                local_objects(&bytes)
+            }
             Err(problem) => Err(problem),
         };
         findings.insert(display_path(path, &name), read);
@@ -147,7 +157,7 @@ mod tests {
     /// Of the file `name`: how many objects it has, or what is wrong.
     fn found(directory: &tempfile::TempDir, name: &str) -> Option<Result<usize, String>> {
         let path = directory.path().join(name).display().to_string();
-        let mut found = look(directory.path(), mine()).unwrap();
+        let mut found = look(directory.path(), mine(), MAX_READ_BYTES).unwrap();
         found.remove(&path).map(|found| found.map(|it| it.len()))
     }
 
@@ -168,11 +178,15 @@ mod tests {
             assert_eq!(found.is_ok(), is_read, "{mode:o}: {found:?}");
         }
         set_mode(&path, 0o600);
-        let others = look(directory.path(), Owner(geteuid().as_raw() + 1));
+        let others = look(
+            directory.path(),
+            Owner(geteuid().as_raw() + 1),
+            MAX_READ_BYTES,
+        );
         assert!(others.unwrap_err().contains("does not belong"));
         set_mode(directory.path(), 0o770);
         assert!(
-            look(directory.path(), mine())
+            look(directory.path(), mine(), MAX_READ_BYTES)
                 .unwrap_err()
                 .contains("may write")
         );
@@ -210,14 +224,28 @@ mod tests {
     }
 
     #[test]
+    fn files_beyond_the_bound_of_all_are_not_read_and_smaller_ones_after_them_are() {
+        let directory = directory();
+        for (name, length) in [("a", 60), ("b", 100), ("c", 0)] {
+            let path = directory.path().join(name);
+            fs::write(&path, format!("{OBJECT}#{}", "x".repeat(length))).unwrap();
+            set_mode(&path, 0o600);
+        }
+        let max_bytes = 2 * OBJECT.len() + 80;
+        let found = look(directory.path(), mine(), max_bytes).unwrap();
+        let is_read: Vec<_> = found.values().map(Result::is_ok).collect();
+        assert_eq!(is_read, [true, false, true], "{found:?}");
+    }
+
+    #[test]
     fn a_directory_that_is_not_there_is_empty_and_a_file_is_none() {
         let directory = directory();
-        let absent = look(&directory.path().join("absent"), mine());
+        let absent = look(&directory.path().join("absent"), mine(), MAX_READ_BYTES);
         assert!(absent.unwrap().is_empty());
         let file = directory.path().join("file");
         fs::write(&file, "").unwrap();
         assert_eq!(
-            look(&file, mine()).unwrap_err(),
+            look(&file, mine(), MAX_READ_BYTES).unwrap_err(),
             "is a file, not a directory"
         );
     }

@@ -104,7 +104,8 @@ impl ObjectFiles {
             if decoded.immutable || kept.is_some() {
                 immutable.insert(reference.clone(), Arc::clone(&object));
             }
-            let size: usize = object.data.values().map(|it| it.as_slice().len()).sum();
+            let data = object.data.iter();
+            let size: usize = data.map(|(key, it)| key.len() + it.as_slice().len()).sum();
             if objects.len() == MAX_OBJECTS || bytes + size > MAX_TOTAL_BYTES {
                 let reason = format!(
                     "left out: there are at most {MAX_OBJECTS} objects of {MAX_TOTAL_BYTES} bytes"
@@ -227,7 +228,8 @@ mod tests {
         let state = found(&mut files, [("1", Ok(many.collect()))]);
         assert_eq!(state.objects.len(), MAX_OBJECTS);
         assert!(state.incomplete.unwrap().starts_with("1: left out"));
-        let large = "x".repeat(1 << 20);
+        // With its key, of one byte.
+        let large = "x".repeat((1 << 20) - 1);
         let many = (0..33).map(|number| object(&number.to_string(), &large, false));
         let state = found(&mut files, [("1", Ok(many.collect()))]);
         assert_eq!(state.objects.len(), 32);

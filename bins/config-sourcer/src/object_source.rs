@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::object_directory::{Owner, look};
+use crate::object_directory::{MAX_READ_BYTES, Owner, look};
 use crate::object_set::{ObjectFiles, ObjectState};
 use crate::snapshot::Problem;
 use crate::watcher::{Watch, Watcher};
@@ -107,7 +107,7 @@ impl ObjectSource {
         let looked = tokio::task::spawn_blocking(move || {
             // Before the look, so that no change is missed.
             let armed = arming.map(|arming| arming.add(&path));
-            (look(&path, owner), armed)
+            (look(&path, owner, MAX_READ_BYTES), armed)
         });
         let Ok((found, armed)) = looked.await else {
             // It panicked, which is logged; the next look may not.
