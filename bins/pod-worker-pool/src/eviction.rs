@@ -10,6 +10,7 @@
 //! kubelet.
 
 mod conditions;
+mod limits;
 mod measure;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ mod under_way;
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bulkhead_api::v1::WorkerPhase;
@@ -31,6 +33,7 @@ use crate::garbage::GarbageCollector;
 use crate::pool::PoolHandle;
 use crate::record::Records;
 
+use limits::StorageLimits;
 use measure::Look;
 use under_way::is_under_way;
 
@@ -64,14 +67,10 @@ pub(crate) struct Ingredients {
 
 /// Looks at the node for ever.
 pub(crate) struct Evictions {
-    with: Ingredients,
+    with: Arc<Ingredients>,
     thresholds: Vec<Threshold>,
     pressure: Pressure,
     began: Instant,
-    /// When the files of pods with limits were last measured.
-    measured_at: Option<Instant>,
-    /// Limits of pods by UID and version: a pod is decoded once for them.
-    limits: measure::KnownLimits,
 }
 
 impl std::fmt::Debug for Evictions {
@@ -91,14 +90,18 @@ impl Evictions {
             thresholds,
             pressure: Pressure::default(),
             began: Instant::now(),
-            measured_at: None,
-            limits: measure::KnownLimits::default(),
-            with,
+            with: Arc::new(with),
         }
     }
 
-    /// Looks, frees and evicts, again and again.
-    pub(crate) async fn run(mut self) -> Infallible {
+    /// Looks, frees and evicts, again and again. Measuring files takes its time, and does
+    /// not hold up the look at what the node has left.
+    pub(crate) async fn run(self) -> Infallible {
+        let limits = StorageLimits::new(Arc::clone(&self.with));
+        tokio::join!(self.watch_node(), limits.run()).0
+    }
+
+    async fn watch_node(mut self) -> Infallible {
         loop {
             let pause = self.synchronize().await;
             tokio::time::sleep(pause).await;
@@ -118,7 +121,6 @@ impl Evictions {
         if self.began.elapsed() < PERIOD {
             return PERIOD;
         }
-        self.enforce_storage_limits(&look).await;
         let Some(deciding) = starved.first() else {
             return PERIOD;
         };
@@ -183,7 +185,7 @@ impl Evictions {
             return false;
         };
         let resource = deciding.signal.resource();
-        let Some(active) = self.active().await else {
+        let Some(active) = self.with.active().await else {
             return false;
         };
         let Some(mut pods) = self.with.gauge.measure(&active, deciding.signal).await else {
@@ -210,41 +212,12 @@ impl Evictions {
             let message =
                 eviction::low_on_resource(starved, &look.observations, candidate, usage.as_ref());
             let kill = kill(grace(deciding, &self.with.settings, pod), message, true);
-            if self.evict(pod, kill).await {
+            if self.with.evict(pod, kill).await {
                 return true;
             }
         }
         tracing::warn!(%resource, pods = pods.len(), "no pod can be evicted");
         false
-    }
-
-    /// Ends every pod that has more on the node's disk than it may.
-    async fn enforce_storage_limits(&mut self, look: &Look) {
-        let settings = &self.with.settings;
-        let Some(period) = settings.storage_look_period else {
-            return;
-        };
-        let is_due = self.measured_at.is_none_or(|at| at.elapsed() >= period);
-        if !settings.local_storage_limits || !is_due {
-            return;
-        }
-        let Some(active) = self.active().await else {
-            return;
-        };
-        let limited = self.limits.of(&active);
-        if limited.is_empty() {
-            return;
-        }
-        self.measured_at = Some(Instant::now());
-        for (pod, candidate, usage) in self.with.gauge.measure_limited(limited).await {
-            if candidate.is_spared {
-                continue;
-            }
-            if let Some(message) = eviction::exceeded_limit(&candidate, &usage, look.layout) {
-                self.evict(&pod, kill(IMMEDIATE_GRACE, message, false))
-                    .await;
-            }
-        }
     }
 
     /// UIDs of workers that have nothing left to do.
@@ -253,10 +226,12 @@ impl Evictions {
         let finished = workers.filter(|(_, worker)| worker.phase == WorkerPhase::Finished);
         Some(finished.map(|(uid, _)| uid).collect())
     }
+}
 
+impl Ingredients {
     /// The pods that run or are about to.
     async fn active(&self) -> Option<Vec<DesiredPod>> {
-        self.with.pool.active().await.ok()
+        self.pool.active().await.ok()
     }
 
     async fn evict(&self, pod: &DesiredPod, kill: KillRequest) -> bool {
@@ -266,12 +241,12 @@ impl Evictions {
             .as_ref()
             .map(|it| (it.reason.clone(), it.message.clone()))
             .unwrap_or_default();
-        let is_evicted = self.with.pool.evict(identity.uid(), kill).await;
+        let is_evicted = self.pool.evict(identity.uid(), kill).await;
         if !matches!(is_evicted, Ok(true)) {
             return false;
         }
         tracing::warn!(pod = %identity, message, "the pod is evicted");
-        self.with.events.warning(identity, "", &reason, &message);
+        self.events.warning(identity, "", &reason, &message);
         true
     }
 }

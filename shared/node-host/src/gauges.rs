@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use nix::sys::stat::stat;
 use nix::sys::statvfs::statvfs;
@@ -78,13 +79,20 @@ pub(super) fn filesystem(path: &Path) -> Result<FilesystemUsage, NodeError> {
     })
 }
 
-/// What a pod has on the node's disk.
+/// How long the files of one pod are gone through: a million of them, on a slow disk.
+const FILES_MAY_TAKE: Duration = Duration::from_secs(20);
+
+/// What a pod has on the node's disk; of one with very many files, so much at least.
 pub(super) fn pod_files(
     node: &Shared,
     pod: &PodIdentity,
     empty_dirs: &[String],
 ) -> Result<PodFilesUsage, NodeError> {
     let mut usage = PodFilesUsage::default();
+    let until = Instant::now() + FILES_MAY_TAKE;
+    let size = |directory: &Directory| {
+        tree_size(directory.fd(), until).context("measure", directory.path())
+    };
     if let Some(logs) = pod_logs::find(node, pod)? {
         for name in logs.names()? {
             if check_container_name(&name).is_ok()
@@ -130,10 +138,6 @@ fn existing(path: &Path) -> Result<Option<Directory>, NodeError> {
         }
         opened => opened.map(Some),
     }
-}
-
-fn size(directory: &Directory) -> Result<TreeSize, NodeError> {
-    tree_size(directory.fd()).context("measure", directory.path())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 use nix::dir::{Dir, OwningIter, Type};
 use nix::errno::Errno;
@@ -36,19 +37,23 @@ const MAX_LINKED_FILES: usize = 100_000;
 /// Bytes of one block of `st_blocks`, whatever the file system's own are.
 const BLOCK_BYTES: u64 = 512;
 
-/// How much the directory takes with all that is in it. What goes away meanwhile is not
-/// counted.
-pub(super) fn tree_size(top: &OwnedFd) -> nix::Result<TreeSize> {
+/// How much the directory takes with all that is in it, as far as that is found out
+/// `until` then: a tree that takes longer takes at least so much. What goes away meanwhile
+/// is not counted.
+pub(super) fn tree_size(top: &OwnedFd, until: Instant) -> nix::Result<TreeSize> {
     let status = fstat(top)?;
     let mut walk = Walk {
         size: TreeSize::default(),
         device: status.st_dev,
+        until,
         linked: HashSet::new(),
         parts: vec![Vec::new()],
         waiting_names: 0,
     };
     walk.count(&status);
-    while let Some(part) = walk.parts.pop() {
+    while let Some(part) = walk.parts.pop()
+        && !walk.is_over()
+    {
         walk.waiting_names -= part.len();
         match descend(top, &part) {
             Ok(Some(directory)) => walk.part(directory, part)?,
@@ -103,6 +108,7 @@ impl Level {
 struct Walk {
     size: TreeSize,
     device: u64,
+    until: Instant,
     linked: HashSet<u64>,
     /// Directories whose turn comes once those that are open are closed.
     parts: Vec<Vec<CString>>,
@@ -111,6 +117,10 @@ struct Walk {
 }
 
 impl Walk {
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.until
+    }
+
     fn count(&mut self, status: &FileStat) {
         if status.st_dev != self.device {
             return;
@@ -153,6 +163,9 @@ impl Walk {
             let Some(level) = levels.last_mut() else {
                 return Ok(());
             };
+            if self.is_over() {
+                return Ok(());
+            }
             let Some(entry) = level.entries.next() else {
                 levels.pop();
                 if names.len() > above.len() {
@@ -201,11 +214,22 @@ mod tests {
     use std::fs::{self, File};
     use std::os::unix::fs::symlink;
     use std::path::Path;
+    use std::time::Duration;
 
     use super::*;
 
     fn size_of(path: &Path) -> TreeSize {
-        tree_size(&File::open(path).unwrap().into()).unwrap()
+        let until = Instant::now() + Duration::from_secs(60);
+        tree_size(&File::open(path).unwrap().into(), until).unwrap()
+    }
+
+    #[test]
+    fn a_tree_that_takes_too_long_takes_what_was_found_until_then() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("file"), "").unwrap();
+        let top = File::open(directory.path()).unwrap().into();
+        assert_eq!(tree_size(&top, Instant::now()).unwrap().inodes, 1);
+        assert_eq!(size_of(directory.path()).inodes, 2);
     }
 
     #[test]
@@ -264,6 +288,7 @@ mod tests {
         let mut walk = Walk {
             size: TreeSize::default(),
             device: 0,
+            until: Instant::now(),
             linked: HashSet::new(),
             parts: Vec::new(),
             waiting_names: 0,

@@ -4,7 +4,7 @@
 //! are. The runtime is asked, and files of pods are measured, only where a pod has to go
 //! or has a limit on the node's disk.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,12 +19,13 @@ use node_layout::{FilesystemUsage, TreeSize};
 use pod::metadata::{CONTAINER_NAME_LABEL, POD_UID_LABEL};
 use pod_lifecycle::DesiredPod;
 
-use crate::relist::Relister;
+use crate::relist::{Relist, Relister};
 
 /// How long a look at one thing may take: a file system that hangs is passed over.
 const MAY_TAKE: Duration = Duration::from_secs(10);
 
-/// How long the files of one pod may take: a million of them, on a slow disk.
+/// How long the files of one pod may take. The node ends in time by itself, with what it
+/// has found until then, unless its disk hangs.
 const FILES_MAY_TAKE: Duration = Duration::from_secs(30);
 
 /// Pods whose files are measured at once: it is the disk that takes the time.
@@ -119,7 +120,8 @@ impl Gauge {
         if let Some(path) = known(&self.images_at) {
             return Some(path);
         }
-        let filesystems = self.runtime.image_fs_info().await.ok()?;
+        let asked = tokio::time::timeout(MAY_TAKE, self.runtime.image_fs_info());
+        let filesystems = asked.await.ok()?.ok()?;
         let mountpoint = filesystems.into_iter().next()?.fs_id?.mountpoint;
         let path = PathBuf::from(mountpoint);
         if !path.is_absolute() {
@@ -139,12 +141,15 @@ impl Gauge {
         pods: &[DesiredPod],
         signal: Signal,
     ) -> Option<Vec<(Candidate, Option<PodUsage>)>> {
+        // What runs is listed first: what starts after that may have no figures yet.
+        let relist = self.relister.all().await.ok()?;
         let containers = self.containers().await?;
         let resource = signal.resource();
         let files = matches!(resource, Resource::EphemeralStorage | Resource::Inodes);
-        let processes = match resource {
-            Resource::Pids => self.processes().await?,
-            Resource::Memory | Resource::EphemeralStorage | Resource::Inodes => HashMap::new(),
+        let (processes, untold) = match resource {
+            Resource::Pids => self.processes(&relist).await,
+            Resource::Memory => (HashMap::new(), without_memory(&relist, &containers)),
+            Resource::EphemeralStorage | Resource::Inodes => Default::default(),
         };
         let candidates = pods.iter().filter_map(|pod| {
             let candidate = Candidate::of(&pod.decode().ok()?);
@@ -154,9 +159,11 @@ impl Gauge {
             .map(|(pod, candidate)| {
                 let of_pod = containers.get(&candidate.uid).cloned().unwrap_or_default();
                 let processes = processes.get(&candidate.uid).copied().unwrap_or(0);
+                let is_untold = untold.contains(&candidate.uid);
                 async move {
                     let usage = match files {
                         true => self.with_files(&pod, &candidate, of_pod).await,
+                        false if is_untold => None,
                         false => Some(PodUsage {
                             containers: of_pod,
                             processes,
@@ -244,9 +251,8 @@ impl Gauge {
             let usage = all.entry(uid).or_default().entry(name).or_default();
             let value = |value: &Option<v1::UInt64Value>| value.as_ref().map_or(0, |it| it.value);
             if let Some(memory) = &of_container.memory {
-                usage.memory = usage
-                    .memory
-                    .saturating_add(value(&memory.working_set_bytes));
+                let working_set = value(&memory.working_set_bytes);
+                usage.memory = usage.memory.saturating_add(working_set);
             }
             if let Some(layer) = &of_container.writable_layer {
                 usage.layer += TreeSize {
@@ -258,22 +264,39 @@ impl Gauge {
         Some(all)
     }
 
-    /// Processes by pod, as the runtime counts them for each sandbox that runs.
-    async fn processes(&self) -> Option<HashMap<String, u64>> {
-        let relist = self.relister.all().await.ok()?;
-        let mut all = HashMap::new();
+    /// Processes by pod, as the runtime counts them for each sandbox that runs; and the
+    /// pods of which it does not.
+    async fn processes(&self, relist: &Relist) -> (HashMap<String, u64>, HashSet<String>) {
+        let (mut all, mut untold) = (HashMap::new(), HashSet::new());
         for (uid, pod) in &relist.pods {
             for sandbox in pod.sandboxes.iter().filter(|sandbox| sandbox.ready) {
-                let Ok(stats) = self.runtime.pod_sandbox_stats(&sandbox.id).await else {
-                    continue;
-                };
-                let process = stats.linux.and_then(|linux| linux.process);
-                let count = process.and_then(|process| process.process_count);
-                *all.entry(uid.clone()).or_default() += count.map_or(0, |count| count.value);
+                let stats = self.runtime.pod_sandbox_stats(&sandbox.id).await.ok();
+                let linux = stats.and_then(|stats| stats.linux);
+                let process = linux.and_then(|linux| linux.process);
+                match process.and_then(|process| process.process_count) {
+                    Some(count) => *all.entry(uid.clone()).or_default() += count.value,
+                    None => {
+                        untold.insert(uid.clone());
+                    }
+                }
             }
         }
-        Some(all)
+        (all, untold)
     }
+}
+
+/// Pods with a container that runs and of whose memory the runtime tells nothing: it could
+/// not read the figures. Such a pod does not use nothing.
+fn without_memory(relist: &Relist, told: &UsageOfContainers) -> HashSet<String> {
+    let is_told = |uid: &str, name: &str| {
+        let of_container = told.get(uid).and_then(|of_pod| of_pod.get(name));
+        of_container.is_some_and(|usage| usage.memory > 0)
+    };
+    let pods = relist.pods.iter().filter(|(uid, pod)| {
+        let mut running = pod.containers.iter().filter(|it| it.may_run());
+        running.any(|container| !is_told(uid, &container.name))
+    });
+    pods.map(|(uid, _)| uid.clone()).collect()
 }
 
 fn note_disk(
@@ -307,31 +330,5 @@ async fn attempt<Value>(
             tracing::warn!(what, "cannot be measured: it takes too long");
             None
         }
-    }
-}
-
-/// Limits of pods by UID, of the version whose hash is beside them.
-#[derive(Debug, Default)]
-pub(super) struct KnownLimits(HashMap<String, (String, Option<Candidate>)>);
-
-impl KnownLimits {
-    /// Those of these pods that have limits; forgets all others.
-    pub(super) fn of(&mut self, pods: &[DesiredPod]) -> Vec<(DesiredPod, Candidate)> {
-        let mut before = std::mem::take(&mut self.0);
-        let mut limited = Vec::new();
-        for pod in pods {
-            let (uid, hash) = (pod.identity().uid(), pod.document().hash());
-            let known = before.remove(uid).filter(|(known, _)| known == hash);
-            let candidate = match known {
-                Some((_, candidate)) => candidate,
-                None => pod.decode().ok().map(|pod| Candidate::of(&pod)),
-            };
-            let candidate = candidate.filter(Candidate::has_storage_limits);
-            if let Some(candidate) = &candidate {
-                limited.push((pod.clone(), candidate.clone()));
-            }
-            self.0.insert(uid.to_owned(), (hash.to_owned(), candidate));
-        }
-        limited
     }
 }

@@ -101,6 +101,34 @@ async fn short_of_memory_one_pod_goes_at_a_time_until_enough_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_of_whose_memory_the_runtime_tells_nothing_goes_first() {
+    let node = TestNode::new();
+    run(&node, "large", 0, 2 * GIB).await;
+    run(&node, "untold", 0, 0).await;
+    memory_left(&node, 50 << 20);
+    let all = ["large", "untold"];
+    eventually("one goes", || !evicted(&node, &all).is_empty()).await;
+    assert_eq!(evicted(&node, &all), ["untold"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn measuring_files_that_takes_long_does_not_hold_up_the_look_at_memory() {
+    let node = TestNode::new();
+    let mut pod = pod_running("slow", "slow", &["run"]);
+    pod["spec"]["volumes"][0]["emptyDir"]["sizeLimit"] = json!("1Mi");
+    node.create(&pod).await;
+    eventually("it runs", || node.running("slow").is_some()).await;
+    run(&node, "large", 0, 2 * GIB).await;
+    node.host.state().hanging.insert("slow".to_owned());
+    seconds(100).await;
+    memory_left(&node, 50 << 20);
+    let before = node.seconds();
+    eventually("it is seen", || !conditions(&node).is_empty()).await;
+    let waited = node.seconds() - before;
+    assert!(waited < 12.0, "{waited}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_next_pod_waits_until_the_one_before_has_gone() {
     let node = TestNode::new();
     for (uid, memory) in [("first", 2 * GIB), ("second", GIB)] {
