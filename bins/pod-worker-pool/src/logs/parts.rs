@@ -162,7 +162,7 @@ impl Parts {
 
     /// The file that was written after this one; `None` while there is none.
     pub(super) async fn after(&self, part: &Part) -> Result<Option<Part>, NodeError> {
-        let next = match &part.place {
+        let mut next = match &part.place {
             Place::Rotated(own) => self.first(|rotation| rotation > own.as_str()).await?,
             Place::Current { since } => {
                 let is_later = |rotation: &str| since.as_deref().is_none_or(|it| rotation > it);
@@ -178,7 +178,15 @@ impl Parts {
                 }
             }
         };
-        // The same one if it was put back.
-        Ok(next.filter(|next| next.log.identity() != part.log.identity()))
+        // One that was put back is found again: as the log, or as rotated after all.
+        while let Some(found) = &next
+            && found.log.identity() == part.log.identity()
+        {
+            let Place::Rotated(own) = found.place.clone() else {
+                return Ok(None);
+            };
+            next = self.first(|rotation| rotation > own.as_str()).await?;
+        }
+        Ok(next)
     }
 }

@@ -347,6 +347,21 @@ async fn a_log_that_is_put_back_is_not_read_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_reader_that_began_while_a_log_was_set_aside_goes_on_after_its_rotation() {
+    let case = case(&lines(0..1));
+    case.node.set_aside("1");
+    let mut chunks = case.read(FOLLOW);
+    assert_eq!(text(&chunks.next().await.unwrap().unwrap()), "0\n");
+    // It was put back, and is rotated at last.
+    *case.node.current.lock().unwrap() = case.node.rotated.lock().unwrap().remove("1");
+    case.log.write(&lines(1..2));
+    assert_eq!(text(&chunks.next().await.unwrap().unwrap()), "1\n");
+    case.node.set_aside("2");
+    *case.node.current.lock().unwrap() = Some(MemoryLog::new(lines(2..3).as_bytes()));
+    assert_eq!(text(&chunks.next().await.unwrap().unwrap()), "2\n");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_followed_log_may_still_come() {
     let case = case("");
     *case.node.current.lock().unwrap() = None;
