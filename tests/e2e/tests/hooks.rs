@@ -123,10 +123,10 @@ fn a_hook_that_fails_ends_its_start_and_not_its_stop() -> Result<()> {
     // The hook came before its SIGTERM, which it got all the same.
     at(&ground, "post", "a-term")?;
     let pre = exec("exit 4");
-    ground.apply(
-        "pre",
-        spec(&ground, &[polite("pre", "a", json!({"preStop": pre}))]),
-    )?;
+    let mut pod = spec(&ground, &[polite("pre", "a", json!({"preStop": pre}))]);
+    // A hook that does not end within the grace would count as late, not as failed.
+    pod["terminationGracePeriodSeconds"] = json!(60);
+    ground.apply("pre", pod)?;
     ground.ready("pre")?;
     ground.remove("pre")?;
     ground.gone("pre")?;
@@ -183,15 +183,17 @@ fn a_pre_stop_hook_is_begun_once_though_the_worker_pool_is_killed() -> Result<()
 fn http_hooks_reach_their_pod() -> Result<()> {
     let ground = Ground::start(json!({}))?;
     // Its web server tells of each request, and speaks no TLS.
-    let serve = "exec httpd -f -vv -p 8080 -h / 2> /journals/requests";
+    let serve = "trap 'exit 0' TERM; httpd -f -vv -p 8080 -h / 2> /journals/requests & wait";
     let mut server = script("a", serve);
     server["ports"] = json!([{"name": "web", "containerPort": 8080}]);
     server["lifecycle"] = json!({
         "preStop": {"httpGet": {"port": "web", "path": "/down", "scheme": "HTTPS"}},
     });
-    ground.apply("p", spec(&ground, &[server]))?;
+    server["readinessProbe"] = json!({"tcpSocket": {"port": "web"}, "periodSeconds": 1});
+    let mut pod = spec(&ground, &[server]);
+    pod["terminationGracePeriodSeconds"] = json!(30);
+    ground.apply("p", pod)?;
     ground.ready("p")?;
-    pause_for(Duration::from_secs(1));
     ground.remove("p")?;
     ground.gone("p")?;
     let requests = ground.bulkhead.paths().shared.join("requests");

@@ -7,7 +7,7 @@ use serde_json::json;
 use test_support::wait_for;
 use topology::Process;
 
-use crate::intruder::{Known, call, ids, sleeper, update};
+use super::intruder::{Known, call, ids, sleeper, update};
 
 const STRANGER: &str = "0c7f1f7e-6a1b-4a53-8d0e-1f0b7a8c9d10";
 

@@ -11,7 +11,7 @@ use test_support::images::{AGENT_USER, BUSYBOX, TESTAPP_AGENT_NAME, TESTAPP_AGEN
 use test_support::{BulkheadOptions, wait_for};
 use topology::{Identities, Process};
 
-use crate::intruder::{Known, call, hashes, sleeper, update};
+use super::intruder::{Known, call, hashes, sleeper, update};
 
 /// A pod with this path of the node.
 fn with_host_path(path: &Path, read_only: bool) -> Value {

@@ -14,7 +14,7 @@ use test_support::observe::container_id;
 use test_support::wait_for;
 use topology::Process;
 
-use crate::intruder::{Known, freeze, ids, sleeper, update};
+use super::intruder::{Known, freeze, ids, sleeper, update};
 
 /// config-sourcer is kept down: without its program it cannot be started.
 struct Away {

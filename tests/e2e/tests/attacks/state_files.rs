@@ -17,7 +17,7 @@ use test_support::images::BUSYBOX;
 use test_support::{BulkheadOptions, wait_for};
 use topology::{Identities, Process};
 
-use crate::intruder::{Known, ids, sleeper};
+use super::intruder::{Known, ids, sleeper};
 
 /// The state files: whose, which, and the version of their format.
 const FILES: [(Process, &str, u32); 5] = [

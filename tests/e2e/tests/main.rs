@@ -1,0 +1,36 @@
+//! The end-to-end tests: one program, so that tests of all files take turns on the
+//! processors that there are, and nobody waits for the longest test of a file.
+//!
+//! A file is a noun; to run one: `cargo test -p e2e hooks::`.
+
+mod attacks;
+mod burst;
+mod changed_pods;
+mod containerd;
+mod containers;
+mod control_plane;
+mod demo;
+mod disk_full;
+mod edges;
+mod eviction;
+mod file_source;
+mod hooks;
+mod host_paths;
+mod http_source;
+mod instances;
+mod kills;
+mod lifecycle;
+mod log_rotation;
+mod network;
+mod node_cleanup;
+mod node_policy;
+mod objects;
+mod places;
+mod probes;
+mod propagation;
+mod restart_policy;
+mod runtime_faults;
+mod security;
+mod sidecars;
+mod sub_paths;
+mod volumes;
