@@ -10,6 +10,7 @@
 //! kubelet.
 
 mod conditions;
+mod ingredients;
 mod limits;
 mod measure;
 #[cfg(test)]
@@ -22,48 +23,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bulkhead_api::v1::WorkerPhase;
-use clock::WallClock;
 use eviction::{NodeCondition, Pressure, Resource, Threshold};
 use node_config::EvictionSettings;
-use pod_lifecycle::{DesiredPod, KillRequest};
+use pod_lifecycle::DesiredPod;
 use tokio::time::Instant;
 
-use crate::events::Events;
-use crate::garbage::GarbageCollector;
-use crate::pool::PoolHandle;
-use crate::record::Records;
-
+use ingredients::{IMMEDIATE_GRACE, PERIOD, kill};
 use limits::StorageLimits;
 use measure::Look;
 use under_way::is_under_way;
 
 pub(crate) use conditions::NodeConditions;
+pub(crate) use ingredients::Ingredients;
 pub(crate) use measure::Gauge;
-
-/// How often the node is looked at (the kubelet's monitoring interval). For so long after
-/// its start a run ends no pod: it does not know all of them yet.
-const PERIOD: Duration = Duration::from_secs(10);
 
 /// How often it is looked at while a pod is on its way out.
 const PERIOD_UNDER_WAY: Duration = Duration::from_secs(1);
 
 /// Longest time that is waited for dead containers and unused images to go.
 const FREEING_MAY_TAKE: Duration = Duration::from_secs(60);
-
-/// Grace of a pod that goes at once (the kubelet's `immediateEvictionGracePeriod`).
-const IMMEDIATE_GRACE: Duration = Duration::from_secs(1);
-
-/// What evictions work with.
-pub(crate) struct Ingredients {
-    pub(crate) settings: EvictionSettings,
-    pub(crate) gauge: Gauge,
-    pub(crate) pool: PoolHandle,
-    pub(crate) records: Records,
-    pub(crate) garbage: GarbageCollector,
-    pub(crate) events: Events,
-    pub(crate) clock: WallClock,
-    pub(crate) conditions: NodeConditions,
-}
 
 /// Looks at the node for ever.
 pub(crate) struct Evictions {
@@ -225,41 +203,6 @@ impl Evictions {
         let workers = self.with.pool.summaries().await.ok()?.into_iter();
         let finished = workers.filter(|(_, worker)| worker.phase == WorkerPhase::Finished);
         Some(finished.map(|(uid, _)| uid).collect())
-    }
-}
-
-impl Ingredients {
-    /// The pods that run or are about to.
-    async fn active(&self) -> Option<Vec<DesiredPod>> {
-        self.pool.active().await.ok()
-    }
-
-    async fn evict(&self, pod: &DesiredPod, kill: KillRequest) -> bool {
-        let identity = pod.identity();
-        let (reason, message) = kill
-            .eviction
-            .as_ref()
-            .map(|it| (it.reason.clone(), it.message.clone()))
-            .unwrap_or_default();
-        let is_evicted = self.pool.evict(identity.uid(), kill).await;
-        if !matches!(is_evicted, Ok(true)) {
-            return false;
-        }
-        tracing::warn!(pod = %identity, message, "the pod is evicted");
-        self.events.warning(identity, "", &reason, &message);
-        true
-    }
-}
-
-fn kill(grace: Duration, message: String, is_disruption: bool) -> KillRequest {
-    KillRequest {
-        grace: Some(grace),
-        requested_at: None,
-        eviction: Some(pod_lifecycle::EvictionRequest {
-            reason: eviction::REASON.to_owned(),
-            message,
-            is_disruption,
-        }),
     }
 }
 

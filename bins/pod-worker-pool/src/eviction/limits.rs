@@ -7,7 +7,7 @@ use std::sync::Arc;
 use eviction::Candidate;
 use pod_lifecycle::DesiredPod;
 
-use super::{IMMEDIATE_GRACE, Ingredients, PERIOD, kill};
+use super::ingredients::{IMMEDIATE_GRACE, Ingredients, PERIOD, kill};
 
 /// Measures pods with limits, and ends those that have more, for ever.
 pub(super) struct StorageLimits {
