@@ -14,6 +14,7 @@ Examples:
   bulkhead status                    is every process well?
   bulkhead pods -o wide              what runs here, and where?
   bulkhead describe web              why is this pod as it is?
+  bulkhead timeline web              what happened to it, and when?
   bulkhead logs -f --tail 20 web     what does its container say?
   bulkhead events --watch            what happens now?
   bulkhead check web.yaml            would this manifest be accepted?
@@ -58,6 +59,8 @@ pub(crate) enum Command {
     Pods(PodsOptions),
     /// One pod in full: spec, status, recent events, and why it is so.
     Describe(DescribeOptions),
+    /// What happened to a pod, drawn over time.
+    Timeline(TimelineOptions),
     /// What a container wrote.
     Logs(LogsOptions),
     /// What happened lately.
@@ -127,6 +130,28 @@ pub(crate) struct PodsOptions {
 pub(crate) struct DescribeOptions {
     /// Which pod.
     pub(crate) pod: String,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  bulkhead timeline web                    as text
+  bulkhead timeline --svg web > web.svg    as a picture, for a browser
+
+A row each for the pod, its sandbox, and each container with its pulls, failed hooks and
+failed probes. Of a container the present instance and the one before are known; of what
+happened often, the first and the last time. Events of before the last start of
+status-syncer are gone.")]
+pub(crate) struct TimelineOptions {
+    /// Which pod.
+    pub(crate) pod: String,
+    /// Print an SVG file, readable on light and dark ground.
+    #[arg(long)]
+    pub(crate) svg: bool,
+    /// Columns of the text; else those of the terminal, or 100.
+    #[arg(long, conflicts_with = "svg", value_name = "COLUMNS",
+          value_parser = clap::value_parser!(u16).range(40..=400))]
+    pub(crate) width: Option<u16>,
 }
 
 #[derive(Debug, Args)]

@@ -22,6 +22,7 @@ use crate::failure::Failure;
 use crate::output::{Output, note};
 use crate::pod_list::{self, ListedPod, pick};
 use crate::pod_row::status_word;
+use crate::pulls;
 use crate::table::{self, Cell};
 use crate::words::{age, age_since, nanos, plain, timestamp};
 use text::Text;
@@ -87,7 +88,7 @@ fn rendered(
     let mut text = Text::default();
     identity(&mut text, pod, status, now);
     state(&mut text, pod, status);
-    troubles(&mut text, pod, status, now);
+    troubles(&mut text, pod, status, events, now);
     container::list(
         &mut text,
         "Init Containers",
@@ -199,8 +200,8 @@ fn state(text: &mut Text, pod: &Pod, status: &PodStatus) {
 }
 
 /// What is waited for or failed, first of all that follows: it is what most come for.
-fn troubles(text: &mut Text, pod: &Pod, status: &PodStatus, now: UnixNanos) {
-    let troubles = trouble::of(pod, status);
+fn troubles(text: &mut Text, pod: &Pod, status: &PodStatus, events: &[v1::Event], now: UnixNanos) {
+    let troubles = trouble::of(pod, status, &pulls::under_way(pod, status, events));
     if troubles.is_empty() {
         return;
     }

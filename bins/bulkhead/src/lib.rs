@@ -17,8 +17,11 @@ mod pod_list;
 mod pod_row;
 mod pods;
 mod policy;
+mod pulls;
 mod status;
 mod table;
+mod terminal;
+mod timeline;
 mod words;
 
 pub use arguments::Arguments;
@@ -63,6 +66,7 @@ async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Command::Status(options) => status::status(connection, options, output).await,
         Command::Pods(options) => pods::pods(connection, options, output).await,
         Command::Describe(options) => describe::describe(connection, options, output).await,
+        Command::Timeline(options) => timeline::timeline(connection, options, output).await,
         Command::Logs(options) => logs::logs(connection, options, output).await,
         Command::Events(options) => events::events(connection, options, output).await,
         Command::Restart(options) => status::restart(connection, options, output).await,

@@ -1,18 +1,26 @@
 //! `pods`: the pods of the node.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use bulkhead_api::v1;
 use clock::{UnixNanos, WallClock};
 use pod::PodExt as _;
 use serde_json::{Value, json};
 
 use crate::arguments::{PodsFormat, PodsOptions};
-use crate::connection::Connection;
+use crate::connection::{Connection, EXTRA_DEADLINE};
+use crate::events;
 use crate::failure::Failure;
 use crate::output::{Output, note};
 use crate::pod_list::{self, ListedPod, pick};
 use crate::pod_row;
+use crate::pulls;
 use crate::table;
+use crate::words::{age, plain, timestamp};
+
+/// Pulls that are told below the table.
+const MAX_PULLS: usize = 20;
 
 /// Prints the pods.
 pub(crate) async fn pods(
@@ -26,8 +34,10 @@ pub(crate) async fn pods(
         PodsFormat::Table | PodsFormat::Wide if pods.is_empty() => note("there are no pods"),
         PodsFormat::Table | PodsFormat::Wide => {
             let wide = options.output == PodsFormat::Wide;
+            let events = events_of_pulls(connection, &pods).await;
             let now = WallClock::system().now();
-            output.text(&as_table(&pods, wide, now, output.colours))?;
+            let table = as_table(&pods, wide, now, output.colours);
+            output.text(&(table + &pulls_as_text(&pods, &events, now)))?;
         }
         PodsFormat::Json => output.json(&as_value(&pods, options))?,
         PodsFormat::Yaml => output.yaml(&as_value(&pods, options))?,
@@ -37,6 +47,59 @@ pub(crate) async fn pods(
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Events, where a container may wait for its image: only they tell of pulls.
+async fn events_of_pulls(connection: &Connection, pods: &[ListedPod]) -> Vec<v1::Event> {
+    let may_pull = |listed: &ListedPod| {
+        let Some(status) = &listed.pod.status else {
+            return false;
+        };
+        let init = status.init_container_statuses.iter().flatten();
+        let mut all = init.chain(status.container_statuses.iter().flatten());
+        all.any(|own| pulls::may_be_under_way(&listed.pod, status, Some(own)))
+    };
+    if !pods.iter().any(may_pull) {
+        return Vec::new();
+    }
+    let events = events::recent(connection, EXTRA_DEADLINE).await;
+    events.unwrap_or_else(|failure| {
+        let why = telemetry::chain(&failure);
+        note(&format!("pulls of images are not shown: {why}"));
+        Vec::new()
+    })
+}
+
+/// A line for each pull that goes on; the first of them, where there are very many.
+fn pulls_as_text(pods: &[ListedPod], events: &[v1::Event], now: UnixNanos) -> String {
+    let mut by_pod: BTreeMap<&str, Vec<v1::Event>> = BTreeMap::new();
+    for event in events {
+        if let Some(pod) = &event.pod {
+            by_pod.entry(&pod.uid).or_default().push(event.clone());
+        }
+    }
+    let mut lines = Vec::new();
+    for listed in pods {
+        let status = listed.pod.status.clone().unwrap_or_default();
+        let events = by_pod.get(listed.pod.uid()).map_or(&[][..], Vec::as_slice);
+        for pull in pulls::under_way(&listed.pod, &status, events) {
+            let line = format!(
+                "{}: pulling {} for {}, since {} ({} ago)",
+                listed.full_name(),
+                pull.image,
+                pull.container,
+                timestamp(pull.since),
+                age(now.since(pull.since))
+            );
+            lines.push(plain(&line) + "\n");
+        }
+    }
+    let more = lines.len().saturating_sub(MAX_PULLS);
+    lines.truncate(MAX_PULLS);
+    if more > 0 {
+        lines.push(format!("and {more} more images are pulled\n"));
+    }
+    lines.concat()
 }
 
 /// The pods that were asked for.
@@ -128,6 +191,37 @@ NAMESPACE   NAME   READY   STATUS    RESTARTS      AGE   IP         NODE
 default     web    1/1     Running   2 (10s ago)   60s   10.0.0.5   node-1
 "
         );
+    }
+
+    #[test]
+    fn pulls_that_go_on_are_told_below_the_table() {
+        let event = |uid: &str| v1::Event {
+            pod: Some(v1::PodReference {
+                uid: uid.to_owned(),
+                ..v1::PodReference::default()
+            }),
+            container: "c".to_owned(),
+            reason: "Pulling".to_owned(),
+            unix_nanos: 30_000_000_000,
+            ..v1::Event::default()
+        };
+        let waits = |name: &str| {
+            let mut json = listed("default", name).json;
+            json["spec"]["containers"][0]["image"] = json!("web:1\u{1b}");
+            json["status"]["containerStatuses"][0]["state"] = json!({"waiting": {}});
+            ListedPod::new(json).unwrap()
+        };
+        let now = UnixNanos(70_000_000_000);
+        let pods = [waits("web"), listed("default", "runs"), waits("other")];
+        assert_eq!(
+            pulls_as_text(&pods, &[event("web"), event("runs"), event("gone")], now),
+            "default/web: pulling web:1  for c, since 1970-01-01T00:00:30Z (40s ago)\n"
+        );
+        let many: Vec<_> = (0..25).map(|number| waits(&format!("p{number}"))).collect();
+        let events: Vec<_> = (0..25).map(|number| event(&format!("p{number}"))).collect();
+        let text = pulls_as_text(&many, &events, now);
+        assert_eq!(text.lines().count(), 21);
+        assert!(text.ends_with("and 5 more images are pulled\n"), "{text}");
     }
 
     #[test]

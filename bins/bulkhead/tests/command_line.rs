@@ -40,6 +40,11 @@ async fn exit_codes_tell_what_is_wrong() {
         (&ready, &["describe", "web"], 0),
         (&ready, &["describe", "absent"], 5),
         (&ready, &["logs", "web", "-c", "absent"], 5),
+        (&ready, &["timeline", "web"], 0),
+        (&ready, &["timeline", "web", "--svg"], 0),
+        (&ready, &["timeline", "absent"], 5),
+        (&ready, &["timeline", "web", "--width", "7"], 2),
+        (&nowhere, &["timeline", "web"], 3),
         (&ready, &["loop"], 0),
         (&ready, &["loop", "-o", "json"], 0),
         (&nowhere, &["loop"], 3),
@@ -338,4 +343,18 @@ async fn every_shell_gets_a_completion_script_with_every_command() {
             assert!(script.contains(word), "{shell}: {word}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_timeline_is_text_or_a_picture() {
+    let node = node(v1::ProcessState::Ready);
+    let text = stdout(&node.bulkhead(&["timeline", "web"]).await);
+    assert!(
+        text.starts_with("default/web: Running, since 1970"),
+        "{text}"
+    );
+    assert!(text.is_ascii(), "no terminal: {text}");
+    let svg = stdout(&node.bulkhead(&["timeline", "web", "--svg"]).await);
+    assert!(svg.starts_with("<?xml"), "{svg}");
+    assert!(svg.ends_with("</svg>\n"), "{svg}");
 }

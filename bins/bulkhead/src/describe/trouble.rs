@@ -6,6 +6,7 @@ use pod::meta::Time;
 use pod::{Pod, PodExt as _};
 
 use crate::pod_row::ending_word;
+use crate::pulls::UnderWay;
 use crate::words::nanos;
 
 /// A container that is not as it should be.
@@ -20,8 +21,8 @@ pub(super) struct Trouble {
     pub(super) remedy: String,
 }
 
-/// Of each container that waits or fails.
-pub(super) fn of(pod: &Pod, status: &PodStatus) -> Vec<Trouble> {
+/// Of each container that waits or fails. `pulls` are those of the pod that go on.
+pub(super) fn of(pod: &Pod, status: &PodStatus, pulls: &[UnderWay]) -> Vec<Trouble> {
     let init = status.init_container_statuses.as_deref();
     let ordinary = status.container_statuses.as_deref();
     let statuses = || {
@@ -37,6 +38,7 @@ pub(super) fn of(pod: &Pod, status: &PodStatus) -> Vec<Trouble> {
             pod_status: status,
             container,
             status: own,
+            pull: pulls.iter().find(|pull| pull.container == container.name),
         };
         view.trouble()
     });
@@ -49,12 +51,16 @@ struct View<'a> {
     pod_status: &'a PodStatus,
     container: &'a Container,
     status: &'a ContainerStatus,
+    pull: Option<&'a UnderWay>,
 }
 
 impl View<'_> {
     fn trouble(&self) -> Option<Trouble> {
         let default = ContainerState::default();
         let state = self.status.state.as_ref().unwrap_or(&default);
+        if let Some(pull) = self.pull {
+            return Some(self.pulling(pull));
+        }
         if let Some(waiting) = &state.waiting {
             let message = waiting.message.as_deref().unwrap_or_default();
             return Some(self.waiting(waiting.reason.as_deref().unwrap_or_default(), message));
@@ -73,6 +79,13 @@ impl View<'_> {
             since,
             remedy,
         }
+    }
+
+    /// A pull that goes on is what is waited for, whatever failed before.
+    fn pulling(&self, pull: &UnderWay) -> Trouble {
+        let what = format!("its image {} is being pulled", pull.image);
+        let remedy = "wait; the runtime does not say how far a pull is".to_owned();
+        self.found(what, Some(pull.since), remedy)
     }
 
     fn waiting(&self, reason: &str, message: &str) -> Trouble {
@@ -248,7 +261,7 @@ mod tests {
     }
 
     fn found(pod: &Pod) -> Option<(String, i64, String)> {
-        let mut found = of(pod, pod.status.as_ref().unwrap());
+        let mut found = of(pod, pod.status.as_ref().unwrap(), &[]);
         assert!(found.len() <= 1, "{found:?}");
         let trouble = found.pop()?;
         assert_eq!(trouble.container, "c");
@@ -355,6 +368,25 @@ mod tests {
             assert!(found.0.contains(what), "{reason}: {found:?}");
             assert_eq!(found.1, *since, "{reason}");
             assert!(found.2.contains(remedy), "{reason}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_pull_that_goes_on_is_what_is_waited_for() {
+        for reason in ["ContainerCreating", "ErrImagePull"] {
+            let pod = pod(json!({"waiting": {"reason": reason}}), json!({}), json!({}));
+            let pull = UnderWay {
+                container: "c".to_owned(),
+                image: "web:1".to_owned(),
+                since: UnixNanos(6_000_000_000),
+            };
+            let found = of(&pod, pod.status.as_ref().unwrap(), &[pull]);
+            let [trouble] = &found[..] else {
+                panic!("{found:?}")
+            };
+            assert_eq!(trouble.what, "its image web:1 is being pulled", "{reason}");
+            assert_eq!(trouble.since, Some(UnixNanos(6_000_000_000)));
+            assert!(trouble.remedy.contains("wait"), "{found:?}");
         }
     }
 
