@@ -7,6 +7,7 @@ mod images;
 mod packages;
 mod report;
 mod test;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -15,9 +16,9 @@ use clap::{Parser, Subcommand};
 /// Developer commands of Bulkhead.
 ///
 /// Each installs the Debian packages that it needs and that are missing, so
-/// it works on a fresh machine with Rust and a C compiler. All but `images`
-/// need root: they make namespaces, cgroups and mounts, in places of their
-/// own, and remove them again.
+/// it works on a fresh machine with Rust and a C compiler; `vm-test` only tells
+/// which. All but `images` need root: they make namespaces, cgroups and mounts,
+/// in places of their own, and remove them again.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", version)]
 struct Arguments {
@@ -31,6 +32,8 @@ enum Command {
     Demo(demo::Arguments),
     /// Run every check and test, as CI does
     Test(test::Arguments),
+    /// Run tests of cgroups in a booted Debian with its own kernel (cgroup v2)
+    VmTest(vm::Arguments),
     /// Measure against direct calls of the container runtime
     Bench(bench::Arguments),
     /// Build the images that tests and the demo use
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Test(arguments) => test::run(&arguments),
+        Command::VmTest(arguments) => vm::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Images => images::run(),
     };

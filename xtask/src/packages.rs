@@ -62,13 +62,46 @@ const PACKAGES: &[Package] = &[
     },
 ];
 
+/// What it takes besides to make a guest and to run it.
+const FOR_GUESTS: &[Package] = &[
+    Package {
+        name: "qemu-system-x86",
+        shown_by: Sign::File(&["/usr/bin/qemu-system-x86_64"]),
+    },
+    Package {
+        name: "debootstrap",
+        shown_by: Sign::File(&["/usr/sbin/debootstrap"]),
+    },
+    Package {
+        name: "e2fsprogs",
+        shown_by: Sign::File(&["/sbin/mke2fs", "/usr/sbin/mke2fs"]),
+    },
+    Package {
+        name: "busybox-static",
+        shown_by: Sign::StaticBusybox,
+    },
+];
+
+fn missing(packages: &[Package]) -> Vec<&'static str> {
+    let missing = packages
+        .iter()
+        .filter(|package| !package.shown_by.is_there());
+    missing.map(|package| package.name).collect()
+}
+
+/// An error with the command that installs what is missing: a whole emulator is not
+/// installed unasked.
+pub(crate) fn require_for_guests() -> Result<()> {
+    let missing = missing(FOR_GUESTS).join(" ");
+    if !missing.is_empty() {
+        bail!("first: apt-get install --no-install-recommends {missing}");
+    }
+    Ok(())
+}
+
 /// Installs what is missing; does nothing and needs no network otherwise.
 pub(crate) fn install_missing() -> Result<()> {
-    let missing: Vec<&str> = PACKAGES
-        .iter()
-        .filter(|package| !package.shown_by.is_there())
-        .map(|package| package.name)
-        .collect();
+    let missing = missing(PACKAGES);
     if missing.is_empty() {
         return Ok(());
     }

@@ -1,5 +1,6 @@
 //! `cargo xtask test`: every check that CI makes, with one closing line.
 
+use std::fmt;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 
@@ -48,9 +49,9 @@ const ALL_STEPS: [Step; 5] = [
 
 /// Sums of what the test programs report.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Totals {
-    passed: u64,
-    failed: u64,
+pub(crate) struct Totals {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
     ignored: u64,
 }
 
@@ -74,15 +75,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     for title in &failed_steps {
         report::line(&format!("failed: {title}"));
     }
-    let Totals {
-        passed,
-        failed,
-        ignored,
-    } = totals;
-    report::line(&format!(
-        "\n{passed} passed, {failed} failed, {ignored} ignored"
-    ));
-    let success = failed_steps.is_empty() && failed == 0;
+    report::line(&format!("\n{totals}"));
+    let success = failed_steps.is_empty() && totals.failed == 0;
     Ok(if success {
         ExitCode::SUCCESS
     } else {
@@ -170,7 +164,7 @@ fn count(command: &mut Command, totals: &mut Totals) -> Result<bool> {
 impl Totals {
     /// Adds the closing line of one test program, e.g.
     /// `test result: ok. 3 passed; 0 failed; 1 ignored; ...`; ignores others.
-    fn add(&mut self, line: &str) {
+    pub(crate) fn add(&mut self, line: &str) {
         let Some((_, counts)) = line
             .strip_prefix("test result: ")
             .and_then(|rest| rest.split_once(". "))
@@ -191,6 +185,20 @@ impl Totals {
                 _ => {}
             }
         }
+    }
+}
+
+impl fmt::Display for Totals {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Totals {
+            passed,
+            failed,
+            ignored,
+        } = self;
+        write!(
+            formatter,
+            "{passed} passed, {failed} failed, {ignored} ignored"
+        )
     }
 }
 

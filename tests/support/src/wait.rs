@@ -1,6 +1,7 @@
 //! Waiting for conditions, and choosing a moment: the one place where tests and
 //! benches block a thread for a time. Async tests wait on tokio's clock instead.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
@@ -10,6 +11,10 @@ use crate::interrupt_request;
 /// Time between two looks: short against what is waited for (a container
 /// start takes 100 ms), long enough to leave the processors to the others.
 const POLL_INTERVAL: Duration = Duration::from_millis(25);
+
+/// Has a whole number: everything is waited for so many times longer, as where the
+/// processor is emulated. Waits that prove that something does not happen stay as long.
+pub const PATIENCE_VARIABLE: &str = "BULKHEAD_TEST_PATIENCE";
 
 /// The condition did not come true in time.
 #[derive(Debug, Error)]
@@ -29,7 +34,8 @@ pub struct Timeout {
 /// told to end.
 ///
 /// # Errors
-/// `Timeout` when the condition still fails after `timeout`.
+/// `Timeout` when the condition still fails after `timeout`, or as many times longer as
+/// [`PATIENCE_VARIABLE`] says.
 pub fn wait_for<T, E: std::fmt::Display>(
     what: &str,
     timeout: Duration,
@@ -79,6 +85,7 @@ fn wait_unless<T, E: std::fmt::Display>(
     mut condition: impl FnMut() -> Result<T, E>,
 ) -> Result<T, Timeout> {
     let begin = Instant::now();
+    let timeout = timeout * patience();
     loop {
         let last_look = begin.elapsed() >= timeout || is_pointless();
         match condition() {
@@ -93,6 +100,17 @@ fn wait_unless<T, E: std::fmt::Display>(
             Err(_) => pause_for(interval),
         }
     }
+}
+
+fn patience() -> u32 {
+    static PATIENCE: OnceLock<u32> = OnceLock::new();
+    *PATIENCE.get_or_init(|| parse_patience(std::env::var(PATIENCE_VARIABLE).ok().as_deref()))
+}
+
+/// From 1 to 100.
+fn parse_patience(text: Option<&str>) -> u32 {
+    let number = text.and_then(|text| text.parse().ok());
+    number.unwrap_or(1).clamp(1, 100)
 }
 
 /// [`wait_for`] with a plain yes or no.
@@ -151,6 +169,19 @@ mod tests {
         })
         .unwrap();
         assert_eq!(looks, 1);
+    }
+
+    #[test]
+    fn patience_is_a_number_and_never_less_than_one() {
+        for (text, expected) in [
+            (None, 1),
+            (Some("10"), 10),
+            (Some("0"), 1),
+            (Some("4000000000"), 100),
+            (Some("long"), 1),
+        ] {
+            assert_eq!(parse_patience(text), expected, "{text:?}");
+        }
     }
 
     #[test]

@@ -1,0 +1,246 @@
+//! `cargo xtask vm-test`: end-to-end tests in a guest with Debian's own kernel, on
+//! cgroup v2, whatever this machine's kernel is like.
+//!
+//! The guest is emulated by qemu, ten times slower than a machine, so tests wait longer
+//! there and none may claim anything about how long something takes.
+
+mod guest;
+mod tree;
+
+use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum;
+use serde_json::Value;
+use test_support::{binaries, images};
+
+use crate::build::{self, Profile};
+use crate::{packages, report};
+use guest::{Choice, Report, TestProgram};
+
+/// What exercises cgroups, the kernel's limits, what it tells of memory, and the whole
+/// life of a pod.
+const USUAL: [&str; 12] = [
+    "cgroups::a_pod_has_no_more_processes_than_the_node_allows",
+    "cgroups::all_pods_together_have_no_more_than_the_node_gives_them",
+    "containerd::a_container_serves_over_its_pods_address_and_nothing_is_left",
+    "containers::resources_reach_the_cgroups_and_hold",
+    "eviction::short_of_memory_pods_go_by_priority_and_best_effort_pods_stay_out",
+    "eviction::pods_over_a_limit_of_the_nodes_disk_are_evicted_and_others_run_on",
+    "lifecycle::a_pod_is_to_the_runtime_what_a_kubelet_makes_of_it",
+    "lifecycle::nothing_is_left_of_a_deleted_pod_and_it_can_come_back",
+    "restart_policy::the_policy_and_the_exit_code_decide_what_starts_again",
+    "security::capabilities_and_privileges_are_those_that_are_granted",
+    "security::sysctls_hold_in_the_pod_and_others_are_refused",
+    "security::users_groups_and_a_read_only_root_hold_in_the_container",
+];
+
+/// How `timeout` ends when it had to end the program.
+const TIMED_OUT: i32 = 124;
+
+/// Arguments of `vm-test`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Debian's release in the guest
+    #[arg(long, value_enum, default_value = "bookworm")]
+    release: Release,
+    /// Minutes after which the guest is switched off
+    #[arg(long, default_value_t = 60)]
+    minutes: u32,
+    /// Only these: FILE of tests/e2e/tests, or FILE::TEST (default: what exercises
+    /// cgroups, and the life of a pod)
+    #[arg(value_name = "FILE[::TEST]")]
+    tests: Vec<Choice>,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Release {
+    /// Debian 12: Linux 6.1, containerd 1.6
+    Bookworm,
+    /// Debian 13: Linux 6.12, containerd 1.7
+    Trixie,
+}
+
+impl Release {
+    fn name(self) -> &'static str {
+        match self {
+            Release::Bookworm => "bookworm",
+            Release::Trixie => "trixie",
+        }
+    }
+}
+
+/// Runs the tests in a guest; fails unless all of them ran and passed.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    packages::require_root()?;
+    packages::require_for_guests()?;
+    let choices = match arguments.tests.as_slice() {
+        [] => USUAL
+            .iter()
+            .map(|text| text.parse())
+            .collect::<Result<_>>()?,
+        chosen => chosen.to_vec(),
+    };
+    report::step("building programs and tests");
+    build::programs(Profile::Development, &[])?;
+    let archives = images::archives()?;
+    let programs = build_tests(&choices)?;
+
+    let directory = binaries::target_directory()?
+        .join("vm")
+        .join(arguments.release.name());
+    let root = tree::debian(&directory, arguments.release.name())?;
+    report::step("making the guest's disk");
+    tree::put_in(&root, &payload(&programs, &archives)?)?;
+    guest::install(&root, &programs)?;
+    let disk = tree::disk(&root, &directory)?;
+
+    report::step(&format!("tests on {}", arguments.release.name()));
+    let console = directory.join("console.log");
+    let mut guest = boot(&root, &disk, &console, arguments.minutes)?;
+    let heard = follow(&mut guest)?;
+    let status = guest.wait().context("cannot wait for qemu")?;
+    report::line(&format!("the guest's console: {}", console.display()));
+    if status.code() == Some(TIMED_OUT) {
+        bail!("the guest took more than {} minutes", arguments.minutes);
+    }
+    heard.verdict(&choices)?;
+    report::line(&heard.to_string());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the test programs that have the chosen tests.
+fn build_tests(choices: &[Choice]) -> Result<Vec<TestProgram>> {
+    let mut command = binaries::cargo_command();
+    command.args(["test", "--no-run", "--package", "e2e"]);
+    command.args(["--message-format", "json-render-diagnostics"]);
+    let files = guest::files(choices);
+    for file in &files {
+        command.args(["--test", file]);
+    }
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot run cargo")?;
+    if !output.status.success() {
+        bail!("the tests cannot be built: {}", output.status);
+    }
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let programs = files.iter().map(|file| {
+        let path = executable(&messages, file);
+        let path = path.with_context(|| format!("cargo built no test program {file}"))?;
+        Ok(TestProgram::new(file, path, choices))
+    });
+    programs.collect()
+}
+
+/// Where cargo says that a test program is.
+fn executable(messages: &str, file: &str) -> Option<PathBuf> {
+    let mut messages = messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let artifact = messages.find(|message| {
+        message["reason"] == "compiler-artifact"
+            && message["profile"]["test"] == true
+            && message["target"]["name"] == file
+            && message["executable"].is_string()
+    })?;
+    artifact["executable"].as_str().map(PathBuf::from)
+}
+
+/// What the tests look for, by the paths that they were built with.
+fn payload(programs: &[TestProgram], archives: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let directory = binaries::profile_directory()?;
+    let workspace = binaries::workspace();
+    let mut paths: Vec<PathBuf> = binaries::PROGRAMS
+        .iter()
+        .map(|(_, program)| directory.join(program))
+        .collect();
+    paths.extend(programs.iter().map(|program| program.path.clone()));
+    // With the fingerprint, and what it is made from: nothing is built in the guest.
+    let images = archives.first().and_then(|archive| archive.parent());
+    paths.push(images.context("there are no images")?.to_owned());
+    paths.push(workspace.join("tests/images"));
+    paths.push(workspace.join("tests/e2e/manifests"));
+    Ok(paths)
+}
+
+/// Starts the guest. What the tests print comes to its standard output.
+fn boot(root: &Path, disk: &Path, console: &Path, minutes: u32) -> Result<Child> {
+    let mut of_file = OsString::from("file:");
+    of_file.push(console);
+    let mut drive = OsString::from("format=raw,if=virtio,cache=unsafe,file=");
+    // A comma begins the next option.
+    drive.push(disk.to_string_lossy().replace(',', ",,"));
+    Command::new("timeout")
+        .args(["--foreground", "--kill-after=10"])
+        .arg(format!("{minutes}m"))
+        .arg("qemu-system-x86_64")
+        // Hardware that helps is missing or does not work where tests run.
+        .args(["-accel", "tcg,thread=multi", "-machine", "q35"])
+        .args(["-cpu", "max", "-smp", "2", "-m", "2048"])
+        .args(["-display", "none", "-monitor", "none", "-nic", "none"])
+        .args(["-no-reboot", "-device", "virtio-rng-pci"])
+        .arg("-serial")
+        .arg(of_file)
+        .args(["-serial", "stdio", "-drive"])
+        .arg(drive)
+        // Debian's links to the newest.
+        .arg("-kernel")
+        .arg(root.join("vmlinuz"))
+        .arg("-initrd")
+        .arg(root.join("initrd.img"))
+        .args(["-append", guest::KERNEL_COMMAND_LINE])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start qemu")
+}
+
+/// Shows what the tests print until the guest ends.
+fn follow(guest: &mut Child) -> Result<Report> {
+    let output = guest.stdout.take().context("no output to read")?;
+    let mut heard = Report::default();
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line.context("cannot read the guest's output")?;
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim_end_matches('\r');
+        report::line(line);
+        heard.add(line);
+    }
+    Ok(heard)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_program_is_found_among_what_cargo_built() {
+        let messages = concat!(
+            r#"{"reason":"compiler-artifact","target":{"name":"hooks"},"profile":{"test":false},"executable":"/no"}"#,
+            "\nnonsense\n",
+            r#"{"reason":"compiler-artifact","target":{"name":"hooks"},"profile":{"test":true},"executable":null}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","target":{"name":"hooks"},"profile":{"test":true},"executable":"/t/hooks-1"}"#,
+        );
+        assert_eq!(
+            executable(messages, "hooks"),
+            Some(PathBuf::from("/t/hooks-1"))
+        );
+        assert_eq!(executable(messages, "hook"), None);
+    }
+
+    #[test]
+    fn the_usual_tests_are_there() {
+        for text in USUAL {
+            let (file, name) = text.split_once("::").unwrap();
+            let path = binaries::workspace().join(format!("tests/e2e/tests/{file}.rs"));
+            let source = std::fs::read_to_string(&path).unwrap();
+            assert!(source.contains(&format!("fn {name}()")), "{text}");
+        }
+    }
+}
