@@ -3,6 +3,7 @@
 mod bench;
 mod build;
 mod demo;
+mod fuzz;
 mod images;
 mod packages;
 mod report;
@@ -17,7 +18,7 @@ use clap::{Parser, Subcommand};
 ///
 /// Each installs the Debian packages that it needs and that are missing, so
 /// it works on a fresh machine with Rust and a C compiler; `vm-test` only tells
-/// which. All but `images` need root: they make namespaces, cgroups and mounts,
+/// which. All but `images` and `fuzz` need root: they make namespaces, cgroups and mounts,
 /// in places of their own, and remove them again.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", version)]
@@ -36,6 +37,8 @@ enum Command {
     VmTest(vm::Arguments),
     /// Measure against direct calls of the container runtime
     Bench(bench::Arguments),
+    /// Give readers of manifests, files and logs many changed inputs
+    Fuzz(fuzz::Arguments),
     /// Build the images that tests and the demo use
     Images,
 }
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Command::Test(arguments) => test::run(&arguments),
         Command::VmTest(arguments) => vm::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Images => images::run(),
     };
     outcome.unwrap_or_else(|error| {

@@ -161,3 +161,26 @@ mod tests {
         assert!(variables.values().map(String::len).sum::<usize>() <= MAX_EXPANDED_BYTES + 1024);
     }
 }
+
+#[cfg(test)]
+mod fuzz_tests {
+    use fuzz::{changed_text, texts};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_text_is_within_its_budget_and_names_what_is_replaced_in_it(
+            text in changed_text(texts(&["$(A)-$$(B)$(C)", "$($(A))", "$(A", "${A}$", "ä$(B)"])),
+        ) {
+            let names = references(&text);
+            let known = names.iter().map(|name| ((*name).to_owned(), "v".to_owned()));
+            let mut budget = Budget::new();
+            let expanded = budget.expand(&text, &known.collect());
+            prop_assert!(expanded.is_ok_and(|expanded| expanded.len() <= text.len()));
+            let unknown = Budget::new().expand(&text, &BTreeMap::new());
+            prop_assert!(unknown.is_ok_and(|expanded| expanded.len() <= text.len()));
+        }
+    }
+}

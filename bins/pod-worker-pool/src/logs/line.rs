@@ -124,3 +124,29 @@ mod tests {
         }
     }
 }
+
+#[cfg(test)]
+mod fuzz_tests {
+    use fuzz::{changed, texts};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_line_is_read_or_passed_over_and_its_parts_are_of_it(
+            bytes in changed(texts(&[
+                "2026-11-20T10:01:44.869595101Z stdout F hello  world ",
+                "2026-11-20T10:01:44+01:00 stderr P:x a",
+                "2026-11-20T10:01:44Z stdout F",
+            ])),
+        ) {
+            let ends = ends_a_line(&bytes);
+            if let Some(line) = parse(&bytes) {
+                prop_assert_eq!(ends, !line.partial);
+                prop_assert!(bytes.starts_with(line.time.as_bytes()));
+                prop_assert!(bytes.ends_with(line.content));
+            }
+        }
+    }
+}

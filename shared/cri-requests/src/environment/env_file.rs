@@ -107,3 +107,29 @@ mod tests {
         }
     }
 }
+
+#[cfg(test)]
+mod fuzz_tests {
+    use ::fuzz::{changed_text, texts};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_file_gives_what_is_in_it_or_names_a_line_of_it(
+            text in changed_text(texts(&["A='1'\n# none\n\n B = 'two\nlines'\n", "A=''", "A='"])),
+        ) {
+            match parse(&text) {
+                Ok(variables) => {
+                    for (name, value) in variables {
+                        prop_assert!(text.contains(name) && text.contains(value));
+                    }
+                }
+                Err(malformed) => {
+                    prop_assert!((1..=text.lines().count() + 1).contains(&malformed.line));
+                }
+            }
+        }
+    }
+}
