@@ -22,7 +22,7 @@ use crate::eviction::{self, Evictions, Gauge, NodeConditions};
 use crate::garbage::{Collection, GarbageCollector};
 use crate::hints::Hints;
 use crate::http_hooks::HttpHooks;
-use crate::image::{Images, PullLimits};
+use crate::image::{Images, NodeCredentials, PullLimits};
 use crate::locks::PodLocks;
 use crate::object_source::ObjectSource;
 use crate::observe::Observer;
@@ -59,6 +59,8 @@ pub(crate) struct Assembly {
     pub(crate) evictions: Evictions,
     pub(crate) record_writer: RecordWriter,
     pub(crate) policy_writer: PolicyWriter,
+    /// What images are pulled by.
+    pub(crate) credentials: NodeCredentials,
     /// What asks config-sourcer for ConfigMaps and Secrets.
     pub(crate) objects: ObjectSource,
     /// What the servers work with, the other parts' handles among it.
@@ -86,6 +88,7 @@ impl Assembly {
         let (events, doorbell) = (Events::new(clock.clone()), Doorbell::default());
         let (http_hooks, objects) = (HttpHooks::default(), ObjectSource::new(doorbell.clone()));
         let (policy, policy_writer) = node_policy(config, identities, (&clock, &events, &doorbell));
+        let credentials = NodeCredentials::open(&config.pull_credentials_path, events.clone());
         let runtime = gated(runtime, &policy, config);
         let (locks, listed) = (PodLocks::default(), Arc::new(AtomicBool::new(false)));
         let relister = relister(&runtime, &clock, (&owners, &told_ends));
@@ -93,7 +96,7 @@ impl Assembly {
         let steps = Arc::new(Steps {
             observer: Observer::new(Arc::clone(&runtime), Arc::clone(&host), owners.clone()),
             told_ends: told_ends.clone(),
-            images: images(config, &runtime, &clock),
+            images: images(config, &runtime, &credentials, &clock),
             http_hooks: http_hooks.clone(),
             objects: objects.clone(),
             doorbell,
@@ -137,6 +140,7 @@ impl Assembly {
             evictions,
             record_writer,
             policy_writer,
+            credentials,
             objects,
             shared: Shared {
                 boot_id,
@@ -230,6 +234,7 @@ fn restart_curve(config: &NodeConfig) -> Curve {
 fn images(
     config: &NodeConfig,
     runtime: &Arc<dyn ContainerRuntime>,
+    credentials: &NodeCredentials,
     clock: &WallClock,
 ) -> Arc<Images> {
     let limits = PullLimits {
@@ -237,5 +242,6 @@ fn images(
         per_second: config.images.pulls_per_second,
         burst: config.images.pull_burst,
     };
-    Arc::new(Images::new(Arc::clone(runtime), limits, clock.clone()))
+    let (runtime, credentials) = (Arc::clone(runtime), credentials.clone());
+    Arc::new(Images::new(runtime, limits, credentials, clock.clone()))
 }

@@ -1,8 +1,9 @@
 //! Images of containers: pulled by their policy, at most so many at a time, each only
 //! once for all who wait for it; and left alone for a while after a failure.
 //!
-//! Not here: collecting images that nobody needs, and credentials of registries.
+//! Not here: collecting images that nobody needs.
 
+mod credentials;
 mod decision;
 mod queue;
 mod rate;
@@ -15,11 +16,13 @@ use cri::{ContainerRuntime, v1};
 use cri_requests::ImageUser;
 use pod::core::Container;
 use pod::{ImageReference, Pod, PodExt};
+use pull_credentials::Keyring;
 use tokio::time::Instant;
 
 use decision::{Decision, PullFailures, decide};
 use queue::{PullQueue, locked};
 
+pub(crate) use credentials::NodeCredentials;
 pub(crate) use decision::PullPolicy;
 pub(crate) use queue::PullLimits;
 
@@ -48,6 +51,17 @@ pub(crate) struct PullRequest {
     /// As the pod's author wrote it.
     stated: String,
     spec: v1::ImageSpec,
+    /// Where it is, as credentials name it.
+    repository: String,
+    /// The pod's own credentials.
+    secrets: Keyring,
+}
+
+impl PullRequest {
+    /// The same, with what the pod has to pull by: it is tried before the node's.
+    pub(crate) fn by(self, secrets: Keyring) -> PullRequest {
+        PullRequest { secrets, ..self }
+    }
 }
 
 /// Why a container waits for its image: the reason in its status.
@@ -129,6 +143,7 @@ impl ImageEvent {
 pub(crate) struct Images {
     runtime: Arc<dyn ContainerRuntime>,
     clock: WallClock,
+    credentials: NodeCredentials,
     queue: PullQueue,
     failures: Mutex<PullFailures>,
 }
@@ -140,16 +155,18 @@ impl fmt::Debug for Images {
 }
 
 impl Images {
-    /// Images of this runtime, with so many pulls at most.
+    /// Images of this runtime, with so many pulls at most, by these credentials.
     pub(crate) fn new(
         runtime: Arc<dyn ContainerRuntime>,
         limits: PullLimits,
+        credentials: NodeCredentials,
         clock: WallClock,
     ) -> Images {
         Images {
             queue: PullQueue::new(Arc::clone(&runtime), limits),
             runtime,
             clock,
+            credentials,
             failures: Mutex::default(),
         }
     }
@@ -222,6 +239,8 @@ impl Images {
                 pod_uid: pod.uid().to_owned(),
                 stated: stated.to_owned(),
                 spec,
+                repository: reference.repository(),
+                secrets: Keyring::default(),
             })),
         }
     }
@@ -269,13 +288,17 @@ impl Images {
             pod_uid,
             stated,
             spec,
+            repository,
+            secrets,
         } = request;
         event(ImageEvent::normal(
             "Pulling",
             format!("Pulling image \"{stated}\""),
         ));
         let begun = Instant::now();
-        let pulled = match self.queue.join(&spec, sandbox).await {
+        let mut credentials = secrets.lookup(&repository);
+        credentials.extend(self.credentials.lookup(&repository));
+        let pulled = match self.queue.join(&spec, credentials, sandbox).await {
             Ok(pulled) => pulled,
             Err(error) => {
                 let message = error.message;

@@ -21,7 +21,8 @@
 //! - `log_rotation`: logs that are too big;
 //! - `garbage`: what nobody needs any more; `abandoned_start`: removes what
 //!   a start left that no CRI call removes;
-//! - `policy`: what a pod may be, judged at the head of its sync;
+//! - `policy`: what a pod may be, judged at the head of its sync; `root_file`: how its file,
+//!   and that of credentials, is read;
 //! - files, mounts and cgroups: the crate `node-host`.
 //!
 //! Tell the other processes:
@@ -55,6 +56,7 @@ mod readiness;
 mod record;
 mod relist;
 mod removal;
+mod root_file;
 mod servers;
 mod shell;
 mod steps;

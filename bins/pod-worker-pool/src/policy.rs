@@ -2,14 +2,13 @@
 //! the head of its sync, and the gate in front of the runtime is told what each pod may
 //! have. All of it goes through [`NodePolicy`].
 //!
-//! - `file`: reading the file; `in_force`: which policy holds after a reading;
+//! - `in_force`: which policy holds after a reading of the file;
 //! - `judgement`: what follows for a pod; `audit`: who is told of a decision.
 //!
 //! Not here: what a policy says (`node-policy`), what of this node it protects
 //! (`node-config`), and requests to the runtime (`runtime-gate`).
 
 mod audit;
-mod file;
 mod in_force;
 mod judgement;
 
@@ -23,7 +22,7 @@ use bulkhead_api::v1;
 use clock::WallClock;
 use ipc::limits::truncate;
 use node_config::NodeConfig;
-use node_policy::{HostPathRules, Mode, Protected, Subject};
+use node_policy::{HostPathRules, MAX_POLICY_BYTES, Mode, Protected, Subject};
 use pod::{Pod, PodIdentity, PodSource};
 use pod_lifecycle::DesiredPod;
 use pod_lifecycle::plan::{REFUSED_REASON, Refused};
@@ -33,15 +32,20 @@ use topology::{Identities, Process};
 
 use crate::doorbell::Doorbell;
 use crate::events::Events;
+use crate::root_file::{self, Rules, Stamp};
 use node_layout::paths;
 
 use audit::Audit;
-use file::Stamp;
 use in_force::{InForce, Origin};
 use judgement::{Judgement, judge};
 
 /// How often the file is looked at. An owner who has granted something waits so long.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+/// It may be read by everybody.
+const RULES: Rules = Rules {
+    max_bytes: MAX_POLICY_BYTES,
+    is_secret: false,
+};
 /// The last good policy below the state directory, and the format of that file.
 const LAST_GOOD_FILE: &str = "policy.json";
 const LAST_GOOD_VERSION: u32 = 1;
@@ -127,7 +131,7 @@ impl NodePolicy {
         let path = config.policy_path.clone();
         let stamp = Stamp::of(&path);
         let in_force = InForce::at_start(remembered.as_deref(), &protected, now).after(
-            file::read(&path),
+            root_file::read_text(&path, RULES),
             &protected,
             now,
         );
@@ -265,7 +269,7 @@ impl NodePolicy {
         if stamp == self.lock().stamp && stamp != Stamp::Unreadable {
             return;
         }
-        let found = file::read(&self.0.path);
+        let found = root_file::read_text(&self.0.path, RULES);
         let now = self.0.clock.now();
         let (pods, is_news): (Vec<String>, bool) = {
             let mut state = self.lock();

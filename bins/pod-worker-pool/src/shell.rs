@@ -84,6 +84,7 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
         evictions,
         record_writer,
         policy_writer,
+        credentials,
         objects,
         shared,
     } = Assembly::new(Ingredients {
@@ -113,12 +114,13 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
         lifecycle.shutdown(),
     );
     lifecycle.ready();
-    let watched = policy.clone();
+    let (watched, known) = (policy.clone(), credentials.clone());
     let ticking = tick(&lifecycle, || {
         vec![
             turns.status_line(),
             watched.status_line(),
             conditions.status_line(),
+            known.status_line(),
         ]
     });
     // One task for all of them: an actor that blocks feeds no watchdog. None but
@@ -134,6 +136,7 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
         () = rotating => Ok(()),
         never = record_writer.run() => match never {},
         never = policy.run(policy_writer) => match never {},
+        never = credentials.run() => match never {},
         never = following => match never {},
         never = evictions.run() => match never {},
         () = ticking => Ok(()),

@@ -124,6 +124,7 @@ impl TestNode {
         );
         config.eviction = self.eviction.clone();
         config.policy_path = root.join("policy.toml");
+        config.pull_credentials_path = root.join("pull-credentials.json");
         let assembly = Assembly::new(Ingredients {
             config: &config,
             capacity: &simulated_node::CAPACITY,
@@ -140,6 +141,7 @@ impl TestNode {
             evictions,
             record_writer,
             policy_writer,
+            credentials: _,
             objects,
             shared,
         } = assembly.unwrap();

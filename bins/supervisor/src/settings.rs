@@ -82,6 +82,9 @@ pub(crate) fn resolve(flags: &Flags) -> Result<Settings, Failure> {
     if let Some(path) = &bulkhead.policy_path {
         node.policy_path.clone_from(path);
     }
+    if let Some(path) = &bulkhead.pull_credentials_path {
+        node.pull_credentials_path.clone_from(path);
+    }
     node.local_objects_path
         .clone_from(&bulkhead.local_objects_path);
     warn_of_limits(&bulkhead);

@@ -5,6 +5,7 @@
 //! apiVersion: bulkhead/v1
 //! kind: BulkheadConfiguration
 //! policyPath: /etc/bulkhead/policy.toml
+//! pullCredentialsPath: /etc/bulkhead/pull-credentials.json
 //! localObjectsPath: /etc/bulkhead/objects
 //! processes:
 //!   pleg:
@@ -62,6 +63,8 @@ pub enum BulkheadConfigError {
 pub struct BulkheadConfig {
     /// Where the node policy is; absent: at its default path.
     pub policy_path: Option<PathBuf>,
+    /// Where the credentials of registries are; absent: at their default path.
+    pub pull_credentials_path: Option<PathBuf>,
     /// Where ConfigMaps and Secrets for static pods are; absent: there are none.
     pub local_objects_path: Option<PathBuf>,
     processes: BTreeMap<Process, ProcessSettings>,
@@ -83,6 +86,7 @@ pub struct ProcessSettings {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct FileFields {
     policy_path: Option<PathBuf>,
+    pull_credentials_path: Option<PathBuf>,
     local_objects_path: Option<PathBuf>,
     processes: BTreeMap<String, ProcessFields>,
 }
@@ -134,6 +138,7 @@ impl BulkheadConfig {
             })?;
         for (field, path) in [
             ("policyPath", &fields.policy_path),
+            ("pullCredentialsPath", &fields.pull_credentials_path),
             ("localObjectsPath", &fields.local_objects_path),
         ] {
             if let Some(path) = path.as_ref().filter(|path| !path.is_absolute()) {
@@ -143,6 +148,7 @@ impl BulkheadConfig {
         }
         let mut config = BulkheadConfig {
             policy_path: fields.policy_path,
+            pull_credentials_path: fields.pull_credentials_path,
             local_objects_path: fields.local_objects_path,
             ..BulkheadConfig::default()
         };
@@ -221,6 +227,8 @@ mod tests {
         assert_eq!(parse("").unwrap(), BulkheadConfig::default());
         let policy = parse("policyPath: /a/policy.toml").unwrap().policy_path;
         assert_eq!(policy, Some("/a/policy.toml".into()));
+        let credentials = parse("pullCredentialsPath: /a/b").unwrap();
+        assert_eq!(credentials.pull_credentials_path, Some("/a/b".into()));
         let objects = parse("localObjectsPath: /a/b").unwrap().local_objects_path;
         assert_eq!(objects, Some("/a/b".into()));
     }
@@ -231,6 +239,7 @@ mod tests {
             ("process: {}", "process"),
             ("policyPath: policy.toml", "policyPath"),
             ("localObjectsPath: objects", "localObjectsPath"),
+            ("pullCredentialsPath: a.json", "pullCredentialsPath"),
             ("processes: {pleg: {openFile: 1}}", "openFile"),
             ("processes: {plegg: {}}", "processes.plegg"),
             ("processes: {supervisor: {}}", "processes.supervisor"),

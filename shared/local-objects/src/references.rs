@@ -7,8 +7,8 @@ use pod::{Pod, PodExt};
 
 use crate::object::{ObjectKind, ObjectRef};
 
-/// The objects whose content the node needs to run a pod: those of its volumes and those of
-/// its containers' variables.
+/// The objects whose content the node needs to run a pod: those of its volumes, those of
+/// its containers' variables, and those by which its images are pulled.
 #[must_use]
 pub fn references(pod: &Pod) -> BTreeSet<ObjectRef> {
     let mut found = Found {
@@ -30,6 +30,12 @@ pub fn references(pod: &Pod) -> BTreeSet<ObjectRef> {
             if let Some(source) = &source.secret {
                 found.add(ObjectKind::Secret, &source.name);
             }
+        }
+    }
+    let spec = pod.spec.iter();
+    for secret in spec.flat_map(|spec| spec.image_pull_secrets.iter().flatten()) {
+        if !secret.name.is_empty() {
+            found.add(ObjectKind::Secret, &secret.name);
         }
     }
     for (_, container) in pod.all_containers() {
@@ -91,6 +97,7 @@ mod tests {
             ]}},
             {"name": "v4", "emptyDir": {}},
         ]);
+        value["spec"]["imagePullSecrets"] = json!([{"name": "s5"}, {"name": ""}]);
         let container = |number: u32| {
             json!({
                 "name": format!("c{number}"), "image": "i",
@@ -115,9 +122,8 @@ mod tests {
         let names = |kind: &str, letter: &str| {
             ["1", "13", "14", "2", "23", "24"].map(|it| format!("{kind} default/{letter}{it}"))
         };
-        assert_eq!(
-            found,
-            [names("ConfigMap", "c"), names("Secret", "s")].concat()
-        );
+        let mut expected = [names("ConfigMap", "c"), names("Secret", "s")].concat();
+        expected.push("Secret default/s5".to_owned());
+        assert_eq!(found, expected);
     }
 }

@@ -54,6 +54,7 @@ pub fn paths(config: &NodeConfig, process: Process, place: Place) -> Vec<PathBuf
         Place::Authorities => fixed(AUTHORITIES),
         Place::NameResolution => fixed(NAME_RESOLUTION),
         Place::NodePolicy => vec![config.policy_path.clone()],
+        Place::PullCredentials => vec![config.pull_credentials_path.clone()],
         Place::RuntimeSocket => vec![config.container_runtime.0.clone()],
         Place::PodDirectories => vec![directories.root_dir.clone()],
         Place::PodLogs => vec![directories.pod_logs(), directories.container_log_links()],

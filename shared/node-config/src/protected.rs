@@ -50,6 +50,10 @@ pub fn protected(
         (&logs[1], "the logs of all pods"),
         (&logs[2], "the logs of all containers"),
         (policy_directory, "the directory of the node policy"),
+        (
+            &config.pull_credentials_path,
+            "the credentials of registries",
+        ),
     ];
     let manifests = config.static_pod_path.as_deref();
     let manifests = manifests.map(|path| (path, "where static pods come from"));
@@ -106,6 +110,7 @@ mod tests {
             "/usr/libexec/bulkhead/supervisor",
             "/usr/libexec",
             "/etc/bulkhead/policy.toml",
+            "/srv/credentials.json",
             "/srv/manifests",
         ] {
             let path = path.to_owned();

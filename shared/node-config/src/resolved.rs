@@ -15,6 +15,9 @@ pub const NODE_CONFIG_FILE: &str = "node.json";
 /// Where the node policy is unless Bulkhead's configuration says otherwise.
 pub const DEFAULT_POLICY_PATH: &str = "/etc/bulkhead/policy.toml";
 
+/// Where the credentials of registries are unless the configuration says otherwise.
+const DEFAULT_PULL_CREDENTIALS_PATH: &str = "/etc/bulkhead/pull-credentials.json";
+
 /// The kubelet's default for `--root-dir`.
 pub const DEFAULT_ROOT_DIR: &str = "/var/lib/kubelet";
 
@@ -218,6 +221,8 @@ pub struct NodeConfig {
     pub container_runtime: ContainerRuntimeEndpoint,
     /// The node policy's file, which only pod-worker-pool reads.
     pub policy_path: PathBuf,
+    /// The credentials of registries, which only pod-worker-pool reads.
+    pub pull_credentials_path: PathBuf,
     /// `staticPodPath`: a directory or a file.
     pub static_pod_path: Option<PathBuf>,
     /// `localObjectsPath` of Bulkhead's configuration: a directory.
@@ -321,6 +326,7 @@ impl NodeConfig {
             uid_base: None,
             container_runtime: ContainerRuntimeEndpoint("/run/containerd/containerd.sock".into()),
             policy_path: DEFAULT_POLICY_PATH.into(),
+            pull_credentials_path: DEFAULT_PULL_CREDENTIALS_PATH.into(),
             static_pod_path: None,
             local_objects_path: None,
             file_check_frequency: Duration::from_secs(20),

@@ -12,6 +12,7 @@ pub(crate) fn node() -> NodeConfig {
     };
     let mut node = NodeConfig::with_defaults("n", directories);
     node.static_pod_path = Some("/srv/manifests".into());
+    node.pull_credentials_path = "/srv/credentials.json".into();
     node.local_objects_path = Some("/srv/objects".into());
     node
 }

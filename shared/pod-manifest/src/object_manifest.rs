@@ -95,8 +95,8 @@ fn decoded(document: Value) -> Result<DecodedObject, String> {
             )?;
             let texts = fields.remove("stringData");
             add(&mut data, "stringData", texts, Form::Text, Again::Wins)?;
-            // What it is for is nothing that a node looks at.
-            fields.remove("type");
+            let kind = fields.remove("type");
+            check_type(kind.as_ref().and_then(Value::as_str), &data)?;
         }
     }
     if let Some(name) = fields.keys().next() {
@@ -136,6 +136,25 @@ fn reference(kind: ObjectKind, metadata: Option<Value>) -> Result<ObjectRef, Str
         namespace,
         name,
     })
+}
+
+/// Types of Secrets that have something certain in them, as far as a node uses it.
+const TYPES: [(&str, &str); 2] = [
+    ("kubernetes.io/dockerconfigjson", ".dockerconfigjson"),
+    ("kubernetes.io/dockercfg", ".dockercfg"),
+];
+
+/// As an API server: the key is there, with a JSON object.
+fn check_type(kind: Option<&str>, data: &BTreeMap<String, ObjectBytes>) -> Result<(), String> {
+    let known = TYPES.into_iter().find(|(name, _)| kind == Some(*name));
+    let Some((name, key)) = known else {
+        return Ok(());
+    };
+    let value = data.get(key);
+    let value = value.ok_or(format!("data[{key}]: required for the type {name}"))?;
+    let json: Result<Map<String, Value>, _> = serde_json::from_slice(value.as_slice());
+    json.map_err(|_| format!("data[{key}]: not a JSON object"))?;
+    Ok(())
 }
 
 /// How a value is written.
@@ -253,6 +272,9 @@ mod tests {
         assert_eq!(secret.object.reference.to_string(), "Secret shop/s.x");
         assert_eq!(values(&secret), [("a", "one"), ("b", "two")]);
         assert!(!secret.immutable);
+        let credentials = one("apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n\
+             type: kubernetes.io/dockerconfigjson\nstringData: {.dockerconfigjson: '{}'}");
+        assert_eq!(values(&credentials.unwrap()), [(".dockerconfigjson", "{}")]);
     }
 
     #[test]
@@ -300,6 +322,15 @@ mod tests {
             (
                 head("Secret") + "data: {password: hunter2!}",
                 "document 1: data[password]: not base64",
+            ),
+            (
+                head("Secret") + "type: kubernetes.io/dockerconfigjson\nstringData: {a: hunter2}",
+                "document 1: data[.dockerconfigjson]: required for the type \
+                 kubernetes.io/dockerconfigjson",
+            ),
+            (
+                head("Secret") + "type: kubernetes.io/dockercfg\nstringData: {.dockercfg: hunter2}",
+                "document 1: data[.dockercfg]: not a JSON object",
             ),
             (
                 head("Secret") + "stringData: {password: 4711}",

@@ -84,7 +84,8 @@ fn pod_spec(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
         host_users,
         hostname: _,
         hostname_override: _,
-        image_pull_secrets,
+        // Secrets of the node.
+        image_pull_secrets: _,
         init_containers,
         node_name: _,
         node_selector: _,
@@ -121,7 +122,6 @@ fn pod_spec(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
                 "ephemeralContainers",
                 !list(ephemeral_containers).is_empty(),
             ),
-            ("imagePullSecrets", !list(image_pull_secrets).is_empty()),
             (
                 "overhead",
                 overhead

@@ -100,6 +100,20 @@ impl<'a> ImageReference<'a> {
         self.tag() == Some(DEFAULT_TAG)
     }
 
+    /// The name with the registry that it stands for, without tag and digest:
+    /// `docker.io/library/nginx` for `nginx:1`. By it a kubelet finds credentials.
+    #[must_use]
+    pub fn repository(&self) -> String {
+        let name = self.whole.split('@').next().unwrap_or_default();
+        let (domain, remainder) = split_domain(name);
+        let path = remainder.split(':').next().unwrap_or_default();
+        match domain {
+            Some(domain) if !DEFAULT_DOMAINS.contains(&domain) => format!("{domain}/{path}"),
+            _ if path.contains('/') => format!("{}/{path}", DEFAULT_DOMAINS[0]),
+            _ => format!("{}/{OFFICIAL}{path}", DEFAULT_DOMAINS[0]),
+        }
+    }
+
     /// The name with the tag that it stands for.
     #[must_use]
     pub fn with_default_tag(&self) -> String {
@@ -311,6 +325,26 @@ mod tests {
             let reference = reference.unwrap_or_else(|error| panic!("{image}: {error}"));
             assert!(reference.is_latest(), "{image}");
             assert_eq!(reference.with_default_tag(), format!("{image}:latest"));
+        }
+    }
+
+    #[test]
+    fn a_repository_is_named_with_its_registry() {
+        let digest = format!("a.io:1/b/c:2@sha256:{}", "a".repeat(64));
+        for (image, expected) in [
+            ("busybox", "docker.io/library/busybox"),
+            ("busybox:1", "docker.io/library/busybox"),
+            ("team/web:1", "docker.io/team/web"),
+            ("docker.io/busybox", "docker.io/library/busybox"),
+            ("index.docker.io/team/web", "docker.io/team/web"),
+            ("localhost/web:1", "localhost/web"),
+            ("localhost:5000/web", "localhost:5000/web"),
+            ("[::1]:5000/web:1", "[::1]:5000/web"),
+            ("quay.io/coreos/etcd:v3", "quay.io/coreos/etcd"),
+            (&digest, "a.io:1/b/c"),
+        ] {
+            let reference = ImageReference::parse(image).unwrap();
+            assert_eq!(reference.repository(), expected, "{image}");
         }
     }
 

@@ -25,6 +25,8 @@ pub enum Place {
     NameResolution,
     /// The node policy.
     NodePolicy,
+    /// The node's credentials of registries.
+    PullCredentials,
     /// The container runtime's socket.
     RuntimeSocket,
     /// The directories of all pods.
@@ -56,6 +58,7 @@ impl Place {
             Place::Authorities => "certificate authorities",
             Place::NameResolution => "name resolution",
             Place::NodePolicy => "node policy",
+            Place::PullCredentials => "pull credentials",
             Place::RuntimeSocket => "runtime's socket",
             Place::PodDirectories => "pod directories",
             Place::PodLogs => "pod logs",

@@ -183,6 +183,7 @@ pub const PROCESSES: &[ProcessRow] = &[
             ),
             write(Place::RuntimeSocket, "to start and stop containers"),
             read(Place::NodePolicy, "to read it again when it changes"),
+            read(Place::PullCredentials, "to pull images by them"),
             write(Place::PodDirectories, "to make volumes and take them down"),
             write(
                 Place::PodLogs,

@@ -266,6 +266,7 @@ fn each_process_names_a_place_once_and_none_of_another() {
     for place in [
         Place::RuntimeSocket,
         Place::NodePolicy,
+        Place::PullCredentials,
         Place::PodDirectories,
         Place::PodLogs,
         Place::Cgroups,

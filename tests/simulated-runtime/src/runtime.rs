@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use clock::WallClock;
-use cri::{End, EventKind, RuntimeError, RuntimeErrorKind, RuntimeEvent};
+use cri::{End, EventKind, RuntimeError, RuntimeErrorKind, RuntimeEvent, v1};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::{Notify, broadcast, oneshot};
@@ -41,6 +41,10 @@ struct Shared {
     unstoppable_sandboxes: Mutex<BTreeSet<String>>,
     /// Bytes of memory that each running container of a pod uses, by UID.
     memory_use: Mutex<BTreeMap<String, u64>>,
+    /// The password by which an image is pulled, by image.
+    pull_passwords: Mutex<BTreeMap<String, String>>,
+    /// By what pulls were tried, in this order.
+    pull_auths: Mutex<Vec<Option<v1::AuthConfig>>>,
     /// Some image's pulls do not hang any more.
     pulls_go_on: Notify,
     work: Mutex<JoinSet<()>>,
@@ -76,6 +80,8 @@ impl SimulatedRuntime {
             faults: Mutex::default(),
             exec_results: Mutex::default(),
             hanging_pulls: Mutex::default(),
+            pull_passwords: Mutex::default(),
+            pull_auths: Mutex::default(),
             unstoppable_sandboxes: Mutex::default(),
             memory_use: Mutex::default(),
             pulls_go_on: Notify::new(),
@@ -120,6 +126,34 @@ impl SimulatedRuntime {
         }
         drop(hanging);
         self.0.pulls_go_on.notify_waiters();
+    }
+
+    /// From now on an image can be pulled by this password only.
+    pub fn set_pull_password(&self, reference: &str, password: &str) {
+        lock(&self.0.pull_passwords).insert(reference.to_owned(), password.to_owned());
+    }
+
+    /// By what pulls were tried so far, in this order.
+    #[must_use]
+    pub fn pull_auths(&self) -> Vec<Option<v1::AuthConfig>> {
+        lock(&self.0.pull_auths).clone()
+    }
+
+    /// Whether the registry lets pull an image by this.
+    fn authorize_pull(
+        &self,
+        reference: &str,
+        auth: Option<v1::AuthConfig>,
+    ) -> Result<(), RuntimeError> {
+        let password = lock(&self.0.pull_passwords).get(reference).cloned();
+        let given = auth.as_ref().map(|auth| auth.password.clone());
+        lock(&self.0.pull_auths).push(auth);
+        if password.is_none() || password == given {
+            return Ok(());
+        }
+        let message = format!("pull access denied for {reference}: authorization failed");
+        let kind = RuntimeErrorKind::Other;
+        Err(RuntimeError::new("PullImage", kind, message))
     }
 
     async fn until_pull_goes_on(&self, reference: &str) {

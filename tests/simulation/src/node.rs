@@ -79,6 +79,7 @@ impl SimulatedNode {
         let mut config = NodeConfig::with_defaults("node", directories);
         config.static_pod_path = Some(below("manifests"));
         config.policy_path = below("policy.toml");
+        config.pull_credentials_path = below("pull-credentials.json");
         config.node_ip = Some(std::net::Ipv4Addr::new(10, 0, 0, 1).into());
         config.resolv_conf = None;
         let clock = WallClock::simulated(BEGIN);

@@ -153,6 +153,7 @@ impl BulkheadInstance {
             "apiVersion": "bulkhead/v1",
             "kind": "BulkheadConfiguration",
             "policyPath": paths.policy,
+            "pullCredentialsPath": paths.pull_credentials,
             "localObjectsPath": paths.objects,
         });
         fs::write(&bulkhead_config, settings.to_string()).context("Bulkhead's configuration")?;

@@ -24,6 +24,8 @@ pub struct InstancePaths {
     pub config: PathBuf,
     /// The node policy's file, alone in its directory.
     pub policy: PathBuf,
+    /// `pullCredentialsPath`: no file unless a test writes one.
+    pub pull_credentials: PathBuf,
     /// `localObjectsPath`.
     pub objects: PathBuf,
     /// For hostPath volumes of tests.
@@ -47,6 +49,7 @@ impl InstancePaths {
             manifests: make("manifests")?,
             config: directory.join("kubelet.yaml"),
             policy: make("policy")?.join("policy.toml"),
+            pull_credentials: directory.join("pull-credentials.json"),
             objects: make("objects")?,
             shared: make("shared")?,
         })

@@ -5,7 +5,7 @@ use std::path::Path;
 use tidy::{is_test, packages, read, rust_files};
 
 /// Crates that decide over plain values. What they do not depend on they cannot use.
-const PURE: [&str; 8] = [
+const PURE: [&str; 9] = [
     "cri-requests",
     "eviction",
     "local-objects",
@@ -14,6 +14,7 @@ const PURE: [&str; 8] = [
     "pod-manifest",
     "pod-validation",
     "pod-volumes",
+    "pull-credentials",
 ];
 
 /// What only crates around them need: async code, the kernel, mounts.

@@ -1,5 +1,5 @@
 //! The queue of pulls: so many begin at a time, and each image is pulled only once for
-//! all who wait for it.
+//! all who wait for it and have the same credentials.
 //!
 //! A pull has its turn for a while only. One that takes longer, or hangs, goes on
 //! without it, so that it does not hold up the pulls of other pods. One that finds the
@@ -13,9 +13,11 @@ use std::time::Duration;
 use cri::{ContainerRuntime, RuntimeError, RuntimeErrorKind, v1};
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
+use pull_credentials::Credential;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
+use super::credentials::auth;
 use super::rate::TokenBucket;
 
 /// How long a pull has its turn: most have ended by then, and pods that wait for a
@@ -57,6 +59,9 @@ fn too_many() -> RuntimeError {
     RuntimeError::new("PullImage", RuntimeErrorKind::Other, "pull QPS exceeded")
 }
 
+/// An image, and what it is pulled by.
+type Wanted = (String, Vec<Credential>);
+
 /// Pulls of all pods.
 pub(super) struct PullQueue {
     runtime: Arc<dyn ContainerRuntime>,
@@ -65,7 +70,7 @@ pub(super) struct PullQueue {
     places: Arc<Semaphore>,
     rate: Option<Arc<Mutex<TokenBucket>>>,
     begun: Instant,
-    pulls: Mutex<HashMap<String, WeakShared<PullFuture>>>,
+    pulls: Mutex<HashMap<Wanted, WeakShared<PullFuture>>>,
 }
 
 impl PullQueue {
@@ -84,18 +89,23 @@ impl PullQueue {
         }
     }
 
-    /// Joins the pull of this image that is under way, or begins one.
-    pub(super) fn join(&self, spec: &v1::ImageSpec, sandbox: Option<v1::PodSandboxConfig>) -> Pull {
+    /// Joins the pull of this image by these credentials that is under way, or begins one.
+    pub(super) fn join(
+        &self,
+        spec: &v1::ImageSpec,
+        credentials: Vec<Credential>,
+        sandbox: Option<v1::PodSandboxConfig>,
+    ) -> Pull {
+        let wanted = (spec.image.clone(), credentials.clone());
         let mut pulls = locked(&self.pulls);
         pulls.retain(|_, pull| pull.upgrade().is_some_and(|pull| pull.peek().is_none()));
-        if let Some(pull) = pulls.get(&spec.image).and_then(WeakShared::upgrade) {
+        if let Some(pull) = pulls.get(&wanted).and_then(WeakShared::upgrade) {
             return pull;
         }
         let runtime = Arc::clone(&self.runtime);
         let (turns, places) = (Arc::clone(&self.turns), Arc::clone(&self.places));
         let (rate, queue_begun) = (self.rate.clone(), self.begun);
         let spec = spec.clone();
-        let name = spec.image.clone();
         let pull = async move {
             // The semaphores are never closed; without them the pull would just not
             // wait.
@@ -107,7 +117,7 @@ impl PullQueue {
             {
                 return Err(too_many());
             }
-            let mut call = pin!(runtime.pull_image(spec, None, sandbox));
+            let mut call = pin!(pull_by(&*runtime, spec, credentials, sandbox));
             let in_time = timeout(TURN, &mut call).await;
             drop(turn);
             let reference = match in_time {
@@ -120,9 +130,51 @@ impl PullQueue {
             })
         };
         let pull = pull.boxed().shared();
-        pulls.extend(pull.downgrade().map(|weak| (name, weak)));
+        pulls.extend(pull.downgrade().map(|weak| (wanted, weak)));
         pull
     }
+}
+
+/// Pulls by the first credential that lets; without any, as somebody unknown. As a
+/// kubelet, which does not try that after a credential that was refused.
+async fn pull_by(
+    runtime: &dyn ContainerRuntime,
+    spec: v1::ImageSpec,
+    credentials: Vec<Credential>,
+    sandbox: Option<v1::PodSandboxConfig>,
+) -> Result<String, RuntimeError> {
+    if credentials.is_empty() {
+        return runtime.pull_image(spec, None, sandbox).await;
+    }
+    let mut failures: Vec<RuntimeError> = Vec::new();
+    for credential in credentials {
+        let auth = Some(auth(credential));
+        let pulled = runtime.pull_image(spec.clone(), auth, sandbox.clone());
+        match pulled.await {
+            Ok(reference) => return Ok(reference),
+            // The next one would not be heard either.
+            Err(error) if error.is_no_answer() => return Err(error),
+            Err(error) => failures.push(error),
+        }
+    }
+    Err(all_of(failures))
+}
+
+/// The kubelet's words: each message once.
+fn all_of(failures: Vec<RuntimeError>) -> RuntimeError {
+    let mut messages: Vec<String> = Vec::new();
+    let mut kind = RuntimeErrorKind::Other;
+    for failure in failures {
+        kind = failure.kind;
+        if !messages.contains(&failure.message) {
+            messages.push(failure.message);
+        }
+    }
+    let message = match messages.len() {
+        1 => messages.remove(0),
+        _ => format!("[{}]", messages.join(", ")),
+    };
+    RuntimeError::new("PullImage", kind, message)
 }
 
 /// What is guarded stays usable if a holder panicked: it is only ever changed whole.

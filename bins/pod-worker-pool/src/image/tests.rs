@@ -1,13 +1,17 @@
 //! Images on a simulated runtime under a paused clock: a pull takes it 300 ms, more or
 //! less.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use simulated_runtime::{Faults, SimulatedRuntime};
+use tempfile::TempDir;
 
 use super::queue::{MAX_LONG_PULLS, TURN};
 use super::*;
+use crate::events::Events;
 
 const PULL: Duration = Duration::from_millis(300);
 
@@ -16,6 +20,8 @@ fn pod_of(json: &str) -> Pod {
 }
 
 struct Case {
+    /// The file with the node's credentials is in it.
+    directory: TempDir,
     runtime: SimulatedRuntime,
     images: Images,
     clock: WallClock,
@@ -33,13 +39,31 @@ fn case(max_parallel_pulls: u32) -> Case {
 fn case_with(limits: PullLimits) -> Case {
     let clock = WallClock::simulated(UnixNanos(1_000_000_000_000));
     let runtime = SimulatedRuntime::new(1, clock.clone(), false);
-    let images = Images::new(Arc::new(runtime.clone()), limits, clock.clone());
+    let directory = tempfile::tempdir().unwrap();
+    let images = images(&directory, &runtime, limits, &clock);
     Case {
+        directory,
         runtime,
         images,
         clock,
         events: Mutex::default(),
     }
+}
+
+fn images(
+    directory: &TempDir,
+    runtime: &SimulatedRuntime,
+    limits: PullLimits,
+    clock: &WallClock,
+) -> Images {
+    let path = directory.path().join("pull-credentials.json");
+    let credentials = NodeCredentials::open(&path, Events::new(clock.clone()));
+    Images::new(
+        Arc::new(runtime.clone()),
+        limits,
+        credentials,
+        clock.clone(),
+    )
 }
 
 fn with_image(uid: &str, image: &str, policy: &str) -> Pod {
@@ -321,4 +345,102 @@ async fn a_waiter_that_gives_up_takes_nothing_from_the_others() {
     case.ensure(&with_image("w", "example.com/b:1", "Always"))
         .await
         .unwrap();
+}
+
+impl Case {
+    /// The same after a restart, with these credentials of the node: a registry and a
+    /// password each.
+    fn with_credentials(self, credentials: &[(&str, &str)]) -> Case {
+        let entry = |(registry, password): &(&str, &str)| {
+            format!(r#""{registry}":{{"username":"joe","password":"{password}"}}"#)
+        };
+        let entries: Vec<String> = credentials.iter().map(entry).collect();
+        let path = self.directory.path().join("pull-credentials.json");
+        std::fs::write(&path, format!(r#"{{"auths":{{{}}}}}"#, entries.join(","))).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        let limits = PullLimits {
+            at_once: 5,
+            per_second: 0,
+            burst: 0,
+        };
+        let images = images(&self.directory, &self.runtime, limits, &self.clock);
+        Case { images, ..self }
+    }
+
+    /// The passwords by which was tried to pull.
+    fn passwords(&self) -> Vec<Option<String>> {
+        let auths = self.runtime.pull_auths().into_iter();
+        auths.map(|auth| auth.map(|auth| auth.password)).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_that_match_are_tried_in_their_order_until_one_lets() {
+    let image = "a.io/team/web:1";
+    let case = case(5).with_credentials(&[
+        ("a.io", "of-the-registry"),
+        ("a.io/team", "of-the-team"),
+        ("*.io", "of-all"),
+        ("b.io", "other"),
+    ]);
+    case.runtime.add_image(image, false);
+    case.runtime.set_pull_password(image, "of-the-registry");
+    let pod = with_image("u", image, "Always");
+    case.ensure(&pod).await.unwrap();
+    let tried = ["of-the-team", "of-the-registry"].map(|it| Some(it.to_owned()));
+    assert_eq!(case.passwords(), tried);
+    let user = case.runtime.pull_auths()[0].clone().unwrap().username;
+    assert_eq!(user, "joe");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_no_credential_is_for_is_pulled_without_any() {
+    let case = case(5).with_credentials(&[("a.io", "hunter2")]);
+    case.runtime.add_image("b.io/web:1", false);
+    let pod = with_image("u", "b.io/web:1", "Always");
+    case.ensure(&pod).await.unwrap();
+    assert_eq!(case.passwords(), [None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_credential_shows_in_no_error_and_no_event() {
+    let image = "a.io/team/web:1";
+    let case = case(5).with_credentials(&[("a.io", "hunter2"), ("a.io/team", "hunter3")]);
+    case.runtime.add_image(image, false);
+    case.runtime.set_pull_password(image, "right");
+    let error = case
+        .ensure(&with_image("u", image, "Always"))
+        .await
+        .unwrap_err();
+    let told = format!("pull access denied for {image}: authorization failed");
+    assert_eq!(error.message, told);
+    // Both were tried, and nobody unknown.
+    assert_eq!(case.passwords().len(), 2);
+    let events = case.events.lock().unwrap();
+    let texts = format!("{error:?} {events:?} {:?}", case.images);
+    assert!(
+        !texts.contains("hunter") && !texts.contains("joe"),
+        "{texts}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_is_away_is_asked_once() {
+    let image = "a.io/team/web:1";
+    let case = case(5).with_credentials(&[("a.io", "hunter2"), ("a.io/team", "hunter3")]);
+    let reference = ImageReference::parse(image).unwrap();
+    let request = PullRequest {
+        pod_uid: "u".to_owned(),
+        stated: image.to_owned(),
+        spec: v1::ImageSpec {
+            image: image.to_owned(),
+            ..v1::ImageSpec::default()
+        },
+        repository: reference.repository(),
+        secrets: Keyring::default(),
+    };
+    case.runtime.set_faults(unreachable());
+    let pulled = case.images.pull(request, None, &|_| {}).await;
+    assert_eq!(pulled.unwrap_err().failure, ImageFailure::ErrImagePull);
+    assert_eq!(case.pulls(), 1);
 }

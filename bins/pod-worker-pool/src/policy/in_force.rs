@@ -5,7 +5,7 @@ use std::sync::Arc;
 use clock::UnixNanos;
 use node_policy::{Mode, Policy, Protected};
 
-use super::file::FileError;
+use crate::root_file::FileError;
 
 /// Where the policy in force comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,6 +12,7 @@ mod hanging_volumes;
 mod hooks;
 mod images;
 mod objects;
+mod pull_secrets;
 mod pulls;
 mod retries;
 mod sidecars;

@@ -80,6 +80,7 @@ impl Pool {
         };
         let mut config = NodeConfig::with_defaults("node", directories);
         config.policy_path = root.join("policy.toml");
+        config.pull_credentials_path = root.join("pull-credentials.json");
         let context = Context {
             process: Process::PodWorkerPool,
             config: Arc::new(config),

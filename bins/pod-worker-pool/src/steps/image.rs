@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use cri::v1;
+use local_objects::Objects;
+use pull_credentials::PodSecrets;
 
 use super::context::Steps;
 use super::error::Retry;
@@ -18,6 +20,7 @@ pub(super) async fn prepare_image(
     target: &Target<'_>,
     name: &str,
     sandbox_config: &v1::PodSandboxConfig,
+    objects: &Objects,
     pulls: &PodPulls,
 ) -> Result<Option<Image>, StartError> {
     if pulls.is_under_way(name) {
@@ -33,6 +36,23 @@ pub(super) async fn prepare_image(
         Found::Image(image) => return Ok(Some(image)),
         Found::ToPull(request) => request,
     };
+    let secrets = PodSecrets::of(target.pod, objects).map_err(|error| {
+        let failure = ImageFailure::ErrImagePull.as_str();
+        let message = telemetry::chain(&error);
+        StartError::new(failure, message, Retry::LATER).announced_as(failure)
+    })?;
+    if !secrets.missing.is_empty() {
+        // The kubelet's words.
+        let message = format!(
+            "Unable to retrieve some image pull secrets ({}); attempting to pull the image may \
+             not succeed.",
+            secrets.missing.join(", ")
+        );
+        let reason = "FailedToRetrieveImagePullSecret";
+        let events = &steps.events;
+        events.warning(target.identity, name, reason, &message);
+    }
+    let request = request.by(secrets.keyring);
     let images = Arc::clone(&steps.images);
     let sandbox = Some(sandbox_config.clone());
     let pull = async move {

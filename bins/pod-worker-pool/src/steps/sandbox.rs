@@ -100,9 +100,9 @@ pub(super) async fn new_sandbox(
     let run = memory.calls.run("RunPodSandbox", async move {
         runtime.run_pod_sandbox(request, "").await
     });
-    let pulls = &memory.pulls;
+    let (objects, pulls) = (&memory.objects, &memory.pulls);
     let images = join_all(first.iter().map(|name| async {
-        let image = image::prepare_image(steps, target, name, &config, pulls).await;
+        let image = image::prepare_image(steps, target, name, &config, objects, pulls).await;
         image.transpose().map(|image| (name.clone(), image))
     }));
     let (made, images) = join(run, images).await;

@@ -235,8 +235,8 @@ async fn make_instance(
     let image = match image {
         Some(image) => Some(image?),
         None => {
-            let config = &prepared.sandbox_config;
-            image::prepare_image(steps, target, name, config, &beside.pulls).await?
+            let (config, objects) = (&prepared.sandbox_config, &prepared.objects);
+            image::prepare_image(steps, target, name, config, objects, &beside.pulls).await?
         }
     };
     let Some(image) = image else {

@@ -20,10 +20,6 @@ pub(super) fn forbidden(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
                 "serviceAccountName",
                 !["", DEFAULT_SERVICE_ACCOUNT].contains(&account),
             ),
-            (
-                "imagePullSecrets",
-                !list(&spec.image_pull_secrets).is_empty(),
-            ),
             ("resourceClaims", !list(&spec.resource_claims).is_empty()),
         ],
         path,

@@ -180,7 +180,6 @@ fn what_is_not_supported_in_a_pod_is_named() {
         (r#""serviceAccount":"builder""#, "serviceAccountName"),
         (r#""runtimeClassName":"r""#, "runtimeClassName"),
         (r#""overhead":{"cpu":"1"}"#, "overhead"),
-        (r#""imagePullSecrets":[{"name":"s"}]"#, "imagePullSecrets"),
         (
             r#""readinessGates":[{"conditionType":"a"}]"#,
             "readinessGates",
@@ -258,7 +257,6 @@ fn metadata_that_only_an_api_server_can_honour_is_refused_with_its_reason() {
 fn a_static_pod_cannot_refer_to_objects() {
     for (fields, expected) in [
         (r#""serviceAccountName":"builder""#, "serviceAccountName"),
-        (r#""imagePullSecrets":[{"name":"s"}]"#, "imagePullSecrets"),
         (
             r#""volumes":[{"name":"v","persistentVolumeClaim":{"claimName":"s"}}]"#,
             "volumes[0].persistentVolumeClaim",

@@ -388,11 +388,12 @@ impl ContainerRuntime for SimulatedRuntime {
     async fn pull_image(
         &self,
         image: v1::ImageSpec,
-        _auth: Option<v1::AuthConfig>,
+        auth: Option<v1::AuthConfig>,
         _sandbox_config: Option<v1::PodSandboxConfig>,
     ) -> Result<String, RuntimeError> {
         self.perform("PullImage", millis(300), move |runtime| async move {
             runtime.until_pull_goes_on(&image.image).await;
+            runtime.authorize_pull(&image.image, auth)?;
             lock(&runtime.0.state).images.pull(&image.image)
         })
         .await

@@ -1,5 +1,5 @@
-//! The policy's file: read, checked for who may have written it, and noticed when it
-//! changes. What stands in it is `node-policy`'s business.
+//! A file of the node's owner: read, checked for who may have written or read it, and
+//! noticed when it changes. What stands in it is the reader's business.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -8,14 +8,24 @@ use std::path::Path;
 
 use nix::fcntl::OFlag;
 use nix::unistd::Uid;
-use node_policy::MAX_POLICY_BYTES;
 
 /// Permission bits by which others than the owner may write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
+/// Those by which others may do anything.
+const OPEN_TO_OTHERS: u32 = 0o077;
+
+/// What a file has to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// Most bytes that it may have.
+    pub max_bytes: usize,
+    /// Whether others may not even read it.
+    pub is_secret: bool,
+}
 
 /// Why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum FileError {
+pub(crate) enum FileError {
     /// The file system refused.
     #[error("cannot be read")]
     Io(#[source] io::Error),
@@ -28,9 +38,12 @@ pub(super) enum FileError {
     /// Others than its owner may write it.
     #[error("can be written by others than root (mode {mode:04o}); chmod go-w")]
     WritableByOthers { mode: u32 },
-    /// It is larger than any policy.
-    #[error("has more than {MAX_POLICY_BYTES} bytes")]
-    TooLarge,
+    /// It is secret, and not its owner's alone.
+    #[error("is open to others than root (mode {mode:04o}); chmod go=")]
+    OpenToOthers { mode: u32 },
+    /// It is larger than it may be.
+    #[error("has more than {max_bytes} bytes")]
+    TooLarge { max_bytes: usize },
     /// It is no text.
     #[error("is not UTF-8")]
     NotText,
@@ -38,7 +51,7 @@ pub(super) enum FileError {
 
 /// Tells one state of the file from another without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stamp {
+pub(crate) enum Stamp {
     /// There is no file.
     Absent,
     /// It cannot be looked at.
@@ -49,7 +62,7 @@ pub(super) enum Stamp {
 
 impl Stamp {
     /// The state of the file now. A link is followed: what it leads to counts.
-    pub(super) fn of(path: &Path) -> Stamp {
+    pub(crate) fn of(path: &Path) -> Stamp {
         match std::fs::metadata(path) {
             Ok(found) => Stamp::Present([
                 found.dev().into(),
@@ -69,9 +82,16 @@ fn nanos(seconds: i64, nanos: i64) -> i128 {
     i128::from(seconds) * 1_000_000_000 + i128::from(nanos)
 }
 
-/// The text of the file, if there is one. What is checked is what was opened, so that
-/// no other file takes its place in between.
-pub(super) fn read(path: &Path) -> Result<Option<String>, FileError> {
+/// The text of a file, if there is one.
+pub(crate) fn read_text(path: &Path, rules: Rules) -> Result<Option<String>, FileError> {
+    let bytes = read(path, rules)?;
+    let text = bytes.map(|bytes| String::from_utf8(bytes).map_err(|_| FileError::NotText));
+    text.transpose()
+}
+
+/// What is in a file, if there is one. What is checked is what was opened, so that no
+/// other file takes its place in between.
+pub(crate) fn read(path: &Path, rules: Rules) -> Result<Option<Vec<u8>>, FileError> {
     // A pipe does not keep us waiting for who writes to it.
     let opened = File::options()
         .read(true)
@@ -82,20 +102,20 @@ pub(super) fn read(path: &Path) -> Result<Option<String>, FileError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(FileError::Io(error)),
     };
-    check(&file.metadata().map_err(FileError::Io)?)?;
-    let limit = u64::try_from(MAX_POLICY_BYTES).unwrap_or(u64::MAX);
+    check(&file.metadata().map_err(FileError::Io)?, rules)?;
+    let Rules { max_bytes, .. } = rules;
+    let limit = u64::try_from(max_bytes).unwrap_or(u64::MAX);
     let mut bytes = Vec::new();
     file.take(limit.saturating_add(1))
         .read_to_end(&mut bytes)
         .map_err(FileError::Io)?;
-    if bytes.len() > MAX_POLICY_BYTES {
-        return Err(FileError::TooLarge);
+    if bytes.len() > max_bytes {
+        return Err(FileError::TooLarge { max_bytes });
     }
-    let text = String::from_utf8(bytes).map_err(|_| FileError::NotText)?;
-    Ok(Some(text))
+    Ok(Some(bytes))
 }
 
-fn check(found: &Metadata) -> Result<(), FileError> {
+fn check(found: &Metadata, rules: Rules) -> Result<(), FileError> {
     if !found.is_file() {
         return Err(FileError::NotAFile);
     }
@@ -108,6 +128,9 @@ fn check(found: &Metadata) -> Result<(), FileError> {
     if mode & WRITABLE_BY_OTHERS != 0 {
         return Err(FileError::WritableByOthers { mode });
     }
+    if rules.is_secret && mode & OPEN_TO_OTHERS != 0 {
+        return Err(FileError::OpenToOthers { mode });
+    }
     Ok(())
 }
 
@@ -118,28 +141,40 @@ mod tests {
 
     use super::*;
 
+    const RULES: Rules = Rules {
+        max_bytes: 1000,
+        is_secret: false,
+    };
+
     #[test]
     fn a_file_that_is_not_there_is_no_error() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("policy.toml");
-        assert_eq!(read(&path).unwrap(), None);
+        let path = directory.path().join("file");
+        assert_eq!(read_text(&path, RULES).unwrap(), None);
         assert_eq!(Stamp::of(&path), Stamp::Absent);
     }
 
     #[test]
-    fn a_file_that_others_may_write_is_refused() {
+    fn a_file_that_others_may_write_or_know_is_refused() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("policy.toml");
+        let path = directory.path().join("file");
         std::fs::write(&path, "x").unwrap();
-        for (mode, good) in [
-            (0o600, true),
-            (0o644, true),
-            (0o664, false),
-            (0o646, false),
-            (0o666, false),
+        for (mode, good, good_for_secrets) in [
+            (0o600, true, true),
+            (0o400, true, true),
+            (0o640, true, false),
+            (0o604, true, false),
+            (0o601, true, false),
+            (0o644, true, false),
+            (0o664, false, false),
+            (0o646, false, false),
+            (0o666, false, false),
         ] {
             std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-            assert_eq!(read(&path).is_ok(), good, "{mode:o}");
+            for (is_secret, good) in [(false, good), (true, good_for_secrets)] {
+                let rules = Rules { is_secret, ..RULES };
+                assert_eq!(read(&path, rules).is_ok(), good, "{mode:o} {is_secret}");
+            }
         }
     }
 
@@ -149,33 +184,39 @@ mod tests {
             return;
         }
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("policy.toml");
+        let path = directory.path().join("file");
         std::fs::write(&path, "x").unwrap();
         std::os::unix::fs::chown(&path, Some(12345), None).unwrap();
-        let error = read(&path).unwrap_err();
+        let error = read_text(&path, RULES).unwrap_err();
         assert!(matches!(error, FileError::NotRoots { owner: 12345 }));
     }
 
     #[test]
     fn what_is_no_bounded_text_file_is_refused() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("policy.toml");
-        assert!(matches!(read(directory.path()), Err(FileError::NotAFile)));
+        let path = directory.path().join("file");
+        assert!(matches!(
+            read_text(directory.path(), RULES),
+            Err(FileError::NotAFile)
+        ));
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
-        assert!(matches!(read(&path), Err(FileError::NotAFile)));
+        assert!(matches!(read_text(&path, RULES), Err(FileError::NotAFile)));
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, [0xff]).unwrap();
-        assert!(matches!(read(&path), Err(FileError::NotText)));
-        std::fs::write(&path, vec![b'#'; MAX_POLICY_BYTES + 1]).unwrap();
-        assert!(matches!(read(&path), Err(FileError::TooLarge)));
-        std::fs::write(&path, vec![b'#'; MAX_POLICY_BYTES]).unwrap();
-        assert!(read(&path).is_ok());
+        assert!(matches!(read_text(&path, RULES), Err(FileError::NotText)));
+        std::fs::write(&path, vec![b'#'; RULES.max_bytes + 1]).unwrap();
+        assert!(matches!(
+            read_text(&path, RULES),
+            Err(FileError::TooLarge { .. })
+        ));
+        std::fs::write(&path, vec![b'#'; RULES.max_bytes]).unwrap();
+        assert!(read_text(&path, RULES).is_ok());
     }
 
     #[test]
     fn every_change_of_the_file_changes_its_stamp() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("policy.toml");
+        let path = directory.path().join("file");
         let mut stamps = vec![Stamp::of(&path)];
         let mut changed = |what: &str| {
             let stamp = Stamp::of(&path);
