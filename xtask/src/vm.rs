@@ -19,7 +19,7 @@ use test_support::{binaries, images};
 
 use crate::build::{self, Profile};
 use crate::{packages, report};
-use guest::{Choice, Report, TestProgram};
+use guest::Report;
 
 /// What exercises cgroups, the kernel's limits, what it tells of memory, and the whole
 /// life of a pod.
@@ -50,10 +50,9 @@ pub(crate) struct Arguments {
     /// Minutes after which the guest is switched off
     #[arg(long, default_value_t = 60)]
     minutes: u32,
-    /// Only these: FILE of tests/e2e/tests, or FILE::TEST (default: what exercises
-    /// cgroups, and the life of a pod)
-    #[arg(value_name = "FILE[::TEST]")]
-    tests: Vec<Choice>,
+    /// Only tests whose name, FILE::TEST, contains one of these (default: what
+    /// exercises cgroups, and the life of a pod)
+    filters: Vec<String>,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,25 +76,22 @@ impl Release {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     packages::require_root()?;
     packages::require_for_guests()?;
-    let choices = match arguments.tests.as_slice() {
-        [] => USUAL
-            .iter()
-            .map(|text| text.parse())
-            .collect::<Result<_>>()?,
-        chosen => chosen.to_vec(),
+    let filters: Vec<&str> = match arguments.filters.as_slice() {
+        [] => USUAL.to_vec(),
+        chosen => chosen.iter().map(String::as_str).collect(),
     };
     report::step("building programs and tests");
     build::programs(Profile::Development, &[])?;
     let archives = images::archives()?;
-    let programs = build_tests(&choices)?;
+    let tests = build_tests()?;
 
     let directory = binaries::target_directory()?
         .join("vm")
         .join(arguments.release.name());
     let root = tree::debian(&directory, arguments.release.name())?;
     report::step("making the guest's disk");
-    tree::put_in(&root, &payload(&programs, &archives)?)?;
-    guest::install(&root, &programs)?;
+    tree::put_in(&root, &payload(&tests, &archives)?)?;
+    guest::install(&root, &tests, &filters)?;
     let disk = tree::disk(&root, &directory)?;
 
     report::step(&format!("tests on {}", arguments.release.name()));
@@ -107,20 +103,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     if status.code() == Some(TIMED_OUT) {
         bail!("the guest took more than {} minutes", arguments.minutes);
     }
-    heard.verdict(&choices)?;
+    heard.verdict(&filters)?;
     report::line(&heard.to_string());
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the test programs that have the chosen tests.
-fn build_tests(choices: &[Choice]) -> Result<Vec<TestProgram>> {
+/// Builds the program with the tests, and returns where it is.
+fn build_tests() -> Result<PathBuf> {
     let mut command = binaries::cargo_command();
-    command.args(["test", "--no-run", "--package", "e2e"]);
+    command.args(["test", "--no-run", "--package", "e2e", "--test", "e2e"]);
     command.args(["--message-format", "json-render-diagnostics"]);
-    let files = guest::files(choices);
-    for file in &files {
-        command.args(["--test", file]);
-    }
     let output = command
         .stderr(Stdio::inherit())
         .output()
@@ -129,37 +121,32 @@ fn build_tests(choices: &[Choice]) -> Result<Vec<TestProgram>> {
         bail!("the tests cannot be built: {}", output.status);
     }
     let messages = String::from_utf8_lossy(&output.stdout);
-    let programs = files.iter().map(|file| {
-        let path = executable(&messages, file);
-        let path = path.with_context(|| format!("cargo built no test program {file}"))?;
-        Ok(TestProgram::new(file, path, choices))
-    });
-    programs.collect()
+    executable(&messages).context("cargo built no test program")
 }
 
-/// Where cargo says that a test program is.
-fn executable(messages: &str, file: &str) -> Option<PathBuf> {
+/// Where cargo says that the program with the tests is.
+fn executable(messages: &str) -> Option<PathBuf> {
     let mut messages = messages
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let artifact = messages.find(|message| {
         message["reason"] == "compiler-artifact"
             && message["profile"]["test"] == true
-            && message["target"]["name"] == file
+            && message["target"]["kind"][0] == "test"
             && message["executable"].is_string()
     })?;
     artifact["executable"].as_str().map(PathBuf::from)
 }
 
 /// What the tests look for, by the paths that they were built with.
-fn payload(programs: &[TestProgram], archives: &[PathBuf]) -> Result<Vec<PathBuf>> {
+fn payload(tests: &Path, archives: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let directory = binaries::profile_directory()?;
     let workspace = binaries::workspace();
     let mut paths: Vec<PathBuf> = binaries::PROGRAMS
         .iter()
         .map(|(_, program)| directory.join(program))
         .collect();
-    paths.extend(programs.iter().map(|program| program.path.clone()));
+    paths.push(tests.to_owned());
     // With the fingerprint, and what it is made from: nothing is built in the guest.
     let images = archives.first().and_then(|archive| archive.parent());
     paths.push(images.context("there are no images")?.to_owned());
@@ -219,19 +206,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_test_program_is_found_among_what_cargo_built() {
+    fn the_test_program_is_found_among_what_cargo_built() {
         let messages = concat!(
-            r#"{"reason":"compiler-artifact","target":{"name":"hooks"},"profile":{"test":false},"executable":"/no"}"#,
+            r#"{"reason":"compiler-artifact","target":{"kind":["bin"]},"profile":{"test":false},"executable":"/no"}"#,
             "\nnonsense\n",
-            r#"{"reason":"compiler-artifact","target":{"name":"hooks"},"profile":{"test":true},"executable":null}"#,
+            r#"{"reason":"compiler-artifact","target":{"kind":["lib"]},"profile":{"test":true},"executable":"/no"}"#,
             "\n",
-            r#"{"reason":"compiler-artifact","target":{"name":"hooks"},"profile":{"test":true},"executable":"/t/hooks-1"}"#,
+            r#"{"reason":"compiler-artifact","target":{"kind":["test"]},"profile":{"test":true},"executable":"/t/e2e-1"}"#,
         );
-        assert_eq!(
-            executable(messages, "hooks"),
-            Some(PathBuf::from("/t/hooks-1"))
-        );
-        assert_eq!(executable(messages, "hook"), None);
+        assert_eq!(executable(messages), Some(PathBuf::from("/t/e2e-1")));
+        assert_eq!(executable("nonsense"), None);
     }
 
     #[test]

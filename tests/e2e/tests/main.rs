@@ -5,6 +5,7 @@
 
 mod attacks;
 mod burst;
+mod cgroups;
 mod changed_pods;
 mod containerd;
 mod containers;
