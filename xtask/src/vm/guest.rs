@@ -14,8 +14,8 @@ use crate::test::Totals;
 pub(super) const KERNEL_COMMAND_LINE: &str =
     "root=/dev/vda rw console=ttyS0 quiet systemd.unified_cgroup_hierarchy=1 panic=-1";
 
-/// How many times longer than on a machine the tests wait for something.
-const PATIENCE: &str = "10";
+/// How many times longer than on a fast machine the tests wait for something.
+const PATIENCE: &str = "5";
 
 /// What the unit prints last.
 const END: &str = "vm-test: the tests have ended";
