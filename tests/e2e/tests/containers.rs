@@ -141,7 +141,11 @@ fn resources_reach_the_cgroups_and_hold() -> Result<()> {
         for place in [of_pod.clone(), format!("{of_pod}/{id}")] {
             let found = limits_of(&place)?;
             let expected = Limits {
-                shares,
+                cpu: match found.cpu {
+                    Cpu::Shares(_) => Cpu::Shares(shares),
+                    // As kubelets and runtimes compute it, rounded down.
+                    Cpu::Weight(_) => Cpu::Weight(1 + (shares - 2) * 9_999 / 262_142),
+                },
                 quota,
                 memory: memory.map(|memory: u64| memory << 20),
             };
@@ -157,9 +161,16 @@ fn resources_reach_the_cgroups_and_hold() -> Result<()> {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Limits {
-    shares: u64,
+    cpu: Cpu,
     quota: Option<u64>,
     memory: Option<u64>,
+}
+
+/// How much of the CPU a cgroup has beside others, by the version of cgroups.
+#[derive(Debug, PartialEq, Eq)]
+enum Cpu {
+    Shares(u64),
+    Weight(u64),
 }
 
 /// What the kernel holds a cgroup to, on either version.
@@ -178,7 +189,7 @@ fn limits_of(place: &str) -> Result<Limits> {
         // No limit reads as a number that no machine reaches.
         let memory = read("memory.limit_in_bytes")?.and_then(number);
         return Ok(Limits {
-            shares: shares.parse()?,
+            cpu: Cpu::Shares(shares.parse()?),
             quota: read("cpu.cfs_quota_us")?.and_then(number),
             memory: memory.filter(|&bytes| bytes < 1 << 60),
         });
@@ -187,8 +198,7 @@ fn limits_of(place: &str) -> Result<Limits> {
     let maximum = read("cpu.max")?.context("cpu.max")?;
     let quota = maximum.split(' ').next().map(str::to_owned);
     Ok(Limits {
-        // Back from the weight, rounded up.
-        shares: 2 + ((weight - 1) * 262_142).div_ceil(9_999),
+        cpu: Cpu::Weight(weight),
         quota: quota.and_then(number),
         memory: read("memory.max")?.and_then(number),
     })
