@@ -47,6 +47,29 @@ pub fn processes(name: &str) -> Result<Vec<u32>> {
     Ok(found)
 }
 
+/// Thaws the cgroup `name` and all below: a runtime that is killed leaves what it had
+/// frozen as it is, and on version 1 a frozen process does not end.
+///
+/// # Errors
+/// When the mount table cannot be read.
+pub(crate) fn thaw(name: &str) -> Result<()> {
+    for directory in existing(name)? {
+        thaw_tree(&directory);
+    }
+    Ok(())
+}
+
+fn thaw_tree(directory: &Path) {
+    let state = directory.join("freezer.state");
+    if state.exists() {
+        // Gone meanwhile is as good.
+        let _ = fs::write(state, "THAWED");
+    }
+    for child in children(directory) {
+        thaw_tree(&child);
+    }
+}
+
 /// The directories of the cgroup `name` that exist, one a hierarchy.
 ///
 /// # Errors

@@ -83,6 +83,7 @@ pub(crate) fn kill_all(name: &str) -> Result<()> {
             if found.is_empty() {
                 Ok(())
             } else {
+                cgroup::thaw(name).map_err(|error| format!("{error:#}"))?;
                 Err(format!("processes {found:?} live"))
             }
         },

@@ -121,6 +121,11 @@ impl Cgroupfs {
                 // Gone already is as good; anything else shows when removal fails.
                 let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
             }
+            // What a runtime froze before it died stays frozen, and does not end on version
+            // 1. Other hierarchies have no such file.
+            if !listed.is_empty() {
+                let _ = write(&cgroup.join("freezer.state"), "THAWED");
+            }
         }
         Ok(found)
     }

@@ -315,3 +315,35 @@ fn what_is_left_in_a_pod_is_killed_before_its_cgroup_goes() {
     }
     assert_eq!(cgroups.pods().unwrap(), []);
 }
+
+#[test]
+fn what_a_runtime_froze_before_it_died_is_killed_too() {
+    let kernel = Kernel::new("frozen");
+    let cgroups = &kernel.cgroups;
+    cgroups
+        .ensure_pod(UID, QosClass::BestEffort, &resources())
+        .unwrap();
+    let path = cgroups.naming.pod_path(QosClass::BestEffort, UID);
+    // A runtime puts its containers into every hierarchy.
+    for directory in cgroups.hierarchies.directories(&path) {
+        let _ = fs::create_dir_all(&directory);
+    }
+    let mut child = kernel.run_in_pod(&path);
+    let mut frozen = 0;
+    for directory in cgroups.hierarchies.directories(&path) {
+        for (file, word) in [("freezer.state", "FROZEN"), ("cgroup.freeze", "1")] {
+            frozen += usize::from(write(&directory.join(file), word).is_ok());
+        }
+    }
+    assert!(frozen > 0, "nothing was frozen");
+    while cgroups.remove_pod(UID).unwrap() == Removal::Busy {
+        // The test is its parent, and takes its end.
+        let _ = child.try_wait().unwrap();
+        std::thread::yield_now();
+    }
+    let status = child.wait().unwrap();
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&status),
+        Some(9)
+    );
+}
