@@ -70,10 +70,10 @@ pub(crate) fn make(
     for Volume { name, spec } in volumes {
         check_label("volume name", name)?;
         let host_path = match spec {
-            VolumeSpec::EmptyDir(medium) => kind(directory, EMPTY_DIR).and_then(|kind| {
+            VolumeSpec::EmptyDir(wanted) => kind(directory, EMPTY_DIR).and_then(|kind| {
                 let (memory_bytes, is_for_group) = (setting.memory_bytes, ownership.is_some());
                 let path =
-                    empty_dir::make(&kind, name, *medium, &mounts, memory_bytes, is_for_group)?;
+                    empty_dir::make(&kind, name, wanted, &mounts, memory_bytes, is_for_group)?;
                 if let Some(ownership) = ownership {
                     give(&kind, name, ownership.once(), Access::ReadWrite)?;
                 }

@@ -86,7 +86,7 @@ mod tests {
                 "spec.hostnameOverride",
             ),
             (
-                r#","volumes":[{"name":"v","emptyDir":{"mode":448}}]"#,
+                r#","volumes":[{"name":"v","emptyDir":{"mode":1024}}]"#,
                 "spec.volumes[0].emptyDir.mode",
             ),
             (
@@ -109,6 +109,7 @@ mod tests {
         // Nothing of the node's.
         for fields in [
             r#","schedulingGroup":{"podGroupName":"a"}"#,
+            r#","volumes":[{"name":"v","emptyDir":{"mode":1023}}]"#,
             r#","hostnameOverride":"a.example.org","hostname":"h","subdomain":"s""#,
             &responder("acme.io/foo", 10_000),
         ] {

@@ -20,7 +20,7 @@ use clock::UnixNanos;
 
 pub use files::{Files, FilesKind, VolumeFile};
 pub use sources::Content;
-pub use spec::{HostPath, Medium, Volume, VolumeSpec, passes_back, wanted, wanted_files};
+pub use spec::{EmptyDir, HostPath, Medium, Volume, VolumeSpec, passes_back, wanted, wanted_files};
 
 /// A volume that is set up on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,11 +1,18 @@
 //! What a pod's volumes are made from.
 
+use std::collections::BTreeSet;
+
 use pod::core::{EmptyDirVolumeSource, HostPathVolumeSource, Volume as ApiVolume, VolumeMount};
 use pod::resources::pod_cgroup_resources;
 use pod::{Pod, PodExt, Quantity};
 
 use crate::files::{Files, MAX_BYTES};
 use crate::sources::{Content, Unavailable, files};
+
+/// What the media begin with that are huge pages.
+const HUGE_PAGES: &str = "HugePages";
+/// What the names of huge pages as resources begin with; the size of a page follows.
+const RESOURCE: &str = "hugepages-";
 
 /// A volume of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +27,7 @@ pub struct Volume {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VolumeSpec {
     /// A directory of the pod's own, which is empty at first.
-    EmptyDir(Medium),
+    EmptyDir(EmptyDir),
     /// A path of the node.
     HostPath(HostPath),
     /// Files that are written for the pod, and written again when what they tell changes.
@@ -47,6 +54,15 @@ impl VolumeSpec {
     }
 }
 
+/// A directory of the pod's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EmptyDir {
+    /// Where it is kept.
+    pub medium: Medium,
+    /// The permission bits of the directory, where the pod chooses them.
+    pub mode: Option<u32>,
+}
+
 /// Where an emptyDir is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Medium {
@@ -56,6 +72,13 @@ pub enum Medium {
     Memory {
         /// Most bytes in it, by its own limit and the pod's; absent: what the node has for
         /// pods.
+        limit_bytes: Option<u64>,
+    },
+    /// In huge pages.
+    HugePages {
+        /// The size of a page.
+        page_bytes: u64,
+        /// Most bytes in it; absent: as many as the pod may have.
         limit_bytes: Option<u64>,
     },
 }
@@ -123,8 +146,11 @@ fn spec(pod: &Pod, index: usize, volume: &ApiVolume, content: &Content<'_>) -> O
         return Some(files.map_or_else(impossible, VolumeSpec::Files));
     }
     if let Some(source) = &volume.empty_dir {
-        let medium = medium(pod, source);
-        return Some(medium.map_or_else(VolumeSpec::Impossible, VolumeSpec::EmptyDir));
+        let empty_dir = medium(pod, source).map(|medium| EmptyDir {
+            medium,
+            mode: source.mode.and_then(|mode| u32::try_from(mode).ok()),
+        });
+        return Some(empty_dir.map_or_else(VolumeSpec::Impossible, VolumeSpec::EmptyDir));
     }
     if let Some(source) = &volume.host_path {
         let spec = || host_path(pod, index, volume, source);
@@ -152,14 +178,7 @@ fn medium(pod: &Pod, source: &EmptyDirVolumeSource) -> Result<Medium, String> {
     match source.medium.as_deref().unwrap_or_default() {
         "" => Ok(Medium::Disk),
         "Memory" => {
-            let own = match &source.size_limit {
-                Some(limit) => {
-                    let limit = Quantity::from_api(limit);
-                    let limit = limit.map_err(|error| format!("sizeLimit: {error}"))?;
-                    u64::try_from(limit.value()).ok()
-                }
-                None => None,
-            };
+            let own = size_limit(source)?;
             let of_pod = pod_cgroup_resources(pod).memory_limit_bytes;
             let of_pod = of_pod.and_then(|limit| u64::try_from(limit).ok());
             let limits = own.into_iter().chain(of_pod);
@@ -167,8 +186,60 @@ fn medium(pod: &Pod, source: &EmptyDirVolumeSource) -> Result<Medium, String> {
                 limit_bytes: limits.filter(|limit| *limit > 0).min(),
             })
         }
-        other => Err(format!("medium {other:?} is not supported")),
+        medium => {
+            let limit = size_limit(source)?.filter(|limit| *limit > 0);
+            Ok(Medium::HugePages {
+                page_bytes: page_size(pod, medium)?,
+                limit_bytes: limit,
+            })
+        }
     }
+}
+
+fn size_limit(source: &EmptyDirVolumeSource) -> Result<Option<u64>, String> {
+    let Some(limit) = &source.size_limit else {
+        return Ok(None);
+    };
+    let limit = Quantity::from_api(limit).map_err(|error| format!("sizeLimit: {error}"))?;
+    Ok(u64::try_from(limit.value()).ok())
+}
+
+/// The size of the huge pages of a medium `HugePages` or `HugePages-2Mi`: one of those that
+/// the pod asks for, as a kubelet has it.
+fn page_size(pod: &Pod, medium: &str) -> Result<u64, String> {
+    let chosen = match medium.strip_prefix(HUGE_PAGES) {
+        Some("") => None,
+        Some(size) => {
+            let size = size.strip_prefix('-').unwrap_or_default();
+            let size = bytes(size);
+            Some(size.ok_or_else(|| format!("medium {medium:?} names no size of pages"))?)
+        }
+        None => return Err(format!("medium {medium:?} is not supported")),
+    };
+    let containers = pod.all_containers();
+    let resources = containers.filter_map(|(_, spec)| spec.resources.as_ref());
+    let names = resources.flat_map(|it| it.requests.iter().flat_map(|it| it.keys()));
+    let sizes = names.filter_map(|name| bytes(name.strip_prefix(RESOURCE)?));
+    let asked: BTreeSet<u64> = sizes.collect();
+    let mut usable = asked
+        .into_iter()
+        .filter(|size| chosen.is_none_or(|chosen| chosen == *size));
+    match (usable.next(), usable.next()) {
+        (Some(size), None) => Ok(size),
+        (None, _) => Err(format!(
+            "medium {medium}: hugePages storage requested, but there is no resource request for \
+             huge pages"
+        )),
+        (Some(_), Some(_)) => Err(format!(
+            "medium {medium} can't be used if container requests multiple huge page sizes"
+        )),
+    }
+}
+
+/// A size of pages, `2Mi` for example.
+fn bytes(size: &str) -> Option<u64> {
+    let size: Quantity = size.parse().ok()?;
+    u64::try_from(size.value()).ok().filter(|size| *size > 0)
 }
 
 fn is_mounted(pod: &Pod, volume: &str) -> bool {
@@ -231,7 +302,91 @@ mod tests {
             }
             let found = wanted_of(json!({"name": "v", "emptyDir": source}), json!([]), memory);
             let medium = Medium::Memory { limit_bytes: bytes };
-            assert_eq!(found, [VolumeSpec::EmptyDir(medium)], "{size:?} {memory:?}");
+            let spec = VolumeSpec::EmptyDir(EmptyDir { medium, mode: None });
+            assert_eq!(found, [spec], "{size:?} {memory:?}");
+        }
+    }
+
+    /// The medium of an emptyDir in a pod that requests these resources.
+    fn medium_of(medium: &str, limit: Option<&str>, asked: &[&str]) -> Result<Medium, String> {
+        let mut value = test_pods::manifest("a", "u");
+        let mut source = json!({"medium": medium});
+        if let Some(limit) = limit {
+            source["sizeLimit"] = json!(limit);
+        }
+        value["spec"]["volumes"] = json!([{"name": "v", "emptyDir": source}]);
+        for name in asked {
+            value["spec"]["containers"][0]["resources"]["requests"][name] = json!("0");
+        }
+        let pod = test_pods::pod(value);
+        let source = pod.volumes()[0].empty_dir.clone().unwrap();
+        super::medium(&pod, &source)
+    }
+
+    #[test]
+    fn huge_pages_are_of_a_size_that_the_pod_asks_for() {
+        let none = "hugePages storage requested, but there is no resource request for huge pages";
+        let several = "can't be used if container requests multiple huge page sizes";
+        let two = (2 << 20, None);
+        for (medium, limit, asked, expected) in [
+            ("HugePages", None, &["hugepages-2Mi"][..], Ok(two)),
+            ("HugePages-2Mi", None, &["hugepages-2Mi"], Ok(two)),
+            ("HugePages-2048Ki", None, &["hugepages-2Mi"], Ok(two)),
+            (
+                "HugePages",
+                Some("4Mi"),
+                &["hugepages-2Mi"],
+                Ok((2 << 20, Some(4 << 20))),
+            ),
+            ("HugePages", Some("0"), &["hugepages-2Mi"], Ok(two)),
+            (
+                "HugePages-2Mi",
+                None,
+                &["hugepages-1Gi", "hugepages-2Mi"],
+                Ok(two),
+            ),
+            (
+                "HugePages",
+                None,
+                &["hugepages-1Gi", "hugepages-2Mi"],
+                Err(several),
+            ),
+            ("HugePages", None, &[], Err(none)),
+            ("HugePages-1Gi", None, &["hugepages-2Mi"], Err(none)),
+            (
+                "HugePages-x",
+                None,
+                &["hugepages-2Mi"],
+                Err("names no size of pages"),
+            ),
+            (
+                "HugePages-",
+                None,
+                &["hugepages-2Mi"],
+                Err("names no size of pages"),
+            ),
+            (
+                "HugePages2Mi",
+                None,
+                &["hugepages-2Mi"],
+                Err("names no size of pages"),
+            ),
+            ("Disk", None, &["hugepages-2Mi"], Err("is not supported")),
+        ] {
+            let found = medium_of(medium, limit, asked);
+            match expected {
+                Ok((page_bytes, limit_bytes)) => {
+                    let expected = Medium::HugePages {
+                        page_bytes,
+                        limit_bytes,
+                    };
+                    assert_eq!(found, Ok(expected), "{medium} {limit:?} {asked:?}");
+                }
+                Err(words) => {
+                    let error = found.unwrap_err();
+                    assert!(error.contains(words), "{medium} {asked:?}: {error}");
+                }
+            }
         }
     }
 
@@ -246,8 +401,13 @@ mod tests {
                 .extend(source.as_object().unwrap().clone());
             wanted_of(volume, mounts.clone(), None)
         };
-        let disk = VolumeSpec::EmptyDir(Medium::Disk);
-        assert_eq!(of(json!({"emptyDir": {}}), &json!([])), [disk]);
+        let disk = |mode| {
+            let medium = Medium::Disk;
+            VolumeSpec::EmptyDir(EmptyDir { medium, mode })
+        };
+        assert_eq!(of(json!({"emptyDir": {}}), &json!([])), [disk(None)]);
+        let with_mode = of(json!({"emptyDir": {"mode": 0o1770}}), &json!([]));
+        assert_eq!(with_mode, [disk(Some(0o1770))]);
         let host_path = json!({"hostPath": {"path": "/srv", "type": "Directory"}});
         let spec = VolumeSpec::HostPath(HostPath {
             index: 0,

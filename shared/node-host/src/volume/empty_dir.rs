@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use pod_volumes::Medium;
+use pod_volumes::{EmptyDir, Medium};
 
 use super::MountTable;
-use super::memory::{self, Swap};
+use super::memory::{self, Content, Swap};
 use crate::directory::Directory;
 use crate::error::NodeError;
 
-/// Anyone in the pod may write there.
+/// Anyone in the pod may write there, unless the pod says otherwise.
 const MODE: u32 = 0o777;
 
 /// What is made there belongs to the group that the directory has: the pod's `fsGroup`.
@@ -21,20 +21,35 @@ const OF_GROUP: u32 = 0o2000;
 pub(super) fn make(
     kind: &Directory,
     name: &str,
-    medium: Medium,
+    wanted: &EmptyDir,
     mounts: &MountTable,
     memory_bytes: u64,
     is_for_group: bool,
 ) -> Result<PathBuf, NodeError> {
-    let mode = if is_for_group { MODE | OF_GROUP } else { MODE };
-    match medium {
+    let mode = wanted.mode.unwrap_or(MODE);
+    let content = match wanted.medium {
         Medium::Disk => {
+            let mode = if is_for_group { mode | OF_GROUP } else { mode };
             kind.make_child(name, mode)?;
+            return Ok(kind.path().join(name));
         }
-        Medium::Memory { limit_bytes } => {
-            let bytes = limit_bytes.map_or(memory_bytes, |limit| limit.min(memory_bytes));
-            memory::mount_on(kind, name, MODE, mounts, bytes, Swap::Allowed)?;
-        }
-    }
+        Medium::Memory { limit_bytes } => Content::Memory {
+            bytes: limit_bytes.map_or(memory_bytes, |limit| limit.min(memory_bytes)),
+            swap: Swap::Allowed,
+        },
+        Medium::HugePages {
+            page_bytes,
+            limit_bytes,
+        } => Content::HugePages {
+            page_bytes,
+            limit_bytes,
+        },
+    };
+    let root_mode = match wanted.medium {
+        // Everybody may make files there, and nobody remove those of others.
+        Medium::Memory { .. } => wanted.mode,
+        _ => Some(mode),
+    };
+    memory::mount_on(kind, name, mounts, content, root_mode)?;
     Ok(kind.path().join(name))
 }

@@ -22,7 +22,7 @@ use nix::unistd::{getegid, geteuid};
 use pod_volumes::{Files, VolumeFile};
 
 use super::MountTable;
-use super::memory::{self, Swap};
+use super::memory::{self, Content, Swap};
 use crate::directory::Directory;
 use crate::error::{IoContext as _, NodeError};
 
@@ -50,7 +50,11 @@ pub(super) fn write(
     memory_bytes: u64,
 ) -> Result<PathBuf, NodeError> {
     if files.kind.is_in_memory() {
-        memory::mount_on(kind, name, MODE, mounts, memory_bytes, Swap::Avoided)?;
+        let content = Content::Memory {
+            bytes: memory_bytes,
+            swap: Swap::Avoided,
+        };
+        memory::mount_on(kind, name, mounts, content, None)?;
     }
     let volume = kind.make_child(name, MODE)?;
     bring_to(&volume, files)?;

@@ -8,6 +8,10 @@ use crate::directory::Directory;
 use crate::error::{IoContext as _, NodeError};
 
 const TMPFS: &str = "tmpfs";
+const HUGETLBFS: &str = "hugetlbfs";
+
+/// Of the directory that it is mounted on, which nobody sees after.
+const MODE_BELOW: u32 = 0o777;
 
 /// Whether what is in memory may be written to the swap space of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,38 +22,75 @@ pub(super) enum Swap {
     Avoided,
 }
 
-/// Mounts a file system of at most `bytes` in memory on the directory of this name, which
-/// is made with this mode; or finds it mounted.
+/// What a file system in memory is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Content {
+    /// Memory as programs have it.
+    Memory {
+        /// Most bytes in it.
+        bytes: u64,
+        /// Whether it may leave the memory.
+        swap: Swap,
+    },
+    /// Huge pages.
+    HugePages {
+        /// The size of a page.
+        page_bytes: u64,
+        /// Most bytes in it; absent: as many as there are.
+        limit_bytes: Option<u64>,
+    },
+}
+
+/// Mounts a file system in memory on the directory of this name, which is made; or finds it
+/// mounted. `mode` is that of the file system's own directory; without it the kernel's.
 pub(super) fn mount_on(
     kind: &Directory,
     name: &str,
-    mode: u32,
     mounts: &MountTable,
-    bytes: u64,
-    swap: Swap,
+    content: Content,
+    mode: Option<u32>,
 ) -> Result<(), NodeError> {
     let path = kind.path().join(name);
+    let filesystem = match content {
+        Content::Memory { .. } => TMPFS,
+        Content::HugePages { .. } => HUGETLBFS,
+    };
     match mounts.filesystem(&kind.real_path()?.join(name)) {
-        Some(TMPFS) => return Ok(()),
+        Some(found) if found == filesystem => return Ok(()),
         Some(other) => {
             let reason = format!("{other} is mounted there");
             return Err(NodeError::refused(path, reason));
         }
         None => {}
     }
-    kind.make_child(name, mode)?;
+    kind.make_child(name, MODE_BELOW)?;
+    let mode = mode.map(|mode| format!(",mode={mode:o}"));
+    let mode = mode.unwrap_or_default();
     let mounted = |options: &str| {
-        let source = Some(TMPFS);
-        mount(source, &path, source, MsFlags::empty(), Some(options))
+        let options = format!("{options}{mode}");
+        let source = Some(filesystem);
+        mount(source, &path, source, MsFlags::empty(), Some(&*options))
     };
-    let options = format!("size={bytes}");
-    let made = match swap {
-        Swap::Allowed => mounted(&options),
-        // An older kernel does not know the option.
-        Swap::Avoided => match mounted(&format!("{options},noswap")) {
-            Err(Errno::EINVAL) => mounted(&options),
-            made => made,
-        },
+    let made = match content {
+        Content::Memory { bytes, swap } => {
+            let options = format!("size={bytes}");
+            match swap {
+                Swap::Allowed => mounted(&options),
+                // An older kernel does not know the option.
+                Swap::Avoided => match mounted(&format!("{options},noswap")) {
+                    Err(Errno::EINVAL) => mounted(&options),
+                    made => made,
+                },
+            }
+        }
+        Content::HugePages {
+            page_bytes,
+            limit_bytes,
+        } => {
+            let size = limit_bytes.map(|limit| format!(",size={limit}"));
+            let size = size.unwrap_or_default();
+            mounted(&format!("pagesize={page_bytes}{size}"))
+        }
     };
     made.context("mount", &path)
 }

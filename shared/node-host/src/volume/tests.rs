@@ -276,3 +276,53 @@ fn what_no_container_mounts_is_neither_looked_for_nor_made() {
     assert!(case.set_up_pod(&unmounted).unwrap().is_empty());
     assert!(!missing.exists());
 }
+
+#[test]
+fn an_empty_dir_has_the_mode_that_its_pod_chooses() {
+    let case = case();
+    let volumes = r#"{"name":"v","emptyDir":{"mode":488}},
+        {"name":"m","emptyDir":{"medium":"Memory","mode":488}}"#;
+    for _ in 0..2 {
+        case.set_up(volumes).unwrap();
+        for name in ["v", "m"] {
+            let mode = fs::metadata(case.empty_dir(name)).unwrap().mode();
+            assert_eq!(mode & 0o7777, 0o750, "{name}");
+        }
+    }
+    tear_down(&case.directory, &mounts()).unwrap();
+}
+
+#[test]
+fn an_empty_dir_in_huge_pages_is_a_file_system_of_that_page_size() {
+    if !Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB").exists() {
+        return;
+    }
+    let case = case();
+    let mut pod = with_volumes(
+        r#"{"name":"v","emptyDir":{"medium":"HugePages","sizeLimit":"4Mi"}},
+           {"name":"w","emptyDir":{"medium":"HugePages-2Mi"}}"#,
+    );
+    let resources = r#"{"requests":{"hugepages-2Mi":"0"}}"#;
+    pod.spec.as_mut().unwrap().containers[0].resources =
+        Some(serde_json::from_str(resources).unwrap());
+    for _ in 0..2 {
+        case.set_up_pod(&pod).unwrap();
+        for (name, blocks) in [("v", 2), ("w", 0)] {
+            let path = case.empty_dir(name);
+            let table = mounts();
+            let path = path.canonicalize().unwrap();
+            assert_eq!(table.filesystem(&path), Some("hugetlbfs"));
+            let found = nix::sys::statvfs::statvfs(&path).unwrap();
+            assert_eq!(
+                (found.block_size(), found.blocks()),
+                (2 << 20, blocks),
+                "{name}"
+            );
+            let mode = fs::metadata(&path).unwrap().mode();
+            assert_eq!(mode & 0o7777, 0o777);
+            assert_eq!(table.below(&path).count(), 1, "it is mounted once");
+        }
+    }
+    tear_down(&case.directory, &mounts()).unwrap();
+    assert!(!case.empty_dir("v").exists());
+}

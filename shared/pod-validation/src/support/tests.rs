@@ -200,7 +200,7 @@ fn what_is_not_supported_in_a_pod_is_named() {
             "volumes[0].projected.sources[0].serviceAccountToken",
         ),
         (
-            r#""volumes":[{"name":"v","emptyDir":{"medium":"HugePages"}}]"#,
+            r#""volumes":[{"name":"v","emptyDir":{"medium":"Disk"}}]"#,
             "volumes[0].emptyDir.medium",
         ),
     ] {

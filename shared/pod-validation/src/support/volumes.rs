@@ -118,17 +118,18 @@ fn projected(volume: &ProjectedVolumeSource, path: Path<'_>, errors: &mut Errors
     }
 }
 
-/// The size of a memory file system is limited by the kernel; that of a
-/// directory would have to be watched.
 fn empty_dir(source: &EmptyDirVolumeSource, path: Path<'_>, errors: &mut Errors) {
     let EmptyDirVolumeSource {
         medium,
-        mode,
+        mode: _,
         size_limit: _,
     } = source;
-    refuse(&[("mode", mode.is_some())], path, errors);
     match text(medium) {
-        "Memory" | "" => {}
-        _ => errors.unsupported(path.child("medium"), "only Memory, or none"),
+        "" | "Memory" | "HugePages" => {}
+        medium if medium.starts_with("HugePages-") => {}
+        _ => {
+            let detail = "only Memory, HugePages, or none";
+            errors.unsupported(path.child("medium"), detail);
+        }
     }
 }

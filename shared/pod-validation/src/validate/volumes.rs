@@ -13,6 +13,9 @@ use crate::field::{Errors, Path};
 use crate::formats;
 use crate::optional::text;
 
+/// Largest `mode` of an emptyDir: all permissions, and that nobody removes files of others.
+const MAX_EMPTY_DIR_MODE: i32 = 0o1777;
+
 /// The valid volumes of a pod: only these can be mounted.
 pub(super) type ByName<'a> = HashMap<&'a str, &'a Volume>;
 
@@ -56,6 +59,12 @@ fn empty_dir(source: &EmptyDirVolumeSource, path: Path<'_>, errors: &mut Errors)
         .and_then(|limit| Quantity::from_api(limit).ok());
     if limit.is_some_and(Quantity::is_negative) {
         errors.forbidden(path.child("sizeLimit"), "must not be negative");
+    }
+    if let Some(mode) = source.mode
+        && !(0..=MAX_EMPTY_DIR_MODE).contains(&mode)
+    {
+        let detail = "must be between 0 and 01777 (octal)";
+        errors.invalid(path.child("mode"), mode, detail);
     }
 }
 
