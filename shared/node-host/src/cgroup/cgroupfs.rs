@@ -25,8 +25,11 @@ use crate::host::FoundCgroup;
 /// namespace of its own can make them without end; the rest waits for the next time.
 const MAX_CGROUPS_OF_POD: usize = 10_000;
 
-/// What the top of the unified hierarchy hands down. Not all kernels have all.
-const UNIFIED_CONTROLLERS: [&str; 7] = ["cpuset", "cpu", "io", "memory", "hugetlb", "pids", "rdma"];
+/// What the top of the unified hierarchy hands down. Not all kernels have all. Without
+/// `cpuset`: Linux 6.1 takes that for a change of the processes that are there already,
+/// of containerd for one, which needs capabilities that this process has not. No limit
+/// here is written to it, and a runtime whose containers need it hands it down itself.
+const UNIFIED_CONTROLLERS: [&str; 6] = ["cpu", "io", "memory", "hugetlb", "pids", "rdma"];
 
 /// The classes that have a cgroup, and whose pods are below it.
 const CLASSES: [QosClass; 3] = [

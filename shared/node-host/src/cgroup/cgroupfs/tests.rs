@@ -126,6 +126,25 @@ fn version_two_controllers_are_handed_down_from_the_top() {
 }
 
 #[test]
+fn what_takes_more_capabilities_is_left_to_the_runtime() {
+    let directory = tempfile::tempdir().unwrap();
+    let cgroups = unified(directory.path());
+    let levels = ["", "kubepods", "kubepods/besteffort"];
+    let file = |level: &str, name: &str| directory.path().join(level).join(name);
+    for level in levels {
+        put(&file(level, "cgroup.controllers"), "cpuset");
+        put(&file(level, "cgroup.subtree_control"), "");
+    }
+    cgroups
+        .ensure_pod(UID, QosClass::BestEffort, &resources())
+        .unwrap();
+    for level in levels {
+        let handed_down = fs::read_to_string(file(level, "cgroup.subtree_control"));
+        assert_eq!(handed_down.unwrap(), "", "{level}");
+    }
+}
+
+#[test]
 fn pods_are_found_in_their_class_whatever_hierarchy_has_them() {
     let directory = tempfile::tempdir().unwrap();
     let cgroups = legacy(directory.path());
