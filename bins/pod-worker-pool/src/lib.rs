@@ -28,6 +28,7 @@
 //! Tell the other processes:
 //!
 //! - `publisher`: observations and probe targets; `events`; `logs` of containers;
+//!   `usage`: what pods use;
 //! - `servers`: the services that carry them.
 //!
 //! `pod_source` takes the pods from config-sourcer. `assembly` puts all this together, and
@@ -64,5 +65,6 @@ mod steps;
 mod testing;
 mod told_ends;
 mod turns;
+mod usage;
 
 pub use shell::{Error, Opened, open, serve};

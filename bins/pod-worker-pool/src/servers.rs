@@ -10,6 +10,7 @@ mod probe_targets;
 mod runtime_pods;
 mod shared;
 mod status;
+mod usage;
 
 use bulkhead_api::v1::container_logs_server::ContainerLogsServer;
 use bulkhead_api::v1::node_policy_server::NodePolicyServer;
@@ -17,6 +18,7 @@ use bulkhead_api::v1::observations_server::ObservationsServer;
 use bulkhead_api::v1::pod_workers_server::PodWorkersServer;
 use bulkhead_api::v1::probe_targets_server::ProbeTargetsServer;
 use bulkhead_api::v1::runtime_pods_server::RuntimePodsServer;
+use bulkhead_api::v1::usage_server::UsageServer;
 use ipc::limits::{MAX_LIST_BYTES, MAX_RELIST_BYTES};
 use tonic::service::Routes;
 
@@ -41,12 +43,16 @@ pub(crate) fn routes(shared: Shared, pods: PodsOfSources) -> Routes {
         .max_decoding_message_size(MAX_QUESTION_BYTES);
     let container_logs = ContainerLogsServer::new(container_logs::Service::new(shared.clone()))
         .max_decoding_message_size(MAX_QUESTION_BYTES);
-    let node_policy = NodePolicyServer::new(node_policy::Service(shared))
+    let node_policy = NodePolicyServer::new(node_policy::Service(shared.clone()))
         .max_decoding_message_size(MAX_QUESTION_BYTES);
+    let usage = UsageServer::new(usage::Service::new(&shared))
+        .max_decoding_message_size(MAX_QUESTION_BYTES)
+        .max_encoding_message_size(MAX_RELIST_BYTES);
     Routes::new(pod_workers)
         .add_service(runtime_pods)
         .add_service(probe_targets)
         .add_service(observations)
         .add_service(container_logs)
         .add_service(node_policy)
+        .add_service(usage)
 }

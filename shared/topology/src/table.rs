@@ -222,6 +222,10 @@ pub const PROCESSES: &[ProcessRow] = &[
                 service: "bulkhead.v1.NodePolicy",
                 callers: &[Caller::Operator],
             },
+            ServiceRow {
+                service: "bulkhead.v1.Usage",
+                callers: &[Caller::Operator],
+            },
         ],
         backoff_cap: Duration::from_secs(10),
         memory_max_bytes: 160 * MIB,

@@ -12,6 +12,7 @@ use bulkhead_api::v1::node_policy_client::NodePolicyClient;
 use bulkhead_api::v1::statuses_client::StatusesClient;
 use bulkhead_api::v1::supervisor_client::SupervisorClient;
 use bulkhead_api::v1::sync_loop_client::SyncLoopClient;
+use bulkhead_api::v1::usage_client::UsageClient;
 use ipc::Network;
 use serde_json::Value;
 use tonic::transport::Channel;
@@ -99,14 +100,15 @@ impl Observer {
     /// When there is no runtime for it; the calls have each their own outcome.
     pub fn read_everything(&self, log: &v1::ReadLogsRequest) -> Result<Vec<Answered>> {
         self.ask(async |network| {
-            let (supervisor, sync_loop, statuses, pool, policy) = (
+            let (supervisor, sync_loop, statuses, pool, policy, usage) = (
                 SupervisorClient::new(network.channel(Process::Supervisor)),
                 SyncLoopClient::new(network.channel(Process::SyncLoop)),
                 StatusesClient::new(network.channel(Process::StatusSyncer)),
                 ContainerLogsClient::new(network.channel(Process::PodWorkerPool)),
                 NodePolicyClient::new(network.channel(Process::PodWorkerPool)),
+                UsageClient::new(network.channel(Process::PodWorkerPool)),
             );
-            let (status, crashes, loop_status, desired, events, log, policy) = tokio::join!(
+            let (status, crashes, loop_status, desired, events, log, policy, usage) = tokio::join!(
                 self.read(async || {
                     let request = v1::GetSupervisorStatusRequest {};
                     supervisor.clone().get_status(request).await.map(drop)
@@ -135,6 +137,10 @@ impl Observer {
                     let request = v1::GetPolicyRequest {};
                     policy.clone().get_policy(request).await.map(drop)
                 }),
+                self.read(async || {
+                    let request = v1::GetUsageRequest {};
+                    usage.clone().get_usage(request).await.map(drop)
+                }),
             );
             Ok(vec![
                 ("bulkhead.v1.Supervisor/GetStatus", status),
@@ -144,6 +150,7 @@ impl Observer {
                 ("bulkhead.v1.Statuses/ListEvents", events),
                 ("bulkhead.v1.ContainerLogs/ReadLogs", log),
                 ("bulkhead.v1.NodePolicy/GetPolicy", policy),
+                ("bulkhead.v1.Usage/GetUsage", usage),
             ])
         })
     }

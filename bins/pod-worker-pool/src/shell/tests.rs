@@ -13,6 +13,7 @@ use bulkhead_api::v1::observations_client::ObservationsClient;
 use bulkhead_api::v1::pod_workers_client::PodWorkersClient;
 use bulkhead_api::v1::probe_targets_client::ProbeTargetsClient;
 use bulkhead_api::v1::runtime_pods_client::RuntimePodsClient;
+use bulkhead_api::v1::usage_client::UsageClient;
 use bulkhead_api::v1::watch_hints_response::Message as Hint;
 use bulkhead_api::v1::watch_observations_response::Message as Observed;
 use bulkhead_api::v1::watch_probe_targets_response::Message as Targeted;
@@ -414,6 +415,34 @@ async fn the_next_instance_does_not_wait_for_the_lists_to_show_an_end() {
     let asked = history.filter(|entry| entry.happening == Happening::Terminated);
     assert_eq!(asked.count(), 0);
     assert_eq!(pool.runtime.violations(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn usage_is_told_to_the_operator_and_to_nobody_else() {
+    let pool = Pool::start();
+    pool.run(&pod_running("a", "u1", &["run"])).await;
+    pool.runtime.set_memory_use("u1", 5 << 20);
+    let operator = Network::memory_as_operator(pool.hub.clone());
+    let mut client = UsageClient::new(operator.channel(Process::PodWorkerPool));
+    let mut used = async || {
+        let answer = client.get_usage(v1::GetUsageRequest {}).await.unwrap();
+        let [pod] = &answer.into_inner().pods[..] else {
+            panic!("one pod runs")
+        };
+        assert_eq!(pod.pod.as_ref().unwrap().uid, "u1");
+        pod.containers[0].memory_bytes.unwrap()
+    };
+    assert_eq!(used().await, 5 << 20);
+    // However often it is asked for: the runtime is asked after half a second.
+    pool.runtime.set_memory_use("u1", 7 << 20);
+    assert_eq!(used().await, 5 << 20);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(used().await, 7 << 20);
+    for process in [Process::SyncLoop, Process::Prober, Process::StatusSyncer] {
+        let mut client = UsageClient::new(pool.channel(process));
+        let refused = client.get_usage(v1::GetUsageRequest {}).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied, "{process}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,56 @@
+//! `Usage`: what pods use, for people who look at it.
+
+use std::time::Duration;
+
+use bulkhead_api::v1;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use tonic::{Request, Response, Status};
+
+use super::shared::Shared;
+use super::status;
+use crate::usage::UsageReader;
+
+/// How long an answer stands: however many ask, the runtime is asked twice a second.
+const STANDS: Duration = Duration::from_millis(500);
+
+pub(super) struct Service {
+    boot_id: String,
+    reader: UsageReader,
+    /// The last answer, and when it was there. Held while the runtime is asked, so
+    /// that who asks meanwhile gets the same.
+    last: Mutex<Option<(Instant, Vec<v1::PodUsage>)>>,
+}
+
+impl Service {
+    pub(super) fn new(shared: &Shared) -> Service {
+        Service {
+            boot_id: shared.boot_id.clone(),
+            reader: UsageReader::new(shared.runtime.clone(), shared.relister.clone()),
+            last: Mutex::default(),
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl v1::usage_server::Usage for Service {
+    async fn get_usage(
+        &self,
+        _request: Request<v1::GetUsageRequest>,
+    ) -> Result<Response<v1::UsageReport>, Status> {
+        let mut last = self.last.lock().await;
+        let pods = match &*last {
+            Some((at, pods)) if at.elapsed() < STANDS => pods.clone(),
+            _ => {
+                let pods = self.reader.read().await;
+                let pods = pods.map_err(|error| status::of_runtime(&error))?;
+                *last = Some((Instant::now(), pods.clone()));
+                pods
+            }
+        };
+        Ok(Response::new(v1::UsageReport {
+            boot_id: self.boot_id.clone(),
+            pods,
+        }))
+    }
+}
