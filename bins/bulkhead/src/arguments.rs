@@ -8,12 +8,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::logs::Selector;
+use crate::top::SortBy;
 
 const AFTER_HELP: &str = "\
 Examples:
   bulkhead status                    is every process well?
   bulkhead pods -o wide              what runs here, and where?
   bulkhead describe web              why is this pod as it is?
+  bulkhead top                       what uses how much?
   bulkhead timeline web              what happened to it, and when?
   bulkhead logs -f --tail 20 web     what does its container say?
   bulkhead events --watch            what happens now?
@@ -59,6 +61,8 @@ pub(crate) enum Command {
     Pods(PodsOptions),
     /// One pod in full: spec, status, recent events, and why it is so.
     Describe(DescribeOptions),
+    /// What pods and processes use: CPU, memory, disk, network.
+    Top(TopOptions),
     /// What happened to a pod, drawn over time.
     Timeline(TimelineOptions),
     /// What a container wrote.
@@ -130,6 +134,22 @@ pub(crate) struct PodsOptions {
 pub(crate) struct DescribeOptions {
     /// Which pod.
     pub(crate) pod: String,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+On a terminal the screen goes on: c, m, d and n sort, q quits. Elsewhere, and with --once,
+rows are printed after two readings, one second apart.
+
+CPU is in thousandths of a processor. DISK is what containers wrote in their own layers.
+Pods on the node's own network have no network of their own to tell of.")]
+pub(crate) struct TopOptions {
+    /// Print rows once, also on a terminal.
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// What comes first: who uses most of this.
+    #[arg(short, long, value_enum, default_value_t = SortBy::Cpu)]
+    pub(crate) sort: SortBy,
 }
 
 #[derive(Debug, Args)]

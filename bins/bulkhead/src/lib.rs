@@ -22,6 +22,7 @@ mod status;
 mod table;
 mod terminal;
 mod timeline;
+mod top;
 mod words;
 
 pub use arguments::Arguments;
@@ -66,6 +67,7 @@ async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Command::Status(options) => status::status(connection, options, output).await,
         Command::Pods(options) => pods::pods(connection, options, output).await,
         Command::Describe(options) => describe::describe(connection, options, output).await,
+        Command::Top(options) => top::top(connection, options, output).await,
         Command::Timeline(options) => timeline::timeline(connection, options, output).await,
         Command::Logs(options) => logs::logs(connection, options, output).await,
         Command::Events(options) => events::events(connection, options, output).await,

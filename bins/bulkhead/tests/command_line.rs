@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test: what is missing fails it")]
 
 mod fakes;
+mod terminal;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -13,6 +14,9 @@ use bulkhead_api::v1::container_logs_server::ContainerLogsServer;
 use bulkhead_api::v1::statuses_server::StatusesServer;
 use bulkhead_api::v1::supervisor_server::SupervisorServer;
 use bulkhead_api::v1::sync_loop_server::SyncLoopServer;
+use bulkhead_api::v1::usage_server::UsageServer;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::sync::Notify;
@@ -20,9 +24,10 @@ use tonic::service::Routes;
 use topology::Process;
 
 use fakes::{
-    FakeEcho, FakeHappenings, FakeLogs, FakeStatuses, FakeSupervisor, FakeSyncLoop, Node, Server,
-    code, node, stderr, stdout,
+    FakeEcho, FakeHappenings, FakeLogs, FakeStatuses, FakeSupervisor, FakeSyncLoop, FakeUsage,
+    Node, Server, code, node, stderr, stdout,
 };
+use terminal::Terminal;
 
 #[tokio::test]
 async fn exit_codes_tell_what_is_wrong() {
@@ -45,6 +50,8 @@ async fn exit_codes_tell_what_is_wrong() {
         (&ready, &["timeline", "absent"], 5),
         (&ready, &["timeline", "web", "--width", "7"], 2),
         (&nowhere, &["timeline", "web"], 3),
+        (&nowhere, &["top"], 3),
+        (&ready, &["top", "--sort", "beauty"], 2),
         (&ready, &["loop"], 0),
         (&ready, &["loop", "-o", "json"], 0),
         (&nowhere, &["loop"], 3),
@@ -357,4 +364,54 @@ async fn a_timeline_is_text_or_a_picture() {
     let svg = stdout(&node.bulkhead(&["timeline", "web", "--svg"]).await);
     assert!(svg.starts_with("<?xml"), "{svg}");
     assert!(svg.ends_with("</svg>\n"), "{svg}");
+}
+
+/// A node whose pool tells what pods use.
+fn node_with_usage() -> Node {
+    let mut node = node(v1::ProcessState::Ready);
+    let server = UsageServer::new(FakeUsage::default());
+    node.serve(Process::PodWorkerPool, Routes::new(server));
+    node
+}
+
+#[tokio::test]
+async fn usage_is_printed_as_rows_where_there_is_no_terminal() {
+    let node = node_with_usage();
+    let output = node.bulkhead(&["top"]).await;
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let text = stdout(&output);
+    let web = text.lines().find(|line| line.starts_with("default/web"));
+    let cells: Vec<_> = web.unwrap().split_whitespace().collect();
+    // A processor and a half, by the times that the pool tells, however long it took.
+    assert_eq!(cells[1..4], ["1500m", "3.0", "MiB"], "{text}");
+    assert!(!text.contains('\x1b'), "{text}");
+}
+
+#[tokio::test]
+async fn a_live_view_obeys_its_keys_and_leaves_the_terminal_as_it_was() {
+    let node = node_with_usage();
+    let mut terminal = Terminal::start(&node, &["top"]);
+    terminal.until_shown("by CPU");
+    terminal.until_shown("1500m");
+    terminal.press(b'm');
+    terminal.until_shown("by memory");
+    terminal.press(b'q');
+    assert_eq!(terminal.end(), 0);
+    // Control-C.
+    let mut terminal = Terminal::start(&node, &["top", "--sort", "network"]);
+    terminal.until_shown("by network");
+    terminal.press(3);
+    assert_eq!(terminal.end(), 0);
+}
+
+#[tokio::test]
+async fn a_live_view_that_is_told_to_end_leaves_the_terminal_as_it_was() {
+    let node = node_with_usage();
+    for signal in [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT] {
+        let mut terminal = Terminal::start(&node, &["top"]);
+        terminal.until_shown("default/web");
+        let pid = i32::try_from(terminal.pid()).unwrap();
+        kill(Pid::from_raw(pid), signal).unwrap();
+        assert_eq!(terminal.end(), 0, "{signal}");
+    }
 }

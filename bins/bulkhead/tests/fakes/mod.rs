@@ -15,6 +15,7 @@ use bulkhead_api::v1::list_pod_statuses_response::Message as StatusMessage;
 use bulkhead_api::v1::statuses_server::{Statuses, StatusesServer};
 use bulkhead_api::v1::supervisor_server::{Supervisor, SupervisorServer};
 use bulkhead_api::v1::sync_loop_server::{SyncLoop, SyncLoopServer};
+use bulkhead_api::v1::usage_server::Usage;
 use futures_util::{Stream, stream};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
@@ -380,6 +381,37 @@ impl ContainerLogs for FakeEcho {
             ..v1::ReadLogsResponse::default()
         };
         Ok(Response::new(Box::pin(stream::iter([Ok(line)]))))
+    }
+}
+
+/// A pod that uses one processor and a half, in the seconds between two calls.
+#[derive(Default)]
+pub(crate) struct FakeUsage(AtomicUsize);
+
+#[tonic::async_trait]
+impl Usage for FakeUsage {
+    async fn get_usage(
+        &self,
+        _: Request<v1::GetUsageRequest>,
+    ) -> Result<Response<v1::UsageReport>, Status> {
+        let calls = i64::try_from(self.0.fetch_add(1, Ordering::Relaxed)).unwrap();
+        let container = v1::ContainerUsage {
+            id: "c1".to_owned(),
+            name: "c".to_owned(),
+            cpu_nanos: Some(u64::try_from(calls).unwrap() * 1_500_000_000),
+            cpu_at_unix_nanos: calls * 1_000_000_000,
+            memory_bytes: Some(3 << 20),
+            layer_bytes: None,
+        };
+        let pod = v1::PodUsage {
+            pod: pod("web").reference,
+            containers: vec![container],
+            network: None,
+        };
+        Ok(Response::new(v1::UsageReport {
+            boot_id: "b".to_owned(),
+            pods: vec![pod],
+        }))
     }
 }
 
