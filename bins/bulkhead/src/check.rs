@@ -15,7 +15,7 @@ use manifest_files::{
 };
 use node_config::{NODE_CONFIG_FILE, NodeConfig};
 use pod::{Pod, PodDocument, PodExt as _, PodSource};
-use pod_manifest::{MAX_MANIFEST_BYTES, Origin, static_pods};
+use pod_manifest::{MAX_MANIFEST_BYTES, ManifestNode, Origin, static_pods};
 
 use crate::arguments::CheckOptions;
 use crate::failure::Failure;
@@ -37,7 +37,7 @@ pub(crate) fn check(
     output: Output,
 ) -> Result<ExitCode, Failure> {
     let mut judge = Judge {
-        node_name: node_name(run_dir),
+        node: node(run_dir),
         denials,
         seen: Seen::default(),
     };
@@ -56,7 +56,7 @@ type Denials = Box<dyn Fn(&Pod) -> Vec<String>>;
 
 /// What manifests are held against.
 struct Judge {
-    node_name: String,
+    node: ManifestNode,
     denials: Denials,
     seen: Seen,
 }
@@ -71,18 +71,26 @@ struct Seen {
     bytes: usize,
 }
 
-/// The name of the node that runs here, or of any.
-pub(crate) fn node_name(run_dir: &Path) -> String {
+/// The node that runs here, or any.
+pub(crate) fn node(run_dir: &Path) -> ManifestNode {
     let config = NodeConfig::read(&run_dir.join(NODE_CONFIG_FILE));
-    config.map_or_else(|_| ANY_NODE.to_owned(), |config| config.node_name)
+    config.map_or_else(|_| ANY_NODE.into(), |config| configured(&config))
+}
+
+/// What a node that is configured like this gives to its pods.
+pub(crate) fn configured(config: &NodeConfig) -> ManifestNode {
+    ManifestNode {
+        name: config.node_name.clone(),
+        runtime_classes: config.runtime_classes.clone(),
+    }
 }
 
 /// Each manifest that the paths stand for, with its pods or what is wrong with it.
-pub(crate) fn pods(paths: &[PathBuf], node_name: &str) -> Vec<PodsOfFile> {
+pub(crate) fn pods(paths: &[PathBuf], node: &ManifestNode) -> Vec<PodsOfFile> {
     let found = paths.iter().flat_map(|path| manifests(path));
     let decoded = found.map(|(file, content)| {
         let pods = match content {
-            Ok(bytes) => decoded(&bytes, &file, node_name),
+            Ok(bytes) => decoded(&bytes, &file, node),
             Err(problem) => Err(vec![problem]),
         };
         (file, pods)
@@ -90,9 +98,9 @@ pub(crate) fn pods(paths: &[PathBuf], node_name: &str) -> Vec<PodsOfFile> {
     decoded.collect()
 }
 
-fn decoded(bytes: &[u8], path: &Path, node_name: &str) -> Result<Vec<Pod>, Vec<String>> {
+fn decoded(bytes: &[u8], path: &Path, node: &ManifestNode) -> Result<Vec<Pod>, Vec<String>> {
     let origin = path.to_string_lossy();
-    static_pods(bytes, Origin::File(&origin), node_name)
+    static_pods(bytes, Origin::File(&origin), node)
         .map_err(|errors| errors.iter().map(ToString::to_string).collect())
 }
 
@@ -196,7 +204,7 @@ fn read_bounded(source: impl Read) -> Result<Vec<u8>, String> {
 
 /// The names of a manifest's pods, or everything that is wrong with it.
 fn verdict(bytes: &[u8], path: &Path, judge: &mut Judge) -> Verdict {
-    let pods = decoded(bytes, path, &judge.node_name)?;
+    let pods = decoded(bytes, path, &judge.node)?;
     let mut problems = Vec::new();
     for pod in &pods {
         problems.extend(judge.seen.add(pod, path));
@@ -272,7 +280,7 @@ spec: {containers: [{name: c, image: localhost/web:1}]}
 
     fn judge() -> Judge {
         Judge {
-            node_name: "n1".to_owned(),
+            node: "n1".into(),
             denials: Box::new(|_| Vec::new()),
             seen: Seen::default(),
         }

@@ -57,7 +57,7 @@ pub(crate) async fn policy(
     match &options.command {
         PolicyCommand::Check(files) => {
             let mut accepted = true;
-            for (path, pods) in check::pods(&files.files, &node.config.node_name) {
+            for (path, pods) in check::pods(&files.files, &check::configured(&node.config)) {
                 let verdicts = verdicts(&pods, &policy, &node.config.node_name);
                 accepted &= verdicts.iter().all(Verdict::is_good);
                 output.text(&rendered(&path, &verdicts, output.colours))?;
@@ -68,7 +68,7 @@ pub(crate) async fn policy(
             Ok(exit_code(accepted))
         }
         PolicyCommand::Grant(files) => {
-            let found = check::pods(&files.files, &node.config.node_name);
+            let found = check::pods(&files.files, &check::configured(&node.config));
             let (text, problems) = grants(&found, &policy, &node.config.node_name);
             output.text(&text)?;
             for problem in &problems {
@@ -133,7 +133,7 @@ impl Node {
                 log_dir: "/var/log".into(),
                 bin_dir: "/usr/libexec/bulkhead".into(),
             };
-            NodeConfig::with_defaults(check::node_name(run_dir), directories)
+            NodeConfig::with_defaults(check::node(run_dir).name, directories)
         });
         let (protected, problems) = node_config::protected(&config, identities(&config).as_ref());
         for problem in problems {

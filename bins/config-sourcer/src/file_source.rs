@@ -10,7 +10,7 @@ use std::time::Duration;
 use backoff::{Backoff, Curve};
 use clock::{UnixNanos, WallClock};
 use pod::PodSource;
-use pod_manifest::{Origin, static_pods};
+use pod_manifest::{ManifestNode, Origin, static_pods};
 use state_file::{Saver, Writer};
 use tokio::time::Instant;
 
@@ -48,7 +48,7 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct FileSource {
     path: PathBuf,
-    node_name: String,
+    node: ManifestNode,
     check_frequency: Duration,
     /// Looks in a row that could not list the path.
     failed_looks: Backoff,
@@ -91,7 +91,7 @@ impl FileSource {
     #[must_use]
     pub(crate) fn new(
         path: PathBuf,
-        node_name: &str,
+        node: impl Into<ManifestNode>,
         check_frequency: Duration,
         clock: WallClock,
         publication: Publication,
@@ -102,7 +102,7 @@ impl FileSource {
         let (saver, writer) = Saver::new("the last good manifests", write);
         let source = Self {
             path,
-            node_name: node_name.to_owned(),
+            node: node.into(),
             check_frequency,
             failed_looks: failed_looks(check_frequency),
             clock,
@@ -284,10 +284,10 @@ impl FileSource {
             observation,
             at,
         } = finding;
-        let node_name = &self.node_name;
+        let node = &self.node;
         self.manifests
             .observe(&path, observation, &timestamp(at), |bytes| {
-                static_pods(bytes, Origin::File(&path), node_name)
+                static_pods(bytes, Origin::File(&path), node)
             });
     }
 

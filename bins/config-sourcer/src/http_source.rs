@@ -10,7 +10,7 @@ use node_config::HttpSource as Settings;
 use pod::metadata::CONFIG_SEEN_ANNOTATION;
 use pod::wire::content_hash;
 use pod::{PodDocument, PodExt, PodSource};
-use pod_manifest::{Origin, static_pods};
+use pod_manifest::{ManifestNode, Origin, static_pods};
 use tokio::time::MissedTickBehavior;
 
 use crate::file_source::timestamp;
@@ -23,7 +23,7 @@ use crate::snapshot::{PodSet, Problem, assemble};
 #[derive(Debug)]
 pub(crate) struct HttpSource {
     settings: Settings,
-    node_name: String,
+    node: ManifestNode,
     clock: WallClock,
     publication: Publication,
     /// Hash of the answer that was judged last, and what is wrong with it.
@@ -35,14 +35,13 @@ impl HttpSource {
     #[must_use]
     pub(crate) fn new(
         settings: Settings,
-        node_name: &str,
+        node: impl Into<ManifestNode>,
         clock: WallClock,
         publication: Publication,
     ) -> Self {
-        let node_name = node_name.to_owned();
         Self {
             settings,
-            node_name,
+            node: node.into(),
             clock,
             publication,
             judged: None,
@@ -105,14 +104,13 @@ impl HttpSource {
 
     fn pods(&self, body: &[u8], running: &PodSet) -> Result<(PodSet, Vec<Problem>), Vec<Problem>> {
         let subject = self.subject();
-        let pods = static_pods(body, Origin::Url(&self.settings.url), &self.node_name).map_err(
-            |errors| {
+        let pods =
+            static_pods(body, Origin::Url(&self.settings.url), &self.node).map_err(|errors| {
                 errors
                     .into_iter()
                     .map(|error| problem(&subject, error))
                     .collect::<Vec<_>>()
-            },
-        )?;
+            })?;
         let seen = first_seen(running);
         let now = timestamp(self.clock.now());
         let pods: Vec<PodDocument> = pods

@@ -5,7 +5,9 @@
 use std::fmt;
 use std::path::Path;
 
+use pod::runtime_class::RuntimeClasses;
 use pod::{PodDocument, PodSource};
+use pod_manifest::ManifestNode;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use state_file::{StateFile, StateFileError};
@@ -80,17 +82,21 @@ pub(crate) trait Store: fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct Memory {
     file: StateFile,
-    node_name: String,
+    node: ManifestNode,
     static_pod_path: String,
 }
 
 impl Memory {
     /// The file in our state directory, for this node and manifest path.
     #[must_use]
-    pub(crate) fn new(state_directory: &Path, node_name: &str, static_pod_path: &Path) -> Self {
+    pub(crate) fn new(
+        state_directory: &Path,
+        node: impl Into<ManifestNode>,
+        static_pod_path: &Path,
+    ) -> Self {
         Self {
             file: StateFile::new(state_directory.join("last-good-manifests.json"), VERSION),
-            node_name: node_name.to_owned(),
+            node: node.into(),
             static_pod_path: static_pod_path.display().to_string(),
         }
     }
@@ -118,7 +124,7 @@ impl Store for Memory {
         let Some(saved) = self.file.load::<Saved>()? else {
             return Ok(None);
         };
-        if saved.node_name != self.node_name || saved.static_pod_path != self.static_pod_path {
+        if saved.node_name != self.node.name || saved.static_pod_path != self.static_pod_path {
             return Ok(None);
         }
         let mut last_good = LastGood {
@@ -127,7 +133,7 @@ impl Store for Memory {
             manifests: Vec::new(),
         };
         for manifest in saved.manifests {
-            match remembered(manifest) {
+            match remembered(manifest, &self.node.runtime_classes) {
                 Ok(remembered) => last_good.manifests.push(remembered),
                 Err(Unusable { path, reason }) => {
                     tracing::warn!(path, reason, "what is kept of a manifest is left out");
@@ -155,7 +161,7 @@ impl Store for Memory {
             .collect::<Result<_, _>>()
             .map_err(damaged)?;
         self.file.save(&Saved {
-            node_name: self.node_name.clone(),
+            node_name: self.node.name.clone(),
             static_pod_path: self.static_pod_path.clone(),
             recall: last_good.recall,
             kind: last_good.kind,
@@ -170,8 +176,9 @@ struct Unusable {
     reason: String,
 }
 
-fn remembered(manifest: SavedManifest) -> Result<Remembered, Unusable> {
-    let pods = manifest.pods.into_iter().map(|json| judged(&json));
+fn remembered(manifest: SavedManifest, classes: &RuntimeClasses) -> Result<Remembered, Unusable> {
+    let pods = manifest.pods.into_iter();
+    let pods = pods.map(|json| judged(&json, classes));
     match pods.collect() {
         Ok(pods) => Ok(Remembered {
             path: manifest.path,
@@ -185,12 +192,12 @@ fn remembered(manifest: SavedManifest) -> Result<Remembered, Unusable> {
     }
 }
 
-fn judged(json: &RawValue) -> Result<PodDocument, String> {
+fn judged(json: &RawValue, classes: &RuntimeClasses) -> Result<PodDocument, String> {
     let source = PodSource::File;
     let json = json.get().as_bytes().to_vec();
     let (document, pod) =
         PodDocument::from_json(json, source).map_err(|error| telemetry::chain(&error))?;
-    match pod_validation::judge(&pod, source).first() {
+    match pod_validation::judge(&pod, source, classes).first() {
         Some(error) => Err(format!("pod {}: {error}", document.identity())),
         None => Ok(document),
     }
@@ -210,7 +217,11 @@ mod tests {
         let pod = json!({"apiVersion": "v1", "kind": "Pod",
             "metadata": {"uid": "1", "name": "a", "namespace": "default"},
             "spec": {"containers": [{"name": "c", "image": "i:1"}]}});
-        let pod = judged(&RawValue::from_string(pod.to_string()).unwrap()).unwrap();
+        let pod = judged(
+            &RawValue::from_string(pod.to_string()).unwrap(),
+            &RuntimeClasses::new(),
+        )
+        .unwrap();
         LastGood {
             recall: Recall::Lost,
             kind: Some(PathKind::Directory),

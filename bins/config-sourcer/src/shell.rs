@@ -10,6 +10,7 @@ use bulkhead_api::v1::pods_server::PodsServer;
 use futures_util::future;
 use ipc::limits::{MAX_OBJECT_MESSAGE_BYTES, MAX_POD_MESSAGE_BYTES};
 use pod::PodSource;
+use pod_manifest::ManifestNode;
 use process::{Context, Lifecycle};
 use tonic::service::Routes;
 
@@ -50,25 +51,24 @@ pub async fn serve(context: Context) -> Result<(), Error> {
         context.clock.clone(),
         configured.into_iter().flatten(),
     );
+    let node = ManifestNode {
+        name: config.node_name.clone(),
+        runtime_classes: config.runtime_classes.clone(),
+    };
     let files = config.static_pod_path.as_ref().map(|path| {
         let state = config.directories.state(context.process);
         FileSource::new(
             path.clone(),
-            &config.node_name,
+            node.clone(),
             config.file_check_frequency,
             context.clock.clone(),
             publication.clone(),
-            Arc::new(Memory::new(&state, &config.node_name, path)),
+            Arc::new(Memory::new(&state, node.clone(), path)),
         )
     });
     let url = config.static_pod_url.as_ref().map(|source| {
         let clock = context.clock.clone();
-        HttpSource::new(
-            source.clone(),
-            &config.node_name,
-            clock,
-            publication.clone(),
-        )
+        HttpSource::new(source.clone(), node.clone(), clock, publication.clone())
     });
     let objects_path = config.local_objects_path.clone();
     let objects = ObjectPublication::new(&context.boot_id, objects_path.is_some());

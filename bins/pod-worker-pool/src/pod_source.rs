@@ -12,6 +12,7 @@ use bulkhead_api::v1;
 use bulkhead_api::v1::pods_client::PodsClient;
 use ipc::CallError;
 use ipc::limits::MAX_POD_MESSAGE_BYTES;
+use pod::runtime_class::RuntimeClasses;
 use pod::wire::WireError;
 use pod::{PodDocument, PodIdentity};
 use pod_lifecycle::DesiredPod;
@@ -71,16 +72,19 @@ pub(crate) struct PodsOfSources {
     places: Arc<Semaphore>,
     /// Whether the last that was heard of config-sourcer is that it does not answer.
     is_away: Arc<AtomicBool>,
+    /// Those that pods may name.
+    runtime_classes: Arc<RuntimeClasses>,
 }
 
 impl PodsOfSources {
     /// The way over `channel`, which connects when first used.
     #[must_use]
-    pub(crate) fn new(channel: Channel) -> PodsOfSources {
+    pub(crate) fn new(channel: Channel, runtime_classes: RuntimeClasses) -> PodsOfSources {
         PodsOfSources {
             client: PodsClient::new(channel).max_decoding_message_size(MAX_POD_MESSAGE_BYTES),
             places: Arc::new(Semaphore::new(MAX_AT_ONCE)),
             is_away: Arc::default(),
+            runtime_classes: Arc::new(runtime_classes),
         }
     }
 
@@ -102,7 +106,7 @@ impl PodsOfSources {
         });
         let message = answer.await.unwrap_or(Err(PodSourceError::Busy))?;
         let pod = checked(message, pod, hash)?;
-        judge(&pod)?;
+        judge(&pod, &self.runtime_classes)?;
         Ok(pod)
     }
 
@@ -169,9 +173,9 @@ fn checked(
 
 /// Refuses what an API server would refuse and what Bulkhead does not do:
 /// config-sourcer refuses it first, and this process does not depend on that.
-fn judge(pod: &DesiredPod) -> Result<(), PodSourceError> {
+fn judge(pod: &DesiredPod, classes: &RuntimeClasses) -> Result<(), PodSourceError> {
     let source = pod.document().source();
-    match pod_validation::judge(&pod.decode()?, source)
+    match pod_validation::judge(&pod.decode()?, source, classes)
         .into_iter()
         .next()
     {

@@ -23,6 +23,7 @@ use clock::WallClock;
 use ipc::limits::truncate;
 use node_config::NodeConfig;
 use node_policy::{HostPathRules, MAX_POLICY_BYTES, Mode, Protected, Subject};
+use pod::runtime_class::{self, RuntimeClasses};
 use pod::{Pod, PodIdentity, PodSource};
 use pod_lifecycle::DesiredPod;
 use pod_lifecycle::plan::{REFUSED_REASON, Refused};
@@ -77,6 +78,7 @@ struct Inner {
     path: PathBuf,
     node_name: String,
     protected: Protected,
+    runtime_classes: RuntimeClasses,
     /// Of the last good policy, for the next process.
     saver: Saver<(), String>,
     clock: WallClock,
@@ -141,6 +143,7 @@ impl NodePolicy {
             path,
             node_name: config.node_name.clone(),
             protected,
+            runtime_classes: config.runtime_classes.clone(),
             saver,
             clock: ingredients.clock,
             events: ingredients.events,
@@ -180,6 +183,10 @@ impl NodePolicy {
         self.0.held.hold(HeldPod {
             identity: identity.clone(),
             standing,
+            // Nothing is made for a pod of a class that is not configured.
+            runtime_handler: runtime_class::handler(pod, &self.0.runtime_classes)
+                .unwrap_or_default()
+                .to_owned(),
             commands: judgement::commands(pod),
             host_paths: judgement::host_paths(pod),
         });

@@ -103,7 +103,8 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
     let rotating = LogRotation::new(&shared, &context.config.logs, &context.clock).run();
     let (turns, policy) = (shared.turns.clone(), shared.policy.clone());
     let conditions = shared.conditions.clone();
-    let pods = PodsOfSources::new(context.network.channel(Process::ConfigSourcer));
+    let channel = context.network.channel(Process::ConfigSourcer);
+    let pods = PodsOfSources::new(channel, context.config.runtime_classes.clone());
     let following = objects.run(context.network.channel(Process::ConfigSourcer));
     let lifecycle = context.lifecycle;
     let serving = ipc::serve(

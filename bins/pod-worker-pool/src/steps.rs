@@ -24,6 +24,7 @@ mod post_start;
 mod pre_stop;
 mod process_start;
 mod pulls;
+mod runtime_handler;
 mod sandbox;
 mod sandbox_config;
 mod start;

@@ -87,6 +87,7 @@ pub(crate) fn resolve(flags: &Flags) -> Result<Settings, Failure> {
     }
     node.local_objects_path
         .clone_from(&bulkhead.local_objects_path);
+    node.runtime_classes.clone_from(&bulkhead.runtime_classes);
     warn_of_limits(&bulkhead);
     Ok(Settings { node, bulkhead })
 }

@@ -7,6 +7,8 @@
 //! policyPath: /etc/bulkhead/policy.toml
 //! pullCredentialsPath: /etc/bulkhead/pull-credentials.json
 //! localObjectsPath: /etc/bulkhead/objects
+//! runtimeClasses:
+//!   vm: {handler: kata, overhead: {memory: 160Mi}}
 //! processes:
 //!   pleg:
 //!     openFiles: 1024
@@ -18,6 +20,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use pod::runtime_class::RuntimeClasses;
+use pod_validation::runtime_class_config_errors;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use topology::Process;
@@ -67,6 +71,8 @@ pub struct BulkheadConfig {
     pub pull_credentials_path: Option<PathBuf>,
     /// Where ConfigMaps and Secrets for static pods are; absent: there are none.
     pub local_objects_path: Option<PathBuf>,
+    /// What pods may name as their `runtimeClassName`.
+    pub runtime_classes: RuntimeClasses,
     processes: BTreeMap<Process, ProcessSettings>,
 }
 
@@ -88,6 +94,7 @@ struct FileFields {
     policy_path: Option<PathBuf>,
     pull_credentials_path: Option<PathBuf>,
     local_objects_path: Option<PathBuf>,
+    runtime_classes: RuntimeClasses,
     processes: BTreeMap<String, ProcessFields>,
 }
 
@@ -146,10 +153,19 @@ impl BulkheadConfig {
                 return Err(refused(field.to_owned(), reason));
             }
         }
+        for (name, class) in &fields.runtime_classes {
+            let at = format!("runtimeClasses.{name}");
+            let problems = runtime_class_config_errors(name, class, &at);
+            if let Some(problem) = problems.into_iter().next() {
+                let reason = problem.message();
+                return Err(refused(problem.field, reason));
+            }
+        }
         let mut config = BulkheadConfig {
             policy_path: fields.policy_path,
             pull_credentials_path: fields.pull_credentials_path,
             local_objects_path: fields.local_objects_path,
+            runtime_classes: fields.runtime_classes,
             ..BulkheadConfig::default()
         };
         for (name, fields) in fields.processes {
@@ -231,6 +247,12 @@ mod tests {
         assert_eq!(credentials.pull_credentials_path, Some("/a/b".into()));
         let objects = parse("localObjectsPath: /a/b").unwrap().local_objects_path;
         assert_eq!(objects, Some("/a/b".into()));
+        let classes =
+            "runtimeClasses: {vm: {handler: kata, overhead: {memory: 160Mi}}, c: {handler: crun}}";
+        let classes = parse(classes).unwrap().runtime_classes;
+        assert_eq!(classes["vm"].handler, "kata");
+        assert_eq!(classes["vm"].overhead["memory"], "160Mi");
+        assert!(classes["c"].overhead.is_empty());
     }
 
     #[test]
@@ -240,6 +262,20 @@ mod tests {
             ("policyPath: policy.toml", "policyPath"),
             ("localObjectsPath: objects", "localObjectsPath"),
             ("pullCredentialsPath: a.json", "pullCredentialsPath"),
+            ("runtimeClasses: {vm: {}}", "runtimeClasses.vm"),
+            (
+                "runtimeClasses: {vm: {handler: a/b}}",
+                "runtimeClasses.vm.handler",
+            ),
+            ("runtimeClasses: {V: {handler: a}}", "runtimeClasses.V"),
+            (
+                "runtimeClasses: {vm: {handler: a, scheduling: {}}}",
+                "scheduling",
+            ),
+            (
+                "runtimeClasses: {vm: {handler: a, overhead: {cpu: x}}}",
+                "runtimeClasses.vm.overhead[cpu]",
+            ),
             ("processes: {pleg: {openFile: 1}}", "openFile"),
             ("processes: {plegg: {}}", "processes.plegg"),
             ("processes: {supervisor: {}}", "processes.supervisor"),

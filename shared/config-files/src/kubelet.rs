@@ -8,6 +8,7 @@
 pub(crate) mod duration;
 mod eviction_settings;
 mod fields;
+mod memory_qos;
 mod problem;
 mod settings;
 

@@ -8,6 +8,7 @@ use cri::v1;
 use node_layout::paths;
 use pod::PodExt;
 use pod::core::Pod;
+use pod::runtime_class::RuntimeClass;
 use serde_json::{Map, Value, json};
 
 use crate::test_pods::{ContainerCase, node, pod};
@@ -125,7 +126,14 @@ fn node_resolv_conf() -> ResolvConf {
 }
 
 fn our_sandbox(pod: &Pod) -> Value {
-    let sandbox = pod_sandbox_config(pod, 0, &node(), Some(&node_resolv_conf())).unwrap();
+    let mut node = node();
+    // A kubelet without API server knows no classes, and runs a pod that names one by the
+    // default handler; here it would be refused.
+    let class = pod.spec_or_default().runtime_class_name.clone();
+    let classes = class.map(|name| (name, RuntimeClass::default()));
+    node.runtime_classes.extend(classes);
+    let sandbox = pod_sandbox_config(pod, 0, &node, Some(&node_resolv_conf())).unwrap();
+    assert_eq!(sandbox.runtime_handler, "");
     assert_eq!(sandbox.warnings, []);
     json!({ "config": json_form::sandbox(&sandbox.config) })
 }

@@ -230,7 +230,7 @@ fn resource_of(
             }
         },
     };
-    resource_value(container, selector, &input.node.allocatable).map_err(|error| {
+    resource_value((input.pod, container), selector, &input.node.allocatable).map_err(|error| {
         let at = match error {
             DownwardError::Divisor(_) => "divisor",
             DownwardError::Resource(_) => "resource",

@@ -17,6 +17,7 @@ mod error;
 mod expansion;
 mod hostname;
 mod hosts_file;
+mod memory_qos;
 mod mounts;
 mod node_facts;
 mod resources;

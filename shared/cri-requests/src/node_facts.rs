@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use node_config::NodeConfig;
+use node_config::{MemoryQos, NodeConfig};
 use node_layout::{CgroupNaming, NodeCapacity};
+use pod::runtime_class::RuntimeClasses;
 
 /// What the builders know of the node.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +36,11 @@ pub struct NodeFacts {
     pub seccomp_default: bool,
     /// Whether the kernel enforces SELinux labels: what a pod alone writes to gets its.
     pub selinux: bool,
+    /// Whether and how the kernel looks after containers' memory; absent too where cgroups
+    /// are of version 1.
+    pub memory_qos: Option<MemoryQos>,
+    /// What pods may name as their runtime class.
+    pub runtime_classes: RuntimeClasses,
     /// Sizes of huge pages that the kernel has, in bytes, ascending.
     pub huge_page_sizes: Vec<u64>,
 }
@@ -56,7 +62,9 @@ impl NodeFacts {
             allocatable: eviction::allocatable(config, capacity),
             seccomp_default: config.seccomp_default,
             selinux: capacity.selinux,
-            huge_page_sizes: capacity.huge_page_sizes.clone(),
+            memory_qos: config.memory_qos.filter(|_| capacity.unified_cgroups),
+            runtime_classes: config.runtime_classes.clone(),
+            huge_page_sizes: capacity.huge_pages.keys().copied().collect(),
         }
     }
 }

@@ -1,18 +1,16 @@
 //! The kernel's figures for containers and sandboxes.
 
-use std::collections::BTreeMap;
-
 use cri::v1::{HugepageLimit, LinuxContainerResources};
 use pod::core::Container;
+use pod::huge_pages::{by_page_size, kernel_name};
 use pod::resources::{
-    CPU, MEMORY, ResourceAmounts, container_limits, container_requests, cpu_quota_micros,
+    CPU, MEMORY, ResourceAmounts, container_limits_in_pod, container_requests, cpu_quota_micros,
     cpu_shares, oom_score_adj, pod_limits_without_overhead, pod_requests_without_overhead,
 };
 use pod::{Pod, PodExt, Quantity};
 
+use crate::memory_qos;
 use crate::node_facts::NodeFacts;
-
-const HUGE_PAGES_PREFIX: &str = "hugepages-";
 
 /// What a container gets.
 pub(super) fn container_resources(
@@ -20,10 +18,11 @@ pub(super) fn container_resources(
     container: &Container,
     node: &NodeFacts,
 ) -> LinuxContainerResources {
-    let limits = container_limits(container);
+    let limits = container_limits_in_pod(pod, container);
     let score = oom_score_adj(pod, container, node.memory_capacity_bytes);
     LinuxContainerResources {
         oom_score_adj: i64::from(score),
+        unified: memory_qos::unified(container, node),
         hugepage_limits: huge_page_limits(&limits, &node.huge_page_sizes),
         ..cpu_and_memory(&container_requests(container), &limits, node)
     }
@@ -78,36 +77,12 @@ fn signed(value: u64) -> i64 {
 
 /// A limit for each size that the kernel has: none of them unless the container asks.
 fn huge_page_limits(limits: &ResourceAmounts, sizes: &[u64]) -> Vec<HugepageLimit> {
-    let wanted: BTreeMap<i64, u64> = limits
-        .iter()
-        .filter_map(|(name, amount)| {
-            let size: Quantity = name.strip_prefix(HUGE_PAGES_PREFIX)?.parse().ok()?;
-            Some((size.value(), u64::try_from(amount.value()).ok()?))
-        })
-        .collect();
-    sizes
-        .iter()
-        .map(|&size| HugepageLimit {
-            page_size: page_size_name(size),
-            limit: i64::try_from(size)
-                .ok()
-                .and_then(|size| wanted.get(&size))
-                .copied()
-                .unwrap_or(0),
-        })
-        .collect()
-}
-
-/// As the kernel names it in cgroups: 64KB, 2MB, 1GB.
-fn page_size_name(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["B", "KB", "MB", "GB"];
-    let mut amount = bytes;
-    let mut unit = 0;
-    while amount >= 1024 && amount.is_multiple_of(1024) && unit + 1 < UNITS.len() {
-        amount /= 1024;
-        unit += 1;
-    }
-    format!("{amount}{}", UNITS[unit])
+    let wanted = by_page_size(limits);
+    let limit = |size: &u64| HugepageLimit {
+        page_size: kernel_name(*size),
+        limit: wanted.get(size).copied().unwrap_or(0),
+    };
+    sizes.iter().map(limit).collect()
 }
 
 #[cfg(test)]
@@ -173,16 +148,19 @@ mod tests {
     }
 
     #[test]
-    fn page_sizes_have_the_kernels_names() {
-        for (bytes, name) in [
-            (64 << 10, "64KB"),
-            (2 << 20, "2MB"),
-            (1 << 30, "1GB"),
-            (16 << 30, "16GB"),
-            (0, "0B"),
-        ] {
-            assert_eq!(page_size_name(bytes), name);
-        }
+    fn a_container_without_limits_has_those_of_its_pod() {
+        let pod = pod(
+            r#"{"spec":{"resources":{"requests":{"cpu":"1"},"limits":{"cpu":"2","memory":"1Gi"}},
+                "containers":[{"name":"c"},
+                    {"name":"d","resources":{"requests":{"cpu":"100m"},"limits":{"memory":"1Mi"}}}]}}"#,
+        );
+        let of = |index: usize| container_resources(&pod, &pod.containers()[index], &node());
+        let (free, bounded) = (of(0), of(1));
+        assert_eq!((free.cpu_shares, free.cpu_quota), (2048, 200_000));
+        assert_eq!(free.memory_limit_in_bytes, 1 << 30);
+        assert_eq!((bounded.cpu_shares, bounded.cpu_quota), (102, 200_000));
+        assert_eq!(bounded.memory_limit_in_bytes, 1 << 20);
+        assert_eq!(sandbox_resources(&pod, &node()).cpu_shares, 1024);
     }
 
     #[test]

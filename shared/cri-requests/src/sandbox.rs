@@ -6,7 +6,7 @@ use cri::v1::{LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata, PortM
 use node_layout::paths;
 use pod::core::ContainerPort;
 use pod::metadata::{POD_NAME_LABEL, POD_NAMESPACE_LABEL, POD_UID_LABEL};
-use pod::{Pod, PodExt, PodIdentity, QosClass, sysctl};
+use pod::{Pod, PodExt, PodIdentity, QosClass, runtime_class, sysctl};
 
 use crate::dns::{PodWarning, ResolvConf, pod_dns};
 use crate::error::BuildError;
@@ -20,6 +20,8 @@ use crate::security::sandbox_security;
 pub struct SandboxConfig {
     /// For RunPodSandbox, and for each CreateContainer in it.
     pub config: PodSandboxConfig,
+    /// How the runtime is to run it, for RunPodSandbox; empty for its default.
+    pub runtime_handler: String,
     /// For events.
     pub warnings: Vec<PodWarning>,
 }
@@ -33,6 +35,10 @@ pub fn pod_sandbox_config(
     resolv_conf: Option<&ResolvConf>,
 ) -> Result<SandboxConfig, BuildError> {
     let identity = PodIdentity::of(pod)?;
+    let runtime_handler = runtime_class::handler(pod, &node.runtime_classes).ok_or_else(|| {
+        let reason = "the node has no such runtime class";
+        BuildError::invalid("spec.runtimeClassName", reason)
+    })?;
     let (dns_config, warnings) = pod_dns(pod, node, resolv_conf);
     // The node's network comes with the node's name.
     let hostname = if pod.host_network() {
@@ -64,7 +70,11 @@ pub fn pod_sandbox_config(
             resources: Some(sandbox_resources(pod, node)),
         }),
     };
-    Ok(SandboxConfig { config, warnings })
+    Ok(SandboxConfig {
+        config,
+        runtime_handler: runtime_handler.to_owned(),
+        warnings,
+    })
 }
 
 /// The pod's own labels, and over them those by which the sandbox is found again.
@@ -191,5 +201,20 @@ mod tests {
             matches!(outcome, Err(BuildError::Identity(_))),
             "{outcome:?}"
         );
+    }
+
+    #[test]
+    fn a_sandbox_runs_by_the_handler_of_the_pods_runtime_class() {
+        let handler = |field: &str| {
+            let pod = pod(&format!(
+                r#"{{"metadata":{{"name":"p","namespace":"n","uid":"u"}},
+                    "spec":{{"containers":[{{"name":"c"}}]{field}}}}}"#
+            ));
+            pod_sandbox_config(&pod, 0, &node(), None).map(|made| made.runtime_handler)
+        };
+        assert_eq!(handler("").unwrap(), "");
+        assert_eq!(handler(r#","runtimeClassName":"vm""#).unwrap(), "kata");
+        let error = handler(r#","runtimeClassName":"x""#).unwrap_err();
+        assert!(error.to_string().contains("runtimeClassName"), "{error}");
     }
 }

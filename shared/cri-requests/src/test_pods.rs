@@ -8,6 +8,7 @@ use local_objects::Objects;
 use node_config::CgroupDriver;
 use node_layout::CgroupNaming;
 use node_layout::paths;
+use pod::runtime_class::RuntimeClass;
 use pod::{Pod, PodExt, PodIdentity};
 
 use pod_volumes::MountedVolume;
@@ -45,6 +46,15 @@ pub(crate) fn node() -> NodeFacts {
         .into(),
         seccomp_default: false,
         selinux: false,
+        memory_qos: None,
+        runtime_classes: [(
+            "vm".to_owned(),
+            RuntimeClass {
+                handler: "kata".to_owned(),
+                ..RuntimeClass::default()
+            },
+        )]
+        .into(),
         huge_page_sizes: vec![2 << 20, 1 << 30],
     }
 }

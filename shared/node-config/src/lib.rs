@@ -16,6 +16,6 @@ pub use places::{may_open, paths};
 pub use protected::{UnprotectedPath, protected};
 pub use resolved::{
     CgroupDriver, ContainerRuntimeEndpoint, DEFAULT_POLICY_PATH, DEFAULT_ROOT_DIR, DirectoryLayout,
-    EndpointError, EvictionSettings, HttpSource, ImageSettings, LogSettings, NODE_CONFIG_FILE,
-    NodeConfig, ReadError,
+    EndpointError, EvictionSettings, HttpSource, ImageSettings, LogSettings, MemoryQos,
+    NODE_CONFIG_FILE, NodeConfig, ReadError,
 };

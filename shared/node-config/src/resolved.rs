@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use pod::runtime_class::RuntimeClasses;
 use serde::{Deserialize, Serialize};
 
 /// File name of the resolved configuration below `<run-dir>`.
@@ -206,6 +207,29 @@ pub struct LogSettings {
     pub monitor_interval: Duration,
 }
 
+/// Memory QoS (KEP 2570): what containers request of memory is left to them, and they are
+/// slowed down before they reach their limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryQos {
+    /// `memoryThrottlingFactor`, in millionths.
+    pub throttling_millionths: u32,
+}
+
+impl MemoryQos {
+    /// Parts of a whole factor.
+    pub const MILLION: u32 = 1_000_000;
+
+    /// With this `memoryThrottlingFactor`, which is between 0 and 1.
+    #[must_use]
+    pub fn new(factor: f64) -> MemoryQos {
+        let millionths = (factor.clamp(0.0, 1.0) * f64::from(Self::MILLION)).round();
+        MemoryQos {
+            // Within the bounds of the type by the clamp.
+            throttling_millionths: millionths as u32,
+        }
+    }
+}
+
 /// Everything that a process may want to know about its node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeConfig {
@@ -228,6 +252,9 @@ pub struct NodeConfig {
     /// `localObjectsPath` of Bulkhead's configuration: a directory.
     #[serde(default)]
     pub local_objects_path: Option<PathBuf>,
+    /// `runtimeClasses` of Bulkhead's configuration.
+    #[serde(default)]
+    pub runtime_classes: RuntimeClasses,
     /// `fileCheckFrequency`, 20 s by default.
     pub file_check_frequency: Duration,
     /// `staticPodURL` and what goes with it.
@@ -251,6 +278,9 @@ pub struct NodeConfig {
     pub cpu_cfs_quota: bool,
     /// `cpuCFSQuotaPeriod`, 100 ms by default.
     pub cpu_cfs_quota_period: Duration,
+    /// The feature gate `MemoryQoS` with `memoryThrottlingFactor`; absent: it is off.
+    #[serde(default)]
+    pub memory_qos: Option<MemoryQos>,
     /// `resolvConf`; absent: none is read.
     pub resolv_conf: Option<PathBuf>,
     /// `clusterDNS`.
@@ -329,6 +359,7 @@ impl NodeConfig {
             pull_credentials_path: DEFAULT_PULL_CREDENTIALS_PATH.into(),
             static_pod_path: None,
             local_objects_path: None,
+            runtime_classes: RuntimeClasses::new(),
             file_check_frequency: Duration::from_secs(20),
             static_pod_url: None,
             sync_frequency: Duration::from_secs(60),
@@ -340,6 +371,7 @@ impl NodeConfig {
             cgroups_per_qos: true,
             cpu_cfs_quota: true,
             cpu_cfs_quota_period: Duration::from_millis(100),
+            memory_qos: None,
             resolv_conf: Some("/etc/resolv.conf".into()),
             cluster_dns: Vec::new(),
             cluster_domain: String::new(),

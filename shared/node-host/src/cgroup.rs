@@ -18,6 +18,7 @@ use pod::resources::PodCgroupResources;
 use crate::error::IoContext;
 use crate::error::NodeError;
 use crate::host::FoundCgroup;
+use crate::shared::SystemPaths;
 
 use limits::LimitSettings;
 
@@ -28,17 +29,26 @@ pub(crate) use pod_cgroups::{AllPodsLimits, PodCgroups, Removal};
 /// Where the kernel shows the node's mounts.
 const MOUNT_TABLE: &str = "self/mountinfo";
 
+/// Whether the node's cgroups are of version 2.
+pub(crate) fn is_unified(proc_dir: &Path) -> bool {
+    let mounts = std::fs::read_to_string(proc_dir.join(MOUNT_TABLE)).unwrap_or_default();
+    matches!(
+        Hierarchies::detect(&mounts),
+        Ok(Hierarchies::Unified { .. })
+    )
+}
+
 /// The driver that a node is configured to have.
 pub(crate) fn driver(
     config: &NodeConfig,
-    proc_dir: &Path,
+    system: &SystemPaths,
 ) -> Result<Box<dyn PodCgroups>, NodeError> {
     if !config.cgroups_per_qos {
         return Ok(Box::new(NoCgroups));
     }
     match config.cgroup_driver {
         CgroupDriver::Cgroupfs => {
-            let table = proc_dir.join(MOUNT_TABLE);
+            let table = system.proc_dir.join(MOUNT_TABLE);
             let mounts = std::fs::read_to_string(&table).context("read", &table)?;
             let hierarchies = Hierarchies::detect(&mounts)
                 .map_err(|error| NodeError::refused(&table, error.to_string()))?;
@@ -49,13 +59,18 @@ pub(crate) fn driver(
                 pids: u64::try_from(config.pod_pids_limit)
                     .ok()
                     .filter(|limit| *limit > 0),
+                memory_qos: config.memory_qos.is_some(),
             };
+            let is_unified = matches!(hierarchies, Hierarchies::Unified { .. });
+            if settings.memory_qos && !is_unified {
+                tracing::warn!("MemoryQoS has no effect: cgroups are of version 1");
+            }
             let naming = CgroupNaming::new(config);
             Ok(Box::new(Cgroupfs::new(
                 naming,
                 hierarchies,
                 settings,
-                proc_dir.to_owned(),
+                system,
             )))
         }
         CgroupDriver::Systemd => Err(NodeError::refused(

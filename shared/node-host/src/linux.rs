@@ -81,7 +81,7 @@ impl LinuxNode {
         config: &NodeConfig,
         system: SystemPaths,
     ) -> Result<LinuxNode, NodeError> {
-        let cgroups = cgroup::driver(config, &system.proc_dir)?;
+        let cgroups = cgroup::driver(config, &system)?;
         let shared = Shared {
             root_dir: config.directories.root_dir.clone(),
             pod_logs_dir: config.directories.pod_logs(),

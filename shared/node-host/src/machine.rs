@@ -13,7 +13,7 @@ use node_layout::{DiskUsage, NodeCapacity};
 use pod::Quantity;
 use pod::resources::{CPU, MEMORY, PID, cpu_shares};
 
-use crate::cgroup::AllPodsLimits;
+use crate::cgroup::{self, AllPodsLimits};
 use crate::error::IoContext as _;
 use crate::error::NodeError;
 use crate::gauges;
@@ -32,7 +32,8 @@ pub(super) fn capacity(system: &SystemPaths, storage: &Path) -> Result<NodeCapac
         cpu_millis: cores()? * 1000,
         memory_bytes,
         ephemeral_storage_bytes: size_of_filesystem(storage)?,
-        huge_page_sizes: huge_page_sizes(&system.sys_dir),
+        huge_pages: huge_pages(&system.sys_dir),
+        unified_cgroups: cgroup::is_unified(&system.proc_dir),
         kernel_release: kernel_release()?,
         app_armor: has_app_armor(&system.sys_dir),
         // There only while a policy is loaded.
@@ -92,21 +93,22 @@ pub(super) fn disk_usage(path: &Path) -> Result<DiskUsage, NodeError> {
     })
 }
 
-/// From directories like `hugepages-2048kB`; none on a kernel without huge pages.
-fn huge_page_sizes(sys_dir: &Path) -> Vec<u64> {
+/// Bytes of huge pages that are set aside, by page size, from directories like
+/// `hugepages-2048kB`; none on a kernel without huge pages.
+pub(super) fn huge_pages(sys_dir: &Path) -> BTreeMap<u64, u64> {
     let entries = fs::read_dir(sys_dir.join("kernel/mm/hugepages"))
         .into_iter()
         .flatten()
         .flatten();
-    let mut sizes: Vec<u64> = entries
-        .filter_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
-            let kilobytes = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
-            kilobytes.parse::<u64>().ok()?.checked_mul(1024)
-        })
-        .collect();
-    sizes.sort_unstable();
-    sizes
+    let pages = entries.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let kilobytes = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
+        let size = kilobytes.parse::<u64>().ok()?.checked_mul(1024)?;
+        let count = fs::read_to_string(entry.path().join("nr_hugepages"));
+        let count: u64 = count.map_or(0, |count| count.trim().parse().unwrap_or(0));
+        Some((size, size.saturating_mul(count)))
+    });
+    pages.collect()
 }
 
 /// What pods may use of a resource.
@@ -195,9 +197,9 @@ mod tests {
     }
 
     #[test]
-    fn huge_page_sizes_are_read_in_order() {
+    fn huge_pages_are_those_that_the_kernel_has_set_aside() {
         let sys = tempfile::tempdir().unwrap();
-        assert!(huge_page_sizes(sys.path()).is_empty());
+        assert!(huge_pages(sys.path()).is_empty());
         for name in [
             "hugepages-1048576kB",
             "hugepages-2048kB",
@@ -206,7 +208,10 @@ mod tests {
         ] {
             fs::create_dir_all(sys.path().join("kernel/mm/hugepages").join(name)).unwrap();
         }
-        assert_eq!(huge_page_sizes(sys.path()), [2 << 20, 1 << 30]);
+        let small = sys.path().join("kernel/mm/hugepages/hugepages-2048kB");
+        fs::write(small.join("nr_hugepages"), "3\n").unwrap();
+        let expected = [(2 << 20, 6 << 20), (1 << 30, 0)];
+        assert_eq!(huge_pages(sys.path()), expected.into());
     }
 
     #[test]

@@ -15,8 +15,11 @@ pub struct NodeCapacity {
     pub memory_bytes: u64,
     /// Bytes of the file system that holds pods' directories.
     pub ephemeral_storage_bytes: u64,
-    /// Sizes of huge pages that the kernel has, in bytes, ascending.
-    pub huge_page_sizes: Vec<u64>,
+    /// Bytes of huge pages that the kernel has set aside, by page size in bytes; of a size
+    /// that it knows and has none of, 0.
+    pub huge_pages: BTreeMap<u64, u64>,
+    /// Whether cgroups are of version 2.
+    pub unified_cgroups: bool,
     /// The kernel's release, as uname(2) has it.
     pub kernel_release: String,
     /// Whether the kernel enforces AppArmor profiles.
@@ -35,6 +38,13 @@ pub struct DiskUsage {
 }
 
 impl NodeCapacity {
+    /// Bytes of huge pages of all sizes, which nobody can use as other memory.
+    #[must_use]
+    pub fn huge_page_bytes(&self) -> u64 {
+        let pages = self.huge_pages.values();
+        pages.fold(0, |sum, bytes| sum.saturating_add(*bytes))
+    }
+
     /// What is left for pods of each resource once `kept` (what hard eviction thresholds
     /// keep back, in whole units) and `reserved` (quantities by name) are taken off; never
     /// less than nothing. A reservation that is no quantity was
@@ -93,5 +103,11 @@ mod tests {
         assert_eq!(left["cpu"].milli_value(), 1750);
         assert_eq!(left["memory"].value(), 500 << 20);
         assert_eq!(left["ephemeral-storage"].value(), 0);
+        let pages = [(2 << 20, 6 << 20), (1 << 30, 1 << 30)].into();
+        let huge = NodeCapacity {
+            huge_pages: pages,
+            ..NodeCapacity::default()
+        };
+        assert_eq!(huge.huge_page_bytes(), (6 << 20) + (1 << 30));
     }
 }

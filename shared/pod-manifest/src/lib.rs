@@ -17,4 +17,4 @@ pub use decode::MAX_PODS;
 pub use document::{MAX_DEPTH, MAX_DOCUMENTS, MAX_MANIFEST_BYTES, MAX_VALUES};
 pub use manifest::{DecodedPod, ManifestError, decode};
 pub use object_manifest::{DecodedObject, MAX_OBJECT_BYTES, local_objects};
-pub use static_pod::{Origin, static_pods};
+pub use static_pod::{ManifestNode, Origin, static_pods};

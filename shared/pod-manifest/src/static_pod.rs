@@ -5,9 +5,12 @@
 use pod::core::{PodStatus, Toleration};
 use pod::meta::ObjectMeta;
 use pod::metadata::{CONFIG_HASH_ANNOTATION, CONFIG_SOURCE_ANNOTATION};
+use pod::runtime_class::RuntimeClasses;
 use pod::wire::{MAX_POD_BYTES, content_hash};
 use pod::{Pod, PodSource};
-use pod_validation::{FieldError, MAX_ERRORS, Reason, uid_error};
+use pod_validation::{
+    FieldError, MAX_ERRORS, Reason, apply_runtime_class, runtime_class_errors, uid_error,
+};
 
 use crate::manifest::{DecodedPod, ManifestError, decode};
 
@@ -32,18 +35,36 @@ impl Origin<'_> {
     }
 }
 
+/// What the pods of manifests get from their node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ManifestNode {
+    /// Ends the names of the pods.
+    pub name: String,
+    /// Those that pods may name.
+    pub runtime_classes: RuntimeClasses,
+}
+
+/// A node of this name without runtime classes.
+impl From<&str> for ManifestNode {
+    fn from(name: &str) -> ManifestNode {
+        ManifestNode {
+            name: name.to_owned(),
+            runtime_classes: RuntimeClasses::new(),
+        }
+    }
+}
+
 /// The static pods of a manifest, ready to run, or everything that is wrong
 /// with it. They lack only when they were first seen.
 pub fn static_pods(
     manifest: &[u8],
     origin: Origin<'_>,
-    node_name: &str,
+    node: &ManifestNode,
 ) -> Result<Vec<Pod>, Vec<ManifestError>> {
-    let node_name = &node_name.to_lowercase();
     let mut pods = Vec::new();
     let mut errors = Vec::new();
     for mut decoded in decode(manifest)? {
-        let found = judge(&mut decoded, origin, node_name);
+        let found = judge(&mut decoded, origin, node);
         if found.is_empty() {
             pods.push(decoded.pod);
         } else {
@@ -61,14 +82,17 @@ pub fn static_pods(
 }
 
 /// Gives a pod its node's identity, and tells everything that is wrong with it.
-fn judge(decoded: &mut DecodedPod, origin: Origin<'_>, node_name: &str) -> Vec<FieldError> {
+fn judge(decoded: &mut DecodedPod, origin: Origin<'_>, node: &ManifestNode) -> Vec<FieldError> {
     let mut found = decoded.static_pod_restrictions();
     found.extend(decoded.unsupported_fields());
-    identify(decoded, origin, node_name);
+    identify(decoded, origin, &node.name.to_lowercase());
+    apply_runtime_class(&mut decoded.pod, &node.runtime_classes);
     if let Some(error) = size_error(decoded) {
         return vec![error];
     }
-    found.extend(uid_error(&decoded.pod, &decoded.prefix));
+    let (pod, prefix) = (&decoded.pod, &decoded.prefix);
+    found.extend(runtime_class_errors(pod, &node.runtime_classes, prefix));
+    found.extend(uid_error(pod, prefix));
     found.extend(decoded.validate());
     found
 }
@@ -167,7 +191,7 @@ mod tests {
     const MANIFEST: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n  - {name: c, image: 'i:1'}\n";
 
     fn one(manifest: &str, origin: Origin<'_>, node: &str) -> Pod {
-        let mut pods = static_pods(manifest.as_bytes(), origin, node)
+        let mut pods = static_pods(manifest.as_bytes(), origin, &node.into())
             .unwrap_or_else(|errors| panic!("{errors:?}"));
         assert_eq!(pods.len(), 1);
         pods.remove(0)
@@ -178,7 +202,7 @@ mod tests {
     }
 
     fn errors(manifest: &str) -> Vec<String> {
-        static_pods(manifest.as_bytes(), PATH, "node")
+        static_pods(manifest.as_bytes(), PATH, &"node".into())
             .unwrap_err()
             .iter()
             .map(ToString::to_string)
@@ -282,7 +306,8 @@ mod tests {
         // By whoever gets it next, and by this process after its restart.
         for origin in [PATH, Origin::Url("http://a/b")] {
             let mut pod = one(MANIFEST, origin, "node");
-            let judge = |pod: &Pod| pod_validation::judge(pod, origin.source());
+            let judge =
+                |pod: &Pod| pod_validation::judge(pod, origin.source(), &RuntimeClasses::new());
             assert_eq!(judge(&pod), []);
             pod.spec.get_or_insert_default().containers[0].image = None;
             let found = judge(&pod);
@@ -351,6 +376,29 @@ mod tests {
         assert_eq!(
             found,
             ["document 2: spec.containers[0].image: Required value"]
+        );
+    }
+
+    #[test]
+    fn a_pod_gets_the_overhead_of_its_class_and_keeps_its_uid() {
+        let overhead = r#"{"kata":{"handler":"kata","overhead":{"memory":"64Mi"}}}"#;
+        let node = ManifestNode {
+            runtime_classes: serde_json::from_str(overhead).unwrap(),
+            ..ManifestNode::from("node")
+        };
+        let manifest = MANIFEST.replace("spec:\n", "spec:\n  runtimeClassName: kata\n");
+        let pods = static_pods(manifest.as_bytes(), PATH, &node).unwrap();
+        let overhead = pods[0].spec_or_default().overhead.clone().unwrap();
+        assert_eq!(overhead["memory"].0, "64Mi");
+        let mut other = node.clone();
+        let class = other.runtime_classes.get_mut("kata").unwrap();
+        class.overhead.clear();
+        let again = static_pods(manifest.as_bytes(), PATH, &other).unwrap();
+        assert_eq!(again[0].spec_or_default().overhead, None);
+        assert_eq!(again[0].uid(), pods[0].uid());
+        assert_eq!(
+            errors(&manifest),
+            [r#"spec.runtimeClassName: Not found: "kata""#]
         );
     }
 }

@@ -38,7 +38,7 @@ fn an_upgrade_starts_no_pod_anew_because_of_its_defaults() {
     let pods = static_pods(
         MANIFEST.as_bytes(),
         Origin::File("/manifests/web.yaml"),
-        "node",
+        &"node".into(),
     );
     let pods = pods.unwrap_or_else(|errors| panic!("{errors:?}"));
     assert_eq!(

@@ -7,6 +7,8 @@ use pod::core::{
     Container, ContainerPort, DownwardAPIVolumeFile, EnvVar, HTTPGetAction, LifecycleHandler,
     PodSpec, Probe, ResourceRequirements, Volume,
 };
+use pod::huge_pages::page_size;
+use pod::resources::{CPU, MEMORY, all_container_limits, all_container_requests, is_pod_level};
 use pod::{ImageReference, Pod, Quantity};
 
 use crate::profile_annotations;
@@ -34,6 +36,43 @@ pub fn apply(pod: &mut Pod) {
     for each in spec.volumes.iter_mut().flatten() {
         volume(each);
     }
+    pod_level_resources(pod);
+}
+
+/// What a pod that states something for itself as a whole leaves out, as Kubernetes 1.34
+/// does: limits of huge pages are those of its containers; and where it has limits,
+/// requests are those of its containers, or else its limits.
+fn pod_level_resources(pod: &mut Pod) {
+    let requested = all_container_requests(pod);
+    let limited = all_container_limits(pod);
+    let Some(stated) = pod.spec.as_mut().and_then(|spec| spec.resources.as_mut()) else {
+        return;
+    };
+    stated.limits.iter_mut().for_each(round_up);
+    stated.requests.iter_mut().for_each(round_up);
+    let is_empty = |amounts: &Option<BTreeMap<_, _>>| amounts.iter().all(BTreeMap::is_empty);
+    if is_empty(&stated.limits) && is_empty(&stated.requests) {
+        return;
+    }
+    for (name, amount) in limited.iter() {
+        let of_requests = stated.requests.as_ref();
+        if page_size(name).is_some() && of_requests.is_none_or(|all| !all.contains_key(name)) {
+            let limits = stated.limits.get_or_insert_default();
+            limits.entry(name.to_owned()).or_insert(amount.to_api());
+        }
+    }
+    let Some(limits) = stated.limits.as_ref().filter(|limits| !limits.is_empty()) else {
+        return;
+    };
+    let requests = stated.requests.get_or_insert_default();
+    for name in [CPU, MEMORY] {
+        if let Some(amount) = requested.get(name) {
+            requests.entry(name.to_owned()).or_insert(amount.to_api());
+        }
+    }
+    for (name, amount) in limits.iter().filter(|(name, _)| is_pod_level(name)) {
+        requests.entry(name.clone()).or_insert(amount.clone());
+    }
 }
 
 fn pod_spec(spec: &mut PodSpec) {
@@ -51,9 +90,6 @@ fn pod_spec(spec: &mut PodSpec) {
     spec.service_account.clone_from(&spec.service_account_name);
     if let Some(overhead) = &mut spec.overhead {
         round_up(overhead);
-    }
-    if let Some(resources) = &mut spec.resources {
-        self::resources(resources);
     }
 }
 

@@ -2,23 +2,27 @@
 //! process, or a state file.
 
 use pod::identity::check_uid;
+use pod::runtime_class::RuntimeClasses;
 use pod::{Pod, PodSource};
 
 use crate::field::{FieldError, Reason};
+use crate::runtime_class::runtime_class_errors;
 use crate::validate::validate;
 use crate::{defaults, support};
 
 /// Everything that is wrong with a pod that has its identity, and everything that it asks
 /// for and Bulkhead does not do. What it leaves to the API server has the default.
 ///
-/// A static pod is judged by the same rules as its manifest was.
+/// A static pod is judged by the same rules as its manifest was. `classes` are those of
+/// the node, and the pod has the overhead of its class already.
 #[must_use]
-pub fn judge(pod: &Pod, source: PodSource) -> Vec<FieldError> {
+pub fn judge(pod: &Pod, source: PodSource, classes: &RuntimeClasses) -> Vec<FieldError> {
     let mut found = match source {
         PodSource::File | PodSource::Http => support::static_pod_restrictions(pod),
         PodSource::Api => Vec::new(),
     };
     found.extend(support::unsupported_fields(pod));
+    found.extend(runtime_class_errors(pod, classes, ""));
     found.extend(uid_error(pod, ""));
     let mut with_defaults = pod.clone();
     defaults::apply(&mut with_defaults);
@@ -53,7 +57,7 @@ mod tests {
         });
         change(&mut pod);
         let pod: Pod = serde_json::from_value(pod).unwrap();
-        let found = judge(&pod, source);
+        let found = judge(&pod, source, &RuntimeClasses::new());
         found.into_iter().map(|error| error.field).collect()
     }
 
@@ -220,6 +224,104 @@ mod tests {
             let found = fields(|pod| pod["metadata"]["finalizers"] = finalizers, source);
             let is_static = source != PodSource::Api;
             assert_eq!(!found.is_empty(), is_static, "{source:?}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_pod_states_for_itself_covers_its_containers() {
+        let container = |requests: &str, limits: &str| {
+            format!(r#","resources":{{"requests":{{{requests}}},"limits":{{{limits}}}}}"#)
+        };
+        let of_pod = |requests: &str, limits: &str| {
+            format!(r#","resources":{{"requests":{{{requests}}},"limits":{{{limits}}}}}"#)
+        };
+        for (pod, container, expected) in [
+            (
+                of_pod(r#""cpu":"1""#, r#""cpu":"2""#),
+                container("", ""),
+                None,
+            ),
+            (
+                of_pod(r#""cpu":"1""#, ""),
+                container(r#""cpu":"1001m""#, ""),
+                Some("requests[cpu]"),
+            ),
+            (
+                of_pod("", r#""memory":"1Mi""#),
+                container(r#""memory":"1Ki""#, r#""memory":"2Mi""#),
+                Some("limits[memory]"),
+            ),
+            (
+                of_pod(r#""cpu":"2""#, r#""cpu":"1""#),
+                container("", ""),
+                Some("requests"),
+            ),
+            (
+                of_pod("", r#""cpu":"1","hugepages-2Mi":"2Mi""#),
+                container(r#""cpu":"1""#, r#""cpu":"1","hugepages-2Mi":"4Mi""#),
+                Some("requests[hugepages-2Mi]"),
+            ),
+            (
+                of_pod("", r#""hugepages-2Mi":"2Mi""#),
+                container("", ""),
+                Some(""),
+            ),
+            (
+                of_pod(r#""ephemeral-storage":"1""#, ""),
+                container("", ""),
+                Some("requests[ephemeral-storage]"),
+            ),
+            (
+                r#","resources":{"claims":[{"name":"c"}]}"#.to_owned(),
+                container("", ""),
+                Some("claims"),
+            ),
+        ] {
+            let found = refused(&pod, &container);
+            let expected = expected.map(|field| match field {
+                "" => "spec.resources".to_owned(),
+                field => format!("spec.resources.{field}"),
+            });
+            let is_as_expected = match &expected {
+                None => found.is_empty(),
+                Some(field) => found.contains(field),
+            };
+            assert!(is_as_expected, "{pod} {container}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_pod_leaves_out_of_what_it_states_for_itself_has_a_default() {
+        let stated = |of_pod: &str, of_container: &str| {
+            let text = format!(
+                r#"{{"spec":{{"resources":{of_pod},"containers":[{{"name":"c","resources":{of_container}}}]}}}}"#
+            );
+            let mut pod: Pod = serde_json::from_str(&text).unwrap();
+            defaults::apply(&mut pod);
+            serde_json::to_value(pod.spec.unwrap().resources).unwrap()
+        };
+        for (of_pod, of_container, expected) in [
+            (json!({}), json!({"limits": {"cpu": "1"}}), json!({})),
+            (
+                json!({"limits": {"cpu": "2", "memory": "1Gi"}}),
+                json!({"requests": {"cpu": "500m"}}),
+                json!({"limits": {"cpu": "2", "memory": "1Gi"},
+                    "requests": {"cpu": "500m", "memory": "1Gi"}}),
+            ),
+            (
+                json!({"requests": {"cpu": "2"}}),
+                json!({"requests": {"cpu": "500m", "memory": "1Mi"}}),
+                json!({"requests": {"cpu": "2"}}),
+            ),
+            (
+                json!({"requests": {"cpu": "2"}}),
+                json!({"limits": {"cpu": "1", "hugepages-2Mi": "4Mi"}}),
+                json!({"limits": {"hugepages-2Mi": "4Mi"},
+                    "requests": {"cpu": "2", "hugepages-2Mi": "4Mi"}}),
+            ),
+        ] {
+            let found = stated(&of_pod.to_string(), &of_container.to_string());
+            assert_eq!(found, expected, "{of_pod} {of_container}");
         }
     }
 }

@@ -11,7 +11,7 @@ mod refuse;
 mod volumes;
 
 use pod::Pod;
-use pod::core::{Container, PodSecurityContext, PodSpec};
+use pod::core::{Container, PodSecurityContext, PodSpec, ResourceRequirements};
 
 use references::DEFAULT_SERVICE_ACCOUNT;
 use refuse::refuse;
@@ -90,7 +90,8 @@ fn pod_spec(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
         node_name: _,
         node_selector: _,
         os: _,
-        overhead,
+        // As the pod's runtime class says.
+        overhead: _,
         preemption_policy: _,
         priority: _,
         priority_class_name: _,
@@ -98,7 +99,8 @@ fn pod_spec(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
         resource_claims,
         resources,
         restart_policy: _,
-        runtime_class_name,
+        // One of the node's configuration.
+        runtime_class_name: _,
         scheduler_name: _,
         scheduling_gates,
         // Told to a scheduler.
@@ -122,16 +124,8 @@ fn pod_spec(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
                 "ephemeralContainers",
                 !list(ephemeral_containers).is_empty(),
             ),
-            (
-                "overhead",
-                overhead
-                    .as_ref()
-                    .is_some_and(|overhead| !overhead.is_empty()),
-            ),
             ("readinessGates", !list(readiness_gates).is_empty()),
             ("resourceClaims", !list(resource_claims).is_empty()),
-            ("resources", resources.is_some()),
-            ("runtimeClassName", runtime_class_name.is_some()),
             ("schedulingGates", !list(scheduling_gates).is_empty()),
             (
                 "serviceAccountName",
@@ -148,6 +142,13 @@ fn pod_spec(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
     if let Some(context) = security_context {
         self::security_context(context, path.child("securityContext"), errors);
     }
+    if let Some(ResourceRequirements {
+        // Forbidden by an API server.
+        claims: _,
+        limits: _,
+        requests: _,
+    }) = resources
+    {}
     all_containers(list(init_containers), path.child("initContainers"), errors);
     all_containers(containers, path.child("containers"), errors);
     let volumes_path = path.child("volumes");

@@ -15,7 +15,7 @@ mod probes;
 mod profile_annotations;
 mod projections;
 mod remote_volumes;
-mod resources;
+pub(crate) mod resources;
 mod scheduling;
 mod security;
 mod volumes;
@@ -92,8 +92,8 @@ fn pod_fields(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
         let field = path.child("overhead");
         resources::amounts(Some(overhead), None, field, errors);
     }
-    if let Some(requirements) = &spec.resources {
-        resources::requirements(requirements, path.child("resources"), errors);
+    if spec.resources.is_some() {
+        resources::of_pod(spec, path.child("resources"), errors);
     }
     for (index, gate) in list(&spec.readiness_gates).iter().enumerate() {
         let gates = path.child("readinessGates");

@@ -244,7 +244,7 @@ impl<'a> Gathered<'a> {
         let container = self.pod.container(name);
         let (_, container) =
             container.ok_or_else(|| Unavailable(format!("container {name} not found")))?;
-        let value = resource_value(container, selector, self.content.allocatable);
+        let value = resource_value((self.pod, container), selector, self.content.allocatable);
         value.map_err(|error| Unavailable(error.to_string()))
     }
 

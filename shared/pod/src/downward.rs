@@ -6,8 +6,11 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector};
 
 use crate::accessors::PodExt;
+use crate::huge_pages::HUGE_PAGES_PREFIX;
 use crate::quantity::Quantity;
-use crate::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, container_limits, container_requests};
+use crate::resources::{
+    CPU, EPHEMERAL_STORAGE, MEMORY, container_limits_in_pod, container_requests,
+};
 
 /// Why there is no such value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -94,12 +97,12 @@ fn is_printable(letter: char) -> bool {
 }
 
 /// A request or limit of a container in units of the divisor, rounded up. A limit that
-/// is not stated is what the node has for pods.
+/// is not stated is that of the pod as a whole, or else what the node has for pods.
 ///
 /// # Errors
 /// When the selector names nothing that is told, or has a divisor that is no quantity.
 pub fn resource_value(
-    container: &Container,
+    (pod, container): (&Pod, &Container),
     selector: &ResourceFieldSelector,
     allocatable: &BTreeMap<String, Quantity>,
 ) -> Result<String, DownwardError> {
@@ -113,7 +116,7 @@ pub fn resource_value(
     let resource = selector.resource.as_str();
     let amount = match resource.split_once('.') {
         Some(("limits", name)) if is_exposed(name) => {
-            let stated = container_limits(container)
+            let stated = container_limits_in_pod(pod, container)
                 .get(name)
                 .filter(|amount| !amount.is_zero());
             stated.or_else(|| allocatable.get(name).copied())
@@ -131,7 +134,7 @@ pub fn resource_value(
 }
 
 fn is_exposed(name: &str) -> bool {
-    matches!(name, CPU | MEMORY | EPHEMERAL_STORAGE) || name.starts_with("hugepages-")
+    matches!(name, CPU | MEMORY | EPHEMERAL_STORAGE) || name.starts_with(HUGE_PAGES_PREFIX)
 }
 
 fn rounded_up(amount: i64, divisor: i64) -> i64 {

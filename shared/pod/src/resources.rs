@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource;
 
 use crate::accessors::{PodExt, is_restartable};
+use crate::huge_pages::{by_page_size, page_size};
 use crate::quantity::Quantity;
 
 /// Resource name of CPU time, in cores.
@@ -91,6 +92,15 @@ impl ResourceAmounts {
         }
     }
 
+    /// Those of `pod_level` instead of our own, as far as a pod can state them for itself.
+    fn replace_by(&mut self, pod_level: &ResourceAmounts) {
+        for (name, amount) in &pod_level.0 {
+            if is_pod_level(name) {
+                self.0.insert(name.clone(), *amount);
+            }
+        }
+    }
+
     fn raise_to(&mut self, other: &ResourceAmounts) {
         for (name, amount) in &other.0 {
             if self.get(name).is_none_or(|present| present < *amount) {
@@ -120,10 +130,64 @@ pub fn container_limits(container: &Container) -> ResourceAmounts {
     )
 }
 
-/// What the pod needs of the node: the sum over its containers and sidecars, or
-/// what an init container needs at its time if that is more; plus overhead.
+/// Whether a resource can be stated for a pod as a whole: cpu, memory, huge pages.
+#[must_use]
+pub fn is_pod_level(name: &str) -> bool {
+    name == CPU || name == MEMORY || page_size(name).is_some()
+}
+
+/// What the pod states for itself as a whole, if it states anything.
+#[must_use]
+pub fn pod_level(pod: &Pod) -> Option<&ResourceRequirements> {
+    let stated = pod.spec.as_ref()?.resources.as_ref()?;
+    let mut lists = stated.requests.iter().chain(&stated.limits).flatten();
+    lists.any(|(name, _)| is_pod_level(name)).then_some(stated)
+}
+
+/// The limits that the pod states for itself as a whole; empty for none.
+#[must_use]
+pub fn pod_level_limits(pod: &Pod) -> ResourceAmounts {
+    ResourceAmounts::of(pod_level(pod).and_then(|stated| stated.limits.as_ref()))
+}
+
+/// The requests that the pod states for itself as a whole; empty for none.
+#[must_use]
+pub fn pod_level_requests(pod: &Pod) -> ResourceAmounts {
+    ResourceAmounts::of(pod_level(pod).and_then(|stated| stated.requests.as_ref()))
+}
+
+/// What the containers of the pod request together: as [`pod_requests`] of a pod that
+/// states nothing for itself.
+#[must_use]
+pub fn all_container_requests(pod: &Pod) -> ResourceAmounts {
+    of_containers(pod, container_requests)
+}
+
+/// The limits of the containers of the pod together, likewise.
+#[must_use]
+pub fn all_container_limits(pod: &Pod) -> ResourceAmounts {
+    of_containers(pod, container_limits)
+}
+
+/// A container's limits; of cpu and memory, where it states none, those of its pod.
+#[must_use]
+pub fn container_limits_in_pod(pod: &Pod, container: &Container) -> ResourceAmounts {
+    let mut limits = container_limits(container);
+    let of_pod = pod_level_limits(pod);
+    for name in [CPU, MEMORY] {
+        let own = limits.get(name).filter(|amount| !amount.is_zero());
+        if let (None, Some(amount)) = (own, of_pod.get(name)) {
+            limits.insert(name, amount);
+        }
+    }
+    limits
+}
+
+/// What the pod needs of the node: what it states for itself, or the sum over its
+/// containers and sidecars, or what an init container needs at its time if that is more;
+/// plus overhead.
 pub fn pod_requests(pod: &Pod) -> ResourceAmounts {
-    let mut total = without_overhead(pod, container_requests);
+    let mut total = pod_requests_without_overhead(pod);
     total.add(&ResourceAmounts::of(
         pod.spec_or_default().overhead.as_ref(),
     ));
@@ -133,7 +197,7 @@ pub fn pod_requests(pod: &Pod) -> ResourceAmounts {
 /// The most that the pod may use; like `pod_requests`, but overhead only adds
 /// to a limit that exists.
 pub fn pod_limits(pod: &Pod) -> ResourceAmounts {
-    let mut total = without_overhead(pod, container_limits);
+    let mut total = pod_limits_without_overhead(pod);
     let overhead = ResourceAmounts::of(pod.spec_or_default().overhead.as_ref());
     for (name, amount) in overhead.iter() {
         if let Some(present) = total.get(name).filter(|present| !present.is_zero()) {
@@ -145,15 +209,19 @@ pub fn pod_limits(pod: &Pod) -> ResourceAmounts {
 
 /// What the containers alone need: `pod_requests` without the pod's overhead.
 pub fn pod_requests_without_overhead(pod: &Pod) -> ResourceAmounts {
-    without_overhead(pod, container_requests)
+    let mut total = all_container_requests(pod);
+    total.replace_by(&pod_level_requests(pod));
+    total
 }
 
 /// The most that the containers alone may use: `pod_limits` without overhead.
 pub fn pod_limits_without_overhead(pod: &Pod) -> ResourceAmounts {
-    without_overhead(pod, container_limits)
+    let mut total = all_container_limits(pod);
+    total.replace_by(&pod_level_limits(pod));
+    total
 }
 
-fn without_overhead(pod: &Pod, part: fn(&Container) -> ResourceAmounts) -> ResourceAmounts {
+fn of_containers(pod: &Pod, part: fn(&Container) -> ResourceAmounts) -> ResourceAmounts {
     let mut total = ResourceAmounts::default();
     for container in pod.containers() {
         total.add(&part(container));
@@ -187,16 +255,23 @@ pub enum QosClass {
 }
 
 impl QosClass {
-    /// The class of a pod, by the CPU and memory of all its containers.
+    /// The class of a pod, by the CPU and memory of all its containers, or by what it
+    /// states for itself as a whole.
     pub fn of(pod: &Pod) -> QosClass {
         let mut requests = ResourceAmounts::default();
         let mut limits = ResourceAmounts::default();
         let mut all_limited = true;
-        for (_, container) in pod.all_containers() {
-            requests.add(&computed(container_requests(container)));
-            let limited = computed(container_limits(container));
-            all_limited &= limited.0.len() == 2;
-            limits.add(&limited);
+        if pod_level(pod).is_some() {
+            requests = computed(pod_level_requests(pod));
+            limits = computed(pod_level_limits(pod));
+            all_limited = limits.0.len() == 2;
+        } else {
+            for (_, container) in pod.all_containers() {
+                requests.add(&computed(container_requests(container)));
+                let limited = computed(container_limits(container));
+                all_limited &= limited.0.len() == 2;
+                limits.add(&limited);
+            }
         }
         if requests.0.is_empty() && limits.0.is_empty() {
             QosClass::BestEffort
@@ -250,12 +325,24 @@ pub fn oom_score_adj(pod: &Pod, container: &Container, memory_capacity_bytes: i6
             let of_others = pod.containers().iter();
             let of_others = of_others.map(|it| container_requests(it).memory_bytes());
             let least = of_others.min().filter(|_| is_sidecar(pod, container));
-            let request = i128::from(own.max(least.unwrap_or(own)));
+            let request = own.max(least.unwrap_or(own));
+            let request = i128::from(request.saturating_add(unshared_memory(pod)));
             let capacity = i128::from(memory_capacity_bytes.max(1));
             let score = (1000 - 1000 * request / capacity).clamp(3, 999);
             i32::try_from(score).unwrap_or(BEST_EFFORT_OOM_SCORE_ADJ)
         }
     }
+}
+
+/// What each container counts with, beyond its own, of the memory that the pod requests
+/// for itself: what the containers do not request is shared out among them evenly.
+fn unshared_memory(pod: &Pod) -> i64 {
+    let of_pod = pod_level_requests(pod).memory_bytes();
+    let count = i64::try_from(pod.all_containers().count()).unwrap_or(i64::MAX);
+    if of_pod == 0 || count == 0 {
+        return 0;
+    }
+    of_pod.saturating_sub(all_container_requests(pod).memory_bytes()) / count
 }
 
 fn is_sidecar(pod: &Pod, container: &Container) -> bool {
@@ -283,7 +370,7 @@ pub fn cpu_quota_micros(millis: i64, period_micros: u64) -> Option<u64> {
 }
 
 /// What a pod's own cgroup gets. `None` means no limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodCgroupResources {
     /// CPU shares (cgroup v1).
     pub cpu_shares: u64,
@@ -291,25 +378,36 @@ pub struct PodCgroupResources {
     pub cpu_quota_micros: Option<u64>,
     /// Memory, in bytes.
     pub memory_limit_bytes: Option<i64>,
+    /// What the pod requests of memory, in bytes.
+    pub memory_request_bytes: i64,
+    /// Bytes of huge pages, by page size in bytes; of sizes that are not named, none.
+    pub huge_pages: BTreeMap<u64, u64>,
 }
 
-/// The limits of a pod's cgroup: a limit holds for the pod only if all of its
-/// containers have one.
+/// The limits of a pod's cgroup: a limit holds for the pod only if it states one for
+/// itself, or all of its containers have one.
 pub fn pod_cgroup_resources(pod: &Pod) -> PodCgroupResources {
     let requests = pod_requests(pod);
     let limits = pod_limits(pod);
+    let of_pod = pod_level_limits(pod);
     let all_have = |name| {
-        pod.all_containers().all(|(_, container)| {
-            container_limits(container)
-                .get(name)
-                .is_some_and(|amount| !amount.is_zero())
-        })
+        let stated = of_pod.get(name).is_some_and(|amount| !amount.is_zero());
+        let is_limited = |container: &Container| {
+            let limit = container_limits(container).get(name);
+            limit.is_some_and(|limit| !limit.is_zero())
+        };
+        stated
+            || pod
+                .all_containers()
+                .all(|(_, container)| is_limited(container))
     };
     match QosClass::of(pod) {
         QosClass::BestEffort => PodCgroupResources {
             cpu_shares: MIN_CPU_SHARES,
             cpu_quota_micros: None,
             memory_limit_bytes: None,
+            memory_request_bytes: requests.memory_bytes(),
+            huge_pages: by_page_size(&requests),
         },
         QosClass::Burstable | QosClass::Guaranteed => PodCgroupResources {
             cpu_shares: cpu_shares(requests.cpu_millis()),
@@ -318,6 +416,8 @@ pub fn pod_cgroup_resources(pod: &Pod) -> PodCgroupResources {
                 .flatten(),
             memory_limit_bytes: Some(limits.memory_bytes())
                 .filter(|bytes| *bytes > 0 && all_have(MEMORY)),
+            memory_request_bytes: requests.memory_bytes(),
+            huge_pages: by_page_size(&requests),
         },
     }
 }

@@ -208,7 +208,10 @@ impl Gate {
         handler: &str,
     ) -> Result<(), Stop> {
         let pod = self.held(request::pod_uid(config)?)?;
-        let asked = request::sandbox(&pod.identity, config, handler, &self.places)?;
+        if handler != pod.runtime_handler {
+            return Err(Denial::not_the_pods("runtime_handler", handler).into());
+        }
+        let asked = request::sandbox(&pod.identity, config, &self.places)?;
         Ok(self.check(&pod, &asked, pod.images())?)
     }
 
@@ -222,7 +225,7 @@ impl Gate {
     ) -> Result<Creation, Stop> {
         let pod = self.held(request::pod_uid(sandbox_config)?)?;
         let identity = &pod.identity;
-        let of_sandbox = request::sandbox(identity, sandbox_config, "", &self.places)?;
+        let of_sandbox = request::sandbox(identity, sandbox_config, &self.places)?;
         self.check(&pod, &of_sandbox, pod.images())?;
         self.sandbox_is_of(sandbox_id, identity.uid()).await?;
         let (asked, runs_as) = request::container(identity, config, &pod.host_paths, &self.places)?;

@@ -31,6 +31,8 @@ pub struct HeldPod {
     pub identity: PodIdentity,
     /// What it may have.
     pub standing: Standing,
+    /// By which handler of the runtime its sandboxes run; empty for the default one.
+    pub runtime_handler: String,
     /// The commands that may be run in each container, by its name: those of probes
     /// and hooks of the pod as it is now.
     pub commands: BTreeMap<String, BTreeSet<CommandDigest>>,

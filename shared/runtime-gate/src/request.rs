@@ -82,11 +82,9 @@ pub(crate) fn pod_uid(config: &v1::PodSandboxConfig) -> Result<&str, Denial> {
 pub(crate) fn sandbox(
     pod: &PodIdentity,
     config: &v1::PodSandboxConfig,
-    handler: &str,
     places: &Places,
 ) -> Result<Vec<Asked>, Denial> {
     is_of_pod(pod, config, places)?;
-    unused("runtime_handler", handler)?;
     let linux = config.linux.clone().unwrap_or_default();
     if !places.is_own_cgroup(pod.uid(), &linux.cgroup_parent) {
         return Err(Denial::not_the_pods(

@@ -11,7 +11,7 @@ use e2e::ground::{TIMEOUT, address};
 use e2e::workload::container;
 use serde_json::{Value, json};
 use test_support::observe::{container_id, container_status};
-use test_support::{cgroup, http, wait_for};
+use test_support::{BulkheadOptions, OTHER_HANDLER, cgroup, http, wait_for};
 
 /// A server that shows its environment, with variables of every kind.
 fn server_with_environment() -> Value {
@@ -156,6 +156,61 @@ fn resources_reach_the_cgroups_and_hold() -> Result<()> {
     let ended = &container_status(&hungry, "app").context("no status")?["state"]["terminated"];
     assert_eq!(ended["reason"], "OOMKilled", "{ended}");
     assert_eq!(ended["exitCode"], 137);
+    Ok(())
+}
+
+/// What a pod states for itself as a whole, and what its runtime class costs.
+#[test]
+fn a_pod_as_a_whole_is_limited_by_what_it_states_and_what_its_runtime_class_costs() -> Result<()> {
+    let mut options = BulkheadOptions::default();
+    options.bulkhead_configuration.insert(
+        "runtimeClasses".to_owned(),
+        json!({"heavy": {
+            "handler": OTHER_HANDLER,
+            "overhead": {"cpu": "100m", "memory": "16Mi"},
+        }}),
+    );
+    let ground = Ground::start_with(&options)?;
+    let mut whole = spec(&ground, &[container("app", "app", &[])]);
+    whole["runtimeClassName"] = json!("heavy");
+    whole["resources"] = json!({
+        "requests": {"cpu": "200m", "memory": "32Mi"},
+        "limits": {"cpu": "500m", "memory": "64Mi"},
+    });
+    ground.apply("whole", whole.clone())?;
+    let pod = ground.ready("whole")?;
+    assert_eq!(pod["spec"]["overhead"]["memory"], "16Mi");
+    assert_eq!(pod["status"]["qosClass"], "Burstable");
+
+    let uid = text(&pod["metadata"]["uid"]);
+    let id = container_id(&pod, "app").context("no container")?;
+    let of_pod = format!("{}/kubepods/burstable/pod{uid}", ground.node().name());
+    for (place, quota, mebibytes) in [
+        (of_pod.clone(), 60_000, 80_u64),
+        (format!("{of_pod}/{id}"), 50_000, 64),
+    ] {
+        let found = limits_of(&place)?;
+        let expected = (Some(quota), Some(mebibytes << 20));
+        assert_eq!((found.quota, found.memory), expected, "{place}");
+    }
+
+    let sandboxes = ground.sandboxes("whole")?;
+    let handlers: Vec<&str> = sandboxes.iter().map(|it| &*it.runtime_handler).collect();
+    assert_eq!(handlers, [OTHER_HANDLER]);
+
+    // A class that nobody has configured.
+    whole["runtimeClassName"] = json!("light");
+    let manifest = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "light"}, "spec": whole,
+    });
+    let file = ground.bulkhead.paths().shared.join("light.json");
+    fs::write(&file, manifest.to_string())?;
+    let checked = ground
+        .bulkhead
+        .command_line(&["check", &file.to_string_lossy()])?;
+    assert!(!checked.status.success(), "{checked:?}");
+    let reason = r#"spec.runtimeClassName: Not found: "light""#;
+    assert!(checked.stdout.contains(reason), "{checked:?}");
     Ok(())
 }
 

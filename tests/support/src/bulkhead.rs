@@ -44,6 +44,8 @@ pub struct BulkheadOptions {
     /// Fields of the KubeletConfiguration, on top of those that a test node
     /// needs.
     pub kubelet_configuration: Map<String, Value>,
+    /// Fields of the BulkheadConfiguration, likewise.
+    pub bulkhead_configuration: Map<String, Value>,
     /// More flags for the supervisor.
     pub flags: Vec<String>,
     /// More variables of the supervisor's environment.
@@ -149,13 +151,16 @@ impl BulkheadInstance {
         // JSON is YAML too.
         fs::write(&paths.config, config.to_string()).context("the kubelet's configuration")?;
         let bulkhead_config = directory.join("bulkhead.yaml");
-        let settings = json!({
+        let mut settings = json!({
             "apiVersion": "bulkhead/v1",
             "kind": "BulkheadConfiguration",
             "policyPath": paths.policy,
             "pullCredentialsPath": paths.pull_credentials,
             "localObjectsPath": paths.objects,
         });
+        for (field, value) in &options.bulkhead_configuration {
+            settings[field] = value.clone();
+        }
         fs::write(&bulkhead_config, settings.to_string()).context("Bulkhead's configuration")?;
         let usual = || paths.usual_policy();
         write_policy(&paths.policy, &options.policy.clone().unwrap_or_else(usual))?;

@@ -29,6 +29,9 @@ const EXEC_TIMEOUT: Duration = Duration::from_secs(20);
 /// Where distributions put the network plugins.
 const PLUGIN_DIRECTORIES: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
 
+/// A handler beside the default one, which does the same.
+pub const OTHER_HANDLER: &str = "other";
+
 /// What a test can choose.
 #[derive(Debug, Clone)]
 pub struct ContainerdOptions {
@@ -353,6 +356,12 @@ state = {state}
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{plugins}"
     conf_dir = {network}
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    default_runtime_name = "runc"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.{OTHER_HANDLER}]
+      runtime_type = "io.containerd.runc.v2"
 "#,
         root = quote(&directory.join("root")),
         state = quote(&directory.join("state")),

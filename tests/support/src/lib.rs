@@ -27,7 +27,7 @@ mod slot;
 pub mod wait;
 
 pub use bulkhead::{BulkheadInstance, BulkheadOptions};
-pub use containerd::{Containerd, ContainerdOptions, PrivateContainerd};
+pub use containerd::{Containerd, ContainerdOptions, OTHER_HANDLER, PrivateContainerd};
 pub use manifest_server::ManifestServer;
 pub use node::TestNode;
 pub use wait::{wait_for, wait_until};

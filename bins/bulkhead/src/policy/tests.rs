@@ -35,7 +35,7 @@ fn found(manifests: &[(&str, &str)]) -> (tempfile::TempDir, Vec<PodsOfFile>) {
             path
         })
         .collect();
-    let found = check::pods(&paths, "n1");
+    let found = check::pods(&paths, &"n1".into());
     (directory, found)
 }
 
@@ -172,6 +172,6 @@ fn decoded_network() -> Pod {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("web.yaml");
     fs::write(&path, NETWORK).unwrap();
-    let mut found = check::pods(&[path], "n1");
+    let mut found = check::pods(&[path], &"n1".into());
     found.remove(0).1.unwrap().remove(0)
 }

@@ -19,7 +19,7 @@ fn observe(manifests: &mut Manifests, path: &str, text: &str, seen: &str) {
         fingerprint: None,
     };
     manifests.observe(path, observation, seen, |bytes| {
-        static_pods(bytes, Origin::File(path), "node")
+        static_pods(bytes, Origin::File(path), &"node".into())
     });
 }
 

@@ -201,6 +201,7 @@ impl v1::pod_workers_server::PodWorkers for Service {
             app_armor: capacity.app_armor,
             supplemental_groups_policy: runtime.has_strict_groups,
             node_conditions: self.shared.conditions.names(),
+            huge_pages: capacity.huge_pages.into_iter().collect(),
         }))
     }
 }

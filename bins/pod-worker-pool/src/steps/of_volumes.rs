@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use cri_requests::{ContainerInput, EnvFiles, MAX_ENV_FILE_BYTES};
 use pod::core::Container;
+use pod::{Pod, runtime_class};
 use pod_volumes::MountedVolume;
 
 use super::context::Steps;
@@ -13,11 +14,11 @@ use super::error::StepError;
 use super::target::Target;
 
 /// Whether the runtime can make a mount read-only with all mounts below it.
-pub(super) async fn has_recursive_read_only(steps: &Steps) -> Result<bool, StepError> {
+pub(super) async fn has_recursive_read_only(steps: &Steps, pod: &Pod) -> Result<bool, StepError> {
     let status = steps.runtime.status(false).await?;
     let mut handlers = status.runtime_handlers.iter();
-    // A pod chooses no handler.
-    let handler = handlers.find(|handler| handler.name.is_empty());
+    let own = runtime_class::handler(pod, &steps.facts.runtime_classes);
+    let handler = handlers.find(|handler| Some(handler.name.as_str()) == own);
     let features = handler.and_then(|handler| handler.features.as_ref());
     Ok(features.is_some_and(|features| features.recursive_read_only_mounts))
 }

@@ -17,7 +17,7 @@ use super::context::Steps;
 use super::error::{Retry, StepError};
 use super::memory::Memory;
 use super::target::{PreparedImages, Target, spec_of};
-use super::{image, sandbox_config, stop, volumes};
+use super::{image, runtime_handler, sandbox_config, stop, volumes};
 use crate::readiness;
 
 /// How long a pod waits for the stop of a sandbox that is not its own. It goes on
@@ -87,8 +87,12 @@ pub(super) async fn new_sandbox(
     first: &[String],
     memory: &mut Memory,
 ) -> Result<PreparedImages, StepError> {
-    let SandboxConfig { config, warnings } =
-        sandbox_config::sandbox_config(steps, target, observation, attempt).await?;
+    let SandboxConfig {
+        config,
+        runtime_handler: handler,
+        warnings,
+    } = sandbox_config::sandbox_config(steps, target, observation, attempt).await?;
+    runtime_handler::require(steps, target, &handler).await?;
     for warning in warnings {
         steps
             .events
@@ -98,7 +102,7 @@ pub(super) async fn new_sandbox(
     let request = config.clone();
     let call = memory.known.next_sandbox.call(attempt);
     let run = memory.calls.run("RunPodSandbox", async move {
-        runtime.run_pod_sandbox(request, "").await
+        runtime.run_pod_sandbox(request, &handler).await
     });
     let (objects, pulls) = (&memory.objects, &memory.pulls);
     let images = join_all(first.iter().map(|name| async {

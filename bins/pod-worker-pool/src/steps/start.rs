@@ -329,7 +329,7 @@ async fn container_config(
         });
     let failed = |error: StepError| StartError::of_step(REASON, &error);
     let recursive_read_only = match cri_requests::wants_recursive_read_only(spec) {
-        true => of_volumes::has_recursive_read_only(steps)
+        true => of_volumes::has_recursive_read_only(steps, target.pod)
             .await
             .map_err(failed)?,
         false => false,

@@ -162,10 +162,13 @@ impl Admission {
     /// The pool told the capacity of the node; zero is none.
     pub(crate) fn set_capacity(&mut self, capacity: &NodeCapacity) {
         if capacity.cpu_millis > 0 && capacity.memory_bytes > 0 {
+            let pages = capacity.huge_pages.values();
+            let huge_page_bytes = pages.fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
             let kept = eviction::hard_reservations(
                 &self.kept.thresholds,
                 capacity.memory_bytes,
                 capacity.ephemeral_storage_bytes,
+                huge_page_bytes,
             );
             let allocatable = Allocatable::new(capacity, &self.kept.reserved, &kept, self.max_pods);
             self.allocatable = Some(allocatable);

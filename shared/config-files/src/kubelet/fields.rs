@@ -164,10 +164,7 @@ pub const FIELDS: &[Field] = &[
         "qosReserved",
         "not supported yet: memory is not reserved for QoS classes",
     ),
-    ignored(
-        "memoryThrottlingFactor",
-        "not supported yet: memory.high is not set",
-    ),
+    applied("memoryThrottlingFactor"),
     ignored("memorySwap", "not supported yet: pods get no swap"),
     ignored(
         "singleProcessOOMKill",
@@ -228,7 +225,7 @@ pub const FIELDS: &[Field] = &[
     ),
     ignored("iptablesMasqueradeBit", NO_EFFECT),
     ignored("iptablesDropBit", NO_EFFECT),
-    ignored("featureGates", "not supported: there are no feature gates"),
+    applied("featureGates"),
     ignored(
         "logging",
         "not supported: the environment variables BULKHEAD_LOG and BULKHEAD_LOG_FORMAT do it",

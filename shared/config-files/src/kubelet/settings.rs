@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 
 use super::duration::{GoDuration, set_duration};
 use super::eviction_settings::Given;
+use super::memory_qos;
 use super::problem::{Applied, KubeletConfigError, Warning, refused};
 
 /// The kubelet's own place for container logs.
@@ -97,6 +98,8 @@ pub(super) struct Settings {
     merge_default_eviction_settings: Option<bool>,
     local_storage_capacity_isolation: Option<bool>,
     volume_stats_agg_period: String,
+    memory_throttling_factor: Option<f64>,
+    feature_gates: BTreeMap<String, bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -141,6 +144,11 @@ impl Settings {
         self.apply_names(config, warnings)?;
         self.apply_runtime(config)?;
         self.apply_images(config)?;
+        let memory_qos = memory_qos::Given {
+            factor: self.memory_throttling_factor,
+            gates: &self.feature_gates,
+        };
+        memory_qos.apply(config, warnings)?;
         self.eviction().apply(&mut config.eviction)?;
         self.apply_logs(&mut config.logs)
     }

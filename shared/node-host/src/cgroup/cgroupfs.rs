@@ -1,6 +1,6 @@
 //! cgroups made and removed as plain directories: the cgroupfs driver. Blocking.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -15,11 +15,13 @@ use pod::identity::check_uid;
 use pod::resources::{MAX_CPU_SHARES, MIN_CPU_SHARES, PodCgroupResources};
 
 use super::hierarchy::{Controller, Hierarchies};
-use super::limits::{LimitSettings, Limits, shares_of_weight};
+use super::limits::{LimitSettings, Limits, huge_page_files, shares_of_weight};
 use super::pod_cgroups::{AllPodsLimits, PodCgroups, Removal};
 use crate::error::IoContext;
 use crate::error::NodeError;
 use crate::host::FoundCgroup;
+use crate::machine::huge_pages;
+use crate::shared::SystemPaths;
 
 /// Most cgroups below one pod that are taken down in one go. A container with a cgroup
 /// namespace of its own can make them without end; the rest waits for the next time.
@@ -30,6 +32,9 @@ const MAX_CGROUPS_OF_POD: usize = 10_000;
 /// of containerd for one, which needs capabilities that this process has not. No limit
 /// here is written to it, and a runtime whose containers need it hands it down itself.
 const UNIFIED_CONTROLLERS: [&str; 6] = ["cpu", "io", "memory", "hugetlb", "pids", "rdma"];
+
+/// The file with the memory that the kernel leaves to a cgroup.
+const MEMORY_KEPT: &str = "memory.min";
 
 /// The classes that have a cgroup, and whose pods are below it.
 const CLASSES: [QosClass; 3] = [
@@ -46,6 +51,8 @@ pub(crate) struct Cgroupfs {
     settings: LimitSettings,
     /// Where processes are shown, `/proc`.
     proc_dir: PathBuf,
+    /// Those that the kernel has, in bytes.
+    huge_page_sizes: Vec<u64>,
 }
 
 impl Cgroupfs {
@@ -53,13 +60,14 @@ impl Cgroupfs {
         naming: CgroupNaming,
         hierarchies: Hierarchies,
         settings: LimitSettings,
-        proc_dir: PathBuf,
+        system: &SystemPaths,
     ) -> Cgroupfs {
         Cgroupfs {
             naming,
             hierarchies,
             settings,
-            proc_dir,
+            proc_dir: system.proc_dir.clone(),
+            huge_page_sizes: huge_pages(&system.sys_dir).into_keys().collect(),
         }
     }
 
@@ -100,6 +108,75 @@ impl Cgroupfs {
             }
         }
         Ok(())
+    }
+
+    /// Limits a pod's huge pages of each size that the kernel has: those that it does not
+    /// ask for are not for it.
+    fn limit_huge_pages(&self, path: &str, pages: &BTreeMap<u64, u64>) -> Result<(), NodeError> {
+        let Some(directory) = self.hierarchies.directory(Controller::HugePages, path) else {
+            return Ok(());
+        };
+        let is_unified = matches!(self.hierarchies, Hierarchies::Unified { .. });
+        if !is_unified {
+            fs::create_dir_all(&directory).context("create", &directory)?;
+        }
+        for size in &self.huge_page_sizes {
+            let limit = pages.get(size).copied().unwrap_or(0);
+            for file in huge_page_files(*size, is_unified) {
+                let file = directory.join(file);
+                match write(&file, &limit.to_string()) {
+                    // A kernel without the controller, or an old one that does not count
+                    // reservations.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                        tracing::warn!(file = %file.display(), limit, "more is in use already");
+                    }
+                    written => written.context("write", &file)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the kernel leave memory to a cgroup, where version 2 has it do that.
+    fn keep_memory(&self, path: &str, bytes: u64) -> Result<(), NodeError> {
+        let Hierarchies::Unified { mount } = &self.hierarchies else {
+            return Ok(());
+        };
+        let file = mount.join(path).join(MEMORY_KEPT);
+        match write(&file, &bytes.to_string()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            written => written.context("write", &file),
+        }
+    }
+
+    /// Leaves to the burstable pods together, and to all pods, what is left to each: a
+    /// cgroup gets no more than those above it.
+    fn follow_memory(&self) -> Result<(), NodeError> {
+        let class = |qos| self.naming.class_path(qos);
+        let burstable = self.memory_of_pods(&class(QosClass::Burstable))?;
+        let others = self.memory_of_pods(&class(QosClass::Guaranteed))?;
+        self.keep_memory(&class(QosClass::Burstable), burstable)?;
+        let all = burstable.saturating_add(others);
+        self.keep_memory(&class(QosClass::Guaranteed), all)
+    }
+
+    /// What is left to the pods of a class; nothing without memory QoS.
+    fn memory_of_pods(&self, class: &str) -> Result<u64, NodeError> {
+        let Hierarchies::Unified { mount } = &self.hierarchies else {
+            return Ok(0);
+        };
+        let mut sum = 0_u64;
+        for child in children(&mount.join(class))? {
+            let name = child.file_name().and_then(OsStr::to_str);
+            let is_pod = name.is_some_and(|name| self.naming.pod_uid(name).is_some());
+            if self.settings.memory_qos && is_pod {
+                // What cannot be told is gone.
+                let kept = fs::read_to_string(child.join(MEMORY_KEPT)).unwrap_or_default();
+                sum = sum.saturating_add(kept.trim().parse().unwrap_or(0));
+            }
+        }
+        Ok(sum)
     }
 
     /// Kills what runs in the cgroups; whether there was anything.
@@ -206,7 +283,8 @@ impl PodCgroups for Cgroupfs {
         let path = |qos| self.naming.class_path(qos);
         self.ensure(&path(QosClass::Guaranteed), &Limits::of_all_pods(all_pods))?;
         self.ensure(&path(QosClass::BestEffort), &Limits::shares(MIN_CPU_SHARES))?;
-        self.follow_burstable()
+        self.follow_burstable()?;
+        self.follow_memory()
     }
 
     fn ensure_pod(
@@ -217,11 +295,18 @@ impl PodCgroups for Cgroupfs {
     ) -> Result<(), NodeError> {
         check_uid(pod_uid)?;
         let limits = Limits::of_pod(resources, self.settings);
-        self.ensure(&self.naming.pod_path(qos, pod_uid), &limits)?;
-        match qos {
-            QosClass::Burstable => self.follow_burstable(),
-            QosClass::Guaranteed | QosClass::BestEffort => Ok(()),
+        let path = self.naming.pod_path(qos, pod_uid);
+        self.ensure(&path, &limits)?;
+        self.limit_huge_pages(&path, &resources.huge_pages)?;
+        if qos == QosClass::Burstable {
+            self.follow_burstable()?;
         }
+        if self.settings.memory_qos {
+            let bytes = u64::try_from(resources.memory_request_bytes).unwrap_or(0);
+            self.keep_memory(&path, bytes)?;
+            self.follow_memory()?;
+        }
+        Ok(())
     }
 
     fn remove_pod(&self, pod_uid: &str) -> Result<Removal, NodeError> {
@@ -246,6 +331,9 @@ impl PodCgroups for Cgroupfs {
         match left {
             None => {
                 self.follow_burstable()?;
+                if self.settings.memory_qos {
+                    self.follow_memory()?;
+                }
                 Ok(Removal::Done)
             }
             Some((_, error)) if killed || is_busy(&error) => Ok(Removal::Busy),

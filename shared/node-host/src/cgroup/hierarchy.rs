@@ -12,6 +12,7 @@ pub(super) enum Controller {
     Cpu,
     Memory,
     Pids,
+    HugePages,
 }
 
 impl Controller {
@@ -20,6 +21,7 @@ impl Controller {
             Controller::Cpu => "cpu",
             Controller::Memory => "memory",
             Controller::Pids => "pids",
+            Controller::HugePages => "hugetlb",
         }
     }
 }

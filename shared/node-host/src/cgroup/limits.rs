@@ -1,6 +1,7 @@
 //! What is written to which file of a cgroup: the same limits in the words of both
 //! versions.
 
+use pod::huge_pages::kernel_name;
 use pod::resources::{
     CPU_PERIOD_MICROS, MAX_CPU_SHARES, MIN_CPU_QUOTA_MICROS, MIN_CPU_SHARES, PodCgroupResources,
     cpu_weight,
@@ -39,6 +40,8 @@ pub(super) struct LimitSettings {
     pub(super) cpu_period_micros: u64,
     /// `podPidsLimit`; absent is unlimited.
     pub(super) pids: Option<u64>,
+    /// The feature gate `MemoryQoS`: what pods request of memory is left to them.
+    pub(super) memory_qos: bool,
 }
 
 impl Limits {
@@ -122,18 +125,32 @@ impl Limits {
     }
 }
 
+/// The files that limit huge pages of a size, in bytes: what is in use, and what is
+/// reserved to be used.
+pub(super) fn huge_page_files(size: u64, is_unified: bool) -> [String; 2] {
+    let size = kernel_name(size);
+    let limit = match is_unified {
+        true => "max",
+        false => "limit_in_bytes",
+    };
+    ["", "rsvd."].map(|kind| format!("hugetlb.{size}.{kind}{limit}"))
+}
+
 fn maximum(limit: Option<impl ToString>) -> String {
     limit.map_or("max".to_owned(), |limit| limit.to_string())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     const SETTINGS: LimitSettings = LimitSettings {
         cpu_quota: true,
         cpu_period_micros: 100_000,
         pids: None,
+        memory_qos: false,
     };
 
     fn pod(quota: Option<u64>, memory: Option<i64>) -> PodCgroupResources {
@@ -141,6 +158,8 @@ mod tests {
             cpu_shares: 102,
             cpu_quota_micros: quota,
             memory_limit_bytes: memory,
+            memory_request_bytes: 0,
+            huge_pages: BTreeMap::new(),
         }
     }
 

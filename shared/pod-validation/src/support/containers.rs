@@ -7,6 +7,7 @@ use pod::core::{
     SecurityContext, SleepAction, TCPSocketAction, VolumeMount,
 };
 use pod::hook::{MAX_HOOK_BYTES, hook_bytes};
+use pod::huge_pages::HUGE_PAGES_PREFIX;
 use pod::probe::{MAX_PROBE_BYTES, wire_form};
 use pod::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
 
@@ -69,10 +70,7 @@ pub(super) fn container(container: &Container, path: Path<'_>, errors: &mut Erro
     if let Some(context) = security_context {
         self::security_context(context, path.child("securityContext"), errors);
     }
-    let variables = path.child("env");
-    for (index, variable) in list(env).iter().enumerate() {
-        environment(variable, variables.index(index), errors);
-    }
+    list(env).iter().for_each(environment);
     let mounts = path.child("volumeMounts");
     for (index, mount) in list(volume_mounts).iter().enumerate() {
         self::mount(mount, mounts.index(index), errors);
@@ -179,7 +177,9 @@ fn resources(requirements: &ResourceRequirements, path: Path<'_>, errors: &mut E
         let field = path.child(field);
         for (name, amount) in amounts.iter().flatten() {
             let nothing = Quantity::from_api(amount).is_ok_and(Quantity::is_zero);
-            if !nothing && !supported.contains(&name.as_str()) {
+            let is_supported =
+                supported.contains(&name.as_str()) || name.starts_with(HUGE_PAGES_PREFIX);
+            if !nothing && !is_supported {
                 errors.unsupported(field.key(name), "");
             }
         }
@@ -209,7 +209,8 @@ fn security_context(context: &SecurityContext, path: Path<'_>, errors: &mut Erro
     );
 }
 
-fn environment(variable: &EnvVar, path: Path<'_>, errors: &mut Errors) {
+/// All of it is supported; a new field would stop this from compiling.
+fn environment(variable: &EnvVar) {
     let EnvVar {
         name: _,
         value: _,
@@ -219,23 +220,16 @@ fn environment(variable: &EnvVar, path: Path<'_>, errors: &mut Errors) {
     let EnvVarSource {
         config_map_key_ref: _,
         field_ref: _,
-        // All of it is supported.
         file_key_ref: _,
         resource_field_ref,
         secret_key_ref: _,
     } = source;
-    let path = path.child("valueFrom");
-    if let Some(selector) = resource_field_ref {
-        let ResourceFieldSelector {
-            container_name: _,
-            divisor: _,
-            resource,
-        } = selector;
-        if resource.contains(".hugepages-") {
-            let reference = path.child("resourceFieldRef");
-            errors.unsupported(reference.child("resource"), "");
-        }
-    }
+    if let Some(ResourceFieldSelector {
+        container_name: _,
+        divisor: _,
+        resource: _,
+    }) = resource_field_ref
+    {}
 }
 
 fn mount(mount: &VolumeMount, path: Path<'_>, errors: &mut Errors) {

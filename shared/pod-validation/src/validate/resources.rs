@@ -3,9 +3,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource;
-use pod::Quantity;
-use pod::core::ResourceRequirements;
-use pod::resources::{CPU, EPHEMERAL_STORAGE, MEMORY};
+use pod::core::{PodSpec, ResourceRequirements};
+use pod::huge_pages::page_size;
+use pod::resources::{
+    CPU, EPHEMERAL_STORAGE, MEMORY, ResourceAmounts, all_container_limits, all_container_requests,
+    container_limits, is_pod_level,
+};
+use pod::{Pod, Quantity};
 
 use crate::field::{Errors, Path};
 use crate::formats;
@@ -48,8 +52,73 @@ pub(super) fn requirements(
     }
 }
 
+/// What a pod states for itself as a whole (since Kubernetes 1.34): each amount alone,
+/// and beside those of its containers.
+pub(super) fn of_pod(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
+    let Some(stated) = &spec.resources else {
+        return;
+    };
+    for _ in list(&stated.claims) {
+        errors.forbidden(path.child("claims"), "a pod as a whole has no claims");
+    }
+    let (limits_path, requests_path) = (path.child("limits"), path.child("requests"));
+    for (names, field) in [
+        (&stated.limits, limits_path),
+        (&stated.requests, requests_path),
+    ] {
+        for name in names.iter().flat_map(BTreeMap::keys) {
+            if !is_pod_level(name) {
+                errors.not_supported(field.key(name), name, &[CPU, MEMORY, "hugepages-*"]);
+            }
+        }
+    }
+    amounts(
+        stated.limits.as_ref(),
+        stated.requests.as_ref(),
+        path,
+        errors,
+    );
+    let pod = Pod {
+        spec: Some(spec.clone()),
+        ..Pod::default()
+    };
+    let covers = |own: &ResourceAmounts, needed: Quantity, name: &str| {
+        own.get(name).is_none_or(|own| needed <= own)
+    };
+    let (requests, limits) = (
+        ResourceAmounts::of(stated.requests.as_ref()),
+        ResourceAmounts::of(stated.limits.as_ref()),
+    );
+    for (name, needed) in all_container_requests(&pod).iter() {
+        if !covers(&requests, needed, name) {
+            let detail = format!("must not be less than {needed}, which the containers request");
+            let own = requests.get(name).unwrap_or(Quantity::ZERO);
+            errors.invalid(requests_path.key(name), own, detail);
+        }
+    }
+    for (name, needed) in all_container_limits(&pod).iter() {
+        if page_size(name).is_some() && !covers(&limits, needed, name) {
+            let detail = format!("must not be less than {needed}, the limits of the containers");
+            let own = limits.get(name).unwrap_or(Quantity::ZERO);
+            errors.invalid(limits_path.key(name), own, detail);
+        }
+    }
+    for container in &spec.containers {
+        for (name, limit) in container_limits(container).iter() {
+            if !covers(&limits, limit, name) {
+                let detail = format!(
+                    "must not be less than {limit} of container {}",
+                    container.name
+                );
+                let own = limits.get(name).unwrap_or(Quantity::ZERO);
+                errors.invalid(limits_path.key(name), own, detail);
+            }
+        }
+    }
+}
+
 /// Limits and requests, each alone and compared.
-pub(super) fn amounts(
+pub(crate) fn amounts(
     limits: Option<&Amounts>,
     requests: Option<&Amounts>,
     path: Path<'_>,

@@ -195,7 +195,9 @@ fn a_pod_is_limited_only_if_all_its_containers_are() {
         PodCgroupResources {
             cpu_shares: 2048,
             cpu_quota_micros: Some(200_000),
-            memory_limit_bytes: Some(2 << 30)
+            memory_limit_bytes: Some(2 << 30),
+            memory_request_bytes: 2 << 30,
+            huge_pages: BTreeMap::new(),
         }
     );
     let partly = pod(&[container("a", both, both), container("b", "", "")], &[]);
@@ -204,7 +206,9 @@ fn a_pod_is_limited_only_if_all_its_containers_are() {
         PodCgroupResources {
             cpu_shares: 1024,
             cpu_quota_micros: None,
-            memory_limit_bytes: None
+            memory_limit_bytes: None,
+            memory_request_bytes: 1 << 30,
+            huge_pages: BTreeMap::new(),
         }
     );
     let nothing = pod(&[container("a", "", "")], &[]);
@@ -213,7 +217,99 @@ fn a_pod_is_limited_only_if_all_its_containers_are() {
         PodCgroupResources {
             cpu_shares: 2,
             cpu_quota_micros: None,
-            memory_limit_bytes: None
+            memory_limit_bytes: None,
+            memory_request_bytes: 0,
+            huge_pages: BTreeMap::new(),
         }
     );
+}
+
+#[test]
+fn huge_pages_of_a_pod_are_those_of_its_containers_together() {
+    let resources = r#""memory":"1Gi","hugepages-2Mi":"4Mi""#;
+    let wanting = pod(
+        &[
+            container("a", resources, resources),
+            container("b", resources, resources),
+        ],
+        &[container("i", resources, resources)],
+    );
+    let pages = pod_cgroup_resources(&wanting).huge_pages;
+    assert_eq!(pages, [(2 << 20, 8 << 20)].into());
+}
+
+/// A pod of two containers that states these requests and limits for itself.
+fn stating(requests: &str, limits: &str) -> Pod {
+    let mut pod = pod(
+        &[
+            container("a", r#""memory":"64Mi""#, ""),
+            container("b", "", r#""memory":"32Mi""#),
+        ],
+        &[],
+    );
+    let stated = format!(r#"{{"requests":{{{requests}}},"limits":{{{limits}}}}}"#);
+    pod.spec.as_mut().unwrap().resources = serde_json::from_str(&stated).unwrap();
+    pod
+}
+
+#[test]
+fn what_a_pod_states_for_itself_counts_instead_of_its_containers() {
+    let stated = stating(r#""cpu":"1","memory":"256Mi""#, r#""memory":"512Mi""#);
+    let (requests, limits) = (pod_requests(&stated), pod_limits(&stated));
+    assert_eq!(
+        (requests.cpu_millis(), requests.memory_bytes()),
+        (1000, 256 << 20)
+    );
+    assert_eq!((limits.cpu_millis(), limits.memory_bytes()), (0, 512 << 20));
+    let cgroup = pod_cgroup_resources(&stated);
+    assert_eq!(cgroup.cpu_shares, 1024);
+    assert_eq!(cgroup.cpu_quota_micros, None);
+    assert_eq!(cgroup.memory_limit_bytes, Some(512 << 20));
+    // Disks are no matter of a pod as a whole.
+    let storage = stating(r#""ephemeral-storage":"1Gi""#, "");
+    assert_eq!(pod_requests(&storage).ephemeral_storage_bytes(), 0);
+    assert!(pod_level(&storage).is_none());
+}
+
+#[test]
+fn the_class_follows_what_a_pod_states_for_itself() {
+    let all = r#""cpu":"1","memory":"1Gi""#;
+    for (requests, limits, class) in [
+        (all, all, QosClass::Guaranteed),
+        (all, "", QosClass::Burstable),
+        (all, r#""cpu":"1","memory":"2Gi""#, QosClass::Burstable),
+        (r#""cpu":"1""#, r#""cpu":"1""#, QosClass::Burstable),
+        (
+            r#""hugepages-2Mi":"2Mi""#,
+            r#""hugepages-2Mi":"2Mi""#,
+            QosClass::BestEffort,
+        ),
+        // By the containers.
+        ("", "", QosClass::Burstable),
+    ] {
+        assert_eq!(
+            QosClass::of(&stating(requests, limits)),
+            class,
+            "{requests} {limits}"
+        );
+    }
+}
+
+#[test]
+fn a_container_without_a_limit_has_that_of_its_pod() {
+    let stated = stating("", r#""cpu":"2","memory":"1Gi","hugepages-2Mi":"2Mi""#);
+    let limits = |index: usize| container_limits_in_pod(&stated, &stated.containers()[index]);
+    assert_eq!(limits(0).memory_bytes(), 1 << 30);
+    assert_eq!(limits(1).memory_bytes(), 32 << 20);
+    assert_eq!(limits(1).cpu_millis(), 2000);
+    assert_eq!(limits(0).get("hugepages-2Mi"), None);
+}
+
+#[test]
+fn memory_that_only_the_pod_requests_counts_for_all_of_its_containers() {
+    let stated = stating(r#""memory":"264Mi""#, r#""cpu":"1""#);
+    let score = |index: usize| oom_score_adj(&stated, &stated.containers()[index], 1 << 30);
+    // 200 MiB are shared out among two.
+    assert_eq!(score(0), 1000 - 1000 * (64 + 100) / 1024);
+    assert_eq!(score(1), 1000 - 1000 * 100 / 1024);
 }

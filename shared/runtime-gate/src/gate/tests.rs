@@ -57,6 +57,7 @@ impl Scene {
         self.held.hold(HeldPod {
             identity: identity(),
             standing,
+            runtime_handler: String::new(),
             commands: [("c".to_owned(), BTreeSet::from([probe]))].into(),
             host_paths: testing::host_paths(),
         });
@@ -339,4 +340,25 @@ async fn a_container_without_a_note_runs_the_commands_of_its_pod() {
     own.await.unwrap();
     let other = scene.gate.exec_sync(&id, command(&["id"]), second);
     assert!(is_forbidden(&other.await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_runs_by_the_handler_of_its_pod_alone() {
+    let scene = Scene::new("");
+    let run = async |handler: &str| {
+        scene
+            .gate
+            .run_pod_sandbox(testing::sandbox(), handler)
+            .await
+    };
+    assert!(is_forbidden(&run("kata").await));
+    let held = scene.held.get(UID).unwrap();
+    scene.held.hold(HeldPod {
+        runtime_handler: "kata".to_owned(),
+        ..(*held).clone()
+    });
+    assert!(is_forbidden(&run("").await));
+    let id = run("kata").await.unwrap();
+    // Its containers need no word about it.
+    scene.create(&id, |_| {}).await.unwrap();
 }

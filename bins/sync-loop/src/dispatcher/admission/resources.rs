@@ -5,13 +5,11 @@ use std::collections::BTreeMap;
 
 use bulkhead_api::v1::NodeCapacity;
 use pod::Quantity;
+use pod::huge_pages::page_size;
 use pod::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, ResourceAmounts};
 
 use super::rejection::Rejection;
 use crate::dispatcher::pod_facts::PodFacts;
-
-/// Huge pages are a node's own resource, one name a page size.
-const HUGE_PAGES_PREFIX: &str = "hugepages-";
 
 /// What pods may request in all: cpu in thousandths, everything else in units.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +18,8 @@ pub(crate) struct Allocatable {
     memory_bytes: i64,
     ephemeral_storage_bytes: i64,
     pods: i64,
+    /// By page size.
+    huge_pages: BTreeMap<u64, u64>,
 }
 
 impl Allocatable {
@@ -56,6 +56,11 @@ impl Allocatable {
                 units(EPHEMERAL_STORAGE),
             ),
             pods: i64::from(max_pods),
+            huge_pages: capacity
+                .huge_pages
+                .iter()
+                .map(|(size, bytes)| (*size, *bytes))
+                .collect(),
         }
     }
 
@@ -65,7 +70,10 @@ impl Allocatable {
             MEMORY => self.memory_bytes,
             EPHEMERAL_STORAGE => self.ephemeral_storage_bytes,
             PODS => self.pods,
-            _ => 0,
+            _ => {
+                let pages = page_size(name).and_then(|size| self.huge_pages.get(&size));
+                pages.map_or(0, |bytes| i64::try_from(*bytes).unwrap_or(i64::MAX))
+            }
         }
     }
 }
@@ -82,7 +90,7 @@ pub(super) fn check(
     let count = i64::try_from(others.len()).unwrap_or(i64::MAX);
     fits(PODS, 1, count, allocatable)?;
     let requested = pod.requests.iter().map(|(name, _)| name);
-    let huge_pages = requested.filter(|name| name.starts_with(HUGE_PAGES_PREFIX));
+    let huge_pages = requested.filter(|name| page_size(name).is_some());
     for name in [CPU, MEMORY, EPHEMERAL_STORAGE]
         .into_iter()
         .chain(huge_pages)

@@ -44,6 +44,7 @@ fn allocatable() -> Allocatable {
         cpu_millis: 2000,
         memory_bytes: 1000,
         ephemeral_storage_bytes: 500,
+        huge_pages: [(1 << 30, 2 << 30)].into(),
         ..NodeCapacity::default()
     };
     Allocatable::new(&capacity, &BTreeMap::new(), &BTreeMap::new(), 3)
@@ -69,7 +70,12 @@ fn reason(pod: &PodFacts, others: &[PodFacts]) -> String {
 
 #[test]
 fn requests_must_fit_in_what_others_leave() {
-    let other = || requesting(json!({"cpu": "1500m", "memory": "600", "ephemeral-storage": "100"}));
+    let other = || {
+        requesting(
+            json!({"cpu": "1500m", "memory": "600", "ephemeral-storage": "100",
+            "hugepages-1Gi": "1Gi"}),
+        )
+    };
     for (requests, others, expected) in [
         (json!({}), 1, "ok"),
         (json!({"cpu": "500m"}), 1, "ok"),
@@ -87,6 +93,9 @@ fn requests_must_fit_in_what_others_leave() {
         (json!({}), 2, "ok"),
         (json!({"cpu": "9"}), 3, "OutOfpods"),
         (json!({"hugepages-2Mi": "2Mi"}), 0, "OutOfhugepages-2Mi"),
+        (json!({"hugepages-1Gi": "1Gi"}), 1, "ok"),
+        (json!({"hugepages-1Gi": "2Gi"}), 1, "OutOfhugepages-1Gi"),
+        (json!({"hugepages-1024Mi": "2Gi"}), 0, "ok"),
         // What the node does not know is not the node's to count.
         (json!({"vendor.example/device": "4"}), 0, "ok"),
         // More than there is, with nothing requested by this pod.

@@ -13,6 +13,7 @@ const SETTINGS: LimitSettings = LimitSettings {
     cpu_quota: true,
     cpu_period_micros: 100_000,
     pids: Some(64),
+    memory_qos: true,
 };
 
 fn naming(root: &str) -> CgroupNaming {
@@ -23,15 +24,29 @@ fn naming(root: &str) -> CgroupNaming {
     }
 }
 
+/// The kernel's own, or a kernel with huge pages of two sizes.
+fn system(huge_pages: Option<&Path>) -> SystemPaths {
+    let mut system = SystemPaths::default();
+    if let Some(directory) = huge_pages {
+        for name in ["hugepages-2048kB", "hugepages-1048576kB"] {
+            fs::create_dir_all(directory.join("kernel/mm/hugepages").join(name)).unwrap();
+        }
+        system.sys_dir = directory.to_owned();
+    }
+    system
+}
+
 fn resources() -> PodCgroupResources {
     PodCgroupResources {
         cpu_shares: 512,
         cpu_quota_micros: Some(50_000),
         memory_limit_bytes: Some(1 << 26),
+        memory_request_bytes: 1 << 25,
+        huge_pages: [(2 << 20, 6 << 20)].into(),
     }
 }
 
-/// Directories in place of a version 1 node: `cpu`, `memory` and `pids`.
+/// Directories in place of a version 1 node.
 fn legacy(directory: &Path) -> Cgroupfs {
     let line = |name: &str| {
         let mount = directory.join(name);
@@ -41,15 +56,19 @@ fn legacy(directory: &Path) -> Cgroupfs {
             mount.display()
         )
     };
-    let table: String = ["cpu", "memory", "pids", "name=systemd"].map(line).concat();
+    let table: String = ["cpu", "memory", "pids", "hugetlb", "name=systemd"]
+        .map(line)
+        .concat();
     let hierarchies = Hierarchies::detect(&table).unwrap();
-    Cgroupfs::new(naming("/"), hierarchies, SETTINGS, "/proc".into())
+    let sys = directory.join("sys");
+    Cgroupfs::new(naming("/"), hierarchies, SETTINGS, &system(Some(&sys)))
 }
 
 fn unified(directory: &Path) -> Cgroupfs {
     let table = format!("1 2 0:1 / {} rw - cgroup2 none rw\n", directory.display());
     let hierarchies = Hierarchies::detect(&table).unwrap();
-    Cgroupfs::new(naming("/"), hierarchies, SETTINGS, "/proc".into())
+    let sys = directory.join("sys");
+    Cgroupfs::new(naming("/"), hierarchies, SETTINGS, &system(Some(&sys)))
 }
 
 fn put(file: &Path, content: &str) {
@@ -68,6 +87,9 @@ fn version_one_limits_go_to_the_hierarchy_of_their_controller() {
         ("cpu", "cpu.cfs_quota_us", "50000"),
         ("memory", "memory.limit_in_bytes", "67108864"),
         ("pids", "pids.max", "64"),
+        ("hugetlb", "hugetlb.2MB.limit_in_bytes", "6291456"),
+        ("hugetlb", "hugetlb.2MB.rsvd.limit_in_bytes", "6291456"),
+        ("hugetlb", "hugetlb.1GB.limit_in_bytes", "0"),
     ];
     let file =
         |controller: &str, name: &str| directory.path().join(controller).join(&pod).join(name);
@@ -106,6 +128,8 @@ fn version_two_controllers_are_handed_down_from_the_top() {
         .join(format!("kubepods/besteffort/pod{UID}"));
     put(&pod.join("cpu.weight"), "");
     put(&pod.join("memory.max"), "");
+    put(&pod.join("hugetlb.2MB.max"), "");
+    put(&pod.join("hugetlb.1GB.rsvd.max"), "max");
     cgroups
         .ensure_pod(UID, QosClass::BestEffort, &resources())
         .unwrap();
@@ -121,6 +145,13 @@ fn version_two_controllers_are_handed_down_from_the_top() {
         fs::read_to_string(pod.join("memory.max")).unwrap(),
         "67108864"
     );
+    for (file, limit) in [
+        ("hugetlb.2MB.max", "6291456"),
+        ("hugetlb.1GB.rsvd.max", "0"),
+    ] {
+        let text = fs::read_to_string(pod.join(file)).unwrap();
+        assert_eq!(&text[..limit.len()], limit, "{file}");
+    }
     // A limit whose file the kernel does not have is passed over.
     assert!(!pod.join("pids.max").exists());
 }
@@ -142,6 +173,45 @@ fn what_takes_more_capabilities_is_left_to_the_runtime() {
         let handed_down = fs::read_to_string(file(level, "cgroup.subtree_control"));
         assert_eq!(handed_down.unwrap(), "", "{level}");
     }
+}
+
+#[test]
+fn memory_of_pods_is_left_to_their_classes_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut cgroups = unified(directory.path());
+    let at = |path: &str| directory.path().join(path);
+    let pods = [
+        (QosClass::Guaranteed, "kubepods/pod1"),
+        (QosClass::Burstable, "kubepods/burstable/pod2"),
+        (QosClass::Burstable, "kubepods/burstable/pod3"),
+    ];
+    for level in ["", "kubepods", "kubepods/burstable"] {
+        put(&at(level).join("cgroup.controllers"), "memory");
+        put(&at(level).join("cgroup.subtree_control"), "memory");
+        put(&at(level).join("memory.min"), "");
+    }
+    let kept = |path: &str| {
+        let text = fs::read_to_string(at(path).join("memory.min")).unwrap();
+        text.parse::<u64>().unwrap()
+    };
+    for (index, (qos, path)) in pods.into_iter().enumerate() {
+        put(&at(path).join("memory.min"), "");
+        cgroups
+            .ensure_pod(&(index + 1).to_string(), qos, &resources())
+            .unwrap();
+        assert_eq!(kept(path), 1 << 25);
+    }
+    assert_eq!(kept("kubepods/burstable"), 2 << 25);
+    assert_eq!(kept("kubepods"), 3 << 25);
+    fs::remove_dir_all(at("kubepods/burstable/pod3")).unwrap();
+    cgroups.follow_memory().unwrap();
+    assert_eq!(kept("kubepods/burstable"), 1 << 25);
+    for path in ["kubepods", "kubepods/burstable"] {
+        fs::write(at(path).join("memory.min"), "").unwrap();
+    }
+    cgroups.settings.memory_qos = false;
+    cgroups.follow_memory().unwrap();
+    assert_eq!((kept("kubepods/burstable"), kept("kubepods")), (0, 0));
 }
 
 #[test]
@@ -233,7 +303,7 @@ impl Kernel {
         let root = format!("bulkhead-test-{}-{name}", std::process::id());
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let hierarchies = Hierarchies::detect(&table).unwrap();
-        let cgroups = Cgroupfs::new(naming(&root), hierarchies, SETTINGS, "/proc".into());
+        let cgroups = Cgroupfs::new(naming(&root), hierarchies, SETTINGS, &system(None));
         Kernel { cgroups, root }
     }
 
@@ -303,6 +373,16 @@ fn the_kernel_takes_the_limits() {
         fs::read_to_string(memory.join(file)).unwrap().trim(),
         "67108864"
     );
+    let huge_pages = cgroups.hierarchies.directory(Controller::HugePages, &path);
+    let file = match cgroups.hierarchies {
+        Hierarchies::Unified { .. } => "hugetlb.2MB.max",
+        Hierarchies::Legacy { .. } => "hugetlb.2MB.limit_in_bytes",
+    };
+    if let Some(file) = huge_pages.map(|directory| directory.join(file))
+        && file.exists()
+    {
+        assert_eq!(fs::read_to_string(file).unwrap().trim(), "6291456");
+    }
     let found = FoundCgroup {
         pod_uid: UID.to_owned(),
         qos: QosClass::Burstable,
