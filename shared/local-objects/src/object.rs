@@ -1,4 +1,4 @@
-//! One ConfigMap or Secret.
+//! One ConfigMap, Secret or PersistentVolume.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,6 +14,8 @@ pub enum ObjectKind {
     ConfigMap,
     /// A Secret.
     Secret,
+    /// A PersistentVolume, by the namespace and name of the claim that it is bound to.
+    PersistentVolume,
 }
 
 impl ObjectKind {
@@ -23,6 +25,7 @@ impl ObjectKind {
         match self {
             ObjectKind::ConfigMap => "ConfigMap",
             ObjectKind::Secret => "Secret",
+            ObjectKind::PersistentVolume => "PersistentVolume",
         }
     }
 
@@ -32,13 +35,18 @@ impl ObjectKind {
         match self {
             ObjectKind::ConfigMap => "configmap",
             ObjectKind::Secret => "secret",
+            ObjectKind::PersistentVolume => "persistentvolume",
         }
     }
 
     /// The kind of this name.
     #[must_use]
     pub fn parse(name: &str) -> Option<ObjectKind> {
-        let kinds = [ObjectKind::ConfigMap, ObjectKind::Secret];
+        let kinds = [
+            ObjectKind::ConfigMap,
+            ObjectKind::Secret,
+            ObjectKind::PersistentVolume,
+        ];
         kinds.into_iter().find(|kind| kind.name() == name)
     }
 }
@@ -98,7 +106,8 @@ pub struct LocalObject {
     /// Tells this version from others.
     pub version: String,
     /// Its values by key: of a ConfigMap `data` and `binaryData`, of a Secret `data` and
-    /// `stringData`.
+    /// `stringData`, of a PersistentVolume what
+    /// [`PersistentVolume`](crate::PersistentVolume) makes of it.
     pub data: BTreeMap<String, ObjectBytes>,
     /// Those of a ConfigMap's `binaryData`, which variables do not see.
     pub binary_keys: BTreeSet<String>,

@@ -19,6 +19,9 @@ pub fn references(pod: &Pod) -> BTreeSet<ObjectRef> {
         if let Some(source) = &volume.config_map {
             found.add(ObjectKind::ConfigMap, &source.name);
         }
+        if let Some(source) = &volume.persistent_volume_claim {
+            found.add(ObjectKind::PersistentVolume, &source.claim_name);
+        }
         if let Some(name) = volume.secret.iter().find_map(|it| it.secret_name.as_ref()) {
             found.add(ObjectKind::Secret, name);
         }
@@ -96,6 +99,7 @@ mod tests {
                 {"downwardAPI": {"items": []}},
             ]}},
             {"name": "v4", "emptyDir": {}},
+            {"name": "v5", "persistentVolumeClaim": {"claimName": "p1"}},
         ]);
         value["spec"]["imagePullSecrets"] = json!([{"name": "s5"}, {"name": ""}]);
         let container = |number: u32| {
@@ -124,6 +128,7 @@ mod tests {
         };
         let mut expected = [names("ConfigMap", "c"), names("Secret", "s")].concat();
         expected.push("Secret default/s5".to_owned());
+        expected.push("PersistentVolume default/p1".to_owned());
         assert_eq!(found, expected);
     }
 }

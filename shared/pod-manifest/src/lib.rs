@@ -11,6 +11,7 @@ mod known_fields;
 mod manifest;
 mod normalize;
 mod object_manifest;
+mod persistent_volume;
 mod static_pod;
 
 pub use decode::MAX_PODS;

@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets in a manifest, as an API server would take them. No error shows a
+//! ConfigMaps, Secrets and PersistentVolumes in a manifest, as an API server would take them. No error shows a
 //! value: it may be a Secret's.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,10 @@ use pod::identity::{check_label, check_name};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use crate::document;
+use crate::{document, persistent_volume};
+
+/// What a manifest of objects may have.
+const KINDS: &str = "ConfigMap, Secret or PersistentVolume";
 
 /// Most bytes of all values of an object, as with an API server.
 pub const MAX_OBJECT_BYTES: usize = 1 << 20;
@@ -19,7 +22,7 @@ const MAX_KEY_BYTES: usize = 253;
 /// Where an object is that names no namespace.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// A ConfigMap or Secret of a manifest.
+/// An object of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodedObject {
     /// The object.
@@ -47,16 +50,16 @@ pub fn local_objects(bytes: &[u8]) -> Result<Vec<DecodedObject>, String> {
 
 fn decoded(document: Value) -> Result<DecodedObject, String> {
     let Value::Object(mut fields) = document else {
-        return Err("expected a ConfigMap or Secret".to_owned());
+        return Err(format!("expected a {KINDS}"));
     };
     let kind = fields.remove("kind");
     let kind = kind.as_ref().and_then(Value::as_str);
     let kind = kind.and_then(ObjectKind::parse);
     let version = fields.remove("apiVersion");
     let (Some(kind), Some("v1")) = (kind, version.as_ref().and_then(Value::as_str)) else {
-        return Err("expected a v1 ConfigMap or Secret".to_owned());
+        return Err(format!("expected a v1 {KINDS}"));
     };
-    let reference = reference(kind, fields.remove("metadata"))?;
+    let mut reference = reference(kind, fields.remove("metadata"))?;
     let immutable = match fields.remove("immutable") {
         None | Some(Value::Null) => false,
         Some(Value::Bool(immutable)) => immutable,
@@ -97,6 +100,13 @@ fn decoded(document: Value) -> Result<DecodedObject, String> {
             add(&mut data, "stringData", texts, Form::Text, Again::Wins)?;
             let kind = fields.remove("type");
             check_type(kind.as_ref().and_then(Value::as_str), &data)?;
+        }
+        ObjectKind::PersistentVolume => {
+            // Who binds and releases volumes keeps notes there; here nobody does.
+            fields.remove("status");
+            let bound = persistent_volume::decoded(fields.remove("spec"))?;
+            (reference.namespace, reference.name) = bound.claim;
+            data = bound.volume.data();
         }
     }
     if let Some(name) = fields.keys().next() {
@@ -278,6 +288,22 @@ mod tests {
     }
 
     #[test]
+    fn a_volume_is_known_by_its_claim() {
+        let volume = one(
+            "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: disk-1}\n\
+             status: {phase: Bound}\n\
+             spec: {local: {path: /srv/a}, claimRef: {namespace: shop, name: data}}",
+        )
+        .unwrap();
+        let reference = volume.object.reference.to_string();
+        assert_eq!(reference, "PersistentVolume shop/data");
+        assert_eq!(
+            values(&volume),
+            [("local", ""), ("path", "/srv/a"), ("type", "Directory")]
+        );
+    }
+
+    #[test]
     fn a_manifest_may_have_several_objects() {
         let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\n\
             apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n";
@@ -305,11 +331,11 @@ mod tests {
             (String::new(), "the manifest is empty"),
             (
                 "[]".to_owned(),
-                "document 1: expected a ConfigMap or Secret",
+                "document 1: expected a ConfigMap, Secret or PersistentVolume",
             ),
             (
                 "apiVersion: v1\nkind: Pod\nmetadata: {name: a}".to_owned(),
-                "document 1: expected a v1 ConfigMap or Secret",
+                "document 1: expected a v1 ConfigMap, Secret or PersistentVolume",
             ),
             (
                 "apiVersion: v1\nkind: Secret".to_owned(),

@@ -182,6 +182,7 @@ impl<'a> Gathered<'a> {
                 let kind = match object.reference.kind {
                     ObjectKind::ConfigMap => "config",
                     ObjectKind::Secret => "secret",
+                    ObjectKind::PersistentVolume => "volume",
                 };
                 let message = format!("references non-existent {kind} key: {key}");
                 return Err(Unavailable(message));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use local_objects::claimed;
 use pod::core::{EmptyDirVolumeSource, HostPathVolumeSource, Volume as ApiVolume, VolumeMount};
 use pod::resources::pod_cgroup_resources;
 use pod::{Pod, PodExt, Quantity};
@@ -155,6 +156,15 @@ fn spec(pod: &Pod, index: usize, volume: &ApiVolume, content: &Content<'_>) -> O
     if let Some(source) = &volume.host_path {
         let spec = || host_path(pod, index, volume, source);
         return is_mounted(pod, &volume.name).then(spec);
+    }
+    if let Some(source) = &volume.persistent_volume_claim {
+        // One that is known is a hostPath when the pod is looked at next.
+        let known = claimed(pod, &source.claim_name, content.objects);
+        let reason = known.err().unwrap_or_else(|| {
+            let claim = &source.claim_name;
+            format!("the persistentvolume of the claim {claim:?} has just been found")
+        });
+        return is_mounted(pod, &volume.name).then_some(VolumeSpec::Impossible(reason));
     }
     let reason = "this kind of volume is not supported".to_owned();
     Some(VolumeSpec::Impossible(reason))

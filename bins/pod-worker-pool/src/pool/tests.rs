@@ -2,6 +2,7 @@
 
 mod changed_pods;
 mod chaos;
+mod claims;
 mod cut_short_starts;
 mod deadlines;
 mod earlier_starts;

@@ -27,16 +27,20 @@ pub(super) async fn sync(
     input: &SyncInput,
     memory: &mut Memory,
 ) -> Outcome {
-    let pod = match desired.decode() {
+    let given = match desired.decode() {
         Ok(pod) => pod,
         Err(error) => {
             return Outcome::Failed(StepError::new(telemetry::chain(&error), Retry::LATER));
         }
     };
+    // What a claim stands for is judged, and opened, like any path of the node.
+    let objects = steps.objects.known(&given);
+    let pod = local_objects::with_claimed_volumes(&given, &objects);
     let refused = steps.policy.take(desired, &pod);
     let target = Target {
         refused,
         identity: desired.identity(),
+        given: &given,
         pod: &pod,
         started_with: desired.started_with(),
         noted_start: start_time::note_start(steps, desired.identity(), &pod, memory).await,
@@ -201,7 +205,7 @@ async fn look(
     let mut observation = steps
         .observe(target.identity, Some(target.pod), memory)
         .await?;
-    memory.objects = steps.objects.known(target.pod);
+    memory.objects = steps.objects.known(target.given);
     post_start::take_ended(steps, target, &observation, memory);
     memory.known.observed(&observation);
     memory.hooks.observed(&observation);
@@ -249,7 +253,7 @@ async fn plan_with_objects(
         return plan;
     }
     memory.has_waited_for_objects = true;
-    memory.objects = steps.objects.settled(target.pod).await;
+    memory.objects = steps.objects.settled(target.given).await;
     next_plan(steps, target, input, observation, memory)
 }
 

@@ -14,7 +14,10 @@ use crate::image::Image;
 /// The pod of a sync.
 pub(super) struct Target<'a> {
     pub(super) identity: &'a PodIdentity,
+    /// With the paths of the node that its claims stand for.
     pub(super) pod: &'a Pod,
+    /// As its source has it: it tells which objects the pod refers to.
+    pub(super) given: &'a Pod,
     /// What of it may not change while it runs, as `pod::update` has it.
     pub(super) started_with: &'a str,
     /// When its first sync was, if that is noted.

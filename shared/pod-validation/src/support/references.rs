@@ -36,10 +36,6 @@ fn volume(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
         &[
             ("csi", volume.csi.is_some()),
             ("ephemeral", volume.ephemeral.is_some()),
-            (
-                "persistentVolumeClaim",
-                volume.persistent_volume_claim.is_some(),
-            ),
         ],
         path,
         errors,

@@ -248,8 +248,8 @@ fn a_static_pod_cannot_refer_to_objects() {
     for (fields, expected) in [
         (r#""serviceAccountName":"builder""#, "serviceAccountName"),
         (
-            r#""volumes":[{"name":"v","persistentVolumeClaim":{"claimName":"s"}}]"#,
-            "volumes[0].persistentVolumeClaim",
+            r#""volumes":[{"name":"v","csi":{"driver":"d"}}]"#,
+            "volumes[0].csi",
         ),
         (
             r#""volumes":[{"name":"v","projected":{"sources":[{"configMap":{"name":"m"}},{"serviceAccountToken":{"path":"t"}}]}}]"#,

@@ -37,7 +37,8 @@ pub(super) fn volume(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
         iscsi,
         name: _,
         nfs,
-        persistent_volume_claim,
+        // A PersistentVolume of the node.
+        persistent_volume_claim: _,
         photon_persistent_disk,
         portworx_volume,
         projected,
@@ -67,7 +68,6 @@ pub(super) fn volume(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
             ("image", image.is_some()),
             ("iscsi", iscsi.is_some()),
             ("nfs", nfs.is_some()),
-            ("persistentVolumeClaim", persistent_volume_claim.is_some()),
             ("photonPersistentDisk", photon_persistent_disk.is_some()),
             ("portworxVolume", portworx_volume.is_some()),
             ("quobyte", quobyte.is_some()),
