@@ -29,6 +29,7 @@ mod objects;
 mod places;
 mod probes;
 mod propagation;
+mod pull_credentials;
 mod restart_policy;
 mod runtime_faults;
 mod security;

@@ -1,0 +1,180 @@
+//! Images of a registry that lets nobody pull without a password: by the node's credentials,
+//! and by a Secret of the pod.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use e2e::Ground;
+use serde_json::{Value, json};
+use test_support::images;
+use test_support::node::TestNode;
+
+/// `joe:hunter2`, as a client of HTTP says it and as Docker writes it down.
+const AUTH: &str = "am9lOmh1bnRlcjI=";
+const WORDS: [&str; 2] = ["hunter2", AUTH];
+
+/// A registry with one image, in the node. It ends with the test's process.
+struct Registry {
+    address: SocketAddr,
+}
+
+impl Registry {
+    /// Serves the image of this archive to who has the password.
+    fn start(node: &TestNode, archive: &Path, directory: &Path) -> Result<Registry> {
+        let unpacked = directory.join("registry");
+        fs::create_dir(&unpacked)?;
+        let mut tar = Command::new("tar");
+        tar.arg("xf").arg(archive).arg("-C").arg(&unpacked);
+        if !tar.status()?.success() {
+            bail!("cannot unpack {}", archive.display());
+        }
+        let index: Value = serde_json::from_slice(&fs::read(unpacked.join("index.json"))?)?;
+        let digest = index["manifests"][0]["digest"].as_str();
+        let digest = digest.context("no manifest")?.to_owned();
+        let listener = node.run(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))??;
+        let address = listener.local_addr()?;
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                // A client that goes away is its own trouble.
+                let _ = answer(&stream, &unpacked, &digest);
+            }
+        });
+        Ok(Registry { address })
+    }
+
+    fn image(&self, name: &str) -> String {
+        format!("{}/{name}:1", self.address)
+    }
+}
+
+fn answer(mut stream: &TcpStream, unpacked: &Path, manifest: &str) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    let mut lines = BufReader::new(stream).lines();
+    let request = lines.next().unwrap_or(Ok(String::new()))?;
+    let mut headers = BTreeMap::new();
+    for line in lines {
+        let line = line?;
+        let Some((name, value)) = line.split_once(": ") else {
+            break;
+        };
+        headers.insert(name.to_lowercase(), value.to_owned());
+    }
+    let mut words = request.split(' ');
+    let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+    let found = match headers.get("authorization") {
+        Some(given) if *given == format!("Basic {AUTH}") => content(target, unpacked, manifest),
+        _ => {
+            let head = "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"a\"\r\n\
+                        Content-Length: 0\r\nConnection: close\r\n\r\n";
+            return stream.write_all(head.as_bytes());
+        }
+    };
+    let Some((kind, digest, path)) = found else {
+        let head = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        return stream.write_all(head.as_bytes());
+    };
+    let body = fs::read(path)?;
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nDocker-Content-Digest: {digest}\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    match method {
+        "HEAD" => Ok(()),
+        _ => stream.write_all(&body),
+    }
+}
+
+/// Type, digest and file of what is asked for.
+fn content(target: &str, unpacked: &Path, manifest: &str) -> Option<(String, String, PathBuf)> {
+    let is_manifest = target.contains("/manifests/");
+    let last = target.split('?').next()?.rsplit('/').next()?;
+    let digest = if last.starts_with("sha256:") {
+        last
+    } else {
+        manifest
+    };
+    let blob = unpacked.join("blobs").join(digest.replace(':', "/"));
+    let kind = match is_manifest {
+        true => "application/vnd.oci.image.manifest.v1+json",
+        false => "application/octet-stream",
+    };
+    let is_known = is_manifest || target.contains("/blobs/");
+    (is_known && blob.exists()).then(|| (kind.to_owned(), digest.to_owned(), blob))
+}
+
+fn shell(image: &str, more: &Value) -> Value {
+    let mut spec = json!({ "containers": [{
+        "name": "shell", "image": image, "imagePullPolicy": "Always",
+        "command": ["sh", "-c", "trap 'exit 0' TERM; while true; do sleep 0.1; done"],
+    }] });
+    let fields = spec.as_object_mut().expect("a spec");
+    fields.extend(more.as_object().expect("fields").clone());
+    spec
+}
+
+#[test]
+fn images_are_pulled_by_credentials_of_the_node_and_by_secrets_of_pods() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let paths = ground.bulkhead.paths().clone();
+    let archives = images::archives()?;
+    let is_busybox = |path: &&PathBuf| path.ends_with("busybox-test.tar");
+    let archive = archives.iter().find(is_busybox).context("no busybox")?;
+    let registry = Registry::start(ground.node(), archive, &paths.shared)?;
+    let config = |place: &str| json!({ "auths": { place: { "auth": AUTH } } }).to_string();
+
+    // By nothing, and by a Secret that is not there.
+    ground.apply("of-node", shell(&registry.image("node/web"), &json!({})))?;
+    ground.event("of-node", "Failed", "authorization failed")?;
+    let secrets = json!({ "imagePullSecrets": [{ "name": "registry" }] });
+    ground.apply("of-pod", shell(&registry.image("pod/web"), &secrets))?;
+    ground.event("of-pod", "FailedToRetrieveImagePullSecret", "(registry)")?;
+
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "registry" },
+        "type": "kubernetes.io/dockerconfigjson",
+        "stringData": { ".dockerconfigjson": config(&format!("{}/pod", registry.address)) },
+    });
+    ground
+        .bulkhead
+        .write_object("registry.json", &secret.to_string())?;
+    ground.ready("of-pod")?;
+
+    // A file that others may read counts for nothing.
+    let file = &paths.pull_credentials;
+    let new = file.with_extension("new");
+    fs::write(&new, config(&format!("{}/node", registry.address)))?;
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o644))?;
+    fs::rename(&new, file)?;
+    let status = || ground.bulkhead.command_line(&["status"]);
+    test_support::wait_for("the file to be refused", e2e::ground::TIMEOUT, || {
+        let printed = status().map_err(|error| format!("{error:#}"))?.stdout;
+        let is_told = printed.contains("is open to others than root (mode 0644)");
+        is_told.then_some(()).ok_or(printed)
+    })?;
+    fs::set_permissions(file, fs::Permissions::from_mode(0o600))?;
+    ground.ready("of-node")?;
+
+    for pod in ["of-node", "of-pod"] {
+        for (reason, message) in ground.events_of(pod)? {
+            assert!(
+                !WORDS.iter().any(|word| message.contains(word)),
+                "{reason}: {message}"
+            );
+        }
+    }
+    let logs = ground.bulkhead.paths().log.join("bulkhead");
+    for entry in fs::read_dir(logs)? {
+        let text = fs::read_to_string(entry?.path()).unwrap_or_default();
+        assert!(!WORDS.iter().any(|word| text.contains(word)));
+    }
+    Ok(())
+}
