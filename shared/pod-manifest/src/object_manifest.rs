@@ -1,5 +1,5 @@
-//! ConfigMaps, Secrets and PersistentVolumes in a manifest, as an API server would take them. No error shows a
-//! value: it may be a Secret's.
+//! ConfigMaps, Secrets and PersistentVolumes in a manifest, as an API server would take
+//! them. No error shows a value: it may be a Secret's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -68,26 +68,7 @@ fn decoded(document: Value) -> Result<DecodedObject, String> {
     let mut data = BTreeMap::new();
     let mut binary_keys = BTreeSet::new();
     match kind {
-        ObjectKind::ConfigMap => {
-            add(
-                &mut data,
-                "data",
-                fields.remove("data"),
-                Form::Text,
-                Again::Refused,
-            )?;
-            let texts: BTreeSet<String> = data.keys().cloned().collect();
-            let binary = fields.remove("binaryData");
-            add(
-                &mut data,
-                "binaryData",
-                binary,
-                Form::Base64,
-                Again::Refused,
-            )?;
-            let added = data.keys().filter(|key| !texts.contains(*key));
-            binary_keys = added.cloned().collect();
-        }
+        ObjectKind::ConfigMap => binary_keys = add_config_map(&mut data, &mut fields)?,
         ObjectKind::Secret => {
             add(
                 &mut data,
@@ -125,6 +106,20 @@ fn decoded(document: Value) -> Result<DecodedObject, String> {
         binary_keys,
     };
     Ok(DecodedObject { object, immutable })
+}
+
+/// Adds what a ConfigMap has; answers with the keys of what is not text.
+fn add_config_map(
+    data: &mut BTreeMap<String, ObjectBytes>,
+    fields: &mut Map<String, Value>,
+) -> Result<BTreeSet<String>, String> {
+    let texts = fields.remove("data");
+    add(data, "data", texts, Form::Text, Again::Refused)?;
+    let texts: BTreeSet<String> = data.keys().cloned().collect();
+    let binary = fields.remove("binaryData");
+    add(data, "binaryData", binary, Form::Base64, Again::Refused)?;
+    let added = data.keys().filter(|key| !texts.contains(*key));
+    Ok(added.cloned().collect())
 }
 
 fn reference(kind: ObjectKind, metadata: Option<Value>) -> Result<ObjectRef, String> {
