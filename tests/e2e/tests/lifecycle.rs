@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use test_support::journal::Entry;
 use test_support::observe::{condition, container_id, container_status};
 use test_support::{cgroup, wait_for};
+use topology::Process;
 
 /// How much later than due something may be on a machine that is busy with
 /// other tests.
@@ -158,6 +159,58 @@ fn the_command_line_shows_a_pod_that_runs() -> Result<()> {
     let absent = ground.bulkhead.command_line(&["describe", "nobody"])?;
     assert!(!absent.status.success());
     assert!(absent.stderr.contains("nobody"), "{}", absent.stderr);
+    Ok(())
+}
+
+#[test]
+fn the_command_line_draws_a_pod_and_shows_what_it_uses() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    put_web(&ground)?;
+    ground.ready("web")?;
+    let name = format!("default/{}", ground.full_name("web"));
+    for reason in ["Pulled", "Started"] {
+        ground.event("web", reason, "")?;
+    }
+
+    let text = ground.printed(&["timeline", "web"])?;
+    let lanes: Vec<&str> = text
+        .lines()
+        .skip(3)
+        .take_while(|line| !line.is_empty())
+        .map(|line| line.split_whitespace().next().unwrap_or_default())
+        .collect();
+    assert_eq!(lanes, ["pod", "sandbox", "app", "ready"], "{text}");
+    assert!(
+        text.starts_with(&format!("{name}: Running, since ")),
+        "{text}"
+    );
+    let picture = ground.printed(&["timeline", "web", "--svg"])?;
+    assert!(picture.starts_with("<?xml"), "{picture}");
+    assert!(picture.ends_with("</svg>\n"), "{picture}");
+
+    let usage = ground.printed(&["top"])?;
+    let row = |name: &str| -> Option<Vec<String>> {
+        let line = usage
+            .lines()
+            .find(|line| line.split_whitespace().next() == Some(name))?;
+        // Columns are three blanks apart, a size and its unit one.
+        let cells = line
+            .split("   ")
+            .map(str::trim)
+            .filter(|cell| !cell.is_empty());
+        Some(cells.map(str::to_owned).collect())
+    };
+    let pod = row(&name).with_context(|| usage.clone())?;
+    assert_eq!(pod.len(), 6, "{usage}");
+    assert!(pod[1].ends_with('m') && pod[2].ends_with("iB"), "{usage}");
+    assert!(pod[4..].iter().all(|cell| cell.ends_with('B')), "{usage}");
+    for process in Process::ALL {
+        let process = row(process.name()).with_context(|| usage.clone())?;
+        assert!(
+            process[1].ends_with('m') && process[2].ends_with("iB"),
+            "{usage}"
+        );
+    }
     Ok(())
 }
 

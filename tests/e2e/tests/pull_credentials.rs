@@ -133,7 +133,7 @@ fn images_are_pulled_by_credentials_of_the_node_and_by_secrets_of_pods() -> Resu
 
     // By nothing, and by a Secret that is not there.
     ground.apply("of-node", shell(&registry.image("node/web"), &json!({})))?;
-    ground.event("of-node", "Failed", "authorization failed")?;
+    ground.event("of-node", "Failed", "401 Unauthorized")?;
     let secrets = json!({ "imagePullSecrets": [{ "name": "registry" }] });
     ground.apply("of-pod", shell(&registry.image("pod/web"), &secrets))?;
     ground.event("of-pod", "FailedToRetrieveImagePullSecret", "(registry)")?;
