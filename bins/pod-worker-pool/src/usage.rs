@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bulkhead_api::v1 as api;
+use clock::UnixNanos;
 use cri::{ContainerRuntime, RuntimeError, v1};
 use futures_util::{StreamExt as _, stream};
 use ipc::limits::{MAX_CONTAINER_ID_BYTES, MAX_CONTAINER_NAME_BYTES, MAX_PODS};
@@ -65,7 +66,7 @@ impl UsageReader {
             }
             let asking = self.runtime.pod_sandbox_stats(&id);
             let stats = tokio::time::timeout_at(until, asking).await.ok()?.ok()?;
-            Some((uid, network_of(&stats)?))
+            Some((uid, network_of(&stats, relist.asked_at)?))
         });
         let answered = asked.buffered(PARALLEL).filter_map(std::future::ready);
         answered.collect().await
@@ -119,7 +120,8 @@ fn of_containers(
 }
 
 /// What a sandbox's interfaces carried; each counts once, however often it is listed.
-fn network_of(stats: &v1::PodSandboxStats) -> Option<api::NetworkUsage> {
+/// containerd before 1.7 does not say when it looked.
+fn network_of(stats: &v1::PodSandboxStats, asked_at: UnixNanos) -> Option<api::NetworkUsage> {
     let network = stats.linux.as_ref()?.network.as_ref()?;
     let all = network.default_interface.iter().chain(&network.interfaces);
     let by_name: BTreeMap<&str, &v1::NetworkInterfaceUsage> = all
@@ -137,7 +139,10 @@ fn network_of(stats: &v1::PodSandboxStats) -> Option<api::NetworkUsage> {
     Some(api::NetworkUsage {
         received_bytes: sum(|interface| &interface.rx_bytes),
         sent_bytes: sum(|interface| &interface.tx_bytes),
-        at_unix_nanos: network.timestamp,
+        at_unix_nanos: match network.timestamp {
+            0 => asked_at.0,
+            told => told,
+        },
     })
 }
 
@@ -247,9 +252,9 @@ mod tests {
 
     #[test]
     fn each_interface_of_a_pod_counts_once_and_its_loopback_not() {
-        let told = |default, interfaces: Vec<v1::NetworkInterfaceUsage>| {
+        let told_at = |timestamp, default, interfaces: Vec<v1::NetworkInterfaceUsage>| {
             let network = v1::NetworkUsage {
-                timestamp: 9,
+                timestamp,
                 default_interface: default,
                 interfaces,
             };
@@ -257,13 +262,16 @@ mod tests {
                 network: Some(network),
                 ..v1::LinuxPodSandboxStats::default()
             };
-            let told = network_of(&v1::PodSandboxStats {
+            let stats = v1::PodSandboxStats {
                 linux: Some(linux),
                 ..v1::PodSandboxStats::default()
-            });
+            };
+            let told = network_of(&stats, UnixNanos(4));
             told.map(|it| (it.received_bytes, it.sent_bytes, it.at_unix_nanos))
         };
+        let told = |default, interfaces| told_at(9, default, interfaces);
         let eth0 = || interface("eth0", Some(5), 7);
+        assert_eq!(told_at(0, Some(eth0()), vec![]), Some((5, 7, 4)));
         assert_eq!(told(Some(eth0()), vec![]), Some((5, 7, 9)));
         assert_eq!(told(Some(eth0()), vec![eth0()]), Some((5, 7, 9)));
         assert_eq!(
@@ -271,6 +279,7 @@ mod tests {
             Some((5, u64::MAX, 9))
         );
         assert_eq!(told(None, vec![interface("lo", Some(1), 1)]), None);
-        assert_eq!(network_of(&v1::PodSandboxStats::default()), None);
+        let nothing = v1::PodSandboxStats::default();
+        assert_eq!(network_of(&nothing, UnixNanos(4)), None);
     }
 }

@@ -77,7 +77,7 @@ fn signed(value: u64) -> i64 {
 
 /// A limit for each size that the kernel has: none of them unless the container asks.
 fn huge_page_limits(limits: &ResourceAmounts, sizes: &[u64]) -> Vec<HugepageLimit> {
-    let wanted = by_page_size(limits);
+    let wanted = by_page_size(limits.iter());
     let limit = |size: &u64| HugepageLimit {
         page_size: kernel_name(*size),
         limit: wanted.get(size).copied().unwrap_or(0),

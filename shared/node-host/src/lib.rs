@@ -12,6 +12,7 @@ mod directory;
 mod error;
 mod gauges;
 mod host;
+mod huge_pages;
 mod linux;
 mod machine;
 mod opened_log;

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 
 use crate::quantity::Quantity;
-use crate::resources::ResourceAmounts;
 
 /// What the names begin with; the page size follows, as a quantity of bytes.
 pub const HUGE_PAGES_PREFIX: &str = "hugepages-";
@@ -16,10 +15,12 @@ pub fn page_size(resource: &str) -> Option<u64> {
     u64::try_from(size.value()).ok().filter(|size| *size > 0)
 }
 
-/// Bytes of huge pages by page size in bytes.
+/// Bytes of huge pages by page size in bytes, of amounts by resource.
 #[must_use]
-pub fn by_page_size(amounts: &ResourceAmounts) -> BTreeMap<u64, u64> {
-    let pages = amounts.iter().filter_map(|(name, amount)| {
+pub fn by_page_size<'a>(
+    amounts: impl IntoIterator<Item = (&'a str, Quantity)>,
+) -> BTreeMap<u64, u64> {
+    let pages = amounts.into_iter().filter_map(|(name, amount)| {
         let bytes = u64::try_from(amount.value()).unwrap_or(0);
         Some((page_size(name)?, bytes))
     });
@@ -61,16 +62,14 @@ mod tests {
 
     #[test]
     fn amounts_are_found_by_page_size() {
-        let mut amounts = ResourceAmounts::default();
-        for (name, amount) in [
+        let amounts = [
             ("memory", "1Gi"),
             ("hugepages-2Mi", "8Mi"),
             ("hugepages-1Gi", "0"),
-        ] {
-            amounts.insert(name, amount.parse().unwrap());
-        }
+        ]
+        .map(|(name, amount)| (name, amount.parse().unwrap()));
         let pages = [(2 << 20, 8 << 20), (1 << 30, 0)].into();
-        assert_eq!(by_page_size(&amounts), pages);
+        assert_eq!(by_page_size(amounts), pages);
     }
 
     #[test]

@@ -407,7 +407,7 @@ pub fn pod_cgroup_resources(pod: &Pod) -> PodCgroupResources {
             cpu_quota_micros: None,
             memory_limit_bytes: None,
             memory_request_bytes: requests.memory_bytes(),
-            huge_pages: by_page_size(&requests),
+            huge_pages: by_page_size(requests.iter()),
         },
         QosClass::Burstable | QosClass::Guaranteed => PodCgroupResources {
             cpu_shares: cpu_shares(requests.cpu_millis()),
@@ -417,7 +417,7 @@ pub fn pod_cgroup_resources(pod: &Pod) -> PodCgroupResources {
             memory_limit_bytes: Some(limits.memory_bytes())
                 .filter(|bytes| *bytes > 0 && all_have(MEMORY)),
             memory_request_bytes: requests.memory_bytes(),
-            huge_pages: by_page_size(&requests),
+            huge_pages: by_page_size(requests.iter()),
         },
     }
 }

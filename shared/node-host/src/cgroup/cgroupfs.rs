@@ -20,7 +20,7 @@ use super::pod_cgroups::{AllPodsLimits, PodCgroups, Removal};
 use crate::error::IoContext;
 use crate::error::NodeError;
 use crate::host::FoundCgroup;
-use crate::machine::huge_pages;
+use crate::huge_pages::huge_pages;
 use crate::shared::SystemPaths;
 
 /// Most cgroups below one pod that are taken down in one go. A container with a cgroup
