@@ -45,14 +45,16 @@ pub(crate) fn mebibytes(bytes: u64) -> String {
     format!("{}.{} MiB", tenths / 10, tenths % 10)
 }
 
-/// Text from elsewhere without what would steer a terminal.
+/// Text from elsewhere without what would steer a terminal, or show it in another order
+/// than it has.
 pub(crate) fn plain(text: &str) -> String {
-    let harmless = |character: char| {
-        if character.is_control() {
-            ' '
-        } else {
-            character
-        }
+    let harmless = |character: char| match character {
+        '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{2069}'
+        | '\u{feff}' => ' ',
+        character if character.is_control() => ' ',
+        character => character,
     };
     text.chars().map(harmless).collect()
 }

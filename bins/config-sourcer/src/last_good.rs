@@ -135,9 +135,15 @@ impl Store for Memory {
         for manifest in saved.manifests {
             match remembered(manifest, &self.node.runtime_classes) {
                 Ok(remembered) => last_good.manifests.push(remembered),
-                Err(Unusable { path, reason }) => {
+                Err(Unusable {
+                    path,
+                    refused: Refused { reason, of_class },
+                }) => {
                     tracing::warn!(path, reason, "what is kept of a manifest is left out");
-                    last_good.recall = Recall::Lost;
+                    // Which pods there were is known where only their class has gone.
+                    if !of_class {
+                        last_good.recall = Recall::Lost;
+                    }
                 }
             }
         }
@@ -173,7 +179,16 @@ impl Store for Memory {
 /// What is kept of a manifest that cannot be used.
 struct Unusable {
     path: String,
+    refused: Refused,
+}
+
+/// Why a pod that was good is not any more.
+#[derive(Debug)]
+struct Refused {
     reason: String,
+    /// Nothing but its runtime class: the owner of the node has removed it, and with it the
+    /// pods that name it.
+    of_class: bool,
 }
 
 fn remembered(manifest: SavedManifest, classes: &RuntimeClasses) -> Result<Remembered, Unusable> {
@@ -185,20 +200,26 @@ fn remembered(manifest: SavedManifest, classes: &RuntimeClasses) -> Result<Remem
             judged: manifest.judged,
             pods,
         }),
-        Err(reason) => Err(Unusable {
+        Err(refused) => Err(Unusable {
             path: manifest.path,
-            reason,
+            refused,
         }),
     }
 }
 
-fn judged(json: &RawValue, classes: &RuntimeClasses) -> Result<PodDocument, String> {
+fn judged(json: &RawValue, classes: &RuntimeClasses) -> Result<PodDocument, Refused> {
     let source = PodSource::File;
     let json = json.get().as_bytes().to_vec();
-    let (document, pod) =
-        PodDocument::from_json(json, source).map_err(|error| telemetry::chain(&error))?;
-    match pod_validation::judge(&pod, source, classes).first() {
-        Some(error) => Err(format!("pod {}: {error}", document.identity())),
+    let (document, pod) = PodDocument::from_json(json, source).map_err(|error| Refused {
+        reason: telemetry::chain(&error),
+        of_class: false,
+    })?;
+    let errors = pod_validation::judge(&pod, source, classes);
+    match errors.first() {
+        Some(error) => Err(Refused {
+            reason: format!("pod {}: {error}", document.identity()),
+            of_class: errors.iter().all(|it| it.field == "spec.runtimeClassName"),
+        }),
         None => Ok(document),
     }
 }
@@ -256,14 +277,26 @@ mod tests {
 
     #[test]
     fn what_was_kept_is_judged_again() {
-        for (refused, with) in [
+        let class = r#""runtimeClassName":"gone","containers":"#;
+        // A pod of it may be running: it must not look removed, unless it was.
+        for (refused, with, recall) in [
             // No API server accepts it.
-            (r#""image":"i:1""#, r#""image":"""#),
-            (r#""uid":"1""#, r#""uid":"../1""#),
+            (r#""image":"i:1""#, r#""image":"""#, Recall::Lost),
+            (r#""uid":"1""#, r#""uid":"../1""#, Recall::Lost),
             // This version does not do it.
-            (r#""containers":"#, r#""hostUsers":false,"containers":"#),
+            (
+                r#""containers":"#,
+                r#""hostUsers":false,"containers":"#,
+                Recall::Lost,
+            ),
             // No manifest may have it.
-            (r#""name":"a""#, r#""name":"a","finalizers":["x"]"#),
+            (
+                r#""name":"a""#,
+                r#""name":"a","finalizers":["x"]"#,
+                Recall::Lost,
+            ),
+            // The owner of the node has removed its class.
+            (r#""containers":"#, class, Recall::Complete),
         ] {
             let directory = tempfile::tempdir().unwrap();
             let memory = Memory::new(directory.path(), "node", Path::new("/m"));
@@ -286,8 +319,7 @@ mod tests {
             };
             memory.file.save(&content).unwrap();
             let loaded = memory.load().unwrap().unwrap();
-            // A pod of it may be running: it must not look removed.
-            assert_eq!(loaded.recall, Recall::Lost, "{with}");
+            assert_eq!(loaded.recall, recall, "{with}");
             assert_eq!(loaded.manifests, last_good().manifests, "{with}");
         }
     }

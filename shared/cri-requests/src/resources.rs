@@ -5,7 +5,8 @@ use pod::core::Container;
 use pod::huge_pages::{by_page_size, kernel_name};
 use pod::resources::{
     CPU, MEMORY, ResourceAmounts, container_limits_in_pod, container_requests, cpu_quota_micros,
-    cpu_shares, oom_score_adj, pod_limits_without_overhead, pod_requests_without_overhead,
+    cpu_shares, oom_score_adj, pod_level_limits, pod_limits_without_overhead,
+    pod_requests_without_overhead,
 };
 use pod::{Pod, PodExt, Quantity};
 
@@ -23,7 +24,7 @@ pub(super) fn container_resources(
     LinuxContainerResources {
         oom_score_adj: i64::from(score),
         unified: memory_qos::unified(container, node),
-        hugepage_limits: huge_page_limits(&limits, &node.huge_page_sizes),
+        hugepage_limits: huge_page_limits(pod, &limits, &node.huge_page_sizes),
         ..cpu_and_memory(&container_requests(container), &limits, node)
     }
 }
@@ -75,9 +76,13 @@ fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// A limit for each size that the kernel has: none of them unless the container asks.
-fn huge_page_limits(limits: &ResourceAmounts, sizes: &[u64]) -> Vec<HugepageLimit> {
-    let wanted = by_page_size(limits.iter());
+/// A limit for each size that the kernel has: none of them unless the container asks, or
+/// its pod does and the container states none.
+fn huge_page_limits(pod: &Pod, limits: &ResourceAmounts, sizes: &[u64]) -> Vec<HugepageLimit> {
+    let mut wanted = by_page_size(limits.iter());
+    if wanted.is_empty() {
+        wanted = by_page_size(pod_level_limits(pod).iter());
+    }
     let limit = |size: &u64| HugepageLimit {
         page_size: kernel_name(*size),
         limit: wanted.get(size).copied().unwrap_or(0),
@@ -95,6 +100,22 @@ mod tests {
             r#"{{"spec":{{"containers":[{{"name":"c","resources":{resources}}}]}}}}"#
         ));
         container_resources(&pod, &pod.containers()[0], &node())
+    }
+
+    #[test]
+    fn huge_pages_are_the_containers_or_else_those_of_its_pod() {
+        let mut node = node();
+        node.huge_page_sizes = vec![2 << 20];
+        let limit = |own: &str| {
+            let pod = pod(&format!(
+                r#"{{"spec":{{"resources":{{"limits":{{"hugepages-2Mi":"64Mi"}}}},
+                    "containers":[{{"name":"c","resources":{{"limits":{{{own}}}}}}}]}}}}"#
+            ));
+            let resources = container_resources(&pod, &pod.containers()[0], &node);
+            resources.hugepage_limits[0].limit
+        };
+        assert_eq!(limit(r#""hugepages-2Mi":"4Mi""#), 4 << 20);
+        assert_eq!(limit(r#""cpu":"1""#), 64 << 20);
     }
 
     #[test]

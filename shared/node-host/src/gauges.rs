@@ -90,15 +90,20 @@ pub(super) fn pod_files(
 ) -> Result<PodFilesUsage, NodeError> {
     let mut usage = PodFilesUsage::default();
     let until = Instant::now() + FILES_MAY_TAKE;
-    let size = |directory: &Directory| {
-        tree_size(directory.fd(), until).context("measure", directory.path())
+    // A tree that takes long leaves those after it their share.
+    let size = |directory: &Directory, trees_left: usize| {
+        let left = until.saturating_duration_since(Instant::now());
+        let share = left / u32::try_from(trees_left.max(1)).unwrap_or(u32::MAX);
+        tree_size(directory.fd(), Instant::now() + share).context("measure", directory.path())
     };
     if let Some(logs) = pod_logs::find(node, pod)? {
-        for name in logs.names()? {
+        let names = logs.names()?;
+        let trees = names.len() + empty_dirs.len();
+        for (index, name) in names.into_iter().enumerate() {
             if check_container_name(&name).is_ok()
                 && let Ok(Some(directory)) = logs.child(&name)
             {
-                usage.logs.insert(name, size(&directory)?);
+                usage.logs.insert(name, size(&directory, trees - index)?);
             }
         }
     }
@@ -123,9 +128,10 @@ pub(super) fn pod_files(
     let Some(volumes) = volumes.child(EMPTY_DIR)? else {
         return Ok(usage);
     };
-    for name in empty_dirs {
+    for (index, name) in empty_dirs.iter().enumerate() {
         if let Some(volume) = volumes.child(name)? {
-            usage.volumes.insert(name.clone(), size(&volume)?);
+            let size = size(&volume, empty_dirs.len() - index)?;
+            usage.volumes.insert(name.clone(), size);
         }
     }
     Ok(usage)

@@ -228,6 +228,8 @@ fn page_size(pod: &Pod, medium: &str) -> Result<u64, String> {
     };
     let containers = pod.all_containers();
     let resources = containers.filter_map(|(_, spec)| spec.resources.as_ref());
+    let of_pod = pod.spec.iter().filter_map(|spec| spec.resources.as_ref());
+    let resources = resources.chain(of_pod);
     let names = resources.flat_map(|it| it.requests.iter().flat_map(|it| it.keys()));
     let sizes = names.filter_map(|name| bytes(name.strip_prefix(RESOURCE)?));
     let asked: BTreeSet<u64> = sizes.collect();

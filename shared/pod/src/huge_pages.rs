@@ -20,11 +20,15 @@ pub fn page_size(resource: &str) -> Option<u64> {
 pub fn by_page_size<'a>(
     amounts: impl IntoIterator<Item = (&'a str, Quantity)>,
 ) -> BTreeMap<u64, u64> {
-    let pages = amounts.into_iter().filter_map(|(name, amount)| {
-        let bytes = u64::try_from(amount.value()).unwrap_or(0);
-        Some((page_size(name)?, bytes))
-    });
-    pages.collect()
+    let mut pages = BTreeMap::new();
+    for (name, amount) in amounts {
+        if let Some(size) = page_size(name) {
+            let bytes = u64::try_from(amount.value()).unwrap_or(0);
+            let all: &mut u64 = pages.entry(size).or_default();
+            *all = all.saturating_add(bytes);
+        }
+    }
+    pages
 }
 
 /// A page size as the kernel names it in cgroups: 64KB, 2MB, 1GB.
@@ -64,7 +68,8 @@ mod tests {
     fn amounts_are_found_by_page_size() {
         let amounts = [
             ("memory", "1Gi"),
-            ("hugepages-2Mi", "8Mi"),
+            ("hugepages-2Mi", "6Mi"),
+            ("hugepages-2048Ki", "2Mi"),
             ("hugepages-1Gi", "0"),
         ]
         .map(|(name, amount)| (name, amount.parse().unwrap()));

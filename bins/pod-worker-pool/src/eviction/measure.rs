@@ -285,18 +285,17 @@ impl Gauge {
     }
 }
 
-/// Pods with a container that runs and of whose memory the runtime tells nothing: it could
-/// not read the figures. Such a pod does not use nothing.
+/// Pods that run and of whose memory the runtime tells nothing at all: it could not read
+/// the figures. Such a pod does not use nothing. Of one container alone that may be, since
+/// it may just have ended.
 fn without_memory(relist: &Relist, told: &UsageOfContainers) -> HashSet<String> {
-    let is_told = |uid: &str, name: &str| {
-        let of_container = told.get(uid).and_then(|of_pod| of_pod.get(name));
-        of_container.is_some_and(|usage| usage.memory > 0)
+    let is_told = |uid: &str| {
+        let of_pod = told.get(uid).into_iter().flat_map(BTreeMap::values);
+        of_pod.into_iter().any(|usage| usage.memory > 0)
     };
-    let pods = relist.pods.iter().filter(|(uid, pod)| {
-        let mut running = pod.containers.iter().filter(|it| it.may_run());
-        running.any(|container| !is_told(uid, &container.name))
-    });
-    pods.map(|(uid, _)| uid.clone()).collect()
+    let pods = relist.pods.iter();
+    let untold = pods.filter(|(uid, pod)| pod.has_running_container() && !is_told(uid));
+    untold.map(|(uid, _)| uid.clone()).collect()
 }
 
 fn note_disk(
