@@ -8,6 +8,7 @@ mod decision;
 mod queue;
 mod rate;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
@@ -25,6 +26,9 @@ use queue::{PullQueue, locked};
 pub(crate) use credentials::NodeCredentials;
 pub(crate) use decision::PullPolicy;
 pub(crate) use queue::PullLimits;
+
+/// Most credentials that are tried for one pull: a registry may lock out who is refused often.
+const MAX_CREDENTIALS: usize = 16;
 
 /// An image that is on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -298,6 +302,9 @@ impl Images {
         let begun = Instant::now();
         let mut credentials = secrets.lookup(&repository);
         credentials.extend(self.credentials.lookup(&repository));
+        let mut known = BTreeSet::new();
+        credentials.retain(|credential| known.insert(credential.clone()));
+        credentials.truncate(MAX_CREDENTIALS);
         let pulled = match self.queue.join(&spec, credentials, sandbox).await {
             Ok(pulled) => pulled,
             Err(error) => {

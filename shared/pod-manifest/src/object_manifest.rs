@@ -1,5 +1,5 @@
 //! ConfigMaps, Secrets and PersistentVolumes in a manifest, as an API server would take
-//! them. No error shows a value: it may be a Secret's.
+//! them. No error shows a value of a ConfigMap or Secret.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,10 +60,13 @@ fn decoded(document: Value) -> Result<DecodedObject, String> {
         return Err(format!("expected a v1 {KINDS}"));
     };
     let mut reference = reference(kind, fields.remove("metadata"))?;
-    let immutable = match fields.remove("immutable") {
-        None | Some(Value::Null) => false,
-        Some(Value::Bool(immutable)) => immutable,
-        Some(_) => return Err("immutable: expected true or false".to_owned()),
+    let immutable = match (kind, fields.remove("immutable")) {
+        // Where a volume is may not change, as with an API server.
+        (ObjectKind::PersistentVolume, None) => true,
+        (ObjectKind::PersistentVolume, Some(_)) => return Err("immutable: unknown field".into()),
+        (_, None | Some(Value::Null)) => false,
+        (_, Some(Value::Bool(immutable))) => immutable,
+        (_, Some(_)) => return Err("immutable: expected true or false".to_owned()),
     };
     let mut data = BTreeMap::new();
     let mut binary_keys = BTreeSet::new();

@@ -197,10 +197,17 @@ fn medium(pod: &Pod, source: &EmptyDirVolumeSource) -> Result<Medium, String> {
             })
         }
         medium => {
-            let limit = size_limit(source)?.filter(|limit| *limit > 0);
+            let limit_bytes = size_limit(source)?.filter(|limit| *limit > 0);
+            let page_bytes = page_size(pod, medium)?;
+            // The kernel would leave it no page at all.
+            if limit_bytes.is_some_and(|limit| limit < page_bytes) {
+                return Err(format!(
+                    "sizeLimit is less than a page of {page_bytes} bytes"
+                ));
+            }
             Ok(Medium::HugePages {
-                page_bytes: page_size(pod, medium)?,
-                limit_bytes: limit,
+                page_bytes,
+                limit_bytes,
             })
         }
     }
@@ -351,6 +358,12 @@ mod tests {
                 Ok((2 << 20, Some(4 << 20))),
             ),
             ("HugePages", Some("0"), &["hugepages-2Mi"], Ok(two)),
+            (
+                "HugePages",
+                Some("1Mi"),
+                &["hugepages-2Mi"],
+                Err("less than a page of 2097152 bytes"),
+            ),
             (
                 "HugePages-2Mi",
                 None,
