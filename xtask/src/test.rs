@@ -12,7 +12,7 @@ use crate::build::{self, Profile};
 use crate::{packages, report};
 
 /// Tests with a containerd of their own that run at a time: each keeps a processor busy
-/// now and then, and CI has two. With three there were tests that ran out of time.
+/// now and then, and CI has two. With three a test ran out of time.
 const E2E_THREADS: &str = "2";
 
 /// Arguments of `test`.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::logs::Selector;
-use crate::top::SortBy;
+use crate::logs::selector::Selector;
+use crate::top::reading::SortBy;
 
 const AFTER_HELP: &str = "\
 Examples:

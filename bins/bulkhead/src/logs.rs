@@ -2,7 +2,7 @@
 //! agent restart.
 
 mod printer;
-mod selector;
+pub(crate) mod selector;
 
 use std::process::ExitCode;
 
@@ -23,7 +23,6 @@ use crate::pod_list::{self, ListedPod, pick};
 use crate::words::plain;
 
 use printer::Printer;
-pub(crate) use selector::Selector;
 
 /// The container that kubectl takes when none is named.
 const DEFAULT_CONTAINER_ANNOTATION: &str = "kubectl.kubernetes.io/default-container";

@@ -41,7 +41,7 @@ pub(crate) fn of_container(events: &[v1::Event], container: &str) -> Vec<Pull> {
         let under_way = pulls.last_mut().filter(|pull| pull.end.is_none());
         match (what, under_way) {
             (Happened::Began, before) => {
-                // It was given up: the process that waited for it was restarted.
+                // Nobody waits for it any more: that process was restarted.
                 if let Some(before) = before {
                     before.end = Some(UnixNanos(at));
                     before.failed = true;
@@ -184,7 +184,7 @@ mod tests {
                 vec![event("Pulling", 5, 20, 2), event("Failed", 9, 23, 2)],
                 vec![(5, 9, true), (20, 23, true)],
             ),
-            // Begun again before it ended: it was given up.
+            // Begun again before it ended: nobody waits for the first one.
             (
                 vec![event("Pulling", 5, 20, 2)],
                 vec![(5, 20, true), (20, -1, false)],

@@ -2,7 +2,7 @@
 
 mod live;
 mod processes;
-mod reading;
+pub(crate) mod reading;
 mod screen;
 
 use std::io::IsTerminal as _;
@@ -20,8 +20,6 @@ use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output::Output;
 use reading::Reading;
-
-pub(crate) use reading::SortBy;
 
 /// Between the two readings of plain rows.
 const APART: Duration = Duration::from_secs(1);

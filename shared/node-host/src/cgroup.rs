@@ -6,7 +6,7 @@
 mod cgroupfs;
 mod hierarchy;
 mod limits;
-mod pod_cgroups;
+pub(crate) mod pod_cgroups;
 
 use std::path::Path;
 

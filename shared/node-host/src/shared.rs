@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use node_config::NodeConfig;
 
-use crate::cgroup::PodCgroups;
+use crate::cgroup::pod_cgroups::PodCgroups;
 
 /// Where the system shows and keeps things; others only in tests.
 #[derive(Debug, Clone)]

@@ -117,7 +117,7 @@ fn pods_over_a_limit_of_the_nodes_disk_are_evicted_and_others_run_on() -> Result
 }
 
 /// A pool that has just started may tell of the pressure once more, and a rejection is for
-/// good: so pods are given until one is taken.
+/// good: so pods are added until one is accepted.
 fn starts_once_the_pressure_is_over(ground: &Ground) -> Result<()> {
     for number in 0..10 {
         let name = format!("after-{number}");

@@ -52,7 +52,7 @@ fn held(process: Process, pid: u32) -> Vec<Held> {
     entries.flatten().filter_map(entry).collect()
 }
 
-/// Whether it leads into a mount that was taken away meanwhile, as that of a volume in
+/// Whether it leads into a mount that was unmounted meanwhile, as that of a volume in
 /// memory is at the end of its pod: the top of such a mount is shown as `/`.
 fn is_of_gone_mount(directory: &Path, info: &str) -> bool {
     let mounts = fs::read_to_string(directory.join("mountinfo")).unwrap_or_default();
