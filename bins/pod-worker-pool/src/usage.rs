@@ -7,7 +7,6 @@ use std::time::Duration;
 use bulkhead_api::v1 as api;
 use clock::UnixNanos;
 use cri::{ContainerRuntime, RuntimeError, v1};
-use futures_util::{StreamExt as _, stream};
 use ipc::limits::{MAX_CONTAINER_ID_BYTES, MAX_CONTAINER_NAME_BYTES, MAX_PODS};
 use pod::metadata::{CONTAINER_NAME_LABEL, POD_UID_LABEL};
 use tokio::time::Instant;
@@ -17,9 +16,6 @@ use crate::relist::{Relist, Relister};
 /// How long the networks of all pods may take together; what is not told by then is
 /// absent.
 const NETWORKS_MAY_TAKE: Duration = Duration::from_secs(2);
-
-/// Sandboxes that the runtime is asked about at once.
-const PARALLEL: usize = 4;
 
 /// Most containers of one pod that are told of: a pod of 1 MiB has fewer that run.
 const MAX_CONTAINERS: usize = 1000;
@@ -60,16 +56,16 @@ impl UsageReader {
         });
         let sandboxes: Vec<(String, String)> = sandboxes.take(MAX_PODS).collect();
         let until = Instant::now() + NETWORKS_MAY_TAKE;
-        let asked = stream::iter(sandboxes).map(|(uid, id)| async move {
-            if Instant::now() >= until {
-                return None;
-            }
+        let mut told = Vec::new();
+        for (uid, id) in sandboxes {
             let asking = self.runtime.pod_sandbox_stats(&id);
-            let stats = tokio::time::timeout_at(until, asking).await.ok()?.ok()?;
-            Some((uid, network_of(&stats, relist.asked_at)?))
-        });
-        let answered = asked.buffered(PARALLEL).filter_map(std::future::ready);
-        answered.collect().await
+            let Ok(stats) = tokio::time::timeout_at(until, asking).await else {
+                break;
+            };
+            let network = stats.ok().and_then(|it| network_of(&it, relist.asked_at));
+            told.extend(network.map(|network| (uid, network)));
+        }
+        told
     }
 }
 

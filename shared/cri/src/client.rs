@@ -19,6 +19,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
+use tokio::sync::Mutex;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
@@ -65,6 +66,10 @@ pub struct CriClient {
     events: RuntimeServiceClient<Channel>,
     containerd_events: EventsClient<Channel>,
     tasks: TasksClient<Channel>,
+    /// Held while the runtime is asked what something uses: one question at a time.
+    /// containerd before 1.6.22 writes down each answer while others read what it writes,
+    /// and ends with "concurrent map writes" (its pull request 8130).
+    usage: Arc<Mutex<()>>,
 }
 
 impl CriClient {
@@ -100,6 +105,7 @@ impl CriClient {
                 .max_decoding_message_size(MAX_ANSWER_BYTES),
             containerd_events: EventsClient::new(events)
                 .max_decoding_message_size(MAX_ANSWER_BYTES),
+            usage: Arc::default(),
         })
     }
 }
@@ -406,6 +412,7 @@ impl ContainerRuntime for CriClient {
             container_id: container_id.to_owned(),
         };
         let mut client = self.runtime.clone();
+        let _one_at_a_time = self.usage.lock().await;
         let answer = call(METHOD, DEFAULT_DEADLINE, message, |request| {
             client.container_stats(request)
         })
@@ -422,6 +429,7 @@ impl ContainerRuntime for CriClient {
             filter: Some(filter),
         };
         let mut client = self.runtime.clone();
+        let _one_at_a_time = self.usage.lock().await;
         let answer = call(METHOD, DEFAULT_DEADLINE, message, |request| {
             client.list_container_stats(request)
         })
@@ -443,6 +451,7 @@ impl ContainerRuntime for CriClient {
             pod_sandbox_id: sandbox_id.to_owned(),
         };
         let mut client = self.runtime.clone();
+        let _one_at_a_time = self.usage.lock().await;
         let answer = call(METHOD, DEFAULT_DEADLINE, message, |request| {
             client.pod_sandbox_stats(request)
         })

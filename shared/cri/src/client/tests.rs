@@ -1,6 +1,6 @@
 //! The client against a made runtime on a real Unix socket.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures_util::stream;
@@ -33,6 +33,20 @@ struct FakeRuntime {
     hang: bool,
     stopped: Arc<Mutex<Option<(String, i64, String)>>>,
     hanging: Arc<AtomicBool>,
+    /// Questions of usage that are open, and the most that ever were.
+    usage: Arc<(AtomicUsize, AtomicUsize)>,
+}
+
+impl FakeRuntime {
+    async fn tell_usage(&self) {
+        let (open, most) = &*self.usage;
+        let now = open.fetch_add(1, Ordering::SeqCst) + 1;
+        most.fetch_max(now, Ordering::SeqCst);
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+        open.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 #[tonic::async_trait]
@@ -93,6 +107,32 @@ impl RuntimeService for FakeRuntime {
         _request: Request<v1::ContainerStatusRequest>,
     ) -> Result<Response<v1::ContainerStatusResponse>, Status> {
         Ok(Response::new(v1::ContainerStatusResponse::default()))
+    }
+
+    async fn list_container_stats(
+        &self,
+        _request: Request<v1::ListContainerStatsRequest>,
+    ) -> Result<Response<v1::ListContainerStatsResponse>, Status> {
+        self.tell_usage().await;
+        Ok(Response::new(v1::ListContainerStatsResponse::default()))
+    }
+
+    async fn container_stats(
+        &self,
+        _request: Request<v1::ContainerStatsRequest>,
+    ) -> Result<Response<v1::ContainerStatsResponse>, Status> {
+        self.tell_usage().await;
+        let stats = Some(v1::ContainerStats::default());
+        Ok(Response::new(v1::ContainerStatsResponse { stats }))
+    }
+
+    async fn pod_sandbox_stats(
+        &self,
+        _request: Request<v1::PodSandboxStatsRequest>,
+    ) -> Result<Response<v1::PodSandboxStatsResponse>, Status> {
+        self.tell_usage().await;
+        let stats = Some(v1::PodSandboxStats::default());
+        Ok(Response::new(v1::PodSandboxStatsResponse { stats }))
     }
 
     async fn get_container_events(
@@ -610,4 +650,24 @@ async fn a_runtime_that_is_not_containerd_has_no_tasks() {
     let served = serve(FakeRuntime::default(), false);
     let error = served.client().delete_task("c1").await.unwrap_err();
     assert_eq!(error.kind, RuntimeErrorKind::Unimplemented);
+}
+
+#[tokio::test]
+async fn the_runtime_is_asked_one_question_of_usage_at_a_time() {
+    let runtime = FakeRuntime::default();
+    let served = serve(runtime.clone(), false);
+    let client = served.client();
+    let ask = async |client: CriClient| {
+        let all = v1::ContainerStatsFilter::default();
+        let answers = tokio::join!(
+            client.list_container_stats(all),
+            client.pod_sandbox_stats("s"),
+            client.container_stats("c"),
+        );
+        answers.0.unwrap();
+        answers.1.unwrap();
+        answers.2.unwrap();
+    };
+    tokio::join!(ask(client.clone()), ask(client.clone()), ask(client));
+    assert_eq!(runtime.usage.1.load(Ordering::SeqCst), 1);
 }
