@@ -317,8 +317,11 @@ impl PrivateContainerd {
 }
 
 impl Drop for PrivateContainerd {
+    #[expect(
+        clippy::print_stderr,
+        reason = "a test that fails for it has no other way to say so"
+    )]
     fn drop(&mut self) {
-        // A test that fails for it says so; one that passes is not judged by it.
         if let Some(Ok(Some(status))) = self.process.as_mut().map(Child::try_wait) {
             eprintln!(
                 "containerd ended by itself ({status}); of its log:\n{}",
