@@ -86,6 +86,7 @@ impl LinuxNode {
             root_dir: config.directories.root_dir.clone(),
             pod_logs_dir: config.directories.pod_logs(),
             log_links_dir: config.directories.container_log_links(),
+            unified_cgroups: cgroup::is_unified(&system.proc_dir),
             system,
             resolv_conf: config.resolv_conf.clone(),
             config: config.clone(),
@@ -144,8 +145,7 @@ impl LinuxNode {
 #[async_trait]
 impl Machine for LinuxNode {
     async fn capacity(&self) -> Result<NodeCapacity, NodeError> {
-        let capacity = |node: &Shared| machine::capacity(&node.system, &node.root_dir);
-        self.run_in_turn(CAPACITY, capacity).await
+        self.run_in_turn(CAPACITY, machine::capacity).await
     }
 
     async fn resolv_conf(&self) -> Result<Option<ResolvConf>, NodeError> {

@@ -13,7 +13,7 @@ use node_layout::{DiskUsage, NodeCapacity};
 use pod::Quantity;
 use pod::resources::{CPU, MEMORY, PID, cpu_shares};
 
-use crate::cgroup::{self, AllPodsLimits};
+use crate::cgroup::AllPodsLimits;
 use crate::error::IoContext as _;
 use crate::error::NodeError;
 use crate::gauges;
@@ -23,8 +23,17 @@ use crate::shared::{Shared, SystemPaths};
 /// Largest hosts file of the node that is read.
 const MAX_HOSTS_FILE_BYTES: u64 = 1 << 20;
 
-/// What the machine has; `storage` is on the file system of pods' directories.
-pub(super) fn capacity(system: &SystemPaths, storage: &Path) -> Result<NodeCapacity, NodeError> {
+/// What the machine has.
+pub(super) fn capacity(node: &Shared) -> Result<NodeCapacity, NodeError> {
+    capacity_of(&node.system, &node.root_dir, node.unified_cgroups)
+}
+
+/// The same; `storage` is on the file system of pods' directories.
+fn capacity_of(
+    system: &SystemPaths,
+    storage: &Path,
+    unified_cgroups: bool,
+) -> Result<NodeCapacity, NodeError> {
     let meminfo = system.proc_dir.join("meminfo");
     let text = fs::read_to_string(&meminfo).context("read", &meminfo)?;
     let memory_bytes = memory_total(&text)
@@ -34,7 +43,7 @@ pub(super) fn capacity(system: &SystemPaths, storage: &Path) -> Result<NodeCapac
         memory_bytes,
         ephemeral_storage_bytes: size_of_filesystem(storage)?,
         huge_pages: huge_pages(&system.sys_dir),
-        unified_cgroups: cgroup::is_unified(&system.proc_dir),
+        unified_cgroups,
         kernel_release: kernel_release()?,
         app_armor: has_app_armor(&system.sys_dir),
         // There only while a policy is loaded.
@@ -96,7 +105,7 @@ pub(super) fn disk_usage(path: &Path) -> Result<DiskUsage, NodeError> {
 
 /// What pods may use of a resource.
 pub(super) fn allocatable(node: &Shared, resource: &str) -> Result<Quantity, NodeError> {
-    let capacity = capacity(&node.system, &node.root_dir)?;
+    let capacity = capacity(node)?;
     let allocatable = eviction::allocatable(&node.config, &capacity);
     Ok(allocatable.get(resource).copied().unwrap_or(Quantity::ZERO))
 }
@@ -105,7 +114,7 @@ pub(super) fn allocatable(node: &Shared, resource: &str) -> Result<Quantity, Nod
 /// kept back for eviction is theirs to use until they are evicted.
 pub(super) fn limits_of_all_pods(node: &Shared) -> Result<AllPodsLimits, NodeError> {
     let reserved = &node.config.reserved;
-    let capacity = capacity(&node.system, &node.root_dir)?;
+    let capacity = capacity(node)?;
     let left = capacity.allocatable(reserved, &BTreeMap::new());
     let of = |resource: &str| left.get(resource).copied().unwrap_or(Quantity::ZERO);
     let cpu_shares = cpu_shares(of(CPU).milli_value());
@@ -195,7 +204,8 @@ mod tests {
 
     #[test]
     fn this_machine_has_something_of_everything() {
-        let found = capacity(&SystemPaths::default(), Path::new("/nowhere/at/all")).unwrap();
+        let found =
+            capacity_of(&SystemPaths::default(), Path::new("/nowhere/at/all"), false).unwrap();
         assert!(
             found.cpu_millis >= 1000 && found.memory_bytes > 1 << 20,
             "{found:?}"

@@ -30,6 +30,9 @@ pub(super) struct Shared {
     pub(super) pod_logs_dir: PathBuf,
     pub(super) log_links_dir: PathBuf,
     pub(super) system: SystemPaths,
+    /// Whether the cgroups are of version 2. Found out once: the table of mounts that says
+    /// so has three lines for each pod.
+    pub(super) unified_cgroups: bool,
     pub(super) resolv_conf: Option<PathBuf>,
     /// What is reserved and kept back of the machine's resources.
     pub(super) config: NodeConfig,
