@@ -93,7 +93,7 @@ fn decide_phase(
     let computed = match Stage::of(observation) {
         // A static pod that is removed keeps its phase: its UID may come back.
         Stage::Terminated if !pod.is_static() => phase::final_phase(pod, status),
-        _ => phase::phase(pod, status),
+        _ => phase::phase(pod, status, observation),
     };
     let before = base.and_then(|base| PodPhase::parse(base.phase.as_deref()?));
     let ended = before.filter(|phase| phase.is_terminal());

@@ -10,6 +10,10 @@ pub const RESTART_WAIT: &str = "bulkhead/restart-wait-seconds";
 /// are stopped last, in reverse order, also when nobody has the pod any more. Decimal.
 pub const SIDECAR: &str = "bulkhead/sidecar-index";
 
+/// Container: how often all containers of its pod had been started again when it was made
+/// (`plan::round`), decimal. Absent before the first time.
+pub const ROUND: &str = "bulkhead/round";
+
 /// Sandbox: what of its pod may not change while it runs, as `pod::update` has it.
 pub const STARTED_WITH: &str = "bulkhead/started-with";
 

@@ -213,6 +213,8 @@ pub struct Container {
     pub pre_stop: Option<Hook>,
     /// Which of the pod's init containers it is, if it is a sidecar.
     pub sidecar: Option<u32>,
+    /// How often all containers of the pod had been started again when it was made.
+    pub round: u32,
 }
 
 /// What an instance of a container does.
@@ -310,6 +312,7 @@ mod tests {
             restart_wait: None,
             pre_stop: None,
             sidecar: None,
+            round: 0,
         }
     }
 

@@ -12,6 +12,7 @@
 //!     deadline over, or all containers done ----------> End
 //!     no sandbox that can be used --------------------> NewSandbox
 //!     more than one that runs ------------------------> StopSandboxes
+//!     instances of an earlier round that run ---------> Work: they are stopped
 //!     init containers not done -----------------------> Work on the next of them, and
 //!                                                       on sidecars before it
 //!     else -------------------------------------------> Work on sidecars and containers
@@ -27,7 +28,8 @@
 //!
 //! `facts` are what goes in, `step` what comes out. `considered` puts together what the
 //! runtime shows and what is known besides; `sandbox`, `init` and `containers` decide
-//! about those; `restart` when a container is started again; `refused` what is left of
+//! about those; `restart` when a container is started again; `round` when all of them
+//! are; `refused` what is left of
 //! that for a pod that the node policy refuses; `stop` what stops a whole pod, and
 //! `container_stop` one container; `volumes` which volumes have to be made before
 //! something is started, and which refreshed later; `start_time` since when a pod counts.
@@ -41,6 +43,7 @@ mod go_duration;
 mod init;
 mod refused;
 mod restart;
+mod round;
 mod sandbox;
 mod start_time;
 mod step;
@@ -57,6 +60,7 @@ pub use container_stop::pod_grace;
 pub use describe::{describe, describe_termination};
 pub use facts::{Facts, Goal, ProbeVerdicts, REFUSED_REASON, Refused, Settings};
 pub use go_duration::go_duration;
+pub use round::current_round;
 pub use start_time::{deadline, notes_start, started_at, started_at_source};
 pub use step::{
     CleanUp, ContainerStop, CreatedContainer, Discard, NewInstance, Plan, PostStartHook,
@@ -91,6 +95,7 @@ fn run(facts: &Facts<'_>, pod: &Pod, refused: Option<&Refused>) -> Plan {
         facts,
         pod,
         observation: &considered.observation,
+        round: current_round(pod, &considered.observation),
     };
     let plan = next_for_running(&inputs);
     let plan = match refused {
@@ -123,7 +128,10 @@ fn next_for_running(inputs: &Inputs<'_>) -> Plan {
         sandbox::Choice::Use(sandbox) => sandbox,
         sandbox::Choice::Plan(plan) => return plan,
     };
-    let (of_init, progress) = init::plan(inputs, &sandbox.id);
+    let (of_init, progress) = match round::stops(inputs) {
+        stops if stops.is_empty() => init::plan(inputs, &sandbox.id),
+        stops => (Work::of_stops(stops), init::Progress::Underway),
+    };
     let mut plan = match progress {
         init::Progress::Failed => return Plan::End(TerminationCause::Completed),
         init::Progress::Done => containers::plan(inputs, &sandbox.id, of_init),

@@ -60,6 +60,8 @@ pub enum KillReason {
     SandboxLost,
     /// Its postStart hook failed.
     PostStartFailed,
+    /// All containers of the pod are started again.
+    AllRestart,
 }
 
 impl KillReason {
@@ -68,7 +70,7 @@ impl KillReason {
     #[must_use]
     pub fn restarts(self, policy_restarts_failed: bool) -> bool {
         match self {
-            Self::DefinitionChanged | Self::StateUnknown => true,
+            Self::DefinitionChanged | Self::StateUnknown | Self::AllRestart => true,
             Self::LivenessFailed
             | Self::StartupFailed
             | Self::SandboxLost

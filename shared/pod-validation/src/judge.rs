@@ -137,6 +137,10 @@ mod tests {
                 r#","restartPolicyRules":[{"action":"Restart"}]"#,
                 "restartPolicyRules[0].exitCodes",
             ),
+            (
+                r#","restartPolicyRules":[{"action":"RestartAll"}]"#,
+                "restartPolicyRules[0].action",
+            ),
         ] {
             let found = refused("", fields);
             let expected = format!("{container}.{expected}");

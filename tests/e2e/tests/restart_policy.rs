@@ -224,6 +224,73 @@ fn a_failed_init_container_ends_a_pod_that_is_never_restarted() -> Result<()> {
 }
 
 #[test]
+fn an_exit_that_a_rule_names_starts_all_containers_again_in_place() -> Result<()> {
+    let mut ground = Ground::start(json!({}))?;
+    // Ends with 42 the first time, then runs, and counts its instances in a volume.
+    let text = "n=$(cat /work/count 2>/dev/null || echo 0); echo $((n + 1)) > /work/count; \
+        [ $n -lt 1 ] && sleep 3 && exit 42; \
+        trap 'exit 0' TERM; while true; do sleep 1 & wait; done";
+    let mut trigger = script("trigger", text);
+    trigger["volumeMounts"] = json!([{"name": "work", "mountPath": "/work"}]);
+    trigger["restartPolicy"] = json!("Never");
+    trigger["restartPolicyRules"] = json!([{
+        "action": "RestartAllContainers",
+        "exitCodes": {"operator": "In", "values": [42]},
+    }]);
+    let slow = container("slow", "slow", &["--term-delay-ms", "60000"]);
+    let ends = &["--exit-after-ms", "100", "--exit-code", "0"];
+    let mut pod = spec(&ground, &[trigger, slow, container("done", "done", ends)]);
+    let mut helper = container("helper", "helper", &[]);
+    helper["restartPolicy"] = json!("Always");
+    pod["initContainers"] = json!([container("first", "first", ends), helper]);
+    pod["restartPolicy"] = json!("Never");
+    pod["terminationGracePeriodSeconds"] = json!(60);
+    let volumes = pod["volumes"].as_array_mut().context("no volumes")?;
+    volumes.push(json!({"name": "work", "emptyDir": {}}));
+    ground.apply("again", pod)?;
+
+    ground.note("slow", "started", 1)?;
+    let before = ground.pod("again")?;
+    let asked = ground.note("slow", "SIGTERM", 1)?;
+    ground.bulkhead.kill(Process::PodWorkerPool)?;
+    ground.bulkhead.wait_until_ready()?;
+    let again = ["first", "helper", "slow", "done"];
+    let started = again.map(|name| ground.note(name, "started", 2));
+    let started = started.into_iter().collect::<Result<Vec<u128>>>()?;
+    let first_of_others = started[1..].iter().min();
+    assert!(Some(&started[0]) < first_of_others, "{started:?}");
+    // It got two seconds, and not the grace of the pod.
+    assert!(between(asked, started[0])? < 3 * LATE);
+
+    let settled = |pod: &Value| {
+        let counts = ["first", "helper", "trigger", "slow", "done"]
+            .map(|name| container_status(pod, name).map(|it| it["restartCount"].clone()));
+        let is_counted = counts.iter().all(|count| *count == Some(json!(1)));
+        let is_over = condition(pod, "AllContainersRestarting") == Some(false);
+        match is_counted && is_over && pod["status"]["phase"] == "Running" {
+            true => Ok(pod.clone()),
+            false => Err(format!("{counts:?} {}", pod["status"]["conditions"])),
+        }
+    };
+    let after = ground
+        .bulkhead
+        .wait_for_pod("again", "to run again", TIMEOUT, settled)
+        .with_context(|| ground.bulkhead.log_ends())?;
+    let ended = container_status(&after, "trigger").context("no status")?;
+    assert_eq!(ended["lastState"]["terminated"]["exitCode"], 42, "{ended}");
+    assert_eq!(before["status"]["podIP"], after["status"]["podIP"]);
+    assert_eq!(ground.sandboxes("again")?.len(), 1);
+    assert_eq!(
+        ground.exec("again", "trigger", &["cat", "/work/count"])?,
+        "2\n"
+    );
+    for name in again {
+        assert_eq!(ground.noted(name, "started")?, 2, "{name}");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_pod_is_active_for_as_long_as_its_deadline_allows() -> Result<()> {
     let mut ground = Ground::start(json!({}))?;
     let mut pod = ground.app("limited", &["--term-delay-ms", "100"]);

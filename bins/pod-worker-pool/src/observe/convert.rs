@@ -102,6 +102,9 @@ pub(super) fn container(
             .map(Duration::from_secs),
         pre_stop: pre_stop(&listed.annotations),
         sidecar: annotation(annotations::SIDECAR).and_then(|text| text.parse().ok()),
+        round: annotation(annotations::ROUND)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0),
     };
     Some((listed.state(), container))
 }

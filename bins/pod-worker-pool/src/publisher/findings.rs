@@ -28,6 +28,8 @@ pub(crate) struct Findings {
     pub observation: Observation,
     /// Why containers that should exist do not run.
     pub waiting: Vec<Waiting>,
+    /// The round that the pod is in: instances of earlier ones decide nothing any more.
+    pub round: u32,
     /// What went wrong, or nothing.
     pub sync_error: String,
     /// What was done and why, for people.

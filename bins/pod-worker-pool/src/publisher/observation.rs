@@ -6,6 +6,7 @@ use bulkhead_api::v1;
 use clock::UnixNanos;
 use pod::{Pod, PodExt};
 use pod_lifecycle::observation::{Container, ContainerState, Observation, Sandbox};
+use pod_lifecycle::plan;
 
 use super::findings::{Findings, Waiting, WorkerView};
 
@@ -21,6 +22,7 @@ pub(crate) fn waiting(
     observation: &Observation,
     reasons: &BTreeMap<String, (String, String)>,
 ) -> Vec<Waiting> {
+    let round = plan::current_round(pod, observation);
     let not_yet = if pod.init_containers().is_empty() {
         "ContainerCreating"
     } else {
@@ -42,7 +44,8 @@ pub(crate) fn waiting(
             if let Some((reason, message)) = reasons.get(&spec.name) {
                 return waits(reason, message);
             }
-            if newest.is_some_and(|container| container.state.exit().is_some()) {
+            let has_ended = |it: &Container| it.state.exit().is_some() && it.round >= round;
+            if newest.is_some_and(has_ended) {
                 return None;
             }
             waits(not_yet, "")
@@ -90,7 +93,7 @@ pub(super) fn message(
             .containers
             .iter()
             .take(MAX_CONTAINERS)
-            .map(|it| container(it, findings.observation.in_post_start.contains(&it.id)))
+            .map(|it| container(it, findings))
             .collect(),
         waiting: findings
             .waiting
@@ -116,10 +119,11 @@ pub(super) fn message(
     }
 }
 
-fn container(container: &Container, is_in_post_start: bool) -> v1::ContainerObservation {
+fn container(container: &Container, findings: &Findings) -> v1::ContainerObservation {
+    let in_post_start = &findings.observation.in_post_start;
     let state = match &container.state {
         // As in the kubelet, it counts as started when its postStart hook has ended.
-        _ if is_in_post_start => v1::RuntimeState::Created,
+        _ if in_post_start.contains(&container.id) => v1::RuntimeState::Created,
         // One that never ran is told of as not started yet: it is about to be.
         ContainerState::Created | ContainerState::StartAbandoned(_) => v1::RuntimeState::Created,
         ContainerState::Running { .. } => v1::RuntimeState::Running,
@@ -146,5 +150,6 @@ fn container(container: &Container, is_in_post_start: bool) -> v1::ContainerObse
         image_id: container.image_id.clone(),
         sandbox_id: container.sandbox_id.clone(),
         spec_hash: container.spec_hash.clone(),
+        is_of_earlier_round: container.round < findings.round,
     }
 }

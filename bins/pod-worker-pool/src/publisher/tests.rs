@@ -39,6 +39,7 @@ fn container(id: &str, state: ContainerState) -> Container {
         restart_wait: None,
         pre_stop: None,
         sidecar: None,
+        round: 0,
     }
 }
 

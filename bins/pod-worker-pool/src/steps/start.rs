@@ -364,6 +364,10 @@ async fn container_config(
         annotations::RESTART_WAIT.to_owned(),
         instance.restart_wait.as_secs().to_string(),
     );
+    if instance.round > 0 {
+        let noted = &mut config.annotations;
+        noted.insert(annotations::ROUND.to_owned(), instance.round.to_string());
+    }
     let mut init = target.pod.init_containers().iter();
     let index = init.position(|it| it.name == spec.name && is_restartable(it));
     if let Some(index) = index {

@@ -299,6 +299,7 @@ fn publish(
     let findings = Findings {
         observation: observation.clone(),
         waiting: publisher::waiting(target.pod, observation, &reasons),
+        round: plan::current_round(target.pod, observation),
         sync_error: error.to_owned(),
         last_plan: plan::describe(plan, steps.clock.now()),
         observed_at: steps.clock.now(),

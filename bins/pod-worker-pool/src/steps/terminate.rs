@@ -135,6 +135,8 @@ fn publish_termination(
         Findings {
             observation: observation.clone(),
             waiting: Vec::new(),
+            // Nothing is started again: all ends count.
+            round: 0,
             sync_error: String::new(),
             last_plan: describe_termination(orders),
             observed_at: steps.clock.now(),

@@ -1,11 +1,11 @@
-//! Pod conditions: Initialized, Ready, ContainersReady, PodScheduled, DisruptionTarget, and when
-//! each last changed.
+//! Pod conditions: Initialized, Ready, ContainersReady, PodScheduled,
+//! AllContainersRestarting, DisruptionTarget, and when each last changed.
 
-use bulkhead_api::v1::PodObservation;
+use bulkhead_api::v1::{ContainerObservation, PodObservation, RuntimeState};
 use clock::UnixNanos;
 use pod::accessors::ContainerKind;
 use pod::core::{ContainerStatus, Pod, PodCondition, PodStatus};
-use pod::{PodExt, PodPhase};
+use pod::{PodExt, PodPhase, restart};
 
 use super::containers::has_left_waiting;
 use super::time::api_time;
@@ -14,12 +14,23 @@ const INITIALIZED: &str = "Initialized";
 const READY: &str = "Ready";
 const CONTAINERS_READY: &str = "ContainersReady";
 const POD_SCHEDULED: &str = "PodScheduled";
+/// Of pods that have a restart rule with that action: whether what ran before is being
+/// stopped.
+const ALL_CONTAINERS_RESTARTING: &str = "AllContainersRestarting";
+/// The kubelet's reason for that.
+const RESTART_ALL_CONTAINERS_STARTED: &str = "RestartAllContainersStarted";
 /// Tells that the node ended the pod because it was short of something.
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 /// The kubelet's reason for that.
 const TERMINATION_BY_KUBELET: &str = "TerminationByKubelet";
 /// The conditions that this process decides; all others are kept as they are.
-const OWNED: [&str; 4] = [INITIALIZED, READY, CONTAINERS_READY, POD_SCHEDULED];
+const OWNED: [&str; 5] = [
+    INITIALIZED,
+    READY,
+    CONTAINERS_READY,
+    POD_SCHEDULED,
+    ALL_CONTAINERS_RESTARTING,
+];
 
 /// What a condition says, before it is known since when.
 struct Judgement {
@@ -64,12 +75,16 @@ pub(super) fn conditions(
         .collect();
     let containers_ready = containers_ready(pod, status);
     let ready = ready(pod, &containers_ready, &of_others);
-    let owned = [
+    let mut owned = vec![
         (INITIALIZED, initialized(pod, status)),
         (READY, ready),
         (CONTAINERS_READY, containers_ready),
         (POD_SCHEDULED, Judgement::holds(None)),
     ];
+    if restart::may_restart_all(pod) {
+        let judgement = all_containers_restarting(status, observation);
+        owned.push((ALL_CONTAINERS_RESTARTING, judgement));
+    }
     let is_told = of_others.iter().any(|it| it.type_ == DISRUPTION_TARGET);
     let mut all = of_others;
     if observation.is_disruption && !is_told {
@@ -180,6 +195,30 @@ fn initialized(pod: &Pod, status: &PodStatus) -> Judgement {
     match lacking.message("incomplete") {
         None => Judgement::holds(None),
         message => Judgement::fails("ContainersNotInitialized", message),
+    }
+}
+
+/// In the kubelet's words.
+fn all_containers_restarting(status: &PodStatus, observation: &PodObservation) -> Judgement {
+    match phase(status) {
+        PodPhase::Succeeded => return Judgement::fails("PodCompleted", None),
+        PodPhase::Failed => return Judgement::fails("PodFailed", None),
+        _ => {}
+    }
+    let is_left = |it: &ContainerObservation| {
+        let may_run = matches!(it.state(), RuntimeState::Running | RuntimeState::Unknown);
+        it.is_of_earlier_round && may_run
+    };
+    match observation.containers.iter().any(is_left) {
+        true => Judgement {
+            message: Some("container exited with restart policy rule".to_owned()),
+            ..Judgement::holds(Some(RESTART_ALL_CONTAINERS_STARTED))
+        },
+        false => Judgement {
+            holds: false,
+            reason: None,
+            message: None,
+        },
     }
 }
 

@@ -141,7 +141,15 @@ fn container_status(
         Some((newest, older)) => present(container, newest, older, before),
         None => absent(facts, container, before),
     };
-    if let Some(waiting) = reason_for_no_start(facts, container, instances.first().copied()) {
+    let waiting = reason_for_no_start(facts, container, instances.first().copied());
+    let waiting = match waiting {
+        Some(waiting) => Some(waiting_state(&waiting.reason, &waiting.message)),
+        None if facts.active && is_left_of_earlier_round(facts.observation, &container.name) => {
+            Some(waiting_state(facts.default_reason, ""))
+        }
+        None => None,
+    };
+    if let Some(waiting) = waiting {
         let left = status
             .state
             .take()
@@ -149,10 +157,17 @@ fn container_status(
         if left.is_some() {
             status.last_state = left;
         }
-        status.state = Some(waiting_state(&waiting.reason, &waiting.message));
+        status.state = Some(waiting);
     }
     status.last_state.get_or_insert_default();
     status
+}
+
+/// Whether all containers of the pod are started again, and this one has ended and was not
+/// started since.
+pub(super) fn is_left_of_earlier_round(observation: &PodObservation, name: &str) -> bool {
+    let newest = newest_first(observation, name).into_iter().next();
+    newest.is_some_and(|it| it.is_of_earlier_round && it.state() == RuntimeState::Exited)
 }
 
 fn newest_first<'a>(observation: &'a PodObservation, name: &str) -> Vec<&'a ContainerObservation> {
@@ -292,6 +307,7 @@ fn reason_for_no_start<'a>(
     if let Some(newest) = newest {
         let restarts = match newest.state() {
             RuntimeState::Running => false,
+            RuntimeState::Exited if newest.is_of_earlier_round => true,
             RuntimeState::Exited if facts.init && is_restartable(container) => true,
             RuntimeState::Exited if facts.init && newest.exit_code == 0 => false,
             RuntimeState::Exited => restart::restarts(facts.pod, container, newest.exit_code),

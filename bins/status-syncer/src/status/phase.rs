@@ -1,8 +1,12 @@
 //! The phase that container statuses add up to.
 
+use bulkhead_api::v1::PodObservation;
 use pod::accessors::is_restartable;
 use pod::core::{Container, ContainerStatus, Pod, PodStatus};
 use pod::{PodExt, PodPhase, restart};
+
+use super::containers::is_left_of_earlier_round;
+use super::input::Stage;
 
 /// What one container contributes to the phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +47,16 @@ fn progress(container: &Container, statuses: Option<&[ContainerStatus]>) -> Prog
     })
 }
 
-/// The phase while containers are being started and restarted.
-pub(super) fn phase(pod: &Pod, status: &PodStatus) -> PodPhase {
+/// The phase while containers are being started and restarted. Where all of them are
+/// started again, one that was not yet counts as one that has never run.
+pub(super) fn phase(pod: &Pod, status: &PodStatus, observation: &PodObservation) -> PodPhase {
+    let is_active = Stage::of(observation) == Stage::Active;
+    let progress = |container: &Container, statuses: Option<&[ContainerStatus]>| match is_active
+        && is_left_of_earlier_round(observation, &container.name)
+    {
+        true => Progress::Waiting,
+        false => progress(container, statuses),
+    };
     let statuses = status.init_container_statuses.as_deref();
     let of_init = pod.init_containers().iter();
     let (sidecars, initial): (Vec<&Container>, Vec<&Container>) =
@@ -67,7 +79,10 @@ pub(super) fn phase(pod: &Pod, status: &PodStatus) -> PodPhase {
         return PodPhase::Pending;
     }
 
-    let ordinary = ordinary(pod, status);
+    let of_pod = pod.containers().iter();
+    let ordinary: Vec<Progress> = of_pod
+        .map(|container| progress(container, status.container_statuses.as_deref()))
+        .collect();
     let any = |wanted: Progress| ordinary.contains(&wanted);
     if any(Progress::Waiting) || any(Progress::Unknown) || ordinary.is_empty() {
         return PodPhase::Pending;
@@ -224,7 +239,7 @@ mod tests {
         for (init, ordinary, expected) in table {
             let (pod, status) = pod(policy, init, ordinary);
             assert_eq!(
-                phase(&pod, &status).as_str(),
+                phase(&pod, &status, &PodObservation::default()).as_str(),
                 *expected,
                 "{policy} {init:?} {ordinary:?}"
             );
@@ -348,7 +363,7 @@ mod tests {
             for sidecar in spec.init_containers.iter_mut().flatten() {
                 sidecar.restart_policy = Some("Always".to_owned());
             }
-            let found = phase(&pod, &status);
+            let found = phase(&pod, &status, &PodObservation::default());
             assert_eq!(found.as_str(), expected, "{policy} {init} {ordinary}");
             if expected == "Succeeded" {
                 assert_eq!(final_phase(&pod, &status), PodPhase::Succeeded);

@@ -4,6 +4,7 @@ mod bounds;
 mod conditions;
 mod containers;
 mod phases;
+mod restart_all;
 mod sidecars;
 
 use bulkhead_api::v1::{

@@ -42,6 +42,7 @@ fn container(restart_count: u32, state: ContainerState) -> Container {
         restart_wait: None,
         pre_stop: None,
         sidecar: None,
+        round: 0,
     }
 }
 

@@ -11,6 +11,7 @@ use super::facts::Facts;
 use super::step::{Plan, Work};
 use crate::known::SandboxKnown;
 use crate::observation::{Container, ContainerState, Exit, Observation, ToldEnd};
+use crate::stop::KillReason;
 
 /// When to look again at a pod of which an end is told that leads to no start.
 /// The runtime's next event comes much sooner; this is for one that is lost.
@@ -104,11 +105,15 @@ fn exit(started_at: UnixNanos, end: ToldEnd) -> Exit {
 }
 
 /// What may be done of a plan that was made ahead of the runtime's lists: starts,
-/// and stops of others. An end of the pod, another sandbox and a wait are decided,
-/// and told, when the lists show why.
+/// and stops of others. An end of the pod, another sandbox, a restart of all containers
+/// and a wait are decided, and told, when the lists show why.
 pub(super) fn ahead_of_the_lists(plan: Plan, facts: &Facts<'_>) -> Plan {
+    let restarts_all = |work: &Work| {
+        let mut reasons = work.stops.iter().map(|stop| stop.reason);
+        reasons.any(|reason| reason == Some(KillReason::AllRestart))
+    };
     match plan {
-        Plan::Work(mut work) if !work.is_empty() => {
+        Plan::Work(mut work) if !work.is_empty() && !restarts_all(&work) => {
             work.waits.retain(|wait| {
                 let shown = facts.observation.container(&wait.container_id);
                 shown.is_some_and(|shown| shown.state.exit().is_some())

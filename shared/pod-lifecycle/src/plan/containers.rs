@@ -10,6 +10,7 @@ use pod::{PodExt, RestartPolicy, restart};
 use super::container_stop::{self, pod_grace, whole_seconds};
 use super::facts::Inputs;
 use super::restart as again;
+use super::round;
 use super::step::{ContainerStop, Plan, PostStartHook, Work};
 use crate::hook::{Hook, PostStart};
 use crate::observation::{Container, ContainerState};
@@ -24,7 +25,7 @@ pub(super) fn plan(inputs: &Inputs<'_>, sandbox_id: &str, sidecars: Work) -> Pla
     // A postStart hook before it has not ended.
     let mut waits_for_hook = !work.post_starts.is_empty() || in_sidecars_hook(inputs);
     for spec in inputs.pod.containers() {
-        let newest = inputs.observation.newest(&spec.name);
+        let newest = inputs.newest(&spec.name);
         match judge(inputs, spec, newest) {
             Judgement::Keep => live += 1,
             Judgement::PostStart(begin) => {
@@ -63,7 +64,7 @@ pub(super) fn plan(inputs: &Inputs<'_>, sandbox_id: &str, sidecars: Work) -> Pla
 fn in_sidecars_hook(inputs: &Inputs<'_>) -> bool {
     let mut sidecars = inputs.pod.init_containers().iter();
     sidecars.any(|spec| {
-        let newest = inputs.observation.newest(&spec.name);
+        let newest = inputs.newest(&spec.name);
         let in_hook = &inputs.observation.in_post_start;
         newest.is_some_and(|container| in_hook.contains(&container.id))
     })
@@ -218,6 +219,7 @@ fn stop(
         KillReason::Superseded => format!("Container {name} has a newer instance"),
         KillReason::SandboxLost => format!("Stopping container {name}"),
         KillReason::PostStartFailed => "FailedPostStartHook".to_owned(),
+        KillReason::AllRestart => round::stop_message(name),
     };
     if reason.restarts(policy_restarts) && reason != KillReason::StateUnknown {
         message.push_str(", will be restarted");

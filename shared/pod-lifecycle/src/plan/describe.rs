@@ -123,6 +123,7 @@ fn killed(reason: KillReason) -> &'static str {
         KillReason::StateUnknown => "the runtime does not know whether it runs",
         KillReason::Superseded => "a newer instance runs",
         KillReason::PostStartFailed => "its postStart hook failed",
+        KillReason::AllRestart => "all containers are started again",
         KillReason::SandboxLost => "its sandbox cannot be used any more",
     }
 }

@@ -105,9 +105,26 @@ pub(super) struct Inputs<'a> {
     pub(super) pod: &'a Pod,
     /// As `considered` puts it together.
     pub(super) observation: &'a Observation,
+    /// Instances of earlier rounds count for nothing but their restart counts and their
+    /// back-off.
+    pub(super) round: u32,
 }
 
 impl Inputs<'_> {
+    /// The newest instance of a container, of this round.
+    pub(super) fn newest(&self, name: &str) -> Option<&Container> {
+        self.of_this_round(self.observation.newest(name))
+    }
+
+    /// The newest instance of a container within one sandbox, of this round.
+    pub(super) fn newest_in(&self, sandbox_id: &str, name: &str) -> Option<&Container> {
+        self.of_this_round(self.observation.newest_in(sandbox_id, name))
+    }
+
+    fn of_this_round<'c>(&self, container: Option<&'c Container>) -> Option<&'c Container> {
+        container.filter(|container| container.round >= self.round)
+    }
+
     pub(super) fn now(&self) -> UnixNanos {
         self.facts.now.wall
     }

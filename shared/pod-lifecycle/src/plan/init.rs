@@ -13,7 +13,7 @@ use super::containers::{self, Judgement};
 use super::facts::Inputs;
 use super::step::Work;
 use super::{container_stop, restart};
-use crate::observation::{Container, ContainerState, Observation};
+use crate::observation::{Container, ContainerState};
 use crate::stop::KillReason;
 
 /// How far the init containers are.
@@ -31,14 +31,14 @@ pub(super) enum Progress {
 pub(super) fn plan(inputs: &Inputs<'_>, sandbox_id: &str) -> (Work, Progress) {
     let mut work = Work::default();
     let containers = inputs.pod.init_containers();
-    let are_done = has_ordinary(inputs.pod, inputs.observation, sandbox_id);
+    let are_done = has_ordinary(inputs, sandbox_id);
     // The last one that was started decides: those before it have succeeded or started.
     let last = containers
         .iter()
         .enumerate()
         .rev()
         .find_map(|(index, spec)| {
-            let instance = inputs.observation.newest_in(sandbox_id, &spec.name)?;
+            let instance = inputs.newest_in(sandbox_id, &spec.name)?;
             Some((index, spec, instance))
         });
     let begun = match (are_done, last) {
@@ -135,7 +135,7 @@ fn is_tried_again(pod: &Pod, spec: &ContainerSpec, container: &Container) -> boo
 /// Whether a sidecar runs, its postStart hook has ended, and its startup probe, where it
 /// has one, has succeeded.
 fn has_started(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec) -> bool {
-    let Some(container) = inputs.observation.newest_in(sandbox_id, &spec.name) else {
+    let Some(container) = inputs.newest_in(sandbox_id, &spec.name) else {
         return false;
     };
     let is_kept = matches!(judge_sidecar(inputs, sandbox_id, spec), Judgement::Keep);
@@ -144,7 +144,7 @@ fn has_started(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec) -> b
 }
 
 fn judge_sidecar(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec) -> Judgement {
-    let container = inputs.observation.newest_in(sandbox_id, &spec.name);
+    let container = inputs.newest_in(sandbox_id, &spec.name);
     containers::judge(inputs, spec, container)
 }
 
@@ -163,10 +163,9 @@ fn keep(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec, work: &mut 
 
 /// An ordinary container proves that the init containers have succeeded, also after
 /// those were removed.
-fn has_ordinary(pod: &Pod, observation: &Observation, sandbox_id: &str) -> bool {
-    pod.containers()
-        .iter()
-        .any(|spec| observation.newest_in(sandbox_id, &spec.name).is_some())
+fn has_ordinary(inputs: &Inputs<'_>, sandbox_id: &str) -> bool {
+    let mut ordinary = inputs.pod.containers().iter();
+    ordinary.any(|spec| inputs.newest_in(sandbox_id, &spec.name).is_some())
 }
 
 /// Whether the init containers had succeeded in the sandbox that is lost.
@@ -174,13 +173,12 @@ pub(super) fn was_done(inputs: &Inputs<'_>) -> bool {
     let Some(last) = inputs.pod.init_containers().last() else {
         return true;
     };
-    let observation = inputs.observation;
     let has_ordinary = inputs.pod.containers().iter().any(|spec| {
-        observation
+        inputs
             .newest(&spec.name)
             .is_some_and(|container| container.state.has_run())
     });
-    has_ordinary || observation.newest(&last.name).is_some_and(has_succeeded)
+    has_ordinary || inputs.newest(&last.name).is_some_and(has_succeeded)
 }
 
 /// Starts the next one.
@@ -189,7 +187,7 @@ fn start(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec, work: &mut
         keep(inputs, sandbox_id, spec, work);
         return;
     }
-    let newest = inputs.observation.newest_in(sandbox_id, &spec.name);
+    let newest = inputs.newest_in(sandbox_id, &spec.name);
     if let Some(container) = newest
         && container.state == ContainerState::Unknown
     {

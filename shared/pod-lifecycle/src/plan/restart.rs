@@ -65,7 +65,8 @@ fn decide(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec) -> StartO
             .iter()
             .filter(|container| container.name == spec.name)
     };
-    if let Some(container) = resumable(instances(), sandbox_id, spec) {
+    let of_round = || instances().filter(|it| it.round >= inputs.round);
+    if let Some(container) = resumable(of_round(), sandbox_id, spec) {
         return StartOrWait::Start(StartHow::Resume {
             container_id: container.id.clone(),
             restart_count: container.restart_count,
@@ -104,6 +105,7 @@ fn decide(inputs: &Inputs<'_>, sandbox_id: &str, spec: &ContainerSpec) -> StartO
                 .max()
                 .unwrap_or_else(|| next_wait(None, inputs.facts.settings.restart_curve)),
         },
+        round: inputs.round,
         discard: instances()
             .filter(|container| !container.state.has_run())
             .map(|container| Discard {

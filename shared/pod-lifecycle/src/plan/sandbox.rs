@@ -131,7 +131,7 @@ fn replace(inputs: &Inputs<'_>, why: Option<Unusable>) -> Plan {
 /// Whether a container ended by itself, and is not started again for that. One that we
 /// stopped did not.
 fn is_done(inputs: &Inputs<'_>, spec: &ContainerSpec) -> bool {
-    let newest = inputs.observation.newest(&spec.name);
+    let newest = inputs.newest(&spec.name);
     newest.is_some_and(|container| {
         let exit = container.state.exit();
         let is_left = |exit: &Exit| !restart::restarts(inputs.pod, spec, exit.exit_code);

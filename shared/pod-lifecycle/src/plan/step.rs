@@ -84,6 +84,13 @@ pub struct Work {
 }
 
 impl Work {
+    pub(super) fn of_stops(stops: Vec<ContainerStop>) -> Work {
+        Work {
+            stops,
+            ..Work::default()
+        }
+    }
+
     /// Whether there is nothing to do now.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -186,6 +193,8 @@ pub struct NewInstance {
     pub restart_count: u32,
     /// What to note on it: how long the start after its exit waits.
     pub restart_wait: Duration,
+    /// How often all containers of the pod were started again before.
+    pub round: u32,
     /// Instances that never ran and are in its way.
     pub discard: Vec<Discard>,
 }

@@ -5,6 +5,7 @@ mod crash_loop;
 mod failed_stops;
 mod init_containers;
 mod refused;
+mod restart_all;
 mod restart_policies;
 mod sandboxes;
 mod sidecars;
@@ -149,6 +150,7 @@ impl Case {
             restart_wait: Some(Duration::ZERO),
             pre_stop: None,
             sidecar: None,
+            round: 0,
         });
         self
     }

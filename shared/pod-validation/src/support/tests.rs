@@ -49,6 +49,7 @@ fn what_is_supported_is_accepted() {
         r#","securityContext":{},"lifecycle":{},"terminationMessagePolicy":"FallbackToLogsOnError""#,
         r#","lifecycle":{"preStop":{"exec":{"command":["a"]}},"postStart":{"sleep":{"seconds":1}}}"#,
         r#","restartPolicy":"Never","restartPolicyRules":[{"action":"Restart","exitCodes":{"operator":"In","values":[1]}}]"#,
+        r#","restartPolicy":"Never","restartPolicyRules":[{"action":"RestartAllContainers","exitCodes":{"operator":"NotIn","values":[0]}}]"#,
         r#","lifecycle":{"preStop":{"httpGet":{"port":"web","scheme":"HTTPS","host":"h","path":"/p"}}}"#,
         r#","lifecycle":{"preStop":{"tcpSocket":{"port":1}},"postStart":{"sleep":{"seconds":0}}}"#,
         r#","securityContext":{"privileged":true,"allowPrivilegeEscalation":true,"capabilities":{"add":["NET_ADMIN"]}}"#,

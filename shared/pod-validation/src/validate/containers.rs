@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use pod::core::{Container, ContainerPort, PodSpec};
+use pod::restart;
 
 use super::{env_files, environment, mounts, probes, resources, security, volumes};
 use crate::field::{Errors, Path};
@@ -82,7 +83,8 @@ fn restarts(container: &Container, path: Path<'_>, errors: &mut Errors) {
     }
     for (index, rule) in rules.iter().enumerate() {
         let path = path.index(index);
-        errors.one_of(path.child("action"), &rule.action, &["Restart"]);
+        let actions = [restart::RESTART, restart::RESTART_ALL_CONTAINERS];
+        errors.one_of(path.child("action"), &rule.action, &actions);
         let path = path.child("exitCodes");
         let Some(codes) = &rule.exit_codes else {
             errors.required(path, "");
