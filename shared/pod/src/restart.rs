@@ -2,6 +2,7 @@
 //! by its pod's policy (Kubernetes 1.34, KEP-5307); and whether its end starts all
 //! containers of the pod again (Kubernetes 1.35, KEP-5532).
 
+use crate::accessors::ContainerKind;
 use crate::core::{Container, ContainerRestartRule, Pod};
 use crate::{PodExt, RestartPolicy};
 
@@ -38,7 +39,9 @@ pub fn restarts_all(container: &Container, exit_code: i32) -> bool {
 /// Whether an exit of any container can start all containers of the pod again.
 #[must_use]
 pub fn may_restart_all(pod: &Pod) -> bool {
-    let mut rules = pod.all_containers().flat_map(|(_, container)| rules(container));
+    let mut rules = pod
+        .all_containers()
+        .flat_map(|(_, container)| rules(container));
     rules.any(|rule| rule.action == RESTART_ALL_CONTAINERS)
 }
 
@@ -52,18 +55,25 @@ fn action(container: &Container, exit_code: i32) -> Option<&str> {
 /// Rules count beside a policy of the container's own alone.
 fn rules(container: &Container) -> &[ContainerRestartRule] {
     match container.restart_policy {
-        Some(_) => container.restart_policy_rules.as_deref().unwrap_or_default(),
+        Some(_) => container
+            .restart_policy_rules
+            .as_deref()
+            .unwrap_or_default(),
         None => &[],
     }
 }
 
-/// Whether nothing is ever started again in a pod.
+/// Whether nothing is ever started again in a pod, but for sidecars beside what runs.
 #[must_use]
 pub fn never_restarts(pod: &Pod) -> bool {
-    pod.all_containers().all(|(_, container)| {
+    let mut others = pod
+        .all_containers()
+        .filter(|(kind, _)| *kind != ContainerKind::Sidecar);
+    let are_left = others.all(|(_, container)| {
         let rules = container.restart_policy_rules.as_deref();
         policy_of(pod, container) == RestartPolicy::Never && rules.unwrap_or_default().is_empty()
-    })
+    });
+    are_left && !may_restart_all(pod)
 }
 
 fn matches(rule: &ContainerRestartRule, exit_code: i32) -> bool {
@@ -122,9 +132,7 @@ mod tests {
     #[test]
     fn an_exit_starts_all_containers_again_where_the_first_rule_that_matches_says_so() {
         let rule = |action: &str, codes: &str| {
-            format!(
-                r#"{{"action":"{action}","exitCodes":{{"operator":"In","values":[{codes}]}}}}"#
-            )
+            format!(r#"{{"action":"{action}","exitCodes":{{"operator":"In","values":[{codes}]}}}}"#)
         };
         let all = rule(RESTART_ALL_CONTAINERS, "3,42");
         let one = rule(RESTART, "42");
@@ -164,5 +172,18 @@ mod tests {
             "Never",
             r#","restartPolicy":"Always""#
         )));
+        // A sidecar is started again only beside others, unless it starts those again too.
+        let with_sidecar = |rules: &str| {
+            let mut pod = pod("Never", "");
+            let sidecar = format!(r#"{{"name":"s","restartPolicy":"Always"{rules}}}"#);
+            let sidecar = serde_json::from_str(&sidecar).unwrap();
+            pod.spec.as_mut().unwrap().init_containers = Some(vec![sidecar]);
+            pod
+        };
+        assert!(never_restarts(&with_sidecar("")));
+        let rule =
+            r#"{"action":"RestartAllContainers","exitCodes":{"operator":"In","values":[1]}}"#;
+        let rules = format!(r#","restartPolicyRules":[{rule}]"#);
+        assert!(!never_restarts(&with_sidecar(&rules)));
     }
 }

@@ -4,6 +4,7 @@ mod changed_pods;
 mod crash_loop;
 mod failed_stops;
 mod init_containers;
+mod kubelet_tables;
 mod refused;
 mod restart_all;
 mod restart_policies;
