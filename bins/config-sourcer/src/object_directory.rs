@@ -47,15 +47,19 @@ impl Owner {
     }
 }
 
-/// What is in the directory, by path of each file, of at most `max_bytes` of files. A
-/// directory that is not there has nothing in it.
+/// What is in the directory, by path of each file, of at most `max_bytes` of files; `None`
+/// if there is no directory.
 ///
 /// # Errors
 /// When the directory cannot be listed, or is not root's alone.
-pub(crate) fn look(path: &Path, owner: Owner, max_bytes: usize) -> Result<Findings, String> {
+pub(crate) fn look(
+    path: &Path,
+    owner: Owner,
+    max_bytes: usize,
+) -> Result<Option<Findings>, String> {
     let directory = match open_place(path).map_err(|error| error.to_string())? {
         Place::Directory(directory) => directory,
-        Place::Absent => return Ok(Findings::new()),
+        Place::Absent => return Ok(None),
         Place::File => return Err("is a file, not a directory".to_owned()),
     };
     let status = fstat(&directory).map_err(|error| error.desc().to_owned())?;
@@ -80,7 +84,7 @@ pub(crate) fn look(path: &Path, owner: Owner, max_bytes: usize) -> Result<Findin
         };
         findings.insert(display_path(path, &name), read);
     }
-    Ok(findings)
+    Ok(Some(findings))
 }
 
 /// The bytes of a file; `None` of a directory, and of what is gone. Nothing is opened
@@ -157,7 +161,8 @@ mod tests {
     /// Of the file `name`: how many objects it has, or what is wrong.
     fn found(directory: &tempfile::TempDir, name: &str) -> Option<Result<usize, String>> {
         let path = directory.path().join(name).display().to_string();
-        let mut found = look(directory.path(), mine(), MAX_READ_BYTES).unwrap();
+        let found = look(directory.path(), mine(), MAX_READ_BYTES).unwrap();
+        let mut found = found.unwrap();
         found.remove(&path).map(|found| found.map(|it| it.len()))
     }
 
@@ -232,16 +237,16 @@ mod tests {
             set_mode(&path, 0o600);
         }
         let max_bytes = 2 * OBJECT.len() + 80;
-        let found = look(directory.path(), mine(), max_bytes).unwrap();
+        let found = look(directory.path(), mine(), max_bytes).unwrap().unwrap();
         let is_read: Vec<_> = found.values().map(Result::is_ok).collect();
         assert_eq!(is_read, [true, false, true], "{found:?}");
     }
 
     #[test]
-    fn a_directory_that_is_not_there_is_empty_and_a_file_is_none() {
+    fn a_directory_that_is_not_there_is_none_and_a_file_is_an_error() {
         let directory = directory();
         let absent = look(&directory.path().join("absent"), mine(), MAX_READ_BYTES);
-        assert!(absent.unwrap().is_empty());
+        assert_eq!(absent, Ok(None));
         let file = directory.path().join("file");
         fs::write(&file, "").unwrap();
         assert_eq!(

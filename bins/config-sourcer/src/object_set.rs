@@ -72,6 +72,16 @@ impl ObjectFiles {
         self.state.clone()
     }
 
+    /// The objects after a look that found no directory: one that vanished with all its
+    /// objects is a mishap, as it is of manifests.
+    pub(crate) fn absent(&mut self) -> (ObjectState, Option<&'static str>) {
+        if self.good.is_empty() && self.state.incomplete.is_none() {
+            return (self.found(Findings::new()).0, None);
+        }
+        let reason = "the directory is gone; its objects count as they were until it is back";
+        (self.failed(), Some(reason))
+    }
+
     /// All objects. Of two with one name the first is taken, by the names of files; one
     /// that was immutable keeps its content until it is gone.
     fn joined(
@@ -79,14 +89,19 @@ impl ObjectFiles {
         problems: &mut Vec<Problem>,
     ) -> (BTreeMap<ObjectRef, Arc<LocalObject>>, Option<String>) {
         let mut objects: BTreeMap<ObjectRef, Arc<LocalObject>> = BTreeMap::new();
+        let mut names: BTreeMap<&ObjectRef, &str> = BTreeMap::new();
         let (mut bytes, mut left_out) = (0, None);
         let mut immutable = BTreeMap::new();
         let all = self.good.iter();
         let all = all.flat_map(|(path, objects)| objects.iter().map(move |it| (path, it)));
         for (path, decoded) in all {
             let reference = &decoded.object.reference;
-            if objects.contains_key(reference) {
-                let reason = format!("{reference} is in another file too");
+            if let Some(first) = names.get(reference) {
+                let reason = match *first == decoded.name {
+                    true => format!("{decoded} is in another file too"),
+                    // Only volumes are known by something else than their names.
+                    false => format!("{decoded} is not used: {first} is the {reference} already"),
+                };
                 problems.push(Problem::new(path, reason));
                 continue;
             }
@@ -95,7 +110,7 @@ impl ObjectFiles {
             let object = match kept.or(before) {
                 Some(known) if known.version == decoded.object.version => Arc::clone(known),
                 Some(known) if kept.is_some() => {
-                    let reason = format!("{reference} is immutable, so its content stays");
+                    let reason = format!("{decoded} is immutable, so its content stays");
                     problems.push(Problem::new(path, reason));
                     Arc::clone(known)
                 }
@@ -115,6 +130,7 @@ impl ObjectFiles {
                 continue;
             }
             bytes += size;
+            names.insert(reference, &decoded.name);
             objects.insert(reference.clone(), object);
         }
         self.immutable = immutable;
@@ -132,6 +148,7 @@ mod tests {
 
     fn object(name: &str, value: &str, immutable: bool) -> DecodedObject {
         DecodedObject {
+            name: name.to_owned(),
             object: LocalObject {
                 reference: ObjectRef {
                     kind: ObjectKind::ConfigMap,
@@ -203,6 +220,61 @@ mod tests {
         assert_eq!(listed(&state), [("a", "1")]);
         assert_eq!(problems[0].subject, "2");
         assert_eq!(problems[0].reason, "ConfigMap d/a is in another file too");
+    }
+
+    #[test]
+    fn of_two_volumes_of_one_claim_both_are_named() {
+        let volume = |name: &str| {
+            let mut decoded = object("data", name, true);
+            decoded.object.reference.kind = ObjectKind::PersistentVolume;
+            decoded.name = name.to_owned();
+            decoded
+        };
+        let found = |names: &[&str]| {
+            let volumes = names.iter().map(|name| volume(name)).collect();
+            let findings = [("1".to_owned(), Ok(volumes))];
+            let (state, problems) = ObjectFiles::default().found(findings.into());
+            let listed: Vec<String> = listed(&state).iter().map(|it| it.1.to_owned()).collect();
+            (listed, problems[0].reason.clone())
+        };
+        for (names, reason) in [
+            (
+                ["disk-1", "disk-2"],
+                "PersistentVolume disk-2 is not used: disk-1 is the PersistentVolume of the \
+                 claim d/data already",
+            ),
+            (
+                ["disk-1", "disk-1"],
+                "PersistentVolume disk-1 is in another file too",
+            ),
+        ] {
+            assert_eq!(
+                found(&names),
+                (vec!["disk-1".to_owned()], reason.to_owned())
+            );
+        }
+    }
+
+    #[test]
+    fn objects_stay_while_their_directory_is_gone_and_end_with_their_files() {
+        let mut files = ObjectFiles::default();
+        let (state, problem) = files.absent();
+        assert_eq!(
+            (state.is_read, problem),
+            (true, None),
+            "there never was one"
+        );
+        let before = found(&mut files, [("1", Ok(vec![object("a", "1", false)]))]);
+        for _ in 0..2 {
+            let (state, problem) = files.absent();
+            assert_eq!(state, before);
+            assert!(problem.unwrap().contains("gone"));
+        }
+        assert_eq!(listed(&found(&mut files, [])), []);
+        assert_eq!(files.absent().1, None);
+        // Nobody knows what was in it.
+        found(&mut files, [("1", Err("is a FIFO".to_owned()))]);
+        assert!(files.absent().0.incomplete.is_some());
     }
 
     #[test]

@@ -116,12 +116,14 @@ impl ObjectSource {
         if let Some(armed) = armed {
             self.watch.armed(armed);
         }
+        let of_all = |reason: &str| Problem::new(self.path.display().to_string(), reason);
         let (state, problems) = match found {
-            Ok(findings) => self.files.found(findings),
-            Err(reason) => {
-                let subject = self.path.display().to_string();
-                (self.files.failed(), vec![Problem::new(subject, reason)])
+            Ok(Some(findings)) => self.files.found(findings),
+            Ok(None) => {
+                let (state, reason) = self.files.absent();
+                (state, reason.map(of_all).into_iter().collect())
             }
+            Err(reason) => (self.files.failed(), vec![of_all(&reason)]),
         };
         self.tell(problems);
         self.publication.set(state);
@@ -185,5 +187,38 @@ mod tests {
         }
         fs::remove_file(directory.path().join("s.yaml")).unwrap();
         state.wait_for(|it| it.objects.is_empty()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn objects_stay_while_their_directory_is_gone_and_go_with_their_files() {
+        let parent = tempfile::tempdir().unwrap();
+        let (path, away) = (parent.path().join("objects"), parent.path().join("away"));
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        let file = path.join("c.yaml");
+        fs::write(
+            &file,
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}",
+        )
+        .unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        let publication = ObjectPublication::new("b", true);
+        let mut source = ObjectSource::new(
+            path.clone(),
+            Owner(geteuid().as_raw()),
+            Duration::from_secs(3600),
+            publication.clone(),
+        );
+        let count = || publication.watch().borrow().objects.len();
+        source.look().await;
+        assert_eq!(count(), 1);
+        fs::rename(&path, &away).unwrap();
+        source.look().await;
+        assert_eq!(count(), 1);
+        assert_eq!(source.problems[0].subject, path.display().to_string());
+        fs::rename(&away, &path).unwrap();
+        fs::remove_file(&file).unwrap();
+        source.look().await;
+        assert_eq!((count(), source.problems.len()), (0, 0));
     }
 }

@@ -188,7 +188,7 @@ impl NodePolicy {
                 .unwrap_or_default()
                 .to_owned(),
             commands: judgement::commands(pod),
-            host_paths: judgement::host_paths(pod),
+            volumes: judgement::volumes(pod),
         });
         let refused = judgement.refused().cloned();
         let known = state.judged.get(identity.uid());

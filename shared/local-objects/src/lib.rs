@@ -12,5 +12,5 @@ mod references;
 
 pub use object::{LocalObject, MAX_OBJECT_KEYS, ObjectBytes, ObjectKind, ObjectRef};
 pub use objects::{Lookup, Objects};
-pub use persistent_volume::{PersistentVolume, claimed, with_claimed_volumes};
+pub use persistent_volume::{PersistentVolume, claimed, has_found_claim, with_claimed_volumes};
 pub use references::references;

@@ -69,7 +69,11 @@ impl fmt::Display for ObjectRef {
             namespace,
             name,
         } = self;
-        write!(formatter, "{} {namespace}/{name}", kind.name())
+        let of = match kind {
+            ObjectKind::ConfigMap | ObjectKind::Secret => "",
+            ObjectKind::PersistentVolume => "of the claim ",
+        };
+        write!(formatter, "{} {of}{namespace}/{name}", kind.name())
     }
 }
 

@@ -90,6 +90,15 @@ pub fn claimed(pod: &Pod, claim: &str, objects: &Objects) -> Result<HostPathVolu
     })
 }
 
+/// Whether the pod has a claim whose volume it may have by what is known now: with
+/// [`with_claimed_volumes`] it becomes another pod.
+#[must_use]
+pub fn has_found_claim(pod: &Pod, objects: &Objects) -> bool {
+    let claims = pod.volumes().iter();
+    let mut claims = claims.filter_map(|volume| volume.persistent_volume_claim.as_ref());
+    claims.any(|source| claimed(pod, &source.claim_name, objects).is_ok())
+}
+
 /// The pod with the paths of the node in place of the claims that are known. A claim that
 /// is only to be read is read-only in all containers, known or not.
 #[must_use]
@@ -187,7 +196,9 @@ mod tests {
     fn a_claim_becomes_the_path_of_its_volume() {
         for is_local in [false, true] {
             let pod = pod(claims("data", false), json!({}));
+            assert!(has_found_claim(&pod, &objects(is_local)));
             let found = with_claimed_volumes(&pod, &objects(is_local));
+            assert!(!has_found_claim(&found, &objects(is_local)));
             let expected = json!([
                 {"name": "v", "hostPath": {"path": "/srv/data", "type": "Directory"}},
                 {"name": "w", "emptyDir": {}},
@@ -207,6 +218,7 @@ mod tests {
             let found = with_claimed_volumes(&pod, &objects(true));
             let is_claim = found.volumes()[0].persistent_volume_claim.is_some();
             assert_eq!(is_claim, name != "data");
+            assert!(!has_found_claim(&found, &objects(true)));
             let mounts = found.containers()[0].volume_mounts.clone().unwrap();
             let read_only: Vec<_> = mounts.iter().map(|mount| mount.read_only).collect();
             assert_eq!(read_only, [Some(true), None], "{name}");

@@ -128,7 +128,7 @@ mod tests {
         };
         let mut expected = [names("ConfigMap", "c"), names("Secret", "s")].concat();
         expected.push("Secret default/s5".to_owned());
-        expected.push("PersistentVolume default/p1".to_owned());
+        expected.push("PersistentVolume of the claim default/p1".to_owned());
         assert_eq!(found, expected);
     }
 }

@@ -7,6 +7,7 @@ use pod_validation::{Errors, FieldError, MAX_ERRORS, Reason};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::shown::shown;
 use crate::{known_fields, normalize};
 
 /// Most pods in one manifest: the largest number that a node is run with.
@@ -85,7 +86,7 @@ fn kind_of(fields: &Map<String, Value>) -> Option<&str> {
 
 fn describe(fields: &Map<String, Value>) -> String {
     let part = |name| match fields.get(name).and_then(Value::as_str) {
-        Some(text) => format!("{name} {:?}", text.chars().take(64).collect::<String>()),
+        Some(text) => format!("{name} \"{}\"", shown(text)),
         None => format!("no {name}"),
     };
     format!("{} and {}", part("apiVersion"), part("kind"))

@@ -12,6 +12,7 @@ mod manifest;
 mod normalize;
 mod object_manifest;
 mod persistent_volume;
+mod shown;
 mod static_pod;
 
 pub use decode::MAX_PODS;

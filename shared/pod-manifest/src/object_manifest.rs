@@ -2,12 +2,14 @@
 //! them. No error shows a value of a ConfigMap or Secret.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use local_objects::{LocalObject, MAX_OBJECT_KEYS, ObjectBytes, ObjectKind, ObjectRef};
 use pod::identity::{check_label, check_name};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
+use crate::shown::shown;
 use crate::{document, persistent_volume};
 
 /// What a manifest of objects may have.
@@ -22,13 +24,27 @@ const MAX_KEY_BYTES: usize = 253;
 /// Where an object is that names no namespace.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// An object of a manifest.
+/// An object of a manifest. Displays with what people know it by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodedObject {
+    /// Its name in the manifest. A PersistentVolume is referred to by its claim instead.
+    pub name: String,
     /// The object.
     pub object: LocalObject,
     /// Whether its content may not change any more.
     pub immutable: bool,
+}
+
+impl fmt::Display for DecodedObject {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reference = &self.object.reference;
+        match reference.kind {
+            ObjectKind::PersistentVolume => {
+                write!(formatter, "{} {}", reference.kind.name(), self.name)
+            }
+            ObjectKind::ConfigMap | ObjectKind::Secret => reference.fmt(formatter),
+        }
+    }
 }
 
 /// The objects of a manifest.
@@ -60,6 +76,7 @@ fn decoded(document: Value) -> Result<DecodedObject, String> {
         return Err(format!("expected a v1 {KINDS}"));
     };
     let mut reference = reference(kind, fields.remove("metadata"))?;
+    let name = reference.name.clone();
     let immutable = match (kind, fields.remove("immutable")) {
         // Where a volume is may not change, as with an API server.
         (ObjectKind::PersistentVolume, None) => true,
@@ -94,7 +111,7 @@ fn decoded(document: Value) -> Result<DecodedObject, String> {
         }
     }
     if let Some(name) = fields.keys().next() {
-        return Err(format!("{name}: unknown field"));
+        return Err(format!("{}: unknown field", shown(name)));
     }
     let size: usize = data.values().map(|value| value.as_slice().len()).sum();
     if size > MAX_OBJECT_BYTES {
@@ -108,7 +125,11 @@ fn decoded(document: Value) -> Result<DecodedObject, String> {
         data,
         binary_keys,
     };
-    Ok(DecodedObject { object, immutable })
+    Ok(DecodedObject {
+        name,
+        object,
+        immutable,
+    })
 }
 
 /// Adds what a ConfigMap has; answers with the keys of what is not text.
@@ -193,10 +214,10 @@ fn add(
     };
     for (key, value) in values {
         if !is_key(&key) {
-            let shown: String = key.chars().take(64).collect();
             return Err(format!(
-                "{field}: {shown:?} is no key: it has letters, digits, '-', '_' and '.' only, and \
-                 neither is '.' nor begins with '..'"
+                "{field}: \"{}\" is no key: it has letters, digits, '-', '_' and '.' only, and \
+                 neither is '.' nor begins with '..'",
+                shown(&key)
             ));
         }
         let Value::String(text) = value else {
@@ -294,7 +315,8 @@ mod tests {
         )
         .unwrap();
         let reference = volume.object.reference.to_string();
-        assert_eq!(reference, "PersistentVolume shop/data");
+        assert_eq!(reference, "PersistentVolume of the claim shop/data");
+        assert_eq!(volume.to_string(), "PersistentVolume disk-1");
         assert_eq!(
             values(&volume),
             [("local", ""), ("path", "/srv/a"), ("type", "Directory")]

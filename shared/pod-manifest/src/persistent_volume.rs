@@ -5,6 +5,11 @@ use pod::identity::{check_label, check_name};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::shown::{shown, without_value};
+
+/// Longest path, as for the kernel.
+const MAX_PATH_BYTES: usize = 4096;
+
 /// A volume and whose it is.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Bound {
@@ -66,10 +71,18 @@ const PATH_TYPES: [&str; 5] = ["", "Directory", "DirectoryOrCreate", "File", "Fi
 /// What is wrong with it, or not supported.
 pub(crate) fn decoded(spec: Option<Value>) -> Result<Bound, String> {
     let spec = spec.ok_or("spec: required")?;
-    let spec: Spec = serde_json::from_value(spec).map_err(|error| format!("spec: {error}"))?;
+    let spec: Spec = serde_path_to_error::deserialize(spec).map_err(|error| {
+        let path = error.path().to_string();
+        let path = match path.as_str() {
+            "." => String::new(),
+            path => format!(".{}", shown(path)),
+        };
+        format!("spec{path}: {}", without_value(error.inner()))
+    })?;
     let unsupported = |field: &str, value: &str, only: &str| {
+        let value = shown(value);
         Err(format!(
-            "spec.{field}: {value:?} is not supported, only {only:?}"
+            "spec.{field}: \"{value}\" is not supported, only {only:?}"
         ))
     };
     match spec.volume_mode.as_deref() {
@@ -117,11 +130,15 @@ pub(crate) fn decoded(spec: Option<Value>) -> Result<Bound, String> {
 }
 
 fn checked(kind: &str, path: String) -> Result<String, String> {
-    let is_good = path.starts_with('/') && !path.split('/').any(|name| name == "..");
+    let is_good = path.starts_with('/')
+        && path.len() <= MAX_PATH_BYTES
+        && !path.split('/').any(|name| name == "..");
     match is_good {
         true => Ok(path),
         false => Err(format!(
-            "spec.{kind}.path: {path:?} is not an absolute path without \"..\""
+            "spec.{kind}.path: \"{}\" is not an absolute path without \"..\" of at most \
+             {MAX_PATH_BYTES} bytes",
+            shown(&path)
         )),
     }
 }
@@ -238,6 +255,42 @@ mod tests {
         ] {
             let error = decoded(Some(spec(&fields))).unwrap_err();
             assert!(error.contains(words), "{fields}: {error}");
+        }
+    }
+
+    #[test]
+    fn errors_are_short_and_show_no_value_that_has_the_wrong_type() {
+        let local = json!({"path": "/srv/a"});
+        let long = "\n".repeat(10_000);
+        for (fields, expected) in [
+            (
+                json!({"local": "hunter2"}),
+                "spec.local: expected struct Local",
+            ),
+            (
+                json!({"local": {"path": ["hunter2"]}}),
+                "spec.local.path: expected a string",
+            ),
+            (
+                json!({"local": local, "claimRef": {"name": {"hunter2, expected b": 1}}}),
+                "spec.claimRef.name: expected a string",
+            ),
+        ] {
+            assert_eq!(decoded(Some(spec(&fields))).unwrap_err(), expected);
+        }
+        for fields in [
+            json!({"local": {"path": format!("/{long}")}}),
+            json!({"local": {"path": long}}),
+            json!({"hostPath": {"path": "/a", "type": long}}),
+            json!({"local": local, "volumeMode": long}),
+            json!({"local": local, "claimRef": {"namespace": long, "name": "a"}}),
+            json!({"local": local, "claimRef": {"namespace": "a", "name": long}}),
+            json!({"local": {long.clone(): 1}}),
+            json!({long.clone(): 1}),
+        ] {
+            let error = decoded(Some(spec(&fields))).unwrap_err();
+            let is_plain = error.len() < 600 && !error.contains('\n');
+            assert!(is_plain, "{} bytes: {error:.700}", error.len());
         }
     }
 }

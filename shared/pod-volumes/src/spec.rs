@@ -4,16 +4,15 @@ use std::collections::BTreeSet;
 
 use local_objects::claimed;
 use pod::core::{EmptyDirVolumeSource, HostPathVolumeSource, Volume as ApiVolume, VolumeMount};
+use pod::huge_pages::page_size;
 use pod::resources::pod_cgroup_resources;
-use pod::{Pod, PodExt, Quantity};
+use pod::{Pod, PodExt, Quantity, huge_pages};
 
 use crate::files::{Files, MAX_BYTES};
 use crate::sources::{Content, Unavailable, files};
 
 /// What the media begin with that are huge pages.
 const HUGE_PAGES: &str = "HugePages";
-/// What the names of huge pages as resources begin with; the size of a page follows.
-const RESOURCE: &str = "hugepages-";
 
 /// A volume of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,7 +157,8 @@ fn spec(pod: &Pod, index: usize, volume: &ApiVolume, content: &Content<'_>) -> O
         return is_mounted(pod, &volume.name).then(spec);
     }
     if let Some(source) = &volume.persistent_volume_claim {
-        // One that is known is a hostPath when the pod is looked at next.
+        // Nothing is made of a pod with one that is known: it is a hostPath when the pod
+        // is looked at next.
         let known = claimed(pod, &source.claim_name, content.objects);
         let reason = known.err().unwrap_or_else(|| {
             let claim = &source.claim_name;
@@ -198,7 +198,7 @@ fn medium(pod: &Pod, source: &EmptyDirVolumeSource) -> Result<Medium, String> {
         }
         medium => {
             let limit_bytes = size_limit(source)?.filter(|limit| *limit > 0);
-            let page_bytes = page_size(pod, medium)?;
+            let page_bytes = medium_page_size(pod, medium)?;
             // The kernel would leave it no page at all.
             if limit_bytes.is_some_and(|limit| limit < page_bytes) {
                 return Err(format!(
@@ -223,12 +223,12 @@ fn size_limit(source: &EmptyDirVolumeSource) -> Result<Option<u64>, String> {
 
 /// The size of the huge pages of a medium `HugePages` or `HugePages-2Mi`: one of those that
 /// the pod asks for, as a kubelet has it.
-fn page_size(pod: &Pod, medium: &str) -> Result<u64, String> {
+fn medium_page_size(pod: &Pod, medium: &str) -> Result<u64, String> {
     let chosen = match medium.strip_prefix(HUGE_PAGES) {
         Some("") => None,
         Some(size) => {
             let size = size.strip_prefix('-').unwrap_or_default();
-            let size = bytes(size);
+            let size = huge_pages::bytes(size);
             Some(size.ok_or_else(|| format!("medium {medium:?} names no size of pages"))?)
         }
         None => return Err(format!("medium {medium:?} is not supported")),
@@ -238,7 +238,7 @@ fn page_size(pod: &Pod, medium: &str) -> Result<u64, String> {
     let of_pod = pod.spec.iter().filter_map(|spec| spec.resources.as_ref());
     let resources = resources.chain(of_pod);
     let names = resources.flat_map(|it| it.requests.iter().flat_map(|it| it.keys()));
-    let sizes = names.filter_map(|name| bytes(name.strip_prefix(RESOURCE)?));
+    let sizes = names.filter_map(|name| page_size(name));
     let asked: BTreeSet<u64> = sizes.collect();
     let mut usable = asked
         .into_iter()
@@ -253,12 +253,6 @@ fn page_size(pod: &Pod, medium: &str) -> Result<u64, String> {
             "medium {medium} can't be used if container requests multiple huge page sizes"
         )),
     }
-}
-
-/// A size of pages, `2Mi` for example.
-fn bytes(size: &str) -> Option<u64> {
-    let size: Quantity = size.parse().ok()?;
-    u64::try_from(size.value()).ok().filter(|size| *size > 0)
 }
 
 fn is_mounted(pod: &Pod, volume: &str) -> bool {

@@ -11,7 +11,13 @@ pub const HUGE_PAGES_PREFIX: &str = "hugepages-";
 /// The page size in bytes that a resource's name tells; `None` for any other resource.
 #[must_use]
 pub fn page_size(resource: &str) -> Option<u64> {
-    let size: Quantity = resource.strip_prefix(HUGE_PAGES_PREFIX)?.parse().ok()?;
+    bytes(resource.strip_prefix(HUGE_PAGES_PREFIX)?)
+}
+
+/// A page size in bytes as names have it, `2Mi` for example; `None` if it is none.
+#[must_use]
+pub fn bytes(size: &str) -> Option<u64> {
+    let size: Quantity = size.parse().ok()?;
     u64::try_from(size.value()).ok().filter(|size| *size > 0)
 }
 

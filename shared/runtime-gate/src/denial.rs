@@ -19,6 +19,10 @@ pub(crate) enum Denial {
     /// A field names what is another pod's, or nobody's.
     #[error("{field} is {found:?}, which is not the pod's own")]
     NotThePods { field: String, found: String },
+    /// A field names a place of a volume that the pod does not have, or of which nobody
+    /// knows yet what it is.
+    #[error("{field} is of the volume {volume:?}, which is not known as the pod's own")]
+    UnknownVolume { field: &'static str, volume: String },
     /// A field has a value that the gate does not know how to judge.
     #[error("{field} is {found:?}, which may not be asked for")]
     NotJudged { field: String, found: String },

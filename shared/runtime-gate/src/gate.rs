@@ -228,7 +228,7 @@ impl Gate {
         let of_sandbox = request::sandbox(identity, sandbox_config, &self.places)?;
         self.check(&pod, &of_sandbox, pod.images())?;
         self.sandbox_is_of(sandbox_id, identity.uid()).await?;
-        let (asked, runs_as) = request::container(identity, config, &pod.host_paths, &self.places)?;
+        let (asked, runs_as) = request::container(identity, config, &pod.volumes, &self.places)?;
         let image = config.image.clone().unwrap_or_default();
         // Names of images are grants of the policy's: the runtime tells them, and not
         // the request, which could claim any.

@@ -21,8 +21,18 @@ pub enum Standing {
     Refused(String),
 }
 
-/// Paths of the node by the names of the hostPath volumes that are of them.
-pub type HostPaths = BTreeMap<String, String>;
+/// What a volume of a pod is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeldVolume {
+    /// The pod's own, which the node has nothing in.
+    PodsAlone,
+    /// This path of the node.
+    HostPath(String),
+}
+
+/// The volumes of a pod by their names. One of which nobody knows yet what it is is none
+/// of them.
+pub type HeldVolumes = BTreeMap<String, HeldVolume>;
 
 /// A pod that requests may be made for.
 #[derive(Clone, Debug)]
@@ -36,8 +46,8 @@ pub struct HeldPod {
     /// The commands that may be run in each container, by its name: those of probes
     /// and hooks of the pod as it is now.
     pub commands: BTreeMap<String, BTreeSet<CommandDigest>>,
-    /// Its hostPath volumes, as the pod says.
-    pub host_paths: HostPaths,
+    /// Its volumes, as the pod says.
+    pub volumes: HeldVolumes,
 }
 
 impl HeldPod {

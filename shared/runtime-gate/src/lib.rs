@@ -27,7 +27,7 @@ mod request;
 
 pub use commands::CommandDigest;
 pub use gate::Gate;
-pub use held::{HeldPod, HeldPods, HostPaths, Standing};
+pub use held::{HeldPod, HeldPods, HeldVolume, HeldVolumes, Standing};
 pub use places::Places;
 pub use request::{MASKED, READ_ONLY};
 

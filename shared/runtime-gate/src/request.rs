@@ -11,7 +11,7 @@ use pod::PodIdentity;
 use pod::metadata::{CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, POD_UID_LABEL};
 
 use crate::denial::Denial;
-use crate::held::HostPaths;
+use crate::held::{HeldVolume, HeldVolumes};
 use crate::places::{OwnMount, Places, stays_below};
 
 /// Of `/proc` and `/sys`, what a container must not see unless it may have all of it.
@@ -143,7 +143,7 @@ pub(crate) fn sandbox(
 pub(crate) fn container(
     pod: &PodIdentity,
     config: &v1::ContainerConfig,
-    host_paths: &HostPaths,
+    volumes: &HeldVolumes,
     places: &Places,
 ) -> Result<(Vec<Asked>, Option<RunsAs>), Denial> {
     labels_are_of_pod(pod, &config.labels)?;
@@ -154,7 +154,7 @@ pub(crate) fn container(
     }
     let mut asked = Vec::new();
     for mount in &config.mounts {
-        asked.extend(mounted(pod, mount, host_paths, places)?);
+        asked.extend(mounted(pod, mount, volumes, places)?);
         if mount.propagation() == v1::MountPropagation::PropagationBidirectional {
             // What it mounts there, the node has too.
             asked.push(Asked::new("mounts.propagation", Demand::Privileged));
@@ -324,19 +324,30 @@ fn namespaces(options: &v1::NamespaceOption) -> Result<Vec<Asked>, Denial> {
 fn mounted(
     pod: &PodIdentity,
     mount: &v1::Mount,
-    host_paths: &HostPaths,
+    volumes: &HeldVolumes,
     places: &Places,
 ) -> Result<Option<Asked>, Denial> {
     const FIELD: &str = "mounts.host_path";
     let not_the_pods = || Denial::not_the_pods(FIELD, &mount.host_path);
     let place = places.own_mount(pod.uid(), &mount.host_path);
-    let path = match place.ok_or_else(not_the_pods)? {
-        OwnMount::PodsAlone => None,
-        OwnMount::HostPath(volume) => Some(host_paths.get(volume).ok_or_else(not_the_pods)?),
-        OwnMount::SubPath(volume) => host_paths.get(volume),
+    let known = |volume: &str| {
+        let known = volumes.get(volume);
+        known.ok_or_else(|| Denial::UnknownVolume {
+            field: FIELD,
+            volume: volume.to_owned(),
+        })
     };
-    let Some(path) = path else {
-        return Ok(None);
+    let path = match place.ok_or_else(not_the_pods)? {
+        OwnMount::PodsAlone => return Ok(None),
+        OwnMount::HostPath(volume) => match known(volume)? {
+            HeldVolume::HostPath(path) => path,
+            // What is bound there is of the node all the same.
+            HeldVolume::PodsAlone => return Err(not_the_pods()),
+        },
+        OwnMount::SubPath(volume) => match known(volume)? {
+            HeldVolume::HostPath(path) => path,
+            HeldVolume::PodsAlone => return Ok(None),
+        },
     };
     if mount.selinux_relabel {
         // It would change files of the node.

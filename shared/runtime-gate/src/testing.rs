@@ -6,7 +6,7 @@ use cri::v1::security_profile::ProfileType;
 use cri::v1::{self, Int64Value};
 use pod::PodIdentity;
 
-use crate::{HostPaths, Places};
+use crate::{HeldVolume, HeldVolumes, Places};
 
 pub(crate) const UID: &str = "11111111-2222-3333-4444-555555555555";
 
@@ -23,14 +23,17 @@ pub(crate) fn places() -> Places {
     }
 }
 
-/// The hostPath volumes of the pod.
-pub(crate) fn host_paths() -> HostPaths {
-    let volumes = [("etc", "/etc"), ("root", "/")];
-    let volumes = volumes.map(|(volume, path)| (volume.to_owned(), path.to_owned()));
+/// The volumes of the pod: `v` is its own.
+pub(crate) fn volumes() -> HeldVolumes {
+    let volumes = [("etc", Some("/etc")), ("root", Some("/")), ("v", None)];
+    let volumes = volumes.map(|(volume, path)| {
+        let path = path.map(|path| HeldVolume::HostPath(path.to_owned()));
+        (volume.to_owned(), path.unwrap_or(HeldVolume::PodsAlone))
+    });
     volumes.into()
 }
 
-/// Where one of them is bound.
+/// Where a hostPath volume is bound.
 pub(crate) fn host_path_mount(volume: &str) -> String {
     format!("/var/lib/kubelet/pods/{UID}/volumes/kubernetes.io~host-path/{volume}")
 }

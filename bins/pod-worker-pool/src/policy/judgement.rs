@@ -7,7 +7,7 @@ use node_policy::{Denial, Mode, RunningPods, Subject};
 use pod::core::{Lifecycle, LifecycleHandler, Probe};
 use pod::{Pod, PodExt};
 use pod_lifecycle::plan::Refused;
-use runtime_gate::{CommandDigest, HostPaths, Standing};
+use runtime_gate::{CommandDigest, HeldVolume, HeldVolumes, Standing};
 
 use super::in_force::InForce;
 
@@ -94,14 +94,17 @@ fn told(denials: &[Denial]) -> String {
     text
 }
 
-/// The paths of a pod's hostPath volumes.
-pub(super) fn host_paths(pod: &Pod) -> HostPaths {
+/// The volumes of a pod. A claim may turn out to be a path of the node: until it is known
+/// it is none.
+pub(super) fn volumes(pod: &Pod) -> HeldVolumes {
     let volumes = pod.volumes().iter();
-    let paths = volumes.filter_map(|volume| {
-        let source = volume.host_path.as_ref()?;
-        Some((volume.name.clone(), source.path.clone()))
+    let known = volumes.filter(|volume| volume.persistent_volume_claim.is_none());
+    let known = known.map(|volume| {
+        let path = volume.host_path.as_ref().map(|source| source.path.clone());
+        let held = path.map_or(HeldVolume::PodsAlone, HeldVolume::HostPath);
+        (volume.name.clone(), held)
     });
-    paths.collect()
+    known.collect()
 }
 
 /// The commands that a pod has run in its containers, by container.
@@ -196,6 +199,20 @@ mod tests {
                 .starts_with("no node policy is in force: line 1")
         );
         assert!(!refused.ends_what_runs);
+    }
+
+    #[test]
+    fn a_volume_that_may_be_a_path_of_the_node_is_none_of_the_pods_own() {
+        let pod = pod(json!({"volumes": [
+            {"name": "own", "emptyDir": {}},
+            {"name": "path", "hostPath": {"path": "/srv"}},
+            {"name": "claim", "persistentVolumeClaim": {"claimName": "data"}},
+        ]}));
+        let expected = [
+            ("own".to_owned(), HeldVolume::PodsAlone),
+            ("path".to_owned(), HeldVolume::HostPath("/srv".to_owned())),
+        ];
+        assert_eq!(volumes(&pod), expected.into());
     }
 
     #[test]

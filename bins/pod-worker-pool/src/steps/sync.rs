@@ -1,6 +1,7 @@
 //! SyncPod: observe, plan, act, until the plan is empty.
 
 use clock::UnixNanos;
+use local_objects::has_found_claim;
 use pod::PodExt;
 use pod_lifecycle::DesiredPod;
 use pod_lifecycle::known::SandboxKnown;
@@ -85,7 +86,7 @@ async fn converge(
     memory.sync_begins();
     for _ in 0..MAX_ROUNDS {
         let observation = look(steps, target, memory).await?;
-        let plan = plan_with_objects(steps, target, input, &observation, memory).await;
+        let plan = plan_with_objects(steps, target, input, &observation, memory).await?;
         let error = failure.as_ref().map_or("", |failure| &failure.message);
         publish(steps, target, &observation, &plan, memory, error);
         match plan {
@@ -241,20 +242,30 @@ fn next_plan(
 
 /// The next plan. One that makes something is made again when all objects are known that
 /// the pod refers to; no other plan waits for them.
+///
+/// # Errors
+/// When the pod is another one by what is known now.
 async fn plan_with_objects(
     steps: &Steps,
     target: &Target<'_>,
     input: &SyncInput,
     observation: &Observation,
     memory: &mut Memory,
-) -> Plan {
-    let plan = next_plan(steps, target, input, observation, memory);
-    if memory.has_waited_for_objects || !plan.makes_something() || !memory.objects.has_unknown() {
-        return plan;
+) -> Result<Plan, StepError> {
+    let mut plan = next_plan(steps, target, input, observation, memory);
+    let waits = plan.makes_something() && memory.objects.has_unknown();
+    if waits && !memory.has_waited_for_objects {
+        memory.has_waited_for_objects = true;
+        memory.objects = steps.objects.settled(target.given).await;
+        plan = next_plan(steps, target, input, observation, memory);
     }
-    memory.has_waited_for_objects = true;
-    memory.objects = steps.objects.settled(target.given).await;
-    next_plan(steps, target, input, observation, memory)
+    if plan.makes_something() && has_found_claim(target.pod, &memory.objects) {
+        // It is a path of the node now, which the node policy has not judged yet. When it
+        // was found the doorbell rang, so nothing waits for the retry.
+        let reason = "a persistentvolume has just been found, and the pod is looked at again";
+        return Err(StepError::new(reason, Retry::SOON));
+    }
+    Ok(plan)
 }
 
 fn announce_waits(steps: &Steps, target: &Target<'_>, work: &Work, memory: &mut Memory) {

@@ -1,6 +1,7 @@
 //! Environment variables and where their values come from.
 
 use pod::core::{Container, EnvFromSource, EnvVar, ObjectFieldSelector, ResourceFieldSelector};
+use pod::huge_pages::HUGE_PAGES_PREFIX;
 use pod::{Quantity, resources};
 
 use crate::field::{Errors, Path};
@@ -220,8 +221,10 @@ pub(super) fn container_resource(
     errors: &mut Errors,
 ) {
     let resource = selector.resource.as_str();
-    let is_huge_pages =
-        resource.starts_with("limits.hugepages-") || resource.starts_with("requests.hugepages-");
+    let of = resource.split_once('.');
+    let is_huge_pages = of.is_some_and(|(list, name)| {
+        ["limits", "requests"].contains(&list) && name.starts_with(HUGE_PAGES_PREFIX)
+    });
     if needs == Needs::ContainerName && text(&selector.container_name).is_empty() {
         errors.required(path.child("containerName"), "");
     } else if resource.is_empty() {

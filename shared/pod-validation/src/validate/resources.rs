@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource;
 use pod::core::{PodSpec, ResourceRequirements};
-use pod::huge_pages::page_size;
+use pod::huge_pages::{HUGE_PAGES_PREFIX, page_size};
 use pod::resources::{
     CPU, EPHEMERAL_STORAGE, MEMORY, ResourceAmounts, all_container_limits, all_container_requests,
     container_limits, is_pod_level,
@@ -15,8 +15,6 @@ use crate::field::{Errors, Path};
 use crate::formats;
 use crate::optional::list;
 
-/// Prefix of the names of huge pages; the page size follows.
-pub(crate) const HUGE_PAGES: &str = "hugepages-";
 /// Native resources that are counted, not measured.
 const COUNTED: &[&str] = &[
     "configmaps",
@@ -152,7 +150,9 @@ pub(crate) fn amounts(
         }
     }
     let mut names = limits.into_iter().chain(requests).flat_map(BTreeMap::keys);
-    let has_huge_pages = names.clone().any(|name| name.starts_with(HUGE_PAGES));
+    let has_huge_pages = names
+        .clone()
+        .any(|name| name.starts_with(HUGE_PAGES_PREFIX));
     if has_huge_pages && !names.any(|name| name == CPU || name == MEMORY) {
         errors.forbidden(path, "huge pages need cpu or memory as well");
     }
@@ -163,7 +163,7 @@ fn amount(name: &str, amount: &resource::Quantity, path: Path<'_>, errors: &mut 
         errors.invalid(path, name, problem);
     } else if !name.contains('/') {
         let standard = [CPU, MEMORY, EPHEMERAL_STORAGE].contains(&name);
-        if !standard && !name.starts_with(HUGE_PAGES) {
+        if !standard && !name.starts_with(HUGE_PAGES_PREFIX) {
             errors.invalid(path, name, "is no standard resource of containers");
         }
     } else if !is_native(name) && !is_extended(name) {
@@ -178,7 +178,7 @@ fn amount(name: &str, amount: &resource::Quantity, path: Path<'_>, errors: &mut 
     if (COUNTED.contains(&name) || is_extended(name)) && !quantity.is_whole() {
         errors.invalid(path, quantity, "must be a whole number");
     }
-    if let Some(size) = name.strip_prefix(HUGE_PAGES) {
+    if let Some(size) = name.strip_prefix(HUGE_PAGES_PREFIX) {
         let size = size.parse::<Quantity>().map_or(0, Quantity::value);
         if size <= 0 || quantity.value() % size != 0 {
             errors.invalid(path, quantity, "must be a multiple of the page size");
@@ -200,5 +200,5 @@ pub(crate) fn is_extended(name: &str) -> bool {
 
 /// Whether limits may be more than requests.
 fn may_be_overcommitted(name: &str) -> bool {
-    is_native(name) && !name.starts_with(HUGE_PAGES)
+    is_native(name) && !name.starts_with(HUGE_PAGES_PREFIX)
 }

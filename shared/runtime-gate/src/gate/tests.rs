@@ -59,7 +59,7 @@ impl Scene {
             standing,
             runtime_handler: String::new(),
             commands: [("c".to_owned(), BTreeSet::from([probe]))].into(),
-            host_paths: testing::host_paths(),
+            volumes: testing::volumes(),
         });
     }
 

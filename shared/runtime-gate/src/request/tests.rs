@@ -18,7 +18,7 @@ fn of_sandbox(change: impl Fn(&mut v1::PodSandboxConfig)) -> Result<Vec<Demand>,
 fn of_container(change: impl Fn(&mut v1::ContainerConfig)) -> Result<Vec<Demand>, String> {
     let mut config = testing::container("image");
     change(&mut config);
-    let asked = container(&identity(), &config, &testing::host_paths(), &places());
+    let asked = container(&identity(), &config, &testing::volumes(), &places());
     asked
         .map(|(asked, _)| asked.into_iter().map(|asked| asked.demand).collect())
         .map_err(|denial| denial.to_string())
@@ -226,8 +226,8 @@ fn a_mount_is_the_pods_own_or_bound_of_a_path_that_is_demanded_again() {
         "/etc",
         "/run/containerd/containerd.sock",
         "/var/lib/kubelet/pods/other/volumes/kubernetes.io~empty-dir/v",
-        // No volume of the pod.
-        &testing::host_path_mount("other"),
+        // No hostPath volume.
+        &testing::host_path_mount("v"),
         "",
         "etc",
         "/etc/../root",
@@ -235,6 +235,13 @@ fn a_mount_is_the_pods_own_or_bound_of_a_path_that_is_demanded_again() {
     ] {
         let refused = asks(place, true).unwrap_err();
         assert!(refused.contains("not the pod's own"), "{place}: {refused}");
+    }
+    for place in [
+        testing::host_path_mount("other"),
+        own("volume-subpaths/other/c/0"),
+    ] {
+        let refused = asks(&place, true).unwrap_err();
+        assert!(refused.contains("of the volume \"other\""), "{refused}");
     }
 }
 
@@ -250,8 +257,7 @@ fn who_a_container_runs_as_is_told_by_number_or_name_or_left_to_the_image() {
         let mut config = testing::container("image");
         security(&mut config).run_as_user = user.map(|value| Int64Value { value });
         security(&mut config).run_as_username = name.to_owned();
-        let (_, runs_as) =
-            container(&identity(), &config, &testing::host_paths(), &places()).unwrap();
+        let (_, runs_as) = container(&identity(), &config, &testing::volumes(), &places()).unwrap();
         assert_eq!(runs_as, expected);
     }
 }

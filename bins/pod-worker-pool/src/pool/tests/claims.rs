@@ -84,3 +84,23 @@ async fn a_claimed_volume_is_a_path_of_the_node_under_its_policy() {
     assert_eq!(starts(&node, "u1").len(), 1);
     assert!(node.running("u1").is_some());
 }
+
+/// The pool starts a pod before config-sourcer has told of its volume.
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_found_during_the_first_start_fails_no_mount() {
+    let node = TestNode::that_watches_its_policy();
+    node.write_policy(GRANT);
+    node.create(&pod()).await;
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    let before = node.seconds();
+    listed(&node, Some("1"));
+    fetched(&node);
+    eventually("it starts", || !starts(&node, "u1").is_empty()).await;
+    // The policy may have been read after the volume was found.
+    assert!(
+        node.seconds() - before < 10.0,
+        "{}",
+        node.seconds() - before
+    );
+    assert_eq!(last_event(&node, "FailedMount"), "");
+}

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bulkhead_api::v1::NodeCapacity;
 use pod::Quantity;
-use pod::huge_pages::page_size;
+use pod::huge_pages::{by_page_size, page_size};
 use pod::resources::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS, ResourceAmounts};
 
 use super::rejection::Rejection;
@@ -89,21 +89,40 @@ pub(super) fn check(
 ) -> Result<(), Rejection> {
     let count = i64::try_from(others.len()).unwrap_or(i64::MAX);
     fits(PODS, 1, count, allocatable)?;
-    let requested = pod.requests.iter().map(|(name, _)| name);
-    let huge_pages = requested.filter(|name| page_size(name).is_some());
-    for name in [CPU, MEMORY, EPHEMERAL_STORAGE]
-        .into_iter()
-        .chain(huge_pages)
-    {
-        let request = amount(&pod.requests, name);
-        if request > 0 {
-            let used = others.iter().fold(0_i64, |sum, other| {
-                sum.saturating_add(amount(&other.requests, name))
-            });
-            fits(name, request, used, allocatable)?;
+    for name in [CPU, MEMORY, EPHEMERAL_STORAGE] {
+        requested(name, pod, others, allocatable, |requests| {
+            amount(requests, name)
+        })?;
+    }
+    for (name, _) in pod.requests.iter() {
+        if let Some(size) = page_size(name) {
+            // The same pages have several names: hugepages-1Gi, hugepages-1024Mi.
+            requested(name, pod, others, allocatable, |requests| {
+                let pages = by_page_size(requests.iter());
+                let bytes = pages.get(&size).copied().unwrap_or_default();
+                i64::try_from(bytes).unwrap_or(i64::MAX)
+            })?;
         }
     }
     Ok(())
+}
+
+/// Checks one resource, of which `amount` tells how much somebody requests.
+fn requested(
+    name: &str,
+    pod: &PodFacts,
+    others: &[&PodFacts],
+    allocatable: &Allocatable,
+    amount: impl Fn(&ResourceAmounts) -> i64,
+) -> Result<(), Rejection> {
+    let request = amount(&pod.requests);
+    if request <= 0 {
+        return Ok(());
+    }
+    let used = others.iter().fold(0_i64, |sum, other| {
+        sum.saturating_add(amount(&other.requests))
+    });
+    fits(name, request, used, allocatable)
 }
 
 fn fits(name: &str, requested: i64, used: i64, allocatable: &Allocatable) -> Result<(), Rejection> {

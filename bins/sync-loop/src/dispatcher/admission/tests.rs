@@ -96,6 +96,23 @@ fn requests_must_fit_in_what_others_leave() {
         (json!({"hugepages-1Gi": "1Gi"}), 1, "ok"),
         (json!({"hugepages-1Gi": "2Gi"}), 1, "OutOfhugepages-1Gi"),
         (json!({"hugepages-1024Mi": "2Gi"}), 0, "ok"),
+        // One size of pages, whatever it is called.
+        (json!({"hugepages-1024Mi": "1Gi"}), 1, "ok"),
+        (
+            json!({"hugepages-1024Mi": "2Gi"}),
+            1,
+            "OutOfhugepages-1024Mi",
+        ),
+        (
+            json!({"hugepages-1024Mi": "1Gi", "hugepages-1Gi": "1Gi"}),
+            0,
+            "ok",
+        ),
+        (
+            json!({"hugepages-1024Mi": "1Gi", "hugepages-1Gi": "1Gi"}),
+            1,
+            "OutOfhugepages-1024Mi",
+        ),
         // What the node does not know is not the node's to count.
         (json!({"vendor.example/device": "4"}), 0, "ok"),
         // More than there is, with nothing requested by this pod.
