@@ -4,9 +4,13 @@
 //! Each round looks at what is there and remembers nothing, so a kill at any moment is
 //! put right by a later round: a log that was renamed and not opened anew is not there,
 //! and is opened; what a compression left is cleared away. Names and numbers of files
-//! are decided in `logs::rotated`.
+//! are decided in `logs::rotated`. What takes as long as a file is big, compressing it, is
+//! done beside the rounds.
+
+mod compressor;
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use bulkhead_api::v1;
@@ -21,6 +25,7 @@ use tokio::time::MissedTickBehavior;
 use crate::logs::rotated;
 use crate::publisher::Publisher;
 use crate::servers::Shared;
+use compressor::{Compressor, Queue};
 
 /// What rotates logs.
 pub(crate) struct LogRotation {
@@ -31,6 +36,8 @@ pub(crate) struct LogRotation {
     settings: LogSettings,
     /// Names rotated files.
     clock: WallClock,
+    /// Files that are to be compressed.
+    queue: Queue,
 }
 
 /// A log that cannot be rotated now.
@@ -76,11 +83,20 @@ impl LogRotation {
             publisher: pool.pool.publisher().clone(),
             settings: settings.clone(),
             clock: clock.clone(),
+            queue: Queue::default(),
         }
     }
 
     /// Rotates logs for ever.
     pub(crate) async fn run(self) {
+        let compressor = Compressor::new(Arc::clone(&self.host), self.queue.clone());
+        tokio::select! {
+            never = self.rounds() => match never {},
+            never = compressor.run() => match never {},
+        }
+    }
+
+    async fn rounds(&self) -> Infallible {
         let Some(max_size) = self.settings.max_size else {
             return std::future::pending().await;
         };
@@ -160,24 +176,23 @@ impl LogRotation {
     async fn rotate(&self, log: &LogTarget, container_id: &str) -> Result<(), RotationError> {
         let found = self.host.rotated_logs(log).await;
         let found = found.map_err(RotationError::Look)?;
-        for change in rotated::preparation(&found, self.settings.max_files) {
-            let is_compression = matches!(change, LogChange::Compress(_));
-            match self.host.change_log(log, change).await {
-                Ok(()) => {}
-                // A full disk has no room for it. A kubelet gives up here, and the log
-                // grows on; rotated, the next round frees the oldest file.
-                Err(error) if is_compression => {
-                    let error = telemetry::chain(&error);
-                    let (pod, container) = (&log.pod, &log.container);
-                    tracing::debug!(%pod, container, error, "rotated log not compressed");
-                }
-                Err(error) => return Err(RotationError::Change(error)),
-            }
+        let under_way = self.queue.of(log);
+        let changes = rotated::preparation(&found, self.settings.max_files, &under_way);
+        let (compressions, removals): (Vec<_>, Vec<_>) = changes
+            .into_iter()
+            .partition(|change| matches!(change, LogChange::Compress(_)));
+        for removal in removals {
+            let removed = self.host.change_log(log, removal).await;
+            removed.map_err(RotationError::Change)?;
         }
         let name = rotated::next_name(&found, self.clock.now());
         let aside = LogChange::SetAside(name.clone());
         let aside = self.host.change_log(log, aside).await;
         aside.map_err(RotationError::Change)?;
+        // What is lost of these is found with the next rotation.
+        for compression in compressions {
+            self.queue.push(log, compression);
+        }
         let Err(error) = self.reopen(container_id).await else {
             return Ok(());
         };

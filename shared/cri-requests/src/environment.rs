@@ -13,7 +13,7 @@ use pod::core::{Container, EnvVarSource, ObjectFieldSelector, ResourceFieldSelec
 use pod::downward::{DownwardError, metadata_field, resource_value};
 use pod::{Pod, PodExt};
 
-pub use self::of_files::{EnvFile, EnvFiles, MAX_ENV_FILE_BYTES, env_files};
+pub use self::of_files::{EnvFile, EnvFileContent, EnvFiles, MAX_ENV_FILE_BYTES, env_files};
 use self::of_objects::PodObjects;
 use crate::error::BuildError;
 use crate::expansion::{Budget, MAX_EXPANDED_BYTES, TooLong};

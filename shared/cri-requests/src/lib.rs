@@ -28,7 +28,7 @@ mod sub_paths;
 pub use container::container_config;
 pub use container_input::{ContainerInput, TerminationLog};
 pub use dns::{MAX_RESOLV_CONF_BYTES, PodWarning, ResolvConf, ResolvConfError, parse_resolv_conf};
-pub use environment::{EnvFile, EnvFiles, MAX_ENV_FILE_BYTES, env_files};
+pub use environment::{EnvFile, EnvFileContent, EnvFiles, MAX_ENV_FILE_BYTES, env_files};
 pub use error::BuildError;
 pub use hostname::{HostNames, host_names};
 pub use hosts_file::{managed_hosts_file, node_hosts_file};

@@ -52,7 +52,9 @@ pub struct LogTarget {
 pub enum LogChange {
     /// Removes a file.
     Remove(String),
-    /// Puts the compressed form of a file, its name with `.gz` added, in its place.
+    /// Puts the compressed form of a file, its name with `.gz` added, in its place. While it
+    /// is being compressed, that of its name with `.tmp` added, other steps can be made;
+    /// a file that is removed meanwhile stays so.
     Compress(String),
     /// Renames the log to this. The runtime goes on writing there until it is told to
     /// open the log anew. Refused if there is a file of this name.

@@ -57,6 +57,16 @@ fn logs_key(pod: &PodIdentity) -> String {
     format!("logs/{}", pod.uid())
 }
 
+/// The turn of the compressions beside one log.
+fn compression_key(log: &LogTarget) -> String {
+    let LogTarget {
+        pod,
+        container,
+        attempt,
+    } = log;
+    format!("compression/{}/{container}/{attempt}", pod.uid())
+}
+
 /// The node that this process runs on.
 pub struct LinuxNode {
     shared: Arc<Shared>,
@@ -400,10 +410,25 @@ impl Logs for LinuxNode {
 
     async fn change_log(&self, log: &LogTarget, change: LogChange) -> Result<(), NodeError> {
         let log = log.clone();
+        let mut compression = None;
+        if let LogChange::Compress(name) = &change {
+            // It takes its time, in which other steps are made: of this log, too.
+            let turn = self.turn(&compression_key(&log)).lock_owned().await;
+            let (log, name) = (log.clone(), name.clone());
+            let written = self.run(move |node| {
+                rotated_logs::compress(node, &log, &name)?;
+                Ok(turn)
+            });
+            compression = Some(written.await?);
+        }
         // After, or before, a removal of the log, and never in its midst.
         let key = logs_key(&log.pod);
-        self.run_in_turn(&key, move |node| rotated_logs::change(node, &log, &change))
-            .await
+        self.run_in_turn(&key, move |node| {
+            let changed = rotated_logs::change(node, &log, &change);
+            drop(compression);
+            changed
+        })
+        .await
     }
 
     async fn last_log_attempt(

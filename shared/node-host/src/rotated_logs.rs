@@ -72,7 +72,7 @@ pub(super) fn open(
     }))
 }
 
-/// Makes a step of a log's rotation.
+/// Makes a step of a log's rotation; of a compression its end, after [`compress`].
 pub(super) fn change(node: &Shared, log: &LogTarget, change: &LogChange) -> Result<(), NodeError> {
     let Some(directory) = directory(node, log)? else {
         return Ok(());
@@ -81,7 +81,7 @@ pub(super) fn change(node: &Shared, log: &LogTarget, change: &LogChange) -> Resu
     let beside = |suffix: &str| format!("{current}.{suffix}");
     match change {
         LogChange::Remove(suffix) => directory.remove_file(&beside(suffix)),
-        LogChange::Compress(suffix) => compress(&directory, &beside(suffix)),
+        LogChange::Compress(suffix) => put_compressed(&directory, &beside(suffix)),
         LogChange::SetAside(suffix) => directory.rename(&current, &beside(suffix)),
         LogChange::PutBack(suffix) => match directory.rename(&beside(suffix), &current) {
             Err(NodeError::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
@@ -92,16 +92,33 @@ pub(super) fn change(node: &Shared, log: &LogTarget, change: &LogChange) -> Resu
     }
 }
 
-fn compress(directory: &Directory, name: &str) -> Result<(), NodeError> {
-    let Some(source) = directory.open_file(name)? else {
+/// Writes the compressed form of a file beside it, which takes as long as the file is big.
+/// [`change`] puts it in the place of the other.
+pub(super) fn compress(node: &Shared, log: &LogTarget, suffix: &str) -> Result<(), NodeError> {
+    let Some(directory) = directory(node, log)? else {
+        return Ok(());
+    };
+    let name = format!("{}.{suffix}", file_name(log.attempt));
+    let Some(source) = directory.open_file(&name)? else {
         return Ok(());
     };
     let temporary = format!("{name}{TEMPORARY}");
-    let written = write_compressed(directory, source, &temporary);
-    if let Err(error) = written {
+    let written = write_compressed(&directory, source, &temporary);
+    if written.is_err() {
         // On a full disk what was written of it is what is missing.
         let _ = directory.remove_file(&temporary);
-        return Err(error);
+    }
+    written
+}
+
+fn put_compressed(directory: &Directory, name: &str) -> Result<(), NodeError> {
+    let temporary = format!("{name}{TEMPORARY}");
+    if directory.file_size(name)?.is_none() {
+        // It was removed meanwhile.
+        return directory.remove_file(&temporary);
+    }
+    if directory.file_size(&temporary)?.is_none() {
+        return Ok(());
     }
     // From an earlier try that was cut short after its rename.
     let compressed = format!("{name}{COMPRESSED}");

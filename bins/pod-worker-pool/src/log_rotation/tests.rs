@@ -78,6 +78,8 @@ async fn a_log_that_is_too_big_is_rotated_and_opened_anew() {
     })
     .await;
     eventually("it is opened anew", || reopened(&node) == 1).await;
+    let is_compressed = || files(&node).rotated.contains_key("20200101-000004.gz");
+    eventually("the one before is compressed", is_compressed).await;
     let files = files(&node);
     assert_eq!(files.current, None, "the simulated runtime makes no files");
     // Five with the log itself.
@@ -153,4 +155,44 @@ async fn a_log_that_was_renamed_before_a_kill_is_opened_anew_by_the_next_run() {
     node.create(&pod_running("web", "u1", &["run"])).await;
     eventually("it is opened anew", || reopened(&node) > 0).await;
     assert_eq!(files(&node), renamed, "what was renamed is kept");
+}
+
+/// However big a file is that is being compressed: all logs go on being rotated, its own
+/// among them, and its compression is neither begun twice nor cleared away.
+#[tokio::test(start_paused = true)]
+async fn a_compression_that_takes_long_holds_up_no_rotation() {
+    let big = |rotated: &[(&str, u64)]| LogFiles {
+        current: Some(TOO_BIG),
+        rotated: sizes(rotated),
+    };
+    let other = LogTarget {
+        pod: PodIdentity::new("u2", "default", "other").unwrap(),
+        ..log(0)
+    };
+    let before = [("20200101-000001", 1 << 40), ("20200101-000001.tmp", 7)];
+    let node = TestNode::new();
+    node.host.state().compressing.insert("u1".to_owned());
+    node.host
+        .state()
+        .log_files
+        .insert(log(0), big(&before[..1]));
+    node.create(&pod_running("web", "u1", &["run"])).await;
+    eventually("it is opened anew", || reopened(&node) == 1).await;
+    {
+        let mut state = node.host.state();
+        let files = state.log_files.get_mut(&log(0)).unwrap();
+        files.current = Some(TOO_BIG);
+        files.rotated.insert("20200101-000001.tmp".to_owned(), 7);
+        state.log_files.insert(other.clone(), big(&[]));
+    }
+    node.create(&pod_running("other", "u2", &["run"])).await;
+    let rotated = |log: &LogTarget| node.host.state().log_files[log].rotated.clone();
+    eventually("the other is rotated", || rotated(&other).len() == 1).await;
+    eventually("its own log is rotated", || rotated(&log(0)).len() == 4).await;
+    for (name, size) in before {
+        assert_eq!(rotated(&log(0)).get(name), Some(&size));
+    }
+    node.host.state().compressing.clear();
+    let is_compressed = || rotated(&log(0)).contains_key("20200101-000001.gz");
+    eventually("it is compressed", is_compressed).await;
 }

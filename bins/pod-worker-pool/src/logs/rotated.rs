@@ -5,6 +5,8 @@
 //! rotation, and `.gz` where it is compressed. They are in UTC here, where a kubelet has
 //! the node's time zone. By name they are in order of age.
 
+use std::collections::BTreeSet;
+
 use clock::UnixNanos;
 use jiff::Timestamp;
 use jiff::ToSpan as _;
@@ -46,17 +48,26 @@ fn is_used(name: &str, all: &[String]) -> bool {
     is_compressed(name) || !all.contains(&format!("{name}{COMPRESSED}"))
 }
 
-/// What is done beside a log before it is rotated itself. `max_files` counts the log, and
-/// the file that it becomes.
-pub(crate) fn preparation(names: &[String], max_files: u32) -> Vec<LogChange> {
+/// What is done beside a log when it is rotated. `max_files` counts the log, and the file
+/// that it becomes. Of the files `under_way`, which are being compressed, what that needs
+/// stays; but one that is too many goes all the same.
+pub(crate) fn preparation(
+    names: &[String],
+    max_files: u32,
+    under_way: &BTreeSet<String>,
+) -> Vec<LogChange> {
+    let is_under_way =
+        |name: &str| under_way.contains(name.strip_suffix(TEMPORARY).unwrap_or(name));
     let unused = names.iter().filter(|name| !is_used(name, names));
+    let unused = unused.filter(|name| !is_under_way(name));
     let used = in_use(names);
     let kept = usize::try_from(max_files.saturating_sub(2)).unwrap_or(usize::MAX);
     let (excess, kept) = used.split_at(used.len().saturating_sub(kept));
     let removed = unused.chain(excess).cloned().map(LogChange::Remove);
     // The newest was written to until the last rotation, and readers may not have
     // reached its end: so it is compressed now and not then.
-    let plain = kept.iter().filter(|name| !is_compressed(name)).cloned();
+    let plain = kept.iter().filter(|name| !is_compressed(name));
+    let plain = plain.filter(|name| !is_under_way(name)).cloned();
     removed.chain(plain.map(LogChange::Compress)).collect()
 }
 
@@ -148,7 +159,22 @@ mod tests {
                 &["remove 1.gz", "remove 2.gz", "remove 3.gz", "remove 4"],
             ),
         ] {
-            let changes = preparation(&names(found), max_files);
+            let changes = preparation(&names(found), max_files, &BTreeSet::new());
+            assert_eq!(shown(&changes), expected, "{found:?} {max_files}");
+        }
+    }
+
+    #[test]
+    fn a_compression_under_way_is_left_alone_unless_its_file_is_too_many() {
+        let under_way = BTreeSet::from(["2".to_owned()]);
+        for (found, max_files, expected) in [
+            (&["1.gz", "2", "2.tmp"][..], 5, &[][..]),
+            // It has just been put in its place.
+            (&["1.gz", "2", "2.gz"], 5, &[]),
+            (&["1.tmp", "2", "3"], 5, &["remove 1.tmp", "compress 3"]),
+            (&["2", "2.tmp", "3"], 3, &["remove 2", "compress 3"]),
+        ] {
+            let changes = preparation(&names(found), max_files, &under_way);
             assert_eq!(shown(&changes), expected, "{found:?} {max_files}");
         }
     }

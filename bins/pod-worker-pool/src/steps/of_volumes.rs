@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use cri_requests::{ContainerInput, EnvFiles, MAX_ENV_FILE_BYTES};
+use cri_requests::{ContainerInput, EnvFileContent, EnvFiles, MAX_ENV_FILE_BYTES};
 use pod::core::Container;
 use pod::{Pod, runtime_class};
 use pod_volumes::MountedVolume;
@@ -74,7 +74,7 @@ pub(super) async fn read_env_files(
             StepError::from(error).while_doing(&what)
         })?;
         left -= content.as_ref().map_or(0, Vec::len).min(left);
-        files.insert(wanted, content);
+        files.insert(wanted, content.map(EnvFileContent::from));
     }
     Ok(files)
 }

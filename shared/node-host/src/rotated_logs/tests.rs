@@ -133,6 +133,23 @@ async fn a_compressed_file_takes_the_place_of_the_other_with_its_mode() {
     assert_eq!(case.names(), ["3.log.a.gz"]);
 }
 
+/// A kill, a removal or another round came while a file was being compressed.
+#[tokio::test]
+async fn what_changed_during_a_compression_stays_so() {
+    let case = case();
+    let end = |case: &Case| {
+        let directory = Directory::open(&case.directory).unwrap();
+        put_compressed(&directory, "3.log.a").unwrap();
+        case.names()
+    };
+    case.write("3.log.a.tmp", "all of it");
+    assert_eq!(end(&case), [""; 0], "the file was removed");
+    case.write("3.log.a", "lines");
+    assert_eq!(end(&case), ["3.log.a"], "the compressed form was removed");
+    case.write("3.log.a.tmp", "all of it");
+    assert_eq!(end(&case), ["3.log.a.gz"]);
+}
+
 #[tokio::test]
 async fn what_is_no_file_is_not_compressed() {
     let case = case();
