@@ -6,12 +6,9 @@ use std::collections::BTreeMap;
 
 use node_config::MemoryQos;
 use pod::core::Container;
-use pod::resources::{MEMORY, container_limits, container_requests};
+use pod::resources::{container_limits, container_requests};
 
 use crate::node_facts::NodeFacts;
-
-/// `memory.high` is whole pages of this size.
-const PAGE_BYTES: i64 = 4096;
 
 /// What is written to files of the container's cgroup; nothing where the node has no
 /// memory QoS.
@@ -25,31 +22,30 @@ pub(super) fn unified(container: &Container, node: &NodeFacts) -> BTreeMap<Strin
     if request > 0 {
         files.insert("memory.min".to_owned(), request.to_string());
     }
-    let allocatable = node
-        .allocatable
-        .get(MEMORY)
-        .map_or(0, |amount| amount.value());
-    if let Some(high) = high(request, limit, allocatable, qos) {
+    // A limit that it has from its pod as a whole is none of its own, as for a kubelet.
+    let most = if limit > 0 {
+        limit
+    } else {
+        node.pod_memory_bytes
+    };
+    let high = high((request, limit), most, node.page_bytes, qos);
+    if let Some(high) = high {
         files.insert("memory.high".to_owned(), high.to_string());
     }
     files
 }
 
 /// From where on a container is slowed down: at a part of what lies between its request
-/// and its limit, or what the node has for pods. None where request and limit are equal:
-/// a container without both included.
-fn high(request: i64, limit: i64, allocatable: i64, qos: MemoryQos) -> Option<i64> {
-    if request == limit {
-        return None;
-    }
-    let most = if limit > 0 { limit } else { allocatable };
-    if most <= 0 {
+/// and the most that it can have (its limit, or what all pods have), in whole pages. None
+/// where request and limit are equal: a container without both included.
+fn high((request, limit): (i64, i64), most: i64, page_bytes: u64, qos: MemoryQos) -> Option<i64> {
+    if request == limit || most <= 0 {
         return None;
     }
     let between = i128::from(most) - i128::from(request);
     let high = i128::from(request)
         + between * i128::from(qos.throttling_millionths) / i128::from(MemoryQos::MILLION);
-    let page = i128::from(PAGE_BYTES);
+    let page = i128::from(page_bytes.max(1));
     let high = i64::try_from(high / page * page).ok()?;
     (high > request).then_some(high)
 }
@@ -64,28 +60,48 @@ mod tests {
     #[test]
     fn a_container_is_slowed_down_between_its_request_and_its_limit() {
         let qos = MemoryQos::new(0.9);
-        for (request, limit, allocatable, expected) in [
-            (0, 100 * MIB, 1000 * MIB, Some(90 * MIB)),
-            (100 * MIB, 200 * MIB, 1000 * MIB, Some(190 * MIB)),
-            (100 * MIB, 0, 1000 * MIB, Some(910 * MIB)),
-            // Whole pages.
-            (0, 10_000, 0, Some(8192)),
-            (0, 4096, 0, None),
+        for (request, limit, most, page_bytes, expected) in [
+            (0, 100 * MIB, 100 * MIB, 4096, Some(90 * MIB)),
+            (100 * MIB, 200 * MIB, 200 * MIB, 4096, Some(190 * MIB)),
+            (100 * MIB, 0, 1000 * MIB, 4096, Some(910 * MIB)),
+            // Whole pages, of whatever size.
+            (0, 10_000, 10_000, 4096, Some(8192)),
+            (0, 4096, 4096, 4096, None),
+            (0, 100_000, 100_000, 4096, Some(86_016)),
+            (0, 100_000, 100_000, 65_536, Some(65_536)),
             // Guaranteed.
-            (100 * MIB, 100 * MIB, 1000 * MIB, None),
+            (100 * MIB, 100 * MIB, 100 * MIB, 4096, None),
             // The node has less than is requested.
-            (100 * MIB, 0, 50 * MIB, None),
-            (0, 0, 1000 * MIB, None),
-            (0, i64::MAX, 0, Some(i64::MAX / 10 * 9 / 4096 * 4096)),
+            (100 * MIB, 0, 50 * MIB, 4096, None),
+            (0, 0, 1000 * MIB, 4096, None),
+            (
+                0,
+                i64::MAX,
+                i64::MAX,
+                4096,
+                Some(i64::MAX / 10 * 9 / 4096 * 4096),
+            ),
         ] {
-            let found = high(request, limit, allocatable, qos);
-            let close = match (found, expected) {
-                (Some(found), Some(expected)) => (found - expected).abs() <= 4096,
-                (found, expected) => found == expected,
-            };
-            assert!(close, "{request} {limit} {allocatable}: {found:?}");
+            let found = high((request, limit), most, page_bytes, qos);
+            assert_eq!(found, expected, "{request} {limit} {most} {page_bytes}");
         }
-        assert_eq!(high(0, 100 * MIB, 0, MemoryQos::new(1.0)), Some(100 * MIB));
+        let all = high((0, 100 * MIB), 100 * MIB, 4096, MemoryQos::new(1.0));
+        assert_eq!(all, Some(100 * MIB));
+    }
+
+    /// As for a kubelet: not by what is left for pods beyond the thresholds of eviction.
+    #[test]
+    fn without_a_limit_it_is_by_what_all_pods_together_may_use() {
+        let pod = pod(r#"{"spec":{"resources":{"limits":{"memory":"256Mi"}},
+            "containers":[{"name":"c","resources":{"requests":{"memory":"100Mi"}}}]}}"#);
+        let node = NodeFacts {
+            memory_qos: Some(MemoryQos::new(0.5)),
+            allocatable: [("memory".to_owned(), "900Mi".parse().unwrap())].into(),
+            pod_memory_bytes: 1000 * MIB,
+            ..node()
+        };
+        let found = unified(&pod.spec.as_ref().unwrap().containers[0], &node);
+        assert_eq!(found["memory.high"], (550 * MIB).to_string());
     }
 
     #[test]

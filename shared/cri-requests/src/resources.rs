@@ -1,5 +1,7 @@
 //! The kernel's figures for containers and sandboxes.
 
+use std::collections::BTreeMap;
+
 use cri::v1::{HugepageLimit, LinuxContainerResources};
 use pod::core::Container;
 use pod::huge_pages::{by_page_size, kernel_name};
@@ -23,10 +25,20 @@ pub(super) fn container_resources(
     let score = oom_score_adj(pod, container, node.memory_capacity_bytes);
     LinuxContainerResources {
         oom_score_adj: i64::from(score),
-        unified: memory_qos::unified(container, node),
+        unified: unified(container, node),
         hugepage_limits: huge_page_limits(pod, &limits, &node.huge_page_sizes),
         ..cpu_and_memory(&container_requests(container), &limits, node)
     }
+}
+
+/// What is written to files of the container's cgroup as it is, where cgroups are of
+/// version 2.
+fn unified(container: &Container, node: &NodeFacts) -> BTreeMap<String, String> {
+    let mut files = memory_qos::unified(container, node);
+    if node.oom_kills_all {
+        files.insert("memory.oom.group".to_owned(), "1".to_owned());
+    }
+    files
 }
 
 /// What the containers of a pod get together. Only told to the runtime for its
@@ -100,6 +112,20 @@ mod tests {
             r#"{{"spec":{{"containers":[{{"name":"c","resources":{resources}}}]}}}}"#
         ));
         container_resources(&pod, &pod.containers()[0], &node())
+    }
+
+    #[test]
+    fn a_container_that_has_no_memory_left_is_killed_whole_where_the_node_has_it_so() {
+        let pod = pod(r#"{"spec":{"containers":[{"name":"c"}]}}"#);
+        for (oom_kills_all, expected) in [(false, None), (true, Some("1"))] {
+            let node = NodeFacts {
+                oom_kills_all,
+                ..node()
+            };
+            let resources = container_resources(&pod, &pod.containers()[0], &node);
+            let found = resources.unified.get("memory.oom.group");
+            assert_eq!(found.map(String::as_str), expected);
+        }
     }
 
     #[test]

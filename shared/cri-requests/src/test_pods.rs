@@ -47,6 +47,9 @@ pub(crate) fn node() -> NodeFacts {
         seccomp_default: false,
         selinux: false,
         memory_qos: None,
+        pod_memory_bytes: 25_279_000_576,
+        page_bytes: 4096,
+        oom_kills_all: false,
         runtime_classes: [(
             "vm".to_owned(),
             RuntimeClass {

@@ -281,6 +281,10 @@ pub struct NodeConfig {
     /// The feature gate `MemoryQoS` with `memoryThrottlingFactor`; absent: it is off.
     #[serde(default)]
     pub memory_qos: Option<MemoryQos>,
+    /// `singleProcessOOMKill`: of a container that has no memory left one process is
+    /// killed, not all. Absent: as cgroups of that version do, with version 2 all are.
+    #[serde(default)]
+    pub single_process_oom_kill: Option<bool>,
     /// `resolvConf`; absent: none is read.
     pub resolv_conf: Option<PathBuf>,
     /// `clusterDNS`.
@@ -372,6 +376,7 @@ impl NodeConfig {
             cpu_cfs_quota: true,
             cpu_cfs_quota_period: Duration::from_millis(100),
             memory_qos: None,
+            single_process_oom_kill: None,
             resolv_conf: Some("/etc/resolv.conf".into()),
             cluster_dns: Vec::new(),
             cluster_domain: String::new(),

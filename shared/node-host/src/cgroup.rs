@@ -65,6 +65,11 @@ pub(crate) fn driver(
             if settings.memory_qos && !is_unified {
                 tracing::warn!("MemoryQoS has no effect: cgroups are of version 1");
             }
+            if config.single_process_oom_kill == Some(false) && !is_unified {
+                tracing::warn!(
+                    "singleProcessOOMKill: false has no effect: cgroups are of version 1"
+                );
+            }
             let naming = CgroupNaming::new(config);
             Ok(Box::new(Cgroupfs::new(
                 naming,
@@ -94,6 +99,10 @@ impl PodCgroups for NoCgroups {
         _qos: QosClass,
         _resources: &PodCgroupResources,
     ) -> Result<(), NodeError> {
+        Ok(())
+    }
+
+    fn adopt_pod(&self, _pod_uid: &str, _resources: &PodCgroupResources) -> Result<(), NodeError> {
         Ok(())
     }
 

@@ -131,6 +131,14 @@ pub trait Cgroups: Send + Sync {
         resources: PodCgroupResources,
     ) -> Result<(), NodeError>;
 
+    /// Tells what a pod requests whose cgroup an earlier process has made: its QoS class
+    /// gets its CPU shares by that. Changes nothing of the pod's own.
+    async fn adopt_pod_cgroup(
+        &self,
+        pod_uid: &str,
+        resources: PodCgroupResources,
+    ) -> Result<(), NodeError>;
+
     /// Removes a pod's cgroup wherever it is, and kills what is left in it.
     async fn remove_pod_cgroup(&self, pod_uid: &str) -> Result<(), NodeError>;
 

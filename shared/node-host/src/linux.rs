@@ -48,6 +48,9 @@ const COLLECTION: &str = "node/collection";
 /// The turn of looks at what the machine has.
 const CAPACITY: &str = "node/capacity";
 
+/// The turn of adoptions of cgroups.
+const ADOPTIONS: &str = "node/adoptions";
+
 /// The turn of looks at the sizes of logs.
 const LOG_SIZES: &str = "node/log-sizes";
 
@@ -221,6 +224,19 @@ impl Cgroups for LinuxNode {
         let uid = pod_uid.to_owned();
         self.run_for(pod_uid, move |node| {
             node.cgroups.ensure_pod(&uid, qos, &resources)
+        })
+        .await
+    }
+
+    async fn adopt_pod_cgroup(
+        &self,
+        pod_uid: &str,
+        resources: PodCgroupResources,
+    ) -> Result<(), NodeError> {
+        let uid = pod_uid.to_owned();
+        // Not the pod's own turn: its volumes may hang.
+        self.run_in_turn(ADOPTIONS, move |node| {
+            node.cgroups.adopt_pod(&uid, &resources)
         })
         .await
     }

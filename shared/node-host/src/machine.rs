@@ -41,6 +41,7 @@ fn capacity_of(
     Ok(NodeCapacity {
         cpu_millis: cores()? * 1000,
         memory_bytes,
+        page_bytes: page_bytes()?,
         ephemeral_storage_bytes: size_of_filesystem(storage)?,
         huge_pages: huge_pages(&system.sys_dir),
         unified_cgroups,
@@ -49,6 +50,13 @@ fn capacity_of(
         // There only while a policy is loaded.
         selinux: system.sys_dir.join("fs/selinux/enforce").exists(),
     })
+}
+
+fn page_bytes() -> Result<u64, NodeError> {
+    let size = sysconf(SysconfVar::PAGE_SIZE).context("ask", Path::new("the size of a page"))?;
+    Ok(size
+        .and_then(|size| u64::try_from(size).ok())
+        .unwrap_or(4096))
 }
 
 fn kernel_release() -> Result<String, NodeError> {

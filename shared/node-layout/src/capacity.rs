@@ -13,6 +13,8 @@ pub struct NodeCapacity {
     pub cpu_millis: u64,
     /// Bytes of memory.
     pub memory_bytes: u64,
+    /// Bytes of a page of memory.
+    pub page_bytes: u64,
     /// Bytes of the file system that holds pods' directories.
     pub ephemeral_storage_bytes: u64,
     /// Bytes of huge pages that the kernel has set aside, by page size in bytes; of a size

@@ -181,6 +181,49 @@ mod tests {
         );
     }
 
+    /// As a kubelet since 1.35: a container without a limit has that of its pod as a whole,
+    /// whatever the node has, and without one what the node has for pods. Requests, and
+    /// huge pages, are the container's own.
+    #[test]
+    fn limits_that_a_container_does_not_state_are_those_of_its_pod_or_of_the_node() {
+        let value = |of_pod: &str, own: &str, resource: &str| {
+            let pod: Pod = serde_json::from_str(&format!(
+                r#"{{"spec":{{"resources":{of_pod},
+                    "containers":[{{"name":"c","resources":{own}}}]}}}}"#
+            ))
+            .unwrap();
+            let selector: ResourceFieldSelector =
+                serde_json::from_str(&format!(r#"{{"resource":"{resource}"}}"#)).unwrap();
+            let node = [("cpu", "4"), ("memory", "4096"), ("ephemeral-storage", "9")];
+            let node = node.map(|(name, amount)| (name.to_owned(), amount.parse().unwrap()));
+            resource_value((&pod, &pod.containers()[0]), &selector, &node.into()).unwrap()
+        };
+        let pod = r#"{"limits":{"cpu":"2","memory":"1000","hugepages-2Mi":"4Mi"},
+            "requests":{"cpu":"2","memory":"500","hugepages-2Mi":"4Mi"}}"#;
+        let larger = r#"{"limits":{"memory":"8192"}}"#;
+        let own = r#"{"limits":{"cpu":"1","memory":"100"},"requests":{"cpu":"1"}}"#;
+        let zero = r#"{"limits":{"cpu":"0","memory":"0"}}"#;
+        for (of_pod, of_container, resource, expected) in [
+            (pod, own, "limits.cpu", "1"),
+            (pod, own, "limits.memory", "100"),
+            (pod, "{}", "limits.cpu", "2"),
+            (pod, "{}", "limits.memory", "1000"),
+            (pod, zero, "limits.cpu", "2"),
+            (pod, "{}", "limits.ephemeral-storage", "9"),
+            (pod, "{}", "limits.hugepages-2Mi", "0"),
+            (pod, "{}", "requests.cpu", "0"),
+            (pod, "{}", "requests.memory", "0"),
+            (larger, "{}", "limits.memory", "8192"),
+            (larger, "{}", "limits.cpu", "4"),
+            (zero, "{}", "limits.memory", "4096"),
+            ("{}", "{}", "limits.memory", "4096"),
+            ("{}", zero, "limits.cpu", "4"),
+        ] {
+            let found = value(of_pod, of_container, resource);
+            assert_eq!(found, expected, "{of_pod} {of_container} {resource}");
+        }
+    }
+
     #[test]
     fn a_mark_after_a_letter_is_printed_and_what_has_no_picture_is_escaped() {
         for (text, expected) in [

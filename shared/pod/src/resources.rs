@@ -374,6 +374,8 @@ pub fn cpu_quota_micros(millis: i64, period_micros: u64) -> Option<u64> {
 pub struct PodCgroupResources {
     /// CPU shares (cgroup v1).
     pub cpu_shares: u64,
+    /// What the pod requests of CPU, in thousandths of a core.
+    pub cpu_request_millis: i64,
     /// CFS quota, in microseconds per period of 100 ms.
     pub cpu_quota_micros: Option<u64>,
     /// Memory, in bytes.
@@ -404,6 +406,7 @@ pub fn pod_cgroup_resources(pod: &Pod) -> PodCgroupResources {
     match QosClass::of(pod) {
         QosClass::BestEffort => PodCgroupResources {
             cpu_shares: MIN_CPU_SHARES,
+            cpu_request_millis: requests.cpu_millis(),
             cpu_quota_micros: None,
             memory_limit_bytes: None,
             memory_request_bytes: requests.memory_bytes(),
@@ -411,6 +414,7 @@ pub fn pod_cgroup_resources(pod: &Pod) -> PodCgroupResources {
         },
         QosClass::Burstable | QosClass::Guaranteed => PodCgroupResources {
             cpu_shares: cpu_shares(requests.cpu_millis()),
+            cpu_request_millis: requests.cpu_millis(),
             cpu_quota_micros: all_have(CPU)
                 .then(|| cpu_quota_micros(limits.cpu_millis(), CPU_PERIOD_MICROS))
                 .flatten(),

@@ -32,6 +32,7 @@ pub const CAPACITY: NodeCapacity = NodeCapacity {
     ephemeral_storage_bytes: STORAGE_BYTES,
     huge_pages: BTreeMap::new(),
     unified_cgroups: false,
+    page_bytes: 4096,
     kernel_release: String::new(),
     app_armor: false,
     selinux: false,
@@ -70,6 +71,8 @@ pub struct NodeState {
     pub volumes: BTreeSet<String>,
     /// Pods that have cgroups, by UID.
     pub cgroups: BTreeMap<String, QosClass>,
+    /// What pods request of CPU whose cgroups were adopted, in thousandths of a core, by UID.
+    pub adopted_cgroups: BTreeMap<String, i64>,
     /// The highest attempt of each container that has a log, by pod.
     pub logs: BTreeMap<PodIdentity, BTreeMap<String, u32>>,
     /// The files of logs of which a test says something; any other is empty.
@@ -191,6 +194,17 @@ impl Cgroups for MemoryHost {
         _resources: PodCgroupResources,
     ) -> Result<(), NodeError> {
         self.state().cgroups.insert(pod_uid.to_owned(), qos);
+        Ok(())
+    }
+
+    async fn adopt_pod_cgroup(
+        &self,
+        pod_uid: &str,
+        resources: PodCgroupResources,
+    ) -> Result<(), NodeError> {
+        let mut state = self.state();
+        let millis = resources.cpu_request_millis;
+        state.adopted_cgroups.insert(pod_uid.to_owned(), millis);
         Ok(())
     }
 

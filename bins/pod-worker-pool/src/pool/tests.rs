@@ -545,3 +545,19 @@ async fn a_runtime_that_is_away_is_waited_for() {
     running(&node, "u1").await;
     assert!(node.seconds() - begun < 3.0);
 }
+
+/// The next process is told what the pod requests whose cgroup the first one made.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_runs_on_counts_in_its_class_by_what_it_requests() {
+    let mut pod = pod_running("a", "u1", RUN);
+    let mut node = TestNode::new();
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
+    node.create(&pod).await;
+    running(&node, "u1").await;
+    node.kill();
+    node.host.state().adopted_cgroups.clear();
+    node.start();
+    node.create(&pod).await;
+    let adopted = || node.host.state().adopted_cgroups.get("u1").copied();
+    eventually("it is adopted", || adopted() == Some(100)).await;
+}

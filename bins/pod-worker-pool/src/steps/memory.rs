@@ -35,6 +35,8 @@ pub(crate) struct Memory {
     /// Volumes of files that were written or found written, by name. Unlike others they
     /// are known from one sync to the next.
     pub(super) files: BTreeMap<String, WrittenFiles>,
+    /// Whether the pod's QoS class counts what the pod requests.
+    pub(super) counts_in_its_class: bool,
     /// What is known of the ConfigMaps and Secrets that the pod refers to.
     pub(super) objects: Objects,
     /// Whether the sync under way has waited for them: once is enough.

@@ -206,6 +206,29 @@ async fn prepare_pod(steps: &Steps, target: &Target<'_>) -> Result<(), StepError
         })
 }
 
+/// Tells the node once in a process's life what a pod requests whose cgroup is there: the
+/// process that made it may have been another one. Nothing of the pod depends on it.
+pub(super) async fn adopt_cgroup(
+    steps: &Steps,
+    target: &Target<'_>,
+    observation: &Observation,
+    memory: &mut Memory,
+) {
+    let is_burstable = QosClass::of(target.pod) == QosClass::Burstable;
+    if memory.counts_in_its_class || !is_burstable || observation.sandboxes.is_empty() {
+        return;
+    }
+    memory.counts_in_its_class = true;
+    let resources = pod::resources::pod_cgroup_resources(target.pod);
+    let adopted = steps
+        .host
+        .adopt_pod_cgroup(target.identity.uid(), resources);
+    if let Err(error) = adopted.await {
+        let (pod, error) = (target.identity, telemetry::chain(&error));
+        tracing::warn!(%pod, error, "the burstable class has not the CPU shares of the pod");
+    }
+}
+
 /// Notes what stops of sandboxes came to. One that cannot be stopped is no reason to let
 /// the others run; one that is gone is stopped.
 fn note_stopped(

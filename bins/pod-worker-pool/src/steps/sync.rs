@@ -206,6 +206,7 @@ async fn look(
     let mut observation = steps
         .observe(target.identity, Some(target.pod), memory)
         .await?;
+    sandbox::adopt_cgroup(steps, target, &observation, memory).await;
     memory.objects = steps.objects.known(target.given);
     post_start::take_ended(steps, target, &observation, memory);
     memory.known.observed(&observation);

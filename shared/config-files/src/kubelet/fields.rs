@@ -166,10 +166,7 @@ pub const FIELDS: &[Field] = &[
     ),
     applied("memoryThrottlingFactor"),
     ignored("memorySwap", "not supported yet: pods get no swap"),
-    ignored(
-        "singleProcessOOMKill",
-        "not supported yet: memory.oom.group is the runtime's choice",
-    ),
+    applied("singleProcessOOMKill"),
     ignored(
         "systemReservedCgroup",
         "not supported yet: reservations count for admission only",

@@ -99,6 +99,8 @@ pub(super) struct Settings {
     local_storage_capacity_isolation: Option<bool>,
     volume_stats_agg_period: String,
     memory_throttling_factor: Option<f64>,
+    #[serde(rename = "singleProcessOOMKill")]
+    single_process_oom_kill: Option<bool>,
     feature_gates: BTreeMap<String, bool>,
 }
 
@@ -149,6 +151,7 @@ impl Settings {
             gates: &self.feature_gates,
         };
         memory_qos.apply(config, warnings)?;
+        config.single_process_oom_kill = self.single_process_oom_kill;
         self.eviction().apply(&mut config.eviction)?;
         self.apply_logs(&mut config.logs)
     }

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -12,7 +13,7 @@ use nix::unistd::Pid;
 use node_layout::CgroupNaming;
 use pod::QosClass;
 use pod::identity::check_uid;
-use pod::resources::{MAX_CPU_SHARES, MIN_CPU_SHARES, PodCgroupResources};
+use pod::resources::{MAX_CPU_SHARES, MIN_CPU_SHARES, PodCgroupResources, cpu_shares};
 
 use super::hierarchy::{Controller, Hierarchies};
 use super::limits::{LimitSettings, Limits, huge_page_files, shares_of_weight};
@@ -53,6 +54,9 @@ pub(crate) struct Cgroupfs {
     proc_dir: PathBuf,
     /// Those that the kernel has, in bytes.
     huge_page_sizes: Vec<u64>,
+    /// What pods request of CPU, in thousandths of a core, by UID; as far as this process
+    /// was told. A weight, which their cgroups have with version 2, is too coarse to tell.
+    requested: Arc<Mutex<BTreeMap<String, u64>>>,
 }
 
 impl Cgroupfs {
@@ -68,7 +72,19 @@ impl Cgroupfs {
             settings,
             proc_dir: system.proc_dir.clone(),
             huge_page_sizes: huge_pages(&system.sys_dir).into_keys().collect(),
+            requested: Arc::default(),
         }
+    }
+
+    fn requested(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
+        self.requested
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_request(&self, pod_uid: &str, resources: &PodCgroupResources) {
+        let millis = u64::try_from(resources.cpu_request_millis).unwrap_or(0);
+        self.requested().insert(pod_uid.to_owned(), millis);
     }
 
     /// Makes a cgroup in each hierarchy and writes its limits.
@@ -230,22 +246,33 @@ impl Cgroupfs {
             .any(|membership| path.ends_with(membership))
     }
 
-    /// Gives the burstable class the CPU shares of its pods together: with a fixed share
-    /// they would starve beside guaranteed ones, or take from them.
+    /// Gives the burstable class the CPU shares of what its pods request together: with a
+    /// fixed share they would starve beside guaranteed ones, or take from them.
     fn follow_burstable(&self) -> Result<(), NodeError> {
         let class = self.naming.class_path(QosClass::Burstable);
         let Some(directory) = self.hierarchies.directory(Controller::Cpu, &class) else {
             return Ok(());
         };
-        let mut shares = 0_u64;
+        let (mut millis, mut shares) = (0_i64, 0_u64);
         for child in children(&directory)? {
             let name = child
                 .file_name()
                 .and_then(OsStr::to_str)
                 .unwrap_or_default();
-            if self.naming.pod_uid(name).is_some() {
-                shares = shares.saturating_add(self.shares(&child));
+            let Some(uid) = self.naming.pod_uid(name) else {
+                continue;
+            };
+            let requested = self.requested().get(&uid).copied();
+            match requested {
+                Some(requested) => {
+                    let requested = i64::try_from(requested).unwrap_or(i64::MAX);
+                    millis = millis.saturating_add(requested);
+                }
+                None => shares = shares.saturating_add(self.shares(&child)),
             }
+        }
+        if millis > 0 {
+            shares = shares.saturating_add(cpu_shares(millis));
         }
         self.ensure(
             &class,
@@ -297,6 +324,7 @@ impl PodCgroups for Cgroupfs {
         let limits = Limits::of_pod(resources, self.settings);
         let path = self.naming.pod_path(qos, pod_uid);
         self.ensure(&path, &limits)?;
+        self.note_request(pod_uid, resources);
         self.limit_huge_pages(&path, &resources.huge_pages)?;
         if qos == QosClass::Burstable {
             self.follow_burstable()?;
@@ -309,8 +337,15 @@ impl PodCgroups for Cgroupfs {
         Ok(())
     }
 
+    fn adopt_pod(&self, pod_uid: &str, resources: &PodCgroupResources) -> Result<(), NodeError> {
+        check_uid(pod_uid)?;
+        self.note_request(pod_uid, resources);
+        self.follow_burstable()
+    }
+
     fn remove_pod(&self, pod_uid: &str) -> Result<Removal, NodeError> {
         check_uid(pod_uid)?;
+        self.requested().remove(pod_uid);
         let mut cgroups = BTreeSet::new();
         for directory in self.pod_directories(pod_uid) {
             collect(directory, &mut cgroups)?;

@@ -156,6 +156,7 @@ mod tests {
     fn pod(quota: Option<u64>, memory: Option<i64>) -> PodCgroupResources {
         PodCgroupResources {
             cpu_shares: 102,
+            cpu_request_millis: 100,
             cpu_quota_micros: quota,
             memory_limit_bytes: memory,
             memory_request_bytes: 0,

@@ -27,7 +27,7 @@ pub(crate) struct AllPodsLimits {
 /// later. All calls block and are idempotent.
 pub(crate) trait PodCgroups: Send + Sync {
     /// Makes the cgroups of all pods, with these limits, and of the classes: the
-    /// burstable ones together have the shares of their pods, best effort the fewest.
+    /// burstable ones together have the shares of what their pods request, best effort the fewest.
     fn ensure_classes(&self, all_pods: &AllPodsLimits) -> Result<(), NodeError>;
 
     /// Makes a pod's cgroup, or gives one that exists these limits; its class follows.
@@ -37,6 +37,9 @@ pub(crate) trait PodCgroups: Send + Sync {
         qos: QosClass,
         resources: &PodCgroupResources,
     ) -> Result<(), NodeError>;
+
+    /// Tells what a pod requests whose cgroup is there already; its class follows.
+    fn adopt_pod(&self, pod_uid: &str, resources: &PodCgroupResources) -> Result<(), NodeError>;
 
     /// Kills what is left in a pod's cgroups, of whatever class, and removes them; the
     /// class follows.

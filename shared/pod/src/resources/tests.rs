@@ -194,6 +194,7 @@ fn a_pod_is_limited_only_if_all_its_containers_are() {
         pod_cgroup_resources(&limited),
         PodCgroupResources {
             cpu_shares: 2048,
+            cpu_request_millis: 2000,
             cpu_quota_micros: Some(200_000),
             memory_limit_bytes: Some(2 << 30),
             memory_request_bytes: 2 << 30,
@@ -205,6 +206,7 @@ fn a_pod_is_limited_only_if_all_its_containers_are() {
         pod_cgroup_resources(&partly),
         PodCgroupResources {
             cpu_shares: 1024,
+            cpu_request_millis: 1000,
             cpu_quota_micros: None,
             memory_limit_bytes: None,
             memory_request_bytes: 1 << 30,
@@ -216,6 +218,7 @@ fn a_pod_is_limited_only_if_all_its_containers_are() {
         pod_cgroup_resources(&nothing),
         PodCgroupResources {
             cpu_shares: 2,
+            cpu_request_millis: 0,
             cpu_quota_micros: None,
             memory_limit_bytes: None,
             memory_request_bytes: 0,

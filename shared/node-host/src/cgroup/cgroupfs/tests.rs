@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 
 use node_config::CgroupDriver;
+use pod::resources::cpu_weight;
 
 use super::*;
 
@@ -39,6 +40,7 @@ fn system(huge_pages: Option<&Path>) -> SystemPaths {
 fn resources() -> PodCgroupResources {
     PodCgroupResources {
         cpu_shares: 512,
+        cpu_request_millis: 500,
         cpu_quota_micros: Some(50_000),
         memory_limit_bytes: Some(1 << 26),
         memory_request_bytes: 1 << 25,
@@ -256,6 +258,60 @@ fn removal_takes_a_pod_down_everywhere_and_nothing_else() {
     assert!(path("name=systemd/kubepods").is_dir());
     // Again: nothing to do.
     assert_eq!(cgroups.remove_pod(UID).unwrap(), Removal::Done);
+}
+
+/// A weight tells shares only roughly: of many small pods a fifth was lost.
+#[test]
+fn the_burstable_class_has_the_shares_of_what_its_pods_request_together() {
+    let requesting = |millis| PodCgroupResources {
+        cpu_shares: cpu_shares(millis),
+        cpu_request_millis: millis,
+        ..resources()
+    };
+    let temporary = tempfile::tempdir().unwrap();
+    for (name, file, of_pods, of_class) in [
+        ("v1", "cpu.shares", 102, cpu_shares(1000)),
+        ("v2", "cpu.weight", cpu_weight(102), cpu_weight(1024)),
+    ] {
+        let directory = temporary.path().join(name);
+        let (cgroups, root) = match name {
+            "v1" => (legacy(&directory), directory.join("cpu")),
+            _ => (unified(&directory), directory.clone()),
+        };
+        let class = root.join("kubepods/burstable");
+        put(&class.join(file), "");
+        for level in [&root, &root.join("kubepods"), &class] {
+            put(&level.join("cgroup.controllers"), "cpu");
+            put(&level.join("cgroup.subtree_control"), "cpu");
+        }
+        let uids: Vec<String> = (0..10).map(|number| number.to_string()).collect();
+        for uid in &uids {
+            put(&class.join(format!("pod{uid}")).join(file), "");
+            let made = cgroups.ensure_pod(uid, QosClass::Burstable, &requesting(100));
+            made.unwrap();
+        }
+        let read = |path: &Path| -> u64 { fs::read_to_string(path).unwrap().parse().unwrap() };
+        assert_eq!(read(&class.join("pod0").join(file)), of_pods);
+        assert_eq!(read(&class.join(file)), of_class, "{name}");
+        // Another process finds the pods as they are, and is told what they request.
+        let cgroups = match name {
+            "v1" => legacy(&directory),
+            _ => unified(&directory),
+        };
+        for uid in &uids {
+            cgroups.adopt_pod(uid, &requesting(100)).unwrap();
+        }
+        assert_eq!(read(&class.join(file)), of_class, "{name}");
+        fs::remove_dir_all(class.join("pod0")).unwrap();
+        fs::write(class.join(file), "").unwrap();
+        cgroups.remove_pod("0").unwrap();
+        cgroups.adopt_pod("1", &requesting(100)).unwrap();
+        let less = match name {
+            "v1" => cpu_shares(900),
+            _ => cpu_weight(cpu_shares(900)),
+        };
+        assert_eq!(read(&class.join(file)), less, "{name}");
+    }
 }
 
 #[test]
