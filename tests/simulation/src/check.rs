@@ -7,7 +7,7 @@ use std::time::Duration;
 use simulated_node::MemoryHost;
 use simulated_runtime::{Entry, Happening, SimulatedRuntime};
 
-use crate::desired::Desired;
+use crate::desired::{Desired, SETTINGS, SETTINGS_KEY};
 use crate::orders;
 use crate::targets::Targets;
 use crate::uids::uids_by_version;
@@ -98,6 +98,44 @@ pub fn not_converged(
         missing.push(format!("a cgroup or directory of {uid} is left"));
     }
     missing
+}
+
+/// Pods whose volume does not show what the ConfigMap says, and volumes that are left of
+/// pods that are gone; empty when the node has converged.
+#[must_use]
+pub(crate) fn stale_settings(
+    runtime: &SimulatedRuntime,
+    host: &MemoryHost,
+    desired: &BTreeMap<String, Desired>,
+    settings: Option<u32>,
+) -> Vec<String> {
+    let uids = uids_by_version(&runtime.history());
+    let wanted = settings.map(|value| value.to_string());
+    let state = host.state();
+    let mut of_the_gone: BTreeSet<&String> = state.volumes.iter().collect();
+    let mut stale = Vec::new();
+    for pod in desired.values() {
+        // One that was never started is missing otherwise.
+        let Some(uid) = uids.get(&pod.version_label()) else {
+            continue;
+        };
+        of_the_gone.remove(uid);
+        if !pod.reads_settings() || pod.servers().is_empty() {
+            continue;
+        }
+        let volume = state.files.get(&(uid.clone(), SETTINGS.to_owned()));
+        let file = volume.and_then(|volume| volume.files.get(SETTINGS_KEY));
+        let shown = file.map(|file| String::from_utf8_lossy(file.content.as_slice()).into_owned());
+        if shown != wanted {
+            stale.push(format!("{pod} shows settings {shown:?}, not {wanted:?}"));
+        }
+    }
+    stale.extend(
+        of_the_gone
+            .iter()
+            .map(|uid| format!("volumes of {uid} are left")),
+    );
+    stale
 }
 
 /// What happened that never may. `failures` counts by UID and container how often

@@ -21,6 +21,10 @@ const LONGEST_START: u64 = 3000;
 /// The container that runs beside `main` as a sidecar.
 pub(crate) const SIDECAR: &str = "helper";
 
+/// The ConfigMap that pods have as a volume of the same name, and its only key.
+pub(crate) const SETTINGS: &str = "settings";
+pub(crate) const SETTINGS_KEY: &str = "value";
+
 /// A pod as a scenario wants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Desired {
@@ -31,6 +35,8 @@ pub struct Desired {
     pulled: bool,
     probes: Probes,
     hooks: Hooks,
+    /// Whether it has the ConfigMap as a volume.
+    reads_settings: bool,
     /// When its manifest went, or became another one.
     dismissed_at: Option<UnixNanos>,
 }
@@ -93,8 +99,14 @@ impl Desired {
             pulled: random.random_bool(0.2),
             probes: Probes::random(random),
             hooks: Hooks::random(random, grace_seconds),
+            reads_settings: random.random_bool(0.4),
             dismissed_at: None,
         }
+    }
+
+    /// Whether the ConfigMap is a volume of its containers.
+    pub(crate) fn reads_settings(&self) -> bool {
+        self.reads_settings
     }
 
     pub(crate) fn grace(&self) -> Duration {
@@ -173,6 +185,18 @@ impl Desired {
         format!(r#","lifecycle":{{{}}}"#, hooks.join(","))
     }
 
+    /// The fields of a container and of the pod that have the ConfigMap as a volume.
+    fn volume_fields(&self) -> (String, String) {
+        if !self.reads_settings {
+            return Default::default();
+        }
+        let mounts =
+            format!(r#","volumeMounts":[{{"name":"{SETTINGS}","mountPath":"/settings"}}]"#);
+        let volumes =
+            format!(r#","volumes":[{{"name":"{SETTINGS}","configMap":{{"name":"{SETTINGS}"}}}}]"#);
+        (mounts, volumes)
+    }
+
     /// What has to have started, and what to have ended well, before `main` is started.
     pub(crate) fn before_main(&self) -> (Option<&'static str>, Option<&'static str>) {
         match self.kind {
@@ -223,10 +247,11 @@ impl Desired {
         } else {
             "localhost/busybox:test"
         };
+        let (mounts, volumes) = self.volume_fields();
         let container = |name: &str, command: &str, more: &str| {
             let words: Vec<String> = command.split(' ').map(|word| format!("{word:?}")).collect();
             format!(
-                r#"{{"name":"{name}","image":"{image}","command":[{}]{more}}}"#,
+                r#"{{"name":"{name}","image":"{image}","command":[{}]{mounts}{more}}}"#,
                 words.join(",")
             )
         };
@@ -257,7 +282,7 @@ impl Desired {
         };
         format!(
             r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{}","labels":{{"{VERSION_LABEL}":"v{}"}}}},
-"spec":{{"restartPolicy":"{restart}","terminationGracePeriodSeconds":{},"initContainers":[{init}],"containers":[{containers}]}}}}"#,
+"spec":{{"restartPolicy":"{restart}","terminationGracePeriodSeconds":{},"initContainers":[{init}],"containers":[{containers}]{volumes}}}}}"#,
             self.name, self.version, self.grace_seconds
         )
     }
@@ -292,12 +317,17 @@ impl fmt::Display for Desired {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "{} v{} {:?}, grace {} s{}, {:?}, {:?}",
+            "{} v{} {:?}, grace {} s{}{}, {:?}, {:?}",
             self.name,
             self.version,
             self.kind,
             self.grace_seconds,
             if self.pulled { ", pulled" } else { "" },
+            if self.reads_settings {
+                ", with settings"
+            } else {
+                ""
+            },
             self.probes,
             self.hooks
         )

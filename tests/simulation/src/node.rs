@@ -76,8 +76,10 @@ impl SimulatedNode {
             std::fs::create_dir_all(directories.state(process)).unwrap();
         }
         std::fs::create_dir_all(below("manifests")).unwrap();
+        std::fs::create_dir_all(below("objects")).unwrap();
         let mut config = NodeConfig::with_defaults("node", directories);
         config.static_pod_path = Some(below("manifests"));
+        config.local_objects_path = Some(below("objects"));
         config.policy_path = below("policy.toml");
         config.pull_credentials_path = below("pull-credentials.json");
         config.node_ip = Some(std::net::Ipv4Addr::new(10, 0, 0, 1).into());
@@ -123,20 +125,40 @@ impl SimulatedNode {
     ///
     /// # Panics
     /// When the disk refuses.
+    pub fn put_manifest(&self, name: &str, text: &str) {
+        self.put(&self.manifests().join(name), text);
+    }
+
+    /// Puts a local object (a ConfigMap or Secret) where config-sourcer reads it, whole or
+    /// not at all.
+    ///
+    /// # Panics
+    /// When the disk refuses.
+    pub fn put_object(&self, name: &str, text: &str) {
+        self.put(&self.disk.path().join("objects").join(name), text);
+    }
+
     #[expect(
         clippy::unwrap_used,
         reason = "a test cannot go on without its manifest"
     )]
-    pub fn put_manifest(&self, name: &str, text: &str) {
+    fn put(&self, path: &Path, text: &str) {
         let temporary = self.disk.path().join("manifest.new");
         std::fs::write(&temporary, text).unwrap();
-        std::fs::rename(temporary, self.manifests().join(name)).unwrap();
+        std::fs::rename(temporary, path).unwrap();
     }
 
     /// Removes a manifest; absent is fine.
     pub fn remove_manifest(&self, name: &str) {
         drop(std::fs::remove_file(
             Path::new(&self.manifests()).join(name),
+        ));
+    }
+
+    /// Removes a local object; absent is fine.
+    pub fn remove_object(&self, name: &str) {
+        drop(std::fs::remove_file(
+            self.disk.path().join("objects").join(name),
         ));
     }
 

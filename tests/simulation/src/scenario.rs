@@ -1,5 +1,5 @@
-//! What happens to a simulated node, made from a seed: pods come, change and go,
-//! programs crash, hang and turn ready or not, calls to the runtime fail, processes
+//! What happens to a simulated node, made from a seed: pods come, change and go, so does
+//! a ConfigMap that they have as a volume, programs crash, hang and turn ready or not, calls to the runtime fail, processes
 //! are killed.
 
 use std::collections::BTreeMap;
@@ -10,12 +10,15 @@ use rand::{Rng, SeedableRng};
 use simulated_runtime::{Faults, SimulatedRuntime};
 use topology::Process;
 
-use crate::check::{broken_promises, not_converged};
-use crate::desired::Desired;
+use crate::check::{broken_promises, not_converged, stale_settings};
+use crate::desired::{Desired, SETTINGS, SETTINGS_KEY};
 use crate::node::SimulatedNode;
 use crate::statuses::wrong_statuses;
 use crate::supervision::Fate;
 use crate::uids::uids_by_version;
+
+/// The file of the ConfigMap that pods have as a volume.
+const SETTINGS_FILE: &str = "settings.json";
 
 /// Different pods in a scenario.
 const PODS: u32 = 4;
@@ -50,6 +53,8 @@ pub struct Scenario {
     versions: Vec<Desired>,
     /// How often a container crashed or hung, by UID and name.
     failures: BTreeMap<String, u32>,
+    /// What the ConfigMap says that pods have as a volume; `None` while it is not there.
+    settings: Option<u32>,
     log: Vec<String>,
 }
 
@@ -80,6 +85,7 @@ impl Scenario {
             desired: BTreeMap::new(),
             versions: Vec::new(),
             failures: BTreeMap::new(),
+            settings: None,
             log: Vec::new(),
         }
     }
@@ -96,6 +102,9 @@ impl Scenario {
         self.note(node, "faults end");
         node.runtime.set_faults(Faults::NONE);
         node.supervision.pardon();
+        if self.settings.is_none() {
+            self.put_settings(node);
+        }
         self.converge(node).await?;
         let mut broken = broken_promises(
             &node.runtime,
@@ -119,6 +128,12 @@ impl Scenario {
         loop {
             let mut missing =
                 not_converged(&node.runtime, &node.host, &node.targets, &self.desired);
+            missing.extend(stale_settings(
+                &node.runtime,
+                &node.host,
+                &self.desired,
+                self.settings,
+            ));
             if missing.is_empty() {
                 let served = node.served_pods().await?;
                 missing = wrong_statuses(&node.runtime, &node.targets, &self.desired, &served);
@@ -150,8 +165,14 @@ impl Scenario {
 
     async fn step(&mut self, node: &mut SimulatedNode) -> Result<(), String> {
         match self.random.random_range(0..100) {
-            0..26 => self.put(node),
-            26..35 => self.remove(node),
+            0..23 => self.put(node),
+            23..27 => self.put_settings(node),
+            27..28 => {
+                self.note(node, "remove the settings");
+                node.remove_object(SETTINGS_FILE);
+                self.settings = None;
+            }
+            28..35 => self.remove(node),
             35..43 => self.crash(node),
             43..50 => self.hang(node),
             50..56 => self.turn(node),
@@ -242,6 +263,17 @@ impl Scenario {
         if let Some(replaced) = self.desired.insert(name, desired) {
             self.dismiss(node, &replaced);
         }
+    }
+
+    /// Changes the ConfigMap that pods have as a volume.
+    fn put_settings(&mut self, node: &SimulatedNode) {
+        let value = self.random.random();
+        self.note(node, &format!("settings become {value}"));
+        let text = format!(
+            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{SETTINGS}"}},"data":{{"{SETTINGS_KEY}":"{value}"}}}}"#
+        );
+        node.put_object(SETTINGS_FILE, &text);
+        self.settings = Some(value);
     }
 
     fn remove(&mut self, node: &SimulatedNode) {
