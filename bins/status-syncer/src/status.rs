@@ -11,6 +11,7 @@ mod containers;
 mod input;
 mod messages;
 mod phase;
+mod resources;
 #[cfg(test)]
 mod tests;
 mod time;

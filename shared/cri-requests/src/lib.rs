@@ -34,6 +34,7 @@ pub use hostname::{HostNames, host_names};
 pub use hosts_file::{managed_hosts_file, node_hosts_file};
 pub use mounts::wants_recursive_read_only;
 pub use node_facts::NodeFacts;
+pub use resources::container_resources;
 pub use sandbox::{SandboxConfig, pod_sandbox_config};
 pub use security::{ImageUser, MASKED_PATHS, READONLY_PATHS};
 pub use sub_paths::sub_paths;

@@ -15,8 +15,9 @@ use pod::{Pod, PodExt, Quantity};
 use crate::memory_qos;
 use crate::node_facts::NodeFacts;
 
-/// What a container gets.
-pub(super) fn container_resources(
+/// What a container gets: when it is made, and when that is changed while it runs.
+#[must_use]
+pub fn container_resources(
     pod: &Pod,
     container: &Container,
     node: &NodeFacts,

@@ -14,6 +14,9 @@ pub const SIDECAR: &str = "bulkhead/sidecar-index";
 /// (`plan::round`), decimal. Absent before the first time.
 pub const ROUND: &str = "bulkhead/round";
 
+/// Container: the CPU and memory that it was made with, as `InstanceResources` in JSON.
+pub const RESOURCES: &str = "bulkhead/resources";
+
 /// Sandbox: what of its pod may not change while it runs, as `pod::update` has it.
 pub const STARTED_WITH: &str = "bulkhead/started-with";
 

@@ -34,8 +34,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::hook::{PostStart, PreStop};
+use crate::instance_resources::{InstanceResources, KnownResources};
 use crate::name_conflict::NextName;
-use crate::observation::{ContainerState, Observation};
+use crate::observation::{Container, ContainerState, Observation};
 use crate::record::Record;
 use crate::stop::{KillReason, Moment, Stop, StopOrder};
 
@@ -44,6 +45,8 @@ use crate::stop::{KillReason, Moment, Stop, StopOrder};
 pub struct Known {
     /// By the runtime's id.
     instances: BTreeMap<String, Instance>,
+    /// What instances run with that was changed since they were made, by the runtime's id.
+    resources: BTreeMap<String, KnownResources>,
     /// By the runtime's id.
     sandboxes: BTreeMap<String, SandboxKnown>,
     /// The name of the next sandbox.
@@ -132,6 +135,7 @@ impl Known {
         }
         Known {
             instances,
+            resources: record.resources.clone(),
             ..Known::default()
         }
     }
@@ -148,6 +152,7 @@ impl Known {
             _ => None,
         });
         record.post_starts = post_starts.collect();
+        record.resources.clone_from(&self.resources);
     }
 
     /// What is known of an instance.
@@ -191,6 +196,13 @@ impl Known {
     #[must_use]
     pub fn pre_stop(&self, id: &str) -> Option<PreStop> {
         self.instance(id)?.stop()?.pre_stop()
+    }
+
+    /// What an instance runs with, if that is known.
+    #[must_use]
+    pub fn resources(&self, shown: &Container) -> Option<KnownResources> {
+        let changed = self.resources.get(&shown.id).copied();
+        changed.or(shown.resources.map(KnownResources::certain))
     }
 
     /// What is known of a sandbox.
@@ -315,6 +327,21 @@ impl Known {
         }
     }
 
+    /// An instance that has `from` at most is about to be given `to`.
+    pub fn note_resize(&mut self, id: &str, from: InstanceResources, to: InstanceResources) {
+        let known = KnownResources {
+            now: from,
+            attempted: Some(to),
+        };
+        self.resources.insert(id.to_owned(), known);
+    }
+
+    /// An instance has been given these.
+    pub fn note_resized(&mut self, id: &str, to: InstanceResources) {
+        let known = KnownResources::certain(to);
+        self.resources.insert(id.to_owned(), known);
+    }
+
     /// A sandbox was stopped, or could not be.
     pub fn note_sandbox(&mut self, id: &str, known: SandboxKnown) {
         self.sandboxes.insert(id.to_owned(), known);
@@ -333,6 +360,10 @@ impl Known {
             .filter_map(|(id, known)| Some((after(known, &id, observation)?, id)))
             .map(|(known, id)| (id, known))
             .collect();
+        self.resources.retain(|id, _| {
+            let shown = observation.container(id);
+            shown.is_some_and(|shown| shown.state.may_run())
+        });
         self.sandboxes
             .retain(|id, _| observation.sandboxes.iter().any(|it| it.id == *id));
     }

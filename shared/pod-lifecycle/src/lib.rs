@@ -10,6 +10,7 @@
 //!   sandboxes and containers;
 //! - `plan`: the next step of a pod, from all of that;
 //! - `hook`: what is run just after a start and just before a SIGTERM;
+//!   `instance_resources`: what of CPU and memory an instance runs with;
 //! - `stop`: how long a stop may take; `name_conflict`: which number a new sandbox or
 //!   instance gets.
 
@@ -17,6 +18,7 @@ pub mod annotations;
 pub mod desired;
 pub mod forgotten;
 pub mod hook;
+pub mod instance_resources;
 pub mod known;
 pub mod name_conflict;
 pub mod observation;

@@ -9,6 +9,7 @@ use clock::UnixNanos;
 use pod_volumes::{ReadyVolume, WrittenFiles};
 
 use crate::hook::Hook;
+use crate::instance_resources::InstanceResources;
 
 /// All sandboxes and containers of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -215,6 +216,8 @@ pub struct Container {
     pub sidecar: Option<u32>,
     /// How often all containers of the pod had been started again when it was made.
     pub round: u32,
+    /// What it was made with; absent on instances that others made.
+    pub resources: Option<InstanceResources>,
 }
 
 /// What an instance of a container does.
@@ -313,6 +316,7 @@ mod tests {
             pre_stop: None,
             sidecar: None,
             round: 0,
+            resources: None,
         }
     }
 

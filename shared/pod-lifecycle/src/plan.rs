@@ -28,8 +28,8 @@
 //!
 //! `facts` are what goes in, `step` what comes out. `considered` puts together what the
 //! runtime shows and what is known besides; `sandbox`, `init` and `containers` decide
-//! about those; `restart` when a container is started again; `round` when all of them
-//! are; `refused` what is left of
+//! about those; `resize` which of them get other resources; `restart` when a container
+//! is started again; `round` when all of them are; `refused` what is left of
 //! that for a pod that the node policy refuses; `stop` what stops a whole pod, and
 //! `container_stop` one container; `volumes` which volumes have to be made before
 //! something is started, and which refreshed later; `start_time` since when a pod counts.
@@ -42,6 +42,7 @@ mod facts;
 mod go_duration;
 mod init;
 mod refused;
+mod resize;
 mod restart;
 mod round;
 mod sandbox;
@@ -63,7 +64,7 @@ pub use go_duration::go_duration;
 pub use round::current_round;
 pub use start_time::{deadline, notes_start, started_at, started_at_source};
 pub use step::{
-    CleanUp, ContainerStop, CreatedContainer, Discard, NewInstance, Plan, PostStartHook,
+    CleanUp, ContainerStop, CreatedContainer, Discard, NewInstance, Plan, PostStartHook, Resize,
     RestartWait, Start, StartHow, StopHow, StopPod, Unusable, Work,
 };
 
@@ -137,6 +138,9 @@ fn next_for_running(inputs: &Inputs<'_>) -> Plan {
         init::Progress::Done => containers::plan(inputs, &sandbox.id, of_init),
         init::Progress::Underway => Plan::Work(of_init),
     };
+    if let Plan::Work(work) = &mut plan {
+        resize::plan(inputs, work);
+    }
     if let (Plan::Work(work), Some(deadline)) = (&mut plan, deadline) {
         work.wake(deadline);
     }

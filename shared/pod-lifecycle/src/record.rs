@@ -7,6 +7,7 @@ use clock::UnixNanos;
 use serde::{Deserialize, Serialize};
 
 use crate::hook::PostStart;
+use crate::instance_resources::KnownResources;
 use crate::stop::{KillReason, StopRecords};
 use crate::termination::Termination;
 
@@ -22,6 +23,9 @@ pub struct Record {
     /// How far postStart hooks are that have not ended well, by container id.
     #[serde(default)]
     pub post_starts: BTreeMap<String, PostStart>,
+    /// What instances run with that was changed since they were made, by container id.
+    #[serde(default)]
+    pub resources: BTreeMap<String, KnownResources>,
     /// When the first sync of a pod with a deadline was.
     #[serde(default, with = "nanos")]
     pub started_at: Option<UnixNanos>,

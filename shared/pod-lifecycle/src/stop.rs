@@ -62,6 +62,8 @@ pub enum KillReason {
     PostStartFailed,
     /// All containers of the pod are started again.
     AllRestart,
+    /// Its CPU or memory changed, and it is to be restarted for that.
+    ResizeRestart,
 }
 
 impl KillReason {
@@ -70,7 +72,10 @@ impl KillReason {
     #[must_use]
     pub fn restarts(self, policy_restarts_failed: bool) -> bool {
         match self {
-            Self::DefinitionChanged | Self::StateUnknown | Self::AllRestart => true,
+            Self::DefinitionChanged
+            | Self::StateUnknown
+            | Self::AllRestart
+            | Self::ResizeRestart => true,
             Self::LivenessFailed
             | Self::StartupFailed
             | Self::SandboxLost

@@ -15,6 +15,7 @@ mod probes;
 mod profile_annotations;
 mod projections;
 mod remote_volumes;
+mod resize_policies;
 pub(crate) mod resources;
 mod scheduling;
 mod security;

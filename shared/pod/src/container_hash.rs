@@ -14,6 +14,9 @@
 //! volumeDevices, securityContext, stdin, stdinOnce, tty and the termination
 //! message. Not covered, because it acts at once or only at the next start:
 //! probes, lifecycle, imagePullPolicy, restartPolicy, resizePolicy.
+//!
+//! Version 2 covers the same, but for cpu and memory in resources: those can be changed
+//! while the container runs.
 
 use std::fmt;
 
@@ -21,6 +24,8 @@ use k8s_openapi::api::core::v1::Container;
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+
+use crate::resources::{CPU, MEMORY};
 
 const VERSION_SHIFT: u32 = 56;
 /// Values below are a kubelet's: it has 32 bits.
@@ -45,7 +50,7 @@ pub enum HashComparison {
 impl ContainerHash {
     /// The hash of a container, by the current list of fields.
     pub fn of(container: &Container) -> Self {
-        Self::version_1(container)
+        Self::version_2(container)
     }
 
     /// Compares the value of a container's hash annotation with a container in
@@ -59,6 +64,7 @@ impl ContainerHash {
         }
         let expected = match recorded >> VERSION_SHIFT {
             1 => Self::version_1(container),
+            2 => Self::version_2(container),
             _ => return HashComparison::Incomparable,
         };
         if expected.0 == recorded {
@@ -69,6 +75,22 @@ impl ContainerHash {
     }
 
     fn version_1(container: &Container) -> Self {
+        Self::with_resources(1, container, json(&container.resources))
+    }
+
+    fn version_2(container: &Container) -> Self {
+        let mut resources = container.resources.clone();
+        if let Some(resources) = &mut resources {
+            let lists = [&mut resources.limits, &mut resources.requests];
+            for amounts in lists.into_iter().flatten() {
+                amounts.retain(|name, _| ![CPU, MEMORY].contains(&name.as_str()));
+            }
+        }
+        Self::with_resources(2, container, json(&resources))
+    }
+
+    /// The other fields are the same in all versions.
+    fn with_resources(version: u64, container: &Container, resources: Value) -> Self {
         let mut digest = Sha256::new();
         let mut field = |name: &str, value: Value| {
             if let Some(value) = without_empty(value) {
@@ -87,7 +109,7 @@ impl ContainerHash {
         field("env", json(&container.env));
         field("envFrom", json(&container.env_from));
         field("ports", json(&container.ports));
-        field("resources", json(&container.resources));
+        field("resources", resources);
         field("volumeMounts", json(&container.volume_mounts));
         field("volumeDevices", json(&container.volume_devices));
         field("securityContext", json(&container.security_context));
@@ -106,7 +128,7 @@ impl ContainerHash {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(&digest[..8]);
         let low = u64::from_be_bytes(bytes) >> (64 - VERSION_SHIFT);
-        Self(1 << VERSION_SHIFT | low)
+        Self(version << VERSION_SHIFT | low)
     }
 }
 
@@ -161,14 +183,22 @@ mod tests {
     }
 
     #[test]
-    fn the_value_of_version_1_never_changes() {
+    fn the_value_of_a_version_never_changes() {
         // If this fails, containers of a running node would be restarted by an
         // upgrade: add a version instead.
         let container = container(
             r#"{"name":"c","image":"i:1","command":["a"],"env":[{"name":"X","value":"1"}],
                 "ports":[{"containerPort":80}],"resources":{"limits":{"cpu":"1"}}}"#,
         );
-        assert_eq!(ContainerHash::of(&container).to_string(), "1ea9233bb7d7700");
+        let versions = [
+            (ContainerHash::version_1(&container), "1ea9233bb7d7700"),
+            (ContainerHash::version_2(&container), "2426caa328cf4fc"),
+        ];
+        for (hash, value) in versions {
+            assert_eq!(hash.to_string(), value);
+            let compared = ContainerHash::compare(value, &container);
+            assert_eq!(compared, HashComparison::Same);
+        }
     }
 
     #[test]
@@ -181,7 +211,7 @@ mod tests {
             r#"{"name":"c","image":"i:1","args":["x"]}"#,
             r#"{"name":"c","image":"i:1","env":[{"name":"A"}]}"#,
             r#"{"name":"c","image":"i:1","tty":true}"#,
-            r#"{"name":"c","image":"i:1","resources":{"requests":{"cpu":"1"}}}"#,
+            r#"{"name":"c","image":"i:1","resources":{"requests":{"hugepages-2Mi":"2Mi"}}}"#,
             r#"{"name":"c","image":"i:1","volumeMounts":[{"name":"v","mountPath":"/v"}]}"#,
         ] {
             assert_eq!(
@@ -199,6 +229,8 @@ mod tests {
         for same in [
             r#"{"name":"c","image":"i:1","livenessProbe":{"tcpSocket":{"port":1}}}"#,
             r#"{"name":"c","image":"i:1","imagePullPolicy":"Always"}"#,
+            r#"{"name":"c","image":"i:1","resources":{"requests":{"cpu":"1"},"limits":{"memory":"1Mi"}}}"#,
+            r#"{"name":"c","image":"i:1","resizePolicy":[{"resourceName":"cpu","restartPolicy":"NotRequired"}]}"#,
             r#"{"name":"c","image":"i:1","env":[],"resources":{},"tty":false,"workingDir":""}"#,
         ] {
             assert_eq!(
@@ -206,6 +238,20 @@ mod tests {
                 HashComparison::Same,
                 "{same}"
             );
+        }
+    }
+
+    #[test]
+    fn in_version_1_cpu_and_memory_start_a_container_anew() {
+        let container = |cpu: &str| {
+            container(&format!(
+                r#"{{"name":"c","resources":{{"limits":{{"cpu":"{cpu}"}}}}}}"#
+            ))
+        };
+        let recorded = ContainerHash::version_1(&container("1")).to_string();
+        for (cpu, expected) in [("1", HashComparison::Same), ("2", HashComparison::Changed)] {
+            let compared = ContainerHash::compare(&recorded, &container(cpu));
+            assert_eq!(compared, expected);
         }
     }
 

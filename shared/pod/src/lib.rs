@@ -40,3 +40,4 @@ pub use wire::PodDocument;
 
 pub use k8s_openapi::ByteString;
 pub use k8s_openapi::api::core::v1::Pod;
+pub use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;

@@ -386,6 +386,24 @@ pub struct PodCgroupResources {
     pub huge_pages: BTreeMap<u64, u64>,
 }
 
+impl PodCgroupResources {
+    /// What holds containers of both: nothing is less than in either.
+    #[must_use]
+    pub fn widest(self, other: &PodCgroupResources) -> PodCgroupResources {
+        fn higher<T: Ord + Copy>(one: Option<T>, other: Option<T>) -> Option<T> {
+            Some(one?.max(other?))
+        }
+        PodCgroupResources {
+            cpu_shares: self.cpu_shares.max(other.cpu_shares),
+            cpu_request_millis: self.cpu_request_millis.max(other.cpu_request_millis),
+            cpu_quota_micros: higher(self.cpu_quota_micros, other.cpu_quota_micros),
+            memory_limit_bytes: higher(self.memory_limit_bytes, other.memory_limit_bytes),
+            memory_request_bytes: self.memory_request_bytes.max(other.memory_request_bytes),
+            huge_pages: self.huge_pages,
+        }
+    }
+}
+
 /// The limits of a pod's cgroup: a limit holds for the pod only if it states one for
 /// itself, or all of its containers have one.
 pub fn pod_cgroup_resources(pod: &Pod) -> PodCgroupResources {

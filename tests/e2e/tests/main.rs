@@ -30,6 +30,7 @@ mod places;
 mod probes;
 mod propagation;
 mod pull_credentials;
+mod resize;
 mod restart_policy;
 mod runtime_faults;
 mod security;

@@ -73,6 +73,8 @@ pub struct NodeState {
     pub cgroups: BTreeMap<String, QosClass>,
     /// What pods request of CPU whose cgroups were adopted, in thousandths of a core, by UID.
     pub adopted_cgroups: BTreeMap<String, i64>,
+    /// What those were given, one after the other, by UID.
+    pub cgroup_resources: BTreeMap<String, Vec<PodCgroupResources>>,
     /// The highest attempt of each container that has a log, by pod.
     pub logs: BTreeMap<PodIdentity, BTreeMap<String, u32>>,
     /// The files of logs of which a test says something; any other is empty.
@@ -191,9 +193,12 @@ impl Cgroups for MemoryHost {
         &self,
         pod_uid: &str,
         qos: QosClass,
-        _resources: PodCgroupResources,
+        resources: PodCgroupResources,
     ) -> Result<(), NodeError> {
-        self.state().cgroups.insert(pod_uid.to_owned(), qos);
+        let mut state = self.state();
+        state.cgroups.insert(pod_uid.to_owned(), qos);
+        let given = state.cgroup_resources.entry(pod_uid.to_owned());
+        given.or_default().push(resources);
         Ok(())
     }
 

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clock::UnixNanos;
 use cri::v1::{
-    ContainerConfig, ContainerMetadata, ContainerState, PodSandboxConfig, PodSandboxMetadata,
-    PodSandboxState,
+    ContainerConfig, ContainerMetadata, ContainerState, LinuxContainerResources, PodSandboxConfig,
+    PodSandboxMetadata, PodSandboxState,
 };
 use cri::{RuntimeError, RuntimeErrorKind};
 
@@ -444,6 +444,24 @@ impl State {
             self.record(now, id, &name, &uid, Happening::Executed { command });
         }
         runs
+    }
+
+    /// A container that has not ended has these from now on.
+    pub(crate) fn update_resources(
+        &mut self,
+        id: &str,
+        resources: LinuxContainerResources,
+    ) -> Result<(), RuntimeError> {
+        const METHOD: &str = "UpdateContainerResources";
+        let container = self.containers.get_mut(id);
+        let container = container.ok_or_else(|| not_found(METHOD, id))?;
+        if container.state == ContainerState::ContainerExited {
+            let message = "container is in exited state";
+            return Err(RuntimeError::new(METHOD, RuntimeErrorKind::Other, message));
+        }
+        let linux = container.config.linux.get_or_insert_default();
+        linux.resources = Some(resources);
+        Ok(())
     }
 
     pub(crate) fn terminated(&mut self, now: UnixNanos, id: &str) {

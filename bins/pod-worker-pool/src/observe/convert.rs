@@ -105,6 +105,8 @@ pub(super) fn container(
         round: annotation(annotations::ROUND)
             .and_then(|text| text.parse().ok())
             .unwrap_or(0),
+        resources: annotation(annotations::RESOURCES)
+            .and_then(|text| serde_json::from_str(text).ok()),
     };
     Some((listed.state(), container))
 }

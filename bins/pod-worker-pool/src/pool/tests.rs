@@ -15,6 +15,7 @@ mod images;
 mod objects;
 mod pull_secrets;
 mod pulls;
+mod resizes;
 mod restart_all;
 mod retries;
 mod sidecars;

@@ -1,8 +1,11 @@
 //! What is known of one pod, from its worker and from its steps.
 
+use std::collections::BTreeMap;
+
 use bulkhead_api::v1;
 use clock::UnixNanos;
 use pod::PodIdentity;
+use pod_lifecycle::instance_resources::InstanceResources;
 use pod_lifecycle::observation::Observation;
 use pod_lifecycle::{DesiredPod, Termination};
 
@@ -30,6 +33,10 @@ pub(crate) struct Findings {
     pub waiting: Vec<Waiting>,
     /// The round that the pod is in: instances of earlier ones decide nothing any more.
     pub round: u32,
+    /// What instances run with, by id, as far as that is known.
+    pub resources: BTreeMap<String, InstanceResources>,
+    /// Some are being given something else; with what went wrong, or nothing.
+    pub resize: Option<String>,
     /// What went wrong, or nothing.
     pub sync_error: String,
     /// What was done and why, for people.

@@ -115,6 +115,10 @@ pub(super) fn message(
         observed_at_unix_nanos: findings.observed_at.0,
         terminal: termination.is_some_and(|termination| termination.cause.is_terminal()),
         host_ip: host_ip.to_owned(),
+        resize: findings
+            .resize
+            .clone()
+            .map(|error| v1::ResizeObservation { error }),
         is_disruption: termination.is_some_and(|it| it.cause.is_disruption()),
     }
 }
@@ -151,5 +155,13 @@ fn container(container: &Container, findings: &Findings) -> v1::ContainerObserva
         sandbox_id: container.sandbox_id.clone(),
         spec_hash: container.spec_hash.clone(),
         is_of_earlier_round: container.round < findings.round,
+        resources: findings
+            .resources
+            .get(&container.id)
+            .map(|resources| v1::InstanceResources {
+                cpu_request_millis: resources.cpu_request_millis,
+                cpu_limit_millis: resources.cpu_limit_millis,
+                memory_limit_bytes: resources.memory_limit_bytes,
+            }),
     }
 }

@@ -40,6 +40,7 @@ fn container(id: &str, state: ContainerState) -> Container {
         pre_stop: None,
         sidecar: None,
         round: 0,
+        resources: None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use clock::UnixNanos;
 use pod_lifecycle::hook::PostStart;
+use pod_lifecycle::instance_resources::{InstanceResources, KnownResources};
 use pod_lifecycle::stop::{KillReason, SAVE_MAY_TAKE, StopRecord};
 use pod_lifecycle::{Termination, TerminationCause};
 use std::convert::Infallible;
@@ -19,9 +20,18 @@ fn pod() -> PodIdentity {
 
 fn record(seconds: i64) -> Record {
     let now = UnixNanos(seconds * 1_000_000_000);
+    let resources = InstanceResources {
+        memory_limit_bytes: 1 << 20,
+        ..InstanceResources::default()
+    };
+    let resources = KnownResources {
+        now: resources,
+        attempted: Some(InstanceResources::default()),
+    };
     Record {
         termination: Some(Termination::new(TerminationCause::Killed, now, None, None)),
         kills: [("c1".to_owned(), KillReason::LivenessFailed)].into(),
+        resources: [("c3".to_owned(), resources)].into(),
         post_starts: [("c2".to_owned(), PostStart::Begun)].into(),
         stops: [(
             "c1".to_owned(),

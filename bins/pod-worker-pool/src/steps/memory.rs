@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use local_objects::Objects;
+use pod::resources::PodCgroupResources;
 use pod_lifecycle::known::Known;
 use pod_lifecycle::record::Record;
 use pod_volumes::{ReadyVolume, WrittenFiles};
@@ -22,6 +23,8 @@ pub(crate) struct Memory {
     pub(super) cache: Cache,
     /// Calls that make something and are under way.
     pub(super) calls: Calls,
+    /// What this process has last given to the pod's cgroup.
+    pub(super) pod_cgroup: Option<PodCgroupResources>,
     /// Where the pod answers, as of the last look; empty while that is not known.
     pub(super) pod_ip: String,
     /// Stops of containers that are under way; no step waits for those of another.
@@ -43,6 +46,8 @@ pub(crate) struct Memory {
     pub(super) has_waited_for_objects: bool,
     /// Why containers do not run: reason and message by name.
     pub(super) reasons: BTreeMap<String, (String, String)>,
+    /// Why the last change of what containers run with failed.
+    pub(super) resize_error: Option<String>,
     /// What people were told, so that they are told once.
     pub(super) announced: BTreeSet<Announcement>,
 }
@@ -56,6 +61,8 @@ pub(super) enum Announcement {
     Stopping(String),
     /// The pod ends because it was changed.
     Changed,
+    /// What containers run with is being changed.
+    Resize,
 }
 
 impl Memory {

@@ -17,7 +17,7 @@ use super::context::Steps;
 use super::error::{Retry, StepError};
 use super::memory::Memory;
 use super::target::{PreparedImages, Target, spec_of};
-use super::{image, runtime_handler, sandbox_config, stop, volumes};
+use super::{image, pod_cgroup, runtime_handler, sandbox_config, stop, volumes};
 use crate::readiness;
 
 /// How long a pod waits for the stop of a sandbox that is not its own. It goes on
@@ -148,7 +148,7 @@ pub(super) async fn prepare(
     memory: &mut Memory,
 ) -> Result<(), StepError> {
     let of_pod = async {
-        prepare_pod(steps, target).await?;
+        prepare_pod(steps, target, memory).await?;
         volumes::make(steps, target, volumes, memory).await
     };
     try_join(require_network(steps, target), of_pod).await?;
@@ -172,7 +172,11 @@ async fn require_network(steps: &Steps, target: &Target<'_>) -> Result<(), StepE
 }
 
 /// Directories and cgroup.
-async fn prepare_pod(steps: &Steps, target: &Target<'_>) -> Result<(), StepError> {
+async fn prepare_pod(
+    steps: &Steps,
+    target: &Target<'_>,
+    memory: &mut Memory,
+) -> Result<(), StepError> {
     let identity = target.identity;
     steps
         .host
@@ -189,21 +193,7 @@ async fn prepare_pod(steps: &Steps, target: &Target<'_>) -> Result<(), StepError
             StepError::new(message, Retry::LATER)
         })?;
     let resources = pod::resources::pod_cgroup_resources(target.pod);
-    let qos = QosClass::of(target.pod);
-    steps
-        .host
-        .ensure_pod_cgroup(identity.uid(), qos, resources)
-        .await
-        .map_err(|error| {
-            let message = format!(
-                "unable to ensure pod container exists: {}",
-                telemetry::chain(&error)
-            );
-            steps
-                .events
-                .warning(identity, "", "FailedCreatePodContainer", &message);
-            StepError::new(message, Retry::LATER)
-        })
+    pod_cgroup::set(steps, target, resources, memory).await
 }
 
 /// Tells the node once in a process's life what a pod requests whose cgroup is there: the

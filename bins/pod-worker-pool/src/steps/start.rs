@@ -10,7 +10,9 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use pod::PodExt;
 use pod::accessors::is_restartable;
+use pod::core::Container as ContainerSpec;
 use pod_lifecycle::annotations;
+use pod_lifecycle::instance_resources::InstanceResources;
 use pod_lifecycle::name_conflict::NextName;
 use pod_lifecycle::plan::{Discard, NewInstance, Start, StartHow};
 
@@ -360,19 +362,31 @@ async fn container_config(
         ..input
     })
     .map_err(|error| failed(error.into()))?;
-    config.annotations.insert(
-        annotations::RESTART_WAIT.to_owned(),
-        instance.restart_wait.as_secs().to_string(),
-    );
+    note(&mut config.annotations, target, spec, instance);
+    Ok(config)
+}
+
+/// What must be known of an instance as long as there is one.
+fn note(
+    noted: &mut BTreeMap<String, String>,
+    target: &Target<'_>,
+    spec: &ContainerSpec,
+    instance: &NewInstance,
+) {
+    let mut note = |key: &str, value: String| noted.insert(key.to_owned(), value);
+    let wait = instance.restart_wait.as_secs();
+    note(annotations::RESTART_WAIT, wait.to_string());
     if instance.round > 0 {
-        let noted = &mut config.annotations;
-        noted.insert(annotations::ROUND.to_owned(), instance.round.to_string());
+        note(annotations::ROUND, instance.round.to_string());
+    }
+    let resources = InstanceResources::of(target.pod, spec);
+    // Numbers are always JSON.
+    if let Ok(resources) = serde_json::to_string(&resources) {
+        note(annotations::RESOURCES, resources);
     }
     let mut init = target.pod.init_containers().iter();
     let index = init.position(|it| it.name == spec.name && is_restartable(it));
     if let Some(index) = index {
-        let noted = &mut config.annotations;
-        noted.insert(annotations::SIDECAR.to_owned(), index.to_string());
+        note(annotations::SIDECAR, index.to_string());
     }
-    Ok(config)
 }

@@ -13,7 +13,9 @@ use super::error::{Retry, StepError};
 use super::job::{Outcome, SyncInput};
 use super::memory::{Announcement, Memory};
 use super::target::{PreparedImages, Target};
-use super::{containers, post_start, sandbox, start, start_time, stop, volumes};
+use super::{
+    containers, pod_cgroup, post_start, resize, sandbox, start, start_time, stop, volumes,
+};
 use crate::publisher::{self, Findings};
 
 /// Rounds of one sync. A pod needs one for its sandbox and one for each of its
@@ -165,11 +167,37 @@ async fn carry_out(
         return Ok(None);
     }
     post_start::begin(steps, target, &work.post_starts, memory).await;
+    let resized = resize::resize(steps, target, &work.resizes, memory).await;
+    resize::note(steps, target, &resized, memory);
+    match resized {
+        Ok(()) if !work.resizes.is_empty() => Ok(None),
+        // Others are started, and files refreshed, all the same.
+        resized => {
+            let failure = start_or_refresh(steps, target, observation, work, images, memory);
+            let failure = failure.await?;
+            Ok(match failure {
+                Some(failure) => Some(failure.and_before(resized.err())),
+                None => resized.err(),
+            })
+        }
+    }
+}
+
+async fn start_or_refresh(
+    steps: &Steps,
+    target: &Target<'_>,
+    observation: &Observation,
+    work: Work,
+    images: &mut PreparedImages,
+    memory: &mut Memory,
+) -> Result<Option<StepError>, StepError> {
     if work.starts.is_empty() {
         return Ok(volumes::refresh(steps, target, &work.refreshes, memory)
             .await
             .err());
     }
+    let resources = pod_cgroup::around(target, &work.resizes);
+    pod_cgroup::ensure(steps, target, resources, memory).await?;
     volumes::make(steps, target, &work.volumes, memory).await?;
     let volumes = (&memory.volumes, &memory.objects);
     let prepared =
@@ -214,7 +242,7 @@ async fn look(
     observation.in_post_start = memory.known.in_post_start(&observation);
     memory.announced.retain(|announced| match announced {
         Announcement::BackOff(id) => observation.container(id).is_some(),
-        Announcement::Stopping(_) | Announcement::Changed => true,
+        Announcement::Stopping(_) | Announcement::Changed | Announcement::Resize => true,
     });
     if memory.brings_record_up_to_date() {
         steps.save_record(target.identity, memory).await;
@@ -292,9 +320,10 @@ fn publish(
     target: &Target<'_>,
     observation: &Observation,
     plan: &Plan,
-    memory: &Memory,
+    memory: &mut Memory,
     error: &str,
 ) {
+    resize::announce(steps, target, plan, memory);
     let mut reasons = memory.reasons.clone();
     if let Some(refused) = &target.refused {
         reasons.extend(target.pod.all_containers().map(|(_, spec)| {
@@ -310,6 +339,8 @@ fn publish(
     }
     let findings = Findings {
         observation: observation.clone(),
+        resources: resize::known(observation, memory),
+        resize: resize::is_under_way(plan).then(|| memory.resize_error.clone().unwrap_or_default()),
         waiting: publisher::waiting(target.pod, observation, &reasons),
         round: plan::current_round(target.pod, observation),
         sync_error: error.to_owned(),

@@ -19,7 +19,7 @@ use super::created::Removal;
 use super::error::{Retry, StepError};
 use super::job::Outcome;
 use super::memory::{Announcement, Memory};
-use super::{created, sandbox, stop};
+use super::{created, resize, sandbox, stop};
 use crate::publisher::Findings;
 use crate::removal;
 
@@ -75,17 +75,17 @@ async fn stop_pod(
             }
             Plan::StopPod(stop) => stop,
             Plan::Stopped => {
-                publish_termination(steps, identity, &observation, &[]);
+                publish_termination(steps, identity, &observation, &[], memory);
                 return Ok(());
             }
             Plan::CleanUp(what) => {
-                publish_termination(steps, identity, &observation, &[]);
+                publish_termination(steps, identity, &observation, &[], memory);
                 return clear_away(steps, identity, termination, what, memory).await;
             }
             other => return Err(StepError::out_of_place(&other)),
         };
         let orders = stop::order_stops(steps, &stop.containers, memory);
-        publish_termination(steps, identity, &observation, &orders);
+        publish_termination(steps, identity, &observation, &orders, memory);
         for stop in &stop.containers {
             let announcement = Announcement::Stopping(stop.container_id.clone());
             if memory.announced.insert(announcement) {
@@ -129,6 +129,7 @@ fn publish_termination(
     identity: &PodIdentity,
     observation: &Observation,
     orders: &[StopOrder],
+    memory: &Memory,
 ) {
     steps.publisher.findings(
         identity.uid(),
@@ -137,6 +138,8 @@ fn publish_termination(
             waiting: Vec::new(),
             // Nothing is started again: all ends count.
             round: 0,
+            resources: resize::known(observation, memory),
+            resize: None,
             sync_error: String::new(),
             last_plan: describe_termination(orders),
             observed_at: steps.clock.now(),

@@ -1,5 +1,6 @@
 //! Pod conditions: Initialized, Ready, ContainersReady, PodScheduled,
-//! AllContainersRestarting, DisruptionTarget, and when each last changed.
+//! AllContainersRestarting, DisruptionTarget, PodResizeInProgress, and when each last
+//! changed.
 
 use bulkhead_api::v1::{ContainerObservation, PodObservation, RuntimeState};
 use clock::UnixNanos;
@@ -23,13 +24,18 @@ const RESTART_ALL_CONTAINERS_STARTED: &str = "RestartAllContainersStarted";
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 /// The kubelet's reason for that.
 const TERMINATION_BY_KUBELET: &str = "TerminationByKubelet";
+/// Tells that containers do not run with the CPU and memory that they are to have.
+const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
+/// The kubelet's reason where that cannot be changed now.
+const RESIZE_ERROR: &str = "Error";
 /// The conditions that this process decides; all others are kept as they are.
-const OWNED: [&str; 5] = [
+const OWNED: [&str; 6] = [
     INITIALIZED,
     READY,
     CONTAINERS_READY,
     POD_SCHEDULED,
     ALL_CONTAINERS_RESTARTING,
+    RESIZE_IN_PROGRESS,
 ];
 
 /// What a condition says, before it is known since when.
@@ -94,7 +100,12 @@ pub(super) fn conditions(
         };
         all.push(condition(DISRUPTION_TARGET, judgement, None, now));
     }
-    for (type_, judgement) in owned {
+    let resize = observation.resize.as_ref().map(|resize| Judgement {
+        message: Some(resize.error.clone()).filter(|error| !error.is_empty()),
+        ..Judgement::holds((!resize.error.is_empty()).then_some(RESIZE_ERROR))
+    });
+    let resize = resize.map(|judgement| (RESIZE_IN_PROGRESS, judgement));
+    for (type_, judgement) in owned.into_iter().chain(resize) {
         let old = before.iter().find(|condition| condition.type_ == type_);
         all.push(condition(type_, judgement, old, now));
     }

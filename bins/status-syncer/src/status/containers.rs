@@ -10,6 +10,7 @@ use pod::core::{
 use pod::{PodExt, restart};
 
 use super::input::{Stage, StatusInput, is_observed};
+use super::resources;
 use super::time::known_time;
 
 /// Before the first instance of a pod without init containers.
@@ -138,7 +139,11 @@ fn container_status(
 ) -> ContainerStatus {
     let instances = newest_first(facts.observation, &container.name);
     let mut status = match instances.split_first() {
-        Some((newest, older)) => present(container, newest, older, before),
+        Some((newest, older)) => {
+            // Of init containers only sidecars.
+            let is_resizable = !facts.init || is_restartable(container);
+            present((container, is_resizable), newest, older, before)
+        }
         None => absent(facts, container, before),
     };
     let waiting = reason_for_no_start(facts, container, instances.first().copied());
@@ -182,7 +187,7 @@ fn newest_first<'a>(observation: &'a PodObservation, name: &str) -> Vec<&'a Cont
 
 /// The status of a container that the runtime has.
 fn present(
-    container: &Container,
+    (container, is_resizable): (&Container, bool),
     newest: &ContainerObservation,
     older: &[&ContainerObservation],
     before: Option<&ContainerStatus>,
@@ -234,7 +239,7 @@ fn present(
     } else {
         Some(newest.image.clone())
     };
-    ContainerStatus {
+    let mut status = ContainerStatus {
         name: container.name.clone(),
         state: Some(state),
         last_state: last,
@@ -243,7 +248,11 @@ fn present(
         image_id: newest.image_id.clone(),
         container_id: Some(id),
         ..ContainerStatus::default()
+    };
+    if let Some(actual) = newest.resources.as_ref().filter(|_| is_resizable) {
+        resources::tell(container, actual, &mut status);
     }
+    status
 }
 
 /// The status of a container that the runtime does not have: not yet, or not

@@ -8,8 +8,8 @@ mod restart_all;
 mod sidecars;
 
 use bulkhead_api::v1::{
-    ContainerObservation, ContainerWaiting, ProbeKind, ProbeResult, ProbeVerdict, RuntimeState,
-    SandboxObservation, WorkerPhase,
+    ContainerObservation, ContainerWaiting, ProbeKind, ProbeResult, ProbeVerdict,
+    ResizeObservation, RuntimeState, SandboxObservation, WorkerPhase,
 };
 use pod::core::{ContainerState, ContainerStatus, PodCondition};
 use serde_json::{Value, json};

@@ -43,6 +43,7 @@ fn container(restart_count: u32, state: ContainerState) -> Container {
         pre_stop: None,
         sidecar: None,
         round: 0,
+        resources: None,
     }
 }
 

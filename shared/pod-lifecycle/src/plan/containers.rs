@@ -9,6 +9,7 @@ use pod::{PodExt, RestartPolicy, restart};
 
 use super::container_stop::{self, pod_grace, whole_seconds};
 use super::facts::Inputs;
+use super::resize;
 use super::restart as again;
 use super::round;
 use super::step::{ContainerStop, Plan, PostStartHook, Work};
@@ -163,7 +164,7 @@ fn reason_to_kill(
     {
         return Some(KillReason::StartupFailed);
     }
-    None
+    resize::needs_restart(inputs, spec, container).then_some(KillReason::ResizeRestart)
 }
 
 /// Older instances that run beside the newest one, which should never be.
@@ -220,8 +221,10 @@ fn stop(
         KillReason::SandboxLost => format!("Stopping container {name}"),
         KillReason::PostStartFailed => "FailedPostStartHook".to_owned(),
         KillReason::AllRestart => round::stop_message(name),
+        KillReason::ResizeRestart => format!("Container {name} resize requires restart"),
     };
-    if reason.restarts(policy_restarts) && reason != KillReason::StateUnknown {
+    let says_so = [KillReason::StateUnknown, KillReason::ResizeRestart].contains(&reason);
+    if reason.restarts(policy_restarts) && !says_so {
         message.push_str(", will be restarted");
     }
     let probe = match reason {

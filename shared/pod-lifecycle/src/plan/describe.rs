@@ -62,6 +62,9 @@ fn describe_work(work: &Work, now: UnixNanos) -> String {
         let names: Vec<&str> = work.refreshes.iter().map(|it| it.name.as_str()).collect();
         parts.push(format!("refresh volumes {}", names.join(", ")));
     }
+    for resize in &work.resizes {
+        parts.push(format!("change the resources of {}", resize.name));
+    }
     for start in &work.starts {
         parts.push(match &start.how {
             StartHow::Create(instance) => match instance.restart_count {
@@ -124,6 +127,7 @@ fn killed(reason: KillReason) -> &'static str {
         KillReason::Superseded => "a newer instance runs",
         KillReason::PostStartFailed => "its postStart hook failed",
         KillReason::AllRestart => "all containers are started again",
+        KillReason::ResizeRestart => "its resources changed",
         KillReason::SandboxLost => "its sandbox cannot be used any more",
     }
 }

@@ -22,6 +22,7 @@ pub(super) fn what_is_left(plan: Plan, inputs: &Inputs<'_>, refused: &Refused) -
         Plan::Work(work) => Plan::Work(Work {
             starts: Vec::new(),
             post_starts: Vec::new(),
+            resizes: Vec::new(),
             stops: work
                 .stops
                 .into_iter()

@@ -9,6 +9,7 @@ use pod_volumes::Volume;
 
 use super::go_duration::go_duration;
 use crate::hook::Hook;
+use crate::instance_resources::InstanceResources;
 use crate::stop::KillReason;
 use crate::termination::TerminationCause;
 
@@ -68,6 +69,9 @@ pub struct Work {
     pub stops: Vec<ContainerStop>,
     /// Volumes to make before anything is started.
     pub volumes: Vec<Volume>,
+    /// Instances to give other resources; when nothing is to be stopped, and before
+    /// anything is started.
+    pub resizes: Vec<Resize>,
     /// postStart hooks to begin.
     pub post_starts: Vec<PostStartHook>,
     /// Instances to start, in this order where hooks make it matter.
@@ -94,10 +98,12 @@ impl Work {
     /// Whether there is nothing to do now.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.stops.is_empty()
-            && self.starts.is_empty()
-            && self.post_starts.is_empty()
-            && self.refreshes.is_empty()
+        !self.stops_or_starts() && self.resizes.is_empty() && self.refreshes.is_empty()
+    }
+
+    /// Whether it stops something, starts something, or begins a hook.
+    pub(super) fn stops_or_starts(&self) -> bool {
+        !(self.stops.is_empty() && self.starts.is_empty() && self.post_starts.is_empty())
     }
 
     /// Whether it makes a container. Stops come first, and are looked at before anything is
@@ -131,6 +137,19 @@ pub struct ContainerStop {
     pub pre_stop: Option<Hook>,
     /// Instances that are to have ended before its SIGTERM, while its grace lasts.
     pub after: Vec<String>,
+}
+
+/// An instance to give other resources while it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resize {
+    /// The instance.
+    pub container_id: String,
+    /// Its container.
+    pub name: String,
+    /// What it runs with.
+    pub from: InstanceResources,
+    /// What it is to run with.
+    pub to: InstanceResources,
 }
 
 /// A postStart hook to begin.

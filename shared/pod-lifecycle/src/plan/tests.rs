@@ -6,6 +6,7 @@ mod failed_stops;
 mod init_containers;
 mod kubelet_tables;
 mod refused;
+mod resizes;
 mod restart_all;
 mod restart_policies;
 mod sandboxes;
@@ -24,6 +25,7 @@ use pod_volumes::Content;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::instance_resources::InstanceResources;
 use crate::known::Known;
 use crate::name_conflict::NextName;
 use crate::observation::{Container, ContainerState, Exit, Observation, Sandbox, SandboxNetwork};
@@ -152,6 +154,7 @@ impl Case {
             pre_stop: None,
             sidecar: None,
             round: 0,
+            resources: Some(InstanceResources::of(&pod(self.pod.clone()), &spec)),
         });
         self
     }

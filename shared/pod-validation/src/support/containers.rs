@@ -2,8 +2,8 @@
 
 use pod::Quantity;
 use pod::core::{
-    Capabilities, Container, EnvVar, EnvVarSource, ExecAction, GRPCAction, HTTPGetAction,
-    Lifecycle, LifecycleHandler, Probe, ResourceFieldSelector, ResourceRequirements,
+    Capabilities, Container, ContainerResizePolicy, EnvVar, EnvVarSource, ExecAction, GRPCAction,
+    HTTPGetAction, Lifecycle, LifecycleHandler, Probe, ResourceFieldSelector, ResourceRequirements,
     SecurityContext, SleepAction, TCPSocketAction, VolumeMount,
 };
 use pod::hook::{MAX_HOOK_BYTES, hook_bytes};
@@ -45,13 +45,16 @@ pub(super) fn container(container: &Container, path: Path<'_>, errors: &mut Erro
         working_dir: _,
     } = container;
     refuse(
-        &[
-            ("resizePolicy", !list(resize_policy).is_empty()),
-            ("volumeDevices", !list(volume_devices).is_empty()),
-        ],
+        &[("volumeDevices", !list(volume_devices).is_empty())],
         path,
         errors,
     );
+    for policy in list(resize_policy) {
+        let ContainerResizePolicy {
+            resource_name: _,
+            restart_policy: _,
+        } = policy;
+    }
     for (field, probe) in [
         ("livenessProbe", liveness_probe),
         ("readinessProbe", readiness_probe),

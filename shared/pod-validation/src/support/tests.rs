@@ -48,6 +48,7 @@ fn what_is_supported_is_accepted() {
         r#","volumeMounts":[{"name":"v","mountPath":"/v","readOnly":true,"mountPropagation":"HostToContainer"}]"#,
         r#","securityContext":{},"lifecycle":{},"terminationMessagePolicy":"FallbackToLogsOnError""#,
         r#","lifecycle":{"preStop":{"exec":{"command":["a"]}},"postStart":{"sleep":{"seconds":1}}}"#,
+        r#","resizePolicy":[{"resourceName":"cpu","restartPolicy":"NotRequired"}]"#,
         r#","restartPolicy":"Never","restartPolicyRules":[{"action":"Restart","exitCodes":{"operator":"In","values":[1]}}]"#,
         r#","restartPolicy":"Never","restartPolicyRules":[{"action":"RestartAllContainers","exitCodes":{"operator":"NotIn","values":[0]}}]"#,
         r#","lifecycle":{"preStop":{"httpGet":{"port":"web","scheme":"HTTPS","host":"h","path":"/p"}}}"#,
@@ -90,10 +91,6 @@ fn what_is_supported_is_accepted() {
 
 /// Fields of a container, and the one among them that is refused.
 const REFUSED_OF_CONTAINERS: &[(&str, &str)] = &[
-    (
-        r#","resizePolicy":[{"resourceName":"cpu","restartPolicy":"NotRequired"}]"#,
-        "resizePolicy",
-    ),
     (
         r#","volumeDevices":[{"name":"v","devicePath":"/d"}]"#,
         "volumeDevices",

@@ -5,7 +5,9 @@ use std::collections::HashSet;
 use pod::core::{Container, ContainerPort, PodSpec};
 use pod::restart;
 
-use super::{env_files, environment, mounts, probes, resources, security, volumes};
+use super::{
+    env_files, environment, mounts, probes, resize_policies, resources, security, volumes,
+};
 use crate::field::{Errors, Path};
 use crate::formats;
 use crate::optional::{list, text};
@@ -34,6 +36,7 @@ fn ordinary(spec: &PodSpec, volumes: &volumes::ByName<'_>, path: Path<'_>, error
             errors.duplicate(path.child("name"), &container.name);
         }
         probes::of_container(container, spec, path, errors);
+        resize_policies::of_container(container, spec, path, errors);
         let ports = path.child("ports");
         unique_host_ports(container, &mut host_ports, ports, errors);
         if host_network {
@@ -54,6 +57,7 @@ fn initial(spec: &PodSpec, volumes: &volumes::ByName<'_>, path: Path<'_>, errors
             errors.duplicate(path.child("name"), &container.name);
         }
         unique_host_ports(container, &mut HashSet::new(), first.child("ports"), errors);
+        resize_policies::of_init_container(container, spec, path, errors);
         if pod::accessors::is_restartable(container) {
             probes::of_container(container, spec, path, errors);
         } else {

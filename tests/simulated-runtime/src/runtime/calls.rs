@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::{SimulatedRuntime, lock, millis};
 use crate::behaviour::Behaviour;
 use crate::state::not_found;
-use crate::state::shown::Shown as _;
+use crate::state::shown::{ContainerView, Shown as _};
 
 #[async_trait]
 impl ContainerRuntime for SimulatedRuntime {
@@ -274,11 +274,15 @@ impl ContainerRuntime for SimulatedRuntime {
 
     async fn update_container_resources(
         &self,
-        _container_id: &str,
-        _resources: v1::LinuxContainerResources,
+        container_id: &str,
+        resources: v1::LinuxContainerResources,
     ) -> Result<(), RuntimeError> {
-        self.perform("UpdateContainerResources", millis(7), |_| async { Ok(()) })
-            .await
+        const METHOD: &str = "UpdateContainerResources";
+        let id = container_id.to_owned();
+        self.perform(METHOD, millis(7), move |runtime| async move {
+            lock(&runtime.0.state).update_resources(&id, resources)
+        })
+        .await
     }
 
     async fn exec_sync(
@@ -326,10 +330,15 @@ impl ContainerRuntime for SimulatedRuntime {
 
     async fn container_stats(
         &self,
-        _container_id: &str,
+        container_id: &str,
     ) -> Result<v1::ContainerStats, RuntimeError> {
-        self.perform("ContainerStats", millis(1), |_| async {
-            Ok(v1::ContainerStats::default())
+        let id = container_id.to_owned();
+        self.perform("ContainerStats", millis(1), move |runtime| async move {
+            let views = lock(&runtime.0.state).container_views();
+            let found = views.into_iter().find(|it| it.id == id && it.running);
+            let found = found.ok_or_else(|| not_found("ContainerStats", &id))?;
+            let memory_use = lock(&runtime.0.memory_use);
+            Ok(stats_of(found, &memory_use))
         })
         .await
     }
@@ -342,20 +351,7 @@ impl ContainerRuntime for SimulatedRuntime {
             let views = lock(&runtime.0.state).container_views();
             let memory_use = lock(&runtime.0.memory_use);
             let running = views.into_iter().filter(|container| container.running);
-            let stats = running.map(|container| v1::ContainerStats {
-                memory: Some(v1::MemoryUsage {
-                    working_set_bytes: Some(v1::UInt64Value {
-                        value: memory_use.get(&container.pod_uid).copied().unwrap_or(0),
-                    }),
-                    ..v1::MemoryUsage::default()
-                }),
-                attributes: Some(v1::ContainerAttributes {
-                    id: container.id,
-                    labels: container.config.labels,
-                    ..v1::ContainerAttributes::default()
-                }),
-                ..v1::ContainerStats::default()
-            });
+            let stats = running.map(|container| stats_of(container, &memory_use));
             Ok(stats.collect())
         })
         .await
@@ -450,4 +446,22 @@ fn has_labels(labels: &BTreeMap<String, String>, wanted: &BTreeMap<String, Strin
     wanted
         .iter()
         .all(|(key, value)| labels.get(key) == Some(value))
+}
+
+/// What a container uses that runs.
+fn stats_of(container: ContainerView, memory_use: &BTreeMap<String, u64>) -> v1::ContainerStats {
+    let bytes = memory_use.get(&container.pod_uid).copied().unwrap_or(0);
+    v1::ContainerStats {
+        memory: Some(v1::MemoryUsage {
+            working_set_bytes: Some(v1::UInt64Value { value: bytes }),
+            usage_bytes: Some(v1::UInt64Value { value: bytes }),
+            ..v1::MemoryUsage::default()
+        }),
+        attributes: Some(v1::ContainerAttributes {
+            id: container.id,
+            labels: container.config.labels,
+            ..v1::ContainerAttributes::default()
+        }),
+        ..v1::ContainerStats::default()
+    }
 }

@@ -190,3 +190,31 @@ fn a_pod_that_the_node_had_to_end_tells_so_from_then_on() {
     let again = node.exited("c", "a", 137).compute();
     assert_eq!(told(&again), Some(told_first));
 }
+
+#[test]
+fn a_resize_is_a_condition_while_it_is_under_way() {
+    let mut node = Node::with_policy("Always");
+    node.running("c", "a");
+    let told = |status: &PodStatus| {
+        let all = status.conditions.iter().flatten();
+        let mut all = all.filter(|it| it.type_ == "PodResizeInProgress");
+        all.next().cloned()
+    };
+    assert_eq!(told(&node.compute()), None);
+    node.observation.resize = Some(ResizeObservation::default());
+    let begun = told(&node.compute()).unwrap();
+    assert_eq!(
+        (begun.status.as_str(), begun.reason.as_deref()),
+        ("True", None)
+    );
+    node.now += 10;
+    node.observation.resize = Some(ResizeObservation {
+        error: "why".to_owned(),
+    });
+    let failed = told(&node.compute()).unwrap();
+    assert_eq!(failed.reason.as_deref(), Some("Error"));
+    assert_eq!(failed.message.as_deref(), Some("why"));
+    assert_eq!(failed.last_transition_time, begun.last_transition_time);
+    node.observation.resize = None;
+    assert_eq!(told(&node.compute()), None);
+}

@@ -14,6 +14,7 @@ const NOTHING: Plan = Plan::Work(Work {
     volumes: Vec::new(),
     post_starts: Vec::new(),
     starts: Vec::new(),
+    resizes: Vec::new(),
     refreshes: Vec::new(),
     waits: Vec::new(),
     pulls: Vec::new(),

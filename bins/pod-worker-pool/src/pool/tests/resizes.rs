@@ -1,0 +1,245 @@
+//! Containers whose CPU and memory change while they run.
+
+use std::time::Duration;
+
+use cri::v1::LinuxContainerResources;
+use pod::resources::PodCgroupResources;
+use pod_lifecycle::UpdateKind;
+use serde_json::{Value, json};
+use simulated_runtime::ContainerView;
+
+use super::{RUN, calls, running, starts};
+use crate::testing::{IMAGE, TestNode, eventually, pod_running};
+
+const MIB: i64 = 1 << 20;
+
+/// A pod whose container `c` has so many thousandths of a core, and MiB of memory.
+fn pod_with(cpu: u32, memory: i64) -> Value {
+    let mut pod = pod_running("a", "u1", RUN);
+    gives(&mut pod, cpu, memory);
+    pod
+}
+
+fn gives(pod: &mut Value, cpu: u32, memory: i64) {
+    let amounts = json!({"cpu": format!("{cpu}m"), "memory": format!("{memory}Mi")});
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": amounts, "limits": amounts});
+}
+
+fn resources_of(container: &ContainerView) -> LinuxContainerResources {
+    let linux = container.config.linux.clone().unwrap_or_default();
+    linux.resources.unwrap_or_default()
+}
+
+/// The quota and the memory of the container `c`.
+fn limits(node: &TestNode) -> (i64, i64) {
+    let all = node.runtime.containers().into_iter();
+    let mut running = all.filter(|it| it.running && it.name == "c");
+    let found = running.next().map(|it| resources_of(&it));
+    let found = found.unwrap_or_default();
+    (found.cpu_quota / 100, found.memory_limit_in_bytes / MIB)
+}
+
+async fn gets(node: &TestNode, cpu: i64, memory: i64) {
+    let what = format!("{cpu}m and {memory} MiB");
+    eventually(&what, || limits(node) == (cpu, memory)).await;
+}
+
+fn given(node: &TestNode) -> Vec<PodCgroupResources> {
+    let state = node.host.state();
+    state
+        .cgroup_resources
+        .get("u1")
+        .cloned()
+        .unwrap_or_default()
+}
+
+fn of_pod(cgroup: &PodCgroupResources) -> (u64, i64) {
+    let memory = cgroup.memory_limit_bytes.unwrap_or_default();
+    (
+        cgroup.cpu_quota_micros.unwrap_or_default() / 100,
+        memory / MIB,
+    )
+}
+
+const UPDATE: &str = "UpdateContainerResources";
+
+#[tokio::test(start_paused = true)]
+async fn a_container_gets_other_resources_while_it_runs() {
+    let node = TestNode::new();
+    node.create(&pod_with(100, 64)).await;
+    let id = running(&node, "u1").await;
+    assert_eq!(limits(&node), (100, 64));
+    // More of one and less of the other: the pod has room for both meanwhile.
+    let new = pod_with(300, 32);
+    node.update(UpdateKind::Update, &new).await.unwrap();
+    gets(&node, 300, 32).await;
+    eventually("the pod's cgroup follows", || {
+        given(&node).last().map(of_pod) == Some((300, 32))
+    })
+    .await;
+    let given: Vec<_> = given(&node).iter().map(of_pod).collect();
+    assert_eq!(given, [(100, 64), (300, 64), (300, 32)]);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(running(&node, "u1").await, id);
+    assert_eq!(calls(&node, UPDATE), 1);
+    assert_eq!(starts(&node, "u1").len(), 1);
+    // The rest of what it was made with is kept.
+    let kept = resources_of(&node.running("u1").unwrap());
+    assert_eq!((kept.cpu_period, kept.cpu_shares), (100_000, 307));
+    assert_eq!(kept.oom_score_adj, -997);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_a_kill_of_the_pool_interrupts_is_completed_by_the_next() {
+    // Longer than a change takes.
+    for after in 0..40 {
+        let mut node = TestNode::new();
+        let old = pod_with(100, 64);
+        node.create(&old).await;
+        let id = running(&node, "u1").await;
+        let new = pod_with(300, 32);
+        node.update(UpdateKind::Update, &new).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(after)).await;
+        node.kill();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        // By then the source wants this one, or the former one again.
+        let (wanted, cpu, memory) = match after % 2 {
+            0 => (&new, 300, 32),
+            _ => (&old, 100, 64),
+        };
+        node.start();
+        node.create(wanted).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(limits(&node), (cpu, memory), "{after}");
+        let cgroup = given(&node).last().map(of_pod);
+        let wanted = (cpu.unsigned_abs(), memory);
+        assert_eq!(cgroup, Some(wanted), "{after}");
+        assert_eq!(running(&node, "u1").await, id);
+        // The next process does nothing to it.
+        let made = calls(&node, UPDATE);
+        node.kill();
+        node.start();
+        node.create(if after % 2 == 0 { &new } else { &old }).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(calls(&node, UPDATE), made, "{after}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_container_whose_policy_says_so_is_started_again() {
+    for is_away in [false, true] {
+        let mut node = TestNode::new();
+        let mut pod = pod_with(100, 64);
+        let other = json!({"name": "other", "image": IMAGE, "command": RUN});
+        let containers = pod["spec"]["containers"].as_array_mut().unwrap();
+        containers.push(other);
+        pod["spec"]["containers"][0]["resizePolicy"] =
+            json!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
+        node.create(&pod).await;
+        eventually("both run", || starts(&node, "u1").len() == 2).await;
+        let of = |name: &str| {
+            let all = node.runtime.containers().into_iter();
+            let mut all = all.filter(|it| it.name == name && it.running);
+            all.next().map(|it| it.id).unwrap_or_default()
+        };
+        let before = (of("c"), of("other"));
+        // In place.
+        gives(&mut pod, 200, 64);
+        node.update(UpdateKind::Update, &pod).await.unwrap();
+        gets(&node, 200, 64).await;
+        assert_eq!((of("c"), of("other")), before);
+        let other = of("other");
+
+        gives(&mut pod, 200, 128);
+        if is_away {
+            node.kill();
+            node.start();
+        }
+        node.update(UpdateKind::Update, &pod).await.unwrap();
+        gets(&node, 200, 128).await;
+        eventually("it is told", || starts(&node, "u1").len() == 3).await;
+        let of = |name: &str| {
+            let all = node.runtime.containers().into_iter();
+            let mut all = all.filter(|it| it.name == name && it.running);
+            all.next().map(|it| (it.id, it.config.annotations))
+        };
+        assert_eq!(of("other").unwrap().0, other);
+        let (id, annotations) = of("c").unwrap();
+        assert_ne!(id, before.0);
+        assert_eq!(annotations["io.kubernetes.container.restartCount"], "1");
+        assert_eq!(calls(&node, UPDATE), 1);
+        assert!(node.reasons("u1").contains(&"Killing".to_owned()));
+        assert!(node.runtime.violations().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_is_started_again_has_room_in_its_pod() {
+    let node = TestNode::new();
+    let mut pod = pod_with(100, 64);
+    pod["spec"]["containers"][0]["command"] = json!(["exit", "1", "20000"]);
+    node.create(&pod).await;
+    running(&node, "u1").await;
+    eventually("it has ended", || node.running("u1").is_none()).await;
+    gives(&mut pod, 500, 256);
+    node.update(UpdateKind::Update, &pod).await.unwrap();
+    gets(&node, 500, 256).await;
+    assert_eq!(given(&node).last().map(of_pod), Some((500, 256)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_memory_limit_is_set_below_what_is_used() {
+    let node = TestNode::new();
+    node.create(&pod_with(100, 64)).await;
+    let id = running(&node, "u1").await;
+    node.runtime.set_memory_use("u1", 40 << 20);
+    let new = pod_with(200, 32);
+    node.update(UpdateKind::Update, &new).await.unwrap();
+    eventually("the reason is told", || {
+        let error = node.observation("u1").unwrap_or_default().sync_error;
+        error.contains("memory limit (33554432) below current usage (41943040)")
+    })
+    .await;
+    assert_eq!(limits(&node), (100, 64));
+    assert_eq!(given(&node).last().map(of_pod), Some((100, 64)));
+    let told = node.observation("u1").unwrap();
+    let error = told.resize.unwrap_or_default().error;
+    assert!(error.contains("below current usage"), "{error}");
+    let runs_with = told.containers[0].resources.unwrap_or_default();
+    assert_eq!(runs_with.memory_limit_bytes, 64 * MIB);
+    // Once it uses less.
+    node.runtime.set_memory_use("u1", 20 << 20);
+    gets(&node, 200, 32).await;
+    eventually("nothing is wrong any more", || {
+        let told = node.observation("u1").unwrap_or_default();
+        told.sync_error.is_empty() && told.resize.is_none()
+    })
+    .await;
+    let told = node.observation("u1").unwrap();
+    let runs_with = told.containers[0].resources.unwrap_or_default();
+    assert_eq!(runs_with.memory_limit_bytes, 32 * MIB);
+    let reasons = node.reasons("u1").split_off(3);
+    assert_eq!(reasons, ["ResizeStarted", "ResizeError", "ResizeCompleted"]);
+    assert_eq!(running(&node, "u1").await, id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_resized_holds_nothing_else_up() {
+    let node = TestNode::new();
+    let mut pod = pod_with(100, 64);
+    let other = json!({"name": "d", "image": IMAGE, "command": ["exit", "1", "5000"]});
+    pod["spec"]["containers"]
+        .as_array_mut()
+        .unwrap()
+        .push(other);
+    node.create(&pod).await;
+    running(&node, "u1").await;
+    node.runtime.set_memory_use("u1", 60 << 20);
+    gives(&mut pod, 100, 32);
+    node.update(UpdateKind::Update, &pod).await.unwrap();
+    eventually("the other one is started again and again", || {
+        starts(&node, "u1").len() >= 4
+    })
+    .await;
+    assert_eq!(limits(&node), (100, 64));
+}

@@ -1,0 +1,209 @@
+//! Gives containers other CPU and memory while they run.
+//!
+//! The pod's cgroup holds what there is before and after each call: it grows first and
+//! shrinks last, as in the kubelet. That a change is begun is on disk before it is, and
+//! that it has ended after all of it: one that was cut short anywhere is made once more as
+//! a whole, whatever the pod wants by then.
+
+use std::collections::BTreeMap;
+
+use cri::v1;
+use pod::core::{Container as ContainerSpec, ResourceRequirements};
+use pod::{Pod, PodExt};
+use pod_lifecycle::instance_resources::InstanceResources;
+use pod_lifecycle::observation::Observation;
+use pod_lifecycle::plan::{Plan, Resize};
+use pod_lifecycle::stop::KillReason;
+use serde::Serialize;
+
+use super::context::Steps;
+use super::error::{Retry, StepError};
+use super::memory::{Announcement, Memory};
+use super::pod_cgroup;
+use super::target::{Target, spec_of};
+
+/// What instances run with, by id, as far as that is known for certain.
+pub(super) fn known(
+    observation: &Observation,
+    memory: &Memory,
+) -> BTreeMap<String, InstanceResources> {
+    let shown = observation.containers.iter();
+    shown
+        .filter_map(|it| Some((it.id.clone(), memory.known.resources(it)?.now)))
+        .collect()
+}
+
+/// Whether a plan gives containers something else, or stops them for that.
+pub(super) fn is_under_way(plan: &Plan) -> bool {
+    let Plan::Work(work) = plan else { return false };
+    let mut stops = work.stops.iter();
+    !work.resizes.is_empty() || stops.any(|it| it.reason == Some(KillReason::ResizeRestart))
+}
+
+/// Tells people that changes begin, and that they have ended; as a kubelet does.
+pub(super) fn announce(steps: &Steps, target: &Target<'_>, plan: &Plan, memory: &mut Memory) {
+    if is_under_way(plan) {
+        if memory.announced.insert(Announcement::Resize) {
+            let message = message("Pod resize started", target.pod, "");
+            let events = &steps.events;
+            events.normal(target.identity, "", "ResizeStarted", &message);
+        }
+        return;
+    }
+    let is_settled = matches!(plan, Plan::Work(work) if work.starts.is_empty());
+    if is_settled && memory.announced.remove(&Announcement::Resize) {
+        memory.resize_error = None;
+        let message = message("Pod resize completed", target.pod, "");
+        let events = &steps.events;
+        events.normal(target.identity, "", "ResizeCompleted", &message);
+    }
+}
+
+/// Notes what an attempt came to, and tells people why it failed.
+pub(super) fn note(
+    steps: &Steps,
+    target: &Target<'_>,
+    resized: &Result<(), StepError>,
+    memory: &mut Memory,
+) {
+    let error = resized.as_ref().err().map(|error| error.message.clone());
+    if error == memory.resize_error {
+        return;
+    }
+    if let Some(error) = &error {
+        let message = message("Pod resize error", target.pod, error);
+        let events = &steps.events;
+        events.warning(target.identity, "", "ResizeError", &message);
+    }
+    memory.resize_error = error;
+}
+
+/// What the pod is to have, as a kubelet tells it in these events.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Summary<'a> {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    init_containers: Vec<OfContainer<'a>>,
+    containers: Vec<OfContainer<'a>>,
+    /// That of an API server's object.
+    generation: i64,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    error: &'a str,
+}
+
+#[derive(Serialize)]
+struct OfContainer<'a> {
+    name: &'a str,
+    resources: ResourceRequirements,
+}
+
+fn message(what: &str, pod: &Pod, error: &str) -> String {
+    fn all(containers: &[ContainerSpec]) -> Vec<OfContainer<'_>> {
+        let of_containers = containers.iter().map(|spec| OfContainer {
+            name: &spec.name,
+            resources: spec.resources.clone().unwrap_or_default(),
+        });
+        of_containers.collect()
+    }
+    let summary = Summary {
+        init_containers: all(pod.init_containers()),
+        containers: all(pod.containers()),
+        generation: pod.metadata.generation.unwrap_or_default(),
+        error,
+    };
+    match serde_json::to_string(&summary) {
+        Ok(summary) => format!("{what}: {summary}"),
+        Err(_) => what.to_owned(),
+    }
+}
+
+/// Makes these changes.
+pub(super) async fn resize(
+    steps: &Steps,
+    target: &Target<'_>,
+    resizes: &[Resize],
+    memory: &mut Memory,
+) -> Result<(), StepError> {
+    if resizes.is_empty() {
+        return Ok(());
+    }
+    for resize in resizes {
+        check_memory(steps, resize).await?;
+    }
+    for Resize {
+        container_id,
+        from,
+        to,
+        ..
+    } in resizes
+    {
+        memory.known.note_resize(container_id, *from, *to);
+    }
+    if memory.brings_record_up_to_date() {
+        steps.save_record(target.identity, memory).await;
+    }
+    let around = pod_cgroup::around(target, resizes);
+    pod_cgroup::ensure(steps, target, around, memory).await?;
+    for resize in resizes {
+        update(steps, target, resize).await?;
+    }
+    let after = pod_cgroup::around(target, &[]);
+    pod_cgroup::ensure(steps, target, after, memory).await?;
+    for resize in resizes {
+        memory.known.note_resized(&resize.container_id, resize.to);
+        tracing::info!(
+            pod = %target.identity,
+            container = resize.name,
+            from = ?resize.from,
+            to = ?resize.to,
+            "container resized"
+        );
+    }
+    memory.brings_record_up_to_date();
+    steps.save_record(target.identity, memory).await;
+    Ok(())
+}
+
+async fn update(steps: &Steps, target: &Target<'_>, resize: &Resize) -> Result<(), StepError> {
+    let spec = spec_of(target, &resize.name).map_err(|error| failed(resize, &error.message))?;
+    let resources = cri_requests::container_resources(target.pod, spec, &steps.facts);
+    let id = &resize.container_id;
+    let updated = steps.runtime.update_container_resources(id, resources);
+    updated
+        .await
+        .map_err(|error| failed(resize, &error.to_string()))
+}
+
+/// A limit below what a container uses is not set: the kernel would refuse it, or kill
+/// the container.
+async fn check_memory(steps: &Steps, resize: &Resize) -> Result<(), StepError> {
+    let (from, to) = (resize.from.memory_limit_bytes, resize.to.memory_limit_bytes);
+    if to == 0 || (from != 0 && to >= from) {
+        return Ok(());
+    }
+    let stats = steps.runtime.container_stats(&resize.container_id).await;
+    let stats = stats.map_err(|error| failed(resize, &error.to_string()))?;
+    match used(&stats) {
+        None => Err(failed(resize, "missing container memory usage")),
+        Some(used) if used >= to.unsigned_abs() => Err(failed(
+            resize,
+            &format!(
+                "attempting to set container {:?} memory limit ({to}) below current usage ({used})",
+                resize.name
+            ),
+        )),
+        Some(_) => Ok(()),
+    }
+}
+
+/// With what the kernel keeps of files for it, or without where the runtime does not tell.
+fn used(stats: &v1::ContainerStats) -> Option<u64> {
+    let memory = stats.memory.as_ref()?;
+    let used = memory.usage_bytes.as_ref();
+    Some(used.or(memory.working_set_bytes.as_ref())?.value)
+}
+
+fn failed(resize: &Resize, why: &str) -> StepError {
+    let message = format!("cannot resize container {:?}: {why}", resize.name);
+    StepError::new(message, Retry::LATER)
+}
