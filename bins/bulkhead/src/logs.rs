@@ -11,7 +11,7 @@ use bulkhead_api::v1::container_logs_client::ContainerLogsClient;
 use clock::WallClock;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt as _};
-use pod::{Pod, PodExt as _};
+use pod::{Pod, PodExt as _, ephemeral};
 use tonic::transport::Channel;
 use topology::Process;
 
@@ -206,6 +206,7 @@ fn containers(pod: &Pod, options: &LogsOptions) -> Result<Vec<String>, Failure> 
     let names: Vec<&str> = pod
         .all_containers()
         .map(|(_, container)| container.name.as_str())
+        .chain(ephemeral::listed(pod).iter().map(|it| it.name.as_str()))
         .collect();
     let owned = |name: &str| name.to_owned();
     if options.all_containers {

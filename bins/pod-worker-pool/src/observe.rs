@@ -13,7 +13,7 @@ use std::sync::Arc;
 use cri::{ContainerRuntime, RuntimeError, v1};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use node_host::NodeHost;
-use pod::{Pod, PodExt, PodIdentity};
+use pod::{Pod, PodExt, PodIdentity, ephemeral};
 use pod_lifecycle::known::Known;
 use pod_lifecycle::observation::{Container, ContainerState, Observation, Sandbox, SandboxNetwork};
 
@@ -272,19 +272,21 @@ impl Observer {
         containers: &[Container],
     ) -> BTreeMap<String, u32> {
         let mut starts = BTreeMap::new();
-        for (_, spec) in pod.all_containers() {
-            if containers.iter().any(|known| known.name == spec.name) {
+        let names = pod.all_containers().map(|(_, spec)| &spec.name);
+        let of_ephemeral = ephemeral::listed(pod).iter().map(|it| &it.name);
+        for name in names.chain(of_ephemeral) {
+            if containers.iter().any(|known| known.name == *name) {
                 continue;
             }
-            match self.host.last_log_attempt(identity, &spec.name).await {
+            match self.host.last_log_attempt(identity, name).await {
                 Ok(Some(attempt)) => {
-                    starts.insert(spec.name.clone(), attempt.saturating_add(1));
+                    starts.insert(name.clone(), attempt.saturating_add(1));
                 }
                 Ok(None) => {}
                 // Counting from 0 again is better than not starting.
                 Err(error) => tracing::warn!(
                     pod = %identity,
-                    container = spec.name,
+                    container = name,
                     error = %telemetry::chain(&error),
                     "cannot read the restart count from the logs"
                 ),

@@ -12,7 +12,7 @@ use pod::metadata::{
     POD_TERMINATION_GRACE_PERIOD_ANNOTATION, POD_UID_LABEL, TERMINATION_MESSAGE_PATH_ANNOTATION,
     TERMINATION_MESSAGE_POLICY_ANNOTATION,
 };
-use pod::{ContainerHash, Pod, PodExt, PodIdentity};
+use pod::{ContainerHash, Pod, PodExt, PodIdentity, ephemeral};
 
 use crate::container_input::ContainerInput;
 use crate::environment::{Environment, EnvironmentInput, environment, too_large};
@@ -20,7 +20,7 @@ use crate::error::BuildError;
 use crate::expansion::{Budget, TooLong};
 use crate::mounts::mounts;
 use crate::resources::container_resources;
-use crate::security::container_security;
+use crate::security::{container_security, see_processes_of};
 
 /// A container's log file, relative to the log directory of its pod.
 pub(crate) fn log_path(container_name: &str, attempt: u32) -> String {
@@ -41,6 +41,10 @@ pub fn container_config(input: &ContainerInput<'_>) -> Result<ContainerConfig, B
         let expanded: Result<Vec<_>, _> = expanded.collect();
         expanded.map_err(|TooLong| too_large(&format!("{field}.{part}")))
     };
+    let mut security = container_security(input.pod, container, input.image_user, input.node)?;
+    if let Some(id) = input.process_namespace_of {
+        see_processes_of(id, &mut security);
+    }
     let command = expanded("command", &container.command)?;
     let args = expanded("args", &container.args)?;
     Ok(ContainerConfig {
@@ -71,12 +75,7 @@ pub fn container_config(input: &ContainerInput<'_>) -> Result<ContainerConfig, B
         tty: container.tty.unwrap_or(false),
         linux: Some(LinuxContainerConfig {
             resources: Some(container_resources(input.pod, container, input.node)),
-            security_context: Some(container_security(
-                input.pod,
-                container,
-                input.image_user,
-                input.node,
-            )?),
+            security_context: Some(security),
         }),
         ..ContainerConfig::default()
     })
@@ -111,6 +110,10 @@ pub(crate) fn field_of(pod: &Pod, container: &Container) -> String {
         {
             return format!("spec.{list}[{index}]");
         }
+    }
+    let mut listed = ephemeral::listed(pod).iter();
+    if let Some(index) = listed.position(|other| other.name == container.name) {
+        return format!("spec.ephemeralContainers[{index}]");
     }
     format!("container {:?}", container.name)
 }

@@ -29,6 +29,8 @@ pub struct ContainerInput<'a> {
     pub pod: &'a Pod,
     /// One of its containers, of either kind.
     pub container: &'a Container,
+    /// The instance of the same pod whose processes it is to see (`targetContainerName`).
+    pub process_namespace_of: Option<&'a str>,
     /// How often it was started before.
     pub attempt: u32,
     /// The image as the runtime names it, from its status or pull.

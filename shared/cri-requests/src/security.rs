@@ -11,7 +11,7 @@ use cri::v1::{
 use pod::core::{
     AppArmorProfile, Container, PodSecurityContext, SELinuxOptions, SeccompProfile, SecurityContext,
 };
-use pod::{Pod, PodExt};
+use pod::{Pod, PodExt, ephemeral};
 
 use crate::error::BuildError;
 use crate::node_facts::NodeFacts;
@@ -71,7 +71,8 @@ pub(super) fn sandbox_security(pod: &Pod) -> Result<LinuxSandboxSecurityContext,
     let own = pod.spec_or_default().security_context.as_ref();
     let privileged = pod
         .all_containers()
-        .any(|(_, container)| is_privileged(container));
+        .any(|(_, container)| is_privileged(container))
+        || ephemeral::containers(pod).any(|container| is_privileged(&container));
     Ok(LinuxSandboxSecurityContext {
         namespace_options: Some(namespaces(pod)),
         selinux_options: own
@@ -196,6 +197,15 @@ fn check_non_root(
         pod,
         container: container.name.clone(),
     })
+}
+
+/// Has a container see the processes of another one, where it would see its own alone.
+pub(super) fn see_processes_of(id: &str, context: &mut LinuxContainerSecurityContext) {
+    let namespaces = context.namespace_options.as_mut();
+    if let Some(own) = namespaces.filter(|it| it.pid() == NamespaceMode::Container) {
+        own.set_pid(NamespaceMode::Target);
+        id.clone_into(&mut own.target_id);
+    }
 }
 
 fn namespaces(pod: &Pod) -> NamespaceOption {

@@ -106,6 +106,7 @@ impl ContainerCase {
             .join(self.pod.uid())
             .join("containers");
         ContainerInput {
+            process_namespace_of: None,
             pod: &self.pod,
             container,
             attempt: self.attempt,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use pod::core::Container;
-use pod::{Pod, PodExt};
+use pod::{Pod, PodExt, ephemeral};
 
 use crate::object::{ObjectKind, ObjectRef};
 
@@ -43,6 +43,9 @@ pub fn references(pod: &Pod) -> BTreeSet<ObjectRef> {
     }
     for (_, container) in pod.all_containers() {
         found.of_container(container);
+    }
+    for container in ephemeral::containers(pod) {
+        found.of_container(&container);
     }
     found.references
 }

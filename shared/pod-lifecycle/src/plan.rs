@@ -27,10 +27,10 @@
 //! ```
 //!
 //! `facts` are what goes in, `step` what comes out. `considered` puts together what the
-//! runtime shows and what is known besides; `sandbox`, `init` and `containers` decide
-//! about those; `resize` which of them get other resources; `restart` when a container
-//! is started again; `round` when all of them are; `refused` what is left of
-//! that for a pod that the node policy refuses; `stop` what stops a whole pod, and
+//! runtime shows and what is known besides; `sandbox`, `init`, `containers` and
+//! `ephemeral` decide about those; `resize` which of them get other resources; `restart`
+//! when a container is started again; `round` when all of them are; `refused` what is left
+//! of that for a pod that the node policy refuses; `stop` what stops a whole pod, and
 //! `container_stop` one container; `volumes` which volumes have to be made before
 //! something is started, and which refreshed later; `start_time` since when a pod counts.
 
@@ -38,6 +38,7 @@ mod considered;
 mod container_stop;
 mod containers;
 mod describe;
+mod ephemeral;
 mod facts;
 mod go_duration;
 mod init;
@@ -61,7 +62,7 @@ pub use container_stop::pod_grace;
 pub use describe::{describe, describe_termination};
 pub use facts::{Facts, Goal, ProbeVerdicts, REFUSED_REASON, Refused, Settings};
 pub use go_duration::go_duration;
-pub use round::current_round;
+pub use round::{current_round, left_of_earlier};
 pub use start_time::{deadline, notes_start, started_at, started_at_source};
 pub use step::{
     CleanUp, ContainerStop, CreatedContainer, Discard, NewInstance, Plan, PostStartHook, Resize,
@@ -140,9 +141,10 @@ fn next_for_running(inputs: &Inputs<'_>) -> Plan {
     };
     if let Plan::Work(work) = &mut plan {
         resize::plan(inputs, work);
-    }
-    if let (Plan::Work(work), Some(deadline)) = (&mut plan, deadline) {
-        work.wake(deadline);
+        ephemeral::start(inputs, &sandbox.id, work);
+        if let Some(deadline) = deadline {
+            work.wake(deadline);
+        }
     }
     plan
 }

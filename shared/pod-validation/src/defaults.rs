@@ -93,7 +93,7 @@ fn pod_spec(spec: &mut PodSpec) {
     }
 }
 
-fn container(container: &mut Container) {
+pub(crate) fn container(container: &mut Container) {
     let policy = pull_policy(container.image.as_deref());
     set(&mut container.image_pull_policy, policy);
     set(

@@ -7,7 +7,7 @@ use pod::{Pod, PodSource};
 
 use crate::field::{FieldError, Reason};
 use crate::runtime_class::runtime_class_errors;
-use crate::validate::validate;
+use crate::validate::{ephemeral, validate};
 use crate::{defaults, support};
 
 /// Everything that is wrong with a pod that has its identity, and everything that it asks
@@ -25,6 +25,13 @@ pub fn judge(pod: &Pod, source: PodSource, classes: &RuntimeClasses) -> Vec<Fiel
     found.extend(runtime_class_errors(pod, classes, ""));
     found.extend(uid_error(pod, ""));
     let mut with_defaults = pod.clone();
+    if source == PodSource::Api {
+        // They are judged as what was added to a pod, and the pod as it was made.
+        found.extend(ephemeral::validate(pod));
+        if let Some(spec) = &mut with_defaults.spec {
+            spec.ephemeral_containers = None;
+        }
+    }
     defaults::apply(&mut with_defaults);
     found.extend(validate(&with_defaults));
     found
@@ -68,6 +75,26 @@ mod tests {
         );
         let spec = serde_json::from_str(&spec).unwrap();
         fields(|pod| pod["spec"] = spec, PodSource::Api)
+    }
+
+    #[test]
+    fn ephemeral_containers_are_an_api_servers_to_add() {
+        let with = |ephemeral: Value| {
+            move |pod: &mut Value| pod["spec"]["ephemeralContainers"] = ephemeral
+        };
+        let good = json!([{"name": "e", "image": "i:1", "targetContainerName": "c"}]);
+        for source in [PodSource::File, PodSource::Http] {
+            let found = fields(with(good.clone()), source);
+            assert_eq!(found, ["spec.ephemeralContainers"]);
+        }
+        assert!(fields(with(good), PodSource::Api).is_empty());
+        let bad = json!([{"name": "c", "image": "i:1", "volumeDevices": [
+            {"name": "v", "devicePath": "/dev/x"}]}]);
+        let found = fields(with(bad), PodSource::Api);
+        for expected in ["name", "volumeDevices"] {
+            let field = format!("spec.ephemeralContainers[0].{expected}");
+            assert!(found.contains(&field), "{found:?}");
+        }
     }
 
     #[test]

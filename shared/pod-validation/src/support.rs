@@ -10,8 +10,8 @@ mod references;
 mod refuse;
 mod volumes;
 
-use pod::Pod;
 use pod::core::{Container, PodSecurityContext, PodSpec, ResourceRequirements};
+use pod::{Pod, ephemeral};
 
 use references::DEFAULT_SERVICE_ACCOUNT;
 use refuse::refuse;
@@ -120,10 +120,6 @@ fn pod_spec(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
     let account = text(service_account_name);
     refuse(
         &[
-            (
-                "ephemeralContainers",
-                !list(ephemeral_containers).is_empty(),
-            ),
             ("readinessGates", !list(readiness_gates).is_empty()),
             ("resourceClaims", !list(resource_claims).is_empty()),
             ("schedulingGates", !list(scheduling_gates).is_empty()),
@@ -151,6 +147,9 @@ fn pod_spec(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
     {}
     all_containers(list(init_containers), path.child("initContainers"), errors);
     all_containers(containers, path.child("containers"), errors);
+    let listed = list(ephemeral_containers).iter();
+    let ephemeral: Vec<Container> = listed.map(ephemeral::as_container).collect();
+    all_containers(&ephemeral, path.child("ephemeralContainers"), errors);
     let volumes_path = path.child("volumes");
     for (index, volume) in list(volumes).iter().enumerate() {
         volumes::volume(volume, volumes_path.index(index), errors);

@@ -7,6 +7,7 @@
 mod containers;
 mod env_files;
 mod environment;
+pub(crate) mod ephemeral;
 mod metadata;
 mod mounts;
 mod network;

@@ -6,7 +6,7 @@ use local_objects::claimed;
 use pod::core::{EmptyDirVolumeSource, HostPathVolumeSource, Volume as ApiVolume, VolumeMount};
 use pod::huge_pages::page_size;
 use pod::resources::pod_cgroup_resources;
-use pod::{Pod, PodExt, Quantity, huge_pages};
+use pod::{Pod, PodExt, Quantity, ephemeral, huge_pages};
 
 use crate::files::{Files, MAX_BYTES};
 use crate::sources::{Content, Unavailable, files};
@@ -263,7 +263,11 @@ fn is_mounted(pod: &Pod, volume: &str) -> bool {
 fn mounts_of<'a>(pod: &'a Pod, volume: &'a str) -> impl Iterator<Item = &'a VolumeMount> {
     let containers = pod.all_containers();
     let mounts = containers.flat_map(|(_, spec)| spec.volume_mounts.iter().flatten());
-    mounts.filter(move |mount| mount.name == volume)
+    let listed = ephemeral::listed(pod).iter();
+    let of_ephemeral = listed.flat_map(|it| it.volume_mounts.iter().flatten());
+    mounts
+        .chain(of_ephemeral)
+        .filter(move |mount| mount.name == volume)
 }
 
 /// Whether what the container mounts in it is to show on the node.

@@ -12,7 +12,7 @@ use crate::phase::{PodPhase, RestartPolicy};
 /// Grace period of a pod that does not state one, in seconds.
 pub const DEFAULT_TERMINATION_GRACE_PERIOD_SECONDS: i64 = 30;
 
-/// Whether a container is of `initContainers` or of `containers`.
+/// Which list of its pod a container is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ContainerKind {
     /// Runs to its end before the next one, and before any ordinary container.
@@ -21,6 +21,8 @@ pub enum ContainerKind {
     Sidecar,
     /// An ordinary container.
     Application,
+    /// One that an API server has added to a pod that runs; see [`crate::ephemeral`].
+    Ephemeral,
 }
 
 /// Accessors over a core/v1 Pod.
@@ -41,9 +43,9 @@ pub trait PodExt {
     fn containers(&self) -> &[Container];
     /// Init containers, in order.
     fn init_containers(&self) -> &[Container];
-    /// Init containers in order, then the ordinary ones.
+    /// Init containers in order, then the ordinary ones; no ephemeral ones.
     fn all_containers(&self) -> impl Iterator<Item = (ContainerKind, &Container)>;
-    /// The container of this name, whatever its kind.
+    /// The container of this name that is not ephemeral.
     fn container(&self, name: &str) -> Option<(ContainerKind, &Container)>;
     /// Volumes, in order.
     fn volumes(&self) -> &[Volume];

@@ -8,6 +8,7 @@
 pub mod accessors;
 pub mod container_hash;
 pub mod downward;
+pub mod ephemeral;
 pub mod hook;
 pub mod huge_pages;
 pub mod identity;

@@ -228,6 +228,13 @@ impl Gate {
         let of_sandbox = request::sandbox(identity, sandbox_config, &self.places)?;
         self.check(&pod, &of_sandbox, pod.images())?;
         self.sandbox_is_of(sandbox_id, identity.uid()).await?;
+        if let Some(target) = request::process_namespace_of(config) {
+            let known = self.container(target).await?;
+            if known.pod_uid != identity.uid() {
+                let field = "linux.security_context.namespace_options.target_id";
+                return Err(Denial::not_the_pods(field, target).into());
+            }
+        }
         let (asked, runs_as) = request::container(identity, config, &pod.volumes, &self.places)?;
         let image = config.image.clone().unwrap_or_default();
         // Names of images are grants of the policy's: the runtime tells them, and not

@@ -182,11 +182,28 @@ pub(crate) fn container(
     Ok((asked, runs_as))
 }
 
+/// The container whose processes a container is to see. Whether it is of the same pod is
+/// for the caller to ask.
+pub(crate) fn process_namespace_of(config: &v1::ContainerConfig) -> Option<&str> {
+    let security = config.linux.as_ref()?.security_context.as_ref()?;
+    let options = security.namespace_options.as_ref()?;
+    is_of_target(options).then_some(options.target_id.as_str())
+}
+
+fn is_of_target(options: &v1::NamespaceOption) -> bool {
+    options.pid() == v1::NamespaceMode::Target && !options.target_id.is_empty()
+}
+
 fn container_security(
     security: &v1::LinuxContainerSecurityContext,
     places: &Places,
 ) -> Result<Vec<Asked>, Denial> {
-    let mut asked = namespaces(&security.namespace_options.clone().unwrap_or_default())?;
+    let mut options = security.namespace_options.clone().unwrap_or_default();
+    if is_of_target(&options) {
+        options.set_pid(v1::NamespaceMode::Container);
+        options.target_id.clear();
+    }
+    let mut asked = namespaces(&options)?;
     let mut ask = |field: &str, demand| asked.push(Asked::new(field, demand));
     if security.privileged {
         ask("privileged", Demand::Privileged);

@@ -6,6 +6,7 @@ mod claims;
 mod cut_short_starts;
 mod deadlines;
 mod earlier_starts;
+mod ephemeral;
 mod evictions;
 mod graces;
 mod hanging_state_disk;

@@ -1,6 +1,6 @@
 //! What is known of one pod, from its worker and from its steps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bulkhead_api::v1;
 use clock::UnixNanos;
@@ -31,8 +31,8 @@ pub(crate) struct Findings {
     pub observation: Observation,
     /// Why containers that should exist do not run.
     pub waiting: Vec<Waiting>,
-    /// The round that the pod is in: instances of earlier ones decide nothing any more.
-    pub round: u32,
+    /// Instances that are left of earlier rounds: they decide nothing any more. By id.
+    pub left_of_earlier: BTreeSet<String>,
     /// What instances run with, by id, as far as that is known.
     pub resources: BTreeMap<String, InstanceResources>,
     /// Some are being given something else; with what went wrong, or nothing.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bulkhead_api::v1;
 use clock::UnixNanos;
-use pod::{Pod, PodExt};
+use pod::{Pod, PodExt, ephemeral};
 use pod_lifecycle::observation::{Container, ContainerState, Observation, Sandbox};
 use pod_lifecycle::plan;
 
@@ -22,30 +22,33 @@ pub(crate) fn waiting(
     observation: &Observation,
     reasons: &BTreeMap<String, (String, String)>,
 ) -> Vec<Waiting> {
-    let round = plan::current_round(pod, observation);
     let not_yet = if pod.init_containers().is_empty() {
         "ContainerCreating"
     } else {
         "PodInitializing"
     };
-    pod.all_containers()
-        .filter_map(|(_, spec)| {
-            let newest = observation.newest(&spec.name);
+    let names = pod.all_containers().map(|(_, spec)| &spec.name);
+    names
+        .chain(ephemeral::listed(pod).iter().map(|it| &it.name))
+        .filter_map(|name| {
+            let newest = observation.newest(name);
             if newest.is_some_and(|container| container.state.may_run()) {
                 return None;
             }
             let waits = |reason: &str, message: &str| {
                 Some(Waiting {
-                    name: spec.name.clone(),
+                    name: name.clone(),
                     reason: reason.to_owned(),
                     message: message.to_owned(),
                 })
             };
-            if let Some((reason, message)) = reasons.get(&spec.name) {
+            if let Some((reason, message)) = reasons.get(name) {
                 return waits(reason, message);
             }
-            let has_ended = |it: &Container| it.state.exit().is_some() && it.round >= round;
-            if newest.is_some_and(has_ended) {
+            let has_ended = newest.is_some_and(|it| it.state.exit().is_some());
+            let is_left = plan::left_of_earlier(pod, observation)
+                .any(|left| newest.is_some_and(|newest| newest.id == left.id));
+            if has_ended && !is_left {
                 return None;
             }
             waits(not_yet, "")
@@ -154,7 +157,7 @@ fn container(container: &Container, findings: &Findings) -> v1::ContainerObserva
         image_id: container.image_id.clone(),
         sandbox_id: container.sandbox_id.clone(),
         spec_hash: container.spec_hash.clone(),
-        is_of_earlier_round: container.round < findings.round,
+        is_of_earlier_round: findings.left_of_earlier.contains(&container.id),
         resources: findings
             .resources
             .get(&container.id)

@@ -24,6 +24,8 @@ pub(super) struct Prepared {
     pub(super) volumes: BTreeMap<String, MountedVolume>,
     pub(super) objects: Objects,
     pub(super) hosts_file: PathBuf,
+    /// The newest instance of each container in the sandbox, by the container's name.
+    pub(super) instances: BTreeMap<String, String>,
 }
 
 pub(super) async fn prepare_containers(
@@ -48,8 +50,19 @@ pub(super) async fn prepare_containers(
         volumes: mounted(volumes),
         objects: objects.clone(),
         hosts_file: write_hosts_file(steps, target, &pod_ips).await?,
+        instances: instances(observation, &sandbox.id),
         pod_ips,
     })
+}
+
+fn instances(observation: &Observation, sandbox_id: &str) -> BTreeMap<String, String> {
+    let all = observation.containers.iter();
+    let of_sandbox = all.filter(|container| container.sandbox_id == sandbox_id);
+    // Of each name the newest comes first in the observation, and last here.
+    let newest_last = of_sandbox.rev();
+    newest_last
+        .map(|container| (container.name.clone(), container.id.clone()))
+        .collect()
 }
 
 fn mounted(volumes: &BTreeMap<String, ReadyVolume>) -> BTreeMap<String, MountedVolume> {

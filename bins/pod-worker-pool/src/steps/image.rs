@@ -30,6 +30,7 @@ pub(super) async fn prepare_image(
         return pulled.map(Some);
     }
     let spec = spec_of(target, name)?;
+    let spec = &*spec;
     let record = recorder(steps, target, name);
     let found = steps.images.find(target.pod, spec, &record).await;
     let request = match found.map_err(failed)? {

@@ -10,7 +10,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pod::core::Container as ContainerSpec;
-use pod::{Pod, PodExt};
+use pod::{Pod, ephemeral};
 use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio_util::task::AbortOnDropHandle;
@@ -147,8 +147,8 @@ impl PodPulls {
     /// Gives up pulls of images that the pod does not want any more.
     pub(super) fn retain_wanted(&self, pod: &Pod) {
         self.lock().retain(|name, pull| {
-            let spec = pod.container(name).map(|(_, spec)| spec);
-            spec.is_some_and(|spec| Wanted::of(spec) == pull.wanted)
+            let spec = ephemeral::any_container(pod, name);
+            spec.is_some_and(|spec| Wanted::of(&spec) == pull.wanted)
         });
     }
 

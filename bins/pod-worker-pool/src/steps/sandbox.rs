@@ -120,7 +120,7 @@ pub(super) async fn new_sandbox(
             // They are pulled once, not with every try to make the sandbox.
             for (name, image) in images.into_iter().flatten() {
                 if let (Ok(image), Ok(spec)) = (image, spec_of(target, &name)) {
-                    memory.pulls.keep(spec, image);
+                    memory.pulls.keep(&spec, image);
                 }
             }
             if error.kind == RuntimeErrorKind::AlreadyExists {

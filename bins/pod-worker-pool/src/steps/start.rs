@@ -8,9 +8,9 @@ use cri::{RuntimeErrorKind, v1};
 use cri_requests::{ContainerInput, TerminationLog};
 use futures_util::StreamExt;
 use futures_util::stream;
-use pod::PodExt;
 use pod::accessors::is_restartable;
 use pod::core::Container as ContainerSpec;
+use pod::{PodExt, ephemeral};
 use pod_lifecycle::annotations;
 use pod_lifecycle::instance_resources::InstanceResources;
 use pod_lifecycle::name_conflict::NextName;
@@ -20,7 +20,7 @@ use super::calls::Calls;
 use super::containers::Prepared;
 use super::context::Steps;
 use super::created::Removal;
-use super::error::StepError;
+use super::error::{Retry, StepError};
 use super::memory::Memory;
 use super::pulls::PodPulls;
 use super::start_error::StartError;
@@ -249,7 +249,8 @@ async fn make_instance(
     let created = created.await;
     if created.as_ref().is_err_and(|error| error.has_name_conflict) {
         // It is pulled once, not with every look at the name.
-        beside.pulls.keep(spec_of(target, name)?, image);
+        let spec = spec_of(target, name)?;
+        beside.pulls.keep(&spec, image);
     }
     Ok(Some((created?, instance.restart_count)))
 }
@@ -307,6 +308,22 @@ async fn discard_instance(steps: &Steps, discard: &Discard) -> Result<(), StartE
     }
 }
 
+/// The instance whose processes an ephemeral container is to see, in the kubelet's words.
+fn process_namespace_of<'a>(
+    target: &Target<'_>,
+    prepared: &'a Prepared,
+    name: &str,
+) -> Result<Option<&'a str>, StartError> {
+    let Some(other) = ephemeral::target_of(target.pod, name) else {
+        return Ok(None);
+    };
+    let instance = prepared.instances.get(other).ok_or_else(|| {
+        let message = format!("unable to find target container {other:?}");
+        StartError::new("CreateContainerConfigError", message, Retry::LATER)
+    })?;
+    Ok(Some(instance))
+}
+
 async fn container_config(
     steps: &Steps,
     target: &Target<'_>,
@@ -316,6 +333,7 @@ async fn container_config(
 ) -> Result<v1::ContainerConfig, StartError> {
     const REASON: &str = "CreateContainerConfigError";
     let spec = spec_of(target, name)?;
+    let spec = &*spec;
     let files = steps
         .host
         .make_container_files(target.identity, name, instance.restart_count)
@@ -341,6 +359,7 @@ async fn container_config(
     let input = ContainerInput {
         pod: target.pod,
         container: spec,
+        process_namespace_of: process_namespace_of(target, prepared, name)?,
         attempt: instance.restart_count,
         image_id: &image.id,
         image_user: &image.user,

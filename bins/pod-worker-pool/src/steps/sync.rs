@@ -342,7 +342,9 @@ fn publish(
         resources: resize::known(observation, memory),
         resize: resize::is_under_way(plan).then(|| memory.resize_error.clone().unwrap_or_default()),
         waiting: publisher::waiting(target.pod, observation, &reasons),
-        round: plan::current_round(target.pod, observation),
+        left_of_earlier: plan::left_of_earlier(target.pod, observation)
+            .map(|container| container.id.clone())
+            .collect(),
         sync_error: error.to_owned(),
         last_plan: plan::describe(plan, steps.clock.now()),
         observed_at: steps.clock.now(),

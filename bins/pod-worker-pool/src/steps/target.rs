@@ -1,10 +1,11 @@
 //! What one sync is about.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use clock::UnixNanos;
 use pod::core::Container as ContainerSpec;
-use pod::{Pod, PodExt, PodIdentity};
+use pod::{Pod, PodIdentity, ephemeral};
 use pod_lifecycle::plan::Refused;
 
 use super::error::Retry;
@@ -29,13 +30,13 @@ pub(super) struct Target<'a> {
 /// Images that this sync has found already, or cannot have.
 pub(super) type PreparedImages = BTreeMap<String, Result<Image, StartError>>;
 
-/// The spec of a container of the pod.
+/// The spec of a container of the pod, of whatever kind.
 pub(super) fn spec_of<'a>(
     target: &Target<'a>,
     name: &str,
-) -> Result<&'a ContainerSpec, StartError> {
-    let found = target.pod.container(name);
-    found.map(|(_, spec)| spec).ok_or_else(|| {
+) -> Result<Cow<'a, ContainerSpec>, StartError> {
+    let found = ephemeral::any_container(target.pod, name);
+    found.ok_or_else(|| {
         let message = format!("the pod has no container {name:?}");
         StartError::new("CreateContainerConfigError", message, Retry::LATER)
     })

@@ -1,6 +1,7 @@
 //! SyncTerminatingPod and SyncTerminatedPod: stops everything of a pod within its
 //! grace, and clears away what it had on the node.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use local_objects::Objects;
@@ -137,7 +138,7 @@ fn publish_termination(
             observation: observation.clone(),
             waiting: Vec::new(),
             // Nothing is started again: all ends count.
-            round: 0,
+            left_of_earlier: BTreeSet::new(),
             resources: resize::known(observation, memory),
             resize: None,
             sync_error: String::new(),

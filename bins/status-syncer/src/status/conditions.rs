@@ -143,7 +143,7 @@ fn phase(status: &PodStatus) -> PodPhase {
 
 fn containers_ready(pod: &Pod, status: &PodStatus) -> Judgement {
     let lacking = Lacking::among(pod, status, |kind, status| match kind {
-        ContainerKind::Init => true,
+        ContainerKind::Init | ContainerKind::Ephemeral => true,
         ContainerKind::Sidecar | ContainerKind::Application => status.ready,
     });
     match phase(status) {
@@ -198,7 +198,7 @@ fn initialized(pod: &Pod, status: &PodStatus) -> Judgement {
     let lacking = Lacking::among(pod, status, |kind, status| match kind {
         ContainerKind::Init => status.ready,
         ContainerKind::Sidecar => has_begun || status.started == Some(true),
-        ContainerKind::Application => true,
+        ContainerKind::Application | ContainerKind::Ephemeral => true,
     });
     if phase(status) == PodPhase::Succeeded && lacking.unknown.is_empty() {
         return Judgement::holds(Some("PodCompleted"));
@@ -256,6 +256,7 @@ impl<'a> Lacking<'a> {
             let name = container.name.as_str();
             let statuses = match kind {
                 ContainerKind::Application => &status.container_statuses,
+                ContainerKind::Ephemeral => &status.ephemeral_container_statuses,
                 ContainerKind::Init | ContainerKind::Sidecar => &status.init_container_statuses,
             };
             match statuses.iter().flatten().find(|status| status.name == name) {

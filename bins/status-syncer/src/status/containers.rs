@@ -7,7 +7,7 @@ use pod::core::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
     ContainerStateWaiting, ContainerStatus, Pod, PodStatus,
 };
-use pod::{PodExt, restart};
+use pod::{PodExt, ephemeral, restart};
 
 use super::input::{Stage, StatusInput, is_observed};
 use super::resources;
@@ -44,6 +44,8 @@ struct PodFacts<'a> {
     /// Containers are started and restarted; else the pod is on its way out.
     active: bool,
     init: bool,
+    /// Never started again.
+    ephemeral: bool,
     /// Ordinary containers have run, so all init containers had completed.
     initialized: bool,
 }
@@ -62,19 +64,20 @@ pub(super) fn container_statuses(input: &StatusInput<'_>, base: Option<&PodStatu
         },
         active,
         init: false,
+        ephemeral: false,
         initialized: has_run(pod.containers(), input.observation, base),
     };
-    let published = |init: bool| {
+    let published = |facts: PodFacts<'_>| {
         let base = base?;
-        if init {
-            &base.init_container_statuses
-        } else {
-            &base.container_statuses
+        match (facts.init, facts.ephemeral) {
+            (true, _) => &base.init_container_statuses,
+            (false, true) => &base.ephemeral_container_statuses,
+            (false, false) => &base.container_statuses,
         }
         .as_deref()
     };
     let list = |facts: PodFacts<'_>, containers: &[Container]| -> Option<Vec<ContainerStatus>> {
-        let published = published(facts.init).unwrap_or_default();
+        let published = published(facts).unwrap_or_default();
         let status = |container: &Container| {
             let before = published
                 .iter()
@@ -98,6 +101,13 @@ pub(super) fn container_statuses(input: &StatusInput<'_>, base: Option<&PodStatu
             pod.init_containers(),
         ),
         container_statuses: ordinary,
+        ephemeral_container_statuses: list(
+            PodFacts {
+                ephemeral: true,
+                ..facts
+            },
+            &ephemeral::containers(pod).collect::<Vec<_>>(),
+        ),
         ..PodStatus::default()
     }
 }
@@ -317,6 +327,7 @@ fn reason_for_no_start<'a>(
         let restarts = match newest.state() {
             RuntimeState::Running => false,
             RuntimeState::Exited if newest.is_of_earlier_round => true,
+            RuntimeState::Exited if facts.ephemeral => false,
             RuntimeState::Exited if facts.init && is_restartable(container) => true,
             RuntimeState::Exited if facts.init && newest.exit_code == 0 => false,
             RuntimeState::Exited => restart::restarts(facts.pod, container, newest.exit_code),

@@ -15,17 +15,19 @@ const MAX_REASON_BYTES: usize = 256;
 
 /// Cuts all messages of a status to their bounds.
 pub(super) fn bound_messages(status: &mut PodStatus) {
-    let count = [&status.init_container_statuses, &status.container_statuses]
-        .into_iter()
-        .flatten()
-        .map(Vec::len)
-        .sum::<usize>()
-        .max(1);
+    let lists = [
+        &status.init_container_statuses,
+        &status.container_statuses,
+        &status.ephemeral_container_statuses,
+    ];
+    let count: usize = lists.into_iter().flatten().map(Vec::len).sum();
+    let count = count.max(1);
     let share = (MAX_POD_TERMINATION_MESSAGE_BYTES / count).min(MAX_TERMINATION_MESSAGE_BYTES);
     let containers = status
         .init_container_statuses
         .iter_mut()
-        .chain(&mut status.container_statuses);
+        .chain(&mut status.container_statuses)
+        .chain(&mut status.ephemeral_container_statuses);
     for status in containers.flatten() {
         for state in [&mut status.state, &mut status.last_state]
             .into_iter()

@@ -3,6 +3,7 @@
 mod bounds;
 mod conditions;
 mod containers;
+mod ephemeral;
 mod phases;
 mod restart_all;
 mod sidecars;

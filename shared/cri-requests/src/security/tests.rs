@@ -262,3 +262,34 @@ fn one_privileged_container_makes_the_sandbox_privileged() {
     let (pod, _) = of("{}", r#"{"privileged":false}"#);
     assert!(!sandbox_security(&pod).unwrap().privileged);
 }
+
+#[test]
+fn an_ephemeral_container_sees_the_processes_of_its_target_unless_it_sees_them_anyway() {
+    for (fields, mode, target) in [
+        ("", NamespaceMode::Target, "id"),
+        (r#","shareProcessNamespace":true"#, NamespaceMode::Pod, ""),
+        (r#","hostPID":true"#, NamespaceMode::Node, ""),
+    ] {
+        let pod = pod(&format!(
+            r#"{{"metadata":{{"name":"p","namespace":"ns","uid":"u"}},
+                "spec":{{"containers":[{{"name":"c"}}]{fields}}}}}"#
+        ));
+        let container = &pod.containers()[0];
+        let mut context = container_security(&pod, container, &ROOT, &node()).unwrap();
+        see_processes_of("id", &mut context);
+        let namespaces = context.namespace_options.unwrap();
+        assert_eq!((namespaces.pid(), &*namespaces.target_id), (mode, target));
+    }
+}
+
+#[test]
+fn a_sandbox_is_privileged_for_an_ephemeral_container_too() {
+    let sandbox = |own: &str| {
+        sandbox_security(&pod(&format!(
+            r#"{{"spec":{{"containers":[{{"name":"c"}}],
+                "ephemeralContainers":[{{"name":"e","securityContext":{own}}}]}}}}"#
+        )))
+    };
+    assert!(!sandbox("{}").unwrap().privileged);
+    assert!(sandbox(r#"{"privileged":true}"#).unwrap().privileged);
+}

@@ -33,11 +33,21 @@ pub fn current_round(pod: &Pod, observation: &Observation) -> u32 {
     rounds.max().unwrap_or(0)
 }
 
+/// What is left of earlier rounds; ephemeral containers belong to none.
+pub fn left_of_earlier<'a>(
+    pod: &'a Pod,
+    observation: &'a Observation,
+) -> impl Iterator<Item = &'a Container> {
+    let round = current_round(pod, observation);
+    let left = observation.containers.iter();
+    left.filter(move |it| it.round < round && pod.container(&it.name).is_some())
+}
+
 /// The stops of what is left of earlier rounds: in no order, without preStop hooks and
 /// with the shortest grace, as in the kubelet.
 pub(super) fn stops(inputs: &Inputs<'_>) -> Vec<ContainerStop> {
-    let left = inputs.observation.possibly_running();
-    left.filter(|container| container.round < inputs.round)
+    let left = left_of_earlier(inputs.pod, inputs.observation);
+    left.filter(|container| container.state.may_run())
         .filter(|container| !inputs.is_where_the_stop_failed(container))
         .map(|container| stop(inputs, container))
         .collect()

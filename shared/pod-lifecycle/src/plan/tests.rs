@@ -2,6 +2,7 @@
 
 mod changed_pods;
 mod crash_loop;
+mod ephemeral;
 mod failed_stops;
 mod init_containers;
 mod kubelet_tables;

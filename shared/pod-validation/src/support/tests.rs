@@ -176,10 +176,6 @@ fn what_is_not_supported_in_a_pod_is_named() {
         (r#""schedulingGates":[{"name":"a"}]"#, "schedulingGates"),
         (r#""resourceClaims":[{"name":"a"}]"#, "resourceClaims"),
         (
-            r#""ephemeralContainers":[{"name":"e","image":"i"}]"#,
-            "ephemeralContainers",
-        ),
-        (
             r#""volumes":[{"name":"v","nfs":{"server":"s","path":"/"}}]"#,
             "volumes[0].nfs",
         ),

@@ -112,7 +112,7 @@ fn restarts(container: &Container, path: Path<'_>, errors: &mut Errors) {
 }
 
 /// What holds for a container of any kind.
-fn common(
+pub(super) fn common(
     container: &Container,
     volumes: &volumes::ByName<'_>,
     path: Path<'_>,

@@ -212,6 +212,37 @@ async fn a_container_is_made_in_a_sandbox_of_its_own_pod_only() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_container_sees_the_processes_of_its_own_pods_containers_only() {
+    let scene = Scene::new("");
+    let own = scene.sandbox().await;
+    let seen = scene.create(&own, |_| {}).await.unwrap();
+    let other = {
+        let mut config = testing::sandbox();
+        config.metadata.as_mut().unwrap().uid = "other".to_owned();
+        let made = scene.runtime.run_pod_sandbox(config.clone(), "").await;
+        let sandbox = made.unwrap();
+        let mut container = testing::container(IMAGE);
+        let uid = container.labels.get_mut(POD_UID_LABEL).unwrap();
+        *uid = "other".to_owned();
+        let runtime = &scene.runtime;
+        let made = runtime.create_container(&sandbox, container, config);
+        made.await.unwrap()
+    };
+    let sees = |id: &str| {
+        let id = id.to_owned();
+        move |config: &mut v1::ContainerConfig| {
+            config.metadata.as_mut().unwrap().attempt = 1;
+            let options = security(config).namespace_options.as_mut().unwrap();
+            options.set_pid(v1::NamespaceMode::Target);
+            options.target_id.clone_from(&id);
+        }
+    };
+    assert!(is_forbidden(&scene.create(&own, sees(&other)).await));
+    assert!(is_forbidden(&scene.create(&own, sees("")).await));
+    scene.create(&own, sees(&seen)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_user_of_the_agent_is_refused_by_number_by_image_and_by_name() {
     let number = i64::from(AGENT_USER);
     let scene = Scene::new("sources = { file = \"privileged\" }");
