@@ -4,7 +4,7 @@
 //! The queue is in memory only. What a kill loses of it is queued again when the log is
 //! rotated next.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,39 +17,42 @@ pub(super) struct Queue(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The names of files by log.
-    waiting: Mutex<BTreeMap<LogTarget, BTreeSet<String>>>,
+    /// Logs and the names of their files; the first is the one whose turn it is.
+    waiting: Mutex<VecDeque<(LogTarget, String)>>,
     pushed: Notify,
 }
 
 impl Queue {
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<LogTarget, BTreeSet<String>>> {
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<(LogTarget, String)>> {
         self.0
             .waiting
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a file at the end; any other change is none for the queue.
+    /// Puts a file at the end, unless it is there; any other change is none for the queue.
     pub(super) fn push(&self, log: &LogTarget, change: LogChange) {
         if let LogChange::Compress(name) = change {
-            self.waiting().entry(log.clone()).or_default().insert(name);
-            self.0.pushed.notify_one();
+            let file = (log.clone(), name);
+            let mut waiting = self.waiting();
+            if !waiting.contains(&file) {
+                waiting.push_back(file);
+                self.0.pushed.notify_one();
+            }
         }
     }
 
     /// The files of a log that are to be compressed or just are.
     pub(super) fn of(&self, log: &LogTarget) -> BTreeSet<String> {
-        self.waiting().get(log).cloned().unwrap_or_default()
+        let waiting = self.waiting();
+        let of_log = waiting.iter().filter(|(other, _)| other == log);
+        of_log.map(|(_, name)| name.clone()).collect()
     }
 
     /// The file whose turn it is. It stays in the queue until it is done.
     async fn next(&self) -> (LogTarget, String) {
         loop {
-            let first = self.waiting().iter().find_map(|(log, names)| {
-                let name = names.first()?;
-                Some((log.clone(), name.clone()))
-            });
+            let first = self.waiting().front().cloned();
             match first {
                 Some(first) => return first,
                 None => self.0.pushed.notified().await,
@@ -57,14 +60,8 @@ impl Queue {
         }
     }
 
-    fn done(&self, log: &LogTarget, name: &str) {
-        let mut waiting = self.waiting();
-        if let Some(names) = waiting.get_mut(log) {
-            names.remove(name);
-            if names.is_empty() {
-                waiting.remove(log);
-            }
-        }
+    fn first_is_done(&self) {
+        self.waiting().pop_front();
     }
 }
 
@@ -83,7 +80,7 @@ impl Compressor {
     pub(super) async fn run(self) -> Infallible {
         loop {
             let (log, name) = self.queue.next().await;
-            let change = LogChange::Compress(name.clone());
+            let change = LogChange::Compress(name);
             if let Err(error) = self.host.change_log(&log, change).await {
                 // A full disk has no room for it. The file is tried again when the log is
                 // rotated next, and goes when it is the oldest.
@@ -91,7 +88,34 @@ impl Compressor {
                 let (pod, container) = (&log.pod, &log.container);
                 tracing::debug!(%pod, container, error, "rotated log not compressed");
             }
-            self.queue.done(&log, &name);
+            self.queue.first_is_done();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pod::PodIdentity;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn files_are_compressed_in_the_order_in_which_they_came() {
+        let log = |name: &str| LogTarget {
+            pod: PodIdentity::new(name, "default", name).unwrap(),
+            container: "c".to_owned(),
+            attempt: 0,
+        };
+        let queue = Queue::default();
+        for (pod, file) in [("b", "1"), ("a", "1"), ("b", "1"), ("b", "2"), ("a", "2")] {
+            queue.push(&log(pod), LogChange::Compress(file.to_owned()));
+        }
+        queue.push(&log("a"), LogChange::Remove("3".to_owned()));
+        assert_eq!(queue.of(&log("b")), ["1", "2"].map(str::to_owned).into());
+        for (pod, file) in [("b", "1"), ("a", "1"), ("b", "2"), ("a", "2")] {
+            assert_eq!(queue.next().await, (log(pod), file.to_owned()));
+            queue.first_is_done();
+        }
+        assert!(queue.of(&log("a")).is_empty());
     }
 }
