@@ -22,7 +22,7 @@ use super::memory::{Announcement, Memory};
 use super::pod_cgroup;
 use super::target::{Target, spec_of};
 
-/// What instances run with, by id, as far as that is known for certain.
+/// What instances run with, by id; while a change is under way, what they had before it.
 pub(super) fn known(
     observation: &Observation,
     memory: &Memory,
