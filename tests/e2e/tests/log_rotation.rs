@@ -116,7 +116,12 @@ fn logs_are_rotated_without_a_line_lost_though_the_pool_is_killed() -> Result<()
 
     // Kills at any moment of a round.
     for _ in 0..4 {
-        ground.bulkhead.kill(Process::PodWorkerPool)?;
+        // The last file may have come in its last moment before the kill: then it is on
+        // its way back.
+        wait_for("pod-worker-pool to be killed", TIMEOUT, || {
+            let killed = ground.bulkhead.kill(Process::PodWorkerPool);
+            killed.map_err(|error| format!("{error:#}"))
+        })?;
         let before: BTreeSet<_> = files(&directory)?.into_iter().collect();
         wait_until("a rotation", ROUNDS, || {
             let now = files(&directory).unwrap_or_default();
