@@ -178,20 +178,22 @@ impl LogRotation {
         let found = found.map_err(RotationError::Look)?;
         let under_way = self.queue.of(log);
         let changes = rotated::preparation(&found, self.settings.max_files, &under_way);
-        let (compressions, removals): (Vec<_>, Vec<_>) = changes
-            .into_iter()
-            .partition(|change| matches!(change, LogChange::Compress(_)));
-        for removal in removals {
-            let removed = self.host.change_log(log, removal).await;
-            removed.map_err(RotationError::Change)?;
+        let mut compressions = Vec::new();
+        for change in changes {
+            if let LogChange::Compress(name) = change {
+                compressions.push(name);
+                continue;
+            }
+            let changed = self.host.change_log(log, change).await;
+            changed.map_err(RotationError::Change)?;
         }
         let name = rotated::next_name(&found, self.clock.now());
         let aside = LogChange::SetAside(name.clone());
         let aside = self.host.change_log(log, aside).await;
         aside.map_err(RotationError::Change)?;
         // What is lost of these is found with the next rotation.
-        for compression in compressions {
-            self.queue.push(log, compression);
+        for name in compressions {
+            self.queue.push(log, name);
         }
         let Err(error) = self.reopen(container_id).await else {
             return Ok(());

@@ -30,15 +30,13 @@ impl Queue {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a file at the end, unless it is there; any other change is none for the queue.
-    pub(super) fn push(&self, log: &LogTarget, change: LogChange) {
-        if let LogChange::Compress(name) = change {
-            let file = (log.clone(), name);
-            let mut waiting = self.waiting();
-            if !waiting.contains(&file) {
-                waiting.push_back(file);
-                self.0.pushed.notify_one();
-            }
+    /// Puts a file at the end, unless it is there.
+    pub(super) fn push(&self, log: &LogTarget, name: String) {
+        let file = (log.clone(), name);
+        let mut waiting = self.waiting();
+        if !waiting.contains(&file) {
+            waiting.push_back(file);
+            self.0.pushed.notify_one();
         }
     }
 
@@ -108,9 +106,8 @@ mod tests {
         };
         let queue = Queue::default();
         for (pod, file) in [("b", "1"), ("a", "1"), ("b", "1"), ("b", "2"), ("a", "2")] {
-            queue.push(&log(pod), LogChange::Compress(file.to_owned()));
+            queue.push(&log(pod), file.to_owned());
         }
-        queue.push(&log("a"), LogChange::Remove("3".to_owned()));
         assert_eq!(queue.of(&log("b")), ["1", "2"].map(str::to_owned).into());
         for (pod, file) in [("b", "1"), ("a", "1"), ("b", "2"), ("a", "2")] {
             assert_eq!(queue.next().await, (log(pod), file.to_owned()));

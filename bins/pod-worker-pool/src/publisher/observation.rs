@@ -1,6 +1,6 @@
 //! The message that tells of one pod.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bulkhead_api::v1;
 use clock::UnixNanos;
@@ -27,6 +27,9 @@ pub(crate) fn waiting(
     } else {
         "PodInitializing"
     };
+    let left: BTreeSet<&str> = plan::left_of_earlier(pod, observation)
+        .map(|container| container.id.as_str())
+        .collect();
     let names = pod.all_containers().map(|(_, spec)| &spec.name);
     names
         .chain(ephemeral::listed(pod).iter().map(|it| &it.name))
@@ -46,8 +49,7 @@ pub(crate) fn waiting(
                 return waits(reason, message);
             }
             let has_ended = newest.is_some_and(|it| it.state.exit().is_some());
-            let is_left = plan::left_of_earlier(pod, observation)
-                .any(|left| newest.is_some_and(|newest| newest.id == left.id));
+            let is_left = newest.is_some_and(|it| left.contains(it.id.as_str()));
             if has_ended && !is_left {
                 return None;
             }
