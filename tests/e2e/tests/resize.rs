@@ -42,22 +42,25 @@ fn apply(ground: &Ground, app: Limits, db: Limits, words: &[&str]) -> Result<()>
         .write_manifest("sized.json", &manifest.to_string())
 }
 
+/// The first number of that file of a cgroup which there is: one name is that of version
+/// 2, the other of version 1.
+fn number(cgroup: &str, files: [&str; 2]) -> Result<u64> {
+    let directories = cgroup::existing(cgroup)?;
+    let paths = directories
+        .iter()
+        .flat_map(|at| files.map(|file| at.join(file)));
+    let path = paths.into_iter().find(|path| path.exists());
+    let path = path.with_context(|| format!("{cgroup} has none of {files:?}"))?;
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let first = text.split_whitespace().next().context("empty")?;
+    first.parse().with_context(|| text.clone())
+}
+
 /// What the kernel says of a cgroup.
-fn of_cgroup(place: &str) -> Result<Limits> {
-    let directories = cgroup::existing(place)?;
-    let read = |files: [&str; 2]| -> Result<u64> {
-        let paths = directories
-            .iter()
-            .flat_map(|at| files.map(|file| at.join(file)));
-        let path = paths.into_iter().find(|path| path.exists());
-        let path = path.with_context(|| format!("{place} has none of {files:?}"))?;
-        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        let first = text.split_whitespace().next().context("empty")?;
-        first.parse().with_context(|| text.clone())
-    };
+fn of_cgroup(cgroup: &str) -> Result<Limits> {
     // Microseconds in 100 ms.
-    let quota = read(["cpu.max", "cpu.cfs_quota_us"])?;
-    let bytes = read(["memory.max", "memory.limit_in_bytes"])?;
+    let quota = number(cgroup, ["cpu.max", "cpu.cfs_quota_us"])?;
+    let bytes = number(cgroup, ["memory.max", "memory.limit_in_bytes"])?;
     Ok(Limits(quota / 100, bytes >> 20))
 }
 
@@ -65,10 +68,28 @@ fn pods_cgroup(ground: &Ground) -> String {
     format!("{}/kubepods/pod{UID}", ground.node().name())
 }
 
-fn limits(ground: &Ground, container: &str) -> Result<Limits> {
+fn container_cgroup(ground: &Ground, container: &str) -> Result<String> {
     let pod = ground.pod("sized")?;
     let id = container_id(&pod, container).context("no container")?;
-    of_cgroup(&format!("{}/{id}", pods_cgroup(ground)))
+    Ok(format!("{}/{id}", pods_cgroup(ground)))
+}
+
+fn limits(ground: &Ground, container: &str) -> Result<Limits> {
+    of_cgroup(&container_cgroup(ground, container)?)
+}
+
+/// Waits until a container uses so much memory: one that has started has not yet
+/// allocated what it is told to.
+fn uses_memory(ground: &Ground, container: &str, mib: u64) -> Result<()> {
+    let used = || {
+        let cgroup = container_cgroup(ground, container)?;
+        number(&cgroup, ["memory.current", "memory.usage_in_bytes"])
+    };
+    let what = format!("{container} to use {mib} MiB");
+    Ok(wait_for(&what, TIMEOUT, || match used() {
+        Ok(bytes) if bytes >= mib << 20 => Ok(()),
+        other => Err(format!("{other:?}")),
+    })?)
 }
 
 /// Waits until both containers and the pod have these limits.
@@ -151,6 +172,7 @@ fn a_container_keeps_the_memory_that_it_uses() -> Result<()> {
     apply(&ground, app, db, &words)?;
     let first = instances(&ground)?;
     have(&ground, app, db)?;
+    uses_memory(&ground, "app", 48)?;
     let smaller = Limits(200, 32);
     apply(&ground, smaller, db, &words)?;
     let told = ground

@@ -59,7 +59,8 @@ pub(super) fn announce(steps: &Steps, target: &Target<'_>, plan: &Plan, memory: 
     }
 }
 
-/// Notes what an attempt came to, and tells people why it failed.
+/// Notes what an attempt came to, and tells people when the first of several fails: the
+/// reasons of the others, which may have another figure each, are in the pod's condition.
 pub(super) fn note(
     steps: &Steps,
     target: &Target<'_>,
@@ -67,10 +68,7 @@ pub(super) fn note(
     memory: &mut Memory,
 ) {
     let error = resized.as_ref().err().map(|error| error.message.clone());
-    if error == memory.resize_error {
-        return;
-    }
-    if let Some(error) = &error {
+    if let (Some(error), None) = (&error, &memory.resize_error) {
         let message = message("Pod resize error", target.pod, error);
         let events = &steps.events;
         events.warning(target.identity, "", "ResizeError", &message);

@@ -207,6 +207,13 @@ async fn no_memory_limit_is_set_below_what_is_used() {
     assert!(error.contains("below current usage"), "{error}");
     let runs_with = told.containers[0].resources.unwrap_or_default();
     assert_eq!(runs_with.memory_limit_bytes, 64 * MIB);
+    // Another figure is no news, and makes no event.
+    node.runtime.set_memory_use("u1", 41 << 20);
+    eventually("the newest figure is told", || {
+        let told = node.observation("u1").unwrap_or_default();
+        told.sync_error.contains("current usage (42991616)")
+    })
+    .await;
     // Once it uses less.
     node.runtime.set_memory_use("u1", 20 << 20);
     gets(&node, 200, 32).await;
