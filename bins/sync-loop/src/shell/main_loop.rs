@@ -28,9 +28,10 @@ const SYNC_TICK: Duration = Duration::from_secs(1);
 /// How often housekeeping is done: the kubelet's housekeepingPeriod.
 const HOUSEKEEPING_TICK: Duration = Duration::from_secs(2);
 
-/// So many of its ticks pass unused while all is as desired. Each has the pool list
-/// everything that the runtime has, which is most of what an idle node would cost.
-const SETTLED_TICKS: u32 = 4;
+/// So many of its ticks pass unused while all is as desired: 30 s in all. Each that is
+/// used has the pool list everything that the runtime has, as pleg's relist does, which
+/// tells of pods that nobody wants at once.
+const SETTLED_TICKS: u32 = 14;
 
 /// Largest message of pleg, as the interface says.
 const MAX_LIFECYCLE_BYTES: usize = 256 << 10;
