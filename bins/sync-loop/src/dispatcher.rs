@@ -438,21 +438,14 @@ impl SyncLoop {
         self.actions.extend(rejection.map(Action::RejectPod));
     }
 
-    /// `HandlePodCleanups`, first half: asks for the workers and the runtime's pods,
-    /// and tells who may forget what. The kubelet does all of it inside its loop;
-    /// here the answer is an event of its own, so the loop never waits.
+    /// `HandlePodCleanups`, first half: asks for the workers and the runtime's pods. The
+    /// kubelet does all of it inside its loop; here the answer is an event of its own, so
+    /// the loop never waits.
     fn begin_cleanups(&mut self) {
         let sources_ready = self.sources.all_delivered();
         let delivered = self.sources.delivered();
         let question = self.workers.next_question();
         let desired = self.admission.not_rejected(&self.pods);
-        if !delivered.is_empty()
-            && let Some(known) = self.workers.known_anywhere(&self.pods)
-        {
-            let delivered = delivered.clone();
-            self.actions
-                .push(Action::RemoveOrphanedStatuses { known, delivered });
-        }
         if sources_ready {
             self.admission.retain_records(&self.pods);
         }
@@ -470,7 +463,8 @@ impl SyncLoop {
         });
     }
 
-    /// `HandlePodCleanups`, second half: acts on the answer.
+    /// `HandlePodCleanups`, second half: acts on the answer, and tells who may forget
+    /// what.
     fn finish_cleanups(&mut self, question: u64, response: SyncKnownPodsResponse) {
         self.note_pool(&response.boot_id);
         // Whether the runtime is down is for its health to say: asked for now.
@@ -499,6 +493,13 @@ impl SyncLoop {
             };
             let subject = Subject::RuntimeOnly(identity);
             self.send(&uid, Work::Kill(kill), subject, &cause);
+        }
+        let delivered = self.sources.delivered();
+        if !delivered.is_empty()
+            && let Some(known) = self.workers.known_anywhere(&self.pods)
+        {
+            self.actions
+                .push(Action::RemoveOrphanedStatuses { known, delivered });
         }
         // Verdicts of pods that are gone: the prober that knew them may be, too.
         if self.sources.all_delivered() {

@@ -247,3 +247,46 @@ fn a_pod_waits_for_its_objects_and_goes_on_when_they_come() -> Result<()> {
     assert_eq!(ground.exec("files", "shell", &["cat", "/v/k"])?, "1");
     Ok(())
 }
+
+#[test]
+fn a_pod_has_the_path_of_its_claim_once_a_volume_names_that_claim() -> Result<()> {
+    let mut ground = Ground::start(json!({}))?;
+    let kept = ground.bulkhead.paths().shared.join("kept");
+    fs::create_dir(&kept)?;
+    fs::write(kept.join("before"), "written by the node")?;
+    let container = shell(&json!({ "volumeMounts": [{ "name": "v", "mountPath": "/v" }] }));
+    let spec = json!({
+        "containers": [container],
+        "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "data" } }],
+    });
+    ground.apply("keeper", spec)?;
+    ground.event("keeper", "FailedMount", "data")?;
+    assert_eq!(ground.running("keeper")?, 0);
+
+    let volume = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": "kept" },
+        "spec": {
+            "claimRef": { "namespace": "default", "name": "data" },
+            "local": { "path": kept },
+        },
+    });
+    ground
+        .bulkhead
+        .write_object("kept.json", &volume.to_string())?;
+    ground.ready("keeper")?;
+    prints(&ground, "keeper", "cat /v/before", "written by the node")?;
+    prints(
+        &ground,
+        "keeper",
+        "printf 'by the pod' > /v/after && cat /v/after",
+        "by the pod",
+    )?;
+
+    ground.bulkhead.kill(Process::PodWorkerPool)?;
+    ground.remove("keeper")?;
+    ground.gone("keeper")?;
+    for (file, content) in [("before", "written by the node"), ("after", "by the pod")] {
+        assert_eq!(fs::read_to_string(kept.join(file))?, content);
+    }
+    Ok(())
+}

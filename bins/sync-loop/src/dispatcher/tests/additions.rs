@@ -92,7 +92,12 @@ fn the_leftovers_of_a_pod_do_not_make_it_adopted() {
     let actions = harness.housekeeping(&[], &[runtime_pod("a", "file", false)]);
     assert_eq!(
         briefs(&actions),
-        ["reject a OutOfcpu", "event OutOfcpu ", "save 1"]
+        [
+            "reject a OutOfcpu",
+            "event OutOfcpu ",
+            "statuses a",
+            "save 1"
+        ]
     );
 }
 
@@ -138,7 +143,7 @@ fn a_rejected_pod_stays_rejected_over_a_restart() {
     next.capacity(4000);
     next.snapshot(PodSource::File, true, &[needs_cpu("b", 3000)]);
     let actions = next.housekeeping(&[], &[]);
-    assert_eq!(briefs(&actions), ["reject b OutOfcpu"]);
+    assert_eq!(briefs(&actions), ["reject b OutOfcpu", "statuses b"]);
 }
 
 #[test]
