@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use clock::UnixNanos;
 use simulated_node::MemoryHost;
 use simulated_runtime::{Entry, Happening, SimulatedRuntime};
 
@@ -161,9 +162,12 @@ pub fn broken_promises(
                 entry.happening,
                 Happening::Terminated | Happening::Exited { killed: true, .. }
             );
-            // One that fails its liveness probe is stopped, and only that instance.
+            // One that fails its liveness probe is stopped, and only that instance; so is
+            // one that asks for it where its size changes.
             let hung = targets.hung_since(&entry.id);
-            if stopped && hung.is_none_or(|since| entry.at < since) {
+            let resized = pod.resize_restarts_since(&entry.container);
+            let has_reason = |since: Option<UnixNanos>| since.is_some_and(|it| it <= entry.at);
+            if stopped && !has_reason(hung) && !has_reason(resized) {
                 broken.push(format!(
                     "{} of {pod}, which is desired, was stopped",
                     entry.container
@@ -239,7 +243,11 @@ fn killed_before_their_time(
                 .iter()
                 .find(|entry| entry.id == killed.id && entry.happening == Happening::Terminated);
             let waited = asked.map_or(Duration::ZERO, |asked| killed.at.since(asked.at));
-            let reasons = [pod.dismissed_at(), targets.hung_since(&killed.id)];
+            let reasons = [
+                pod.dismissed_at(),
+                targets.hung_since(&killed.id),
+                pod.resize_restarts_since(&killed.container),
+            ];
             let reason = reasons.into_iter().flatten().min();
             let wanted = reason.map(|at| killed.at.since(at));
             // Of an order that was cut off nobody knows whether the SIGTERM was

@@ -7,6 +7,7 @@ use clock::UnixNanos;
 use rand::Rng;
 
 use crate::probe_ports::{ProbeKind, port};
+use crate::sizes::{Size, Sizes};
 
 /// The label that tells one version of a pod from all others.
 pub(crate) const VERSION_LABEL: &str = "version";
@@ -37,6 +38,8 @@ pub struct Desired {
     hooks: Hooks,
     /// Whether it has the ConfigMap as a volume.
     reads_settings: bool,
+    /// What its containers may use, of a pod whose manifest pins its UID.
+    sizes: Option<Sizes>,
     /// When its manifest went, or became another one.
     dismissed_at: Option<UnixNanos>,
 }
@@ -80,6 +83,18 @@ enum Kind {
     Stubborn,
 }
 
+impl Kind {
+    /// Names of the containers that are to run in the end.
+    fn servers(self) -> &'static [&'static str] {
+        match self {
+            Kind::Server | Kind::WithInit | Kind::Stubborn => &["main"],
+            Kind::Pair => &["main", "second"],
+            Kind::WithSidecar => &[SIDECAR, "main"],
+            Kind::Job => &[],
+        }
+    }
+}
+
 impl Desired {
     pub(crate) fn random(name: &str, version: u32, random: &mut impl Rng) -> Desired {
         let kind = match random.random_range(0..6) {
@@ -91,6 +106,9 @@ impl Desired {
             _ => Kind::Server,
         };
         let grace_seconds = random.random_range(1..=5);
+        let servers = kind.servers();
+        let is_pinned = !servers.is_empty() && random.random_bool(0.5);
+        let sizes = is_pinned.then(|| Sizes::random(servers, random));
         Desired {
             name: name.to_owned(),
             version,
@@ -100,6 +118,7 @@ impl Desired {
             probes: Probes::random(random),
             hooks: Hooks::random(random, grace_seconds),
             reads_settings: random.random_bool(0.4),
+            sizes,
             dismissed_at: None,
         }
     }
@@ -107,6 +126,29 @@ impl Desired {
     /// Whether the ConfigMap is a volume of its containers.
     pub(crate) fn reads_settings(&self) -> bool {
         self.reads_settings
+    }
+
+    /// What its containers may use, if its UID is pinned.
+    pub(crate) fn sizes(&self) -> Option<&Sizes> {
+        self.sizes.as_ref()
+    }
+
+    /// Its UID, if its manifest says it.
+    pub(crate) fn pinned_uid(&self) -> Option<String> {
+        let version = self.version;
+        self.sizes.is_some().then(|| format!("pinned-{version}"))
+    }
+
+    /// Gives a container another size from now on.
+    pub(crate) fn resize(&mut self, container: &'static str, size: Size, now: UnixNanos) {
+        if let Some(sizes) = &mut self.sizes {
+            sizes.set(container, size, now);
+        }
+    }
+
+    /// Since when a container may have been stopped to be started again for its size.
+    pub(crate) fn resize_restarts_since(&self, container: &str) -> Option<UnixNanos> {
+        self.sizes.as_ref()?.restarts_since(container)
     }
 
     pub(crate) fn grace(&self) -> Duration {
@@ -206,6 +248,11 @@ impl Desired {
         }
     }
 
+    /// The name in its manifest.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Its number among all versions of all pods.
     pub(crate) fn version(&self) -> u32 {
         self.version
@@ -223,12 +270,7 @@ impl Desired {
 
     /// Names of the containers that are to run in the end.
     pub(crate) fn servers(&self) -> &'static [&'static str] {
-        match self.kind {
-            Kind::Server | Kind::WithInit | Kind::Stubborn => &["main"],
-            Kind::Pair => &["main", "second"],
-            Kind::WithSidecar => &[SIDECAR, "main"],
-            Kind::Job => &[],
-        }
+        self.kind.servers()
     }
 
     /// Names of the containers that run once.
@@ -250,8 +292,10 @@ impl Desired {
         let (mounts, volumes) = self.volume_fields();
         let container = |name: &str, command: &str, more: &str| {
             let words: Vec<String> = command.split(' ').map(|word| format!("{word:?}")).collect();
+            let sizes = self.sizes.as_ref();
+            let sizes = sizes.map(|sizes| sizes.fields(name)).unwrap_or_default();
             format!(
-                r#"{{"name":"{name}","image":"{image}","command":[{}]{mounts}{more}}}"#,
+                r#"{{"name":"{name}","image":"{image}","command":[{}]{mounts}{sizes}{more}}}"#,
                 words.join(",")
             )
         };
@@ -280,8 +324,11 @@ impl Desired {
                 (sidecar, server("main", "ignore-term"), "Always")
             }
         };
+        let uid = self.pinned_uid();
+        let uid = uid.map(|uid| format!(r#","uid":"{uid}""#));
+        let uid = uid.unwrap_or_default();
         format!(
-            r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{}","labels":{{"{VERSION_LABEL}":"v{}"}}}},
+            r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{}"{uid},"labels":{{"{VERSION_LABEL}":"v{}"}}}},
 "spec":{{"restartPolicy":"{restart}","terminationGracePeriodSeconds":{},"initContainers":[{init}],"containers":[{containers}]{volumes}}}}}"#,
             self.name, self.version, self.grace_seconds
         )
@@ -317,7 +364,7 @@ impl fmt::Display for Desired {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "{} v{} {:?}, grace {} s{}{}, {:?}, {:?}",
+            "{} v{} {:?}, grace {} s{}{}, {:?}, {:?}, {:?}",
             self.name,
             self.version,
             self.kind,
@@ -329,7 +376,8 @@ impl fmt::Display for Desired {
                 ""
             },
             self.probes,
-            self.hooks
+            self.hooks,
+            self.sizes
         )
     }
 }

@@ -1,11 +1,12 @@
 //! What happens to a simulated node, made from a seed: pods come, change and go, so does
-//! a ConfigMap that they have as a volume, programs crash, hang and turn ready or not, calls to the runtime fail, processes
-//! are killed.
+//! a ConfigMap that they have as a volume, containers get other CPU and memory, programs
+//! crash, hang and turn ready or not, calls to the runtime fail, processes are killed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
+use rand::seq::IndexedRandom as _;
 use rand::{Rng, SeedableRng};
 use simulated_runtime::{Faults, SimulatedRuntime};
 use topology::Process;
@@ -13,6 +14,8 @@ use topology::Process;
 use crate::check::{broken_promises, not_converged, stale_settings};
 use crate::desired::{Desired, SETTINGS, SETTINGS_KEY};
 use crate::node::SimulatedNode;
+use crate::resizes::wrong_sizes;
+use crate::sizes::{MUCH_MEMORY, Size};
 use crate::statuses::wrong_statuses;
 use crate::supervision::Fate;
 use crate::uids::uids_by_version;
@@ -137,6 +140,8 @@ impl Scenario {
             if missing.is_empty() {
                 let served = node.served_pods().await?;
                 missing = wrong_statuses(&node.runtime, &node.targets, &self.desired, &served);
+                let pods = self.desired.values();
+                missing.extend(wrong_sizes(&node.runtime, &node.host, pods, &served));
             }
             if missing.is_empty() {
                 return Ok(());
@@ -165,7 +170,8 @@ impl Scenario {
 
     async fn step(&mut self, node: &mut SimulatedNode) -> Result<(), String> {
         match self.random.random_range(0..100) {
-            0..23 => self.put(node),
+            0..20 => self.put(node),
+            20..23 => self.resize(node),
             23..27 => self.put_settings(node),
             27..28 => {
                 self.note(node, "remove the settings");
@@ -258,10 +264,51 @@ impl Scenario {
         let desired = Desired::random(&name, version, &mut self.random);
         self.versions.push(desired.clone());
         node.targets.add(&desired);
+        if let (Some(uid), Some(true)) = (
+            desired.pinned_uid(),
+            desired.sizes().map(|sizes| sizes.uses_much),
+        ) {
+            let bytes = u64::from(MUCH_MEMORY) << 20;
+            node.runtime.set_memory_use(&uid, bytes);
+        }
         self.note(node, &format!("put {desired}"));
         node.put_manifest(&format!("{name}.yaml"), &desired.manifest());
         if let Some(replaced) = self.desired.insert(name, desired) {
             self.dismiss(node, &replaced);
+        }
+    }
+
+    /// Gives a container of a pod that is desired another size. One that is started again
+    /// for it counts as one that failed, so that waits stay short enough for the end.
+    fn resize(&mut self, node: &SimulatedNode) {
+        let sized = self.desired.values().filter(|pod| pod.sizes().is_some());
+        let containers = sized.flat_map(|pod| {
+            let names = pod.servers().iter();
+            names.map(|name| (pod.name().to_owned(), *name))
+        });
+        let containers: Vec<(String, &str)> = containers.collect();
+        let Some((name, container)) = containers.choose(&mut self.random).cloned() else {
+            return;
+        };
+        let size = Size::random(&mut self.random);
+        let Some(pod) = self.desired.get_mut(&name) else {
+            return;
+        };
+        if pod.sizes().is_some_and(|it| it.restarts(container, size)) {
+            let key = format!("{}/{container}", pod.pinned_uid().unwrap_or_default());
+            let count = self.failures.entry(key).or_default();
+            if *count >= MOST_FAILURES {
+                return;
+            }
+            *count += 1;
+        }
+        pod.resize(container, size, node.clock.now());
+        let pod = pod.clone();
+        node.put_manifest(&format!("{name}.yaml"), &pod.manifest());
+        self.note(node, &format!("resize {container} of {pod}"));
+        let mut versions = self.versions.iter_mut();
+        if let Some(version) = versions.find(|version| version.version() == pod.version()) {
+            *version = pod;
         }
     }
 
