@@ -21,6 +21,7 @@ use crate::expansion::{Budget, TooLong};
 use crate::mounts::mounts;
 use crate::resources::container_resources;
 use crate::security::{container_security, see_processes_of};
+use crate::stop_signal::stop_signal;
 
 /// A container's log file, relative to the log directory of its pod.
 pub(crate) fn log_path(container_name: &str, attempt: u32) -> String {
@@ -77,6 +78,7 @@ pub fn container_config(input: &ContainerInput<'_>) -> Result<ContainerConfig, B
             resources: Some(container_resources(input.pod, container, input.node)),
             security_context: Some(security),
         }),
+        stop_signal: stop_signal(input, &field)?,
         ..ContainerConfig::default()
     })
 }

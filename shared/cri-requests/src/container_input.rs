@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use cri::v1::VersionResponse;
 use local_objects::Objects;
 use pod::Pod;
 use pod::core::Container;
@@ -49,6 +50,9 @@ pub struct ContainerInput<'a> {
     pub env_files: &'a EnvFiles,
     /// Whether the runtime can make a mount read-only with all mounts below it.
     pub recursive_read_only: bool,
+    /// The runtime, where what it is to do depends on its version
+    /// ([`depends_on_version`](crate::depends_on_version)).
+    pub runtime: Option<&'a VersionResponse>,
     /// Prepared sub-paths by index of the volume mount.
     pub sub_paths: &'a BTreeMap<usize, PathBuf>,
     /// The pod's hosts file on the node.

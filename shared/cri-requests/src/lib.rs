@@ -23,6 +23,7 @@ mod node_facts;
 mod resources;
 mod sandbox;
 mod security;
+mod stop_signal;
 mod sub_paths;
 
 pub use container::container_config;
@@ -37,6 +38,7 @@ pub use node_facts::NodeFacts;
 pub use resources::container_resources;
 pub use sandbox::{SandboxConfig, pod_sandbox_config};
 pub use security::{ImageUser, MASKED_PATHS, READONLY_PATHS};
+pub use stop_signal::depends_on_version;
 pub use sub_paths::sub_paths;
 
 #[cfg(test)]

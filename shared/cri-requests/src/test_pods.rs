@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use cri::v1::VersionResponse;
 use local_objects::Objects;
 use node_config::CgroupDriver;
 use node_layout::CgroupNaming;
@@ -75,6 +76,7 @@ pub(crate) struct ContainerCase {
     pub(crate) volumes: BTreeMap<String, MountedVolume>,
     pub(crate) sub_paths: BTreeMap<usize, PathBuf>,
     pub(crate) recursive_read_only: bool,
+    pub(crate) runtime: Option<VersionResponse>,
     pub(crate) env_files: EnvFiles,
     pub(crate) objects: Objects,
 }
@@ -92,6 +94,7 @@ impl ContainerCase {
             volumes: BTreeMap::new(),
             sub_paths: BTreeMap::new(),
             recursive_read_only: false,
+            runtime: None,
             env_files: EnvFiles::new(),
             objects: Objects::default(),
         }
@@ -117,6 +120,7 @@ impl ContainerCase {
             volumes: &self.volumes,
             sub_paths: &self.sub_paths,
             recursive_read_only: self.recursive_read_only,
+            runtime: self.runtime.as_ref(),
             env_files: &self.env_files,
             objects: &self.objects,
             hosts_file: match PodIdentity::of(&self.pod) {

@@ -6,6 +6,7 @@
 //! Not here: what to ask for (the builders of pod-worker-pool) and simulated runtimes
 //! (tests).
 
+mod ability;
 mod client;
 mod error;
 mod error_kind;
@@ -16,6 +17,7 @@ pub mod quirks;
 mod runtime;
 mod secrets;
 
+pub use ability::Ability;
 pub use client::{
     ConnectError, CriClient, DEFAULT_DEADLINE, OnConnection, RUN_POD_SANDBOX_DEADLINE,
 };

@@ -20,6 +20,7 @@ pub mod quantity;
 pub mod resources;
 pub mod restart;
 pub mod runtime_class;
+pub mod stop_signal;
 pub mod sysctl;
 pub mod update;
 pub mod wire;

@@ -41,6 +41,9 @@ pub const READ_ONLY: [&str; 6] = [
 /// gives to pods that the node needs. Below are the node's own processes.
 const LOWEST_OOM_SCORE: i64 = -998;
 
+/// How many signals the interface has for the stop of a container.
+const MOST_SIGNALS: i32 = 65;
+
 /// One thing that a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
@@ -151,6 +154,11 @@ pub(crate) fn container(
     same("labels", &config.labels, CONTAINER_NAME_LABEL, name)?;
     if !stays_below(&config.log_path) {
         return Err(Denial::not_the_pods("log_path", config.log_path.clone()));
+    }
+    // Any of the interface's signals does: it goes to the container's own process.
+    if !(0..=MOST_SIGNALS).contains(&config.stop_signal) {
+        let signal = config.stop_signal.to_string();
+        return Err(Denial::not_judged("stop_signal", signal));
     }
     let mut asked = Vec::new();
     for mount in &config.mounts {

@@ -23,6 +23,7 @@ mod kills;
 mod lifecycle;
 mod log_rotation;
 mod network;
+mod newer_runtimes;
 mod node_cleanup;
 mod node_policy;
 mod objects;

@@ -45,6 +45,8 @@ struct Shared {
     pull_passwords: Mutex<BTreeMap<String, String>>,
     /// By what pulls were tried, in this order.
     pull_auths: Mutex<Vec<Option<v1::AuthConfig>>>,
+    /// Its name and version.
+    version: Mutex<(String, String)>,
     /// Some image's pulls do not hang any more.
     pulls_go_on: Notify,
     work: Mutex<JoinSet<()>>,
@@ -84,6 +86,7 @@ impl SimulatedRuntime {
             pull_auths: Mutex::default(),
             unstoppable_sandboxes: Mutex::default(),
             memory_use: Mutex::default(),
+            version: Mutex::new(("simulated".to_owned(), "1.0.0".to_owned())),
             pulls_go_on: Notify::new(),
             work: Mutex::new(JoinSet::new()),
             calls: Mutex::default(),
@@ -98,6 +101,11 @@ impl SimulatedRuntime {
     /// Adds an image: one that is there, or one that can be pulled.
     pub fn add_image(&self, reference: &str, present: bool) {
         lock(&self.0.state).images.add(reference, present);
+    }
+
+    /// Which runtime it says that it is from now on.
+    pub fn set_version(&self, name: &str, version: &str) {
+        *lock(&self.0.version) = (name.to_owned(), version.to_owned());
     }
 
     /// The number of a user in all images; without it a name stands for user 1000.

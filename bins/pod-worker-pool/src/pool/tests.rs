@@ -13,6 +13,7 @@ mod hanging_state_disk;
 mod hanging_volumes;
 mod hooks;
 mod images;
+mod newer_runtimes;
 mod objects;
 mod pull_secrets;
 mod pulls;

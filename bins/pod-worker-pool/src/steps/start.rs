@@ -354,6 +354,13 @@ async fn container_config(
             .map_err(failed)?,
         false => false,
     };
+    let runtime = match cri_requests::depends_on_version(spec) {
+        true => {
+            let version = steps.runtime.version().await;
+            Some(version.map_err(|error| StartError::of_call(REASON, error))?)
+        }
+        false => None,
+    };
     let env_files = of_volumes::read_env_files(steps, target, spec, &prepared.volumes);
     let env_files = env_files.await.map_err(failed)?;
     let input = ContainerInput {
@@ -368,6 +375,7 @@ async fn container_config(
         volumes: &prepared.volumes,
         sub_paths: &BTreeMap::new(),
         recursive_read_only,
+        runtime: runtime.as_ref(),
         env_files: &env_files,
         objects: &prepared.objects,
         hosts_file: prepared.hosts_file.clone(),

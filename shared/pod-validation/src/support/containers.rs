@@ -134,16 +134,13 @@ fn hooks(lifecycle: &Lifecycle, path: Path<'_>, errors: &mut Errors) {
     let Lifecycle {
         post_start,
         pre_stop,
-        stop_signal,
+        // Up to the runtime, which has it or not.
+        stop_signal: _,
     } = lifecycle;
     for (field, handler) in [("postStart", post_start), ("preStop", pre_stop)] {
         if let Some(handler) = handler {
             hook(handler, path.child(field), errors);
         }
-    }
-    if stop_signal.is_some() {
-        let reason = "containerd has no word for it before 2.2";
-        errors.unsupported(path.child("stopSignal"), reason);
     }
 }
 

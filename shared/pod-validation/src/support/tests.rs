@@ -53,6 +53,7 @@ fn what_is_supported_is_accepted() {
         r#","restartPolicy":"Never","restartPolicyRules":[{"action":"RestartAllContainers","exitCodes":{"operator":"NotIn","values":[0]}}]"#,
         r#","lifecycle":{"preStop":{"httpGet":{"port":"web","scheme":"HTTPS","host":"h","path":"/p"}}}"#,
         r#","lifecycle":{"preStop":{"tcpSocket":{"port":1}},"postStart":{"sleep":{"seconds":0}}}"#,
+        r#","lifecycle":{"stopSignal":"SIGUSR1"}"#,
         r#","securityContext":{"privileged":true,"allowPrivilegeEscalation":true,"capabilities":{"add":["NET_ADMIN"]}}"#,
         r#","securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]},
             "readOnlyRootFilesystem":true,"seccompProfile":{"type":"RuntimeDefault"}}"#,
@@ -94,10 +95,6 @@ const REFUSED_OF_CONTAINERS: &[(&str, &str)] = &[
     (
         r#","volumeDevices":[{"name":"v","devicePath":"/d"}]"#,
         "volumeDevices",
-    ),
-    (
-        r#","lifecycle":{"stopSignal":"SIGUSR1"}"#,
-        "lifecycle.stopSignal",
     ),
     (
         r#","volumeMounts":[{"name":"v","mountPath":"/v","bindMountOptions":["noexec"]}]"#,

@@ -6,6 +6,8 @@ use pod::core::{
     SleepAction, TCPSocketAction,
 };
 
+use pod::stop_signal;
+
 use crate::field::{Errors, Path};
 use crate::formats;
 use crate::optional::{list, text};
@@ -110,6 +112,27 @@ fn hooks(lifecycle: &Lifecycle, spec: &PodSpec, path: Path<'_>, errors: &mut Err
         let grace = spec.termination_grace_period_seconds;
         handler.validate(grace, path.child(name), errors);
     }
+    if let Some(signal) = &lifecycle.stop_signal {
+        stop_signal(signal, spec, path.child("stopSignal"), errors);
+    }
+}
+
+/// Which signals there are depends on the operating system, so the pod has to name it.
+fn stop_signal(signal: &str, spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
+    let system = spec.os.as_ref().map_or("", |os| os.name.as_str());
+    let supported: &[&'static str] = match system {
+        "linux" => &stop_signal::NAMES,
+        "windows" => &["SIGKILL", "SIGTERM"],
+        "" => {
+            let detail = "may be given only together with spec.os.name";
+            return errors.forbidden(path, detail);
+        }
+        // Told of the system itself.
+        _ => return,
+    };
+    if !supported.contains(&signal) {
+        errors.not_supported(path, signal, supported);
+    }
 }
 
 /// What a probe or hook does; exactly one of these.
@@ -183,5 +206,57 @@ fn port(port: &IntOrString, path: Path<'_>, errors: &mut Errors) {
             }
         }
         IntOrString::String(name) => errors.invalid_if(path, name, formats::port_name(name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pod::Pod;
+    use serde_json::{Value, json};
+
+    use crate::validate;
+
+    fn wrong(system: Value, signal: &str) -> Vec<String> {
+        let mut pod: Pod = serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "d"},
+            "spec": {"os": system, "containers": [
+                {"name": "c", "image": "i:1", "lifecycle": {"stopSignal": signal}}
+            ]},
+        }))
+        .unwrap();
+        crate::apply_defaults(&mut pod);
+        let found = validate(&pod).into_iter();
+        found.map(|error| error.to_string()).collect()
+    }
+
+    #[test]
+    fn a_stop_signal_is_one_of_the_operating_system_that_the_pod_names() {
+        const FIELD: &str = "spec.containers[0].lifecycle.stopSignal";
+        let (linux, windows) = (json!({"name": "linux"}), json!({"name": "windows"}));
+        for (system, signal, expected) in [
+            (&linux, "SIGUSR1", None),
+            (&linux, "SIGRTMIN+15", None),
+            (&linux, "SIGTERM", None),
+            (&linux, "TERM", Some("Unsupported value: \"TERM\"")),
+            (&linux, "", Some("Unsupported value: \"\"")),
+            (&windows, "SIGTERM", None),
+            (&windows, "SIGUSR1", Some("Unsupported value: \"SIGUSR1\"")),
+            (
+                &Value::Null,
+                "SIGTERM",
+                Some("Forbidden: may be given only"),
+            ),
+        ] {
+            let found = wrong(system.clone(), signal);
+            match expected {
+                None => assert_eq!(found, Vec::<String>::new(), "{system} {signal}"),
+                Some(expected) => {
+                    let expected = format!("{FIELD}: {expected}");
+                    let is_told = found.len() == 1 && found[0].starts_with(&expected);
+                    assert!(is_told, "{system} {signal}: {found:?}");
+                }
+            }
+        }
     }
 }

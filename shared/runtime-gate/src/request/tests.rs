@@ -377,3 +377,11 @@ fn a_container_of_another_pod_is_refused() {
         assert!(denial.starts_with(field), "{denial}");
     }
 }
+
+#[test]
+fn a_container_is_stopped_with_a_signal_of_the_interface() {
+    for (signal, is_known) in [(0, true), (29, true), (65, true), (66, false), (-1, false)] {
+        let found = of_container(|it| it.stop_signal = signal);
+        assert_eq!(found.is_ok(), is_known, "{signal}: {found:?}");
+    }
+}

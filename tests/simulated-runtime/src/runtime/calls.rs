@@ -18,11 +18,12 @@ use crate::state::shown::{ContainerView, Shown as _};
 #[async_trait]
 impl ContainerRuntime for SimulatedRuntime {
     async fn version(&self) -> Result<v1::VersionResponse, RuntimeError> {
-        self.perform("Version", millis(1), |_| async {
+        self.perform("Version", millis(1), |runtime| async move {
+            let (runtime_name, runtime_version) = lock(&runtime.0.version).clone();
             Ok(v1::VersionResponse {
                 version: "0.1.0".to_owned(),
-                runtime_name: "simulated".to_owned(),
-                runtime_version: "1.0.0".to_owned(),
+                runtime_name,
+                runtime_version,
                 runtime_api_version: "v1".to_owned(),
             })
         })
