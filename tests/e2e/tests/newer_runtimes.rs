@@ -9,7 +9,7 @@ use serde_json::json;
 /// As far as the runtime can: before containerd 2.3 it cannot.
 #[test]
 fn a_stop_signal_is_used_where_the_runtime_has_it_and_told_of_where_not() -> Result<()> {
-    let mut ground = Ground::start(json!({}))?;
+    let ground = Ground::start(json!({}))?;
     let client = ground.containerd.client();
     let runtime = ground.containerd.block_on(client.version())?;
     let mut container = shell("shell", &json!([]));
