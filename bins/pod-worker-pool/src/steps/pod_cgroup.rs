@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use pod::QosClass;
 use pod::resources::{PodCgroupResources, pod_cgroup_resources};
-use pod_lifecycle::instance_resources::with_resources;
+use pod::{PodExt, QosClass};
+use pod_lifecycle::instance_resources::{InstanceResources, with_resources};
+use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::Resize;
 
 use super::context::Steps;
@@ -34,6 +35,35 @@ pub(super) async fn ensure(
         return Ok(());
     }
     set(steps, target, resources, memory).await
+}
+
+/// Gives the pod's cgroup exactly what the pod says, unless this process has done so. A
+/// change may have been cut short, and what it was for has ended since, or was taken back.
+/// Only once all that runs is known to have what the pod says.
+pub(super) async fn settle(
+    steps: &Steps,
+    target: &Target<'_>,
+    observation: &Observation,
+    memory: &mut Memory,
+) -> Result<(), StepError> {
+    let mut sandboxes = observation.sandboxes.iter();
+    let has_one = sandboxes.any(|sandbox| sandbox.ready);
+    if !has_one || !all_are_as_wanted(target, observation, memory) {
+        return Ok(());
+    }
+    let own = around(target, &[]);
+    ensure(steps, target, own, memory).await
+}
+
+/// Whether each container that may run is known to run with what the pod says.
+fn all_are_as_wanted(target: &Target<'_>, observation: &Observation, memory: &Memory) -> bool {
+    observation.possibly_running().all(|shown| {
+        let mut specs = target.pod.all_containers().map(|(_, spec)| spec);
+        let spec = specs.find(|spec| spec.name == shown.name);
+        let wanted = spec.map(|spec| InstanceResources::of(target.pod, spec));
+        let known = memory.known.resources(shown);
+        matches!((known, wanted), (Some(known), Some(wanted)) if known.are(&wanted))
+    })
 }
 
 /// Makes the pod's cgroup, or gives it these limits.

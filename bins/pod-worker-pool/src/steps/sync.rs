@@ -124,13 +124,7 @@ async fn converge(
                 }
             }
             Plan::Work(work) if work.is_empty() => {
-                announce_waits(steps, target, &work, memory);
-                return Ok(match failure {
-                    Some(failure) => Outcome::Failed(failure.at_latest(work.wake_at)),
-                    None => Outcome::Settled {
-                        wake_at: work.wake_at,
-                    },
-                });
+                return Ok(rest(steps, target, &observation, &work, failure, memory).await);
             }
             Plan::Work(work) => {
                 announce_waits(steps, target, &work, memory);
@@ -151,6 +145,29 @@ async fn converge(
         "the pod did not settle yet and is looked at again",
         Retry::SOON,
     ))
+}
+
+/// Nothing is to be done now, unless the pod's cgroup has other limits.
+async fn rest(
+    steps: &Steps,
+    target: &Target<'_>,
+    observation: &Observation,
+    work: &Work,
+    failure: Option<StepError>,
+    memory: &mut Memory,
+) -> Outcome {
+    announce_waits(steps, target, work, memory);
+    let settled = pod_cgroup::settle(steps, target, observation, memory).await;
+    let failure = match settled {
+        Ok(()) => failure,
+        Err(error) => Some(error.and_before(failure)),
+    };
+    match failure {
+        Some(failure) => Outcome::Failed(failure.at_latest(work.wake_at)),
+        None => Outcome::Settled {
+            wake_at: work.wake_at,
+        },
+    }
 }
 
 /// Stops come first and are looked at before anything is started.

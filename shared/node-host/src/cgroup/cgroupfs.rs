@@ -87,7 +87,7 @@ impl Cgroupfs {
         self.requested().insert(pod_uid.to_owned(), millis);
     }
 
-    /// Makes a cgroup in each hierarchy and writes its limits.
+    /// Makes a cgroup in each hierarchy and writes those of its limits that differ.
     fn ensure(&self, path: &str, limits: &Limits) -> Result<(), NodeError> {
         let files = match &self.hierarchies {
             Hierarchies::Unified { mount } => {
@@ -108,6 +108,9 @@ impl Cgroupfs {
                 continue;
             };
             let file = directory.join(file);
+            if has(&file, &content) {
+                continue;
+            }
             match write(&file, &content) {
                 // A kernel without this controller, or one that was not handed down:
                 // the limit cannot be kept, and the pod runs all the same.
@@ -441,6 +444,12 @@ fn hand_down(directory: &Path) -> Result<(), NodeError> {
 }
 
 /// Writes to a file that the kernel made; it is never created.
+/// Whether a file of a cgroup has this content already. One that says the same in other
+/// words is written once more, which changes nothing.
+fn has(file: &Path, content: &str) -> bool {
+    fs::read_to_string(file).is_ok_and(|now| now.trim_end() == content)
+}
+
 fn write(file: &Path, content: &str) -> io::Result<()> {
     let mut opened = fs::OpenOptions::new().write(true).open(file)?;
     io::Write::write_all(&mut opened, content.as_bytes())

@@ -126,6 +126,57 @@ async fn a_change_that_a_kill_of_the_pool_interrupts_is_completed_by_the_next() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_keeps_no_room_of_a_change_whose_container_has_ended() {
+    let mut cut_short = 0;
+    for after in 0..40 {
+        let mut node = TestNode::new();
+        let mut old = pod_with(100, 64);
+        let mut other = old["spec"]["containers"][0].clone();
+        other["name"] = json!("other");
+        old["spec"]["restartPolicy"] = json!("OnFailure");
+        old["spec"]["containers"][0]["command"] = json!(["exit", "0", "5000"]);
+        old["spec"]["containers"]
+            .as_array_mut()
+            .unwrap()
+            .push(other);
+        let runs = |node: &TestNode, name: &str| {
+            let mut all = node.runtime.containers().into_iter();
+            all.any(|it| it.name == name && it.running)
+        };
+        node.create(&old).await;
+        eventually("both run", || runs(&node, "c") && runs(&node, "other")).await;
+        let mut new = old.clone();
+        gives(&mut new, 300, 32);
+        node.update(UpdateKind::Update, &new).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(after)).await;
+        node.kill();
+        eventually("it ends for good", || !runs(&node, "c")).await;
+        // By then the source wants this one, or the former one again.
+        let (wanted, of_wanted) = match after % 2 {
+            0 => (&new, (400, 96)),
+            _ => (&old, (200, 128)),
+        };
+        let left = given(&node).last().map(of_pod);
+        cut_short += u32::from(left != Some(of_wanted));
+        node.start();
+        node.create(wanted).await;
+        eventually("the pod's cgroup has what the pod says", || {
+            given(&node).last().map(of_pod) == Some(of_wanted)
+        })
+        .await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(given(&node).last().map(of_pod), Some(of_wanted), "{after}");
+        // Once is enough for one process.
+        let times = given(&node).len();
+        node.update(UpdateKind::Sync, wanted).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(given(&node).len(), times, "{after}");
+        assert!(runs(&node, "other") && !runs(&node, "c"), "{after}");
+    }
+    assert!(cut_short > 0, "no kill came in the midst of a change");
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_the_container_whose_policy_says_so_is_started_again() {
     for is_away in [false, true] {
         let mut node = TestNode::new();

@@ -260,6 +260,33 @@ fn removal_takes_a_pod_down_everywhere_and_nothing_else() {
     assert_eq!(cgroups.remove_pod(UID).unwrap(), Removal::Done);
 }
 
+#[test]
+fn a_limit_that_is_there_already_is_not_written() {
+    let temporary = tempfile::tempdir().unwrap();
+    let cgroups = legacy(temporary.path());
+    let pod = format!("cpu/kubepods/pod{UID}/cpu.cfs_quota_us");
+    let file = temporary.path().join(pod);
+    put(&file, "");
+    let ensure = |quota| {
+        let resources = PodCgroupResources {
+            cpu_quota_micros: Some(quota),
+            ..resources()
+        };
+        cgroups.ensure_pod(UID, QosClass::Guaranteed, &resources)
+    };
+    ensure(50_000).unwrap();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "50000");
+    let opened = fs::File::options().write(true).open(&file).unwrap();
+    let long_ago = std::time::SystemTime::UNIX_EPOCH;
+    opened.set_modified(long_ago).unwrap();
+    let modified = || fs::metadata(&file).unwrap().modified().unwrap();
+    ensure(50_000).unwrap();
+    assert_eq!(modified(), long_ago);
+    ensure(60_000).unwrap();
+    assert_ne!(modified(), long_ago);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "60000");
+}
+
 /// A weight tells shares only roughly: of many small pods a fifth was lost.
 #[test]
 fn the_burstable_class_has_the_shares_of_what_its_pods_request_together() {
