@@ -443,13 +443,13 @@ fn hand_down(directory: &Path) -> Result<(), NodeError> {
     Ok(())
 }
 
-/// Writes to a file that the kernel made; it is never created.
 /// Whether a file of a cgroup has this content already. One that says the same in other
 /// words is written once more, which changes nothing.
 fn has(file: &Path, content: &str) -> bool {
     fs::read_to_string(file).is_ok_and(|now| now.trim_end() == content)
 }
 
+/// Writes to a file that the kernel made; it is never created.
 fn write(file: &Path, content: &str) -> io::Result<()> {
     let mut opened = fs::OpenOptions::new().write(true).open(file)?;
     io::Write::write_all(&mut opened, content.as_bytes())
