@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clock::UnixNanos;
 use simulated_node::MemoryHost;
-use simulated_runtime::{Entry, Happening, SimulatedRuntime};
+use simulated_runtime::{ContainerView, Entry, Happening, SandboxView, SimulatedRuntime};
 
 use crate::desired::{Desired, SETTINGS, SETTINGS_KEY};
 use crate::orders;
@@ -28,20 +28,38 @@ fn count(history: &[Entry], uid: &str, container: &str, what: &Happening) -> usi
         .count()
 }
 
-/// What is not yet as desired; empty when the node has converged.
+/// What runs of these pods.
+fn still_running(
+    evicted: &BTreeSet<String>,
+    containers: &[ContainerView],
+    sandboxes: &[SandboxView],
+) -> Vec<String> {
+    let containers = containers.iter().filter(|it| it.running);
+    let sandboxes = sandboxes.iter().filter(|it| it.ready);
+    let uids = containers
+        .map(|it| &it.pod_uid)
+        .chain(sandboxes.map(|it| &it.pod_uid));
+    uids.filter(|uid| evicted.contains(*uid))
+        .map(|uid| format!("something of {uid}, which was evicted, runs"))
+        .collect()
+}
+
+/// What is not yet as desired; empty when the node has converged. Of pods that are
+/// desired and were evicted, whose UIDs these are, nothing may run.
 #[must_use]
 pub fn not_converged(
     runtime: &SimulatedRuntime,
     host: &MemoryHost,
     targets: &Targets,
     desired: &BTreeMap<String, Desired>,
+    evicted: &BTreeSet<String>,
 ) -> Vec<String> {
     let history = runtime.history();
     let uids = uids_by_version(&history);
     let containers = runtime.containers();
     let sandboxes = runtime.sandboxes();
-    let mut missing = Vec::new();
-    let mut wanted = BTreeSet::new();
+    let mut missing = still_running(evicted, &containers, &sandboxes);
+    let mut wanted = evicted.clone();
     for pod in desired.values() {
         let Some(uid) = uids.get(&pod.version_label()) else {
             missing.push(format!("{pod} has no sandbox"));
@@ -178,6 +196,7 @@ pub fn broken_promises(
             let starts = count(&history, uid, name, &Happening::Started);
             let failed = failures.get(&format!("{uid}/{name}")).copied();
             // A job that crashed is done; an init container that did is tried again.
+            let failed = failed.filter(|_| !pod.servers().is_empty());
             if starts > 1 + failed.unwrap_or(0) as usize {
                 broken.push(format!("{name} of {pod} was started {starts} times"));
             }

@@ -40,8 +40,13 @@ pub struct Desired {
     reads_settings: bool,
     /// What its containers may use, of a pod whose manifest pins its UID.
     sizes: Option<Sizes>,
+    /// Whether it is never ended or refused because the node is short of something.
+    critical: bool,
     /// When its manifest went, or became another one.
     dismissed_at: Option<UnixNanos>,
+    /// The grace that it had at least where it was ended because the node is short of
+    /// something.
+    evicted_with: Option<Duration>,
 }
 
 /// How the container `main` of a pod that serves is probed; `second` has a
@@ -119,7 +124,9 @@ impl Desired {
             hooks: Hooks::random(random, grace_seconds),
             reads_settings: random.random_bool(0.4),
             sizes,
+            critical: random.random_bool(0.15),
             dismissed_at: None,
+            evicted_with: None,
         }
     }
 
@@ -131,6 +138,17 @@ impl Desired {
     /// What its containers may use, if its UID is pinned.
     pub(crate) fn sizes(&self) -> Option<&Sizes> {
         self.sizes.as_ref()
+    }
+
+    /// Whether it is never ended or refused because the node is short of something.
+    pub(crate) fn is_critical(&self) -> bool {
+        self.critical
+    }
+
+    /// Notes that it may have been ended with this grace at any time from now on.
+    pub(crate) fn evict(&mut self, from: UnixNanos, grace: Duration) {
+        self.dismissed_at = Some(self.dismissed_at.map_or(from, |at| at.min(from)));
+        self.evicted_with = Some(grace);
     }
 
     /// Its UID, if its manifest says it.
@@ -152,7 +170,8 @@ impl Desired {
     }
 
     pub(crate) fn grace(&self) -> Duration {
-        Duration::from_secs(self.grace_seconds.into())
+        let own = Duration::from_secs(self.grace_seconds.into());
+        self.evicted_with.map_or(own, |grace| grace.min(own))
     }
 
     pub(crate) fn dismissed_at(&self) -> Option<UnixNanos> {
@@ -324,12 +343,16 @@ impl Desired {
                 (sidecar, server("main", "ignore-term"), "Always")
             }
         };
+        let class = match self.critical {
+            true => r#""priorityClassName":"system-node-critical","#,
+            false => "",
+        };
         let uid = self.pinned_uid();
         let uid = uid.map(|uid| format!(r#","uid":"{uid}""#));
         let uid = uid.unwrap_or_default();
         format!(
             r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{}"{uid},"labels":{{"{VERSION_LABEL}":"v{}"}}}},
-"spec":{{"restartPolicy":"{restart}","terminationGracePeriodSeconds":{},"initContainers":[{init}],"containers":[{containers}]{volumes}}}}}"#,
+"spec":{{{class}"restartPolicy":"{restart}","terminationGracePeriodSeconds":{},"initContainers":[{init}],"containers":[{containers}]{volumes}}}}}"#,
             self.name, self.version, self.grace_seconds
         )
     }
@@ -364,7 +387,7 @@ impl fmt::Display for Desired {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "{} v{} {:?}, grace {} s{}{}, {:?}, {:?}, {:?}",
+            "{} v{} {:?}, grace {} s{}{}{}, {:?}, {:?}, {:?}",
             self.name,
             self.version,
             self.kind,
@@ -375,6 +398,7 @@ impl fmt::Display for Desired {
             } else {
                 ""
             },
+            if self.critical { ", critical" } else { "" },
             self.probes,
             self.hooks,
             self.sizes

@@ -9,13 +9,16 @@
 
 mod check;
 mod desired;
+mod evictions;
 mod launcher;
 mod node;
 mod observer;
 mod orders;
+mod play;
 mod probe_ports;
 mod resizes;
 mod scenario;
+mod shortage;
 mod sizes;
 mod statuses;
 mod supervision;
@@ -25,6 +28,7 @@ mod uids;
 pub use check::{broken_promises, not_converged};
 pub use desired::Desired;
 pub use node::SimulatedNode;
-pub use scenario::{Scenario, run};
+pub use play::run;
+pub use scenario::Scenario;
 pub use statuses::wrong_statuses;
 pub use targets::Targets;

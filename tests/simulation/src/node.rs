@@ -18,6 +18,7 @@ use tonic::transport::Channel;
 use tonic::{Response, Status};
 use topology::{Identities, Process};
 
+use crate::evictions;
 use crate::launcher::Launcher;
 use crate::observer::Observer;
 use crate::supervision::Supervision;
@@ -84,6 +85,7 @@ impl SimulatedNode {
         config.pull_credentials_path = below("pull-credentials.json");
         config.node_ip = Some(std::net::Ipv4Addr::new(10, 0, 0, 1).into());
         config.resolv_conf = None;
+        config.eviction.pressure_transition_period = evictions::TRANSITION;
         let clock = WallClock::simulated(BEGIN);
         let has_events = seed.is_multiple_of(2);
         let runtime = SimulatedRuntime::new(seed, clock.clone(), has_events);

@@ -9,13 +9,14 @@ use bulkhead_api::v1::list_pod_statuses_response::Message;
 use bulkhead_api::v1::statuses_client::StatusesClient;
 use clock::{UnixNanos, WallClock};
 use ipc::{Network, SubscriptionEvent};
-use pod::core::ContainerStatus;
-use pod::{Pod, PodDocument};
+use pod::core::{ContainerStatus, PodStatus};
+use pod::{Pod, PodDocument, PodExt as _};
 use simulated_runtime::{Entry, Happening};
 use tokio_util::task::AbortOnDropHandle;
 use topology::Process;
 
 use crate::desired::{Desired, SIDECAR, VERSION_LABEL};
+use crate::evictions::Evicted;
 use crate::targets::{Answers, Targets};
 
 /// What was published of a running container instance.
@@ -31,6 +32,10 @@ struct Published {
 struct Seen {
     /// By container id.
     instances: BTreeMap<String, Published>,
+    /// By version.
+    evicted: BTreeMap<String, Evicted>,
+    /// Phase and reason with which a pod ended, by version.
+    ended: BTreeMap<String, (String, Option<String>)>,
     contradictions: BTreeSet<String>,
 }
 
@@ -51,6 +56,12 @@ impl Observer {
             seen,
             _task: AbortOnDropHandle::new(tokio::spawn(task)),
         }
+    }
+
+    /// The versions of pods that were ended or refused so far because the node is short
+    /// of something.
+    pub(crate) fn evicted(&self) -> BTreeMap<String, Evicted> {
+        lock(&self.seen).evicted.clone()
     }
 
     /// What was published that was not so: readiness that turned although the
@@ -149,6 +160,23 @@ async fn watch(
 }
 
 impl Seen {
+    /// A pod that has ended stays so, for the same reason.
+    fn note_end(&mut self, version: &str, status: &PodStatus, now: UnixNanos) {
+        let phase = status.phase.clone().unwrap_or_default();
+        let ends = ["Failed", "Succeeded"].contains(&&*phase);
+        let says = (phase, status.reason.clone());
+        match self.ended.get(version) {
+            Some(ended) if *ended != says => {
+                let contradiction = format!("{version} was {ended:?}, and is {says:?} at {now:?}");
+                self.contradictions.insert(contradiction);
+            }
+            None if ends => {
+                self.ended.insert(version.to_owned(), says);
+            }
+            _ => {}
+        }
+    }
+
     fn note(&mut self, pod: &Pod, now: UnixNanos) {
         let labels = pod.metadata.labels.as_ref();
         let version = labels.and_then(|labels| labels.get(VERSION_LABEL));
@@ -156,6 +184,10 @@ impl Seen {
         let Some(status) = &pod.status else {
             return;
         };
+        if let Some(evicted) = Evicted::of(pod.uid(), status, now) {
+            self.evicted.entry(version.clone()).or_insert(evicted);
+        }
+        self.note_end(&version, status, now);
         let containers = status.container_statuses.as_deref().unwrap_or_default();
         for container in containers.iter().filter(|one| runs(one)) {
             let Some(id) = container.container_id.as_deref() else {
@@ -177,8 +209,10 @@ impl Seen {
         let says_all = condition.is_some_and(|one| one.status == "True");
         let sidecars = status.init_container_statuses.iter().flatten();
         let sidecars = sidecars.filter(|one| one.name == SIDECAR);
-        let has_all =
-            !containers.is_empty() && containers.iter().chain(sidecars).all(|one| one.ready);
+        // A pod that is being evicted has failed already while its containers end.
+        let has_all = !self.evicted.contains_key(&version)
+            && !containers.is_empty()
+            && containers.iter().chain(sidecars).all(|one| one.ready);
         if says_all != has_all {
             self.contradictions.insert(format!(
                 "{version} says at {now:?} that its containers are ready: {says_all}"

@@ -1,7 +1,7 @@
 //! What must hold all along of the order in which the containers of a pod start and stop,
-//! and of hooks.
+//! of hooks, of the pods of one name, and of the numbers of a container's instances.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use simulated_runtime::{Entry, Happening};
 
@@ -12,6 +12,9 @@ use crate::uids::uids_by_version;
 pub(crate) fn broken(history: &[Entry], versions: &[Desired]) -> Vec<String> {
     let uids = uids_by_version(history);
     let mut broken = begun_twice(history);
+    broken.extend(begun_after_sigterm(history));
+    broken.extend(miscounted(history));
+    broken.extend(beside_another(history, versions));
     for pod in versions {
         let Some(uid) = uids.get(&pod.version_label()) else {
             continue;
@@ -37,6 +40,88 @@ fn begun_twice(history: &[Entry]) -> Vec<String> {
             format!("{command:?} was begun again in {name} of {uid}")
         })
         .collect()
+}
+
+/// No command of a hook is begun in an instance that has been asked to end.
+fn begun_after_sigterm(history: &[Entry]) -> Vec<String> {
+    let mut asked = BTreeSet::new();
+    let mut late = Vec::new();
+    for entry in history {
+        match &entry.happening {
+            Happening::Terminated => {
+                asked.insert(&entry.id);
+            }
+            Happening::Executed { command } if asked.contains(&entry.id) => {
+                let (name, uid) = (&entry.container, &entry.pod_uid);
+                let what = format!("{command:?} was begun after the SIGTERM of {name} of {uid}");
+                late.push(what);
+            }
+            _ => {}
+        }
+    }
+    late
+}
+
+/// The instances of a container that were started have the numbers from 0 on, none twice
+/// and none left out.
+fn miscounted(history: &[Entry]) -> Vec<String> {
+    let mut attempts = BTreeMap::new();
+    let mut started: BTreeMap<(&str, &str), u32> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for entry in history.iter().filter(|entry| !entry.container.is_empty()) {
+        match &entry.happening {
+            Happening::Created { attempt, .. } => {
+                attempts.insert(&entry.id, *attempt);
+            }
+            Happening::Started => {
+                let (name, uid) = (&entry.container, &entry.pod_uid);
+                let next = started.entry((uid, name)).or_default();
+                let attempt = attempts.get(&entry.id).copied();
+                if attempt != Some(*next) {
+                    let at = entry.at;
+                    wrong.push(format!(
+                        "{name} of {uid} is {attempt:?} at {at:?}, not {next}"
+                    ));
+                }
+                *next = attempt.map_or(*next, |attempt| attempt + 1);
+            }
+            _ => {}
+        }
+    }
+    wrong
+}
+
+/// No container is started while one of another pod of the same name runs.
+fn beside_another(history: &[Entry], versions: &[Desired]) -> Vec<String> {
+    let uids = uids_by_version(history);
+    let of_version = |pod: &&Desired| uids.get(&pod.version_label());
+    let names = versions
+        .iter()
+        .filter_map(|pod| Some((of_version(&pod)?, pod.name())));
+    let names: BTreeMap<&String, &str> = names.collect();
+    let mut running: BTreeMap<&str, BTreeMap<&String, &String>> = BTreeMap::new();
+    let mut beside = Vec::new();
+    for entry in history.iter().filter(|entry| !entry.container.is_empty()) {
+        let Some(name) = names.get(&entry.pod_uid) else {
+            continue;
+        };
+        let of_name = running.entry(name).or_default();
+        match entry.happening {
+            Happening::Started => {
+                if of_name.values().any(|uid| **uid != entry.pod_uid) {
+                    let (container, uid) = (&entry.container, &entry.pod_uid);
+                    let what = format!("{container} of {uid} was started beside {of_name:?}");
+                    beside.push(what);
+                }
+                of_name.insert(&entry.id, &entry.pod_uid);
+            }
+            Happening::Exited { .. } => {
+                of_name.remove(&entry.id);
+            }
+            _ => {}
+        }
+    }
+    beside
 }
 
 /// `main` is started after its sidecar has been, and after its init container has

@@ -1,8 +1,9 @@
 //! What happens to a simulated node, made from a seed: pods come, change and go, so does
 //! a ConfigMap that they have as a volume, containers get other CPU and memory, programs
-//! crash, hang and turn ready or not, calls to the runtime fail, processes are killed.
+//! crash, hang and turn ready or not, calls to the runtime fail, processes are killed. The
+//! nodes of some seeds are short of memory or disk for a while (`shortage.rs`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
@@ -13,6 +14,7 @@ use topology::Process;
 
 use crate::check::{broken_promises, not_converged, stale_settings};
 use crate::desired::{Desired, SETTINGS, SETTINGS_KEY};
+use crate::evictions::{self, Evicted, Span};
 use crate::node::SimulatedNode;
 use crate::resizes::wrong_sizes;
 use crate::sizes::{MUCH_MEMORY, Size};
@@ -25,9 +27,6 @@ const SETTINGS_FILE: &str = "settings.json";
 
 /// Different pods in a scenario.
 const PODS: u32 = 4;
-
-/// Things that happen in a scenario.
-const STEPS: u32 = 40;
 
 /// How often a container may crash or hang.
 const MOST_FAILURES: u32 = 2;
@@ -51,97 +50,75 @@ const CONVERGENCE: Duration = Duration::from_secs(240);
 pub struct Scenario {
     random: SmallRng,
     /// Pods that should run, by file name.
-    desired: BTreeMap<String, Desired>,
+    pub(crate) desired: BTreeMap<String, Desired>,
     /// Every version of every pod so far.
     versions: Vec<Desired>,
     /// How often a container crashed or hung, by UID and name.
     failures: BTreeMap<String, u32>,
     /// What the ConfigMap says that pods have as a volume; `None` while it is not there.
-    settings: Option<u32>,
-    log: Vec<String>,
-}
-
-/// Runs the scenario of a seed to its end.
-///
-/// # Errors
-/// What went wrong, with the steps that led there.
-pub fn run(seed: u64) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .build()
-        .map_err(|error| error.to_string())?;
-    runtime.block_on(async {
-        let mut scenario = Scenario::new(seed);
-        let mut node = SimulatedNode::new(seed);
-        scenario
-            .play(&mut node)
-            .await
-            .map_err(|error| format!("seed {seed}: {error}\n{}", scenario.log.join("\n")))
-    })
+    pub(crate) settings: Option<u32>,
+    /// When the node was short of something.
+    pub(crate) shortage: Option<Span>,
+    pub(crate) log: Vec<String>,
 }
 
 impl Scenario {
-    fn new(seed: u64) -> Scenario {
+    pub(crate) fn new(seed: u64) -> Scenario {
         Scenario {
             random: SmallRng::seed_from_u64(seed),
             desired: BTreeMap::new(),
             versions: Vec::new(),
             failures: BTreeMap::new(),
             settings: None,
+            shortage: None,
             log: Vec::new(),
         }
     }
 
-    async fn play(&mut self, node: &mut SimulatedNode) -> Result<(), String> {
-        node.runtime.add_image("localhost/busybox:test", true);
-        node.runtime.add_image("localhost/pulled:test", false);
-        node.pass(Duration::ZERO).await?;
-        for _ in 0..STEPS {
-            self.step(node).await?;
-            let pause = self.pause();
-            node.pass(pause).await?;
-        }
-        self.note(node, "faults end");
-        node.runtime.set_faults(Faults::NONE);
-        node.supervision.pardon();
-        if self.settings.is_none() {
-            self.put_settings(node);
-        }
-        self.converge(node).await?;
+    pub(crate) fn broken_promises(&self, node: &SimulatedNode) -> Vec<String> {
+        let evicted = node.observer.evicted();
+        let history = node.runtime.history();
+        let versions = evictions::with_evictions(&self.versions, &evicted, self.shortage);
         let mut broken = broken_promises(
             &node.runtime,
             &node.targets,
-            &self.desired,
-            &self.versions,
+            &self.to_run(&evicted),
+            &versions,
             &self.failures,
         );
         let observer = &node.observer;
-        let history = node.runtime.history();
-        broken.extend(observer.broken_promises(&self.versions, &node.targets, &history));
-        if broken.is_empty() {
-            Ok(())
-        } else {
-            Err(broken.join("\n"))
-        }
+        broken.extend(observer.broken_promises(&versions, &node.targets, &history));
+        let span = self.shortage;
+        broken.extend(evictions::broken(&evicted, span, &versions, &history));
+        broken
     }
 
-    async fn converge(&mut self, node: &mut SimulatedNode) -> Result<(), String> {
+    /// The pods that are desired and have not been evicted.
+    pub(crate) fn to_run(&self, evicted: &BTreeMap<String, Evicted>) -> BTreeMap<String, Desired> {
+        let mut desired = self.desired.clone();
+        desired.retain(|_, pod| !evicted.contains_key(&pod.version_label()));
+        desired
+    }
+
+    pub(crate) async fn converge(&mut self, node: &mut SimulatedNode) -> Result<(), String> {
         let until = node.elapsed() + CONVERGENCE;
         loop {
-            let mut missing =
-                not_converged(&node.runtime, &node.host, &node.targets, &self.desired);
-            missing.extend(stale_settings(
-                &node.runtime,
-                &node.host,
-                &self.desired,
-                self.settings,
-            ));
+            let evicted = node.observer.evicted();
+            let to_run = self.to_run(&evicted);
+            let labels = self.desired.values().map(Desired::version_label);
+            let ended = labels.filter_map(|label| Some(evicted.get(&label)?.uid.clone()));
+            let ended: BTreeSet<String> = ended.collect();
+            let (runtime, host, targets) = (&node.runtime, &node.host, &node.targets);
+            let mut missing = not_converged(runtime, host, targets, &to_run, &ended);
+            missing.extend(stale_settings(runtime, host, &to_run, self.settings));
             if missing.is_empty() {
                 let served = node.served_pods().await?;
-                missing = wrong_statuses(&node.runtime, &node.targets, &self.desired, &served);
-                let pods = self.desired.values();
-                missing.extend(wrong_sizes(&node.runtime, &node.host, pods, &served));
+                let labels = self.desired.values().map(Desired::version_label);
+                let (wrong, served) = evictions::wrong_statuses(labels, &evicted, served);
+                missing = wrong;
+                let (runtime, host, targets) = (&node.runtime, &node.host, &node.targets);
+                missing.extend(wrong_statuses(runtime, targets, &to_run, &served));
+                missing.extend(wrong_sizes(runtime, host, to_run.values(), &served));
             }
             if missing.is_empty() {
                 return Ok(());
@@ -153,7 +130,7 @@ impl Scenario {
         }
     }
 
-    fn pause(&mut self) -> Duration {
+    pub(crate) fn pause(&mut self) -> Duration {
         // Mostly short, so that things happen in the midst of others.
         let millis = match self.random.random_range(0..4) {
             0 => self.random.random_range(0..20),
@@ -163,15 +140,15 @@ impl Scenario {
         Duration::from_millis(millis)
     }
 
-    fn note(&mut self, node: &SimulatedNode, text: &str) {
+    pub(crate) fn note(&mut self, node: &SimulatedNode, text: &str) {
         self.log
             .push(format!("{:>9.3}s {text}", node.elapsed().as_secs_f64()));
     }
 
-    async fn step(&mut self, node: &mut SimulatedNode) -> Result<(), String> {
+    pub(crate) async fn step(&mut self, node: &mut SimulatedNode) -> Result<(), String> {
         match self.random.random_range(0..100) {
-            0..20 => self.put(node),
-            20..23 => self.resize(node),
+            0..18 => self.put(node),
+            18..23 => self.resize(node),
             23..27 => self.put_settings(node),
             27..28 => {
                 self.note(node, "remove the settings");
@@ -260,8 +237,23 @@ impl Scenario {
 
     fn put(&mut self, node: &SimulatedNode) {
         let name = format!("p{}", self.random.random_range(0..PODS));
+        self.put_one(node, &name, |_| true);
+    }
+
+    /// Puts some pod of this name that is as asked for.
+    pub(crate) fn put_one(
+        &mut self,
+        node: &SimulatedNode,
+        name: &str,
+        is_right: impl Fn(&Desired) -> bool,
+    ) {
         let version = u32::try_from(self.versions.len()).unwrap_or(u32::MAX);
-        let desired = Desired::random(&name, version, &mut self.random);
+        let desired = loop {
+            let desired = Desired::random(name, version, &mut self.random);
+            if is_right(&desired) {
+                break desired;
+            }
+        };
         self.versions.push(desired.clone());
         node.targets.add(&desired);
         if let (Some(uid), Some(true)) = (
@@ -273,7 +265,7 @@ impl Scenario {
         }
         self.note(node, &format!("put {desired}"));
         node.put_manifest(&format!("{name}.yaml"), &desired.manifest());
-        if let Some(replaced) = self.desired.insert(name, desired) {
+        if let Some(replaced) = self.desired.insert(name.to_owned(), desired) {
             self.dismiss(node, &replaced);
         }
     }
@@ -313,7 +305,7 @@ impl Scenario {
     }
 
     /// Changes the ConfigMap that pods have as a volume.
-    fn put_settings(&mut self, node: &SimulatedNode) {
+    pub(crate) fn put_settings(&mut self, node: &SimulatedNode) {
         let value = self.random.random();
         self.note(node, &format!("settings become {value}"));
         let text = format!(
@@ -396,9 +388,9 @@ impl Scenario {
 }
 
 /// UID, name and id of a container.
-type Instance = (String, String, String);
+pub(crate) type Instance = (String, String, String);
 
-fn running(runtime: &SimulatedRuntime) -> Vec<Instance> {
+pub(crate) fn running(runtime: &SimulatedRuntime) -> Vec<Instance> {
     let containers = runtime
         .containers()
         .into_iter()
