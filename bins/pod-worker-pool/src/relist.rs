@@ -12,6 +12,7 @@ use pod::metadata::{
     CONFIG_HASH_ANNOTATION, CONFIG_SOURCE_ANNOTATION, CONTAINER_NAME_LABEL, POD_NAME_LABEL,
     POD_NAMESPACE_LABEL, POD_UID_LABEL,
 };
+use pod_lifecycle::annotations;
 use tokio::time::Instant;
 
 use crate::told_ends::ToldEnds;
@@ -322,11 +323,19 @@ fn pods(
                     .iter()
                     .map(|image| image.image.clone())
                     .chain([container.image_ref.clone()])
+                    .chain(volume_images(&container.annotations))
                     .collect(),
             });
         }
     }
     pods
+}
+
+/// The images that are mounted into a container, as noted on it.
+fn volume_images(noted: &BTreeMap<String, String>) -> Vec<String> {
+    let noted = noted.get(annotations::VOLUME_IMAGES);
+    let images = noted.and_then(|noted| serde_json::from_str(noted).ok());
+    images.unwrap_or_default()
 }
 
 /// A pod as pleg is told of it.

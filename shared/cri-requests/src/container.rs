@@ -12,10 +12,10 @@ use pod::metadata::{
     POD_TERMINATION_GRACE_PERIOD_ANNOTATION, POD_UID_LABEL, TERMINATION_MESSAGE_PATH_ANNOTATION,
     TERMINATION_MESSAGE_POLICY_ANNOTATION,
 };
-use pod::{ContainerHash, Pod, PodExt, PodIdentity, ephemeral};
+use pod::{ContainerHash, Pod, PodExt, PodIdentity};
 
 use crate::container_input::ContainerInput;
-use crate::environment::{Environment, EnvironmentInput, environment, too_large};
+use crate::environment::too_large;
 use crate::error::BuildError;
 use crate::expansion::{Budget, TooLong};
 use crate::mounts::mounts;
@@ -33,9 +33,9 @@ pub fn container_config(input: &ContainerInput<'_>) -> Result<ContainerConfig, B
     let container = input.container;
     PodIdentity::of(input.pod)?;
     check_container_name(&container.name)?;
-    let field = field_of(input.pod, container);
+    let field = input.field();
     let mut budget = Budget::new();
-    let environment = container_environment(input, &mut budget)?;
+    let environment = input.environment(&mut budget)?;
     let mut expanded = |part: &str, texts: &Option<Vec<String>>| {
         let texts = texts.as_deref().unwrap_or_default().iter();
         let expanded = texts.map(|text| budget.expand(text, environment.values()));
@@ -81,43 +81,6 @@ pub fn container_config(input: &ContainerInput<'_>) -> Result<ContainerConfig, B
         stop_signal: stop_signal(input, &field)?,
         ..ContainerConfig::default()
     })
-}
-
-/// The variables of a container.
-pub(crate) fn container_environment(
-    input: &ContainerInput<'_>,
-    budget: &mut Budget,
-) -> Result<Environment, BuildError> {
-    let source = EnvironmentInput {
-        pod: input.pod,
-        container: input.container,
-        field: &field_of(input.pod, input.container),
-        node: input.node,
-        pod_ips: input.pod_ips,
-        objects: input.objects,
-        env_files: input.env_files,
-    };
-    environment(&source, budget)
-}
-
-/// Where a container is in its pod, for errors.
-pub(crate) fn field_of(pod: &Pod, container: &Container) -> String {
-    for (list, containers) in [
-        ("containers", pod.containers()),
-        ("initContainers", pod.init_containers()),
-    ] {
-        if let Some(index) = containers
-            .iter()
-            .position(|other| other.name == container.name)
-        {
-            return format!("spec.{list}[{index}]");
-        }
-    }
-    let mut listed = ephemeral::listed(pod).iter();
-    if let Some(index) = listed.position(|other| other.name == container.name) {
-        return format!("spec.ephemeralContainers[{index}]");
-    }
-    format!("container {:?}", container.name)
 }
 
 fn labels(pod: &Pod, container: &Container) -> BTreeMap<String, String> {

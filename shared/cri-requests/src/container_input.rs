@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use cri::Ability;
 use cri::v1::VersionResponse;
 use local_objects::Objects;
-use pod::Pod;
 use pod::core::Container;
+use pod::{Pod, PodExt, ephemeral};
 use pod_volumes::MountedVolume;
 
-use crate::environment::EnvFiles;
+use crate::environment::{EnvFiles, Environment, EnvironmentInput, environment};
+use crate::error::BuildError;
+use crate::expansion::Budget;
 use crate::node_facts::NodeFacts;
 use crate::security::ImageUser;
 
@@ -44,6 +47,9 @@ pub struct ContainerInput<'a> {
     pub pod_ips: &'a [IpAddr],
     /// The pod's volumes by name, set up.
     pub volumes: &'a BTreeMap<String, MountedVolume>,
+    /// The images of its volumes of that kind, by the volumes' names, as the runtime names
+    /// them.
+    pub volume_images: &'a BTreeMap<String, String>,
     /// What is known of the ConfigMaps and Secrets that the pod refers to.
     pub objects: &'a Objects,
     /// Files of volumes that variables come from, as far as the volumes are there.
@@ -59,4 +65,49 @@ pub struct ContainerInput<'a> {
     pub hosts_file: PathBuf,
     /// Absent when the pod wants no termination message.
     pub termination_log: Option<TerminationLog>,
+}
+
+impl ContainerInput<'_> {
+    /// The variables of the container.
+    pub(crate) fn environment(&self, budget: &mut Budget) -> Result<Environment, BuildError> {
+        let source = EnvironmentInput {
+            pod: self.pod,
+            container: self.container,
+            field: &self.field(),
+            node: self.node,
+            pod_ips: self.pod_ips,
+            objects: self.objects,
+            env_files: self.env_files,
+        };
+        environment(&source, budget)
+    }
+
+    /// Where the container is in its pod, for errors.
+    pub(crate) fn field(&self) -> String {
+        let name = &self.container.name;
+        for (list, containers) in [
+            ("containers", self.pod.containers()),
+            ("initContainers", self.pod.init_containers()),
+        ] {
+            if let Some(index) = containers.iter().position(|other| other.name == *name) {
+                return format!("spec.{list}[{index}]");
+            }
+        }
+        let mut listed = ephemeral::listed(self.pod).iter();
+        if let Some(index) = listed.position(|other| other.name == *name) {
+            return format!("spec.ephemeralContainers[{index}]");
+        }
+        format!("container {name:?}")
+    }
+
+    /// That the runtime has what a field asks for.
+    pub(crate) fn require(&self, ability: Ability, field: &str) -> Result<(), BuildError> {
+        let Some(runtime) = self.runtime else {
+            return Err(BuildError::invalid(field, "the runtime is not known"));
+        };
+        match ability.is_of(runtime) {
+            true => Ok(()),
+            false => Err(BuildError::invalid(field, ability.lacking(runtime))),
+        }
+    }
 }

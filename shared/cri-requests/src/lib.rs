@@ -9,6 +9,7 @@
 //! Not here: which container to create and when, and carrying the requests out
 //! (`plan` and `steps` of pod-worker-pool).
 
+mod abilities;
 mod container;
 mod container_input;
 mod dns;
@@ -17,6 +18,7 @@ mod error;
 mod expansion;
 mod hostname;
 mod hosts_file;
+mod image_volumes;
 mod memory_qos;
 mod mounts;
 mod node_facts;
@@ -26,6 +28,7 @@ mod security;
 mod stop_signal;
 mod sub_paths;
 
+pub use abilities::depends_on_version;
 pub use container::container_config;
 pub use container_input::{ContainerInput, TerminationLog};
 pub use dns::{MAX_RESOLV_CONF_BYTES, PodWarning, ResolvConf, ResolvConfError, parse_resolv_conf};
@@ -33,12 +36,12 @@ pub use environment::{EnvFile, EnvFileContent, EnvFiles, MAX_ENV_FILE_BYTES, env
 pub use error::BuildError;
 pub use hostname::{HostNames, host_names};
 pub use hosts_file::{managed_hosts_file, node_hosts_file};
+pub use image_volumes::{ImageVolume, of_container as image_volumes};
 pub use mounts::wants_recursive_read_only;
 pub use node_facts::NodeFacts;
 pub use resources::container_resources;
 pub use sandbox::{SandboxConfig, pod_sandbox_config};
 pub use security::{ImageUser, MASKED_PATHS, READONLY_PATHS};
-pub use stop_signal::depends_on_version;
 pub use sub_paths::sub_paths;
 
 #[cfg(test)]

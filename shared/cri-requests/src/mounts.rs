@@ -12,6 +12,8 @@ use pod_volumes::MountedVolume;
 
 use crate::container_input::ContainerInput;
 use crate::error::BuildError;
+use crate::image_volumes::{is_image, of_image};
+use crate::sub_paths::path_in_volume;
 
 /// Where the hosts file of a pod is mounted.
 const HOSTS_FILE: &str = "/etc/hosts";
@@ -69,6 +71,15 @@ fn volume_mount(
     mount: &VolumeMount,
     field: &str,
 ) -> Result<Mount, BuildError> {
+    if is_image(input.pod, &mount.name) {
+        let sub_path = path_in_volume(input, &mut None, mount, field)?;
+        let made = Mount {
+            container_path: absolute(&mount.mount_path, field)?,
+            recursive_read_only: resolved_recursive_read_only(input, mount, field)?,
+            ..Mount::default()
+        };
+        return of_image(input, mount, sub_path, made, field);
+    }
     let volume = input
         .volumes
         .get(&mount.name)
@@ -89,10 +100,7 @@ fn volume_mount(
             ));
         }
     };
-    let recursive_read_only = recursive_read_only(input, mount).map_err(|reason| {
-        let reason = format!("failed to resolve recursive read-only mode: {reason}");
-        BuildError::invalid(format!("{field}.recursiveReadOnly"), reason)
-    })?;
+    let recursive_read_only = resolved_recursive_read_only(input, mount, field)?;
     Ok(Mount {
         container_path: absolute(&mount.mount_path, field)?,
         host_path: text(host_path)?,
@@ -100,6 +108,18 @@ fn volume_mount(
         recursive_read_only,
         propagation: propagation.into(),
         selinux_relabel: input.node.selinux && is_of_pod_alone(input.pod, &mount.name),
+        ..Mount::default()
+    })
+}
+
+fn resolved_recursive_read_only(
+    input: &ContainerInput<'_>,
+    mount: &VolumeMount,
+    field: &str,
+) -> Result<bool, BuildError> {
+    recursive_read_only(input, mount).map_err(|reason| {
+        let reason = format!("failed to resolve recursive read-only mode: {reason}");
+        BuildError::invalid(format!("{field}.recursiveReadOnly"), reason)
     })
 }
 

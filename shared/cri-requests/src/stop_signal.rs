@@ -7,14 +7,7 @@ use pod::stop_signal;
 use crate::container_input::ContainerInput;
 use crate::error::BuildError;
 
-/// Whether a container asks for something that runtimes before some version ignore, so that
-/// the version has to be known.
-#[must_use]
-pub fn depends_on_version(container: &Container) -> bool {
-    stated(container).is_some()
-}
-
-fn stated(container: &Container) -> Option<&str> {
+pub(crate) fn stated(container: &Container) -> Option<&str> {
     container.lifecycle.as_ref()?.stop_signal.as_deref()
 }
 
@@ -24,13 +17,7 @@ pub(crate) fn stop_signal(input: &ContainerInput<'_>, field: &str) -> Result<i32
         return Ok(0);
     };
     let field = format!("{field}.lifecycle.stopSignal");
-    let Some(runtime) = input.runtime else {
-        return Err(BuildError::invalid(field, "the runtime is not known"));
-    };
-    if !Ability::StopSignal.is_of(runtime) {
-        let reason = Ability::StopSignal.lacking(runtime);
-        return Err(BuildError::invalid(field, reason));
-    }
+    input.require(Ability::StopSignal, &field)?;
     let number = stop_signal::number(name);
     number.ok_or_else(|| BuildError::invalid(field, format!("there is no signal {name:?}")))
 }
@@ -39,7 +26,6 @@ pub(crate) fn stop_signal(input: &ContainerInput<'_>, field: &str) -> Result<i32
 mod tests {
     use cri::v1::VersionResponse;
 
-    use super::*;
     use crate::container_config;
     use crate::test_pods::{ContainerCase, pod};
 
@@ -74,15 +60,5 @@ mod tests {
             "spec.containers[0].lifecycle.stopSignal: it is not supported by the runtime, \
              containerd 1.7.24~ds1: it needs containerd 2.3 or cri-o 1.34"
         );
-    }
-
-    #[test]
-    fn the_version_matters_to_those_with_a_stop_signal_alone() {
-        let with = |lifecycle: &str| {
-            let text = format!(r#"{{"name":"c","lifecycle":{lifecycle}}}"#);
-            depends_on_version(&serde_json::from_str(&text).unwrap())
-        };
-        assert!(with(r#"{"stopSignal":"SIGINT"}"#));
-        assert!(!with("{}"));
     }
 }

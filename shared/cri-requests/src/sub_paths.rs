@@ -7,14 +7,14 @@ use pod::PodExt;
 use pod::core::VolumeMount;
 use pod_volumes::{SubPath, passes_back};
 
-use crate::container::{container_environment, field_of};
 use crate::container_input::ContainerInput;
 use crate::environment::{Environment, too_large};
 use crate::error::BuildError;
 use crate::expansion::{Budget, TooLong, references};
+use crate::image_volumes::is_image;
 
 /// A container's variables, made once for all of its mounts, and what may still be expanded.
-type Variables = (Environment, Budget);
+pub(crate) type Variables = (Environment, Budget);
 
 /// The parts of volumes that a container mounts, in the order of its mounts. Nothing has to
 /// be prepared of them in `input`.
@@ -22,10 +22,14 @@ type Variables = (Environment, Budget);
 /// # Errors
 /// When a variable has no value, a path would leave its volume, or the volume is not set up.
 pub fn sub_paths(input: &ContainerInput<'_>) -> Result<Vec<SubPath>, BuildError> {
-    let field = field_of(input.pod, input.container);
+    let field = input.field();
     let mut variables = None;
     let mut found = Vec::new();
     for (index, mount) in input.container.volume_mounts.iter().flatten().enumerate() {
+        if is_image(input.pod, &mount.name) {
+            // The runtime's.
+            continue;
+        }
         let field = format!("{field}.volumeMounts[{index}]");
         let Some(path) = path_in_volume(input, &mut variables, mount, &field)? else {
             continue;
@@ -47,8 +51,9 @@ pub fn sub_paths(input: &ContainerInput<'_>) -> Result<Vec<SubPath>, BuildError>
     Ok(found)
 }
 
-/// The path below the volume that a mount names; `None` for the volume itself.
-fn path_in_volume(
+/// The path below the volume that a mount names; `None` for the volume itself. The variables
+/// are made when they are first needed.
+pub(crate) fn path_in_volume(
     input: &ContainerInput<'_>,
     variables: &mut Option<Variables>,
     mount: &VolumeMount,
@@ -85,7 +90,7 @@ fn expanded(
         Some(made) => made,
         none => {
             let mut budget = Budget::new();
-            let environment = container_environment(input, &mut budget)?;
+            let environment = input.environment(&mut budget)?;
             none.insert((environment, budget))
         }
     };

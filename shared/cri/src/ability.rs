@@ -9,12 +9,18 @@ use crate::v1;
 pub enum Ability {
     /// `ContainerConfig.stop_signal`.
     StopSignal,
+    /// `Mount.image`.
+    ImageVolumes,
+    /// `Mount.image_sub_path`.
+    ImageSubPaths,
 }
 
 /// Which of the known runtimes have it, and since when.
 const fn since(ability: Ability) -> &'static [(&'static str, u32, u32)] {
     match ability {
         Ability::StopSignal => &[("containerd", 2, 3), ("cri-o", 1, 34)],
+        Ability::ImageVolumes => &[("containerd", 2, 1), ("cri-o", 1, 31)],
+        Ability::ImageSubPaths => &[("containerd", 2, 2), ("cri-o", 1, 33)],
     }
 }
 
@@ -98,6 +104,20 @@ mod tests {
             let runtime = runtime(name, version);
             let found = Ability::StopSignal.is_of(&runtime);
             assert_eq!(found, has, "{name} {version}");
+        }
+    }
+
+    #[test]
+    fn image_volumes_came_before_their_sub_paths() {
+        for (version, volumes, sub_paths) in [
+            ("2.0.6", false, false),
+            ("v2.1.4", true, false),
+            ("v2.2.0", true, true),
+        ] {
+            let runtime = runtime("containerd", version);
+            let found = (Ability::ImageVolumes, Ability::ImageSubPaths);
+            let found = (found.0.is_of(&runtime), found.1.is_of(&runtime));
+            assert_eq!(found, (volumes, sub_paths), "{version}");
         }
     }
 

@@ -17,6 +17,10 @@ pub const ROUND: &str = "bulkhead/round";
 /// Container: the CPU and memory that it was made with, as `InstanceResources` in JSON.
 pub const RESOURCES: &str = "bulkhead/resources";
 
+/// Container: the images that are mounted into it, as a list in JSON of the runtime's own
+/// names. They are kept as long as there is the container.
+pub const VOLUME_IMAGES: &str = "bulkhead/volume-images";
+
 /// Sandbox: what of its pod may not change while it runs, as `pod::update` has it.
 pub const STARTED_WITH: &str = "bulkhead/started-with";
 

@@ -99,7 +99,7 @@ pub struct HostPath {
 /// The volumes that a pod is to have, in the pod's order.
 ///
 /// A hostPath that no container mounts is none of them: as in the kubelet, nobody looks
-/// for it.
+/// for it. Nor is an image: the runtime mounts it into each container.
 #[must_use]
 pub fn wanted(pod: &Pod, content: &Content<'_>) -> Vec<Volume> {
     let volumes = pod.volumes().iter().enumerate();
@@ -165,6 +165,10 @@ fn spec(pod: &Pod, index: usize, volume: &ApiVolume, content: &Content<'_>) -> O
             format!("the persistentvolume of the claim {claim:?} has just been found")
         });
         return is_mounted(pod, &volume.name).then_some(VolumeSpec::Impossible(reason));
+    }
+    if volume.image.is_some() {
+        // The runtime mounts it.
+        return None;
     }
     let reason = "this kind of volume is not supported".to_owned();
     Some(VolumeSpec::Impossible(reason))

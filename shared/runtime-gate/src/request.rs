@@ -353,6 +353,10 @@ fn mounted(
     places: &Places,
 ) -> Result<Option<Asked>, Denial> {
     const FIELD: &str = "mounts.host_path";
+    if let Some(image) = &mount.image {
+        return of_image(mount, image).map(|()| None);
+    }
+    unused("mounts.image_sub_path", &mount.image_sub_path)?;
     let not_the_pods = || Denial::not_the_pods(FIELD, &mount.host_path);
     let place = places.own_mount(pod.uid(), &mount.host_path);
     let known = |volume: &str| {
@@ -384,6 +388,30 @@ fn mounted(
         read_only: mount.readonly,
     };
     Ok(Some(Asked::new(FIELD, demand)))
+}
+
+/// A mount of an image: nothing of the node, and nothing that anybody could change. Which
+/// image it is matters as little as for a container.
+fn of_image(mount: &v1::Mount, image: &v1::ImageSpec) -> Result<(), Denial> {
+    unused("mounts.host_path", &mount.host_path)?;
+    let path = &mount.image_sub_path;
+    if !path.is_empty() && !stays_below(path) {
+        return Err(Denial::not_judged("mounts.image_sub_path", path));
+    }
+    for (field, is_so) in [
+        ("mounts.image.image", image.image.is_empty()),
+        ("mounts.readonly", !mount.readonly),
+        ("mounts.selinux_relabel", mount.selinux_relabel),
+        (
+            "mounts.propagation",
+            mount.propagation() != v1::MountPropagation::PropagationPrivate,
+        ),
+    ] {
+        if is_so {
+            return Err(Denial::not_judged(field, &image.image));
+        }
+    }
+    Ok(())
 }
 
 fn groups(own: Option<&v1::Int64Value>, others: &[i64]) -> impl Iterator<Item = i64> {

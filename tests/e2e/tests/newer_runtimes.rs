@@ -3,8 +3,9 @@
 use anyhow::Result;
 use cri::{Ability, ContainerRuntime as _};
 use e2e::Ground;
-use e2e::volumes::{config_error, shell};
+use e2e::volumes::{config_error, shell, with_volume};
 use serde_json::json;
+use test_support::images::BUSYBOX;
 
 /// As far as the runtime can: before containerd 2.3 it cannot.
 #[test]
@@ -24,6 +25,30 @@ fn a_stop_signal_is_used_where_the_runtime_has_it_and_told_of_where_not() -> Res
     let message = config_error(&ground, "signalled", "shell")?;
     let words = format!(
         "spec.containers[0].lifecycle.stopSignal: it is not supported by the runtime, {} {}",
+        runtime.runtime_name, runtime.runtime_version
+    );
+    assert!(message.contains(&words), "{message}");
+    Ok(())
+}
+
+/// As far as the runtime can: before containerd 2.1 it cannot.
+#[test]
+fn an_image_is_mounted_where_the_runtime_can_and_told_of_where_not() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let client = ground.containerd.client();
+    let runtime = ground.containerd.block_on(client.version())?;
+    let volume = json!({ "image": { "reference": BUSYBOX, "pullPolicy": "Never" } });
+    ground.apply("files", with_volume(&volume, &json!({})))?;
+    if Ability::ImageVolumes.is_of(&runtime) {
+        ground.ready("files")?;
+        ground.exec("files", "shell", &["ls", "/v/bin/sh"])?;
+        let write = ["touch", "/v/file"];
+        assert!(ground.exec("files", "shell", &write).is_err());
+        return Ok(());
+    }
+    let message = config_error(&ground, "files", "shell")?;
+    let words = format!(
+        "spec.containers[0].volumeMounts[0]: it is not supported by the runtime, {} {}",
         runtime.runtime_name, runtime.runtime_version
     );
     assert!(message.contains(&words), "{message}");

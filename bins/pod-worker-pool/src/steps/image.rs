@@ -1,14 +1,16 @@
-//! Making sure of a container's image.
+//! Making sure of a container's image, and of those of its volumes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cri::v1;
 use local_objects::Objects;
+use pod::core::Container as ContainerSpec;
 use pull_credentials::PodSecrets;
 
 use super::context::Steps;
 use super::error::Retry;
-use super::pulls::PodPulls;
+use super::pulls::{self, PodPulls};
 use super::start_error::StartError;
 use super::target::{Target, spec_of};
 use crate::image::{Found, Image, ImageError, ImageEvent, ImageFailure};
@@ -23,14 +25,82 @@ pub(super) async fn prepare_image(
     objects: &Objects,
     pulls: &PodPulls,
 ) -> Result<Option<Image>, StartError> {
-    if pulls.is_under_way(name) {
+    let spec = spec_of(target, name)?;
+    prepare(steps, target, (name, &spec), sandbox_config, objects, pulls).await
+}
+
+/// The images of the volumes that a container mounts, with the volumes' names.
+pub(super) type VolumeImages = BTreeMap<String, Image>;
+
+/// Their ids, by the volumes' names.
+pub(super) fn ids(images: &VolumeImages) -> BTreeMap<String, String> {
+    let images = images.iter();
+    let ids = images.map(|(volume, image)| (volume.clone(), image.id.clone()));
+    ids.collect()
+}
+
+/// Makes sure of the images of a container's volumes, as of its own.
+pub(super) async fn prepare_volume_images(
+    steps: &Steps,
+    target: &Target<'_>,
+    name: &str,
+    sandbox_config: &v1::PodSandboxConfig,
+    objects: &Objects,
+    pulls: &PodPulls,
+) -> Result<Option<VolumeImages>, StartError> {
+    let spec = spec_of(target, name)?;
+    let mut found = VolumeImages::new();
+    let mut outcome = Ok(true);
+    for volume in cri_requests::image_volumes(target.pod, &spec) {
+        let wanted = pulls::for_volume(name, &volume);
+        let about = (name, &wanted);
+        match prepare(steps, target, about, sandbox_config, objects, pulls).await {
+            Ok(Some(image)) => {
+                found.insert(volume.name.to_owned(), image);
+            }
+            Ok(None) => outcome = outcome.map(|_| false),
+            Err(error) => outcome = outcome.and(Err(error)),
+        }
+    }
+    if matches!(outcome, Ok(true)) {
+        return Ok(Some(found));
+    }
+    keep_volume_images(target, name, found, pulls)?;
+    outcome.map(|_| None)
+}
+
+/// Keeps images of volumes for the next try of the same start.
+pub(super) fn keep_volume_images(
+    target: &Target<'_>,
+    name: &str,
+    mut images: VolumeImages,
+    pulls: &PodPulls,
+) -> Result<(), StartError> {
+    let spec = spec_of(target, name)?;
+    for volume in cri_requests::image_volumes(target.pod, &spec) {
+        if let Some(image) = images.remove(volume.name) {
+            pulls.keep(&pulls::for_volume(name, &volume), image);
+        }
+    }
+    Ok(())
+}
+
+/// Makes sure of an image for a container: that of `spec`, which is the container's or
+/// stands for a volume of it.
+async fn prepare(
+    steps: &Steps,
+    target: &Target<'_>,
+    (name, spec): (&str, &ContainerSpec),
+    sandbox_config: &v1::PodSandboxConfig,
+    objects: &Objects,
+    pulls: &PodPulls,
+) -> Result<Option<Image>, StartError> {
+    if pulls.is_under_way(&spec.name) {
         return Ok(None);
     }
-    if let Some(pulled) = pulls.take_ended(name) {
+    if let Some(pulled) = pulls.take_ended(&spec.name) {
         return pulled.map(Some);
     }
-    let spec = spec_of(target, name)?;
-    let spec = &*spec;
     let record = recorder(steps, target, name);
     let found = steps.images.find(target.pod, spec, &record).await;
     let request = match found.map_err(failed)? {

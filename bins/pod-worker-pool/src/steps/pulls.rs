@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cri_requests::ImageVolume;
 use pod::core::Container as ContainerSpec;
 use pod::{Pod, ephemeral};
 use tokio::sync::oneshot;
@@ -21,8 +22,8 @@ use crate::image::Image;
 
 type Pulled = Result<Image, StartError>;
 
-/// Pulls of one pod, by container: at most one for each. Clones share them; they
-/// end with the last clone.
+/// Pulls of one pod, by container, and by container and volume for images that are mounted
+/// into one: at most one for each. Clones share them; they end with the last clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PodPulls(Arc<Mutex<BTreeMap<String, PodPull>>>);
 
@@ -47,6 +48,37 @@ enum Answer {
 struct Wanted {
     image: Option<String>,
     policy: Option<String>,
+}
+
+/// Between the names of a container and of a volume; neither has one.
+const BETWEEN: char = '/';
+
+/// What stands for a container that has the image of a volume of it: the image and its
+/// policy, under a name of their own.
+pub(super) fn for_volume(container: &str, volume: &ImageVolume<'_>) -> ContainerSpec {
+    ContainerSpec {
+        name: format!("{container}{BETWEEN}{}", volume.name),
+        image: volume.source.reference.clone(),
+        image_pull_policy: volume.source.pull_policy.clone(),
+        ..ContainerSpec::default()
+    }
+}
+
+/// The container that waits for a pull, by the pull's name.
+fn container_of(name: &str) -> &str {
+    name.split_once(BETWEEN)
+        .map_or(name, |(container, _)| container)
+}
+
+/// What a pull of this name is for, if the pod has it.
+fn wanted(pod: &Pod, name: &str) -> Option<Wanted> {
+    let container = ephemeral::any_container(pod, container_of(name))?;
+    let Some((_, volume)) = name.split_once(BETWEEN) else {
+        return Some(Wanted::of(&container));
+    };
+    let mut volumes = cri_requests::image_volumes(pod, &container).into_iter();
+    let volume = volumes.find(|found| found.name == volume)?;
+    Some(Wanted::of(&for_volume(&container.name, &volume)))
 }
 
 impl Wanted {
@@ -123,12 +155,12 @@ impl PodPulls {
         pulls.get_mut(container).is_some_and(PodPull::is_under_way)
     }
 
-    /// Containers whose images are being pulled.
+    /// Containers of which an image is being pulled: their own, or one for a volume.
     pub(super) fn under_way(&self) -> BTreeSet<String> {
         let mut pulls = self.lock();
         let under_way = pulls.iter_mut().filter_map(|(name, pull)| {
             let is_under_way = pull.is_under_way();
-            is_under_way.then(|| name.clone())
+            is_under_way.then(|| container_of(name).to_owned())
         });
         under_way.collect()
     }
@@ -144,12 +176,16 @@ impl PodPulls {
         }
     }
 
+    /// Forgets what pulls for a container came to, those of its volumes too.
+    pub(super) fn forget_ended(&self, container: &str) {
+        self.lock()
+            .retain(|name, pull| container_of(name) != container || pull.is_under_way());
+    }
+
     /// Gives up pulls of images that the pod does not want any more.
     pub(super) fn retain_wanted(&self, pod: &Pod) {
-        self.lock().retain(|name, pull| {
-            let spec = ephemeral::any_container(pod, name);
-            spec.is_some_and(|spec| Wanted::of(&spec) == pull.wanted)
-        });
+        self.lock()
+            .retain(|name, pull| wanted(pod, name).is_some_and(|wanted| wanted == pull.wanted));
     }
 
     /// Gives up all of them.

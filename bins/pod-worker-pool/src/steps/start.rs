@@ -21,6 +21,7 @@ use super::containers::Prepared;
 use super::context::Steps;
 use super::created::Removal;
 use super::error::{Retry, StepError};
+use super::image::VolumeImages;
 use super::memory::Memory;
 use super::pulls::PodPulls;
 use super::start_error::StartError;
@@ -188,7 +189,7 @@ async fn start_one(
             // It has its name, and its image: one that was kept is not for the
             // instance after it.
             known.used();
-            drop(beside.pulls.take_ended(&start.name));
+            beside.pulls.forget_ended(&start.name);
             (container_id.clone(), *restart_count)
         }
         StartHow::Create(instance) => {
@@ -241,16 +242,30 @@ async fn make_instance(
             image::prepare_image(steps, target, name, config, objects, &beside.pulls).await?
         }
     };
-    let Some(image) = image else {
-        return Ok(None);
+    let (config, objects) = (&prepared.sandbox_config, &prepared.objects);
+    let of_volumes =
+        image::prepare_volume_images(steps, target, name, config, objects, &beside.pulls).await;
+    let (image, of_volumes) = match (image, of_volumes) {
+        (Some(image), Ok(Some(of_volumes))) => (image, of_volumes),
+        (image, of_volumes) => {
+            // What is there is not pulled again when the rest is there too.
+            if let Some(image) = image {
+                beside.pulls.keep(&*spec_of(target, name)?, image);
+            }
+            if let Some(of_volumes) = of_volumes? {
+                image::keep_volume_images(target, name, of_volumes, &beside.pulls)?;
+            }
+            return Ok(None);
+        }
     };
-    let what = (instance, &image);
+    let what = (instance, &image, &of_volumes);
     let created = create(steps, target, prepared, (name, known), what, &beside.calls);
     let created = created.await;
     if created.as_ref().is_err_and(|error| error.has_name_conflict) {
-        // It is pulled once, not with every look at the name.
+        // They are pulled once, not with every look at the name.
         let spec = spec_of(target, name)?;
         beside.pulls.keep(&spec, image);
+        image::keep_volume_images(target, name, of_volumes, &beside.pulls)?;
     }
     Ok(Some((created?, instance.restart_count)))
 }
@@ -260,13 +275,13 @@ async fn create(
     target: &Target<'_>,
     prepared: &Prepared,
     (name, known): (&str, &mut NextName),
-    (instance, image): (&NewInstance, &Image),
+    what @ (instance, ..): (&NewInstance, &Image, &VolumeImages),
     calls: &Calls,
 ) -> Result<String, StartError> {
     for discard in &instance.discard {
         discard_instance(steps, discard).await?;
     }
-    let config = container_config(steps, target, prepared, name, (instance, image)).await?;
+    let config = container_config(steps, target, prepared, name, what).await?;
     let runtime = Arc::clone(&steps.runtime);
     let sandbox_id = prepared.sandbox_id.clone();
     let sandbox_config = prepared.sandbox_config.clone();
@@ -329,7 +344,7 @@ async fn container_config(
     target: &Target<'_>,
     prepared: &Prepared,
     name: &str,
-    (instance, image): (&NewInstance, &Image),
+    (instance, image, volume_images): (&NewInstance, &Image, &VolumeImages),
 ) -> Result<v1::ContainerConfig, StartError> {
     const REASON: &str = "CreateContainerConfigError";
     let spec = spec_of(target, name)?;
@@ -354,15 +369,15 @@ async fn container_config(
             .map_err(failed)?,
         false => false,
     };
-    let runtime = match cri_requests::depends_on_version(spec) {
-        true => {
-            let version = steps.runtime.version().await;
-            Some(version.map_err(|error| StartError::of_call(REASON, error))?)
-        }
+    let runtime = match cri_requests::depends_on_version(target.pod, spec) {
+        true => Some(steps.runtime.version().await),
         false => None,
     };
+    let runtime = runtime.transpose();
+    let runtime = runtime.map_err(|error| StartError::of_call(REASON, error))?;
     let env_files = of_volumes::read_env_files(steps, target, spec, &prepared.volumes);
     let env_files = env_files.await.map_err(failed)?;
+    let volume_images = image::ids(volume_images);
     let input = ContainerInput {
         pod: target.pod,
         container: spec,
@@ -377,6 +392,7 @@ async fn container_config(
         recursive_read_only,
         runtime: runtime.as_ref(),
         env_files: &env_files,
+        volume_images: &volume_images,
         objects: &prepared.objects,
         hosts_file: prepared.hosts_file.clone(),
         termination_log,
@@ -390,6 +406,7 @@ async fn container_config(
     })
     .map_err(|error| failed(error.into()))?;
     note(&mut config.annotations, target, spec, instance);
+    note_images(&mut config.annotations, &volume_images);
     Ok(config)
 }
 
@@ -415,5 +432,14 @@ fn note(
     let index = init.position(|it| it.name == spec.name && is_restartable(it));
     if let Some(index) = index {
         note(annotations::SIDECAR, index.to_string());
+    }
+}
+
+/// The images that are mounted into it, which it uses as long as there is one.
+fn note_images(noted: &mut BTreeMap<String, String>, volume_images: &BTreeMap<String, String>) {
+    let images: Vec<&String> = volume_images.values().collect();
+    // Texts are always JSON.
+    if let (false, Ok(images)) = (images.is_empty(), serde_json::to_string(&images)) {
+        noted.insert(annotations::VOLUME_IMAGES.to_owned(), images);
     }
 }

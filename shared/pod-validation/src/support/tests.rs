@@ -73,7 +73,8 @@ fn what_is_supported_is_accepted() {
         r#""nodeSelector":{"a":"b"},"tolerations":[{"operator":"Exists"}],"priority":5"#,
         r#""serviceAccountName":"default","automountServiceAccountToken":true,"securityContext":{}"#,
         r#""volumes":[{"name":"v"},{"name":"m","emptyDir":{"medium":"Memory","sizeLimit":"1Mi"}},
-            {"name":"z","emptyDir":{"sizeLimit":"1Gi"}},{"name":"h","hostPath":{"path":"/h","type":"File"}}]"#,
+            {"name":"z","emptyDir":{"sizeLimit":"1Gi"}},{"name":"h","hostPath":{"path":"/h","type":"File"}},
+            {"name":"i","image":{"reference":"i:1","pullPolicy":"Never"}}]"#,
         r#""affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":
             {"nodeSelectorTerms":[{"matchFields":[{"key":"metadata.name","operator":"In","values":["n"]}]}]}}}"#,
         r#""topologySpreadConstraints":[{"maxSkew":1,"topologyKey":"k","whenUnsatisfiable":"DoNotSchedule"}]"#,

@@ -1,7 +1,8 @@
 //! What Bulkhead does not do yet in volumes.
 
 use pod::core::{
-    EmptyDirVolumeSource, HostPathVolumeSource, ProjectedVolumeSource, Volume, VolumeProjection,
+    EmptyDirVolumeSource, HostPathVolumeSource, ImageVolumeSource, ProjectedVolumeSource, Volume,
+    VolumeProjection,
 };
 
 use super::refuse::refuse;
@@ -33,6 +34,7 @@ pub(super) fn volume(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
         git_repo,
         glusterfs,
         host_path,
+        // Up to the runtime, which has them or not.
         image,
         iscsi,
         name: _,
@@ -65,7 +67,6 @@ pub(super) fn volume(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
             ("gcePersistentDisk", gce_persistent_disk.is_some()),
             ("gitRepo", git_repo.is_some()),
             ("glusterfs", glusterfs.is_some()),
-            ("image", image.is_some()),
             ("iscsi", iscsi.is_some()),
             ("nfs", nfs.is_some()),
             ("photonPersistentDisk", photon_persistent_disk.is_some()),
@@ -81,6 +82,12 @@ pub(super) fn volume(volume: &Volume, path: Path<'_>, errors: &mut Errors) {
     );
     if let Some(source) = host_path {
         let HostPathVolumeSource { path: _, type_: _ } = source;
+    }
+    if let Some(source) = image {
+        let ImageVolumeSource {
+            pull_policy: _,
+            reference: _,
+        } = source;
     }
     if let Some(source) = projected {
         self::projected(source, path.child("projected"), errors);

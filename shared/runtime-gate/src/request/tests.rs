@@ -385,3 +385,53 @@ fn a_container_is_stopped_with_a_signal_of_the_interface() {
         assert_eq!(found.is_ok(), is_known, "{signal}: {found:?}");
     }
 }
+
+#[test]
+fn an_image_is_mounted_read_only_and_in_place_of_a_path() {
+    let image = || Mount {
+        container_path: "/i".to_owned(),
+        readonly: true,
+        image: Some(v1::ImageSpec {
+            image: "sha256:a".to_owned(),
+            ..v1::ImageSpec::default()
+        }),
+        image_sub_path: "etc/x".to_owned(),
+        ..Mount::default()
+    };
+    type Change = fn(&mut Mount);
+    let found = |change: Change| {
+        let mut mount = image();
+        change(&mut mount);
+        of_container(|it| it.mounts = vec![mount.clone()])
+    };
+    let fine: [Change; 2] = [|_| {}, |it| it.image_sub_path.clear()];
+    for change in fine {
+        assert_eq!(found(change), Ok(Vec::new()));
+    }
+    let denied: [(Change, &str); 8] = [
+        (|it| it.readonly = false, "mounts.readonly"),
+        (|it| it.selinux_relabel = true, "mounts.selinux_relabel"),
+        (|it| it.host_path = "/etc".to_owned(), "mounts.host_path"),
+        (
+            |it| it.image = Some(v1::ImageSpec::default()),
+            "mounts.image.image",
+        ),
+        (
+            |it| it.image_sub_path = "../x".to_owned(),
+            "mounts.image_sub_path",
+        ),
+        (
+            |it| it.image_sub_path = "/x".to_owned(),
+            "mounts.image_sub_path",
+        ),
+        (
+            |it| it.set_propagation(MountPropagation::PropagationBidirectional),
+            "mounts.propagation",
+        ),
+        (|it| it.image = None, "mounts.image_sub_path"),
+    ];
+    for (change, field) in denied {
+        let error = found(change).unwrap_err();
+        assert!(error.contains(field), "{field}: {error}");
+    }
+}
