@@ -9,7 +9,7 @@ use test_support::images::BUSYBOX;
 
 /// As far as the runtime can: before containerd 2.3 it cannot.
 #[test]
-fn a_stop_signal_is_used_where_the_runtime_has_it_and_told_of_where_not() -> Result<()> {
+fn a_container_with_a_stop_signal_waits_for_a_runtime_that_has_it() -> Result<()> {
     let ground = Ground::start(json!({}))?;
     let client = ground.containerd.client();
     let runtime = ground.containerd.block_on(client.version())?;

@@ -17,7 +17,7 @@ use crate::uids::uids_by_version;
 /// How long the node says that it is short of something after it last was.
 pub(crate) const TRANSITION: Duration = Duration::from_secs(20);
 
-/// Longest time after that until a pod is taken again: looks at the node, and questions
+/// Longest time after that until a pod is admitted again: looks at the node, and questions
 /// about it, are 10 s apart each at most.
 pub(crate) const TAKEN_AGAIN_AFTER: Duration = Duration::from_secs(30);
 

@@ -38,8 +38,8 @@ pub(super) async fn ensure(
 }
 
 /// Gives the pod's cgroup exactly what the pod says, unless this process has done so. A
-/// change may have been cut short, and what it was for has ended since, or was taken back.
-/// Only once all that runs is known to have what the pod says.
+/// kill of the pool may have cut a resize short, and its container may have ended since, or
+/// the manifest may say the former values again. Only once all that runs is known to have what the pod says.
 pub(super) async fn settle(
     steps: &Steps,
     target: &Target<'_>,

@@ -235,14 +235,11 @@ async fn make_instance(
     image: Option<Result<Image, StartError>>,
     beside: &Beside,
 ) -> Result<Option<(String, u32)>, StartError> {
+    let (config, objects) = (&prepared.sandbox_config, &prepared.objects);
     let image = match image {
         Some(image) => Some(image?),
-        None => {
-            let (config, objects) = (&prepared.sandbox_config, &prepared.objects);
-            image::prepare_image(steps, target, name, config, objects, &beside.pulls).await?
-        }
+        None => image::prepare_image(steps, target, name, config, objects, &beside.pulls).await?,
     };
-    let (config, objects) = (&prepared.sandbox_config, &prepared.objects);
     let of_volumes =
         image::prepare_volume_images(steps, target, name, config, objects, &beside.pulls).await;
     let (image, of_volumes) = match (image, of_volumes) {
