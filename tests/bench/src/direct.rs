@@ -1,19 +1,32 @@
 //! The floor: the CRI calls that the work needs at least, and nothing else.
 //!
-//! What they ask for is the container that Bulkhead and a kubelet ask for, with the
-//! same paths hidden and the same files mounted. Each of these is a mount for the
-//! runtime to make; with them runc computes twice as much inside a new container.
+//! What they ask for is what Bulkhead asks for, made by the same code from the same
+//! manifest, but for the labels by which Bulkhead would know a pod as its own, and the
+//! cgroup of each pod, which is the agent's work.
 
-use std::path::Path;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use cri::{ContainerRuntime, v1};
+use cri_requests::{
+    ContainerInput, EnvFiles, ImageUser, NodeFacts, TerminationLog, container_config,
+    parse_resolv_conf, pod_sandbox_config,
+};
+use local_objects::Objects;
+use node_config::{NODE_CONFIG_FILE, NodeConfig};
+use node_layout::NodeCapacity;
+use pod::{Pod, PodExt as _};
+use pod_volumes::MountedVolume;
+use serde_json::json;
 use test_support::images::TESTAPP;
 
-use crate::world::{JOURNAL_DIRECTORY, World};
+use crate::world::World;
 
 const GRACE: Duration = Duration::from_secs(5);
+
+/// The node's own, which pods get without a cluster's DNS.
+const RESOLV_CONF: &str = "/etc/resolv.conf";
 
 /// A pod made by direct calls.
 #[derive(Debug)]
@@ -23,96 +36,85 @@ pub(crate) struct DirectPod {
     config: v1::PodSandboxConfig,
 }
 
-fn sandbox_config(world: &World, name: &str) -> v1::PodSandboxConfig {
-    let log_directory = world.bulkhead.paths().log.join("direct").join(name);
-    v1::PodSandboxConfig {
-        metadata: Some(v1::PodSandboxMetadata {
-            name: name.to_owned(),
-            uid: format!("direct-{name}"),
-            // Not the labels of a pod: Bulkhead must leave these alone.
-            namespace: "direct".to_owned(),
-            attempt: 0,
-        }),
-        log_directory: log_directory.to_string_lossy().into_owned(),
-        linux: Some(v1::LinuxPodSandboxConfig {
-            cgroup_parent: format!("{}/direct", world.bulkhead.node().cgroup_root()),
-            ..v1::LinuxPodSandboxConfig::default()
-        }),
-        ..v1::PodSandboxConfig::default()
-    }
+/// The pod that Bulkhead would run for this manifest, in a namespace of its own.
+fn pod(world: &World, name: &str, more: &[&str]) -> Result<Pod> {
+    let mut manifest = world.manifest(name, more);
+    manifest["metadata"]["namespace"] = json!("direct");
+    manifest["metadata"]["uid"] = json!(format!("direct-{name}"));
+    Ok(serde_json::from_value(manifest)?)
 }
 
-/// What a kubelet hides from a container of the files of /proc and /sys.
-const MASKED_PATHS: [&str; 9] = [
-    "/proc/acpi",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/sys/firmware",
-];
-
-/// What it lets a container only read.
-const READONLY_PATHS: [&str; 6] = [
-    "/proc/asound",
-    "/proc/bus",
-    "/proc/fs",
-    "/proc/irq",
-    "/proc/sys",
-    "/proc/sysrq-trigger",
-];
-
-/// The files that a kubelet mounts into each container: from a file of the node, the
-/// same for all, which stands for those that an agent writes for each pod.
-const MOUNTED_FILES: [&str; 2] = ["/etc/hosts", "/dev/termination-log"];
-
-fn container_config(world: &World, name: &str, attempt: u32, more: &[&str]) -> v1::ContainerConfig {
-    let mount = |container_path: &str, host_path: &Path| v1::Mount {
-        container_path: container_path.to_owned(),
-        host_path: host_path.to_string_lossy().into_owned(),
-        ..v1::Mount::default()
+fn node(world: &World) -> Result<NodeFacts> {
+    let config = NodeConfig::read(&world.bulkhead.paths().run.join(NODE_CONFIG_FILE))?;
+    let capacity = NodeCapacity {
+        memory_bytes: 1 << 34,
+        // The sizes of x86; a request has a limit for each that the kernel knows.
+        huge_pages: [(2 << 20, 0), (1 << 30, 0)].into(),
+        ..NodeCapacity::default()
     };
-    let files = MOUNTED_FILES.map(|path| mount(path, &world.mounted_file()));
-    let journal = mount(JOURNAL_DIRECTORY, &world.bulkhead.paths().shared);
-    let owned = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect();
-    v1::ContainerConfig {
-        metadata: Some(v1::ContainerMetadata {
-            name: "main".to_owned(),
-            attempt,
+    Ok(NodeFacts::new(&config, &capacity))
+}
+
+fn sandbox_config(world: &World, pod: &Pod, node: &NodeFacts) -> Result<v1::PodSandboxConfig> {
+    let resolv_conf = parse_resolv_conf(&std::fs::read_to_string(RESOLV_CONF)?)?;
+    let mut config = pod_sandbox_config(pod, 0, node, Some(&resolv_conf))?.config;
+    config.labels.clear();
+    let linux = config.linux.as_mut().context("a sandbox without Linux")?;
+    linux.cgroup_parent = format!("{}/direct", world.bulkhead.node().cgroup_root());
+    Ok(config)
+}
+
+/// The request for the pod's container; one file of the node stands for those that an
+/// agent writes for each pod.
+fn container_request(
+    world: &World,
+    pod: &Pod,
+    node: &NodeFacts,
+    attempt: u32,
+) -> Result<v1::ContainerConfig> {
+    let journal = MountedVolume {
+        host_path: world.bulkhead.paths().shared.clone(),
+        read_only: false,
+    };
+    let mut config = container_config(&ContainerInput {
+        pod,
+        container: pod
+            .containers()
+            .first()
+            .context("a pod without containers")?,
+        process_namespace_of: None,
+        attempt,
+        image_id: TESTAPP,
+        image_user: &ImageUser::Uid(0),
+        node,
+        pod_ips: &[],
+        volumes: &[("journal".to_owned(), journal)].into(),
+        volume_images: &BTreeMap::new(),
+        objects: &Objects::default(),
+        env_files: &EnvFiles::default(),
+        recursive_read_only: false,
+        runtime: None,
+        sub_paths: &BTreeMap::new(),
+        hosts_file: world.mounted_file(),
+        termination_log: Some(TerminationLog {
+            host_path: world.mounted_file(),
+            container_path: "/dev/termination-log".to_owned(),
         }),
-        image: Some(v1::ImageSpec {
-            image: TESTAPP.to_owned(),
-            ..v1::ImageSpec::default()
-        }),
-        args: World::program_arguments(name, more),
-        mounts: files.into_iter().chain([journal]).collect(),
-        log_path: format!("main-{attempt}.log"),
-        linux: Some(v1::LinuxContainerConfig {
-            security_context: Some(v1::LinuxContainerSecurityContext {
-                masked_paths: owned(&MASKED_PATHS),
-                readonly_paths: owned(&READONLY_PATHS),
-                ..v1::LinuxContainerSecurityContext::default()
-            }),
-            ..v1::LinuxContainerConfig::default()
-        }),
-        ..v1::ContainerConfig::default()
-    }
+    })?;
+    config.labels.clear();
+    config.log_path = format!("main-{attempt}.log");
+    Ok(config)
 }
 
 /// Starts a pod: sandbox, container, start.
 pub(crate) async fn start(world: &World, name: &str, more: &[&str]) -> Result<DirectPod> {
     let runtime = world.containerd.client();
-    let config = sandbox_config(world, name);
+    let (pod, node) = (pod(world, name, more)?, node(world)?);
+    let config = sandbox_config(world, &pod, &node)?;
+    let request = container_request(world, &pod, &node, 0)?;
     let sandbox = runtime.run_pod_sandbox(config.clone(), "").await?;
     let container = runtime
-        .create_container(
-            &sandbox,
-            container_config(world, name, 0, more),
-            config.clone(),
-        )
+        .create_container(&sandbox, request, config.clone())
         .await?;
     runtime.start_container(&container).await?;
     Ok(DirectPod {
@@ -131,12 +133,14 @@ pub(crate) async fn start_again(
     more: &[&str],
 ) -> Result<()> {
     let runtime = world.containerd.client();
+    let request = container_request(
+        world,
+        &self::pod(world, name, more)?,
+        &node(world)?,
+        attempt,
+    )?;
     let container = runtime
-        .create_container(
-            &pod.sandbox,
-            container_config(world, name, attempt, more),
-            pod.config.clone(),
-        )
+        .create_container(&pod.sandbox, request, pod.config.clone())
         .await?;
     runtime.start_container(&container).await?;
     Ok(())
