@@ -108,8 +108,12 @@ pub(super) fn remove(node: &Shared, pod_uid: &str) -> Result<(), NodeError> {
     let Some(directory) = pods.child(pod_uid)? else {
         return Ok(());
     };
-    volume::tear_down(&directory, &MountTable::read(&node.system.proc_dir)?)?;
-    volume::check_nothing_mounted(&directory, &MountTable::read(&node.system.proc_dir)?)?;
+    let mounts = MountTable::read(&node.system.proc_dir)?;
+    // Mostly nothing: the volumes were taken down when the pod ended.
+    if volume::check_nothing_mounted(&directory, &mounts).is_err() {
+        volume::tear_down(&directory, &mounts)?;
+        volume::check_nothing_mounted(&directory, &MountTable::read(&node.system.proc_dir)?)?;
+    }
     drop(directory);
     pods.remove_tree(pod_uid)
 }

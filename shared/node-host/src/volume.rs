@@ -64,7 +64,6 @@ pub(crate) fn make(
     volumes: &[Volume],
     setting: &Setting<'_>,
 ) -> Result<BTreeMap<String, MountedVolume>, NodeError> {
-    let mounts = MountTable::read(setting.proc_dir)?;
     let ownership = Ownership::of(pod);
     let mut made = BTreeMap::new();
     for Volume { name, spec } in volumes {
@@ -72,8 +71,7 @@ pub(crate) fn make(
         let host_path = match spec {
             VolumeSpec::EmptyDir(wanted) => kind(directory, EMPTY_DIR).and_then(|kind| {
                 let (memory_bytes, is_for_group) = (setting.memory_bytes, ownership.is_some());
-                let path =
-                    empty_dir::make(&kind, name, wanted, &mounts, memory_bytes, is_for_group)?;
+                let path = empty_dir::make(&kind, name, wanted, memory_bytes, is_for_group)?;
                 if let Some(ownership) = ownership {
                     give(&kind, name, ownership.once(), Access::ReadWrite)?;
                 }
@@ -96,7 +94,7 @@ pub(crate) fn make(
                 })
             }
             VolumeSpec::Files(wanted) => kind(directory, directory_of(wanted.kind))
-                .and_then(|kind| files::write(&kind, name, wanted, &mounts, setting.memory_bytes)),
+                .and_then(|kind| files::write(&kind, name, wanted, setting.memory_bytes)),
             VolumeSpec::Impossible(reason) => Err(NodeError::CheckFailed {
                 message: reason.clone(),
             }),

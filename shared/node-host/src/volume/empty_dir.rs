@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use pod_volumes::{EmptyDir, Medium};
 
-use super::MountTable;
 use super::memory::{self, Content, Swap};
 use crate::directory::Directory;
 use crate::error::NodeError;
@@ -22,7 +21,6 @@ pub(super) fn make(
     kind: &Directory,
     name: &str,
     wanted: &EmptyDir,
-    mounts: &MountTable,
     memory_bytes: u64,
     is_for_group: bool,
 ) -> Result<PathBuf, NodeError> {
@@ -50,6 +48,6 @@ pub(super) fn make(
         Medium::Memory { .. } => wanted.mode,
         _ => Some(mode),
     };
-    memory::mount_on(kind, name, mounts, content, root_mode)?;
+    memory::mount_on(kind, name, content, root_mode)?;
     Ok(kind.path().join(name))
 }

@@ -21,7 +21,6 @@ use std::path::{Path, PathBuf};
 use nix::unistd::{getegid, geteuid};
 use pod_volumes::{Files, VolumeFile};
 
-use super::MountTable;
 use super::memory::{self, Content, Swap};
 use crate::directory::Directory;
 use crate::error::{IoContext as _, NodeError};
@@ -46,7 +45,6 @@ pub(super) fn write(
     kind: &Directory,
     name: &str,
     files: &Files,
-    mounts: &MountTable,
     memory_bytes: u64,
 ) -> Result<PathBuf, NodeError> {
     if files.kind.is_in_memory() {
@@ -54,7 +52,7 @@ pub(super) fn write(
             bytes: memory_bytes,
             swap: Swap::Avoided,
         };
-        memory::mount_on(kind, name, mounts, content, None)?;
+        memory::mount_on(kind, name, content, None)?;
     }
     let volume = kind.make_child(name, MODE)?;
     bring_to(&volume, files)?;

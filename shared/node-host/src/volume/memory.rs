@@ -2,8 +2,8 @@
 
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
+use nix::sys::statfs::{HUGETLBFS_MAGIC, TMPFS_MAGIC, fstatfs};
 
-use super::MountTable;
 use crate::directory::Directory;
 use crate::error::{IoContext as _, NodeError};
 
@@ -46,22 +46,23 @@ pub(super) enum Content {
 pub(super) fn mount_on(
     kind: &Directory,
     name: &str,
-    mounts: &MountTable,
     content: Content,
     mode: Option<u32>,
 ) -> Result<(), NodeError> {
     let path = kind.path().join(name);
-    let filesystem = match content {
-        Content::Memory { .. } => TMPFS,
-        Content::HugePages { .. } => HUGETLBFS,
+    let (filesystem, magic) = match content {
+        Content::Memory { .. } => (TMPFS, TMPFS_MAGIC),
+        Content::HugePages { .. } => (HUGETLBFS, HUGETLBFS_MAGIC),
     };
-    match mounts.filesystem(&kind.real_path()?.join(name)) {
-        Some(found) if found == filesystem => return Ok(()),
-        Some(other) => {
-            let reason = format!("{other} is mounted there");
-            return Err(NodeError::refused(path, reason));
-        }
-        None => {}
+    if let Some(mounted) = kind.mounted(name)? {
+        let found = fstatfs(&mounted).context("ask for the file system of", &path)?;
+        return match found.filesystem_type() == magic {
+            true => Ok(()),
+            false => Err(NodeError::refused(
+                path,
+                "another file system is mounted there",
+            )),
+        };
     }
     kind.make_child(name, MODE_BELOW)?;
     let mode = mode.map(|mode| format!(",mode={mode:o}"));
