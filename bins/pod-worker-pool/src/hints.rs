@@ -3,7 +3,9 @@
 
 mod pace;
 mod repeated_looks;
+mod unowned;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +24,7 @@ use crate::told_ends::ToldEnds;
 
 use pace::Pace;
 use repeated_looks::{End, RepeatedLooks};
+use unowned::Unowned;
 
 /// Hints that wait for a slow reader; who falls behind relists instead.
 const KEPT_HINTS: usize = 1024;
@@ -98,10 +101,11 @@ impl Hints {
     /// Rings until the stream ends; whether there was any event.
     async fn follow(&self, mut events: RuntimeEvents, pool: &PoolHandle) -> bool {
         let mut repeated = RepeatedLooks::default();
+        let mut unowned = Unowned::default();
         let mut out_of_memory = Pace::default();
         let mut any = false;
         loop {
-            let next = repeated.next();
+            let next = repeated.next().into_iter().chain(unowned.due()).min();
             tokio::select! {
                 // Events first: each is handled at once, so that none starves a
                 // repeated look for long.
@@ -110,23 +114,30 @@ impl Hints {
                 event = events.stream.next() => match event {
                     Some(Ok(event)) => {
                         any = true;
-                        self.ring(&event, pool, &mut repeated, &mut out_of_memory);
+                        if !self.ring(&event, pool, &mut repeated, &mut out_of_memory) {
+                            unowned.heard(event.container_id, Instant::now());
+                        }
                     }
                     Some(Err(_)) | None => return any,
                 },
                 // Cancel-safe: a sleep has no state that could be lost.
-                () = clock::sleep_until(next) => self.ring_again(pool, &mut repeated),
+                () = clock::sleep_until(next) => {
+                    self.ring_again(pool, &mut repeated);
+                    self.find_owners(pool, &mut unowned);
+                }
             }
         }
     }
 
+    /// Passes an event on, unless nobody knows yet which pod it is about; answers
+    /// whether it is known.
     fn ring(
         &self,
         event: &RuntimeEvent,
         pool: &PoolHandle,
         repeated: &mut RepeatedLooks,
         out_of_memory: &mut Pace,
-    ) {
+    ) -> bool {
         if let Some(end) = event.end {
             self.told_ends.note(&event.container_id, end);
         }
@@ -135,7 +146,7 @@ impl Hints {
         if event.kind == EventKind::OutOfMemory {
             let what = uid.as_ref().unwrap_or(&event.container_id);
             if !out_of_memory.allows(what, Instant::now()) {
-                return;
+                return true;
             }
         }
         match uid {
@@ -146,8 +157,28 @@ impl Hints {
                     repeated.heard(End { uid, id }, Instant::now());
                 }
                 self.tell(uid, pool);
+                true
             }
-            _ => self.publish(Message::Lost(true)),
+            _ => false,
+        }
+    }
+
+    /// Passes on what was told of containers and sandboxes whose pod was not known then:
+    /// as hints of pods where it is known by now, and as one lost hint for all others.
+    fn find_owners(&self, pool: &PoolHandle, unowned: &mut Unowned) {
+        let mut pods = BTreeSet::new();
+        let mut lost = false;
+        for id in unowned.take_due(Instant::now()) {
+            match self.owners.pod_of(&id) {
+                Some(uid) => _ = pods.insert(uid),
+                None => lost = true,
+            }
+        }
+        for uid in pods {
+            self.tell(uid, pool);
+        }
+        if lost {
+            self.publish(Message::Lost(true));
         }
     }
 
