@@ -77,7 +77,7 @@ impl Hints {
                     self.set_available(true);
                     // What happened before, nobody told.
                     self.publish(Message::Lost(true));
-                    if self.follow(events, &pool).await {
+                    if Box::pin(self.follow(events, &pool)).await {
                         backoff.reset();
                     }
                     self.set_available(false);
