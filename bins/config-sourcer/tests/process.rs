@@ -38,13 +38,7 @@ impl Node {
     fn new() -> Node {
         let disk = tempfile::tempdir().expect("a temporary directory");
         let below = |name: &str| disk.path().join(name);
-        let directories = DirectoryLayout {
-            run_dir: below("run"),
-            state_dir: below("state"),
-            root_dir: below("kubelet"),
-            log_dir: below("log"),
-            bin_dir: below("bin"),
-        };
+        let directories = DirectoryLayout::below(disk.path());
         for directory in [
             below("manifests"),
             directories.state(Process::ConfigSourcer),

@@ -115,11 +115,8 @@ impl TestNode {
         let mut config = NodeConfig::with_defaults(
             "node",
             DirectoryLayout {
-                run_dir: root.join("run"),
-                state_dir: root.join("state"),
                 root_dir: simulated_node::ROOT_DIR.into(),
-                log_dir: root.join("log"),
-                bin_dir: root.join("bin"),
+                ..DirectoryLayout::below(root)
             },
         );
         config.eviction = self.eviction.clone();

@@ -120,14 +120,7 @@ impl Node {
     }
 
     fn directories(&self) -> DirectoryLayout {
-        let below = |name: &str| self.directory.path().join(name);
-        DirectoryLayout {
-            run_dir: below("run"),
-            state_dir: below("state"),
-            root_dir: below("root"),
-            log_dir: below("log"),
-            bin_dir: below("bin"),
-        }
+        DirectoryLayout::below(self.directory.path())
     }
 
     /// Kills status-syncer at this instant and starts it again.

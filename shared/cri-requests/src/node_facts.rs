@@ -91,13 +91,7 @@ mod tests {
     use super::*;
 
     fn facts(change: impl Fn(&mut NodeConfig, &mut NodeCapacity)) -> NodeFacts {
-        let directories = DirectoryLayout {
-            run_dir: "/r".into(),
-            state_dir: "/s".into(),
-            root_dir: "/k".into(),
-            log_dir: "/l".into(),
-            bin_dir: "/b".into(),
-        };
+        let directories = DirectoryLayout::below("/nonexistent");
         let mut config = NodeConfig::with_defaults("n", directories);
         let mut capacity = NodeCapacity {
             memory_bytes: 1 << 30,

@@ -40,6 +40,20 @@ pub struct DirectoryLayout {
 }
 
 impl DirectoryLayout {
+    /// All of them side by side in one directory, as a node has them that is not the
+    /// machine's own: one for a test, or for trying a manifest.
+    #[must_use]
+    pub fn below(top: impl AsRef<Path>) -> DirectoryLayout {
+        let below = |name| top.as_ref().join(name);
+        DirectoryLayout {
+            run_dir: below("run"),
+            state_dir: below("state"),
+            root_dir: below("root"),
+            log_dir: below("log"),
+            bin_dir: below("bin"),
+        }
+    }
+
     /// The socket that a process serves on.
     #[must_use]
     pub fn socket(&self, process: topology::Process) -> PathBuf {

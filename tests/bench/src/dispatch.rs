@@ -95,18 +95,11 @@ async fn play() -> Result<Samples> {
 }
 
 fn config(disk: &tempfile::TempDir) -> Result<NodeConfig> {
-    let below = |name: &str| disk.path().join(name);
-    let directories = DirectoryLayout {
-        run_dir: below("run"),
-        state_dir: below("state"),
-        root_dir: below("root"),
-        log_dir: below("log"),
-        bin_dir: below("bin"),
-    };
+    let directories = DirectoryLayout::below(disk.path());
     std::fs::create_dir_all(directories.state(Process::SyncLoop))?;
     let mut config = NodeConfig::with_defaults("node", directories);
     config.max_pods = 500;
-    config.static_pod_path = Some(below("manifests"));
+    config.static_pod_path = Some(disk.path().join("manifests"));
     Ok(config)
 }
 

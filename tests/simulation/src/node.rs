@@ -66,12 +66,9 @@ impl SimulatedNode {
         let disk = tempfile::tempdir().unwrap();
         let below = |name: &str| disk.path().join(name);
         let directories = DirectoryLayout {
-            run_dir: below("run"),
-            state_dir: below("state"),
             // In memory alone, see `host`.
             root_dir: simulated_node::ROOT_DIR.into(),
-            log_dir: below("log"),
-            bin_dir: below("bin"),
+            ..DirectoryLayout::below(disk.path())
         };
         for process in Process::ALL {
             std::fs::create_dir_all(directories.state(process)).unwrap();

@@ -119,13 +119,7 @@ struct Node {
 
 impl Node {
     fn new() -> Node {
-        let directories = DirectoryLayout {
-            run_dir: "/nonexistent".into(),
-            state_dir: "/nonexistent".into(),
-            root_dir: "/nonexistent".into(),
-            log_dir: "/nonexistent".into(),
-            bin_dir: "/nonexistent".into(),
-        };
+        let directories = DirectoryLayout::below("/nonexistent");
         Node {
             hub: MemoryHub::new(),
             identities: Arc::new(Identities::from_base(64_000).unwrap()),

@@ -73,11 +73,8 @@ impl Pool {
         self.lives += 1;
         let root = self.state.path();
         let directories = DirectoryLayout {
-            run_dir: root.join("run"),
-            state_dir: root.join("state"),
             root_dir: ROOT_DIR.into(),
-            log_dir: root.join("log"),
-            bin_dir: root.join("bin"),
+            ..DirectoryLayout::below(root)
         };
         let mut config = NodeConfig::with_defaults("node", directories);
         config.policy_path = root.join("policy.toml");

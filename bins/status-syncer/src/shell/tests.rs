@@ -63,14 +63,7 @@ impl Node {
     fn start(disk: Disk) -> Node {
         let hub = MemoryHub::new();
         let identities = Arc::new(Identities::from_base(700_000).unwrap());
-        let nowhere = || "/nonexistent".into();
-        let directories = DirectoryLayout {
-            run_dir: nowhere(),
-            state_dir: nowhere(),
-            root_dir: nowhere(),
-            log_dir: nowhere(),
-            bin_dir: nowhere(),
-        };
+        let directories = DirectoryLayout::below("/nonexistent");
         let context = Context {
             process: Process::StatusSyncer,
             config: Arc::new(NodeConfig::with_defaults("node", directories)),

@@ -23,13 +23,7 @@ struct Case {
 fn case() -> Case {
     let temporary = tempfile::tempdir().unwrap();
     let at = |path: &str| temporary.path().join(path);
-    let directories = DirectoryLayout {
-        run_dir: at("run"),
-        state_dir: at("state"),
-        root_dir: at("root"),
-        log_dir: at("log"),
-        bin_dir: at("bin"),
-    };
+    let directories = DirectoryLayout::below(temporary.path());
     let mut config = NodeConfig::with_defaults("n", directories);
     config.cgroups_per_qos = false;
     let directory = at("log/pods/ns_web_u1/c");

@@ -226,11 +226,8 @@ impl Node {
     pub(super) fn start_prober(&mut self) {
         self.lives += 1;
         let directories = DirectoryLayout {
-            run_dir: "/nonexistent".into(),
             state_dir: self.state_dir.path().to_owned(),
-            root_dir: "/nonexistent".into(),
-            log_dir: "/nonexistent".into(),
-            bin_dir: "/nonexistent".into(),
+            ..DirectoryLayout::below("/nonexistent")
         };
         let context = Context {
             process: Process::Prober,

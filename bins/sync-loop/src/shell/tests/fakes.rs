@@ -618,14 +618,7 @@ impl FakeNode {
 
     pub(super) fn start_loop(&mut self) {
         self.lives += 1;
-        let path = |name: &str| self.disk.path().join(name);
-        let directories = DirectoryLayout {
-            run_dir: path("run"),
-            state_dir: path("state"),
-            root_dir: path("root"),
-            log_dir: path("log"),
-            bin_dir: path("bin"),
-        };
+        let directories = DirectoryLayout::below(self.disk.path());
         let context = Context {
             process: Process::SyncLoop,
             config: Arc::new(NodeConfig::with_defaults("node-1", directories)),
