@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -97,7 +98,7 @@ impl Cgroupfs {
             Hierarchies::Legacy { .. } => {
                 for controller in [Controller::Cpu, Controller::Memory, Controller::Pids] {
                     if let Some(directory) = self.hierarchies.directory(controller, path) {
-                        fs::create_dir_all(&directory).context("create", &directory)?;
+                        make_legacy(&directory, path)?;
                     }
                 }
                 limits.legacy_files()
@@ -137,7 +138,7 @@ impl Cgroupfs {
         };
         let is_unified = matches!(self.hierarchies, Hierarchies::Unified { .. });
         if !is_unified {
-            fs::create_dir_all(&directory).context("create", &directory)?;
+            make_legacy(&directory, path)?;
         }
         for size in &self.huge_page_sizes {
             let limit = pages.get(size).copied().unwrap_or(0);
@@ -419,8 +420,38 @@ fn make_unified(mount: &Path, path: &str) -> Result<(), NodeError> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => made.context("create", &directory)?,
         }
+        let_through(&directory);
     }
     Ok(())
+}
+
+/// Makes a cgroup of a hierarchy of version 1: the directory that it is, with this path
+/// below the hierarchy's mount.
+fn make_legacy(directory: &Path, path: &str) -> Result<(), NodeError> {
+    fs::create_dir_all(directory).context("create", directory)?;
+    let levels = path.split('/').filter(|part| !part.is_empty()).count();
+    directory.ancestors().take(levels).for_each(let_through);
+    Ok(())
+}
+
+/// Lets everybody pass through a cgroup and list it, as a kubelet's can be, whatever our
+/// own mask: the root of a pod with users of its own is nobody here, and has to find the
+/// cgroup that its container is in. A cgroup of an earlier version gets that too.
+fn let_through(directory: &Path) {
+    const ALL: u32 = 0o055;
+    let ensure = || -> io::Result<()> {
+        let mut permissions = fs::metadata(directory)?.permissions();
+        let mode = permissions.mode();
+        if mode & ALL == ALL {
+            return Ok(());
+        }
+        permissions.set_mode(mode | ALL);
+        fs::set_permissions(directory, permissions)
+    };
+    if let Err(error) = ensure() {
+        let cgroup = directory.display();
+        tracing::warn!(%cgroup, %error, "pods with users of their own cannot find their cgroup");
+    }
 }
 
 /// Lets the children of a cgroup use the controllers that it has.

@@ -79,6 +79,39 @@ fn put(file: &Path, content: &str) {
 }
 
 #[test]
+fn everybody_can_pass_through_the_cgroups_of_pods() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |path: &str| directory.path().join(path);
+    for path in ["", "kubepods", "kubepods/besteffort"] {
+        put(&at(path).join("cgroup.controllers"), "");
+        put(&at(path).join("cgroup.subtree_control"), "");
+    }
+    let pods = ["cpu", "memory", "pids", "hugetlb", "."];
+    let pods = pods.map(|part| {
+        at(part)
+            .join("kubepods/besteffort")
+            .join(format!("pod{UID}"))
+    });
+    let made_by = [legacy(directory.path()), unified(directory.path())];
+    for pod in &pods {
+        // As an earlier version made it.
+        fs::create_dir_all(pod).unwrap();
+        fs::set_permissions(pod, fs::Permissions::from_mode(0o700)).unwrap();
+        fs::set_permissions(pod.parent().unwrap(), fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    for cgroups in made_by {
+        let made = cgroups.ensure_pod(UID, QosClass::BestEffort, &resources());
+        drop(made);
+    }
+    for pod in pods {
+        for directory in pod.ancestors().take(2) {
+            let mode = fs::metadata(directory).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o755, "{}", directory.display());
+        }
+    }
+}
+
+#[test]
 fn version_one_limits_go_to_the_hierarchy_of_their_controller() {
     let directory = tempfile::tempdir().unwrap();
     let cgroups = legacy(directory.path());
