@@ -286,7 +286,7 @@ mod tests {
             // This version does not do it.
             (
                 r#""containers":"#,
-                r#""hostUsers":false,"containers":"#,
+                r#""readinessGates":[{"conditionType":"a/b"}],"containers":"#,
                 Recall::Lost,
             ),
             // No manifest may have it.

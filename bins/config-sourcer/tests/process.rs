@@ -211,7 +211,7 @@ async fn a_pod_of_a_state_file_is_judged_again_before_it_is_published() {
     let mut escaping = kept("escaping", "i:1");
     escaping["metadata"]["uid"] = "../../../etc".into();
     let mut unsupported = kept("unsupported", "i:1");
-    unsupported["spec"]["hostUsers"] = false.into();
+    unsupported["spec"]["readinessGates"] = json!([{"conditionType": "a/b"}]);
     let content = json!({
         "node_name": "node", "static_pod_path": directory, "kind": "Directory",
         "manifests": [

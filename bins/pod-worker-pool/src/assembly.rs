@@ -105,6 +105,7 @@ impl Assembly {
             turns: turns.clone(),
             host: Arc::clone(&host),
             facts: NodeFacts::new(config, capacity),
+            agent_ids: identities.ids(),
             events: events.clone(),
             publisher: Publisher::new(config.node_ip.map(|ip| ip.to_string()).unwrap_or_default()),
             records: records.clone(),

@@ -187,6 +187,7 @@ impl NodePolicy {
             runtime_handler: runtime_class::handler(pod, &self.0.runtime_classes)
                 .unwrap_or_default()
                 .to_owned(),
+            has_user_namespace: cri_requests::has_user_namespace(pod),
             commands: judgement::commands(pod),
             volumes: judgement::volumes(pod),
         });

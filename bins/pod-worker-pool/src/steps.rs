@@ -37,6 +37,7 @@ mod stop_turns;
 mod sync;
 mod target;
 mod terminate;
+mod user_namespace;
 mod volumes;
 mod wait;
 

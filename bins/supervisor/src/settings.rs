@@ -1,9 +1,11 @@
 //! From flags and files to the resolved configuration of the node.
 
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use config_files::bulkhead::BulkheadConfig;
-use config_files::kubelet::KubeletConfig;
+use config_files::kubelet::{KubeletConfig, SubordinateIdError, SubordinateIdFiles};
 use nix::sys::resource::{Resource, getrlimit};
 use node_config::{DirectoryLayout, EndpointError, NodeConfig};
 use topology::{Account, Identities, Process};
@@ -32,6 +34,17 @@ pub(crate) enum SettingError {
         /// What was given.
         path: PathBuf,
     },
+    /// A file of subordinate ids that is there cannot be read.
+    #[error("{path} cannot be read")]
+    SubordinateIdFile {
+        /// The file.
+        path: &'static str,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// The files of subordinate ids give no ranges for all pods.
+    #[error(transparent)]
+    SubordinateIds(SubordinateIdError),
 }
 
 /// Everything that flags and files say.
@@ -45,6 +58,9 @@ pub(crate) struct Settings {
 
 /// Says the node's name; it follows the name.
 const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
+
+/// Longest file of subordinate ids that is read.
+const MAX_SUBORDINATE_ID_BYTES: u64 = 1 << 20;
 
 /// Longest DNS subdomain.
 const MAX_NODE_NAME_BYTES: usize = 253;
@@ -73,6 +89,7 @@ pub(crate) fn resolve(flags: &Flags) -> Result<Settings, Failure> {
         );
     }
     apply_flags(flags, &mut node)?;
+    apply_subordinate_ids(&mut node)?;
     let bulkhead = match &flags.bulkhead_config {
         None => BulkheadConfig::default(),
         Some(path) => {
@@ -110,6 +127,34 @@ pub(crate) fn resolve_again(flags: &Flags, current: &NodeConfig) -> Result<Setti
     node.node_ip = current.node_ip;
     node.directories.clone_from(&current.directories);
     Ok(settings)
+}
+
+/// The ids of pods with user namespaces of their own, where the node's files name them.
+fn apply_subordinate_ids(node: &mut NodeConfig) -> Result<(), Failure> {
+    let files = SubordinateIdFiles {
+        users: &subordinate_ids("/etc/subuid")?,
+        groups: &subordinate_ids("/etc/subgid")?,
+    };
+    let applied = files.apply(node);
+    applied.map_err(|error| refused(SettingError::SubordinateIds(error)))
+}
+
+/// What is in a file of subordinate ids; nothing where there is none.
+fn subordinate_ids(path: &'static str) -> Result<String, Failure> {
+    let unreadable = |source| refused(SettingError::SubordinateIdFile { path, source });
+    let file = match File::open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(String::new()),
+        opened => opened.map_err(unreadable)?,
+    };
+    let mut text = String::new();
+    file.take(MAX_SUBORDINATE_ID_BYTES + 1)
+        .read_to_string(&mut text)
+        .map_err(unreadable)?;
+    if text.len() as u64 > MAX_SUBORDINATE_ID_BYTES {
+        let reason = format!("it is longer than {MAX_SUBORDINATE_ID_BYTES} bytes");
+        return Err(unreadable(std::io::Error::other(reason)));
+    }
+    Ok(text)
 }
 
 /// Flags win over files.

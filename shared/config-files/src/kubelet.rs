@@ -11,6 +11,7 @@ mod fields;
 mod memory_qos;
 mod problem;
 mod settings;
+mod user_namespaces;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use crate::document::{self, Kind};
 
 pub use fields::{FIELDS, Field, Support};
 pub use problem::{KubeletConfigError, Warning};
+pub use user_namespaces::{SubordinateIdError, SubordinateIdFiles};
 
 pub(crate) use duration::GoDuration;
 use settings::Settings;

@@ -132,7 +132,7 @@ fn our_sandbox(pod: &Pod) -> Value {
     let class = pod.spec_or_default().runtime_class_name.clone();
     let classes = class.map(|name| (name, RuntimeClass::default()));
     node.runtime_classes.extend(classes);
-    let sandbox = pod_sandbox_config(pod, 0, &node, Some(&node_resolv_conf())).unwrap();
+    let sandbox = pod_sandbox_config(pod, 0, &node, (Some(&node_resolv_conf()), None)).unwrap();
     assert_eq!(sandbox.runtime_handler, "");
     assert_eq!(sandbox.warnings, []);
     json!({ "config": json_form::sandbox(&sandbox.config) })

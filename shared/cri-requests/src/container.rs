@@ -22,6 +22,7 @@ use crate::mounts::mounts;
 use crate::resources::container_resources;
 use crate::security::{container_security, see_processes_of};
 use crate::stop_signal::stop_signal;
+use crate::user_namespace::map_owners;
 
 /// A container's log file, relative to the log directory of its pod.
 pub(crate) fn log_path(container_name: &str, attempt: u32) -> String {
@@ -42,10 +43,21 @@ pub fn container_config(input: &ContainerInput<'_>) -> Result<ContainerConfig, B
         let expanded: Result<Vec<_>, _> = expanded.collect();
         expanded.map_err(|TooLong| too_large(&format!("{field}.{part}")))
     };
-    let mut security = container_security(input.pod, container, input.image_user, input.node)?;
+    let mut security = container_security(
+        input.pod,
+        container,
+        input.image_user,
+        (input.node, input.ids),
+    )?;
     if let Some(id) = input.process_namespace_of {
         see_processes_of(id, &mut security);
     }
+    let mut mounts = mounts(input, &field)?;
+    let namespaces = security.namespace_options.as_ref();
+    map_owners(
+        namespaces.and_then(|own| own.userns_options.as_ref()),
+        &mut mounts,
+    );
     let command = expanded("command", &container.command)?;
     let args = expanded("args", &container.args)?;
     Ok(ContainerConfig {
@@ -67,7 +79,7 @@ pub fn container_config(input: &ContainerInput<'_>) -> Result<ContainerConfig, B
                 value: value.into(),
             })
             .collect(),
-        mounts: mounts(input, &field)?,
+        mounts,
         labels: labels(input.pod, container),
         annotations: annotations(input)?,
         log_path: log_path(&container.name, input.attempt),

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use cri::Ability;
 use cri::v1::VersionResponse;
 use local_objects::Objects;
+use node_layout::IdRange;
 use pod::core::Container;
 use pod::{Pod, PodExt, ephemeral};
 use pod_volumes::MountedVolume;
@@ -43,6 +44,8 @@ pub struct ContainerInput<'a> {
     pub image_user: &'a ImageUser,
     /// The node.
     pub node: &'a NodeFacts,
+    /// The ids of the node that are the pod's, if it is to have users of its own.
+    pub ids: Option<IdRange>,
     /// The addresses of the pod's sandbox; empty on the node's network.
     pub pod_ips: &'a [IpAddr],
     /// The pod's volumes by name, set up.

@@ -3,8 +3,8 @@
 //! images comes in as values, and nothing here reads a file or a clock.
 //!
 //! A field of a pod that becomes part of a request has its place here: in `security`,
-//! `resources`, `mounts`, `sub_paths`, `environment`, `dns` or `hostname`; `container` and `sandbox`
-//! put the requests together.
+//! `user_namespace`, `resources`, `mounts`, `sub_paths`, `environment`, `dns` or `hostname`;
+//! `container` and `sandbox` put the requests together.
 //!
 //! Not here: which container to create and when, and carrying the requests out
 //! (`plan` and `steps` of pod-worker-pool).
@@ -27,6 +27,7 @@ mod sandbox;
 mod security;
 mod stop_signal;
 mod sub_paths;
+mod user_namespace;
 
 pub use abilities::depends_on_version;
 pub use container::container_config;
@@ -43,6 +44,7 @@ pub use resources::container_resources;
 pub use sandbox::{SandboxConfig, pod_sandbox_config};
 pub use security::{ImageUser, MASKED_PATHS, READONLY_PATHS};
 pub use sub_paths::sub_paths;
+pub use user_namespace::has_user_namespace;
 
 #[cfg(test)]
 mod compatibility;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cri::v1::{LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata, PortMapping, Protocol};
-use node_layout::paths;
+use node_layout::{IdRange, paths};
 use pod::core::ContainerPort;
 use pod::metadata::{POD_NAME_LABEL, POD_NAMESPACE_LABEL, POD_UID_LABEL};
 use pod::{Pod, PodExt, PodIdentity, QosClass, runtime_class, sysctl};
@@ -27,12 +27,13 @@ pub struct SandboxConfig {
 }
 
 /// The configuration of the `attempt`th sandbox of a pod. `resolv_conf` is the node's,
-/// absent when the node is configured to have none.
+/// absent when the node is configured to have none; `ids`
+/// are the pod's, if it is to have users of its own.
 pub fn pod_sandbox_config(
     pod: &Pod,
     attempt: u32,
     node: &NodeFacts,
-    resolv_conf: Option<&ResolvConf>,
+    (resolv_conf, ids): (Option<&ResolvConf>, Option<IdRange>),
 ) -> Result<SandboxConfig, BuildError> {
     let identity = PodIdentity::of(pod)?;
     let runtime_handler = runtime_class::handler(pod, &node.runtime_classes).ok_or_else(|| {
@@ -64,7 +65,7 @@ pub fn pod_sandbox_config(
         annotations: pod.metadata.annotations.clone().unwrap_or_default(),
         linux: Some(LinuxPodSandboxConfig {
             cgroup_parent: node.cgroups.pod_parent(QosClass::of(pod), identity.uid()),
-            security_context: Some(sandbox_security(pod)?),
+            security_context: Some(sandbox_security(pod, ids)?),
             sysctls: sysctls(pod),
             overhead: Some(sandbox_overhead(pod, node)),
             resources: Some(sandbox_resources(pod, node)),
@@ -155,7 +156,7 @@ mod tests {
         let pod = pod(&format!(
             r#"{{"metadata":{{"name":"p","namespace":"ns","uid":"u"{metadata}}},"spec":{{{spec}}}}}"#
         ));
-        pod_sandbox_config(&pod, 3, &node(), None).map(|sandbox| sandbox.config)
+        pod_sandbox_config(&pod, 3, &node(), (None, None)).map(|sandbox| sandbox.config)
     }
 
     const PLAIN: &str = r#""containers":[{"name":"c"}]"#;
@@ -196,7 +197,7 @@ mod tests {
     fn an_identity_that_could_be_a_path_is_refused() {
         let hostile =
             pod(r#"{"metadata":{"name":"p","namespace":"..","uid":"u"},"spec":{"containers":[]}}"#);
-        let outcome = pod_sandbox_config(&hostile, 0, &node(), None);
+        let outcome = pod_sandbox_config(&hostile, 0, &node(), (None, None));
         assert!(
             matches!(outcome, Err(BuildError::Identity(_))),
             "{outcome:?}"
@@ -210,7 +211,7 @@ mod tests {
                 r#"{{"metadata":{{"name":"p","namespace":"n","uid":"u"}},
                     "spec":{{"containers":[{{"name":"c"}}]{field}}}}}"#
             ));
-            pod_sandbox_config(&pod, 0, &node(), None).map(|made| made.runtime_handler)
+            pod_sandbox_config(&pod, 0, &node(), (None, None)).map(|made| made.runtime_handler)
         };
         assert_eq!(handler("").unwrap(), "");
         assert_eq!(handler(r#","runtimeClassName":"vm""#).unwrap(), "kata");

@@ -8,6 +8,7 @@ use cri::v1::{
     Capability, Int64Value, LinuxContainerSecurityContext, LinuxSandboxSecurityContext,
     NamespaceMode, NamespaceOption, SeLinuxOption, SecurityProfile, SupplementalGroupsPolicy,
 };
+use node_layout::IdRange;
 use pod::core::{
     AppArmorProfile, Container, PodSecurityContext, SELinuxOptions, SeccompProfile, SecurityContext,
 };
@@ -15,6 +16,7 @@ use pod::{Pod, PodExt, ephemeral};
 
 use crate::error::BuildError;
 use crate::node_facts::NodeFacts;
+use crate::user_namespace::user_namespace;
 
 /// Where Localhost seccomp profiles are, below the root directory.
 const SECCOMP_PROFILES: &str = "seccomp";
@@ -67,14 +69,17 @@ impl ImageUser {
 }
 
 /// What a sandbox gets.
-pub(super) fn sandbox_security(pod: &Pod) -> Result<LinuxSandboxSecurityContext, BuildError> {
+pub(super) fn sandbox_security(
+    pod: &Pod,
+    ids: Option<IdRange>,
+) -> Result<LinuxSandboxSecurityContext, BuildError> {
     let own = pod.spec_or_default().security_context.as_ref();
     let privileged = pod
         .all_containers()
         .any(|(_, container)| is_privileged(container))
         || ephemeral::containers(pod).any(|container| is_privileged(&container));
     Ok(LinuxSandboxSecurityContext {
-        namespace_options: Some(namespaces(pod)),
+        namespace_options: Some(namespaces(pod, ids)?),
         selinux_options: own
             .and_then(|own| own.se_linux_options.as_ref())
             .map(selinux),
@@ -97,7 +102,7 @@ pub(super) fn container_security(
     pod: &Pod,
     container: &Container,
     image_user: &ImageUser,
-    node: &NodeFacts,
+    (node, ids): (&NodeFacts, Option<IdRange>),
 ) -> Result<LinuxContainerSecurityContext, BuildError> {
     check_non_root(pod, container, image_user)?;
     let of_pod = pod.spec_or_default().security_context.as_ref();
@@ -133,7 +138,7 @@ pub(super) fn container_security(
     Ok(LinuxContainerSecurityContext {
         capabilities: own.and_then(capabilities),
         privileged: is_privileged(container),
-        namespace_options: Some(namespaces(pod)),
+        namespace_options: Some(namespaces(pod, ids)?),
         selinux_options,
         run_as_user,
         run_as_group,
@@ -208,7 +213,7 @@ pub(super) fn see_processes_of(id: &str, context: &mut LinuxContainerSecurityCon
     }
 }
 
-fn namespaces(pod: &Pod) -> NamespaceOption {
+fn namespaces(pod: &Pod, ids: Option<IdRange>) -> Result<NamespaceOption, BuildError> {
     let node_or_pod = |node| {
         if node {
             NamespaceMode::Node
@@ -223,12 +228,13 @@ fn namespaces(pod: &Pod) -> NamespaceOption {
     } else {
         NamespaceMode::Container
     };
-    NamespaceOption {
+    Ok(NamespaceOption {
         network: node_or_pod(pod.host_network()).into(),
         pid: pid.into(),
         ipc: node_or_pod(pod.host_ipc()).into(),
         target_id: String::new(),
-    }
+        userns_options: user_namespace(pod, ids)?,
+    })
 }
 
 fn int64(value: i64) -> Int64Value {

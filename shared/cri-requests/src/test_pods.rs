@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use cri::v1::VersionResponse;
 use local_objects::Objects;
 use node_config::CgroupDriver;
-use node_layout::CgroupNaming;
-use node_layout::paths;
+use node_layout::{CgroupNaming, IdRange, paths};
 use pod::runtime_class::RuntimeClass;
 use pod::{Pod, PodExt, PodIdentity};
 
@@ -72,6 +71,7 @@ pub(crate) struct ContainerCase {
     pub(crate) image_id: String,
     pub(crate) image_user: ImageUser,
     pub(crate) node: NodeFacts,
+    pub(crate) ids: Option<IdRange>,
     pub(crate) pod_ips: Vec<IpAddr>,
     pub(crate) volumes: BTreeMap<String, MountedVolume>,
     pub(crate) volume_images: BTreeMap<String, String>,
@@ -91,6 +91,7 @@ impl ContainerCase {
             image_id: "sha256:1".to_owned(),
             image_user: ImageUser::Uid(0),
             node: node(),
+            ids: None,
             pod_ips: vec!["10.85.3.2".parse().unwrap()],
             volumes: BTreeMap::new(),
             volume_images: BTreeMap::new(),
@@ -118,6 +119,7 @@ impl ContainerCase {
             image_id: &self.image_id,
             image_user: &self.image_user,
             node: &self.node,
+            ids: self.ids,
             pod_ips: &self.pod_ips,
             volumes: &self.volumes,
             volume_images: &self.volume_images,

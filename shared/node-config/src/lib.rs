@@ -11,6 +11,7 @@ mod protected;
 mod resolved;
 #[cfg(test)]
 mod testing;
+mod user_namespaces;
 
 pub use places::{may_open, paths};
 pub use protected::{UnprotectedPath, protected};
@@ -19,3 +20,4 @@ pub use resolved::{
     EndpointError, EvictionSettings, HttpSource, ImageSettings, LogSettings, MemoryQos,
     NODE_CONFIG_FILE, NodeConfig, ReadError,
 };
+pub use user_namespaces::{ID_RANGE_UNIT, UserNamespaceSettings};

@@ -10,6 +10,8 @@ use std::time::Duration;
 use pod::runtime_class::RuntimeClasses;
 use serde::{Deserialize, Serialize};
 
+use crate::user_namespaces::UserNamespaceSettings;
+
 /// File name of the resolved configuration below `<run-dir>`.
 pub const NODE_CONFIG_FILE: &str = "node.json";
 
@@ -277,6 +279,9 @@ pub struct NodeConfig {
     pub sync_frequency: Duration,
     /// `maxPods`, 110 by default.
     pub max_pods: u32,
+    /// The ids of pods with user namespaces of their own.
+    #[serde(default)]
+    pub user_namespaces: UserNamespaceSettings,
     /// `enforceNodeAllocatable` names `pods`: all of them together get no more than what
     /// the node has beside its reservations.
     pub enforce_allocatable: bool,
@@ -382,6 +387,7 @@ impl NodeConfig {
             static_pod_url: None,
             sync_frequency: Duration::from_secs(60),
             max_pods: 110,
+            user_namespaces: UserNamespaceSettings::default(),
             enforce_allocatable: true,
             pod_pids_limit: -1,
             cgroup_driver: CgroupDriver::Cgroupfs,

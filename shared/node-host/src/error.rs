@@ -43,6 +43,9 @@ pub enum NodeError {
         /// Why not.
         reason: String,
     },
+    /// A pod cannot have ids for a user namespace of its own.
+    #[error(transparent)]
+    IdRange(#[from] node_layout::IdRangeError),
     /// The thread that did it ended early.
     #[error("a node operation was cut short: {reason}")]
     CutShort {

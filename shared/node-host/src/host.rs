@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use cri_requests::ResolvConf;
-use node_layout::{DiskUsage, FilesystemUsage, MachineUsage, NodeCapacity, PodFilesUsage};
+use node_layout::{DiskUsage, FilesystemUsage, IdRange, MachineUsage, NodeCapacity, PodFilesUsage};
 use node_policy::HostPathRules;
 use pod::resources::PodCgroupResources;
 use pod::{Pod, PodIdentity, QosClass};
@@ -160,6 +160,11 @@ pub trait PodDirectories: Send + Sync {
 
     /// Writes a pod's hosts file and says where it is.
     async fn write_hosts_file(&self, pod_uid: &str, text: &str) -> Result<PathBuf, NodeError>;
+
+    /// The ids of a pod with a user namespace of its own: those that its directory says, or
+    /// else ones that no other pod has, which the directory says from then on. Pods that
+    /// ask are answered one after the other. `avoided` are ids that no pod may have.
+    async fn pod_id_range(&self, pod_uid: &str, avoided: &[u32]) -> Result<IdRange, NodeError>;
 
     /// Makes what a container writes to: its log directory and the file for its
     /// termination message, called by `start_id`, which is new for each start.

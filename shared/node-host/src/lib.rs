@@ -13,6 +13,7 @@ mod error;
 mod gauges;
 mod host;
 mod huge_pages;
+mod id_ranges;
 mod linux;
 mod machine;
 mod opened_log;

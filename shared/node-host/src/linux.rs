@@ -13,7 +13,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use cri_requests::ResolvConf;
 use node_config::NodeConfig;
-use node_layout::{DiskUsage, FilesystemUsage, MachineUsage, NodeCapacity, PodFilesUsage};
+use node_layout::{DiskUsage, FilesystemUsage, IdRange, MachineUsage, NodeCapacity, PodFilesUsage};
 use node_policy::HostPathRules;
 use pod::identity::{check_container_name, check_uid};
 use pod::resources::{MEMORY, PodCgroupResources};
@@ -28,7 +28,7 @@ use crate::host::{
     Machine, PodDirectories, Volumes,
 };
 use crate::shared::{Shared, SystemPaths};
-use crate::{gauges, machine, pod_files, pod_logs, rotated_logs};
+use crate::{gauges, id_ranges, machine, pod_files, pod_logs, rotated_logs};
 
 /// Waits between attempts to remove a pod's cgroup: what was killed takes a moment to
 /// end. About half a second in all; then the next housekeeping tries again.
@@ -50,6 +50,9 @@ const CAPACITY: &str = "node/capacity";
 
 /// The turn of adoptions of cgroups.
 const ADOPTIONS: &str = "node/adoptions";
+
+/// The turn of choices of ids for pods: one sees what the one before it has written.
+const ID_RANGES: &str = "node/id-ranges";
 
 /// The turn of looks at the sizes of logs.
 const LOG_SIZES: &str = "node/log-sizes";
@@ -290,6 +293,15 @@ impl PodDirectories for LinuxNode {
         let (uid, text) = (pod_uid.to_owned(), text.to_owned());
         self.run_for(pod_uid, move |node| {
             pod_files::write_hosts_file(node, &uid, &text)
+        })
+        .await
+    }
+
+    async fn pod_id_range(&self, pod_uid: &str, avoided: &[u32]) -> Result<IdRange, NodeError> {
+        check_uid(pod_uid)?;
+        let (uid, avoided) = (pod_uid.to_owned(), avoided.to_vec());
+        self.run_in_turn(ID_RANGES, move |node| {
+            id_ranges::of_pod(node, &uid, &avoided)
         })
         .await
     }

@@ -32,7 +32,7 @@ pub(super) fn make(node: &Shared, pod_uid: &str) -> Result<Directory, NodeError>
 }
 
 /// The directory of all pods, if it has been made.
-fn all(node: &Shared) -> Result<Option<Directory>, NodeError> {
+pub(super) fn all(node: &Shared) -> Result<Option<Directory>, NodeError> {
     let path = pods(&node.root_dir);
     match Directory::open(&path) {
         Err(NodeError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {

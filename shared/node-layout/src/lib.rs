@@ -4,10 +4,12 @@
 
 mod capacity;
 mod cgroups;
+mod id_ranges;
 pub mod paths;
 mod usage;
 
 pub use capacity::{DiskUsage, NodeCapacity};
 
 pub use cgroups::CgroupNaming;
+pub use id_ranges::{IdRange, IdRangeChoice, IdRangeError, choose_id_range, id_range_file};
 pub use usage::{FilesystemUsage, MachineUsage, PodFilesUsage, TreeSize};

@@ -10,6 +10,8 @@ use pod::PodIdentity;
 const PODS: &str = "pods";
 /// A pod's hosts file below its directory.
 pub const HOSTS_FILE: &str = "etc-hosts";
+/// Which ids a pod with a user namespace of its own has, below its directory.
+pub const USER_NAMESPACE: &str = "userns";
 /// Volumes of a pod below its directory, by kind and name.
 pub const VOLUMES: &str = "volumes";
 /// Sub-paths of volumes that containers mount, below a pod's directory: by volume,

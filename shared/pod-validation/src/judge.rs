@@ -222,10 +222,32 @@ mod tests {
             ("", "Default", &[][..]),
             ("", "Unmasked", &[field]),
             (r#","hostUsers":true"#, "Unmasked", &[field]),
-            (r#","hostUsers":false"#, "Unmasked", &["spec.hostUsers"]),
+            (r#","hostUsers":false"#, "Unmasked", &[]),
             ("", "x", &[field]),
         ] {
             assert_eq!(refused(pod, &container(mode)), expected, "{pod} {mode}");
+        }
+    }
+
+    #[test]
+    fn users_of_its_own_go_with_no_namespace_of_the_nodes() {
+        for (fields, expected) in [
+            (r#","hostUsers":false"#, &[][..]),
+            (r#","hostUsers":false,"hostNetwork":false"#, &[]),
+            (
+                r#","hostUsers":true,"hostPID":true,"hostNetwork":true"#,
+                &[],
+            ),
+            (
+                r#","hostUsers":false,"hostNetwork":true"#,
+                &["spec.hostNetwork"],
+            ),
+            (
+                r#","hostUsers":false,"hostPID":true,"hostIPC":true"#,
+                &["spec.hostPID", "spec.hostIPC"],
+            ),
+        ] {
+            assert_eq!(refused(fields, ""), expected, "{fields}");
         }
     }
 
@@ -244,8 +266,9 @@ mod tests {
                 ),
                 (
                     "/spec",
-                    json!({"hostUsers": false, "containers": [{"name": "c", "image": "i"}]}),
-                    "spec.hostUsers",
+                    json!({"readinessGates": [{"conditionType": "a/b"}],
+                           "containers": [{"name": "c", "image": "i"}]}),
+                    "spec.readinessGates",
                 ),
             ] {
                 let set = |pod: &mut Value| *pod.pointer_mut(pointer).unwrap() = value;

@@ -81,7 +81,8 @@ fn pod_spec(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
         host_ipc: _,
         host_network: _,
         host_pid: _,
-        host_users,
+        // Not everywhere: asked of the runtime when the pod is to be made.
+        host_users: _,
         hostname: _,
         hostname_override: _,
         // Secrets of the node.
@@ -131,10 +132,6 @@ fn pod_spec(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
         path,
         errors,
     );
-    if *host_users == Some(false) {
-        let detail = "no ranges of user ids are set aside for user namespaces yet";
-        errors.unsupported(path.child("hostUsers"), detail);
-    }
     if let Some(context) = security_context {
         self::security_context(context, path.child("securityContext"), errors);
     }

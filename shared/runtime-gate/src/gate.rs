@@ -14,10 +14,11 @@ use crate::alarm::Alarms;
 use crate::commands::{self, CommandDigest};
 use crate::denial::Denial;
 use crate::held::{HeldPod, HeldPods, Standing};
-use crate::known::{Known, KnownContainer};
+use crate::known::{Known, KnownContainer, KnownSandbox};
 use crate::places::Places;
 use crate::process_user::ProcessUser;
 use crate::request::{self, Asked, RunsAs};
+use crate::user_ids::{self, UserIds};
 
 /// The last gate in front of a container runtime. It judges each request that makes
 /// or changes something, or runs a command, by the request alone and by what the
@@ -27,8 +28,7 @@ pub struct Gate {
     inner: Arc<dyn ContainerRuntime>,
     held: HeldPods,
     places: Places,
-    /// UIDs of pods by the ids of their sandboxes.
-    sandboxes: Known<String>,
+    sandboxes: Known<KnownSandbox>,
     containers: Known<KnownContainer>,
     /// Containers whose user was judged.
     judged_users: Known<()>,
@@ -130,21 +130,36 @@ impl Gate {
         Ok(())
     }
 
-    async fn sandbox_is_of(&self, sandbox_id: &str, pod_uid: &str) -> Result<(), Stop> {
-        let owner = match self.sandboxes.get(sandbox_id) {
-            Some(owner) => owner,
+    /// Checks that a sandbox is of a pod and has the users that a request says it has: what
+    /// is made in it has these, whatever its own request says.
+    async fn sandbox_is_of(
+        &self,
+        sandbox_id: &str,
+        pod_uid: &str,
+        own_users: Option<UserIds>,
+    ) -> Result<(), Stop> {
+        let known = match self.sandboxes.get(sandbox_id) {
+            Some(known) => known,
             None => {
                 let status = self.inner.pod_sandbox_status(sandbox_id).await?;
-                let owner = status.metadata.unwrap_or_default().uid;
-                self.sandboxes.note(sandbox_id, owner.clone());
-                owner
+                let linux = status.linux.unwrap_or_default();
+                let options = linux.namespaces.unwrap_or_default().options;
+                let known = KnownSandbox {
+                    pod_uid: status.metadata.unwrap_or_default().uid,
+                    own_users: user_ids::asked(&options.unwrap_or_default())?,
+                };
+                self.sandboxes.note(sandbox_id, known.clone());
+                known
             }
         };
-        if owner == pod_uid {
-            Ok(())
-        } else {
-            Err(Denial::not_the_pods("the sandbox", sandbox_id).into())
+        if known.pod_uid != pod_uid {
+            return Err(Denial::not_the_pods("the sandbox", sandbox_id).into());
         }
+        if known.own_users != own_users {
+            let reason = format!("{sandbox_id}, with other users");
+            return Err(Denial::not_the_pods("the sandbox", reason).into());
+        }
+        Ok(())
     }
 
     async fn container(&self, container_id: &str) -> Result<KnownContainer, RuntimeError> {
@@ -206,13 +221,26 @@ impl Gate {
         &self,
         config: &v1::PodSandboxConfig,
         handler: &str,
-    ) -> Result<(), Stop> {
+    ) -> Result<Option<UserIds>, Stop> {
         let pod = self.held(request::pod_uid(config)?)?;
         if handler != pod.runtime_handler {
             return Err(Denial::not_the_pods("runtime_handler", handler).into());
         }
-        let asked = request::sandbox(&pod.identity, config, &self.places)?;
-        Ok(self.check(&pod, &asked, pod.images())?)
+        Ok(self.check_sandbox(&pod, config)?)
+    }
+
+    /// Checks what a sandbox asks for; the ids of its own users, if it is to have any.
+    fn check_sandbox(
+        &self,
+        pod: &HeldPod,
+        config: &v1::PodSandboxConfig,
+    ) -> Result<Option<UserIds>, Denial> {
+        let (asked, own_users) = request::sandbox(&pod.identity, config, &self.places)?;
+        if own_users.is_some() != pod.has_user_namespace {
+            return Err(user_ids::not_the_pods(own_users));
+        }
+        self.check(pod, &asked, pod.images())?;
+        Ok(own_users)
     }
 
     /// Judges the creation of a container, notes the commands on it, and says what is
@@ -225,9 +253,9 @@ impl Gate {
     ) -> Result<Creation, Stop> {
         let pod = self.held(request::pod_uid(sandbox_config)?)?;
         let identity = &pod.identity;
-        let of_sandbox = request::sandbox(identity, sandbox_config, &self.places)?;
-        self.check(&pod, &of_sandbox, pod.images())?;
-        self.sandbox_is_of(sandbox_id, identity.uid()).await?;
+        let own_users = self.check_sandbox(&pod, sandbox_config)?;
+        self.sandbox_is_of(sandbox_id, identity.uid(), own_users)
+            .await?;
         if let Some(target) = request::process_namespace_of(config) {
             let known = self.container(target).await?;
             if known.pod_uid != identity.uid() {
@@ -235,7 +263,8 @@ impl Gate {
                 return Err(Denial::not_the_pods(field, target).into());
             }
         }
-        let (asked, runs_as) = request::container(identity, config, &pod.volumes, &self.places)?;
+        let about = (&pod.volumes, own_users);
+        let (asked, runs_as) = request::container(identity, config, about, &self.places)?;
         let image = config.image.clone().unwrap_or_default();
         // Names of images are grants of the policy's: the runtime tells them, and not
         // the request, which could claim any.
@@ -244,8 +273,8 @@ impl Gate {
         let user = match runs_as.unwrap_or(of_image) {
             RunsAs::Name(name) => Some(name),
             RunsAs::Uid(uid) => {
-                let asked = Asked::new("linux.security_context.run_as_user", Demand::User(uid));
-                self.check(&pod, &[asked], &images)?;
+                let asked = request::user("linux.security_context.run_as_user", uid, own_users);
+                self.check(&pod, asked.as_slice(), &images)?;
                 None
             }
         };
@@ -358,11 +387,16 @@ impl ContainerRuntime for Gate {
         runtime_handler: &str,
     ) -> Result<String, RuntimeError> {
         let uid = uid_in(&config).to_owned();
-        self.judge_sandbox(&config, runtime_handler)
+        let own_users = self
+            .judge_sandbox(&config, runtime_handler)
             .await
             .map_err(|stop| self.stopped("RunPodSandbox", &uid, stop))?;
         let id = self.inner.run_pod_sandbox(config, runtime_handler).await?;
-        self.sandboxes.note(&id, uid);
+        let known = KnownSandbox {
+            pod_uid: uid,
+            own_users,
+        };
+        self.sandboxes.note(&id, known);
         Ok(id)
     }
 

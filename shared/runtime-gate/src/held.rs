@@ -43,6 +43,8 @@ pub struct HeldPod {
     pub standing: Standing,
     /// By which handler of the runtime its sandboxes run; empty for the default one.
     pub runtime_handler: String,
+    /// Whether it is to have users of its own.
+    pub has_user_namespace: bool,
     /// The commands that may be run in each container, by its name: those of probes
     /// and hooks of the pod as it is now.
     pub commands: BTreeMap<String, BTreeSet<CommandDigest>>,

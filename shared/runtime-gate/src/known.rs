@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::CommandDigest;
+use crate::user_ids::UserIds;
 
 /// Most things that are remembered, should nobody say that they are gone: several for each container of a full node. The
 /// oldest are forgotten first, which costs one call when they are asked for again.
@@ -20,6 +21,15 @@ pub(crate) struct KnownContainer {
     pub(crate) name: String,
     /// The commands that may be run in it, where it says so itself.
     pub(crate) commands: Option<BTreeSet<CommandDigest>>,
+}
+
+/// What is known of a sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KnownSandbox {
+    /// The UID of its pod.
+    pub(crate) pod_uid: String,
+    /// The ids of its users, if it has its own.
+    pub(crate) own_users: Option<UserIds>,
 }
 
 /// Values by id, the newest [`MAX_KNOWN`] of them.

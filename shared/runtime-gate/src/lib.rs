@@ -24,6 +24,7 @@ mod known;
 mod places;
 mod process_user;
 mod request;
+mod user_ids;
 
 pub use commands::CommandDigest;
 pub use gate::Gate;

@@ -19,6 +19,20 @@ struct Info {
 #[derive(Deserialize)]
 struct RuntimeSpec {
     process: Process,
+    #[serde(default)]
+    linux: Linux,
+}
+
+#[derive(Default, Deserialize)]
+struct Linux {
+    #[serde(default)]
+    namespaces: Vec<Namespace>,
+}
+
+#[derive(Deserialize)]
+struct Namespace {
+    #[serde(rename = "type")]
+    kind: String,
 }
 
 #[derive(Deserialize)]
@@ -36,24 +50,33 @@ pub(crate) struct ProcessUser {
     gid: u32,
     #[serde(default)]
     additional_gids: Vec<u32>,
+    /// Whether it is one of the users of a namespace of its own.
+    #[serde(skip)]
+    is_of_pod: bool,
 }
 
 impl ProcessUser {
     /// From what the runtime tells of a container; `None` where it tells nothing.
     pub(crate) fn told(info: &BTreeMap<String, String>) -> Option<ProcessUser> {
         let info: Info = serde_json::from_str(info.get("info")?).ok()?;
-        Some(info.runtime_spec.process.user)
+        let RuntimeSpec { process, linux } = info.runtime_spec;
+        let mut namespaces = linux.namespaces.iter();
+        Some(ProcessUser {
+            is_of_pod: namespaces.any(|namespace| namespace.kind == "user"),
+            ..process.user
+        })
     }
 
     /// What it is asked for.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         let user = Asked::new("the container's user", Demand::User(i64::from(self.uid)));
+        let user = (self.uid != 0 || !self.is_of_pod).then_some(user);
         let groups = [self.gid].into_iter().chain(self.additional_gids.clone());
         let groups = groups.map(|group| {
             let demand = Demand::Group(i64::from(group));
             Asked::new("the container's groups", demand)
         });
-        [user].into_iter().chain(groups).collect()
+        user.into_iter().chain(groups).collect()
     }
 }
 
@@ -82,5 +105,18 @@ mod tests {
         }
         assert_eq!(told("no JSON"), None);
         assert_eq!(ProcessUser::told(&BTreeMap::new()), None);
+    }
+
+    #[test]
+    fn root_of_a_user_namespace_is_not_asked_for_and_its_groups_are() {
+        for (kind, expected) in [("user", 2), ("network", 3)] {
+            let told = format!(
+                r#"{{"runtimeSpec":{{"process":{{"user":{{"uid":0,"gid":5,"additionalGids":[7]}}}},
+                    "linux":{{"namespaces":[{{"type":"pid"}},{{"type":"{kind}","path":"/x"}}]}}}}}}"#
+            );
+            let info = [("info".to_owned(), told)].into();
+            let user = ProcessUser::told(&info).unwrap();
+            assert_eq!(user.asked().len(), expected, "{kind}");
+        }
     }
 }

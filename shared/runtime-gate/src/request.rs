@@ -13,6 +13,7 @@ use pod::metadata::{CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, P
 use crate::denial::Denial;
 use crate::held::{HeldVolume, HeldVolumes};
 use crate::places::{OwnMount, Places, stays_below};
+use crate::user_ids::{self, UserIds};
 
 /// Of `/proc` and `/sys`, what a container must not see unless it may have all of it.
 pub const MASKED: [&str; 9] = [
@@ -81,12 +82,19 @@ pub(crate) fn pod_uid(config: &v1::PodSandboxConfig) -> Result<&str, Denial> {
     }
 }
 
-/// What a sandbox asks for.
+/// Whom a root user is outside of its pod: with users of its own the pod's root is nobody
+/// there, and every other user too.
+pub(crate) fn user(field: &str, uid: i64, own: Option<UserIds>) -> Option<Asked> {
+    let is_own_root = uid == 0 && own.is_some();
+    (!is_own_root).then(|| Asked::new(field, Demand::User(uid)))
+}
+
+/// What a sandbox asks for, and the ids of its own users, if it is to have any.
 pub(crate) fn sandbox(
     pod: &PodIdentity,
     config: &v1::PodSandboxConfig,
     places: &Places,
-) -> Result<Vec<Asked>, Denial> {
+) -> Result<(Vec<Asked>, Option<UserIds>), Denial> {
     is_of_pod(pod, config, places)?;
     let linux = config.linux.clone().unwrap_or_default();
     if !places.is_own_cgroup(pod.uid(), &linux.cgroup_parent) {
@@ -105,6 +113,7 @@ pub(crate) fn sandbox(
     }
     let security = linux.security_context.unwrap_or_default();
     let options = security.namespace_options.unwrap_or_default();
+    let own_users = user_ids::asked(&options)?;
     let has_nodes_network = options.network() == v1::NamespaceMode::Node;
     let mut asked = namespaces(&options)?;
     let mut ask = |field: &str, demand| asked.push(Asked::new(field, demand));
@@ -122,15 +131,14 @@ pub(crate) fn sandbox(
     if security.privileged {
         ask("linux.security_context.privileged", Demand::Privileged);
     }
-    if let Some(user) = security.run_as_user {
-        ask("run_as_user", Demand::User(user.value));
-    }
     for group in groups(
         security.run_as_group.as_ref(),
         &security.supplemental_groups,
     ) {
         ask("groups", Demand::Group(group));
     }
+    let uid = security.run_as_user.map(|user| user.value);
+    asked.extend(uid.and_then(|uid| user("run_as_user", uid, own_users)));
     asked.extend(selinux(security.selinux_options.as_ref()));
     asked.extend(seccomp(
         security.seccomp.as_ref(),
@@ -138,15 +146,15 @@ pub(crate) fn sandbox(
         places,
     )?);
     asked.extend(apparmor(security.apparmor.as_ref(), ""));
-    Ok(asked)
+    Ok((asked, own_users))
 }
 
 /// What a container asks for, but for its user, and whom the request has it run as: if
-/// it does not say, the image does.
+/// it does not say, the image does. `own_users` are those of its sandbox.
 pub(crate) fn container(
     pod: &PodIdentity,
     config: &v1::ContainerConfig,
-    volumes: &HeldVolumes,
+    (volumes, own_users): (&HeldVolumes, Option<UserIds>),
     places: &Places,
 ) -> Result<(Vec<Asked>, Option<RunsAs>), Denial> {
     labels_are_of_pod(pod, &config.labels)?;
@@ -163,6 +171,7 @@ pub(crate) fn container(
     let mut asked = Vec::new();
     for mount in &config.mounts {
         asked.extend(mounted(pod, mount, volumes, places)?);
+        user_ids::of_mount(mount, own_users)?;
         if mount.propagation() == v1::MountPropagation::PropagationBidirectional {
             // What it mounts there, the node has too.
             asked.push(Asked::new("mounts.propagation", Demand::Privileged));
@@ -186,7 +195,7 @@ pub(crate) fn container(
         (None, "") => None,
         (None, name) => Some(RunsAs::Name(name.to_owned())),
     };
-    asked.extend(container_security(&security, places)?);
+    asked.extend(container_security(&security, own_users, places)?);
     Ok((asked, runs_as))
 }
 
@@ -204,12 +213,20 @@ fn is_of_target(options: &v1::NamespaceOption) -> bool {
 
 fn container_security(
     security: &v1::LinuxContainerSecurityContext,
+    own_users: Option<UserIds>,
     places: &Places,
 ) -> Result<Vec<Asked>, Denial> {
     let mut options = security.namespace_options.clone().unwrap_or_default();
     if is_of_target(&options) {
         options.set_pid(v1::NamespaceMode::Container);
         options.target_id.clear();
+    }
+    if user_ids::asked(&options)? != own_users {
+        let found = format!("{:?}", options.userns_options);
+        return Err(Denial::not_the_pods(
+            "namespace_options.userns_options",
+            found,
+        ));
     }
     let mut asked = namespaces(&options)?;
     let mut ask = |field: &str, demand| asked.push(Asked::new(field, demand));
@@ -238,7 +255,10 @@ fn container_security(
         let is_stated = |path: &&str| stated.iter().any(|stated| stated == path);
         !all.iter().all(is_stated)
     };
-    if lacks(&MASKED, &security.masked_paths) || lacks(&READ_ONLY, &security.readonly_paths) {
+    let is_unmasked =
+        lacks(&MASKED, &security.masked_paths) || lacks(&READ_ONLY, &security.readonly_paths);
+    // The kernel shows root of a pod with users of its own no more of it than others.
+    if is_unmasked && own_users.is_none() {
         ask("masked_paths", Demand::UnmaskedProc);
     }
     asked.extend(selinux(security.selinux_options.as_ref()));

@@ -164,6 +164,15 @@ impl Identities {
         self.accounts.get(&process).map_or(0, |account| account.gid)
     }
 
+    /// Users and groups of all processes.
+    #[must_use]
+    pub fn ids(&self) -> Vec<u32> {
+        let accounts = self.accounts.values();
+        accounts
+            .flat_map(|account| [account.uid, account.gid])
+            .collect()
+    }
+
     /// Whether `uid` may call `service` of `server`. Root counts as the
     /// operator and as every process that runs as root.
     #[must_use]

@@ -492,7 +492,7 @@ fn bad_specs(ground: &Ground) -> Vec<Bad> {
     let number = json!({"containers": 5});
     let unknown = with("contaners", json!([]));
     let invalid = with("restartPolicy", json!("Sometimes"));
-    let unsupported = with("hostUsers", json!(false));
+    let unsupported = with("readinessGates", json!([{"conditionType": "a/b"}]));
     let reference = with("serviceAccountName", json!("robot"));
     let bad_name = manifest("Not_A_Name", ground.app("bad", &[])).to_string();
     vec![
@@ -509,7 +509,7 @@ fn bad_specs(ground: &Ground) -> Vec<Bad> {
         bad(
             "unsupported.yaml",
             unsupported,
-            "spec.hostUsers",
+            "spec.readinessGates",
             "not supported",
         ),
         bad("reference.yaml", reference, "spec.serviceAccountName", ""),

@@ -4,7 +4,7 @@ use anyhow::Result;
 use cri::{Ability, ContainerRuntime as _};
 use e2e::Ground;
 use e2e::volumes::{config_error, shell, with_volume};
-use serde_json::json;
+use serde_json::{Value, json};
 use test_support::images::BUSYBOX;
 
 /// As far as the runtime can: before containerd 2.3 it cannot.
@@ -52,5 +52,84 @@ fn an_image_is_mounted_where_the_runtime_can_and_told_of_where_not() -> Result<(
         runtime.runtime_name, runtime.runtime_version
     );
     assert!(message.contains(&words), "{message}");
+    Ok(())
+}
+
+/// A pod with users of its own: one container that runs as root of the pod, one as 1000.
+fn pod_with_users() -> Value {
+    let mut root = shell("root", &json!([]));
+    let mounts = json!([
+        { "name": "data", "mountPath": "/data" },
+        { "name": "labels", "mountPath": "/labels" }
+    ]);
+    root["volumeMounts"] = mounts.clone();
+    root["securityContext"] = json!({ "procMount": "Unmasked" });
+    let mut other = shell("other", &mounts);
+    other["volumeMounts"] = mounts;
+    other["securityContext"] = json!({ "runAsUser": 1000, "runAsGroup": 1000 });
+    let labels = json!({ "defaultMode": 288, "items": [
+        { "path": "name", "fieldRef": { "fieldPath": "metadata.name" } }
+    ] });
+    json!({
+        "hostUsers": false,
+        "securityContext": { "fsGroup": 2000 },
+        "containers": [root, other],
+        "volumes": [
+            { "name": "data", "emptyDir": {} },
+            { "name": "labels", "downwardAPI": labels }
+        ]
+    })
+}
+
+/// As far as the runtime can: before containerd 2.0 with runc 1.2 it cannot.
+#[test]
+fn a_pod_has_users_of_its_own_where_the_runtime_can_and_is_not_made_where_not() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let client = ground.containerd.client();
+    let runtime = ground.containerd.block_on(client.version())?;
+    let status = ground.containerd.block_on(client.status(false))?;
+    let mut handlers = status.runtime_handlers.iter();
+    let default = handlers.find(|handler| handler.name.is_empty());
+    let features = default.and_then(|handler| handler.features);
+    ground.apply("mapped", pod_with_users())?;
+    if !features.unwrap_or_default().user_namespaces {
+        let words = format!(
+            "Failed to create pod sandbox: can't set `spec.hostUsers: false`: the runtime, {} {}",
+            runtime.runtime_name, runtime.runtime_version
+        );
+        ground.event("mapped", "FailedCreatePodSandBox", &words)?;
+        return Ok(());
+    }
+    ground.ready("mapped")?;
+    let exec = |container: &str, command: &str| {
+        let told = ground.exec("mapped", container, &["sh", "-c", command])?;
+        anyhow::Ok(told.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    for map in ["uid_map", "gid_map"] {
+        assert_eq!(
+            exec("root", &format!("cat /proc/self/{map}"))?,
+            "0 65536 65536"
+        );
+        assert_eq!(
+            exec("other", &format!("cat /proc/self/{map}"))?,
+            "0 65536 65536"
+        );
+    }
+    // Owners in volumes are those of any other pod.
+    assert_eq!(
+        exec("root", "stat -c %u:%g /data /labels/..data/name /etc/hosts")?,
+        "0:2000 0:2000 0:0"
+    );
+    exec("root", "touch /data/root")?;
+    assert_eq!(
+        exec(
+            "other",
+            "touch /data/other && stat -c %u:%g /data/root /data/other"
+        )?,
+        "0:2000 1000:2000"
+    );
+    // Others than root and the pod's group may not read that file.
+    assert!(exec("other", "cat /labels/name")?.starts_with("mapped"));
+    ground.remove("mapped")?;
     Ok(())
 }

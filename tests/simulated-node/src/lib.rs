@@ -8,11 +8,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use cri_requests::ResolvConf;
+use node_config::UserNamespaceSettings;
 use node_host::{
     Cgroups, ContainerFiles, FoundCgroup, Gauges, LogChange, LogFile, LogSize, LogTarget, Logs,
     Machine, NodeError, PodDirectories, Volumes,
 };
-use node_layout::{DiskUsage, FilesystemUsage, MachineUsage, NodeCapacity, PodFilesUsage, paths};
+use node_layout::{
+    DiskUsage, FilesystemUsage, IdRange, IdRangeChoice, MachineUsage, NodeCapacity, PodFilesUsage,
+    choose_id_range, id_range_file, paths,
+};
 use node_policy::HostPathRules;
 use pod::resources::PodCgroupResources;
 use pod::{Pod, PodIdentity, QosClass};
@@ -67,6 +71,8 @@ pub struct MemoryHost(Mutex<NodeState>);
 pub struct NodeState {
     /// Pods that have directories, by UID.
     pub directories: BTreeSet<String>,
+    /// The files of pods with user namespaces of their own, by UID.
+    pub id_ranges: BTreeMap<String, String>,
     /// Pods whose volumes are set up, by UID.
     pub volumes: BTreeSet<String>,
     /// Pods that have cgroups, by UID.
@@ -238,7 +244,9 @@ impl PodDirectories for MemoryHost {
     }
 
     async fn remove_pod_directory(&self, pod_uid: &str) -> Result<(), NodeError> {
-        self.state().directories.remove(pod_uid);
+        let mut state = self.state();
+        state.directories.remove(pod_uid);
+        state.id_ranges.remove(pod_uid);
         Ok(())
     }
 
@@ -249,6 +257,18 @@ impl PodDirectories for MemoryHost {
 
     async fn write_hosts_file(&self, pod_uid: &str, _text: &str) -> Result<PathBuf, NodeError> {
         Ok(paths::hosts_file(Path::new(ROOT_DIR), pod_uid))
+    }
+
+    async fn pod_id_range(&self, pod_uid: &str, avoided: &[u32]) -> Result<IdRange, NodeError> {
+        let mut state = self.state();
+        let settings = UserNamespaceSettings::default();
+        let range = match choose_id_range(&settings, pod_uid, &state.id_ranges, avoided)? {
+            IdRangeChoice::Written(range) => return Ok(range),
+            IdRangeChoice::New(range) => range,
+        };
+        let file = id_range_file(range);
+        state.id_ranges.insert(pod_uid.to_owned(), file);
+        Ok(range)
     }
 
     async fn make_container_files(

@@ -5,7 +5,7 @@ mod calls;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ struct Shared {
     pull_auths: Mutex<Vec<Option<v1::AuthConfig>>>,
     /// Its name and version.
     version: Mutex<(String, String)>,
+    /// Whether it can give pods users of their own.
+    user_namespaces: AtomicBool,
     /// Some image's pulls do not hang any more.
     pulls_go_on: Notify,
     work: Mutex<JoinSet<()>>,
@@ -87,6 +89,7 @@ impl SimulatedRuntime {
             unstoppable_sandboxes: Mutex::default(),
             memory_use: Mutex::default(),
             version: Mutex::new(("simulated".to_owned(), "1.0.0".to_owned())),
+            user_namespaces: AtomicBool::new(false),
             pulls_go_on: Notify::new(),
             work: Mutex::new(JoinSet::new()),
             calls: Mutex::default(),
@@ -106,6 +109,11 @@ impl SimulatedRuntime {
     /// Which runtime it says that it is from now on.
     pub fn set_version(&self, name: &str, version: &str) {
         *lock(&self.0.version) = (name.to_owned(), version.to_owned());
+    }
+
+    /// Whether it can give pods users of their own from now on; at first it cannot.
+    pub fn set_user_namespaces(&self, can: bool) {
+        self.0.user_namespaces.store(can, Ordering::Relaxed);
     }
 
     /// The number of a user in all images; without it a name stands for user 1000.

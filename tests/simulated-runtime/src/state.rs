@@ -87,6 +87,16 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// Whether a container has users of its pod's own.
+    pub(crate) fn has_own_users(&self, container: &str) -> bool {
+        let config = self.containers.get(container).map(|it| it.config.clone());
+        let linux = config.and_then(|config| config.linux).unwrap_or_default();
+        let security = linux.security_context.unwrap_or_default();
+        let options = security.namespace_options.unwrap_or_default();
+        let own = options.userns_options;
+        own.is_some_and(|own| own.mode() == cri::v1::NamespaceMode::Pod)
+    }
+
     /// Whom a container runs as, found as a runtime finds it when it makes one.
     pub(crate) fn user_of(&self, container: &str) -> Option<i64> {
         let config = &self.containers.get(container)?.config;

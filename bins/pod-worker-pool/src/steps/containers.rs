@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use cri::v1;
 use local_objects::Objects;
+use node_layout::IdRange;
 use pod::PodExt;
 use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::Start;
@@ -13,13 +14,15 @@ use pod_volumes::{MountedVolume, ReadyVolume};
 
 use super::context::Steps;
 use super::error::{Retry, StepError};
-use super::sandbox_config;
 use super::target::Target;
+use super::{sandbox_config, user_namespace};
 
 /// What containers are created with.
 pub(super) struct Prepared {
     pub(super) sandbox_id: String,
     pub(super) sandbox_config: v1::PodSandboxConfig,
+    /// The pod's ids, if it has users of its own.
+    pub(super) ids: Option<IdRange>,
     pub(super) pod_ips: Vec<IpAddr>,
     pub(super) volumes: BTreeMap<String, MountedVolume>,
     pub(super) objects: Objects,
@@ -40,8 +43,9 @@ pub(super) async fn prepare_containers(
     let Some(sandbox) = sandboxes.find(|sandbox| Some(&sandbox.id) == id) else {
         return Err(StepError::new("the sandbox is gone", Retry::SOON));
     };
-    let config =
-        sandbox_config::sandbox_config(steps, target, observation, sandbox.attempt).await?;
+    let ids = user_namespace::ids(steps, target).await?;
+    let about = (sandbox.attempt, ids);
+    let config = sandbox_config::sandbox_config(steps, target, observation, about).await?;
     let ips = sandbox.network.ips().iter();
     let pod_ips: Vec<IpAddr> = ips.filter_map(|ip| ip.parse().ok()).collect();
     Ok(Prepared {
@@ -52,6 +56,7 @@ pub(super) async fn prepare_containers(
         hosts_file: write_hosts_file(steps, target, &pod_ips).await?,
         instances: instances(observation, &sandbox.id),
         pod_ips,
+        ids,
     })
 }
 

@@ -63,6 +63,8 @@ pub(crate) struct Steps {
     pub objects: ObjectSource,
     /// What requests are made from.
     pub facts: NodeFacts,
+    /// Users and groups of our own processes, which no pod may have.
+    pub agent_ids: Vec<u32>,
     /// What pods may be on this node.
     pub policy: NodePolicy,
     /// What people are told.

@@ -6,22 +6,11 @@ use std::path::PathBuf;
 
 use cri_requests::{ContainerInput, EnvFileContent, EnvFiles, MAX_ENV_FILE_BYTES};
 use pod::core::Container;
-use pod::{Pod, runtime_class};
 use pod_volumes::MountedVolume;
 
 use super::context::Steps;
 use super::error::StepError;
 use super::target::Target;
-
-/// Whether the runtime can make a mount read-only with all mounts below it.
-pub(super) async fn has_recursive_read_only(steps: &Steps, pod: &Pod) -> Result<bool, StepError> {
-    let status = steps.runtime.status(false).await?;
-    let mut handlers = status.runtime_handlers.iter();
-    let own = runtime_class::handler(pod, &steps.facts.runtime_classes);
-    let handler = handlers.find(|handler| Some(handler.name.as_str()) == own);
-    let features = handler.and_then(|handler| handler.features.as_ref());
-    Ok(features.is_some_and(|features| features.recursive_read_only_mounts))
-}
 
 /// Binds the parts of volumes that a container mounts, by index of the mount.
 pub(super) async fn bind_sub_paths(

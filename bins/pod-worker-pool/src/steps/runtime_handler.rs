@@ -1,6 +1,7 @@
-//! Whether the runtime has the handler that a sandbox is to run by.
+//! Whether the runtime has the handler that a sandbox is to run by, and what that can do.
 
-use cri::v1::RuntimeHandler;
+use cri::v1::{RuntimeHandler, RuntimeHandlerFeatures};
+use pod::{Pod, runtime_class};
 
 use super::context::Steps;
 use super::error::{Retry, StepError};
@@ -38,6 +39,19 @@ pub(super) async fn require(
         .events
         .warning(target.identity, "", "FailedCreatePodSandBox", &told);
     Err(StepError::new(message, Retry::LATER))
+}
+
+/// What the runtime tells that it can do for a pod, by the handler of its class. A runtime
+/// that tells nothing can do none of it.
+pub(super) async fn features(
+    steps: &Steps,
+    pod: &Pod,
+) -> Result<RuntimeHandlerFeatures, StepError> {
+    let status = steps.runtime.status(false).await?;
+    let own = runtime_class::handler(pod, &steps.facts.runtime_classes);
+    let mut handlers = status.runtime_handlers.into_iter();
+    let handler = handlers.find(|handler| Some(handler.name.as_str()) == own);
+    Ok(handler.and_then(|it| it.features).unwrap_or_default())
 }
 
 /// The handlers that the runtime lists, where the one is not among them.

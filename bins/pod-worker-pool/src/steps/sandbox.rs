@@ -17,7 +17,7 @@ use super::context::Steps;
 use super::error::{Retry, StepError};
 use super::memory::Memory;
 use super::target::{PreparedImages, Target, spec_of};
-use super::{image, pod_cgroup, runtime_handler, sandbox_config, stop, volumes};
+use super::{image, pod_cgroup, runtime_handler, sandbox_config, stop, user_namespace, volumes};
 use crate::readiness;
 
 /// How long a pod waits for the stop of a sandbox that is not its own. It goes on
@@ -87,11 +87,18 @@ pub(super) async fn new_sandbox(
     first: &[String],
     memory: &mut Memory,
 ) -> Result<PreparedImages, StepError> {
+    let ids = user_namespace::ids(steps, target).await;
+    let ids = ids.inspect_err(|error| {
+        let told = format!("Failed to create pod sandbox: {error}");
+        steps
+            .events
+            .warning(target.identity, "", "FailedCreatePodSandBox", &told);
+    })?;
     let SandboxConfig {
         config,
         runtime_handler: handler,
         warnings,
-    } = sandbox_config::sandbox_config(steps, target, observation, attempt).await?;
+    } = sandbox_config::sandbox_config(steps, target, observation, (attempt, ids)).await?;
     runtime_handler::require(steps, target, &handler).await?;
     for warning in warnings {
         steps

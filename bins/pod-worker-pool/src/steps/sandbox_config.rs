@@ -1,6 +1,7 @@
 //! The configuration of a pod's sandbox.
 
 use cri_requests::SandboxConfig;
+use node_layout::IdRange;
 use pod_lifecycle::annotations;
 use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::{notes_start, started_at};
@@ -9,16 +10,17 @@ use super::context::Steps;
 use super::error::StepError;
 use super::target::Target;
 
-/// The configuration of the sandbox with this number.
+/// The configuration of the sandbox with this number and, where the pod has users of its
+/// own, these ids.
 pub(super) async fn sandbox_config(
     steps: &Steps,
     target: &Target<'_>,
     observation: &Observation,
-    attempt: u32,
+    (attempt, ids): (u32, Option<IdRange>),
 ) -> Result<SandboxConfig, StepError> {
     let resolv_conf = steps.host.resolv_conf().await?;
-    let mut sandbox =
-        cri_requests::pod_sandbox_config(target.pod, attempt, &steps.facts, resolv_conf.as_ref())?;
+    let about = (resolv_conf.as_ref(), ids);
+    let mut sandbox = cri_requests::pod_sandbox_config(target.pod, attempt, &steps.facts, about)?;
     sandbox.config.annotations.insert(
         annotations::STARTED_WITH.to_owned(),
         target.started_with.to_owned(),

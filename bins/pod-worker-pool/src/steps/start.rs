@@ -26,7 +26,7 @@ use super::memory::Memory;
 use super::pulls::PodPulls;
 use super::start_error::StartError;
 use super::target::{PreparedImages, Target, spec_of};
-use super::{created, image, of_volumes};
+use super::{created, image, of_volumes, runtime_handler};
 use crate::abandoned_start;
 use crate::image::Image;
 
@@ -361,9 +361,10 @@ async fn container_config(
         });
     let failed = |error: StepError| StartError::of_step(REASON, &error);
     let recursive_read_only = match cri_requests::wants_recursive_read_only(spec) {
-        true => of_volumes::has_recursive_read_only(steps, target.pod)
-            .await
-            .map_err(failed)?,
+        true => {
+            let features = runtime_handler::features(steps, target.pod).await;
+            features.map_err(failed)?.recursive_read_only_mounts
+        }
         false => false,
     };
     let runtime = match cri_requests::depends_on_version(target.pod, spec) {
@@ -383,6 +384,7 @@ async fn container_config(
         image_id: &image.id,
         image_user: &image.user,
         node: &steps.facts,
+        ids: prepared.ids,
         pod_ips: &prepared.pod_ips,
         volumes: &prepared.volumes,
         sub_paths: &BTreeMap::new(),

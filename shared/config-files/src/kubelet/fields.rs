@@ -186,10 +186,7 @@ pub const FIELDS: &[Field] = &[
     // Security of pods.
     applied("seccompDefault"),
     applied("allowedUnsafeSysctls"),
-    ignored(
-        "userNamespaces",
-        "not supported yet: pods with user namespaces are refused",
-    ),
+    applied("userNamespaces"),
     // Shutdown of the node.
     ignored("shutdownGracePeriod", NO_SHUTDOWN),
     ignored("shutdownGracePeriodCriticalPods", NO_SHUTDOWN),

@@ -17,6 +17,7 @@ use super::duration::{GoDuration, set_duration};
 use super::eviction_settings::Given;
 use super::memory_qos;
 use super::problem::{Applied, KubeletConfigError, Warning, refused};
+use super::user_namespaces;
 
 /// The kubelet's own place for container logs.
 const DEFAULT_POD_LOGS_DIR: &str = "/var/log/pods";
@@ -89,6 +90,7 @@ pub(super) struct Settings {
     container_log_monitor_interval: Option<GoDuration>,
     seccomp_default: Option<bool>,
     allowed_unsafe_sysctls: Vec<String>,
+    user_namespaces: user_namespaces::Given,
     eviction_hard: Option<BTreeMap<String, String>>,
     eviction_soft: BTreeMap<String, String>,
     eviction_soft_grace_period: BTreeMap<String, GoDuration>,
@@ -140,6 +142,7 @@ impl Settings {
         }
         self.apply_sources(config)?;
         self.apply_pods(config, cores)?;
+        self.user_namespaces.apply(config)?;
         self.apply_cgroups(config)?;
         self.apply_security(config)?;
         self.apply_reservations(config, warnings)?;

@@ -3,12 +3,22 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use node_config::{ContainerRuntimeEndpoint, DirectoryLayout, EvictionSettings, HttpSource};
+use node_config::{
+    ContainerRuntimeEndpoint, DirectoryLayout, EvictionSettings, HttpSource, UserNamespaceSettings,
+};
 
 use super::*;
 use crate::document::DocumentError;
 
 const HEADER: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+
+fn ranges(ids_per_pod: u32, pods: u32) -> UserNamespaceSettings {
+    UserNamespaceSettings {
+        first: ids_per_pod,
+        ids_per_pod,
+        pods,
+    }
+}
 
 fn defaults() -> NodeConfig {
     let directories = DirectoryLayout {
@@ -43,7 +53,7 @@ fn every_supported_field_arrives_where_it_belongs() {
     let config = applied(
         "staticPodPath: /m\nfileCheckFrequency: 5s\nhttpCheckFrequency: 7s\nsyncFrequency: 1m30s\n\
          staticPodURL: http://h/p\nstaticPodURLHeader: {Authorization: [a, b]}\n\
-         maxPods: 50\npodPidsLimit: 100\ncgroupDriver: cgroupfs\ncgroupRoot: /sub\n\
+         maxPods: 50\npodPidsLimit: 100\nuserNamespaces: {idsPerPod: 131072}\ncgroupDriver: cgroupfs\ncgroupRoot: /sub\n\
          cgroupsPerQOS: false\ncpuCFSQuota: false\ncpuCFSQuotaPeriod: 10ms\n\
          systemReserved: {cpu: 100m, memory: 1Gi}\nkubeReserved: {cpu: \"1\"}\n\
          enforceNodeAllocatable: [pods]\nresolvConf: /run/resolv\nclusterDNS: [10.0.0.10]\n\
@@ -74,6 +84,7 @@ fn every_supported_field_arrives_where_it_belongs() {
     });
     expected.max_pods = 50;
     expected.pod_pids_limit = 100;
+    expected.user_namespaces = ranges(131_072, 50);
     expected.cgroup_root = "/sub".to_owned();
     expected.cgroups_per_qos = false;
     expected.cpu_cfs_quota = false;

@@ -19,7 +19,7 @@ fn security(
     user: &ImageUser,
 ) -> Result<LinuxContainerSecurityContext, BuildError> {
     let (pod, container) = of(pod_context, own);
-    container_security(&pod, &container, user, &node())
+    container_security(&pod, &container, user, (&node(), None))
 }
 
 const ROOT: ImageUser = ImageUser::Uid(0);
@@ -67,7 +67,7 @@ fn the_policy_of_groups_goes_to_sandbox_and_container() {
         let context = security(field, "{}", &ROOT).unwrap();
         assert_eq!(context.supplemental_groups_policy(), expected);
         let (pod, _) = of(field, "{}");
-        let context = sandbox_security(&pod).unwrap();
+        let context = sandbox_security(&pod, None).unwrap();
         assert_eq!(context.supplemental_groups_policy(), expected);
     }
     assert!(security(r#"{"supplementalGroupsPolicy":"x"}"#, "{}", &ROOT).is_err());
@@ -183,7 +183,7 @@ fn who_chooses_no_seccomp_profile_gets_the_nodes_default() {
         let (pod, container) = of("{}", own);
         let mut node = node();
         node.seccomp_default = true;
-        let context = container_security(&pod, &container, &ROOT, &node).unwrap();
+        let context = container_security(&pod, &container, &ROOT, (&node, None)).unwrap();
         let kind = context.seccomp.unwrap().profile_type();
         (kind, context.seccomp_profile_path)
     };
@@ -232,7 +232,7 @@ fn apparmor_comes_from_the_field_or_the_annotation() {
     let (mut pod, container) = of("{}", "{}");
     let key = format!("{APPARMOR_ANNOTATION_PREFIX}c");
     pod.metadata.annotations = Some([(key, "runtime/default".to_owned())].into());
-    let context = container_security(&pod, &container, &ROOT, &node()).unwrap();
+    let context = container_security(&pod, &container, &ROOT, (&node(), None)).unwrap();
     assert_eq!(context.apparmor_profile, "runtime/default");
     let context = security("{}", "{}", &ROOT).unwrap();
     assert_eq!(
@@ -258,9 +258,9 @@ fn proc_is_masked_unless_asked_otherwise() {
 #[test]
 fn one_privileged_container_makes_the_sandbox_privileged() {
     let (pod, _) = of("{}", r#"{"privileged":true}"#);
-    assert!(sandbox_security(&pod).unwrap().privileged);
+    assert!(sandbox_security(&pod, None).unwrap().privileged);
     let (pod, _) = of("{}", r#"{"privileged":false}"#);
-    assert!(!sandbox_security(&pod).unwrap().privileged);
+    assert!(!sandbox_security(&pod, None).unwrap().privileged);
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn an_ephemeral_container_sees_the_processes_of_its_target_unless_it_sees_them_a
                 "spec":{{"containers":[{{"name":"c"}}]{fields}}}}}"#
         ));
         let container = &pod.containers()[0];
-        let mut context = container_security(&pod, container, &ROOT, &node()).unwrap();
+        let mut context = container_security(&pod, container, &ROOT, (&node(), None)).unwrap();
         see_processes_of("id", &mut context);
         let namespaces = context.namespace_options.unwrap();
         assert_eq!((namespaces.pid(), &*namespaces.target_id), (mode, target));
@@ -285,10 +285,11 @@ fn an_ephemeral_container_sees_the_processes_of_its_target_unless_it_sees_them_a
 #[test]
 fn a_sandbox_is_privileged_for_an_ephemeral_container_too() {
     let sandbox = |own: &str| {
-        sandbox_security(&pod(&format!(
+        let pod = pod(&format!(
             r#"{{"spec":{{"containers":[{{"name":"c"}}],
                 "ephemeralContainers":[{{"name":"e","securityContext":{own}}}]}}}}"#
-        )))
+        ));
+        sandbox_security(&pod, None)
     };
     assert!(!sandbox("{}").unwrap().privileged);
     assert!(sandbox(r#"{"privileged":true}"#).unwrap().privileged);

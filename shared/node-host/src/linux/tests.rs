@@ -106,6 +106,7 @@ async fn uids_and_names_that_could_be_paths_reach_no_file() {
             "{uid:?}"
         );
         assert!(case.node.tear_down_volumes(uid).await.is_err(), "{uid:?}");
+        assert!(case.node.pod_id_range(uid, &[]).await.is_err(), "{uid:?}");
         assert!(
             case.node.write_hosts_file(uid, "x").await.is_err(),
             "{uid:?}"
@@ -123,6 +124,37 @@ async fn uids_and_names_that_could_be_paths_reach_no_file() {
         );
     }
     assert_eq!(fs::read_dir(case.path("root")).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn a_pod_has_the_same_ids_until_its_directory_is_gone() {
+    let case = case();
+    let range = async |uid: &str| case.node.pod_id_range(uid, &[]).await.unwrap().first;
+    assert_eq!((range("u1").await, range("u2").await), (65_536, 131_072));
+    // What is written is all that counts: another process goes on with it.
+    let file = case.path("root/pods/u1").join(paths::USER_NAMESPACE);
+    assert_eq!(mode(&file), 0o600);
+    let again = LinuxNode::with_system(&case.node.shared.config, SystemPaths::default()).unwrap();
+    assert_eq!(again.pod_id_range("u2", &[]).await.unwrap().first, 131_072);
+    case.node.remove_pod_directory("u1").await.unwrap();
+    assert_eq!((range("u3").await, range("u1").await), (65_536, 196_608));
+}
+
+#[tokio::test]
+async fn no_range_is_given_while_nobody_knows_which_ids_another_pod_has() {
+    let case = case();
+    case.node.pod_id_range("u1", &[]).await.unwrap();
+    let file = case.path("root/pods/u1").join(paths::USER_NAMESPACE);
+    fs::write(&file, "x".repeat(5000)).unwrap();
+    for uid in ["u1", "u2"] {
+        let error = case
+            .node
+            .pod_id_range(uid, &[])
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("UID \"u1\" cannot be read"), "{error}");
+    }
 }
 
 #[tokio::test]

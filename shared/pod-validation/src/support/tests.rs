@@ -69,6 +69,7 @@ fn what_is_supported_is_accepted() {
         r#""restartPolicy":"Never","terminationGracePeriodSeconds":0,"activeDeadlineSeconds":5"#,
         r#""dnsPolicy":"None","dnsConfig":{"nameservers":["1.1.1.1"]},"hostAliases":[{"ip":"1.1.1.1"}]"#,
         r#""hostNetwork":true,"hostPID":true,"hostIPC":true,"hostUsers":true"#,
+        r#""hostUsers":false"#,
         r#""hostname":"h","subdomain":"s","setHostnameAsFQDN":true,"os":{"name":"linux"}"#,
         r#""nodeSelector":{"a":"b"},"tolerations":[{"operator":"Exists"}],"priority":5"#,
         r#""serviceAccountName":"default","automountServiceAccountToken":true,"securityContext":{}"#,
@@ -164,7 +165,6 @@ fn a_probe_is_refused_when_it_is_larger_than_its_message() {
 #[test]
 fn what_is_not_supported_in_a_pod_is_named() {
     for (fields, expected) in [
-        (r#""hostUsers":false"#, "hostUsers"),
         (r#""serviceAccountName":"builder""#, "serviceAccountName"),
         (r#""serviceAccount":"builder""#, "serviceAccountName"),
         (

@@ -20,6 +20,17 @@ pub(super) fn pod(spec: &PodSpec, path: Path<'_>, errors: &mut Errors) {
             }
         });
     }
+    if spec.host_users == Some(false) {
+        for (name, is_nodes) in [
+            ("hostPID", spec.host_pid),
+            ("hostIPC", spec.host_ipc),
+            ("hostNetwork", spec.host_network),
+        ] {
+            if is_nodes == Some(true) {
+                errors.forbidden(path.child(name), "when `hostUsers` is false");
+            }
+        }
+    }
     let path = path.child("securityContext");
     if spec.share_process_namespace == Some(true) && spec.host_pid == Some(true) {
         let detail = "cannot be combined with hostPID";

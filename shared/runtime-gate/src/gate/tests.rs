@@ -12,6 +12,7 @@ use simulated_runtime::SimulatedRuntime;
 
 use super::*;
 use crate::testing::{self, UID, identity, places, security};
+use crate::user_ids::tests::{mapping, options};
 
 const IMAGE: &str = "localhost/app:1";
 const AGENT_USER: u32 = 4242;
@@ -58,6 +59,7 @@ impl Scene {
             identity: identity(),
             standing,
             runtime_handler: String::new(),
+            has_user_namespace: false,
             commands: [("c".to_owned(), BTreeSet::from([probe]))].into(),
             volumes: testing::volumes(),
         });
@@ -392,4 +394,96 @@ async fn a_sandbox_runs_by_the_handler_of_its_pod_alone() {
     let id = run("kata").await.unwrap();
     // Its containers need no word about it.
     scene.create(&id, |_| {}).await.unwrap();
+}
+
+/// What the pod with users of its own, and each of its mounts, is asked for with.
+fn own_users() -> v1::NamespaceOption {
+    let ids = [mapping(131_072, 0, 65_536)];
+    options(&ids, &ids)
+}
+
+fn sandbox_with(options: v1::NamespaceOption) -> v1::PodSandboxConfig {
+    let mut config = testing::sandbox();
+    let linux = config.linux.as_mut().unwrap();
+    linux.security_context.as_mut().unwrap().namespace_options = Some(options);
+    config
+}
+
+/// A container of root that sees all of `/proc`.
+fn unmasked(options: v1::NamespaceOption) -> v1::ContainerConfig {
+    let mut config = testing::container(IMAGE);
+    let linux = config.linux.as_mut().unwrap();
+    let security = linux.security_context.as_mut().unwrap();
+    security.namespace_options = Some(options);
+    security.run_as_user = Some(Int64Value { value: 0 });
+    security.masked_paths.clear();
+    security.readonly_paths.clear();
+    config
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_users_of_its_own_a_pod_has_its_root_and_all_of_proc() {
+    let scene = Scene::new("");
+    let held = scene.held.get(UID).unwrap();
+    scene.held.hold(HeldPod {
+        has_user_namespace: true,
+        ..(*held).clone()
+    });
+    // What would have the node's users.
+    assert!(is_forbidden(
+        &scene.gate.run_pod_sandbox(testing::sandbox(), "").await
+    ));
+    let sandbox = sandbox_with(own_users());
+    let id = scene
+        .gate
+        .run_pod_sandbox(sandbox.clone(), "")
+        .await
+        .unwrap();
+    for (attempt, gate) in [(0, &scene.gate), (1, &scene.restarted())] {
+        let create = |config| gate.create_container(&id, config, sandbox.clone());
+        let mut made = unmasked(own_users());
+        made.metadata.as_mut().unwrap().attempt = attempt;
+        made.mounts[0].uid_mappings = vec![mapping(131_072, 0, 65_536)];
+        create(made).await.unwrap();
+        // Without them, or with others, also in a mount.
+        let other = [mapping(196_608, 0, 65_536)];
+        assert!(is_forbidden(
+            &create(unmasked(v1::NamespaceOption::default())).await
+        ));
+        assert!(is_forbidden(
+            &create(unmasked(options(&other, &other))).await
+        ));
+        let mut mounts = unmasked(own_users());
+        mounts.mounts[0].gid_mappings = other.to_vec();
+        assert!(is_forbidden(&create(mounts).await));
+    }
+    // Users of another pod than those of the sandbox.
+    let other = [mapping(196_608, 0, 65_536)];
+    let other = options(&other, &other);
+    let made = scene
+        .gate
+        .create_container(&id, unmasked(other.clone()), sandbox_with(other));
+    assert!(is_forbidden(&made.await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_in_a_sandbox_with_the_nodes_users_does_not_get_what_others_may() {
+    let scene = Scene::new("");
+    let id = scene.sandbox().await;
+    assert!(is_forbidden(
+        &scene
+            .create(&id, |config| *config = unmasked(own_users()))
+            .await
+    ));
+    // The pod is to have users of its own from now on, and its sandbox has not.
+    let held = scene.held.get(UID).unwrap();
+    scene.held.hold(HeldPod {
+        has_user_namespace: true,
+        ..(*held).clone()
+    });
+    for gate in [&scene.gate, &scene.restarted()] {
+        let sandbox = sandbox_with(own_users());
+        let made = gate.create_container(&id, unmasked(own_users()), sandbox);
+        assert!(is_forbidden(&made.await));
+    }
 }

@@ -11,14 +11,14 @@ fn of_sandbox(change: impl Fn(&mut v1::PodSandboxConfig)) -> Result<Vec<Demand>,
     change(&mut config);
     let asked = sandbox(&identity(), &config, &places());
     asked
-        .map(|asked| asked.into_iter().map(|asked| asked.demand).collect())
+        .map(|(asked, _)| asked.into_iter().map(|asked| asked.demand).collect())
         .map_err(|denial| denial.to_string())
 }
 
 fn of_container(change: impl Fn(&mut v1::ContainerConfig)) -> Result<Vec<Demand>, String> {
     let mut config = testing::container("image");
     change(&mut config);
-    let asked = container(&identity(), &config, &testing::volumes(), &places());
+    let asked = container(&identity(), &config, (&testing::volumes(), None), &places());
     asked
         .map(|(asked, _)| asked.into_iter().map(|asked| asked.demand).collect())
         .map_err(|denial| denial.to_string())
@@ -257,7 +257,8 @@ fn who_a_container_runs_as_is_told_by_number_or_name_or_left_to_the_image() {
         let mut config = testing::container("image");
         security(&mut config).run_as_user = user.map(|value| Int64Value { value });
         security(&mut config).run_as_username = name.to_owned();
-        let (_, runs_as) = container(&identity(), &config, &testing::volumes(), &places()).unwrap();
+        let (_, runs_as) =
+            container(&identity(), &config, (&testing::volumes(), None), &places()).unwrap();
         assert_eq!(runs_as, expected);
     }
 }

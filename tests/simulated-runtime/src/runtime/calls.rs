@@ -2,6 +2,7 @@
 //! takes.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -43,8 +44,19 @@ impl ContainerRuntime for SimulatedRuntime {
                 condition("NetworkReady", has_network),
             ];
             let status = Some(v1::RuntimeStatus { conditions });
+            let features = v1::RuntimeHandlerFeatures {
+                user_namespaces: runtime.0.user_namespaces.load(Ordering::Relaxed),
+                ..v1::RuntimeHandlerFeatures::default()
+            };
+            let handler = v1::RuntimeHandler {
+                name: String::new(),
+                features: Some(features),
+            };
+            // Others do not tell of any.
+            let tells = features.user_namespaces;
             Ok(v1::StatusResponse {
                 status,
+                runtime_handlers: tells.then_some(handler).into_iter().collect(),
                 ..v1::StatusResponse::default()
             })
         })
@@ -265,8 +277,13 @@ impl ContainerRuntime for SimulatedRuntime {
             let uid = state.user_of(&id);
             let uid = uid.ok_or_else(|| not_found("ContainerStatus", &id))?;
             let (gid, others) = state.groups_of(&id, uid);
+            let namespaces = match state.has_own_users(&id) {
+                true => r#"[{"type":"user"}]"#,
+                false => "[]",
+            };
             let info = format!(
-                r#"{{"runtimeSpec":{{"process":{{"user":{{"uid":{uid},"gid":{gid},"additionalGids":{others:?}}}}}}}}}"#
+                r#"{{"runtimeSpec":{{"process":{{"user":{{"uid":{uid},"gid":{gid},"additionalGids":{others:?}}}}},
+                    "linux":{{"namespaces":{namespaces}}}}}}}"#
             );
             Ok(BTreeMap::from([("info".to_owned(), info)]))
         })

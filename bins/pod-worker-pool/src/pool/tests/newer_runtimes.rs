@@ -142,3 +142,58 @@ async fn the_image_of_a_volume_is_kept_while_there_is_its_container() {
     left.sort();
     assert_eq!(left, [IMAGE, FILES]);
 }
+
+/// A pod with users of its own, whose root sees all of `/proc`.
+fn pod_with_users(name: &str, uid: &str) -> Value {
+    let mut value = pod_running(name, uid, RUN);
+    value["spec"]["hostUsers"] = json!(false);
+    value["spec"]["containers"][0]["securityContext"] = json!({"procMount": "Unmasked"});
+    value
+}
+
+/// The first id of the node that the running container of a pod has.
+fn first_id(node: &TestNode, uid: &str) -> Option<u32> {
+    let config = node.running(uid)?.config;
+    let security = config.linux?.security_context?;
+    let own = security.namespace_options?.userns_options?;
+    let mappings = config.mounts.iter().map(|mount| &mount.uid_mappings);
+    assert!(mappings.clone().all(|mappings| *mappings == own.uids));
+    Some(own.uids.first()?.host_id)
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_with_users_of_their_own_keep_their_ids_and_share_none() {
+    let mut node = TestNode::new();
+    node.runtime.set_user_namespaces(true);
+    let (first, second) = (pod_with_users("a", "u1"), pod_with_users("b", "u2"));
+    node.create(&first).await;
+    eventually("it runs", || first_id(&node, "u1") == Some(65_536)).await;
+    node.create(&second).await;
+    eventually("it runs", || first_id(&node, "u2") == Some(131_072)).await;
+    // Also when the container is made anew by the next process.
+    node.kill();
+    node.start();
+    node.create(&first).await;
+    node.create(&second).await;
+    let id = node.running("u2").unwrap().id;
+    eventually("it is adopted", || node.observation("u2").is_some()).await;
+    node.runtime.crash_container(&id, 1);
+    let is_new = || node.running("u2").is_some_and(|it| it.id != id);
+    eventually("it runs again", is_new).await;
+    assert_eq!(first_id(&node, "u2"), Some(131_072));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_with_users_of_its_own_waits_for_a_runtime_that_has_them() {
+    let node = TestNode::new();
+    node.create(&pod_with_users("a", "u1")).await;
+    let failed = || {
+        node.reasons("u1")
+            .contains(&"FailedCreatePodSandBox".to_owned())
+    };
+    eventually("it is told", failed).await;
+    assert!(node.host.state().id_ranges.is_empty());
+    assert!(node.runtime.sandboxes().is_empty());
+    node.runtime.set_user_namespaces(true);
+    eventually("it runs", || first_id(&node, "u1") == Some(65_536)).await;
+}
