@@ -46,10 +46,19 @@ pub(crate) struct WorkerSummary {
     pub cause: Option<TerminationCause>,
 }
 
+/// What sync-loop tells of a pod with each update.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    /// All verdicts that are known of its probes.
+    pub verdicts: Vec<v1::ProbeVerdict>,
+    /// Why it does not get the CPU and memory that it is to have, if it has to wait.
+    pub pending_resize: Option<v1::PendingResize>,
+}
+
 pub(crate) enum Command {
     Update {
         update: Box<Update>,
-        verdicts: Vec<v1::ProbeVerdict>,
+        told: Told,
         reply: oneshot::Sender<Result<v1::WorkerPhase, PoolError>>,
     },
     SyncKnown {
@@ -102,12 +111,12 @@ impl PoolHandle {
     pub(crate) async fn update(
         &self,
         update: Update,
-        verdicts: Vec<v1::ProbeVerdict>,
+        told: Told,
     ) -> Result<v1::WorkerPhase, PoolError> {
         let update = Box::new(update);
         self.ask(|reply| Command::Update {
             update,
-            verdicts,
+            told,
             reply,
         })
         .await?

@@ -22,7 +22,7 @@ use topology::Identities;
 use crate::assembly::{Assembly, Ingredients};
 use crate::log_rotation::LogRotation;
 use crate::object_source::ObjectSource;
-use crate::pool::PoolError;
+use crate::pool::{PoolError, Told};
 use crate::servers::Shared;
 
 pub(crate) use test_pods::{api_manifest, manifest, pod};
@@ -221,12 +221,35 @@ impl TestNode {
         kill: Option<KillRequest>,
         verdicts: Vec<v1::ProbeVerdict>,
     ) -> Result<v1::WorkerPhase, PoolError> {
+        let told = Told {
+            verdicts,
+            ..Told::default()
+        };
+        self.tell(kind, value, kill, told).await
+    }
+
+    /// The node has no room for the CPU and memory of this pod.
+    pub(crate) async fn update_pending(&self, kind: UpdateKind, value: &Value) {
+        let told = Told {
+            pending_resize: Some(v1::PendingResize::default()),
+            ..Told::default()
+        };
+        self.tell(kind, value, None, told).await.unwrap();
+    }
+
+    async fn tell(
+        &self,
+        kind: UpdateKind,
+        value: &Value,
+        kill: Option<KillRequest>,
+        told: Told,
+    ) -> Result<v1::WorkerPhase, PoolError> {
         let update = Update {
             kind,
             subject: Subject::Desired(desired(value.clone())),
             kill,
         };
-        self.life().pool.update(update, verdicts).await
+        self.life().pool.update(update, told).await
     }
 
     pub(crate) async fn create(&self, value: &Value) {

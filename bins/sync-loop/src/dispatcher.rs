@@ -15,8 +15,8 @@
 //! - [`work_queue`]: when each pod is due again;
 //! - [`decision`]: what was last decided about a pod, and why ([`cause`]).
 //!
-//! Beside them, [`outbox`] merges the updates that are on their way to the pool, and
-//! [`status`] shows it all. What does not live here: receiving, sending and saving
+//! Beside them, [`outbox`] merges the updates that are on their way to the pool,
+//! [`reports`] words what status-syncer is told, and [`status`] shows it all. What does not live here: receiving, sending and saving
 //! (`shell`). Which event leads to what is a table at the head of [`messages`].
 
 pub(crate) mod admission;
@@ -29,6 +29,7 @@ mod messages;
 mod operations;
 pub(crate) mod outbox;
 mod pod_facts;
+mod reports;
 mod runtime_health;
 mod sources;
 mod status;
@@ -50,7 +51,7 @@ use v1::watch_pods_response::Message as ConfigurationMessage;
 use v1::watch_results_response::Message as ProbeMessage;
 use v1::{SyncKnownPodsResponse, WorkerPhase};
 
-use admission::{Admission, AdmissionRecords, AdmissionState, Rejection};
+use admission::{Admission, AdmissionRecords, AdmissionState};
 use cause::Cause;
 use decision::{Decision, Decisions, Outcome};
 use desired_pods::{DesiredPod, DesiredPods, Uid};
@@ -64,13 +65,8 @@ use work_queue::WorkQueue;
 use workers::{DepartedPod, Workers, is_stopped};
 
 pub(crate) use messages::{Action, Event, Now, Settings};
+use messages::{GARBAGE_COLLECTION_PERIOD, MAX_REASON_BYTES};
 pub(crate) use status::LoopSummary;
-
-/// How often garbage is collected: the kubelet's ContainerGCPeriod.
-const GARBAGE_COLLECTION_PERIOD: Duration = Duration::from_secs(60);
-
-/// Longest reason of a refusal or failure that is kept, in bytes.
-const MAX_REASON_BYTES: usize = 1 << 10;
 
 /// The sync loop.
 #[derive(Debug)]
@@ -141,7 +137,10 @@ impl SyncLoop {
             Event::WorkerOutdated(_) => {}
             Event::KnownPods { question, response } => self.finish_cleanups(question, response),
             Event::NodeCapacity(capacity) => self.on_capacity(&capacity),
-            Event::StatusSyncerRestarted => self.tell_status_syncer_everything(),
+            Event::StatusSyncerRestarted => {
+                let all = reports::everything(&self.verdicts, &self.admission, &self.pods);
+                self.actions.extend(all);
+            }
         }
         let records = self.admission.changed_records();
         self.actions
@@ -259,17 +258,6 @@ impl SyncLoop {
         }
     }
 
-    fn tell_status_syncer_everything(&mut self) {
-        let verdicts = self.verdicts.all();
-        if !verdicts.is_empty() {
-            self.actions.push(Action::SetProbeVerdicts(verdicts));
-        }
-        for (uid, _) in self.pods.iter() {
-            let rejection = self.admission.rejection(uid, &self.pods);
-            self.actions.extend(rejection.map(Action::RejectPod));
-        }
-    }
-
     fn operate(&mut self, operations: Operations) {
         for (identity, reason) in operations.refused {
             self.report(Some((&identity).into()), "", FAILED_MANIFEST, reason);
@@ -277,13 +265,12 @@ impl SyncLoop {
         for pod in operations.unchanged {
             self.pods.set(pod);
         }
-        for pod in operations.updated {
-            self.update(pod);
-        }
+        self.update(operations.updated);
         for pod in operations.reconciled {
             self.reconcile(pod);
         }
         self.add(operations.added);
+        self.decide_resizes();
     }
 
     /// `HandlePodAdditions`: oldest first, so that the order of delivery does not
@@ -298,18 +285,25 @@ impl SyncLoop {
         }
     }
 
-    /// `HandlePodUpdates`. A deletion mark is an update too: its worker sees it in the
-    /// pod and terminates it with the grace that it names.
-    fn update(&mut self, pod: DesiredPod) {
-        let (uid, source) = (pod.uid(), pod.document.source());
-        let marked = pod.facts.marked_for_deletion;
-        self.pods.set(pod);
-        match self.admission.state(&uid) {
-            AdmissionState::Pending(_) => self.admit(&uid),
-            // It never ran and never will; its status knows the newest pod.
-            AdmissionState::Rejected(_) => self.tell_rejection(&uid),
-            _ if marked => self.dispatch(&uid, Work::Update, Cause::MarkedForDeletion(source)),
-            _ => self.dispatch(&uid, Work::Update, Cause::Updated(source)),
+    /// `HandlePodUpdates`. Resizes are decided before anything is sent. A deletion mark is
+    /// an update too: its worker terminates the pod with the grace that it names.
+    fn update(&mut self, pods: Vec<DesiredPod>) {
+        for pod in &pods {
+            self.pods.set(pod.clone());
+        }
+        if !pods.is_empty() {
+            self.decide_resizes();
+        }
+        for pod in pods {
+            let (uid, source) = (pod.uid(), pod.document.source());
+            let marked = pod.facts.marked_for_deletion;
+            match self.admission.state(&uid) {
+                AdmissionState::Pending(_) => self.admit(&uid),
+                // It never ran and never will; its status knows the newest pod.
+                AdmissionState::Rejected(_) => self.tell_rejection(&uid),
+                _ if marked => self.dispatch(&uid, Work::Update, Cause::MarkedForDeletion(source)),
+                _ => self.dispatch(&uid, Work::Update, Cause::Updated(source)),
+            }
         }
     }
 
@@ -395,6 +389,19 @@ impl SyncLoop {
         for uid in self.admission.pending(&self.pods) {
             self.admit(&uid);
         }
+        self.decide_resizes();
+    }
+
+    /// Decides about pods that are to have other CPU or memory, and tells their workers.
+    fn decide_resizes(&mut self) {
+        let (pods, workers) = (&self.pods, &self.workers);
+        let ready = self.sources.all_delivered();
+        let now = self.now.wall;
+        for (uid, is_news) in self.admission.decide_resizes(pods, workers, ready, now) {
+            let event = reports::resize_waits(&uid, &self.pods, &self.admission, now);
+            self.actions.extend(event.filter(|_| is_news));
+            self.dispatch(&uid, Work::Update, Cause::ResizeDecided);
+        }
     }
 
     /// Decides about one pod that is not admitted yet, and acts on it.
@@ -408,28 +415,18 @@ impl SyncLoop {
         match judgement.state {
             AdmissionState::Pending(awaited) => self.decide(uid, Outcome::Waits(awaited)),
             AdmissionState::Rejected(rejection) => {
-                self.decide(uid, Outcome::Rejected(rejection.clone()));
+                let event = judgement
+                    .is_news
+                    .then(|| reports::rejected(pod, rejection.clone(), self.now.wall));
+                self.decide(uid, Outcome::Rejected(rejection));
                 self.tell_rejection(uid);
-                if judgement.is_news {
-                    self.report_rejection(uid, rejection);
-                }
+                self.actions.extend(event);
             }
             AdmissionState::Adopted => self.dispatch(uid, Work::Create, Cause::FoundRunning),
             AdmissionState::Admitted | AdmissionState::Remembered { .. } => {
                 self.dispatch(uid, Work::Create, Cause::Added(source));
             }
         }
-    }
-
-    /// The event of a rejection, once: its reason is the kubelet's, too.
-    fn report_rejection(&mut self, uid: &str, rejection: Rejection) {
-        let Some(pod) = self.pods.document(uid) else {
-            return;
-        };
-        let Rejection { reason, message } = rejection;
-        tracing::warn!(pod = %pod.identity(), reason, "pod rejected");
-        let reference = pod.identity().into();
-        self.report(Some(reference), "", &reason, message);
     }
 
     /// Tells status-syncer that a pod was rejected, if it was.
@@ -536,6 +533,7 @@ impl SyncLoop {
             work,
             subject,
             verdicts: self.verdicts.of(uid),
+            pending_resize: self.admission.pending_resize(uid, &self.pods),
             cause: cause.text(),
         };
         self.actions.push(Action::UpdatePod(update));

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use pod::core::Container;
 use pod::quantity::Format;
 use pod::resources::{CPU, MEMORY, container_limits_in_pod, container_requests};
-use pod::{Pod, Quantity};
+use pod::{Pod, PodExt, QosClass, Quantity};
 use serde::{Deserialize, Serialize};
 
 /// The kernel makes no difference between requests below this, in thousandths of a core.
@@ -153,9 +153,60 @@ pub fn with_resources(pod: &Pod, of_containers: &BTreeMap<&str, InstanceResource
     pod
 }
 
+/// The pod with containers that keep these resources, by name, as long as the node has no
+/// room for others. A request of memory is not noted of any instance: it is what the pod
+/// says, as far as the limit and the QoS class allow. That class stays in any case; a pod
+/// that would get another one is what it is without this.
+#[must_use]
+pub fn with_kept_resources(pod: &Pod, kept: &BTreeMap<String, InstanceResources>) -> Pod {
+    let class = QosClass::of(pod);
+    let others: BTreeMap<&str, InstanceResources> = pod
+        .all_containers()
+        .filter_map(|(_, spec)| Some((spec, *kept.get(&spec.name)?)))
+        .filter(|(spec, kept)| InstanceResources::of(pod, spec) != *kept)
+        .map(|(spec, kept)| (spec.name.as_str(), kept))
+        .collect();
+    let mut changed = with_resources(pod, &others);
+    let spec = changed.spec.get_or_insert_default();
+    let init = spec.init_containers.iter_mut().flatten();
+    for container in spec.containers.iter_mut().chain(init) {
+        if let Some(kept) = others.get(container.name.as_str()) {
+            fit_requests(container, kept, class);
+        }
+    }
+    match QosClass::of(&changed) == class {
+        true => changed,
+        false => pod.clone(),
+    }
+}
+
+/// Makes what else a container says fit to limits that it keeps.
+fn fit_requests(container: &mut Container, kept: &InstanceResources, class: QosClass) {
+    let resources = container.resources.get_or_insert_default();
+    let limits = resources.limits.get_or_insert_default();
+    let requests = resources.requests.get_or_insert_default();
+    if class == QosClass::Guaranteed {
+        // Both are the same, also where the kernel makes no difference.
+        if let Some(cpu) = requests.get(CPU) {
+            limits.insert(CPU.to_owned(), cpu.clone());
+        }
+        if let Some(memory) = limits.get(MEMORY) {
+            requests.insert(MEMORY.to_owned(), memory.clone());
+        }
+        return;
+    }
+    let requested = requests.get(MEMORY).map(Quantity::from_api);
+    let requested = requested.and_then(Result::ok).map(Quantity::value);
+    // Below the limit: with all requests equal to limits the pod would be guaranteed.
+    let most = kept.memory_limit_bytes - 1;
+    if kept.memory_limit_bytes != 0 && requested.is_some_and(|bytes| bytes > most) {
+        let most = Quantity::from_whole(most, Format::BinarySi);
+        requests.insert(MEMORY.to_owned(), most.to_api());
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use pod::PodExt;
     use pod::resources::pod_cgroup_resources;
     use serde_json::json;
 
@@ -240,5 +291,51 @@ mod tests {
         let former = pod_cgroup_resources(&former);
         let widest = pod_cgroup_resources(&pod).widest(&former);
         assert_eq!(widest.cpu_quota_micros, None);
+    }
+
+    #[test]
+    fn a_pod_that_keeps_resources_stays_in_its_class_and_has_what_was_noted() {
+        let both = |cpu: &str, memory: &str| {
+            let amounts = json!({"cpu": cpu, "memory": memory});
+            json!({"requests": amounts, "limits": amounts})
+        };
+        let limited = |request: &str, limit: &str| {
+            json!({"requests": {"cpu": "100m", "memory": request},
+                   "limits": {"cpu": "100m", "memory": limit}})
+        };
+        for (old, new) in [
+            (both("100m", "64Mi"), both("8", "64Gi")),
+            (both("1m", "64Mi"), both("5m", "128Mi")),
+            (limited("32Mi", "64Mi"), limited("64Mi", "128Mi")),
+            (limited("32Mi", "64Mi"), limited("96Mi", "128Mi")),
+            (
+                json!({"requests": {"cpu": "100m"}}),
+                json!({"requests": {"cpu": "9", "memory": "1Gi"}}),
+            ),
+            (
+                json!({"requests": {"memory": "1Mi"}}),
+                json!({"requests": {"memory": "1Mi"}, "limits": {"cpu": "2", "memory": "1Gi"}}),
+            ),
+        ] {
+            let (then, now) = (pod_with(&[old]), pod_with(std::slice::from_ref(&new)));
+            let noted = InstanceResources::of(&then, &then.containers()[0]);
+            let kept = BTreeMap::from([("c0".to_owned(), noted)]);
+            let pod = with_kept_resources(&now, &kept);
+            let found = InstanceResources::of(&pod, &pod.containers()[0]);
+            assert_eq!(found, noted, "{new}");
+            assert_eq!(QosClass::of(&pod), QosClass::of(&now), "{new}");
+        }
+    }
+
+    #[test]
+    fn a_pod_of_another_class_keeps_no_resources() {
+        let now = pod_with(&[json!({})]);
+        let noted = InstanceResources {
+            cpu_request_millis: 100,
+            cpu_limit_millis: 0,
+            memory_limit_bytes: 0,
+        };
+        let kept = BTreeMap::from([("c0".to_owned(), noted)]);
+        assert_eq!(with_kept_resources(&now, &kept), now);
     }
 }

@@ -33,6 +33,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use pod::{Pod, PodExt};
+
 use crate::hook::{PostStart, PreStop};
 use crate::instance_resources::{InstanceResources, KnownResources};
 use crate::name_conflict::NextName;
@@ -47,6 +49,8 @@ pub struct Known {
     instances: BTreeMap<String, Instance>,
     /// What instances run with that was changed since they were made, by the runtime's id.
     resources: BTreeMap<String, KnownResources>,
+    /// What containers keep while the node has no room for what they are to have, by name.
+    kept_resources: BTreeMap<String, InstanceResources>,
     /// By the runtime's id.
     sandboxes: BTreeMap<String, SandboxKnown>,
     /// The name of the next sandbox.
@@ -136,6 +140,7 @@ impl Known {
         Known {
             instances,
             resources: record.resources.clone(),
+            kept_resources: record.kept_resources.clone(),
             ..Known::default()
         }
     }
@@ -153,6 +158,7 @@ impl Known {
         });
         record.post_starts = post_starts.collect();
         record.resources.clone_from(&self.resources);
+        record.kept_resources.clone_from(&self.kept_resources);
     }
 
     /// What is known of an instance.
@@ -342,6 +348,31 @@ impl Known {
         self.resources.insert(id.to_owned(), known);
     }
 
+    /// The node has no room for what the containers of this pod are to have: each keeps
+    /// what its newest instance was last to have, from the first time that this is called.
+    /// One without an instance has nothing to keep.
+    pub fn keep_resources(&mut self, pod: &Pod, observation: &Observation) {
+        for (_, spec) in pod.all_containers() {
+            let newest = observation.newest(&spec.name);
+            let known = newest.and_then(|newest| self.resources(newest));
+            if let Some(known) = known {
+                let kept = self.kept_resources.entry(spec.name.clone());
+                kept.or_insert(known.attempted.unwrap_or(known.now));
+            }
+        }
+    }
+
+    /// What containers keep, by name.
+    #[must_use]
+    pub fn kept_resources(&self) -> &BTreeMap<String, InstanceResources> {
+        &self.kept_resources
+    }
+
+    /// The containers may have what their pod says.
+    pub fn keep_no_resources(&mut self) {
+        self.kept_resources.clear();
+    }
+
     /// A sandbox was stopped, or could not be.
     pub fn note_sandbox(&mut self, id: &str, known: SandboxKnown) {
         self.sandboxes.insert(id.to_owned(), known);
@@ -362,7 +393,11 @@ impl Known {
             .collect();
         self.resources.retain(|id, _| {
             let shown = observation.container(id);
-            shown.is_some_and(|shown| shown.state.may_run())
+            // Of one that has ended the next instance may have to keep them.
+            shown.is_some_and(|shown| {
+                let newest = observation.newest(&shown.name);
+                shown.state.may_run() || newest.is_some_and(|newest| newest.id == shown.id)
+            })
         });
         self.sandboxes
             .retain(|id, _| observation.sandboxes.iter().any(|it| it.id == *id));

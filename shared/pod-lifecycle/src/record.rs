@@ -7,7 +7,7 @@ use clock::UnixNanos;
 use serde::{Deserialize, Serialize};
 
 use crate::hook::PostStart;
-use crate::instance_resources::KnownResources;
+use crate::instance_resources::{InstanceResources, KnownResources};
 use crate::stop::{KillReason, StopRecords};
 use crate::termination::Termination;
 
@@ -26,6 +26,10 @@ pub struct Record {
     /// What instances run with that was changed since they were made, by container id.
     #[serde(default)]
     pub resources: BTreeMap<String, KnownResources>,
+    /// What containers keep while the node has no room for what they are to have, by
+    /// name.
+    #[serde(default)]
+    pub kept_resources: BTreeMap<String, InstanceResources>,
     /// When the first sync of a pod with a deadline was.
     #[serde(default, with = "nanos")]
     pub started_at: Option<UnixNanos>,

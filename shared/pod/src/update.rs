@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::QosClass;
+use crate::accessors::{PodExt, is_restartable};
+use crate::quantity::Quantity as Amount;
+use crate::resources::{CPU, MEMORY, ResourceAmounts, container_limits, container_requests};
 use crate::wire::hexadecimal;
 
 /// The version of [`fixed`]: hashes of different versions are never compared. It must
@@ -25,7 +28,7 @@ const VERSION: &str = "1";
 pub const MAX_FIELDS: usize = 5;
 
 /// Resources that may be changed while a container runs.
-const RESIZABLE: [&str; 2] = ["cpu", "memory"];
+const RESIZABLE: [&str; 2] = [CPU, MEMORY];
 
 /// What a pod was started with and keeps, as a word that fits an annotation.
 #[must_use]
@@ -36,6 +39,24 @@ pub fn started_with(pod: &Pod) -> String {
         "{VERSION}-{}",
         hexadecimal(&Sha256::digest(text.as_bytes()))
     )
+}
+
+/// What of a pod a resize may change, as a word: CPU and memory of its containers and
+/// sidecars. Amounts that are written differently are the same.
+#[must_use]
+pub fn resizable(pod: &Pod) -> String {
+    let amounts = |amounts: ResourceAmounts| {
+        let in_units = amounts.get(MEMORY).map(Amount::value);
+        json!([amounts.get(CPU).map(Amount::milli_value), in_units])
+    };
+    let init = pod.init_containers().iter().filter(|it| is_restartable(it));
+    let sizes = pod.containers().iter().chain(init).map(|container| {
+        let requests = amounts(container_requests(container));
+        let limits = amounts(container_limits(container));
+        json!([container.name, requests, limits])
+    });
+    let text = Value::Array(sizes.collect()).to_string();
+    hexadecimal(&Sha256::digest(text.as_bytes()))
 }
 
 /// Whether a pod that was started with `noted` may go on as one of which
@@ -381,6 +402,32 @@ mod tests {
         };
         let (none, some) = (with(json!({})), with(json!({"requests": {"cpu": "1"}})));
         assert_eq!(refused_changes(&none, &some), ["qosClass"]);
+    }
+
+    #[test]
+    fn a_resize_is_another_amount_of_cpu_or_memory() {
+        let size = |place: &str, new: Value| resizable(&pod(&with(place, new)));
+        let requests = "/spec/containers/0/resources/requests";
+        let given = size(requests, json!({"cpu": "1", "memory": "1Gi"}));
+        for (place, new, is_same) in [
+            (requests, json!({"cpu": "1000m", "memory": "1024Mi"}), true),
+            (
+                requests,
+                json!({"cpu": "1", "memory": "1Gi", "example.com/device": "1"}),
+                true,
+            ),
+            (requests, json!({"cpu": "2", "memory": "1Gi"}), false),
+            (requests, json!({"cpu": "1", "memory": "2Gi"}), false),
+            (requests, json!({"cpu": "1"}), false),
+        ] {
+            assert_eq!(size(place, new.clone()) == given, is_same, "{new}");
+        }
+        let own = resizable(&pod(&value()));
+        let limits = json!({"limits": {"memory": "1Gi"}});
+        for (index, is_same) in [(0, true), (1, false)] {
+            let place = format!("/spec/initContainers/{index}/resources");
+            assert_eq!(size(&place, limits.clone()) == own, is_same, "{place}");
+        }
     }
 
     #[test]

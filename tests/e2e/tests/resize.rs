@@ -205,3 +205,77 @@ fn a_container_keeps_the_memory_that_it_uses() -> Result<()> {
         });
     Ok(done?)
 }
+
+/// Waits until the pod tells that its resize waits, for this reason.
+fn waits(ground: &Ground, reason: &str, words: &str) -> Result<()> {
+    let what = format!("to tell {reason}");
+    let told = ground
+        .bulkhead
+        .wait_for_pod("sized", &what, TIMEOUT, |pod| {
+            let conditions = pod["status"]["conditions"].as_array();
+            let mut conditions = conditions.into_iter().flatten();
+            let told = conditions.find(|it| it["type"] == "PodResizePending");
+            let is_told = told.is_some_and(|it| {
+                let message = it["message"].as_str().unwrap_or_default();
+                it["status"] == "True" && it["reason"] == reason && message.contains(words)
+            });
+            is_told.then_some(()).ok_or(pod["status"].to_string())
+        });
+    told.with_context(|| ground.bulkhead.log_ends())
+}
+
+/// Thousandths of a core that pods may request here.
+fn cpu_of_node() -> Result<u64> {
+    let text = fs::read_to_string("/proc/cpuinfo")?;
+    let cores = text.lines().filter(|line| line.starts_with("processor"));
+    Ok(u64::try_from(cores.count())? * 1000)
+}
+
+#[test]
+fn a_resize_waits_until_the_node_has_room() -> Result<()> {
+    let mut ground = Ground::start(json!({}))?;
+    let (app, db) = (Limits(100, 64), Limits(100, 64));
+    apply(&ground, app, db, &[])?;
+    let mut other = container("app", "other", &[]);
+    let most = format!("{}m", cpu_of_node()? - 300);
+    other["resources"] = json!({"requests": {"cpu": most}});
+    let mut spec = spec(&ground, &[other]);
+    spec["terminationGracePeriodSeconds"] = json!(1);
+    ground.apply("other", spec)?;
+    ground.ready("other")?;
+    let first = instances(&ground)?;
+    have(&ground, app, db)?;
+
+    apply(&ground, Limits(1_000_000, 64), db, &[])?;
+    waits(
+        &ground,
+        "Infeasible",
+        "Node didn't have enough capacity: cpu",
+    )?;
+    ground.event("sized", "ResizeInfeasible", "enough capacity: cpu")?;
+    have(&ground, app, db)?;
+
+    let larger = Limits(400, 96);
+    apply(&ground, larger, db, &[])?;
+    waits(&ground, "Deferred", "Node didn't have enough resource: cpu")?;
+    ground.event("sized", "ResizeDeferred", "400m")?;
+    have(&ground, app, db)?;
+
+    // Also after a restart of all processes.
+    ground.bulkhead.kill_all()?;
+    ground.bulkhead.start_again()?;
+    waits(&ground, "Deferred", "Node didn't have enough resource: cpu")?;
+    have(&ground, app, db)?;
+
+    ground.remove("other")?;
+    have(&ground, larger, db)?;
+    assert_eq!(instances(&ground)?, first);
+    let settled = ground
+        .bulkhead
+        .wait_for_pod("sized", "to wait no more", TIMEOUT, |pod| {
+            let conditions = pod["status"]["conditions"].to_string();
+            let is_over = !conditions.contains("PodResize");
+            is_over.then_some(()).ok_or(conditions)
+        });
+    Ok(settled?)
+}

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::entry::{Again, Entry, RunningStep};
 use super::schedule::Schedule;
-use super::{Command, PoolError, PoolHandle, until};
+use super::{Command, PoolError, PoolHandle, Told, until};
 use crate::locks::PodLocks;
 use crate::relist::{Relist, Relister};
 use crate::steps::{self, Outcome, Pause, Retry, StepError, Steps};
@@ -115,7 +115,7 @@ impl Actor {
             let uid = identity.uid().to_owned();
             let worker = Worker::resume(identity, termination);
             self.workers
-                .insert(uid.clone(), Entry::new(worker, record, Vec::new()));
+                .insert(uid.clone(), Entry::new(worker, record, Told::default()));
             self.changed(&uid);
             self.due_now(&uid);
         }
@@ -194,11 +194,11 @@ impl Actor {
         match command {
             Command::Update {
                 update,
-                verdicts,
+                told,
                 reply,
             } => {
                 // Who asked may be gone: the update counts all the same.
-                let _ = reply.send(self.update(*update, verdicts));
+                let _ = reply.send(self.update(*update, told));
             }
             Command::SyncKnown {
                 desired,
@@ -256,28 +256,20 @@ impl Actor {
             subject: Subject::RuntimeOnly(worker.identity().clone()),
             kill: Some(kill),
         };
-        self.update(update, Vec::new()).is_ok()
+        self.update(update, Told::default()).is_ok()
     }
 
-    fn update(
-        &mut self,
-        update: Update,
-        verdicts: Vec<v1::ProbeVerdict>,
-    ) -> Result<v1::WorkerPhase, PoolError> {
+    fn update(&mut self, update: Update, told: Told) -> Result<v1::WorkerPhase, PoolError> {
         let now = self.steps.clock.now();
         let uid = update.subject.identity().uid().to_owned();
         let is_kill = update.kind == UpdateKind::Kill;
         let Some(entry) = self.workers.get_mut(&uid) else {
-            return self.first_update(update, verdicts);
+            return self.first_update(update, told);
         };
-        let known = entry.probe_verdicts();
-        // A kill of a pod that only the runtime has says nothing of verdicts.
-        if !(is_kill && verdicts.is_empty()) {
-            entry.verdicts = verdicts;
-        }
+        let has_news = entry.take(told, is_kill);
         let again = match update.kind {
-            // The running step does not know of the new verdict.
-            UpdateKind::Sync if entry.probe_verdicts() != known => Again::Changed,
+            // The running step does not know of it.
+            UpdateKind::Sync if has_news => Again::Changed,
             UpdateKind::Sync => Again::Look,
             UpdateKind::Create | UpdateKind::Update | UpdateKind::Kill => Again::Changed,
         };
@@ -293,11 +285,7 @@ impl Actor {
         Ok(self.phase(&uid))
     }
 
-    fn first_update(
-        &mut self,
-        update: Update,
-        verdicts: Vec<v1::ProbeVerdict>,
-    ) -> Result<v1::WorkerPhase, PoolError> {
+    fn first_update(&mut self, update: Update, told: Told) -> Result<v1::WorkerPhase, PoolError> {
         if self.workers.len() >= MAX_PODS {
             return Err(PoolError::Full(self.workers.len()));
         }
@@ -315,7 +303,7 @@ impl Actor {
             _ => Worker::new(now, update, false).map_err(PoolError::Refused)?,
         };
         self.workers
-            .insert(uid.clone(), Entry::new(worker, record, verdicts));
+            .insert(uid.clone(), Entry::new(worker, record, told));
         if self.is_listed() {
             self.request_start(&uid);
         }

@@ -9,7 +9,7 @@ use pod_lifecycle::{Subject, Worker, WorkerState};
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 
-use super::WorkerSummary;
+use super::{Told, WorkerSummary};
 use crate::publisher::WorkerView;
 use crate::steps::{Job, Memory, SyncInput};
 
@@ -19,6 +19,8 @@ pub(super) struct Entry {
     pub(super) memory: Arc<Mutex<Memory>>,
     /// All that the pool was last told of the pod's probes.
     pub(super) verdicts: Vec<v1::ProbeVerdict>,
+    /// Why the pod does not get the CPU and memory that it is to have, if it has to wait.
+    pub(super) pending_resize: Option<v1::PendingResize>,
     pub(super) step: Option<RunningStep>,
 }
 
@@ -45,13 +47,30 @@ pub(super) enum Again {
 }
 
 impl Entry {
-    pub(super) fn new(worker: Worker, record: Record, verdicts: Vec<v1::ProbeVerdict>) -> Entry {
+    pub(super) fn new(worker: Worker, record: Record, told: Told) -> Entry {
         Entry {
             worker,
             memory: Arc::new(Mutex::new(Memory::new(record))),
-            verdicts,
+            verdicts: told.verdicts,
+            pending_resize: told.pending_resize,
             step: None,
         }
+    }
+
+    /// Takes in what comes with an update; whether a step that runs would do something
+    /// else with it.
+    pub(super) fn take(&mut self, told: Told, is_kill: bool) -> bool {
+        let known = self.probe_verdicts();
+        let waited = self.pending_resize.is_some();
+        // A kill of a pod that only the runtime has says nothing of verdicts.
+        if !(is_kill && told.verdicts.is_empty()) {
+            self.verdicts = told.verdicts;
+        }
+        // Nor does any kill of a resize.
+        if !is_kill {
+            self.pending_resize = told.pending_resize;
+        }
+        self.probe_verdicts() != known || self.pending_resize.is_some() != waited
     }
 
     /// What the worker's state asks for.
@@ -59,8 +78,11 @@ impl Entry {
         Some(match self.worker.state() {
             WorkerState::Waiting { pod } => Job::Wait(pod.clone()),
             WorkerState::Syncing { pod } => {
-                let probe_verdicts = self.probe_verdicts();
-                Job::Sync(pod.clone(), SyncInput { probe_verdicts })
+                let input = SyncInput {
+                    probe_verdicts: self.probe_verdicts(),
+                    resize_is_pending: self.pending_resize.is_some(),
+                };
+                Job::Sync(pod.clone(), input)
             }
             WorkerState::Terminating {
                 subject,
@@ -81,6 +103,7 @@ impl Entry {
             phase: self.worker.phase(),
             termination: self.worker.termination().cloned(),
             verdicts: self.verdicts.clone(),
+            pending_resize: self.pending_resize.clone(),
         }
     }
 

@@ -31,6 +31,7 @@ use pod_lifecycle::{KillRequest, UpdateKind};
 use serde_json::json;
 use simulated_runtime::{Faults, Happening};
 
+use crate::pool::Told;
 use crate::testing::{IMAGE, TestNode, eventually, pod_running};
 
 const RUN: &[&str] = &["run"];
@@ -480,7 +481,11 @@ async fn a_pod_that_only_the_runtime_has_is_stopped_and_forgotten() {
         subject: pod_lifecycle::Subject::RuntimeOnly(identity),
         kill: Some(KillRequest::default()),
     };
-    node.life().pool.update(update, Vec::new()).await.unwrap();
+    node.life()
+        .pool
+        .update(update, Told::default())
+        .await
+        .unwrap();
     eventually("it is stopped", || node.running("u1").is_none()).await;
     eventually("it is forgotten", || node.observation("u1").is_none()).await;
     assert!(

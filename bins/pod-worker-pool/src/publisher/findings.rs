@@ -22,6 +22,8 @@ pub(crate) struct WorkerView {
     pub termination: Option<Termination>,
     /// Verdicts that the pool was last told, for a prober that lost its state.
     pub verdicts: Vec<v1::ProbeVerdict>,
+    /// Why the pod does not get the CPU and memory that it is to have, if it has to wait.
+    pub pending_resize: Option<v1::PendingResize>,
 }
 
 /// What a step found.

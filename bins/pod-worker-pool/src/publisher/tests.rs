@@ -21,6 +21,7 @@ fn view(value: &Value, phase: v1::WorkerPhase) -> WorkerView {
         phase,
         termination: None,
         verdicts: Vec::new(),
+        pending_resize: None,
     }
 }
 

@@ -32,6 +32,7 @@ fn record(seconds: i64) -> Record {
         termination: Some(Termination::new(TerminationCause::Killed, now, None, None)),
         kills: [("c1".to_owned(), KillReason::LivenessFailed)].into(),
         resources: [("c3".to_owned(), resources)].into(),
+        kept_resources: [("c".to_owned(), InstanceResources::default())].into(),
         post_starts: [("c2".to_owned(), PostStart::Begun)].into(),
         stops: [(
             "c1".to_owned(),

@@ -22,7 +22,7 @@ use super::shared::Shared;
 use super::status;
 use crate::garbage::Order;
 use crate::pod_source::PodsOfSources;
-use crate::pool::PoolError;
+use crate::pool::{PoolError, Told};
 use crate::readiness;
 
 /// Verdicts of one pod: three for each of more containers than any pod has.
@@ -78,7 +78,10 @@ impl v1::pod_workers_server::PodWorkers for Service {
         request: Request<v1::UpdatePodRequest>,
     ) -> Result<Response<v1::UpdatePodResponse>, Status> {
         let mut request = request.into_inner();
-        let verdicts = checked_verdicts(&request)?;
+        let told = Told {
+            verdicts: checked_verdicts(&request)?,
+            pending_resize: request.pending_resize.take().map(pending_resize_of),
+        };
         let mut cause = std::mem::take(&mut request.cause);
         truncate(&mut cause, MAX_CAUSE_BYTES);
         let kind = kind_of(&request)?;
@@ -98,7 +101,7 @@ impl v1::pod_workers_server::PodWorkers for Service {
             kill,
         };
         tracing::debug!(pod = %update.subject.identity(), kind = ?update.kind, cause, "update");
-        let phase = match self.shared.pool.update(update, verdicts).await {
+        let phase = match self.shared.pool.update(update, told).await {
             Ok(phase) => phase,
             // Nothing is left to do for it: that is no error of the caller's.
             Err(PoolError::Refused(Refusal::Finished)) => v1::WorkerPhase::Finished,
@@ -311,6 +314,11 @@ fn checked_verdicts(request: &v1::UpdatePodRequest) -> Result<Vec<v1::ProbeVerdi
         ));
     }
     Ok(verdicts.clone())
+}
+
+fn pending_resize_of(mut pending: v1::PendingResize) -> v1::PendingResize {
+    truncate(&mut pending.message, MAX_MESSAGE_BYTES);
+    pending
 }
 
 fn checked_uids(uids: Vec<String>) -> Result<HashSet<String>, Status> {

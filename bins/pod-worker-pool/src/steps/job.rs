@@ -51,6 +51,8 @@ impl Job {
 pub(crate) struct SyncInput {
     /// What probes say of instances.
     pub probe_verdicts: ProbeVerdicts,
+    /// The node has no room yet for the CPU and memory that the pod is to have.
+    pub resize_is_pending: bool,
 }
 
 /// What a step came to.

@@ -5,12 +5,13 @@
 //! that it has ended after all of it: one that was cut short anywhere is made once more as
 //! a whole, whatever the pod wants by then.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use cri::v1;
 use pod::core::{Container as ContainerSpec, ResourceRequirements};
-use pod::{Pod, PodExt};
-use pod_lifecycle::instance_resources::InstanceResources;
+use pod::{Pod, PodExt, PodIdentity};
+use pod_lifecycle::instance_resources::{InstanceResources, with_kept_resources};
 use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::{Plan, Resize};
 use pod_lifecycle::stop::KillReason;
@@ -21,6 +22,28 @@ use super::error::{Retry, StepError};
 use super::memory::{Announcement, Memory};
 use super::pod_cgroup;
 use super::target::{Target, spec_of};
+
+/// The pod as it is to be now: while the node has no room for what it is to have, its
+/// containers keep what they were last to have.
+pub(super) async fn in_force<'a>(
+    steps: &Steps,
+    identity: &PodIdentity,
+    pod: Cow<'a, Pod>,
+    has_room: bool,
+    memory: &mut Memory,
+) -> Result<Cow<'a, Pod>, StepError> {
+    if has_room {
+        memory.known.keep_no_resources();
+        return Ok(pod);
+    }
+    let observation = steps.observe(identity, Some(&pod), memory).await?;
+    memory.known.keep_resources(&pod, &observation);
+    if memory.brings_record_up_to_date() {
+        steps.save_record(identity, memory).await;
+    }
+    let kept = memory.known.kept_resources();
+    Ok(Cow::Owned(with_kept_resources(&pod, kept)))
+}
 
 /// What instances run with, by id; while a change is under way, what they had before it.
 pub(super) fn known(

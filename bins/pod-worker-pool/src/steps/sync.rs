@@ -2,7 +2,7 @@
 
 use clock::UnixNanos;
 use local_objects::has_found_claim;
-use pod::PodExt;
+use pod::{PodExt, PodIdentity};
 use pod_lifecycle::DesiredPod;
 use pod_lifecycle::known::SandboxKnown;
 use pod_lifecycle::observation::Observation;
@@ -40,6 +40,11 @@ pub(super) async fn sync(
     let objects = steps.objects.known(&given);
     let pod = local_objects::with_claimed_volumes(&given, &objects);
     let refused = steps.policy.take(desired, &pod);
+    let has_room = !input.resize_is_pending;
+    let pod = match resize::in_force(steps, desired.identity(), pod, has_room, memory).await {
+        Ok(pod) => pod,
+        Err(error) => return failed(steps, desired.identity(), error),
+    };
     let target = Target {
         refused,
         identity: desired.identity(),
@@ -51,13 +56,13 @@ pub(super) async fn sync(
     memory.pulls.retain_wanted(target.pod);
     match converge_in_time(steps, &target, input, memory).await {
         Ok(outcome) => outcome,
-        Err(error) => {
-            steps
-                .publisher
-                .failed(target.identity.uid(), &error.message);
-            Outcome::Failed(error)
-        }
+        Err(error) => failed(steps, target.identity, error),
     }
+}
+
+fn failed(steps: &Steps, identity: &PodIdentity, error: StepError) -> Outcome {
+    steps.publisher.failed(identity.uid(), &error.message);
+    Outcome::Failed(error)
 }
 
 /// At the pod's deadline the plan is to end it, whatever hangs.

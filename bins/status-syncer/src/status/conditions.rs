@@ -1,6 +1,6 @@
 //! Pod conditions: Initialized, Ready, ContainersReady, PodScheduled,
-//! AllContainersRestarting, DisruptionTarget, PodResizeInProgress, and when each last
-//! changed.
+//! AllContainersRestarting, DisruptionTarget, PodResizePending, PodResizeInProgress, and
+//! when each last changed.
 
 use bulkhead_api::v1::{ContainerObservation, PodObservation, RuntimeState};
 use clock::UnixNanos;
@@ -24,17 +24,21 @@ const RESTART_ALL_CONTAINERS_STARTED: &str = "RestartAllContainersStarted";
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 /// The kubelet's reason for that.
 const TERMINATION_BY_KUBELET: &str = "TerminationByKubelet";
+/// Tells that containers do not get the CPU and memory that they are to have: the node
+/// has no room for it.
+const RESIZE_PENDING: &str = "PodResizePending";
 /// Tells that containers do not run with the CPU and memory that they are to have.
 const RESIZE_IN_PROGRESS: &str = "PodResizeInProgress";
 /// The kubelet's reason where that cannot be changed now.
 const RESIZE_ERROR: &str = "Error";
 /// The conditions that this process decides; all others are kept as they are.
-const OWNED: [&str; 6] = [
+const OWNED: [&str; 7] = [
     INITIALIZED,
     READY,
     CONTAINERS_READY,
     POD_SCHEDULED,
     ALL_CONTAINERS_RESTARTING,
+    RESIZE_PENDING,
     RESIZE_IN_PROGRESS,
 ];
 
@@ -100,16 +104,35 @@ pub(super) fn conditions(
         };
         all.push(condition(DISRUPTION_TARGET, judgement, None, now));
     }
-    let resize = observation.resize.as_ref().map(|resize| Judgement {
-        message: Some(resize.error.clone()).filter(|error| !error.is_empty()),
-        ..Judgement::holds((!resize.error.is_empty()).then_some(RESIZE_ERROR))
-    });
-    let resize = resize.map(|judgement| (RESIZE_IN_PROGRESS, judgement));
-    for (type_, judgement) in owned.into_iter().chain(resize) {
+    owned.extend(of_resize(observation));
+    for (type_, judgement) in owned {
         let old = before.iter().find(|condition| condition.type_ == type_);
         all.push(condition(type_, judgement, old, now));
     }
     all
+}
+
+/// What is told of a resize: that it waits, that it is made.
+fn of_resize(observation: &PodObservation) -> Vec<(&'static str, Judgement)> {
+    let pending = observation.pending_resize.as_ref().map(|pending| {
+        let reason = match pending.is_infeasible {
+            true => "Infeasible",
+            false => "Deferred",
+        };
+        let judgement = Judgement {
+            message: Some(pending.message.clone()),
+            ..Judgement::holds(Some(reason))
+        };
+        (RESIZE_PENDING, judgement)
+    });
+    let resize = observation.resize.as_ref().map(|resize| {
+        let judgement = Judgement {
+            message: Some(resize.error.clone()).filter(|error| !error.is_empty()),
+            ..Judgement::holds((!resize.error.is_empty()).then_some(RESIZE_ERROR))
+        };
+        (RESIZE_IN_PROGRESS, judgement)
+    });
+    pending.into_iter().chain(resize).collect()
 }
 
 /// The condition with its last transition: unchanged while its status is.

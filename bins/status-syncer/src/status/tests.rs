@@ -9,7 +9,7 @@ mod restart_all;
 mod sidecars;
 
 use bulkhead_api::v1::{
-    ContainerObservation, ContainerWaiting, ProbeKind, ProbeResult, ProbeVerdict,
+    ContainerObservation, ContainerWaiting, PendingResize, ProbeKind, ProbeResult, ProbeVerdict,
     ResizeObservation, RuntimeState, SandboxObservation, WorkerPhase,
 };
 use pod::core::{ContainerState, ContainerStatus, PodCondition};

@@ -16,17 +16,20 @@ mod ports;
 mod pressure;
 mod records;
 mod rejection;
+mod resizes;
 mod resources;
 mod sysctls;
 
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bulkhead_api::v1::{NodeCapacity, RejectPodRequest};
+use bulkhead_api::v1::{NodeCapacity, PendingResize, RejectPodRequest};
+use clock::UnixNanos;
 use eviction::{NodeCondition, Threshold};
 
 use checks::admit;
@@ -34,6 +37,8 @@ use features::NodeFeatures;
 pub(crate) use node_affinity::NodeDescription;
 pub(crate) use records::{AdmissionRecord, AdmissionRecords};
 pub(crate) use rejection::Rejection;
+pub(crate) use resizes::Allocation;
+use resizes::Waits;
 use resources::Allocatable;
 
 use super::desired_pods::{DesiredPods, Uid};
@@ -261,14 +266,100 @@ impl Admission {
         let record = match &state {
             AdmissionState::Pending(_) => None,
             AdmissionState::Rejected(rejection) => Some(AdmissionRecord::from(rejection)),
+            // What it was admitted with stays in force until a resize is decided.
+            _ if self.records.allocation(uid).is_some() => None,
             AdmissionState::Admitted
             | AdmissionState::Remembered { .. }
-            | AdmissionState::Adopted => Some(AdmissionRecord::Admitted),
+            | AdmissionState::Adopted => Some(AdmissionRecord::Admitted(Allocation::of(facts))),
         };
         let is_news = record.is_some_and(|record| self.records.set(uid, record));
         self.records_changed |= is_news;
         self.states.insert(Arc::clone(uid), state.clone());
         Some(Judgement { state, is_news })
+    }
+
+    /// Why a pod does not get the CPU and memory that it is to have, if it has to wait.
+    #[must_use]
+    pub(crate) fn pending_resize(&self, uid: &str, pods: &DesiredPods) -> Option<PendingResize> {
+        let facts = &pods.get(uid)?.facts;
+        let allocation = self.records.allocation(uid)?;
+        allocation.resized(facts)?;
+        let undecided = Waits::undecided();
+        let (is_infeasible, message) = match &allocation.pending {
+            Some(pending) => (pending.is_infeasible, pending.message.clone()),
+            None => (undecided.is_infeasible, undecided.message),
+        };
+        Some(PendingResize {
+            is_infeasible,
+            message,
+        })
+    }
+
+    /// Decides about all pods that are to have other CPU or memory than they were admitted
+    /// with, and records it. Those that request more are not decided before it is known
+    /// what runs and what the node has, and not without `sources_ready`. What has ended is
+    /// to have what it says, if it ever begins again. Pods that are not judged yet are left
+    /// out. Returns the pods of which something else holds now, and whether people are to be
+    /// told that they wait.
+    pub(crate) fn decide_resizes(
+        &mut self,
+        pods: &DesiredPods,
+        workers: &Workers,
+        sources_ready: bool,
+        now: UnixNanos,
+    ) -> Vec<(Uid, bool)> {
+        let can_decide = sources_ready && workers.has_listed();
+        let mut resized = Vec::new();
+        for (uid, pod) in pods.iter() {
+            let Some(allocation) = self.records.allocation(uid) else {
+                continue;
+            };
+            if !self.permits(uid) {
+                continue;
+            }
+            let is_resized = allocation.resized(&pod.facts).is_some();
+            let has_ended = pod.facts.phase.is_terminal() || workers.is_terminated(uid);
+            if is_resized && !has_ended {
+                resized.push((uid, &pod.facts, resizes::rank(&pod.facts, allocation)));
+            } else if is_resized || allocation.pending.is_some() || !allocation.is_of(&pod.facts) {
+                // It has ended, is to have again what it has, or is started anew.
+                self.allocate(uid, Allocation::of(&pod.facts));
+            }
+        }
+        resized.sort_by(|(_, _, first), (_, _, second)| first.cmp(second));
+        let resized = resized.into_iter().map(|(uid, facts, _)| (uid, facts));
+        resized
+            .filter_map(|(uid, facts)| {
+                let before = self.records.allocation(uid)?.clone();
+                let in_force = before.resized(facts)?;
+                let allocatable = self.allocatable.as_ref().filter(|_| can_decide);
+                let decided = match allocatable {
+                    _ if !in_force.is_exceeded_by(facts) => Ok(()),
+                    None => return None,
+                    Some(allocatable) => resizes::decide(facts, allocatable, || {
+                        pressure::check(facts, &self.conditions)?;
+                        let others = self.others(uid, pods, workers);
+                        let others: Vec<_> = others.iter().map(|(_, it)| &**it).collect();
+                        resources::check(facts, &others, allocatable)
+                    }),
+                };
+                let after = match decided {
+                    Ok(()) => Allocation::of(facts),
+                    Err(waits) => before.waiting(facts, waits, now.0),
+                };
+                let is_news = after.pending.is_some() && !after.is_like(&before);
+                let is_changed = self.allocate(uid, after);
+                is_changed.then(|| (Arc::clone(uid), is_news))
+            })
+            .collect()
+    }
+
+    /// Records what a pod has; whether that is news.
+    fn allocate(&mut self, uid: &str, allocation: Allocation) -> bool {
+        let record = AdmissionRecord::Admitted(allocation);
+        let is_news = self.records.set(uid, record);
+        self.records_changed |= is_news;
+        is_news
     }
 
     /// A pod that was admitted before a restart and is seen running is like any
@@ -316,7 +407,7 @@ impl Admission {
             return AdmissionState::Pending(Awaited::Runtime);
         }
         match self.records.get(uid) {
-            Some(AdmissionRecord::Admitted) => return AdmissionState::Remembered { since: now },
+            Some(AdmissionRecord::Admitted(_)) => return AdmissionState::Remembered { since: now },
             Some(AdmissionRecord::Rejected { reason, message }) => {
                 return AdmissionState::Rejected(Rejection {
                     reason: reason.clone(),
@@ -354,18 +445,12 @@ impl Admission {
             };
         }
         let has = (allocatable, &self.features);
-        let mut active = Vec::new();
-        let mut certain = Vec::new();
-        for (other, known) in pods.iter() {
-            let ended = known.facts.phase.is_terminal() || workers.is_terminated(other);
-            if **other == *uid || ended || !self.permits(other) {
-                continue;
-            }
-            active.push(&*known.facts);
-            if !self.is_uncertain(other, workers, now) {
-                certain.push(&*known.facts);
-            }
-        }
+        let others = self.others(uid, pods, workers);
+        let active: Vec<&PodFacts> = others.iter().map(|(_, facts)| &**facts).collect();
+        let certain = others
+            .iter()
+            .filter(|(other, _)| !self.is_uncertain(other, workers, now));
+        let certain: Vec<&PodFacts> = certain.map(|(_, facts)| &**facts).collect();
         let Err(rejection) = admit(pod, &active, &self.node, has) else {
             return AdmissionState::Admitted;
         };
@@ -373,6 +458,31 @@ impl Admission {
             return AdmissionState::Pending(Awaited::OtherPods);
         }
         AdmissionState::Rejected(rejection)
+    }
+
+    /// The other pods that use the node's resources, with the CPU and memory that are in
+    /// force.
+    fn others<'a>(
+        &self,
+        uid: &str,
+        pods: &'a DesiredPods,
+        workers: &Workers,
+    ) -> Vec<(&'a Uid, Cow<'a, PodFacts>)> {
+        let others = pods.iter().filter(|(other, known)| {
+            let ended = known.facts.phase.is_terminal() || workers.is_terminated(other);
+            ***other != *uid && !ended && self.permits(other)
+        });
+        others
+            .map(|(other, known)| {
+                let allocation = self.records.allocation(other);
+                let in_force = allocation.and_then(|it| it.resized(&known.facts));
+                let facts = match in_force {
+                    Some(in_force) => Cow::Owned(in_force.put_into(&known.facts)),
+                    None => Cow::Borrowed(&*known.facts),
+                };
+                (other, facts)
+            })
+            .collect()
     }
 
     /// Whether it is not known yet if a pod uses its resources: a rejection is

@@ -39,6 +39,8 @@ pub(crate) enum Cause {
         /// Success or failure.
         success: bool,
     },
+    /// It may have the CPU and memory that it is to have, or waits for another reason.
+    ResizeDecided,
     /// It ran already when this process came up.
     FoundRunning,
     /// The worker pool has restarted.
@@ -85,6 +87,7 @@ impl fmt::Display for Cause {
                 let result = if *success { "succeeded" } else { "failed" };
                 write!(formatter, "{probe} probe of container {container} {result}")
             }
+            Cause::ResizeDecided => formatter.write_str("its resize was decided"),
             Cause::FoundRunning => formatter.write_str("found running"),
             Cause::PoolRestarted => formatter.write_str("the worker pool restarted"),
             Cause::WorkerMissing => formatter.write_str("it has no worker"),

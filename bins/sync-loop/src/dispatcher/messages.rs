@@ -5,16 +5,16 @@
 //! | event | leads to |
 //! |---|---|
 //! | ConfigurationStreamBegan | nothing; each source has to deliver again before its removals count |
-//! | Configuration | pods added, updated, reconciled, removed |
+//! | Configuration | pods added, updated, reconciled, removed; resizes decided |
 //! | Lifecycle | syncs of its pods; ContainerDied cleans up containers |
 //! | ProbeResult | verdict, if it changed: status-syncer is told, and a sync, unless liveness succeeded; try: an event of the pod |
 //! | SyncTick | syncs of the pods that are due |
 //! | HousekeepingTick | cleanups, first half: questions |
-//! | WorkerAcknowledged | a stopped worker: admission of those who wait; the pool has restarted: every pod again |
+//! | WorkerAcknowledged | a stopped worker: admission and resizes of those who wait; the pool has restarted: every pod again |
 //! | WorkerRefused | an event of the pod; its next sync creates the worker anew |
 //! | WorkerOutdated | the same update again, with the version of the pod that is desired by now |
 //! | KnownPods | cleanups, second half: acts on the answer; the pool has restarted: every pod again |
-//! | NodeCapacity | admission of those who wait; the runtime is back: syncs of what was postponed, cleanups; the pool has restarted: every pod again |
+//! | NodeCapacity | admission and resizes of those who wait; the runtime is back: syncs of what was postponed, cleanups; the pool has restarted: every pod again |
 //! | StatusSyncerRestarted | status-syncer is told all verdicts and rejections |
 
 use std::time::Duration;
@@ -150,6 +150,12 @@ pub(crate) enum Action {
     /// Save the admission records.
     SaveAdmissionRecords(AdmissionRecords),
 }
+
+/// How often garbage is collected: the kubelet's ContainerGCPeriod.
+pub(super) const GARBAGE_COLLECTION_PERIOD: Duration = Duration::from_secs(60);
+
+/// Longest reason of a refusal or failure that is kept, in bytes.
+pub(super) const MAX_REASON_BYTES: usize = 1 << 10;
 
 /// An event of type Warning of the sync loop.
 pub(crate) fn warning(

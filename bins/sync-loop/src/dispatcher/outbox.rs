@@ -14,7 +14,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use bulkhead_api::v1::{KillOptions, PodReference, ProbeVerdict, UpdatePodRequest, UpdateType};
+use bulkhead_api::v1::{
+    KillOptions, PendingResize, PodReference, ProbeVerdict, UpdatePodRequest, UpdateType,
+};
 use clock::UnixNanos;
 use pod::{PodDocument, PodIdentity};
 
@@ -91,6 +93,8 @@ pub(crate) struct WorkerUpdate {
     pub subject: Subject,
     /// All verdicts that are known of the pod.
     pub verdicts: Vec<ProbeVerdict>,
+    /// Why the pod does not get the CPU and memory that it is to have, if it waits.
+    pub pending_resize: Option<PendingResize>,
     /// Why, for people.
     pub cause: String,
 }
@@ -118,6 +122,7 @@ impl WorkerUpdate {
             hash,
             kill,
             verdicts: self.verdicts.clone(),
+            pending_resize: self.pending_resize.clone(),
             cause: self.cause.clone(),
         }
     }

@@ -9,7 +9,8 @@ use eviction::NewPod;
 use pod::core::NodeSelector;
 use pod::metadata::CONFIG_SEEN_ANNOTATION;
 use pod::resources::{ResourceAmounts, pod_requests};
-use pod::{Pod, PodExt, PodPhase};
+use pod::update::{resizable, started_with};
+use pod::{Pod, PodExt, PodPhase, QosClass};
 
 use super::host_ports::{HostPort, host_ports};
 
@@ -26,6 +27,30 @@ pub(crate) struct AdmissionOrder {
     created: Option<i128>,
     seen: String,
     full_name: String,
+}
+
+/// What a pod's CPU and memory are compared by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PodSize {
+    /// What of it no change leaves running, as `pod::update` has it.
+    pub started_with: String,
+    /// CPU and memory of its containers, as `pod::update` has it.
+    pub resizable: String,
+    /// `spec.priority`.
+    pub priority: i32,
+    /// Its QoS class is Guaranteed.
+    pub is_guaranteed: bool,
+}
+
+impl PodSize {
+    fn of(pod: &Pod) -> PodSize {
+        PodSize {
+            started_with: started_with(pod),
+            resizable: resizable(pod),
+            priority: pod.spec_or_default().priority.unwrap_or_default(),
+            is_guaranteed: QosClass::of(pod) == QosClass::Guaranteed,
+        }
+    }
 }
 
 /// The facts.
@@ -53,6 +78,8 @@ pub(crate) struct PodFacts {
     pub wants_app_armor: bool,
     /// What decides whether it may start while the node is short of something.
     pub under_pressure: NewPod,
+    /// What a resize may change of it, and who comes first.
+    pub size: PodSize,
     /// What it needs of the node.
     pub requests: ResourceAmounts,
     /// Ports of the node that it uses.
@@ -113,6 +140,7 @@ impl PodFacts {
                 == Some("Strict"),
             wants_app_armor: wants_app_armor(pod),
             under_pressure: NewPod::of(pod),
+            size: PodSize::of(pod),
             requests: pod_requests(pod),
             host_ports: host_ports(pod),
             node_name: spec.node_name.clone().filter(|name| !name.is_empty()),

@@ -6,6 +6,7 @@ mod cleanups;
 mod configuration;
 mod properties;
 mod removes;
+mod resizes;
 mod syncs;
 
 use std::collections::BTreeMap;

@@ -72,7 +72,7 @@ async fn housekeeping(node: &TestNode, wanted: &Wanted) {
                 subject: Subject::RuntimeOnly(pod.identity.clone()),
                 kill: Some(KillRequest::default()),
             };
-            let _ = life.pool.update(update, Vec::new()).await;
+            let _ = life.pool.update(update, crate::pool::Told::default()).await;
         }
     }
     life.garbage.order(Order::Everything {

@@ -301,3 +301,53 @@ async fn what_cannot_be_resized_holds_nothing_else_up() {
     .await;
     assert_eq!(limits(&node), (100, 64));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_container_keeps_what_it_has_until_the_node_has_room() {
+    let mut node = TestNode::new();
+    node.create(&pod_with(100, 64)).await;
+    let id = running(&node, "u1").await;
+    // Everything else of the new version applies.
+    let mut large = pod_with(3000, 4096);
+    large["metadata"]["labels"] = json!({"a": "b"});
+    node.update_pending(UpdateKind::Update, &large).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(limits(&node), (100, 64));
+    assert_eq!(calls(&node, UPDATE), 0);
+    // The next process keeps it too, also for another instance.
+    node.kill();
+    node.start();
+    node.update_pending(UpdateKind::Create, &large).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(
+        (running(&node, "u1").await, limits(&node)),
+        (id.clone(), (100, 64))
+    );
+    node.runtime.crash_container(&id, 1);
+    eventually("it is started again", || starts(&node, "u1").len() == 2).await;
+    gets(&node, 100, 64).await;
+    let second = running(&node, "u1").await;
+    assert!(given(&node).iter().all(|it| of_pod(it) == (100, 64)));
+    // Now there is room.
+    node.update(UpdateKind::Sync, &large).await.unwrap();
+    gets(&node, 3000, 4096).await;
+    assert_eq!(running(&node, "u1").await, second);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_is_under_way_is_completed_though_the_next_has_to_wait() {
+    for after in 0..20 {
+        let node = TestNode::new();
+        node.create(&pod_with(100, 64)).await;
+        running(&node, "u1").await;
+        let second = pod_with(300, 128);
+        node.update(UpdateKind::Update, &second).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(after)).await;
+        let has_begun = limits(&node) == (300, 128);
+        node.update_pending(UpdateKind::Update, &pod_with(3000, 4096))
+            .await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let found = limits(&node);
+        assert!(found == (300, 128) || (!has_begun && found == (100, 64)));
+    }
+}

@@ -218,3 +218,31 @@ fn a_resize_is_a_condition_while_it_is_under_way() {
     node.observation.resize = None;
     assert_eq!(told(&node.compute()), None);
 }
+
+#[test]
+fn a_resize_that_waits_is_a_condition_with_the_kubelets_reason() {
+    let mut node = Node::with_policy("Always");
+    node.running("c", "a");
+    let told = |status: &PodStatus| {
+        let all = status.conditions.iter().flatten();
+        let mut all = all.filter(|it| it.type_ == "PodResizePending");
+        all.next().cloned()
+    };
+    assert_eq!(told(&node.compute()), None);
+    let mut since = None;
+    for (is_infeasible, reason) in [(false, "Deferred"), (true, "Infeasible")] {
+        node.now += 10;
+        node.observation.pending_resize = Some(PendingResize {
+            is_infeasible,
+            message: "why".to_owned(),
+        });
+        let waits = told(&node.compute()).unwrap();
+        assert_eq!(waits.status, "True");
+        assert_eq!(waits.reason.as_deref(), Some(reason));
+        assert_eq!(waits.message.as_deref(), Some("why"));
+        let first = since.get_or_insert(waits.last_transition_time.clone());
+        assert_eq!(waits.last_transition_time, *first);
+    }
+    node.observation.pending_resize = None;
+    assert_eq!(told(&node.compute()), None);
+}

@@ -10,6 +10,7 @@ use pod::identity::check_uid;
 use serde::{Deserialize, Serialize};
 
 use super::rejection::Rejection;
+use super::resizes::Allocation;
 
 /// Longest reason and message that are taken from a file, far above those of any check.
 const MAX_REJECTION_BYTES: usize = 4096;
@@ -19,7 +20,7 @@ const MAX_REJECTION_BYTES: usize = 4096;
 #[serde(tag = "decision", rename_all = "camelCase")]
 pub enum AdmissionRecord {
     /// It may run.
-    Admitted,
+    Admitted(Allocation),
     /// It may not.
     Rejected {
         /// See [`Rejection::reason`].
@@ -53,9 +54,14 @@ impl From<BTreeMap<String, AdmissionRecord>> for AdmissionRecords {
         let records = records.into_iter();
         let of_pods = records.filter(|(uid, _)| check_uid(uid).is_ok());
         let bounded = of_pods.take(MAX_PODS).map(|(uid, mut record)| {
-            if let AdmissionRecord::Rejected { reason, message } = &mut record {
-                truncate(reason, MAX_REJECTION_BYTES);
-                truncate(message, MAX_REJECTION_BYTES);
+            match &mut record {
+                AdmissionRecord::Rejected { reason, message } => {
+                    truncate(reason, MAX_REJECTION_BYTES);
+                    truncate(message, MAX_REJECTION_BYTES);
+                }
+                AdmissionRecord::Admitted(allocation) => {
+                    *allocation = std::mem::take(allocation).within_bounds();
+                }
             }
             (uid, record)
         });
@@ -74,6 +80,15 @@ impl AdmissionRecords {
     #[must_use]
     pub fn get(&self, uid: &str) -> Option<&AdmissionRecord> {
         self.0.get(uid)
+    }
+
+    /// What an admitted pod has.
+    #[must_use]
+    pub fn allocation(&self, uid: &str) -> Option<&Allocation> {
+        match self.get(uid)? {
+            AdmissionRecord::Admitted(allocation) => Some(allocation),
+            AdmissionRecord::Rejected { .. } => None,
+        }
     }
 
     /// Sets a record; returns whether that changed anything.
@@ -116,6 +131,35 @@ impl AdmissionRecords {
 mod tests {
     use super::*;
 
+    fn admitted() -> AdmissionRecord {
+        AdmissionRecord::Admitted(Allocation::default())
+    }
+
+    #[test]
+    fn a_record_of_an_earlier_version_is_read() {
+        let text = r#"{"u1":{"decision":"admitted"}}"#;
+        let records: AdmissionRecords = serde_json::from_str(text).unwrap();
+        assert_eq!(records.get("u1"), Some(&admitted()));
+    }
+
+    #[test]
+    fn an_allocation_of_a_hostile_file_is_within_bounds() {
+        let long = "x".repeat(100_000);
+        let text = serde_json::json!({"u1": {
+            "decision": "admitted",
+            "inForce": {"startedWith": long, "resizable": long, "cpuMillis": i64::MIN,
+                        "memoryBytes": -1},
+            "pending": {"isInfeasible": true, "message": long, "resizable": long,
+                        "sinceUnixNanos": 0},
+        }});
+        let records: AdmissionRecords = serde_json::from_value(text).unwrap();
+        let written = serde_json::to_value(&records).unwrap();
+        assert!(written.to_string().len() < 5000);
+        let in_force = &written["u1"]["inForce"];
+        assert_eq!(in_force["cpuMillis"], 0);
+        assert_eq!(in_force["memoryBytes"], 0);
+    }
+
     #[test]
     fn a_hostile_file_gives_records_within_bounds() {
         let rejected = |text: &str| AdmissionRecord::Rejected {
@@ -124,9 +168,9 @@ mod tests {
         };
         let mut file = BTreeMap::from([
             ("u1".to_owned(), rejected(&"\u{e9}".repeat(100_000))),
-            ("../../etc/passwd".to_owned(), AdmissionRecord::Admitted),
-            ("x".repeat(10_000), AdmissionRecord::Admitted),
-            (String::new(), AdmissionRecord::Admitted),
+            ("../../etc/passwd".to_owned(), admitted()),
+            ("x".repeat(10_000), admitted()),
+            (String::new(), admitted()),
         ]);
         let records = AdmissionRecords::from(file.clone());
         assert_eq!(records.len(), 1);
@@ -135,7 +179,7 @@ mod tests {
         };
         assert!(reason.len() <= MAX_REJECTION_BYTES && message.len() <= MAX_REJECTION_BYTES);
         let many = 0..10 * MAX_PODS;
-        file.extend(many.map(|number| (format!("p{number}"), AdmissionRecord::Admitted)));
+        file.extend(many.map(|number| (format!("p{number}"), admitted())));
         assert_eq!(AdmissionRecords::from(file).len(), MAX_PODS);
         for text in [
             "[]",

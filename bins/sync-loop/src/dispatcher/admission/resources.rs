@@ -64,7 +64,7 @@ impl Allocatable {
         }
     }
 
-    fn of(&self, name: &str) -> i64 {
+    pub(super) fn of(&self, name: &str) -> i64 {
         match name {
             CPU => self.cpu_millis,
             MEMORY => self.memory_bytes,

@@ -425,8 +425,9 @@ fn terms_are_alternatives_and_their_parts_are_not() {
 #[test]
 fn records_are_read_as_they_were_written() {
     let mut records = AdmissionRecords::default();
-    assert!(records.set("a", AdmissionRecord::Admitted));
-    assert!(!records.set("a", AdmissionRecord::Admitted));
+    let admitted = || AdmissionRecord::Admitted(Allocation::default());
+    assert!(records.set("a", admitted()));
+    assert!(!records.set("a", admitted()));
     let rejected = Rejection {
         reason: "r".into(),
         message: "m".into(),

@@ -21,6 +21,7 @@ fn update(uid: &str, sequence: u64, work: Work) -> WorkerUpdate {
         work,
         subject: Subject::Desired(document(u32::try_from(sequence).unwrap())),
         verdicts: Vec::new(),
+        pending_resize: None,
         cause: format!("cause {sequence}"),
     }
 }

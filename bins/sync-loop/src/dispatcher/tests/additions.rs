@@ -1,7 +1,7 @@
 //! Pods that arrive: admission, adoption, order, and what survives a restart.
 
 use super::*;
-use crate::dispatcher::admission::{AdmissionRecord, Awaited, Rejection};
+use crate::dispatcher::admission::{AdmissionRecord, Allocation, Awaited, Rejection};
 
 fn rejection(reason: &str) -> AdmissionState {
     AdmissionState::Rejected(Rejection {
@@ -149,7 +149,7 @@ fn a_rejected_pod_stays_rejected_over_a_restart() {
 #[test]
 fn a_pod_that_was_admitted_is_not_checked_again() {
     let mut records = AdmissionRecords::default();
-    records.set("a", AdmissionRecord::Admitted);
+    records.set("a", AdmissionRecord::Admitted(Allocation::default()));
     let mut harness = Harness::with_records(records);
     harness.configure(&["file"]);
     harness.capacity(1);
@@ -183,7 +183,7 @@ fn a_record_ends_with_its_pod() {
 #[test]
 fn nobody_is_rejected_because_of_a_pod_that_may_have_ended() {
     let mut records = AdmissionRecords::default();
-    records.set("job", AdmissionRecord::Admitted);
+    records.set("job", AdmissionRecord::Admitted(Allocation::default()));
     let start = |records: &AdmissionRecords| {
         let mut harness = Harness::with_records(records.clone());
         harness.configure(&["file"]);

@@ -211,10 +211,36 @@ fn what_is_known_goes_with_the_instance_and_survives_this_process() {
     assert_eq!(known(&next, &mut case), Some(attempted));
     next.observed(&case.observation);
     assert_eq!(known(&next, &mut case), Some(attempted));
+    // The next instance may have to keep them.
     case.has("b", exited(0));
+    next.observed(&case.observation);
+    assert_eq!(known(&next, &mut case), Some(attempted));
+    case.observation.containers.retain(|it| it.name != "b");
     next.observed(&case.observation);
     next.write_to(&mut record);
     assert!(record.resources.is_empty());
+}
+
+#[test]
+fn a_container_keeps_what_it_was_last_to_have() {
+    let mut case = case("Always");
+    let (old, new) = (
+        millis_and_megabytes(100, 100),
+        millis_and_megabytes(200, 50),
+    );
+    case.known.note_resize("b-0", old, new);
+    let pod = pod(case.pod.clone());
+    case.known.keep_resources(&pod, &case.observation);
+    assert_eq!(case.known.kept_resources().get("b"), Some(&new));
+    // From then on, whatever its instances are seen with, and by the next process too.
+    case.known.note_resized("b-0", old);
+    let mut record = crate::record::Record::default();
+    case.known.write_to(&mut record);
+    let mut next = Known::of_record(&record);
+    next.keep_resources(&pod, &case.observation);
+    assert_eq!(next.kept_resources().get("b"), Some(&new));
+    next.keep_no_resources();
+    assert!(next.kept_resources().is_empty());
 }
 
 #[test]
