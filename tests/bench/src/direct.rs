@@ -57,7 +57,7 @@ fn node(world: &World) -> Result<NodeFacts> {
 
 fn sandbox_config(world: &World, pod: &Pod, node: &NodeFacts) -> Result<v1::PodSandboxConfig> {
     let resolv_conf = parse_resolv_conf(&std::fs::read_to_string(RESOLV_CONF)?)?;
-    let mut config = pod_sandbox_config(pod, 0, node, Some(&resolv_conf))?.config;
+    let mut config = pod_sandbox_config(pod, 0, node, (Some(&resolv_conf), None))?.config;
     config.labels.clear();
     let linux = config.linux.as_mut().context("a sandbox without Linux")?;
     linux.cgroup_parent = format!("{}/direct", world.bulkhead.node().cgroup_root());
@@ -87,6 +87,7 @@ fn container_request(
         image_id: TESTAPP,
         image_user: &ImageUser::Uid(0),
         node,
+        ids: None,
         pod_ips: &[],
         volumes: &[("journal".to_owned(), journal)].into(),
         volume_images: &BTreeMap::new(),
