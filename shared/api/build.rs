@@ -8,6 +8,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "types",
         "supervisor",
         "config_sourcer",
+        "credential_provider",
         "pleg",
         "prober",
         "status_syncer",
@@ -22,8 +23,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::write(out.join("services.rs"), services(&descriptors))?;
     tonic_prost_build::configure()
         .build_transport(false)
-        // Its Debug would print Secrets; ours is in `secrets.rs`.
-        .skip_debug(["bulkhead.v1.ObjectValue"])
+        // Their Debug would print secrets; ours is in `secrets.rs`.
+        .skip_debug(["bulkhead.v1.ObjectValue", "bulkhead.v1.PullCredential"])
         .compile_fds(descriptors)?;
     Ok(())
 }

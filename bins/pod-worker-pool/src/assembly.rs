@@ -22,7 +22,7 @@ use crate::eviction::{self, Evictions, Gauge, NodeConditions};
 use crate::garbage::{Collection, GarbageCollector};
 use crate::hints::Hints;
 use crate::http_hooks::HttpHooks;
-use crate::image::{Images, NodeCredentials, PullLimits};
+use crate::image::{CredentialPrograms, Images, NodeCredentials, PullLimits};
 use crate::locks::PodLocks;
 use crate::object_source::ObjectSource;
 use crate::observe::Observer;
@@ -50,6 +50,7 @@ pub(crate) struct Ingredients<'a> {
     pub(crate) random: SmallRng,
     pub(crate) runtime: Arc<dyn ContainerRuntime>,
     pub(crate) host: Arc<dyn NodeHost>,
+    pub(crate) programs: CredentialPrograms,
 }
 
 /// The parts. Each is to be run by whoever owns them.
@@ -80,6 +81,7 @@ impl Assembly {
             random,
             runtime,
             host,
+            programs,
         }: Ingredients<'_>,
     ) -> std::io::Result<Assembly> {
         let state = config.directories.state(Process::PodWorkerPool);
@@ -96,7 +98,7 @@ impl Assembly {
         let steps = Arc::new(Steps {
             observer: Observer::new(Arc::clone(&runtime), Arc::clone(&host), owners.clone()),
             told_ends: told_ends.clone(),
-            images: images(config, &runtime, &credentials, &clock),
+            images: images(config, &runtime, (&credentials, programs), &clock),
             http_hooks: http_hooks.clone(),
             objects: objects.clone(),
             doorbell,
@@ -235,7 +237,7 @@ fn restart_curve(config: &NodeConfig) -> Curve {
 fn images(
     config: &NodeConfig,
     runtime: &Arc<dyn ContainerRuntime>,
-    credentials: &NodeCredentials,
+    (credentials, programs): (&NodeCredentials, CredentialPrograms),
     clock: &WallClock,
 ) -> Arc<Images> {
     let limits = PullLimits {
@@ -244,5 +246,6 @@ fn images(
         burst: config.images.pull_burst,
     };
     let (runtime, credentials) = (Arc::clone(runtime), credentials.clone());
+    let credentials = (credentials, programs);
     Arc::new(Images::new(runtime, limits, credentials, clock.clone()))
 }

@@ -5,6 +5,7 @@
 
 mod credentials;
 mod decision;
+mod programs;
 mod queue;
 mod rate;
 
@@ -25,6 +26,7 @@ use queue::{PullQueue, locked};
 
 pub(crate) use credentials::NodeCredentials;
 pub(crate) use decision::PullPolicy;
+pub(crate) use programs::CredentialPrograms;
 pub(crate) use queue::PullLimits;
 
 /// Most credentials that are tried for one pull: a registry may lock out who is refused often.
@@ -148,6 +150,7 @@ pub(crate) struct Images {
     runtime: Arc<dyn ContainerRuntime>,
     clock: WallClock,
     credentials: NodeCredentials,
+    programs: CredentialPrograms,
     queue: PullQueue,
     failures: Mutex<PullFailures>,
 }
@@ -159,11 +162,12 @@ impl fmt::Debug for Images {
 }
 
 impl Images {
-    /// Images of this runtime, with so many pulls at most, by these credentials.
+    /// Images of this runtime, with so many pulls at most, by these credentials and by
+    /// those that programs give.
     pub(crate) fn new(
         runtime: Arc<dyn ContainerRuntime>,
         limits: PullLimits,
-        credentials: NodeCredentials,
+        (credentials, programs): (NodeCredentials, CredentialPrograms),
         clock: WallClock,
     ) -> Images {
         Images {
@@ -171,6 +175,7 @@ impl Images {
             runtime,
             clock,
             credentials,
+            programs,
             failures: Mutex::default(),
         }
     }
@@ -302,6 +307,15 @@ impl Images {
         let begun = Instant::now();
         let mut credentials = secrets.lookup(&repository);
         credentials.extend(self.credentials.lookup(&repository));
+        let given = self.programs.ask(&repository).await;
+        for problem in given.problems {
+            let message = format!(
+                "Unable to get credentials for image \"{stated}\" from a program ({problem}); \
+                 attempting to pull the image may not succeed."
+            );
+            event(ImageEvent::warning("FailedCredentialProvider", message));
+        }
+        credentials.extend(given.credentials);
         let mut known = BTreeSet::new();
         credentials.retain(|credential| known.insert(credential.clone()));
         credentials.truncate(MAX_CREDENTIALS);

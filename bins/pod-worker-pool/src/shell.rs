@@ -12,6 +12,7 @@ use tokio::time::MissedTickBehavior;
 use topology::Process;
 
 use crate::assembly::{Assembly, Ingredients};
+use crate::image::CredentialPrograms;
 use crate::log_rotation::LogRotation;
 use crate::pod_source::PodsOfSources;
 use crate::servers;
@@ -96,6 +97,7 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
         random: context.random(1),
         runtime: Arc::clone(&runtime),
         host,
+        programs: CredentialPrograms::of(&context),
     })
     .map_err(Error::State)?;
     let listening = shared.hints.clone().listen(runtime, shared.pool.clone());

@@ -20,6 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 use topology::Identities;
 
 use crate::assembly::{Assembly, Ingredients};
+use crate::image::CredentialPrograms;
 use crate::log_rotation::LogRotation;
 use crate::object_source::ObjectSource;
 use crate::pool::{PoolError, Told};
@@ -131,6 +132,7 @@ impl TestNode {
             random: SmallRng::seed_from_u64(self.lives),
             runtime: Arc::clone(&runtime),
             host,
+            programs: CredentialPrograms::default(),
         });
         let Assembly {
             actor,

@@ -13,7 +13,7 @@ pub(crate) const MAX_WAITING_COMMANDS: usize = 16;
 /// Why a process is not restarted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RestartError {
-    /// The supervisor is restarted by whoever started it.
+    /// The supervisor is restarted by whoever started it; or the node does not run it.
     #[error("{0} is not restarted by the supervisor")]
     NotSupervised(Process),
     /// Everything is being stopped.

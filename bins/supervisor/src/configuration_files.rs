@@ -27,7 +27,12 @@ impl ConfigurationFiles {
     /// The files that the flags name, and the programs: a process that refuses
     /// its configuration may also get better by an upgrade.
     pub(crate) fn of(flags: &Flags, bin_dir: &Path) -> ConfigurationFiles {
-        let named = flags.config.iter().chain(&flags.bulkhead_config).cloned();
+        let named = [
+            &flags.config,
+            &flags.bulkhead_config,
+            &flags.image_credential_provider_config,
+        ];
+        let named = named.into_iter().flatten().cloned();
         let programs = PROCESSES
             .iter()
             .filter(|row| row.process != Process::Supervisor)

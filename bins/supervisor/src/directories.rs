@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
-use node_config::{NODE_CONFIG_FILE, NodeConfig};
+use node_config::{CredentialProviders, NODE_CONFIG_FILE, NodeConfig};
 use topology::{Identities, PROCESSES, Process};
 
 use crate::failure::Failure;
@@ -102,8 +102,11 @@ pub(crate) fn prepare(config: &NodeConfig, identities: &Identities) -> Result<()
 #[must_use]
 pub(crate) fn node_config_path(run_dir: &Path, process: Process) -> PathBuf {
     match process {
-        // It alone reads the headers of the HTTP source, which may be secret.
-        Process::ConfigSourcer => run_dir.join(format!("{process}.{NODE_CONFIG_FILE}")),
+        // The one alone reads the headers of the HTTP source, which may be secret, the
+        // other what it gives its programs.
+        Process::ConfigSourcer | Process::CredentialProvider => {
+            run_dir.join(format!("{process}.{NODE_CONFIG_FILE}"))
+        }
         _ => run_dir.join(NODE_CONFIG_FILE),
     }
 }
@@ -121,7 +124,7 @@ fn without_user(url: &str) -> String {
 }
 
 /// Writes the resolved configuration: for everybody without what may be secret,
-/// and complete for the process that needs it.
+/// and with it for the process that needs it.
 ///
 /// # Errors
 /// When the file system refuses; what was there is then still there.
@@ -135,16 +138,26 @@ pub(crate) fn write_node_config(
         source.headers.clear();
         source.url = without_user(&source.url);
     }
-    let sourcer = Process::ConfigSourcer;
-    let group = identities.gid(sourcer);
+    let programs = config.credential_providers.as_ref();
+    public.credential_providers = programs.map(CredentialProviders::without_secrets);
     let everybody = node_config_path(run_dir, Process::SyncLoop);
     write(&everybody, &public, 0o644, None)?;
-    write(
-        &node_config_path(run_dir, sourcer),
-        config,
-        0o640,
-        Some(group),
-    )
+    let of_sourcer = NodeConfig {
+        static_pod_url: config.static_pod_url.clone(),
+        ..public.clone()
+    };
+    let of_provider = NodeConfig {
+        credential_providers: config.credential_providers.clone(),
+        ..public
+    };
+    for (process, config) in [
+        (Process::ConfigSourcer, of_sourcer),
+        (Process::CredentialProvider, of_provider),
+    ] {
+        let group = Some(identities.gid(process));
+        write(&node_config_path(run_dir, process), &config, 0o640, group)?;
+    }
+    Ok(())
 }
 
 fn write(path: &Path, config: &NodeConfig, mode: u32, group: Option<u32>) -> Result<(), Failure> {
@@ -180,7 +193,7 @@ fn make(path: &Path, mode: u32) -> Result<(), Failure> {
 }
 
 /// It and everything above belong to root, and nobody else can replace it.
-fn check_owned(path: &Path) -> Result<(), Failure> {
+pub(crate) fn check_owned(path: &Path) -> Result<(), Failure> {
     check_itself(path, 0)?;
     let real = fs::canonicalize(path).map_err(|source| Failure::Io {
         action: "resolve",
@@ -189,6 +202,35 @@ fn check_owned(path: &Path) -> Result<(), Failure> {
     })?;
     for above in real.ancestors().skip(1) {
         check_itself(above, STICKY)?;
+    }
+    Ok(())
+}
+
+/// The file is root's, and nobody else may write it.
+pub(crate) fn check_owned_file(path: &Path) -> Result<(), Failure> {
+    let refused = |reason: String| {
+        Err(Failure::Directory {
+            path: path.to_owned(),
+            reason,
+        })
+    };
+    let metadata = fs::metadata(path).map_err(|source| Failure::Io {
+        action: "look at",
+        path: path.to_owned(),
+        source,
+    })?;
+    let mode = metadata.mode();
+    if metadata.uid() != 0 {
+        return refused(format!(
+            "it belongs to uid {}: chown root it",
+            metadata.uid()
+        ));
+    }
+    if mode & WRITABLE_BY_OTHERS != 0 {
+        let mode = mode & 0o7777;
+        return refused(format!(
+            "its mode {mode:04o} lets others write it: chmod go-w it"
+        ));
     }
     Ok(())
 }

@@ -114,7 +114,7 @@ pub enum Failure {
     /// A user is missing.
     #[error("the users of the processes cannot be used")]
     Users(#[source] IdentityError),
-    /// A directory that others could change, or that is not usable.
+    /// A directory or a file that others could change, or that is not usable.
     #[error("{path} cannot be used: {reason}", path = path.display())]
     Directory {
         /// Which.

@@ -30,6 +30,27 @@ pub struct Flags {
     #[arg(long, value_name = "SOCKET", help_heading = "As the kubelet")]
     pub container_runtime_endpoint: Option<String>,
 
+    /// CredentialProviderConfig file (kubelet.config.k8s.io/v1, YAML or JSON): programs
+    /// that are asked for credentials of registries. It is root's, and only root may
+    /// write it.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "image_credential_provider_bin_dir",
+        help_heading = "As the kubelet"
+    )]
+    pub image_credential_provider_config: Option<PathBuf>,
+
+    /// Directory with those programs. It and all above it are root's, and only root may
+    /// write there.
+    #[arg(
+        long,
+        value_name = "DIR",
+        requires = "image_credential_provider_config",
+        help_heading = "As the kubelet"
+    )]
+    pub image_credential_provider_bin_dir: Option<PathBuf>,
+
     /// Directory of pods' volumes and other files.
     #[arg(long, value_name = "DIR", default_value = node_config::DEFAULT_ROOT_DIR, help_heading = "As the kubelet")]
     pub root_dir: PathBuf,

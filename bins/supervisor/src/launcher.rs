@@ -12,7 +12,7 @@ use config_files::bulkhead::ProcessSettings;
 use confine::{CapabilitySet, Launch, SpawnError};
 use nix::sys::socket::{Backlog, listen};
 use nix::unistd::Pid;
-use node_config::NodeConfig;
+use node_config::{NodeConfig, PROGRAM_VARIABLES};
 use topology::{Identities, PROCESSES, Process, row};
 
 use crate::directories::node_config_path;
@@ -52,10 +52,14 @@ const ALLOCATOR_VARIABLES: [(&str, &str); 3] = [
 pub(crate) struct Listeners(BTreeMap<Process, UnixListener>);
 
 impl Listeners {
-    /// Makes all sockets, in place of those of an earlier supervisor.
+    /// Makes the sockets of all processes that the node runs, in place of those of an
+    /// earlier supervisor.
     pub(crate) fn open(config: &NodeConfig) -> Result<Listeners, Failure> {
         let mut listeners = BTreeMap::new();
         for process in Process::ALL {
+            if !config.runs(process) {
+                continue;
+            }
             let path = config.directories.socket(process);
             let listener = open(&path).map_err(|source| Failure::Io {
                 action: "create socket",
@@ -219,10 +223,12 @@ fn environment(
     ];
     let constant = |(name, value): (&str, &str)| (name.into(), value.into());
     variables.extend(ALLOCATOR_VARIABLES.map(constant));
-    let of_tls = CERTIFICATE_VARIABLES
-        .into_iter()
-        .filter(|_| process == Process::ConfigSourcer);
-    for name in INHERITED_VARIABLES.into_iter().chain(of_tls) {
+    let more: &[&str] = match process {
+        Process::ConfigSourcer => &CERTIFICATE_VARIABLES,
+        Process::CredentialProvider => PROGRAM_VARIABLES,
+        _ => &[],
+    };
+    for &name in INHERITED_VARIABLES.iter().chain(more) {
         variables.extend(own(name).map(|value| (name.into(), value)));
     }
     if let Some(filter) = &settings.log_filter {
@@ -249,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_config_sourcer_is_told_whom_to_trust() {
+    fn only_who_speaks_tls_is_told_whom_to_trust() {
         let settings = ProcessSettings::default();
         let names = |process| -> Vec<String> {
             let own = |name: &str| Some(OsString::from(format!("value of {name}")));
@@ -262,7 +268,8 @@ mod tests {
             let names = names(process);
             for name in CERTIFICATE_VARIABLES {
                 let told = names.iter().any(|other| other == name);
-                assert_eq!(told, process == Process::ConfigSourcer, "{process} {name}");
+                let speaks = [Process::ConfigSourcer, Process::CredentialProvider];
+                assert_eq!(told, speaks.contains(&process), "{process} {name}");
             }
             assert!(names.iter().any(|name| name == "RUST_BACKTRACE"));
         }

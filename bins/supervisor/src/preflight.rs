@@ -61,14 +61,14 @@ fn connect_at_once(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The program of each process exists and its user can run it.
+/// The program of each process that the node runs exists and its user can run it.
 ///
 /// # Errors
 /// Names the first that is not so.
 pub(crate) fn check_binaries(config: &NodeConfig, identities: &Identities) -> Result<(), Failure> {
     let supervised = PROCESSES
         .iter()
-        .filter(|row| row.process != Process::Supervisor);
+        .filter(|row| row.process != Process::Supervisor && config.runs(row.process));
     for row in supervised {
         let path = config.directories.bin_dir.join(row.process.name());
         let refused = |reason: String| Failure::Binary {

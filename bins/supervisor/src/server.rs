@@ -147,9 +147,11 @@ fn status(facts: &Facts, snapshot: &Snapshot) -> v1::SupervisorStatus {
         Some(found) => supervised(facts, process, found, now),
         None => own(facts, now),
     };
+    let all = Process::ALL.into_iter();
+    let processes = all.filter(|process| facts.config.runs(*process));
     v1::SupervisorStatus {
         boot_id: facts.boot_id.clone(),
-        processes: Process::ALL.into_iter().map(row).collect(),
+        processes: processes.map(row).collect(),
         node_name: facts.config.node_name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         degradations: facts.degradations.clone(),

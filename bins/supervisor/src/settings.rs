@@ -5,11 +5,13 @@ use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use config_files::bulkhead::BulkheadConfig;
+use config_files::credential_providers;
 use config_files::kubelet::{KubeletConfig, SubordinateIdError, SubordinateIdFiles};
 use nix::sys::resource::{Resource, getrlimit};
-use node_config::{DirectoryLayout, EndpointError, NodeConfig};
+use node_config::{CredentialProviders, DirectoryLayout, EndpointError, NodeConfig};
 use topology::{Account, Identities, Process};
 
+use crate::directories::{check_owned, check_owned_file, check_passable};
 use crate::failure::Failure;
 use crate::flags::Flags;
 use crate::node_address;
@@ -105,6 +107,7 @@ pub(crate) fn resolve(flags: &Flags) -> Result<Settings, Failure> {
     node.local_objects_path
         .clone_from(&bulkhead.local_objects_path);
     node.runtime_classes.clone_from(&bulkhead.runtime_classes);
+    node.credential_providers = providers(flags)?;
     warn_of_limits(&bulkhead);
     Ok(Settings { node, bulkhead })
 }
@@ -177,6 +180,23 @@ fn apply_flags(flags: &Flags, node: &mut NodeConfig) -> Result<(), Failure> {
     }
     node.node_ip = flags.node_ip.or_else(node_address::find);
     Ok(())
+}
+
+/// The programs that are asked for credentials of registries, where there are any.
+fn providers(flags: &Flags) -> Result<Option<CredentialProviders>, Failure> {
+    let config = flags.image_credential_provider_config.as_deref();
+    let directory = flags.image_credential_provider_bin_dir.as_deref();
+    let (Some(config), Some(directory)) = (config, directory) else {
+        return Ok(None);
+    };
+    let bin_dir = absolute("--image-credential-provider-bin-dir", directory)?;
+    let config = absolute("--image-credential-provider-config", config)?;
+    check_owned_file(&config)?;
+    check_owned(&bin_dir)?;
+    check_passable(&bin_dir)?;
+    let providers = credential_providers::read(&config)
+        .map_err(|error| Failure::Configuration(Box::new(error)))?;
+    Ok(Some(CredentialProviders { bin_dir, providers }))
 }
 
 /// Nothing that the supervisor starts can have more open files than itself.

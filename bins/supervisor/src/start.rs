@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bulkhead_api::v1::supervisor_server::SupervisorServer;
 use clock::WallClock;
+use node_config::NodeConfig;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::sync::{mpsc, watch};
@@ -116,8 +117,8 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
             commands: sender,
         };
         let server = answer(service, own_socket, &identities)?;
-        let log_files = LogFiles::open(&config.directories.process_logs(), &children())?;
-        let logs = open_logs(&log_files)?;
+        let log_files = LogFiles::open(&config.directories.process_logs(), &children(&config))?;
+        let logs = open_logs(&config, &log_files)?;
         let _pumps: Vec<_> = logs.values().map(pump).collect();
         let shell = Shell {
             fd_store: FdStore::default(),
@@ -131,7 +132,7 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
             clock: WallClock::system(),
             start,
             random: SmallRng::from_os_rng(),
-            fleet: Fleet::new(),
+            fleet: Fleet::new(|process| config.runs(process)),
             heartbeat: sd_notify::watchdog_enabled().and_then(Heartbeat::within),
             records: BTreeMap::new(),
             crashes: CrashRing::default(),
@@ -175,16 +176,19 @@ fn answer(
     ))
 }
 
-/// All but the supervisor itself.
-fn children() -> Vec<Process> {
+/// All that the node runs but the supervisor itself.
+fn children(config: &NodeConfig) -> Vec<Process> {
     let all = Process::ALL.into_iter();
-    all.filter(|process| *process != Process::Supervisor)
+    all.filter(|process| *process != Process::Supervisor && config.runs(*process))
         .collect()
 }
 
-fn open_logs(files: &LogFiles) -> Result<BTreeMap<Process, Arc<LogPipe>>, Failure> {
+fn open_logs(
+    config: &NodeConfig,
+    files: &LogFiles,
+) -> Result<BTreeMap<Process, Arc<LogPipe>>, Failure> {
     let open = |process| Ok((process, Arc::new(LogPipe::open(process, files.clone())?)));
-    children().into_iter().map(open).collect()
+    children(config).into_iter().map(open).collect()
 }
 
 fn pump(log: &Arc<LogPipe>) -> AbortOnDropHandle<()> {

@@ -1,6 +1,6 @@
-//! Debug of the message that carries values of Secrets: they stay out of logs.
+//! Debug of the messages that carry secrets: they stay out of logs.
 
-use crate::v1::ObjectValue;
+use crate::v1::{ObjectValue, PullCredential};
 
 impl std::fmt::Debug for ObjectValue {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -10,5 +10,11 @@ impl std::fmt::Debug for ObjectValue {
             .field("key", &self.key)
             .field("value", &length)
             .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for PullCredential {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("PullCredential(..)")
     }
 }

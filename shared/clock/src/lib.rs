@@ -2,7 +2,10 @@
 //!
 //! Durations and timers are tokio's; this crate is for timestamps that people or
 //! other systems see, for deadlines that must survive a restart, and for one timer
-//! that tokio lacks.
+//! that tokio lacks. It also reads durations as Go writes them, which is how Kubernetes
+//! has them.
+
+mod go_duration;
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,6 +13,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
+
+pub use go_duration::parse_go_duration;
 
 /// A point in wall time: nanoseconds since the Unix epoch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -1,10 +1,11 @@
 //! The files that an operator configures a node with: a `KubeletConfiguration` with its
-//! drop-ins, and Bulkhead's own file. The supervisor reads them, and makes a
+//! drop-ins, a `CredentialProviderConfig`, and Bulkhead's own file. The supervisor reads them, and makes a
 //! `node_config::NodeConfig` of them, which is all that the other processes read.
 
 mod document;
 
 pub mod bulkhead;
+pub mod credential_providers;
 pub mod kubelet;
 
 pub use document::DocumentError;

@@ -129,14 +129,19 @@ impl Plan {
     /// Dies with its parent. Set last, because a change of credentials clears
     /// it; the parent may have died before it was set.
     fn follow_parent(&self) -> io::Result<()> {
-        // SAFETY: takes integers only.
-        check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) })?;
-        // SAFETY: takes nothing and cannot fail.
-        if unsafe { libc::getppid() } == self.parent {
-            Ok(())
-        } else {
-            Err(io::Error::from_raw_os_error(libc::ESRCH))
-        }
+        follow(self.parent)
+    }
+}
+
+/// Makes the calling process die with its parent, which must be this one.
+pub(crate) fn follow(parent: libc::pid_t) -> io::Result<()> {
+    // SAFETY: takes integers only.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) })?;
+    // SAFETY: takes nothing and cannot fail.
+    if unsafe { libc::getppid() } == parent {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(libc::ESRCH))
     }
 }
 
@@ -159,7 +164,7 @@ fn no_new_privileges() -> io::Result<()> {
 
 /// Marks every descriptor from `first` on to be closed at exec: closing them
 /// here would also close the pipe through which a failed exec is reported.
-fn close_at_exec_from(first: libc::c_int) -> io::Result<()> {
+pub(crate) fn close_at_exec_from(first: libc::c_int) -> io::Result<()> {
     // SAFETY: takes integers only.
     let result = unsafe {
         libc::syscall(

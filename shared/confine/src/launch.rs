@@ -13,8 +13,8 @@ use std::sync::{Mutex, PoisonError};
 use nix::unistd::{Pid, getpid};
 
 use crate::capabilities::CapabilitySet;
-use crate::child::Plan;
 pub use crate::child::{FIRST_LISTENER_DESCRIPTOR, MAX_LISTENERS};
+use crate::child::{Plan, close_at_exec_from, follow};
 
 /// A process to be started.
 #[derive(Debug)]
@@ -113,6 +113,18 @@ pub fn spawn(launch: &Launch<'_>) -> Result<Pid, SpawnError> {
         source,
     })?;
     Ok(Pid::from_raw(child.id().cast_signed()))
+}
+
+/// Has `command` run as what this process is, with its standard streams and no other
+/// descriptor of this process, and die with the *thread* that starts it.
+pub fn follow_starter(command: &mut Command) {
+    let parent = getpid().as_raw();
+    let prepare = move || {
+        close_at_exec_from(FIRST_LISTENER_DESCRIPTOR)?;
+        follow(parent)
+    };
+    // SAFETY: both make only async-signal-safe calls, and capture a plain number.
+    unsafe { command.pre_exec(prepare) };
 }
 
 fn plan(launch: &Launch<'_>) -> Plan {

@@ -3,7 +3,8 @@
 //! receiving what it hands over.
 //!
 //! The supervisor uses [`spawn`], [`reap`] and [`reduce_to`], each process calls [`seal`]
-//! in its own `main`, and [`Confinement::of`] serves the status table. Which
+//! in its own `main`, credential-provider starts the node's programs by
+//! [`follow_starter`], and [`Confinement::of`] serves the status table. Which
 //! process gets what is data in `topology`; nothing is decided here.
 //!
 //! This is the only crate with `unsafe`: what runs between fork and exec, and
@@ -26,7 +27,9 @@ mod status_text;
 pub use capabilities::{CapabilitySet, UnknownCapability, reduce_to};
 pub use datagram::{Carried, Datagram, discard_datagram, peek_datagram, refuse_descriptors};
 pub use inspect::{Confinement, InspectError};
-pub use launch::{FIRST_LISTENER_DESCRIPTOR, Launch, MAX_LISTENERS, SpawnError, spawn};
+pub use launch::{
+    FIRST_LISTENER_DESCRIPTOR, Launch, MAX_LISTENERS, SpawnError, follow_starter, spawn,
+};
 pub use memory::give_back_memory;
 pub use reap::{ChildEnding, find_ended_child, reap};
 pub use seal::{SealError, seal};

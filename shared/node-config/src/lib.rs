@@ -1,11 +1,12 @@
 //! The configuration of a node, resolved: what every process reads at its
 //! start. The supervisor makes it from flags and files, and writes it to
-//! `<run-dir>/node.json`, and with what is secret to a file that config-sourcer alone
-//! reads.
+//! `<run-dir>/node.json`, and with what is secret to files that config-sourcer and
+//! credential-provider alone read.
 //!
 //! What does not live here: command-line parsing (`supervisor`), the files
 //! (`config-files`), and how a process applies a setting.
 
+mod credential_providers;
 mod places;
 mod protected;
 mod resolved;
@@ -13,6 +14,7 @@ mod resolved;
 mod testing;
 mod user_namespaces;
 
+pub use credential_providers::{CredentialProvider, CredentialProviders, PROGRAM_VARIABLES};
 pub use places::{may_open, paths};
 pub use protected::{UnprotectedPath, protected};
 pub use resolved::{

@@ -55,6 +55,10 @@ pub fn paths(config: &NodeConfig, process: Process, place: Place) -> Vec<PathBuf
         Place::NameResolution => fixed(NAME_RESOLUTION),
         Place::NodePolicy => vec![config.policy_path.clone()],
         Place::PullCredentials => vec![config.pull_credentials_path.clone()],
+        Place::CredentialPrograms => {
+            let configured = config.credential_providers.iter();
+            configured.map(|it| it.bin_dir.clone()).collect()
+        }
         Place::RuntimeSocket => vec![config.container_runtime.0.clone()],
         Place::PodDirectories => vec![directories.root_dir.clone()],
         Place::PodLogs => vec![directories.pod_logs(), directories.container_log_links()],

@@ -59,7 +59,10 @@ pub fn protected(
     let manifests = manifests.map(|path| (path, "where static pods come from"));
     let objects = config.local_objects_path.as_deref();
     let objects = objects.map(|path| (path, "the ConfigMaps and Secrets of static pods"));
-    for (path, what) in paths.into_iter().chain(manifests).chain(objects) {
+    let programs = config.credential_providers.as_ref();
+    let programs = programs.map(|it| (it.bin_dir.as_path(), "the programs that give credentials"));
+    let optional = manifests.into_iter().chain(objects).chain(programs);
+    for (path, what) in paths.into_iter().chain(optional) {
         let added = protected.add_path(&text(path), what);
         note(what, added);
     }
@@ -112,6 +115,7 @@ mod tests {
             "/etc/bulkhead/policy.toml",
             "/srv/credentials.json",
             "/srv/manifests",
+            "/srv/credential-programs/ecr",
         ] {
             let path = path.to_owned();
             let demand = Demand::HostPath {

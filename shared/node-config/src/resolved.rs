@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use pod::runtime_class::RuntimeClasses;
 use serde::{Deserialize, Serialize};
+use topology::Process;
+
+use crate::credential_providers::CredentialProviders;
 
 use crate::user_namespaces::UserNamespaceSettings;
 
@@ -58,13 +61,13 @@ impl DirectoryLayout {
 
     /// The socket that a process serves on.
     #[must_use]
-    pub fn socket(&self, process: topology::Process) -> PathBuf {
+    pub fn socket(&self, process: Process) -> PathBuf {
         self.run_dir.join(process.socket_file_name())
     }
 
     /// The state directory of a process, owned by its user.
     #[must_use]
-    pub fn state(&self, process: topology::Process) -> PathBuf {
+    pub fn state(&self, process: Process) -> PathBuf {
         self.state_dir.join(process.name())
     }
 
@@ -263,6 +266,9 @@ pub struct NodeConfig {
     pub policy_path: PathBuf,
     /// The credentials of registries, which only pod-worker-pool reads.
     pub pull_credentials_path: PathBuf,
+    /// `--image-credential-provider-config` and `--image-credential-provider-bin-dir`.
+    #[serde(default)]
+    pub credential_providers: Option<CredentialProviders>,
     /// `staticPodPath`: a directory or a file.
     pub static_pod_path: Option<PathBuf>,
     /// `localObjectsPath` of Bulkhead's configuration: a directory.
@@ -380,6 +386,7 @@ impl NodeConfig {
             container_runtime: ContainerRuntimeEndpoint("/run/containerd/containerd.sock".into()),
             policy_path: DEFAULT_POLICY_PATH.into(),
             pull_credentials_path: DEFAULT_PULL_CREDENTIALS_PATH.into(),
+            credential_providers: None,
             static_pod_path: None,
             local_objects_path: None,
             runtime_classes: RuntimeClasses::new(),
@@ -421,6 +428,12 @@ impl NodeConfig {
             eviction: EvictionSettings::default(),
             max_container_restart_period: Duration::from_secs(300),
         }
+    }
+
+    /// Whether this node runs the process.
+    #[must_use]
+    pub fn runs(&self, process: Process) -> bool {
+        Process::ON_EVERY_NODE.contains(&process) || self.credential_providers.is_some()
     }
 
     /// Reads what the supervisor wrote.

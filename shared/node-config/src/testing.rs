@@ -1,5 +1,6 @@
 //! A configuration for the tests of this crate.
 
+use crate::credential_providers::CredentialProviders;
 use crate::resolved::{DirectoryLayout, NodeConfig};
 
 pub(crate) fn node() -> NodeConfig {
@@ -14,5 +15,9 @@ pub(crate) fn node() -> NodeConfig {
     node.static_pod_path = Some("/srv/manifests".into());
     node.pull_credentials_path = "/srv/credentials.json".into();
     node.local_objects_path = Some("/srv/objects".into());
+    node.credential_providers = Some(CredentialProviders {
+        bin_dir: "/srv/credential-programs".into(),
+        providers: Vec::new(),
+    });
     node
 }

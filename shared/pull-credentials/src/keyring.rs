@@ -40,6 +40,26 @@ impl Keyring {
         of_entries(bytes).map(Keyring::from_iter)
     }
 
+    /// The credentials of users by registry, as a program tells them. What is no
+    /// registry's name is for no image.
+    #[must_use]
+    pub fn of_users(users: impl IntoIterator<Item = (String, String, String)>) -> Keyring {
+        let users = users.into_iter();
+        let found = users.filter_map(|(registry, username, password)| {
+            let credential = Credential::Password { username, password };
+            Some((Registry::parse(&registry).ok()?, credential))
+        });
+        found.collect()
+    }
+
+    /// Adds what another one has; for the same registry it is tried after what is there.
+    pub fn extend(&mut self, other: Keyring) {
+        for (registry, credentials) in other.credentials {
+            let known = self.credentials.entry(registry).or_default();
+            known.extend(credentials);
+        }
+    }
+
     /// How many registries it has credentials for.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -151,6 +171,23 @@ mod tests {
         ] {
             assert_eq!(tried(keys, repository), expected, "{keys:?} {repository}");
         }
+    }
+
+    #[test]
+    fn what_is_added_comes_after_what_is_there_for_the_same_registry() {
+        let of = |password: &str| {
+            let user = |registry: &str| (registry.to_owned(), "u".to_owned(), password.to_owned());
+            Keyring::of_users([user("a.io"), user("a.io/team"), user("no registry")])
+        };
+        let mut all = of("1");
+        all.extend(of("2"));
+        assert_eq!(all.len(), 2);
+        let passwords = all.lookup("a.io/team/web").into_iter();
+        let passwords = passwords.map(|credential| match credential {
+            Credential::Password { password, .. } => password,
+            Credential::IdentityToken(token) => token,
+        });
+        assert_eq!(passwords.collect::<Vec<_>>(), ["1", "2", "1", "2"]);
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub use credential::Credential;
 pub use docker_config::CredentialsError;
 pub use keyring::Keyring;
 pub use pod_secrets::{PodSecrets, SecretError};
+pub use registry::ImagePattern;
 
 /// Most bytes of a file with credentials: as many as an API server takes for a Secret.
 pub const MAX_CREDENTIALS_BYTES: usize = 1 << 20;

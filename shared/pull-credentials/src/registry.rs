@@ -59,6 +59,28 @@ impl Registry {
     }
 }
 
+/// The images that something is for, in the words of Docker's configuration: a host,
+/// perhaps with `*` in its parts, perhaps a port and the beginning of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImagePattern(Registry);
+
+impl ImagePattern {
+    /// From its text.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<ImagePattern, &'static str> {
+        Registry::parse(text).map(ImagePattern)
+    }
+
+    /// Whether it is for the images of `repository`, a name with its registry and without
+    /// a tag.
+    #[must_use]
+    pub fn matches(&self, repository: &str) -> bool {
+        self.0.matches(repository)
+    }
+}
+
 /// Host with its port, and the path with the slash that it begins with.
 fn parts(name: &str) -> (&str, &str) {
     name.split_at(name.find('/').unwrap_or(name.len()))

@@ -27,6 +27,8 @@ pub enum Place {
     NodePolicy,
     /// The node's credentials of registries.
     PullCredentials,
+    /// The programs that give credentials of registries.
+    CredentialPrograms,
     /// The container runtime's socket.
     RuntimeSocket,
     /// The directories of all pods.
@@ -59,6 +61,7 @@ impl Place {
             Place::NameResolution => "name resolution",
             Place::NodePolicy => "node policy",
             Place::PullCredentials => "pull credentials",
+            Place::CredentialPrograms => "credential programs",
             Place::RuntimeSocket => "runtime's socket",
             Place::PodDirectories => "pod directories",
             Place::PodLogs => "pod logs",

@@ -20,11 +20,13 @@ pub enum Process {
     StatusSyncer,
     /// The dispatcher.
     SyncLoop,
+    /// Asks programs of the node for credentials of registries.
+    CredentialProvider,
 }
 
 impl Process {
-    /// All of them, in the order in which the supervisor starts them.
-    pub const ALL: [Process; 7] = [
+    /// Those that every node runs, in the order in which the supervisor starts them.
+    pub const ON_EVERY_NODE: [Process; 7] = [
         Process::Supervisor,
         Process::PodWorkerPool,
         Process::StatusSyncer,
@@ -32,6 +34,19 @@ impl Process {
         Process::Prober,
         Process::ConfigSourcer,
         Process::SyncLoop,
+    ];
+
+    /// All of them, in the order in which the supervisor starts them: those of every node,
+    /// and credential-provider where the node's configuration names any program for it.
+    pub const ALL: [Process; 8] = [
+        Process::Supervisor,
+        Process::PodWorkerPool,
+        Process::StatusSyncer,
+        Process::Pleg,
+        Process::Prober,
+        Process::ConfigSourcer,
+        Process::SyncLoop,
+        Process::CredentialProvider,
     ];
 
     /// Name of the process, its binary, its socket and its state directory.
@@ -45,6 +60,7 @@ impl Process {
             Process::Prober => "prober",
             Process::StatusSyncer => "status-syncer",
             Process::SyncLoop => "sync-loop",
+            Process::CredentialProvider => "credential-provider",
         }
     }
 

@@ -359,6 +359,28 @@ pub const PROCESSES: &[ProcessRow] = &[
         memory_max_bytes: 96 * MIB,
         tasks_max: 64,
     },
+    ProcessRow {
+        process: Process::CredentialProvider,
+        job: "asks programs of the node for credentials of registries; only where some are configured",
+        user: "bulkhead-credential-provider",
+        root: false,
+        capabilities: &[],
+        opens: &[
+            write(Place::RunDirectory, "to tell that it lives"),
+            read(
+                Place::CredentialPrograms,
+                "to run them, as its own user; they open what that user may",
+            ),
+        ],
+        services: &[ServiceRow {
+            service: "bulkhead.v1.CredentialProvider",
+            callers: &[Caller::Process(Process::PodWorkerPool)],
+        }],
+        backoff_cap: Duration::from_secs(10),
+        // Most of both is for the programs, of which four run at once.
+        memory_max_bytes: 256 * MIB,
+        tasks_max: 192,
+    },
 ];
 
 /// The row of a process.

@@ -8,6 +8,8 @@ use super::*;
 fn every_process_has_exactly_one_row_in_start_order() {
     let rows: Vec<Process> = PROCESSES.iter().map(|row| row.process).collect();
     assert_eq!(rows, Process::ALL);
+    let always = &Process::ALL[..Process::ON_EVERY_NODE.len()];
+    assert_eq!(always, Process::ON_EVERY_NODE);
 }
 
 #[test]
@@ -277,5 +279,7 @@ fn each_process_names_a_place_once_and_none_of_another() {
     for place in [Place::Manifests, Place::Authorities] {
         assert_eq!(who(place), [Process::ConfigSourcer], "{place:?}");
     }
+    let programs = who(Place::CredentialPrograms);
+    assert_eq!(programs, [Process::CredentialProvider]);
     assert_eq!(who(Place::ProcessLogs), [Process::Supervisor]);
 }

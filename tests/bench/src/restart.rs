@@ -16,7 +16,7 @@ pub(crate) fn each_part(rounds: usize) -> Result<Vec<Row>> {
     let mut world = World::create()?;
     let mut all = Samples::default();
     let mut rows = Vec::new();
-    for process in Process::ALL
+    for process in Process::ON_EVERY_NODE
         .into_iter()
         .filter(|process| *process != Process::Supervisor)
     {

@@ -184,7 +184,7 @@ fn lines_about(ground: &Ground, pod: &str) -> String {
             .filter(|line| line.contains(pod) || line.contains("INFO started"));
         lines.map(|line| format!("{line}\n")).collect::<String>()
     };
-    let parts = Process::ALL.into_iter();
+    let parts = Process::ON_EVERY_NODE.into_iter();
     parts
         .filter(|part| *part != Process::Supervisor)
         .map(|part| format!("[{part}]\n{}", of_part(part)))

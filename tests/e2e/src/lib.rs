@@ -2,6 +2,7 @@
 //! one file a subject. What they share with others is in `test-support`.
 
 pub mod cast;
+pub mod credential_program;
 pub mod ground;
 pub mod sources;
 pub mod volumes;

@@ -63,7 +63,7 @@ fn a_full_disk_is_told_of_and_stops_nothing() -> Result<()> {
 
     // Parts that die find the disk full when they come back.
     cast::dismiss(&ground, "old-killed")?;
-    for process in Process::ALL {
+    for process in Process::ON_EVERY_NODE {
         if process != Process::Supervisor {
             ground.bulkhead.kill(process)?;
         }

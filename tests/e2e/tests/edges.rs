@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result};
-use test_support::{BulkheadInstance, BulkheadOptions, ContainerdOptions, PrivateContainerd};
+use e2e::credential_program;
+use test_support::{BulkheadInstance, ContainerdOptions, PrivateContainerd};
 use topology::{Identities, Process};
 
 /// No process of ours and not root.
@@ -13,7 +14,9 @@ const STRANGER: u32 = 65_534;
 #[test]
 fn only_the_edges_of_the_topology_can_be_called() -> Result<()> {
     let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
-    let instance = BulkheadInstance::start(&containerd, &BulkheadOptions::default())?;
+    let directory = containerd.node().directory_of(0);
+    let options = credential_program::install(&directory, "exit 1", &["a.io".to_owned()])?;
+    let instance = BulkheadInstance::start(&containerd, &options)?;
     let identities = Identities::from_base(instance.uid_base())?;
     let callers = Process::ALL
         .into_iter()

@@ -29,14 +29,14 @@ const LATE: Duration = Duration::from_secs(12);
 fn each_part_killed_in_turn_is_noticed_in_its_own_row_only() -> Result<()> {
     let mut ground = Ground::start(json!({}))?;
     let cast = Cast::enter(&ground)?;
-    for process in Process::ALL {
+    for process in Process::ON_EVERY_NODE {
         cast::stubborn(&ground, &format!("old-{process}"), GRACE)?;
     }
-    for process in Process::ALL {
+    for process in Process::ON_EVERY_NODE {
         ground.ready(&format!("old-{process}"))?;
     }
     let witness = Witness::call(&ground.bulkhead, "web")?;
-    for process in Process::ALL {
+    for process in Process::ON_EVERY_NODE {
         // One pod half started, one unread, one in its grace.
         let [first, second, old] =
             ["first", "second", "old"].map(|name| format!("{name}-{process}"));
@@ -61,7 +61,7 @@ fn each_part_killed_in_turn_is_noticed_in_its_own_row_only() -> Result<()> {
                 .with_context(|| ground.bulkhead.log_ends())?;
         }
     }
-    for process in Process::ALL {
+    for process in Process::ON_EVERY_NODE {
         for name in ["first", "second"].map(|name| format!("{name}-{process}")) {
             // With the supervisor goes what keeps calls in flight alive.
             if process == Process::Supervisor {

@@ -204,7 +204,7 @@ fn the_command_line_draws_a_pod_and_shows_what_it_uses() -> Result<()> {
     assert_eq!(pod.len(), 6, "{usage}");
     assert!(pod[1].ends_with('m') && pod[2].ends_with("iB"), "{usage}");
     assert!(pod[4..].iter().all(|cell| cell.ends_with('B')), "{usage}");
-    for process in Process::ALL {
+    for process in Process::ON_EVERY_NODE {
         let process = row(process.name()).with_context(|| usage.clone())?;
         assert!(
             process[1].ends_with('m') && process[2].ends_with("iB"),

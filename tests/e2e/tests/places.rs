@@ -83,7 +83,7 @@ fn what_a_process_holds_open_is_in_its_row_of_the_topology() -> Result<()> {
     let ground = Ground::start(json!({}))?;
     let config = NodeConfig::read(&ground.bulkhead.paths().run.join(NODE_CONFIG_FILE))?;
     let pids = ground.bulkhead.pids()?;
-    assert_eq!(pids.len(), Process::ALL.len());
+    assert_eq!(pids.len(), Process::ON_EVERY_NODE.len());
     let mut seen = BTreeSet::new();
     let mut look = || {
         for (&process, &pid) in &pids {

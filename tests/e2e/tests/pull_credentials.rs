@@ -1,5 +1,5 @@
 //! Images of a registry that lets nobody pull without a password: by the node's credentials,
-//! and by a Secret of the pod.
+//! by a Secret of the pod, and by what a program gives.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,10 +11,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use e2e::Ground;
+use e2e::{Ground, credential_program};
 use serde_json::{Value, json};
 use test_support::images;
 use test_support::node::TestNode;
+use test_support::{BulkheadInstance, ContainerdOptions, PrivateContainerd};
+use topology::{Identities, Process};
 
 /// `joe:hunter2`, as a client of HTTP says it and as Docker writes it down.
 const AUTH: &str = "am9lOmh1bnRlcjI=";
@@ -26,8 +28,11 @@ struct Registry {
 }
 
 impl Registry {
-    /// Serves the image of this archive to who has the password.
-    fn start(node: &TestNode, archive: &Path, directory: &Path) -> Result<Registry> {
+    /// Serves the test image to who has the password.
+    fn start(node: &TestNode, directory: &Path) -> Result<Registry> {
+        let archives = images::archives()?;
+        let is_busybox = |path: &&PathBuf| path.ends_with("busybox-test.tar");
+        let archive = archives.iter().find(is_busybox).context("no busybox")?;
         let unpacked = directory.join("registry");
         fs::create_dir(&unpacked)?;
         let mut tar = Command::new("tar");
@@ -125,10 +130,7 @@ fn shell(image: &str, more: &Value) -> Value {
 fn images_are_pulled_by_credentials_of_the_node_and_by_secrets_of_pods() -> Result<()> {
     let ground = Ground::start(json!({}))?;
     let paths = ground.bulkhead.paths().clone();
-    let archives = images::archives()?;
-    let is_busybox = |path: &&PathBuf| path.ends_with("busybox-test.tar");
-    let archive = archives.iter().find(is_busybox).context("no busybox")?;
-    let registry = Registry::start(ground.node(), archive, &paths.shared)?;
+    let registry = Registry::start(ground.node(), &paths.shared)?;
     let config = |place: &str| json!({ "auths": { place: { "auth": AUTH } } }).to_string();
 
     // By nothing, and by a Secret that is not there.
@@ -165,7 +167,11 @@ fn images_are_pulled_by_credentials_of_the_node_and_by_secrets_of_pods() -> Resu
     ground.apply("later", shell(&registry.image("node/web"), &json!({})))?;
     ground.ready("later")?;
 
-    for pod in ["of-node", "of-pod", "later"] {
+    nobody_tells_the_password(&ground, &["of-node", "of-pod", "later"])
+}
+
+fn nobody_tells_the_password(ground: &Ground, pods: &[&str]) -> Result<()> {
+    for pod in pods {
         for (reason, message) in ground.events_of(pod)? {
             assert!(
                 !WORDS.iter().any(|word| message.contains(word)),
@@ -179,4 +185,47 @@ fn images_are_pulled_by_credentials_of_the_node_and_by_secrets_of_pods() -> Resu
         assert!(!WORDS.iter().any(|word| text.contains(word)));
     }
     Ok(())
+}
+
+#[test]
+fn images_are_pulled_by_credentials_that_a_program_of_the_node_gives() -> Result<()> {
+    let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
+    let node = containerd.node();
+    let directory = node.directory_of(0);
+    let registry = Registry::start(node, &directory)?;
+    let place = format!("{}/node", registry.address);
+    // It tells whose process it is, and fails for one image.
+    let script = format!(
+        r#"read -r request
+echo "runs as uid $(id -u)" >&2
+case "$request" in *node/bad*) exit 3;; esac
+echo '{{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1",'
+echo '"cacheKeyType":"Image","auth":{{"{place}":{{'
+echo "\"username\":\"$USER_OF_REGISTRY\",\"password\":\"hunter2\"}}}}}}""#
+    );
+    let options = credential_program::install(&directory, &script, &[place])?;
+    let mut ground = Ground {
+        bulkhead: BulkheadInstance::start(&containerd, &options)?,
+        containerd,
+    };
+    ground.apply("web", shell(&registry.image("node/web"), &json!({})))?;
+    ground.ready("web")?;
+    let log = ground.bulkhead.log(Process::CredentialProvider);
+    let uid = Identities::from_base(ground.bulkhead.uid_base())?.uid(Process::CredentialProvider);
+    assert!(log.contains(&format!("runs as uid {uid}")), "{log}");
+
+    // Who asks while the process is away waits for it.
+    ground.bulkhead.kill(Process::CredentialProvider)?;
+    ground.apply("later", shell(&registry.image("node/later"), &json!({})))?;
+    ground.ready("later")?;
+
+    // A failure is told, and the pull is tried without.
+    ground.apply("bad", shell(&registry.image("node/bad"), &json!({})))?;
+    let failure = "(program: it ended with exit status: 3)";
+    ground.event("bad", "FailedCredentialProvider", failure)?;
+    ground.event("bad", "Failed", "401 Unauthorized")?;
+
+    let public = ground.bulkhead.paths().run.join("node.json");
+    assert!(!fs::read_to_string(public)?.contains("USER_OF_REGISTRY"));
+    nobody_tells_the_password(&ground, &["web", "later", "bad"])
 }

@@ -33,7 +33,8 @@ pub(crate) struct Launcher {
 }
 
 impl Launcher {
-    /// A new run of a process; `None` for the supervisor.
+    /// A new run of a process; `None` for the supervisor, and for credential-provider, which
+    /// starts Unix processes: the simulated node has no programs for it.
     pub(crate) fn make(&mut self, process: Process, lifecycle: Lifecycle) -> Option<Main> {
         self.lives += 1;
         let context = Context {
@@ -48,7 +49,7 @@ impl Launcher {
             lifecycle,
         };
         Some(match process {
-            Process::Supervisor => return None,
+            Process::Supervisor | Process::CredentialProvider => return None,
             Process::PodWorkerPool => {
                 let opened = pod_worker_pool::Opened {
                     runtime: Arc::new(self.runtime.clone()),

@@ -70,7 +70,7 @@ impl SimulatedNode {
             root_dir: simulated_node::ROOT_DIR.into(),
             ..DirectoryLayout::below(disk.path())
         };
-        for process in Process::ALL {
+        for process in Process::ON_EVERY_NODE {
             std::fs::create_dir_all(directories.state(process)).unwrap();
         }
         std::fs::create_dir_all(below("manifests")).unwrap();
@@ -163,7 +163,7 @@ impl SimulatedNode {
 
     /// The processes that the supervisor starts.
     pub fn processes() -> impl Iterator<Item = Process> {
-        Process::ALL
+        Process::ON_EVERY_NODE
             .into_iter()
             .filter(|process| *process != Process::Supervisor)
     }

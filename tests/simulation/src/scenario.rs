@@ -190,8 +190,8 @@ impl Scenario {
     }
 
     fn process(&mut self) -> Process {
-        let index = self.random.random_range(1..Process::ALL.len());
-        Process::ALL[index]
+        let index = self.random.random_range(1..Process::ON_EVERY_NODE.len());
+        Process::ON_EVERY_NODE[index]
     }
 
     /// Kills a process, and every third time also its next runs, so that it is

@@ -82,7 +82,7 @@ impl Supervision {
     pub(crate) fn new(launcher: Launcher) -> Supervision {
         let (teller, words) = mpsc::unbounded_channel();
         Supervision {
-            fleet: Fleet::new(),
+            fleet: Fleet::new(|process| Process::ON_EVERY_NODE.contains(&process)),
             began: Instant::now(),
             random: SmallRng::seed_from_u64(!launcher.seed),
             lives: BTreeMap::new(),
@@ -193,7 +193,7 @@ impl Supervision {
         }
         self.apply(FleetEvent::Tick).await;
         if self.fleet.is_finished() {
-            self.fleet = Fleet::new();
+            self.fleet = Fleet::new(|process| Process::ON_EVERY_NODE.contains(&process));
             self.began = Instant::now();
             self.apply(FleetEvent::Tick).await;
         }

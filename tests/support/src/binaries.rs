@@ -9,9 +9,10 @@ use std::sync::OnceLock;
 use anyhow::{Context as _, Result, bail};
 
 /// The processes and the command line, as packages and as programs.
-pub const PROGRAMS: [(&str, &str); 8] = [
+pub const PROGRAMS: [(&str, &str); 9] = [
     ("supervisor", "supervisor"),
     ("config-sourcer", "config-sourcer"),
+    ("credential-provider", "credential-provider"),
     ("pleg", "pleg"),
     ("prober", "prober"),
     ("status-syncer", "status-syncer"),

@@ -56,12 +56,23 @@ fn images(
     limits: PullLimits,
     clock: &WallClock,
 ) -> Images {
+    let programs = CredentialPrograms::default();
+    images_by(directory, runtime, limits, programs, clock)
+}
+
+fn images_by(
+    directory: &TempDir,
+    runtime: &SimulatedRuntime,
+    limits: PullLimits,
+    programs: CredentialPrograms,
+    clock: &WallClock,
+) -> Images {
     let path = directory.path().join("pull-credentials.json");
     let credentials = NodeCredentials::open(&path, Events::new(clock.clone()));
     Images::new(
         Arc::new(runtime.clone()),
         limits,
-        credentials,
+        (credentials, programs),
         clock.clone(),
     )
 }
@@ -351,6 +362,15 @@ impl Case {
     /// The same after a restart, with these credentials of the node: a registry and a
     /// password each.
     fn with_credentials(self, credentials: &[(&str, &str)]) -> Case {
+        self.with_credentials_and(credentials, CredentialPrograms::default())
+    }
+
+    /// And with these programs.
+    fn with_credentials_and(
+        self,
+        credentials: &[(&str, &str)],
+        programs: CredentialPrograms,
+    ) -> Case {
         let entry = |(registry, password): &(&str, &str)| {
             format!(r#""{registry}":{{"username":"joe","password":"{password}"}}"#)
         };
@@ -363,7 +383,8 @@ impl Case {
             per_second: 0,
             burst: 0,
         };
-        let images = images(&self.directory, &self.runtime, limits, &self.clock);
+        let (directory, clock) = (&self.directory, &self.clock);
+        let images = images_by(directory, &self.runtime, limits, programs, clock);
         Case { images, ..self }
     }
 
@@ -391,6 +412,27 @@ async fn credentials_that_match_are_tried_in_their_order_until_one_lets() {
     assert_eq!(case.passwords(), tried);
     let user = case.runtime.pull_auths()[0].clone().unwrap().username;
     assert_eq!(user, "joe");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_program_gives_is_tried_after_the_nodes_credentials_and_its_failures_are_told() {
+    let image = "a.io/team/web:1";
+    let provider = programs::tests::provider();
+    let of_node = [("a.io", "of-the-node")];
+    let case = case(5).with_credentials_and(&of_node, provider.programs.clone());
+    case.runtime.add_image(image, false);
+    case.runtime.set_pull_password(image, "hunter2");
+    let pod = with_image("u", image, "Always");
+    case.ensure(&pod).await.unwrap();
+    let tried = ["of-the-node", "hunter2"].map(|it| Some(it.to_owned()));
+    assert_eq!(case.passwords(), tried);
+    assert_eq!(*provider.asked.lock().unwrap(), ["a.io/team/web"]);
+    let events = case.events.lock().unwrap();
+    let told = |(reason, message): &&(String, String)| {
+        reason == "FailedCredentialProvider" && message.contains("(gcr: rrr")
+    };
+    assert_eq!(events.iter().filter(told).count(), 1, "{events:?}");
+    assert!(!format!("{events:?}").contains("hunter2"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,12 +17,13 @@ use super::pace::Moment;
 
 /// The order of a stop: sources of work first, then who carries it out, then who
 /// reports. Containers keep running.
-pub const STOP_ORDER: [Process; 6] = [
+pub const STOP_ORDER: [Process; 7] = [
     Process::ConfigSourcer,
     Process::Prober,
     Process::Pleg,
     Process::SyncLoop,
     Process::PodWorkerPool,
+    Process::CredentialProvider,
     Process::StatusSyncer,
 ];
 
@@ -55,12 +56,13 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// All processes of the topology but the supervisor, to be started at once.
+    /// All processes of the topology that the node runs, but the supervisor, to be started
+    /// at once.
     #[must_use]
-    pub fn new() -> Fleet {
+    pub fn new(runs: impl Fn(Process) -> bool) -> Fleet {
         let machines = PROCESSES
             .iter()
-            .filter(|row| row.process != Process::Supervisor)
+            .filter(|row| row.process != Process::Supervisor && runs(row.process))
             .map(|row| (row.process, Machine::new(row.backoff_cap)))
             .collect();
         Fleet {
@@ -76,7 +78,7 @@ impl Fleet {
         }
     }
 
-    /// One process; `None` for the supervisor.
+    /// One process; `None` for the supervisor and for those that the node does not run.
     #[must_use]
     pub fn machine(&self, process: Process) -> Option<&Machine> {
         self.machines.get(&process)
@@ -215,11 +217,5 @@ impl Fleet {
             let action = machine.step(now, event, jitter);
             actions.extend(action.map(|action| (process, action)));
         }
-    }
-}
-
-impl Default for Fleet {
-    fn default() -> Self {
-        Fleet::new()
     }
 }

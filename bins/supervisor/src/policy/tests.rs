@@ -326,11 +326,12 @@ fn settle(
 
 #[test]
 fn the_stop_goes_through_the_processes_in_order() {
-    let mut fleet = Fleet::new();
+    let mut fleet = Fleet::new(|_| true);
     let mut pids = 0;
+    let supervised = i32::try_from(STOP_ORDER.len()).unwrap();
     let now = seconds(1);
     assert!(settle(&mut fleet, now, FleetEvent::Tick, &mut pids).is_empty());
-    assert_eq!(pids, 6);
+    assert_eq!(pids, supervised);
     let mut signals = settle(&mut fleet, now, FleetEvent::Stop, &mut pids);
     for (index, process) in STOP_ORDER.into_iter().enumerate() {
         assert_eq!(signals, [(process, Signal::Terminate)]);
@@ -350,17 +351,33 @@ fn the_stop_goes_through_the_processes_in_order() {
         }
     }
     assert!(signals.is_empty() && fleet.is_finished());
-    assert_eq!(pids, 6, "nothing was started");
+    assert_eq!(pids, supervised, "nothing was started");
+}
+
+#[test]
+fn a_process_that_the_node_does_not_run_is_neither_started_nor_waited_for() {
+    let absent = Process::CredentialProvider;
+    let mut fleet = Fleet::new(|process| process != absent);
+    let mut pids = 0;
+    settle(&mut fleet, seconds(1), FleetEvent::Tick, &mut pids);
+    assert!(fleet.machine(absent).is_none());
+    settle(&mut fleet, seconds(1), FleetEvent::Stop, &mut pids);
+    for process in STOP_ORDER.into_iter().filter(|it| *it != absent) {
+        assert!(!fleet.is_finished());
+        let ended = FleetEvent::Of(process, Event::Ended(Ending::Exit(0)));
+        settle(&mut fleet, seconds(1), ended, &mut pids);
+    }
+    assert!(fleet.is_finished());
 }
 
 #[test]
 fn a_second_stop_kills_everything_that_is_left() {
-    let mut fleet = Fleet::new();
+    let mut fleet = Fleet::new(|_| true);
     let mut pids = 0;
     settle(&mut fleet, seconds(1), FleetEvent::Tick, &mut pids);
     settle(&mut fleet, seconds(1), FleetEvent::Stop, &mut pids);
     let signals = settle(&mut fleet, seconds(1), FleetEvent::Kill, &mut pids);
-    assert_eq!(signals.len(), 6);
+    assert_eq!(signals.len(), STOP_ORDER.len());
     assert!(signals.iter().all(|(_, signal)| *signal == Signal::Kill));
     let again = settle(&mut fleet, seconds(1), FleetEvent::Kill, &mut pids);
     assert!(again.is_empty(), "each is killed once");
@@ -368,7 +385,7 @@ fn a_second_stop_kills_everything_that_is_left() {
 
 #[test]
 fn another_configuration_concerns_those_it_changes_and_those_that_wait_for_one() {
-    let mut fleet = Fleet::new();
+    let mut fleet = Fleet::new(|_| true);
     let mut pids = 0;
     settle(&mut fleet, seconds(1), FleetEvent::Tick, &mut pids);
     let bad = Event::Ended(Ending::Exit(BAD_CONFIGURATION));
@@ -381,14 +398,15 @@ fn another_configuration_concerns_those_it_changes_and_those_that_wait_for_one()
         fleet.to_reconfigure(false, prober),
         [Process::Pleg, Process::Prober]
     );
-    assert_eq!(fleet.to_reconfigure(true, nobody).len(), 6);
+    let everybody = fleet.to_reconfigure(true, nobody);
+    assert_eq!(everybody.len(), STOP_ORDER.len());
 }
 
 #[test]
 fn the_stop_order_names_every_supervised_process_once() {
     let mut order = STOP_ORDER.to_vec();
     order.sort();
-    let mut supervised: Vec<Process> = Fleet::new()
+    let mut supervised: Vec<Process> = Fleet::new(|_| true)
         .machines()
         .map(|(process, _machine)| process)
         .collect();
@@ -508,7 +526,7 @@ proptest! {
         all in happenings(),
         jitter in -1.0..=1.0,
     ) {
-        let mut fleet = Fleet::new();
+        let mut fleet = Fleet::new(|_| true);
         let mut world = World::default();
         let mut now = Duration::ZERO;
         world.carry_out(&mut fleet, now, FleetEvent::Tick, jitter);

@@ -262,7 +262,7 @@ impl Drop for Node {
 }
 
 pub(crate) fn supervised() -> impl Iterator<Item = Process> {
-    Process::ALL
+    Process::ON_EVERY_NODE
         .into_iter()
         .filter(|process| *process != Process::Supervisor)
 }

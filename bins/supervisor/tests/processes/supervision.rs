@@ -28,8 +28,8 @@ async fn every_process_runs_as_its_user_with_its_confinement() {
     let node = Node::ready().await;
     let status = node.wait_for(all_ready).await;
     assert_eq!(status.node_name, "node");
-    assert_eq!(status.processes.len(), Process::ALL.len());
-    for (process, index) in Process::ALL.into_iter().zip(0..) {
+    assert_eq!(status.processes.len(), Process::ON_EVERY_NODE.len());
+    for (process, index) in Process::ON_EVERY_NODE.into_iter().zip(0..) {
         let found = row(&status, process);
         let root = topology::row(process).root;
         let uid = if root { 0 } else { UID_BASE + index };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use node_config::EvictionSettings;
 
-use super::duration::{self, GoDuration, set_duration};
+use super::duration::{GoDuration, set_duration};
 use super::problem::{Applied, refused};
 
 /// The fields as they are given.
@@ -68,7 +68,7 @@ impl Given<'_> {
         if text.is_empty() && !is_off {
             return Ok(());
         }
-        match duration::parse(text) {
+        match clock::parse_go_duration(text) {
             Err(reason) => return refused(field, reason),
             Ok(period) if period.is_zero() => {}
             Ok(_) if is_off => eviction.storage_look_period = None,

@@ -1,0 +1,110 @@
+//! Real programs: the shell, with scripts as arguments.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::*;
+
+/// Prints an answer, and notes in the file `asked` that it was asked.
+fn script(directory: &Path, answer: &str) -> String {
+    format!(
+        "cat > /dev/null; echo asked >> {}; echo '{answer}'",
+        directory.join("asked").display()
+    )
+}
+
+fn answer(scope: &str, registry: &str, password: &str) -> String {
+    format!(
+        r#"{{"kind":"CredentialProviderResponse","cacheKeyType":"{scope}",
+            "apiVersion":"credentialprovider.kubelet.k8s.io/v1",
+            "auth":{{"{registry}":{{"username":"joe","password":"{password}"}}}}}}"#
+    )
+}
+
+fn provider(name: &str, image: &str, script: String) -> CredentialProvider {
+    CredentialProvider {
+        name: name.to_owned(),
+        match_images: vec![image.to_owned()],
+        default_cache_duration: Duration::from_secs(60),
+        args: vec!["-c".to_owned(), script],
+        env: BTreeMap::new(),
+    }
+}
+
+fn programs(directory: &TempDir, providers: Vec<CredentialProvider>) -> Programs {
+    for provider in &providers {
+        let path = directory.path().join(&provider.name);
+        std::os::unix::fs::symlink("/bin/sh", path).unwrap();
+    }
+    let bin_dir = directory.path().to_owned();
+    let owner = nix::unistd::geteuid().as_raw();
+    Programs::new(CredentialProviders { bin_dir, providers }, owner)
+}
+
+fn asked(directory: &TempDir) -> usize {
+    let asked = std::fs::read_to_string(directory.path().join("asked"));
+    asked.unwrap_or_default().lines().count()
+}
+
+fn passwords(known: &Known) -> Vec<&str> {
+    let credentials = known.credentials.iter();
+    let passwords = credentials.map(|credential| match credential {
+        Credential::Password { password, .. } => password.as_str(),
+        Credential::IdentityToken(token) => token.as_str(),
+    });
+    passwords.collect()
+}
+
+#[tokio::test]
+async fn every_program_of_an_image_is_asked_and_a_failure_takes_nothing_from_the_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = |answer| script(directory.path(), answer);
+    let all = programs(
+        &directory,
+        vec![
+            provider("first", "a.io", script(&answer("Image", "a.io", "1"))),
+            provider("bad", "a.io", script("hunter2")),
+            provider("other", "b.io", script(&answer("Image", "b.io", "3"))),
+            provider("long", "*.io", script(&answer("Image", "a.io/team", "4"))),
+        ],
+    );
+    let known = all.ask("a.io/team/web").await;
+    assert_eq!(passwords(&known), ["4", "1"]);
+    let reason = "its answer is no CredentialProviderResponse (line 1, column 1)";
+    assert_eq!(known.failures, [("bad".to_owned(), reason.to_owned())]);
+    assert_eq!(asked(&directory), 3);
+    assert_eq!(all.ask("c.org/web").await, Known::default());
+    assert_eq!(asked(&directory), 3);
+    assert!(!format!("{known:?}").contains("hunter2"));
+}
+
+#[tokio::test]
+async fn those_who_ask_meanwhile_and_while_an_answer_counts_share_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let answer = answer("Registry", "a.io", "1");
+    let all = programs(
+        &directory,
+        vec![provider("one", "a.io", script(directory.path(), &answer))],
+    );
+    let (first, second) = tokio::join!(all.ask("a.io/web"), all.ask("a.io/web"));
+    assert_eq!(passwords(&first), ["1"]);
+    assert_eq!(first, second);
+    assert_eq!(asked(&directory), 1);
+    assert_eq!(all.ask("a.io/other").await, first);
+    assert_eq!(asked(&directory), 1);
+}
+
+#[tokio::test]
+async fn a_failure_is_not_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let all = programs(
+        &directory,
+        vec![provider("one", "a.io", script(directory.path(), "{}"))],
+    );
+    for times in 1..=2 {
+        assert_eq!(all.ask("a.io/web").await.failures.len(), 1);
+        assert_eq!(asked(&directory), times);
+    }
+}

@@ -1,0 +1,234 @@
+//! Running one program: its request on standard input, its answer from standard output.
+//! It ends with its whole process group when its time is over, when it writes too much,
+//! when nobody waits for it any more, and with this process.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use node_config::{CredentialProvider, PROGRAM_VARIABLES};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, Command};
+use tokio::sync::Semaphore;
+
+use crate::exchange::MAX_ANSWER_BYTES;
+
+/// A kubelet's, too.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Programs that run at once: the topology's figures for memory and tasks count with them.
+const MAX_AT_ONCE: usize = 4;
+
+/// How much of a program's standard error goes to the log.
+const MAX_LOGGED_BYTES: usize = 2 << 10;
+
+/// Mode bits by which others than the owner may write.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+
+/// The sticky bit: who may write to such a directory cannot replace what is another's.
+const STICKY: u32 = 0o1000;
+
+/// Why a program gave no answer. Nothing of what it printed is in it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RunError {
+    /// It cannot be looked at.
+    #[error("{path} cannot be run: {source}", path = path.display())]
+    Start {
+        /// The program.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// Somebody else than root could have put something else there.
+    #[error("{path} is not run: {reason}", path = path.display())]
+    Untrusted {
+        /// The program, or a directory above it.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// It took too long.
+    #[error("it gave no answer within {} s", DEADLINE.as_secs())]
+    Deadline,
+    /// It printed too much.
+    #[error("its answer has more than {MAX_ANSWER_BYTES} bytes")]
+    TooLarge,
+    /// Reading what it printed failed.
+    #[error("its answer cannot be read: {0}")]
+    Read(io::Error),
+    /// It failed.
+    #[error("it ended with {0}")]
+    Failed(ExitStatus),
+}
+
+/// Runs programs of a directory.
+#[derive(Debug)]
+pub(crate) struct Runner {
+    directory: PathBuf,
+    /// Whose, beside root's, the programs may be: nobody's but in tests.
+    owner: u32,
+    environment: Vec<(OsString, OsString)>,
+    places: Semaphore,
+}
+
+impl Runner {
+    /// For the programs of this directory, which are root's or `owner`'s.
+    pub(crate) fn new(directory: PathBuf, owner: u32) -> Runner {
+        let own = |name: &&str| Some((OsString::from(name), std::env::var_os(name)?));
+        Runner {
+            directory,
+            owner,
+            environment: PROGRAM_VARIABLES.iter().filter_map(own).collect(),
+            places: Semaphore::new(MAX_AT_ONCE),
+        }
+    }
+
+    /// What the program answers to the request. Takes a minute at most, the wait for its
+    /// turn included.
+    pub(crate) async fn run(
+        &self,
+        provider: &CredentialProvider,
+        request: &[u8],
+    ) -> Result<Vec<u8>, RunError> {
+        let running = async {
+            // The semaphore is never closed.
+            let _place = self.places.acquire().await;
+            let path = self.directory.join(&provider.name);
+            exchange(&provider.name, self.start(provider, &path)?, request).await
+        };
+        let outcome = tokio::time::timeout(DEADLINE, running).await;
+        outcome.unwrap_or(Err(RunError::Deadline))
+    }
+
+    /// To be called on the thread that lives as long as the process: the kernel ends the
+    /// program with the thread that started it.
+    fn start(&self, provider: &CredentialProvider, path: &Path) -> Result<Child, RunError> {
+        let failed = |source| RunError::Start {
+            path: path.to_owned(),
+            source,
+        };
+        let real = path.canonicalize().map_err(failed)?;
+        check_owners(&real, self.owner)?;
+        let mut command = Command::new(&real);
+        command
+            .args(&provider.args)
+            .env_clear()
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .envs(&provider.env)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command.as_std_mut().arg0(path).process_group(0);
+        confine::follow_starter(command.as_std_mut());
+        command.spawn().map_err(failed)
+    }
+}
+
+/// The program and everything above it are root's (or `owner`'s), and nobody else can
+/// replace them.
+fn check_owners(program: &Path, owner: u32) -> Result<(), RunError> {
+    for (place, path) in program.ancestors().enumerate() {
+        let metadata = path.metadata().map_err(|source| RunError::Start {
+            path: path.to_owned(),
+            source,
+        })?;
+        let is_sticky = place > 0 && metadata.mode() & STICKY != 0;
+        if let Some(reason) = distrust(metadata.uid(), metadata.mode(), owner, is_sticky) {
+            return Err(RunError::Untrusted {
+                path: path.to_owned(),
+                reason,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn distrust(uid: u32, mode: u32, owner: u32, is_sticky: bool) -> Option<String> {
+    if uid != 0 && uid != owner {
+        return Some(format!("it belongs to uid {uid}: chown root it"));
+    }
+    let is_open = mode & WRITABLE_BY_OTHERS != 0 && !is_sticky;
+    is_open.then(|| {
+        format!(
+            "its mode {:04o} lets others change it: chmod go-w it",
+            mode & 0o7777
+        )
+    })
+}
+
+/// Kills a process group when it is dropped; tokio reaps its leader. Nobody else gets the number while a process
+/// of the group is left, or its leader is not reaped; and when that is over, it is killed
+/// in the same poll that saw the end.
+struct Group(Pid);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // There may be nobody left.
+        let _ = killpg(self.0, Signal::SIGKILL);
+    }
+}
+
+async fn exchange(name: &str, mut child: Child, request: &[u8]) -> Result<Vec<u8>, RunError> {
+    let id = child.id().map(u32::cast_signed);
+    let _group = id.map(|id| Group(Pid::from_raw(id)));
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (Some(mut stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
+        return Err(RunError::Read(io::ErrorKind::BrokenPipe.into()));
+    };
+    let ask = async move {
+        // A program need not read what it does not want to know.
+        let _ = stdin.write_all(request).await;
+        drop(stdin);
+        Ok(())
+    };
+    let ((), answer, complaint) = tokio::try_join!(ask, whole(stdout), beginning(stderr))?;
+    let status = child.wait().await.map_err(RunError::Read)?;
+    if !complaint.is_empty() {
+        let said = String::from_utf8_lossy(&complaint);
+        tracing::info!(
+            provider = name,
+            said = said.trim(),
+            "a program wrote to standard error"
+        );
+    }
+    match status.success() {
+        true => Ok(answer),
+        false => Err(RunError::Failed(status)),
+    }
+}
+
+async fn whole(output: impl AsyncRead + Unpin) -> Result<Vec<u8>, RunError> {
+    let mut answer = Vec::new();
+    let mut output = output.take(MAX_ANSWER_BYTES as u64 + 1);
+    output
+        .read_to_end(&mut answer)
+        .await
+        .map_err(RunError::Read)?;
+    match answer.len() > MAX_ANSWER_BYTES {
+        true => Err(RunError::TooLarge),
+        false => Ok(answer),
+    }
+}
+
+/// Reads to the end and keeps the beginning.
+async fn beginning(mut output: impl AsyncRead + Unpin) -> Result<Vec<u8>, RunError> {
+    let mut kept = Vec::new();
+    let mut buffer = vec![0; MAX_LOGGED_BYTES];
+    loop {
+        let count = output.read(&mut buffer).await.map_err(RunError::Read)?;
+        if count == 0 {
+            return Ok(kept);
+        }
+        let room = MAX_LOGGED_BYTES - kept.len();
+        kept.extend(buffer.iter().take(count.min(room)));
+    }
+}
+
+#[cfg(test)]
+mod tests;
