@@ -162,9 +162,9 @@ fn distrust(uid: u32, mode: u32, owner: u32, is_sticky: bool) -> Option<String> 
     })
 }
 
-/// Kills a process group when it is dropped; tokio reaps its leader. Nobody else gets the number while a process
-/// of the group is left, or its leader is not reaped; and when that is over, it is killed
-/// in the same poll that saw the end.
+/// Kills a process group when it is dropped; tokio reaps its leader. Nobody else gets the
+/// number while a process of the group is left, or its leader is not reaped; and when that
+/// is over, the group is killed in the same poll that saw the end.
 struct Group(Pid);
 
 impl Drop for Group {

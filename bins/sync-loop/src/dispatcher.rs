@@ -16,8 +16,9 @@
 //! - [`decision`]: what was last decided about a pod, and why ([`cause`]).
 //!
 //! Beside them, [`outbox`] merges the updates that are on their way to the pool,
-//! [`reports`] words what status-syncer is told, and [`status`] shows it all. What does not live here: receiving, sending and saving
-//! (`shell`). Which event leads to what is a table at the head of [`messages`].
+//! [`reports`] words what status-syncer is told, and [`status`] shows it all. What does
+//! not live here: receiving, sending and saving (`shell`). Which event leads to what is a
+//! table at the head of [`messages`].
 
 pub(crate) mod admission;
 mod cause;

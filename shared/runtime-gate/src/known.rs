@@ -8,8 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::CommandDigest;
 use crate::user_ids::UserIds;
 
-/// Most things that are remembered, should nobody say that they are gone: several for each container of a full node. The
-/// oldest are forgotten first, which costs one call when they are asked for again.
+/// Most things that are remembered, should nobody say that they are gone: several for each
+/// container of a full node. The oldest are forgotten first, which costs one call when they
+/// are asked for again.
 const MAX_KNOWN: usize = 4096;
 
 /// What is known of a container.

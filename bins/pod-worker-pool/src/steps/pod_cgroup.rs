@@ -39,7 +39,8 @@ pub(super) async fn ensure(
 
 /// Gives the pod's cgroup exactly what the pod says, unless this process has done so. A
 /// kill of the pool may have cut a resize short, and its container may have ended since, or
-/// the manifest may say the former values again. Only once all that runs is known to have what the pod says.
+/// the manifest may say the former values again. Only once all that runs is known to have
+/// what the pod says.
 pub(super) async fn settle(
     steps: &Steps,
     target: &Target<'_>,

@@ -126,8 +126,8 @@ pub(super) async fn carry_out_stops(
     }
 }
 
-/// Stops instances at once, each after its preStop hook and when its turn has come; with each result how long it
-/// took. The end of a hook is recorded when it comes.
+/// Stops instances at once, each after its preStop hook and when its turn has come; with
+/// each result how long it took. The end of a hook is recorded when it comes.
 async fn stop_all(
     steps: &Steps,
     identity: &PodIdentity,
