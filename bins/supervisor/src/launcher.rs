@@ -4,27 +4,21 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use config_files::bulkhead::ProcessSettings;
 use confine::{CapabilitySet, Launch, SpawnError};
-use nix::sys::socket::{Backlog, listen};
 use nix::unistd::Pid;
 use node_config::{NodeConfig, PROGRAM_VARIABLES};
 use topology::{Identities, PROCESSES, Process, row};
 
+use crate::cgroups::Cgroups;
 use crate::directories::node_config_path;
 use crate::failure::Failure;
+use crate::listeners::{Harm, Listeners};
 use crate::log_pipe::LogPipe;
+use crate::oom_score::OomScores;
 use crate::policy::WATCHDOG_SILENCE;
-
-/// Connections that queue while a process is down or starts.
-const BACKLOG: i32 = 1024;
-
-/// Everybody may connect: each call is checked by the caller's uid.
-const SOCKET_MODE: u32 = 0o666;
 
 /// What of the supervisor's own environment the processes get.
 const INHERITED_VARIABLES: [&str; 3] = [
@@ -45,54 +39,6 @@ const ALLOCATOR_VARIABLES: [(&str, &str); 3] = [
     ("MALLOC_MMAP_THRESHOLD_", "131072"),
     ("MALLOC_TRIM_THRESHOLD_", "131072"),
 ];
-
-/// The listening sockets of all processes, the supervisor's own included. They
-/// stay open as long as it runs: callers queue while a process restarts.
-#[derive(Debug)]
-pub(crate) struct Listeners(BTreeMap<Process, UnixListener>);
-
-impl Listeners {
-    /// Makes the sockets of all processes that the node runs, in place of those of an
-    /// earlier supervisor.
-    pub(crate) fn open(config: &NodeConfig) -> Result<Listeners, Failure> {
-        let mut listeners = BTreeMap::new();
-        for process in Process::ALL {
-            if !config.runs(process) {
-                continue;
-            }
-            let path = config.directories.socket(process);
-            let listener = open(&path).map_err(|source| Failure::Io {
-                action: "create socket",
-                path,
-                source,
-            })?;
-            listeners.insert(process, listener);
-        }
-        Ok(Listeners(listeners))
-    }
-
-    /// The supervisor's own, for its server.
-    pub(crate) fn own(&self) -> io::Result<UnixListener> {
-        self.get(Process::Supervisor)?.try_clone()
-    }
-
-    fn get(&self, process: Process) -> io::Result<&UnixListener> {
-        self.0.get(&process).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::NotFound, format!("{process} has no socket"))
-        })
-    }
-}
-
-fn open(path: &Path) -> io::Result<UnixListener> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = UnixListener::bind(path)?;
-    listen(&listener, Backlog::new(BACKLOG)?)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(SOCKET_MODE))?;
-    Ok(listener)
-}
 
 /// What each process may do beside its user's rights.
 #[derive(Debug)]
@@ -146,12 +92,20 @@ impl Privileges {
     }
 }
 
+/// What the kernel does for each process, as far as this machine has it.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    pub(crate) cgroups: Cgroups,
+    pub(crate) oom_scores: OomScores,
+}
+
 /// Starts processes.
 #[derive(Debug)]
 pub(crate) struct Launcher {
     bin_dir: PathBuf,
     run_dir: PathBuf,
     listeners: Listeners,
+    shares: Shares,
     identities: Identities,
     privileges: Privileges,
 }
@@ -160,6 +114,7 @@ impl Launcher {
     pub(crate) fn new(
         config: &NodeConfig,
         listeners: Listeners,
+        shares: Shares,
         identities: Identities,
         privileges: Privileges,
     ) -> Launcher {
@@ -167,9 +122,20 @@ impl Launcher {
             bin_dir: config.directories.bin_dir.clone(),
             run_dir: config.directories.run_dir.clone(),
             listeners,
+            shares,
             identities,
             privileges,
         }
+    }
+
+    /// Makes the socket of a process anew where a run has harmed it.
+    pub(crate) fn repair_socket(&mut self, process: Process) -> io::Result<Option<Harm>> {
+        self.listeners.repair(process)
+    }
+
+    /// The cgroups of the processes.
+    pub(crate) fn cgroups(&self) -> &Cgroups {
+        &self.shares.cgroups
     }
 
     pub(crate) fn identities(&self) -> &Identities {
@@ -179,13 +145,15 @@ impl Launcher {
     /// Starts `process`. To be called from the main thread only: its children
     /// die with the thread that started them.
     pub(crate) fn launch(
-        &self,
+        &mut self,
         process: Process,
         settings: &ProcessSettings,
         log: &LogPipe,
         notify_socket: &Path,
     ) -> Result<Pid, SpawnError> {
         let binary = self.bin_dir.join(process.name());
+        let entrances = self.shares.cgroups.prepare(process);
+        let cgroups: Vec<_> = entrances.files().map(AsFd::as_fd).collect();
         let listener = self
             .listeners
             .get(process)
@@ -203,6 +171,8 @@ impl Launcher {
             gid: self.identities.gid(process),
             capabilities: self.privileges.of(process),
             open_files: settings.open_files,
+            cgroups: &cgroups,
+            oom_score: Some(self.shares.oom_scores.of(process)),
             listeners: &[(process.name(), listener.as_fd())],
             output: log.writer(),
         })

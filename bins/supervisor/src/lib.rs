@@ -4,7 +4,8 @@
 //!
 //! - [`policy`] decides, as pure functions;
 //! - `shell` carries out, and owns everything that changes;
-//! - `launcher` starts one process; `notify` hears what it says, `fd_store` holds
+//! - `launcher` starts one process, with its socket of `listeners`, in its `cgroups`,
+//!   with its `oom_score`; `notify` hears what it says, `fd_store` holds
 //!   what it wants held, `closing` closes what it sent, `log_pipe` reads its output,
 //!   for `log_files` and `standard_error`;
 //! - `server` answers `bulkhead status` and the like out of a `snapshot`, with
@@ -15,6 +16,7 @@
 //!
 //! What does not live here: anything about pods.
 
+mod cgroups;
 mod closing;
 mod command;
 mod configuration_files;
@@ -23,11 +25,13 @@ mod failure;
 mod fd_store;
 mod flags;
 mod launcher;
+mod listeners;
 mod log_files;
 mod log_pipe;
 mod memory;
 mod node_address;
 mod notify;
+mod oom_score;
 mod preflight;
 mod record;
 mod server;

@@ -10,10 +10,14 @@ mod requests;
 pub use fleet::{Fleet, FleetEvent, STOP_ORDER};
 pub use heartbeat::Heartbeat;
 pub use machine::{
-    Action, AfterStop, Alert, BAD_CONFIGURATION, Ending, Event, Intent, KILL_AFTER_ABORT, Machine,
-    Phase, ProcessId, START_TIMEOUT, STOP_GRACE, Signal, State, WATCHDOG_SILENCE,
+    Action, AfterStop, Alert, BAD_CONFIGURATION, Ending, Event, Intent, KILL_AFTER_ABORT,
+    LEFTOVER_PATIENCE, LOOK_AGAIN, Machine, Phase, ProcessId, START_TIMEOUT, STOP_GRACE, Signal,
+    State, WATCHDOG_SILENCE,
 };
-pub use pace::{CRASH_LOOP_RESTARTS, CRASH_LOOP_WINDOW, JITTER, Moment, Pace, STEADY_AFTER};
+pub use pace::{
+    CRASH_LOOP_RESTARTS, CRASH_LOOP_WINDOW, JITTER, Moment, Pace, READY_FOR_HALF, SOON,
+    STEADY_AFTER,
+};
 pub use requests::RestartRequests;
 
 #[cfg(test)]

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clock::UnixNanos;
-use topology::Process;
+use topology::{Process, row};
 
+use crate::cgroups::OutOfMemory;
 use crate::policy::{
     Alert, BAD_CONFIGURATION, Ending, Intent, Moment, START_TIMEOUT, WATCHDOG_SILENCE,
 };
@@ -21,7 +22,7 @@ pub(crate) const KEPT_CRASHES: usize = 6;
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Restarts of one process that are remembered. At the longest wait there are
-/// some 400 in an hour, and a few more at the beginning of each series.
+/// some 400 in an hour; more than this are told as this many.
 const KEPT_RESTARTS: usize = 1024;
 
 /// How a process ended, for people and for the list of crashes.
@@ -68,6 +69,18 @@ impl Record {
         self.restarts.push_back(now);
     }
 
+    /// Adds to what is said of its last ending, here and in the list of crashes.
+    pub(crate) fn add_to_last_ending(&mut self, text: &str, crashes: &mut CrashRing) {
+        if let Some(last) = &mut self.last_ending {
+            let new = Arc::new(EndingRecord {
+                reason: format!("{}; {text}", last.reason),
+                ..EndingRecord::clone(last)
+            });
+            crashes.replace(last, &new);
+            *last = new;
+        }
+    }
+
     /// Restarts since the supervisor started.
     #[must_use]
     pub(crate) fn restarts_total(&self) -> u64 {
@@ -97,6 +110,14 @@ impl CrashRing {
             self.0.remove(oldest);
         }
         self.0.push_back((process, ending));
+    }
+
+    fn replace(&mut self, old: &Arc<EndingRecord>, new: &Arc<EndingRecord>) {
+        for (_process, ending) in &mut self.0 {
+            if Arc::ptr_eq(ending, old) {
+                *ending = Arc::clone(new);
+            }
+        }
     }
 
     /// Newest first.
@@ -132,6 +153,20 @@ pub(crate) fn describe(ending: Ending, intent: Intent) -> String {
         }
         Intent::Alert(Alert::StartTimeout) => {
             format!("not ready within {} s: {how}", START_TIMEOUT.as_secs())
+        }
+    }
+}
+
+/// Why there was no memory left for a process, in words.
+#[must_use]
+pub(crate) fn describe_out_of_memory(process: Process, cause: OutOfMemory) -> String {
+    match cause {
+        OutOfMemory::OwnLimit => {
+            let limit = row(process).memory_max_bytes >> 20;
+            format!("out of memory by its own limit of {limit} MiB")
+        }
+        OutOfMemory::Others => {
+            "out of memory: all processes of Bulkhead together, or the node".to_owned()
         }
     }
 }

@@ -147,6 +147,9 @@ fn status(facts: &Facts, snapshot: &Snapshot) -> v1::SupervisorStatus {
         Some(found) => supervised(facts, process, found, now),
         None => own(facts, now),
     };
+    let left_over = snapshot.left_over.iter().map(|(process, left)| {
+        format!("{process} runs beside {left} processes of earlier runs that do not end")
+    });
     let all = Process::ALL.into_iter();
     let processes = all.filter(|process| facts.config.runs(*process));
     v1::SupervisorStatus {
@@ -154,7 +157,12 @@ fn status(facts: &Facts, snapshot: &Snapshot) -> v1::SupervisorStatus {
         processes: processes.map(row).collect(),
         node_name: facts.config.node_name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        degradations: facts.degradations.clone(),
+        degradations: facts
+            .degradations
+            .iter()
+            .cloned()
+            .chain(left_over)
+            .collect(),
     }
 }
 

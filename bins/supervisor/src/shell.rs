@@ -31,7 +31,7 @@ use crate::notify::NotifySockets;
 use crate::policy::{
     Action, Ending, Event, Fleet, FleetEvent, Heartbeat, Intent, Moment, RestartRequests, Signal,
 };
-use crate::record::{CrashRing, EndingRecord, Record, describe};
+use crate::record::{CrashRing, EndingRecord, Record, describe, describe_out_of_memory};
 use crate::settings::{self, Settings};
 use crate::snapshot::Snapshot;
 
@@ -62,6 +62,8 @@ pub(crate) struct Shell {
     pub(crate) records: BTreeMap<Process, Record>,
     pub(crate) crashes: CrashRing,
     pub(crate) requests: RestartRequests,
+    /// How much of earlier runs the kernel cannot end, of processes that run again.
+    pub(crate) left_over: BTreeMap<Process, usize>,
     pub(crate) published: watch::Sender<Snapshot>,
 }
 
@@ -127,6 +129,7 @@ impl Shell {
             }
         }
         self.publish();
+        self.launcher.cgroups().remove();
         Ok(())
     }
 
@@ -196,8 +199,8 @@ impl Shell {
             let jitter = self.random.random_range(-1.0..=1.0);
             for (process, action) in self.fleet.step(self.now(), event, jitter) {
                 match action {
-                    Action::Launch => {
-                        let answer = self.launch(process);
+                    Action::Launch | Action::LaunchBeside => {
+                        let answer = self.launch(process, action == Action::LaunchBeside);
                         events.push_back(FleetEvent::Of(process, answer));
                         // It may be due again at once.
                         events.push_back(FleetEvent::Tick);
@@ -208,7 +211,17 @@ impl Shell {
         }
     }
 
-    fn launch(&mut self, process: Process) -> Event {
+    fn launch(&mut self, process: Process, is_forced: bool) -> Event {
+        let left = self.launcher.cgroups().clear(process);
+        if left > 0 && !is_forced {
+            return Event::Occupied;
+        }
+        self.note_left_over(process, left);
+        // What was left may have harmed it since the end.
+        if let Err(reason) = self.repair_socket(process) {
+            self.note_ending(process, None, reason, 0, Duration::ZERO, true);
+            return Event::LaunchFailed;
+        }
         let now = self.now();
         self.records.entry(process).or_default().launched(now);
         let uid = self.launcher.identities().uid(process);
@@ -234,6 +247,33 @@ impl Shell {
         }
     }
 
+    fn note_left_over(&mut self, process: Process, left: usize) {
+        if left == 0 {
+            self.left_over.remove(&process);
+        } else {
+            tracing::error!(%process, left, "starts beside what the kernel cannot end");
+            self.left_over.insert(process, left);
+        }
+    }
+
+    /// Makes the socket of a process anew where a run has harmed it, and says so in
+    /// the record of its end. An error is logged, and says why that cannot be.
+    fn repair_socket(&mut self, process: Process) -> Result<(), String> {
+        let harm = self.launcher.repair_socket(process).map_err(|error| {
+            let reason = format!("cannot make its socket anew: {error}");
+            tracing::error!(%process, "{reason}");
+            reason
+        })?;
+        if let Some(harm) = harm {
+            let text = format!("its socket {harm} and was made anew");
+            tracing::warn!(%process, "{text}");
+            if let Some(record) = self.records.get_mut(&process) {
+                record.add_to_last_ending(&text, &mut self.crashes);
+            }
+        }
+        Ok(())
+    }
+
     /// Takes leave of everything that has ended, orphans included.
     fn reap(&mut self) {
         loop {
@@ -246,12 +286,11 @@ impl Shell {
                 }
             };
             let process = self.fleet.process_of(pid.as_raw());
-            if process.is_some() {
-                // What it may have left behind; usually nothing. Before it is
-                // reaped, so that the group is certainly its own.
-                let _nobody_left = killpg(pid, UnixSignal::SIGKILL);
-            }
             if let Some(process) = process {
+                // What it may have left behind; usually nothing. The group before it
+                // is reaped, so that it is certainly its own.
+                let _nobody_left = killpg(pid, UnixSignal::SIGKILL);
+                self.launcher.cgroups().clear(process);
                 // Its last words count while its pid is its own: what it had kept
                 // open just before its end has no other owner.
                 self.receive(process);
@@ -277,7 +316,12 @@ impl Shell {
         let uptime = started.map_or(Duration::ZERO, |(_pid, started)| {
             self.now().saturating_sub(started)
         });
-        let reason = describe(ending, intent);
+        let mut reason = describe(ending, intent);
+        if ending == Ending::Signal(UnixSignal::SIGKILL as i32)
+            && let Some(cause) = self.launcher.cgroups().out_of_memory(process)
+        {
+            reason.push_str(&format!(": {}", describe_out_of_memory(process, cause)));
+        }
         let asked = intent == Intent::Asked;
         if asked {
             tracing::info!(%process, %pid, reason, "ended");
@@ -285,6 +329,8 @@ impl Shell {
             tracing::warn!(%process, %pid, reason, "ended");
         }
         self.note_ending(process, Some(ending), reason, pid.as_raw(), uptime, !asked);
+        // Where it cannot be, it is tried again before the next start.
+        drop(self.repair_socket(process));
         self.apply(FleetEvent::Of(process, Event::Ended(ending)));
         self.apply(FleetEvent::Tick);
     }
@@ -418,7 +464,10 @@ impl Shell {
     }
 
     fn publish(&self) {
-        let snapshot = Snapshot::of(self.start, &self.fleet, &self.records, &self.crashes);
+        let snapshot = Snapshot {
+            left_over: self.left_over.clone(),
+            ..Snapshot::of(self.start, &self.fleet, &self.records, &self.crashes)
+        };
         self.published.send_if_modified(|current| {
             let changed = *current != snapshot;
             *current = snapshot;

@@ -55,6 +55,8 @@ pub(crate) struct Snapshot {
     pub(crate) start: Instant,
     pub(crate) processes: BTreeMap<Process, ProcessSnapshot>,
     pub(crate) crashes: CrashRing,
+    /// How much of earlier runs the kernel cannot end.
+    pub(crate) left_over: BTreeMap<Process, usize>,
 }
 
 impl Snapshot {
@@ -64,6 +66,7 @@ impl Snapshot {
             start,
             processes: BTreeMap::new(),
             crashes: CrashRing::default(),
+            left_over: BTreeMap::new(),
         }
     }
 
@@ -85,6 +88,7 @@ impl Snapshot {
             start,
             processes: processes.collect(),
             crashes: crashes.clone(),
+            left_over: BTreeMap::new(),
         }
     }
 }

@@ -16,16 +16,19 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::service::Routes;
 use topology::{Identities, Process};
 
+use crate::cgroups::Cgroups;
 use crate::command::MAX_WAITING_COMMANDS;
 use crate::configuration_files::ConfigurationFiles;
 use crate::directories::InstanceLock;
 use crate::failure::Failure;
 use crate::fd_store::FdStore;
 use crate::flags::Flags;
-use crate::launcher::{Launcher, Listeners, Privileges};
+use crate::launcher::{Launcher, Privileges, Shares};
+use crate::listeners::Listeners;
 use crate::log_files::LogFiles;
 use crate::log_pipe::LogPipe;
 use crate::notify::NotifySockets;
+use crate::oom_score::OomScores;
 use crate::policy::{Fleet, Heartbeat, RestartRequests};
 use crate::record::CrashRing;
 use crate::server::{Facts, Service};
@@ -55,7 +58,10 @@ struct Opened {
     /// Held to the end.
     instance: InstanceLock,
     listeners: Listeners,
+    shares: Shares,
     privileges: Privileges,
+    /// What this machine does not give, for people.
+    degradations: Vec<String>,
 }
 
 /// Checks the node, and makes directories, files and sockets.
@@ -69,9 +75,21 @@ fn open(flags: &Flags) -> Result<Opened, Failure> {
     preflight::check_binaries(config, &identities)?;
     directories::prepare(config, &identities)?;
     directories::write_node_config(config, &identities)?;
+    let listeners = Listeners::open(config)?;
+    let privileges = Privileges::find()?;
+    let run_dir = &config.directories.run_dir;
+    let (cgroups, mut degradations) = Cgroups::open(run_dir, |process| config.runs(process));
+    let (oom_scores, unspared) = OomScores::open();
+    degradations.extend(privileges.degradations.iter().cloned());
+    degradations.extend(unspared);
     Ok(Opened {
-        listeners: Listeners::open(config)?,
-        privileges: Privileges::find()?,
+        listeners,
+        shares: Shares {
+            cgroups,
+            oom_scores,
+        },
+        privileges,
+        degradations,
         identities,
         instance,
         settings,
@@ -86,14 +104,15 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
         identities,
         instance: _instance,
         listeners,
+        shares,
         privileges,
+        degradations,
     } = opened;
     let config = settings.node.clone();
     let system = |action| move |source| Failure::System { action, source };
     let own_socket = listeners
         .own()
         .map_err(system("use its own listening socket"))?;
-    let degradations = privileges.degradations.clone();
     for degradation in &degradations {
         tracing::warn!(degradation, "degraded");
     }
@@ -123,7 +142,7 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
         let shell = Shell {
             fd_store: FdStore::default(),
             notify: NotifySockets::open(&config.directories.run_dir, &identities)?,
-            launcher: Launcher::new(&config, listeners, identities, privileges),
+            launcher: Launcher::new(&config, listeners, shares, identities, privileges),
             files: ConfigurationFiles::of(&flags, &config.directories.bin_dir),
             files_checked: start,
             settings,
@@ -137,6 +156,7 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
             records: BTreeMap::new(),
             crashes: CrashRing::default(),
             requests: RestartRequests::default(),
+            left_over: BTreeMap::new(),
             published,
         };
         let outcome = shell.run(commands, server).await;

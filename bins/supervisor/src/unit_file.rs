@@ -98,3 +98,10 @@ fn the_operating_page_lists_every_exit_code() {
         .collect();
     assert_eq!(listed, EXIT_CODES.map(|row| row.code));
 }
+
+#[test]
+fn systemd_lets_the_supervisor_make_cgroups_and_spare_processes() {
+    assert_eq!(setting("Delegate"), "yes");
+    let least = topology::row(topology::Process::Supervisor).oom_score_adj;
+    assert_eq!(setting("OOMScoreAdjust"), least.to_string());
+}

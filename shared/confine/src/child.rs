@@ -1,6 +1,7 @@
 //! What the child does between fork and exec. Only async-signal-safe calls: no
 //! allocation, no locks; everything it needs was computed before the fork.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::RawFd;
 
@@ -14,6 +15,13 @@ pub const FIRST_LISTENER_DESCRIPTOR: i32 = 3;
 /// Most listeners of one process: each process serves one socket; the rest is
 /// room for one socket a client role.
 pub const MAX_LISTENERS: usize = 8;
+
+/// Most cgroups of one process: one a hierarchy.
+pub const MAX_CGROUPS: usize = 8;
+
+/// The file that says how likely the kernel is to kill the process when memory is
+/// short, -1000 to 1000.
+const OOM_SCORE_FILE: &CStr = c"/proc/self/oom_score_adj";
 
 /// New files are for their owner alone; who wants more says so.
 pub(crate) const UMASK: libc::mode_t = 0o077;
@@ -37,7 +45,31 @@ pub(crate) struct Plan {
     pub(crate) open_files: Option<libc::rlim_t>,
     pub(crate) listeners: [RawFd; MAX_LISTENERS],
     pub(crate) listener_count: usize,
+    pub(crate) cgroups: [RawFd; MAX_CGROUPS],
+    pub(crate) cgroup_count: usize,
+    pub(crate) oom_score: Option<OomScore>,
     pub(crate) parent: libc::pid_t,
+}
+
+/// The text of a score, made before the fork.
+#[derive(Clone, Copy)]
+pub(crate) struct OomScore {
+    digits: [u8; 5],
+    count: usize,
+}
+
+impl OomScore {
+    pub(crate) fn new(score: i16) -> OomScore {
+        let text = score.clamp(-1000, 1000).to_string();
+        let mut digits = [0; 5];
+        for (digit, byte) in digits.iter_mut().zip(text.bytes()) {
+            *digit = byte;
+        }
+        OomScore {
+            digits,
+            count: text.len(),
+        }
+    }
 }
 
 impl Plan {
@@ -45,6 +77,8 @@ impl Plan {
     /// must not exec; a line on its standard error names the step.
     pub(crate) fn apply(&self) -> io::Result<()> {
         step("own session", own_session)?;
+        step("control groups", || self.enter_cgroups())?;
+        step("score for want of memory", || self.score())?;
         step("limits", || self.limits())?;
         step("descriptors", || self.descriptors())?;
         step("groups", || self.groups())?;
@@ -54,6 +88,24 @@ impl Plan {
         step("capabilities", || self.raise_capabilities())?;
         step("parent death signal", || self.follow_parent())?;
         step("no_new_privs", no_new_privileges)
+    }
+
+    /// Before it has started anything, and while it is root.
+    fn enter_cgroups(&self) -> io::Result<()> {
+        let cgroups = self.cgroups.get(..self.cgroup_count).unwrap_or_default();
+        // The kernel takes 0 for whoever writes it.
+        cgroups.iter().try_for_each(|file| write_all(*file, b"0"))
+    }
+
+    fn score(&self) -> io::Result<()> {
+        let Some(OomScore { digits, count }) = self.oom_score else {
+            return Ok(());
+        };
+        // SAFETY: reads the literal up to its NUL.
+        let file = check(unsafe {
+            libc::open(OOM_SCORE_FILE.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC)
+        })?;
+        write_all(file, digits.get(..count).unwrap_or_default())
     }
 
     fn limits(&self) -> io::Result<()> {
@@ -207,6 +259,17 @@ fn step(name: &str, run: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
             unsafe { libc::write(libc::STDERR_FILENO, part.as_ptr().cast(), part.len()) };
         }
     })
+}
+
+/// Into a file of the kernel, which takes all at once or nothing.
+fn write_all(file: RawFd, bytes: &[u8]) -> io::Result<()> {
+    // SAFETY: reads `len` bytes of a live slice.
+    let written = unsafe { libc::write(file, bytes.as_ptr().cast(), bytes.len()) };
+    if written < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {

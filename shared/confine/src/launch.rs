@@ -13,8 +13,8 @@ use std::sync::{Mutex, PoisonError};
 use nix::unistd::{Pid, getpid};
 
 use crate::capabilities::CapabilitySet;
-pub use crate::child::{FIRST_LISTENER_DESCRIPTOR, MAX_LISTENERS};
-use crate::child::{Plan, close_at_exec_from, follow};
+pub use crate::child::{FIRST_LISTENER_DESCRIPTOR, MAX_CGROUPS, MAX_LISTENERS};
+use crate::child::{OomScore, Plan, close_at_exec_from, follow};
 
 /// A process to be started.
 #[derive(Debug)]
@@ -34,6 +34,12 @@ pub struct Launch<'a> {
     pub capabilities: CapabilitySet,
     /// Most open files; the caller's own hard limit is the highest possible.
     pub open_files: Option<u64>,
+    /// Files of cgroups that list their processes or threads, open for writing: it puts
+    /// itself into each of them before anything else.
+    pub cgroups: &'a [BorrowedFd<'a>],
+    /// How likely the kernel is to kill it when memory is short (`oom_score_adj`);
+    /// absent leaves it as the caller has it.
+    pub oom_score: Option<i16>,
     /// Listening sockets with their names, in the order of their descriptors.
     pub listeners: &'a [(&'a str, BorrowedFd<'a>)],
     /// Where its standard output and standard error go.
@@ -46,6 +52,14 @@ pub enum SpawnError {
     /// More listeners than [`MAX_LISTENERS`].
     #[error("{binary} would get {count} listeners, at most {MAX_LISTENERS} are possible", binary = binary.display())]
     TooManyListeners {
+        /// The program.
+        binary: PathBuf,
+        /// How many.
+        count: usize,
+    },
+    /// More cgroups than [`MAX_CGROUPS`].
+    #[error("{binary} would be in {count} cgroups, at most {MAX_CGROUPS} are possible", binary = binary.display())]
+    TooManyCgroups {
         /// The program.
         binary: PathBuf,
         /// How many.
@@ -72,7 +86,7 @@ pub enum SpawnError {
 
 /// Starts the process and returns its pid; the caller reaps it.
 ///
-/// In the child, in this order: own session, umask 0077, no core dumps,
+/// In the child, in this order: own session, cgroups, score, umask 0077, no core dumps,
 /// listeners from descriptor 3 on, groups, bounding set, secure bits, user,
 /// capabilities, SIGKILL at the end of its parent, `no_new_privs`, exec. The
 /// kernel means the parent *thread*: call this from one that lives as long as
@@ -87,6 +101,12 @@ pub fn spawn(launch: &Launch<'_>) -> Result<Pid, SpawnError> {
         return Err(SpawnError::TooManyListeners {
             binary: binary(),
             count: launch.listeners.len(),
+        });
+    }
+    if launch.cgroups.len() > MAX_CGROUPS {
+        return Err(SpawnError::TooManyCgroups {
+            binary: binary(),
+            count: launch.cgroups.len(),
         });
     }
     let descriptors = |source| SpawnError::Descriptors {
@@ -132,6 +152,10 @@ fn plan(launch: &Launch<'_>) -> Plan {
     for (slot, (_name, listener)) in listeners.iter_mut().zip(launch.listeners) {
         *slot = listener.as_raw_fd();
     }
+    let mut cgroups = [-1; MAX_CGROUPS];
+    for (slot, cgroup) in cgroups.iter_mut().zip(launch.cgroups) {
+        *slot = cgroup.as_raw_fd();
+    }
     Plan {
         uid: launch.uid,
         gid: launch.gid,
@@ -139,6 +163,9 @@ fn plan(launch: &Launch<'_>) -> Plan {
         open_files: launch.open_files,
         listeners,
         listener_count: launch.listeners.len(),
+        cgroups,
+        cgroup_count: launch.cgroups.len(),
+        oom_score: launch.oom_score.map(OomScore::new),
         parent: getpid().as_raw(),
     }
 }

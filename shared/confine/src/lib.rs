@@ -28,7 +28,8 @@ pub use capabilities::{CapabilitySet, UnknownCapability, reduce_to};
 pub use datagram::{Carried, Datagram, discard_datagram, peek_datagram, refuse_descriptors};
 pub use inspect::{Confinement, InspectError};
 pub use launch::{
-    FIRST_LISTENER_DESCRIPTOR, Launch, MAX_LISTENERS, SpawnError, follow_starter, spawn,
+    FIRST_LISTENER_DESCRIPTOR, Launch, MAX_CGROUPS, MAX_LISTENERS, SpawnError, follow_starter,
+    spawn,
 };
 pub use memory::give_back_memory;
 pub use reap::{ChildEnding, find_ended_child, reap};

@@ -35,6 +35,8 @@ fn shell<'a>(script: &str, output: BorrowedFd<'a>, arguments: &'a mut Vec<OsStri
         gid: UID,
         capabilities: CapabilitySet::EMPTY,
         open_files: Some(100),
+        cgroups: &[],
+        oom_score: None,
         listeners: &[],
         output,
     }

@@ -46,12 +46,20 @@ pub struct ProcessRow {
     pub services: &'static [ServiceRow],
     /// The longest wait between two restarts.
     pub backoff_cap: Duration,
-    /// Most memory that it may need, in bytes. The unit of the supervisor limits all
-    /// together to the sum.
+    /// Most memory that its cgroup may have, in bytes. The unit of the supervisor limits
+    /// all together to the sum.
     pub memory_max_bytes: u64,
     /// Most tasks (threads), as with the memory. The process keeps below it by
     /// [`ProcessRow::blocking_threads_max`].
     pub tasks_max: u16,
+    /// Its share of busy processors, where 100 is usual.
+    pub cpu_weight: u16,
+    /// Its share of busy disks, where 100 is usual.
+    pub io_weight: u16,
+    /// How likely the kernel is to kill it when the node is short of memory, -1000
+    /// (never) to 1000. Whose end costs most is the least likely; containers of
+    /// guaranteed pods have -997, others more.
+    pub oom_score_adj: i16,
 }
 
 impl ProcessRow {
@@ -128,6 +136,10 @@ pub const PROCESSES: &[ProcessRow] = &[
                 Place::ConfigurationFiles,
                 "to read them again when they change",
             ),
+            write(
+                Place::Cgroups,
+                "to limit the others, and end what they leave behind",
+            ),
             read(
                 Place::Kernel,
                 "to read the memory use and the confinement of the others",
@@ -140,6 +152,9 @@ pub const PROCESSES: &[ProcessRow] = &[
         backoff_cap: Duration::from_secs(10),
         memory_max_bytes: 32 * MIB,
         tasks_max: 64,
+        cpu_weight: 200,
+        io_weight: 100,
+        oom_score_adj: -999,
     },
     ProcessRow {
         process: Process::PodWorkerPool,
@@ -231,6 +246,9 @@ pub const PROCESSES: &[ProcessRow] = &[
         memory_max_bytes: 160 * MIB,
         // A pod on a network disk that hangs holds a thread; others must get one.
         tasks_max: 576,
+        cpu_weight: 200,
+        io_weight: 200,
+        oom_score_adj: -998,
     },
     ProcessRow {
         process: Process::StatusSyncer,
@@ -258,6 +276,9 @@ pub const PROCESSES: &[ProcessRow] = &[
         backoff_cap: Duration::from_secs(10),
         memory_max_bytes: 64 * MIB,
         tasks_max: 64,
+        cpu_weight: 100,
+        io_weight: 100,
+        oom_score_adj: -960,
     },
     ProcessRow {
         process: Process::Pleg,
@@ -276,6 +297,9 @@ pub const PROCESSES: &[ProcessRow] = &[
         backoff_cap: Duration::from_secs(10),
         memory_max_bytes: 32 * MIB,
         tasks_max: 64,
+        cpu_weight: 100,
+        io_weight: 100,
+        oom_score_adj: -970,
     },
     ProcessRow {
         process: Process::Prober,
@@ -298,6 +322,9 @@ pub const PROCESSES: &[ProcessRow] = &[
         backoff_cap: Duration::from_secs(10),
         memory_max_bytes: 48 * MIB,
         tasks_max: 64,
+        cpu_weight: 100,
+        io_weight: 100,
+        oom_score_adj: -970,
     },
     ProcessRow {
         process: Process::ConfigSourcer,
@@ -337,6 +364,9 @@ pub const PROCESSES: &[ProcessRow] = &[
         // 32 MiB of them may be objects, twice while they are read again.
         memory_max_bytes: 128 * MIB,
         tasks_max: 64,
+        cpu_weight: 100,
+        io_weight: 100,
+        oom_score_adj: -980,
     },
     ProcessRow {
         process: Process::SyncLoop,
@@ -358,6 +388,9 @@ pub const PROCESSES: &[ProcessRow] = &[
         backoff_cap: Duration::from_secs(10),
         memory_max_bytes: 96 * MIB,
         tasks_max: 64,
+        cpu_weight: 200,
+        io_weight: 100,
+        oom_score_adj: -990,
     },
     ProcessRow {
         process: Process::CredentialProvider,
@@ -380,6 +413,9 @@ pub const PROCESSES: &[ProcessRow] = &[
         // Most of both is for the programs, of which four run at once.
         memory_max_bytes: 256 * MIB,
         tasks_max: 192,
+        cpu_weight: 50,
+        io_weight: 50,
+        oom_score_adj: -900,
     },
 ];
 

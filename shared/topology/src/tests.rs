@@ -271,11 +271,13 @@ fn each_process_names_a_place_once_and_none_of_another() {
         Place::PullCredentials,
         Place::PodDirectories,
         Place::PodLogs,
-        Place::Cgroups,
         Place::HostPaths,
     ] {
         assert_eq!(who(place), [Process::PodWorkerPool], "{place:?}");
     }
+    // Those of processes and those of pods.
+    let both = [Process::Supervisor, Process::PodWorkerPool];
+    assert_eq!(who(Place::Cgroups), both);
     for place in [Place::Manifests, Place::Authorities] {
         assert_eq!(who(place), [Process::ConfigSourcer], "{place:?}");
     }

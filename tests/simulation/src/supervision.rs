@@ -251,7 +251,8 @@ impl Supervision {
             let now = self.moment(Instant::now());
             for (process, action) in self.fleet.step(now, event, jitter) {
                 match action {
-                    Action::Launch => {
+                    // Nothing is left of a simulated run.
+                    Action::Launch | Action::LaunchBeside => {
                         let answer = self.launch(process);
                         events.push_back(FleetEvent::Of(process, answer));
                         events.push_back(FleetEvent::Tick);

@@ -234,7 +234,7 @@ impl BulkheadInstance {
             .context("cannot open the supervisor's log")?;
         let mut command = self
             .node
-            .command(self.paths.bin.join(Process::Supervisor.name()));
+            .service(self.paths.bin.join(Process::Supervisor.name()))?;
         command
             .args(&self.arguments)
             .envs(&self.environment)

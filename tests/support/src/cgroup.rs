@@ -33,6 +33,48 @@ pub(crate) fn create_for_processes(name: &str) -> Result<PathBuf> {
     Ok(directory)
 }
 
+/// Makes a cgroup of the node on every hierarchy that limits something, below which
+/// each service gets one of its own, as systemd does with `Delegate=yes`.
+///
+/// # Errors
+/// When a hierarchy refuses a new cgroup.
+pub(crate) fn create_for_services(name: &str) -> Result<Vec<PathBuf>> {
+    const LIMITING: [&str; 4] = ["memory", "pids", "cpu", "blkio"];
+    let table = fs::read_to_string("/proc/self/mountinfo").context("/proc/self/mountinfo")?;
+    let limits = |hierarchy: &Hierarchy| {
+        let mut options = hierarchy.options.split(',');
+        hierarchy.version_2 || options.any(|option| LIMITING.contains(&option))
+    };
+    let mut services = Vec::new();
+    for hierarchy in parse_hierarchies(&table).into_iter().filter(limits) {
+        let directory = hierarchy.mount_point.join(name).join("services");
+        fs::create_dir_all(&directory)
+            .with_context(|| format!("cannot make the cgroup {}", directory.display()))?;
+        if hierarchy.version_2 {
+            hand_down(&hierarchy.mount_point, &directory);
+        }
+        services.push(directory);
+    }
+    Ok(services)
+}
+
+/// Has controllers handed down to what is below `to`. What is refused is a limit that
+/// cannot be tested.
+fn hand_down(from: &Path, to: &Path) {
+    for controller in ["memory", "pids", "cpu", "io"] {
+        let levels: Vec<&Path> = to
+            .ancestors()
+            .take_while(|level| level.starts_with(from))
+            .collect();
+        for level in levels.into_iter().rev() {
+            let _ = fs::write(
+                level.join("cgroup.subtree_control"),
+                format!("+{controller}"),
+            );
+        }
+    }
+}
+
 /// Every process in the cgroup `name` and below, on every hierarchy.
 ///
 /// # Errors

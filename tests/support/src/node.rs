@@ -204,7 +204,32 @@ impl TestNode {
         command
     }
 
-    /// Starts a command of [`TestNode::command`] inside the node.
+    /// The same for a service: it runs in a cgroup of its own on every hierarchy that
+    /// limits something.
+    ///
+    /// # Errors
+    /// When a cgroup cannot be made.
+    pub fn service(&self, program: impl AsRef<OsStr>) -> Result<Command> {
+        use std::os::unix::process::CommandExt as _;
+        const ENTER: &str = r#"while [ "$1" != -- ]; do
+            mkdir "$1/$$" && echo $$ > "$1/$$/cgroup.procs" || exit 1
+            shift
+        done
+        shift
+        exec "$@""#;
+        let mut command = Command::new("/bin/sh");
+        command
+            .args(["-c", ENTER, "service"])
+            .args(cgroup::create_for_services(&self.slot.name)?)
+            .arg("--")
+            .arg(program.as_ref())
+            .env(processes::MARKER, &self.slot.name)
+            .stdin(Stdio::null())
+            .process_group(0);
+        Ok(command)
+    }
+
+    /// Starts a command of [`TestNode::command`] or [`TestNode::service`] inside the node.
     ///
     /// # Errors
     /// When it cannot be started.

@@ -134,6 +134,27 @@ fn places_are_those_of_the_topology() {
 }
 
 #[test]
+fn limits_are_those_of_the_topology() {
+    let isolation = read("docs/isolation.md");
+    let table = section(&isolation, "## Cgroups");
+    let lines = table.lines().filter(|line| line.starts_with("| "));
+    let told: Vec<&str> = lines.skip(1).collect();
+    let row = |row: &ProcessRow| {
+        format!(
+            "| {} | {} MiB | {} | {} | {} | {} |",
+            row.process,
+            row.memory_max_bytes >> 20,
+            row.tasks_max,
+            row.cpu_weight,
+            row.io_weight,
+            row.oom_score_adj
+        )
+    };
+    let listed: Vec<String> = PROCESSES.iter().map(row).collect();
+    assert_eq!(told, listed, "docs/isolation.md");
+}
+
+#[test]
 fn capabilities_and_services_are_those_of_the_topology() {
     let isolation = read("docs/isolation.md");
     let capabilities = section(&isolation, "## Users and capabilities");

@@ -19,7 +19,8 @@
 //!
 //! - `Waiting` -> `Launching`: its wait is over; the shell is told to start it.
 //! - `Launching` -> `Starting`: the shell has started it.
-//! - `Launching` -> `Waiting`: it could not be started, which counts as a crash.
+//! - `Launching` -> `Waiting`: it could not be started, which counts as a crash; or
+//!   something of its last run has not ended yet (`Occupied`), which does not.
 //! - `Starting` -> `Ready`: it said so.
 //! - `Starting` -> `Aborting`: not ready within [`START_TIMEOUT`].
 //! - `Ready` -> `Aborting`: silent for [`WATCHDOG_SILENCE`]; SIGABRT now, SIGKILL
@@ -31,7 +32,7 @@
 
 use std::time::Duration;
 
-use super::pace::{Moment, Pace, STEADY_AFTER};
+use super::pace::{Moment, Pace};
 
 /// How long a process may take until it is ready.
 pub const START_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,6 +45,13 @@ pub const KILL_AFTER_ABORT: Duration = Duration::from_secs(2);
 
 /// Time from SIGTERM to SIGKILL: calls in flight get 5 s, and 1 s to tell.
 pub const STOP_GRACE: Duration = Duration::from_secs(6);
+
+/// How often it is looked whether all of the last run has ended.
+pub const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// How long a start waits for that. What the kernel cannot end in this time may hang
+/// in it for ever.
+pub const LEFTOVER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// With this exit code a process says that starting it again does not help.
 pub const BAD_CONFIGURATION: i32 = process::EXIT_BAD_CONFIGURATION as i32;
@@ -161,6 +169,8 @@ pub enum Event {
     Launched(ProcessId),
     /// The shell could not start it.
     LaunchFailed,
+    /// The shell did not start it, since something of its last run has not ended yet.
+    Occupied,
     /// It said that it is ready.
     Ready,
     /// Its main loop spoke.
@@ -182,8 +192,11 @@ pub enum Event {
 /// What the shell has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Start it, then answer with `Launched` or `LaunchFailed`.
+    /// Start it once all of its last run has ended, then answer with `Launched` or
+    /// `LaunchFailed`; else answer with `Occupied`.
     Launch,
+    /// Start it whatever is left of its last run, and answer as to `Launch`.
+    LaunchBeside,
     /// Send a signal.
     Signal(ProcessId, Signal),
 }
@@ -205,6 +218,8 @@ pub struct Machine {
     state: State,
     pace: Pace,
     backoff_cap: Duration,
+    /// Since when something of its last run keeps it from starting.
+    occupied_since: Option<Moment>,
 }
 
 impl Machine {
@@ -217,6 +232,7 @@ impl Machine {
             },
             pace: Pace::new(),
             backoff_cap,
+            occupied_since: None,
         }
     }
 
@@ -303,12 +319,21 @@ impl Machine {
             Event::Launched(pid) => {
                 if self.state == State::Launching {
                     self.state = State::Starting { pid, started: now };
+                    self.occupied_since = None;
                 }
                 None
             }
             Event::LaunchFailed => {
                 if self.state == State::Launching {
                     self.crashed(now, jitter);
+                }
+                None
+            }
+            Event::Occupied => {
+                if self.state == State::Launching {
+                    self.occupied_since.get_or_insert(now);
+                    let due = now + LOOK_AGAIN;
+                    self.state = State::Waiting { due };
                 }
                 None
             }
@@ -346,7 +371,7 @@ impl Machine {
     fn ended(&mut self, now: Moment, ending: Ending, jitter: f64) {
         match self.state {
             State::Starting { .. } | State::Ready { .. } | State::Aborting { .. } => {
-                self.forgive_if_steady(now);
+                self.readiness_ended(now);
                 if ending == Ending::Exit(BAD_CONFIGURATION) {
                     self.state = State::BadConfiguration;
                 } else {
@@ -364,13 +389,12 @@ impl Machine {
         }
     }
 
-    /// A process that was ready for long begins a new series of crashes, whichever
-    /// way its readiness ends.
-    fn forgive_if_steady(&mut self, now: Moment) {
-        if let State::Ready { ready, .. } = self.state
-            && now.saturating_sub(ready) >= STEADY_AFTER
-        {
-            self.pace = Pace::new();
+    /// How long a process was ready decides how fast it is started again, whichever
+    /// way its readiness ended.
+    fn readiness_ended(&mut self, at: Moment) {
+        if let State::Ready { ready, .. } = self.state {
+            let ready_for = at.saturating_sub(ready);
+            self.pace.was_ready(ready_for, self.backoff_cap);
         }
     }
 
@@ -386,15 +410,25 @@ impl Machine {
         match &mut self.state {
             State::Waiting { .. } => {
                 self.state = State::Launching;
-                Some(Action::Launch)
+                let is_too_long = |since: Moment| now.saturating_sub(since) >= LEFTOVER_PATIENCE;
+                Some(match self.occupied_since {
+                    Some(since) if is_too_long(since) => Action::LaunchBeside,
+                    _ => Action::Launch,
+                })
             }
             State::Starting { pid, started } => {
                 let (pid, started) = (*pid, *started);
                 Some(self.abort(now, pid, started, Alert::StartTimeout))
             }
-            State::Ready { pid, started, .. } => {
-                let (pid, started) = (*pid, *started);
-                self.forgive_if_steady(now);
+            State::Ready {
+                pid,
+                started,
+                last_beat,
+                ..
+            } => {
+                let (pid, started, last_beat) = (*pid, *started, *last_beat);
+                // Silence is no readiness.
+                self.readiness_ended(last_beat);
                 Some(self.abort(now, pid, started, Alert::Watchdog))
             }
             State::Aborting { pid, phase, .. } | State::Stopping { pid, phase, .. } => {

@@ -1,5 +1,10 @@
 //! How fast a process that fails is started again.
 //!
+//! A crash before [`SOON`] doubles the wait. Readiness for [`READY_FOR_HALF`] times
+//! the last wait halves it, as often as there was time for that, and a crash after
+//! that or in between does not double it: who is killed now and then, by whatever is
+//! outside of it, does not wait.
+//!
 //! ```text
 //!            6th crash within 60 s
 //!   Steady ------------------------> CrashLooping
@@ -20,11 +25,17 @@ pub type Moment = Duration;
 /// single crash is usually over with it.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 
+/// A crash after less readiness than this comes soon after the start.
+pub const SOON: Duration = Duration::from_secs(1);
+
+/// Readiness for this many times the last wait halves it.
+pub const READY_FOR_HALF: u32 = 10;
+
 /// Each wait is changed by a random part of up to this much, so that processes
 /// that crash together do not come back together.
 pub const JITTER: f64 = 0.2;
 
-/// Readiness for this long ends a series of crashes.
+/// Readiness for this long ends a series of crashes, however long the last wait was.
 pub const STEADY_AFTER: Duration = Duration::from_secs(60);
 
 /// More crashes than this within [`CRASH_LOOP_WINDOW`] show as crash-looping.
@@ -39,14 +50,14 @@ pub enum Pace {
     /// Few crashes, or none: the moments of the latest ones and how many there
     /// were in this series.
     Steady {
-        /// Crashes in this series.
+        /// How often the wait was doubled, and not halved again; the first crash counts.
         failures: u32,
-        /// When; at most [`CRASH_LOOP_RESTARTS`], oldest first.
+        /// When they were; at most [`CRASH_LOOP_RESTARTS`], oldest first.
         recent: VecDeque<Moment>,
     },
     /// Too many crashes; still retried.
     CrashLooping {
-        /// Crashes in this series.
+        /// As above.
         failures: u32,
     },
 }
@@ -61,33 +72,48 @@ impl Pace {
         }
     }
 
+    /// Takes note that it was ready for this long, and is no more. To be followed by
+    /// [`Pace::crashed`] when that was a crash.
+    pub fn was_ready(&mut self, ready_for: Duration, cap: Duration) {
+        if ready_for >= STEADY_AFTER {
+            *self = Pace::new();
+            return;
+        }
+        if ready_for < SOON {
+            return;
+        }
+        let (Pace::Steady { failures, .. } | Pace::CrashLooping { failures }) = self;
+        let mut unused = ready_for;
+        while *failures > 1 {
+            let for_half = READY_FOR_HALF * curve(cap).wait(*failures);
+            let Some(rest) = unused.checked_sub(for_half) else {
+                break;
+            };
+            unused = rest;
+            *failures -= 1;
+        }
+        // What the crash to come adds.
+        *failures = failures.saturating_sub(1);
+    }
+
     /// Counts a crash and tells how long to wait because of it. `jitter` is a
     /// random number within -1 ..= 1.
     pub fn crashed(&mut self, now: Moment, cap: Duration, jitter: f64) -> Duration {
-        let failures = match self {
-            Pace::Steady { failures, recent } => {
-                let failures = failures.saturating_add(1);
-                recent.retain(|crash| now.saturating_sub(*crash) <= CRASH_LOOP_WINDOW);
-                if recent.len() >= CRASH_LOOP_RESTARTS {
-                    *self = Pace::CrashLooping { failures };
-                } else {
-                    recent.push_back(now);
-                    let recent = std::mem::take(recent);
-                    *self = Pace::Steady { failures, recent };
-                }
-                failures
+        let (Pace::Steady { failures, .. } | Pace::CrashLooping { failures }) = self;
+        // Past the longest wait there is nothing to double, nor to halve one by one.
+        if *failures == 0 || curve(cap).wait(*failures) < cap {
+            *failures += 1;
+        }
+        let failures = *failures;
+        if let Pace::Steady { recent, .. } = self {
+            recent.retain(|crash| now.saturating_sub(*crash) <= CRASH_LOOP_WINDOW);
+            if recent.len() >= CRASH_LOOP_RESTARTS {
+                *self = Pace::CrashLooping { failures };
+            } else {
+                recent.push_back(now);
             }
-            Pace::CrashLooping { failures } => {
-                *failures = failures.saturating_add(1);
-                *failures
-            }
-        };
-        let curve = Curve {
-            base: FIRST_WAIT,
-            cap,
-            immediate: 1,
-        };
-        backoff::jittered(curve.wait(failures), JITTER, jitter)
+        }
+        backoff::jittered(curve(cap).wait(failures), JITTER, jitter)
     }
 
     /// Whether it shows as crash-looping.
@@ -97,8 +123,19 @@ impl Pace {
     }
 }
 
+fn curve(cap: Duration) -> Curve {
+    Curve {
+        base: FIRST_WAIT,
+        cap,
+        immediate: 1,
+    }
+}
+
 impl Default for Pace {
     fn default() -> Self {
         Pace::new()
     }
 }
+
+#[cfg(test)]
+mod tests;

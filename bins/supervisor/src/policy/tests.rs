@@ -120,7 +120,7 @@ fn bad_configuration_waits_for_a_change_or_a_wish() {
 }
 
 #[test]
-fn only_a_minute_of_readiness_ends_a_series_of_crashes() {
+fn only_readiness_makes_the_next_wait_shorter() {
     let mut driver = Driver::ready();
     for _ in 0..5 {
         driver.crash();
@@ -131,12 +131,24 @@ fn only_a_minute_of_readiness_ends_a_series_of_crashes() {
     assert_eq!(driver.crash(), millis(800));
     driver.until_deadline();
     driver.step(Event::Ready);
-    driver.now += millis(59_999);
-    assert_eq!(driver.crash(), millis(1600));
+    driver.now += READY_FOR_HALF * millis(800);
+    assert_eq!(driver.crash(), millis(400));
     driver.until_deadline();
     driver.step(Event::Ready);
     driver.now += STEADY_AFTER;
     assert_eq!(driver.crash(), Duration::ZERO);
+}
+
+#[test]
+fn the_silence_before_an_abort_is_no_readiness() {
+    let mut driver = Driver::ready();
+    for wait in [0, 50, 100] {
+        let abort = Some(Action::Signal(driver.pids, Signal::Abort));
+        assert_eq!(driver.until_deadline(), abort);
+        assert_eq!(driver.crash(), millis(wait));
+        driver.until_deadline();
+        driver.step(Event::Ready);
+    }
 }
 
 #[test]
@@ -301,6 +313,43 @@ fn what_cannot_be_launched_is_retried_along_the_curve() {
     assert_eq!(machine.state(), State::Waiting { due: millis(50) });
 }
 
+#[test]
+fn a_start_waits_until_all_of_the_last_run_has_ended_and_not_for_ever() {
+    let mut machine = Machine::new(CAP);
+    let mut now = Duration::ZERO;
+    let mut looked = 0;
+    loop {
+        match machine.step(now, Event::Tick, 0.0) {
+            Some(Action::Launch) => looked += 1,
+            other => {
+                assert_eq!(other, Some(Action::LaunchBeside));
+                break;
+            }
+        }
+        machine.step(now, Event::Occupied, 0.0);
+        now = machine.deadline().unwrap();
+        assert_eq!(*machine.pace(), Pace::new(), "it is no crash");
+    }
+    assert_eq!(now, LEFTOVER_PATIENCE);
+    assert_eq!(
+        looked,
+        LEFTOVER_PATIENCE.as_millis() / LOOK_AGAIN.as_millis()
+    );
+    // The next time it is waited for anew.
+    machine.step(now, Event::Launched(7), 0.0);
+    machine.step(now, Event::Ended(Ending::Signal(9)), 0.0);
+    assert_eq!(machine.step(now, Event::Tick, 0.0), Some(Action::Launch));
+}
+
+#[test]
+fn a_process_whose_last_run_has_not_ended_can_be_stopped() {
+    let mut machine = Machine::new(CAP);
+    machine.step(Duration::ZERO, Event::Tick, 0.0);
+    machine.step(Duration::ZERO, Event::Occupied, 0.0);
+    assert_eq!(machine.step(Duration::ZERO, Event::Stop, 0.0), None);
+    assert_eq!(machine.state(), State::Stopped);
+}
+
 /// Steps the fleet; what it launches gets a pid, what it signals is returned.
 fn settle(
     fleet: &mut Fleet,
@@ -313,7 +362,7 @@ fn settle(
     while let Some(event) = events.pop() {
         for (process, action) in fleet.step(now, event, 0.0) {
             match action {
-                Action::Launch => {
+                Action::Launch | Action::LaunchBeside => {
                     *pids += 1;
                     events.push(FleetEvent::Of(process, Event::Launched(*pids)));
                 }
@@ -475,7 +524,7 @@ impl World {
         while let Some(event) = events.pop() {
             for (process, action) in fleet.step(now, event, jitter) {
                 match action {
-                    Action::Launch => {
+                    Action::Launch | Action::LaunchBeside => {
                         assert!(!self.stopping, "{process} was started during a stop");
                         assert!(
                             !self.running.contains_key(&process),

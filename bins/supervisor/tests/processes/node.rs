@@ -1,5 +1,6 @@
 //! A supervisor on directories of its own, with test processes below it.
 
+mod attacker;
 pub(crate) mod child;
 
 use std::fs::{self, File, Permissions};
@@ -212,6 +213,28 @@ impl Node {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
+    /// The number behind `text` in what a process wrote last, once there is one.
+    pub(crate) async fn last_number_logged(&self, process: Process, text: &str) -> u32 {
+        let path = self.path("log/bulkhead").join(format!("{process}.log"));
+        let found = || {
+            let log = fs::read_to_string(&path).unwrap_or_default();
+            let line = log.lines().rev().find_map(|line| line.split(text).nth(1));
+            line.and_then(|rest| rest.parse().ok())
+        };
+        self.until(|| found().is_some()).await;
+        found().unwrap()
+    }
+
+    /// The processes that share a cgroup of tasks with this one.
+    pub(crate) fn members_of_cgroup(&self, pid: u32) -> Vec<u32> {
+        let mut members = Vec::new();
+        for cgroup in cgroups_of(pid) {
+            let listed = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap();
+            members.extend(listed.lines().map(|line| line.parse::<u32>().unwrap()));
+        }
+        members
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill(self.supervisor_pid(), signal).unwrap();
     }
@@ -255,9 +278,51 @@ impl Drop for Node {
     fn drop(&mut self) {
         // Its processes end with it.
         if let Some(mut supervisor) = self.supervisor.take() {
+            let cgroups = cgroups_of(supervisor.id());
             drop(supervisor.kill());
             drop(supervisor.wait());
+            for cgroup in cgroups {
+                remove(cgroup.parent().unwrap());
+            }
         }
+    }
+}
+
+/// The directories of the cgroups of a process that Bulkhead has made.
+fn cgroups_of(pid: u32) -> Vec<PathBuf> {
+    let memberships = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mounts = mounts.lines().filter(|line| line.contains(" - cgroup"));
+    let mounts: Vec<PathBuf> = mounts
+        .map(|line| PathBuf::from(line.split(' ').nth(4).unwrap()))
+        .collect();
+    let paths = memberships
+        .lines()
+        .filter_map(|line| line.split(':').nth(2));
+    let paths = paths.filter(|path| path.contains("/bulkhead-"));
+    paths
+        .flat_map(|path| {
+            let below = path.trim_start_matches('/').to_owned();
+            mounts.iter().map(move |mount| mount.join(&below))
+        })
+        .filter(|directory| directory.exists())
+        .collect()
+}
+
+/// Removes the cgroups of a supervisor that was killed, with all that is in them.
+fn remove(directory: &Path) {
+    for child in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if child.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove(&child.path());
+        }
+    }
+    let begun = std::time::Instant::now();
+    while directory.exists() && fs::remove_dir(directory).is_err() && begun.elapsed() < PATIENCE {
+        let listed = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
+        for pid in listed.lines().filter_map(|line| line.parse().ok()) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        std::thread::yield_now();
     }
 }
 

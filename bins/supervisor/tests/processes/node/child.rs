@@ -31,7 +31,7 @@ const IMPOSTOR_VARIABLE: &str = "SUPERVISOR_TEST_IMPOSTOR";
 
 const BEAT: Duration = Duration::from_millis(500);
 
-fn notify(text: &str) {
+pub(super) fn notify(text: &str) {
     let path = std::env::var_os("NOTIFY_SOCKET").expect("NOTIFY_SOCKET is set");
     let socket = UnixDatagram::unbound().unwrap();
     socket.send_to(text.as_bytes(), path).unwrap();
@@ -41,7 +41,7 @@ fn notify(text: &str) {
     clippy::exit,
     reason = "the test harness would turn every code into its own"
 )]
-fn exit(code: i32) -> ! {
+pub(super) fn exit(code: i32) -> ! {
     std::process::exit(code)
 }
 
@@ -133,7 +133,7 @@ async fn behave(process: &str, words: &[&str]) {
                 notify("WATCHDOG=1");
             }
         }
-        other => panic!("unknown behaviour {other:?}"),
+        other => super::attacker::behave(process, other).await,
     }
 }
 
@@ -180,7 +180,7 @@ fn notify_with(text: &str, descriptor: RawFd) {
 }
 
 /// Ready, alive, and gone at SIGTERM with its name in the order of the stop.
-async fn serve(process: &str) {
+pub(super) async fn serve(process: &str) {
     let mut terminate = signal(SignalKind::terminate()).unwrap();
     notify("READY=1\nWATCHDOG=1\nSTATUS=serving");
     loop {

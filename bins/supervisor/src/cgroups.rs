@@ -1,0 +1,417 @@
+//! A cgroup for each process, the supervisor included: what it is limited to by
+//! itself, and what finds everything that a run has left behind, whatever session or
+//! process group that has moved to.
+//!
+//! They are made below the cgroup that the supervisor was started in, so a unit with
+//! `Delegate=yes` has them in its own:
+//!
+//! ```text
+//! <own>/bulkhead<run directory>/supervisor
+//!                              /pleg ...
+//! ```
+//!
+//! What cannot be made is told as a degradation, and Bulkhead runs without it. All
+//! that is done here may be done again: limits are written before each start where
+//! they differ, and leftovers are looked for until there are none.
+
+mod hierarchy;
+mod limits;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use topology::{PROCESSES, Process, row};
+
+use hierarchy::{Controller, Hierarchy, Version};
+pub(crate) use limits::OutOfMemory;
+use limits::{Limits, MemoryEvents, Setting, TASKS_FILE};
+
+/// How the name of the cgroup of all processes begins; the run directory follows.
+const NAME_PREFIX: &str = "bulkhead";
+
+/// Lists the processes of a cgroup. Who writes 0 to it is moved there.
+const MEMBERS_FILE: &str = "cgroup.procs";
+
+/// The same for threads (version 1). Who has one thread is moved by it at once, where
+/// the other file takes a grace period of RCU, some 8 ms.
+const THREADS_FILE: &str = "tasks";
+
+/// Kills all processes of a cgroup and below (version 2, Linux 5.14).
+const KILL_FILE: &str = "cgroup.kill";
+
+/// What a cgroup hands down (version 2).
+const HANDED_DOWN_FILE: &str = "cgroup.subtree_control";
+
+/// What a cgroup may hand down (version 2).
+const CONTROLLERS_FILE: &str = "cgroup.controllers";
+
+/// Most processes of one run that are ended in one go; others are in the next.
+const MAX_KILLED_AT_ONCE: usize = 4096;
+
+/// The cgroups of a supervisor, in one hierarchy.
+#[derive(Debug)]
+struct Tree {
+    version: Version,
+    /// That of all processes.
+    directory: PathBuf,
+    controllers: Vec<Controller>,
+}
+
+/// The cgroups of all processes.
+#[derive(Debug, Default)]
+pub(crate) struct Cgroups {
+    trees: Vec<Tree>,
+    /// Of each process, when it was last started.
+    memory_events: BTreeMap<Process, MemoryEvents>,
+}
+
+/// What a process needs to be put into its cgroups.
+#[derive(Debug, Default)]
+pub(crate) struct Entrances(Vec<File>);
+
+impl Entrances {
+    /// Who writes 0 to each of them is in.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &File> {
+        self.0.iter()
+    }
+}
+
+impl Cgroups {
+    /// Makes those of all processes that `runs` names, moves the caller into that of the
+    /// supervisor, and says what of all that this machine does not give.
+    pub(crate) fn open(run_dir: &Path, runs: impl Fn(Process) -> bool) -> (Cgroups, Vec<String>) {
+        let text = |path| fs::read_to_string(path).unwrap_or_default();
+        let found = hierarchy::find(&text("/proc/self/mountinfo"), &text("/proc/self/cgroup"));
+        let processes: Vec<Process> = Process::ALL.into_iter().filter(|it| runs(*it)).collect();
+        let (trees, faults) = make_all(found, &name(run_dir), &processes);
+        let cgroups = Cgroups {
+            trees,
+            memory_events: BTreeMap::new(),
+        };
+        let degradations = cgroups.degradations(&faults);
+        (cgroups, degradations)
+    }
+
+    fn degradations(&self, faults: &[String]) -> Vec<String> {
+        let because = match faults {
+            [] => "this machine has no controller for it".to_owned(),
+            faults => faults.join("; "),
+        };
+        let has = |controller| {
+            let mut trees = self.trees.iter();
+            trees.any(|tree| tree.controllers.contains(controller))
+        };
+        let mut missing: Vec<&str> = Controller::ALL
+            .iter()
+            .filter(|controller| !has(controller))
+            .map(|controller| match controller {
+                Controller::Memory => "limit memory",
+                Controller::Tasks => "limit tasks",
+                Controller::Processor => "share processors",
+                Controller::Disk => "share disks",
+            })
+            .collect();
+        if self.trees.is_empty() {
+            missing.push("end what a process leaves in another session");
+        }
+        if missing.is_empty() {
+            return Vec::new();
+        }
+        let what = missing.join(", ");
+        vec![format!(
+            "cannot {what} for each process by itself: {because}"
+        )]
+    }
+
+    /// Sets the limits of a process anew, and opens the way into its cgroups. What
+    /// cannot be done is logged.
+    pub(crate) fn prepare(&mut self, process: Process) -> Entrances {
+        let limits = Limits::of(row(process));
+        let mut entrances = Vec::new();
+        for tree in &self.trees {
+            let directory = tree.of(process);
+            let warn = |what, error: io::Error| {
+                tracing::warn!(%process, "degraded: {}", fault(what, &directory, &error));
+            };
+            if let Err(error) = make(&directory).and_then(|()| tree.set(&directory, &limits)) {
+                warn("limit", error);
+            }
+            let entrance = directory.join(tree.entrance_file());
+            match OpenOptions::new().write(true).open(entrance) {
+                Ok(file) => entrances.push(file),
+                Err(error) => warn("start it in", error),
+            }
+        }
+        let events = self.memory_events(process).unwrap_or_default();
+        self.memory_events.insert(process, events);
+        Entrances(entrances)
+    }
+
+    /// Has everything end that still is in the cgroup of a process, and says how much
+    /// that was. What is dying already, and not yet reaped, does not count.
+    pub(crate) fn clear(&self, process: Process) -> usize {
+        let Some(tree) = self.tree_to_kill_in() else {
+            return 0;
+        };
+        match tree.clear(&tree.of(process)) {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::error!(%process, %error, "cannot look for what a run has left");
+                0
+            }
+        }
+    }
+
+    /// Whether the process was killed for want of memory since it was last prepared.
+    pub(crate) fn out_of_memory(&self, process: Process) -> Option<OutOfMemory> {
+        let then = self.memory_events.get(&process)?;
+        self.memory_events(process)?.since(*then)
+    }
+
+    fn memory_events(&self, process: Process) -> Option<MemoryEvents> {
+        let of_memory = |tree: &&Tree| tree.controllers.contains(&Controller::Memory);
+        let tree = self.trees.iter().find(of_memory)?;
+        let directory = tree.of(process);
+        let read = |name| fs::read_to_string(directory.join(name)).unwrap_or_default();
+        let (events, fails) = match tree.version {
+            Version::One => (read("memory.oom_control"), read("memory.failcnt")),
+            Version::Two => (read("memory.events.local"), String::new()),
+        };
+        Some(MemoryEvents::parse(tree.version, &events, &fails))
+    }
+
+    /// One that can forbid new tasks, if there is one.
+    fn tree_to_kill_in(&self) -> Option<&Tree> {
+        let has_tasks = |tree: &&Tree| tree.controllers.contains(&Controller::Tasks);
+        self.trees.iter().max_by_key(has_tasks)
+    }
+
+    /// Moves the supervisor back to where it was started and removes what is empty.
+    pub(crate) fn remove(&self) {
+        for tree in &self.trees {
+            tree.remove();
+        }
+    }
+}
+
+/// The name of the cgroup of all processes: of another run directory it is another.
+fn name(run_dir: &Path) -> String {
+    let path = run_dir.to_string_lossy();
+    let escaped = path.replace('\\', "\\x5c").replace('-', "\\x2d");
+    format!("{NAME_PREFIX}{}", escaped.replace('/', "-"))
+}
+
+fn make_all(found: Vec<Hierarchy>, name: &str, processes: &[Process]) -> (Vec<Tree>, Vec<String>) {
+    let (mut trees, mut faults) = (Vec::new(), Vec::new());
+    if found.is_empty() {
+        faults.push("no hierarchy of cgroups is mounted".to_owned());
+    }
+    for hierarchy in found {
+        match Tree::make(&hierarchy, name, processes, &mut faults) {
+            Ok(tree) => trees.push(tree),
+            Err(error) => faults.push(fault("make cgroups in", &hierarchy.own, &error)),
+        }
+    }
+    (trees, faults)
+}
+
+fn fault(action: &str, path: &Path, error: &io::Error) -> String {
+    format!("cannot {action} {}: {error}", path.display())
+}
+
+impl Tree {
+    /// Makes the cgroups of one hierarchy; what they cannot do is added to `faults`.
+    fn make(
+        hierarchy: &Hierarchy,
+        name: &str,
+        processes: &[Process],
+        faults: &mut Vec<String>,
+    ) -> io::Result<Tree> {
+        let mut tree = Tree {
+            version: hierarchy.version,
+            directory: hierarchy.own.join(name),
+            controllers: hierarchy.controllers.clone(),
+        };
+        make(&tree.directory)?;
+        make(&tree.of(Process::Supervisor))?;
+        // With version 2 a cgroup that hands controllers down has no processes itself.
+        tree.enter(&tree.of(Process::Supervisor))?;
+        if tree.version == Version::Two {
+            tree.controllers = handed_down(&hierarchy.own, &tree.directory, faults);
+        }
+        tree.limit(&tree.directory.clone(), &Limits::of_all(PROCESSES), faults);
+        for process in processes {
+            let directory = tree.of(*process);
+            make(&directory)?;
+            tree.limit(&directory, &Limits::of(row(*process)), faults);
+        }
+        Ok(tree)
+    }
+
+    fn of(&self, process: Process) -> PathBuf {
+        self.directory.join(process.name())
+    }
+
+    fn entrance_file(&self) -> &'static str {
+        match self.version {
+            Version::One => THREADS_FILE,
+            Version::Two => MEMBERS_FILE,
+        }
+    }
+
+    /// Moves the caller, which has one thread.
+    fn enter(&self, directory: &Path) -> io::Result<()> {
+        fs::write(directory.join(self.entrance_file()), "0")
+    }
+
+    /// Sets limits for the first time, and does without controllers that cannot.
+    fn limit(&mut self, directory: &Path, limits: &Limits, faults: &mut Vec<String>) {
+        for controller in self.controllers.clone() {
+            if let Err(error) = self.set_one(directory, limits, controller) {
+                let name = controller.name(self.version);
+                faults.push(fault(
+                    &format!("set the {name} limit of"),
+                    directory,
+                    &error,
+                ));
+                self.controllers.retain(|it| *it != controller);
+            }
+        }
+    }
+
+    fn set(&self, directory: &Path, limits: &Limits) -> io::Result<()> {
+        let mut controllers = self.controllers.iter();
+        controllers.try_for_each(|controller| self.set_one(directory, limits, *controller))
+    }
+
+    fn set_one(&self, directory: &Path, limits: &Limits, controller: Controller) -> io::Result<()> {
+        match limits.setting(controller, self.version) {
+            Some(setting) => write_where_it_differs(directory, &setting),
+            None => Ok(()),
+        }
+    }
+
+    fn clear(&self, directory: &Path) -> io::Result<usize> {
+        let left = members(directory)?;
+        if left.is_empty() {
+            return Ok(0);
+        }
+        match write(&directory.join(KILL_FILE), "1") {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                // From here on nothing in it can start more.
+                match write(&directory.join(TASKS_FILE), "0") {
+                    Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                    _ => kill_each(directory, &left)?,
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(left.len())
+    }
+
+    fn remove(&self) {
+        let own = self.directory.parent().unwrap_or(&self.directory);
+        for process in Process::ALL {
+            // Absent is as good, and one that is not empty must stay.
+            drop(fs::remove_dir(self.of(process)));
+        }
+        if self.version == Version::Two {
+            for controller in &self.controllers {
+                let off = format!("-{}", controller.name(self.version));
+                drop(write(&self.directory.join(HANDED_DOWN_FILE), &off));
+                drop(write(&own.join(HANDED_DOWN_FILE), &off));
+            }
+        }
+        drop(fs::write(own.join(MEMBERS_FILE), "0"));
+        drop(fs::remove_dir(self.of(Process::Supervisor)));
+        drop(fs::remove_dir(&self.directory));
+    }
+}
+
+/// Has the controllers handed down that there are, and returns those that then are.
+fn handed_down(own: &Path, directory: &Path, faults: &mut Vec<String>) -> Vec<Controller> {
+    let listed = fs::read_to_string(own.join(CONTROLLERS_FILE)).unwrap_or_default();
+    let listed: BTreeSet<&str> = listed.split_whitespace().collect();
+    let mut usable = Vec::new();
+    for controller in Controller::ALL {
+        let name = controller.name(Version::Two);
+        if !listed.contains(name) {
+            continue;
+        }
+        let on = format!("+{name}");
+        let handed = [own, directory]
+            .into_iter()
+            .try_for_each(|cgroup| write(&cgroup.join(HANDED_DOWN_FILE), &on));
+        match handed {
+            Ok(()) => usable.push(controller),
+            Err(error) => faults.push(fault(&format!("hand {name} down in"), own, &error)),
+        }
+    }
+    usable
+}
+
+fn make(directory: &Path) -> io::Result<()> {
+    match fs::create_dir(directory) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+/// Without creating it: what is absent is an error.
+fn write(path: &Path, content: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    file.write_all(content.as_bytes())
+}
+
+fn write_where_it_differs(directory: &Path, (names, content): &Setting) -> io::Result<()> {
+    let mut absent = ErrorKind::NotFound.into();
+    for name in *names {
+        let path = directory.join(name);
+        match fs::read_to_string(&path) {
+            Ok(found) if found.trim() == content => return Ok(()),
+            Ok(_) => return write(&path, content),
+            Err(error) => absent = error,
+        }
+    }
+    Err(absent)
+}
+
+/// The processes of a cgroup; of one that is gone there are none.
+fn members(directory: &Path) -> io::Result<Vec<Pid>> {
+    let listed = match fs::read_to_string(directory.join(MEMBERS_FILE)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        listed => listed?,
+    };
+    let numbers = listed.lines().filter_map(|line| line.trim().parse().ok());
+    Ok(numbers
+        .filter_map(Pid::from_raw)
+        .take(MAX_KILLED_AT_ONCE)
+        .collect())
+}
+
+/// Kills each process that is still in the cgroup after it was got hold of: its number
+/// cannot be another's then.
+fn kill_each(directory: &Path, listed: &[Pid]) -> io::Result<()> {
+    let mut held = Vec::new();
+    for pid in listed {
+        match pidfd_open(*pid, PidfdFlags::empty()) {
+            Ok(descriptor) => held.push((*pid, descriptor)),
+            Err(rustix::io::Errno::SRCH) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let still = members(directory)?;
+    for (pid, descriptor) in held {
+        if still.contains(&pid) {
+            match pidfd_send_signal(&descriptor, Signal::KILL) {
+                Err(error) if error != rustix::io::Errno::SRCH => return Err(error.into()),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! Supervised processes that do what somebody would who has broken into one.
+#![expect(clippy::print_stderr, reason = "standard error is a process's log")]
+
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+use std::process::Command;
+
+use listenfd::ListenFd;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::socket::{Backlog, Shutdown, listen, shutdown};
+use nix::unistd::getpid;
+
+use super::child::{exit, notify, serve};
+
+/// One of these behaviours, until its end.
+pub(super) async fn behave(process: &str, words: &[&str]) {
+    match words {
+        ["escape"] => {
+            let escaped = Command::new("setsid").args(["sleep", "infinity"]).spawn();
+            eprintln!("{} escaped {}", getpid(), escaped.unwrap().id());
+            serve(process).await;
+        }
+        ["harm", how] => {
+            harm_listener(how);
+            exit(1);
+        }
+        ["answer"] => {
+            let listener = ListenFd::from_env().take_unix_listener(0).unwrap().unwrap();
+            let name = process.to_owned();
+            let process = name.clone();
+            std::thread::spawn(move || {
+                for caller in listener.incoming() {
+                    // Who has gone meanwhile needs no answer.
+                    drop(write!(caller.unwrap(), "an answer of {process}"));
+                }
+            });
+            serve(&name).await;
+        }
+        ["eat", mebibytes] => {
+            notify("READY=1");
+            let eaten = vec![1_u8; mebibytes.parse::<usize>().unwrap() << 20];
+            eprintln!("{} bytes are eaten", eaten.len());
+            std::future::pending().await
+        }
+        ["fork", "bomb"] => {
+            // Without a limit the test fails and the machine goes on.
+            let bomb = |_| Command::new("setsid").args(["sleep", "infinity"]).spawn();
+            let started: Vec<_> = (0..1000).map_while(|number| bomb(number).ok()).collect();
+            eprintln!("no more children than {}", started.len());
+            serve(process).await;
+        }
+        other => panic!("unknown behaviour {other:?}"),
+    }
+}
+
+/// What the kernel lets a process do to the socket that it shares with its next run.
+fn harm_listener(how: &str) {
+    let listener = ListenFd::from_env().take_unix_listener(0).unwrap().unwrap();
+    match how {
+        "shutdown" => shutdown(listener.as_raw_fd(), Shutdown::Both).unwrap(),
+        "queue" => listen(&listener, Backlog::new(0).unwrap()).unwrap(),
+        "flags" => {
+            fcntl(&listener, FcntlArg::F_SETFL(OFlag::O_ASYNC)).unwrap();
+        }
+        other => panic!("unknown harm {other:?}"),
+    }
+}
