@@ -10,10 +10,16 @@
 //!     +--------------------------+ ended      (lost, or many hints)
 //! ```
 //!
-//! - Idle -> Relisting(All): the interval is over, hints were lost, or so many pods
-//!   are hinted that one list of all is cheaper;
-//! - Idle -> Relisting(Pod): a pod is hinted and relists for hints may go on;
+//! - Idle -> Relisting(All): the interval is over, hints were lost, or several pods are
+//!   hinted;
+//! - Idle -> Relisting(Pod): one pod is hinted;
 //! - Relisting -> Idle: the relist ended, well or not.
+//!
+//! After a relist that answered hints, those that come next wait for [`SHORT`]. So the
+//! first hint after a quiet time is answered at once, and a storm of them by one
+//! list of all pods a second, which is two calls to the runtime like the list of one
+//! pod. Nothing waits for that second but what sync-loop is told: the pool's own worker
+//! is woken by the same event.
 //!
 //! Only one relist runs at a time, so that an older list can never be compared
 //! after a newer one.
@@ -26,22 +32,10 @@
 //! What does not live here: the calls (`shell`).
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use pod::identity::check_uid;
 
 use crate::completeness::{Completeness, MAX_HINTS, Moment, SHORT};
-
-/// Hinted pods above which all pods are listed instead: that takes two calls to
-/// the runtime, as many as one pod.
-pub(crate) const MANY_HINTS: usize = 3;
-
-/// Least time between a relist and the next that only a hint asks for.
-pub(crate) const HINT_GAP: Duration = Duration::from_millis(10);
-
-/// After a relist, hints wait this many times as long as it took: a storm of
-/// them keeps the runtime busy for a fifth of the time at most.
-pub(crate) const HINT_REST: u32 = 4;
 
 /// What a relist looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,14 +64,20 @@ enum Hints {
     All,
 }
 
+impl Hints {
+    fn none() -> Hints {
+        Hints::Pods(BTreeSet::new())
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Phase {
     Idle,
     Relisting {
         scope: Scope,
         began: Moment,
-        /// Pods whose hints this relist answers.
-        hinted: BTreeSet<String>,
+        /// What this relist answers.
+        hints: Hints,
     },
 }
 
@@ -114,7 +114,7 @@ impl Schedule {
             phase: Phase::Idle,
             completeness: Completeness::new(),
             all_due: Moment::ZERO,
-            hints: Hints::Pods(BTreeSet::new()),
+            hints: Hints::none(),
             hints_from: Moment::ZERO,
         }
     }
@@ -169,33 +169,25 @@ impl Schedule {
         if matches!(self.phase, Phase::Relisting { .. }) {
             return Step::WaitForRelist;
         }
-        let hints_due = now >= self.hints_from;
-        match &mut self.hints {
-            _ if now >= self.all_due => self.begin_all(now),
-            Hints::All if hints_due => self.begin_all(now),
-            Hints::Pods(pods) if hints_due && pods.len() > MANY_HINTS => self.begin_all(now),
-            Hints::Pods(pods) if hints_due => match pods.pop_first() {
-                Some(uid) => self.begin(now, Scope::Pod(uid.clone()), [uid].into()),
-                None => Step::WaitUntil(self.all_due),
-            },
-            Hints::Pods(pods) if pods.is_empty() => Step::WaitUntil(self.all_due),
-            Hints::All | Hints::Pods(_) => Step::WaitUntil(self.hints_from.min(self.all_due)),
+        if now >= self.all_due {
+            return self.begin(now, Scope::All);
         }
-    }
-
-    fn begin_all(&mut self, now: Moment) -> Step {
-        let hinted = match std::mem::replace(&mut self.hints, Hints::Pods(BTreeSet::new())) {
-            Hints::Pods(pods) => pods,
-            Hints::All => BTreeSet::new(),
+        let one = match &self.hints {
+            Hints::Pods(pods) if pods.is_empty() => return Step::WaitUntil(self.all_due),
+            Hints::Pods(pods) if pods.len() == 1 => pods.first().cloned(),
+            Hints::Pods(_) | Hints::All => None,
         };
-        self.begin(now, Scope::All, hinted)
+        if now < self.hints_from {
+            return Step::WaitUntil(self.hints_from.min(self.all_due));
+        }
+        self.begin(now, one.map_or(Scope::All, Scope::Pod))
     }
 
-    fn begin(&mut self, began: Moment, scope: Scope, hinted: BTreeSet<String>) -> Step {
+    fn begin(&mut self, began: Moment, scope: Scope) -> Step {
         self.phase = Phase::Relisting {
             scope: scope.clone(),
             began,
-            hinted,
+            hints: std::mem::replace(&mut self.hints, Hints::none()),
         };
         Step::Relist(scope)
     }
@@ -206,7 +198,7 @@ impl Schedule {
         let Phase::Relisting {
             scope,
             began,
-            hinted,
+            hints,
         } = std::mem::replace(&mut self.phase, Phase::Idle)
         else {
             return BTreeSet::new();
@@ -222,14 +214,20 @@ impl Schedule {
                 self.completeness.relisted_one(!changed.is_empty());
             }
         }
-        let rest = now.saturating_sub(began).saturating_mul(HINT_REST);
-        self.hints_from = now + rest.clamp(HINT_GAP, SHORT);
+        let hinted = match hints {
+            Hints::Pods(pods) if pods.is_empty() => return pods,
+            Hints::Pods(pods) => pods,
+            Hints::All => BTreeSet::new(),
+        };
+        self.hints_from = now + SHORT;
         hinted
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::completeness::LONG;
 
@@ -282,26 +280,23 @@ mod tests {
         schedule.hint(at(0), "a".to_owned());
         assert_eq!(schedule.next(at(1)), Step::WaitForRelist);
         assert!(schedule.ended(at(2), &quiet()).is_empty());
-        assert_eq!(schedule.next(at(2)), Step::WaitUntil(at(12)));
-        assert_eq!(schedule.next(at(12)), pod("a"));
+        assert_eq!(schedule.next(at(2)), pod("a"));
     }
 
     #[test]
-    fn relists_for_hints_take_a_fifth_of_the_time_at_most() {
+    fn a_storm_of_hints_leads_to_one_list_a_second() {
         let mut schedule = relisted_at(0);
-        schedule.hint(at(0), "a".to_owned());
-        assert_eq!(schedule.next(at(100)), pod("a"));
-        schedule.ended(at(150), &quiet());
-        schedule.hint(at(150), "a".to_owned());
-        assert_eq!(schedule.next(at(151)), Step::WaitUntil(at(350)));
-        assert_eq!(schedule.next(at(350)), pod("a"));
-        // A relist that hung for long does not put hints off for ever.
-        schedule.ended(at(60_000), &quiet());
-        schedule.hint(at(60_000), "a".to_owned());
-        assert_eq!(schedule.next(at(60_000)), ALL);
-        schedule.ended(at(120_000), &quiet());
-        schedule.hint(at(120_000), "a".to_owned());
-        assert_eq!(schedule.next(at(120_001)), Step::WaitUntil(at(121_000)));
+        let mut lists = Vec::new();
+        for millis in 1..5_000 {
+            schedule.hint(at(millis), (millis % 7).to_string());
+            if let Step::Relist(scope) = schedule.next(at(millis)) {
+                lists.push((millis, scope));
+                schedule.ended(at(millis), &quiet());
+            }
+        }
+        let all = |millis| (millis, Scope::All);
+        let first = (1, Scope::Pod("1".to_owned()));
+        assert_eq!(lists, [first, all(1000), all(2000), all(3000), all(4000)]);
     }
 
     #[test]
@@ -324,15 +319,16 @@ mod tests {
     }
 
     #[test]
-    fn many_hints_or_lost_ones_mean_one_list_of_all() {
+    fn hints_of_several_pods_or_lost_ones_mean_one_list_of_all() {
         let mut schedule = relisted_at(0);
-        let uids = ["a", "b", "c", "d"].map(str::to_owned);
+        let uids = ["a", "b"].map(str::to_owned);
         for uid in uids.clone() {
             schedule.hint(at(0), uid);
         }
         assert_eq!(schedule.next(at(100)), ALL);
         assert_eq!(schedule.ended(at(100), &quiet()), uids.into());
 
+        let mut schedule = relisted_at(0);
         schedule.hint(at(100), "a".to_owned());
         schedule.hints_lost(at(100));
         assert_eq!(schedule.next(at(200)), ALL);

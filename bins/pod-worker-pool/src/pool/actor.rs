@@ -67,7 +67,8 @@ pub(crate) struct Actor {
     workers: BTreeMap<String, Entry>,
     static_pods: StaticPods,
     schedule: Schedule,
-    running: JoinSet<Outcome>,
+    /// Each tells what it came to, and when it last began to look at the runtime.
+    running: JoinSet<(Outcome, Option<Instant>)>,
     /// Which pod a running step is of.
     tasks: HashMap<Id, String>,
     first_list: JoinSet<Arc<Relist>>,
@@ -212,7 +213,7 @@ impl Actor {
                 }
                 let _ = reply.send(self.sync_known(&desired, &delivered));
             }
-            Command::Look { uid } => self.wake(&uid, Again::Look),
+            Command::Look { uid } => self.wake(&uid, Again::LookAtRuntime(Instant::now())),
             Command::Summaries { reply } => {
                 let workers = self.workers.iter();
                 let summaries = workers.map(|(uid, entry)| (uid.clone(), entry.summary()));
@@ -425,7 +426,8 @@ impl Actor {
         let abort = self.running.spawn(async move {
             let _lock = locks.lock(&key).await;
             let mut memory = memory.lock().await;
-            steps::run(&steps, &job, &mut memory).await
+            let outcome = steps::run(&steps, &job, &mut memory).await;
+            (outcome, memory.looked_at())
         });
         self.tasks.insert(abort.id(), uid.to_owned());
         entry.step = Some(RunningStep {
@@ -436,14 +438,14 @@ impl Actor {
 
     // ---- results
 
-    fn step_ended(&mut self, result: Result<(Id, Outcome), JoinError>) {
-        let (id, outcome) = match result {
-            Ok((id, outcome)) => (id, Some(outcome)),
-            Err(error) if error.is_cancelled() => (error.id(), None),
+    fn step_ended(&mut self, result: Result<(Id, (Outcome, Option<Instant>)), JoinError>) {
+        let (id, outcome, looked_at) = match result {
+            Ok((id, (outcome, looked_at))) => (id, Some(outcome), looked_at),
+            Err(error) if error.is_cancelled() => (error.id(), None, None),
             Err(error) => {
                 tracing::error!(%error, "a step panicked");
                 let failed = StepError::panicked();
-                (error.id(), Some(Outcome::Failed(failed)))
+                (error.id(), Some(Outcome::Failed(failed)), None)
             }
         };
         let Some(uid) = self.tasks.remove(&id) else {
@@ -452,9 +454,12 @@ impl Actor {
         let Some(entry) = self.workers.get_mut(&uid) else {
             return;
         };
-        let again = entry.step.take().map_or(Again::No, |step| step.again);
+        let mut again = entry.step.take().map_or(Again::No, |step| step.again);
+        if let Some(Outcome::Settled { .. }) = outcome {
+            again = again.after_look(looked_at);
+        }
         match (again, outcome) {
-            (Again::Look, Some(Outcome::Failed(error))) => {
+            (Again::Look | Again::LookAtRuntime(_), Some(Outcome::Failed(error))) => {
                 let retry = error.retry.or(Retry::SOON);
                 self.retry(&uid, &StepError { retry, ..error });
             }

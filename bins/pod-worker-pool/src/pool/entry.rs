@@ -8,6 +8,7 @@ use pod_lifecycle::record::Record;
 use pod_lifecycle::{Subject, Worker, WorkerState};
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use super::{Told, WorkerSummary};
 use crate::publisher::WorkerView;
@@ -36,6 +37,9 @@ pub(super) struct RunningStep {
 pub(super) enum Again {
     /// It does not.
     No,
+    /// The runtime told at this moment that something happened to the pod. A step that
+    /// has looked at the runtime since then has seen it.
+    LookAtRuntime(Instant),
     /// Something happened, perhaps by the step itself. If that fails, a second
     /// attempt waits for a moment, and no longer: its own noise must not make a
     /// failing pod spin, and what another container waits for must not keep a dead
@@ -44,6 +48,20 @@ pub(super) enum Again {
     /// What is desired, or a verdict on a container, changed: another step follows
     /// at once.
     Changed,
+}
+
+impl Again {
+    /// What is left of it after a step that settled, and that last began to look at the
+    /// runtime at `looked_at`.
+    ///
+    /// For example, containerd tells that a task was started while the step still waits
+    /// for the answer of StartContainer; the step looks after that.
+    pub(super) fn after_look(self, looked_at: Option<Instant>) -> Again {
+        match self {
+            Again::LookAtRuntime(told_at) if looked_at > Some(told_at) => Again::No,
+            again => again,
+        }
+    }
 }
 
 impl Entry {
@@ -148,5 +166,48 @@ impl Entry {
             not_started: having(v1::ProbeKind::Startup, v1::ProbeResult::Failure),
             started: having(v1::ProbeKind::Startup, v1::ProbeResult::Success),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_step_has_seen_needs_no_other_step() {
+        let told_at = Instant::now();
+        let (before, after) = (
+            told_at - Duration::from_nanos(1),
+            told_at + Duration::from_nanos(1),
+        );
+        let told = Again::LookAtRuntime(told_at);
+        for (again, looked_at, left) in [
+            (told, None, told),
+            (told, Some(before), told),
+            (told, Some(told_at), told),
+            (told, Some(after), Again::No),
+            // What is not of the runtime shows in no look at it.
+            (Again::Look, Some(after), Again::Look),
+            (Again::Changed, Some(after), Again::Changed),
+            (Again::No, Some(after), Again::No),
+        ] {
+            assert_eq!(again.after_look(looked_at), left, "{again:?} {looked_at:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_later_event_and_the_larger_reason_count() {
+        let earlier = Instant::now();
+        let later = earlier + Duration::from_nanos(1);
+        let reasons = [
+            Again::No,
+            Again::LookAtRuntime(earlier),
+            Again::LookAtRuntime(later),
+            Again::Look,
+            Again::Changed,
+        ];
+        assert!(reasons.is_sorted_by(|one, other| one < other));
     }
 }

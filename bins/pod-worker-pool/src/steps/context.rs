@@ -95,9 +95,11 @@ impl Steps {
         pod: Option<&Pod>,
         memory: &mut Memory,
     ) -> Result<Observation, StepError> {
+        let looked_at = Instant::now();
         let Memory { known, cache, .. } = memory;
         let observed = self.observer.observe(identity, pod, known, cache);
         let mut observation = observed.await?;
+        memory.looked_at = Some(looked_at);
         observation.told_ends = self.told_ends.of(&observation);
         observation.volumes.clone_from(&memory.volumes);
         observation.files.clone_from(&memory.files);

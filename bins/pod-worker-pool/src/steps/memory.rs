@@ -7,6 +7,7 @@ use pod::resources::PodCgroupResources;
 use pod_lifecycle::known::Known;
 use pod_lifecycle::record::Record;
 use pod_volumes::{ReadyVolume, WrittenFiles};
+use tokio::time::Instant;
 
 use super::calls::Calls;
 use super::hooks::Hooks;
@@ -21,6 +22,8 @@ pub(crate) struct Memory {
     /// What the next process needs of it.
     pub(super) record: Record,
     pub(super) cache: Cache,
+    /// When the last look at the runtime began that came to its end.
+    pub(super) looked_at: Option<Instant>,
     /// Calls that make something and are under way.
     pub(super) calls: Calls,
     /// What this process has last given to the pod's cgroup.
@@ -74,6 +77,11 @@ impl Memory {
             record,
             ..Memory::default()
         }
+    }
+
+    /// When the last look at the runtime began that came to its end.
+    pub(crate) fn looked_at(&self) -> Option<Instant> {
+        self.looked_at
     }
 
     /// Another sync tries again what the one before could not stop, and looks at volumes
