@@ -24,7 +24,7 @@ use guest::Report;
 
 /// What exercises cgroups, the kernel's limits, what it tells of memory, and the whole
 /// life of a pod.
-const USUAL: [&str; 12] = [
+const USUAL: [&str; 14] = [
     "cgroups::a_pod_has_no_more_processes_than_the_node_allows",
     "cgroups::all_pods_together_have_no_more_than_the_node_gives_them",
     "containerd::a_container_serves_over_its_pods_address_and_nothing_is_left",
@@ -33,6 +33,8 @@ const USUAL: [&str; 12] = [
     "eviction::pods_over_a_limit_of_the_nodes_disk_are_evicted_and_others_run_on",
     "lifecycle::a_pod_is_to_the_runtime_what_a_kubelet_makes_of_it",
     "lifecycle::nothing_is_left_of_a_deleted_pod_and_it_can_come_back",
+    "process_limits::each_process_is_limited_by_itself_as_the_topology_says",
+    "process_limits::what_a_process_leaves_in_its_cgroup_is_gone_before_its_next_run",
     "restart_policy::the_policy_and_the_exit_code_decide_what_starts_again",
     "security::capabilities_and_privileges_are_those_that_are_granted",
     "security::sysctls_hold_in_the_pod_and_others_are_refused",

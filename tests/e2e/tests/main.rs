@@ -29,6 +29,7 @@ mod node_policy;
 mod objects;
 mod places;
 mod probes;
+mod process_limits;
 mod propagation;
 mod pull_credentials;
 mod resize;
