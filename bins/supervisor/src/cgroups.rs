@@ -388,6 +388,7 @@ fn members(directory: &Path) -> io::Result<Vec<Pid>> {
     };
     let numbers = listed.lines().filter_map(|line| line.trim().parse().ok());
     Ok(numbers
+        .filter(|number| *number > 0)
         .filter_map(Pid::from_raw)
         .take(MAX_KILLED_AT_ONCE)
         .collect())

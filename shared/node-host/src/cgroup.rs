@@ -4,6 +4,7 @@
 //! for each pod. Those of containers belong to the runtime.
 
 mod cgroupfs;
+mod held;
 mod hierarchy;
 mod limits;
 pub(crate) mod pod_cgroups;

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use node_layout::CgroupNaming;
 use pod::QosClass;
 use pod::identity::check_uid;
 use pod::resources::{MAX_CPU_SHARES, MIN_CPU_SHARES, PodCgroupResources, cpu_shares};
 
+use super::held::kill_held;
 use super::hierarchy::{Controller, Hierarchies};
 use super::limits::{LimitSettings, Limits, huge_page_files, shares_of_weight};
 use super::pod_cgroups::{AllPodsLimits, PodCgroups, Removal};
@@ -216,10 +216,8 @@ impl Cgroupfs {
                 Err(error) => return Err(NodeError::io("read", file, error)),
             };
             let processes = listed.lines().filter_map(|line| line.trim().parse().ok());
-            for process in processes.filter(|process| self.may_kill(*process, cgroup)) {
-                found = true;
-                // Gone already is as good; anything else shows when removal fails.
-                let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
+            for process in processes {
+                found |= kill_held(process, || self.may_kill(process, cgroup));
             }
             // What a runtime froze before it died stays frozen, and does not end on version
             // 1. Other hierarchies have no such file.
@@ -230,8 +228,8 @@ impl Cgroupfs {
         Ok(found)
     }
 
-    /// Whether a process is still in this cgroup: its number may have been given to
-    /// another one since the list was read. Never 0 (not of our PID namespace), 1, or
+    /// Whether a process is in this cgroup: its number may have been given to another one
+    /// since the list was read. Never 0 (not of our PID namespace), 1, or
     /// ourselves.
     fn may_kill(&self, process: i32, cgroup: &Path) -> bool {
         if process <= 1 || Pid::from_raw(process) == Pid::this() {
