@@ -48,8 +48,9 @@ const HANDED_DOWN_FILE: &str = "cgroup.subtree_control";
 /// What a cgroup may hand down (version 2).
 const CONTROLLERS_FILE: &str = "cgroup.controllers";
 
-/// Most processes of one run that are ended in one go; others are in the next.
-const MAX_KILLED_AT_ONCE: usize = 4096;
+/// Most processes of one run that are ended in one go, each held by a descriptor; others
+/// are in the next.
+const MAX_KILLED_AT_ONCE: usize = 256;
 
 /// The cgroups of a supervisor, in one hierarchy.
 #[derive(Debug)]
@@ -383,7 +384,7 @@ fn write_where_it_differs(directory: &Path, (names, content): &Setting) -> io::R
 /// The processes of a cgroup; of one that is gone there are none.
 fn members(directory: &Path) -> io::Result<Vec<Pid>> {
     let listed = match fs::read_to_string(directory.join(MEMBERS_FILE)) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if is_gone(&error) => return Ok(Vec::new()),
         listed => listed?,
     };
     let numbers = listed.lines().filter_map(|line| line.trim().parse().ok());
@@ -392,6 +393,12 @@ fn members(directory: &Path) -> io::Result<Vec<Pid>> {
         .filter_map(Pid::from_raw)
         .take(MAX_KILLED_AT_ONCE)
         .collect())
+}
+
+/// Also where it went while it was looked at.
+fn is_gone(error: &io::Error) -> bool {
+    let went = rustix::io::Errno::NODEV.raw_os_error();
+    error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(went)
 }
 
 /// Kills each process that is still in the cgroup after it was got hold of: its number

@@ -116,6 +116,26 @@ async fn a_run_that_harmed_nothing_keeps_its_socket_and_who_queues_in_it() {
 }
 
 #[tokio::test]
+async fn a_queue_that_a_run_has_filled_is_emptied_by_the_next_one() {
+    let mut node = Node::prepare();
+    let socket = node.path("run/pleg.sock");
+    node.behave(Process::Pleg, &format!("fill {}", socket.display()));
+    node.start().await;
+    node.wait_for(|status| row(status, Process::Pleg).restarts_total >= 1)
+        .await;
+    node.behave(Process::Pleg, "answer");
+    let queued = node
+        .last_number_logged(Process::Pleg, "callers queue ")
+        .await;
+    assert!(queued > 500, "{queued}");
+    node.wait_for(all_ready).await;
+    let mut answer = String::new();
+    let mut caller = UnixStream::connect(&socket).unwrap();
+    std::io::Read::read_to_string(&mut caller, &mut answer).unwrap();
+    assert_eq!(answer, "an answer of pleg");
+}
+
+#[tokio::test]
 async fn a_process_beyond_its_memory_limit_is_killed_alone_and_its_record_says_so() {
     let mut node = Node::prepare();
     let limit = topology::row(Process::Pleg).memory_max_bytes >> 20;

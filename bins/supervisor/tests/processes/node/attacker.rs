@@ -2,12 +2,15 @@
 #![expect(clippy::print_stderr, reason = "standard error is a process's log")]
 
 use std::io::Write as _;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::process::Command;
 
 use listenfd::ListenFd;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::socket::{Backlog, Shutdown, listen, shutdown};
+use nix::sys::socket::{
+    AddressFamily, Backlog, Shutdown, SockFlag, SockType, UnixAddr, connect, listen, shutdown,
+    socket,
+};
 use nix::unistd::getpid;
 
 use super::child::{exit, notify, serve};
@@ -35,6 +38,12 @@ pub(super) async fn behave(process: &str, words: &[&str]) {
                 }
             });
             serve(&name).await;
+        }
+        ["fill", path] => {
+            let fill = |_| connect_at_once(path);
+            let callers: Vec<_> = (0..10_000).map_while(|number| fill(number).ok()).collect();
+            eprintln!("callers queue {}", callers.len());
+            exit(1);
         }
         ["eat", mebibytes] => {
             notify("READY=1");
@@ -64,4 +73,12 @@ fn harm_listener(how: &str) {
         }
         other => panic!("unknown harm {other:?}"),
     }
+}
+
+/// A connection that is queued, or an error where the queue is full.
+fn connect_at_once(path: &str) -> nix::Result<OwnedFd> {
+    let flags = SockFlag::SOCK_NONBLOCK;
+    let caller = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    connect(caller.as_raw_fd(), &UnixAddr::new(path)?)?;
+    Ok(caller)
 }
