@@ -148,7 +148,7 @@ fn status(facts: &Facts, snapshot: &Snapshot) -> v1::SupervisorStatus {
         None => own(facts, now),
     };
     let left_over = snapshot.left_over.iter().map(|(process, left)| {
-        format!("{process} runs beside {left} processes of earlier runs that do not end")
+        format!("{process} runs beside what is left of earlier runs and does not end (processes: {left})")
     });
     let all = Process::ALL.into_iter();
     let processes = all.filter(|process| facts.config.runs(*process));

@@ -2,14 +2,16 @@
 //! started nor the harm that it has done to its socket; and what it takes too much of
 //! it takes from itself alone.
 
+use std::fs;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 
 use bulkhead_api::v1;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use topology::Process;
 
-use crate::node::{Node, all_ready, came_back, exists, row, supervised};
+use crate::node::{Node, PATIENCE, all_ready, came_back, exists, row, supervised};
 
 fn kill_hard(pid: u32) {
     kill(Pid::from_raw(i32::try_from(pid).unwrap()), Signal::SIGKILL).unwrap();
@@ -63,9 +65,75 @@ async fn what_a_killed_supervisor_leaves_is_gone_before_the_next_one_runs_its_pr
     assert!(!exists(escaped), "{escaped} lives beside the next run");
 }
 
+/// A cgroup whose processes do not end, whoever kills them: on version 1 the frozen ones
+/// do not. It stands for a disk that hangs.
+struct Ice(PathBuf);
+
+impl Ice {
+    fn around(pid: u32) -> Option<Ice> {
+        let freezer = PathBuf::from("/sys/fs/cgroup/freezer");
+        if !freezer.join("cgroup.procs").exists() {
+            return None;
+        }
+        let ice = Ice(freezer.join(format!("bulkhead-test-ice-{pid}")));
+        fs::create_dir(&ice.0).unwrap();
+        fs::write(ice.0.join("cgroup.procs"), pid.to_string()).unwrap();
+        fs::write(ice.0.join("freezer.state"), "FROZEN").unwrap();
+        Some(ice)
+    }
+
+    fn melts(&self) {
+        fs::write(self.0.join("freezer.state"), "THAWED").unwrap();
+    }
+}
+
+impl Drop for Ice {
+    fn drop(&mut self) {
+        self.melts();
+        let begun = std::time::Instant::now();
+        while fs::remove_dir(&self.0).is_err() && begun.elapsed() < PATIENCE {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_end_delays_the_next_run_and_shows() {
+    let mut node = Node::prepare();
+    node.behave(Process::Pleg, "escape");
+    node.start().await;
+    let pid = row(&node.wait_for(all_ready).await, Process::Pleg).pid;
+    let text = format!("{pid} escaped ");
+    let escaped = node.last_number_logged(Process::Pleg, &text).await;
+    let Some(ice) = Ice::around(escaped) else {
+        eprintln!("not tried: only cgroups of version 1 keep a killed process from ending");
+        return;
+    };
+    node.behave(Process::Pleg, "serve");
+    kill_hard(pid);
+    let status = node
+        .wait_for(|status| came_back(status, Process::Pleg, pid))
+        .await;
+    let degraded = "pleg runs beside what is left of earlier runs and does not end (processes: 1)";
+    assert!(exists(escaped));
+    assert!(
+        status.degradations.iter().any(|text| text == degraded),
+        "{status:?}"
+    );
+    ice.melts();
+    node.until(|| !exists(escaped)).await;
+    let pid = row(&status, Process::Pleg).pid;
+    kill_hard(pid);
+    let status = node
+        .wait_for(|status| came_back(status, Process::Pleg, pid))
+        .await;
+    assert!(!status.degradations.iter().any(|text| text == degraded));
+    untouched(&status, Process::Pleg);
+}
+
 /// The sixth field of the kernel's line.
 fn session_of(pid: u32) -> Option<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(3)?.parse().ok()
 }

@@ -24,7 +24,7 @@ use topology::Process;
 pub(crate) const UID_BASE: u32 = 64_000;
 
 /// A test that waits longer than this has failed.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const KUBELET_HEADER: &str =
     "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
