@@ -1,7 +1,9 @@
 //! One bounded GET over HTTP/1.1, plain or through TLS. What is got is somebody
 //! else's word: bounded in size and time, redirected only within `http` and
-//! `https`, and never from `https` to `http`.
+//! `https`, never from `https` to `http`, and never to addresses that [`egress`]
+//! refuses. The first address is the operator's own choice and goes wherever it leads.
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use clock::WallClock;
@@ -11,9 +13,10 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use node_config::egress;
 use pod_manifest::MAX_MANIFEST_BYTES;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::tls::{Tls, TlsError};
@@ -44,6 +47,16 @@ pub(crate) enum HttpError {
         authority: String,
         /// The cause.
         source: std::io::Error,
+    },
+    /// A redirect led where none may lead.
+    #[error("a redirect leads to {authority}, which is {address}: {refusal}")]
+    RefusedAddress {
+        /// Host and port.
+        authority: String,
+        /// The address that the host has.
+        address: IpAddr,
+        /// Why not there.
+        refusal: egress::Refusal,
     },
     /// No connection that could be trusted.
     #[error(transparent)]
@@ -121,38 +134,87 @@ impl HttpClient {
     async fn get_redirected(&mut self, request: &HttpRequest) -> Result<Bytes, HttpError> {
         let first = Target::of(&request.uri)?;
         let mut target = Target::of(&request.uri)?;
+        let mut redirected_by = None;
         for _ in 0..=MAX_REDIRECTS {
             let headers = if target.is_same_host(&first) {
                 request.headers.clone()
             } else {
                 HeaderMap::new()
             };
-            match self.exchange(&target, headers).await? {
+            let (peer, answer) = self.exchange(&target, headers, redirected_by).await?;
+            match answer {
                 Answer::Body(body) => return Ok(body),
                 Answer::Redirect(location) => target = target.relative(&location)?,
             }
+            redirected_by = Some(peer);
         }
         Err(HttpError::Redirects)
     }
 
-    async fn exchange(&mut self, target: &Target, headers: HeaderMap) -> Result<Answer, HttpError> {
-        let stream = TcpStream::connect((target.host.as_str(), target.port))
-            .await
-            .map_err(|source| HttpError::Connect {
-                authority: target.authority.clone(),
-                source,
-            })?;
-        match target.scheme {
-            Scheme::Http => converse(stream, target, headers).await,
+    /// One request, and which address answered it.
+    async fn exchange(
+        &mut self,
+        target: &Target,
+        headers: HeaderMap,
+        redirected_by: Option<IpAddr>,
+    ) -> Result<(IpAddr, Answer), HttpError> {
+        let (stream, peer) = connect(target, redirected_by).await?;
+        let answer = match target.scheme {
+            Scheme::Http => converse(stream, target, headers).await?,
             Scheme::Https => {
                 let stream = self
                     .tls
                     .connect(&target.host, &target.authority, stream)
                     .await?;
-                converse(stream, target, headers).await
+                converse(stream, target, headers).await?
             }
-        }
+        };
+        Ok((peer, answer))
     }
+}
+
+/// Connects to an address of a target. The addresses that were judged are those that are
+/// connected to: a name that has others a moment later changes nothing.
+async fn connect(
+    target: &Target,
+    redirected_by: Option<IpAddr>,
+) -> Result<(TcpStream, IpAddr), HttpError> {
+    let failed = |source| HttpError::Connect {
+        authority: target.authority.clone(),
+        source,
+    };
+    let addresses: Vec<SocketAddr> = lookup_host((target.host.as_str(), target.port))
+        .await
+        .map_err(failed)?
+        .collect();
+    if let Some((address, refusal)) = refused(&addresses, redirected_by) {
+        return Err(HttpError::RefusedAddress {
+            authority: target.authority.clone(),
+            address,
+            refusal,
+        });
+    }
+    let stream = TcpStream::connect(addresses.as_slice())
+        .await
+        .map_err(failed)?;
+    let peer = stream.peer_addr().map_err(failed)?.ip();
+    Ok((stream, peer))
+}
+
+/// Which of these addresses may not be connected to. Where the operator's own URL leads
+/// (`redirected_by` is `None`) is for the operator to say, and may be a metadata service
+/// that has manifests. A redirect may stay at the address that sent it, which has nothing
+/// to gain from that, and leads to no other address that is refused.
+fn refused(
+    addresses: &[SocketAddr],
+    redirected_by: Option<IpAddr>,
+) -> Option<(IpAddr, egress::Refusal)> {
+    let redirected_by = redirected_by?;
+    addresses
+        .iter()
+        .map(SocketAddr::ip)
+        .filter(|address| *address != redirected_by)
+        .find_map(|address| Some((address, egress::refusal(address)?)))
 }
 
 enum Answer {

@@ -4,7 +4,6 @@
 //! - `worker`, `instance`: when it is tried and what its tries add up to (pure);
 //! - `agenda`: which try is due, and which may run (pure);
 //! - `ledger`: all verdicts, as they survive a restart (pure);
-//! - `egress`: where a probe may go (pure);
 //! - [`ProbeNetwork`]: the seam to the network;
 //! - [`serve`]: the process around them.
 //!
@@ -12,7 +11,6 @@
 //! probe when a command is to be run, and never sees that command.
 
 mod agenda;
-mod egress;
 mod hooks;
 mod instance;
 mod kind;

@@ -1,12 +1,14 @@
 //! The configuration of a node, resolved: what every process reads at its
 //! start. The supervisor makes it from flags and files, and writes it to
 //! `<run-dir>/node.json`, and with what is secret to files that config-sourcer and
-//! credential-provider alone read.
+//! credential-provider alone read. Beside it: what no configuration changes, of paths
+//! ([`protected`]) and of addresses ([`egress`]).
 //!
 //! What does not live here: command-line parsing (`supervisor`), the files
 //! (`config-files`), and how a process applies a setting.
 
 mod credential_providers;
+pub mod egress;
 mod places;
 mod protected;
 mod resolved;

@@ -154,6 +154,58 @@ async fn redirects_are_followed_within_http() {
 }
 
 #[tokio::test]
+async fn a_redirect_to_a_metadata_service_is_not_followed() {
+    for host in [
+        "169.254.169.254",
+        "168.63.129.16:1",
+        "[::ffff:100.100.100.200]",
+        "[fe80::1]",
+        // Spellings that only a look-up understands.
+        "2852039166",
+        "0xa9fea9fe",
+    ] {
+        let location = format!("location: http://{host}/latest\r\n");
+        let server = Server::answering(response("302 Found", &location, "")).await;
+        let error = fetch(&server.url("/")).await.unwrap_err();
+        let refused = matches!(error, HttpError::RefusedAddress { .. });
+        assert!(refused, "{host}: {error}");
+        assert!(error.to_string().contains(host), "{host}: {error}");
+    }
+}
+
+#[test]
+fn only_redirects_have_refused_addresses_and_they_may_stay_where_they_are() {
+    let metadata = "169.254.169.254";
+    for (addresses, redirected_by, allowed) in [
+        // The operator's own URL.
+        (&[metadata][..], None, true),
+        (&["10.0.0.1"], None, true),
+        // A redirect.
+        (&["10.0.0.1"], Some("10.0.0.2"), true),
+        (&["127.0.0.1"], Some("10.0.0.2"), true),
+        (&[metadata], Some("10.0.0.2"), false),
+        (&["fd00:ec2::254"], Some("10.0.0.2"), false),
+        // A name with one good address.
+        (&["10.0.0.1", metadata], Some("10.0.0.2"), false),
+        // Within a metadata service, and from one to another.
+        (&[metadata], Some(metadata), true),
+        (&["168.63.129.16"], Some(metadata), false),
+    ] {
+        let sockets: Vec<SocketAddr> = addresses
+            .iter()
+            .map(|address| SocketAddr::new(address.parse().unwrap(), 80))
+            .collect();
+        let redirected_by = redirected_by.map(|address: &str| address.parse().unwrap());
+        let refused = refused(&sockets, redirected_by);
+        assert_eq!(
+            refused.is_none(),
+            allowed,
+            "{addresses:?} {redirected_by:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn redirects_without_end_are_given_up() {
     let server = Server::answering(response("302 Found", "location: again\r\n", "")).await;
     assert!(matches!(

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use tokio_rustls::TlsConnector;
 
+use node_config::egress;
+
 use super::tls;
-use crate::egress;
 use crate::network::{ByteStream, ProbeNetwork};
 
 /// How a probe introduces itself. The version is that of the pod API.
@@ -72,6 +73,7 @@ impl Way {
             })?,
         };
         addresses.truncate(MAX_ADDRESSES);
+        // These very addresses are connected to: the name is not looked up again.
         if let Some(refusal) = addresses
             .iter()
             .find_map(|address| egress::refusal(*address))

@@ -79,6 +79,6 @@ async fn a_hook_reaches_no_address_that_a_probe_may_not_reach() {
         host: Some("metadata.test".to_owned()),
         ..get(Scheme::Http, 80)
     };
-    assert!(bench.hook(hook).await.unwrap_err().contains("not probed"));
+    assert!(bench.hook(hook).await.unwrap_err().contains("link-local"));
     assert!(bench.connected().is_empty());
 }
