@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bulkhead_api::v1::supervisor_server::SupervisorServer;
 use clock::WallClock;
+use confine::{Calls, Permitted};
 use node_config::NodeConfig;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::service::Routes;
-use topology::{Identities, Process};
+use topology::{Identities, Process, row};
 
 use crate::cgroups::Cgroups;
 use crate::command::MAX_WAITING_COMMANDS;
@@ -82,6 +83,7 @@ fn open(flags: &Flags) -> Result<Opened, Failure> {
     let (oom_scores, unspared) = OomScores::open();
     degradations.extend(privileges.degradations.iter().cloned());
     degradations.extend(unspared);
+    degradations.extend(without_landlock());
     Ok(Opened {
         listeners,
         shares: Shares {
@@ -165,11 +167,22 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
     })
 }
 
+/// What the processes are not held to because the kernel cannot.
+fn without_landlock() -> Option<String> {
+    let lacks = confine::landlock_lacks();
+    let is_whole = lacks.is_empty();
+    (!is_whole).then(|| format!("this kernel's Landlock cannot {}", lacks.join(", nor ")))
+}
+
 /// Keeps what it and the others need, for good; orphans become its children.
 fn seal(privileges: &Privileges) -> Result<(), Failure> {
     let system = |action| move |source: std::io::Error| Failure::System { action, source };
     confine::reduce_to(privileges.own()).map_err(system("drop capabilities"))?;
-    confine::seal()
+    let permitted = Permitted {
+        files: None,
+        calls: Calls::of(row(Process::Supervisor)),
+    };
+    confine::seal(&permitted)
         .map_err(std::io::Error::other)
         .map_err(system("confine itself"))?;
     nix::sys::prctl::set_child_subreaper(true)

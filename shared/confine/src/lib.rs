@@ -17,15 +17,18 @@
 mod capabilities;
 mod child;
 mod datagram;
+mod files;
 mod inspect;
 mod launch;
 mod memory;
 mod reap;
 mod seal;
 mod status_text;
+mod system_calls;
 
 pub use capabilities::{CapabilitySet, UnknownCapability, reduce_to};
 pub use datagram::{Carried, Datagram, discard_datagram, peek_datagram, refuse_descriptors};
+pub use files::{Files, landlock_lacks};
 pub use inspect::{Confinement, InspectError};
 pub use launch::{
     FIRST_LISTENER_DESCRIPTOR, Launch, MAX_CGROUPS, MAX_LISTENERS, SpawnError, follow_starter,
@@ -33,4 +36,5 @@ pub use launch::{
 };
 pub use memory::give_back_memory;
 pub use reap::{ChildEnding, find_ended_child, reap};
-pub use seal::{SealError, seal};
+pub use seal::{Permitted, SealError, seal};
+pub use system_calls::Calls;

@@ -8,8 +8,10 @@
 
 mod context;
 mod lifecycle;
+mod permitted;
 mod start;
 
 pub use context::Context;
 pub use lifecycle::{Lifecycle, MAX_STATUS_BYTES};
+pub use permitted::permitted;
 pub use start::{EXIT_BAD_CONFIGURATION, NODE_CONFIG_FLAG, main};

@@ -17,6 +17,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use topology::{Account, Identities, Process};
 
+use crate::permitted::permitted;
 use crate::{Context, Lifecycle};
 
 /// The one argument: the resolved node configuration.
@@ -150,7 +151,7 @@ where
             Err(error) => return Ok(Err(error)),
         }
     };
-    seal()?;
+    seal(&config, process)?;
 
     let context = Context {
         process,
@@ -174,13 +175,13 @@ where
 
 /// What a process may is taken from each thread by itself, so there must be one only:
 /// others would keep it.
-fn seal() -> Result<(), StartError> {
+fn seal(config: &NodeConfig, process: Process) -> Result<(), StartError> {
     let tasks = std::fs::read_dir("/proc/self/task").map_err(|source| StartError::Io {
         action: "count its threads",
         source,
     })?;
     match tasks.count() {
-        1 => confine::seal().map_err(StartError::Confine),
+        1 => confine::seal(&permitted(config, process)).map_err(StartError::Confine),
         threads => Err(StartError::Threads { threads }),
     }
 }

@@ -6,11 +6,13 @@
 //! live here: how a rule is enforced (`ipc`, `confine`, `supervisor`).
 
 mod identity;
+mod need;
 mod place;
 mod process;
 mod table;
 
 pub use identity::{Account, Identities, IdentityError, MIN_UID_BASE};
+pub use need::Need;
 pub use place::{Access, Place, PlaceRow};
 pub use process::{Process, UnknownProcess};
 pub use table::{Caller, Capability, Edge, PROCESSES, ProcessRow, ServiceRow, edges, row};

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::need::Need;
 use crate::place::{Access, Place, PlaceRow};
 use crate::process::Process;
 
@@ -42,6 +43,8 @@ pub struct ProcessRow {
     pub capabilities: &'static [(Capability, &'static str)],
     /// What it opens by path once it is sealed; nothing else.
     pub opens: &'static [PlaceRow],
+    /// What else it needs of the kernel, with a reason each.
+    pub needs: &'static [(Need, &'static str)],
     /// What it serves on its socket.
     pub services: &'static [ServiceRow],
     /// The longest wait between two restarts.
@@ -63,6 +66,20 @@ pub struct ProcessRow {
 }
 
 impl ProcessRow {
+    /// Whether it needs this of the kernel.
+    #[must_use]
+    pub fn needs(&self, need: Need) -> bool {
+        self.needs.iter().any(|(needed, _reason)| *needed == need)
+    }
+
+    /// Whether the kernel holds it to the files that it has listed. It cannot where
+    /// programs are started, which open what their user may, nor where anything is
+    /// mounted: Landlock forbids that.
+    #[must_use]
+    pub fn is_held_to_its_files(&self) -> bool {
+        !self.needs(Need::Programs) && !self.needs(Need::Mounts)
+    }
+
     /// Most threads for work that blocks, such as files on a disk that hangs: the
     /// process's own few threads are left over.
     #[must_use]
@@ -145,6 +162,18 @@ pub const PROCESSES: &[ProcessRow] = &[
                 "to read the memory use and the confinement of the others",
             ),
         ],
+        needs: &[
+            (Need::Programs, "to start the others"),
+            (Need::Mounts, "so that pod-worker-pool can, which it starts"),
+            (
+                Need::Internet,
+                "so that prober and config-sourcer can, which it starts",
+            ),
+            (
+                Need::FileEvents,
+                "so that config-sourcer can, which it starts",
+            ),
+        ],
         services: &[ServiceRow {
             service: "bulkhead.v1.Supervisor",
             callers: &[Caller::Operator],
@@ -212,6 +241,10 @@ pub const PROCESSES: &[ProcessRow] = &[
             ),
             write(Place::HostPaths, "to check and make what a volume names"),
         ],
+        needs: &[(
+            Need::Mounts,
+            "to mount memory-backed volumes, and to bind what volumes name",
+        )],
         services: &[
             ServiceRow {
                 service: "bulkhead.v1.PodWorkers",
@@ -263,6 +296,7 @@ pub const PROCESSES: &[ProcessRow] = &[
             ),
             write(Place::OwnState, "to keep published statuses"),
         ],
+        needs: &[],
         services: &[
             ServiceRow {
                 service: "bulkhead.v1.StatusReports",
@@ -290,6 +324,7 @@ pub const PROCESSES: &[ProcessRow] = &[
             Place::RunDirectory,
             "to reach pod-worker-pool and tell that it lives",
         )],
+        needs: &[],
         services: &[ServiceRow {
             service: "bulkhead.v1.Pleg",
             callers: &[SYNC_LOOP],
@@ -315,6 +350,7 @@ pub const PROCESSES: &[ProcessRow] = &[
             write(Place::OwnState, "to keep verdicts"),
             read(Place::NameResolution, "to find hosts that probes name"),
         ],
+        needs: &[(Need::Internet, "to probe pods")],
         services: &[ServiceRow {
             service: "bulkhead.v1.Prober",
             callers: &[SYNC_LOOP],
@@ -345,6 +381,10 @@ pub const PROCESSES: &[ProcessRow] = &[
                 "to check the certificate of the HTTP source",
             ),
             read(Place::NameResolution, "to find the host of the HTTP source"),
+        ],
+        needs: &[
+            (Need::Internet, "to ask the HTTP source"),
+            (Need::FileEvents, "to hear when manifests change"),
         ],
         services: &[
             ServiceRow {
@@ -381,6 +421,7 @@ pub const PROCESSES: &[ProcessRow] = &[
             ),
             write(Place::OwnState, "to keep decisions of admission"),
         ],
+        needs: &[],
         services: &[ServiceRow {
             service: "bulkhead.v1.SyncLoop",
             callers: &[Caller::Operator],
@@ -403,6 +444,13 @@ pub const PROCESSES: &[ProcessRow] = &[
             read(
                 Place::CredentialPrograms,
                 "to run them, as its own user; they open what that user may",
+            ),
+        ],
+        needs: &[
+            (Need::Programs, "to run those of the node"),
+            (
+                Need::Internet,
+                "so that these can ask registries and metadata services",
             ),
         ],
         services: &[ServiceRow {

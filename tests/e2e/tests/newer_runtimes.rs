@@ -3,9 +3,12 @@
 use anyhow::Result;
 use cri::{Ability, ContainerRuntime as _};
 use e2e::Ground;
+use e2e::ground::TIMEOUT;
 use e2e::volumes::{config_error, shell, with_volume};
 use serde_json::{Value, json};
 use test_support::images::BUSYBOX;
+use test_support::observe::container_status;
+use topology::Process;
 
 /// As far as the runtime can: before containerd 2.3 it cannot.
 #[test]
@@ -84,7 +87,7 @@ fn pod_with_users() -> Value {
 /// As far as the runtime can: before containerd 2.0 with runc 1.2 it cannot.
 #[test]
 fn a_pod_has_users_of_its_own_where_the_runtime_can_and_is_not_made_where_not() -> Result<()> {
-    let ground = Ground::start(json!({}))?;
+    let mut ground = Ground::start(json!({}))?;
     let client = ground.containerd.client();
     let runtime = ground.containerd.block_on(client.version())?;
     let status = ground.containerd.block_on(client.status(false))?;
@@ -101,10 +104,7 @@ fn a_pod_has_users_of_its_own_where_the_runtime_can_and_is_not_made_where_not() 
         return Ok(());
     }
     ground.ready("mapped")?;
-    let exec = |container: &str, command: &str| {
-        let told = ground.exec("mapped", container, &["sh", "-c", command])?;
-        anyhow::Ok(told.split_whitespace().collect::<Vec<_>>().join(" "))
-    };
+    let exec = |container: &str, command: &str| said(&ground, container, command);
     for map in ["uid_map", "gid_map"] {
         assert_eq!(
             exec("root", &format!("cat /proc/self/{map}"))?,
@@ -130,6 +130,29 @@ fn a_pod_has_users_of_its_own_where_the_runtime_can_and_is_not_made_where_not() 
     );
     // Others than root and the pod's group may not read that file.
     assert!(exec("other", "cat /labels/name")?.starts_with("mapped"));
+    // A pool that was restarted finds the ids of the sandbox that runs.
+    let before = ground.sandboxes("mapped")?;
+    ground.bulkhead.kill(Process::PodWorkerPool)?;
+    said(&ground, "root", "kill 1")?;
+    let what = "to have its container started again";
+    ground
+        .bulkhead
+        .wait_for_pod("mapped", what, TIMEOUT, |pod| {
+            let status = container_status(pod, "root").ok_or("no status")?;
+            match status["restartCount"].as_u64() {
+                Some(1) if status["state"]["running"].is_object() => Ok(()),
+                _ => Err(status.to_string()),
+            }
+        })?;
+    assert_eq!(ground.sandboxes("mapped")?, before);
+    let map = said(&ground, "root", "cat /proc/self/uid_map")?;
+    assert_eq!(map, "0 65536 65536");
     ground.remove("mapped")?;
     Ok(())
+}
+
+/// What a command of a shell prints in a container of the pod, with single spaces.
+fn said(ground: &Ground, container: &str, command: &str) -> Result<String> {
+    let told = ground.exec("mapped", container, &["sh", "-c", command])?;
+    Ok(told.split_whitespace().collect::<Vec<_>>().join(" "))
 }

@@ -1,0 +1,40 @@
+//! Rules about system calls, and what they ask of arguments.
+
+use std::collections::BTreeMap;
+
+use nix::libc;
+use seccompiler::{Error, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
+
+/// Which calls a rule is about, and with which arguments; any, without a rule.
+pub(super) type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// Memory that is written and run.
+pub(super) const WRITE_AND_EXECUTE: i32 = libc::PROT_WRITE | libc::PROT_EXEC;
+
+/// The `index`th argument, of which `mask` has these bits.
+pub(super) fn masked(index: u8, mask: i32, bits: i32) -> Result<SeccompCondition, Error> {
+    let operator = SeccompCmpOp::MaskedEq(u64::from(mask.cast_unsigned()));
+    let bits = u64::from(bits.cast_unsigned());
+    Ok(SeccompCondition::new(
+        index,
+        SeccompCmpArgLen::Dword,
+        operator,
+        bits,
+    )?)
+}
+
+/// The `index`th argument is this.
+pub(super) fn is(index: u8, value: i32) -> Result<SeccompCondition, Error> {
+    let value = u64::from(value.cast_unsigned());
+    Ok(SeccompCondition::new(
+        index,
+        SeccompCmpArgLen::Dword,
+        SeccompCmpOp::Eq,
+        value,
+    )?)
+}
+
+/// Matches when all of these hold.
+pub(super) fn all_of(conditions: Vec<SeccompCondition>) -> Result<SeccompRule, Error> {
+    Ok(SeccompRule::new(conditions)?)
+}

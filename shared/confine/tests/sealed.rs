@@ -1,0 +1,238 @@
+//! What a sealed thread can no longer do. Filters and rules are a thread's own, so each
+//! case has one, and the others of the test are not held to them.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
+#![expect(
+    unsafe_code,
+    reason = "the calls that are attempted have no safe wrapper: with arguments that are \
+              all zero they harm nothing where they are permitted"
+)]
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Command;
+
+use confine::{Calls, Files, Permitted, landlock_lacks, seal};
+use nix::errno::Errno;
+use nix::libc;
+
+/// Runs `act` in a thread that has sealed itself.
+fn sealed<T: Send>(permitted: &Permitted, act: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let sealed = scope.spawn(|| {
+            seal(permitted).unwrap();
+            act()
+        });
+        sealed.join().unwrap()
+    })
+}
+
+fn held_to_calls(calls: Calls) -> Permitted {
+    Permitted { files: None, calls }
+}
+
+fn attempt(call: i64) -> Result<i64, Errno> {
+    // SAFETY: none of the calls of this test writes to memory when all arguments are 0.
+    let answer = unsafe { libc::syscall(call, 0, 0, 0, 0, 0, 0) };
+    Errno::result(answer)
+}
+
+const POOL: Calls = Calls {
+    internet: false,
+    file_events: false,
+    programs: false,
+    mounts: true,
+};
+
+const STARTS_PROGRAMS: Calls = Calls {
+    internet: true,
+    file_events: true,
+    programs: true,
+    mounts: true,
+};
+
+#[test]
+fn calls_that_nobody_needs_are_not_permitted_to_anybody() {
+    for calls in [Calls::default(), POOL, STARTS_PROGRAMS] {
+        for call in [
+            libc::SYS_bpf,
+            libc::SYS_userfaultfd,
+            libc::SYS_perf_event_open,
+            libc::SYS_io_uring_setup,
+            libc::SYS_io_uring_enter,
+            libc::SYS_ptrace,
+            libc::SYS_process_vm_readv,
+            libc::SYS_keyctl,
+            libc::SYS_add_key,
+            libc::SYS_setns,
+            libc::SYS_unshare,
+            libc::SYS_pivot_root,
+            libc::SYS_chroot,
+            libc::SYS_init_module,
+            libc::SYS_kexec_load,
+            libc::SYS_open_by_handle_at,
+            libc::SYS_swapoff,
+        ] {
+            let answer = sealed(&held_to_calls(calls), || attempt(call));
+            assert_eq!(answer, Err(Errno::EPERM), "{call} {calls:?}");
+        }
+    }
+}
+
+#[test]
+fn who_neither_starts_programs_nor_mounts_may_do_neither() {
+    for (call, may_pool) in [
+        (libc::SYS_mount, true),
+        (libc::SYS_umount2, true),
+        (libc::SYS_fsopen, true),
+        (libc::SYS_execve, false),
+        (libc::SYS_execveat, false),
+    ] {
+        let answer = |calls| sealed(&held_to_calls(calls), || attempt(call));
+        assert_eq!(answer(Calls::default()), Err(Errno::EPERM), "{call}");
+        // The kernel finds a fault of its own with these arguments, or does not know them.
+        let permitted = [Err(Errno::EFAULT), Err(Errno::EINVAL)];
+        assert_eq!(permitted.contains(&answer(POOL)), may_pool, "{call}");
+    }
+}
+
+#[test]
+fn no_process_is_started_and_threads_are() {
+    for calls in [Calls::default(), POOL] {
+        sealed(&held_to_calls(calls), || {
+            let refused = Command::new("/bin/true").status().unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "{calls:?}");
+            assert_eq!(std::thread::spawn(|| 7).join().unwrap(), 7);
+        });
+    }
+    let started = sealed(&held_to_calls(STARTS_PROGRAMS), || {
+        Command::new("/bin/true").status()
+    });
+    assert!(started.unwrap().success());
+}
+
+#[test]
+fn what_can_be_written_is_never_run() {
+    let map = |protection: i32| {
+        // SAFETY: a new mapping that nobody uses.
+        let answer = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0)
+        };
+        answer != libc::MAP_FAILED
+    };
+    let both = libc::PROT_WRITE | libc::PROT_EXEC;
+    for calls in [Calls::default(), POOL] {
+        sealed(&held_to_calls(calls), || {
+            assert!(map(libc::PROT_READ | libc::PROT_WRITE));
+            assert!(!map(both), "{calls:?}");
+        });
+    }
+    assert!(map(both), "it is the filter that refuses");
+}
+
+fn sockets(calls: Calls) -> [bool; 4] {
+    let families = [
+        libc::AF_UNIX,
+        libc::AF_INET,
+        libc::AF_INET6,
+        libc::AF_PACKET,
+    ];
+    sealed(&held_to_calls(calls), || {
+        families.map(|family| {
+            // SAFETY: a number in, a descriptor out, which ends with the test.
+            let answer = unsafe { libc::socket(family, libc::SOCK_DGRAM, 0) };
+            answer >= 0
+        })
+    })
+}
+
+#[test]
+fn sockets_of_other_families_are_for_who_needs_the_internet() {
+    assert_eq!(sockets(Calls::default()), [true, false, false, false]);
+    assert_eq!(sockets(POOL), [true, false, false, false]);
+    let internet = Calls {
+        internet: true,
+        ..Calls::default()
+    };
+    assert_eq!(sockets(internet), [true, true, true, false]);
+}
+
+/// What opening a file came to.
+fn kinds(answers: [io::Result<()>; 6]) -> [Option<ErrorKind>; 6] {
+    answers.map(|answer| answer.err().map(|error| error.kind()))
+}
+
+#[test]
+fn only_listed_files_are_opened() {
+    if !landlock_lacks().is_empty() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    for name in ["read", "write", "other"] {
+        fs::create_dir(at(name)).unwrap();
+        fs::write(at(name).join("a"), "").unwrap();
+    }
+    let permitted = Permitted {
+        files: Some(Files {
+            read: vec![at("read")],
+            write: vec![at("write"), at("absent")],
+        }),
+        calls: Calls {
+            internet: true,
+            ..Calls::default()
+        },
+    };
+    let read = |path: &Path| fs::read(path).map(drop);
+    let found = sealed(&permitted, || {
+        kinds([
+            read(&at("read/a")),
+            fs::write(at("read/a"), ""),
+            read(&at("write/a")),
+            fs::rename(at("write/a"), at("write/b")),
+            read(&at("other/a")),
+            fs::write(at("other/a"), ""),
+        ])
+    });
+    let denied = Some(ErrorKind::PermissionDenied);
+    assert_eq!(found, [None, denied, None, None, denied, denied]);
+}
+
+#[test]
+fn who_needs_no_tcp_has_none_and_nobody_listens() {
+    if !landlock_lacks().is_empty() {
+        return;
+    }
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap();
+    let permitted = Permitted {
+        files: Some(Files::default()),
+        calls: Calls {
+            internet: true,
+            ..Calls::default()
+        },
+    };
+    sealed(&permitted, || {
+        TcpStream::connect(address).unwrap();
+        let bound = TcpListener::bind("127.0.0.1:0").unwrap_err();
+        assert_eq!(bound.kind(), ErrorKind::PermissionDenied);
+    });
+}
+
+#[test]
+fn sockets_of_this_node_need_no_listed_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let _server = UnixListener::bind(&path).unwrap();
+    let permitted = Permitted {
+        files: Some(Files::default()),
+        calls: Calls::default(),
+    };
+    sealed(&permitted, || {
+        std::os::unix::net::UnixStream::connect(&path).unwrap();
+    });
+}

@@ -1,0 +1,167 @@
+//! A program that is confined like a process of Bulkhead, and then tries what that
+//! process must not be able to do. It prints a line for each attempt: its name, and the
+//! error number that it came to, or `permitted`.
+//!
+//! Usage: `escape PROCESS NODE_CONFIG SANDBOX [WEAKENED...]`. SANDBOX is a directory of
+//! the test, with what is attempted to be opened. WEAKENED leaves something of the
+//! confinement out, so that the test sees that it would notice.
+
+#![expect(clippy::print_stdout, reason = "its answers are lines of text")]
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use nix::errno::Errno;
+use nix::mount::MsFlags;
+use nix::sched::CloneFlags;
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+use nix::unistd::{Pid, Uid};
+use node_config::NodeConfig;
+use topology::Process;
+
+type Attempt = (&'static str, fn(&Path) -> Result<(), Errno>);
+
+const ATTEMPTS: &[Attempt] = &[
+    ("own-state", |it| open(&it.join("state/own/a"))),
+    ("write-own-state", |it| write(&it.join("state/own/b"))),
+    ("state-of-another", |it| open(&it.join("state/other/a"))),
+    ("listed-manifest", |it| open(&it.join("etc/manifests/a"))),
+    ("write-manifest", |it| write(&it.join("etc/manifests/b"))),
+    ("file-of-anybody", |it| open(&it.join("open/a"))),
+    ("write-to-anybody", |it| write(&it.join("open/b"))),
+    ("shadow", |_| open(Path::new("/etc/shadow"))),
+    ("process-1", |_| open(Path::new("/proc/1/status"))),
+    ("environment-of-another", |_| {
+        open(Path::new("/proc/1/environ"))
+    }),
+    ("device-of-the-machine", |_| open(Path::new("/dev/zero"))),
+    ("socket-of-root", |it| connect(&it.join("root.sock"))),
+    ("tcp-listen", |_| system(TcpListener::bind("127.0.0.1:0"))),
+    ("tcp-connect", tcp_connect),
+    ("raw-socket", |_| raw_socket()),
+    ("netlink", |_| family(AddressFamily::Netlink, SockType::Raw)),
+    ("packets", |_| family(AddressFamily::Packet, SockType::Raw)),
+    ("mount", |it| mount(&it.join("open"))),
+    ("user-namespace", |_| {
+        nix::sched::unshare(CloneFlags::CLONE_NEWUSER)
+    }),
+    ("network-namespace", |_| {
+        nix::sched::unshare(CloneFlags::CLONE_NEWNET)
+    }),
+    ("chroot", |it| nix::unistd::chroot(it)),
+    ("host-name", |_| nix::unistd::sethostname("localhost")),
+    ("trace", |_| nix::sys::ptrace::attach(Pid::from_raw(1))),
+    ("signal", |_| nix::sys::signal::kill(Pid::from_raw(1), None)),
+    ("root", |_| become_root()),
+    ("exec", |_| exec()),
+    ("start-a-program", |_| {
+        system(Command::new("/bin/true").status())
+    }),
+    ("device", device),
+];
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let process: Process = arguments.next().context("no process")?.parse()?;
+    let config = PathBuf::from(arguments.next().context("no configuration")?);
+    let sandbox = PathBuf::from(arguments.next().context("no directory")?);
+    let config = NodeConfig::read(&config)?;
+    let mut permitted = process::permitted(&config, process);
+    let mut is_sealed = true;
+    for weakened in arguments {
+        match weakened.as_str() {
+            "files" => permitted.files = None,
+            "another-directory" => {
+                let files = permitted.files.get_or_insert_default();
+                files.read.push(sandbox.join("open"));
+            }
+            "writable-manifests" => {
+                let files = permitted.files.get_or_insert_default();
+                files.write.push(sandbox.join("etc"));
+            }
+            "internet" => permitted.calls.internet = true,
+            "programs" => permitted.calls.programs = true,
+            "mounts" => permitted.calls.mounts = true,
+            "seal" => is_sealed = false,
+            other => anyhow::bail!("nothing is weakened by {other}"),
+        }
+    }
+    if is_sealed {
+        confine::seal(&permitted)?;
+    }
+    for (name, attempt) in ATTEMPTS {
+        match attempt(&sandbox) {
+            Ok(()) => println!("{name} permitted"),
+            Err(error) => println!("{name} {error:?}"),
+        }
+    }
+    Ok(())
+}
+
+fn system<T>(answer: io::Result<T>) -> Result<(), Errno> {
+    let number = |error: io::Error| Errno::from_raw(error.raw_os_error().unwrap_or_default());
+    answer.map(drop).map_err(number)
+}
+
+fn open(path: &Path) -> Result<(), Errno> {
+    system(File::open(path))
+}
+
+fn write(path: &Path) -> Result<(), Errno> {
+    system(fs::write(path, "escaped"))
+}
+
+fn connect(path: &Path) -> Result<(), Errno> {
+    system(UnixStream::connect(path))
+}
+
+/// To a port where nobody listens: who may connect is refused by nobody but that.
+fn tcp_connect(_: &Path) -> Result<(), Errno> {
+    match system(TcpStream::connect("127.0.0.1:1")) {
+        Err(Errno::ECONNREFUSED) => Ok(()),
+        answer => answer,
+    }
+}
+
+fn family(family: AddressFamily, kind: SockType) -> Result<(), Errno> {
+    socket(family, kind, SockFlag::empty(), None::<SockProtocol>).map(drop)
+}
+
+fn raw_socket() -> Result<(), Errno> {
+    let (family, kind) = (AddressFamily::Inet, SockType::Raw);
+    socket(family, kind, SockFlag::empty(), SockProtocol::Icmp).map(drop)
+}
+
+fn mount(path: &Path) -> Result<(), Errno> {
+    let (none, flags) = (None::<&str>, MsFlags::empty());
+    nix::mount::mount(none, path, Some("tmpfs"), flags, none)
+}
+
+fn become_root() -> Result<(), Errno> {
+    if Uid::current().is_root() {
+        return Ok(());
+    }
+    nix::unistd::setuid(Uid::from_raw(0))
+}
+
+fn exec() -> Result<(), Errno> {
+    // A program that is not there: whoever may call exec is told that.
+    let absent = CString::new("/absent").unwrap_or_default();
+    match nix::unistd::execv(&absent, &[&absent]) {
+        Err(Errno::ENOENT) => Ok(()),
+        Err(error) => Err(error),
+        Ok(never) => match never {},
+    }
+}
+
+fn device(sandbox: &Path) -> Result<(), Errno> {
+    use nix::sys::stat::{Mode, SFlag, makedev, mknod};
+    let path = sandbox.join("state/own/device");
+    mknod(&path, SFlag::S_IFCHR, Mode::S_IRUSR, makedev(1, 1))
+}
