@@ -7,6 +7,7 @@ mod attacks;
 mod burst;
 mod cgroups;
 mod changed_pods;
+mod confinement;
 mod containerd;
 mod containers;
 mod control_plane;

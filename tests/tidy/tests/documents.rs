@@ -134,6 +134,22 @@ fn places_are_those_of_the_topology() {
 }
 
 #[test]
+fn needs_are_those_of_the_topology() {
+    let isolation = read("docs/isolation.md");
+    let table = section(&isolation, "## Files and system calls");
+    let lines = table.lines().filter(|line| line.starts_with("| "));
+    let told: Vec<&str> = lines.skip(1).collect();
+    let row = |row: &ProcessRow| -> Vec<String> {
+        let needs = row.needs.iter();
+        needs
+            .map(|(need, reason)| format!("| {} | {} | {reason} |", row.process, need.name()))
+            .collect()
+    };
+    let listed: Vec<String> = PROCESSES.iter().flat_map(row).collect();
+    assert_eq!(told, listed, "docs/isolation.md");
+}
+
+#[test]
 fn limits_are_those_of_the_topology() {
     let isolation = read("docs/isolation.md");
     let table = section(&isolation, "## Cgroups");
