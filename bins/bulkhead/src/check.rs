@@ -18,10 +18,10 @@ use pod::{Pod, PodDocument, PodExt as _, PodSource};
 use pod_manifest::{MAX_MANIFEST_BYTES, ManifestNode, Origin, static_pods};
 
 use crate::arguments::CheckOptions;
+use crate::escape::plain;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::table::Tone;
-use crate::words::plain;
 
 /// Stands for standard input.
 const STANDARD_INPUT: &str = "-";

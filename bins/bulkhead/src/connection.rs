@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ipc::{CallError, Network};
+use ipc::{CallError, Collected, Message, Network};
 use tokio::time::Instant;
 use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
@@ -14,6 +14,9 @@ use crate::Failure;
 
 /// How long a call may take, restarts of the process included.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
+
+/// What is kept of one list: pods of all sources have 24 MiB at most, and a status each.
+pub(crate) const MAX_LIST_BYTES: usize = 64 << 20;
 
 /// How long is waited for an answer that only adds to another.
 pub(crate) const EXTRA_DEADLINE: Duration = Duration::from_secs(2);
@@ -75,7 +78,7 @@ impl Connection {
     }
 
     /// All messages of a list, asked for again from its beginning when the
-    /// process restarts in between.
+    /// process restarts in between. Fails when they have more bytes than a node has.
     pub(crate) async fn list<T, F>(
         &self,
         process: Process,
@@ -83,6 +86,7 @@ impl Connection {
         mut open: impl FnMut() -> F,
     ) -> Result<Vec<T>, Failure>
     where
+        T: Message,
         F: Future<Output = Result<Response<Streaming<T>>, Status>>,
     {
         let until = Instant::now() + deadline;
@@ -135,10 +139,10 @@ pub(crate) async fn next<T>(
     }
 }
 
-async fn collect<T>(mut stream: Streaming<T>) -> Result<Vec<T>, Status> {
-    let mut messages = Vec::new();
+async fn collect<T: Message>(mut stream: Streaming<T>) -> Result<Vec<T>, Status> {
+    let mut messages = Collected::new(MAX_LIST_BYTES);
     while let Some(message) = stream.message().await? {
-        messages.push(message);
+        messages.push(message)?;
     }
-    Ok(messages)
+    Ok(messages.into_messages())
 }

@@ -17,6 +17,7 @@ use pod::{Pod, PodExt as _};
 
 use crate::arguments::DescribeOptions;
 use crate::connection::{Connection, EXTRA_DEADLINE};
+use crate::escape::plain;
 use crate::events;
 use crate::failure::Failure;
 use crate::output::{Output, note};
@@ -24,7 +25,7 @@ use crate::pod_list::{self, ListedPod, pick};
 use crate::pod_row::status_word;
 use crate::pulls;
 use crate::table::{self, Cell};
-use crate::words::{age, age_since, nanos, plain, timestamp};
+use crate::words::{age, age_since, nanos, timestamp};
 use text::Text;
 
 /// Annotations that hold a copy of the whole pod.

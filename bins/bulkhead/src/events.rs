@@ -8,18 +8,21 @@ use bulkhead_api::v1;
 use bulkhead_api::v1::list_events_response::Message;
 use bulkhead_api::v1::statuses_client::StatusesClient;
 use clock::{UnixNanos, WallClock};
+use ipc::Collected;
 use pod::PodExt as _;
+use pod::wire::content_hash;
 use serde_json::{Value, json};
 use tonic::transport::Channel;
 use topology::Process;
 
 use crate::arguments::{EventsOptions, TableOrJson};
-use crate::connection::{Connection, DEADLINE, Next, REOPEN, next};
+use crate::connection::{Connection, DEADLINE, MAX_LIST_BYTES, Next, REOPEN, next};
+use crate::escape::plain;
 use crate::failure::Failure;
 use crate::output::{Output, note};
 use crate::pod_list::{self, pick};
 use crate::table::{self, Cell, Columns, Tone};
-use crate::words::{age, plain, timestamp};
+use crate::words::{age, timestamp};
 
 const HEADINGS: [&str; 6] = ["LAST SEEN", "TYPE", "REASON", "OBJECT", "FROM", "MESSAGE"];
 
@@ -117,24 +120,27 @@ async fn watch(
     format: TableOrJson,
     output: Output,
 ) -> Result<ExitCode, Failure> {
-    let client = StatusesClient::new(connection.channel(Process::StatusSyncer)?);
+    let process = Process::StatusSyncer;
+    let client = StatusesClient::new(connection.channel(process)?);
     let mut columns = None;
     let mut shown = Shown::default();
     loop {
         let mut stream = open(connection, &client).await?;
         // Those of the beginning are shown together, so that columns fit.
-        let mut gathered = Some(Vec::new());
-        while let Next::Message(response) = next(Process::StatusSyncer, &mut stream).await? {
+        let mut gathered = Some(Collected::new(MAX_LIST_BYTES));
+        while let Next::Message(response) = next(process, &mut stream).await? {
             match response.message {
                 Some(Message::Event(event)) if wanted.takes(&event) && shown.is_news(&event) => {
                     match &mut gathered {
-                        Some(events) => events.push(event),
+                        Some(events) => events
+                            .push(event)
+                            .map_err(|status| Failure::of_status(process, status))?,
                         None => show(&[event], format, &mut columns, output)?,
                     }
                 }
                 Some(Message::SnapshotComplete(_)) => {
-                    let events = gathered.take().unwrap_or_default();
-                    show(&events, format, &mut columns, output)?;
+                    let events = gathered.take().map(Collected::into_messages);
+                    show(&events.unwrap_or_default(), format, &mut columns, output)?;
                 }
                 Some(Message::Event(_)) | None => {}
             }
@@ -144,9 +150,10 @@ async fn watch(
 }
 
 /// When each event was shown last: a stream that is opened again, or a process
-/// that was restarted, tells of what was shown already.
+/// that was restarted, tells of what was shown already. Events are remembered by a
+/// hash, since their texts may be long.
 #[derive(Default)]
-struct Shown(BTreeMap<(String, String, String, String), i64>);
+struct Shown(BTreeMap<String, i64>);
 
 /// Events that are remembered as shown: twice what is kept on the node.
 const MAX_SHOWN: usize = 4_000;
@@ -162,7 +169,8 @@ impl Shown {
             message,
             ..
         } = event.clone();
-        let key = (object(event), container, reason, message);
+        let key = json!([object(event), container, reason, message]);
+        let key = content_hash(key.to_string().as_bytes());
         let last = self.0.entry(key).or_insert(i64::MIN);
         let news = event.unix_nanos > *last;
         *last = event.unix_nanos.max(*last);
@@ -311,7 +319,7 @@ mod tests {
             as_table(&events, UnixNanos(70_000_000_000), false),
             "\
 LAST SEEN           TYPE      REASON        OBJECT      FROM   MESSAGE
-10s (x3 over 60s)   Warning   BackOff       default/p   pool   why [2J
+10s (x3 over 60s)   Warning   BackOff       default/p   pool   why^[[2J
 5s                  Normal    BadManifest   /m/a.yaml
 "
         );

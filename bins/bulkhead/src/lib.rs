@@ -2,12 +2,15 @@
 //!
 //! `arguments` is what can be typed, `connection` reaches the processes, and
 //! each command has a file of its own: it asks, and a pure function renders. It
-//! holds no state and decides nothing about pods.
+//! holds no state and decides nothing about pods. What comes from elsewhere is shown on a
+//! terminal by `escape` alone: each command escapes the words that it prints, and `output`
+//! once more all that it is given.
 
 mod arguments;
 mod check;
 mod connection;
 mod describe;
+mod escape;
 mod events;
 mod failure;
 mod logs;

@@ -17,10 +17,10 @@ use topology::Process;
 
 use crate::arguments::LogsOptions;
 use crate::connection::{Connection, Next, REOPEN, next};
+use crate::escape::plain;
 use crate::failure::Failure;
 use crate::output::{Output, note};
 use crate::pod_list::{self, ListedPod, pick};
-use crate::words::plain;
 
 use printer::Printer;
 

@@ -11,10 +11,10 @@ use topology::Process;
 
 use crate::arguments::{LoopOptions, TableOrJson};
 use crate::connection::Connection;
+use crate::escape::plain;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::table::{self, Cell, Tone};
-use crate::words::plain;
 
 /// Prints the state of the sync loop.
 pub(crate) async fn loop_status(

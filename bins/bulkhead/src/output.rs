@@ -1,9 +1,11 @@
 //! Standard output: text, JSON and YAML; colours on a terminal only.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write as _};
 
 use serde::Serialize;
 
+use crate::escape;
 use crate::failure::Failure;
 
 /// Where a command's answer goes.
@@ -26,7 +28,8 @@ impl Output {
         }
     }
 
-    /// Prints bytes as they are, at once.
+    /// Prints bytes as they are, at once: only what steers no terminal, or steers it as
+    /// we mean it.
     pub(crate) fn write(self, bytes: &[u8]) -> Result<(), Failure> {
         let mut stdout = io::stdout().lock();
         let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
@@ -39,9 +42,16 @@ impl Output {
         })
     }
 
-    /// Prints text.
+    /// Prints text. On a terminal nothing in it but colours is acted upon.
     pub(crate) fn text(self, text: &str) -> Result<(), Failure> {
-        self.write(text.as_bytes())
+        self.write(self.shown(text).as_bytes())
+    }
+
+    fn shown(self, text: &str) -> Cow<'_, str> {
+        match self.terminal {
+            true => escape::lines(text, self.colours).into(),
+            false => text.into(),
+        }
     }
 
     /// Prints a value as indented JSON.
@@ -71,10 +81,11 @@ fn yaml(value: &impl Serialize) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Tells something beside the answer, on standard error.
+/// Tells something beside the answer, on standard error, which is often a terminal where
+/// standard output is none.
 pub(crate) fn note(text: &str) {
     // Nobody is left to tell when this fails too.
-    let _ = writeln!(io::stderr(), "bulkhead: {text}");
+    let _ = writeln!(io::stderr(), "bulkhead: {}", escape::plain(text));
 }
 
 fn unprintable(error: &dyn std::error::Error) -> Failure {
@@ -89,6 +100,23 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn on_a_terminal_nothing_but_colours_is_acted_upon() {
+        let output = |terminal, colours| Output { terminal, colours };
+        let text = "\x1b[31mbad\x1b[0m \x1b[2J\u{9b}2J\n";
+        for (output, expected) in [
+            (output(true, true), "\x1b[31mbad\x1b[0m ^[[2J<U+009B>2J\n"),
+            (output(true, false), "bad ^[[2J<U+009B>2J\n"),
+            (output(false, false), text),
+        ] {
+            assert_eq!(output.shown(text), expected, "{output:?}");
+        }
+        // JSON escapes control characters of seven bits only.
+        let json = serde_json::to_string(&json!({"a": "\u{1b}\u{9b}\u{202e}"})).unwrap();
+        let shown = output(true, true).shown(&json).into_owned();
+        assert_eq!(shown, r#"{"a":"\u001b<U+009B><U+202E>"}"#);
+    }
 
     #[test]
     fn yaml_reads_back_as_the_same_value() {

@@ -4,8 +4,9 @@ use clock::UnixNanos;
 use pod::core::{ContainerState, ContainerStateTerminated, ContainerStatus, PodStatus};
 use pod::{Pod, PodExt as _, PodPhase};
 
+use crate::escape::plain;
 use crate::table::{Cell, Tone};
-use crate::words::{age, age_since, nanos, plain};
+use crate::words::{age, age_since, nanos};
 
 /// Headings of the ordinary table.
 pub(crate) const HEADINGS: [&str; 6] = ["NAMESPACE", "NAME", "READY", "STATUS", "RESTARTS", "AGE"];

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::arguments::{PodsFormat, PodsOptions};
 use crate::connection::{Connection, EXTRA_DEADLINE};
+use crate::escape::plain;
 use crate::events;
 use crate::failure::Failure;
 use crate::output::{Output, note};
@@ -17,7 +18,7 @@ use crate::pod_list::{self, ListedPod, pick};
 use crate::pod_row;
 use crate::pulls;
 use crate::table;
-use crate::words::{age, plain, timestamp};
+use crate::words::{age, timestamp};
 
 /// Pulls that are told below the table.
 const MAX_PULLS: usize = 20;
@@ -215,7 +216,7 @@ default     web    1/1     Running   2 (10s ago)   60s   10.0.0.5   node-1
         let pods = [waits("web"), listed("default", "runs"), waits("other")];
         assert_eq!(
             pulls_as_text(&pods, &[event("web"), event("runs"), event("gone")], now),
-            "default/web: pulling web:1  for c, since 1970-01-01T00:00:30Z (40s ago)\n"
+            "default/web: pulling web:1^[ for c, since 1970-01-01T00:00:30Z (40s ago)\n"
         );
         let many: Vec<_> = (0..25).map(|number| waits(&format!("p{number}"))).collect();
         let events: Vec<_> = (0..25).map(|number| event(&format!("p{number}"))).collect();

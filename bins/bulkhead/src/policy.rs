@@ -17,10 +17,10 @@ use topology::{Account, Identities};
 use crate::arguments::{PolicyCommand, PolicyOptions};
 use crate::check::{self, PodsOfFile};
 use crate::connection::Connection;
+use crate::escape::plain;
 use crate::failure::Failure;
 use crate::output::{Output, note};
 use crate::table::Tone;
-use crate::words::plain;
 
 use file::PolicyFile;
 

@@ -12,10 +12,11 @@ use topology::Process;
 
 use crate::arguments::{CrashesOptions, RestartOptions, StatusOptions, TableOrJson};
 use crate::connection::{Connection, Next, REOPEN, next};
+use crate::escape::plain;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::table::{self, Cell, Tone};
-use crate::words::{age, mebibytes, plain, timestamp};
+use crate::words::{age, mebibytes, timestamp};
 
 fn client(connection: &Connection) -> Result<SupervisorClient<Channel>, Failure> {
     Ok(SupervisorClient::new(

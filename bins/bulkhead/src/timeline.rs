@@ -16,13 +16,14 @@ use pod::PodExt as _;
 
 use crate::arguments::TimelineOptions;
 use crate::connection::{Connection, EXTRA_DEADLINE};
+use crate::escape::plain;
 use crate::events;
 use crate::failure::Failure;
 use crate::output::{Output, note};
 use crate::pod_list::{self, ListedPod, pick};
 use crate::pod_row::status_word;
 use crate::terminal;
-use crate::words::{age, plain, timestamp};
+use crate::words::{age, timestamp};
 use chart::Chart;
 use text::Look;
 

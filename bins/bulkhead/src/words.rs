@@ -45,20 +45,6 @@ pub(crate) fn mebibytes(bytes: u64) -> String {
     format!("{}.{} MiB", tenths / 10, tenths % 10)
 }
 
-/// Text from elsewhere without what would steer a terminal, or show it in another order
-/// than it has.
-pub(crate) fn plain(text: &str) -> String {
-    let harmless = |character: char| match character {
-        '\u{200b}'..='\u{200f}'
-        | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{2069}'
-        | '\u{feff}' => ' ',
-        character if character.is_control() => ' ',
-        character => character,
-    };
-    text.chars().map(harmless).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,11 +67,6 @@ mod tests {
         ] {
             assert_eq!(age(Duration::from_secs(seconds)), shown, "{seconds}");
         }
-    }
-
-    #[test]
-    fn text_cannot_steer_the_terminal() {
-        assert_eq!(plain("a\x1b[2Jb\nc\u{9b}d"), "a [2Jb c d");
     }
 
     #[test]

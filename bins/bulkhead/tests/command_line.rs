@@ -24,8 +24,8 @@ use tonic::service::Routes;
 use topology::Process;
 
 use fakes::{
-    FakeEcho, FakeHappenings, FakeLogs, FakeStatuses, FakeSupervisor, FakeSyncLoop, FakeUsage,
-    Node, Server, code, node, stderr, stdout,
+    FakeEcho, FakeHappenings, FakeHostileLog, FakeLogs, FakeStatuses, FakeSupervisor, FakeSyncLoop,
+    FakeUsage, HOSTILE_LINE, Node, Server, code, node, stderr, stdout,
 };
 use terminal::Terminal;
 
@@ -329,6 +329,20 @@ async fn the_options_of_logs_are_what_the_server_is_asked_for() {
         let latest = now() - span;
         assert!((earliest..=latest).contains(&asked), "{since}: {asked}");
     }
+}
+
+#[tokio::test]
+async fn a_log_is_shown_harmless_on_a_terminal_and_is_as_it_is_elsewhere() {
+    let mut node = node(v1::ProcessState::Ready);
+    let logs = ContainerLogsServer::new(FakeHostileLog);
+    node.serve(Process::PodWorkerPool, Routes::new(logs));
+    let output = node.bulkhead(&["logs", "web"]).await;
+    assert_eq!(stdout(&output), HOSTILE_LINE, "{}", stderr(&output));
+
+    let mut terminal = Terminal::start(&node, &["logs", "web"]);
+    terminal.until_shown("<U+202E>");
+    let shown = "\x1b[32mgreen ^[]52;c;cm0=^G^[[2J^[[6n<U+009B>31m<U+202E>";
+    assert!(terminal.text.contains(shown), "{:?}", terminal.text);
 }
 
 #[tokio::test]

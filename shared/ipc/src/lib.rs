@@ -7,13 +7,14 @@
 //! - [`subscribe`] keeps a stream open over restarts of the peer;
 //! - [`StateHub`] and [`Feed`] are the two ways to publish: latest values by key
 //!   (snapshot, then changes) and a bounded ring of events; [`MessageQueue`] keeps
-//!   messages in little memory.
+//!   messages in little memory, and [`Collected`] those of an answer, up to a bound.
 //!
 //! What does not live here: messages (`bulkhead-api`), the table of who may call
 //! whom (`topology`), how sockets come to a process (`process`, `supervisor`).
 
 mod authorize;
 mod call;
+mod collected;
 mod feed;
 mod hub;
 mod listener;
@@ -30,11 +31,13 @@ pub mod limits;
 
 pub use authorize::Peer;
 pub use call::{CallError, call, is_broken_connection};
+pub use collected::Collected;
 pub use feed::{Feed, FeedItem, FeedWatch};
 pub use hub::{StateEvent, StateHub, StateWatch};
 pub use listener::Listener;
 pub use memory::MemoryHub;
 pub use message_queue::MessageQueue;
 pub use network::Network;
+pub use prost::Message;
 pub use server::{ServeError, serve};
 pub use subscription::{Subscription, SubscriptionEvent, subscribe};

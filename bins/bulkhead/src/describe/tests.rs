@@ -119,7 +119,7 @@ Containers:
     Ports:          80/TCP (http) on *:8080 of the node
     Limits:         cpu=1
     Readiness:      http-get http://:http/ok delay=0s timeout=1s period=10s success=1 failure=3
-    Environment:    A=b [2J
+    Environment:    A=b^[[2J
                     N from field metadata.name
     Mounts:         /data from v (read-only)
 Conditions:

@@ -1,6 +1,6 @@
 //! Text that grows line by line.
 
-use crate::words::plain;
+use crate::escape::plain;
 
 /// Where values begin.
 const VALUE_COLUMN: usize = 20;

@@ -3,11 +3,10 @@
 //!
 //! What a program, a file or a pipe reads is what the container wrote, byte for byte.
 
+use crate::escape;
+
 /// A line that is longer is printed in pieces.
 const MAX_LINE_BYTES: usize = 256 << 10;
-
-/// Longest sequence that chooses a colour.
-const MAX_COLOUR_BYTES: usize = 32;
 
 /// Colours of names, as a terminal numbers them.
 const NAME_COLOURS: [u8; 6] = [36, 33, 35, 32, 34, 31];
@@ -69,62 +68,13 @@ impl Printer {
     fn print(&self, line: &[u8], printed: &mut Vec<u8>) {
         printed.extend_from_slice(self.prefix.as_bytes());
         match self.terminal {
-            true => printed.extend(harmless(line, self.colours).into_bytes()),
+            true => {
+                let text = String::from_utf8_lossy(line);
+                printed.extend(escape::lines(&text, self.colours).into_bytes());
+            }
             false => printed.extend_from_slice(line),
         }
         printed.push(b'\n');
-    }
-}
-
-/// A line for a terminal: colours stay where colours are shown, and end with the line;
-/// every other sequence that a terminal would act on is shown as text.
-fn harmless(line: &[u8], colours: bool) -> String {
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let text = String::from_utf8_lossy(line);
-    let mut shown = String::with_capacity(text.len());
-    let mut is_coloured = false;
-    let mut rest = &*text;
-    while let Some(character) = rest.chars().next() {
-        if let Some(colour) = colour(rest) {
-            if colours {
-                shown += colour;
-                is_coloured = true;
-            }
-            rest = &rest[colour.len()..];
-            continue;
-        }
-        rest = &rest[character.len_utf8()..];
-        show(character, &mut shown);
-    }
-    if is_coloured {
-        shown += "\x1b[0m";
-    }
-    shown
-}
-
-/// The sequence that `text` begins with, if it does nothing but choose how letters look.
-fn colour(text: &str) -> Option<&str> {
-    let parameters = text.strip_prefix("\x1b[")?;
-    let length =
-        parameters.find(|character: char| !character.is_ascii_digit() && character != ';')?;
-    let is_colour = parameters[length..].starts_with('m') && length <= MAX_COLOUR_BYTES;
-    is_colour.then(|| &text[.."\x1b[".len() + length + 1])
-}
-
-/// A character as itself, or what stands for one that a terminal would act on.
-fn show(character: char, shown: &mut String) {
-    match character {
-        '\t' => shown.push('\t'),
-        '\0'..='\x1f' => {
-            shown.push('^');
-            shown.push(char::from(character as u8 + b'@'));
-        }
-        '\x7f' => *shown += "^?",
-        // Control characters of eight bits, and those that turn the direction of text.
-        '\u{80}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-            *shown += &format!("<U+{:04X}>", u32::from(character));
-        }
-        _ => shown.push(character),
     }
 }
 
@@ -168,25 +118,9 @@ mod tests {
     }
 
     #[test]
-    fn a_line_cannot_steer_the_terminal() {
-        for (line, colours, expected) in [
-            (&b"plain \xc3\xa4\ttab"[..], true, "plain \u{e4}\ttab"),
-            (b"\x1b[31mred\x1b[0m", true, "\x1b[31mred\x1b[0m\x1b[0m"),
-            (b"\x1b[31mred", true, "\x1b[31mred\x1b[0m"),
-            (b"\x1b[31mred", false, "red"),
-            (b"\x1b[2J", true, "^[[2J"),
-            (b"\x1b]0;title\x07", true, "^[]0;title^G"),
-            (b"\x1b[?1049h\x1b[1;1H", true, "^[[?1049h^[[1;1H"),
-            (b"\x1bc", true, "^[c"),
-            (b"\x1b[", true, "^[["),
-            (b"progress\rdone\r", true, "progress^Mdone"),
-            (b"\xc2\x9b2J", true, "<U+009B>2J"),
-            (b"a\xe2\x80\xaeb", true, "a<U+202E>b"),
-            (b"\xff\x7f\x00", true, "\u{fffd}^?^@"),
-        ] {
-            assert_eq!(harmless(line, colours), expected, "{line:?}");
-        }
-        let long = format!("\x1b[{}m", "1;".repeat(40));
-        assert!(harmless(long.as_bytes(), true).starts_with("^["));
+    fn a_line_cannot_steer_the_terminal_whatever_its_parts_are() {
+        let parts: [&[u8]; 4] = [b"a\xff\x1b", b"[2", b"Jb\xc2", b"\x9bc\n"];
+        let mut printer = Printer::new(None, 0, true, true);
+        assert_eq!(printed(&mut printer, &parts), "a\u{fffd}^[[2Jb<U+009B>c\n");
     }
 }

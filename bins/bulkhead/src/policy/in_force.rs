@@ -6,8 +6,9 @@ use clock::UnixNanos;
 use topology::Process;
 
 use crate::connection::Connection;
+use crate::escape::plain;
 use crate::failure::Failure;
-use crate::words::{plain, timestamp};
+use crate::words::timestamp;
 
 /// Asks pod-worker-pool.
 pub(super) async fn report(connection: &Connection) -> Result<v1::PolicyReport, Failure> {

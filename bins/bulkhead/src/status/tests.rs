@@ -71,7 +71,7 @@ fn a_reload_tells_what_is_restarted() {
     let names = ["pleg".to_owned(), "pro\x1bber".to_owned()];
     assert_eq!(
         reloaded(&names),
-        "the configuration is read again; restarted: pleg, pro ber\n"
+        "the configuration is read again; restarted: pleg, pro^[ber\n"
     );
 }
 
@@ -91,7 +91,7 @@ fn a_crash_is_told_with_its_last_lines() {
     };
     assert_eq!(
         crashes_as_text(&[crash], None, UnixNanos(70_000_000_000)),
-        "pleg (pid 9): killed by SIGSEGV, 10s ago (1970-01-01T00:01:00Z), after 5s\n    first [2J\n    second\n"
+        "pleg (pid 9): killed by SIGSEGV, 10s ago (1970-01-01T00:01:00Z), after 5s\n    first^[[2J\n    second\n"
     );
     let none = |of| crashes_as_text(&[], of, UnixNanos(0));
     assert_eq!(none(None), "No crash is remembered.\n");

@@ -6,8 +6,8 @@ use clock::UnixNanos;
 
 use super::chart::{Chart, Kind, Lane};
 use super::place::{PlacedLane, Tick, place};
+use crate::escape::plain;
 use crate::table::Tone;
-use crate::words::plain;
 
 /// Units of the bars' part; one is a pixel where nothing is scaled.
 const WIDTH: usize = 1_000;

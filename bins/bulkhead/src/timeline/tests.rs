@@ -288,8 +288,8 @@ AT      WHAT           HAPPENED
 +0s     pod            on the node: Running (100s until now)
 +0s     sandbox        sandbox and volumes, until the first word of a container (2.0s)
 +2.0s   c: pull        Pulled message (5.5s)
-+8.0s   c, 1 restart   ran, ended with exit code 1 (Err< [2J&) (7.0s)
-+12s    c: probes      Unhealthy:  31m\u{ffff}\"why\"
++8.0s   c, 1 restart   ran, ended with exit code 1 (Err<^[[2J&) (7.0s)
++12s    c: probes      Unhealthy: <U+009B>31m\u{ffff}\"why\"
 +15s    c, 1 restart   waited before its next start (15s)
 +30s    c, 1 restart   runs (70s until now)
 +31s    ready          ready (69s until now)
@@ -353,8 +353,8 @@ fn the_svg_is_a_file_of_its_own_with_a_title_for_each_bar() {
     assert!(svg.starts_with("<?xml"), "{svg}");
     assert!(svg.contains("xmlns=\"http://www.w3.org/2000/svg\""));
     assert!(svg.contains("prefers-color-scheme:dark"));
-    assert!(svg.contains("default/&lt;web&gt;&amp; : Running"), "{svg}");
-    assert!(svg.contains("Err&lt; [2J&amp;"), "{svg}");
+    assert!(svg.contains("default/&lt;web&gt;&amp;^[: Running"), "{svg}");
+    assert!(svg.contains("Err&lt;^[[2J&amp;"), "{svg}");
     assert!(svg.contains("&quot;why&quot;"), "{svg}");
     assert!(!svg.contains(['\u{1b}', '\u{9b}', '\u{ffff}']));
     let bars = svg.lines().filter(|line| line.contains("height=\"16\""));

@@ -2,8 +2,8 @@
 
 use super::chart::{Chart, Kind};
 use super::place::{Bar, PlacedLane, place};
+use crate::escape::plain;
 use crate::table::{self, Cell, Tone};
-use crate::words::plain;
 
 /// Longest name of a lane that is shown, and not more than half of the width.
 const MAX_NAME: usize = 32;

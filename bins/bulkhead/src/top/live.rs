@@ -50,7 +50,7 @@ pub(super) async fn run(
     loop {
         let (columns, rows) = terminal::size().unwrap_or((80, 24));
         let lines = screen.lines(columns, rows, output.colours);
-        output.text(&FullScreen::frame(&lines))?;
+        output.write(FullScreen::frame(&lines).as_bytes())?;
         tokio::select! {
             never = &mut reading => match never {},
             Some(reading) = read_ones.recv() => screen.take(reading),

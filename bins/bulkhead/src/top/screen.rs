@@ -1,8 +1,8 @@
 //! How usage looks: plain rows, and a screen of them. Pure.
 
 use super::reading::{Reading, Row, SortBy, pods, processes, total};
+use crate::escape::plain;
 use crate::table::{self, Cell, Tone};
-use crate::words::plain;
 
 const HEADINGS: [&str; 6] = ["NAME", "CPU", "MEMORY", "DISK", "RECEIVED/s", "SENT/s"];
 
@@ -147,7 +147,7 @@ mod tests {
             pod: Some(v1::PodReference {
                 uid: format!("u{number}"),
                 namespace: "default".to_owned(),
-                name: format!("web{number}\u{1b}"),
+                name: format!("web{number}\u{7f}"),
             }),
             containers: vec![v1::ContainerUsage {
                 id: format!("c{number}"),
@@ -181,10 +181,10 @@ mod tests {
         assert_eq!(
             tables(Some(&reading(10, 2)), &reading(11, 2), SortBy::Cpu, false),
             "\
-POD             CPU   MEMORY    DISK      RECEIVED/s   SENT/s
-default/web0    20m   3.0 MiB   4.0 KiB   2.0 KiB      10 B
-default/web1    20m   3.0 MiB   4.0 KiB   -            -
-all             40m   6.0 MiB   8.0 KiB   2.0 KiB      10 B
+POD              CPU   MEMORY    DISK      RECEIVED/s   SENT/s
+default/web0^?   20m   3.0 MiB   4.0 KiB   2.0 KiB      10 B
+default/web1^?   20m   3.0 MiB   4.0 KiB   -            -
+all              40m   6.0 MiB   8.0 KiB   2.0 KiB      10 B
 
 PROCESS   CPU   MEMORY    DISK   RECEIVED/s   SENT/s
 pleg      2m    5.0 MiB   -      -            -

@@ -384,6 +384,28 @@ impl ContainerLogs for FakeEcho {
     }
 }
 
+/// A log that wants to steer a terminal, for once and for all.
+pub(crate) struct FakeHostileLog;
+
+pub(crate) const HOSTILE_LINE: &str =
+    "\x1b[32mgreen \x1b]52;c;cm0=\x07\x1b[2J\x1b[6n\u{9b}31m\u{202e}\n";
+
+#[tonic::async_trait]
+impl ContainerLogs for FakeHostileLog {
+    type ReadLogsStream = Answers<v1::ReadLogsResponse>;
+
+    async fn read_logs(
+        &self,
+        _: Request<v1::ReadLogsRequest>,
+    ) -> Result<Response<Self::ReadLogsStream>, Status> {
+        let line = v1::ReadLogsResponse {
+            content: HOSTILE_LINE.as_bytes().to_vec(),
+            ..v1::ReadLogsResponse::default()
+        };
+        Ok(Response::new(Box::pin(stream::iter([Ok(line)]))))
+    }
+}
+
 /// A pod that uses one processor and a half, in the seconds between two calls.
 #[derive(Default)]
 pub(crate) struct FakeUsage(AtomicUsize);

@@ -3,9 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use tokio_rustls::TlsConnector;
-
 use node_config::egress;
+use tokio_rustls::TlsConnector;
 
 use super::tls;
 use crate::network::{ByteStream, ProbeNetwork};

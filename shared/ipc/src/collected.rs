@@ -1,0 +1,68 @@
+//! Messages of a stream that are kept until its end, bounded in bytes.
+
+use prost::Message;
+use tonic::Status;
+
+/// Messages of a peer, in the order in which they came.
+#[derive(Debug)]
+pub struct Collected<T> {
+    messages: Vec<T>,
+    bytes: usize,
+    max_bytes: usize,
+}
+
+impl<T: Message> Collected<T> {
+    /// Nothing yet, and at most so many bytes. A message counts as much as it needs on
+    /// the wire, and its place in memory.
+    #[must_use]
+    pub fn new(max_bytes: usize) -> Collected<T> {
+        Collected {
+            messages: Vec::new(),
+            bytes: 0,
+            max_bytes,
+        }
+    }
+
+    /// Adds a message.
+    ///
+    /// # Errors
+    /// When there would be too many bytes.
+    pub fn push(&mut self, message: T) -> Result<(), Status> {
+        self.bytes = self
+            .bytes
+            .saturating_add(message.encoded_len())
+            .saturating_add(size_of::<T>());
+        if self.bytes > self.max_bytes {
+            let text = format!("the answer has more than {} bytes", self.max_bytes);
+            return Err(Status::resource_exhausted(text));
+        }
+        self.messages.push(message);
+        Ok(())
+    }
+
+    /// The messages.
+    #[must_use]
+    pub fn into_messages(self) -> Vec<T> {
+        self.messages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_kept_up_to_the_bound_and_empty_ones_count_too() {
+        for (text, most) in [("", 4), ("x".repeat(100).as_str(), 4)] {
+            let one = text.to_owned();
+            let each = one.encoded_len() + size_of::<String>();
+            let mut collected = Collected::new(each * most);
+            for _ in 0..most {
+                collected.push(one.clone()).unwrap();
+            }
+            let refused = collected.push(one).unwrap_err();
+            assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+            assert_eq!(collected.into_messages().len(), most);
+        }
+    }
+}
