@@ -23,9 +23,7 @@ pub fn permitted(config: &NodeConfig, process: Process) -> Permitted {
     let files = row.is_held_to_its_files().then(|| {
         let mut files = files(config, process);
         if row.opens.iter().any(|it| it.place == Place::Authorities) {
-            files
-                .read
-                .extend(authorities(std::env::var_os));
+            files.read.extend(authorities(std::env::var_os));
         }
         files
     });
