@@ -18,6 +18,7 @@ use std::process::Command;
 use confine::{Calls, Files, Permitted, landlock_lacks, seal};
 use nix::errno::Errno;
 use nix::libc;
+use nix::sched::{CloneFlags, unshare};
 
 /// Runs `act` in a thread that has sealed itself.
 fn sealed<T: Send>(permitted: &Permitted, act: impl FnOnce() -> T + Send) -> T {
@@ -68,7 +69,6 @@ fn calls_that_nobody_needs_are_not_permitted_to_anybody() {
             libc::SYS_keyctl,
             libc::SYS_add_key,
             libc::SYS_setns,
-            libc::SYS_unshare,
             libc::SYS_pivot_root,
             libc::SYS_chroot,
             libc::SYS_init_module,
@@ -79,6 +79,24 @@ fn calls_that_nobody_needs_are_not_permitted_to_anybody() {
             let answer = sealed(&held_to_calls(calls), || attempt(call));
             assert_eq!(answer, Err(Errno::EPERM), "{call} {calls:?}");
         }
+    }
+}
+
+#[test]
+fn threads_may_part_and_nobody_gets_a_namespace() {
+    for calls in [POOL, STARTS_PROGRAMS] {
+        sealed(&held_to_calls(calls), || {
+            unshare(CloneFlags::CLONE_FS).unwrap();
+            for namespace in [
+                CloneFlags::CLONE_NEWNS,
+                CloneFlags::CLONE_NEWUSER,
+                CloneFlags::CLONE_NEWNET,
+                CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_FS,
+                CloneFlags::from_bits_retain(0x80),
+            ] {
+                assert_eq!(unshare(namespace), Err(Errno::EPERM), "{calls:?}");
+            }
+        });
     }
 }
 

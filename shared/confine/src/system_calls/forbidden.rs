@@ -26,7 +26,6 @@ const FOR_ALL: &[i64] = &[
     libc::SYS_pivot_root,
     libc::SYS_chroot,
     libc::SYS_setns,
-    libc::SYS_unshare,
     libc::SYS_init_module,
     libc::SYS_finit_module,
     libc::SYS_delete_module,
@@ -78,18 +77,41 @@ const PROGRAMS_HERE: &[i64] = &[libc::SYS_fork, libc::SYS_vfork];
 #[cfg(not(target_arch = "x86_64"))]
 const PROGRAMS_HERE: &[i64] = &[];
 
+/// Of unshare(2): namespaces. Threads may part with each other: one that makes directories
+/// for volumes has a umask of its own.
+const NAMESPACES: &[i32] = &[
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWCGROUP,
+    CLONE_NEWTIME,
+];
+
+/// Of time (Linux 5.6); the libc crate does not have it everywhere.
+const CLONE_NEWTIME: i32 = 0x80;
+
 /// The rules of a process that needs these.
 pub(super) fn rules(calls: Calls) -> Result<Rules, Error> {
-    let mut rules = Rules::new();
-    let mut forbid = |calls: &[i64]| rules.extend(calls.iter().map(|call| (*call, Vec::new())));
-    forbid(FOR_ALL);
-    forbid(FOR_ALL_HERE);
+    let mut forbidden = [FOR_ALL, FOR_ALL_HERE].concat();
     if !calls.mounts {
-        forbid(MOUNTS);
+        forbidden.extend(MOUNTS);
     }
     if !calls.programs {
-        forbid(PROGRAMS);
-        forbid(PROGRAMS_HERE);
+        forbidden.extend(PROGRAMS);
+        forbidden.extend(PROGRAMS_HERE);
+    }
+    let mut rules: Rules = forbidden
+        .into_iter()
+        .map(|call| (call, Vec::new()))
+        .collect();
+    let namespaces = NAMESPACES
+        .iter()
+        .map(|flag| all_of(vec![masked(0, *flag, *flag)?]));
+    rules.insert(libc::SYS_unshare, namespaces.collect::<Result<_, _>>()?);
+    if !calls.programs {
         let process = all_of(vec![masked(0, libc::CLONE_THREAD, 0)?])?;
         rules.insert(libc::SYS_clone, vec![process]);
         for call in [libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_pkey_mprotect] {
