@@ -1,7 +1,9 @@
 //! Reaching the processes, also while they restart.
 
 use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipc::{CallError, Collected, Message, Network};
@@ -11,6 +13,7 @@ use tonic::{Response, Status, Streaming};
 use topology::Process;
 
 use crate::Failure;
+use crate::broker::Broker;
 
 /// How long a call may take, restarts of the process included.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
@@ -28,6 +31,8 @@ pub(crate) const REOPEN: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) struct Connection {
     network: Network,
+    /// Who connects; `None` when this process does.
+    broker: Option<Arc<Broker>>,
     run_dir: PathBuf,
 }
 
@@ -35,6 +40,18 @@ impl Connection {
     pub(crate) fn new(run_dir: &Path) -> Connection {
         Connection {
             network: Network::unix(run_dir),
+            broker: None,
+            run_dir: run_dir.to_owned(),
+        }
+    }
+
+    /// Connections that a broker makes.
+    pub(crate) fn through(run_dir: &Path, broker: Broker) -> Connection {
+        let broker = Arc::new(broker);
+        let connector = Arc::clone(&broker);
+        Connection {
+            network: Network::through(move |process| connector.connect(process)),
+            broker: Some(broker),
             run_dir: run_dir.to_owned(),
         }
     }
@@ -46,7 +63,11 @@ impl Connection {
     /// not be used.
     pub(crate) fn channel(&self, process: Process) -> Result<Channel, Failure> {
         let socket = self.run_dir.join(process.socket_file_name());
-        match std::os::unix::net::UnixStream::connect(&socket) {
+        let connected = match &self.broker {
+            Some(broker) => broker.connect(process),
+            None => UnixStream::connect(&socket),
+        };
+        match connected {
             Ok(_) => Ok(self.network.channel(process)),
             Err(error) => Err(match error.kind() {
                 ErrorKind::NotFound | ErrorKind::ConnectionRefused => Failure::NotRunning {

@@ -1,12 +1,14 @@
 //! The command line for people: what each process and each pod is doing and why.
 //!
-//! `arguments` is what can be typed, `connection` reaches the processes, and
+//! `arguments` is what can be typed, `connection` reaches the processes by connections
+//! that `broker` makes, and
 //! each command has a file of its own: it asks, and a pure function renders. It
 //! holds no state and decides nothing about pods. What comes from elsewhere is shown on a
 //! terminal by `escape` alone: each command escapes the words that it prints, and `output`
 //! once more all that it is given.
 
 mod arguments;
+mod broker;
 mod check;
 mod connection;
 mod describe;
@@ -36,6 +38,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser as _};
 
 use arguments::Command;
+use broker::Broker;
 use connection::Connection;
 use output::{Output, note};
 
@@ -43,11 +46,18 @@ use output::{Output, note};
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    // Before there are other threads, which would keep their privileges.
+    let connection = connection(&arguments);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let outcome = match runtime {
-        Ok(runtime) => runtime.block_on(run(&arguments)),
+        Ok(runtime) => {
+            let outcome = runtime.block_on(run(&arguments, &connection));
+            // Whoever still waits for a connection is not waited for.
+            runtime.shutdown_background();
+            outcome
+        }
         Err(source) => Err(Failure::Local {
             action: "start".to_owned(),
             source,
@@ -63,8 +73,24 @@ pub fn main() -> ExitCode {
     }
 }
 
-async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let connection = &Connection::new(&arguments.run_dir);
+/// The way to the processes. Commands that ask them have no privileges from here on;
+/// those that read files keep theirs.
+fn connection(arguments: &Arguments) -> Connection {
+    let direct = Connection::new(&arguments.run_dir);
+    if !arguments.command.needs_no_privileges() {
+        return direct;
+    }
+    match Broker::start(&arguments.run_dir) {
+        Ok(Some(broker)) => Connection::through(&arguments.run_dir, broker),
+        Ok(None) => direct,
+        Err(error) => {
+            note(&format!("it goes on with root's privileges: {error}"));
+            direct
+        }
+    }
+}
+
+async fn run(arguments: &Arguments, connection: &Connection) -> Result<ExitCode, Failure> {
     let output = Output::standard();
     match &arguments.command {
         Command::Status(options) => status::status(connection, options, output).await,
@@ -84,6 +110,14 @@ async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         }
         Command::Policy(options) => {
             policy::policy(&arguments.run_dir, connection, options, output).await
+        }
+        Command::Connect => {
+            let served = broker::serve(&arguments.run_dir);
+            served.map_err(|source| Failure::Local {
+                action: "serve connections on standard input".to_owned(),
+                source,
+            })?;
+            Ok(ExitCode::SUCCESS)
         }
         Command::Completion(options) => {
             let mut script = Vec::new();

@@ -255,6 +255,34 @@ async fn watched_events_are_shown_once_each_over_a_restart_of_the_server() {
     assert!(watch.runs());
 }
 
+/// What an exploit in the command line would have: nothing of root's but connections.
+#[tokio::test]
+async fn whoever_prints_what_pods_say_has_no_privileges() {
+    let mut node = Node::empty();
+    let happenings = FakeHappenings {
+        before: &[("web", "Started", 1)],
+        now: &[],
+    };
+    let process = Process::StatusSyncer;
+    node.serve(process, Routes::new(StatusesServer::new(happenings)));
+    let mut watch = node.watch(&["events", "--watch"]);
+    watch.line().await;
+    let threads = std::fs::read_dir(format!("/proc/{}/task", watch.pid())).unwrap();
+    for thread in threads {
+        let status = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
+        for line in [
+            "Uid:\t65534\t65534\t65534\t65534",
+            "Gid:\t65534\t65534\t65534\t65534",
+            "Groups:\t ",
+            "CapPrm:\t0000000000000000",
+            "CapEff:\t0000000000000000",
+            "NoNewPrivs:\t1",
+        ] {
+            assert!(status.lines().any(|it| it == line), "{line}: {status}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn watched_events_of_one_pod_are_only_those() {
     let mut node = Node::empty();

@@ -1,5 +1,8 @@
 //! Reaching another process.
 
+use std::fmt;
+use std::io;
+use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -26,6 +29,19 @@ enum Transport {
         client: Process,
         peer: Peer,
     },
+    Through(Connector),
+}
+
+type Connect = dyn Fn(Process) -> io::Result<StdUnixStream> + Send + Sync;
+
+/// Somebody who makes connections.
+#[derive(Clone)]
+struct Connector(Arc<Connect>);
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Connector")
+    }
 }
 
 impl Network {
@@ -35,6 +51,16 @@ impl Network {
         Network(Arc::new(Transport::Unix {
             run_dir: run_dir.into(),
         }))
+    }
+
+    /// Connections that somebody else makes, as for a process that may not connect itself.
+    /// `connect` may block.
+    #[must_use]
+    pub fn through(
+        connect: impl Fn(Process) -> io::Result<StdUnixStream> + Send + Sync + 'static,
+    ) -> Network {
+        let connector = Connector(Arc::new(connect));
+        Network(Arc::new(Transport::Through(connector)))
     }
 
     /// Sockets of a simulated node, as seen by one of its processes.
@@ -77,11 +103,18 @@ impl Network {
 }
 
 impl Transport {
-    async fn connect(&self, server: Process) -> std::io::Result<Box<dyn Stream>> {
+    async fn connect(&self, server: Process) -> io::Result<Box<dyn Stream>> {
         match self {
             Transport::Unix { run_dir } => {
                 let stream = UnixStream::connect(run_dir.join(server.socket_file_name())).await?;
                 Ok(Box::new(stream))
+            }
+            Transport::Through(connector) => {
+                let connector = connector.clone();
+                let connecting = tokio::task::spawn_blocking(move || connector.0(server));
+                let stream = connecting.await.map_err(io::Error::other)??;
+                stream.set_nonblocking(true)?;
+                Ok(Box::new(UnixStream::from_std(stream)?))
             }
             Transport::Memory { hub, client, peer } => {
                 Ok(Box::new(hub.connect(*client, *peer, server)))
