@@ -40,14 +40,17 @@ async fn every_process_runs_as_its_user_with_its_confinement() {
             "{process}"
         );
         if !root {
-            assert_eq!(found.confinement, "caps 0, nnp", "{process}");
+            assert_eq!(found.confinement, "caps 0, nnp, seccomp", "{process}");
             let state = fs::metadata(node.path("state").join(process.name())).unwrap();
             assert_eq!((state.uid(), state.mode() & 0o777), (uid, 0o700));
         }
     }
     let pool = row(&status, Process::PodWorkerPool);
     let capabilities = topology::row(Process::PodWorkerPool).capabilities.len();
-    assert_eq!(pool.confinement, format!("caps {capabilities}, nnp"));
+    assert_eq!(
+        pool.confinement,
+        format!("caps {capabilities}, nnp, seccomp")
+    );
     assert_eq!(pool.status_text, "serving");
 }
 

@@ -42,7 +42,10 @@ pub(super) async fn behave(process: &str, words: &[&str]) {
         ["fill", path] => {
             let fill = |_| connect_at_once(path);
             let callers: Vec<_> = (0..10_000).map_while(|number| fill(number).ok()).collect();
-            eprintln!("callers queue {}", callers.len());
+            // Another run before the end of the test finds it full.
+            if !callers.is_empty() {
+                eprintln!("callers queue {}", callers.len());
+            }
             exit(1);
         }
         ["eat", mebibytes] => {
