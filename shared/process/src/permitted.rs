@@ -16,6 +16,9 @@ use topology::{Access, Place, Process, row};
 /// Variables that name the certificates of authorities: a file, and a directory.
 const AUTHORITY_VARIABLES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 
+/// Links that are followed one after the other, from a directory of the operator's.
+const MAX_LINKS: usize = 8;
+
 /// What `process` may do once it is sealed.
 #[must_use]
 pub fn permitted(config: &NodeConfig, process: Process) -> Permitted {
@@ -55,27 +58,51 @@ fn may_be_new(place: Place) -> bool {
 
 /// The directories that stand for `path`: by that name, and where links lead.
 fn standing(path: &Path, may_be_new: bool) -> Vec<PathBuf> {
-    let resolved = path.canonicalize().ok();
-    let names = [Some(path.to_path_buf()), resolved];
-    let mut standing: Vec<PathBuf> = names
-        .into_iter()
-        .flatten()
-        .filter_map(|path| directory_of(path, may_be_new))
-        .collect();
+    if may_be_new {
+        return above(path);
+    }
+    let names = [Some(path.to_path_buf()), path.canonicalize().ok()];
+    let mut standing: Vec<PathBuf> = names.into_iter().flatten().filter_map(itself).collect();
     standing.dedup();
     standing
 }
 
-/// Itself, or the nearest one above that is there. Never the root directory: who wants a
-/// directory right below it has it as it is now.
-fn directory_of(path: PathBuf, may_be_new: bool) -> Option<PathBuf> {
-    let is_root = |path: &Path| path.parent().is_none();
-    if path.is_dir() && (!may_be_new || path.parent().is_some_and(is_root)) {
-        return Some(path);
+/// A directory, or that of a file.
+fn itself(path: PathBuf) -> Option<PathBuf> {
+    match path.is_dir() {
+        true => Some(path),
+        false => nearest_above(&path),
     }
+}
+
+/// The directories above a path, and above what it is a link to. The path itself is not
+/// looked at: it may be a mount that hangs, and nothing else is to hang with it.
+fn above(path: &Path) -> Vec<PathBuf> {
+    let mut above = Vec::new();
+    let mut path = path.to_path_buf();
+    for _ in 0..MAX_LINKS {
+        let Some(directory) = nearest_above(&path) else {
+            // Right below the root directory: as it is now.
+            above.push(path);
+            break;
+        };
+        above.extend(directory.canonicalize());
+        above.push(directory);
+        let Ok(target) = path.read_link() else {
+            break;
+        };
+        path = path.parent().unwrap_or(&path).join(target);
+    }
+    above.sort();
+    above.dedup();
+    above
+}
+
+/// The nearest directory above a path that is there, unless that is the root directory.
+fn nearest_above(path: &Path) -> Option<PathBuf> {
     let mut above = path.ancestors().skip(1);
     let nearest = above.find(|above| above.is_dir())?;
-    (!is_root(nearest)).then(|| nearest.to_path_buf())
+    nearest.parent().map(|_| nearest.to_path_buf())
 }
 
 /// Authorities that the supervisor was told of by its environment.
@@ -88,6 +115,7 @@ fn authorities(variable: impl Fn(&'static str) -> Option<OsString>) -> Vec<PathB
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::fs;
     use std::os::unix::fs::symlink;
 
@@ -103,21 +131,26 @@ mod tests {
         fs::create_dir_all(at("run/resolver")).unwrap();
         fs::write(at("run/resolver/resolv.conf"), "").unwrap();
         symlink(at("run/resolver/resolv.conf"), at("etc/resolv.conf")).unwrap();
+        symlink("../etc/manifests", at("run/linked")).unwrap();
         for (path, may_be_new, expected) in [
             ("etc/manifests", false, vec!["etc/manifests"]),
             ("etc/manifests", true, vec!["etc"]),
             ("etc/absent/manifests", true, vec!["etc"]),
+            ("run/linked", true, vec!["etc", "run"]),
             ("etc/resolv.conf", false, vec!["etc", "run/resolver"]),
         ] {
             let expected: Vec<PathBuf> = expected.into_iter().map(at).collect();
-            assert_eq!(standing(&at(path), may_be_new), expected, "{path}");
+            let found = standing(&at(path), may_be_new).into_iter();
+            let found: BTreeSet<_> = found.filter_map(|it| it.canonicalize().ok()).collect();
+            assert_eq!(found, expected.into_iter().collect(), "{path}");
         }
     }
 
     #[test]
     fn nothing_stands_for_the_whole_file_system() {
-        assert_eq!(directory_of("/absent-at-the-root".into(), true), None);
-        assert_eq!(directory_of("/usr".into(), true), Some("/usr".into()));
+        assert_eq!(nearest_above(Path::new("/absent")), None);
+        assert_eq!(above(Path::new("/absent")), [Path::new("/absent")]);
+        assert_eq!(itself("/usr".into()), Some("/usr".into()));
     }
 
     #[test]
