@@ -203,6 +203,8 @@ pub struct Container {
     pub image: String,
     /// The image's reference with a digest, or its id.
     pub image_id: String,
+    /// The signal that it is stopped with, where the runtime tells.
+    pub stop_signal: Option<&'static str>,
     /// `io.kubernetes.container.hash`.
     pub spec_hash: String,
     /// `io.kubernetes.pod.terminationGracePeriod`.
@@ -310,6 +312,7 @@ mod tests {
             state,
             image: String::new(),
             image_id: String::new(),
+            stop_signal: None,
             spec_hash: String::new(),
             termination_grace: None,
             restart_wait: None,

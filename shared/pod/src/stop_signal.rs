@@ -78,6 +78,14 @@ pub fn number(name: &str) -> Option<i32> {
     Some(number)
 }
 
+/// The name of a signal by its number in the runtimes' interface; `None` for 0, where
+/// nobody has chosen one, and for what is no number of a signal.
+#[must_use]
+pub fn name(number: i32) -> Option<&'static str> {
+    let index = usize::try_from(number).ok()?.checked_sub(1)?;
+    NAMES.get(index).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,6 +112,16 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(number(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_number_has_its_name_and_no_other_number_has_one() {
+        for known in NAMES {
+            assert_eq!(name(number(known).unwrap()), Some(known));
+        }
+        for number in [i32::MIN, -1, 0, 66, i32::MAX] {
+            assert_eq!(name(number), None, "{number}");
         }
     }
 }

@@ -14,6 +14,7 @@ use pod::metadata::{
     CONTAINER_PRE_STOP_ANNOTATION, CONTAINER_RESTART_COUNT_ANNOTATION,
     POD_TERMINATION_GRACE_PERIOD_ANNOTATION,
 };
+use pod::stop_signal;
 use pod_lifecycle::annotations;
 use pod_lifecycle::hook::Hook;
 use pod_lifecycle::observation::{Container, ContainerState, Exit, Sandbox, SandboxNetwork};
@@ -93,6 +94,8 @@ pub(super) fn container(
         state: state(listed.state(), None),
         image: text(listed.image.as_ref().map_or("", |image| &image.image)),
         image_id: text(&listed.image_ref),
+        // Only a status tells.
+        stop_signal: None,
         spec_hash: text(annotation(CONTAINER_HASH_ANNOTATION).map_or("", String::as_str)),
         termination_grace: annotation(POD_TERMINATION_GRACE_PERIOD_ANNOTATION)
             .and_then(|text| text.parse().ok())
@@ -136,6 +139,7 @@ pub(super) fn complete(
     if !status.image_ref.is_empty() {
         container.image_id = text(&status.image_ref);
     }
+    container.stop_signal = stop_signal::name(status.stop_signal);
     status.state()
 }
 
@@ -263,6 +267,24 @@ mod tests {
         status.set_state(v1::ContainerState::ContainerExited);
         complete(&mut found, &status);
         assert_eq!(found.state.exit().unwrap().message.len(), MAX_TEXT_BYTES);
+    }
+
+    #[test]
+    fn a_stop_signal_is_known_where_a_status_tells_one() {
+        let listed = v1::Container {
+            id: "1".to_owned(),
+            labels: labels("u1", "c"),
+            ..v1::Container::default()
+        };
+        for (number, expected) in [(0, None), (18, Some("SIGQUIT")), (66, None), (-1, None)] {
+            let (_, mut found) = container(&pod(), &listed).unwrap();
+            let status = v1::ContainerStatus {
+                stop_signal: number,
+                ..v1::ContainerStatus::default()
+            };
+            complete(&mut found, &status);
+            assert_eq!(found.stop_signal, expected, "{number}");
+        }
     }
 
     #[test]

@@ -158,6 +158,7 @@ fn container(container: &Container, findings: &Findings) -> v1::ContainerObserva
         restart_count: container.restart_count,
         image: container.image.clone(),
         image_id: container.image_id.clone(),
+        stop_signal: container.stop_signal.unwrap_or_default().to_owned(),
         sandbox_id: container.sandbox_id.clone(),
         spec_hash: container.spec_hash.clone(),
         is_of_earlier_round: findings.left_of_earlier.contains(&container.id),

@@ -35,6 +35,7 @@ fn container(id: &str, state: ContainerState) -> Container {
         state,
         image: "i".into(),
         image_id: "i".into(),
+        stop_signal: None,
         spec_hash: String::new(),
         termination_grace: None,
         restart_wait: None,

@@ -7,6 +7,7 @@ use pod::core::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
     ContainerStateWaiting, ContainerStatus, Pod, PodStatus,
 };
+use pod::stop_signal;
 use pod::{PodExt, ephemeral, restart};
 
 use super::input::{Stage, StatusInput, is_observed};
@@ -257,6 +258,7 @@ fn present(
         image: image.unwrap_or_default(),
         image_id: newest.image_id.clone(),
         container_id: Some(id),
+        stop_signal: stop_signal::number(&newest.stop_signal).map(|_| newest.stop_signal.clone()),
         ..ContainerStatus::default()
     };
     if let Some(actual) = newest.resources.as_ref().filter(|_| is_resizable) {

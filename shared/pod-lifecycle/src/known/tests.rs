@@ -37,6 +37,7 @@ fn container(restart_count: u32, state: ContainerState) -> Container {
         state,
         image: String::new(),
         image_id: String::new(),
+        stop_signal: None,
         spec_hash: String::new(),
         termination_grace: None,
         restart_wait: None,

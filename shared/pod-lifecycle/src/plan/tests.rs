@@ -149,6 +149,7 @@ impl Case {
             state,
             image: "i:1".into(),
             image_id: "sha256:1".into(),
+            stop_signal: None,
             spec_hash: pod::ContainerHash::of(&spec).to_string(),
             termination_grace: None,
             restart_wait: Some(Duration::ZERO),

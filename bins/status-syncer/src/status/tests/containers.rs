@@ -205,3 +205,25 @@ fn containers_are_listed_by_name_and_init_containers_in_order() {
     assert_eq!(names(&status.init_container_statuses), ["z", "a"]);
     assert_eq!(names(&status.container_statuses), ["b", "y"]);
 }
+
+#[test]
+fn a_stop_signal_is_told_as_the_runtime_tells_it() {
+    for (told, expected) in [
+        ("", None),
+        ("SIGTERM", Some("SIGTERM")),
+        ("SIGRTMIN+3", Some("SIGRTMIN+3")),
+        ("SIGNONE", None),
+        ("\u{1b}[2J", None),
+    ] {
+        let mut node = Node::with_init("Always");
+        node.exited("i1", "a", 0).running("c", "b");
+        for container in &mut node.observation.containers {
+            container.stop_signal = told.to_owned();
+        }
+        let status = serde_json::to_value(node.compute()).unwrap();
+        for list in ["initContainerStatuses", "containerStatuses"] {
+            let found = &status[list][0]["stopSignal"];
+            assert_eq!(found.as_str(), expected, "{list} {told:?}");
+        }
+    }
+}
