@@ -133,7 +133,8 @@ fn a_pod_has_users_of_its_own_where_the_runtime_can_and_is_not_made_where_not() 
     // A pool that was restarted finds the ids of the sandbox that runs.
     let before = ground.sandboxes("mapped")?;
     ground.bulkhead.kill(Process::PodWorkerPool)?;
-    said(&ground, "root", "kill 1")?;
+    // The command ends with its container.
+    drop(said(&ground, "root", "kill 1"));
     let what = "to have its container started again";
     ground
         .bulkhead
