@@ -402,5 +402,5 @@ async fn only_sync_loop_may_report() {
         .set_probe_verdicts(v1::SetProbeVerdictsRequest::default())
         .await
         .unwrap_err();
-    assert_eq!(status.code(), tonic::Code::PermissionDenied);
+    assert!(ipc::is_broken_connection(&status), "hung up on: {status}");
 }

@@ -16,6 +16,7 @@
 //!
 //! What does not live here: anything about pods.
 
+mod access;
 mod cgroups;
 mod closing;
 mod command;

@@ -6,7 +6,7 @@
 //! makes the queue short, and flags of the open file hold for everybody. So each
 //! socket is looked at when a run has ended, and made anew where it is not as it was.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -17,15 +17,20 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::socket::{Backlog, getsockopt, listen, sockopt};
 use node_config::NodeConfig;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use topology::Process;
+use topology::{Identities, Process};
 
+use crate::access;
 use crate::failure::Failure;
 
 /// Connections that queue while a process is down or starts.
 const BACKLOG: i32 = 1024;
 
-/// Everybody may connect: each call is checked by the caller's uid.
-const SOCKET_MODE: u32 = 0o666;
+/// Who may connect is root, and those of [`access`].
+const SOCKET_MODE: u32 = 0o600;
+
+/// Where the file system has no access lists everybody may connect: the server hangs up
+/// on who may call nothing.
+const MODE_WITHOUT_LISTS: u32 = 0o666;
 
 /// What a run of a process has done to its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,13 +90,17 @@ impl Look {
 struct Listening {
     socket: UnixListener,
     path: PathBuf,
+    /// The users beside root that may connect.
+    callers: BTreeSet<u32>,
+    /// Whether nobody else can.
+    is_closed_to_others: bool,
     /// As it was when it was made.
     made: Look,
 }
 
 impl Listening {
     /// Makes it under another name first, so that no caller ever finds none.
-    fn open(path: PathBuf) -> io::Result<Listening> {
+    fn open(path: PathBuf, callers: BTreeSet<u32>) -> io::Result<Listening> {
         let mut new = path.clone().into_os_string();
         new.push(".new");
         let new = PathBuf::from(new);
@@ -102,9 +111,20 @@ impl Listening {
         let socket = UnixListener::bind(&new)?;
         listen(&socket, Backlog::new(BACKLOG)?)?;
         std::fs::set_permissions(&new, std::fs::Permissions::from_mode(SOCKET_MODE))?;
+        let is_closed_to_others = access::permit(&new, &callers)?;
+        if !is_closed_to_others {
+            let mode = std::fs::Permissions::from_mode(MODE_WITHOUT_LISTS);
+            std::fs::set_permissions(&new, mode)?;
+        }
         std::fs::rename(&new, &path)?;
         let made = look(&socket, &path)?;
-        Ok(Listening { socket, path, made })
+        Ok(Listening {
+            socket,
+            path,
+            callers,
+            is_closed_to_others,
+            made,
+        })
     }
 }
 
@@ -135,21 +155,36 @@ pub(crate) struct Listeners(BTreeMap<Process, Listening>);
 impl Listeners {
     /// Makes the sockets of all processes that the node runs, in place of those of an
     /// earlier supervisor.
-    pub(crate) fn open(config: &NodeConfig) -> Result<Listeners, Failure> {
+    pub(crate) fn open(config: &NodeConfig, identities: &Identities) -> Result<Listeners, Failure> {
         let mut listeners = BTreeMap::new();
         for process in Process::ALL {
             if !config.runs(process) {
                 continue;
             }
             let path = config.directories.socket(process);
-            let listening = Listening::open(path.clone()).map_err(|source| Failure::Io {
-                action: "create socket",
-                path,
-                source,
-            })?;
+            let callers = identities.callers(process);
+            let listening =
+                Listening::open(path.clone(), callers).map_err(|source| Failure::Io {
+                    action: "create socket",
+                    path,
+                    source,
+                })?;
             listeners.insert(process, listening);
         }
         Ok(Listeners(listeners))
+    }
+
+    /// What this machine does not give, for people.
+    pub(crate) fn degradation(&self) -> Option<String> {
+        let open = self.0.iter().filter(|(_, one)| !one.is_closed_to_others);
+        let names: Vec<&str> = open.map(|(process, _)| process.name()).collect();
+        (!names.is_empty()).then(|| {
+            let names = names.join(", ");
+            format!(
+                "every local user can connect to the sockets of {names}: the file system of the \
+                 run directory has no access lists"
+            )
+        })
     }
 
     /// The supervisor's own, for its server.
@@ -177,7 +212,7 @@ impl Listeners {
         let found = look(&listening.socket, &listening.path)?;
         let harm = found.harm_since(&listening.made);
         if harm.is_some() {
-            *listening = Listening::open(listening.path.clone())?;
+            *listening = Listening::open(listening.path.clone(), listening.callers.clone())?;
         }
         Ok(harm)
     }
@@ -197,7 +232,8 @@ mod tests {
     /// One listener, as a process has it.
     fn one() -> (TempDir, Listeners) {
         let directory = tempfile::tempdir().unwrap();
-        let listening = Listening::open(directory.path().join("pleg.sock")).unwrap();
+        let path = directory.path().join("pleg.sock");
+        let listening = Listening::open(path, BTreeSet::from([64_000])).unwrap();
         let listeners = Listeners(BTreeMap::from([(Process::Pleg, listening)]));
         (directory, listeners)
     }
@@ -231,6 +267,18 @@ mod tests {
         assert_eq!(listeners.repair(Process::Pleg).unwrap(), None);
         assert_eq!(listeners.0[&Process::Pleg].made, before);
         serves(&directory, &listeners);
+    }
+
+    #[test]
+    fn a_socket_that_is_made_anew_has_the_callers_of_before() {
+        let (directory, mut listeners) = one();
+        let path = directory.path().join("pleg.sock");
+        let before = access::lists(&path);
+        assert!(listeners.degradation().is_none());
+        shut_down(&listeners, socket::Shutdown::Both);
+        assert!(listeners.repair(Process::Pleg).unwrap().is_some());
+        assert_eq!(access::lists(&path), before);
+        assert!(before.is_some());
     }
 
     #[test]

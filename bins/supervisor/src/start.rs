@@ -76,7 +76,7 @@ fn open(flags: &Flags) -> Result<Opened, Failure> {
     preflight::check_binaries(config, &identities)?;
     directories::prepare(config, &identities)?;
     directories::write_node_config(config, &identities)?;
-    let listeners = Listeners::open(config)?;
+    let listeners = Listeners::open(config, &identities)?;
     let privileges = Privileges::find()?;
     let run_dir = &config.directories.run_dir;
     let (cgroups, mut degradations) = Cgroups::open(run_dir, |process| config.runs(process));
@@ -84,6 +84,7 @@ fn open(flags: &Flags) -> Result<Opened, Failure> {
     degradations.extend(privileges.degradations.iter().cloned());
     degradations.extend(unspared);
     degradations.extend(without_landlock());
+    degradations.extend(listeners.degradation());
     Ok(Opened {
         listeners,
         shares: Shares {

@@ -4,9 +4,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::body::Body;
-use topology::{Identities, Process};
+use topology::{Identities, Process, row};
+
+use crate::limits::LAST_WORDS;
+use crate::refusals::Refusals;
 
 /// Who is at the other end of a connection, as the kernel says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,11 +21,31 @@ pub struct Peer {
     pub pid: Option<i32>,
 }
 
+/// Whose call it is, and how its connection is cut off.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) peer: Peer,
+    /// Cancelled: the connection is closed.
+    pub(crate) cut: CancellationToken,
+}
+
+impl Caller {
+    /// Closes the connection once the answer had time to leave.
+    fn cut_off(&self) {
+        let cut = self.cut.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(LAST_WORDS).await;
+            cut.cancel();
+        });
+    }
+}
+
 /// Refuses every call that the topology does not permit.
 #[derive(Clone, Debug)]
 pub(crate) struct AuthorizeLayer {
     pub(crate) server: Process,
     pub(crate) identities: Arc<Identities>,
+    pub(crate) refusals: Refusals,
 }
 
 impl<S> tower::Layer<S> for AuthorizeLayer {
@@ -74,24 +98,146 @@ impl AuthorizeLayer {
             .split('/')
             .next()
             .unwrap_or_default();
-        let Some(peer) = request.extensions().get::<Peer>() else {
+        let Some(caller) = request.extensions().get::<Caller>() else {
             return Err(Status::permission_denied(
                 "the connection has no peer credentials",
             ));
         };
+        let peer = caller.peer;
         if self.identities.permits(peer.uid, self.server, service) {
             return Ok(());
         }
-        tracing::warn!(
-            uid = peer.uid,
-            pid = peer.pid,
-            process = self.identities.process_of(peer.uid).map(Process::name),
-            path,
-            "refused a call that the topology does not permit"
-        );
+        self.refusals.note(peer, path);
+        // What this server has for others, nobody asks for by mistake. A service that it
+        // does not know may be one of a newer version.
+        let services = row(self.server).services;
+        if services.iter().any(|known| known.service == service) {
+            caller.cut_off();
+        }
         Err(Status::permission_denied(format!(
             "uid {} may not call {service} of {}",
             peer.uid, self.server
         )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::convert::Infallible;
+
+    use topology::edges;
+    use tower::{Layer as _, ServiceExt as _};
+
+    use super::*;
+
+    /// What the check does with a call of `uid`: whether the handler runs, and the
+    /// connection is cut off afterwards.
+    async fn outcome(uid: u32, server: Process, path: &str) -> (bool, bool) {
+        let identities = Arc::new(Identities::from_base(64_000).unwrap());
+        let layer = AuthorizeLayer {
+            server,
+            refusals: Refusals::new(server, Arc::clone(&identities)),
+            identities,
+        };
+        let cut = CancellationToken::new();
+        let peer = Peer { uid, pid: None };
+        let caller = Caller {
+            peer,
+            cut: cut.clone(),
+        };
+        let mut request = Request::new(Body::empty());
+        *request.uri_mut() = path.parse().unwrap();
+        request.extensions_mut().insert(caller);
+        let ran = ran(&layer, request).await;
+        tokio::time::sleep(LAST_WORDS * 2).await;
+        (ran, cut.is_cancelled())
+    }
+
+    async fn ran(layer: &AuthorizeLayer, request: Request<Body>) -> bool {
+        let handler = tower::service_fn(|_: Request<Body>| async {
+            Ok::<_, Infallible>(Response::new(Body::empty()))
+        });
+        let answer = layer.layer(handler).oneshot(request).await.unwrap();
+        match answer.headers().get("grpc-status") {
+            None => true,
+            Some(code) => {
+                assert_eq!(code, "7", "PERMISSION_DENIED");
+                false
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn exactly_the_edges_of_the_topology_come_through() {
+        let identities = Identities::from_base(64_000).unwrap();
+        let allowed: BTreeSet<(u32, Process, &str)> = edges()
+            .map(|edge| {
+                let uid = match edge.caller {
+                    topology::Caller::Operator => 0,
+                    topology::Caller::Process(process) => identities.uid(process),
+                };
+                (uid, edge.server, edge.service)
+            })
+            .collect();
+        let users = Process::ALL.map(|process| identities.uid(process));
+        let users: BTreeSet<u32> = users.into_iter().chain([1, 65_534, u32::MAX]).collect();
+        let mut came_through = BTreeSet::new();
+        for server in Process::ALL {
+            for (service, _) in bulkhead_api::SERVICES {
+                for &uid in &users {
+                    let (ran, cut) = outcome(uid, server, &format!("/{service}/Any")).await;
+                    let served = row(server).services;
+                    let served = served.iter().any(|known| known.service == *service);
+                    assert_eq!(cut, served && !ran, "uid {uid}, {service} of {server}");
+                    if ran {
+                        came_through.insert((uid, server, *service));
+                    }
+                }
+            }
+        }
+        assert_eq!(came_through, allowed);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn root_may_not_do_what_is_for_another_process() {
+        for (server, service) in [
+            (Process::PodWorkerPool, "PodWorkers"),
+            (Process::PodWorkerPool, "ProbeTargets"),
+            (Process::StatusSyncer, "StatusReports"),
+            (Process::ConfigSourcer, "ConfigSourcer"),
+        ] {
+            let path = format!("/bulkhead.v1.{service}/Any");
+            assert_eq!(outcome(0, server, &path).await, (false, true), "{service}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_path_that_names_no_service_is_refused() {
+        for path in [
+            "/",
+            "//",
+            "/bulkhead.v1",
+            "/x/bulkhead.v1.Supervisor/GetStatus",
+            "/bulkhead.v1.Supervisor%2fGetStatus",
+            "/BULKHEAD.V1.SUPERVISOR/GetStatus",
+        ] {
+            let (ran, cut) = outcome(0, Process::Supervisor, path).await;
+            assert!(!ran && !cut, "{path}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_without_credentials_is_refused() {
+        let identities = Arc::new(Identities::from_base(64_000).unwrap());
+        let server = Process::Supervisor;
+        let layer = AuthorizeLayer {
+            server,
+            refusals: Refusals::new(server, Arc::clone(&identities)),
+            identities,
+        };
+        let mut request = Request::new(Body::empty());
+        *request.uri_mut() = "/bulkhead.v1.Supervisor/GetStatus".parse().unwrap();
+        assert!(!ran(&layer, request).await);
     }
 }

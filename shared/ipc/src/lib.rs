@@ -23,6 +23,7 @@ mod memory_socket;
 mod message_queue;
 mod network;
 mod places;
+mod refusals;
 mod server;
 mod subscription;
 

@@ -56,11 +56,8 @@ pub const MAX_SOURCE_BYTES: usize = 16 << 20;
 /// with several terminals, who are all root, need a few more.
 pub const MAX_CONNECTIONS_PER_USER: usize = 32;
 
-/// Connections of all users together that may call nothing: enough to tell them so.
-pub const MAX_CONNECTIONS_OF_STRANGERS: usize = 4;
-
-/// How long such a connection may last.
-pub const STRANGER_TIME: Duration = Duration::from_secs(5);
+/// How long a refused call has to leave before its connection is closed.
+pub const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// Streams that a client may reset before they were served: what HTTP/2 rapid
 /// resets can make a server hold.

@@ -6,9 +6,10 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixListener;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
-use crate::authorize::Peer;
+use crate::authorize::{Caller, Peer};
 use crate::memory_socket::MemoryListener;
 use crate::places::{Place, Places};
 
@@ -50,19 +51,11 @@ impl Listener {
             loop {
                 match listener.accept().await {
                     Ok((stream, peer)) => {
+                        // Others are hung up on, before anything is read of them.
                         if let Some(place) = places.take(peer) {
-                            let accepted = Accepted {
-                                stream,
-                                peer,
-                                place,
-                            };
+                            let accepted = Accepted::new(stream, peer, place);
                             return Some((Ok(accepted), (listener, places)));
                         }
-                        tracing::debug!(
-                            uid = peer.uid,
-                            pid = peer.pid,
-                            "no place for a connection"
-                        );
                     }
                     Err(error) => return Some((Err(error), (listener, places))),
                 }
@@ -92,15 +85,28 @@ impl Listener {
 /// A connection and who is at its other end.
 pub(crate) struct Accepted {
     stream: Box<dyn Stream>,
-    peer: Peer,
-    place: Place,
+    caller: Caller,
+    cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    _place: Place,
+}
+
+impl Accepted {
+    fn new(stream: Box<dyn Stream>, peer: Peer, place: Place) -> Accepted {
+        let cut = CancellationToken::new();
+        Accepted {
+            stream,
+            cut: Box::pin(cut.clone().cancelled_owned()),
+            caller: Caller { peer, cut },
+            _place: place,
+        }
+    }
 }
 
 impl Connected for Accepted {
-    type ConnectInfo = Peer;
+    type ConnectInfo = Caller;
 
-    fn connect_info(&self) -> Peer {
-        self.peer
+    fn connect_info(&self) -> Caller {
+        self.caller.clone()
     }
 }
 
@@ -110,8 +116,8 @@ impl AsyncRead for Accepted {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.place.is_over(context) {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        if self.cut.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         Pin::new(&mut self.stream).poll_read(context, buffer)
     }

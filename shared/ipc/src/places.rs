@@ -1,89 +1,78 @@
-//! Places for connections: so many for each user that the topology knows, a few
-//! for all others together and not for long. Nobody can take the places of
-//! somebody else, and a refusal still reaches who asks.
+//! Places for connections: so many for each user that may call the server, and none for
+//! anybody else. Nobody can take the places of somebody else.
 
 use std::collections::BTreeMap;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Context;
 
-use tokio::time::Sleep;
 use topology::{Identities, Process};
 
 use crate::authorize::Peer;
-use crate::limits::{MAX_CONNECTIONS_OF_STRANGERS, MAX_CONNECTIONS_PER_USER, STRANGER_TIME};
+use crate::limits::MAX_CONNECTIONS_PER_USER;
+use crate::refusals::Refusals;
 
-/// Who shares places.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Group {
-    User(u32),
-    Strangers,
-}
+/// Connections by the user that made them.
+type Counts = BTreeMap<u32, usize>;
 
 /// The places of one server.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     server: Process,
     identities: Arc<Identities>,
-    taken: Arc<Mutex<BTreeMap<Group, usize>>>,
+    refusals: Refusals,
+    counts: Arc<Mutex<Counts>>,
 }
 
 impl Places {
-    pub(crate) fn new(server: Process, identities: Arc<Identities>) -> Places {
+    pub(crate) fn new(server: Process, identities: Arc<Identities>, refusals: Refusals) -> Places {
         Places {
             server,
             identities,
-            taken: Arc::default(),
+            refusals,
+            counts: Arc::default(),
         }
     }
 
-    /// A place for a connection of `peer`, unless its group has none left.
+    /// A place for a connection of `peer`, unless it may call nothing here or has
+    /// none left.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
     pub(crate) fn take(&self, peer: Peer) -> Option<Place> {
-        let known = self.identities.may_call(peer.uid, self.server);
-        let (group, limit) = if known {
-            (Group::User(peer.uid), MAX_CONNECTIONS_PER_USER)
-        } else {
-            (Group::Strangers, MAX_CONNECTIONS_OF_STRANGERS)
-        };
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = taken.entry(group).or_default();
-        if *count >= limit {
+        if !self.identities.may_call(peer.uid, self.server) {
+            self.refusals.note(peer, "a connection");
             return None;
         }
-        *count += 1;
-        let over = (!known).then(|| Box::pin(tokio::time::sleep(STRANGER_TIME)));
-        Some(Place {
-            group,
-            taken: Arc::clone(&self.taken),
-            over,
-        })
+        {
+            let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+            let count = counts.entry(peer.uid).or_default();
+            if *count < MAX_CONNECTIONS_PER_USER {
+                *count += 1;
+                return Some(Place {
+                    uid: peer.uid,
+                    counts: Arc::clone(&self.counts),
+                });
+            }
+        }
+        self.refusals
+            .note(peer, "one connection more than it may have");
+        None
     }
 }
 
 /// A place; dropping it frees it.
 #[derive(Debug)]
 pub(crate) struct Place {
-    group: Group,
-    taken: Arc<Mutex<BTreeMap<Group, usize>>>,
-    over: Option<Pin<Box<Sleep>>>,
-}
-
-impl Place {
-    /// Whether its time is over; wakes the task when it will be.
-    pub(crate) fn is_over(&mut self, context: &mut Context<'_>) -> bool {
-        self.over
-            .as_mut()
-            .is_some_and(|over| over.as_mut().poll(context).is_ready())
-    }
+    uid: u32,
+    counts: Arc<Mutex<Counts>>,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = taken.get_mut(&self.group) {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.uid) {
             *count -= 1;
             if *count == 0 {
-                taken.remove(&self.group);
+                counts.remove(&self.uid);
             }
         }
     }
@@ -91,6 +80,10 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use topology::{Caller, edges};
+
     use super::*;
 
     fn peer(uid: u32) -> Peer {
@@ -101,37 +94,37 @@ mod tests {
     async fn nobody_takes_the_places_of_somebody_else() {
         let identities = Arc::new(Identities::from_base(64_000).unwrap());
         let pleg = identities.uid(Process::Pleg);
-        let places = Places::new(Process::PodWorkerPool, identities);
-        let strangers: Vec<_> = (0..100)
-            .filter_map(|uid| places.take(peer(70_000 + uid)))
-            .collect();
-        assert_eq!(strangers.len(), MAX_CONNECTIONS_OF_STRANGERS);
+        let server = Process::PodWorkerPool;
+        let refusals = Refusals::new(server, Arc::clone(&identities));
+        let places = Places::new(server, identities, refusals);
         let greedy: Vec<_> = (0..100).filter_map(|_| places.take(peer(pleg))).collect();
         assert_eq!(greedy.len(), MAX_CONNECTIONS_PER_USER);
         assert!(places.take(peer(0)).is_some(), "root is not locked out");
-        drop(strangers);
+        drop(greedy);
         assert!(
-            places.take(peer(70_000)).is_some(),
+            places.take(peer(pleg)).is_some(),
             "a place that is left is free again"
         );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stranger_stays_for_a_moment_only() {
+    async fn exactly_the_callers_of_a_server_get_places() {
         let identities = Arc::new(Identities::from_base(64_000).unwrap());
-        let places = Places::new(Process::PodWorkerPool, identities);
-        let mut stranger = places.take(peer(70_000)).unwrap();
-        let mut root = places.take(peer(0)).unwrap();
-        std::future::poll_fn(|context| {
-            if stranger.is_over(context) {
-                std::task::Poll::Ready(())
-            } else {
-                std::task::Poll::Pending
+        for server in Process::ALL {
+            let refusals = Refusals::new(server, Arc::clone(&identities));
+            let places = Places::new(server, Arc::clone(&identities), refusals);
+            let of_table: BTreeSet<u32> = edges()
+                .filter(|edge| edge.server == server)
+                .map(|edge| match edge.caller {
+                    Caller::Operator => 0,
+                    Caller::Process(process) => identities.uid(process),
+                })
+                .collect();
+            let users = Process::ALL.map(|process| identities.uid(process));
+            for uid in users.into_iter().chain([1, 65_534, u32::MAX]) {
+                let got = places.take(peer(uid)).is_some();
+                assert_eq!(got, of_table.contains(&uid), "uid {uid} of {server}");
             }
-        })
-        .await;
-        let over =
-            std::future::poll_fn(|context| std::task::Poll::Ready(root.is_over(context))).await;
-        assert!(!over);
+        }
     }
 }

@@ -12,6 +12,7 @@ use crate::authorize::AuthorizeLayer;
 use crate::limits::{DRAIN, MAX_HEADER_LIST_BYTES, MAX_PENDING_RESETS, MAX_STREAMS_PER_CONNECTION};
 use crate::listener::Listener;
 use crate::places::Places;
+use crate::refusals::Refusals;
 
 /// The server ended, which it does only when its socket is gone.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +23,8 @@ pub struct ServeError {
 }
 
 /// Serves `routes` until `shutdown` is cancelled, then lets calls in flight end
-/// for [`DRAIN`]. Every call is checked against the topology first.
+/// for [`DRAIN`]. Who may call nothing here is hung up on, and every call of the others
+/// is checked against the topology first.
 ///
 /// # Errors
 /// When the listening socket fails.
@@ -33,12 +35,18 @@ pub fn serve(
     routes: Routes,
     shutdown: CancellationToken,
 ) -> impl Future<Output = Result<(), ServeError>> + Send {
-    let places = Places::new(server, Arc::clone(&identities));
+    let refusals = Refusals::new(server, Arc::clone(&identities));
+    let places = Places::new(server, Arc::clone(&identities), refusals.clone());
+    let authorize = AuthorizeLayer {
+        server,
+        identities,
+        refusals,
+    };
     let router = Server::builder()
         .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
         .http2_max_header_list_size(MAX_HEADER_LIST_BYTES)
         .http2_max_pending_accept_reset_streams(Some(MAX_PENDING_RESETS))
-        .layer(AuthorizeLayer { server, identities })
+        .layer(authorize)
         .add_routes(routes);
     async move {
         let drained = {

@@ -2,7 +2,7 @@
 //! tests and demos neither need users nor depend on those that exist; else users by
 //! their names, and without them there is no start.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::table::{Caller, PROCESSES, row};
 use crate::{Edge, Process, edges};
@@ -200,6 +200,15 @@ impl Identities {
             .services
             .iter()
             .any(|service| self.permits(uid, server, service.service))
+    }
+
+    /// The users other than root that may call anything of `server`: who has to be let
+    /// through to its socket.
+    #[must_use]
+    pub fn callers(&self, server: Process) -> BTreeSet<u32> {
+        let uids = self.accounts.values().map(|account| account.uid);
+        uids.filter(|&uid| uid != 0 && self.may_call(uid, server))
+            .collect()
     }
 
     /// The process that runs as `uid`, for messages; `None` for root, which

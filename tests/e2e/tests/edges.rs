@@ -2,6 +2,7 @@
 //! every method. What comes through must be the topology exactly.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
 
 use anyhow::{Context as _, Result};
 use e2e::credential_program;
@@ -52,11 +53,47 @@ fn only_the_edges_of_the_topology_can_be_called() -> Result<()> {
         allowed >= methods,
         "each method has a caller, {allowed} calls came through"
     );
+    let connected = of_refused_users(&instance, &identities)?;
+    assert!(connected.is_empty(), "let through: {connected:?}");
+    // A few lines for each server, however often it was called: a process that asks for
+    // what is for others is told of once a minute.
+    for server in Process::ALL {
+        let log = instance.log(server);
+        let lines = log.lines().filter(|line| line.contains("refused"));
+        let most = 2 * identities.callers(server).len() + 2;
+        assert!(lines.count() <= most, "{server} was flooded:\n{log}");
+    }
     // Nobody was harmed by calls with empty messages.
     for process in Process::ALL {
         assert!(instance.pids()?.contains_key(&process), "{process} is gone");
     }
     Ok(())
+}
+
+/// Who is let through to a socket and may call nothing there.
+fn of_refused_users(instance: &BulkheadInstance, identities: &Identities) -> Result<Vec<String>> {
+    let mut connected = Vec::new();
+    for server in Process::ALL {
+        let path = instance.paths().run.join(server.socket_file_name());
+        let mode = instance.node().run(|| std::fs::metadata(&path))??.mode();
+        assert_eq!(mode & 0o007, 0, "{server}: {mode:o}");
+        let callers = identities.callers(server);
+        let users = Process::ALL.map(|process| identities.uid(process));
+        for uid in users.into_iter().chain([STRANGER]) {
+            if uid == 0 || callers.contains(&uid) {
+                continue;
+            }
+            let (uid, path) = (uid.to_string(), path.to_string_lossy().into_owned());
+            // To connect to a socket is to write to it.
+            let writes = format!("test -w {path} && echo yes || echo no");
+            let arguments = ["--reuid", &uid, "--regid", &uid, "--clear-groups"];
+            let arguments = [&arguments[..], &["sh", "-c", &writes]].concat();
+            if instance.node().output("setpriv", &arguments)?.trim() != "no" {
+                connected.push(format!("uid {uid} to {server}"));
+            }
+        }
+    }
+    Ok(connected)
 }
 
 /// Every method as `uid` on the socket of `server`, and whether it came through.

@@ -404,5 +404,5 @@ async fn nobody_else_may_watch() {
         .watch_events(v1::WatchPodLifecycleEventsRequest {})
         .await
         .unwrap_err();
-    assert_eq!(status.code(), tonic::Code::PermissionDenied);
+    assert!(ipc::is_broken_connection(&status), "hung up on: {status}");
 }

@@ -370,5 +370,5 @@ async fn nobody_else_may_watch() {
         .watch_results(v1::WatchResultsRequest {})
         .await
         .unwrap_err();
-    assert_eq!(status.code(), tonic::Code::PermissionDenied);
+    assert!(ipc::is_broken_connection(&status), "hung up on: {status}");
 }

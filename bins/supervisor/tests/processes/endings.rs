@@ -185,22 +185,26 @@ async fn a_run_that_harmed_nothing_keeps_its_socket_and_who_queues_in_it() {
 
 #[tokio::test]
 async fn a_queue_that_a_run_has_filled_is_emptied_by_the_next_one() {
+    // It runs as root: the others cannot connect to their own sockets.
     let mut node = Node::prepare();
-    let socket = node.path("run/pleg.sock");
-    node.behave(Process::Pleg, &format!("fill {}", socket.display()));
+    let socket = node.path("run/pod-worker-pool.sock");
+    node.behave(
+        Process::PodWorkerPool,
+        &format!("fill {}", socket.display()),
+    );
     node.start().await;
-    node.wait_for(|status| row(status, Process::Pleg).restarts_total >= 1)
+    node.wait_for(|status| row(status, Process::PodWorkerPool).restarts_total >= 1)
         .await;
-    node.behave(Process::Pleg, "answer");
+    node.behave(Process::PodWorkerPool, "answer");
     let queued = node
-        .last_number_logged(Process::Pleg, "callers queue ")
+        .last_number_logged(Process::PodWorkerPool, "callers queue ")
         .await;
     assert!(queued > 500, "{queued}");
     node.wait_for(all_ready).await;
     let mut answer = String::new();
     let mut caller = UnixStream::connect(&socket).unwrap();
     std::io::Read::read_to_string(&mut caller, &mut answer).unwrap();
-    assert_eq!(answer, "an answer of pleg");
+    assert_eq!(answer, "an answer of pod-worker-pool");
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@
 //! ```
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
@@ -30,7 +31,13 @@ fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     runtime.block_on(async {
         let (socket, call) = words.split_first().context("which socket?")?;
-        let channel = connect(socket.into()).await?;
+        let channel = match connect(socket.into()).await {
+            Err(error) if is_denied(&error) => {
+                println!("PermissionDenied at the socket");
+                return Ok(());
+            }
+            channel => channel?,
+        };
         match call {
             [what, kind, pod @ .., hash] if what == "update" => {
                 update(channel, kind, pod, hash).await
@@ -52,6 +59,14 @@ async fn connect(socket: PathBuf) -> Result<Channel> {
     let endpoint = Endpoint::from_static("http://socket");
     let channel = endpoint.connect_with_connector(connector).await;
     channel.context("cannot connect")
+}
+
+/// The kernel does not let this user connect.
+fn is_denied(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let cause = cause.downcast_ref::<std::io::Error>();
+        cause.is_some_and(|cause| cause.kind() == ErrorKind::PermissionDenied)
+    })
 }
 
 async fn update(channel: Channel, kind: &str, pod: &[String], hash: &str) -> Result<()> {

@@ -1,8 +1,11 @@
 //! Calls every method of every service on one socket, with an empty message,
 //! as the user that runs it, and prints `SERVICE/METHOD CODE` lines: `allowed`
-//! when the caller check let the call through, else `denied`.
+//! when the caller check let the call through, else `denied`: the server said so, or the
+//! socket cannot be connected to.
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
+use std::error::Error;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,7 +13,7 @@ use anyhow::{Context as _, Result, anyhow};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 use tonic::{Code, Request};
 
 /// A denial comes at once; what takes longer was let through.
@@ -25,17 +28,10 @@ fn main() -> Result<()> {
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let channel = Endpoint::from_static("http://socket")
-            .connect_with_connector(tower::service_fn(move |_| {
-                let socket = socket.clone();
-                async move { UnixStream::connect(socket).await.map(TokioIo::new) }
-            }))
-            .await
-            .context("cannot connect")?;
         for (service, methods) in bulkhead_api::SERVICES {
             for method in *methods {
                 let path = format!("/{service}/{method}");
-                let verdict = if denied(&channel, &path).await? {
+                let verdict = if denied(socket.clone(), &path).await? {
                     "denied"
                 } else {
                     "allowed"
@@ -47,8 +43,19 @@ fn main() -> Result<()> {
     })
 }
 
-async fn denied(channel: &Channel, path: &str) -> Result<bool> {
-    let mut client = tonic::client::Grpc::new(channel.clone());
+/// Calls on a connection of its own: one that has asked for what it may not is cut off.
+async fn denied(socket: PathBuf, path: &str) -> Result<bool> {
+    let connector = tower::service_fn(move |_| {
+        let socket = socket.clone();
+        async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+    });
+    let endpoint = Endpoint::from_static("http://socket");
+    let channel = match endpoint.connect_with_connector(connector).await {
+        Ok(channel) => channel,
+        Err(error) if is_denied(&error) => return Ok(true),
+        Err(error) => return Err(error).context("cannot connect"),
+    };
+    let mut client = tonic::client::Grpc::new(channel);
     client
         .ready()
         .await
@@ -60,4 +67,16 @@ async fn denied(channel: &Channel, path: &str) -> Result<bool> {
         // An answer of another kind, a stream, or none within the time.
         Ok(Ok(_)) | Err(_) => false,
     })
+}
+
+/// The kernel does not let this user connect.
+fn is_denied(error: &(dyn Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<std::io::Error>() {
+            return error.kind() == ErrorKind::PermissionDenied;
+        }
+        cause = error.source();
+    }
+    false
 }
