@@ -4,41 +4,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
-use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::body::Body;
 use topology::{Identities, Process, row};
 
-use crate::limits::LAST_WORDS;
+use crate::peer::Caller;
 use crate::refusals::Refusals;
-
-/// Who is at the other end of a connection, as the kernel says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// The user that connected; decides what it may call.
-    pub uid: u32,
-    /// The process that connected; for logs only, pids are reused.
-    pub pid: Option<i32>,
-}
-
-/// Whose call it is, and how its connection is cut off.
-#[derive(Clone, Debug)]
-pub(crate) struct Caller {
-    pub(crate) peer: Peer,
-    /// Cancelled: the connection is closed.
-    pub(crate) cut: CancellationToken,
-}
-
-impl Caller {
-    /// Closes the connection once the answer had time to leave.
-    fn cut_off(&self) {
-        let cut = self.cut.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(LAST_WORDS).await;
-            cut.cancel();
-        });
-    }
-}
 
 /// Refuses every call that the topology does not permit.
 #[derive(Clone, Debug)]
@@ -90,14 +61,16 @@ where
     }
 }
 
+/// The service that a call is for: the first part of its path.
+pub(crate) fn service_of(request: &Request<Body>) -> &str {
+    let path = request.uri().path().trim_start_matches('/');
+    path.split('/').next().unwrap_or_default()
+}
+
 impl AuthorizeLayer {
     fn verdict(&self, request: &Request<Body>) -> Result<(), Status> {
         let path = request.uri().path();
-        let service = path
-            .trim_start_matches('/')
-            .split('/')
-            .next()
-            .unwrap_or_default();
+        let service = service_of(request);
         let Some(caller) = request.extensions().get::<Caller>() else {
             return Err(Status::permission_denied(
                 "the connection has no peer credentials",
@@ -126,10 +99,13 @@ mod tests {
     use std::collections::BTreeSet;
     use std::convert::Infallible;
 
+    use tokio_util::sync::CancellationToken;
     use topology::edges;
     use tower::{Layer as _, ServiceExt as _};
 
     use super::*;
+    use crate::limits::LAST_WORDS;
+    use crate::peer::Peer;
 
     /// What the check does with a call of `uid`: whether the handler runs, and the
     /// connection is cut off afterwards.

@@ -13,6 +13,7 @@
 //! whom (`topology`), how sockets come to a process (`process`, `supervisor`).
 
 mod authorize;
+mod budget;
 mod call;
 mod collected;
 mod feed;
@@ -22,6 +23,7 @@ mod memory;
 mod memory_socket;
 mod message_queue;
 mod network;
+mod peer;
 mod places;
 mod refusals;
 mod server;
@@ -30,7 +32,6 @@ mod subscription;
 /// Bounds that both ends of a call know.
 pub mod limits;
 
-pub use authorize::Peer;
 pub use call::{CallError, call, is_broken_connection};
 pub use collected::Collected;
 pub use feed::{Feed, FeedItem, FeedWatch};
@@ -39,6 +40,7 @@ pub use listener::Listener;
 pub use memory::MemoryHub;
 pub use message_queue::MessageQueue;
 pub use network::Network;
+pub use peer::Peer;
 pub use prost::Message;
 pub use server::{ServeError, serve};
 pub use subscription::{Subscription, SubscriptionEvent, subscribe};

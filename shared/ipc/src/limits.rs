@@ -52,9 +52,18 @@ pub const MAX_PODS: usize = 2000;
 /// hold each of them in memory; a node's pods have some 10 KiB each.
 pub const MAX_SOURCE_BYTES: usize = 16 << 20;
 
-/// Connections of one user to one server at once. A process needs one; people
-/// with several terminals, who are all root, need a few more.
-pub const MAX_CONNECTIONS_PER_USER: usize = 32;
+/// Connections of a process to one server at once. It needs one or two; for a moment
+/// those of its last run are there too.
+pub const MAX_CONNECTIONS_OF_PROCESS: usize = 8;
+
+/// The same of root: people with several terminals.
+pub const MAX_CONNECTIONS_OF_ROOT: usize = 32;
+
+/// Calls of one caller to one service that may wait until there is room in its budget.
+pub const MAX_WAITING_CALLS: usize = 256;
+
+/// Bytes of requests that a connection may have sent and nobody has read.
+pub const MAX_UNREAD_BYTES: u32 = 1 << 20;
 
 /// How long a refused call has to leave before its connection is closed.
 pub const LAST_WORDS: Duration = Duration::from_millis(100);

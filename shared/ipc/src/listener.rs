@@ -9,8 +9,8 @@ use tokio::net::UnixListener;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
-use crate::authorize::{Caller, Peer};
 use crate::memory_socket::MemoryListener;
+use crate::peer::{Caller, Peer};
 use crate::places::{Place, Places};
 
 /// Bytes in both directions.

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio_util::sync::CancellationToken;
 use topology::Process;
 
-use crate::authorize::Peer;
 use crate::listener::Listener;
 use crate::memory_socket::{MemoryListener, Queued, Severable};
+use crate::peer::Peer;
 
 /// Bytes that wait in one direction of a connection, like a socket's buffer.
 const PIPE_BYTES: usize = 64 << 10;

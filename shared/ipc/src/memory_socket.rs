@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-use crate::authorize::Peer;
+use crate::peer::Peer;
 
 /// A connection that nobody has accepted yet.
 #[derive(Debug)]

@@ -11,9 +11,9 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 use topology::{Identities, Process};
 
-use crate::authorize::Peer;
 use crate::listener::Stream;
 use crate::memory::MemoryHub;
+use crate::peer::Peer;
 
 /// How this process reaches the others. Cloning is cheap.
 #[derive(Clone, Debug)]

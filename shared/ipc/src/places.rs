@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use topology::{Identities, Process};
 
-use crate::authorize::Peer;
-use crate::limits::MAX_CONNECTIONS_PER_USER;
+use crate::limits::{MAX_CONNECTIONS_OF_PROCESS, MAX_CONNECTIONS_OF_ROOT};
+use crate::peer::Peer;
 use crate::refusals::Refusals;
 
 /// Connections by the user that made them.
@@ -45,7 +45,11 @@ impl Places {
         {
             let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
             let count = counts.entry(peer.uid).or_default();
-            if *count < MAX_CONNECTIONS_PER_USER {
+            let most = match peer.uid {
+                0 => MAX_CONNECTIONS_OF_ROOT,
+                _ => MAX_CONNECTIONS_OF_PROCESS,
+            };
+            if *count < most {
                 *count += 1;
                 return Some(Place {
                     uid: peer.uid,
@@ -98,7 +102,7 @@ mod tests {
         let refusals = Refusals::new(server, Arc::clone(&identities));
         let places = Places::new(server, identities, refusals);
         let greedy: Vec<_> = (0..100).filter_map(|_| places.take(peer(pleg))).collect();
-        assert_eq!(greedy.len(), MAX_CONNECTIONS_PER_USER);
+        assert_eq!(greedy.len(), MAX_CONNECTIONS_OF_PROCESS);
         assert!(places.take(peer(0)).is_some(), "root is not locked out");
         drop(greedy);
         assert!(

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use topology::{Identities, Process};
 
-use crate::authorize::Peer;
+use crate::peer::Peer;
 
 /// How long refusals are only counted after one was logged.
 const QUIET: Duration = Duration::from_secs(60);

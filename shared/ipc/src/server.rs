@@ -9,7 +9,10 @@ use tonic::transport::Server;
 use topology::{Identities, Process};
 
 use crate::authorize::AuthorizeLayer;
-use crate::limits::{DRAIN, MAX_HEADER_LIST_BYTES, MAX_PENDING_RESETS, MAX_STREAMS_PER_CONNECTION};
+use crate::budget::BudgetLayer;
+use crate::limits::{
+    DRAIN, MAX_HEADER_LIST_BYTES, MAX_PENDING_RESETS, MAX_STREAMS_PER_CONNECTION, MAX_UNREAD_BYTES,
+};
 use crate::listener::Listener;
 use crate::places::Places;
 use crate::refusals::Refusals;
@@ -23,8 +26,8 @@ pub struct ServeError {
 }
 
 /// Serves `routes` until `shutdown` is cancelled, then lets calls in flight end
-/// for [`DRAIN`]. Who may call nothing here is hung up on, and every call of the others
-/// is checked against the topology first.
+/// for [`DRAIN`]. Who may call nothing here is hung up on, every call of the others is
+/// checked against the topology first, and waits where its caller has many already.
 ///
 /// # Errors
 /// When the listening socket fails.
@@ -40,13 +43,16 @@ pub fn serve(
     let authorize = AuthorizeLayer {
         server,
         identities,
-        refusals,
+        refusals: refusals.clone(),
     };
     let router = Server::builder()
         .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
         .http2_max_header_list_size(MAX_HEADER_LIST_BYTES)
         .http2_max_pending_accept_reset_streams(Some(MAX_PENDING_RESETS))
+        .initial_connection_window_size(MAX_UNREAD_BYTES)
+        .initial_stream_window_size(MAX_UNREAD_BYTES)
         .layer(authorize)
+        .layer(BudgetLayer::new(server, refusals))
         .add_routes(routes);
     async move {
         let drained = {

@@ -15,7 +15,7 @@ pub use identity::{Account, Identities, IdentityError, MIN_UID_BASE};
 pub use need::Need;
 pub use place::{Access, Place, PlaceRow};
 pub use process::{Process, UnknownProcess};
-pub use table::{Caller, Capability, Edge, PROCESSES, ProcessRow, ServiceRow, edges, row};
+pub use table::{Budget, Caller, Capability, Edge, PROCESSES, ProcessRow, ServiceRow, edges, row};
 
 #[cfg(test)]
 mod tests;

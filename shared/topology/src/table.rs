@@ -26,6 +26,19 @@ pub struct ServiceRow {
     pub service: &'static str,
     /// Everybody else is refused.
     pub callers: &'static [Caller],
+    /// What each of them may ask for.
+    pub budget: Budget,
+}
+
+/// What one caller may ask of a service. Who asks for more waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// Calls under way, open streams among them.
+    pub at_once: u16,
+    /// Calls that begin within a second.
+    pub a_second: u32,
+    /// Why so many.
+    pub reason: &'static str,
 }
 
 /// One process.
@@ -112,6 +125,21 @@ const fn write(place: Place, reason: &'static str) -> PlaceRow {
     }
 }
 
+/// What a caller may ask for, and why so much.
+const fn budget(at_once: u16, a_second: u32, reason: &'static str) -> Budget {
+    Budget {
+        at_once,
+        a_second,
+        reason,
+    }
+}
+
+/// Of services for people: their terminals, and scripts that ask again and again.
+const PEOPLE: Budget = budget(64, 1_000, "several terminals and scripts");
+
+/// Of a service with a stream or two that a caller keeps open.
+const STREAM: Budget = budget(4, 20, "a stream, opened again after a restart");
+
 /// All rows, in start order.
 pub const PROCESSES: &[ProcessRow] = &[
     ProcessRow {
@@ -177,6 +205,7 @@ pub const PROCESSES: &[ProcessRow] = &[
         services: &[ServiceRow {
             service: "bulkhead.v1.Supervisor",
             callers: &[Caller::Operator],
+            budget: PEOPLE,
         }],
         backoff_cap: Duration::from_secs(10),
         memory_max_bytes: 32 * MIB,
@@ -249,30 +278,49 @@ pub const PROCESSES: &[ProcessRow] = &[
             ServiceRow {
                 service: "bulkhead.v1.PodWorkers",
                 callers: &[SYNC_LOOP],
+                budget: budget(
+                    256,
+                    1_000,
+                    "a kill waits behind no update: the pool itself bounds these",
+                ),
             },
             ServiceRow {
                 service: "bulkhead.v1.RuntimePods",
                 callers: &[Caller::Process(Process::Pleg)],
+                budget: budget(
+                    4,
+                    100,
+                    "one list at a time, 10 ms apart at least, and a stream of hints",
+                ),
             },
             ServiceRow {
                 service: "bulkhead.v1.ProbeTargets",
                 callers: &[Caller::Process(Process::Prober)],
+                budget: budget(
+                    96,
+                    1_000,
+                    "64 exec probes in flight, two streams, reports of hooks",
+                ),
             },
             ServiceRow {
                 service: "bulkhead.v1.Observations",
                 callers: &[Caller::Process(Process::StatusSyncer)],
+                budget: STREAM,
             },
             ServiceRow {
                 service: "bulkhead.v1.ContainerLogs",
                 callers: &[Caller::Operator],
+                budget: PEOPLE,
             },
             ServiceRow {
                 service: "bulkhead.v1.NodePolicy",
                 callers: &[Caller::Operator],
+                budget: PEOPLE,
             },
             ServiceRow {
                 service: "bulkhead.v1.Usage",
                 callers: &[Caller::Operator],
+                budget: PEOPLE,
             },
         ],
         backoff_cap: Duration::from_secs(10),
@@ -301,10 +349,16 @@ pub const PROCESSES: &[ProcessRow] = &[
             ServiceRow {
                 service: "bulkhead.v1.StatusReports",
                 callers: &[SYNC_LOOP],
+                budget: budget(
+                    32,
+                    1_000,
+                    "verdicts, rejections and events, each kind one after the other",
+                ),
             },
             ServiceRow {
                 service: "bulkhead.v1.Statuses",
                 callers: &[Caller::Operator],
+                budget: PEOPLE,
             },
         ],
         backoff_cap: Duration::from_secs(10),
@@ -328,6 +382,7 @@ pub const PROCESSES: &[ProcessRow] = &[
         services: &[ServiceRow {
             service: "bulkhead.v1.Pleg",
             callers: &[SYNC_LOOP],
+            budget: STREAM,
         }],
         backoff_cap: Duration::from_secs(10),
         memory_max_bytes: 32 * MIB,
@@ -354,6 +409,7 @@ pub const PROCESSES: &[ProcessRow] = &[
         services: &[ServiceRow {
             service: "bulkhead.v1.Prober",
             callers: &[SYNC_LOOP],
+            budget: STREAM,
         }],
         backoff_cap: Duration::from_secs(10),
         memory_max_bytes: 48 * MIB,
@@ -390,14 +446,25 @@ pub const PROCESSES: &[ProcessRow] = &[
             ServiceRow {
                 service: "bulkhead.v1.ConfigSourcer",
                 callers: &[SYNC_LOOP],
+                budget: STREAM,
             },
             ServiceRow {
                 service: "bulkhead.v1.Pods",
                 callers: &[Caller::Process(Process::PodWorkerPool)],
+                budget: budget(
+                    64,
+                    1_000,
+                    "a pod for each worker that starts; 2,000 pods at a start",
+                ),
             },
             ServiceRow {
                 service: "bulkhead.v1.Objects",
                 callers: &[Caller::Process(Process::PodWorkerPool)],
+                budget: budget(
+                    64,
+                    1_000,
+                    "an object for each volume that is made, and a stream",
+                ),
             },
         ],
         backoff_cap: Duration::from_secs(10),
@@ -425,6 +492,7 @@ pub const PROCESSES: &[ProcessRow] = &[
         services: &[ServiceRow {
             service: "bulkhead.v1.SyncLoop",
             callers: &[Caller::Operator],
+            budget: PEOPLE,
         }],
         backoff_cap: Duration::from_secs(10),
         memory_max_bytes: 96 * MIB,
@@ -456,6 +524,11 @@ pub const PROCESSES: &[ProcessRow] = &[
         services: &[ServiceRow {
             service: "bulkhead.v1.CredentialProvider",
             callers: &[Caller::Process(Process::PodWorkerPool)],
+            budget: budget(
+                64,
+                100,
+                "one for each image that is pulled: 55 at once by default",
+            ),
         }],
         backoff_cap: Duration::from_secs(10),
         // Most of both is for the programs, of which four run at once.

@@ -285,3 +285,17 @@ fn each_process_names_a_place_once_and_none_of_another() {
     assert_eq!(programs, [Process::CredentialProvider]);
     assert_eq!(who(Place::ProcessLogs), [Process::Supervisor]);
 }
+
+#[test]
+fn each_edge_has_a_budget_with_a_reason() {
+    for service in PROCESSES.iter().flat_map(|row| row.services) {
+        let Budget {
+            at_once,
+            a_second,
+            reason,
+        } = service.budget;
+        assert!((1..=256).contains(&at_once), "{}", service.service);
+        assert!((1..=1_000).contains(&a_second), "{}", service.service);
+        assert!(!reason.is_empty(), "{}", service.service);
+    }
+}

@@ -186,6 +186,7 @@ fn capabilities_and_services_are_those_of_the_topology() {
     }
     assert_eq!(rows(capabilities, "| CAP_"), expected);
 
+    let budgets = section(&isolation, "### Budgets");
     let calls = section(&isolation, "## Who may call whom");
     for service in PROCESSES.iter().flat_map(|process| process.services) {
         let name = service.service.rsplit('.').next().unwrap();
@@ -208,5 +209,9 @@ fn capabilities_and_services_are_those_of_the_topology() {
             row.ends_with(&format!("| {} |", callers.join(", "))),
             "{row}"
         );
+        let budget = service.budget;
+        let (at_once, a_second) = (budget.at_once, budget.a_second);
+        let row = format!("| {name} | {at_once} | {a_second} | {} |", budget.reason);
+        assert!(budgets.contains(&row), "docs/isolation.md: {row}");
     }
 }

@@ -1,7 +1,7 @@
 //! Calls every method of every service on one socket, with an empty message,
 //! as the user that runs it, and prints `SERVICE/METHOD CODE` lines: `allowed`
-//! when the caller check let the call through, else `denied`: the server said so, or the
-//! socket cannot be connected to.
+//! when the caller check let the call through, else `denied`: the server said so or
+//! hung up, or the socket cannot be connected to.
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
 use std::error::Error;
@@ -63,18 +63,27 @@ async fn denied(socket: PathBuf, path: &str) -> Result<bool> {
     let codec = tonic_prost::ProstCodec::<(), ()>::default();
     let call = client.server_streaming(Request::new(()), PathAndQuery::try_from(path)?, codec);
     Ok(match tokio::time::timeout(ANSWER_TIME, call).await {
-        Ok(Err(status)) => status.code() == Code::PermissionDenied,
+        Ok(Err(status)) => {
+            status.code() == Code::PermissionDenied
+                // The connection broke: the server hung up.
+                || status.source().is_some()
+        }
         // An answer of another kind, a stream, or none within the time.
         Ok(Ok(_)) | Err(_) => false,
     })
 }
 
-/// The kernel does not let this user connect.
+/// The kernel does not let this user connect, or the server hangs up.
 fn is_denied(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<std::io::Error>() {
-            return error.kind() == ErrorKind::PermissionDenied;
+            return [
+                ErrorKind::PermissionDenied,
+                ErrorKind::BrokenPipe,
+                ErrorKind::ConnectionReset,
+            ]
+            .contains(&error.kind());
         }
         cause = error.source();
     }

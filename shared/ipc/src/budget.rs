@@ -1,0 +1,229 @@
+//! What one caller may ask of one service at a time: the budget of its edge in the topology.
+//! Who asks for more waits, behind its own calls only, and is refused where too many wait
+//! already. So a caller gone wrong costs its server little, and the other callers nothing.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+use tonic::Status;
+use tonic::body::Body;
+use topology::{Budget, Process, row};
+
+use crate::authorize::service_of;
+use crate::limits::MAX_WAITING_CALLS;
+use crate::peer::Caller;
+use crate::refusals::Refusals;
+
+/// Calls of a second may come at once after a quiet one.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Makes calls wait that exceed their edge's budget. Stands behind the caller check.
+#[derive(Clone, Debug)]
+pub(crate) struct BudgetLayer {
+    server: Process,
+    refusals: Refusals,
+    /// Only of who may call, so there are as many as the topology has edges.
+    edges: Arc<Mutex<Edges>>,
+}
+
+/// By user and service.
+type Edges = BTreeMap<(u32, &'static str), Arc<Edge>>;
+
+/// One caller of one service.
+#[derive(Debug)]
+struct Edge {
+    places: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
+    pace: Mutex<Pace>,
+}
+
+/// When the next call may begin: as many a second as the budget says.
+#[derive(Debug)]
+struct Pace {
+    interval: Duration,
+    next: Option<Instant>,
+}
+
+impl Pace {
+    fn new(a_second: u32) -> Pace {
+        Pace {
+            interval: SECOND / a_second.max(1),
+            next: None,
+        }
+    }
+
+    /// When a call that has come now may begin. What was not used of the last second may
+    /// be used now.
+    fn reserve(&mut self, now: Instant) -> Instant {
+        let unused = now.checked_sub(SECOND.saturating_sub(self.interval));
+        let next = self.next.max(unused).unwrap_or(now);
+        self.next = Some(next + self.interval);
+        next
+    }
+}
+
+impl Edge {
+    fn new(budget: Budget) -> Edge {
+        Edge {
+            places: Arc::new(Semaphore::new(usize::from(budget.at_once))),
+            waiting: Arc::new(Semaphore::new(MAX_WAITING_CALLS)),
+            pace: Mutex::new(Pace::new(budget.a_second)),
+        }
+    }
+
+    /// A place among the calls that are served; `None` where too many wait for one.
+    async fn enter(&self) -> Option<OwnedSemaphorePermit> {
+        let _waits = self.waiting.try_acquire().ok()?;
+        let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
+        let now = Instant::now();
+        let begin = {
+            let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+            pace.reserve(now)
+        };
+        if begin > now {
+            tokio::time::sleep_until(begin).await;
+        }
+        Some(place)
+    }
+}
+
+impl BudgetLayer {
+    pub(crate) fn new(server: Process, refusals: Refusals) -> BudgetLayer {
+        BudgetLayer {
+            server,
+            refusals,
+            edges: Arc::default(),
+        }
+    }
+
+    /// The edge of a call that was permitted.
+    fn edge(&self, request: &Request<Body>) -> Option<(Caller, Arc<Edge>)> {
+        let caller = request.extensions().get::<Caller>()?.clone();
+        let service = service_of(request);
+        let mut services = row(self.server).services.iter();
+        let service = services.find(|known| known.service == service)?;
+        let mut edges = self.edges.lock().unwrap_or_else(PoisonError::into_inner);
+        let edge = edges
+            .entry((caller.peer.uid, service.service))
+            .or_insert_with(|| Arc::new(Edge::new(service.budget)));
+        Some((caller, Arc::clone(edge)))
+    }
+}
+
+impl<S> tower::Layer<S> for BudgetLayer {
+    type Service = Budgeted<S>;
+
+    fn layer(&self, inner: S) -> Budgeted<S> {
+        Budgeted {
+            inner,
+            layer: self.clone(),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Budgeted<S> {
+    inner: S,
+    layer: BudgetLayer,
+}
+
+impl<S> tower::Service<Request<Body>> for Budgeted<S>
+where
+    S: tower::Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        // The clone waits its turn; the one that is ready is used.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let found = self.layer.edge(&request);
+        let refusals = self.layer.refusals.clone();
+        Box::pin(async move {
+            let Some((caller, edge)) = found else {
+                let status = Status::permission_denied("no such edge");
+                return Ok(status.into_http());
+            };
+            let Some(place) = edge.enter().await else {
+                refusals.note(caller.peer, "one call more than may wait");
+                let status = Status::resource_exhausted("too many of your calls wait");
+                return Ok(status.into_http());
+            };
+            let response = inner.call(request).await?;
+            // A call is under way until its answer has left, or its stream ends.
+            Ok(response.map(|body| {
+                Body::new(body.map_frame(move |frame| {
+                    let _held = &place;
+                    frame
+                }))
+            }))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_has_as_many_calls_as_the_budget_says() {
+        let start = Instant::now();
+        let mut pace = Pace::new(10);
+        let waits = |pace: &mut Pace, now: Instant| {
+            let begin = pace.reserve(now);
+            begin.saturating_duration_since(now).as_millis()
+        };
+        // The first ten at once, then one every 100 ms.
+        let all: Vec<u128> = (0..13).map(|_| waits(&mut pace, start)).collect();
+        assert_eq!(all, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 100, 200, 300]);
+        // What was used in advance is paid for, and no more is saved than a second's.
+        let later = start + Duration::from_millis(400);
+        assert_eq!(waits(&mut pace, later), 0);
+        assert_eq!(waits(&mut pace, later), 100);
+        let much_later = start + Duration::from_secs(100);
+        let free = (0..50).filter(|_| waits(&mut pace, much_later) == 0);
+        assert_eq!(free.count(), 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn so_many_are_served_so_many_wait_and_the_rest_is_refused() {
+        let budget = Budget {
+            at_once: 2,
+            a_second: 1_000,
+            reason: "",
+        };
+        let edge = Arc::new(Edge::new(budget));
+        let first = edge.enter().await.unwrap();
+        let second = edge.enter().await.unwrap();
+        let mut waiting = tokio::task::JoinSet::new();
+        for _ in 0..MAX_WAITING_CALLS {
+            let edge = Arc::clone(&edge);
+            waiting.spawn(async move { edge.enter().await.is_some() });
+        }
+        while edge.waiting.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(edge.enter().await.is_none(), "too many wait");
+        assert!(waiting.try_join_next().is_none(), "all of them wait");
+        drop((first, second));
+        // Each gives its place to the next.
+        let served = waiting.join_all().await;
+        assert_eq!(served.len(), MAX_WAITING_CALLS);
+        assert!(served.into_iter().all(|served| served));
+    }
+}
