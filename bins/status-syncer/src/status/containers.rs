@@ -11,7 +11,7 @@ use pod::stop_signal;
 use pod::{PodExt, ephemeral, restart};
 
 use super::input::{Stage, StatusInput, is_observed};
-use super::resources;
+use super::resources::{self, Promised};
 use super::time::known_time;
 
 /// Before the first instance of a pod without init containers.
@@ -153,7 +153,15 @@ fn container_status(
         Some((newest, older)) => {
             // Of init containers only sidecars.
             let is_resizable = !facts.init || is_restartable(container);
-            present((container, is_resizable), newest, older, before)
+            let mut status = present(container, newest, older, before);
+            if let Some(actual) = newest.resources.as_ref().filter(|_| is_resizable) {
+                let promised = match facts.observation.pending_resize {
+                    None => Promised::AsWanted,
+                    Some(_) => Promised::AsTold(before),
+                };
+                resources::tell(container, actual, promised, &mut status);
+            }
+            status
         }
         None => absent(facts, container, before),
     };
@@ -198,7 +206,7 @@ fn newest_first<'a>(observation: &'a PodObservation, name: &str) -> Vec<&'a Cont
 
 /// The status of a container that the runtime has.
 fn present(
-    (container, is_resizable): (&Container, bool),
+    container: &Container,
     newest: &ContainerObservation,
     older: &[&ContainerObservation],
     before: Option<&ContainerStatus>,
@@ -250,7 +258,7 @@ fn present(
     } else {
         Some(newest.image.clone())
     };
-    let mut status = ContainerStatus {
+    ContainerStatus {
         name: container.name.clone(),
         state: Some(state),
         last_state: last,
@@ -260,11 +268,7 @@ fn present(
         container_id: Some(id),
         stop_signal: stop_signal::number(&newest.stop_signal).map(|_| newest.stop_signal.clone()),
         ..ContainerStatus::default()
-    };
-    if let Some(actual) = newest.resources.as_ref().filter(|_| is_resizable) {
-        resources::tell(container, actual, &mut status);
     }
-    status
 }
 
 /// The status of a container that the runtime does not have: not yet, or not

@@ -9,13 +9,26 @@ use pod::quantity::Format;
 use pod::resources::{CPU, MEMORY};
 use pod::{ApiQuantity, Quantity};
 
+/// What the container was promised of the node.
+#[derive(Clone, Copy)]
+pub(super) enum Promised<'a> {
+    /// What it asks for.
+    AsWanted,
+    /// A resize waits: what was told of it last, as far as that is known.
+    AsTold(Option<&'a ContainerStatus>),
+}
+
 /// Of an instance of which it is known what it runs with.
 pub(super) fn tell(
     container: &Container,
     actual: &InstanceResources,
+    promised: Promised<'_>,
     status: &mut ContainerStatus,
 ) {
-    let wanted = container.resources.clone().unwrap_or_default();
+    let mut wanted = container.resources.clone().unwrap_or_default();
+    if let Promised::AsTold(before) = promised {
+        wanted.requests = before.and_then(|before| before.allocated_resources.clone());
+    }
     status.allocated_resources.clone_from(&wanted.requests);
     let is_running = status.state.as_ref().is_some_and(|it| it.running.is_some());
     status.resources = Some(match is_running {
@@ -89,7 +102,7 @@ mod tests {
             }),
             ..ContainerStatus::default()
         };
-        tell(&container, &actual, &mut status);
+        tell(&container, &actual, Promised::AsWanted, &mut status);
         let told = serde_json::to_value(status).unwrap();
         (
             told["resources"].clone(),

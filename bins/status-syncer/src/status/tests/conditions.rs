@@ -1,5 +1,7 @@
 //! Readiness by verdicts, and the conditions of a pod with their transition times.
 
+use bulkhead_api::v1::InstanceResources;
+
 use super::*;
 
 #[test]
@@ -245,4 +247,49 @@ fn a_resize_that_waits_is_a_condition_with_the_kubelets_reason() {
     }
     node.observation.pending_resize = None;
     assert_eq!(told(&node.compute()), None);
+}
+
+#[test]
+fn what_was_promised_is_told_until_a_resize_has_room() {
+    let mut node = Node::with_policy("Always");
+    let resources = |cpu: &str, memory: &str| json!({"requests": {"cpu": cpu, "memory": memory}});
+    let set = |node: &mut Node, resources: &Value| {
+        let containers = &mut node.pod.spec.as_mut().unwrap().containers;
+        containers[0].resources = serde_json::from_value(resources.clone()).unwrap();
+    };
+    let told = |node: &mut Node| {
+        let status = serde_json::to_value(node.compute()).unwrap();
+        let status = &status["containerStatuses"][0];
+        let requests = status["resources"]["requests"].clone();
+        (status["allocatedResources"].clone(), requests)
+    };
+    let (small, large) = (resources("100m", "64Mi"), resources("300m", "96Mi"));
+    let pending = || PendingResize {
+        is_infeasible: false,
+        message: "why".to_owned(),
+    };
+    set(&mut node, &small);
+    node.running("c", "a");
+    node.observation.containers[0].resources = Some(InstanceResources {
+        cpu_request_millis: 100,
+        ..InstanceResources::default()
+    });
+    let requests = |of: &Value| (of["requests"].clone(), of["requests"].clone());
+    assert_eq!(told(&mut node), requests(&small));
+    // It waits, for how long whatever happens.
+    set(&mut node, &large);
+    node.observation.pending_resize = Some(pending());
+    for _ in 0..3 {
+        assert_eq!(told(&mut node), requests(&small));
+    }
+    // It has room, and then it is carried out.
+    node.observation.pending_resize = None;
+    assert_eq!(told(&mut node).0, large["requests"]);
+    let actual = node.observation.containers[0].resources.as_mut().unwrap();
+    actual.cpu_request_millis = 300;
+    assert_eq!(told(&mut node), requests(&large));
+    // What nobody remembers is not guessed.
+    node.published = None;
+    node.observation.pending_resize = Some(pending());
+    assert_eq!(told(&mut node).0, json!(null));
 }
