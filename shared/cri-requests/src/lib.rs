@@ -40,7 +40,7 @@ pub use hosts_file::{managed_hosts_file, node_hosts_file};
 pub use image_volumes::{ImageVolume, of_container as image_volumes};
 pub use mounts::wants_recursive_read_only;
 pub use node_facts::NodeFacts;
-pub use resources::container_resources;
+pub use resources::{changed_container_resources, container_resources};
 pub use sandbox::{SandboxConfig, pod_sandbox_config};
 pub use security::{ImageUser, MASKED_PATHS, READONLY_PATHS};
 pub use sub_paths::sub_paths;

@@ -35,6 +35,15 @@ pub(super) fn unified(container: &Container, node: &NodeFacts) -> BTreeMap<Strin
     files
 }
 
+/// The same files with what they have where nobody writes to them. A file that a change of
+/// a running container leaves out keeps what it has.
+pub(super) fn nothing(node: &NodeFacts) -> &'static [(&'static str, &'static str)] {
+    match node.memory_qos {
+        Some(_) => &[("memory.min", "0"), ("memory.high", "max")],
+        None => &[],
+    }
+}
+
 /// From where on a container is slowed down: at a part of what lies between its request
 /// and the most that it can have (its limit, or what all pods have), in whole pages. None
 /// where request and limit are equal: a container without both included.
@@ -53,7 +62,9 @@ fn high((request, limit): (i64, i64), most: i64, page_bytes: u64, qos: MemoryQos
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resources::{changed_container_resources, container_resources};
     use crate::test_pods::{node, pod};
+    use cri::v1::LinuxContainerResources;
 
     const MIB: i64 = 1 << 20;
 
@@ -102,6 +113,54 @@ mod tests {
         };
         let found = unified(&pod.spec.as_ref().unwrap().containers[0], &node);
         assert_eq!(found["memory.high"], (550 * MIB).to_string());
+    }
+
+    #[test]
+    fn a_change_lifts_what_is_wanted_no_more() {
+        let (high, min) = ("memory.high", "memory.min");
+        let with_qos = NodeFacts {
+            memory_qos: Some(MemoryQos::new(0.5)),
+            ..node()
+        };
+        for (resources, node, made, changed) in [
+            // Guaranteed: no throttling before the limit.
+            (
+                r#"{"requests":{"memory":"1Mi"},"limits":{"memory":"1Mi"}}"#,
+                &with_qos,
+                vec![(min, "1048576")],
+                vec![(high, "max"), (min, "1048576")],
+            ),
+            (
+                r#"{"requests":{"memory":"1Mi"},"limits":{"memory":"3Mi"}}"#,
+                &with_qos,
+                vec![(high, "2097152"), (min, "1048576")],
+                vec![(high, "2097152"), (min, "1048576")],
+            ),
+            (
+                r#"{"requests":{"cpu":"1"}}"#,
+                &with_qos,
+                vec![],
+                vec![(high, "max"), (min, "0")],
+            ),
+            (r#"{"limits":{"memory":"3Mi"}}"#, &node(), vec![], vec![]),
+        ] {
+            let pod = pod(&format!(
+                r#"{{"spec":{{"containers":[{{"name":"c","resources":{resources}}}]}}}}"#
+            ));
+            let container = &pod.spec.as_ref().unwrap().containers[0];
+            let files = |given: LinuxContainerResources| -> Vec<(String, String)> {
+                let of_memory = |(file, _): &(String, String)| file != "memory.oom.group";
+                given.unified.into_iter().filter(of_memory).collect()
+            };
+            let expected = |files: Vec<(&str, &str)>| -> Vec<(String, String)> {
+                let owned = |(file, value): (&str, &str)| (file.to_owned(), value.to_owned());
+                files.into_iter().map(owned).collect()
+            };
+            let found = files(container_resources(&pod, container, node));
+            assert_eq!(found, expected(made), "{resources}");
+            let found = files(changed_container_resources(&pod, container, node));
+            assert_eq!(found, expected(changed), "{resources}");
+        }
     }
 
     #[test]

@@ -32,6 +32,24 @@ pub fn container_resources(
     }
 }
 
+/// What a running container gets when its resources have changed: what it would be made
+/// with, and an end to what it was made with and is to have no more.
+#[must_use]
+pub fn changed_container_resources(
+    pod: &Pod,
+    container: &Container,
+    node: &NodeFacts,
+) -> LinuxContainerResources {
+    let mut resources = container_resources(pod, container, node);
+    for &(file, nothing) in memory_qos::nothing(node) {
+        resources
+            .unified
+            .entry(file.to_owned())
+            .or_insert_with(|| nothing.to_owned());
+    }
+    resources
+}
+
 /// What is written to files of the container's cgroup as it is, where cgroups are of
 /// version 2.
 fn unified(container: &Container, node: &NodeFacts) -> BTreeMap<String, String> {

@@ -187,7 +187,7 @@ pub(super) async fn resize(
 
 async fn update(steps: &Steps, target: &Target<'_>, resize: &Resize) -> Result<(), StepError> {
     let spec = spec_of(target, &resize.name).map_err(|error| failed(resize, &error.message))?;
-    let resources = cri_requests::container_resources(target.pod, &spec, &steps.facts);
+    let resources = cri_requests::changed_container_resources(target.pod, &spec, &steps.facts);
     let id = &resize.container_id;
     let updated = steps.runtime.update_container_resources(id, resources);
     updated
