@@ -95,7 +95,7 @@ impl Pool {
             host: Arc::new(MemoryHost::default()),
         };
         self.process = Some(AbortOnDropHandle::new(tokio::spawn(async move {
-            crate::serve(context, opened).await.unwrap();
+            Box::pin(crate::serve(context, opened)).await.unwrap();
         })));
     }
 
