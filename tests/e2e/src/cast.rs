@@ -45,6 +45,12 @@ pub struct Cast {
 }
 
 impl Cast {
+    /// How many pods there are.
+    pub const PODS: usize = STEADY.len();
+
+    /// Those that run until the end.
+    pub const RUNNING: [&str; 3] = ["web", "shell", "plain"];
+
     /// Starts all of them, and `looping`, which crashes again and again.
     ///
     /// # Errors

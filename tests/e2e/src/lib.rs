@@ -3,7 +3,10 @@
 
 pub mod cast;
 pub mod credential_program;
+pub mod fault;
 pub mod ground;
+pub mod random;
+pub mod runtime_watcher;
 pub mod sources;
 pub mod volumes;
 pub mod witness;

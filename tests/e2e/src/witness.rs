@@ -105,7 +105,19 @@ impl Witness {
     /// # Errors
     /// When nobody answers even undisturbed, or there is no such pod.
     pub fn call(bulkhead: &BulkheadInstance, running: &str) -> Result<Self> {
-        let observer = bulkhead.with_deadline(DEADLINE);
+        Self::call_with_patience(bulkhead, running, DEADLINE)
+    }
+
+    /// The same, where an answer may take so long.
+    ///
+    /// # Errors
+    /// As [`Witness::call`].
+    pub fn call_with_patience(
+        bulkhead: &BulkheadInstance,
+        running: &str,
+        patience: Duration,
+    ) -> Result<Self> {
+        let observer = bulkhead.with_deadline(patience);
         let pod = bulkhead
             .pod(running)?
             .context("the pod to read the log of")?;

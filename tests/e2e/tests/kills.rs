@@ -2,7 +2,6 @@
 //! pods start, run and stop: no container is restarted, started twice or lost
 //! for it, and whoever asks meanwhile is answered.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -10,10 +9,11 @@ use bulkhead_api::v1::{EndingKind, ProcessStatus};
 use e2e::Ground;
 use e2e::cast::{self, Cast, web};
 use e2e::ground::TIMEOUT;
-use e2e::witness::{Look, Witness};
+use e2e::random::Random;
+use e2e::witness::Witness;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::{Value, json};
+use serde_json::json;
 use test_support::wait::pause_for;
 use test_support::wait_for;
 use topology::Process;
@@ -283,82 +283,6 @@ fn what_changes_in_the_sources_while_their_reader_is_killed_is_not_missed() -> R
     cast.is_unharmed(&ground, &testimony)
 }
 
-/// Long enough for every part to be killed several times in every state of the
-/// others.
-const STORM: Duration = Duration::from_secs(45);
-
-/// The same on a machine that is too busy to kill as often in that time.
-const STORM_KILLS: usize = 50;
-
-#[test]
-fn a_storm_of_kills_blows_over() -> Result<()> {
-    let seed = RandomState::new().hash_one("storm");
-    storm(seed).with_context(|| format!("with seed {seed}"))
-}
-
-fn storm(seed: u64) -> Result<()> {
-    let mut random = Random(seed | 1);
-    let mut ground = Ground::start(json!({}))?;
-    let cast = Cast::enter(&ground)?;
-    let mut running: Vec<Value> = Vec::new();
-    for number in 0..8 {
-        let name = format!("pod-{number}");
-        ground.apply(&name, web(&ground, &name))?;
-    }
-    for number in 0..8 {
-        running.push(ground.ready(&format!("pod-{number}"))?);
-    }
-    let witness = Witness::call(&ground.bulkhead, "web")?;
-    let guests = rage(&mut ground, &mut random)?;
-    came_and_went(&ground, guests)?;
-    let testimony = witness.hear()?;
-    for pod in &running {
-        testimony.never_changed(pod)?;
-    }
-    for (number, before) in running.iter().enumerate() {
-        let name = format!("pod-{number}");
-        cast::started_once_over_a_kill(&ground, &name)?;
-        assert_eq!(ground.noted(&name, "SIGTERM")?, 0, "{name}");
-        assert_eq!(Look::of(&ground.pod(&name)?), Look::of(before));
-    }
-    cast.is_unharmed(&ground, &testimony)
-}
-
-/// Kills at random while guests come and go, and returns how many came. In the end
-/// all parts are ready.
-fn rage(ground: &mut Ground, random: &mut Random) -> Result<u64> {
-    let begin = std::time::Instant::now();
-    let (mut come, mut kills) = (0, 0);
-    while begin.elapsed() < STORM || kills < STORM_KILLS {
-        pause_for(Duration::from_millis(100 + random.below(400)));
-        match random.below(10) {
-            // A pod comes; the one before it, started or not, goes.
-            0 => {
-                let name = format!("guest-{come}");
-                ground.apply(&name, web(ground, &name))?;
-                if come > 0 {
-                    ground.take_away(&format!("guest-{}", come - 1))?;
-                }
-                come += 1;
-            }
-            1 if random.below(4) == 0 => ground.bulkhead.kill_all()?,
-            _ => {
-                let parts: Vec<Process> = ground.bulkhead.pids()?.into_keys().collect();
-                if !parts.is_empty() {
-                    let chosen = usize::try_from(random.below(parts.len() as u64))?;
-                    // It may have ended by itself: its supervisor was killed.
-                    kills += usize::from(ground.bulkhead.kill(parts[chosen]).is_ok());
-                }
-            }
-        }
-        if !ground.bulkhead.has_supervisor() {
-            ground.bulkhead.spawn()?;
-        }
-    }
-    ground.bulkhead.wait_until_ready()?;
-    Ok(come)
-}
-
 /// Each start of each of them is another moment to die in.
 const CRASH_LOOPS: usize = 12;
 
@@ -368,8 +292,8 @@ const CRASH_LOOP_STORM: Duration = Duration::from_secs(75);
 #[test]
 fn a_crash_loop_waits_as_long_as_is_due_whoever_dies() -> Result<()> {
     let mut ground = Ground::start(json!({}))?;
-    let seed = RandomState::new().hash_one("crash loops");
-    let mut random = Random(seed | 1);
+    let mut random = Random::new();
+    let seed = random.seed();
     let names: Vec<String> = (0..CRASH_LOOPS).map(|n| format!("loop-{n}")).collect();
     for name in &names {
         cast::crash_loop(&ground, name)?;
@@ -390,33 +314,6 @@ fn a_crash_loop_waits_as_long_as_is_due_whoever_dies() -> Result<()> {
         cast::crash_loop_waited(&ground, name).with_context(|| format!("with seed {seed}"))?;
     }
     Ok(())
-}
-
-/// The last guest runs; each one before it is gone as it should be.
-fn came_and_went(ground: &Ground, guests: u64) -> Result<()> {
-    for number in 0..guests {
-        let name = format!("guest-{number}");
-        if number + 1 == guests {
-            ground
-                .ready(&name)
-                .with_context(|| ground.bulkhead.log_ends())?;
-        } else {
-            cast::web_came_and_went(ground, &name)?;
-        }
-    }
-    Ok(())
-}
-
-/// Numbers that follow from a seed (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
 }
 
 /// Kills a part, and starts the supervisor again if it is that; returns when all

@@ -16,6 +16,7 @@ mod disk_full;
 mod edges;
 mod eviction;
 mod file_source;
+mod fire;
 mod hooks;
 mod host_paths;
 mod http_source;

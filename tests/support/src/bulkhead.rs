@@ -378,6 +378,23 @@ impl BulkheadInstance {
         Ok(pid)
     }
 
+    /// Waits until the supervisor has ended and all that it started with it; then
+    /// [`BulkheadInstance::start_again`] starts another.
+    ///
+    /// # Errors
+    /// When something goes on.
+    pub fn wait_until_gone(&mut self) -> Result<()> {
+        wait_for("all processes to be gone", STOP_TIMEOUT, || {
+            let left = self.pids().map_err(|error| format!("{error:#}"))?;
+            left.is_empty().then_some(()).ok_or(format!("{left:?}"))
+        })?;
+        if let Some(mut supervisor) = self.supervisor.take() {
+            // Who traced it has seen its end, and there is nothing left to wait for.
+            let _ = supervisor.wait();
+        }
+        Ok(())
+    }
+
     /// Kills every part with SIGKILL, the supervisor first so that it starts
     /// none again in between, and waits until all are gone.
     ///

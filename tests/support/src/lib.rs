@@ -13,6 +13,7 @@ pub mod containerd;
 pub mod elf;
 pub mod http;
 pub mod images;
+pub mod inject;
 pub mod instance_paths;
 pub mod interrupt;
 mod interrupt_request;

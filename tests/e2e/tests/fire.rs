@@ -1,0 +1,399 @@
+//! Supervision under fire: everything that can happen to a process, in every phase of the
+//! node, and at random for a long time. What the node says, what the runtime has, and what
+//! the containers themselves noted have to agree that no container noticed.
+//!
+//! `cargo xtask soak` and `cargo xtask soak --matrix` run both in full; the test command
+//! runs a part.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use e2e::Ground;
+use e2e::cast::{self, Cast, web};
+use e2e::fault::{FAULTS, Fault};
+use e2e::ground::TIMEOUT;
+use e2e::random::Random;
+use e2e::runtime_watcher::RuntimeWatcher;
+use e2e::witness::{Look, Witness};
+use serde_json::{Value, json};
+use test_support::wait::pause_for;
+use test_support::wait_for;
+use topology::Process;
+
+/// How many kills, and how many pods beside the usual ones, the soak has.
+const SOAK_KILLS: &str = "BULKHEAD_SOAK_KILLS";
+const SOAK_PODS: &str = "BULKHEAD_SOAK_PODS";
+
+/// `whole`, or how many cells of the matrix are tried, chosen at random.
+const MATRIX: &str = "BULKHEAD_MATRIX";
+
+/// Grace of the pods that are stopped while something happens.
+const GRACE: Duration = Duration::from_secs(6);
+
+/// How much later than due something may be on a machine that is busy with other tests.
+const LATE: Duration = Duration::from_secs(12);
+
+/// A stopped supervisor answers nobody for 30 s.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The node's pods, all together.
+const PODS_OF_THE_MATRIX: usize = 30;
+
+/// What the node does while something happens to one of its processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    PodStarts,
+    PodStops,
+    ProbesFail,
+    RuntimeIsDown,
+}
+
+const PHASES: [Phase; 5] = [
+    Phase::Idle,
+    Phase::PodStarts,
+    Phase::PodStops,
+    Phase::ProbesFail,
+    Phase::RuntimeIsDown,
+];
+
+#[derive(Debug, Clone, Copy)]
+struct Cell {
+    process: Process,
+    fault: Fault,
+    phase: Phase,
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            process,
+            fault,
+            phase,
+        } = self;
+        write!(formatter, "{process}, {fault}, {phase:?}")
+    }
+}
+
+fn number_of(variable: &str, otherwise: u64) -> u64 {
+    let value = env::var(variable).ok();
+    value
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(otherwise)
+}
+
+fn cells() -> Vec<Cell> {
+    let mut all = Vec::new();
+    for process in Process::ON_EVERY_NODE {
+        for fault in FAULTS.into_iter().filter(|it| it.concerns(process)) {
+            all.extend(PHASES.map(|phase| Cell {
+                process,
+                fault,
+                phase,
+            }));
+        }
+    }
+    all
+}
+
+/// The cells that this run tries, and in which order.
+fn chosen_cells(random: &mut Random) -> Vec<Cell> {
+    let mut all = cells();
+    if env::var(MATRIX).is_ok_and(|value| value == "whole") {
+        return all;
+    }
+    let wanted = usize::try_from(number_of(MATRIX, 20)).unwrap_or(usize::MAX);
+    let mut chosen = Vec::new();
+    while chosen.len() < wanted && !all.is_empty() {
+        let index = usize::try_from(random.below(all.len() as u64)).unwrap_or_default();
+        chosen.push(all.swap_remove(index));
+    }
+    chosen
+}
+
+#[test]
+fn whatever_happens_to_a_process_no_container_notices() -> Result<()> {
+    let mut ground = Ground::start(json!({}))?;
+    let cast = Cast::enter(&ground)?;
+    let steady = steady_pods(&ground, PODS_OF_THE_MATRIX - Cast::PODS)?;
+    let witness = Witness::call_with_patience(&ground.bulkhead, "web", PATIENCE)?;
+    let watcher = RuntimeWatcher::begin(&ground, &running_names(&steady))?;
+    let mut random = Random::new();
+    let mut failures = Vec::new();
+    let mut recoveries: BTreeMap<Process, Vec<Duration>> = BTreeMap::new();
+    let chosen = chosen_cells(&mut random);
+    for (number, cell) in chosen.iter().enumerate() {
+        match play(&mut ground, *cell, number) {
+            Ok(took) => recoveries.entry(cell.process).or_default().push(took),
+            Err(error) => {
+                println!("{cell}: {error:#}");
+                failures.push(format!("{cell}: {error:#}"));
+                // The next cell begins with a whole node.
+                let logs = ground.bulkhead.log_ends();
+                ground.bulkhead.wait_until_ready().context(logs)?;
+            }
+        }
+    }
+    for (process, mut spans) in recoveries {
+        spans.sort();
+        let median = spans[spans.len() / 2];
+        let longest = spans[spans.len() - 1];
+        println!(
+            "{process}: {} cells, all ready after {median:.2?}, at most {longest:.2?}",
+            spans.len()
+        );
+    }
+    ensure!(
+        failures.is_empty(),
+        "{} of {} cells failed: {failures:#?}",
+        failures.len(),
+        chosen.len()
+    );
+    let looks = watcher.saw_nothing_wrong()?;
+    let testimony = witness.hear()?;
+    println!(
+        "{} cells, {looks} looks at the runtime, longest answer {:.1?}",
+        chosen.len(),
+        testimony.longest
+    );
+    for pod in &steady {
+        testimony.never_changed(pod)?;
+    }
+    cast.is_unharmed(&ground, &testimony)
+}
+
+/// Has one thing happen in one phase, and looks what became of the pod of that phase.
+fn play(ground: &mut Ground, cell: Cell, number: usize) -> Result<Duration> {
+    let Cell {
+        process,
+        fault,
+        phase,
+    } = cell;
+    let name = format!("guest-{number}");
+    match phase {
+        Phase::Idle => fault.strike(ground, process, |_| Ok(())),
+        Phase::RuntimeIsDown => {
+            ground.containerd.kill()?;
+            let struck = fault.strike(ground, process, |ground| ground.containerd.start_again());
+            if ground.containerd.pid().is_none() {
+                ground.containerd.start_again()?;
+            }
+            struck
+        }
+        Phase::PodStarts => {
+            ground.apply(&name, web(ground, &name))?;
+            wait_for("the pod's sandbox", TIMEOUT, || {
+                let sandboxes = ground.sandboxes(&name);
+                let sandboxes = sandboxes.map_err(|error| format!("{error:#}"))?;
+                (!sandboxes.is_empty())
+                    .then_some(())
+                    .ok_or("none".to_owned())
+            })?;
+            let took = fault.strike(ground, process, |_| Ok(()))?;
+            ground.ready(&name)?;
+            cast::started_once_over_a_kill(ground, &name)?;
+            ensure!(ground.noted(&name, "SIGTERM")? == 0, "it was asked to end");
+            ground.take_away(&name)?;
+            Ok(took)
+        }
+        Phase::PodStops => {
+            cast::stubborn(ground, &name, GRACE)?;
+            ground.ready(&name)?;
+            cast::dismiss(ground, &name)?;
+            let took = fault.strike(ground, process, |_| Ok(()))?;
+            cast::had_its_grace_over_a_kill(ground, &name, GRACE, LATE + longest_pause(fault))?;
+            Ok(took)
+        }
+        Phase::ProbesFail => {
+            ground.apply(&name, failing(ground, &name))?;
+            let started = ground.note(&name, "started", 1)?;
+            let took = fault.strike(ground, process, |_| Ok(()))?;
+            ground.phase(&name, "Failed")?;
+            ensure!(ground.noted(&name, "started")? == 1, "it started again");
+            let asked = ground.note(&name, "SIGTERM", 1)?;
+            let lived = asked.saturating_sub(started);
+            ensure!(
+                lived >= LEAST_LIFE_OF_FAILING.as_nanos(),
+                "it was ended after {lived} ns"
+            );
+            ground.take_away(&name)?;
+            Ok(took)
+        }
+    }
+}
+
+/// How much later a deadline may be noticed because of the fault itself.
+fn longest_pause(fault: Fault) -> Duration {
+    match fault {
+        Fault::LongStop => Duration::from_secs(30),
+        _ => Duration::ZERO,
+    }
+}
+
+/// Three failures, one a second, the first after 0 to 1 s; what is noted is cut to ms.
+const LEAST_LIFE_OF_FAILING: Duration = Duration::from_millis(1900);
+
+/// A pod whose container its liveness probe has ended after three failures, for good.
+fn failing(ground: &Ground, name: &str) -> Value {
+    let mut pod = ground.app(name, &[]);
+    pod["restartPolicy"] = json!("Never");
+    pod["containers"][0]["livenessProbe"] = json!({
+        "exec": { "command": ["/no-such-program"] },
+        "periodSeconds": 1,
+        "failureThreshold": 3,
+        "timeoutSeconds": 30,
+    });
+    pod
+}
+
+/// Starts so many pods that stay as they are.
+fn steady_pods(ground: &Ground, count: usize) -> Result<Vec<Value>> {
+    let names: Vec<String> = (0..count).map(|number| format!("pod-{number}")).collect();
+    for name in &names {
+        ground.apply(name, web(ground, name))?;
+    }
+    names.iter().map(|name| ground.ready(name)).collect()
+}
+
+/// The names of all pods that have to run on: those of the cast, and these.
+fn running_names(steady: &[Value]) -> Vec<String> {
+    let count = steady.len();
+    let own = (0..count).map(|number| format!("pod-{number}"));
+    let of_cast = Cast::RUNNING.map(str::to_owned);
+    own.chain(of_cast).collect()
+}
+
+/// What happens at random; those that take long or end in a wait for an operator are for
+/// the matrix.
+const FAULTS_OF_THE_SOAK: [Fault; 6] = [
+    Fault::Kill,
+    Fault::Kill,
+    Fault::Kill,
+    Fault::Abort,
+    Fault::OutOfMemory,
+    Fault::ExitZero,
+];
+
+#[test]
+fn a_storm_of_kills_blows_over() -> Result<()> {
+    let mut random = Random::new();
+    let seed = random.seed();
+    let told = storm(&mut random).with_context(|| format!("with seed {seed}"))?;
+    println!("{told}");
+    Ok(())
+}
+
+/// Returns what was done and seen.
+fn storm(random: &mut Random) -> Result<String> {
+    let mut ground = Ground::start(json!({}))?;
+    let cast = Cast::enter(&ground)?;
+    let pods = usize::try_from(number_of(SOAK_PODS, 8))?;
+    let running = steady_pods(&ground, pods)?;
+    let witness = Witness::call_with_patience(&ground.bulkhead, "web", PATIENCE)?;
+    let watcher = RuntimeWatcher::begin(&ground, &running_names(&running))?;
+    let begin = Instant::now();
+    let raged = rage(&mut ground, random, number_of(SOAK_KILLS, 100))?;
+    let spent = begin.elapsed();
+    came_and_went(&ground, raged.guests)?;
+    let looks = watcher.saw_nothing_wrong()?;
+    let testimony = witness.hear()?;
+    let told = format!(
+        "{:?} in {spent:.0?} over {pods} pods and {} guests; {looks} looks at the runtime, \
+         {} calls, longest answer {:.1?}",
+        raged.faults,
+        raged.guests,
+        testimony.calls.values().sum::<usize>(),
+        testimony.longest
+    );
+    for pod in &running {
+        testimony.never_changed(pod)?;
+    }
+    for (number, before) in running.iter().enumerate() {
+        let name = format!("pod-{number}");
+        cast::started_once_over_a_kill(&ground, &name)?;
+        assert_eq!(ground.noted(&name, "SIGTERM")?, 0, "{name}");
+        assert_eq!(Look::of(&ground.pod(&name)?), Look::of(before));
+    }
+    cast.is_unharmed(&ground, &testimony)?;
+    Ok(told)
+}
+
+/// What was done to the node.
+#[derive(Debug, Default)]
+struct Raged {
+    /// How many pods came; each but the last went.
+    guests: u64,
+    /// How often something happened to each process.
+    faults: BTreeMap<Process, u64>,
+}
+
+/// Has things happen at random while guests come and go. In the end all processes are
+/// ready.
+fn rage(ground: &mut Ground, random: &mut Random, kills: u64) -> Result<Raged> {
+    let mut raged = Raged::default();
+    while raged.faults.values().sum::<u64>() < kills {
+        pause_for(Duration::from_millis(100 + random.below(400)));
+        match random.below(10) {
+            // A pod comes; the one before it, started or not, goes.
+            0 => {
+                let name = format!("guest-{}", raged.guests);
+                ground.apply(&name, web(ground, &name))?;
+                if let Some(before) = raged.guests.checked_sub(1) {
+                    ground.take_away(&format!("guest-{before}"))?;
+                }
+                raged.guests += 1;
+            }
+            1 if random.below(4) == 0 => {
+                ground.bulkhead.kill_all()?;
+                for process in Process::ON_EVERY_NODE {
+                    *raged.faults.entry(process).or_default() += 1;
+                }
+            }
+            _ => strike_at_random(ground, random, &mut raged)?,
+        }
+        if !ground.bulkhead.has_supervisor() {
+            ground.bulkhead.spawn()?;
+        }
+    }
+    ground.bulkhead.wait_until_ready()?;
+    Ok(raged)
+}
+
+fn strike_at_random(ground: &mut Ground, random: &mut Random, raged: &mut Raged) -> Result<()> {
+    let pids: Vec<(Process, u32)> = ground.bulkhead.pids()?.into_iter().collect();
+    if pids.is_empty() {
+        return Ok(());
+    }
+    let (process, pid) = random.choose(&pids);
+    let fault = random.choose(&FAULTS_OF_THE_SOAK);
+    // It may have ended by itself: its supervisor was killed.
+    if let Err(error) = fault.happen_to(process, pid) {
+        if ground.bulkhead.pids()?.get(&process) == Some(&pid) {
+            bail!("{fault} to {process}: {error:#}");
+        }
+        return Ok(());
+    }
+    *raged.faults.entry(process).or_default() += 1;
+    if process == Process::Supervisor {
+        ground.bulkhead.wait_until_gone()?;
+    }
+    Ok(())
+}
+
+/// The last guest runs; each one before it is gone as it should be.
+fn came_and_went(ground: &Ground, guests: u64) -> Result<()> {
+    for number in 0..guests {
+        let name = format!("guest-{number}");
+        if number + 1 == guests {
+            ground
+                .ready(&name)
+                .with_context(|| ground.bulkhead.log_ends())?;
+        } else {
+            cast::web_came_and_went(ground, &name)?;
+        }
+    }
+    Ok(())
+}
