@@ -7,6 +7,7 @@ mod fuzz;
 mod images;
 mod packages;
 mod report;
+mod soak;
 mod test;
 mod vm;
 
@@ -39,6 +40,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Give readers of manifests, files and logs many changed inputs
     Fuzz(fuzz::Arguments),
+    /// Kill and harm processes for a long time, while pods must not notice
+    Soak(soak::Arguments),
     /// Build the images that tests and the demo use
     Images,
 }
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::VmTest(arguments) => vm::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
+        Command::Soak(arguments) => soak::run(&arguments),
         Command::Images => images::run(),
     };
     outcome.unwrap_or_else(|error| {

@@ -8,6 +8,7 @@
 
 mod context;
 mod lifecycle;
+mod notify_socket;
 mod permitted;
 mod start;
 

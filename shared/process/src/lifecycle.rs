@@ -1,14 +1,16 @@
 //! Readiness, watchdog and shutdown: the `NOTIFY_SOCKET` protocol of sd_notify(3),
 //! the same under the supervisor and under plain systemd.
 
+use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sd_notify::NotifyState;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use crate::notify_socket::NotifySocket;
 
 /// Least time between two watchdog messages. The supervisor waits 5 s, and
 /// sd_notify(3) recommends half of that: each message costs both sides a few system
@@ -24,31 +26,40 @@ pub struct Lifecycle(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    notifies: bool,
+    supervisor: Option<NotifySocket>,
     shutdown: CancellationToken,
     last_beat: Mutex<Option<Instant>>,
+    untold: Mutex<Untold>,
     ready: CancellationToken,
+}
+
+/// What the supervisor has to be told yet. It goes with each message until one arrives: a
+/// supervisor that hangs has a full queue.
+#[derive(Debug, Default)]
+struct Untold {
+    ready: bool,
+    status: Option<String>,
 }
 
 impl Lifecycle {
     /// Reports to `NOTIFY_SOCKET`, when there is one.
     #[must_use]
     pub fn supervised(shutdown: CancellationToken) -> Lifecycle {
-        Lifecycle::new(true, shutdown)
+        Lifecycle::new(NotifySocket::of_environment(), shutdown)
     }
 
     /// Reports to nobody: for the simulation and for tests.
     #[must_use]
     pub fn unsupervised(shutdown: CancellationToken) -> Lifecycle {
-        Lifecycle::new(false, shutdown)
+        Lifecycle::new(None, shutdown)
     }
 
-    fn new(notifies: bool, shutdown: CancellationToken) -> Lifecycle {
-        let last_beat = Mutex::new(None);
+    fn new(supervisor: Option<NotifySocket>, shutdown: CancellationToken) -> Lifecycle {
         Lifecycle(Arc::new(Shared {
-            notifies,
+            supervisor,
             shutdown,
-            last_beat,
+            last_beat: Mutex::default(),
+            untold: Mutex::default(),
             ready: CancellationToken::new(),
         }))
     }
@@ -62,7 +73,8 @@ impl Lifecycle {
     /// Serving has begun: call it once the listener accepts.
     pub fn ready(&self) {
         self.0.ready.cancel();
-        self.send(&[NotifyState::Ready, NotifyState::Watchdog]);
+        lock(&self.0.untold).ready = true;
+        self.tell(Some(NotifyState::Watchdog));
     }
 
     /// Waits until [`Lifecycle::ready`] was called.
@@ -75,54 +87,62 @@ impl Lifecycle {
     pub fn beat(&self) {
         let now = Instant::now();
         {
-            let mut last = self
-                .0
-                .last_beat
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut last = lock(&self.0.last_beat);
             // A little early is fine: the second of two ticks a second apart must count.
             if last.is_some_and(|last| now.duration_since(last) < BEAT_INTERVAL.mul_f64(0.9)) {
                 return;
             }
             *last = Some(now);
         }
-        self.send(&[NotifyState::Watchdog]);
+        self.tell(Some(NotifyState::Watchdog));
     }
 
     /// When the main loop last told that it is alive; for who supervises it without
     /// a socket, as the simulation does.
     #[must_use]
     pub fn last_beat(&self) -> Option<Instant> {
-        let last = self.0.last_beat.lock();
-        *last.unwrap_or_else(std::sync::PoisonError::into_inner)
+        *lock(&self.0.last_beat)
     }
 
     /// A line for `bulkhead status`; at most [`MAX_STATUS_BYTES`] are shown.
     pub fn set_status(&self, text: &str) {
-        self.send(&[NotifyState::Status(&status_line(text))]);
+        lock(&self.0.untold).status = Some(status_line(text));
+        self.tell(None);
     }
 
     /// Has a connection kept open beyond the death of this process, by whoever
     /// supervises it (`FDSTORE=1` of sd_notify(3)): who serves it goes on with what
     /// was asked for. Only the last one is kept.
     pub fn keep_open(&self, name: &str, connection: BorrowedFd<'_>) {
-        if !self.0.notifies {
+        let Some(supervisor) = &self.0.supervisor else {
             return;
-        }
+        };
         let states = [NotifyState::FdStore, NotifyState::FdName(name)];
-        if let Err(error) = sd_notify::notify_with_fds(&states, &[connection]) {
+        if let Err(error) = supervisor.send(&states, &[connection]) {
             tracing::warn!(%error, name, "cannot have a connection kept");
         }
     }
 
-    fn send(&self, states: &[NotifyState<'_>]) {
-        if !self.0.notifies {
+    /// Tells this, and what could not be told before.
+    fn tell(&self, state: Option<NotifyState<'_>>) {
+        let Some(supervisor) = &self.0.supervisor else {
             return;
-        }
-        if let Err(error) = sd_notify::notify(states) {
-            tracing::warn!(%error, "cannot report to NOTIFY_SOCKET");
+        };
+        let mut untold = lock(&self.0.untold);
+        let ready = untold.ready.then_some(NotifyState::Ready);
+        let status = untold.status.as_deref().map(NotifyState::Status);
+        let all: Vec<NotifyState<'_>> = ready.into_iter().chain(status).chain(state).collect();
+        match supervisor.send(&all, &[]) {
+            Ok(()) => *untold = Untold::default(),
+            // Whoever supervises it hangs, and is told once it does not.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => tracing::warn!(%error, "cannot report to NOTIFY_SOCKET"),
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// As much of `text` as a status line may have, without control characters.
@@ -138,6 +158,33 @@ fn status_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::notify_socket::tests::{read, unread};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_supervisor_that_hangs_delays_nobody_and_is_told_all_of_it_later() {
+        let (_directory, receiver, socket) = unread();
+        let lifecycle = Lifecycle::new(Some(socket), CancellationToken::new());
+        for _ in 0..1000 {
+            lifecycle.beat();
+            tokio::time::advance(BEAT_INTERVAL).await;
+        }
+        lifecycle.ready();
+        lifecycle.set_status("3 pods");
+        // It reads again.
+        assert_eq!(read(&receiver), "WATCHDOG=1\n");
+        lifecycle.beat();
+        receiver.set_nonblocking(true).unwrap();
+        let mut last = String::new();
+        let mut bytes = [0; 512];
+        while let Ok(length) = receiver.recv(&mut bytes) {
+            last = String::from_utf8_lossy(&bytes[..length]).into_owned();
+        }
+        assert_eq!(last, "READY=1\nSTATUS=3 pods\nWATCHDOG=1\n");
+        // Once is enough.
+        tokio::time::advance(BEAT_INTERVAL).await;
+        lifecycle.beat();
+        assert_eq!(read(&receiver), "WATCHDOG=1\n");
+    }
 
     #[test]
     fn a_status_line_is_cut_by_bytes_between_characters() {

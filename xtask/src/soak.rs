@@ -1,0 +1,46 @@
+//! `cargo xtask soak`: the tests of supervision under fire in full, of which the test command
+//! runs a part.
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use test_support::binaries::cargo_command;
+use test_support::node;
+
+use crate::packages;
+
+/// Arguments of `soak`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Faults at random
+    #[arg(long, default_value_t = 1000, value_name = "NUMBER")]
+    kills: u32,
+    /// Pods that have to go on meanwhile, beside the usual ones
+    #[arg(long, default_value_t = 50, value_name = "NUMBER")]
+    pods: u32,
+    /// Instead: every fault to every process in every phase of the node, once
+    #[arg(long)]
+    matrix: bool,
+}
+
+/// Runs one of the two.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    packages::require_root()?;
+    packages::install_missing()?;
+    node::reap_dead_owners()?;
+    let test = match arguments.matrix {
+        true => "fire::whatever_happens_to_a_process_no_container_notices",
+        false => "fire::a_storm_of_kills_blows_over",
+    };
+    let mut command = cargo_command();
+    command.args(["test", "--package", "e2e", "--", "--exact", test]);
+    command.arg("--nocapture");
+    command.env("BULKHEAD_MATRIX", "whole");
+    command.env("BULKHEAD_SOAK_KILLS", arguments.kills.to_string());
+    command.env("BULKHEAD_SOAK_PODS", arguments.pods.to_string());
+    let status = command.status().context("cannot run cargo")?;
+    Ok(match status.success() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
