@@ -274,11 +274,39 @@ fn as_table(status: &v1::SupervisorStatus, now: UnixNanos, colours: bool) -> Str
             );
         }
     }
+    for refused in &status.refused {
+        let line = refused_line(refused, now);
+        text += &format!("{}\n", Tone::Notable.paint(&line, colours));
+    }
     for degradation in &status.degradations {
         let line = format!("degraded: {}", plain(degradation));
         text += &format!("{}\n", Tone::Notable.paint(&line, colours));
     }
     text
+}
+
+fn refused_line(refused: &v1::Refused, now: UnixNanos) -> String {
+    let who = match refused.caller.as_str() {
+        "" => format!("uid {}", refused.uid),
+        caller => plain(caller),
+    };
+    let ago = age(now.since(UnixNanos(refused.last_unix_nanos)));
+    let (server, kind) = (plain(&refused.server), plain(&refused.kind));
+    format!(
+        "refused: {server} refused {who} {} times: {kind} (last {ago} ago)",
+        refused.count
+    )
+}
+
+fn refused_as_json(refused: &v1::Refused) -> Value {
+    json!({
+        "server": refused.server,
+        "caller": refused.caller,
+        "uid": refused.uid,
+        "kind": refused.kind,
+        "count": refused.count,
+        "lastUnixNanos": refused.last_unix_nanos,
+    })
 }
 
 fn ending_as_json(ending: &v1::Ending) -> Value {
@@ -319,6 +347,7 @@ fn as_json(status: &v1::SupervisorStatus) -> Value {
         "version": status.version,
         "ready": all_ready(status),
         "degradations": status.degradations,
+        "refused": status.refused.iter().map(refused_as_json).collect::<Vec<_>>(),
         "processes": status.processes.iter().map(process).collect::<Vec<_>>(),
     })
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ipc::Refusal;
 use tokio::sync::oneshot;
 use topology::Process;
 
@@ -36,4 +37,6 @@ pub(crate) enum Command {
     Reload {
         reply: oneshot::Sender<Result<Vec<Process>, Arc<Failure>>>,
     },
+    /// The supervisor's own server has refused something to a caller.
+    Refused(Refusal),
 }

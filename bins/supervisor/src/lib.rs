@@ -35,6 +35,7 @@ mod notify;
 mod oom_score;
 mod preflight;
 mod record;
+mod refused;
 mod server;
 mod settings;
 mod shell;

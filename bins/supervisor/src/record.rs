@@ -151,6 +151,9 @@ pub(crate) fn describe(ending: Ending, intent: Intent) -> String {
                 WATCHDOG_SILENCE.as_secs()
             )
         }
+        Intent::Alert(Alert::Refused) => {
+            format!("sent what it may not, again after it was cut off for it: {how}")
+        }
         Intent::Alert(Alert::StartTimeout) => {
             format!("not ready within {} s: {how}", START_TIMEOUT.as_secs())
         }
@@ -201,6 +204,11 @@ mod tests {
                 Ending::Signal(6),
                 Intent::Alert(Alert::StartTimeout),
                 "not ready within 10 s: killed by SIGABRT",
+            ),
+            (
+                Ending::Signal(9),
+                Intent::Alert(Alert::Refused),
+                "sent what it may not, again after it was cut off for it: killed by SIGKILL",
             ),
         ];
         for (ending, intent, words) in cases {

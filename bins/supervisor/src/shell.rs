@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clock::WallClock;
 use confine::ChildEnding;
+use ipc::Refusal;
 use nix::sys::signal::{Signal as UnixSignal, kill, killpg};
 use nix::unistd::Pid;
 use rand::Rng;
@@ -29,9 +30,11 @@ use crate::launcher::Launcher;
 use crate::log_pipe::LogPipe;
 use crate::notify::NotifySockets;
 use crate::policy::{
-    Action, Ending, Event, Fleet, FleetEvent, Heartbeat, Intent, Moment, RestartRequests, Signal,
+    Accusation, Accusations, Action, Ending, Event, Fleet, FleetEvent, Heartbeat, Intent, Moment,
+    RestartRequests, Signal, Verdict,
 };
 use crate::record::{CrashRing, EndingRecord, Record, describe, describe_out_of_memory};
+use crate::refused::RefusedTable;
 use crate::settings::{self, Settings};
 use crate::snapshot::Snapshot;
 
@@ -62,6 +65,8 @@ pub(crate) struct Shell {
     pub(crate) records: BTreeMap<Process, Record>,
     pub(crate) crashes: CrashRing,
     pub(crate) requests: RestartRequests,
+    pub(crate) refused: RefusedTable,
+    pub(crate) accusations: Accusations,
     /// How much of earlier runs the kernel cannot end, of processes that run again.
     pub(crate) left_over: BTreeMap<Process, usize>,
     pub(crate) published: watch::Sender<Snapshot>,
@@ -384,6 +389,38 @@ impl Shell {
             if let Some(status) = message.status {
                 self.records.entry(process).or_default().status_text = status;
             }
+            if let Some(refusal) = message.refused {
+                self.note_refusal(process, refusal);
+            }
+        }
+    }
+
+    /// Takes note of what `server` has refused, and ends the caller where that is due.
+    fn note_refusal(&mut self, server: Process, refusal: Refusal) {
+        let identities = self.launcher.identities();
+        // Its pid is its own until it is reaped.
+        let of_pid = self.fleet.process_of(refusal.pid);
+        let caller = of_pid.filter(|caller| identities.uid(*caller) == refusal.uid);
+        let now = self.clock.now();
+        let counts = self.refused.add(server, refusal, caller, now, identities);
+        let Some(caller) = caller.filter(|_| counts && refusal.kind.cuts_off()) else {
+            return;
+        };
+        let accusation = Accusation {
+            server,
+            caller,
+            pid: refusal.pid,
+            cut_off: refusal.count,
+        };
+        let what = refusal.kind.name();
+        match self.accusations.hear(self.now(), accusation) {
+            Verdict::Shown => tracing::warn!(%server, %caller, what, "cut off"),
+            // Shown by the status; here it would fill the log.
+            Verdict::Disbelieved => {}
+            Verdict::Restart => {
+                tracing::error!(%server, %caller, what, "cut off again: restarting it");
+                self.apply(FleetEvent::Of(caller, Event::Refused));
+            }
         }
     }
 
@@ -399,6 +436,7 @@ impl Shell {
                 drop(reply.send(answer));
             }
             Command::Reload { reply } => drop(reply.send(self.reload())),
+            Command::Refused(refusal) => self.note_refusal(Process::Supervisor, refusal),
         }
     }
 
@@ -466,6 +504,8 @@ impl Shell {
     fn publish(&self) {
         let snapshot = Snapshot {
             left_over: self.left_over.clone(),
+            refused: self.refused.clone(),
+            disbelieved: self.accusations.disbelieved(self.now()).collect(),
             ..Snapshot::of(self.start, &self.fleet, &self.records, &self.crashes)
         };
         self.published.send_if_modified(|current| {

@@ -8,6 +8,7 @@ use topology::Process;
 
 use crate::policy::{Fleet, Moment, Pace, State};
 use crate::record::{CrashRing, Record};
+use crate::refused::RefusedTable;
 
 /// One process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +58,10 @@ pub(crate) struct Snapshot {
     pub(crate) crashes: CrashRing,
     /// How much of earlier runs the kernel cannot end.
     pub(crate) left_over: BTreeMap<Process, usize>,
+    /// What was refused to whom.
+    pub(crate) refused: RefusedTable,
+    /// Servers that are not believed about a caller.
+    pub(crate) disbelieved: Vec<(Process, Process)>,
 }
 
 impl Snapshot {
@@ -67,6 +72,8 @@ impl Snapshot {
             processes: BTreeMap::new(),
             crashes: CrashRing::default(),
             left_over: BTreeMap::new(),
+            refused: RefusedTable::default(),
+            disbelieved: Vec::new(),
         }
     }
 
@@ -88,7 +95,7 @@ impl Snapshot {
             start,
             processes: processes.collect(),
             crashes: crashes.clone(),
-            left_over: BTreeMap::new(),
+            ..Snapshot::empty(start)
         }
     }
 }

@@ -18,7 +18,7 @@ use tonic::service::Routes;
 use topology::{Identities, Process, row};
 
 use crate::cgroups::Cgroups;
-use crate::command::MAX_WAITING_COMMANDS;
+use crate::command::{Command, MAX_WAITING_COMMANDS};
 use crate::configuration_files::ConfigurationFiles;
 use crate::directories::InstanceLock;
 use crate::failure::Failure;
@@ -30,8 +30,9 @@ use crate::log_files::LogFiles;
 use crate::log_pipe::LogPipe;
 use crate::notify::NotifySockets;
 use crate::oom_score::OomScores;
-use crate::policy::{Fleet, Heartbeat, RestartRequests};
+use crate::policy::{Accusations, Fleet, Heartbeat, RestartRequests};
 use crate::record::CrashRing;
+use crate::refused::RefusedTable;
 use crate::server::{Facts, Service};
 use crate::settings::Settings;
 use crate::shell::Shell;
@@ -159,6 +160,8 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
             records: BTreeMap::new(),
             crashes: CrashRing::default(),
             requests: RestartRequests::default(),
+            refused: RefusedTable::default(),
+            accusations: Accusations::default(),
             left_over: BTreeMap::new(),
             published,
         };
@@ -200,6 +203,11 @@ fn answer(
         action: "use its own listening socket",
         source,
     })?;
+    let main_loop = service.commands.clone();
+    let listener = listener.reporting_to(move |refusal| {
+        // Where it has too much to do to hear of it, the log has it.
+        drop(main_loop.try_send(Command::Refused(*refusal)));
+    });
     // Serves to the last moment, so that a stop can be watched.
     Ok(ipc::serve(
         Process::Supervisor,

@@ -9,6 +9,7 @@ use tonic::body::Body;
 use topology::{Identities, Process, row};
 
 use crate::peer::Caller;
+use crate::refusal::RefusalKind;
 use crate::refusals::Refusals;
 
 /// Refuses every call that the topology does not permit.
@@ -80,13 +81,13 @@ impl AuthorizeLayer {
         if self.identities.permits(peer.uid, self.server, service) {
             return Ok(());
         }
-        self.refusals.note(peer, path);
-        // What this server has for others, nobody asks for by mistake. A service that it
-        // does not know may be one of a newer version.
-        let services = row(self.server).services;
-        if services.iter().any(|known| known.service == service) {
-            caller.cut_off();
-        }
+        // What this server has for others, nobody asks for by mistake.
+        let mut services = row(self.server).services.iter();
+        let kind = match services.any(|known| known.service == service) {
+            true => RefusalKind::ForeignService,
+            false => RefusalKind::UnknownService,
+        };
+        self.refusals.note_call(caller, kind, path);
         Err(Status::permission_denied(format!(
             "uid {} may not call {service} of {}",
             peer.uid, self.server
@@ -99,7 +100,6 @@ mod tests {
     use std::collections::BTreeSet;
     use std::convert::Infallible;
 
-    use tokio_util::sync::CancellationToken;
     use topology::edges;
     use tower::{Layer as _, ServiceExt as _};
 
@@ -113,15 +113,11 @@ mod tests {
         let identities = Arc::new(Identities::from_base(64_000).unwrap());
         let layer = AuthorizeLayer {
             server,
-            refusals: Refusals::new(server, Arc::clone(&identities)),
+            refusals: Refusals::new(server, Arc::clone(&identities), None),
             identities,
         };
-        let cut = CancellationToken::new();
-        let peer = Peer { uid, pid: None };
-        let caller = Caller {
-            peer,
-            cut: cut.clone(),
-        };
+        let caller = Caller::new(Peer { uid, pid: None });
+        let cut = caller.cut.clone();
         let mut request = Request::new(Body::empty());
         *request.uri_mut() = path.parse().unwrap();
         request.extensions_mut().insert(caller);
@@ -209,7 +205,7 @@ mod tests {
         let server = Process::Supervisor;
         let layer = AuthorizeLayer {
             server,
-            refusals: Refusals::new(server, Arc::clone(&identities)),
+            refusals: Refusals::new(server, Arc::clone(&identities), None),
             identities,
         };
         let mut request = Request::new(Body::empty());

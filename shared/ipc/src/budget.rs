@@ -17,8 +17,10 @@ use tonic::body::Body;
 use topology::{Budget, Process, row};
 
 use crate::authorize::service_of;
+use crate::conduct::refusal_kind;
 use crate::limits::MAX_WAITING_CALLS;
 use crate::peer::Caller;
+use crate::refusal::RefusalKind;
 use crate::refusals::Refusals;
 
 /// Calls of a second may come at once after a quiet one.
@@ -160,11 +162,16 @@ where
                 return Ok(status.into_http());
             };
             let Some(place) = edge.enter().await else {
-                refusals.note(caller.peer, "one call more than may wait");
+                let kind = RefusalKind::TooManyCalls;
+                refusals.note_call(&caller, kind, "one call more than may wait");
                 let status = Status::resource_exhausted("too many of your calls wait");
                 return Ok(status.into_http());
             };
+            let path = request.uri().path().to_owned();
             let response = inner.call(request).await?;
+            if let Some(kind) = refusal_kind(&response) {
+                refusals.note_call(&caller, kind, &format!("{} to {path}", kind.name()));
+            }
             // A call is under way until its answer has left, or its stream ends.
             Ok(response.map(|body| {
                 Body::new(body.map_frame(move |frame| {

@@ -2,16 +2,21 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixListener;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
 
+use crate::goaway::GoAwayWatch;
 use crate::memory_socket::MemoryListener;
 use crate::peer::{Caller, Peer};
 use crate::places::{Place, Places};
+use crate::refusal::{Refusal, RefusalKind};
+use crate::refusals::Refusals;
+use crate::reports::Reports;
 
 /// Bytes in both directions.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -20,7 +25,10 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 /// Where a process accepts its callers. The socket outlives the process: it
 /// belongs to the supervisor, and callers queue in it meanwhile.
 #[derive(Debug)]
-pub struct Listener(Source);
+pub struct Listener {
+    source: Source,
+    reports: Option<Reports>,
+}
 
 #[derive(Debug)]
 enum Source {
@@ -35,36 +43,61 @@ impl Listener {
     /// When the socket cannot be made non-blocking or tokio refuses it.
     pub fn from_unix(listener: std::os::unix::net::UnixListener) -> io::Result<Listener> {
         listener.set_nonblocking(true)?;
-        Ok(Listener(Source::Unix(UnixListener::from_std(listener)?)))
+        let source = Source::Unix(UnixListener::from_std(listener)?);
+        Ok(Listener {
+            source,
+            reports: None,
+        })
     }
 
     pub(crate) fn from_memory(listener: MemoryListener) -> Listener {
-        Listener(Source::Memory(listener))
+        Listener {
+            source: Source::Memory(listener),
+            reports: None,
+        }
+    }
+
+    /// Has `tell` called for what is refused to callers of this socket: for the first
+    /// refusal at once, and once a second for what follows.
+    #[must_use]
+    pub fn reporting_to(self, tell: impl Fn(&Refusal) + Send + Sync + 'static) -> Listener {
+        Listener {
+            reports: Some(Reports::new(Arc::new(tell))),
+            ..self
+        }
+    }
+
+    pub(crate) fn reports(&self) -> Option<Reports> {
+        self.reports.clone()
     }
 
     /// Accepted connections of those who have a place.
     pub(crate) fn into_stream(
         self,
         places: Places,
+        refusals: Refusals,
     ) -> impl tokio_stream::Stream<Item = io::Result<Accepted>> + Send {
-        futures_util::stream::unfold((self, places), |(listener, places)| async move {
-            loop {
-                match listener.accept().await {
-                    Ok((stream, peer)) => {
-                        // Others are hung up on, before anything is read of them.
-                        if let Some(place) = places.take(peer) {
-                            let accepted = Accepted::new(stream, peer, place);
-                            return Some((Ok(accepted), (listener, places)));
+        futures_util::stream::unfold(
+            (self, places, refusals),
+            |(listener, places, refusals)| async move {
+                loop {
+                    match listener.accept().await {
+                        Ok((stream, peer)) => {
+                            // Others are hung up on, before anything is read of them.
+                            if let Some(place) = places.take(peer) {
+                                let accepted = Accepted::new(stream, peer, place, refusals.clone());
+                                return Some((Ok(accepted), (listener, places, refusals)));
+                            }
                         }
+                        Err(error) => return Some((Err(error), (listener, places, refusals))),
                     }
-                    Err(error) => return Some((Err(error), (listener, places))),
                 }
-            }
-        })
+            },
+        )
     }
 
     async fn accept(&self) -> io::Result<(Box<dyn Stream>, Peer)> {
-        match &self.0 {
+        match &self.source {
             Source::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
                 let credentials = stream.peer_cred()?;
@@ -87,16 +120,20 @@ pub(crate) struct Accepted {
     stream: Box<dyn Stream>,
     caller: Caller,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    sent: GoAwayWatch,
+    refusals: Refusals,
     _place: Place,
 }
 
 impl Accepted {
-    fn new(stream: Box<dyn Stream>, peer: Peer, place: Place) -> Accepted {
-        let cut = CancellationToken::new();
+    fn new(stream: Box<dyn Stream>, peer: Peer, place: Place, refusals: Refusals) -> Accepted {
+        let caller = Caller::new(peer);
         Accepted {
             stream,
-            cut: Box::pin(cut.clone().cancelled_owned()),
-            caller: Caller { peer, cut },
+            cut: Box::pin(caller.cut.clone().cancelled_owned()),
+            caller,
+            sent: GoAwayWatch::default(),
+            refusals,
             _place: place,
         }
     }
@@ -129,7 +166,15 @@ impl AsyncWrite for Accepted {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if let Poll::Ready(Ok(count)) = &written
+            && let Some(error) = self.sent.sent(bytes.get(..*count).unwrap_or_default())
+        {
+            let what = format!("HTTP/2 error {error}");
+            self.refusals
+                .note_call(&self.caller, RefusalKind::ProtocolError, &what);
+        }
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,5 +1,8 @@
 //! Who is at the other end of a connection, and closing it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use tokio_util::sync::CancellationToken;
 
 use crate::limits::LAST_WORDS;
@@ -19,15 +22,33 @@ pub(crate) struct Caller {
     pub(crate) peer: Peer,
     /// Cancelled: the connection is closed.
     pub(crate) cut: CancellationToken,
+    /// Whether that was begun.
+    is_cut_off: Arc<AtomicBool>,
 }
 
 impl Caller {
-    /// Closes the connection once the answer had time to leave.
-    pub(crate) fn cut_off(&self) {
+    pub(crate) fn new(peer: Peer) -> Caller {
+        Caller {
+            peer,
+            cut: CancellationToken::new(),
+            is_cut_off: Arc::default(),
+        }
+    }
+
+    /// Closes the connection once the answer had time to leave. Whether that was not
+    /// begun before.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub(crate) fn cut_off(&self) -> bool {
+        if self.is_cut_off.swap(true, Ordering::Relaxed) {
+            return false;
+        }
         let cut = self.cut.clone();
         tokio::spawn(async move {
             tokio::time::sleep(LAST_WORDS).await;
             cut.cancel();
         });
+        true
     }
 }

@@ -8,6 +8,7 @@ use topology::{Identities, Process};
 
 use crate::limits::{MAX_CONNECTIONS_OF_PROCESS, MAX_CONNECTIONS_OF_ROOT};
 use crate::peer::Peer;
+use crate::refusal::RefusalKind;
 use crate::refusals::Refusals;
 
 /// Connections by the user that made them.
@@ -39,7 +40,8 @@ impl Places {
     /// Outside a tokio runtime.
     pub(crate) fn take(&self, peer: Peer) -> Option<Place> {
         if !self.identities.may_call(peer.uid, self.server) {
-            self.refusals.note(peer, "a connection");
+            self.refusals
+                .note_connection(peer, RefusalKind::Connection, "a connection");
             return None;
         }
         {
@@ -57,8 +59,11 @@ impl Places {
                 });
             }
         }
-        self.refusals
-            .note(peer, "one connection more than it may have");
+        self.refusals.note_connection(
+            peer,
+            RefusalKind::TooManyConnections,
+            "one connection more than it may have",
+        );
         None
     }
 }
@@ -99,7 +104,7 @@ mod tests {
         let identities = Arc::new(Identities::from_base(64_000).unwrap());
         let pleg = identities.uid(Process::Pleg);
         let server = Process::PodWorkerPool;
-        let refusals = Refusals::new(server, Arc::clone(&identities));
+        let refusals = Refusals::new(server, Arc::clone(&identities), None);
         let places = Places::new(server, identities, refusals);
         let greedy: Vec<_> = (0..100).filter_map(|_| places.take(peer(pleg))).collect();
         assert_eq!(greedy.len(), MAX_CONNECTIONS_OF_PROCESS);
@@ -115,7 +120,7 @@ mod tests {
     async fn exactly_the_callers_of_a_server_get_places() {
         let identities = Arc::new(Identities::from_base(64_000).unwrap());
         for server in Process::ALL {
-            let refusals = Refusals::new(server, Arc::clone(&identities));
+            let refusals = Refusals::new(server, Arc::clone(&identities), None);
             let places = Places::new(server, Arc::clone(&identities), refusals);
             let of_table: BTreeSet<u32> = edges()
                 .filter(|edge| edge.server == server)

@@ -1,6 +1,6 @@
 //! What is logged of refused callers: the first refusal of a user at once, and how many
 //! followed once a minute. Whoever is refused again and again cannot push the rest out of
-//! the log.
+//! the log. Whoever supervises this process is told of them as well.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use topology::{Identities, Process};
 
-use crate::peer::Peer;
+use crate::peer::{Caller, Peer};
+use crate::refusal::{Refusal, RefusalKind};
+use crate::reports::Reports;
 
 /// How long refusals are only counted after one was logged.
 const QUIET: Duration = Duration::from_secs(60);
@@ -25,22 +27,56 @@ pub(crate) struct Refusals {
     server: Process,
     identities: Arc<Identities>,
     counts: Arc<Mutex<BTreeMap<Counted, u64>>>,
+    reports: Option<Reports>,
 }
 
 impl Refusals {
-    pub(crate) fn new(server: Process, identities: Arc<Identities>) -> Refusals {
+    pub(crate) fn new(
+        server: Process,
+        identities: Arc<Identities>,
+        reports: Option<Reports>,
+    ) -> Refusals {
         Refusals {
             server,
             identities,
             counts: Arc::default(),
+            reports,
         }
     }
 
-    /// Counts a refusal; `what` was asked for.
+    /// Notes that a call was refused, or a message of it; `what` was asked for. The
+    /// connection is closed where the kind asks for that, and then only told of once.
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub(crate) fn note(&self, peer: Peer, what: &str) {
+    pub(crate) fn note_call(&self, caller: &Caller, kind: RefusalKind, what: &str) {
+        if !kind.cuts_off() || caller.cut_off() {
+            self.report(caller.peer, kind);
+        }
+        self.log(caller.peer, what);
+    }
+
+    /// Notes that a connection was refused; `what` says which.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub(crate) fn note_connection(&self, peer: Peer, kind: RefusalKind, what: &str) {
+        self.report(peer, kind);
+        self.log(peer, what);
+    }
+
+    fn report(&self, peer: Peer, kind: RefusalKind) {
+        if let Some(reports) = &self.reports {
+            reports.add(Refusal {
+                uid: peer.uid,
+                pid: peer.pid.unwrap_or(0),
+                kind,
+                count: 1,
+            });
+        }
+    }
+
+    fn log(&self, peer: Peer, what: &str) {
         let Some(counted) = self.count(peer.uid) else {
             return;
         };
@@ -87,7 +123,7 @@ mod tests {
 
     fn refusals() -> Refusals {
         let identities = Arc::new(Identities::from_base(64_000).unwrap());
-        Refusals::new(Process::Pleg, identities)
+        Refusals::new(Process::Pleg, identities, None)
     }
 
     #[test]
@@ -115,8 +151,8 @@ mod tests {
     async fn counts_are_forgotten_after_a_while() {
         let refusals = refusals();
         let peer = Peer { uid: 7, pid: None };
-        refusals.note(peer, "a connection");
-        refusals.note(peer, "a connection");
+        refusals.log(peer, "a connection");
+        refusals.log(peer, "a connection");
         assert_eq!(refusals.counts.lock().unwrap().len(), 1);
         tokio::time::sleep(QUIET * 2).await;
         assert!(refusals.counts.lock().unwrap().is_empty());

@@ -38,7 +38,7 @@ pub fn serve(
     routes: Routes,
     shutdown: CancellationToken,
 ) -> impl Future<Output = Result<(), ServeError>> + Send {
-    let refusals = Refusals::new(server, Arc::clone(&identities));
+    let refusals = Refusals::new(server, Arc::clone(&identities), listener.reports());
     let places = Places::new(server, Arc::clone(&identities), refusals.clone());
     let authorize = AuthorizeLayer {
         server,
@@ -52,7 +52,7 @@ pub fn serve(
         .initial_connection_window_size(MAX_UNREAD_BYTES)
         .initial_stream_window_size(MAX_UNREAD_BYTES)
         .layer(authorize)
-        .layer(BudgetLayer::new(server, refusals))
+        .layer(BudgetLayer::new(server, refusals.clone()))
         .add_routes(routes);
     async move {
         let drained = {
@@ -63,7 +63,8 @@ pub fn serve(
             }
         };
         let stop = shutdown.cancelled_owned();
-        let serving = router.serve_with_incoming_shutdown(listener.into_stream(places), stop);
+        let serving =
+            router.serve_with_incoming_shutdown(listener.into_stream(places, refusals), stop);
         tokio::select! {
             // Streams never end by themselves; after the drain they are cut.
             () = drained => Ok(()),

@@ -20,6 +20,9 @@ const BEAT_INTERVAL: Duration = Duration::from_secs(2);
 /// Longest status line; a message that is much longer is not taken at all.
 pub const MAX_STATUS_BYTES: usize = 200;
 
+/// The field of a message that tells what was refused to a caller.
+pub const REFUSED_FIELD: &str = "X_BULKHEAD_REFUSED=";
+
 /// A process's side of its supervision. Cloning shares it.
 #[derive(Clone, Debug)]
 pub struct Lifecycle(Arc<Shared>);
@@ -108,6 +111,22 @@ impl Lifecycle {
     pub fn set_status(&self, text: &str) {
         lock(&self.0.untold).status = Some(status_line(text));
         self.tell(None);
+    }
+
+    /// Tells what was refused to a caller of this process. systemd does not know the
+    /// field and leaves it out, as sd_notify(3) has it for fields that begin with `X_`.
+    /// A supervisor that hangs is not told; the log has it all the same.
+    pub fn report_refusal(&self, refusal: &ipc::Refusal) {
+        let Some(supervisor) = &self.0.supervisor else {
+            return;
+        };
+        let field = format!("{REFUSED_FIELD}{refusal}");
+        match supervisor.send(&[NotifyState::Custom(&field)], &[]) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                tracing::warn!(%error, "cannot report a refusal to NOTIFY_SOCKET");
+            }
+            _ => {}
+        }
     }
 
     /// Has a connection kept open beyond the death of this process, by whoever

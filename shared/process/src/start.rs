@@ -145,7 +145,10 @@ where
     let lifecycle = Lifecycle::supervised(shutdown.clone());
     let (listener, opened) = {
         let _inside = runtime.enter();
-        let listener = Listener::from_unix(socket).map_err(failed("use the listening socket"))?;
+        let reporter = lifecycle.clone();
+        let listener = Listener::from_unix(socket)
+            .map_err(failed("use the listening socket"))?
+            .reporting_to(move |refusal| reporter.report_refusal(refusal));
         match open(&config, &lifecycle) {
             Ok(opened) => (listener, opened),
             Err(error) => return Ok(Err(error)),

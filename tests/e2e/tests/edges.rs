@@ -3,11 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use e2e::credential_program;
-use test_support::{BulkheadInstance, ContainerdOptions, PrivateContainerd};
-use topology::{Identities, Process};
+use test_support::{BulkheadInstance, ContainerdOptions, PrivateContainerd, wait_for};
+use topology::{Identities, Process, row};
 
 /// No process of ours and not root.
 const STRANGER: u32 = 65_534;
@@ -25,6 +26,12 @@ fn only_the_edges_of_the_topology_can_be_called() -> Result<()> {
         .chain([STRANGER])
         .collect::<BTreeSet<u32>>();
     let (mut allowed, mut denied) = (0, 0);
+    let status = instance.command_line_json(&["status"])?;
+    assert_eq!(
+        status["refused"],
+        serde_json::json!([]),
+        "on a healthy node"
+    );
     for server in Process::ALL {
         for &uid in &callers {
             for (service, method, came_through) in calls(&instance, uid, server)? {
@@ -53,6 +60,10 @@ fn only_the_edges_of_the_topology_can_be_called() -> Result<()> {
         allowed >= methods,
         "each method has a caller, {allowed} calls came through"
     );
+    // The servers tell of it once a second.
+    wait_for("refusals to be shown", Duration::from_secs(30), || {
+        cut_off_callers_are_shown(&instance, &identities)
+    })?;
     let connected = of_refused_users(&instance, &identities)?;
     assert!(connected.is_empty(), "let through: {connected:?}");
     // However often it is called, a server tells of a user once a minute. The log of the
@@ -71,6 +82,38 @@ fn only_the_edges_of_the_topology_can_be_called() -> Result<()> {
         assert!(instance.pids()?.contains_key(&process), "{process} is gone");
     }
     Ok(())
+}
+
+/// Whether exactly those are shown who may call something of a server, and not all of it.
+fn cut_off_callers_are_shown(
+    instance: &BulkheadInstance,
+    identities: &Identities,
+) -> Result<(), String> {
+    let status = instance.command_line_json(&["status"]);
+    let status = status.map_err(|error| error.to_string())?;
+    let rows = status["refused"].as_array().into_iter().flatten();
+    let shown: BTreeSet<(String, u64)> = rows
+        .filter(|one| one["kind"] == "foreign-service")
+        .filter_map(|one| Some((one["server"].as_str()?.to_owned(), one["uid"].as_u64()?)))
+        .collect();
+    let mut expected = BTreeSet::new();
+    for server in Process::ALL {
+        for uid in identities.callers(server).into_iter().chain([0]) {
+            let mut services = row(server).services.iter();
+            if identities.may_call(uid, server)
+                && services.any(|service| !identities.permits(uid, server, service.service))
+            {
+                expected.insert((server.name().to_owned(), u64::from(uid)));
+            }
+        }
+    }
+    // Calls of another program of its user are not those of a process: nobody is restarted.
+    let mut processes = status["processes"].as_array().into_iter().flatten();
+    let nobody = processes.all(|one| one["restartsTotal"] == 0);
+    match shown == expected && nobody {
+        true => Ok(()),
+        false => Err(status.to_string()),
+    }
 }
 
 /// Who is let through to a socket and may call nothing there.

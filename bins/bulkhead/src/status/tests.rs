@@ -25,6 +25,14 @@ fn status() -> v1::SupervisorStatus {
     v1::SupervisorStatus {
         processes: vec![process("pleg", v1::ProcessState::Ready, 7), failing],
         degradations: vec!["no oom_score_adj".to_owned()],
+        refused: vec![v1::Refused {
+            server: "pod-worker-pool".to_owned(),
+            caller: "pleg".to_owned(),
+            kind: "foreign-service".to_owned(),
+            count: 2,
+            last_unix_nanos: 3_000_000_000,
+            ..v1::Refused::default()
+        }],
         ..v1::SupervisorStatus::default()
     }
 }
@@ -38,6 +46,7 @@ fn the_table_tells_each_process_in_a_row() {
 PROCESS   STATE            PID   USER   UPTIME   RESTARTS(1h/all)   LAST-EXIT                    MEMORY    CONFINEMENT
 pleg      ready            7     u      61s      1/2                -                            3.0 MiB   caps 0, nnp
 prober    backoff (3.2s)   -     u      -        1/2                killed by SIGKILL (5s ago)   -         -
+refused: pod-worker-pool refused pleg 2 times: foreign-service (last 3s ago)
 degraded: no oom_score_adj
 "
     );

@@ -21,12 +21,19 @@ fn known_fields_are_read_and_others_left_out() {
             beat: true,
             status: Some("12 pods".to_owned()),
             keeps: true,
+            refused: None,
         }
     );
+    let refused = parse(b"X_BULKHEAD_REFUSED=64003 7 foreign-service 2")
+        .refused
+        .unwrap();
+    assert_eq!(refused.to_string(), "64003 7 foreign-service 2");
     for nothing in [
         &b""[..],
         b"READY=0",
         b"READY=10",
+        b"X_BULKHEAD_REFUSED=64003 7 something 2",
+        b"X_BULKHEAD_REFUSED=\xff",
         b"WATCHDOG=trigger",
         b"\xff\n\0",
     ] {

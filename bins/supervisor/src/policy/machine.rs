@@ -27,6 +27,7 @@
 //!   [`KILL_AFTER_ABORT`] later.
 //! - `Starting`, `Ready`, `Aborting` -> `Waiting`: it ended by itself or because
 //!   of the abort; exit code [`BAD_CONFIGURATION`] leads to `BadConfiguration`.
+//! - `Starting`, `Ready` -> `Aborting`: cut off by its peers again; SIGKILL now.
 //! - running -> `Stopping`: SIGTERM now, SIGKILL after [`STOP_GRACE`].
 //! - `Stopping` -> `Waiting` or `Stopped`, as was asked for.
 
@@ -86,6 +87,8 @@ pub enum Alert {
     StartTimeout,
     /// Its main loop is silent.
     Watchdog,
+    /// It sent what no program of ours sends, again after it was cut off for that.
+    Refused,
 }
 
 /// What follows once a stopping process has ended.
@@ -179,6 +182,8 @@ pub enum Event {
     Ended(Ending),
     /// Time passed.
     Tick,
+    /// It was cut off by those whom it calls, more often than is tolerated.
+    Refused,
     /// Somebody asked for a restart.
     Restart,
     /// Its configuration changed.
@@ -346,6 +351,7 @@ impl Machine {
                 None
             }
             Event::Tick => self.tick(now),
+            Event::Refused => self.refused(now),
             Event::Restart | Event::Reconfigured => self.start_again(now),
             Event::Stop => self.stop(now, Signal::Terminate),
             Event::Kill => self.stop(now, Signal::Kill),
@@ -437,6 +443,23 @@ impl Machine {
             }
             State::Launching | State::BadConfiguration | State::Stopped => None,
         }
+    }
+
+    /// Ended at once: whoever has taken it over would use the time.
+    fn refused(&mut self, now: Moment) -> Option<Action> {
+        let (State::Starting { pid, started } | State::Ready { pid, started, .. }) = self.state
+        else {
+            // It is on its way out.
+            return None;
+        };
+        self.readiness_ended(now);
+        self.state = State::Aborting {
+            pid,
+            started,
+            alert: Alert::Refused,
+            phase: Phase::Killed,
+        };
+        Some(Action::Signal(pid, Signal::Kill))
     }
 
     fn abort(&mut self, now: Moment, pid: ProcessId, started: Moment, alert: Alert) -> Action {

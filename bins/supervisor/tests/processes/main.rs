@@ -1,6 +1,7 @@
 //! The real supervisor, started by tests. They need root.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
+mod accusations;
 mod endings;
 mod node;
 mod refusals;

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, IoSlice, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -120,6 +120,10 @@ async fn behave(process: &str, words: &[&str]) {
         }
         ["hand", "over", path] => hand_over_and_die(path),
         ["linger", address] => linger_and_die(address),
+        ["pass", "on", path] => tokio::select! {
+            () = serve(process) => {}
+            () = pass_on(Path::new(path)) => {}
+        },
         ["talk", lines] => {
             for number in 1..=lines.parse::<u32>().unwrap() {
                 eprintln!("{process} says line {number} of its {lines} lines");
@@ -134,6 +138,17 @@ async fn behave(process: &str, words: &[&str]) {
             }
         }
         other => super::attacker::behave(process, other).await,
+    }
+}
+
+/// Sends each message that somebody puts at `path`.
+async fn pass_on(path: &Path) {
+    loop {
+        if let Ok(text) = std::fs::read_to_string(path) {
+            std::fs::remove_file(path).unwrap();
+            notify(&text);
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
