@@ -5,6 +5,7 @@
 
 pub(crate) mod actor;
 mod entry;
+mod room;
 mod schedule;
 
 use std::collections::{BTreeMap, HashSet};
@@ -32,6 +33,9 @@ pub(crate) enum PoolError {
     /// There are more pods than any node has.
     #[error("there are {0} pods already, more than a node can have")]
     Full(usize),
+    /// All pods together would be larger than this process has memory for.
+    #[error("all pods together may have {} bytes here", room::MAX_POOL_BYTES)]
+    TooLarge,
     /// The update makes no sense for this pod.
     #[error("refused: {0:?}")]
     Refused(Refusal),

@@ -33,7 +33,13 @@ use crate::publication::{Change, PublishedPod, WorkerNotes};
 use crate::served;
 use crate::status::{self, StatusInput, is_observed};
 use crate::verdicts::Verdicts;
+use ipc::Message as _;
 use ipc::limits::truncate;
+
+/// Most bytes that all pods and observations may have together. A third as much again is
+/// kept of each as its status, and as much as of the pod as what is published, so this is
+/// most of the memory that this process may use. 110 pods of 10 KiB are 1 MiB.
+const MAX_KEPT_BYTES: usize = 16 << 20;
 
 /// Why an input is refused. The rest goes on.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +50,9 @@ pub enum Refusal {
     /// There are too many pods.
     #[error("there are {} pods already, no more are taken", ipc::limits::MAX_PODS)]
     TooManyPods,
+    /// All pods and what is observed of them are too large together.
+    #[error("all pods and what is observed of them may have {MAX_KEPT_BYTES} bytes together")]
+    TooLarge,
     /// A pod that runs cannot be rejected.
     #[error("pod {uid} already runs here; only a pod that has not started can be rejected")]
     AlreadyRuns {
@@ -68,6 +77,8 @@ pub(crate) struct Registry {
 struct Entry {
     /// As its source gave it; after our restart as it was published.
     desired: PodDocument,
+    /// Of the pod and its observation.
+    bytes: usize,
     /// The last one, without the pod; none yet after our restart.
     observation: Option<PodObservation>,
     status: PodStatus,
@@ -106,6 +117,7 @@ impl Registry {
             };
             let entry = Entry {
                 desired: published.document.clone(),
+                bytes: published.document.json().len(),
                 observation: None,
                 status: pod.status.unwrap_or_default(),
                 hold: Hold::Kept,
@@ -181,6 +193,11 @@ impl Registry {
             return Err(Refusal::TooManyPods);
         }
 
+        let bytes = desired.json().len() + observation.encoded_len();
+        if !self.has_room_for(&uid, bytes) {
+            return Err(Refusal::TooLarge);
+        }
+
         let worker = Some((self.pool.boot_id.clone(), observation.phase()));
         let entry = self
             .pods
@@ -192,9 +209,21 @@ impl Registry {
         entry.worker = worker;
         entry.desired = desired;
         entry.observation = Some(observation);
+        entry.bytes = bytes;
         let renewal = entry.compute(&pod, &self.verdicts, now);
         self.note(uid, renewal);
         Ok(())
+    }
+
+    /// Whether a pod of so many bytes is no larger than what is known of it, or there is
+    /// room for it.
+    fn has_room_for(&self, uid: &str, bytes: usize) -> bool {
+        let known = self.pods.get(uid).map_or(0, |entry| entry.bytes);
+        // Most observations change little, and then nothing is counted.
+        bytes <= known || {
+            let all: usize = self.pods.values().map(|entry| entry.bytes).sum();
+            all - known + bytes <= MAX_KEPT_BYTES
+        }
     }
 
     /// Sync-loop tells verdicts of probes.
@@ -231,6 +260,9 @@ impl Registry {
         if !self.pods.contains_key(&uid) && self.pods.len() >= ipc::limits::MAX_PODS {
             return Err(Refusal::TooManyPods);
         }
+        if !self.has_room_for(&uid, desired.json().len()) {
+            return Err(Refusal::TooLarge);
+        }
         let entry = self
             .pods
             .entry(uid.clone())
@@ -241,6 +273,7 @@ impl Registry {
         let before = entry.published.is_some().then_some(&entry.status);
         entry.status =
             status::rejected_status(&pod, &request.reason, &request.message, before, now);
+        entry.bytes = desired.json().len();
         entry.desired = desired;
         let renewal = entry.publish(&pod);
         self.note(uid, renewal);
@@ -364,6 +397,7 @@ fn notes(observation: &PodObservation) -> WorkerNotes {
 impl Entry {
     fn new(desired: PodDocument) -> Entry {
         Entry {
+            bytes: desired.json().len(),
             desired,
             observation: None,
             status: PodStatus::default(),

@@ -81,7 +81,7 @@ impl From<Refusal> for Status {
         let message = telemetry::chain(&refusal);
         match refusal {
             Refusal::Pod(_) => Status::invalid_argument(message),
-            Refusal::TooManyPods => Status::resource_exhausted(message),
+            Refusal::TooManyPods | Refusal::TooLarge => Status::resource_exhausted(message),
             Refusal::AlreadyRuns { .. } => Status::failed_precondition(message),
         }
     }

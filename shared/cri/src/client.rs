@@ -6,6 +6,7 @@
 
 mod call;
 mod deadlines;
+mod exec_output;
 mod tasks;
 
 use std::collections::BTreeMap;
@@ -37,6 +38,9 @@ pub use deadlines::{DEFAULT_DEADLINE, RUN_POD_SANDBOX_DEADLINE};
 
 use call::{MAX_LIST_ITEMS, call, checked_id, checked_list, required, subscribe, whole_seconds};
 use deadlines::PULL_IMAGE_DEADLINE;
+use exec_output::CutAnswers;
+
+pub use exec_output::MAX_EXEC_OUTPUT_BYTES;
 
 /// Largest answer: the kubelet's own cap, about 11,000 containers in a list.
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
@@ -62,6 +66,8 @@ pub type OnConnection = Arc<dyn Fn(BorrowedFd<'_>) + Send + Sync>;
 #[derive(Debug, Clone)]
 pub struct CriClient {
     runtime: RuntimeServiceClient<Channel>,
+    /// Over the same connection: what commands print is cut while it comes in.
+    commands: RuntimeServiceClient<CutAnswers>,
     images: ImageServiceClient<Channel>,
     events: RuntimeServiceClient<Channel>,
     containerd_events: EventsClient<Channel>,
@@ -99,6 +105,7 @@ impl CriClient {
         Ok(CriClient {
             runtime: RuntimeServiceClient::new(calls.clone())
                 .max_decoding_message_size(MAX_ANSWER_BYTES),
+            commands: RuntimeServiceClient::new(CutAnswers(calls.clone())),
             tasks: TasksClient::new(calls.clone()),
             images: ImageServiceClient::new(calls).max_decoding_message_size(MAX_ANSWER_BYTES),
             events: RuntimeServiceClient::new(events.clone())
@@ -383,7 +390,7 @@ impl ContainerRuntime for CriClient {
             cmd: command,
             timeout: whole_seconds(timeout),
         };
-        let mut client = self.runtime.clone();
+        let mut client = self.commands.clone();
         let deadline = timeout.saturating_add(DEFAULT_DEADLINE);
         call("ExecSync", deadline, message, |request| {
             client.exec_sync(request)

@@ -19,7 +19,8 @@ mod secrets;
 
 pub use ability::Ability;
 pub use client::{
-    ConnectError, CriClient, DEFAULT_DEADLINE, OnConnection, RUN_POD_SANDBOX_DEADLINE,
+    ConnectError, CriClient, DEFAULT_DEADLINE, MAX_EXEC_OUTPUT_BYTES, OnConnection,
+    RUN_POD_SANDBOX_DEADLINE,
 };
 pub use error::RuntimeError;
 pub use error_kind::RuntimeErrorKind;

@@ -107,7 +107,8 @@ pub trait ContainerRuntime: Send + Sync {
     ) -> Result<(), RuntimeError>;
 
     /// Runs a command in a container and waits for its end, at most `timeout`
-    /// (rounded up to whole seconds).
+    /// (rounded up to whole seconds). Of what it prints only the first
+    /// [`MAX_EXEC_OUTPUT_BYTES`](crate::MAX_EXEC_OUTPUT_BYTES) of each stream come.
     async fn exec_sync(
         &self,
         container_id: &str,

@@ -52,6 +52,11 @@ pub const MAX_PODS: usize = 2000;
 /// hold each of them in memory; a node's pods have some 10 KiB each.
 pub const MAX_SOURCE_BYTES: usize = 16 << 20;
 
+/// Most bytes that all desired pods of a node may have together, as JSON, with those that
+/// are being stopped: a quarter of the memory that sync-loop may use, since a snapshot that
+/// arrives is held beside what is known. 110 pods of 10 KiB are 1 MiB.
+pub const MAX_DESIRED_BYTES: usize = 24 << 20;
+
 /// Connections of a process to one server at once. It needs one or two; for a moment
 /// those of its last run are there too.
 pub const MAX_CONNECTIONS_OF_PROCESS: usize = 8;

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::entry::{Again, Entry, RunningStep};
 use super::schedule::Schedule;
-use super::{Command, PoolError, PoolHandle, Told, until};
+use super::{Command, PoolError, PoolHandle, Told, room, until};
 use crate::locks::PodLocks;
 use crate::relist::{Relist, Relister};
 use crate::steps::{self, Outcome, Pause, Retry, StepError, Steps};
@@ -264,6 +264,9 @@ impl Actor {
         let now = self.steps.clock.now();
         let uid = update.subject.identity().uid().to_owned();
         let is_kill = update.kind == UpdateKind::Kill;
+        if !room::is_there_for(&update, &self.workers) {
+            return Err(PoolError::TooLarge);
+        }
         let Some(entry) = self.workers.get_mut(&uid) else {
             return self.first_update(update, told);
         };

@@ -21,6 +21,7 @@ mod resizes;
 mod restart_all;
 mod retries;
 mod sidecars;
+mod sizes;
 mod slow_calls;
 mod static_pods;
 

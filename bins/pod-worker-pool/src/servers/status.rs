@@ -12,7 +12,7 @@ use crate::pool::PoolError;
 pub(super) fn of_pool(error: PoolError) -> Status {
     match error {
         PoolError::Stopping => Status::unavailable(error.to_string()),
-        PoolError::Full(_) => Status::resource_exhausted(error.to_string()),
+        PoolError::Full(_) | PoolError::TooLarge => Status::resource_exhausted(error.to_string()),
         PoolError::Refused(_) => Status::failed_precondition(error.to_string()),
     }
 }

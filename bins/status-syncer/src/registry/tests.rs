@@ -464,6 +464,35 @@ fn pods_are_bounded() {
 }
 
 #[test]
+fn pods_and_observations_are_bounded_in_bytes() {
+    let mut test = Test::connected();
+    let large = |number: usize, bytes: usize| {
+        let mut large = observation(&format!("u{number}"), WorkerPhase::Syncing);
+        large.sync_error = "x".repeat(bytes);
+        large
+    };
+    let mut observed = 0;
+    let refusal = loop {
+        let large = large(observed, 1_000_000);
+        if let Err(refusal) = test.registry.observe(large, UnixNanos(1)) {
+            break refusal;
+        }
+        observed += 1;
+        assert!(observed < 600, "600 observations of 1 MB came in");
+    };
+    assert!(matches!(refusal, Refusal::TooLarge), "{refusal}");
+    assert_eq!(observed, 16);
+    // What is known may shrink, and then there is room again.
+    assert!(
+        test.registry
+            .observe(large(0, 1_900_000), UnixNanos(1))
+            .is_err()
+    );
+    test.observe(large(0, 10));
+    test.observe(large(1, 1_900_000));
+}
+
+#[test]
 fn a_pod_without_room_for_its_status_is_served_without_its_spec() {
     let mut test = Test::connected();
     let json = json!({

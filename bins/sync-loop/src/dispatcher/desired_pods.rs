@@ -13,10 +13,8 @@ use super::pod_facts::PodFacts;
 /// Pods that are desired or being stopped at most; more are refused.
 pub(crate) const MAX_PODS: usize = ipc::limits::MAX_PODS;
 
-/// Their JSON at most, in bytes: a quarter of the memory that this process may
-/// use, since a snapshot that arrives is held beside what is known. 110 pods of
-/// 10 KiB are 1 MiB.
-pub(crate) const MAX_BYTES: usize = 24 << 20;
+/// Their JSON at most, in bytes.
+pub(crate) const MAX_BYTES: usize = ipc::limits::MAX_DESIRED_BYTES;
 
 /// Uid of a pod; clones share the text.
 pub(crate) type Uid = Arc<str>;

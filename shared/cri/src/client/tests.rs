@@ -90,6 +90,17 @@ impl RuntimeService for FakeRuntime {
         Err(Status::not_found("no such container"))
     }
 
+    async fn exec_sync(
+        &self,
+        _request: Request<v1::ExecSyncRequest>,
+    ) -> Result<Response<v1::ExecSyncResponse>, Status> {
+        Ok(Response::new(v1::ExecSyncResponse {
+            stdout: vec![b'o'; 16 << 20],
+            stderr: vec![b'e'; 16 << 20],
+            exit_code: 3,
+        }))
+    }
+
     async fn list_containers(
         &self,
         _request: Request<v1::ListContainersRequest>,
@@ -372,6 +383,20 @@ fn grace_is_rounded_up_to_whole_seconds() {
 async fn a_call_is_answered_over_the_socket() {
     let served = serve(FakeRuntime::default(), false);
     assert_eq!(served.client().version().await.unwrap().version, "v1");
+}
+
+#[tokio::test]
+async fn of_what_commands_print_the_beginning_is_kept() {
+    let served = serve(FakeRuntime::default(), false);
+    let client = served.client();
+    let second = Duration::from_secs(1);
+    let commands = (0..4).map(|_| client.exec_sync("a", Vec::new(), 60 * second));
+    for printed in futures_util::future::join_all(commands).await {
+        let printed = printed.unwrap();
+        assert!(printed.stdout == vec![b'o'; MAX_EXEC_OUTPUT_BYTES]);
+        assert!(printed.stderr == vec![b'e'; MAX_EXEC_OUTPUT_BYTES]);
+        assert_eq!(printed.exit_code, 3);
+    }
 }
 
 #[tokio::test]
