@@ -17,6 +17,7 @@ use crate::directories::node_config_path;
 use crate::failure::Failure;
 use crate::listeners::{Harm, Listeners};
 use crate::log_pipe::LogPipe;
+use crate::namespaces::Namespaces;
 use crate::oom_score::OomScores;
 use crate::policy::WATCHDOG_SILENCE;
 
@@ -97,6 +98,7 @@ impl Privileges {
 pub(crate) struct Shares {
     pub(crate) cgroups: Cgroups,
     pub(crate) oom_scores: OomScores,
+    pub(crate) namespaces: Namespaces,
 }
 
 /// Starts processes.
@@ -172,6 +174,7 @@ impl Launcher {
             capabilities: self.privileges.of(process),
             open_files: settings.open_files,
             cgroups: &cgroups,
+            namespaces: self.shares.namespaces.of(process),
             oom_score: Some(self.shares.oom_scores.of(process)),
             listeners: &[(process.name(), listener.as_fd())],
             output: log.writer(),

@@ -30,6 +30,7 @@ mod listeners;
 mod log_files;
 mod log_pipe;
 mod memory;
+mod namespaces;
 mod node_address;
 mod notify;
 mod oom_score;

@@ -28,6 +28,7 @@ use crate::launcher::{Launcher, Privileges, Shares};
 use crate::listeners::Listeners;
 use crate::log_files::LogFiles;
 use crate::log_pipe::LogPipe;
+use crate::namespaces::Namespaces;
 use crate::notify::NotifySockets;
 use crate::oom_score::OomScores;
 use crate::policy::{Accusations, Fleet, Heartbeat, RestartRequests};
@@ -84,6 +85,8 @@ fn open(flags: &Flags) -> Result<Opened, Failure> {
     let (oom_scores, unspared) = OomScores::open();
     degradations.extend(privileges.degradations.iter().cloned());
     degradations.extend(unspared);
+    let (namespaces, shared) = Namespaces::open(|process| config.runs(process));
+    degradations.extend(shared);
     degradations.extend(without_landlock());
     degradations.extend(listeners.degradation());
     Ok(Opened {
@@ -91,6 +94,7 @@ fn open(flags: &Flags) -> Result<Opened, Failure> {
         shares: Shares {
             cgroups,
             oom_scores,
+            namespaces,
         },
         privileges,
         degradations,

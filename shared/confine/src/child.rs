@@ -8,6 +8,7 @@ use std::os::fd::RawFd;
 use nix::libc;
 
 use crate::capabilities::{CapabilitySet, drop_bounding, set_thread};
+use crate::namespaces::{Entrance, enter};
 
 /// Where the listeners begin in the child, as `sd_listen_fds` has it.
 pub const FIRST_LISTENER_DESCRIPTOR: i32 = 3;
@@ -37,7 +38,6 @@ const SECURE_BITS: libc::c_int = libc::SECBIT_NOROOT
 const MAX_DESCRIPTORS_SCANNED: libc::c_int = 65_536;
 
 /// Everything that the child needs, computed before the fork.
-#[derive(Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) uid: libc::uid_t,
     pub(crate) gid: libc::gid_t,
@@ -47,6 +47,7 @@ pub(crate) struct Plan {
     pub(crate) listener_count: usize,
     pub(crate) cgroups: [RawFd; MAX_CGROUPS],
     pub(crate) cgroup_count: usize,
+    pub(crate) namespaces: Vec<Entrance>,
     pub(crate) oom_score: Option<OomScore>,
     pub(crate) parent: libc::pid_t,
 }
@@ -78,6 +79,7 @@ impl Plan {
     pub(crate) fn apply(&self) -> io::Result<()> {
         step("own session", own_session)?;
         step("control groups", || self.enter_cgroups())?;
+        step("namespaces", || self.enter_namespaces())?;
         step("score for want of memory", || self.score())?;
         step("limits", || self.limits())?;
         step("descriptors", || self.descriptors())?;
@@ -95,6 +97,11 @@ impl Plan {
         let cgroups = self.cgroups.get(..self.cgroup_count).unwrap_or_default();
         // The kernel takes 0 for whoever writes it.
         cgroups.iter().try_for_each(|file| write_all(*file, b"0"))
+    }
+
+    /// While it has the capability for it.
+    fn enter_namespaces(&self) -> io::Result<()> {
+        self.namespaces.iter().copied().try_for_each(enter)
     }
 
     fn score(&self) -> io::Result<()> {

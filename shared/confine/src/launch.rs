@@ -15,6 +15,7 @@ use nix::unistd::{Pid, getpid};
 use crate::capabilities::CapabilitySet;
 pub use crate::child::{FIRST_LISTENER_DESCRIPTOR, MAX_CGROUPS, MAX_LISTENERS};
 use crate::child::{OomScore, Plan, close_at_exec_from, follow};
+use crate::namespaces::OwnNamespace;
 
 /// A process to be started.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub struct Launch<'a> {
     /// Files of cgroups that list their processes or threads, open for writing: it puts
     /// itself into each of them before anything else.
     pub cgroups: &'a [BorrowedFd<'a>],
+    /// The namespaces that it is put into; the others it shares with the caller.
+    pub namespaces: &'a [OwnNamespace],
     /// How likely the kernel is to kill it when memory is short (`oom_score_adj`);
     /// absent leaves it as the caller has it.
     pub oom_score: Option<i16>,
@@ -86,8 +89,8 @@ pub enum SpawnError {
 
 /// Starts the process and returns its pid; the caller reaps it.
 ///
-/// In the child, in this order: own session, cgroups, score, umask 0077, no core dumps,
-/// listeners from descriptor 3 on, groups, bounding set, secure bits, user,
+/// In the child, in this order: own session, cgroups, namespaces, score, umask 0077, no
+/// core dumps, listeners from descriptor 3 on, groups, bounding set, secure bits, user,
 /// capabilities, SIGKILL at the end of its parent, `no_new_privs`, exec. The
 /// kernel means the parent *thread*: call this from one that lives as long as
 /// the process. No other thread may close a descriptor with a number below
@@ -165,6 +168,11 @@ fn plan(launch: &Launch<'_>) -> Plan {
         listener_count: launch.listeners.len(),
         cgroups,
         cgroup_count: launch.cgroups.len(),
+        namespaces: launch
+            .namespaces
+            .iter()
+            .map(OwnNamespace::entrance)
+            .collect(),
         oom_score: launch.oom_score.map(OomScore::new),
         parent: getpid().as_raw(),
     }

@@ -21,6 +21,7 @@ mod files;
 mod inspect;
 mod launch;
 mod memory;
+mod namespaces;
 mod reap;
 mod seal;
 mod status_text;
@@ -35,6 +36,7 @@ pub use launch::{
     spawn,
 };
 pub use memory::give_back_memory;
+pub use namespaces::OwnNamespace;
 pub use reap::{ChildEnding, find_ended_child, reap};
 pub use seal::{Permitted, SealError, seal};
 pub use system_calls::Calls;

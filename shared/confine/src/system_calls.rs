@@ -75,12 +75,15 @@ mod tests {
             for file_events in NEEDS {
                 for programs in NEEDS {
                     for mounts in NEEDS {
-                        all.push(Calls {
-                            internet,
-                            file_events,
-                            programs,
-                            mounts,
-                        });
+                        for namespaces in NEEDS {
+                            all.push(Calls {
+                                internet,
+                                file_events,
+                                programs,
+                                mounts,
+                                namespaces,
+                            });
+                        }
                     }
                 }
             }
@@ -107,6 +110,7 @@ mod tests {
             file_events: true,
             programs: true,
             mounts: true,
+            namespaces: true,
         });
         for calls in all() {
             let listed = listed::rules(calls).unwrap();

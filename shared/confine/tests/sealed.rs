@@ -8,7 +8,7 @@
               all zero they harm nothing where they are permitted"
 )]
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
@@ -18,7 +18,7 @@ use std::process::Command;
 use confine::{Calls, Files, Permitted, landlock_lacks, seal};
 use nix::errno::Errno;
 use nix::libc;
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, setns, unshare};
 
 /// Runs `act` in a thread that has sealed itself.
 fn sealed<T: Send>(permitted: &Permitted, act: impl FnOnce() -> T + Send) -> T {
@@ -46,6 +46,7 @@ const POOL: Calls = Calls {
     file_events: false,
     programs: false,
     mounts: true,
+    namespaces: false,
 };
 
 const STARTS_PROGRAMS: Calls = Calls {
@@ -53,6 +54,7 @@ const STARTS_PROGRAMS: Calls = Calls {
     file_events: true,
     programs: true,
     mounts: true,
+    namespaces: true,
 };
 
 #[test]
@@ -97,6 +99,31 @@ fn threads_may_part_and_nobody_gets_a_namespace() {
                 assert_eq!(unshare(namespace), Err(Errno::EPERM), "{calls:?}");
             }
         });
+    }
+}
+
+#[test]
+fn who_has_namespaces_for_others_enters_no_other_kind() {
+    for (calls, may_enter) in [
+        (STARTS_PROGRAMS, true),
+        (POOL, false),
+        (Calls::default(), false),
+    ] {
+        for (name, kind, is_for_others) in [
+            ("net", CloneFlags::CLONE_NEWNET, true),
+            ("ipc", CloneFlags::CLONE_NEWIPC, true),
+            ("net", CloneFlags::empty(), false),
+            ("uts", CloneFlags::CLONE_NEWUTS, false),
+            ("cgroup", CloneFlags::CLONE_NEWCGROUP, false),
+        ] {
+            let file = File::open(Path::new("/proc/self/ns").join(name)).unwrap();
+            let answer = sealed(&held_to_calls(calls), || setns(&file, kind));
+            let expected = match may_enter && is_for_others {
+                true => Ok(()),
+                false => Err(Errno::EPERM),
+            };
+            assert_eq!(answer, expected, "{name} {kind:?} {calls:?}");
+        }
     }
 }
 

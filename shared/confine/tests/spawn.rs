@@ -11,12 +11,13 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use confine::{
-    CapabilitySet, ChildEnding, Confinement, Launch, SpawnError, find_ended_child, reap, spawn,
+    CapabilitySet, ChildEnding, Confinement, Launch, OwnNamespace, SpawnError, find_ended_child,
+    reap, spawn,
 };
 use nix::fcntl::OFlag;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{Pid, pipe2};
-use topology::Capability;
+use topology::{Capability, Namespace};
 
 const UID: u32 = 64_321;
 
@@ -36,6 +37,7 @@ fn shell<'a>(script: &str, output: BorrowedFd<'a>, arguments: &'a mut Vec<OsStri
         capabilities: CapabilitySet::EMPTY,
         open_files: Some(100),
         cgroups: &[],
+        namespaces: &[],
         oom_score: None,
         listeners: &[],
         output,
@@ -53,10 +55,20 @@ fn run<'a>(
     listeners: &'a [(&'a str, BorrowedFd<'a>)],
     change: impl FnOnce(&mut Launch<'_>),
 ) -> Result<Ran, SpawnError> {
+    run_in(&[], script, listeners, change)
+}
+
+fn run_in<'a>(
+    namespaces: &'a [OwnNamespace],
+    script: &str,
+    listeners: &'a [(&'a str, BorrowedFd<'a>)],
+    change: impl FnOnce(&mut Launch<'_>),
+) -> Result<Ran, SpawnError> {
     let (reader, writer) = pipe2(OFlag::O_CLOEXEC).unwrap();
     let mut arguments = Vec::new();
     let mut launch = shell(script, writer.as_fd(), &mut arguments);
     launch.listeners = listeners;
+    launch.namespaces = namespaces;
     change(&mut launch);
     let spawned = spawn(&launch);
     drop(writer);
@@ -99,6 +111,31 @@ fn a_child_has_its_user_and_nothing_else() {
         !ran.output.contains("CARGO"),
         "nothing is inherited: {}",
         ran.output
+    );
+}
+
+#[test]
+fn each_run_is_in_the_same_namespaces_and_the_caller_is_not() {
+    let _alone = one_at_a_time();
+    let kinds = [Namespace::Network, Namespace::Ipc];
+    let own = kinds.map(|kind| OwnNamespace::make(kind).unwrap());
+    let script = "readlink /proc/self/ns/net /proc/self/ns/ipc; tail -n +3 /proc/net/dev";
+    let [first, again] = [(); 2].map(|()| {
+        let ran = run_in(&own, script, &[], |_launch| {}).unwrap();
+        assert_eq!(ran.status, WaitStatus::Exited(pid_of(ran.status), 0));
+        ran.output
+    });
+    assert_eq!(first, again);
+    for kind in kinds {
+        let path = Path::new("/proc/self/ns").join(kind.file_name());
+        let callers = std::fs::read_link(path).unwrap();
+        let callers = callers.to_str().unwrap();
+        assert!(!first.contains(callers), "{kind:?} {first}");
+    }
+    let devices: Vec<_> = first.lines().skip(kinds.len()).collect();
+    assert!(
+        devices.iter().all(|line| line.trim().starts_with("lo:")),
+        "{devices:?}"
     );
 }
 

@@ -6,12 +6,14 @@
 //! live here: how a rule is enforced (`ipc`, `confine`, `supervisor`).
 
 mod identity;
+mod namespace;
 mod need;
 mod place;
 mod process;
 mod table;
 
 pub use identity::{Account, Identities, IdentityError, MIN_UID_BASE};
+pub use namespace::Namespace;
 pub use need::Need;
 pub use place::{Access, Place, PlaceRow};
 pub use process::{Process, UnknownProcess};

@@ -13,6 +13,8 @@ pub enum Need {
     /// To mount, or to start somebody who does. The kernel forbids mounts to whoever is
     /// held to listed files.
     Mounts,
+    /// To enter namespaces that it has made before it was sealed.
+    Namespaces,
 }
 
 impl Need {
@@ -24,6 +26,7 @@ impl Need {
             Need::FileEvents => "file events",
             Need::Programs => "programs",
             Need::Mounts => "mounts",
+            Need::Namespaces => "namespaces",
         }
     }
 }

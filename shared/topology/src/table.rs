@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::namespace::Namespace;
 use crate::need::Need;
 use crate::place::{Access, Place, PlaceRow};
 use crate::process::Process;
@@ -58,6 +59,8 @@ pub struct ProcessRow {
     pub opens: &'static [PlaceRow],
     /// What else it needs of the kernel, with a reason each.
     pub needs: &'static [(Need, &'static str)],
+    /// The namespaces that it has of its own.
+    pub namespaces: &'static [Namespace],
     /// What it serves on its socket.
     pub services: &'static [ServiceRow],
     /// The longest wait between two restarts.
@@ -103,6 +106,12 @@ impl ProcessRow {
 
 /// Threads of a process beside those for work that blocks.
 const OWN_TASKS: u16 = 8;
+
+/// Of who has no business with a network.
+const WITHOUT_NETWORK: &[Namespace] = &[Namespace::Network, Namespace::Ipc];
+
+/// Of who has.
+const WITH_NETWORK: &[Namespace] = &[Namespace::Ipc];
 
 const MIB: u64 = 1 << 20;
 const SYNC_LOOP: Caller = Caller::Process(Process::SyncLoop);
@@ -169,6 +178,10 @@ pub const PROCESSES: &[ProcessRow] = &[
                 Capability("CAP_SYS_PTRACE"),
                 "to read the memory use of the others",
             ),
+            (
+                Capability("CAP_SYS_ADMIN"),
+                "to put the others into their namespaces",
+            ),
         ],
         opens: &[
             write(
@@ -201,7 +214,12 @@ pub const PROCESSES: &[ProcessRow] = &[
                 Need::FileEvents,
                 "so that config-sourcer can, which it starts",
             ),
+            (
+                Need::Namespaces,
+                "to put the others into those that it has made",
+            ),
         ],
+        namespaces: &[],
         services: &[ServiceRow {
             service: "bulkhead.v1.Supervisor",
             callers: &[Caller::Operator],
@@ -274,6 +292,7 @@ pub const PROCESSES: &[ProcessRow] = &[
             Need::Mounts,
             "to mount memory-backed volumes, and to bind what volumes name",
         )],
+        namespaces: WITHOUT_NETWORK,
         services: &[
             ServiceRow {
                 service: "bulkhead.v1.PodWorkers",
@@ -345,6 +364,7 @@ pub const PROCESSES: &[ProcessRow] = &[
             write(Place::OwnState, "to keep published statuses"),
         ],
         needs: &[],
+        namespaces: WITHOUT_NETWORK,
         services: &[
             ServiceRow {
                 service: "bulkhead.v1.StatusReports",
@@ -379,6 +399,7 @@ pub const PROCESSES: &[ProcessRow] = &[
             "to reach pod-worker-pool and tell that it lives",
         )],
         needs: &[],
+        namespaces: WITHOUT_NETWORK,
         services: &[ServiceRow {
             service: "bulkhead.v1.Pleg",
             callers: &[SYNC_LOOP],
@@ -406,6 +427,7 @@ pub const PROCESSES: &[ProcessRow] = &[
             read(Place::NameResolution, "to find hosts that probes name"),
         ],
         needs: &[(Need::Internet, "to probe pods")],
+        namespaces: WITH_NETWORK,
         services: &[ServiceRow {
             service: "bulkhead.v1.Prober",
             callers: &[SYNC_LOOP],
@@ -442,6 +464,7 @@ pub const PROCESSES: &[ProcessRow] = &[
             (Need::Internet, "to ask the HTTP source"),
             (Need::FileEvents, "to hear when manifests change"),
         ],
+        namespaces: WITH_NETWORK,
         services: &[
             ServiceRow {
                 service: "bulkhead.v1.ConfigSourcer",
@@ -489,6 +512,7 @@ pub const PROCESSES: &[ProcessRow] = &[
             write(Place::OwnState, "to keep decisions of admission"),
         ],
         needs: &[],
+        namespaces: WITHOUT_NETWORK,
         services: &[ServiceRow {
             service: "bulkhead.v1.SyncLoop",
             callers: &[Caller::Operator],
@@ -521,6 +545,7 @@ pub const PROCESSES: &[ProcessRow] = &[
                 "so that these can ask registries and metadata services",
             ),
         ],
+        namespaces: WITH_NETWORK,
         services: &[ServiceRow {
             service: "bulkhead.v1.CredentialProvider",
             callers: &[Caller::Process(Process::PodWorkerPool)],

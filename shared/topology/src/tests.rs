@@ -62,6 +62,17 @@ fn only_the_pool_and_the_supervisor_are_root_and_only_they_have_capabilities() {
 }
 
 #[test]
+fn who_needs_no_internet_has_an_empty_network() {
+    for row in PROCESSES {
+        let is_empty = row.namespaces.contains(&Namespace::Network);
+        assert_eq!(is_empty, !row.needs(Need::Internet), "{}", row.process);
+        if row.process != Process::Supervisor {
+            assert!(row.namespaces.contains(&Namespace::Ipc), "{}", row.process);
+        }
+    }
+}
+
+#[test]
 fn a_stranger_may_call_nothing() {
     let identities = Identities::from_base(64_000).unwrap();
     for row in PROCESSES {

@@ -11,8 +11,9 @@
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
-use std::net::{TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -44,6 +45,8 @@ const ATTEMPTS: &[Attempt] = &[
     ("socket-of-root", |it| connect(&it.join("root.sock"))),
     ("tcp-listen", |_| system(TcpListener::bind("127.0.0.1:0"))),
     ("tcp-connect", tcp_connect),
+    ("port-of-the-node", port_of_the_node),
+    ("abstract-socket", abstract_socket),
     ("raw-socket", |_| raw_socket()),
     ("netlink", |_| family(AddressFamily::Netlink, SockType::Raw)),
     ("packets", |_| family(AddressFamily::Packet, SockType::Raw)),
@@ -89,6 +92,8 @@ fn main() -> Result<()> {
             "programs" => permitted.calls.programs = true,
             "mounts" => permitted.calls.mounts = true,
             "seal" => is_sealed = false,
+            // Left out by the test.
+            "namespaces" => {}
             other => anyhow::bail!("nothing is weakened by {other}"),
         }
     }
@@ -127,6 +132,20 @@ fn tcp_connect(_: &Path) -> Result<(), Errno> {
         Err(Errno::ECONNREFUSED) => Ok(()),
         answer => answer,
     }
+}
+
+/// To a port of the node's loopback where the test listens.
+fn port_of_the_node(sandbox: &Path) -> Result<(), Errno> {
+    let port = fs::read_to_string(sandbox.join("state/own/port")).unwrap_or_default();
+    let port = port.parse().unwrap_or_default();
+    system(TcpStream::connect((Ipv4Addr::LOCALHOST, port)))
+}
+
+/// To a socket of the test that has a name and no path.
+fn abstract_socket(sandbox: &Path) -> Result<(), Errno> {
+    let name = sandbox.as_os_str().as_encoded_bytes();
+    let address = SocketAddr::from_abstract_name(name);
+    system(address.and_then(|address| UnixStream::connect_addr(&address)))
 }
 
 fn family(family: AddressFamily, kind: SockType) -> Result<(), Errno> {

@@ -6,19 +6,21 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io::Read as _;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::AsFd as _;
+use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, chown};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use confine::{CapabilitySet, Launch, landlock_lacks, spawn};
+use confine::{CapabilitySet, Launch, OwnNamespace, landlock_lacks, spawn};
 use nix::fcntl::OFlag;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::pipe2;
 use node_config::{DirectoryLayout, NodeConfig};
 use tempfile::TempDir;
-use topology::{Capability, Process, row};
+use topology::{Capability, Namespace, PROCESSES, Process, ProcessRow, row};
 
 /// A user without an account, and in the user's groups.
 const UID: u32 = 64_322;
@@ -46,6 +48,8 @@ fn one_at_a_time() -> MutexGuard<'static, ()> {
 struct Sandbox {
     directory: TempDir,
     _socket: UnixListener,
+    _abstract_socket: UnixListener,
+    _port: TcpListener,
 }
 
 impl Sandbox {
@@ -62,6 +66,12 @@ impl Sandbox {
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
         let socket = UnixListener::bind(at("root.sock")).unwrap();
         fs::set_permissions(at("root.sock"), Permissions::from_mode(0o660)).unwrap();
+        let address =
+            SocketAddr::from_abstract_name(directory.path().as_os_str().as_encoded_bytes());
+        let abstract_socket = UnixListener::bind_addr(&address.unwrap()).unwrap();
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let number = port.local_addr().unwrap().port().to_string();
+        fs::write(at("state/own/port"), number).unwrap();
         let mut layout = DirectoryLayout::below(directory.path());
         layout.state_dir = at("states");
         fs::create_dir(&layout.state_dir).unwrap();
@@ -73,6 +83,8 @@ impl Sandbox {
         Sandbox {
             directory,
             _socket: socket,
+            _abstract_socket: abstract_socket,
+            _port: port,
         }
     }
 
@@ -99,6 +111,11 @@ fn attempts(process: Process, weakened: &[&str], more: &[Capability]) -> Answers
     let id = if row(process).root { 0 } else { UID };
     let own = row(process).capabilities.iter().map(|(name, _)| *name);
     let capabilities = CapabilitySet::of(own.chain(more.iter().copied())).unwrap();
+    let mut namespaces = Vec::new();
+    if !weakened.contains(&"namespaces") {
+        let own = row(process).namespaces.iter().copied();
+        namespaces.extend(own.map(|kind| OwnNamespace::make(kind).unwrap()));
+    }
     let spawned = spawn(&Launch {
         binary: &program,
         arguments: &arguments,
@@ -108,6 +125,7 @@ fn attempts(process: Process, weakened: &[&str], more: &[Capability]) -> Answers
         capabilities: capabilities.intersection(CapabilitySet::available().unwrap()),
         open_files: Some(100),
         cgroups: &[],
+        namespaces: &namespaces,
         oom_score: None,
         listeners: &[],
         output: writer.as_fd(),
@@ -153,6 +171,11 @@ fn expected(process: Process) -> Answers {
             permitted(false, if internet { "EACCES" } else { "EPERM" }),
         ),
         ("tcp-connect", permitted(internet, "EPERM")),
+        ("port-of-the-node", permitted(internet, "EPERM")),
+        (
+            "abstract-socket",
+            if internet { "EPERM" } else { "ECONNREFUSED" },
+        ),
         ("raw-socket", "EPERM"),
         ("netlink", "EPERM"),
         ("packets", "EPERM"),
@@ -206,6 +229,27 @@ fn the_pool_starts_nothing_traces_nobody_and_has_no_network() {
     }
 }
 
+/// Also who got rid of its filter and of Landlock has nobody to speak to.
+#[test]
+fn an_empty_network_reaches_nobody() {
+    let reached = |process, weakened: &[&str]| {
+        let mut answers = attempts(process, weakened, &[]);
+        ["port-of-the-node", "abstract-socket"].map(|name| answers.remove(name).unwrap())
+    };
+    let of = |row: &&ProcessRow| row.namespaces.contains(&Namespace::Network);
+    for process in PROCESSES.iter().filter(of).map(|row| row.process) {
+        let answers = reached(process, &["seal"]);
+        assert_eq!(answers, ["ENETUNREACH", "ECONNREFUSED"], "{process}");
+        let answers = reached(process, &["seal", "namespaces"]);
+        assert_eq!(answers, ["permitted", "permitted"], "{process}");
+    }
+    // By its filter alone the pool would reach the socket.
+    let [_port, socket] = reached(Process::PodWorkerPool, &[]);
+    assert_eq!(socket, "ECONNREFUSED");
+    let [_port, socket] = reached(Process::PodWorkerPool, &["namespaces"]);
+    assert_eq!(socket, "permitted");
+}
+
 /// Each of these would be noticed by the tests above.
 #[test]
 fn a_weaker_confinement_shows() {
@@ -215,6 +259,8 @@ fn a_weaker_confinement_shows() {
     let pool = attempts(Process::PodWorkerPool, &[], &[]);
     let weaker: &[(Process, &[&str], &[Capability])] = &[
         (Process::Pleg, &["seal"], &[]),
+        (Process::Pleg, &["namespaces"], &[]),
+        (Process::SyncLoop, &["namespaces"], &[]),
         (Process::Pleg, &["files"], &[]),
         (Process::Pleg, &["another-directory"], &[]),
         (Process::Pleg, &["writable-manifests"], &[]),

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use confine::CapabilitySet;
 use e2e::Ground;
 use serde_json::json;
-use topology::{Identities, Need, PROCESSES, Process, row};
+use topology::{Identities, Namespace, Need, PROCESSES, Process, row};
 
 /// Variables that a process may have: those of all, and of who speaks TLS.
 const VARIABLES: [&str; 11] = [
@@ -63,6 +63,29 @@ fn capabilities(process: Process) -> Result<CapabilitySet> {
         }
     }
     Ok(wanted.intersection(CapabilitySet::available()?))
+}
+
+#[test]
+fn each_process_has_namespaces_of_its_own_as_the_topology_says() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let pids = ground.bulkhead.pids()?;
+    assert_eq!(pids.len(), Process::ON_EVERY_NODE.len());
+    for kind in [Namespace::Network, Namespace::Ipc] {
+        let of = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/{}", kind.file_name()));
+        let nodes = pids.iter().find(|(it, _)| *it == Process::Supervisor);
+        let nodes = of(nodes.context("no supervisor")?.1)?;
+        let mut seen = BTreeSet::new();
+        for (process, pid) in &pids {
+            let found = of(*pid)?;
+            if row(*process).namespaces.contains(&kind) {
+                assert_ne!(found, nodes, "{process} {kind:?}");
+                assert!(seen.insert(found), "{process} shares its {kind:?}");
+            } else {
+                assert_eq!(found, nodes, "{process} {kind:?}");
+            }
+        }
+    }
+    Ok(())
 }
 
 #[test]

@@ -151,6 +151,21 @@ fn needs_are_those_of_the_topology() {
 }
 
 #[test]
+fn namespaces_are_those_of_the_topology() {
+    let isolation = read("docs/isolation.md");
+    let table = section(&isolation, "## Namespaces");
+    let lines = table.lines().filter(|line| line.starts_with("| "));
+    let told: Vec<&str> = lines.skip(1).collect();
+    let row = |row: &ProcessRow| {
+        let names: Vec<_> = row.namespaces.iter().map(|kind| kind.name()).collect();
+        format!("| {} | {} |", row.process, names.join(", "))
+    };
+    let listed = PROCESSES.iter().filter(|row| !row.namespaces.is_empty());
+    let listed: Vec<String> = listed.map(row).collect();
+    assert_eq!(told, listed, "docs/isolation.md");
+}
+
+#[test]
 fn limits_are_those_of_the_topology() {
     let isolation = read("docs/isolation.md");
     let table = section(&isolation, "## Cgroups");

@@ -13,6 +13,8 @@ pub struct Calls {
     pub programs: bool,
     /// mount(2) and its kin.
     pub mounts: bool,
+    /// setns(2), for namespaces that a process has of its own.
+    pub namespaces: bool,
 }
 
 impl Calls {
@@ -24,6 +26,7 @@ impl Calls {
             file_events: row.needs(Need::FileEvents),
             programs: row.needs(Need::Programs),
             mounts: row.needs(Need::Mounts),
+            namespaces: row.needs(Need::Namespaces),
         }
     }
 }

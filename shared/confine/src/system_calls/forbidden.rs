@@ -2,10 +2,11 @@
 //! credential-provider with the programs that it runs.
 
 use nix::libc;
-use seccompiler::Error;
+use seccompiler::{Error, SeccompRule};
 
 use super::calls::Calls;
-use super::rule::{Rules, WRITE_AND_EXECUTE, all_of, is, masked};
+use super::rule::{Rules, WRITE_AND_EXECUTE, all_of, is, is_not, masked};
+use crate::namespaces::ENTERED;
 
 /// Calls by which programs have got more than they were given, and calls that set up the
 /// machine: nothing of ours, nor a program that gives credentials, needs them.
@@ -25,7 +26,6 @@ const FOR_ALL: &[i64] = &[
     libc::SYS_open_by_handle_at,
     libc::SYS_pivot_root,
     libc::SYS_chroot,
-    libc::SYS_setns,
     libc::SYS_init_module,
     libc::SYS_finit_module,
     libc::SYS_delete_module,
@@ -111,6 +111,7 @@ pub(super) fn rules(calls: Calls) -> Result<Rules, Error> {
         .iter()
         .map(|flag| all_of(vec![masked(0, *flag, *flag)?]));
     rules.insert(libc::SYS_unshare, namespaces.collect::<Result<_, _>>()?);
+    rules.insert(libc::SYS_setns, entering(calls)?);
     if !calls.programs {
         let process = all_of(vec![masked(0, libc::CLONE_THREAD, 0)?])?;
         rules.insert(libc::SYS_clone, vec![process]);
@@ -133,4 +134,14 @@ pub(super) fn rules(calls: Calls) -> Result<Rules, Error> {
         }
     }
     Ok(rules)
+}
+
+/// Of setns(2): all, or all kinds but those that processes have of their own.
+fn entering(calls: Calls) -> Result<Vec<SeccompRule>, Error> {
+    if !calls.namespaces {
+        return Ok(Vec::new());
+    }
+    let others = ENTERED.map(|kind| is_not(1, kind));
+    let others = others.into_iter().collect::<Result<_, _>>()?;
+    Ok(vec![all_of(others)?])
 }

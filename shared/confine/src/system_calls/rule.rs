@@ -34,6 +34,17 @@ pub(super) fn is(index: u8, value: i32) -> Result<SeccompCondition, Error> {
     )?)
 }
 
+/// The `index`th argument is another than this.
+pub(super) fn is_not(index: u8, value: i32) -> Result<SeccompCondition, Error> {
+    let value = u64::from(value.cast_unsigned());
+    Ok(SeccompCondition::new(
+        index,
+        SeccompCmpArgLen::Dword,
+        SeccompCmpOp::Ne,
+        value,
+    )?)
+}
+
 /// Matches when all of these hold.
 pub(super) fn all_of(conditions: Vec<SeccompCondition>) -> Result<SeccompRule, Error> {
     Ok(SeccompRule::new(conditions)?)

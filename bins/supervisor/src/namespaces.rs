@@ -1,0 +1,79 @@
+//! The namespaces of the processes: made once, before the supervisor is sealed, so that it
+//! needs no right to make more; entered by each run of a process.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use confine::OwnNamespace;
+use topology::{Namespace, PROCESSES, Process};
+
+/// The namespaces of each process, as far as this machine gives them.
+#[derive(Debug)]
+pub(crate) struct Namespaces {
+    own: BTreeMap<Process, Vec<OwnNamespace>>,
+}
+
+impl Namespaces {
+    /// Makes those of the processes that the node runs, and says which it does not get.
+    pub(crate) fn open(runs: impl Fn(Process) -> bool) -> (Namespaces, Vec<String>) {
+        let mut refused = BTreeMap::new();
+        let mut own = BTreeMap::new();
+        for row in PROCESSES.iter().filter(|row| runs(row.process)) {
+            let mut made = Vec::new();
+            for &kind in row.namespaces {
+                match OwnNamespace::make(kind) {
+                    Ok(namespace) => made.push(namespace),
+                    Err(error) => note(&mut refused, kind, row.process, &error),
+                }
+            }
+            own.insert(row.process, made);
+        }
+        let degradations = refused.into_iter().map(degradation).collect();
+        (Namespaces { own }, degradations)
+    }
+
+    /// Those of a process.
+    pub(crate) fn of(&self, process: Process) -> &[OwnNamespace] {
+        self.own.get(&process).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Who does not get a kind of namespace, and the first error.
+type Refused = BTreeMap<Namespace, (Vec<Process>, String)>;
+
+fn note(refused: &mut Refused, kind: Namespace, process: Process, error: &io::Error) {
+    let entry = refused.entry(kind);
+    let (processes, _error) = entry.or_insert_with(|| (Vec::new(), error.to_string()));
+    processes.push(process);
+}
+
+fn degradation((kind, (processes, error)): (Namespace, (Vec<Process>, String))) -> String {
+    let names: Vec<_> = processes.into_iter().map(Process::name).collect();
+    format!(
+        "without a {} namespace of their own: {}: {error}",
+        kind.name(),
+        names.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_that_is_refused_is_said_once_with_all_who_lack_it() {
+        let mut refused = Refused::new();
+        for process in [Process::Pleg, Process::SyncLoop] {
+            let error = io::Error::from_raw_os_error(1);
+            note(&mut refused, Namespace::Network, process, &error);
+        }
+        let degradations: Vec<_> = refused.into_iter().map(degradation).collect();
+        assert_eq!(
+            degradations,
+            [
+                "without a network namespace of their own: pleg, sync-loop: \
+                 Operation not permitted (os error 1)"
+            ]
+        );
+    }
+}
