@@ -71,12 +71,12 @@ fn each_process_has_namespaces_of_its_own_as_the_topology_says() -> Result<()> {
     let pids = ground.bulkhead.pids()?;
     assert_eq!(pids.len(), Process::ON_EVERY_NODE.len());
     for kind in [Namespace::Network, Namespace::Ipc] {
-        let of = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/{}", kind.file_name()));
-        let nodes = pids.iter().find(|(it, _)| *it == Process::Supervisor);
-        let nodes = of(nodes.context("no supervisor")?.1)?;
+        let of = |pid: &u32| fs::read_link(format!("/proc/{pid}/ns/{}", kind.file_name()));
+        let nodes = pids.get(&Process::Supervisor);
+        let nodes = of(nodes.context("no supervisor")?)?;
         let mut seen = BTreeSet::new();
         for (process, pid) in &pids {
-            let found = of(*pid)?;
+            let found = of(pid)?;
             if row(*process).namespaces.contains(&kind) {
                 assert_ne!(found, nodes, "{process} {kind:?}");
                 assert!(seen.insert(found), "{process} shares its {kind:?}");

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use crate::node::child::send_with;
 use crate::node::{KUBELET_HEADER, Node, UID_BASE, all_ready, came_back, exists, row, supervised};
 use bulkhead_api::v1::{
     EndingKind, GetSupervisorStatusRequest, ListCrashesRequest, ProcessState, ReloadRequest,
@@ -472,10 +474,18 @@ async fn a_connection_that_is_handed_over_just_before_death_is_kept() {
 async fn a_run_whose_last_message_takes_for_ever_to_close_has_a_next_one_that_is_heard() {
     let mut node = Node::prepare();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let behaviour = format!("linger {}", listener.local_addr().unwrap());
+    let socket = node.path("near.sock");
+    let asked = tokio::net::UnixListener::bind(&socket).unwrap();
+    let behaviour = format!("linger {}", socket.display());
     node.behave(Process::PodWorkerPool, &behaviour);
     node.start().await;
+    let (asks, _) = asked.accept().await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let near = tokio::net::TcpStream::connect(address).await.unwrap();
     let (far, _) = listener.accept().await.unwrap();
+    asks.writable().await.unwrap();
+    send_with(&asks, "x", near.as_raw_fd());
+    drop(near);
     let status = node
         .wait_for(|status| row(status, Process::PodWorkerPool).pid > 0)
         .await;

@@ -4,13 +4,15 @@
 
 use std::io::{ErrorKind, IoSlice, Read as _, Write as _};
 use std::net::TcpStream;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use confine::{Carried, peek_datagram};
 use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg, setsockopt, sockopt};
 use nix::unistd::getpid;
@@ -119,7 +121,7 @@ async fn behave(process: &str, words: &[&str]) {
             exit(1);
         }
         ["hand", "over", path] => hand_over_and_die(path),
-        ["linger", address] => linger_and_die(address),
+        ["linger", path] => linger_and_die(path),
         ["pass", "on", path] => tokio::select! {
             () = serve(process) => {}
             () = pass_on(Path::new(path)) => {}
@@ -163,10 +165,12 @@ fn hand_over_and_die(path: &str) -> ! {
     unreachable!("SIGKILL ends it");
 }
 
-/// Connects to `address`, waits for a byte, sends a connection whose last close
-/// blocks until the far end goes away, and is dead at once.
-fn linger_and_die(address: &str) -> ! {
-    let mut connection = TcpStream::connect(address).unwrap();
+/// Gets a TCP connection at `path`, since it has no network to make one; waits for a
+/// byte, sends the connection, whose last close blocks until the far end goes away, and
+/// is dead at once.
+fn linger_and_die(path: &str) -> ! {
+    let mut connection = TcpStream::from(received(path));
+    connection.set_nonblocking(false).unwrap();
     connection.read_exact(&mut [0]).unwrap();
     connection.set_nonblocking(true).unwrap();
     while connection.write(&[0; 65536]).is_ok() {}
@@ -180,10 +184,26 @@ fn linger_and_die(address: &str) -> ! {
     unreachable!("SIGKILL ends it");
 }
 
+/// The descriptor that somebody at `path` has for it.
+fn received(path: &str) -> OwnedFd {
+    let socket = UnixStream::connect(path).unwrap();
+    let readable = PollFd::new(socket.as_fd(), PollFlags::POLLIN);
+    poll(&mut [readable], PollTimeout::NONE).unwrap();
+    match peek_datagram(&socket, &mut [0]).unwrap().carried {
+        Carried::One(descriptor) => descriptor,
+        other => panic!("{other:?}"),
+    }
+}
+
 fn notify_with(text: &str, descriptor: RawFd) {
     let socket = UnixDatagram::unbound().unwrap();
     let path = std::env::var_os("NOTIFY_SOCKET").expect("NOTIFY_SOCKET is set");
     socket.connect(path).unwrap();
+    send_with(&socket, text, descriptor);
+}
+
+/// Sends a text and a descriptor to who is at the other end.
+pub(crate) fn send_with(socket: &impl AsRawFd, text: &str, descriptor: RawFd) {
     sendmsg::<()>(
         socket.as_raw_fd(),
         &[IoSlice::new(text.as_bytes())],
