@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::Parser;
+use topology::Process;
 
 use crate::failure::exit_codes_help;
 
@@ -120,4 +121,29 @@ pub struct Flags {
     /// they exist or not.
     #[arg(long, value_name = "UID", help_heading = "Bulkhead")]
     pub uid_base: Option<u32>,
+
+    /// Start nothing: make directories and the resolved configuration for processes that
+    /// systemd starts (bulkhead.target), and end.
+    #[arg(long, help_heading = "For units of systemd")]
+    pub prepare: bool,
+
+    /// Start nothing: let those who may call a process connect to its socket, which
+    /// systemd has made, and end. Reads the resolved configuration of --run-dir.
+    #[arg(
+        long,
+        value_name = "PROCESS",
+        conflicts_with = "prepare",
+        help_heading = "For units of systemd"
+    )]
+    pub permit_callers: Option<Process>,
+
+    /// Start nothing: have systemd make the socket of a process anew if a run has shut it
+    /// down, and end.
+    #[arg(
+        long,
+        value_name = "PROCESS",
+        conflicts_with_all = ["prepare", "permit_callers"],
+        help_heading = "For units of systemd"
+    )]
+    pub repair_socket: Option<Process>,
 }

@@ -12,11 +12,13 @@
 //!   `record` (endings and restarts) and `memory`; a `command` is what it asks of
 //!   the shell;
 //! - `start` is the way there: `flags`, `settings` (with `node_address` and
-//!   `configuration_files`), `preflight`, `directories`. `failure` is why it ends.
+//!   `configuration_files`), `preflight`, `directories`. `failure` is why it ends;
+//! - `bundle` is what units of systemd have it do where systemd supervises.
 //!
 //! What does not live here: anything about pods.
 
 mod access;
+mod bundle;
 mod cgroups;
 mod closing;
 mod command;

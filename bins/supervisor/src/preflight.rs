@@ -53,7 +53,7 @@ pub(crate) fn check_runtime(path: &Path) -> Result<(), Failure> {
 
 /// Connects to a Unix socket, or fails with `WouldBlock` where the queue of the
 /// listener is full: whoever does not accept must not hold up the start.
-fn connect_at_once(path: &Path) -> io::Result<OwnedFd> {
+pub(crate) fn connect_at_once(path: &Path) -> io::Result<OwnedFd> {
     let address = UnixAddr::new(path)?;
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;

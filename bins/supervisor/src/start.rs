@@ -17,6 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::service::Routes;
 use topology::{Identities, Process, row};
 
+use crate::bundle::Task;
 use crate::cgroups::Cgroups;
 use crate::command::{Command, MAX_WAITING_COMMANDS};
 use crate::configuration_files::ConfigurationFiles;
@@ -49,6 +50,9 @@ use crate::{directories, preflight, settings};
 /// # Errors
 /// See [`Failure`]; each has its own exit code.
 pub fn run(flags: Flags) -> Result<(), Failure> {
+    if let Some(task) = Task::of(&flags) {
+        return task.carry_out(&flags);
+    }
     let opened = open(&flags)?;
     seal(&opened.privileges)?;
     serve(flags, opened)

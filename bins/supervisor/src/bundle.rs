@@ -1,0 +1,130 @@
+//! What the units of the bundle, in which systemd supervises the processes, have this
+//! program do: each task by itself, as root, and then it ends.
+
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::process::Command;
+
+use node_config::{NODE_CONFIG_FILE, NodeConfig};
+use topology::Process;
+
+use crate::failure::Failure;
+use crate::flags::Flags;
+use crate::{access, directories, preflight, settings};
+
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Directories and configuration.
+    Prepare,
+    /// The access list of a socket that systemd has made.
+    PermitCallers(Process),
+    /// A socket that a run of its process may have shut down.
+    RepairSocket(Process),
+}
+
+impl Task {
+    /// That of the flags, if it is not to supervise.
+    pub(crate) fn of(flags: &Flags) -> Option<Task> {
+        let prepare = flags.prepare.then_some(Task::Prepare);
+        let permit = flags.permit_callers.map(Task::PermitCallers);
+        let repair = flags.repair_socket.map(Task::RepairSocket);
+        prepare.or(permit).or(repair)
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub(crate) fn carry_out(self, flags: &Flags) -> Result<(), Failure> {
+        preflight::check_root()?;
+        match self {
+            Task::Prepare => prepare(flags),
+            Task::PermitCallers(process) => permit_callers(&flags.run_dir, process),
+            Task::RepairSocket(process) => repair_socket(&flags.run_dir, process),
+        }
+    }
+}
+
+/// As far as the supervisor does for itself. The container runtime may come later.
+fn prepare(flags: &Flags) -> Result<(), Failure> {
+    let settings = settings::resolve(flags)?;
+    let config = &settings.node;
+    let identities = settings::identities(config)?;
+    let _instance = directories::lock_run_dir(&config.directories.run_dir)?;
+    preflight::check_binaries(config, &identities)?;
+    directories::prepare(config, &identities)?;
+    directories::write_node_config(config, &identities)
+}
+
+fn permit_callers(run_dir: &Path, process: Process) -> Result<(), Failure> {
+    let config = NodeConfig::read(&run_dir.join(NODE_CONFIG_FILE))
+        .map_err(|error| Failure::Configuration(Box::new(error)))?;
+    let callers = settings::identities(&config)?.callers(process);
+    let path = config.directories.socket(process);
+    let failed = |source| Failure::Io {
+        action: "set who may connect to",
+        path: path.clone(),
+        source,
+    };
+    match access::permit(&path, &callers) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(failed(io::Error::new(
+            ErrorKind::Unsupported,
+            "the file system has no access lists",
+        ))),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// A socket that was shut down refuses all callers, whichever process has it.
+fn repair_socket(run_dir: &Path, process: Process) -> Result<(), Failure> {
+    let path = run_dir.join(process.socket_file_name());
+    let is_harmed = match preflight::connect_at_once(&path) {
+        Ok(_) => false,
+        Err(error) => matches!(
+            error.kind(),
+            ErrorKind::ConnectionRefused | ErrorKind::NotFound
+        ),
+    };
+    if !is_harmed {
+        return Ok(());
+    }
+    tracing::warn!(%process, "its socket refuses callers: it is made anew");
+    let unit = format!("bulkhead-{process}.socket");
+    let status = Command::new("systemctl")
+        .args(["--no-block", "restart", &unit])
+        .status();
+    let failed = |source| Failure::System {
+        action: "have systemd make the socket anew",
+        source,
+    };
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(failed(io::Error::other(status.to_string()))),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[test]
+    fn a_task_is_named_by_its_flag() {
+        let task = |words: &[&str]| {
+            let words = ["supervisor"].iter().chain(words);
+            Flags::try_parse_from(words).map(|flags| Task::of(&flags))
+        };
+        assert_eq!(task(&[]).unwrap(), None);
+        assert_eq!(task(&["--prepare"]).unwrap(), Some(Task::Prepare));
+        let permit = task(&["--permit-callers=pleg"]).unwrap();
+        assert_eq!(permit, Some(Task::PermitCallers(Process::Pleg)));
+        let repair = task(&["--repair-socket=pleg"]).unwrap();
+        assert_eq!(repair, Some(Task::RepairSocket(Process::Pleg)));
+        assert!(task(&["--repair-socket=nobody"]).is_err());
+        assert!(task(&["--prepare", "--permit-callers=pleg"]).is_err());
+    }
+}

@@ -1,0 +1,105 @@
+//! What systemd keeps from a process, beside what the process gives up by itself when it
+//! seals itself: systemd.exec(5).
+
+use topology::{Need, ProcessRow};
+
+/// Settings that nobody of ours does without.
+const EVERYBODY: &[(&str, &str)] = &[
+    ("NoNewPrivileges", "yes"),
+    ("RestrictNamespaces", "yes"),
+    ("RestrictRealtime", "yes"),
+    ("ProtectClock", "yes"),
+    ("ProtectHostname", "yes"),
+    ("LockPersonality", "yes"),
+    ("SystemCallArchitectures", "native"),
+    ("SystemCallErrorNumber", "EPERM"),
+    ("KeyringMode", "private"),
+];
+
+/// Settings that give a process mounts of its own. Not for who mounts what pods see.
+const OWN_MOUNTS: &[(&str, &str)] = &[
+    ("ProtectSystem", "strict"),
+    ("ProtectHome", "yes"),
+    ("PrivateTmp", "yes"),
+    ("PrivateDevices", "yes"),
+    ("ProtectKernelTunables", "yes"),
+    ("ProtectKernelModules", "yes"),
+    ("ProtectKernelLogs", "yes"),
+    ("ProtectControlGroups", "yes"),
+    ("ProtectProc", "invisible"),
+    ("ProcSubset", "pid"),
+    ("PrivateMounts", "yes"),
+    ("RemoveIPC", "yes"),
+];
+
+/// System calls with which a process seals itself (Landlock and seccomp); systemd 252 has
+/// no name for the group.
+const SEALING: &str = "landlock_create_ruleset landlock_add_rule landlock_restrict_self seccomp";
+
+/// All settings of a process.
+pub(crate) fn settings(row: &ProcessRow) -> Vec<(&'static str, String)> {
+    let mut settings: Vec<(&'static str, String)> = Vec::new();
+    let mut set = |name, value: &str| settings.push((name, value.to_owned()));
+    let capabilities: Vec<&str> = row.capabilities.iter().map(|(it, _)| it.0).collect();
+    let capabilities = capabilities.join(" ");
+    if row.root {
+        set("User", "root");
+        // Root by number alone has none.
+        set("SecureBits", "noroot noroot-locked");
+        set("AmbientCapabilities", &capabilities);
+    } else {
+        set("User", row.user);
+        set("Group", row.user);
+    }
+    set("CapabilityBoundingSet", &capabilities);
+    for (name, value) in EVERYBODY {
+        set(name, value);
+    }
+    if row.needs(Need::Mounts) {
+        // It opens none: device nodes that volumes name are only looked at.
+        set("DevicePolicy", "closed");
+    } else {
+        for (name, value) in OWN_MOUNTS {
+            set(name, value);
+        }
+        let state = format!("/var/lib/bulkhead/{}", row.process);
+        set("ReadWritePaths", &state);
+        // Volumes have such bits, by which files belong to the pod's group.
+        set("RestrictSUIDSGID", "yes");
+    }
+    set("RestrictAddressFamilies", families(row));
+    if !row.needs(Need::Programs) {
+        // What the programs are that it starts, nobody knows.
+        set("MemoryDenyWriteExecute", "yes");
+    }
+    if !row.needs(Need::Internet) {
+        set("IPAddressDeny", "any");
+        set("PrivateNetwork", "yes");
+    }
+    set("SystemCallFilter", &calls(row));
+    set("SystemCallFilter", not_called(row));
+    settings
+}
+
+fn families(row: &ProcessRow) -> &'static str {
+    match (row.needs(Need::Internet), row.needs(Need::Programs)) {
+        (true, true) => "AF_UNIX AF_INET AF_INET6 AF_NETLINK",
+        (true, false) => "AF_UNIX AF_INET AF_INET6",
+        (false, _) => "AF_UNIX",
+    }
+}
+
+fn calls(row: &ProcessRow) -> String {
+    let mounts = match row.needs(Need::Mounts) {
+        true => " @mount",
+        false => "",
+    };
+    format!("@system-service{mounts} {SEALING}")
+}
+
+fn not_called(row: &ProcessRow) -> &'static str {
+    match row.root {
+        true => "~@resources",
+        false => "~@privileged @resources",
+    }
+}

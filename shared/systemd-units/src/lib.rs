@@ -1,0 +1,165 @@
+//! The units of the bundle, in which systemd supervises the processes in place of our
+//! supervisor: one service and one socket for each process, from its row in the topology.
+//! What is in `systemd/bundle` is what this crate makes; a test compares them, and
+//! `cargo xtask units` writes them.
+//!
+//! Pure. Not here: `systemd/bulkhead.service`, which runs the supervisor.
+
+mod hardening;
+mod service;
+
+use std::fmt::Write as _;
+
+use topology::{PROCESSES, Process, ProcessRow};
+
+/// Where the programs are installed.
+pub const PROGRAMS: &str = "/usr/libexec/bulkhead";
+
+/// The run directory, which the units name.
+const RUN_DIRECTORY: &str = "/run/bulkhead";
+
+/// What prepares the node for the processes.
+const PREPARE: &str = "bulkhead-prepare.service";
+
+/// What starts and stops all of them.
+const TARGET: &str = "bulkhead.target";
+
+/// Connections that queue while a process is down or starts.
+const BACKLOG: u32 = 1024;
+
+/// What says where a file comes from, at its head.
+const HEAD: &str = "# Made from the table of processes by `cargo xtask units`.\n";
+
+/// A file of the bundle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitFile {
+    /// Its name below `systemd/bundle`.
+    pub name: String,
+    /// What it says.
+    pub text: String,
+}
+
+/// All files of the bundle, in the order of their names.
+#[must_use]
+pub fn bundle() -> Vec<UnitFile> {
+    let mut files = vec![target(), prepare()];
+    for row in supervised() {
+        files.push(socket(row));
+        files.push(UnitFile {
+            name: service_name(row.process),
+            text: service::service(row),
+        });
+        files.push(UnitFile {
+            name: format!("{}.d/restart-steps.conf.254", service_name(row.process)),
+            text: service::restart_steps(row),
+        });
+    }
+    files.sort_by(|one, other| one.name.cmp(&other.name));
+    files
+}
+
+/// The processes that systemd starts: all but the supervisor, whose place it takes.
+fn supervised() -> impl Iterator<Item = &'static ProcessRow> {
+    let others = |row: &&ProcessRow| row.process != Process::Supervisor;
+    PROCESSES.iter().filter(others)
+}
+
+/// The name of the service of a process.
+#[must_use]
+pub fn service_name(process: Process) -> String {
+    format!("bulkhead-{process}.service")
+}
+
+fn socket_name(process: Process) -> String {
+    format!("bulkhead-{process}.socket")
+}
+
+/// Whether every node runs it; who is not one of them starts with its first caller.
+fn is_on_every_node(row: &ProcessRow) -> bool {
+    Process::ON_EVERY_NODE.contains(&row.process)
+}
+
+fn target() -> UnitFile {
+    let mut wanted = vec![PREPARE.to_owned()];
+    for row in supervised() {
+        wanted.push(socket_name(row.process));
+        if is_on_every_node(row) {
+            wanted.push(service_name(row.process));
+        }
+    }
+    let text = format!(
+        "{HEAD}# The processes of Bulkhead, each a service of its own. Containers belong to the\n\
+         # container runtime and go on when this target stops.\n\
+         [Unit]\n\
+         Description=Bulkhead, a Kubernetes node agent, as services of their own\n\
+         Wants={}\n\
+         # The same processes, supervised by ours.\n\
+         Conflicts=bulkhead.service\n\
+         After=bulkhead.service\n\
+         \n\
+         [Install]\n\
+         WantedBy=multi-user.target\n",
+        wanted.join(" ")
+    );
+    UnitFile {
+        name: TARGET.to_owned(),
+        text,
+    }
+}
+
+fn prepare() -> UnitFile {
+    let text = format!(
+        "{HEAD}# Makes the directories of the processes and writes the resolved configuration that\n\
+         # they read. To read a changed one: systemctl restart {TARGET}\n\
+         [Unit]\n\
+         Description=Bulkhead: directories and configuration\n\
+         After=network-online.target\n\
+         Wants=network-online.target\n\
+         PartOf={TARGET}\n\
+         StartLimitIntervalSec=0\n\
+         \n\
+         [Service]\n\
+         Type=oneshot\n\
+         RemainAfterExit=yes\n\
+         ExecStart={PROGRAMS}/supervisor --config=/etc/bulkhead/kubelet.yaml --prepare\n\
+         CapabilityBoundingSet=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER\n\
+         NoNewPrivileges=yes\n"
+    );
+    UnitFile {
+        name: PREPARE.to_owned(),
+        text,
+    }
+}
+
+fn socket(row: &ProcessRow) -> UnitFile {
+    let process = row.process;
+    let mut text = String::new();
+    let _ = write!(
+        text,
+        "{HEAD}[Unit]\n\
+         Description=Bulkhead: socket of {process}\n\
+         Requires={PREPARE}\n\
+         After={PREPARE}\n\
+         PartOf={TARGET}\n\
+         \n\
+         [Socket]\n\
+         ListenStream={RUN_DIRECTORY}/{}\n\
+         FileDescriptorName={process}\n\
+         # Root's; who else may connect is on the access list that comes next.\n\
+         SocketMode=0600\n\
+         ExecStartPost={PROGRAMS}/supervisor --permit-callers={process}\n\
+         Backlog={BACKLOG}\n\
+         # Callers wait for the next run, however often a process ends.\n\
+         FlushPending=no\n\
+         TriggerLimitIntervalSec=0\n\
+         RemoveOnStop=yes\n",
+        process.socket_file_name()
+    );
+    UnitFile {
+        name: socket_name(process),
+        text,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,33 @@
+use std::fs;
+use std::path::Path;
+
+use super::*;
+
+fn directory() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systemd/bundle")
+}
+
+fn names_below(directory: &Path, prefix: &str, found: &mut Vec<String>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let entry = entry.unwrap();
+        let name = format!("{prefix}{}", entry.file_name().to_str().unwrap());
+        match entry.file_type().unwrap().is_dir() {
+            true => names_below(&entry.path(), &format!("{name}/"), found),
+            false => found.push(name),
+        }
+    }
+}
+
+#[test]
+fn the_bundle_that_is_shipped_is_that_of_the_topology() {
+    let mut names = Vec::new();
+    names_below(&directory(), "", &mut names);
+    names.sort();
+    let made = bundle();
+    let expected: Vec<&str> = made.iter().map(|file| file.name.as_str()).collect();
+    assert_eq!(names, expected, "run `cargo xtask units`");
+    for file in made {
+        let shipped = fs::read_to_string(directory().join(&file.name)).unwrap();
+        assert_eq!(shipped, file.text, "{}: run `cargo xtask units`", file.name);
+    }
+}
