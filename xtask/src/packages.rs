@@ -57,6 +57,10 @@ const PACKAGES: &[Package] = &[
         shown_by: Sign::File(&["/sbin/ip", "/usr/sbin/ip", "/bin/ip"]),
     },
     Package {
+        name: "systemd",
+        shown_by: Sign::File(&["/usr/bin/systemd-analyze", "/bin/systemd-analyze"]),
+    },
+    Package {
         name: "iptables",
         shown_by: Sign::File(&["/sbin/iptables", "/usr/sbin/iptables"]),
     },

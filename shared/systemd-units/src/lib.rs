@@ -6,29 +6,18 @@
 //! Pure. Not here: `systemd/bulkhead.service`, which runs the supervisor.
 
 mod hardening;
+mod names;
 mod service;
 
 use std::fmt::Write as _;
 
 use topology::{PROCESSES, Process, ProcessRow};
 
-/// Where the programs are installed.
-pub const PROGRAMS: &str = "/usr/libexec/bulkhead";
-
-/// The run directory, which the units name.
-const RUN_DIRECTORY: &str = "/run/bulkhead";
-
-/// What prepares the node for the processes.
-const PREPARE: &str = "bulkhead-prepare.service";
-
-/// What starts and stops all of them.
-const TARGET: &str = "bulkhead.target";
+use names::{HEAD, PREPARE, RUN_DIRECTORY, TARGET, socket_name};
+pub use names::{PROGRAMS, service_name};
 
 /// Connections that queue while a process is down or starts.
 const BACKLOG: u32 = 1024;
-
-/// What says where a file comes from, at its head.
-const HEAD: &str = "# Made from the table of processes by `cargo xtask units`.\n";
 
 /// A file of the bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,16 +51,6 @@ pub fn bundle() -> Vec<UnitFile> {
 fn supervised() -> impl Iterator<Item = &'static ProcessRow> {
     let others = |row: &&ProcessRow| row.process != Process::Supervisor;
     PROCESSES.iter().filter(others)
-}
-
-/// The name of the service of a process.
-#[must_use]
-pub fn service_name(process: Process) -> String {
-    format!("bulkhead-{process}.service")
-}
-
-fn socket_name(process: Process) -> String {
-    format!("bulkhead-{process}.socket")
 }
 
 /// Whether every node runs it; who is not one of them starts with its first caller.

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use topology::{Process, ProcessRow};
 
-use crate::{HEAD, PREPARE, PROGRAMS, RUN_DIRECTORY, TARGET, hardening, socket_name};
+use crate::hardening;
+use crate::names::{HEAD, PREPARE, PROGRAMS, RUN_DIRECTORY, TARGET, socket_name};
 
 /// How long a process may be silent, in seconds; as with our supervisor.
 const WATCHDOG_SECONDS: u32 = 5;
