@@ -1,3 +1,5 @@
+//! What is shipped is what this crate makes.
+
 use std::fs;
 use std::path::Path;
 
