@@ -5,7 +5,9 @@
 //! - `pods`: pods that would make their owner a part of the agent or the runtime, as
 //!   manifests, and as what a taken-over sync-loop asks for;
 //! - `state_files`: what a process finds in the place of the file that it wrote before;
-//! - `sourcer_away`: config-sourcer, which vouches for pods, is away or hangs.
+//! - `sourcer_away`: config-sourcer, which vouches for pods, is away or hangs;
+//! - `twins`: each process as an attacker of those whom it calls, with frames of its own
+//!   making.
 //!
 //! Not here: links that are swapped below a hostPath (`host_paths`), what the node policy
 //! says in general (`node_policy`), which user may call what (`places`).
@@ -15,3 +17,4 @@ mod messages;
 mod pods;
 mod sourcer_away;
 mod state_files;
+mod twins;

@@ -6,11 +6,18 @@
 //! call-as SOCKET update KIND UID NAMESPACE NAME HASH
 //! call-as SOCKET probe UID CONTAINER CONTAINER-ID
 //! call-as SOCKET pods
+//! call-as SOCKET answered METHOD CALLS
 //! ```
-#![expect(clippy::print_stdout, reason = "its output is its result")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "its output is its result"
+)]
 
+use std::error::Error as _;
 use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use bulkhead_api::v1;
@@ -21,8 +28,12 @@ use bulkhead_api::v1::probe_targets_client::ProbeTargetsClient;
 use bulkhead_api::v1::watch_pods_response::Message;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
-use tonic::Status;
+use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+
+/// Far beyond what a busy server takes: who is not answered within it never is.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
 
 fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -46,6 +57,9 @@ fn main() -> Result<()> {
                 probe(channel, uid, container, id).await
             }
             [what] if what == "pods" => pods(channel).await,
+            [what, method, calls] if what == "answered" => {
+                answered(channel, method, calls.parse()?).await
+            }
             _ => bail!("which call?"),
         }
     })
@@ -122,6 +136,28 @@ async fn pods(channel: Channel) -> Result<()> {
             _ => {}
         }
     }
+    Ok(())
+}
+
+/// How many of so many calls with an empty message are answered, one after the other: by
+/// whatever status the server gives.
+async fn answered(channel: Channel, method: &str, calls: usize) -> Result<()> {
+    let mut client = tonic::client::Grpc::new(channel);
+    let mut answered = 0;
+    for _ in 0..calls {
+        client.ready().await.context("not ready")?;
+        let codec = tonic_prost::ProstCodec::<(), ()>::default();
+        let path = PathAndQuery::try_from(method)?;
+        let call = client.server_streaming(Request::new(()), path, codec);
+        match tokio::time::timeout(ANSWER_TIME, call).await {
+            // A status of the server, not of a connection that broke.
+            Ok(Err(status)) if status.source().is_none() => answered += 1,
+            Ok(Ok(_)) => answered += 1,
+            Ok(Err(status)) => eprintln!("{status:?}"),
+            Err(_elapsed) => eprintln!("no answer within {ANSWER_TIME:?}"),
+        }
+    }
+    println!("{answered}");
     Ok(())
 }
 
