@@ -22,9 +22,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
+use config_files::bulkhead::Protection;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use topology::{PROCESSES, Process, row};
 
+use crate::degradation::Degradation;
 use hierarchy::{Controller, Hierarchy, Version};
 pub(crate) use limits::OutOfMemory;
 use limits::{Limits, MemoryEvents, Setting, TASKS_FILE};
@@ -83,7 +85,10 @@ impl Entrances {
 impl Cgroups {
     /// Makes those of all processes that `runs` names, moves the caller into that of the
     /// supervisor, and says what of all that this machine does not give.
-    pub(crate) fn open(run_dir: &Path, runs: impl Fn(Process) -> bool) -> (Cgroups, Vec<String>) {
+    pub(crate) fn open(
+        run_dir: &Path,
+        runs: impl Fn(Process) -> bool,
+    ) -> (Cgroups, Option<Degradation>) {
         let text = |path| fs::read_to_string(path).unwrap_or_default();
         let found = hierarchy::find(&text("/proc/self/mountinfo"), &text("/proc/self/cgroup"));
         let processes: Vec<Process> = Process::ALL.into_iter().filter(|it| runs(*it)).collect();
@@ -92,11 +97,11 @@ impl Cgroups {
             trees,
             memory_events: BTreeMap::new(),
         };
-        let degradations = cgroups.degradations(&faults);
-        (cgroups, degradations)
+        let degradation = cgroups.degradation(&faults);
+        (cgroups, degradation)
     }
 
-    fn degradations(&self, faults: &[String]) -> Vec<String> {
+    fn degradation(&self, faults: &[String]) -> Option<Degradation> {
         let because = match faults {
             [] => "this machine has no controller for it".to_owned(),
             faults => faults.join("; "),
@@ -105,26 +110,29 @@ impl Cgroups {
             let mut trees = self.trees.iter();
             trees.any(|tree| tree.controllers.contains(controller))
         };
-        let mut missing: Vec<&str> = Controller::ALL
+        let mut missing: Vec<(Protection, &str)> = Controller::ALL
             .iter()
             .filter(|controller| !has(controller))
             .map(|controller| match controller {
-                Controller::Memory => "limit memory",
-                Controller::Tasks => "limit tasks",
-                Controller::Processor => "share processors",
-                Controller::Disk => "share disks",
+                Controller::Memory => (Protection::Limits, "limit memory"),
+                Controller::Tasks => (Protection::Limits, "limit tasks"),
+                Controller::Processor => (Protection::Shares, "share processors"),
+                Controller::Disk => (Protection::Shares, "share disks"),
             })
             .collect();
         if self.trees.is_empty() {
-            missing.push("end what a process leaves in another session");
+            let end = "end what a process leaves in another session";
+            missing.push((Protection::TotalEnd, end));
         }
         if missing.is_empty() {
-            return Vec::new();
+            return None;
         }
-        let what = missing.join(", ");
-        vec![format!(
-            "cannot {what} for each process by itself: {because}"
-        )]
+        let (lacks, what): (_, Vec<&str>) = missing.into_iter().unzip();
+        let what = what.join(", ");
+        Some(Degradation {
+            lacks,
+            text: format!("cannot {what} for each process by itself: {because}"),
+        })
     }
 
     /// Sets the limits of a process anew, and opens the way into its cgroups. What

@@ -1,6 +1,7 @@
 //! Why the supervisor cannot start or go on, what to do about it, and its exit
 //! codes, which `--help` lists.
 
+use config_files::bulkhead::Protection;
 use std::io;
 use std::path::PathBuf;
 
@@ -33,7 +34,7 @@ const fn lasting(code: u8, meaning: &'static str) -> ExitCode {
 }
 
 /// All exit codes; see [`Failure::exit_code`].
-pub(crate) const EXIT_CODES: [ExitCode; 11] = [
+pub(crate) const EXIT_CODES: [ExitCode; 12] = [
     passing(0, "stopped as asked; containers keep running"),
     passing(1, "an unexpected failure"),
     lasting(2, "wrong usage"),
@@ -54,6 +55,7 @@ pub(crate) const EXIT_CODES: [ExitCode; 11] = [
     ),
     // A full disk, or one that is not mounted yet, has this code too.
     passing(16, "a directory is unsafe or cannot be used"),
+    lasting(17, "the machine lacks something of minimumConfinement"),
     lasting(78, "bad configuration"),
 ];
 
@@ -98,6 +100,16 @@ pub enum Failure {
     SecondInstance {
         /// The run directory.
         path: PathBuf,
+    },
+    /// The machine does not confine as the configuration asks.
+    #[error(
+        "minimumConfinement of the Bulkhead configuration asks for {protection}, which this machine does not give: {reason}"
+    )]
+    Confinement {
+        /// What is asked for.
+        protection: Protection,
+        /// Why it is missing.
+        reason: String,
     },
     /// A program is missing.
     #[error(
@@ -161,6 +173,7 @@ impl Failure {
             Failure::Binary { .. } => 14,
             Failure::Users(IdentityError::BaseOutOfRange { .. }) | Failure::Configuration(_) => 78,
             Failure::Users(_) => 15,
+            Failure::Confinement { .. } => 17,
             Failure::Directory { .. } | Failure::Io { .. } => 16,
         }
     }

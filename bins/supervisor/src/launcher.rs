@@ -6,13 +6,14 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use config_files::bulkhead::ProcessSettings;
+use config_files::bulkhead::{ProcessSettings, Protection};
 use confine::{CapabilitySet, Launch, SpawnError};
 use nix::unistd::Pid;
 use node_config::{NodeConfig, PROGRAM_VARIABLES};
 use topology::{Identities, PROCESSES, Process, row};
 
 use crate::cgroups::Cgroups;
+use crate::degradation::Degradation;
 use crate::directories::node_config_path;
 use crate::failure::Failure;
 use crate::listeners::{Harm, Listeners};
@@ -46,7 +47,7 @@ const ALLOCATOR_VARIABLES: [(&str, &str); 3] = [
 pub(crate) struct Privileges {
     kept: BTreeMap<Process, CapabilitySet>,
     /// What this machine does not give, for people.
-    pub(crate) degradations: Vec<String>,
+    pub(crate) degradations: Vec<Degradation>,
 }
 
 impl Privileges {
@@ -72,7 +73,8 @@ impl Privileges {
                     "{} runs without {missing}: this machine does not give it",
                     row.process
                 );
-                privileges.degradations.push(text);
+                let degradation = Degradation::of(Protection::Capabilities, text);
+                privileges.degradations.push(degradation);
             }
             privileges
                 .kept

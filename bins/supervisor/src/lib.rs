@@ -23,6 +23,7 @@ mod cgroups;
 mod closing;
 mod command;
 mod configuration_files;
+mod degradation;
 mod directories;
 mod failure;
 mod fd_store;

@@ -12,6 +12,7 @@ use tonic::{Request, Response, Status};
 use topology::{Identities, Process, row};
 
 use crate::command::{Command, RestartError};
+use crate::degradation::Degradation;
 use crate::launcher::user_name;
 use crate::memory::Memory;
 use crate::policy::{Ending, Moment, RESTARTS_AN_HOUR};
@@ -29,7 +30,7 @@ pub(crate) struct Facts {
     pub(crate) boot_id: String,
     pub(crate) config: NodeConfig,
     pub(crate) identities: Identities,
-    pub(crate) degradations: Vec<String>,
+    pub(crate) degradations: Vec<Degradation>,
 }
 
 /// The service.
@@ -164,7 +165,7 @@ fn status(facts: &Facts, snapshot: &Snapshot) -> v1::SupervisorStatus {
         degradations: facts
             .degradations
             .iter()
-            .cloned()
+            .map(|degradation| degradation.text.clone())
             .chain(left_over)
             .chain(disbelieved)
             .collect(),

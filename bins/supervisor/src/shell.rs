@@ -22,6 +22,7 @@ use topology::{PROCESSES, Process};
 
 use crate::command::{Command, RestartError};
 use crate::configuration_files::ConfigurationFiles;
+use crate::degradation::{Degradation, check_minimum};
 use crate::directories;
 use crate::failure::Failure;
 use crate::fd_store::FdStore;
@@ -69,6 +70,8 @@ pub(crate) struct Shell {
     pub(crate) accusations: Accusations,
     /// How much of earlier runs the kernel cannot end, of processes that run again.
     pub(crate) left_over: BTreeMap<Process, usize>,
+    /// What this machine does not give.
+    pub(crate) degradations: Vec<Degradation>,
     pub(crate) published: watch::Sender<Snapshot>,
 }
 
@@ -477,6 +480,7 @@ impl Shell {
     fn try_reload(&mut self) -> Result<Vec<Process>, Failure> {
         self.files.note();
         let new = settings::resolve_again(&self.flags, &self.settings.node)?;
+        check_minimum(&self.degradations, &new.bulkhead.minimum_confinement)?;
         let node_changed = new.node != self.settings.node;
         if node_changed {
             directories::write_node_config(&new.node, self.launcher.identities())?;

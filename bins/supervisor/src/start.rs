@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bulkhead_api::v1::supervisor_server::SupervisorServer;
 use clock::WallClock;
+use config_files::bulkhead::Protection;
 use confine::{Calls, Permitted};
 use node_config::NodeConfig;
 use rand::SeedableRng;
@@ -21,6 +22,7 @@ use crate::bundle::Task;
 use crate::cgroups::Cgroups;
 use crate::command::{Command, MAX_WAITING_COMMANDS};
 use crate::configuration_files::ConfigurationFiles;
+use crate::degradation::{Degradation, check_minimum};
 use crate::directories::InstanceLock;
 use crate::failure::Failure;
 use crate::fd_store::FdStore;
@@ -68,7 +70,7 @@ struct Opened {
     shares: Shares,
     privileges: Privileges,
     /// What this machine does not give, for people.
-    degradations: Vec<String>,
+    degradations: Vec<Degradation>,
 }
 
 /// Checks the node, and makes directories, files and sockets.
@@ -85,14 +87,17 @@ fn open(flags: &Flags) -> Result<Opened, Failure> {
     let listeners = Listeners::open(config, &identities)?;
     let privileges = Privileges::find()?;
     let run_dir = &config.directories.run_dir;
-    let (cgroups, mut degradations) = Cgroups::open(run_dir, |process| config.runs(process));
+    let (cgroups, unlimited) = Cgroups::open(run_dir, |process| config.runs(process));
     let (oom_scores, unspared) = OomScores::open();
+    let mut degradations: Vec<Degradation> = unlimited.into_iter().collect();
     degradations.extend(privileges.degradations.iter().cloned());
-    degradations.extend(unspared);
     let (namespaces, shared) = Namespaces::open(|process| config.runs(process));
-    degradations.extend(shared);
-    degradations.extend(without_landlock());
-    degradations.extend(listeners.degradation());
+    let of = |protection| move |text| Degradation::of(protection, text);
+    degradations.extend(unspared.map(of(Protection::OomScores)));
+    degradations.extend(shared.into_iter().map(of(Protection::Namespaces)));
+    degradations.extend(without_landlock().map(of(Protection::Landlock)));
+    degradations.extend(listeners.degradation().map(of(Protection::SocketAccess)));
+    check_minimum(&degradations, &settings.bulkhead.minimum_confinement)?;
     Ok(Opened {
         listeners,
         shares: Shares {
@@ -126,13 +131,13 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
         .own()
         .map_err(system("use its own listening socket"))?;
     for degradation in &degradations {
-        tracing::warn!(degradation, "degraded");
+        tracing::warn!(degradation = degradation.text, "degraded");
     }
     let facts = Facts {
         boot_id: format!("{:016x}", rand::random::<u64>()),
         config: config.clone(),
         identities: identities.clone(),
-        degradations,
+        degradations: degradations.clone(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -171,6 +176,7 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
             refused: RefusedTable::default(),
             accusations: Accusations::default(),
             left_over: BTreeMap::new(),
+            degradations,
             published,
         };
         let outcome = shell.run(commands, server).await;

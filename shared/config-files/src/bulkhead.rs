@@ -7,6 +7,7 @@
 //! policyPath: /etc/bulkhead/policy.toml
 //! pullCredentialsPath: /etc/bulkhead/pull-credentials.json
 //! localObjectsPath: /etc/bulkhead/objects
+//! minimumConfinement: [landlock, limits]
 //! runtimeClasses:
 //!   vm: {handler: kata, overhead: {memory: 160Mi}}
 //! processes:
@@ -16,7 +17,7 @@
 //!     maxRestartWait: 5s
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -28,6 +29,10 @@ use topology::Process;
 
 use crate::document::{self, DocumentError, Kind};
 use crate::kubelet::GoDuration;
+
+mod protection;
+
+pub use protection::Protection;
 
 const KIND: Kind = Kind {
     api_version: "bulkhead/v1",
@@ -73,6 +78,8 @@ pub struct BulkheadConfig {
     pub local_objects_path: Option<PathBuf>,
     /// What pods may name as their `runtimeClassName`.
     pub runtime_classes: RuntimeClasses,
+    /// What this node does not run without.
+    pub minimum_confinement: BTreeSet<Protection>,
     processes: BTreeMap<Process, ProcessSettings>,
 }
 
@@ -95,6 +102,7 @@ struct FileFields {
     pull_credentials_path: Option<PathBuf>,
     local_objects_path: Option<PathBuf>,
     runtime_classes: RuntimeClasses,
+    minimum_confinement: BTreeSet<Protection>,
     processes: BTreeMap<String, ProcessFields>,
 }
 
@@ -166,6 +174,7 @@ impl BulkheadConfig {
             pull_credentials_path: fields.pull_credentials_path,
             local_objects_path: fields.local_objects_path,
             runtime_classes: fields.runtime_classes,
+            minimum_confinement: fields.minimum_confinement,
             ..BulkheadConfig::default()
         };
         for (name, fields) in fields.processes {

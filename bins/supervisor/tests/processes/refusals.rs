@@ -4,12 +4,15 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
 
 use crate::node::{self, KUBELET_HEADER, Node};
+use bulkhead_api::v1;
 use topology::Process;
 
 #[track_caller]
-fn assert_refused(command: std::process::Command, code: i32, text: &str) {
+fn assert_refused(command: Command, code: i32, text: &str) {
     let (found, errors) = Node::refusal(command);
     assert_eq!(found, code, "{errors}");
     assert!(errors.contains(text), "{text:?} is not in: {errors}");
@@ -21,7 +24,7 @@ fn whoever_is_not_root_is_refused() {
     // A copy that the other user can reach.
     let program = node.path("bin/supervisor-copy");
     Node::copy_program(env!("CARGO_BIN_EXE_supervisor").as_ref(), &program);
-    let mut command = std::process::Command::new(program);
+    let mut command = Command::new(program);
     command.uid(64_999).gid(64_999);
     assert_refused(command, 10, "must be started as root");
 }
@@ -57,7 +60,7 @@ fn a_program_that_is_missing_or_cannot_be_run_is_refused() {
 #[test]
 fn users_that_do_not_exist_are_refused() {
     let node = Node::prepare();
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_supervisor"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_supervisor"));
     let with_base = node.command();
     let mut arguments = with_base.get_args();
     while let Some(argument) = arguments.next() {
@@ -109,6 +112,55 @@ fn a_wrong_configuration_is_refused_by_the_name_of_what_is_wrong() {
         .arg("--bulkhead-config")
         .arg(node.path("config.yaml"));
     assert_refused(command, 78, "bulkhead/v1");
+}
+
+/// Writes a Bulkhead configuration that asks for this.
+fn ask_for(path: &Path, minimum: &str) {
+    let header = "apiVersion: bulkhead/v1\nkind: BulkheadConfiguration\n";
+    fs::write(path, format!("{header}minimumConfinement: [{minimum}]\n")).unwrap();
+}
+
+/// The supervisor as root without one of the capabilities that the topology gives.
+fn without_ptrace(supervisor: &Command, configuration: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--inh-caps", "-sys_ptrace", "--bounding-set", "-sys_ptrace"]);
+    command
+        .arg(supervisor.get_program())
+        .args(supervisor.get_args());
+    command.arg("--bulkhead-config").arg(configuration);
+    command
+}
+
+#[test]
+fn a_machine_that_lacks_what_is_asked_for_is_refused() {
+    let node = Node::prepare();
+    let path = node.path("bulkhead.yaml");
+    ask_for(&path, "seccomp, capabilities");
+    let command = without_ptrace(&node.command(), &path);
+    assert_refused(command, 17, "CAP_SYS_PTRACE");
+    ask_for(&path, "magic");
+    let mut command = node.command();
+    command.arg("--bulkhead-config").arg(&path);
+    assert_refused(command, 78, "minimumConfinement");
+}
+
+#[tokio::test]
+async fn what_is_not_asked_for_may_lack_until_a_reload_asks_for_it_which_is_refused() {
+    let mut node = Node::prepare();
+    let path = node.path("bulkhead.yaml");
+    ask_for(&path, "seccomp");
+    node.start_with(|command| *command = without_ptrace(command, &path))
+        .await;
+    let status = node.wait_for(node::all_ready).await;
+    let told = |text: &String| text.contains("CAP_SYS_PTRACE");
+    assert!(status.degradations.iter().any(told), "{status:?}");
+    ask_for(&path, "capabilities");
+    let answer = node.client().reload(v1::ReloadRequest {}).await;
+    let refused = answer.unwrap_err();
+    assert!(refused.message().contains("CAP_SYS_PTRACE"), "{refused}");
+    ask_for(&path, "");
+    let answer = node.client().reload(v1::ReloadRequest {}).await;
+    answer.unwrap();
 }
 
 #[test]
