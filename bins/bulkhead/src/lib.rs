@@ -2,13 +2,15 @@
 //!
 //! `arguments` is what can be typed, `connection` reaches the processes by connections
 //! that `broker` makes, and
-//! each command has a file of its own: it asks, and a pure function renders. It
+//! each command has a file of its own (`bundle` has those that systemd answers where it
+//! supervises, in the words of `systemd`): it asks, and a pure function renders. It
 //! holds no state and decides nothing about pods. What comes from elsewhere is shown on a
 //! terminal by `escape` alone: each command escapes the words that it prints, and `output`
 //! once more all that it is given.
 
 mod arguments;
 mod broker;
+mod bundle;
 mod check;
 mod connection;
 mod describe;
@@ -24,6 +26,7 @@ mod pods;
 mod policy;
 mod pulls;
 mod status;
+mod systemd;
 mod table;
 mod terminal;
 mod timeline;
@@ -46,6 +49,9 @@ use output::{Output, note};
 #[must_use]
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(outcome) = bundle::answer(&arguments, Output::standard()) {
+        return ended(outcome);
+    }
     // Before there are other threads, which would keep their privileges.
     let connection = connection(&arguments);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -63,6 +69,11 @@ pub fn main() -> ExitCode {
             source,
         }),
     };
+    ended(outcome)
+}
+
+/// Says why it failed, and tells the exit code.
+fn ended(outcome: Result<ExitCode, Failure>) -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(Failure::ReaderGone) => Failure::ReaderGone.exit_code(),

@@ -41,11 +41,15 @@ pub(crate) async fn status(
         })
         .await?;
     print(&status, options.output, output)?;
-    Ok(if all_ready(&status) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(readiness(&status))
+}
+
+/// Whether all are ready, as an exit code.
+pub(crate) fn readiness(status: &v1::SupervisorStatus) -> ExitCode {
+    match all_ready(status) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
 }
 
 /// Prints the table again whenever it changes, until interrupted.
@@ -70,7 +74,8 @@ async fn watch(
     }
 }
 
-fn print(
+/// Prints the process table.
+pub(crate) fn print(
     status: &v1::SupervisorStatus,
     format: TableOrJson,
     output: Output,
@@ -150,24 +155,28 @@ pub(crate) async fn crashes(
             async move { client.list_crashes(request).await }
         })
         .await?;
-    match options.output {
-        TableOrJson::Table => {
-            let of = options.process.as_deref();
-            output.text(&crashes_as_text(
-                &answer.crashes,
-                of,
-                WallClock::system().now(),
-            ))?;
-        }
+    let of = options.process.as_deref();
+    print_crashes(&answer.crashes, of, options.output, output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints past endings, `of` one process or of all.
+pub(crate) fn print_crashes(
+    crashes: &[v1::Crash],
+    of: Option<&str>,
+    format: TableOrJson,
+    output: Output,
+) -> Result<(), Failure> {
+    match format {
+        TableOrJson::Table => output.text(&crashes_as_text(crashes, of, WallClock::system().now())),
         TableOrJson::Json => {
             let crash = |crash: &v1::Crash| {
                 let ending = crash.ending.as_ref().map(ending_as_json);
                 json!({"process": crash.name, "ending": ending})
             };
-            output.json(&answer.crashes.iter().map(crash).collect::<Vec<_>>())?;
+            output.json(&crashes.iter().map(crash).collect::<Vec<_>>())
         }
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn crashes_as_text(crashes: &[v1::Crash], of: Option<&str>, now: UnixNanos) -> String {
@@ -179,14 +188,21 @@ fn crashes_as_text(crashes: &[v1::Crash], of: Option<&str>, now: UnixNanos) -> S
     for crash in crashes {
         let ending = crash.ending.clone().unwrap_or_default();
         let at = UnixNanos(ending.unix_nanos);
+        // systemd does not tell the last two.
+        let pid = match ending.pid {
+            0 => String::new(),
+            pid => format!(" (pid {pid})"),
+        };
+        let after = match ending.uptime_millis {
+            0 => String::new(),
+            millis => format!(", after {}", age(Duration::from_millis(millis))),
+        };
         text += &format!(
-            "{} (pid {}): {}, {} ago ({}), after {}\n",
+            "{}{pid}: {}, {} ago ({}){after}\n",
             crash.name,
-            ending.pid,
             plain(&ending.reason),
             age(now.since(at)),
             timestamp(at),
-            age(Duration::from_millis(ending.uptime_millis)),
         );
         for line in &ending.last_log_lines {
             text += &format!("    {}\n", plain(line));
