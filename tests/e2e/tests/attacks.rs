@@ -6,6 +6,7 @@
 //!   manifests, and as what a taken-over sync-loop asks for;
 //! - `state_files`: what a process finds in the place of the file that it wrote before;
 //! - `sourcer_away`: config-sourcer, which vouches for pods, is away or hangs;
+//! - `taken_over`: a process that calls what is for others, under the supervisor;
 //! - `twins`: each process as an attacker of those whom it calls, with frames of its own
 //!   making.
 //!
@@ -17,4 +18,5 @@ mod messages;
 mod pods;
 mod sourcer_away;
 mod state_files;
+mod taken_over;
 mod twins;
