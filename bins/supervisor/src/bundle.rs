@@ -5,8 +5,9 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::process::Command;
 
+use nix::unistd::{Uid, seteuid};
 use node_config::{NODE_CONFIG_FILE, NodeConfig};
-use topology::Process;
+use topology::{Identities, Process};
 
 use crate::failure::Failure;
 use crate::flags::Flags;
@@ -80,8 +81,16 @@ fn permit_callers(run_dir: &Path, process: Process) -> Result<(), Failure> {
 /// A socket that was shut down refuses all callers, whichever process has it.
 fn repair_socket(run_dir: &Path, process: Process) -> Result<(), Failure> {
     let path = run_dir.join(process.socket_file_name());
-    let is_harmed = match preflight::connect_at_once(&path) {
-        Ok(_) => false,
+    // Without a configuration it is root that connects, which says as much of the socket.
+    let config = NodeConfig::read(&run_dir.join(NODE_CONFIG_FILE)).ok();
+    let identities = config.and_then(|config| settings::identities(&config).ok());
+    let caller = identities.and_then(|identities| served_user(&identities, process));
+    let connected = connect_as(caller, &path).map_err(|source| Failure::System {
+        action: "look at a socket as one of its callers",
+        source,
+    })?;
+    let is_harmed = match connected {
+        Ok(()) => false,
         Err(error) => matches!(
             error.kind(),
             ErrorKind::ConnectionRefused | ErrorKind::NotFound
@@ -106,9 +115,31 @@ fn repair_socket(run_dir: &Path, process: Process) -> Result<(), Failure> {
     }
 }
 
+/// The user as whom to connect, where the process does not serve root: its next run would
+/// log a refusal for each run that ends.
+fn served_user(identities: &Identities, process: Process) -> Option<u32> {
+    match identities.may_call(0, process) {
+        true => None,
+        false => identities.callers(process).first().copied(),
+    }
+}
+
+/// Connects as this user, and is root again. Fails when it cannot change users; inside is
+/// how the connection went.
+fn connect_as(user: Option<u32>, path: &Path) -> io::Result<io::Result<()>> {
+    let Some(user) = user else {
+        return Ok(preflight::connect_at_once(path).map(drop));
+    };
+    seteuid(Uid::from_raw(user))?;
+    let connected = preflight::connect_at_once(path).map(drop);
+    seteuid(Uid::from_raw(0))?;
+    Ok(connected)
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
+    use topology::PROCESSES;
 
     use super::*;
 
@@ -126,5 +157,16 @@ mod tests {
         assert_eq!(repair, Some(Task::RepairSocket(Process::Pleg)));
         assert!(task(&["--repair-socket=nobody"]).is_err());
         assert!(task(&["--prepare", "--permit-callers=pleg"]).is_err());
+    }
+    #[test]
+    fn a_socket_is_looked_at_by_a_user_whom_the_process_serves() {
+        let identities = Identities::from_base(10_000).unwrap();
+        for row in PROCESSES.iter().filter(|row| !row.services.is_empty()) {
+            let user = served_user(&identities, row.process).unwrap_or(0);
+            assert!(identities.may_call(user, row.process), "{}", row.process);
+        }
+        // pleg serves no operator.
+        let user = served_user(&identities, Process::Pleg);
+        assert_ne!(user, None);
     }
 }
