@@ -1,7 +1,7 @@
 //! What systemd keeps from a process, beside what the process gives up by itself when it
 //! seals itself: systemd.exec(5).
 
-use topology::{Need, ProcessRow};
+use topology::{Namespace, Need, ProcessRow};
 
 /// Settings that nobody of ours does without.
 const EVERYBODY: &[(&str, &str)] = &[
@@ -74,7 +74,13 @@ pub(crate) fn settings(row: &ProcessRow) -> Vec<(&'static str, String)> {
     }
     if !row.needs(Need::Internet) {
         set("IPAddressDeny", "any");
-        set("PrivateNetwork", "yes");
+    }
+    for namespace in row.namespaces {
+        let name = match namespace {
+            Namespace::Network => "PrivateNetwork",
+            Namespace::Ipc => "PrivateIPC",
+        };
+        set(name, "yes");
     }
     set("SystemCallFilter", &calls(row));
     set("SystemCallFilter", not_called(row));
