@@ -78,6 +78,8 @@ pub(crate) fn settings(row: &ProcessRow) -> Vec<(&'static str, String)> {
     for namespace in row.namespaces {
         let name = match namespace {
             Namespace::Network => "PrivateNetwork",
+            // It comes with mounts of its own, for the queues of messages.
+            Namespace::Ipc if row.needs(Need::Mounts) => continue,
             Namespace::Ipc => "PrivateIPC",
         };
         set(name, "yes");

@@ -33,3 +33,44 @@ fn the_bundle_that_is_shipped_is_that_of_the_topology() {
         assert_eq!(shipped, file.text, "{}: run `cargo xtask units`", file.name);
     }
 }
+
+/// Settings that give a unit mounts of its own: exec_needs_mount_namespace() of systemd.
+const MOUNTS_OF_ITS_OWN: [&str; 18] = [
+    "PrivateIPC",
+    "PrivateTmp",
+    "PrivateDevices",
+    "PrivateMounts",
+    "ProtectSystem",
+    "ProtectHome",
+    "ProtectKernelTunables",
+    "ProtectKernelModules",
+    "ProtectKernelLogs",
+    "ProtectControlGroups",
+    "ProtectProc",
+    "ProcSubset",
+    "ReadWritePaths",
+    "ReadOnlyPaths",
+    "InaccessiblePaths",
+    "BindPaths",
+    "TemporaryFileSystem",
+    "RootDirectory",
+];
+
+#[test]
+fn the_container_runtime_sees_what_a_process_mounts() {
+    let mut mounting = PROCESSES
+        .iter()
+        .filter(|row| row.needs(topology::Need::Mounts))
+        .peekable();
+    assert!(mounting.peek().is_some());
+    for row in mounting {
+        let text = service::service(row);
+        for (name, _value) in text.lines().filter_map(|line| line.split_once('=')) {
+            assert!(
+                !MOUNTS_OF_ITS_OWN.contains(&name),
+                "{}: {name}",
+                row.process
+            );
+        }
+    }
+}
