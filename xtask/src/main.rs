@@ -1,6 +1,7 @@
 //! Developer commands. `cargo xtask --help` lists them.
 
 mod bench;
+mod boot;
 mod build;
 mod demo;
 mod fuzz;
@@ -9,6 +10,7 @@ mod packages;
 mod report;
 mod soak;
 mod test;
+mod tree;
 mod units;
 mod vm;
 
@@ -37,6 +39,8 @@ enum Command {
     Test(test::Arguments),
     /// Run tests of cgroups in a booted Debian with its own kernel (cgroup v2)
     VmTest(vm::Arguments),
+    /// Boot systemd in a container, and run Bulkhead there in both ways
+    BootTest,
     /// Measure against direct calls of the container runtime
     Bench(bench::Arguments),
     /// Give readers of manifests, files and logs many changed inputs
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Test(arguments) => test::run(&arguments),
         Command::VmTest(arguments) => vm::run(&arguments),
+        Command::BootTest => boot::run(),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),

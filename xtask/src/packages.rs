@@ -66,6 +66,18 @@ const PACKAGES: &[Package] = &[
     },
 ];
 
+/// What booting systemd in a container takes beside them.
+const FOR_BOOTS: &[Package] = &[
+    Package {
+        name: "systemd-container",
+        shown_by: Sign::File(&["/usr/bin/systemd-nspawn"]),
+    },
+    Package {
+        name: "debootstrap",
+        shown_by: Sign::File(&["/usr/sbin/debootstrap"]),
+    },
+];
+
 /// What it takes besides to make a guest and to run it.
 const FOR_GUESTS: &[Package] = &[
     Package {
@@ -96,7 +108,16 @@ fn missing(packages: &[Package]) -> Vec<&'static str> {
 /// An error with the command that installs what is missing: a whole emulator is not
 /// installed unasked.
 pub(crate) fn require_for_guests() -> Result<()> {
-    let missing = missing(FOR_GUESTS).join(" ");
+    require(FOR_GUESTS)
+}
+
+/// The same for containers that boot.
+pub(crate) fn require_for_boots() -> Result<()> {
+    require(FOR_BOOTS)
+}
+
+fn require(packages: &[Package]) -> Result<()> {
+    let missing = missing(packages).join(" ");
     if !missing.is_empty() {
         bail!("first: apt-get install --no-install-recommends {missing}");
     }

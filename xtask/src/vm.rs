@@ -6,7 +6,6 @@
 //! deadlines hold as on a slow machine, however busy this one is.
 
 mod guest;
-mod tree;
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
@@ -19,7 +18,7 @@ use serde_json::Value;
 use test_support::{binaries, images};
 
 use crate::build::{self, Profile};
-use crate::{packages, report};
+use crate::{packages, report, tree};
 use guest::Report;
 
 /// What exercises cgroups, the kernel's limits, what it tells of memory, and the whole
@@ -40,6 +39,10 @@ const USUAL: [&str; 14] = [
     "security::sysctls_hold_in_the_pod_and_others_are_refused",
     "security::users_groups_and_a_read_only_root_hold_in_the_container",
 ];
+
+/// What the guest has besides the smallest Debian.
+const PACKAGES: &str = "systemd,systemd-sysv,udev,kmod,linux-image-cloud-amd64,containerd,runc,\
+                        containernetworking-plugins,busybox-static,iproute2,iptables";
 
 /// How `timeout` ends when it had to end the program.
 const TIMED_OUT: i32 = 124;
@@ -91,7 +94,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let directory = binaries::target_directory()?
         .join("vm")
         .join(arguments.release.name());
-    let root = tree::debian(&directory, arguments.release.name())?;
+    let root = tree::debian(&directory, arguments.release.name(), PACKAGES)?;
     report::step("making the guest's disk");
     tree::put_in(&root, &payload(&tests, &archives)?)?;
     guest::install(&root, &tests, &filters)?;

@@ -10,7 +10,7 @@ use std::env;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use e2e::Ground;
 use e2e::cast::{self, Cast, web};
 use e2e::fault::{FAULTS, Fault};
@@ -295,7 +295,8 @@ fn storm(random: &mut Random) -> Result<String> {
     let witness = Witness::call_with_patience(&ground.bulkhead, "web", PATIENCE)?;
     let watcher = RuntimeWatcher::begin(&ground, &running_names(&running))?;
     let begin = Instant::now();
-    let raged = rage(&mut ground, random, number_of(SOAK_KILLS, 100))?;
+    let raged = rage(&mut ground, random, number_of(SOAK_KILLS, 100));
+    let raged = raged.with_context(|| ground.bulkhead.log_ends())?;
     let spent = begin.elapsed();
     came_and_went(&ground, raged.guests)?;
     let looks = watcher.saw_nothing_wrong()?;
@@ -369,17 +370,29 @@ fn strike_at_random(ground: &mut Ground, random: &mut Random, raged: &mut Raged)
     }
     let (process, pid) = random.choose(&pids);
     let fault = random.choose(&FAULTS_OF_THE_SOAK);
-    // It may have ended by itself: its supervisor was killed.
     if let Err(error) = fault.happen_to(process, pid) {
-        if ground.bulkhead.pids()?.get(&process) == Some(&pid) {
-            bail!("{fault} to {process}: {error:#}");
-        }
-        return Ok(());
+        return missed(ground, process, pid)
+            .with_context(|| format!("{fault} to {process}: {error:#}"));
     }
     *raged.faults.entry(process).or_default() += 1;
     if process == Process::Supervisor {
         ground.bulkhead.wait_until_gone()?;
     }
+    Ok(())
+}
+
+/// What did not happen to a process: it may have ended before, with its supervisor. A
+/// supervisor that starts has no limit of memory yet, and may end since a system call
+/// failed.
+fn missed(ground: &mut Ground, process: Process, pid: u32) -> Result<()> {
+    if process == Process::Supervisor {
+        if ground.bulkhead.take_end().is_none() {
+            ground.bulkhead.kill(process)?;
+        }
+        return Ok(());
+    }
+    let lives = ground.bulkhead.pids()?.get(&process) == Some(&pid);
+    ensure!(!lives, "it goes on");
     Ok(())
 }
 

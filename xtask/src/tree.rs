@@ -1,4 +1,4 @@
-//! The guest's files: a Debian of its own, what is put into it, and a disk made of both.
+//! The files of a guest: a Debian of its own, what is put into it, and a disk made of both.
 //! Nothing is mounted for that.
 
 use std::fs;
@@ -10,19 +10,16 @@ use test_support::{binaries, images};
 
 use crate::report;
 
-/// What the guest has besides the smallest Debian.
-const PACKAGES: &str = "systemd,systemd-sysv,udev,kmod,linux-image-cloud-amd64,containerd,runc,\
-                        containernetworking-plugins,busybox-static,iproute2,iptables";
-
 /// Of the guest's disk; what is not used takes no room on this machine's.
 const DISK_SIZE: &str = "6G";
 
 /// The tree of a Debian release below `directory`, made when it is not there. It is kept
-/// for the next time, until it is removed or has to have other packages.
-pub(super) fn debian(directory: &Path, release: &str) -> Result<PathBuf> {
+/// for the next time, until it is removed or has to have other packages beside the smallest
+/// Debian.
+pub(crate) fn debian(directory: &Path, release: &str, wanted: &str) -> Result<PathBuf> {
     let (root, stamp) = (directory.join("root"), directory.join("packages"));
     fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
-    if fs::read_to_string(&stamp).is_ok_and(|text| text == PACKAGES) {
+    if fs::read_to_string(&stamp).is_ok_and(|text| text == wanted) {
         return Ok(root);
     }
     report::step(&format!("fetching Debian {release}"));
@@ -31,11 +28,11 @@ pub(super) fn debian(directory: &Path, release: &str) -> Result<PathBuf> {
     let mut command = Command::new("unshare");
     command
         .args(["--mount", "debootstrap", "--variant=minbase"])
-        .arg(format!("--include={PACKAGES}"))
+        .arg(format!("--include={wanted}"))
         .args([release.as_ref(), root.as_os_str()])
         .args(mirror());
     run(&mut command)?;
-    fs::write(&stamp, PACKAGES).context("the list of the guest's packages")?;
+    fs::write(&stamp, wanted).context("the list of the guest's packages")?;
     Ok(root)
 }
 
@@ -53,7 +50,7 @@ fn mirror() -> Option<String> {
 
 /// Copies files and directories to the same places in the tree, instead of what was put
 /// there before.
-pub(super) fn put_in(root: &Path, paths: &[PathBuf]) -> Result<()> {
+pub(crate) fn put_in(root: &Path, paths: &[PathBuf]) -> Result<()> {
     for directory in [binaries::workspace(), binaries::target_directory()?] {
         remove(&inside(root, &directory)?)?;
     }
@@ -82,7 +79,7 @@ fn inside(root: &Path, path: &Path) -> Result<PathBuf> {
 }
 
 /// Makes a disk with the files of the tree.
-pub(super) fn disk(root: &Path, directory: &Path) -> Result<PathBuf> {
+pub(crate) fn disk(root: &Path, directory: &Path) -> Result<PathBuf> {
     let disk = directory.join("disk.ext4");
     let _ = fs::remove_file(&disk);
     let mut command = Command::new("mke2fs");
@@ -98,7 +95,8 @@ fn remove(tree: &Path) -> Result<()> {
         .arg(tree))
 }
 
-fn run(command: &mut Command) -> Result<()> {
+/// Runs a program, which has to succeed.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command
         .status()
         .with_context(|| format!("cannot run {}", command.get_program().display()))?;

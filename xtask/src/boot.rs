@@ -1,0 +1,174 @@
+//! `cargo xtask boot-test`: systemd boots in a container on this machine's kernel
+//! (systemd-nspawn), and Bulkhead runs there as on a node: under its supervisor, and as the
+//! bundle of services. What is claimed is in `boot/claims.sh`, which runs in the container.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use test_support::{binaries, images};
+
+use crate::build::{self, Profile};
+use crate::{packages, report, tree};
+
+/// What the container has besides the smallest Debian.
+const PACKAGES: &str = "systemd,systemd-sysv,dbus,libnss-systemd,containerd,runc,\
+                        containernetworking-plugins,busybox-static,iproute2,iptables";
+
+/// What of Debian is not started: it would change the machine, or disturbs.
+const MASKED: [&str; 10] = [
+    "systemd-udevd.service",
+    "systemd-udevd-kernel.socket",
+    "systemd-udevd-control.socket",
+    "systemd-udev-trigger.service",
+    "systemd-sysctl.service",
+    "systemd-binfmt.service",
+    "systemd-modules-load.service",
+    "systemd-networkd.service",
+    "console-getty.service",
+    "getty.target",
+];
+
+/// How often it boots: the second time with pods of the first.
+const BOOTS: [&str; 2] = ["first", "second"];
+
+/// Longest boot, with all that is done in it.
+const MINUTES: &str = "5m";
+
+/// Runs all claims; fails unless each of them holds.
+pub(crate) fn run() -> Result<ExitCode> {
+    packages::require_root()?;
+    packages::require_for_boots()?;
+    report::step("building programs");
+    build::programs(Profile::Development, &[])?;
+    let archives = images::archives()?;
+    let directory = binaries::target_directory()?.join("boot");
+    let root = tree::debian(&directory, "bookworm", PACKAGES)?;
+    install(&root)?;
+    for archive in archives {
+        copy(&archive, &root.join("images"))?;
+    }
+    let (mut held, mut failed) = (0, 0);
+    for boot in BOOTS {
+        report::step(&format!("{boot} boot"));
+        fs::write(root.join("boot-number"), boot).context("the number of the boot")?;
+        let claims = claims_of(&root, &directory)?;
+        for claim in claims.lines() {
+            report::line(claim);
+            held += usize::from(claim.starts_with("ok "));
+            failed += usize::from(claim.starts_with("FAILED "));
+        }
+        ensure!(
+            claims.ends_with("end\n"),
+            "the {boot} boot did not come to its end: {}",
+            directory.join("console.log").display()
+        );
+    }
+    report::line(&format!("\n{held} claims hold, {failed} do not"));
+    Ok(match failed {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    })
+}
+
+/// Puts programs, units and claims where an installation has them.
+fn install(root: &Path) -> Result<()> {
+    let programs = root.join(systemd_units::PROGRAMS.trim_start_matches('/'));
+    for (_, program) in binaries::PROGRAMS {
+        let built = binaries::profile_directory()?.join(program);
+        match program {
+            "bulkhead" => copy(&built, &root.join("usr/bin"))?,
+            _ => copy(&built, &programs)?,
+        }
+    }
+    let units = root.join("etc/systemd/system");
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../systemd");
+    copy(&repository.join("bulkhead.service"), &units)?;
+    for file in systemd_units::bundle() {
+        if !file.name.contains('/') {
+            fs::write(units.join(&file.name), &file.text).context(file.name)?;
+        }
+    }
+    let users = repository.join("sysusers.d/bulkhead.conf");
+    copy(&users, &root.join("usr/lib/sysusers.d"))?;
+    for unit in MASKED {
+        link("/dev/null", &units.join(unit))?;
+    }
+    for (path, text) in FILES {
+        let path = root.join(path);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
+        }
+        fs::write(&path, text).with_context(|| path.display().to_string())?;
+    }
+    let first = root.join("begin");
+    fs::set_permissions(&first, fs::Permissions::from_mode(0o755)).context("its mode")?;
+    fs::create_dir_all(root.join("etc/kubernetes/manifests")).context("manifests")?;
+    link(
+        "../claims.service",
+        &units.join("multi-user.target.wants/claims.service"),
+    )
+}
+
+/// What is written into the container.
+const FILES: &[(&str, &str)] = &[
+    ("begin", include_str!("boot/begin.sh")),
+    ("claims.sh", include_str!("boot/claims.sh")),
+    (
+        "etc/systemd/system/claims.service",
+        include_str!("boot/claims.service"),
+    ),
+    (
+        "etc/containerd/config.toml",
+        include_str!("boot/containerd.toml"),
+    ),
+    (
+        "etc/cni/net.d/10-bridge.conflist",
+        include_str!("boot/bridge.conflist"),
+    ),
+    (
+        "etc/bulkhead/kubelet.yaml",
+        include_str!("boot/kubelet.yaml"),
+    ),
+    ("etc/hostname", "node-a\n"),
+];
+
+fn copy(file: &Path, directory: &Path) -> Result<()> {
+    fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+    let name = file.file_name().context("a file without a name")?;
+    fs::copy(file, directory.join(name)).with_context(|| file.display().to_string())?;
+    Ok(())
+}
+
+fn link(to: &str, link: &Path) -> Result<()> {
+    let _ = fs::remove_file(link);
+    symlink(to, link).with_context(|| format!("cannot make {}", link.display()))
+}
+
+/// Boots once, and returns what was claimed. The container has a network, mounts and
+/// cgroups of its own, and not all capabilities.
+fn claims_of(root: &Path, directory: &Path) -> Result<String> {
+    let told = root.join("claims");
+    let _ = fs::remove_file(&told);
+    let console = fs::File::create(directory.join("console.log")).context("the console")?;
+    let status = Command::new("timeout")
+        .args(["--kill-after=10", MINUTES])
+        .args(["unshare", "--mount", "--propagation", "private"])
+        .args(["sh", "-c", include_str!("boot/enter.sh"), "enter"])
+        .arg(root)
+        .stdin(Stdio::null())
+        .stderr(console.try_clone().context("the console")?)
+        .stdout(console)
+        .status();
+    // It ends with an error of its own when the container has switched itself off.
+    status.context("cannot start systemd-nspawn")?;
+    let removed = Command::new("sh")
+        .args(["-c", include_str!("boot/leave.sh")])
+        .status();
+    if !removed.context("cannot remove the cgroups")?.success() {
+        bail!("the container's cgroups cannot be removed");
+    }
+    fs::read_to_string(&told).context("the container claimed nothing")
+}

@@ -1,0 +1,108 @@
+# What has to hold in the booted container: a line "ok CLAIM" or "FAILED CLAIM" for each.
+
+processes="pod-worker-pool status-syncer pleg prober config-sourcer sync-loop"
+
+# claim NAME COMMAND...: whether the command succeeds within 30 s.
+claim() {
+    local name="$1"
+    shift
+    for _ in $(seq 150); do
+        if "$@" >/dev/null 2>&1; then
+            echo "ok $name"
+            return
+        fi
+        sleep 0.2
+    done
+    echo "FAILED $name"
+    journalctl --no-pager --lines=30 --unit='bulkhead*' | sed 's/^/    /'
+}
+
+web_is_ready() { bulkhead pods | grep -q 'web-node-a *1/1'; }
+all_are_ready() { bulkhead status; }
+containers() { ctr --namespace=k8s.io tasks ls --quiet | sort; }
+containers_are_those_of_before() { [ -n "$before" ] && [ "$(containers)" = "$before" ]; }
+no_containers() { [ -z "$(containers)" ]; }
+pid_of_service() { systemctl show --property=MainPID --value "bulkhead-$1.service"; }
+pid_in_status() { bulkhead status | awk -v name="$1" '$1 == name { print $3 }'; }
+service_has_another_pid() {
+    local now
+    now=$(pid_of_service "$1")
+    [ "$now" != 0 ] && [ "$now" != "$2" ] && systemctl is-active "bulkhead-$1.service"
+}
+process_has_another_pid() {
+    local now
+    now=$(pid_in_status "$1")
+    [ -n "$now" ] && [ "$now" != - ] && [ "$now" != "$2" ] && all_are_ready
+}
+crash_is_told() { bulkhead crashes "$1" | grep -q SIGKILL; }
+volume_is_mounted() { grep -q 'kubernetes.io~empty-dir/memory tmpfs' /proc/mounts; }
+
+until ctr version >/dev/null 2>&1; do sleep 0.1; done
+
+if [ "$(cat /boot-number)" = second ]; then
+    claim "after a reboot the supervisor's unit brings the pod back" web_is_ready
+    systemctl disable --quiet bulkhead.service
+    rm /etc/kubernetes/manifests/web.json
+    claim "a pod whose manifest is removed is gone" no_containers
+    echo end
+    exit
+fi
+
+# Where a boot was cut off, something may be left.
+ctr --namespace=k8s.io containers ls --quiet | xargs --no-run-if-empty ctr --namespace=k8s.io containers rm
+for archive in /images/*.tar; do ctr --namespace=k8s.io images import "$archive" >/dev/null; done
+cat > /etc/kubernetes/manifests/web.json <<'MANIFEST'
+{
+  "apiVersion": "v1",
+  "kind": "Pod",
+  "metadata": { "name": "web" },
+  "spec": {
+    "terminationGracePeriodSeconds": 1,
+    "containers": [{
+      "name": "app",
+      "image": "localhost/busybox:test",
+      "command": ["sh", "-c", "while :; do sleep 1; done"],
+      "readinessProbe": { "exec": { "command": ["true"] }, "periodSeconds": 1 },
+      "volumeMounts": [{ "name": "memory", "mountPath": "/memory" }]
+    }],
+    "volumes": [{ "name": "memory", "emptyDir": { "medium": "Memory" } }]
+  }
+}
+MANIFEST
+
+systemd-sysusers
+systemctl start bulkhead.target
+claim "in the bundle every process is ready" all_are_ready
+claim "in the bundle a pod runs" web_is_ready
+claim "the runtime sees what pod-worker-pool mounts in the bundle" volume_is_mounted
+before=$(containers)
+for process in $processes; do
+    pid=$(pid_of_service "$process")
+    kill -KILL "$pid"
+    claim "systemd starts $process again" service_has_another_pid "$process" "$pid"
+    claim "the end of $process is told" crash_is_told "$process"
+done
+claim "in the bundle every process is ready again" all_are_ready
+claim "no container noticed" containers_are_those_of_before
+pid=$(pid_of_service pleg)
+bulkhead restart pleg >/dev/null
+claim "bulkhead restarts a process of the bundle" service_has_another_pid pleg "$pid"
+bulkhead reload >/dev/null
+claim "after a reload every process is ready" all_are_ready
+claim "no container noticed the reload" containers_are_those_of_before
+
+systemctl start bulkhead.service
+claim "the supervisor takes over from the bundle" all_are_ready
+claim "the bundle has stopped" test "$(systemctl is-active bulkhead-pleg.service)" != active
+claim "no container noticed that the supervisor took over" containers_are_those_of_before
+for process in $processes; do
+    pid=$(pid_in_status "$process")
+    kill -KILL "$pid"
+    claim "the supervisor starts $process again" process_has_another_pid "$process" "$pid"
+done
+systemctl restart bulkhead.service
+claim "after a restart of its unit every process is ready" all_are_ready
+claim "the pod is ready under the supervisor" web_is_ready
+claim "no container noticed all that" containers_are_those_of_before
+systemctl enable --quiet bulkhead.service
+echo end
