@@ -212,7 +212,7 @@ impl TestNode {
     pub fn service(&self, program: impl AsRef<OsStr>) -> Result<Command> {
         use std::os::unix::process::CommandExt as _;
         const ENTER: &str = r#"while [ "$1" != -- ]; do
-            mkdir "$1/$$" && echo $$ > "$1/$$/cgroup.procs" || exit 1
+            mkdir -p "$1/$$" && echo $$ > "$1/$$/cgroup.procs" || exit 1
             shift
         done
         shift
