@@ -6,6 +6,7 @@ mod build;
 mod demo;
 mod fuzz;
 mod images;
+mod package;
 mod packages;
 mod report;
 mod soak;
@@ -22,7 +23,8 @@ use clap::{Parser, Subcommand};
 ///
 /// Each installs the Debian packages that it needs and that are missing, so
 /// it works on a fresh machine with Rust and a C compiler; `vm-test` only tells
-/// which. All but `images`, `units` and `fuzz` need root: they make namespaces, cgroups and mounts,
+/// which. All but `images`, `package`, `units` and `fuzz`
+/// need root: they make namespaces, cgroups and mounts,
 /// in places of their own, and remove them again.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", version)]
@@ -47,6 +49,8 @@ enum Command {
     Fuzz(fuzz::Arguments),
     /// Kill and harm processes for a long time, while pods must not notice
     Soak(soak::Arguments),
+    /// Build a Debian package of the release programs
+    Package(package::Arguments),
     /// Write the units of the systemd bundle, which come from the table of processes
     Units,
     /// Build the images that tests and the demo use
@@ -62,6 +66,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
+        Command::Package(arguments) => package::run(&arguments),
         Command::Units => units::run(),
         Command::Images => images::run(),
     };

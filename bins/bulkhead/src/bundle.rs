@@ -2,6 +2,7 @@
 //! (`bulkhead.target`): systemd is asked in place of our supervisor.
 
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command as Program, ExitCode};
 use std::time::Duration;
@@ -44,9 +45,10 @@ pub(crate) fn answer(arguments: &Arguments, output: Output) -> Option<Result<Exi
 
 fn is_supervised_by_systemd(run_dir: &Path) -> bool {
     let socket = run_dir.join(Process::Supervisor.socket_file_name());
-    // Where systemd is not what booted the machine, nobody is asked (sd_booted(3)).
+    // The socket of a supervisor that has stopped is still there. Where systemd is not what
+    // booted the machine, nobody is asked (sd_booted(3)).
     run_dir == Path::new(RUN_DIRECTORY)
-        && !socket.exists()
+        && UnixStream::connect(socket).is_err()
         && Path::new("/run/systemd/system").exists()
         && printed("systemctl", &["is-active", TARGET]).is_ok()
 }

@@ -104,5 +104,10 @@ systemctl restart bulkhead.service
 claim "after a restart of its unit every process is ready" all_are_ready
 claim "the pod is ready under the supervisor" web_is_ready
 claim "no container noticed all that" containers_are_those_of_before
+systemctl stop bulkhead.service
+systemctl start bulkhead.target
+claim "the bundle takes over from the supervisor" all_are_ready
+claim "no container noticed that the bundle took over" containers_are_those_of_before
+systemctl stop bulkhead.target
 systemctl enable --quiet bulkhead.service
 echo end

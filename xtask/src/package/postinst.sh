@@ -1,0 +1,19 @@
+#!/bin/sh
+# Makes the users. After an upgrade, whatever runs is restarted; containers go on.
+set -e
+[ "$1" = configure ] || exit 0
+systemd-sysusers bulkhead.conf
+mkdir -p /etc/kubernetes/manifests
+[ -d /run/systemd/system ] || exit 0
+systemctl daemon-reload
+# An upgrade, and not the first installation.
+if [ -n "$2" ]; then
+    systemctl try-restart bulkhead.service
+    if systemctl --quiet is-active bulkhead.target; then
+        systemctl restart bulkhead-prepare.service
+        # Whoever was stopped for that, pod-worker-pool last.
+        for process in status-syncer pleg prober config-sourcer sync-loop pod-worker-pool; do
+            systemctl start "bulkhead-$process.service"
+        done
+    fi
+fi

@@ -1,0 +1,9 @@
+#!/bin/sh
+# What a purge removes is Bulkhead's alone: not pods, their directories or their logs.
+set -e
+if [ -d /run/systemd/system ]; then
+    systemctl daemon-reload
+fi
+if [ "$1" = purge ]; then
+    rm -rf /var/lib/bulkhead /var/log/bulkhead /run/bulkhead
+fi
