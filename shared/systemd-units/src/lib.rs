@@ -101,6 +101,8 @@ fn prepare() -> UnitFile {
          Type=oneshot\n\
          RemainAfterExit=yes\n\
          ExecStart={PROGRAMS}/supervisor --config=/etc/bulkhead/kubelet.yaml --prepare\n\
+         # The same without restarting the processes: an upgrade does that in its order.\n\
+         ExecReload={PROGRAMS}/supervisor --config=/etc/bulkhead/kubelet.yaml --prepare\n\
          CapabilityBoundingSet=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER\n\
          NoNewPrivileges=yes\n"
     );

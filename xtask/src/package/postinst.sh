@@ -10,10 +10,10 @@ systemctl daemon-reload
 if [ -n "$2" ]; then
     systemctl try-restart bulkhead.service
     if systemctl --quiet is-active bulkhead.target; then
-        systemctl restart bulkhead-prepare.service
-        # Whoever was stopped for that, pod-worker-pool last.
-        for process in status-syncer pleg prober config-sourcer sync-loop pod-worker-pool; do
-            systemctl start "bulkhead-$process.service"
+        systemctl reload bulkhead-prepare.service
+        # One after the other, whom the others call last.
+        for process in sync-loop prober pleg status-syncer credential-provider config-sourcer pod-worker-pool; do
+            systemctl try-restart "bulkhead-$process.service"
         done
     fi
 fi
