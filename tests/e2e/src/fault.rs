@@ -156,11 +156,13 @@ impl Fault {
         if self.consequence(process) != Consequence::AnotherSupervisor {
             let mut after = ground.bulkhead.pids()?;
             let mut expected = before;
-            if self.consequence(process) != Consequence::SameRun {
+            let consequence = self.consequence(process);
+            if consequence != Consequence::SameRun {
                 expected.remove(&process);
                 after.remove(&process);
             }
-            if self.consequence(process) != Consequence::SameOrAnotherRun {
+            let ends = [Consequence::AnotherRun, Consequence::WaitsForOperator];
+            if ends.contains(&consequence) {
                 self.is_recorded(&status_of(ground, process)?)?;
             }
             ensure!(after == expected, "{expected:?} became {after:?}");
