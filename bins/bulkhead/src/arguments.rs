@@ -34,7 +34,7 @@ Exit codes:
      for `policy check`: not allowed
   2  the command line is wrong
   3  a process of Bulkhead cannot be reached
-  4  not permitted: run as root
+  4  not permitted: run as root (`status` also works for members of statusGroup)
   5  there is no such pod, container or process";
 
 /// Shows and steers a node that runs Bulkhead.

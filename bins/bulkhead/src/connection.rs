@@ -56,6 +56,11 @@ impl Connection {
         }
     }
 
+    /// Where the sockets are.
+    pub(crate) fn run_dir(&self) -> &Path {
+        &self.run_dir
+    }
+
     /// A channel to a process.
     ///
     /// # Errors

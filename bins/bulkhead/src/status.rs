@@ -15,6 +15,7 @@ use crate::connection::{Connection, Next, REOPEN, next};
 use crate::escape::plain;
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::reader;
 use crate::table::{self, Cell, Tone};
 use crate::words::{age, mebibytes, timestamp};
 
@@ -30,7 +31,15 @@ pub(crate) async fn status(
     options: &StatusOptions,
     output: Output,
 ) -> Result<ExitCode, Failure> {
-    let client = client(connection)?;
+    let client = match client(connection) {
+        Err(Failure::NotPermitted { source }) if !options.watch => {
+            let told = reader::status(connection.run_dir()).await?;
+            let status = told.ok_or(Failure::NotPermitted { source })?;
+            print(&status, options.output, output)?;
+            return Ok(readiness(&status));
+        }
+        other => other?,
+    };
     if options.watch {
         return watch(connection, client, options.output, output).await;
     }
@@ -298,6 +307,10 @@ fn as_table(status: &v1::SupervisorStatus, now: UnixNanos, colours: bool) -> Str
         let line = format!("degraded: {}", plain(degradation));
         text += &format!("{}\n", Tone::Notable.paint(&line, colours));
     }
+    if !status.left_out.is_empty() {
+        let left_out: Vec<String> = status.left_out.iter().map(|it| plain(it)).collect();
+        text += &format!("left out, which root sees: {}\n", left_out.join(", "));
+    }
     text
 }
 
@@ -364,6 +377,7 @@ fn as_json(status: &v1::SupervisorStatus) -> Value {
         "ready": all_ready(status),
         "degradations": status.degradations,
         "refused": status.refused.iter().map(refused_as_json).collect::<Vec<_>>(),
+        "leftOut": status.left_out,
         "processes": status.processes.iter().map(process).collect::<Vec<_>>(),
     })
 }

@@ -10,7 +10,7 @@
 //!   for `log_files` and `standard_error`;
 //! - `server` answers `bulkhead status` and the like out of a `snapshot`, with
 //!   `record` (endings and restarts) and `memory`; a `command` is what it asks of
-//!   the shell;
+//!   the shell. `status_readers` tells the status to people who are not root;
 //! - `start` is the way there: `flags`, `settings` (with `node_address` and
 //!   `configuration_files`), `preflight`, `directories`. `failure` is why it ends;
 //! - `bundle` is what units of systemd have it do where systemd supervises.
@@ -46,6 +46,7 @@ mod shell;
 mod snapshot;
 mod standard_error;
 mod start;
+mod status_readers;
 #[cfg(test)]
 mod unit_file;
 

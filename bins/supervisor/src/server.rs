@@ -49,8 +49,7 @@ impl v1::supervisor_server::Supervisor for Service {
         &self,
         _request: Request<v1::GetSupervisorStatusRequest>,
     ) -> Result<Response<v1::SupervisorStatus>, Status> {
-        let snapshot = self.snapshots.borrow().clone();
-        Ok(Response::new(status(&self.facts, &snapshot)))
+        Ok(Response::new(self.status()))
     }
 
     type WatchStatusStream = StatusStream;
@@ -128,6 +127,12 @@ impl v1::supervisor_server::Supervisor for Service {
 }
 
 impl Service {
+    /// The process table now.
+    pub(crate) fn status(&self) -> v1::SupervisorStatus {
+        let snapshot = self.snapshots.borrow().clone();
+        status(&self.facts, &snapshot)
+    }
+
     async fn ask<T>(&self, command: Command, answer: oneshot::Receiver<T>) -> Result<T, Status> {
         let stopped = || Status::unavailable("the supervisor is ending");
         self.commands
@@ -170,6 +175,7 @@ fn status(facts: &Facts, snapshot: &Snapshot) -> v1::SupervisorStatus {
             .chain(disbelieved)
             .collect(),
         refused: snapshot.refused.iter().map(refused).collect(),
+        left_out: Vec::new(),
     }
 }
 

@@ -481,6 +481,9 @@ impl Shell {
         self.files.note();
         let new = settings::resolve_again(&self.flags, &self.settings.node)?;
         check_minimum(&self.degradations, &new.bulkhead.minimum_confinement)?;
+        if new.bulkhead.status_group != self.settings.bulkhead.status_group {
+            tracing::warn!("statusGroup changed: it counts from the supervisor's next start on");
+        }
         let node_changed = new.node != self.settings.node;
         if node_changed {
             directories::write_node_config(&new.node, self.launcher.identities())?;

@@ -41,7 +41,8 @@ use crate::server::{Facts, Service};
 use crate::settings::Settings;
 use crate::shell::Shell;
 use crate::snapshot::Snapshot;
-use crate::{directories, preflight, settings};
+use crate::status_readers::StatusReaders;
+use crate::{directories, preflight, settings, status_readers};
 
 /// Runs the supervisor until it was stopped: opens what it needs, seals itself, serves.
 ///
@@ -67,6 +68,8 @@ struct Opened {
     /// Held to the end.
     instance: InstanceLock,
     listeners: Listeners,
+    /// Where members of `statusGroup` connect, if there is one.
+    status_readers: Option<StatusReaders>,
     shares: Shares,
     privileges: Privileges,
     /// What this machine does not give, for people.
@@ -85,6 +88,8 @@ fn open(flags: &Flags) -> Result<Opened, Failure> {
     directories::prepare(config, &identities)?;
     directories::write_node_config(config, &identities)?;
     let listeners = Listeners::open(config, &identities)?;
+    let group = status_readers::group(&settings.bulkhead, &identities)?;
+    let status_readers = StatusReaders::open(&config.directories.run_dir, group)?;
     let privileges = Privileges::find()?;
     let run_dir = &config.directories.run_dir;
     let (cgroups, unlimited) = Cgroups::open(run_dir, |process| config.runs(process));
@@ -100,6 +105,7 @@ fn open(flags: &Flags) -> Result<Opened, Failure> {
     check_minimum(&degradations, &settings.bulkhead.minimum_confinement)?;
     Ok(Opened {
         listeners,
+        status_readers,
         shares: Shares {
             cgroups,
             oom_scores,
@@ -121,6 +127,7 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
         identities,
         instance: _instance,
         listeners,
+        status_readers,
         shares,
         privileges,
         degradations,
@@ -152,6 +159,7 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
             snapshots,
             commands: sender,
         };
+        let _readers = status_readers.map(|readers| tell_readers(readers, service.clone()));
         let server = answer(service, own_socket, &identities)?;
         let log_files = LogFiles::open(&config.directories.process_logs(), &children(&config))?;
         let logs = open_logs(&config, &log_files)?;
@@ -230,6 +238,18 @@ fn answer(
         Routes::new(SupervisorServer::new(service)),
         CancellationToken::new(),
     ))
+}
+
+/// Serves the readers of the status beside everything else: its failure is theirs only.
+fn tell_readers(readers: StatusReaders, service: Service) -> AbortOnDropHandle<()> {
+    let main_loop = service.commands.clone();
+    let refused = move |refusal| drop(main_loop.try_send(Command::Refused(refusal)));
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        let served = readers.serve(|| service.status(), refused).await;
+        if let Err(error) = served {
+            tracing::error!(%error, "members of statusGroup cannot read the status");
+        }
+    }))
 }
 
 /// All that the node runs but the supervisor itself.

@@ -1,6 +1,6 @@
 //! Confinement: starting a process with less than its starter has and taking
-//! leave of it, sealing a running one, reading from outside what confines it, and
-//! receiving what it hands over.
+//! leave of it, sealing a running one, reading from outside what confines it,
+//! receiving what it hands over, and asking which groups a caller is in.
 //!
 //! The supervisor uses [`spawn`], [`reap`] and [`reduce_to`], each process calls [`seal`]
 //! in its own `main`, credential-provider starts the node's programs by
@@ -22,6 +22,7 @@ mod inspect;
 mod launch;
 mod memory;
 mod namespaces;
+mod peer_groups;
 mod reap;
 mod seal;
 mod status_text;
@@ -37,6 +38,7 @@ pub use launch::{
 };
 pub use memory::give_back_memory;
 pub use namespaces::OwnNamespace;
+pub use peer_groups::peer_groups;
 pub use reap::{ChildEnding, find_ended_child, reap};
 pub use seal::{Permitted, SealError, seal};
 pub use system_calls::Calls;

@@ -16,7 +16,7 @@ pub use identity::{Account, Identities, IdentityError, MIN_UID_BASE};
 pub use namespace::Namespace;
 pub use need::Need;
 pub use place::{Access, Place, PlaceRow};
-pub use process::{Process, UnknownProcess};
+pub use process::{Process, STATUS_SOCKET_FILE_NAME, UnknownProcess};
 pub use table::{Budget, Caller, Capability, Edge, PROCESSES, ProcessRow, ServiceRow, edges, row};
 
 #[cfg(test)]

@@ -24,6 +24,10 @@ pub enum Process {
     CredentialProvider,
 }
 
+/// File name of the socket, below `<run-dir>`, on which the supervisor tells its status to
+/// the members of `statusGroup`.
+pub const STATUS_SOCKET_FILE_NAME: &str = "status.sock";
+
 impl Process {
     /// Those that every node runs, in the order in which the supervisor starts them.
     pub const ON_EVERY_NODE: [Process; 7] = [

@@ -39,5 +39,6 @@ mod restart_policy;
 mod runtime_faults;
 mod security;
 mod sidecars;
+mod status_group;
 mod sub_paths;
 mod volumes;

@@ -38,6 +38,18 @@ fn status() -> v1::SupervisorStatus {
 }
 
 #[test]
+fn what_is_left_out_is_said() {
+    let told = v1::SupervisorStatus {
+        left_out: vec!["last log lines of crashes".to_owned()],
+        ..status()
+    };
+    let table = as_table(&told, UnixNanos(0), false);
+    let last = "\nleft out, which root sees: last log lines of crashes\n";
+    assert!(table.ends_with(last), "{table}");
+    assert_eq!(as_json(&told)["leftOut"][0], "last log lines of crashes");
+}
+
+#[test]
 fn the_table_tells_each_process_in_a_row() {
     let table = as_table(&status(), UnixNanos(6_000_000_000), false);
     assert_eq!(
