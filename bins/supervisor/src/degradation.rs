@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use config_files::bulkhead::Protection;
+use confine::Confinement;
+use topology::ProcessRow;
 
 use crate::failure::Failure;
 
@@ -40,9 +42,84 @@ pub(crate) fn check_minimum(
     Ok(())
 }
 
+/// What a running process lacks of the confinement that is the same on every machine, for
+/// people. `shares_namespaces` says that the machine does not give namespaces, which is told
+/// already.
+pub(crate) fn lacking(
+    row: &ProcessRow,
+    found: &Confinement,
+    shares_namespaces: bool,
+) -> Vec<String> {
+    let process = row.process;
+    let mut lacks = Vec::new();
+    if !found.no_new_privileges {
+        lacks.push(format!("{process} runs without no_new_privs"));
+    }
+    if !found.seccomp_filter {
+        lacks.push(format!("{process} runs without a filter of system calls"));
+    }
+    let shared = found.shared_namespaces.iter();
+    for kind in shared.filter(|kind| row.namespaces.contains(kind) && !shares_namespaces) {
+        let name = kind.name();
+        lacks.push(format!("{process} runs in the node's {name} namespace"));
+    }
+    lacks
+}
+
 #[cfg(test)]
 mod tests {
+    use confine::CapabilitySet;
+    use topology::{Namespace, Process, row};
+
     use super::*;
+
+    #[test]
+    fn what_a_running_process_lacks_is_told_once() {
+        let whole = Confinement {
+            uid: 1,
+            gid: 1,
+            effective: CapabilitySet::default(),
+            bounding: CapabilitySet::default(),
+            no_new_privileges: true,
+            seccomp_filter: true,
+            own_namespaces: Namespace::ALL.to_vec(),
+            shared_namespaces: Vec::new(),
+        };
+        let with = |shared: &[Namespace]| Confinement {
+            shared_namespaces: shared.to_vec(),
+            ..whole.clone()
+        };
+        let bare = Confinement {
+            no_new_privileges: false,
+            seccomp_filter: false,
+            ..with(&[])
+        };
+        let network = &[Namespace::Network];
+        let told = "pleg runs in the node's network namespace";
+        for (process, found, is_told, expected) in [
+            (Process::Pleg, with(&[]), false, &[][..]),
+            (Process::Pleg, with(network), false, &[told]),
+            (Process::Pleg, with(network), true, &[]),
+            // It has business there.
+            (Process::Prober, with(network), false, &[]),
+            (Process::Supervisor, with(&Namespace::ALL), false, &[]),
+            (
+                Process::Pleg,
+                bare,
+                true,
+                &[
+                    "pleg runs without no_new_privs",
+                    "pleg runs without a filter of system calls",
+                ],
+            ),
+        ] {
+            assert_eq!(
+                lacking(row(process), &found, is_told),
+                expected,
+                "{process}"
+            );
+        }
+    }
 
     #[test]
     fn exactly_what_is_asked_for_and_missing_is_fatal() {

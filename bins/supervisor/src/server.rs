@@ -5,14 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bulkhead_api::v1;
+use config_files::bulkhead::Protection;
+use confine::Confinement;
 use futures_util::{Stream, StreamExt};
+use nix::unistd::Pid;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
 use topology::{Identities, Process, row};
 
 use crate::command::{Command, RestartError};
-use crate::degradation::Degradation;
+use crate::degradation::{Degradation, lacking};
 use crate::launcher::user_name;
 use crate::memory::Memory;
 use crate::policy::{Ending, Moment, RESTARTS_AN_HOUR};
@@ -150,21 +153,34 @@ fn parse_process(name: &str) -> Result<Process, Status> {
 
 fn status(facts: &Facts, snapshot: &Snapshot) -> v1::SupervisorStatus {
     let now = snapshot.start.elapsed();
-    let row = |process: Process| match snapshot.processes.get(&process) {
-        Some(found) => supervised(facts, process, found, now),
-        None => own(facts, now),
-    };
+    let all = Process::ALL.into_iter();
+    let all = all.filter(|process| facts.config.runs(*process));
+    let mut shares = facts.degradations.iter().map(|told| &told.lacks);
+    let shares = shares.any(|lacks| lacks.contains(&Protection::Namespaces));
+    let (mut processes, mut lacks) = (Vec::new(), Vec::new());
+    for process in all {
+        let supervised_one = snapshot.processes.get(&process);
+        let pid = supervised_one.map_or(std::process::id(), pid);
+        // One that ends meanwhile lacks nothing.
+        let confinement = (pid != 0).then(|| Confinement::of(Pid::from_raw(pid.cast_signed())));
+        let confinement = confinement.and_then(Result::ok);
+        let found = confinement.as_ref();
+        lacks.extend(found.map_or(Vec::new(), |found| lacking(row(process), found, shares)));
+        let running = running(facts, process, pid, found);
+        processes.push(match supervised_one {
+            Some(one) => supervised(one, running, now),
+            None => own(running, now),
+        });
+    }
     let left_over = snapshot.left_over.iter().map(|(process, left)| {
         format!("{process} runs beside what is left of earlier runs and does not end (processes: {left})")
     });
     let disbelieved = snapshot.disbelieved.iter().map(|(server, caller)| {
         format!("{server} has had {caller} restarted {RESTARTS_AN_HOUR} times within an hour for what it refused: it cannot for now, and one of the two is broken")
     });
-    let all = Process::ALL.into_iter();
-    let processes = all.filter(|process| facts.config.runs(*process));
     v1::SupervisorStatus {
         boot_id: facts.boot_id.clone(),
-        processes: processes.map(row).collect(),
+        processes,
         node_name: facts.config.node_name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         degradations: facts
@@ -173,6 +189,7 @@ fn status(facts: &Facts, snapshot: &Snapshot) -> v1::SupervisorStatus {
             .map(|degradation| degradation.text.clone())
             .chain(left_over)
             .chain(disbelieved)
+            .chain(lacks)
             .collect(),
         refused: snapshot.refused.iter().map(refused).collect(),
         left_out: Vec::new(),
@@ -191,23 +208,25 @@ fn refused((server, refused): (Process, &Refused)) -> v1::Refused {
     }
 }
 
-fn own(facts: &Facts, now: Moment) -> v1::ProcessStatus {
+/// 0 when it does not run.
+fn pid(snapshot: &ProcessSnapshot) -> u32 {
+    let pid = snapshot.running.map(|(pid, _started)| pid);
+    pid.and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0)
+}
+
+fn own(running: v1::ProcessStatus, now: Moment) -> v1::ProcessStatus {
     v1::ProcessStatus {
         state: v1::ProcessState::Ready.into(),
         uptime_millis: millis(now),
-        ..running(facts, Process::Supervisor, std::process::id())
+        ..running
     }
 }
 
 fn supervised(
-    facts: &Facts,
-    process: Process,
     snapshot: &ProcessSnapshot,
+    running: v1::ProcessStatus,
     now: Moment,
 ) -> v1::ProcessStatus {
-    let pid = snapshot
-        .running
-        .and_then(|(pid, _)| u32::try_from(pid).ok());
     let uptime = snapshot
         .running
         .map_or(Duration::ZERO, |(_, started)| now.saturating_sub(started));
@@ -229,21 +248,18 @@ fn supervised(
         last_ending: snapshot.record.last_ending.as_deref().map(ending),
         status_text: snapshot.record.status_text.clone(),
         next_start_in_millis: millis(wait),
-        ..running(facts, process, pid.unwrap_or(0))
+        ..running
     }
 }
 
 /// What can be read from outside; zeroes and empty text where nothing runs.
-fn running(facts: &Facts, process: Process, pid: u32) -> v1::ProcessStatus {
-    let nix_pid = nix::unistd::Pid::from_raw(pid.cast_signed());
-    let confinement = match pid {
-        0 => String::new(),
-        _ => confine::Confinement::of(nix_pid)
-            .map(|confinement| confinement.to_string())
-            .unwrap_or_default(),
-    };
+fn running(
+    facts: &Facts,
+    process: Process,
+    pid: u32,
+    confinement: Option<&Confinement>,
+) -> v1::ProcessStatus {
     let memory = Memory::of(pid).unwrap_or_default();
-    debug_assert_eq!(row(process).process, process);
     v1::ProcessStatus {
         name: process.name().to_owned(),
         pid,
@@ -251,7 +267,7 @@ fn running(facts: &Facts, process: Process, pid: u32) -> v1::ProcessStatus {
         user: user_name(&facts.config, &facts.identities, process),
         rss_bytes: memory.resident_bytes,
         pss_bytes: memory.proportional_bytes,
-        confinement,
+        confinement: confinement.map(ToString::to_string).unwrap_or_default(),
         ..v1::ProcessStatus::default()
     }
 }

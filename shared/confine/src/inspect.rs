@@ -4,12 +4,13 @@ use std::fmt;
 use std::io;
 
 use nix::unistd::Pid;
+use topology::Namespace;
 
 use crate::capabilities::CapabilitySet;
 use crate::status_text::{field, hexadecimal_field};
 
-/// What `/proc/PID/status` says about the rights of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What `/proc/PID` says about the rights of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confinement {
     /// Effective user.
     pub uid: u32,
@@ -23,6 +24,11 @@ pub struct Confinement {
     pub no_new_privileges: bool,
     /// Whether a seccomp filter is in force.
     pub seccomp_filter: bool,
+    /// The kinds of namespaces in which it is apart from whoever looks.
+    pub own_namespaces: Vec<Namespace>,
+    /// Those in which it is together with whoever looks. What the kernel does not tell is
+    /// in neither.
+    pub shared_namespaces: Vec<Namespace>,
 }
 
 /// Why the confinement of a process is not known.
@@ -57,7 +63,27 @@ impl Confinement {
     pub fn of(pid: Pid) -> Result<Confinement, InspectError> {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"))
             .map_err(|source| InspectError::Read { pid, source })?;
-        Confinement::parse(&status).map_err(|field| InspectError::Field { pid, field })
+        let confinement =
+            Confinement::parse(&status).map_err(|field| InspectError::Field { pid, field })?;
+        Ok(confinement.with_namespaces(|kind| {
+            let of = |process: &str| {
+                std::fs::read_link(format!("/proc/{process}/ns/{}", kind.file_name())).ok()
+            };
+            Some(of(&pid.to_string())? != of("self")?)
+        }))
+    }
+
+    /// Completed by the kinds of namespaces, of which `is_own` says whether it has one of
+    /// its own, where that is known.
+    fn with_namespaces(mut self, is_own: impl Fn(Namespace) -> Option<bool>) -> Confinement {
+        for kind in Namespace::ALL {
+            match is_own(kind) {
+                Some(true) => self.own_namespaces.push(kind),
+                Some(false) => self.shared_namespaces.push(kind),
+                None => {}
+            }
+        }
+        self
     }
 
     fn parse(status: &str) -> Result<Confinement, &'static str> {
@@ -86,11 +112,13 @@ impl Confinement {
             no_new_privileges: number("NoNewPrivs")? != 0,
             // Absent in a kernel without seccomp.
             seccomp_filter: number("Seccomp").unwrap_or(0) == SECCOMP_MODE_FILTER,
+            own_namespaces: Vec::new(),
+            shared_namespaces: Vec::new(),
         })
     }
 }
 
-/// For the status table: `caps 0, nnp, seccomp`.
+/// For the status table: `caps 0, nnp, seccomp, net, ipc`.
 impl fmt::Display for Confinement {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "caps {}", self.effective.len())?;
@@ -99,6 +127,9 @@ impl fmt::Display for Confinement {
         }
         if self.seccomp_filter {
             formatter.write_str(", seccomp")?;
+        }
+        for kind in &self.own_namespaces {
+            write!(formatter, ", {}", kind.file_name())?;
         }
         Ok(())
     }
@@ -120,6 +151,27 @@ mod tests {
     }
 
     #[test]
+    fn namespaces_of_its_own_are_shown_and_unknown_ones_are_neither() {
+        let seen = |network, ipc| {
+            let confinement = Confinement::parse(STATUS).unwrap();
+            confinement.with_namespaces(|kind| match kind {
+                Namespace::Network => network,
+                Namespace::Ipc => ipc,
+            })
+        };
+        for (network, ipc, text, shared) in [
+            (Some(true), Some(true), ", net, ipc", &[][..]),
+            (Some(false), Some(true), ", ipc", &[Namespace::Network]),
+            (Some(false), None, "", &[Namespace::Network]),
+            (None, None, "", &[]),
+        ] {
+            let found = seen(network, ipc);
+            assert_eq!(found.to_string(), format!("caps 2, nnp, seccomp{text}"));
+            assert_eq!(found.shared_namespaces, shared);
+        }
+    }
+
+    #[test]
     fn a_missing_field_is_named() {
         let text = STATUS.replace("CapEff", "CapOdd");
         assert_eq!(Confinement::parse(&text), Err("CapEff"));
@@ -129,7 +181,8 @@ mod tests {
 
     #[test]
     fn a_running_process_can_be_read_and_an_absent_one_not() {
-        assert!(Confinement::of(nix::unistd::getpid()).is_ok());
+        let own = Confinement::of(nix::unistd::getpid()).unwrap();
+        assert_eq!(own.shared_namespaces, Namespace::ALL, "with itself");
         assert!(Confinement::of(Pid::from_raw(i32::MAX)).is_err());
     }
 }

@@ -12,6 +12,9 @@ pub enum Namespace {
 }
 
 impl Namespace {
+    /// All of them.
+    pub const ALL: [Namespace; 2] = [Namespace::Network, Namespace::Ipc];
+
     /// Its name in the documents.
     #[must_use]
     pub fn name(self) -> &'static str {

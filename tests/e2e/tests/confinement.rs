@@ -70,7 +70,16 @@ fn each_process_has_namespaces_of_its_own_as_the_topology_says() -> Result<()> {
     let ground = Ground::start(json!({}))?;
     let pids = ground.bulkhead.pids()?;
     assert_eq!(pids.len(), Process::ON_EVERY_NODE.len());
-    for kind in [Namespace::Network, Namespace::Ipc] {
+    for shown in ground.bulkhead.processes()? {
+        let process: Process = shown.name.parse()?;
+        for kind in Namespace::ALL {
+            let mut words = shown.confinement.split(", ");
+            let is_shown = words.any(|word| word == kind.file_name());
+            let expected = row(process).namespaces.contains(&kind);
+            assert_eq!(is_shown, expected, "{process} {}", shown.confinement);
+        }
+    }
+    for kind in Namespace::ALL {
         let of = |pid: &u32| fs::read_link(format!("/proc/{pid}/ns/{}", kind.file_name()));
         let nodes = pids.get(&Process::Supervisor);
         let nodes = of(nodes.context("no supervisor")?)?;

@@ -42,7 +42,8 @@ async fn every_process_runs_as_its_user_with_its_confinement() {
             "{process}"
         );
         if !root {
-            assert_eq!(found.confinement, "caps 0, nnp, seccomp", "{process}");
+            let confined = format!("caps 0, nnp, seccomp{}", own_namespaces(process));
+            assert_eq!(found.confinement, confined, "{process}");
             let state = fs::metadata(node.path("state").join(process.name())).unwrap();
             assert_eq!((state.uid(), state.mode() & 0o777), (uid, 0o700));
         }
@@ -51,9 +52,20 @@ async fn every_process_runs_as_its_user_with_its_confinement() {
     let capabilities = topology::row(Process::PodWorkerPool).capabilities.len();
     assert_eq!(
         pool.confinement,
-        format!("caps {capabilities}, nnp, seccomp")
+        format!(
+            "caps {capabilities}, nnp, seccomp{}",
+            own_namespaces(Process::PodWorkerPool)
+        )
     );
     assert_eq!(pool.status_text, "serving");
+}
+
+/// What the status adds for the namespaces of its own.
+fn own_namespaces(process: Process) -> String {
+    let kinds = topology::row(process).namespaces.iter();
+    kinds
+        .map(|kind| format!(", {}", kind.file_name()))
+        .collect()
 }
 
 #[tokio::test]
