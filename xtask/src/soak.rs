@@ -21,6 +21,9 @@ pub(crate) struct Arguments {
     /// Instead: every fault to every process in every phase of the node, once
     #[arg(long)]
     matrix: bool,
+    /// Of the matrix: only what happens to this process
+    #[arg(long, requires = "matrix", value_name = "NAME")]
+    process: Option<String>,
 }
 
 /// Runs one of the two.
@@ -36,6 +39,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     command.args(["test", "--package", "e2e", "--", "--exact", test]);
     command.arg("--nocapture");
     command.env("BULKHEAD_MATRIX", "whole");
+    if let Some(process) = &arguments.process {
+        command.env("BULKHEAD_MATRIX_PROCESS", process);
+    }
     command.env("BULKHEAD_SOAK_KILLS", arguments.kills.to_string());
     command.env("BULKHEAD_SOAK_PODS", arguments.pods.to_string());
     let status = command.status().context("cannot run cargo")?;

@@ -6,6 +6,7 @@ mod burst;
 mod direct;
 mod dispatch;
 mod idle;
+mod kills;
 mod latency;
 mod processes;
 mod restart;
@@ -48,6 +49,13 @@ struct Arguments {
     /// How many of them are there at once.
     #[arg(long, default_value_t = 50)]
     memory_batch: usize,
+    /// Kills of each process, for `--only kills`; a node makes one of each in little more
+    /// than a second.
+    #[arg(long, default_value_t = 1000)]
+    kills: usize,
+    /// Nodes that share these kills, at the same time.
+    #[arg(long, default_value_t = 2)]
+    kill_nodes: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -64,6 +72,8 @@ enum Measurement {
     AfterRemovals,
     /// From the kill of a process to its next answer.
     Restart,
+    /// The same over many kills of each process; only when asked for.
+    Kills,
     /// From an event into sync-loop to UpdatePod out of it.
     Dispatch,
     /// Processor time and memory of an idle node.
@@ -80,6 +90,7 @@ const ALL: &[Measurement] = &[
     Measurement::Burst,
     Measurement::AfterRemovals,
     Measurement::Restart,
+    Measurement::Kills,
     Measurement::Idle,
     Measurement::Memory,
 ];
@@ -88,7 +99,11 @@ fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let mut rows = Vec::new();
     for &measurement in ALL {
-        if !arguments.only.is_empty() && !arguments.only.contains(&measurement) {
+        let is_wanted = match arguments.only.as_slice() {
+            [] => measurement != Measurement::Kills,
+            only => only.contains(&measurement),
+        };
+        if !is_wanted {
             continue;
         }
         say(&format!("measuring: {measurement:?}"));
@@ -105,6 +120,7 @@ fn main() -> Result<()> {
                 burst::after_removals(&world, arguments.burst, arguments.repetitions)
             }
             Measurement::Restart => restart::each_part(arguments.repetitions.min(10)),
+            Measurement::Kills => kills::measure(arguments.kills, arguments.kill_nodes),
             Measurement::Dispatch => dispatch::measure(),
             Measurement::Idle => {
                 let nodes = arguments.idle_pods.iter();

@@ -51,7 +51,7 @@ pub(crate) fn each_part(rounds: usize) -> Result<Vec<Row>> {
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Calls until the process answers, however it does.
-fn answered(run_dir: &Path, process: Process) -> Result<()> {
+pub(crate) fn answered(run_dir: &Path, process: Process) -> Result<()> {
     let services = row(process).services.iter();
     let mut callers = services.flat_map(|service| service.callers);
     let serves_root = callers.any(|caller| match caller {

@@ -12,6 +12,17 @@ impl Samples {
         self.0.sort();
     }
 
+    /// Adds those of another series.
+    pub(crate) fn append(&mut self, mut other: Samples) {
+        self.0.append(&mut other.0);
+        self.0.sort();
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// The sample below or at which `percent` of all lie (nearest rank).
     pub(crate) fn percentile(&self, percent: usize) -> Duration {
         let rank = (self.0.len() * percent)

@@ -21,6 +21,10 @@ const LISTENING_SOCKET: i32 = 3;
 /// The code with which a process says that its configuration is bad.
 const BAD_CONFIGURATION: u8 = 78;
 
+/// Longer than it takes until a process is ready, and a second more: a crash after that does
+/// not double the wait.
+const A_WHILE: Duration = Duration::from_secs(2);
+
 /// Shorter than the watchdog waits.
 const SHORT_STOP: Duration = Duration::from_secs(3);
 
@@ -243,6 +247,23 @@ fn status_of(ground: &Ground, process: Process) -> Result<ProcessStatus> {
     let all = ground.bulkhead.processes()?;
     let found = all.into_iter().find(|row| row.name == process.name());
     found.with_context(|| format!("no row of {process}"))
+}
+
+/// Waits until a process has run for a while. One fault after the other to the same process
+/// would be a series of crashes soon after its start, and what was measured then would be
+/// the wait that the supervisor has for those.
+///
+/// # Errors
+/// When it does not run.
+pub fn has_run_for_a_while(ground: &Ground, process: Process) -> Result<()> {
+    wait_for(&format!("{process} to run for a while"), TIMEOUT, || {
+        let status = status_of(ground, process);
+        let status = status.map_err(|error| format!("{error:#}"))?;
+        let uptime = Duration::from_millis(status.uptime_millis);
+        let is_so = uptime >= A_WHILE;
+        is_so.then_some(()).ok_or(format!("{uptime:?}"))
+    })?;
+    Ok(())
 }
 
 fn is_in_state(ground: &Ground, process: Process, state: ProcessState) -> Result<()> {

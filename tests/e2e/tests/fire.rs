@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use e2e::Ground;
 use e2e::cast::{self, Cast, web};
-use e2e::fault::{FAULTS, Fault};
+use e2e::fault::{self, FAULTS, Fault};
 use e2e::ground::TIMEOUT;
 use e2e::random::Random;
 use e2e::runtime_watcher::RuntimeWatcher;
@@ -29,6 +29,12 @@ const SOAK_PODS: &str = "BULKHEAD_SOAK_PODS";
 
 /// `whole`, or how many cells of the matrix are tried, chosen at random.
 const MATRIX: &str = "BULKHEAD_MATRIX";
+
+/// The only process to which anything happens in the matrix; else all.
+const MATRIX_PROCESS: &str = "BULKHEAD_MATRIX_PROCESS";
+
+/// After this, the log is shown beside how long it took until all were ready again.
+const SLOW: Duration = Duration::from_secs(3);
 
 /// Grace of the pods that are stopped while something happens.
 const GRACE: Duration = Duration::from_secs(6);
@@ -100,10 +106,14 @@ fn cells() -> Vec<Cell> {
 }
 
 /// The cells that this run tries, and in which order.
-fn chosen_cells(random: &mut Random) -> Vec<Cell> {
+fn chosen_cells(random: &mut Random) -> Result<Vec<Cell>> {
     let mut all = cells();
+    if let Ok(name) = env::var(MATRIX_PROCESS) {
+        let process: Process = name.parse()?;
+        all.retain(|cell| cell.process == process);
+    }
     if env::var(MATRIX).is_ok_and(|value| value == "whole") {
-        return all;
+        return Ok(all);
     }
     let wanted = usize::try_from(number_of(MATRIX, 12)).unwrap_or(usize::MAX);
     let mut chosen = Vec::new();
@@ -111,7 +121,7 @@ fn chosen_cells(random: &mut Random) -> Vec<Cell> {
         let index = usize::try_from(random.below(all.len() as u64)).unwrap_or_default();
         chosen.push(all.swap_remove(index));
     }
-    chosen
+    Ok(chosen)
 }
 
 #[test]
@@ -124,10 +134,16 @@ fn whatever_happens_to_a_process_no_container_notices() -> Result<()> {
     let mut random = Random::new();
     let mut failures = Vec::new();
     let mut recoveries: BTreeMap<Process, Vec<Duration>> = BTreeMap::new();
-    let chosen = chosen_cells(&mut random);
+    let chosen = chosen_cells(&mut random)?;
     for (number, cell) in chosen.iter().enumerate() {
         match play(&mut ground, *cell, number) {
-            Ok(took) => recoveries.entry(cell.process).or_default().push(took),
+            Ok(took) => {
+                if took >= SLOW {
+                    let logs = ground.bulkhead.log_ends();
+                    println!("{cell}: all ready after {took:.2?}\n{logs}");
+                }
+                recoveries.entry(cell.process).or_default().push(took);
+            }
             Err(error) => {
                 println!("{cell}: {error:#}");
                 failures.push(format!("{cell}: {error:#}"));
@@ -173,6 +189,7 @@ fn play(ground: &mut Ground, cell: Cell, number: usize) -> Result<Duration> {
         phase,
     } = cell;
     let name = format!("guest-{number}");
+    fault::has_run_for_a_while(ground, process)?;
     match phase {
         Phase::Idle => fault.strike(ground, process, |_| Ok(())),
         Phase::RuntimeIsDown => {

@@ -64,6 +64,49 @@ fn the_wait_follows_what_a_crash_says() {
     }
 }
 
+/// How often a process is started that fails again and again, so long after it was ready
+/// each time, and how much of the time it is away: starts in a minute and percent, once the
+/// series is old.
+fn comes_to(ready_for: Duration) -> (u32, u128) {
+    const MINUTES: u32 = 60;
+    let old = Duration::from_secs(600);
+    let (mut pace, mut now) = (Pace::new(), Duration::ZERO);
+    let (mut starts, mut away, mut all) = (0, Duration::ZERO, Duration::ZERO);
+    while now < old + Duration::from_secs(60) * MINUTES {
+        let is_old = now >= old;
+        now += START + ready_for;
+        pace.was_ready(ready_for, CAP);
+        let wait = pace.crashed(now, CAP, 0.0);
+        now += wait;
+        if is_old {
+            starts += 1;
+            away += START + wait;
+            all += START + wait + ready_for;
+        }
+    }
+    let percent = away.as_millis() * 100 / all.as_millis();
+    (starts / MINUTES, percent)
+}
+
+/// A wait is there so that a process that cannot run does not use up the node. One that is
+/// ready for a second each time computes for a small part of that to start, so a wait would
+/// save little, and cost what it does in between.
+#[test]
+fn who_serves_in_between_is_away_little_and_nobody_starts_all_the_time() {
+    // Ready for so many ms each time: starts a minute, percent away.
+    for (ready_for, expected) in [
+        (0, (5, 100)),
+        (500, (5, 95)),
+        (999, (5, 91)),
+        (1_000, (50, 16)),
+        (2_000, (27, 9)),
+        (10_000, (5, 1)),
+        (30_000, (2, 0)),
+    ] {
+        assert_eq!(comes_to(millis(ready_for)), expected, "{ready_for} ms");
+    }
+}
+
 #[test]
 fn a_long_series_at_the_longest_wait_is_halved_as_any_other() {
     let mut ready_for = vec![0; 100];
