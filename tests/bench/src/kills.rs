@@ -64,7 +64,7 @@ pub(crate) fn measure(kills: usize, nodes: usize) -> Result<Vec<Row>> {
         Row::alone(&what, &measured.away, "p99 < 100 ms")
     });
     let mut rows: Vec<Row> = rows.collect();
-    let what = format!("kills of each process, on {nodes} nodes at a time");
+    let what = format!("kills of each process on each of the nodes ({nodes})");
     rows.push(Row::text(
         &what,
         &format!("{of_each} each in {spent} s"),
