@@ -39,4 +39,6 @@ pub(crate) enum Command {
     },
     /// The supervisor's own server has refused something to a caller.
     Refused(Refusal),
+    /// A process keeps more in its state directory than it may.
+    StateTooLarge(Process),
 }

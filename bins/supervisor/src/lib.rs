@@ -9,7 +9,7 @@
 //!   what it wants held, `closing` closes what it sent, `log_pipe` reads its output,
 //!   for `log_files` and `standard_error`;
 //! - `server` answers `bulkhead status` and the like out of a `snapshot`, with
-//!   `record` (endings and restarts) and `memory`; a `command` is what it asks of
+//!   `state_watch` (who keeps too much), `record` (endings and restarts) and `memory`; a `command` is what it asks of
 //!   the shell. `status_readers` tells the status to people who are not root;
 //! - `start` is the way there: `flags`, `settings` (with `node_address` and
 //!   `configuration_files`), `preflight`, `directories`. `failure` is why it ends;
@@ -46,6 +46,7 @@ mod shell;
 mod snapshot;
 mod standard_error;
 mod start;
+mod state_watch;
 mod status_readers;
 #[cfg(test)]
 mod unit_file;

@@ -42,6 +42,8 @@ pub(crate) struct Service {
     pub(crate) facts: Arc<Facts>,
     pub(crate) snapshots: watch::Receiver<Snapshot>,
     pub(crate) commands: mpsc::Sender<Command>,
+    /// Who keeps too much on the disk, for people.
+    pub(crate) state_watch: watch::Receiver<Vec<String>>,
 }
 
 type StatusStream = Pin<Box<dyn Stream<Item = Result<v1::SupervisorStatus, Status>> + Send>>;
@@ -61,9 +63,9 @@ impl v1::supervisor_server::Supervisor for Service {
         &self,
         _request: Request<v1::GetSupervisorStatusRequest>,
     ) -> Result<Response<StatusStream>, Status> {
-        let facts = Arc::clone(&self.facts);
+        let service = self.clone();
         let stream = WatchStream::new(self.snapshots.clone())
-            .map(move |snapshot| Ok(status(&facts, &snapshot)));
+            .map(move |snapshot| Ok(service.status_of(&snapshot)));
         Ok(Response::new(Box::pin(stream)))
     }
 
@@ -133,7 +135,14 @@ impl Service {
     /// The process table now.
     pub(crate) fn status(&self) -> v1::SupervisorStatus {
         let snapshot = self.snapshots.borrow().clone();
-        status(&self.facts, &snapshot)
+        self.status_of(&snapshot)
+    }
+
+    fn status_of(&self, snapshot: &Snapshot) -> v1::SupervisorStatus {
+        let mut status = status(&self.facts, snapshot);
+        let kept = self.state_watch.borrow();
+        status.degradations.extend(kept.iter().cloned());
+        status
     }
 
     async fn ask<T>(&self, command: Command, answer: oneshot::Receiver<T>) -> Result<T, Status> {

@@ -440,6 +440,9 @@ impl Shell {
             }
             Command::Reload { reply } => drop(reply.send(self.reload())),
             Command::Refused(refusal) => self.note_refusal(Process::Supervisor, refusal),
+            Command::StateTooLarge(process) => {
+                self.apply(FleetEvent::Of(process, Event::StateTooLarge));
+            }
         }
     }
 

@@ -41,6 +41,7 @@ use crate::server::{Facts, Service};
 use crate::settings::Settings;
 use crate::shell::Shell;
 use crate::snapshot::Snapshot;
+use crate::state_watch::StateWatch;
 use crate::status_readers::StatusReaders;
 use crate::{directories, preflight, settings, status_readers};
 
@@ -140,12 +141,7 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
     for degradation in &degradations {
         tracing::warn!(degradation = degradation.text, "degraded");
     }
-    let facts = Facts {
-        boot_id: format!("{:016x}", rand::random::<u64>()),
-        config: config.clone(),
-        identities: identities.clone(),
-        degradations: degradations.clone(),
-    };
+    let facts = facts(&config, &identities, &degradations);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -154,7 +150,11 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
         let start = Instant::now();
         let (published, snapshots) = watch::channel(Snapshot::empty(start));
         let (sender, commands) = mpsc::channel(MAX_WAITING_COMMANDS);
+        let (kept, state_watch) = watch::channel(Vec::new());
+        let looking = StateWatch::new(&config, &identities).run(kept, sender.clone());
+        let _looking = AbortOnDropHandle::new(tokio::spawn(looking));
         let service = Service {
+            state_watch,
             facts: Arc::new(facts),
             snapshots,
             commands: sender,
@@ -191,6 +191,15 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
         log_files.finish();
         outcome
     })
+}
+
+fn facts(config: &NodeConfig, identities: &Identities, degradations: &[Degradation]) -> Facts {
+    Facts {
+        boot_id: format!("{:016x}", rand::random::<u64>()),
+        config: config.clone(),
+        identities: identities.clone(),
+        degradations: degradations.to_vec(),
+    }
 }
 
 /// What the processes are not held to because the kernel cannot.

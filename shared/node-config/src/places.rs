@@ -47,6 +47,7 @@ pub fn paths(config: &NodeConfig, process: Process, place: Place) -> Vec<PathBuf
     match place {
         Place::RunDirectory => vec![directories.run_dir.clone()],
         Place::OwnState => vec![directories.state(process)],
+        Place::ProcessStates => vec![directories.state_dir.clone()],
         Place::ProcessLogs => vec![directories.process_logs()],
         Place::Programs => vec![directories.bin_dir.clone()],
         Place::Manifests => config.static_pod_path.iter().cloned().collect(),

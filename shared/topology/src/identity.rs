@@ -4,7 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::table::{Caller, PROCESSES, row};
+use crate::process_row::Caller;
+use crate::table::{PROCESSES, row};
 use crate::{Edge, Process, edges};
 
 /// Lowest base that is accepted: below lie system and ordinary users.

@@ -10,6 +10,7 @@ mod namespace;
 mod need;
 mod place;
 mod process;
+mod process_row;
 mod table;
 
 pub use identity::{Account, Identities, IdentityError, MIN_UID_BASE};
@@ -17,7 +18,8 @@ pub use namespace::Namespace;
 pub use need::Need;
 pub use place::{Access, Place, PlaceRow};
 pub use process::{Process, STATUS_SOCKET_FILE_NAME, UnknownProcess};
-pub use table::{Budget, Caller, Capability, Edge, PROCESSES, ProcessRow, ServiceRow, edges, row};
+pub use process_row::{Budget, Caller, Capability, ProcessRow, ServiceRow};
+pub use table::{Edge, PROCESSES, edges, row};
 
 #[cfg(test)]
 mod tests;

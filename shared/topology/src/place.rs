@@ -8,6 +8,8 @@ pub enum Place {
     RunDirectory,
     /// The process's own directory for what must survive a restart.
     OwnState,
+    /// The directories of all processes for what must survive a restart.
+    ProcessStates,
     /// The logs of all processes.
     ProcessLogs,
     /// The programs of all processes.
@@ -52,6 +54,7 @@ impl Place {
         match self {
             Place::RunDirectory => "run directory",
             Place::OwnState => "own state directory",
+            Place::ProcessStates => "state directories of the processes",
             Place::ProcessLogs => "logs of the processes",
             Place::Programs => "programs",
             Place::ConfigurationFiles => "configuration files",

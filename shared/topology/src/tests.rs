@@ -295,6 +295,7 @@ fn each_process_names_a_place_once_and_none_of_another() {
     let programs = who(Place::CredentialPrograms);
     assert_eq!(programs, [Process::CredentialProvider]);
     assert_eq!(who(Place::ProcessLogs), [Process::Supervisor]);
+    assert_eq!(who(Place::ProcessStates), [Process::Supervisor]);
 }
 
 #[test]

@@ -39,6 +39,7 @@ mod restart_policy;
 mod runtime_faults;
 mod security;
 mod sidecars;
+mod state_directories;
 mod status_group;
 mod sub_paths;
 mod volumes;

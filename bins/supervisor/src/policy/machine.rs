@@ -27,7 +27,8 @@
 //!   [`KILL_AFTER_ABORT`] later.
 //! - `Starting`, `Ready`, `Aborting` -> `Waiting`: it ended by itself or because
 //!   of the abort; exit code [`BAD_CONFIGURATION`] leads to `BadConfiguration`.
-//! - `Starting`, `Ready` -> `Aborting`: cut off by its peers again; SIGKILL now.
+//! - `Starting`, `Ready` -> `Aborting`: cut off by its peers again, or keeping too much on
+//!   the disk; SIGKILL now.
 //! - running -> `Stopping`: SIGTERM now, SIGKILL after [`STOP_GRACE`].
 //! - `Stopping` -> `Waiting` or `Stopped`, as was asked for.
 
@@ -89,6 +90,8 @@ pub enum Alert {
     Watchdog,
     /// It sent what no program of ours sends, again after it was cut off for that.
     Refused,
+    /// It keeps more in its state directory than it may.
+    StateTooLarge,
 }
 
 /// What follows once a stopping process has ended.
@@ -184,6 +187,8 @@ pub enum Event {
     Tick,
     /// It was cut off by those whom it calls, more often than is tolerated.
     Refused,
+    /// It keeps more in its state directory than it may.
+    StateTooLarge,
     /// Somebody asked for a restart.
     Restart,
     /// Its configuration changed.
@@ -351,7 +356,8 @@ impl Machine {
                 None
             }
             Event::Tick => self.tick(now),
-            Event::Refused => self.refused(now),
+            Event::Refused => self.end_at_once(now, Alert::Refused),
+            Event::StateTooLarge => self.end_at_once(now, Alert::StateTooLarge),
             Event::Restart | Event::Reconfigured => self.start_again(now),
             Event::Stop => self.stop(now, Signal::Terminate),
             Event::Kill => self.stop(now, Signal::Kill),
@@ -446,7 +452,7 @@ impl Machine {
     }
 
     /// Ended at once: whoever has taken it over would use the time.
-    fn refused(&mut self, now: Moment) -> Option<Action> {
+    fn end_at_once(&mut self, now: Moment, alert: Alert) -> Option<Action> {
         let (State::Starting { pid, started } | State::Ready { pid, started, .. }) = self.state
         else {
             // It is on its way out.
@@ -456,7 +462,7 @@ impl Machine {
         self.state = State::Aborting {
             pid,
             started,
-            alert: Alert::Refused,
+            alert,
             phase: Phase::Killed,
         };
         Some(Action::Signal(pid, Signal::Kill))

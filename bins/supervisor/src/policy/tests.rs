@@ -244,6 +244,18 @@ fn a_silent_main_loop_is_aborted_and_one_that_speaks_is_not() {
 }
 
 #[test]
+fn who_keeps_too_much_is_killed_at_once_and_that_is_a_crash() {
+    let mut driver = Driver::ready();
+    let kill = Some(Action::Signal(driver.pids, Signal::Kill));
+    assert_eq!(driver.step(Event::StateTooLarge), kill);
+    let alert = Intent::Alert(Alert::StateTooLarge);
+    assert_eq!(driver.machine.intent(), alert);
+    assert_eq!(driver.step(Event::StateTooLarge), None, "once is enough");
+    driver.step(Event::Ended(Ending::Signal(9)));
+    assert_eq!(driver.wait(), Duration::ZERO);
+}
+
+#[test]
 fn who_was_cut_off_again_is_killed_at_once_and_that_is_a_crash() {
     let mut driver = Driver::ready();
     let kill = Some(Action::Signal(driver.pids, Signal::Kill));

@@ -1,0 +1,109 @@
+//! A process that fills the disk with its state is ended, and what it wrote removed. Here
+//! the test writes in its place.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt as _, chown};
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+use e2e::Ground;
+use e2e::cast::web;
+use e2e::ground::TIMEOUT;
+use nix::fcntl::{FallocateFlags, fallocate};
+use serde_json::{Value, json};
+use test_support::{BulkheadInstance, wait_for};
+use topology::{Process, row};
+
+#[test]
+fn who_fills_the_disk_with_state_is_ended_and_loses_only_what_is_not_its_own() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let instance = &ground.bulkhead;
+    let before = instance.pids()?;
+    ground.apply("web", web(&ground, "web"))?;
+    ground.ready("web")?;
+    let own = state_of(instance, Process::SyncLoop).join("admission.json");
+    wait_for("the state of sync-loop", TIMEOUT, || {
+        let exists = instance.node().run(|| own.exists());
+        let exists = exists.map_err(|error| error.to_string())?;
+        exists.then_some(()).ok_or("it is not there".to_owned())
+    })?;
+    let junk = fill(instance, Process::SyncLoop)?;
+    let of_pool = fill(instance, Process::PodWorkerPool)?;
+    wait_for("the end of sync-loop", TIMEOUT, || {
+        let row = shown(instance, Process::SyncLoop)?;
+        let reason = row["lastEnding"]["reason"].to_string();
+        let is_ended = reason.contains("kept too much in its state directory");
+        is_ended.then_some(()).ok_or(row.to_string())
+    })?;
+    wait_for("its directory to be cleared", TIMEOUT, || {
+        let left = instance.node().run(|| (junk.exists(), own.exists()));
+        match left.map_err(|error| error.to_string())? {
+            (false, true) => Ok(()),
+            left => Err(format!("{left:?}")),
+        }
+    })?;
+    // Being root, the pool is only told of.
+    wait_for("only the pool to be degraded", TIMEOUT, || {
+        let status = instance.command_line_json(&["status"]);
+        let status = status.map_err(|error| format!("{error:#}"))?;
+        let told = status["degradations"].to_string();
+        let is_so = told.contains("pod-worker-pool keeps ") && !told.contains("sync-loop keeps ");
+        (is_so && status["ready"] == true)
+            .then_some(())
+            .ok_or(status.to_string())
+    })?;
+    assert!(instance.node().run(|| of_pool.exists())?);
+    let mut after = instance.pids()?;
+    assert_ne!(after[&Process::SyncLoop], before[&Process::SyncLoop]);
+    after.insert(Process::SyncLoop, before[&Process::SyncLoop]);
+    assert_eq!(after, before, "nobody else was restarted");
+    each_keeps_what_its_row_names(instance)
+}
+
+fn state_of(instance: &BulkheadInstance, process: Process) -> PathBuf {
+    instance.paths().state.join(process.name())
+}
+
+/// Puts a file into a state directory that is too large for it.
+fn fill(instance: &BulkheadInstance, process: Process) -> Result<PathBuf> {
+    let path = state_of(instance, process).join("junk");
+    let bytes = i64::try_from(row(process).state_max_bytes())?;
+    instance.node().run(|| -> Result<()> {
+        let file = File::create(&path)?;
+        fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
+        // As if it had written it.
+        let owner = fs::metadata(path.parent().context("no directory")?)?;
+        Ok(chown(&path, Some(owner.uid()), Some(owner.gid()))?)
+    })??;
+    Ok(path)
+}
+
+fn shown(instance: &BulkheadInstance, process: Process) -> Result<Value, String> {
+    let status = instance.command_line_json(&["status"]);
+    let status = status.map_err(|error| format!("{error:#}"))?;
+    let mut rows = status["processes"].as_array().into_iter().flatten();
+    let row = rows.find(|row| row["name"] == process.name());
+    row.cloned().ok_or("no row".to_owned())
+}
+
+/// The names by which the supervisor knows what to leave alone are those that are used.
+fn each_keeps_what_its_row_names(instance: &BulkheadInstance) -> Result<()> {
+    for process in Process::ON_EVERY_NODE {
+        let row = row(process);
+        if row.root {
+            continue;
+        }
+        let directory = state_of(instance, process);
+        let names = instance.node().run(|| -> Result<Vec<String>> {
+            let entries = fs::read_dir(&directory)?.flatten();
+            Ok(entries
+                .map(|entry| entry.file_name().to_string_lossy().into_owned())
+                .collect())
+        })??;
+        for name in names {
+            let name = name.strip_suffix(".new").unwrap_or(&name);
+            assert!(row.state_files().contains(&name), "{process} keeps {name}");
+        }
+    }
+    Ok(())
+}
