@@ -1,6 +1,6 @@
 //! `cargo xtask boot-test`: systemd boots in a container on this machine's kernel
-//! (systemd-nspawn), and Bulkhead runs there as on a node: under its supervisor, and as the
-//! bundle of services. What is claimed is in `boot/claims.sh`, which runs in the container.
+//! (systemd-nspawn), and Bulkhead is installed there from its package and runs as on a node:
+//! under its supervisor, and as the bundle of services. What is claimed is in `boot/claims.sh`, which runs in the container.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use test_support::{binaries, images};
 
 use crate::build::{self, Profile};
-use crate::{packages, report, tree};
+use crate::{package, packages, report, tree};
 
 /// What the container has besides the smallest Debian.
 const PACKAGES: &str = "systemd,systemd-sysv,dbus,libnss-systemd,containerd,runc,\
@@ -30,6 +30,10 @@ const MASKED: [&str; 10] = [
     "console-getty.service",
     "getty.target",
 ];
+
+/// The versions of the package that are installed one after the other: under systemd alone,
+/// and under the supervisor.
+const VERSIONS: [&str; 3] = ["1", "2", "3"];
 
 /// How often it boots: the second time with pods of the first.
 const BOOTS: [&str; 2] = ["first", "second"];
@@ -73,26 +77,13 @@ pub(crate) fn run() -> Result<ExitCode> {
     })
 }
 
-/// Puts programs, units and claims where an installation has them.
+/// Puts the packages, claims and what they need where the container looks for them. The
+/// container itself installs the package.
 fn install(root: &Path) -> Result<()> {
-    let programs = root.join(systemd_units::PROGRAMS.trim_start_matches('/'));
-    for (_, program) in binaries::PROGRAMS {
-        let built = binaries::profile_directory()?.join(program);
-        match program {
-            "bulkhead" => copy(&built, &root.join("usr/bin"))?,
-            _ => copy(&built, &programs)?,
-        }
-    }
+    let place = root.join("packages");
+    fs::create_dir_all(&place).context("the directory of packages")?;
+    package::of_development(&VERSIONS, &place)?;
     let units = root.join("etc/systemd/system");
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../systemd");
-    copy(&repository.join("bulkhead.service"), &units)?;
-    for file in systemd_units::bundle() {
-        if !file.name.contains('/') {
-            fs::write(units.join(&file.name), &file.text).context(file.name)?;
-        }
-    }
-    let users = repository.join("sysusers.d/bulkhead.conf");
-    copy(&users, &root.join("usr/lib/sysusers.d"))?;
     for unit in MASKED {
         link("/dev/null", &units.join(unit))?;
     }
@@ -105,7 +96,6 @@ fn install(root: &Path) -> Result<()> {
     }
     let first = root.join("begin");
     fs::set_permissions(&first, fs::Permissions::from_mode(0o755)).context("its mode")?;
-    fs::create_dir_all(root.join("etc/kubernetes/manifests")).context("manifests")?;
     link(
         "../claims.service",
         &units.join("multi-user.target.wants/claims.service"),
@@ -127,10 +117,6 @@ const FILES: &[(&str, &str)] = &[
     (
         "etc/cni/net.d/10-bridge.conflist",
         include_str!("boot/bridge.conflist"),
-    ),
-    (
-        "etc/bulkhead/kubelet.yaml",
-        include_str!("boot/kubelet.yaml"),
     ),
     ("etc/hostname", "node-a\n"),
 ];

@@ -6,6 +6,7 @@ mod build;
 mod demo;
 mod fuzz;
 mod images;
+mod manual;
 mod package;
 mod packages;
 mod report;

@@ -1,15 +1,16 @@
 //! `cargo xtask package`: a Debian package with the programs, the units of both ways to run
-//! them, their users, and an example configuration. It starts nothing unasked.
+//! them, their users, an example configuration, manual pages and completions. It starts nothing unasked.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 use test_support::binaries;
 
 use crate::build::{self, Profile};
+use crate::manual;
 use crate::report;
 use crate::tree::run as succeed;
 
@@ -33,6 +34,16 @@ const DOCUMENTS: [&str; 4] = [
     "docs/isolation.md",
 ];
 
+/// What can be copied and changed: files of the configuration, a node policy, pods.
+const EXAMPLES: [&str; 6] = [
+    "examples/node/kubelet.yaml",
+    "examples/node/bulkhead.yaml",
+    "examples/policy/policy.toml",
+    "examples/web.yaml",
+    "examples/job.yaml",
+    "examples/crash-looping.yaml",
+];
+
 const SCRIPTS: [(&str, &str); 3] = [
     ("postinst", include_str!("package/postinst.sh")),
     ("prerm", include_str!("package/prerm.sh")),
@@ -47,29 +58,68 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         .unwrap_or(env!("CARGO_PKG_VERSION"));
     report::step("building programs");
     build::programs(Profile::Release, &[])?;
-    let architecture = printed(Command::new("dpkg").arg("--print-architecture"))?;
-    let architecture = architecture.trim();
     let directory = binaries::target_directory()?.join("package");
-    let root = directory.join("root");
-    if root.exists() {
-        fs::remove_dir_all(&root).context("cannot remove the old tree")?;
-    }
     report::step("making the package");
-    programs(&root)?;
-    units(&root)?;
-    texts(&root)?;
-    completions(&root)?;
-    control(&root, version, architecture)?;
+    let root = tree(Profile::Release, &directory)?;
+    let architecture = architecture()?;
     let package = directory.join(format!("bulkhead_{version}_{architecture}.deb"));
-    let mut command = Command::new("dpkg-deb");
-    command.args(["--root-owner-group", "--build"]);
-    succeed(command.arg(&root).arg(&package))?;
+    pack(&root, version, DENSE, &package)?;
     report::line(&package.display().to_string());
     Ok(ExitCode::SUCCESS)
 }
 
-fn programs(root: &Path) -> Result<()> {
-    let built = binaries::target_directory()?.join("release");
+/// How a package that is handed out is compressed; the default of dpkg-deb.
+const DENSE: &[&str] = &[];
+
+/// For one that is installed once and thrown away.
+const QUICK: &[&str] = &["-Znone"];
+
+/// Packages of the same development programs, a file `VERSION.deb` in `directory` for each
+/// version.
+pub(crate) fn of_development(versions: &[&str], directory: &Path) -> Result<()> {
+    let root = tree(Profile::Development, directory)?;
+    for version in versions {
+        let package = directory.join(format!("{version}.deb"));
+        pack(&root, version, QUICK, &package)?;
+    }
+    fs::remove_dir_all(&root).context("cannot remove the tree")
+}
+
+/// All that is installed, in a new directory `root` of `directory`, from programs that are
+/// built.
+fn tree(profile: Profile, directory: &Path) -> Result<PathBuf> {
+    let root = directory.join("root");
+    if root.exists() {
+        fs::remove_dir_all(&root).context("cannot remove the old tree")?;
+    }
+    programs(profile, &root)?;
+    units(&root)?;
+    texts(&root)?;
+    completions(&root)?;
+    manual_pages(&root)?;
+    Ok(root)
+}
+
+/// Makes the package of what is in `root`.
+fn pack(root: &Path, version: &str, compression: &[&str], package: &Path) -> Result<()> {
+    control(root, version, &architecture()?)?;
+    let mut command = Command::new("dpkg-deb");
+    command.args(compression);
+    command.args(["--root-owner-group", "--build"]);
+    succeed(command.arg(root).arg(package).stdout(Stdio::null()))
+}
+
+/// Debian's name of this machine's architecture.
+fn architecture() -> Result<String> {
+    let printed = printed(Command::new("dpkg").arg("--print-architecture"))?;
+    Ok(printed.trim().to_owned())
+}
+
+fn programs(profile: Profile, root: &Path) -> Result<()> {
+    let built = binaries::target_directory()?.join(match profile {
+        Profile::Development => "debug",
+        Profile::Release => "release",
+    });
     for (_, program) in binaries::PROGRAMS {
         let place = match program {
             "bulkhead" => root.join("usr/bin"),
@@ -91,6 +141,9 @@ fn units(root: &Path) -> Result<()> {
     for file in systemd_units::bundle() {
         write(&root.join(UNITS).join(file.name), &file.text, 0o644)?;
     }
+    let preset = systemd_units::preset();
+    let presets = root.join("usr/lib/systemd/system-preset");
+    write(&presets.join(preset.name), &preset.text, 0o644)?;
     let users = repository.join("systemd/sysusers.d/bulkhead.conf");
     put(
         &users,
@@ -103,7 +156,7 @@ fn texts(root: &Path) -> Result<()> {
     let configuration = root.join("etc/bulkhead/kubelet.yaml");
     write(&configuration, include_str!("package/kubelet.yaml"), 0o644)?;
     let place = root.join("usr/share/doc/bulkhead");
-    for document in DOCUMENTS {
+    for document in DOCUMENTS.iter().chain(&EXAMPLES) {
         put(&repository().join(document), &place.join(document), 0o644)?;
     }
     Ok(())
@@ -123,6 +176,16 @@ fn completions(root: &Path) -> Result<()> {
     Ok(())
 }
 
+fn manual_pages(root: &Path) -> Result<()> {
+    for page in manual::pages()? {
+        let directory = root.join(format!("usr/share/man/man{}", page.section));
+        let file = directory.join(page.name);
+        write_bytes(&file, &page.text, 0o644)?;
+        succeed(Command::new("gzip").arg("-9n").arg(&file))?;
+    }
+    Ok(())
+}
+
 fn control(root: &Path, version: &str, architecture: &str) -> Result<()> {
     let place = root.join("DEBIAN");
     let text = include_str!("package/control")
@@ -134,8 +197,10 @@ fn control(root: &Path, version: &str, architecture: &str) -> Result<()> {
         "/etc/bulkhead/kubelet.yaml\n",
         0o644,
     )?;
+    let order = systemd_units::order_of_upgrade().join(" ");
     for (name, script) in SCRIPTS {
-        write(&place.join(name), script, 0o755)?;
+        let script = script.replace("@PROCESSES@", &order);
+        write(&place.join(name), &script, 0o755)?;
     }
     Ok(())
 }
@@ -173,4 +238,76 @@ fn printed(command: &mut Command) -> Result<String> {
         bail!("{program}: {}", output.status);
     }
     String::from_utf8(output.stdout).with_context(|| program)
+}
+
+#[cfg(test)]
+mod tests {
+    use config_files::bulkhead::BulkheadConfig;
+    use config_files::kubelet::KubeletConfig;
+    use node_config::{DirectoryLayout, NodeConfig};
+    use node_policy::{Policy, Protected};
+    use pod_manifest::{Origin, static_pods};
+
+    use super::*;
+
+    fn accepts_kubelet_configuration(path: &Path, text: &str) {
+        let config = KubeletConfig::parse(path, text).unwrap();
+        let directories = DirectoryLayout {
+            root_dir: "/var/lib/kubelet".into(),
+            log_dir: "/var/log".into(),
+            run_dir: "/run/bulkhead".into(),
+            state_dir: "/var/lib/bulkhead".into(),
+            bin_dir: "/usr/libexec/bulkhead".into(),
+        };
+        let mut node = NodeConfig::with_defaults("node", directories);
+        let warnings = config.apply(&mut node, 2).unwrap();
+        assert!(warnings.is_empty(), "{warnings:?}");
+    }
+
+    #[test]
+    fn the_configuration_of_a_new_installation_is_accepted() {
+        let text = include_str!("package/kubelet.yaml");
+        accepts_kubelet_configuration(Path::new("/etc/bulkhead/kubelet.yaml"), text);
+    }
+
+    #[test]
+    fn every_example_is_accepted_by_who_reads_it_on_a_node() {
+        for example in EXAMPLES {
+            let path = repository().join(example);
+            let text = fs::read_to_string(&path).unwrap();
+            match example {
+                "examples/node/kubelet.yaml" => accepts_kubelet_configuration(&path, &text),
+                "examples/node/bulkhead.yaml" => {
+                    BulkheadConfig::parse(&path, &text).unwrap();
+                }
+                "examples/policy/policy.toml" => {
+                    Policy::parse(&text, Protected::default()).unwrap();
+                }
+                pods => {
+                    let origin = Origin::File(pods);
+                    let pods = static_pods(text.as_bytes(), origin, &"node".into());
+                    assert!(!pods.unwrap().is_empty(), "{example}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_example_is_left_out_of_the_package() {
+        let mut directories = vec![repository().join("examples")];
+        let mut found = Vec::new();
+        while let Some(directory) = directories.pop() {
+            for entry in fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                match path.is_dir() {
+                    true => directories.push(path),
+                    false => found.push(path),
+                }
+            }
+        }
+        for path in found {
+            let name = path.strip_prefix(repository()).unwrap();
+            assert!(EXAMPLES.contains(&name.to_str().unwrap()), "{name:?}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! The units of the bundle, in which systemd supervises the processes in place of our
 //! supervisor: one service and one socket for each process, from its row in the topology.
-//! What is in `systemd/bundle` is what this crate makes; a test compares them, and
-//! `cargo xtask units` writes them.
+//! What is in `systemd/bundle` and `systemd/system-preset` is what this crate makes; a test
+//! compares them, and `cargo xtask units` writes them.
 //!
 //! Pure. Not here: `systemd/bulkhead.service`, which runs the supervisor.
 
@@ -13,16 +13,16 @@ use std::fmt::Write as _;
 
 use topology::{PROCESSES, Process, ProcessRow};
 
-use names::{HEAD, PREPARE, RUN_DIRECTORY, TARGET, socket_name};
+use names::{HEAD, PREPARE, RUN_DIRECTORY, SUPERVISOR, TARGET, socket_name};
 pub use names::{PROGRAMS, service_name};
 
 /// Connections that queue while a process is down or starts.
 const BACKLOG: u32 = 1024;
 
-/// A file of the bundle.
+/// A file for systemd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitFile {
-    /// Its name below `systemd/bundle`.
+    /// Its name, below `systemd/bundle` for one of the bundle.
     pub name: String,
     /// What it says.
     pub text: String,
@@ -53,9 +53,34 @@ fn supervised() -> impl Iterator<Item = &'static ProcessRow> {
     PROCESSES.iter().filter(others)
 }
 
+/// The names of the processes in the order in which an upgrade restarts them: the reverse
+/// of that in which they start, so that the one that works for all others is the last.
+#[must_use]
+pub fn order_of_upgrade() -> Vec<&'static str> {
+    let names = supervised().map(|row| row.process.name());
+    let mut names: Vec<&str> = names.collect();
+    names.reverse();
+    names
+}
+
 /// Whether every node runs it; who is not one of them starts with its first caller.
 fn is_on_every_node(row: &ProcessRow) -> bool {
     Process::ON_EVERY_NODE.contains(&row.process)
+}
+
+/// What is enabled where nobody has said: neither of the two ways to run Bulkhead. Debian's
+/// systemd would enable both, when an image boots for the first time as a machine of its own.
+///
+/// There is no file for systemd-tmpfiles beside it, because it would be empty: the supervisor
+/// makes and checks its directories, in [`PREPARE`] too, which sockets come after, and what
+/// is below `/run` goes with the machine.
+#[must_use]
+pub fn preset() -> UnitFile {
+    let text = format!("{HEAD}disable {SUPERVISOR}\ndisable {TARGET}\n");
+    UnitFile {
+        name: "90-bulkhead.preset".to_owned(),
+        text,
+    }
 }
 
 fn target() -> UnitFile {
@@ -73,8 +98,8 @@ fn target() -> UnitFile {
          Description=Bulkhead, a Kubernetes node agent, as services of their own\n\
          Wants={}\n\
          # The same processes, supervised by ours.\n\
-         Conflicts=bulkhead.service\n\
-         After=bulkhead.service\n\
+         Conflicts={SUPERVISOR}\n\
+         After={SUPERVISOR}\n\
          \n\
          [Install]\n\
          WantedBy=multi-user.target\n",

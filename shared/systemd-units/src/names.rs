@@ -14,6 +14,9 @@ pub(crate) const PREPARE: &str = "bulkhead-prepare.service";
 /// What starts and stops all of them.
 pub(crate) const TARGET: &str = "bulkhead.target";
 
+/// What runs our supervisor, which runs the rest.
+pub(crate) const SUPERVISOR: &str = "bulkhead.service";
+
 /// What says where a file comes from, at its head.
 pub(crate) const HEAD: &str = "# Made from the table of processes by `cargo xtask units`.\n";
 

@@ -34,6 +34,32 @@ fn the_bundle_that_is_shipped_is_that_of_the_topology() {
     }
 }
 
+#[test]
+fn the_preset_that_is_shipped_enables_nothing_and_names_what_can_be_enabled() {
+    let presets = directory().join("../system-preset");
+    let mut names = Vec::new();
+    names_below(&presets, "", &mut names);
+    let made = preset();
+    assert_eq!(names, [made.name.as_str()], "run `cargo xtask units`");
+    let shipped = fs::read_to_string(presets.join(&made.name)).unwrap();
+    assert_eq!(shipped, made.text, "run `cargo xtask units`");
+    let lines = shipped.lines().filter(|line| !line.starts_with('#'));
+    let disabled: Vec<&str> = lines
+        .map(|it| it.strip_prefix("disable ").unwrap())
+        .collect();
+    let supervisor = fs::read_to_string(directory().join("../bulkhead.service")).unwrap();
+    let mut units = bundle();
+    units.push(UnitFile {
+        name: SUPERVISOR.to_owned(),
+        text: supervisor,
+    });
+    for unit in units {
+        let can_be_enabled = unit.text.contains("\n[Install]\n");
+        let is_disabled = disabled.contains(&unit.name.as_str());
+        assert_eq!(is_disabled, can_be_enabled, "{}", unit.name);
+    }
+}
+
 /// Settings that give a unit mounts of its own: exec_needs_mount_namespace() of systemd.
 const MOUNTS_OF_ITS_OWN: [&str; 18] = [
     "PrivateIPC",
@@ -73,4 +99,15 @@ fn the_container_runtime_sees_what_a_process_mounts() {
             );
         }
     }
+}
+
+#[test]
+fn an_upgrade_restarts_each_process_once_and_the_pool_last() {
+    let order = order_of_upgrade();
+    assert_eq!(order.last(), Some(&Process::PodWorkerPool.name()));
+    let mut names: Vec<&str> = supervised().map(|row| row.process.name()).collect();
+    let mut sorted = order.clone();
+    names.sort_unstable();
+    sorted.sort_unstable();
+    assert_eq!(sorted, names);
 }

@@ -18,7 +18,7 @@ claim() {
 }
 
 web_is_ready() { bulkhead pods | grep -q 'web-node-a *1/1'; }
-all_are_ready() { bulkhead status; }
+all_are_ready() { bulkhead status && programs_run; }
 containers() { ctr --namespace=k8s.io tasks ls --quiet | sort; }
 containers_are_those_of_before() { [ -n "$before" ] && [ "$(containers)" = "$before" ]; }
 no_containers() { [ -z "$(containers)" ]; }
@@ -37,20 +37,80 @@ process_has_another_pid() {
 crash_is_told() { bulkhead crashes "$1" | grep -q SIGKILL; }
 volume_is_mounted() { grep -q 'kubernetes.io~empty-dir/memory tmpfs' /proc/mounts; }
 
+is_not() { ! "$@"; }
+starts_at_boot() { systemctl is-enabled bulkhead.service || systemctl is-enabled bulkhead.target; }
+install_version() { dpkg --install "/packages/$1.deb" >> /dpkg.log 2>&1; }
+version_is() { [ "$(dpkg-query --show --showformat='${db:Status-Status} ${Version}' bulkhead)" = "installed $1" ]; }
+is_removed() { [ "$(dpkg-query --show --showformat='${db:Status-Status}' bulkhead)" = config-files ]; }
+has_users() {
+    local process
+    for process in $processes credential-provider; do
+        [ "$process" = pod-worker-pool ] || getent passwd "bulkhead-$process" || return
+    done
+}
+programs_run() { readlink /proc/[0-9]*/exe | grep '^/usr/libexec/bulkhead/'; }
+# started_at PROCESS: when its service last started, on a clock that only grows.
+started_at() { systemctl show --property=ExecMainStartTimestampMonotonic --value "bulkhead-$1.service"; }
+pool_started_last() {
+    local process last
+    last=$(started_at pod-worker-pool)
+    for process in $processes; do
+        [ "$(started_at "$process")" -le "$last" ] || return
+    done
+}
+configuration_is_ours() { grep -q '^# ours$' /etc/bulkhead/kubelet.yaml; }
+nothing_is_left() {
+    local place
+    for place in /etc/bulkhead /var/lib/bulkhead /var/log/bulkhead /run/bulkhead /usr/libexec/bulkhead; do
+        [ ! -e "$place" ] || return
+    done
+    [ -z "$(systemctl list-unit-files --no-legend 'bulkhead*')" ]
+}
+
 until ctr version >/dev/null 2>&1; do sleep 0.1; done
 
 if [ "$(cat /boot-number)" = second ]; then
     claim "after a reboot the supervisor's unit brings the pod back" web_is_ready
-    systemctl disable --quiet bulkhead.service
+    before=$(containers)
+    declare -A pids
+    for process in supervisor $processes; do pids[$process]=$(pid_in_status "$process"); done
+    install_version 3
+    claim "a package of a higher version is installed while the supervisor runs" version_is 3
+    for process in supervisor $processes; do
+        claim "the upgrade makes $process new" process_has_another_pid "$process" "${pids[$process]}"
+    done
+    claim "no container noticed the upgrade" containers_are_those_of_before
+    dpkg --remove bulkhead >> /dpkg.log 2>&1
+    claim "the package can be removed while the supervisor runs" is_removed
+    claim "a removal ends every process" is_not programs_run
+    claim "no container noticed the removal" containers_are_those_of_before
+    claim "a removal keeps the node's own configuration" configuration_is_ours
+    install_version 3
+    claim "after a removal an installation starts nothing" is_not programs_run
+    systemctl start bulkhead.target
+    claim "installed again it has the same pod" web_is_ready
+    claim "no container noticed the time without Bulkhead" containers_are_those_of_before
     rm /etc/kubernetes/manifests/web.json
     claim "a pod whose manifest is removed is gone" no_containers
+    dpkg --purge bulkhead >> /dpkg.log 2>&1
+    claim "a purge ends every process" is_not programs_run
+    claim "a purge leaves nothing" nothing_is_left
     echo end
     exit
 fi
 
 # Where a boot was cut off, something may be left.
+dpkg --purge bulkhead >/dev/null 2>&1
 ctr --namespace=k8s.io containers ls --quiet | xargs --no-run-if-empty ctr --namespace=k8s.io containers rm
 for archive in /images/*.tar; do ctr --namespace=k8s.io images import "$archive" >/dev/null; done
+install_version 1
+claim "the package can be installed" version_is 1
+claim "an installation makes the users" has_users
+claim "an installation starts nothing" is_not programs_run
+claim "an installation has nothing start at the next boot" is_not starts_at_boot
+systemctl preset --quiet bulkhead.service bulkhead.target
+claim "the preset enables nothing" is_not starts_at_boot
+echo '# ours' >> /etc/bulkhead/kubelet.yaml
 cat > /etc/kubernetes/manifests/web.json <<'MANIFEST'
 {
   "apiVersion": "v1",
@@ -70,7 +130,6 @@ cat > /etc/kubernetes/manifests/web.json <<'MANIFEST'
 }
 MANIFEST
 
-systemd-sysusers
 systemctl start bulkhead.target
 claim "in the bundle every process is ready" all_are_ready
 claim "in the bundle a pod runs" web_is_ready
@@ -90,6 +149,17 @@ claim "bulkhead restarts a process of the bundle" service_has_another_pid pleg "
 bulkhead reload >/dev/null
 claim "after a reload every process is ready" all_are_ready
 claim "no container noticed the reload" containers_are_those_of_before
+declare -A pids
+for process in $processes; do pids[$process]=$(pid_of_service "$process"); done
+install_version 2
+claim "a package of a higher version is installed while the bundle runs" version_is 2
+for process in $processes; do
+    claim "the upgrade of the bundle makes $process new" service_has_another_pid "$process" "${pids[$process]}"
+done
+claim "the upgrade of the bundle restarts pod-worker-pool last" pool_started_last
+claim "after the upgrade every process is ready" all_are_ready
+claim "no container noticed the upgrade of the bundle" containers_are_those_of_before
+claim "an upgrade keeps the node's own configuration" configuration_is_ours
 
 systemctl start bulkhead.service
 claim "the supervisor takes over from the bundle" all_are_ready

@@ -12,7 +12,7 @@ if [ -n "$2" ]; then
     if systemctl --quiet is-active bulkhead.target; then
         systemctl reload bulkhead-prepare.service
         # One after the other, whom the others call last.
-        for process in sync-loop prober pleg status-syncer credential-provider config-sourcer pod-worker-pool; do
+        for process in @PROCESSES@; do
             systemctl try-restart "bulkhead-$process.service"
         done
     fi

@@ -4,7 +4,7 @@ set -e
 [ "$1" = remove ] || exit 0
 [ -d /run/systemd/system ] || exit 0
 systemctl disable --now --quiet bulkhead.service bulkhead.target
-for process in sync-loop prober pleg status-syncer credential-provider config-sourcer pod-worker-pool; do
+for process in @PROCESSES@; do
     systemctl stop --quiet "bulkhead-$process.socket" "bulkhead-$process.service"
 done
 systemctl stop --quiet bulkhead-prepare.service
