@@ -19,6 +19,7 @@ mod collected;
 mod conduct;
 mod feed;
 mod goaway;
+mod greeting;
 mod hub;
 mod listener;
 mod memory;

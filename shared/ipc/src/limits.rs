@@ -64,6 +64,10 @@ pub const MAX_CONNECTIONS_OF_PROCESS: usize = 8;
 /// The same of root: people with several terminals.
 pub const MAX_CONNECTIONS_OF_ROOT: usize = 32;
 
+/// How long who has connected may take to send the first bytes, which any client sends at
+/// once. A server has many callers on a busy node, and each has places enough for that time.
+pub const MAX_GREETING: Duration = Duration::from_secs(10);
+
 /// Calls of one caller to one service that may wait until there is room in its budget.
 pub const MAX_WAITING_CALLS: usize = 256;
 

@@ -11,6 +11,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
 
 use crate::goaway::GoAwayWatch;
+use crate::greeting::Greeting;
 use crate::memory_socket::MemoryListener;
 use crate::peer::{Caller, Peer};
 use crate::places::{Place, Places};
@@ -120,6 +121,8 @@ pub(crate) struct Accepted {
     stream: Box<dyn Stream>,
     caller: Caller,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Until it has sent its first bytes.
+    greeting: Option<Greeting>,
     sent: GoAwayWatch,
     refusals: Refusals,
     _place: Place,
@@ -132,6 +135,7 @@ impl Accepted {
             stream,
             cut: Box::pin(caller.cut.clone().cancelled_owned()),
             caller,
+            greeting: Some(Greeting::new()),
             sent: GoAwayWatch::default(),
             refusals,
             _place: place,
@@ -156,7 +160,17 @@ impl AsyncRead for Accepted {
         if self.cut.as_mut().poll(context).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let count = buffer.filled().len() - before;
+        let greeting = self.greeting.as_mut();
+        match greeting.map(|greeting| greeting.poll_late(context, count)) {
+            // Nobody is accused: it may have been stopped in that moment.
+            Some(Poll::Ready(true)) => return Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Some(Poll::Ready(false)) => self.greeting = None,
+            Some(Poll::Pending) | None => {}
+        }
+        read
     }
 }
 

@@ -177,3 +177,44 @@ async fn who_breaks_http2_is_reported() {
         let _reset_or_end = connection.read_to_end(&mut heard).await;
     }
 }
+
+/// Beyond what any user may have.
+const MANY: usize = 64;
+
+#[tokio::test(start_paused = true)]
+async fn who_connects_and_says_nothing_loses_its_places() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool.sock");
+    let _reported = serve(&path);
+    // It sends one byte after the other, so it is never quite silent.
+    let mut slow = UnixStream::connect(&path).await.unwrap();
+    let begun = tokio::time::Instant::now();
+    let mut silent = Vec::new();
+    for _ in 0..MANY {
+        silent.push(UnixStream::connect(&path).await.unwrap());
+    }
+    // There is no place left for anybody of this user.
+    let mut refused = UnixStream::connect(&path).await.unwrap();
+    assert_eq!(refused.read(&mut [0; 64]).await.unwrap_or(0), 0);
+    assert!(begun.elapsed() < ipc::limits::MAX_GREETING);
+    for byte in b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r" {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if slow.write_all(&[*byte]).await.is_err() {
+            break;
+        }
+    }
+    for stream in silent.iter_mut().chain([&mut slow]) {
+        // What the server says first, and that it is over.
+        let mut heard = Vec::new();
+        let ended = tokio::time::timeout(ipc::limits::MAX_GREETING, stream.read_to_end(&mut heard));
+        let _reset_or_end = ended.await.expect("it is not closed");
+    }
+    let mut channel = connect(&path).await;
+    let method = "bulkhead.v1.Usage/GetUsage";
+    // Who has sent its first bytes may be silent then.
+    for _ in 0..2 {
+        let told = answer(&mut channel, method, vec![0, 0, 0, 0, 0]).await;
+        assert_eq!(told, Some(Code::Ok));
+        tokio::time::sleep(ipc::limits::MAX_GREETING * 3).await;
+    }
+}
