@@ -1,11 +1,10 @@
-//! What the documents for operators say about the code must be all of it: flags,
-//! fields, capabilities. They are read from the sources, so that this
-//! needs no other package to be built.
+//! What the documents for operators say about the code must be all of it: flags, fields,
+//! commands. They are read from the sources, so that this needs no other package to be
+//! built.
 
 use std::path::Path;
 
 use tidy::{is_test, read, rust_files};
-use topology::{Caller, PROCESSES, ProcessRow};
 
 /// The names that follow `opening` in quotation marks, with any space between.
 fn quoted_after<'a>(text: &'a str, opening: &str) -> Vec<&'a str> {
@@ -109,124 +108,4 @@ fn every_field_that_refuses_a_pod_is_documented() {
         }
     }
     assert!(count > 80, "only {count} fields were found");
-}
-
-#[test]
-fn places_are_those_of_the_topology() {
-    let isolation = read("docs/isolation.md");
-    let table = section(&isolation, "## What each process opens");
-    let lines = table.lines().filter(|line| line.starts_with("| "));
-    let told: Vec<&str> = lines.skip(1).collect();
-    let row = |process: &ProcessRow| -> Vec<String> {
-        let process_name = process.process;
-        let opens = process.opens.iter();
-        opens
-            .map(|opened| {
-                let (place, access) = (opened.place.name(), opened.access.name());
-                format!(
-                    "| {process_name} | {place} | {access} | {} |",
-                    opened.reason
-                )
-            })
-            .collect()
-    };
-    let listed: Vec<String> = PROCESSES.iter().flat_map(row).collect();
-    assert_eq!(told, listed, "docs/isolation.md");
-}
-
-#[test]
-fn needs_are_those_of_the_topology() {
-    let isolation = read("docs/isolation.md");
-    let table = section(&isolation, "## Files and system calls");
-    let lines = table.lines().filter(|line| line.starts_with("| "));
-    let told: Vec<&str> = lines.skip(1).collect();
-    let row = |row: &ProcessRow| -> Vec<String> {
-        let needs = row.needs.iter();
-        needs
-            .map(|(need, reason)| format!("| {} | {} | {reason} |", row.process, need.name()))
-            .collect()
-    };
-    let listed: Vec<String> = PROCESSES.iter().flat_map(row).collect();
-    assert_eq!(told, listed, "docs/isolation.md");
-}
-
-#[test]
-fn namespaces_are_those_of_the_topology() {
-    let isolation = read("docs/isolation.md");
-    let table = section(&isolation, "## Namespaces");
-    let lines = table.lines().filter(|line| line.starts_with("| "));
-    let told: Vec<&str> = lines.skip(1).collect();
-    let row = |row: &ProcessRow| {
-        let names: Vec<_> = row.namespaces.iter().map(|kind| kind.name()).collect();
-        format!("| {} | {} |", row.process, names.join(", "))
-    };
-    let listed = PROCESSES.iter().filter(|row| !row.namespaces.is_empty());
-    let listed: Vec<String> = listed.map(row).collect();
-    assert_eq!(told, listed, "docs/isolation.md");
-}
-
-#[test]
-fn limits_are_those_of_the_topology() {
-    let isolation = read("docs/isolation.md");
-    let table = section(&isolation, "## Cgroups");
-    let lines = table.lines().filter(|line| line.starts_with("| "));
-    let told: Vec<&str> = lines.skip(1).collect();
-    let row = |row: &ProcessRow| {
-        format!(
-            "| {} | {} MiB | {} | {} | {} | {} |",
-            row.process,
-            row.memory_max_bytes >> 20,
-            row.tasks_max,
-            row.cpu_weight,
-            row.io_weight,
-            row.oom_score_adj
-        )
-    };
-    let listed: Vec<String> = PROCESSES.iter().map(row).collect();
-    assert_eq!(told, listed, "docs/isolation.md");
-}
-
-#[test]
-fn capabilities_and_services_are_those_of_the_topology() {
-    let isolation = read("docs/isolation.md");
-    let capabilities = section(&isolation, "## Users and capabilities");
-    let rows = |text: &str, what: &str| text.lines().filter(|line| line.contains(what)).count();
-    let mut expected = 0;
-    for process in PROCESSES {
-        for (capability, reason) in process.capabilities {
-            expected += 1;
-            let row = format!("| {} | {reason} |", capability.0);
-            assert!(capabilities.contains(&row), "docs/isolation.md: {row}");
-        }
-    }
-    assert_eq!(rows(capabilities, "| CAP_"), expected);
-
-    let budgets = section(&isolation, "### Budgets");
-    let calls = section(&isolation, "## Who may call whom");
-    for service in PROCESSES.iter().flat_map(|process| process.services) {
-        let name = service.service.rsplit('.').next().unwrap();
-        let row = calls
-            .lines()
-            .find(|line| {
-                let cell = line.split('|').nth(2).unwrap_or_default().trim();
-                cell.split(':').next() == Some(name)
-            })
-            .unwrap_or_else(|| panic!("docs/isolation.md does not name the service {name}"));
-        let callers: Vec<String> = service
-            .callers
-            .iter()
-            .map(|caller| match caller {
-                Caller::Process(process) => process.to_string(),
-                Caller::Operator => "bulkhead".to_owned(),
-            })
-            .collect();
-        assert!(
-            row.ends_with(&format!("| {} |", callers.join(", "))),
-            "{row}"
-        );
-        let budget = service.budget;
-        let (at_once, a_second) = (budget.at_once, budget.a_second);
-        let row = format!("| {name} | {at_once} | {a_second} | {} |", budget.reason);
-        assert!(budgets.contains(&row), "docs/isolation.md: {row}");
-    }
 }
