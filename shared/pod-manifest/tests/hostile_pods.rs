@@ -88,7 +88,6 @@ fn of_pods() -> Vec<Attempt> {
     let path = |path: &str| json!([{ "name": "v", "hostPath": { "path": path } }]);
     let secret = json!({ "sources": [{ "serviceAccountToken": { "path": "t" } }] });
     let secret = json!([{ "name": "v", "projected": secret }]);
-    let mirror = json!({ "kubernetes.io/config.mirror": "a" });
     vec![
         ("/spec/volumes", git, "spec.volumes[0].gitRepo"),
         (
@@ -144,6 +143,13 @@ fn of_pods() -> Vec<Attempt> {
         ),
         ("/spec/containers", many(100_000), ""),
         ("/spec/containers", json!([]), "spec.containers"),
+    ]
+}
+
+/// Its metadata.
+fn of_metadata() -> Vec<Attempt> {
+    let mirror = json!({ "kubernetes.io/config.mirror": "a" });
+    vec![
         ("/metadata/annotations", mirror, "metadata.annotations"),
         (
             "/metadata/annotations",
@@ -244,9 +250,6 @@ fn of_security() -> Vec<Attempt> {
 /// Other fields of its container.
 fn of_containers() -> Vec<Attempt> {
     let mount = |path: &str, key: &str, value: &str| json!([{ "name": "v", "mountPath": path, key: value }]);
-    let probe = |field: &str, value: Value| json!({ "httpGet": { "port": 80, field: value } });
-    let header =
-        |name: &str, value: &str| probe("httpHeaders", json!([{ "name": name, "value": value }]));
     vec![
         (
             "/spec/containers/0/image",
@@ -293,6 +296,15 @@ fn of_containers() -> Vec<Attempt> {
             json!([{ "containerPort": 80, "hostPort": -1 }]),
             "spec.containers[0].ports[0].hostPort",
         ),
+    ]
+}
+
+/// Its probes, resources and variables.
+fn of_probes() -> Vec<Attempt> {
+    let probe = |field: &str, value: Value| json!({ "httpGet": { "port": 80, field: value } });
+    let header =
+        |name: &str, value: &str| probe("httpHeaders", json!([{ "name": name, "value": value }]));
+    vec![
         (
             "/spec/containers/0/livenessProbe",
             probe("scheme", json!("FILE")),
@@ -349,7 +361,15 @@ fn of_containers() -> Vec<Attempt> {
 #[test]
 fn a_hostile_pod_is_refused_by_the_field_that_makes_it_so() {
     assert_eq!(refused(&good()), Vec::<String>::new());
-    let attempts = [names(), of_pods(), of_security(), of_containers()].concat();
+    let attempts = [
+        names(),
+        of_pods(),
+        of_metadata(),
+        of_security(),
+        of_containers(),
+        of_probes(),
+    ]
+    .concat();
     let mut passed = Vec::new();
     for (pointer, value, field) in attempts {
         let shown: String = format!("{pointer} {value:?}").chars().take(120).collect();
