@@ -100,7 +100,8 @@ impl ProcessRow {
     #[must_use]
     pub fn state_max_bytes(&self) -> u64 {
         let keeps = self.opens.iter().any(|it| it.place == Place::OwnState);
-        match keeps {
+        // Programs of the node may keep something in the one directory that they may write.
+        match keeps || self.needs(Need::Programs) {
             true => STATE_MAX_BYTES,
             false => STRAY_MAX_BYTES,
         }

@@ -263,6 +263,21 @@ fn a_contract_is_whole_only_with_all_five_parts() {
 }
 
 #[test]
+fn who_keeps_state_has_room_to_replace_the_largest_file() {
+    let largest = 64 << 20;
+    for row in PROCESSES {
+        let most = row.state_max_bytes();
+        match row.process {
+            Process::Pleg => assert!(most < largest, "it keeps nothing"),
+            process => assert!(most >= 2 * largest, "{process}"),
+        }
+        let keeps = row.opens.iter().any(|it| it.place == Place::OwnState);
+        let names = row.state_files();
+        assert_eq!(!names.is_empty(), keeps && !row.root, "{}", row.process);
+    }
+}
+
+#[test]
 fn each_process_names_a_place_once_and_none_of_another() {
     for row in PROCESSES {
         let places: BTreeSet<Place> = row.opens.iter().map(|opened| opened.place).collect();
