@@ -98,8 +98,11 @@ fn decide_phase(
     };
     let before = base.and_then(|base| PodPhase::parse(base.phase.as_deref()?));
     let ended = before.filter(|phase| phase.is_terminal());
-    let phase = if let Some(ended) = ended {
-        ended
+    // Nothing has happened to it as far as anybody knows: one that has exited may have been
+    // stopped to be started again, which only the pool can tell.
+    let unobserved = before.filter(|_| !is_observed(observation));
+    let phase = if let Some(before) = ended.or(unobserved) {
+        before
     } else if observation.failed_reason.is_empty() || may_run(observation) {
         computed
     } else {

@@ -219,8 +219,16 @@ impl Known {
 
     // ---- what steps note
 
-    /// The runtime has refused to start an instance.
-    pub fn note_refused_start(&mut self, id: String) {
+    /// The runtime has not started an instance, because of its program or for another
+    /// reason. The last answer counts: a start that failed before the instance was touched
+    /// says nothing of one that came after it.
+    pub fn note_answer_to_start(&mut self, id: String, is_refused: bool) {
+        if !is_refused {
+            if self.start_was_refused(&id) {
+                self.instances.remove(&id);
+            }
+            return;
+        }
         let known = self.instances.entry(id).or_insert(Instance::StartRefused);
         if matches!(known, Instance::PostStart(_)) {
             *known = Instance::StartRefused;

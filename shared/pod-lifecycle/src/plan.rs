@@ -59,6 +59,7 @@ use considered::Considered;
 use facts::Inputs;
 
 pub use container_stop::pod_grace;
+pub use containers::restarted_after_kill;
 pub use describe::{describe, describe_termination};
 pub use facts::{Facts, Goal, ProbeVerdicts, REFUSED_REASON, Refused, Settings};
 pub use go_duration::go_duration;

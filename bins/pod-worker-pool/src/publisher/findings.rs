@@ -35,6 +35,8 @@ pub(crate) struct Findings {
     pub waiting: Vec<Waiting>,
     /// Instances that are left of earlier rounds: they decide nothing any more. By id.
     pub left_of_earlier: BTreeSet<String>,
+    /// Instances that were stopped to be started again, and have ended. By id.
+    pub restarted_after_kill: BTreeSet<String>,
     /// What instances run with, by id, as far as that is known.
     pub resources: BTreeMap<String, InstanceResources>,
     /// Some are being given something else; with what went wrong, or nothing.

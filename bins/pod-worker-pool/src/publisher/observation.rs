@@ -162,6 +162,7 @@ fn container(container: &Container, findings: &Findings) -> v1::ContainerObserva
         sandbox_id: container.sandbox_id.clone(),
         spec_hash: container.spec_hash.clone(),
         is_of_earlier_round: findings.left_of_earlier.contains(&container.id),
+        is_restarted_after_kill: findings.restarted_after_kill.contains(&container.id),
         resources: findings
             .resources
             .get(&container.id)

@@ -15,8 +15,9 @@ pub(crate) struct StartError {
     pub(super) has_name_conflict: bool,
     /// A call of an earlier process is why: it does the same, or spoilt the instance.
     pub(super) was_forestalled: bool,
-    /// The instance that the runtime would not start.
-    pub(super) refused: Option<String>,
+    /// The instance that the runtime answered that it has not started: because of its
+    /// program unless that was forestalled.
+    pub(super) not_started: Option<String>,
 }
 
 impl StartError {
@@ -28,7 +29,7 @@ impl StartError {
             announced_as: None,
             has_name_conflict: false,
             was_forestalled: false,
-            refused: None,
+            not_started: None,
         }
     }
 
@@ -70,11 +71,11 @@ impl StartError {
             RuntimeErrorKind::NoSandboxProcess => is_resumed,
             _ => false,
         };
-        let is_refused = !was_forestalled && !error.is_no_answer();
+        let is_answered = !error.is_no_answer();
         let error = StepError::from(error);
         StartError {
             was_forestalled,
-            refused: is_refused.then(|| id.to_owned()),
+            not_started: is_answered.then(|| id.to_owned()),
             retry: match was_forestalled {
                 true => Retry::SOON,
                 false => error.retry,

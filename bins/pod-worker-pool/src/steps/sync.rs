@@ -367,6 +367,9 @@ fn publish(
         left_of_earlier: plan::left_of_earlier(target.pod, observation)
             .map(|container| container.id.clone())
             .collect(),
+        restarted_after_kill: plan::restarted_after_kill(target.pod, observation, &memory.known)
+            .map(|container| container.id.clone())
+            .collect(),
         sync_error: error.to_owned(),
         last_plan: plan::describe(plan, steps.clock.now()),
         observed_at: steps.clock.now(),

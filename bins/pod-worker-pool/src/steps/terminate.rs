@@ -139,6 +139,7 @@ fn publish_termination(
             waiting: Vec::new(),
             // Nothing is started again: all ends count.
             left_of_earlier: BTreeSet::new(),
+            restarted_after_kill: BTreeSet::new(),
             resources: resize::known(observation, memory),
             resize: None,
             sync_error: String::new(),

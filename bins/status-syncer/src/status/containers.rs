@@ -194,6 +194,12 @@ pub(super) fn is_left_of_earlier_round(observation: &PodObservation, name: &str)
     newest.is_some_and(|it| it.is_of_earlier_round && it.state() == RuntimeState::Exited)
 }
 
+/// Whether a container was stopped to be started again, has ended, and was not started since.
+pub(super) fn is_restarted_after_kill(observation: &PodObservation, name: &str) -> bool {
+    let newest = newest_first(observation, name).into_iter().next();
+    newest.is_some_and(|it| it.is_restarted_after_kill && it.state() == RuntimeState::Exited)
+}
+
 fn newest_first<'a>(observation: &'a PodObservation, name: &str) -> Vec<&'a ContainerObservation> {
     let mut instances: Vec<_> = observation
         .containers

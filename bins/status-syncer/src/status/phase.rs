@@ -5,7 +5,7 @@ use pod::accessors::is_restartable;
 use pod::core::{Container, ContainerStatus, Pod, PodStatus};
 use pod::{PodExt, PodPhase, restart};
 
-use super::containers::is_left_of_earlier_round;
+use super::containers::{is_left_of_earlier_round, is_restarted_after_kill};
 use super::input::Stage;
 
 /// What one container contributes to the phase.
@@ -92,7 +92,10 @@ pub(super) fn phase(pod: &Pod, status: &PodStatus, observation: &PodObservation)
     let mut sidecars = sidecars.into_iter().map(progress_of);
     let sidecar_runs = sidecars.any(|progress| progress == Progress::Running);
     let is_restarted = |(container, progress): (&Container, &Progress)| match progress {
-        Progress::Stopped { exit_code, .. } => restart::restarts(pod, container, *exit_code),
+        Progress::Stopped { exit_code, .. } => {
+            restart::restarts(pod, container, *exit_code)
+                || (is_active && is_restarted_after_kill(observation, &container.name))
+        }
         Progress::Unknown | Progress::Waiting | Progress::Running => false,
     };
     let restarts = pod.containers().iter().zip(&ordinary).any(is_restarted);

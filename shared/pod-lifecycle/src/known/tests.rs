@@ -133,7 +133,7 @@ fn what_is_known_of_stops_survives_in_the_record() {
     known.order_stop("a", GRACE, at);
     known.note_kill("b", KillReason::DefinitionChanged);
     known.order_stop("c", GRACE, at);
-    known.note_refused_start("d".to_owned());
+    known.note_answer_to_start("d".to_owned(), true);
     let mut record = Record::default();
     known.write_to(&mut record);
     let mut after = Known::of_record(&record);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use pod::accessors::ContainerKind;
 use pod::container_hash::{ContainerHash, HashComparison};
 use pod::core::{Container as ContainerSpec, Probe};
-use pod::{PodExt, RestartPolicy, restart};
+use pod::{Pod, PodExt, RestartPolicy, restart};
 
 use super::container_stop::{self, pod_grace, whole_seconds};
 use super::facts::Inputs;
@@ -14,7 +14,8 @@ use super::restart as again;
 use super::round;
 use super::step::{ContainerStop, Plan, PostStartHook, Work};
 use crate::hook::{Hook, PostStart};
-use crate::observation::{Container, ContainerState};
+use crate::known::Known;
+use crate::observation::{Container, ContainerState, Observation};
 use crate::stop::KillReason;
 use crate::termination::TerminationCause;
 
@@ -103,10 +104,7 @@ pub(super) fn judge(
             },
         },
         ContainerState::Exited(exit) => {
-            let policy = restart::policy_of(inputs.pod, spec);
-            let after_kill = inputs
-                .kill_of(container)
-                .is_some_and(|reason| reason.restarts(policy != RestartPolicy::Never));
+            let after_kill = is_restarted_after(inputs.kill_of(container), inputs.pod, spec);
             if after_kill || restart::restarts(inputs.pod, spec, exit.exit_code) {
                 Judgement::Start
             } else {
@@ -114,6 +112,26 @@ pub(super) fn judge(
             }
         }
     }
+}
+
+/// Instances that were stopped to be started again, and have ended: their pod goes on
+/// whatever code they ended with.
+pub fn restarted_after_kill<'a>(
+    pod: &'a Pod,
+    observation: &'a Observation,
+    known: &'a Known,
+) -> impl Iterator<Item = &'a Container> {
+    observation.containers.iter().filter(|container| {
+        let kill = known.kill_reason(&container.id);
+        let spec = pod.container(&container.name);
+        container.state.exit().is_some()
+            && spec.is_some_and(|(_, spec)| is_restarted_after(kill, pod, spec))
+    })
+}
+
+fn is_restarted_after(kill: Option<KillReason>, pod: &Pod, spec: &ContainerSpec) -> bool {
+    let policy = restart::policy_of(pod, spec);
+    kill.is_some_and(|reason| reason.restarts(policy != RestartPolicy::Never))
 }
 
 /// The hook to begin, unless it was begun.

@@ -176,3 +176,31 @@ fn a_rejected_pod_is_failed_and_stays_so() {
     );
     assert_eq!(again, status);
 }
+
+/// A container whose liveness probe failed may end with 0 when it is asked to.
+#[test]
+fn a_pod_whose_container_was_stopped_to_be_started_again_has_not_ended() {
+    for (is_restarted, phase) in [(false, "Succeeded"), (true, "Running")] {
+        let mut node = Node::new(json!({
+            "restartPolicy": "OnFailure",
+            "containers": [{"name": "c"}],
+        }));
+        node.exited("c", "c0", 0);
+        node.observation.containers[0].is_restarted_after_kill = is_restarted;
+        assert_eq!(node.compute().phase.as_deref(), Some(phase));
+    }
+}
+
+/// What status-syncer has after its own restart: what was published, and no observation.
+#[test]
+fn a_pod_that_nobody_has_looked_at_yet_keeps_its_phase() {
+    let mut node = Node::new(json!({
+        "restartPolicy": "OnFailure",
+        "containers": [{"name": "c"}],
+    }));
+    node.exited("c", "c0", 0);
+    node.observation.containers[0].is_restarted_after_kill = true;
+    assert_eq!(node.compute().phase.as_deref(), Some("Running"));
+    node.observation = PodObservation::default();
+    assert_eq!(node.compute().phase.as_deref(), Some("Running"));
+}
