@@ -10,7 +10,9 @@ mod manual;
 mod package;
 mod packages;
 mod report;
+mod sim;
 mod soak;
+mod teeth;
 mod test;
 mod tree;
 mod units;
@@ -24,7 +26,7 @@ use clap::{Parser, Subcommand};
 ///
 /// Each installs the Debian packages that it needs and that are missing, so
 /// it works on a fresh machine with Rust and a C compiler; `vm-test` only tells
-/// which. All but `images`, `package`, `units` and `fuzz`
+/// which. All but `images`, `package`, `units`, `sim`, `sim-teeth` and `fuzz`
 /// need root: they make namespaces, cgroups and mounts,
 /// in places of their own, and remove them again.
 #[derive(Parser)]
@@ -50,6 +52,10 @@ enum Command {
     Fuzz(fuzz::Arguments),
     /// Kill and harm processes for a long time, while pods must not notice
     Soak(soak::Arguments),
+    /// Play scenarios on a simulated node, thousands of them
+    Sim(sim::Arguments),
+    /// Put faults into a copy of the product, which those scenarios have to find
+    SimTeeth(teeth::Arguments),
     /// Build a Debian package of the release programs
     Package(package::Arguments),
     /// Write the units of the systemd bundle, which come from the table of processes
@@ -67,6 +73,8 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
+        Command::Sim(arguments) => sim::run(&arguments),
+        Command::SimTeeth(arguments) => teeth::run(&arguments),
         Command::Package(arguments) => package::run(&arguments),
         Command::Units => units::run(),
         Command::Images => images::run(),

@@ -157,7 +157,7 @@ impl FileSource {
     /// pod whose manifest is bad would look removed.
     async fn remember(&mut self) {
         let store = Arc::clone(&self.store);
-        let mut loading = tokio::task::spawn_blocking(move || store.load());
+        let mut loading = blocking::spawn(move || store.load());
         let loaded = loop {
             match tokio::time::timeout(SLOW, &mut loading).await {
                 Ok(loaded) => break loaded,
@@ -218,7 +218,7 @@ impl FileSource {
         };
         let (reporter, mut reports) = reporter(&self.path);
         let disk = self.disk.clone();
-        let reading = tokio::task::spawn_blocking(move || disk.read(order, &reporter));
+        let reading = blocking::spawn(move || disk.read(order, &reporter));
         let mut published = Instant::now();
         loop {
             match tokio::time::timeout(SLOW, reports.next()).await {

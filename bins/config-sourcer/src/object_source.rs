@@ -104,7 +104,7 @@ impl ObjectSource {
     async fn look(&mut self) {
         self.watch.begin();
         let (path, owner, arming) = (self.path.clone(), self.owner, self.watch.arming());
-        let looked = tokio::task::spawn_blocking(move || {
+        let looked = blocking::spawn(move || {
             // Before the look, so that no change is missed.
             let armed = arming.map(|arming| arming.add(&path));
             (look(&path, owner, MAX_READ_BYTES), armed)

@@ -13,6 +13,7 @@ use clock::{UnixNanos, WallClock};
 use manifest_files::{Expectation, Fingerprint, Found, ListError, Location, Place, Unreadable};
 use nix::errno::Errno;
 use nix::unistd::{getegid, geteuid};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 
 use crate::files::Observation;
@@ -21,6 +22,9 @@ use crate::watcher::{Armed, Arming};
 
 /// Files that wait to be judged: each may be as large as a manifest may be.
 const WAITING_FILES: usize = 1;
+
+/// The same in a simulation, where nobody takes one before all are read.
+const WAITING_FILES_ON_ONE_THREAD: usize = 1024;
 
 /// What is to be looked at.
 #[derive(Debug)]
@@ -99,7 +103,11 @@ pub(crate) enum Report {
 
 /// Both ends. Dropping the reports ends the reading at the next file.
 pub(crate) fn reporter(path: &Path) -> (Reporter, Reports) {
-    let (sender, findings) = mpsc::channel(WAITING_FILES);
+    let room = match blocking::stays_on_this_thread() {
+        true => WAITING_FILES_ON_ONE_THREAD,
+        false => WAITING_FILES,
+    };
+    let (sender, findings) = mpsc::channel(room);
     let (at, place) = watch::channel(path.display().to_string());
     let reporter = Reporter {
         findings: sender,
@@ -116,7 +124,11 @@ impl Reporter {
 
     /// Returns whether anybody still wants to know.
     fn found(&self, finding: Finding) -> bool {
-        self.findings.blocking_send(finding).is_ok()
+        match self.findings.try_send(finding) {
+            Ok(()) => true,
+            Err(TrySendError::Full(finding)) => self.findings.blocking_send(finding).is_ok(),
+            Err(TrySendError::Closed(_)) => false,
+        }
     }
 }
 

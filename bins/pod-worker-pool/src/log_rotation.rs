@@ -91,6 +91,7 @@ impl LogRotation {
     pub(crate) async fn run(self) {
         let compressor = Compressor::new(Arc::clone(&self.host), self.queue.clone());
         tokio::select! {
+            biased;
             never = self.rounds() => match never {},
             never = compressor.run() => match never {},
         }

@@ -253,6 +253,7 @@ impl NodePolicy {
     /// keeps what was good. Never ends.
     pub(crate) async fn run(self, writer: PolicyWriter) -> Infallible {
         tokio::select! {
+            biased;
             never = writer.run() => never,
             never = self.watch() => never,
         }
@@ -263,7 +264,7 @@ impl NodePolicy {
             tokio::time::sleep(LOOK_INTERVAL).await;
             let policy = self.clone();
             // A disk that hangs holds up this look and nothing else.
-            let looked = tokio::task::spawn_blocking(move || policy.look()).await;
+            let looked = blocking::spawn(move || policy.look()).await;
             if let Err(error) = looked {
                 tracing::error!(%error, "the policy's file cannot be looked at");
             }

@@ -238,7 +238,7 @@ impl<K: Ord + Clone + Send + 'static, V: Send + Sync + 'static> Writer<K, V> {
     async fn carry_out(&self, order: Order<K, V>) {
         let Order { key, value, number } = order;
         let (disk, of_thread) = (Arc::clone(&self.disk), key.clone());
-        let mut writing = tokio::task::spawn_blocking(move || disk.write(&of_thread, &value));
+        let mut writing = blocking::spawn(move || disk.write(&of_thread, &value));
         let result = match tokio::time::timeout(SAVE_MAY_TAKE, &mut writing).await {
             Ok(result) => result,
             Err(_) => {

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// What a program ends with that SIGTERM ends.
+const SIGTERM_CODE: i32 = 143;
+
 /// What the program in a container does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behaviour {
@@ -9,6 +12,8 @@ pub struct Behaviour {
     pub exit: Option<(Duration, i32)>,
     /// How long it takes to end after SIGTERM; `None`: it ignores it.
     pub on_terminate: Option<Duration>,
+    /// With which code it ends then.
+    pub terminate_code: i32,
     /// Whether it can be started at all.
     pub starts: bool,
 }
@@ -32,6 +37,7 @@ impl Behaviour {
     /// - `exit CODE MILLIS`: ends by itself;
     /// - `ignore-term`: only SIGKILL ends it;
     /// - `slow-term MILLIS`: needs that long to end after SIGTERM;
+    /// - `well-term MILLIS`: the same, and it ends with 0 then;
     /// - `cannot-start`: StartContainer fails;
     /// - anything else: runs until it is stopped.
     #[must_use]
@@ -40,6 +46,7 @@ impl Behaviour {
         let forever = Behaviour {
             exit: None,
             on_terminate: quick,
+            terminate_code: SIGTERM_CODE,
             starts: true,
         };
         let number = |index: usize| words.get(index).and_then(|word| word.parse::<u64>().ok());
@@ -56,10 +63,11 @@ impl Behaviour {
                 on_terminate: None,
                 ..forever
             },
-            Some("slow-term") => {
+            Some(word @ ("slow-term" | "well-term")) => {
                 let after = Duration::from_millis(number(1).unwrap_or(1000));
                 Behaviour {
                     on_terminate: Some(after),
+                    terminate_code: if word == "well-term" { 0 } else { SIGTERM_CODE },
                     ..forever
                 }
             }

@@ -230,8 +230,8 @@ impl SimulatedRuntime {
 
     /// Everything that happened so far.
     #[must_use]
-    pub fn history(&self) -> Vec<Entry> {
-        lock(&self.0.state).history.clone()
+    pub fn history(&self) -> Arc<Vec<Entry>> {
+        Arc::clone(&lock(&self.0.state).history)
     }
 
     /// What happened that never may: two running containers of one name in a
@@ -418,7 +418,7 @@ impl SimulatedRuntime {
         self.spawn(async move {
             tokio::time::sleep_until(end).await;
             if let Some(shared) = weak.upgrade() {
-                SimulatedRuntime(shared).end(&id, 143, false);
+                SimulatedRuntime(shared).end(&id, behaviour.terminate_code, false);
             }
         });
     }

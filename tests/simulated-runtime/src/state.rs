@@ -5,6 +5,7 @@ mod images;
 pub(crate) mod shown;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use clock::UnixNanos;
 use cri::v1::{
@@ -27,7 +28,7 @@ const POD_UID_LABEL: &str = "io.kubernetes.pod.uid";
 
 #[derive(Clone, Debug)]
 struct SimulatedSandbox {
-    config: PodSandboxConfig,
+    config: Arc<PodSandboxConfig>,
     state: PodSandboxState,
     created_at: UnixNanos,
     ip: String,
@@ -37,7 +38,7 @@ struct SimulatedSandbox {
 #[derive(Clone, Debug)]
 struct SimulatedContainer {
     sandbox: String,
-    config: ContainerConfig,
+    config: Arc<ContainerConfig>,
     state: ContainerState,
     created_at: UnixNanos,
     started_at: UnixNanos,
@@ -82,15 +83,17 @@ pub(crate) struct State {
     reserved: BTreeSet<String>,
     pub(crate) images: Images,
     next: u64,
-    pub(crate) history: Vec<Entry>,
+    pub(crate) history: Arc<Vec<Entry>>,
     pub(crate) violations: Vec<String>,
 }
 
 impl State {
     /// Whether a container has users of its pod's own.
     pub(crate) fn has_own_users(&self, container: &str) -> bool {
-        let config = self.containers.get(container).map(|it| it.config.clone());
-        let linux = config.and_then(|config| config.linux).unwrap_or_default();
+        let config = self.containers.get(container).map(|it| &it.config);
+        let linux = config
+            .and_then(|config| config.linux.clone())
+            .unwrap_or_default();
         let security = linux.security_context.unwrap_or_default();
         let options = security.namespace_options.unwrap_or_default();
         let own = options.userns_options;
@@ -124,8 +127,10 @@ impl State {
 
     /// The groups of its process: its own, and all that it is in.
     pub(crate) fn groups_of(&self, container: &str, uid: i64) -> (i64, Vec<i64>) {
-        let config = self.containers.get(container).map(|it| it.config.clone());
-        let linux = config.unwrap_or_default().linux.unwrap_or_default();
+        let config = self.containers.get(container).map(|it| &it.config);
+        let linux = config
+            .and_then(|config| config.linux.clone())
+            .unwrap_or_default();
         let security = linux.security_context.unwrap_or_default();
         let of_image = self.images.groups_of(uid);
         let own = security.run_as_group.map(|group| group.value);
@@ -140,7 +145,8 @@ impl State {
     }
 
     fn record(&mut self, at: UnixNanos, id: &str, container: &str, uid: &str, what: Happening) {
-        self.history.push(Entry {
+        // No copy is made unless a test still holds the one before.
+        Arc::make_mut(&mut self.history).push(Entry {
             at,
             pod_uid: uid.to_owned(),
             container: container.to_owned(),
@@ -212,7 +218,7 @@ impl State {
         self.record(now, &id, "", &metadata.uid, what);
         let state = PodSandboxState::SandboxReady;
         let sandbox = SimulatedSandbox {
-            config,
+            config: Arc::new(config),
             state,
             created_at: now,
             ip,
@@ -313,7 +319,7 @@ impl State {
         self.record(now, &id, &metadata.name, &uid, what);
         let container = SimulatedContainer {
             sandbox: sandbox.to_owned(),
-            config,
+            config: Arc::new(config),
             state: ContainerState::ContainerCreated,
             created_at: now,
             started_at: UnixNanos(0),
@@ -469,7 +475,8 @@ impl State {
             let message = "container is in exited state";
             return Err(RuntimeError::new(METHOD, RuntimeErrorKind::Other, message));
         }
-        let linux = container.config.linux.get_or_insert_default();
+        let config = Arc::make_mut(&mut container.config);
+        let linux = config.linux.get_or_insert_default();
         linux.resources = Some(resources);
         Ok(())
     }

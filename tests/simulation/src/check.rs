@@ -44,28 +44,22 @@ fn still_running(
         .collect()
 }
 
-/// What is not yet as desired; empty when the node has converged. Of pods that are
-/// desired and were evicted, whose UIDs these are, nothing may run.
-#[must_use]
-pub fn not_converged(
+/// What does not run of the pods that are desired, or has not run; empty when all is well.
+pub(crate) fn not_running(
     runtime: &SimulatedRuntime,
-    host: &MemoryHost,
     targets: &Targets,
     desired: &BTreeMap<String, Desired>,
-    evicted: &BTreeSet<String>,
 ) -> Vec<String> {
     let history = runtime.history();
     let uids = uids_by_version(&history);
     let containers = runtime.containers();
     let sandboxes = runtime.sandboxes();
-    let mut missing = still_running(evicted, &containers, &sandboxes);
-    let mut wanted = evicted.clone();
+    let mut missing = Vec::new();
     for pod in desired.values() {
         let Some(uid) = uids.get(&pod.version_label()) else {
             missing.push(format!("{pod} has no sandbox"));
             continue;
         };
-        wanted.insert(uid.clone());
         for name in pod.servers() {
             let of_name = containers
                 .iter()
@@ -98,11 +92,29 @@ pub fn not_converged(
             missing.push(format!("{ready} sandboxes of {pod} are ready"));
         }
     }
+    missing
+}
+
+/// What is left of pods that are not desired any more; empty when all is gone. Of pods that
+/// are desired and were evicted, whose UIDs these are, nothing may run.
+pub(crate) fn left_over(
+    runtime: &SimulatedRuntime,
+    host: &MemoryHost,
+    desired: &BTreeMap<String, Desired>,
+    evicted: &BTreeSet<String>,
+) -> Vec<String> {
+    let uids = uids_by_version(&runtime.history());
+    let containers = runtime.containers();
+    let sandboxes = runtime.sandboxes();
+    let mut left = still_running(evicted, &containers, &sandboxes);
+    let desired = desired.values();
+    let desired = desired.filter_map(|pod| uids.get(&pod.version_label()).cloned());
+    let wanted: BTreeSet<String> = evicted.iter().cloned().chain(desired).collect();
     for container in containers
         .iter()
         .filter(|one| !wanted.contains(&one.pod_uid))
     {
-        missing.push(format!(
+        left.push(format!(
             "a container {} of {} is left",
             container.name, container.pod_uid
         ));
@@ -111,12 +123,12 @@ pub fn not_converged(
         .iter()
         .filter(|one| !wanted.contains(&one.pod_uid))
     {
-        missing.push(format!("a sandbox of {} is left", sandbox.pod_uid));
+        left.push(format!("a sandbox of {} is left", sandbox.pod_uid));
     }
     for uid in host.pods().difference(&wanted) {
-        missing.push(format!("a cgroup or directory of {uid} is left"));
+        left.push(format!("a cgroup or directory of {uid} is left"));
     }
-    missing
+    left
 }
 
 /// Pods whose volume does not show what the ConfigMap says, and volumes that are left of
@@ -159,8 +171,7 @@ pub(crate) fn stale_settings(
 
 /// What happened that never may. `failures` counts by UID and container how often
 /// it crashed or hung.
-#[must_use]
-pub fn broken_promises(
+pub(crate) fn broken_promises(
     runtime: &SimulatedRuntime,
     targets: &Targets,
     desired: &BTreeMap<String, Desired>,

@@ -86,13 +86,16 @@ enum Kind {
     Job,
     /// Ignores SIGTERM.
     Stubborn,
+    /// Ends well some time after SIGTERM, and is restarted where it has failed: only who
+    /// stopped it knows that it is to be started again.
+    Graceful,
 }
 
 impl Kind {
     /// Names of the containers that are to run in the end.
     fn servers(self) -> &'static [&'static str] {
         match self {
-            Kind::Server | Kind::WithInit | Kind::Stubborn => &["main"],
+            Kind::Server | Kind::WithInit | Kind::Stubborn | Kind::Graceful => &["main"],
             Kind::Pair => &["main", "second"],
             Kind::WithSidecar => &[SIDECAR, "main"],
             Kind::Job => &[],
@@ -102,12 +105,13 @@ impl Kind {
 
 impl Desired {
     pub(crate) fn random(name: &str, version: u32, random: &mut impl Rng) -> Desired {
-        let kind = match random.random_range(0..6) {
+        let kind = match random.random_range(0..7) {
             0 => Kind::Pair,
             1 => Kind::WithInit,
             2 => Kind::Job,
             3 => Kind::Stubborn,
             4 => Kind::WithSidecar,
+            5 => Kind::Graceful,
             _ => Kind::Server,
         };
         let grace_seconds = random.random_range(1..=5);
@@ -263,7 +267,7 @@ impl Desired {
         match self.kind {
             Kind::WithSidecar => (Some(SIDECAR), None),
             Kind::WithInit => (None, Some("prepare")),
-            Kind::Server | Kind::Pair | Kind::Job | Kind::Stubborn => (None, None),
+            Kind::Server | Kind::Pair | Kind::Job | Kind::Stubborn | Kind::Graceful => (None, None),
         }
     }
 
@@ -338,6 +342,7 @@ impl Desired {
                 (String::new(), container("main", &command, ""), "Never")
             }
             Kind::Stubborn => (String::new(), server("main", "ignore-term"), "Always"),
+            Kind::Graceful => (String::new(), server("main", "well-term 900"), "OnFailure"),
             Kind::WithSidecar => {
                 let sidecar = container(SIDECAR, "serve", r#","restartPolicy":"Always""#);
                 (sidecar, server("main", "ignore-term"), "Always")

@@ -9,7 +9,9 @@
 
 mod check;
 mod desired;
+mod disk;
 mod evictions;
+mod in_time;
 mod launcher;
 mod node;
 mod observer;
@@ -25,10 +27,9 @@ mod supervision;
 mod targets;
 mod uids;
 
-pub use check::{broken_promises, not_converged};
 pub use desired::Desired;
 pub use node::SimulatedNode;
-pub use play::run;
+pub use play::{Played, run};
 pub use scenario::Scenario;
 pub use statuses::wrong_statuses;
 pub use targets::Targets;

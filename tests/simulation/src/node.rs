@@ -12,17 +12,21 @@ use node_config::{DirectoryLayout, NodeConfig};
 use pod::{Pod, PodDocument};
 use simulated_node::MemoryHost;
 use simulated_runtime::SimulatedRuntime;
-use tempfile::TempDir;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 use topology::{Identities, Process};
 
+use crate::disk::Disk;
 use crate::evictions;
 use crate::launcher::Launcher;
 use crate::observer::Observer;
 use crate::supervision::Supervision;
 use crate::targets::Targets;
+
+const MANIFESTS: &str = "manifests";
+
+const OBJECTS: &str = "objects";
 
 /// When simulated time begins: 2026-01-01.
 const BEGIN: UnixNanos = UnixNanos(1_767_225_600_000_000_000);
@@ -48,7 +52,7 @@ pub struct SimulatedNode {
     hub: MemoryHub,
     pub(crate) observer: Observer,
     pub(crate) supervision: Supervision,
-    disk: TempDir,
+    _disk: Disk,
 }
 
 impl SimulatedNode {
@@ -63,23 +67,22 @@ impl SimulatedNode {
         reason = "a test cannot go on without its directory"
     )]
     pub fn new(seed: u64) -> SimulatedNode {
-        let disk = tempfile::tempdir().unwrap();
-        let below = |name: &str| disk.path().join(name);
+        let disk = Disk::new().unwrap();
         let directories = DirectoryLayout {
             // In memory alone, see `host`.
             root_dir: simulated_node::ROOT_DIR.into(),
-            ..DirectoryLayout::below(disk.path())
+            ..DirectoryLayout::below("")
         };
         for process in Process::ON_EVERY_NODE {
             std::fs::create_dir_all(directories.state(process)).unwrap();
         }
-        std::fs::create_dir_all(below("manifests")).unwrap();
-        std::fs::create_dir_all(below("objects")).unwrap();
+        std::fs::create_dir_all(MANIFESTS).unwrap();
+        std::fs::create_dir_all(OBJECTS).unwrap();
         let mut config = NodeConfig::with_defaults("node", directories);
-        config.static_pod_path = Some(below("manifests"));
-        config.local_objects_path = Some(below("objects"));
-        config.policy_path = below("policy.toml");
-        config.pull_credentials_path = below("pull-credentials.json");
+        config.static_pod_path = Some(MANIFESTS.into());
+        config.local_objects_path = Some(OBJECTS.into());
+        config.policy_path = "policy.toml".into();
+        config.pull_credentials_path = "pull-credentials.json".into();
         config.node_ip = Some(std::net::Ipv4Addr::new(10, 0, 0, 1).into());
         config.resolv_conf = None;
         config.eviction.pressure_transition_period = evictions::TRANSITION;
@@ -110,14 +113,14 @@ impl SimulatedNode {
             hub,
             observer,
             supervision: Supervision::new(launcher),
-            disk,
+            _disk: disk,
         }
     }
 
     /// The directory of static pods.
     #[must_use]
     pub fn manifests(&self) -> PathBuf {
-        self.disk.path().join("manifests")
+        PathBuf::from(MANIFESTS)
     }
 
     /// Puts a manifest into the directory, whole or not at all.
@@ -134,7 +137,7 @@ impl SimulatedNode {
     /// # Panics
     /// When the disk refuses.
     pub fn put_object(&self, name: &str, text: &str) {
-        self.put(&self.disk.path().join("objects").join(name), text);
+        self.put(&Path::new(OBJECTS).join(name), text);
     }
 
     #[expect(
@@ -142,8 +145,8 @@ impl SimulatedNode {
         reason = "a test cannot go on without its manifest"
     )]
     fn put(&self, path: &Path, text: &str) {
-        let temporary = self.disk.path().join("manifest.new");
-        std::fs::write(&temporary, text).unwrap();
+        let temporary = Path::new("manifest.new");
+        std::fs::write(temporary, text).unwrap();
         std::fs::rename(temporary, path).unwrap();
     }
 
@@ -156,9 +159,7 @@ impl SimulatedNode {
 
     /// Removes a local object; absent is fine.
     pub fn remove_object(&self, name: &str) {
-        drop(std::fs::remove_file(
-            self.disk.path().join("objects").join(name),
-        ));
+        drop(std::fs::remove_file(Path::new(OBJECTS).join(name)));
     }
 
     /// The processes that the supervisor starts.

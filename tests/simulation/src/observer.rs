@@ -36,6 +36,7 @@ struct Seen {
     evicted: BTreeMap<String, Evicted>,
     /// Phase and reason with which a pod ended, by version.
     ended: BTreeMap<String, (String, Option<String>)>,
+    ended_at: BTreeMap<String, UnixNanos>,
     contradictions: BTreeSet<String>,
 }
 
@@ -167,11 +168,15 @@ impl Seen {
         let says = (phase, status.reason.clone());
         match self.ended.get(version) {
             Some(ended) if *ended != says => {
-                let contradiction = format!("{version} was {ended:?}, and is {says:?} at {now:?}");
+                let contradiction = format!(
+                    "{version} was {ended:?} at {:?}, and is {says:?} at {now:?}",
+                    self.ended_at.get(version)
+                );
                 self.contradictions.insert(contradiction);
             }
             None if ends => {
                 self.ended.insert(version.to_owned(), says);
+                self.ended_at.insert(version.to_owned(), now);
             }
             _ => {}
         }

@@ -12,23 +12,55 @@ use crate::shortage::{be_short_no_more, be_short_of};
 /// Things that happen in a scenario.
 const STEPS: u32 = 40;
 
-/// Runs the scenario of a seed to its end.
+/// A scenario that was played.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Played {
+    /// What was done to the node, and then what happened in its runtime, a line each. The
+    /// same seed gives the same each time where tokio can be told its seed.
+    pub story: String,
+    /// What went wrong, with the steps that led there.
+    pub problem: Option<String>,
+}
+
+/// Plays the scenario of a seed to its end.
 ///
-/// # Errors
-/// What went wrong, with the steps that led there.
-pub fn run(seed: u64) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .build()
-        .map_err(|error| error.to_string())?;
+/// # Panics
+/// When there can be no tokio runtime or no directory.
+#[must_use]
+#[expect(
+    clippy::unwrap_used,
+    reason = "a test cannot go on without its runtime"
+)]
+pub fn run(seed: u64) -> Played {
+    blocking::stay_on_this_thread();
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    // Who is asked first where a select has no order. Without the flag of the command `cargo
+    // xtask sim` tokio cannot be told.
+    #[cfg(tokio_unstable)]
+    builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_le_bytes()));
+    let runtime = builder.enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let mut scenario = Scenario::new(seed);
         let mut node = SimulatedNode::new(seed);
-        play(&mut scenario, &mut node, Shortage::of_seed(seed))
-            .await
-            .map_err(|error| format!("seed {seed}: {error}\n{}", scenario.log.join("\n")))
+        let outcome = play(&mut scenario, &mut node, Shortage::of_seed(seed)).await;
+        let problem = outcome.err();
+        Played {
+            story: story(&scenario, &node),
+            problem: problem
+                .map(|error| format!("seed {seed}: {error}\n{}", scenario.log.join("\n"))),
+        }
     })
+}
+
+/// All that happened, a line each.
+fn story(scenario: &Scenario, node: &SimulatedNode) -> String {
+    let history = node.runtime.history();
+    let entries = history.iter().map(|entry| {
+        let (at, uid, container) = (entry.at, &entry.pod_uid, &entry.container);
+        format!("{at:?} {uid} {container} {:?}", entry.happening)
+    });
+    let lines: Vec<String> = scenario.log.iter().cloned().chain(entries).collect();
+    lines.join("\n")
 }
 
 async fn play(
@@ -54,6 +86,7 @@ async fn play(
         scenario.put_settings(node);
     }
     scenario.converge(node).await?;
+    scenario.note(node, "as desired");
     if shortage.is_some() {
         be_short_no_more(scenario, node).await?;
     }

@@ -12,9 +12,10 @@ use rand::{Rng, SeedableRng};
 use simulated_runtime::{Faults, SimulatedRuntime};
 use topology::Process;
 
-use crate::check::{broken_promises, not_converged, stale_settings};
+use crate::check::{broken_promises, left_over, not_running, stale_settings};
 use crate::desired::{Desired, SETTINGS, SETTINGS_KEY};
 use crate::evictions::{self, Evicted, Span};
+use crate::in_time;
 use crate::node::SimulatedNode;
 use crate::resizes::wrong_sizes;
 use crate::sizes::{MUCH_MEMORY, Size};
@@ -39,11 +40,10 @@ const MOST_CRASHES: usize = 6;
 /// be killed.
 const SLOW_CALL: Duration = Duration::from_millis(500);
 
-/// Simulated time within which a node must be as desired after the last fault:
-/// the longest crash-loop wait that a scenario can cause (40 s), the longest
-/// grace (5 s), the longest back-off of a process (10 s), a sync at the latest after
-/// 90 s, and a round of garbage collection.
-const CONVERGENCE: Duration = Duration::from_secs(240);
+/// Simulated time within which a node must be as desired in all after the last fault:
+/// what `in_time.rs` gives for its pods to run, and a round of garbage collection, which
+/// comes once a minute, with what may be tried again for it.
+const CONVERGENCE: Duration = Duration::from_secs(150);
 
 /// What a scenario remembers of what it did.
 #[derive(Debug)]
@@ -102,6 +102,8 @@ impl Scenario {
 
     pub(crate) async fn converge(&mut self, node: &mut SimulatedNode) -> Result<(), String> {
         let until = node.elapsed() + CONVERGENCE;
+        let (runtime, targets) = (&node.runtime, &node.targets);
+        let due = in_time::deadline(node.clock.now(), runtime, targets, &self.desired);
         loop {
             let evicted = node.observer.evicted();
             let to_run = self.to_run(&evicted);
@@ -109,7 +111,11 @@ impl Scenario {
             let ended = labels.filter_map(|label| Some(evicted.get(&label)?.uid.clone()));
             let ended: BTreeSet<String> = ended.collect();
             let (runtime, host, targets) = (&node.runtime, &node.host, &node.targets);
-            let mut missing = not_converged(runtime, host, targets, &to_run, &ended);
+            let mut missing = not_running(runtime, targets, &to_run);
+            if !missing.is_empty() && node.clock.now() > due {
+                return Err(format!("late:\n{}", missing.join("\n")));
+            }
+            missing.extend(left_over(runtime, host, &to_run, &ended));
             missing.extend(stale_settings(runtime, host, &to_run, self.settings));
             if missing.is_empty() {
                 let served = node.served_pods().await?;

@@ -122,8 +122,9 @@ impl Sizes {
     /// Whether no limit may be set that takes this container from one size to another: it
     /// uses more memory.
     pub(crate) fn is_refused(&self, had: Size, wanted: Size) -> bool {
-        let is_less = wanted.memory_mib < had.memory_mib;
-        self.uses_much && is_less && wanted.memory_mib <= MUCH_MEMORY
+        // Where the node does not know whether a resize to more was done, the one back counts
+        // as a resize to less, though the limit is the same.
+        self.uses_much && had != wanted && wanted.memory_mib <= MUCH_MEMORY
     }
 
     /// Thousandths of a core and MiB of all containers that run together.

@@ -2,6 +2,7 @@
 //! pods that are desired only.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use pod::core::ContainerStatus;
 use pod::{Pod, PodExt as _};
@@ -13,7 +14,7 @@ use crate::uids::uids_by_version;
 
 /// What the runtime has, for comparing.
 struct Truth<'a> {
-    history: Vec<Entry>,
+    history: Arc<Vec<Entry>>,
     containers: Vec<ContainerView>,
     targets: &'a Targets,
 }

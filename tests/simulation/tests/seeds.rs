@@ -13,7 +13,7 @@ fn run(remainder: u64) {
     let chosen =
         seeds.filter(|seed| seed % 2 == remainder && only.is_none_or(|only| only == *seed));
     let failures: Vec<String> = chosen
-        .filter_map(|seed| simulation::run(seed).err())
+        .filter_map(|seed| simulation::run(seed).problem)
         .collect();
     assert!(
         failures.is_empty(),

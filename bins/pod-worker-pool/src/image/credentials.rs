@@ -82,7 +82,7 @@ impl NodeCredentials {
             tokio::time::sleep(LOOK_INTERVAL).await;
             let credentials = self.clone();
             // A disk that hangs holds up this look and nothing else.
-            let looked = tokio::task::spawn_blocking(move || credentials.look()).await;
+            let looked = blocking::spawn(move || credentials.look()).await;
             if let Err(error) = looked {
                 tracing::error!(%error, "the file with credentials cannot be looked at");
             }

@@ -69,7 +69,7 @@ fn not_live(container_id: &str) -> v1::ProbeVerdict {
 
 /// When containers of a pod were started, in whole seconds since the test's start.
 fn starts(node: &TestNode, uid: &str) -> Vec<u64> {
-    let history = node.runtime.history().into_iter();
+    let history = node.runtime.history().to_vec().into_iter();
     history
         .filter(|entry| entry.pod_uid == uid && entry.happening == Happening::Started)
         .filter(|entry| !entry.container.is_empty())
@@ -390,7 +390,7 @@ async fn init_containers_run_in_order_before_the_others() {
             .is_some_and(|container| container.name == "c")
     })
     .await;
-    let history = node.runtime.history().into_iter();
+    let history = node.runtime.history().to_vec().into_iter();
     let order: Vec<String> = history
         .filter(|entry| entry.happening == Happening::Started)
         .map(|entry| entry.container)
@@ -515,7 +515,7 @@ async fn a_lost_sandbox_is_replaced_and_its_containers_with_it() {
         .runtime
         .sandboxes()
         .into_iter()
-        .map(|sandbox| sandbox.config.metadata.unwrap().attempt)
+        .map(|sandbox| sandbox.config.metadata.clone().unwrap().attempt)
         .collect();
     assert_eq!(attempts, [0, 1]);
     assert!(node.runtime.violations().is_empty());

@@ -408,7 +408,7 @@ async fn the_next_instance_does_not_wait_for_the_lists_to_show_an_end() {
         }
     }
     assert!(begun.elapsed() >= HIDDEN);
-    let history = pool.runtime.history().into_iter();
+    let history = pool.runtime.history().to_vec().into_iter();
     let asked = history.filter(|entry| entry.happening == Happening::Terminated);
     assert_eq!(asked.count(), 0);
     assert_eq!(pool.runtime.violations(), Vec::<String>::new());

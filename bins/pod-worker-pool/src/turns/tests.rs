@@ -188,7 +188,7 @@ fn ordinary(uid: &str) -> Value {
 }
 
 fn sandboxes_made(node: &TestNode) -> Vec<String> {
-    let history = node.runtime.history().into_iter();
+    let history = node.runtime.history().to_vec().into_iter();
     history
         .filter(|entry| entry.container.is_empty())
         .filter(|entry| matches!(entry.happening, Happening::Created { .. }))

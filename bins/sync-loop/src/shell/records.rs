@@ -84,6 +84,7 @@ impl Records {
         let saving = save(saver, pending.clone(), reports);
         let task = tokio::spawn(async move {
             tokio::select! {
+                biased;
                 never = saving => never,
                 never = writer.run() => never,
             }

@@ -477,7 +477,7 @@ fn stats_of(container: ContainerView, memory_use: &BTreeMap<String, u64>) -> v1:
         }),
         attributes: Some(v1::ContainerAttributes {
             id: container.id,
-            labels: container.config.labels,
+            labels: container.config.labels.clone(),
             ..v1::ContainerAttributes::default()
         }),
         ..v1::ContainerStats::default()

@@ -110,7 +110,7 @@ async fn a_program_that_ignores_term_is_killed_after_the_grace() {
         .await
         .unwrap();
     assert!(begin.elapsed() >= Duration::from_secs(3));
-    let last = runtime.history().pop().unwrap();
+    let last = runtime.history().last().cloned().unwrap();
     assert_eq!(
         last.happening,
         Happening::Exited {

@@ -1,6 +1,8 @@
 //! What a simulated runtime shows of its sandboxes and containers: to callers of
 //! the CRI, and to tests. Nothing changes here.
 
+use std::sync::Arc;
+
 use clock::UnixNanos;
 use cri::v1::{
     Container, ContainerConfig, ContainerState, ContainerStatus, ImageSpec, LinuxPodSandboxStatus,
@@ -20,7 +22,7 @@ pub struct SandboxView {
     /// Whether it is ready.
     pub ready: bool,
     /// What it was made from.
-    pub config: PodSandboxConfig,
+    pub config: Arc<PodSandboxConfig>,
 }
 
 /// A container, as a test sees it.
@@ -35,7 +37,7 @@ pub struct ContainerView {
     /// Whether it runs.
     pub running: bool,
     /// What it was made from.
-    pub config: ContainerConfig,
+    pub config: Arc<ContainerConfig>,
 }
 
 /// What there is to see.
@@ -171,7 +173,7 @@ impl Shown for State {
                 id: id.clone(),
                 pod_uid: sandbox.config.metadata.clone().unwrap_or_default().uid,
                 ready: sandbox.state == PodSandboxState::SandboxReady,
-                config: sandbox.config.clone(),
+                config: Arc::clone(&sandbox.config),
             })
             .collect()
     }
@@ -186,7 +188,7 @@ impl Shown for State {
                     pod_uid,
                     name,
                     running: container.state == ContainerState::ContainerRunning,
-                    config: container.config.clone(),
+                    config: Arc::clone(&container.config),
                 }
             })
             .collect()

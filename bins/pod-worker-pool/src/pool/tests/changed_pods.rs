@@ -55,7 +55,7 @@ async fn runs_anew(node: &TestNode, word: &str) {
 }
 
 fn seconds_of(node: &TestNode, happening: Happening) -> Vec<u64> {
-    let history = node.runtime.history().into_iter();
+    let history = node.runtime.history().to_vec().into_iter();
     history
         .filter(|entry| entry.happening == happening && !entry.container.is_empty())
         .map(|entry| entry.at.since(crate::testing::START).as_secs())

@@ -19,7 +19,7 @@ fn add(pod: &mut Value, name: &str, command: &[&str], target: &str) {
 }
 
 fn starts(node: &TestNode, name: &str) -> usize {
-    let history = node.runtime.history().into_iter();
+    let history = node.runtime.history().to_vec().into_iter();
     let started = history.filter(|it| it.happening == Happening::Started);
     started.filter(|it| it.container == name).count()
 }

@@ -91,7 +91,7 @@ async fn the_image_of_a_volume_is_pulled_and_mounted() {
         assert!(mount.readonly && mount.host_path.is_empty());
         assert_eq!(mount.image_sub_path, "etc");
         let image = mount.image.clone().unwrap().image;
-        assert_ne!(image, config.image.unwrap().image);
+        assert_ne!(image, config.image.clone().unwrap().image);
         let pulls = node.reasons("u1").into_iter();
         let expected = if policy == "Always" { 2 } else { 1 };
         assert_eq!(pulls.filter(|it| it == "Pulling").count(), expected);
@@ -154,7 +154,7 @@ fn pod_with_users(name: &str, uid: &str) -> Value {
 /// The first id of the node that the running container of a pod has.
 fn first_id(node: &TestNode, uid: &str) -> Option<u32> {
     let config = node.running(uid)?.config;
-    let security = config.linux?.security_context?;
+    let security = config.linux.clone()?.security_context?;
     let own = security.namespace_options?.userns_options?;
     let mappings = config.mounts.iter().map(|mount| &mount.uid_mappings);
     assert!(mappings.clone().all(|mappings| *mappings == own.uids));

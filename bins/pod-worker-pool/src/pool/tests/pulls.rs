@@ -155,7 +155,7 @@ async fn containers_wait_for_init_containers_whose_pull_is_slow() {
     assert_eq!(starts(&node, "u1"), Vec::<u64>::new());
     node.runtime.set_pull_hangs(SLOW, false);
     eventually("all of it has run", || runs(&node, "c")).await;
-    let history = node.runtime.history().into_iter();
+    let history = node.runtime.history().to_vec().into_iter();
     let started: Vec<String> = history
         .filter(|it| it.happening == Happening::Started && !it.container.is_empty())
         .map(|it| it.container)

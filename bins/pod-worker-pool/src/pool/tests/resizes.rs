@@ -212,7 +212,7 @@ async fn only_the_container_whose_policy_says_so_is_started_again() {
         let of = |name: &str| {
             let all = node.runtime.containers().into_iter();
             let mut all = all.filter(|it| it.name == name && it.running);
-            all.next().map(|it| (it.id, it.config.annotations))
+            all.next().map(|it| (it.id, it.config.annotations.clone()))
         };
         assert_eq!(of("other").unwrap().0, other);
         let (id, annotations) = of("c").unwrap();

@@ -31,7 +31,7 @@ fn pod() -> Value {
 
 /// Names of containers as they started, one after the other.
 fn started(node: &TestNode) -> Vec<String> {
-    let history = node.runtime.history().into_iter();
+    let history = node.runtime.history().to_vec().into_iter();
     let started = history.filter(|it| it.happening == Happening::Started);
     let names = started.map(|it| it.container);
     names.filter(|name| !name.is_empty()).collect()

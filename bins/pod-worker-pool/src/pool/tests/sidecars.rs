@@ -32,7 +32,7 @@ fn pod(sidecar_command: &[&str], main: &[&str]) -> Value {
 }
 
 fn of(node: &TestNode, is_it: impl Fn(&Happening) -> bool) -> Vec<Entry> {
-    let history = node.runtime.history().into_iter();
+    let history = node.runtime.history().to_vec().into_iter();
     let history = history.filter(|entry| !entry.container.is_empty());
     history.filter(|entry| is_it(&entry.happening)).collect()
 }

@@ -40,7 +40,7 @@ fn slow_sandbox(seconds: u64) -> Faults {
 
 /// Numbers of the sandboxes (of containers, by name) that were made.
 fn made(node: &TestNode, container: &str) -> Vec<u32> {
-    let history = node.runtime.history().into_iter();
+    let history = node.runtime.history().to_vec().into_iter();
     let of_them = history.filter(|entry| entry.container == container);
     let numbers = of_them.filter_map(|entry| match entry.happening {
         Happening::Created { attempt, .. } => Some(attempt),

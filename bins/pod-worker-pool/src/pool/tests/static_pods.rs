@@ -14,7 +14,7 @@ use crate::testing::{TestNode, eventually, pod_running};
 async fn appears_late(node: &TestNode, like: &str, uid: &str) {
     let sandboxes = node.runtime.sandboxes();
     let like = sandboxes.iter().find(|sandbox| sandbox.pod_uid == like);
-    let mut config = like.unwrap().config.clone();
+    let mut config = like.unwrap().config.as_ref().clone();
     config.metadata.as_mut().unwrap().uid = uid.to_owned();
     config
         .labels

@@ -1,0 +1,100 @@
+//! Plays many scenarios on all processors: `cargo xtask sim` builds and calls it.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use clap::Parser;
+
+/// Plays scenarios on a simulated node.
+#[derive(Parser)]
+#[command(name = "cargo xtask sim")]
+struct Arguments {
+    /// Scenarios to play
+    #[arg(long, default_value_t = 1000, value_name = "NUMBER")]
+    seeds: u64,
+    /// The first seed (default: a new one each time)
+    #[arg(long, value_name = "SEED")]
+    from: Option<u64>,
+    /// Threads, each with a node of its own (default: one for each processor)
+    #[arg(long, value_name = "NUMBER")]
+    threads: Option<usize>,
+    /// Play each scenario twice: the same has to happen
+    #[arg(long)]
+    twice: bool,
+    /// End with the first one that fails
+    #[arg(long)]
+    until_failure: bool,
+    /// Show all that happens
+    #[arg(long)]
+    show: bool,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let arguments = Arguments::parse();
+    let first = arguments
+        .from
+        .unwrap_or_else(|| rand::random_range(0..1 << 32));
+    let next = AtomicU64::new(first);
+    let end = first + arguments.seeds;
+    let played = AtomicU64::new(0);
+    let failures = Mutex::new(Vec::new());
+    let processors = std::thread::available_parallelism()?.get();
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..arguments.threads.unwrap_or(4 * processors) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= end {
+                        return;
+                    }
+                    played.fetch_add(1, Ordering::Relaxed);
+                    if let Err(error) = play(seed, &arguments) {
+                        say(&format!("{error}\n"));
+                        failures.lock().expect("no thread panics").push(seed);
+                        if arguments.until_failure {
+                            next.store(end, Ordering::Relaxed);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let seconds = began.elapsed().as_secs_f64();
+    let failures = failures.into_inner()?;
+    say(&format!(
+        "{} scenarios from seed {first}: {} failed, {:.1} a second",
+        played.load(Ordering::Relaxed),
+        failures.len(),
+        played.load(Ordering::Relaxed) as f64 / seconds
+    ));
+    Ok(match failures.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// Plays the scenario of a seed.
+fn play(seed: u64, arguments: &Arguments) -> Result<(), String> {
+    let played = simulation::run(seed);
+    if arguments.show {
+        say(&played.story);
+    }
+    if arguments.twice && simulation::run(seed) != played {
+        return Err(format!(
+            "seed {seed}: something else happened the second time"
+        ));
+    }
+    match played.problem {
+        None => Ok(()),
+        Some(problem) => Err(problem),
+    }
+}
+
+/// Writes a line; who does not read on has read enough.
+fn say(text: &str) {
+    drop(writeln!(std::io::stdout(), "{text}"));
+}
