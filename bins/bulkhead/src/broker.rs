@@ -117,7 +117,10 @@ fn answered(socket: BorrowedFd<'_>) -> io::Result<UnixStream> {
 }
 
 /// Gives up root's user, groups and capabilities, and ever having more.
-fn become_nobody() -> io::Result<()> {
+///
+/// # Errors
+/// When a part of it is not possible.
+pub(crate) fn become_nobody() -> io::Result<()> {
     let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
     setgroups(&[])?;
     setresgid(group, group, group)?;

@@ -1,17 +1,21 @@
 //! `status`, `restart`, `reload` and `crashes` where systemd supervises the processes
 //! (`bulkhead.target`): systemd is asked in place of our supervisor.
+//!
+//! Its programs do that. They are started as who runs this, and what they print is read as
+//! `nobody`: log lines come from the processes.
 
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command as Program, ExitCode};
+use std::process::{Child, Command as Program, ExitCode, Stdio};
 use std::time::Duration;
 
 use topology::Process;
 
 use crate::arguments::{Arguments, Command, TableOrJson};
+use crate::broker::become_nobody;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, note};
 use crate::status::{print, print_crashes, readiness};
 use crate::systemd;
 
@@ -21,8 +25,15 @@ const TARGET: &str = "bulkhead.target";
 /// Where its units have the sockets.
 const RUN_DIRECTORY: &str = "/run/bulkhead";
 
-/// Endings that are asked for.
-const CRASHES_MAX: &str = "--lines=64";
+/// Longest wait for an answer.
+const ANSWER_WAIT: Duration = Duration::from_secs(10);
+
+/// Longest wait until services have stopped and are ready again; systemd has limits of its
+/// own for each step.
+const JOB_WAIT: Duration = Duration::from_secs(120);
+
+/// With these timeout(1) says that it has ended the program.
+const TIMED_OUT: [Option<i32>; 3] = [Some(124), Some(137), None];
 
 /// The answer of systemd to a command that our supervisor would have answered; none where
 /// it is not for systemd to answer.
@@ -50,7 +61,7 @@ fn is_supervised_by_systemd(run_dir: &Path) -> bool {
     run_dir == Path::new(RUN_DIRECTORY)
         && UnixStream::connect(socket).is_err()
         && Path::new("/run/systemd/system").exists()
-        && printed("systemctl", &["is-active", TARGET]).is_ok()
+        && is_active(TARGET)
 }
 
 fn status(format: TableOrJson, output: Output) -> Result<ExitCode, Failure> {
@@ -60,8 +71,9 @@ fn status(format: TableOrJson, output: Output) -> Result<ExitCode, Failure> {
     ];
     let supervised = Process::ALL.into_iter().skip(1);
     words.extend(supervised.map(systemd::unit));
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let shown = printed("systemctl", &words)?;
+    let shown = asked("systemctl", &words, ANSWER_WAIT)?;
+    drop_privileges();
+    let shown = shown.answer()?;
     let node_name = nix::unistd::gethostname().unwrap_or_default();
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let since_boot = Duration::try_from(now).unwrap_or_default();
@@ -78,13 +90,13 @@ fn restart(name: &str, output: Output) -> Result<ExitCode, Failure> {
         let instead = format!("systemd supervises here: systemctl restart {TARGET}");
         return Err(Failure::NotFound(instead));
     }
-    printed("systemctl", &["restart", &systemd::unit(process)])?;
+    run_job("restart", &systemd::unit(process))?;
     output.text(&format!("{process} restarted\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn reload(output: Output) -> Result<ExitCode, Failure> {
-    printed("systemctl", &["restart", TARGET])?;
+    run_job("restart", TARGET)?;
     output.text("the configuration is read again; all processes are restarted\n")?;
     Ok(ExitCode::SUCCESS)
 }
@@ -92,27 +104,119 @@ fn reload(output: Output) -> Result<ExitCode, Failure> {
 fn crashes(of: Option<&str>, format: TableOrJson, output: Output) -> Result<ExitCode, Failure> {
     let process = of.map(str::parse::<Process>).transpose();
     let process = process.map_err(|error| Failure::NotFound(error.to_string()))?;
-    let words = [
-        "--output=json",
-        "--no-pager",
-        CRASHES_MAX,
-        systemd::PROCESS_EXIT,
-    ];
-    let journal = printed("journalctl", &words)?;
-    print_crashes(&systemd::crashes(&journal, process), of, format, output)?;
+    let exits = asked("journalctl", &systemd::ask_for_exits(process), ANSWER_WAIT)?;
+    let lines = asked("journalctl", &systemd::ask_for_lines(process), ANSWER_WAIT)?;
+    drop_privileges();
+    let crashes = systemd::crashes(&exits.answer()?, &lines.answer()?);
+    print_crashes(&crashes, of, format, output)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a program of systemd prints; its own words say what is wrong where it fails.
-fn printed(program: &str, words: &[&str]) -> Result<String, Failure> {
-    let failed = |source| Failure::Local {
-        action: format!("ask systemd ({program} {})", words.join(" ")),
-        source,
-    };
-    let ran = Program::new(program).args(words).output().map_err(failed)?;
-    if ran.status.success() {
-        return Ok(String::from_utf8_lossy(&ran.stdout).into_owned());
+/// Has systemd do something with a unit, and waits until it is done.
+fn run_job(verb: &str, unit: &str) -> Result<(), Failure> {
+    let words = ["--no-ask-password", verb, unit].map(str::to_owned);
+    let job = asked("systemctl", &words, JOB_WAIT)?;
+    drop_privileges();
+    job.answer().map(|_nothing| ())
+}
+
+fn is_active(unit: &str) -> bool {
+    let words = ["is-active", unit].map(str::to_owned);
+    asked("systemctl", &words, ANSWER_WAIT).is_ok_and(|asked| asked.answer().is_ok())
+}
+
+/// Gives up root's privileges, if this has any.
+fn drop_privileges() {
+    if nix::unistd::geteuid().is_root()
+        && let Err(error) = become_nobody()
+    {
+        note(&format!("it goes on with root's privileges: {error}"));
     }
-    let told = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
-    Err(failed(io::Error::other(told)))
+}
+
+/// A program of systemd that runs.
+struct Asked {
+    action: String,
+    wait: Duration,
+    child: Child,
+}
+
+/// Starts a program of systemd, which has so long. timeout(1) ends it and all that it has
+/// started, since it keeps the privileges for that.
+fn asked(program: &str, words: &[String], wait: Duration) -> Result<Asked, Failure> {
+    let action = format!("ask systemd ({program} {})", words.join(" "));
+    let child = Program::new("timeout")
+        .arg("--kill-after=1")
+        .arg(wait.as_secs_f64().to_string())
+        .arg(program)
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    match child {
+        Ok(child) => Ok(Asked {
+            action,
+            wait,
+            child,
+        }),
+        Err(source) => Err(Failure::Local { action, source }),
+    }
+}
+
+impl Asked {
+    /// What it prints; its own words say what is wrong where it fails.
+    fn answer(self) -> Result<String, Failure> {
+        let (action, wait) = (self.action, self.wait.as_secs());
+        let ran = match self.child.wait_with_output() {
+            Ok(ran) => ran,
+            Err(source) => return Err(Failure::Local { action, source }),
+        };
+        if ran.status.success() {
+            return Ok(String::from_utf8_lossy(&ran.stdout).into_owned());
+        }
+        let source = if TIMED_OUT.contains(&ran.status.code()) {
+            let told = format!("it has not answered within {wait} s");
+            io::Error::new(io::ErrorKind::TimedOut, told)
+        } else {
+            let told = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
+            io::Error::other(told)
+        };
+        Err(Failure::Local { action, source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source_of(failed: Result<String, Failure>) -> io::Error {
+        match failed {
+            Err(Failure::Local { source, .. }) => source,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn shell(script: &str, wait: Duration) -> Result<String, Failure> {
+        asked("sh", &["-c".to_owned(), script.to_owned()], wait)?.answer()
+    }
+
+    #[test]
+    fn who_does_not_answer_is_not_waited_for() {
+        let failed = shell("exec sleep 1000", Duration::from_millis(100));
+        assert_eq!(source_of(failed).kind(), io::ErrorKind::TimedOut);
+        let stubborn = "trap '' TERM; while :; do sleep 1000; done";
+        let failed = shell(stubborn, Duration::from_millis(100));
+        assert_eq!(source_of(failed).kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn who_fails_says_why_and_who_succeeds_is_heard() {
+        let failed = shell("echo no such unit >&2; exit 5", ANSWER_WAIT);
+        assert_eq!(source_of(failed).to_string(), "no such unit");
+        assert_eq!(
+            shell("echo one; echo two >&2", ANSWER_WAIT).unwrap(),
+            "one\n"
+        );
+    }
 }

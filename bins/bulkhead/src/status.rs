@@ -197,7 +197,7 @@ fn crashes_as_text(crashes: &[v1::Crash], of: Option<&str>, now: UnixNanos) -> S
     for crash in crashes {
         let ending = crash.ending.clone().unwrap_or_default();
         let at = UnixNanos(ending.unix_nanos);
-        // systemd does not tell the last two.
+        // systemd does not tell how long it ran, nor the pid of one that wrote nothing.
         let pid = match ending.pid {
             0 => String::new(),
             pid => format!(" (pid {pid})"),

@@ -17,7 +17,9 @@ claim() {
     journalctl --no-pager --lines=30 --unit='bulkhead*' | sed 's/^/    /'
 }
 
-web_is_ready() { bulkhead pods | grep -q 'web-node-a *1/1'; }
+# Its status is remembered through a reboot, so what runs is looked at, too: the container
+# and that of its sandbox.
+web_is_ready() { bulkhead pods | grep -q 'web-node-a *1/1' && [ "$(containers | wc -l)" = 2 ]; }
 all_are_ready() { bulkhead status && programs_run; }
 containers() { ctr --namespace=k8s.io tasks ls --quiet | sort; }
 containers_are_those_of_before() { [ -n "$before" ] && [ "$(containers)" = "$before" ]; }
@@ -35,6 +37,26 @@ process_has_another_pid() {
     [ -n "$now" ] && [ "$now" != - ] && [ "$now" != "$2" ] && all_are_ready
 }
 crash_is_told() { bulkhead crashes "$1" | grep -q SIGKILL; }
+last_killed_is_told_first() { bulkhead crashes | head --lines=1 | grep -q "^$1 .*SIGKILL"; }
+log_lines_are_told() { bulkhead crashes "$1" | grep -q '^    [^ ]'; }
+# As any user can write into the journal.
+forge_crash() {
+    runuser --user=nobody -- logger --journald <<'ENTRY'
+MESSAGE=bulkhead-pleg.service: Main process exited, code=killed, status=11/SEGV
+MESSAGE_ID=98e322203f7a4ed290d09fe03c09fe15
+UNIT=bulkhead-pleg.service
+EXIT_CODE=killed
+EXIT_STATUS=11
+ENTRY
+}
+forged_crash_is_in_journal() { journalctl --no-pager UNIT=bulkhead-pleg.service EXIT_STATUS=11 | grep -q SEGV; }
+tells_no_forged_crash() { bulkhead crashes pleg > /crashes && is_not grep -q SIGSEGV /crashes; }
+has_no_privileges() {
+    local line
+    for line in 'Uid:.65534.65534.65534.65534' 'Groups:. *' 'CapPrm:.0*' 'NoNewPrivs:.1'; do
+        grep -q "^$line\$" "/proc/$1/status" || return
+    done
+}
 volume_is_mounted() { grep -q 'kubernetes.io~empty-dir/memory tmpfs' /proc/mounts; }
 
 is_not() { ! "$@"; }
@@ -143,6 +165,18 @@ for process in $processes; do
 done
 claim "in the bundle every process is ready again" all_are_ready
 claim "no container noticed" containers_are_those_of_before
+claim "the last crash is told first" last_killed_is_told_first sync-loop
+claim "the log lines before a crash are told" log_lines_are_told pleg
+forge_crash
+claim "a user writes into the journal what looks like a crash" forged_crash_is_in_journal
+claim "nobody but systemd tells of crashes" tells_no_forged_crash
+mkdir -p /slow
+printf '#!/bin/sh\nexec sleep 1000\n' > /slow/journalctl
+chmod 755 /slow/journalctl
+PATH="/slow:$PATH" bulkhead crashes 2> /slow/told &
+claim "bulkhead has no privileges while it reads the journal" has_no_privileges $!
+wait $!
+claim "bulkhead does not wait for a journal that hangs" grep -q 'not answered within 10 s' /slow/told
 pid=$(pid_of_service pleg)
 bulkhead restart pleg >/dev/null
 claim "bulkhead restarts a process of the bundle" service_has_another_pid pleg "$pid"
