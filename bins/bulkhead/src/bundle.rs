@@ -144,7 +144,7 @@ struct Asked {
 /// Starts a program of systemd, which has so long. timeout(1) ends it and all that it has
 /// started, since it keeps the privileges for that.
 fn asked(program: &str, words: &[String], wait: Duration) -> Result<Asked, Failure> {
-    let action = format!("ask systemd ({program} {})", words.join(" "));
+    let action = format!("ask systemd ({program})");
     let child = Program::new("timeout")
         .arg("--kill-after=1")
         .arg(wait.as_secs_f64().to_string())
