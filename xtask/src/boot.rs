@@ -46,11 +46,12 @@ pub(crate) fn run() -> Result<ExitCode> {
     packages::require_root()?;
     packages::require_for_boots()?;
     report::step("building programs");
-    build::programs(Profile::Development, &[])?;
+    build::programs(Profile::Development, &["confinement"])?;
     let archives = images::archives()?;
     let directory = binaries::target_directory()?.join("boot");
     let root = tree::debian(&directory, "bookworm", PACKAGES)?;
     install(&root)?;
+    copy(&binaries::target_directory()?.join("debug/confined"), &root)?;
     for archive in archives {
         copy(&archive, &root.join("images"))?;
     }

@@ -20,6 +20,17 @@ claim() {
 # Its status is remembered through a reboot, so what runs is looked at, too: the container
 # and that of its sandbox.
 web_is_ready() { bulkhead pods | grep -q 'web-node-a *1/1' && [ "$(containers | wc -l)" = 2 ]; }
+
+# is_confined STARTER PROCESS PID [SUPERVISOR]: whether what /proc tells of it is what its row says.
+is_confined() {
+    local told
+    if told=$(/confined "$@" 2>&1); then
+        echo "ok $1 confines $2 as the topology says"
+    else
+        echo "FAILED $1 confines $2 as the topology says"
+        echo "$told" | sed 's/^/    /'
+    fi
+}
 all_are_ready() { bulkhead status && programs_run; }
 containers() { ctr --namespace=k8s.io tasks ls --quiet | sort; }
 containers_are_those_of_before() { [ -n "$before" ] && [ "$(containers)" = "$before" ]; }
@@ -155,6 +166,7 @@ MANIFEST
 systemctl start bulkhead.target
 claim "in the bundle every process is ready" all_are_ready
 claim "in the bundle a pod runs" web_is_ready
+for process in $processes; do is_confined systemd "$process" "$(pid_of_service "$process")"; done
 claim "the runtime sees what pod-worker-pool mounts in the bundle" volume_is_mounted
 before=$(containers)
 for process in $processes; do
@@ -197,6 +209,7 @@ claim "an upgrade keeps the node's own configuration" configuration_is_ours
 
 systemctl start bulkhead.service
 claim "the supervisor takes over from the bundle" all_are_ready
+for process in $processes; do is_confined supervisor "$process" "$(pid_in_status "$process")" "$(pid_in_status supervisor)"; done
 claim "the bundle has stopped" test "$(systemctl is-active bulkhead-pleg.service)" != active
 claim "no container noticed that the supervisor took over" containers_are_those_of_before
 for process in $processes; do

@@ -1,0 +1,370 @@
+//! What confines a running process, as `/proc` and its cgroup tell it, against its row of
+//! the topology: the same comparison under the supervisor and under systemd.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use confine::CapabilitySet;
+use topology::{Account, Namespace, Need, PROCESSES, Process, row};
+
+/// Who has started a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Starter {
+    /// The supervisor of ours.
+    Supervisor,
+    /// systemd, by a unit of the bundle.
+    Systemd,
+}
+
+/// Variables that a process may have: those of all, and of who speaks TLS.
+const VARIABLES: [&str; 11] = [
+    "NOTIFY_SOCKET",
+    "WATCHDOG_USEC",
+    "LISTEN_FDS",
+    "LISTEN_FDNAMES",
+    "LISTEN_PID",
+    "MALLOC_ARENA_MAX",
+    "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_TRIM_THRESHOLD_",
+    "BULKHEAD_LOG",
+    "BULKHEAD_LOG_FORMAT",
+    "RUST_BACKTRACE",
+];
+const AUTHORITIES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+/// What systemd adds of its own; nothing of it is secret.
+const OF_SYSTEMD: [&str; 13] = [
+    "HOME",
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+    "LANG",
+    "LOGNAME",
+    "MEMORY_PRESSURE_WATCH",
+    "MEMORY_PRESSURE_WRITE",
+    "PATH",
+    "SHELL",
+    "SYSTEMD_EXEC_PID",
+    "SYSTEMD_NSS_DYNAMIC_BYPASS",
+    "USER",
+    "WATCHDOG_PID",
+];
+
+/// What is found of a running process.
+#[derive(Clone, Debug)]
+struct Facts {
+    status: String,
+    /// How many filters of system calls it has of who has started it.
+    filters_before: u32,
+    limits: String,
+    /// The names of its variables.
+    variables: BTreeSet<String>,
+    /// The kinds of namespaces in which it is apart from the node.
+    namespaces: BTreeSet<Namespace>,
+    /// Where its first descriptors lead.
+    descriptors: Vec<String>,
+    memory_max: Option<u64>,
+    tasks_max: Option<u64>,
+}
+
+impl Facts {
+    /// Of the process `pid`, as the process `node` sees it, which has started it or is in
+    /// the namespaces of who has.
+    fn read(process: Process, pid: u32, node: u32) -> Result<Facts> {
+        let file = |name: &str| {
+            let path = format!("/proc/{pid}/{name}");
+            fs::read_to_string(&path).with_context(|| path)
+        };
+        let mut namespaces = BTreeSet::new();
+        for kind in Namespace::ALL {
+            let of = |pid| fs::read_link(format!("/proc/{pid}/ns/{}", kind.file_name()));
+            if of(pid)? != of(node)? {
+                namespaces.insert(kind);
+            }
+        }
+        let environment = file("environ")?;
+        let names = environment.split_terminator('\0');
+        let names = names.filter_map(|it| it.split('=').next());
+        let descriptor = |number| {
+            let link = fs::read_link(format!("/proc/{pid}/fd/{number}"));
+            link.map_or_else(|_| String::new(), |to| to.display().to_string())
+        };
+        let cgroup = cgroup(&file("cgroup")?, process);
+        let limit = |files: &[&str]| {
+            let tops = ["", "/memory", "/pids"].iter();
+            let paths = tops.flat_map(|top| {
+                let cgroup = &cgroup;
+                files
+                    .iter()
+                    .map(move |file| format!("/sys/fs/cgroup{top}{cgroup}/{file}"))
+            });
+            let texts = paths.filter_map(|path| fs::read_to_string(Path::new(&path)).ok());
+            texts.filter_map(|text| text.trim().parse().ok()).next()
+        };
+        let starter = match process {
+            Process::Supervisor => std::process::id(),
+            _ => node,
+        };
+        let status = fs::read_to_string(format!("/proc/{starter}/status"));
+        let status = status.context("the status of who has started it")?;
+        let filters_before = field(&status, "Seccomp_filters").parse().ok();
+        Ok(Facts {
+            status: file("status")?,
+            filters_before: filters_before.unwrap_or(0),
+            limits: file("limits")?,
+            variables: names.map(str::to_owned).collect(),
+            namespaces,
+            descriptors: (0..4).map(descriptor).collect(),
+            memory_max: limit(&["memory.max", "memory.limit_in_bytes"]),
+            tasks_max: limit(&["pids.max"]),
+        })
+    }
+}
+
+/// The path of the process's own cgroup: of its name, or of its unit's.
+fn cgroup(memberships: &str, process: Process) -> String {
+    let paths = memberships
+        .lines()
+        .filter_map(|line| line.splitn(3, ':').nth(2));
+    let names = [
+        format!("/{process}"),
+        format!("/bulkhead-{process}.service"),
+    ];
+    let mut own = paths.filter(|path| names.iter().any(|name| path.ends_with(name)));
+    own.next().unwrap_or("/none").to_owned()
+}
+
+/// A line of `/proc/PID/status`, with single spaces.
+fn field(status: &str, name: &str) -> String {
+    let mut lines = status.lines().filter_map(|line| line.split_once(':'));
+    let value = lines.find(|(found, _)| *found == name);
+    let words = value.map_or("", |(_, value)| value).split_whitespace();
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// The filters that it has installed itself.
+fn filters(process: Process) -> u32 {
+    match row(process).needs(Need::Programs) {
+        true => 1,
+        false => 2,
+    }
+}
+
+/// Whether it has a namespace of its own: as its row says, but for pod-worker-pool under
+/// systemd, where a unit with an IPC namespace has mounts of its own too, which containers
+/// would not see.
+fn has_own(kind: Namespace, process: Process, starter: Starter) -> bool {
+    let shares = (Namespace::Ipc, Process::PodWorkerPool, Starter::Systemd);
+    row(process).namespaces.contains(&kind) && (kind, process, starter) != shares
+}
+
+/// What a process is to have of what there is.
+fn capabilities(process: Process, available: CapabilitySet) -> Result<CapabilitySet> {
+    let set = |process| {
+        let names = row(process).capabilities.iter().map(|(name, _)| *name);
+        CapabilitySet::of(names)
+    };
+    let mut wanted = set(process)?;
+    if process == Process::Supervisor {
+        // It keeps what it hands down.
+        for row in PROCESSES {
+            wanted = wanted.union(set(row.process)?);
+        }
+    }
+    Ok(wanted.intersection(available))
+}
+
+/// What of a running process is not as its row says: a line for each. `node` is the
+/// supervisor's pid, or under systemd that of any process of the node.
+///
+/// # Errors
+/// When it is gone, or the kernel does not tell of it.
+pub fn faults(
+    process: Process,
+    pid: u32,
+    node: u32,
+    account: Account,
+    starter: Starter,
+) -> Result<Vec<String>> {
+    let kept = capabilities(process, CapabilitySet::available()?)?;
+    let facts = Facts::read(process, pid, node)?;
+    Ok(compare(&facts, process, account, kept, starter))
+}
+
+fn compare(
+    facts: &Facts,
+    process: Process,
+    account: Account,
+    kept: CapabilitySet,
+    starter: Starter,
+) -> Vec<String> {
+    let mut faults = rights(facts, process, account, kept, starter);
+    let mut differs = |what: &str, found: String, expected: String| {
+        if found != expected {
+            faults.push(format!("{what}: {found}, and not {expected}"));
+        }
+    };
+    let row = row(process);
+    let core = facts
+        .limits
+        .lines()
+        .find(|line| line.starts_with("Max core"));
+    let core = core.unwrap_or_default().split_whitespace();
+    let core: Vec<_> = core.skip(4).take(2).collect();
+    differs("core dumps", core.join(" "), "0 0".to_owned());
+    for kind in Namespace::ALL {
+        let expected = has_own(kind, process, starter);
+        // A unit may give more; less, never.
+        if starter == Starter::Supervisor || expected {
+            let found = facts.namespaces.contains(&kind);
+            differs(kind.name(), found.to_string(), expected.to_string());
+        }
+    }
+    let number = |found: Option<u64>| found.map_or("none".to_owned(), |it| it.to_string());
+    let memory = row.memory_max_bytes.to_string();
+    differs("memory limit", number(facts.memory_max), memory);
+    let tasks = row.tasks_max.to_string();
+    differs("limit of tasks", number(facts.tasks_max), tasks);
+    if process == Process::Supervisor {
+        return faults;
+    }
+    let output = ["pipe:", "socket:"][usize::from(starter == Starter::Systemd)];
+    let expected = ["/dev/null", output, output, "socket:"];
+    for (number, expected) in expected.iter().enumerate() {
+        let found = facts.descriptors.get(number);
+        if !found.is_some_and(|found| found.starts_with(expected)) {
+            faults.push(format!(
+                "descriptor {number}: {found:?}, and not {expected}"
+            ));
+        }
+    }
+    let mut known: BTreeSet<&str> = VARIABLES.into();
+    if process == Process::ConfigSourcer {
+        known.extend(AUTHORITIES);
+    }
+    if starter == Starter::Systemd {
+        known.extend(OF_SYSTEMD);
+    }
+    let variables = facts.variables.iter().map(String::as_str);
+    for unknown in variables.filter(|name| !known.contains(name)) {
+        faults.push(format!("it has the variable {unknown}"));
+    }
+    faults
+}
+
+/// Users, groups, capabilities, filters.
+fn rights(
+    facts: &Facts,
+    process: Process,
+    account: Account,
+    kept: CapabilitySet,
+    starter: Starter,
+) -> Vec<String> {
+    let Account { uid, gid } = account;
+    let kept = format!("{:016x}", kept.mask());
+    let none = format!("{:016x}", 0);
+    let mut expected = vec![
+        ("Uid", format!("{uid} {uid} {uid} {uid}")),
+        ("Gid", format!("{gid} {gid} {gid} {gid}")),
+        ("CapPrm", kept.clone()),
+        ("CapEff", kept.clone()),
+        ("CapBnd", kept),
+        ("NoNewPrivs", "1".to_owned()),
+        ("Seccomp", "2".to_owned()),
+    ];
+    if !row(process).root {
+        expected.extend([("CapInh", none.clone()), ("CapAmb", none)]);
+    }
+    let mut faults = Vec::new();
+    for (name, expected) in expected {
+        let found = field(&facts.status, name);
+        if found != expected {
+            faults.push(format!("{name}: {found}, and not {expected}"));
+        }
+    }
+    // systemd names the primary group once more.
+    let groups = field(&facts.status, "Groups");
+    let is_other = |group: &str| group != gid.to_string() || starter == Starter::Supervisor;
+    if process != Process::Supervisor && groups.split(' ').any(|it| !it.is_empty() && is_other(it))
+    {
+        faults.push(format!("Groups: {groups}"));
+    }
+    let own = filters(process);
+    let found = field(&facts.status, "Seccomp_filters").parse().unwrap_or(0);
+    let found = u32::saturating_sub(found, facts.filters_before);
+    // A unit has filters beside them.
+    if found < own || (starter == Starter::Supervisor && found != own) {
+        faults.push(format!("{found} filters of system calls, and not {own}"));
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ACCOUNT: Account = Account { uid: 7, gid: 8 };
+
+    fn good() -> Facts {
+        let none = "0000000000000000";
+        Facts {
+            status: format!(
+                "Uid:\t7\t7\t7\t7\nGid:\t8\t8\t8\t8\nGroups:\t \nNoNewPrivs:\t1\nSeccomp:\t2\n\
+                 Seccomp_filters:\t3\nCapInh:\t{none}\nCapPrm:\t{none}\nCapEff:\t{none}\n\
+                 CapBnd:\t{none}\nCapAmb:\t{none}\n"
+            ),
+            filters_before: 1,
+            limits: "Max core file size        0                    0               bytes\n".into(),
+            variables: ["NOTIFY_SOCKET".to_owned()].into(),
+            namespaces: Namespace::ALL.into(),
+            descriptors: ["/dev/null", "pipe:[1]", "pipe:[1]", "socket:[2]"]
+                .map(str::to_owned)
+                .into(),
+            memory_max: Some(row(Process::Pleg).memory_max_bytes),
+            tasks_max: Some(row(Process::Pleg).tasks_max.into()),
+        }
+    }
+
+    fn found(facts: &Facts) -> Vec<String> {
+        let kept = capabilities(Process::Pleg, CapabilitySet::from_mask(u64::MAX)).unwrap();
+        compare(facts, Process::Pleg, ACCOUNT, kept, Starter::Supervisor)
+    }
+
+    #[test]
+    fn each_weakness_of_a_running_process_is_a_fault() {
+        assert_eq!(found(&good()), Vec::<String>::new());
+        for (from, to) in [
+            ("Uid:\t7\t7\t7\t7", "Uid:\t7\t7\t0\t7"),
+            ("Gid:\t8\t8\t8\t8", "Gid:\t0\t8\t8\t8"),
+            ("Groups:\t ", "Groups:\t0 "),
+            ("NoNewPrivs:\t1", "NoNewPrivs:\t0"),
+            ("Seccomp:\t2", "Seccomp:\t0"),
+            ("Seccomp_filters:\t3", "Seccomp_filters:\t1"),
+            ("CapInh:\t0", "CapInh:\t2"),
+            ("CapPrm:\t0", "CapPrm:\t2"),
+            ("CapEff:\t0", "CapEff:\t2"),
+            ("CapBnd:\t0", "CapBnd:\t2"),
+            ("CapAmb:\t0", "CapAmb:\t2"),
+        ] {
+            let mut weaker = good();
+            assert!(weaker.status.contains(from), "{from}");
+            weaker.status = weaker.status.replace(from, to);
+            assert_eq!(found(&weaker).len(), 1, "{to}: {:?}", found(&weaker));
+        }
+        let changes: [fn(&mut Facts); 8] = [
+            |it| it.limits = it.limits.replace("   0 ", "   1 "),
+            |it| it.variables.extend(["SECRET".to_owned()]),
+            |it| it.namespaces.retain(|kind| *kind != Namespace::Ipc),
+            |it| it.namespaces.clear(),
+            |it| it.descriptors[0] = "/etc/shadow".to_owned(),
+            |it| it.descriptors[1] = "/dev/tty".to_owned(),
+            |it| it.memory_max = None,
+            |it| it.tasks_max = Some(10_000),
+        ];
+        for (number, change) in changes.iter().enumerate() {
+            let mut weaker = good();
+            change(&mut weaker);
+            assert_ne!(found(&weaker), Vec::<String>::new(), "number {number}");
+        }
+    }
+}
