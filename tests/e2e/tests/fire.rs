@@ -175,8 +175,9 @@ fn whatever_happens_to_a_process_no_container_notices() -> Result<()> {
         chosen.len(),
         testimony.longest
     );
-    for pod in &steady {
-        testimony.never_changed(pod)?;
+    for (number, pod) in steady.iter().enumerate() {
+        let events = || format!("{:#?}", ground.events_of(&format!("pod-{number}")));
+        testimony.never_changed(pod).with_context(events)?;
     }
     cast.is_unharmed(&ground, &testimony)
 }
