@@ -137,6 +137,8 @@ fn link(to: &str, link: &Path) -> Result<()> {
 /// Boots once, and returns what was claimed. The container has a network, mounts and
 /// cgroups of its own, and not all capabilities.
 fn claims_of(root: &Path, directory: &Path) -> Result<String> {
+    // Another container may boot at the same time.
+    let cgroup = format!("bulkhead-boot-{}", std::process::id());
     let told = root.join("claims");
     let _ = fs::remove_file(&told);
     let console = fs::File::create(directory.join("console.log")).context("the console")?;
@@ -145,6 +147,7 @@ fn claims_of(root: &Path, directory: &Path) -> Result<String> {
         .args(["unshare", "--mount", "--propagation", "private"])
         .args(["sh", "-c", include_str!("boot/enter.sh"), "enter"])
         .arg(root)
+        .arg(&cgroup)
         .stdin(Stdio::null())
         .stderr(console.try_clone().context("the console")?)
         .stdout(console)
@@ -152,7 +155,7 @@ fn claims_of(root: &Path, directory: &Path) -> Result<String> {
     // It ends with an error of its own when the container has switched itself off.
     status.context("cannot start systemd-nspawn")?;
     let removed = Command::new("sh")
-        .args(["-c", include_str!("boot/leave.sh")])
+        .args(["-c", include_str!("boot/leave.sh"), "leave", &cgroup])
         .status();
     if !removed.context("cannot remove the cgroups")?.success() {
         bail!("the container's cgroups cannot be removed");

@@ -1,11 +1,11 @@
-# Boots the tree $1, in a cgroup of its own in every hierarchy.
+# Boots the tree $1, in a cgroup of its own in every hierarchy, whose name is $2.
 for hierarchy in /sys/fs/cgroup/*/; do
-    mkdir -p "$hierarchy/bulkhead-boot" 2>/dev/null || continue
+    mkdir -p "$hierarchy/$2" 2>/dev/null || continue
     for file in cpus mems; do
-        [ ! -e "$hierarchy/cpuset.$file" ] || cat "$hierarchy/cpuset.$file" > "$hierarchy/bulkhead-boot/cpuset.$file"
+        [ ! -e "$hierarchy/cpuset.$file" ] || cat "$hierarchy/cpuset.$file" > "$hierarchy/$2/cpuset.$file"
     done
-    [ ! -e "$hierarchy/cgroup.clone_children" ] || echo 1 > "$hierarchy/bulkhead-boot/cgroup.clone_children"
-    echo $$ > "$hierarchy/bulkhead-boot/cgroup.procs"
+    [ ! -e "$hierarchy/cgroup.clone_children" ] || echo 1 > "$hierarchy/$2/cgroup.clone_children"
+    echo $$ > "$hierarchy/$2/cgroup.procs"
 done 2>/dev/null
 exec systemd-nspawn --quiet --directory="$1" --register=no --keep-unit --private-network \
     --kill-signal=SIGRTMIN+3 --console=pipe --capability=CAP_SYS_PTRACE \

@@ -1,5 +1,5 @@
-# Removes what enter.sh has made.
-for group in /sys/fs/cgroup/*/bulkhead-boot; do
+# Removes what enter.sh has made: the cgroups of the name $1.
+for group in /sys/fs/cgroup/*/"$1"; do
     [ -d "$group" ] || continue
     find "$group" -depth -type d -exec rmdir {} + 2>/dev/null
 done
