@@ -228,7 +228,7 @@ fn starts_waited(ground: &Ground, name: &str) -> Result<()> {
 
 /// That the restart count comes to what was started.
 fn starts_are_counted(ground: &Ground, name: &str) -> Result<()> {
-    let cut_short = starts_cut_short(ground, name);
+    let (cut_short, lost) = (starts_cut_short(ground, name), starts_lost(ground, name));
     let look = || -> Result<(u64, usize)> {
         let pod = ground.pod(name)?;
         let count = pod["status"]["containerStatuses"][0]["restartCount"].as_u64();
@@ -238,12 +238,13 @@ fn starts_are_counted(ground: &Ground, name: &str) -> Result<()> {
     wait_for("all starts to be counted", TIMEOUT, || {
         let (restarts, starts) = look().map_err(|error| format!("{error:#}"))?;
         let counted = usize::try_from(restarts + 1).unwrap_or(usize::MAX);
-        // Those that were cut short are not counted, but may be noted.
-        if (counted..=counted + cut_short).contains(&starts) {
+        // Those that were cut short are not counted, but may be noted; those that were lost
+        // are counted, and not noted.
+        if (counted.saturating_sub(lost)..=counted + cut_short).contains(&starts) {
             return Ok(());
         }
         Err(format!(
-            "{restarts} restarts of {starts} starts, {cut_short} of them cut short"
+            "{restarts} restarts of {starts} starts, {cut_short} of them cut short; {lost} more lost"
         ))
     })?;
     Ok(())
@@ -401,6 +402,19 @@ fn starts_cut_short(ground: &Ground, name: &str) -> usize {
     };
     let containers = containers_of(&log, &ground.full_name(name));
     containers.iter().filter(is_cut_short).count()
+}
+
+/// How many processes of a pod containerd had made and not started when it was killed
+/// itself: it cannot start such a container any more, which ends as one that failed.
+fn starts_lost(ground: &Ground, name: &str) -> usize {
+    let log = ground.containerd.log();
+    let is_lost = |id: &&String| {
+        let failed = format!("StartContainer for \\\"{id}\\\" failed");
+        let mut lines = log.lines().filter(|line| line.contains(&failed));
+        lines.any(|line| line.contains("already exists"))
+    };
+    let containers = containers_of(&log, &ground.full_name(name));
+    containers.iter().filter(is_lost).count()
 }
 
 /// Whether containerd said that it sends the container of a pod its SIGTERM, and
