@@ -182,7 +182,8 @@ fn containerd_lines_about(ground: &Ground, name: &str) -> String {
 }
 
 /// What the parts logged of a pod, by its UID or name.
-fn lines_about(ground: &Ground, pod: &str) -> String {
+#[must_use]
+pub fn lines_about(ground: &Ground, pod: &str) -> String {
     let of_part = |part| {
         let log = ground.bulkhead.log(part);
         let lines = log

@@ -175,9 +175,10 @@ fn whatever_happens_to_a_process_no_container_notices() -> Result<()> {
         chosen.len(),
         testimony.longest
     );
-    for (number, pod) in steady.iter().enumerate() {
-        let events = || format!("{:#?}", ground.events_of(&format!("pod-{number}")));
-        testimony.never_changed(pod).with_context(events)?;
+    for pod in &steady {
+        let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
+        let lines = || cast::lines_about(&ground, uid);
+        testimony.never_changed(pod).with_context(lines)?;
     }
     cast.is_unharmed(&ground, &testimony)
 }
