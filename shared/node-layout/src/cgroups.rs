@@ -28,17 +28,12 @@ impl CgroupNaming {
         }
     }
 
-    /// The cgroup that the runtime puts a pod's containers below, in the form that the
-    /// driver wants; empty leaves it to the runtime.
+    /// The cgroup that the runtime puts a pod's containers below, as a kubelet names it
+    /// with either driver; empty leaves it to the runtime.
     pub fn pod_parent(&self, qos: QosClass, pod_uid: &str) -> String {
-        if !self.per_qos {
-            return String::new();
-        }
-        let mut parts = self.class_parts(qos);
-        parts.push(pod_part(pod_uid));
-        match self.driver {
-            CgroupDriver::Cgroupfs => format!("/{}", parts.join("/")),
-            CgroupDriver::Systemd => slice(&parts),
+        match self.per_qos {
+            true => format!("/{}", self.pod_path(qos, pod_uid)),
+            false => String::new(),
         }
     }
 
@@ -69,10 +64,13 @@ impl CgroupNaming {
     }
 
     fn class_parts(&self, qos: QosClass) -> Vec<String> {
-        let root = self.root.split('/').filter(|part| !part.is_empty());
-        let mut parts: Vec<String> = root
-            .map(|part| part.strip_suffix(".slice").unwrap_or(part).to_owned())
-            .collect();
+        let root: Vec<&str> = self.root.split('/').filter(|it| !it.is_empty()).collect();
+        let slice = root.last().and_then(|last| last.strip_suffix(".slice"));
+        let mut parts: Vec<String> = match (self.driver, slice) {
+            // The last slice of a path names all those above it.
+            (CgroupDriver::Systemd, Some(slice)) => slice.split('-').map(str::to_owned).collect(),
+            _ => root.into_iter().map(str::to_owned).collect(),
+        };
         parts.push(ALL_PODS.to_owned());
         match qos {
             QosClass::Guaranteed => {}
@@ -148,16 +146,31 @@ mod tests {
                 Systemd,
                 "/",
                 Guaranteed,
-                "kubepods-pod12_ab.slice",
+                "/kubepods.slice/kubepods-pod12_ab.slice",
                 "kubepods.slice/kubepods-pod12_ab.slice",
             ),
             (
                 Systemd,
                 "/lab.slice",
                 Burstable,
-                "lab-kubepods-burstable-pod12_ab.slice",
+                "/lab.slice/lab-kubepods.slice/lab-kubepods-burstable.slice/\
+                 lab-kubepods-burstable-pod12_ab.slice",
                 "lab.slice/lab-kubepods.slice/lab-kubepods-burstable.slice/\
                  lab-kubepods-burstable-pod12_ab.slice",
+            ),
+            (
+                Systemd,
+                "/a.slice/a-b.slice",
+                Guaranteed,
+                "/a.slice/a-b.slice/a-b-kubepods.slice/a-b-kubepods-pod12_ab.slice",
+                "a.slice/a-b.slice/a-b-kubepods.slice/a-b-kubepods-pod12_ab.slice",
+            ),
+            (
+                Systemd,
+                "/a-b/c",
+                Guaranteed,
+                "/a_b.slice/a_b-c.slice/a_b-c-kubepods.slice/a_b-c-kubepods-pod12_ab.slice",
+                "a_b.slice/a_b-c.slice/a_b-c-kubepods.slice/a_b-c-kubepods-pod12_ab.slice",
             ),
         ] {
             let naming = naming(driver, root);

@@ -65,34 +65,53 @@ impl Places {
         self.pod_logs.join(name)
     }
 
+    /// A cgroup below the root, as a plain directory.
+    fn directory(&self, below: &[&str]) -> String {
+        let root = self.cgroup_root.trim_matches('/');
+        let parts = [root].into_iter().filter(|root| !root.is_empty());
+        let parts: Vec<&str> = parts.chain(below.iter().copied()).collect();
+        format!("/{}", parts.join("/"))
+    }
+
+    /// A cgroup below the root, as a slice of systemd with all those above it: a dash is
+    /// what separates their names.
+    fn slice(&self, below: &[&str]) -> String {
+        let root = self.cgroup_root.trim_matches('/');
+        let last = root.rsplit('/').next().unwrap_or_default();
+        let root = match last.strip_suffix(".slice") {
+            Some(slice) => slice.to_owned(),
+            None => root.replace('-', "_").replace('/', "-"),
+        };
+        let (mut path, mut name) = (String::new(), String::new());
+        let below = below.iter().map(|part| part.replace('-', "_"));
+        let parts = root.split('-').filter(|part| !part.is_empty());
+        for part in parts.map(str::to_owned).chain(below) {
+            if !name.is_empty() {
+                name.push('-');
+            }
+            name.push_str(&part);
+            path = format!("{path}/{name}.slice");
+        }
+        path
+    }
+
     /// Whether a cgroup is the pod's own, in the form of either driver. An empty name
     /// leaves it to the runtime, which has a place of its own for all containers.
     pub(crate) fn is_own_cgroup(&self, pod_uid: &str, cgroup: &str) -> bool {
         if cgroup.is_empty() {
             return true;
         }
-        let root = self.cgroup_root.split('/').filter(|part| !part.is_empty());
-        let root: Vec<&str> = root
-            .map(|part| part.strip_suffix(".slice").unwrap_or(part))
-            .collect();
-        let classes: [&[&str]; 3] = [
-            &["kubepods"],
-            &["kubepods", "burstable"],
-            &["kubepods", "besteffort"],
-        ];
         let own = format!("pod{pod_uid}");
-        classes.iter().any(|class| {
-            let parts: Vec<&str> = root
-                .iter()
-                .chain(class.iter())
-                .copied()
-                .chain([own.as_str()])
-                .collect();
-            let plain = format!("/{}", parts.join("/"));
-            let slice: Vec<String> = parts.iter().map(|part| part.replace('-', "_")).collect();
-            let slice = format!("{}.slice", slice.join("-"));
-            cgroup == plain || cgroup == slice
-        })
+        [None, Some("burstable"), Some("besteffort")]
+            .into_iter()
+            .any(|class| {
+                let below: Vec<&str> = ["kubepods"]
+                    .into_iter()
+                    .chain(class)
+                    .chain([own.as_str()])
+                    .collect();
+                cgroup == self.directory(&below) || cgroup == self.slice(&below)
+            })
     }
 }
 
@@ -192,9 +211,27 @@ mod tests {
             ("/", "/kubepods/podu", true),
             ("/", "/kubepods/burstable/podu", true),
             ("/", "/kubepods/besteffort/podu", true),
-            ("/", "kubepods-besteffort-podu.slice", true),
+            (
+                "/",
+                "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podu.slice",
+                true,
+            ),
+            ("/", "kubepods-besteffort-podu.slice", false),
+            ("/", "/kubepods.slice/kubepods-poduu.slice", false),
+            ("/", "/kubepods.slice", false),
             ("/a/b", "/a/b/kubepods/podu", true),
-            ("/a.slice", "a-kubepods-burstable-podu.slice", true),
+            ("/a/b/", "/a/b/kubepods/podu", true),
+            ("/a.slice", "/a.slice/kubepods/podu", true),
+            (
+                "/a.slice",
+                "/a.slice/a-kubepods.slice/a-kubepods-podu.slice",
+                true,
+            ),
+            (
+                "/a.slice/a-b.slice",
+                "/a.slice/a-b.slice/a-b-kubepods.slice/a-b-kubepods-podu.slice",
+                true,
+            ),
             ("/", "", true),
             ("/", "/", false),
             ("/", "/kubepods", false),
@@ -212,7 +249,8 @@ mod tests {
             );
         }
         // The names of slices have underscores for dashes.
-        assert!(places("/").is_own_cgroup("a-b", "kubepods-poda_b.slice"));
+        let slice = "/kubepods.slice/kubepods-poda_b.slice";
+        assert!(places("/").is_own_cgroup("a-b", slice));
     }
 
     #[test]
