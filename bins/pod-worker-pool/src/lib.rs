@@ -36,6 +36,7 @@
 
 mod abandoned_start;
 mod assembly;
+mod cgroup_driver;
 mod doorbell;
 mod events;
 mod eviction;

@@ -12,6 +12,7 @@ use tokio::time::MissedTickBehavior;
 use topology::Process;
 
 use crate::assembly::{Assembly, Ingredients};
+use crate::cgroup_driver::{DriverInUse, OtherDriver};
 use crate::image::CredentialPrograms;
 use crate::log_rotation::LogRotation;
 use crate::pod_source::PodsOfSources;
@@ -32,6 +33,9 @@ pub enum Error {
     /// The state directory cannot be used.
     #[error("cannot make the state directory")]
     State(#[source] std::io::Error),
+    /// The runtime makes cgroups in another way than this process.
+    #[error(transparent)]
+    CgroupDriver(#[from] OtherDriver),
     /// The endpoint of the runtime cannot be a socket's.
     #[error("the container runtime's endpoint cannot be used")]
     Runtime(#[from] cri::ConnectError),
@@ -59,7 +63,7 @@ pub fn open(config: &NodeConfig, lifecycle: &Lifecycle) -> Result<Opened, Error>
         lifecycle.keep_open("runtime", connection);
     });
     let runtime = CriClient::observed(&format!("unix://{socket}"), keep)?;
-    let host = LinuxNode::new(config)?;
+    let host = LinuxNode::new(&DriverInUse::open(config).applied_to(config))?;
     Ok(Opened {
         runtime: Arc::new(runtime),
         host: Arc::new(host),
@@ -72,13 +76,10 @@ pub fn open(config: &NodeConfig, lifecycle: &Lifecycle) -> Result<Opened, Error>
 /// # Errors
 /// When the listening socket fails or the node cannot be worked on.
 pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result<(), Error> {
-    if let Err(error) = host.ensure_qos_cgroups().await {
-        // Pods make theirs again, and say why if that fails.
-        tracing::error!(
-            error = telemetry::chain(&error),
-            "the cgroups of pods cannot be made"
-        );
-    }
+    let mut driver = DriverInUse::open(&context.config);
+    driver.ask_first(&runtime).await?;
+    let config = driver.applied_to(&context.config);
+    make_class_cgroups(&*host).await;
     let Assembly {
         actor,
         collection,
@@ -89,7 +90,7 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
         objects,
         shared,
     } = Assembly::new(Ingredients {
-        config: &context.config,
+        config: &config,
         capacity: &host.capacity().await?,
         identities: &context.identities,
         clock: context.clock.clone(),
@@ -100,13 +101,14 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
         programs: CredentialPrograms::of(&context),
     })
     .map_err(Error::State)?;
+    let (driver_line, other_driver) = (driver.status_line(), driver.watch(Arc::clone(&runtime)));
     let listening = shared.hints.clone().listen(runtime, shared.pool.clone());
     let collecting = shared.garbage.clone().run(collection);
-    let rotating = LogRotation::new(&shared, &context.config.logs, &context.clock).run();
+    let rotating = LogRotation::new(&shared, &config.logs, &context.clock).run();
     let (turns, policy) = (shared.turns.clone(), shared.policy.clone());
     let conditions = shared.conditions.clone();
     let channel = context.network.channel(Process::ConfigSourcer);
-    let pods = PodsOfSources::new(channel, context.config.runtime_classes.clone());
+    let pods = PodsOfSources::new(channel, config.runtime_classes.clone());
     let following = objects.run(context.network.channel(Process::ConfigSourcer));
     let lifecycle = context.lifecycle;
     let serving = ipc::serve(
@@ -124,6 +126,7 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
             watched.status_line(),
             conditions.status_line(),
             known.status_line(),
+            driver_line.clone(),
         ]
     });
     // One task for all of them: an actor that blocks feeds no watchdog. None but
@@ -134,6 +137,7 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
         biased;
         result = serving => Ok(result?),
         () = actor.run() => Ok(()),
+        other = other_driver => Err(other.into()),
         () = listening => Ok(()),
         () = collecting => Ok(()),
         () = rotating => Ok(()),
@@ -143,6 +147,14 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
         never = following => match never {},
         never = evictions.run() => match never {},
         () = ticking => Ok(()),
+    }
+}
+
+/// Pods make theirs again, and say why if that fails.
+async fn make_class_cgroups(host: &dyn NodeHost) {
+    if let Err(error) = host.ensure_qos_cgroups().await {
+        let error = telemetry::chain(&error);
+        tracing::error!(error, "the cgroups of pods cannot be made");
     }
 }
 

@@ -32,6 +32,9 @@ const NAME_RESOLUTION: &[&str] = &[
     "/usr/lib64",
 ];
 
+/// Where the message bus of the system listens, by which systemd is asked for slices.
+pub const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
+
 /// The hosts file that pods on the node's network get.
 const HOSTS: &str = "/etc/hosts";
 
@@ -64,6 +67,7 @@ pub fn paths(config: &NodeConfig, process: Process, place: Place) -> Vec<PathBuf
         Place::PodDirectories => vec![directories.root_dir.clone()],
         Place::PodLogs => vec![directories.pod_logs(), directories.container_log_links()],
         Place::Cgroups => fixed(&["/sys/fs/cgroup"]),
+        Place::SystemBus => fixed(&[SYSTEM_BUS]),
         Place::Kernel => fixed(&["/proc", "/sys"]),
         Place::NodeNames => {
             let resolver = config.resolv_conf.iter().cloned();

@@ -8,10 +8,12 @@ mod held;
 mod hierarchy;
 mod limits;
 pub(crate) mod pod_cgroups;
+mod slices;
 
 use std::path::Path;
+use std::sync::Arc;
 
-use node_config::{CgroupDriver, NodeConfig};
+use node_config::{CgroupDriver, NodeConfig, SYSTEM_BUS};
 use node_layout::CgroupNaming;
 use pod::QosClass;
 use pod::resources::PodCgroupResources;
@@ -22,6 +24,7 @@ use crate::host::FoundCgroup;
 use crate::shared::SystemPaths;
 
 use limits::LimitSettings;
+use slices::SystemdSlices;
 
 pub(crate) use cgroupfs::Cgroupfs;
 pub(crate) use hierarchy::Hierarchies;
@@ -47,43 +50,26 @@ pub(crate) fn driver(
     if !config.cgroups_per_qos {
         return Ok(Box::new(NoCgroups));
     }
-    match config.cgroup_driver {
-        CgroupDriver::Cgroupfs => {
-            let table = system.proc_dir.join(MOUNT_TABLE);
-            let mounts = std::fs::read_to_string(&table).context("read", &table)?;
-            let hierarchies = Hierarchies::detect(&mounts)
-                .map_err(|error| NodeError::refused(&table, error.to_string()))?;
-            let period = config.cpu_cfs_quota_period.as_micros();
-            let settings = LimitSettings {
-                cpu_quota: config.cpu_cfs_quota,
-                cpu_period_micros: u64::try_from(period).unwrap_or(u64::MAX),
-                pids: u64::try_from(config.pod_pids_limit)
-                    .ok()
-                    .filter(|limit| *limit > 0),
-                memory_qos: config.memory_qos.is_some(),
-            };
-            let is_unified = matches!(hierarchies, Hierarchies::Unified { .. });
-            if settings.memory_qos && !is_unified {
-                tracing::warn!("MemoryQoS has no effect: cgroups are of version 1");
-            }
-            if config.single_process_oom_kill == Some(false) && !is_unified {
-                tracing::warn!(
-                    "singleProcessOOMKill: false has no effect: cgroups are of version 1"
-                );
-            }
-            let naming = CgroupNaming::new(config);
-            Ok(Box::new(Cgroupfs::new(
-                naming,
-                hierarchies,
-                settings,
-                system,
-            )))
+    let table = system.proc_dir.join(MOUNT_TABLE);
+    let mounts = std::fs::read_to_string(&table).context("read", &table)?;
+    let hierarchies = Hierarchies::detect(&mounts)
+        .map_err(|error| NodeError::refused(&table, error.to_string()))?;
+    let settings = LimitSettings::of(config);
+    if matches!(hierarchies, Hierarchies::Legacy { .. }) {
+        if settings.memory_qos {
+            tracing::warn!("MemoryQoS has no effect: cgroups are of version 1");
         }
-        CgroupDriver::Systemd => Err(NodeError::refused(
-            "cgroupDriver",
-            "systemd is not supported yet, use cgroupfs",
-        )),
+        if config.single_process_oom_kill == Some(false) {
+            tracing::warn!("singleProcessOOMKill: false has no effect: cgroups are of version 1");
+        }
     }
+    let cgroups = Cgroupfs::new(CgroupNaming::new(config), hierarchies, settings, system);
+    Ok(Box::new(match config.cgroup_driver {
+        CgroupDriver::Cgroupfs => cgroups,
+        CgroupDriver::Systemd => {
+            cgroups.with_slices(Arc::new(SystemdSlices::at(Path::new(SYSTEM_BUS))))
+        }
+    }))
 }
 
 /// A node that is configured to have no cgroups for pods.

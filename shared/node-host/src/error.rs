@@ -26,6 +26,9 @@ pub enum NodeError {
         /// Why not.
         reason: String,
     },
+    /// systemd did not do with a slice what it was asked to.
+    #[error(transparent)]
+    Slice(Box<service_manager::Error>),
     /// A check failed; the text says all of it.
     #[error("{message}")]
     CheckFailed {

@@ -39,6 +39,8 @@ pub enum Place {
     PodLogs,
     /// The hierarchies of control groups.
     Cgroups,
+    /// The socket of the system's message bus.
+    SystemBus,
     /// What the kernel tells of processes, mounts, memory and the machine.
     Kernel,
     /// The node's own resolver configuration and host names, for those of pods.
@@ -69,6 +71,7 @@ impl Place {
             Place::PodDirectories => "pod directories",
             Place::PodLogs => "pod logs",
             Place::Cgroups => "control groups",
+            Place::SystemBus => "system bus",
             Place::Kernel => "kernel",
             Place::NodeNames => "node's names",
             Place::HostPaths => "host paths",

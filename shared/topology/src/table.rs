@@ -190,6 +190,10 @@ pub const PROCESSES: &[ProcessRow] = &[
                 "to make, read and remove logs of containers",
             ),
             write(Place::Cgroups, "to make and remove those of pods"),
+            write(
+                Place::SystemBus,
+                "to have systemd make and remove them, where it is the cgroup driver",
+            ),
             read(Place::Kernel, "to see mounts, and what the machine has"),
             read(
                 Place::NodeNames,

@@ -1,7 +1,8 @@
 //! `ContainerLogs`: the log of one container, by the names of pod and container.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bulkhead_api::v1;
@@ -22,9 +23,12 @@ use crate::publisher::Publisher;
 /// Logs that are read at once: people at terminals, and few of them.
 const MAX_READERS: usize = 32;
 
-/// How long after its start the process may not know a pod that runs: sync-loop
-/// tells it of all pods when it connects again, and at each housekeeping (2 s).
+/// How long the process may not know a pod that runs, once the runtime has told what it
+/// runs: sync-loop tells of all pods when it connects again, and at each housekeeping (2 s).
 const SETTLING: Duration = Duration::from_secs(5);
+
+/// Longest wait for a runtime that has told nothing since the start.
+const UNLISTED: Duration = Duration::from_secs(60);
 
 /// How often a log is looked for until then.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -35,7 +39,8 @@ const MAX_TAIL_LINES: u64 = 1_000_000;
 pub(super) struct Service {
     shared: Shared,
     places: Arc<Semaphore>,
-    begun: Instant,
+    /// When it was first seen that the runtime has told what it runs.
+    listed: OnceLock<Instant>,
 }
 
 impl Service {
@@ -43,26 +48,38 @@ impl Service {
         Service {
             shared,
             places: Arc::new(Semaphore::new(MAX_READERS)),
-            begun: Instant::now(),
+            listed: OnceLock::new(),
         }
     }
 
     /// Whose log is meant. What is not known yet just after a start is waited for:
     /// a restart of this process is no reason to tell anybody that a pod is gone.
     async fn find(&self, request: &v1::ReadLogsRequest) -> Result<Found, Status> {
+        let asked = Instant::now();
         loop {
+            let is_settled = self.is_settled();
             let observations = self.shared.pool.publisher().observations();
             let found = match observations.get(&request.pod_uid) {
                 Some(observation) => found(&observation, request),
                 None => Err(Status::not_found(format!("no pod {}", request.pod_uid))),
             };
             match found {
-                Err(error) if error.code() == Code::NotFound && self.begun.elapsed() < SETTLING => {
+                Err(error) if error.code() == Code::NotFound && !is_settled => {
+                    if asked.elapsed() > UNLISTED {
+                        let reason = "the container runtime has not told what it runs yet";
+                        return Err(Status::unavailable(reason));
+                    }
                     tokio::time::sleep(LOOK_AGAIN).await;
                 }
                 found => return found,
             }
         }
+    }
+
+    /// Whether every pod that runs is known by now.
+    fn is_settled(&self) -> bool {
+        self.shared.listed.load(Ordering::Relaxed)
+            && self.listed.get_or_init(Instant::now).elapsed() >= SETTLING
     }
 }
 

@@ -499,6 +499,43 @@ async fn a_log_is_waited_for_until_a_new_run_knows_the_pod() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_pod_is_denied_while_the_runtime_has_told_nothing() {
+    let mut pool = Pool::start();
+    let pod = pod_running("a", "u1", &["run"]);
+    pool.run(&pod).await;
+    pool.runtime.set_faults(Faults {
+        unavailable: true,
+        ..Faults::NONE
+    });
+    pool.restart();
+    let mut client = ContainerLogsClient::new(
+        Network::memory_as_operator(pool.hub.clone()).channel(Process::PodWorkerPool),
+    );
+    let request = v1::ReadLogsRequest {
+        pod_uid: "u1".into(),
+        container_name: "c".into(),
+        ..v1::ReadLogsRequest::default()
+    };
+    let telling = async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        pool.runtime.set_faults(Faults::NONE);
+        pool.workers().update_pod(update(&pod)).await.unwrap();
+    };
+    let (answer, ()) = tokio::join!(client.read_logs(request.clone()), telling);
+    answer.unwrap();
+    pool.runtime.set_faults(Faults {
+        unavailable: true,
+        ..Faults::NONE
+    });
+    pool.restart();
+    let mut client = ContainerLogsClient::new(
+        Network::memory_as_operator(pool.hub.clone()).channel(Process::PodWorkerPool),
+    );
+    let refused = client.read_logs(request).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_capacity_comes_with_what_the_runtime_says_of_itself() {
     let pool = Pool::start();
     let request = v1::GetNodeCapacityRequest {};

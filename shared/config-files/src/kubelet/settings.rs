@@ -257,13 +257,10 @@ impl Settings {
         match self.cgroup_driver.as_str() {
             "" => {}
             "cgroupfs" => config.cgroup_driver = CgroupDriver::Cgroupfs,
-            "systemd" => {
-                let reason = "the systemd driver comes with a later release: \
-                              set cgroupfs here and in the container runtime";
-                return refused("cgroupDriver", reason);
-            }
+            "systemd" => config.cgroup_driver = CgroupDriver::Systemd,
             other => {
-                return refused("cgroupDriver", format!("{other:?}: give cgroupfs"));
+                let reason = format!("{other:?}: give cgroupfs or systemd");
+                return refused("cgroupDriver", reason);
             }
         }
         if !self.cgroup_root.is_empty() {

@@ -297,7 +297,6 @@ fn what_cannot_be_is_refused_with_the_name_of_its_field() {
         ("staticPodURL: ftp://h", "staticPodURL"),
         ("staticPodURL: httpss://h", "staticPodURL"),
         ("staticPodURL: h", "staticPodURL"),
-        ("cgroupDriver: systemd", "cgroupDriver"),
         ("staticPodURLHeader: {A: [b]}", "staticPodURLHeader"),
     ] {
         let error = apply(body).unwrap_err();

@@ -1,4 +1,6 @@
-//! cgroups made and removed as plain directories: the cgroupfs driver. Blocking.
+//! cgroups of pods in the kernel's file system: made and removed as plain directories (the
+//! cgroupfs driver), or by systemd as slices (the systemd driver). Limits are written and
+//! what is left is killed and removed here with both. Blocking.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -19,6 +21,7 @@ use super::held::kill_held;
 use super::hierarchy::{Controller, Hierarchies};
 use super::limits::{LimitSettings, Limits, huge_page_files, shares_of_weight};
 use super::pod_cgroups::{AllPodsLimits, PodCgroups, Removal};
+use super::slices::{self, Slices};
 use crate::error::IoContext;
 use crate::error::NodeError;
 use crate::host::FoundCgroup;
@@ -45,10 +48,12 @@ const CLASSES: [QosClass; 3] = [
     QosClass::BestEffort,
 ];
 
-/// The cgroupfs driver.
+/// Either driver.
 #[derive(Debug, Clone)]
 pub(crate) struct Cgroupfs {
     naming: CgroupNaming,
+    /// With the systemd driver, who makes the cgroups and removes them.
+    slices: Option<Arc<dyn Slices>>,
     hierarchies: Hierarchies,
     settings: LimitSettings,
     /// Where processes are shown, `/proc`.
@@ -69,12 +74,25 @@ impl Cgroupfs {
     ) -> Cgroupfs {
         Cgroupfs {
             naming,
+            slices: None,
             hierarchies,
             settings,
             proc_dir: system.proc_dir.clone(),
             huge_page_sizes: huge_pages(&system.sys_dir).into_keys().collect(),
             requested: Arc::default(),
         }
+    }
+
+    /// With the systemd driver.
+    pub(super) fn with_slices(self, slices: Arc<dyn Slices>) -> Cgroupfs {
+        Cgroupfs {
+            slices: Some(slices),
+            ..self
+        }
+    }
+
+    fn is_unified(&self) -> bool {
+        matches!(self.hierarchies, Hierarchies::Unified { .. })
     }
 
     fn requested(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
@@ -90,6 +108,10 @@ impl Cgroupfs {
 
     /// Makes a cgroup in each hierarchy and writes those of its limits that differ.
     fn ensure(&self, path: &str, limits: &Limits) -> Result<(), NodeError> {
+        if let Some(slices) = &self.slices {
+            let properties = slices::properties(limits, self.is_unified());
+            slices.ensure(slices::name_of(path), &properties)?;
+        }
         let files = match &self.hierarchies {
             Hierarchies::Unified { mount } => {
                 make_unified(mount, path)?;
@@ -136,7 +158,7 @@ impl Cgroupfs {
         let Some(directory) = self.hierarchies.directory(Controller::HugePages, path) else {
             return Ok(());
         };
-        let is_unified = matches!(self.hierarchies, Hierarchies::Unified { .. });
+        let is_unified = self.is_unified();
         if !is_unified {
             make_legacy(&directory, path)?;
         }
@@ -163,6 +185,11 @@ impl Cgroupfs {
         let Hierarchies::Unified { mount } = &self.hierarchies else {
             return Ok(());
         };
+        if let Some(slices) = &self.slices
+            && self.settings.memory_qos
+        {
+            slices.change(slices::name_of(path), &slices::kept_memory(bytes))?;
+        }
         let file = mount.join(path).join(MEMORY_KEPT);
         match write(&file, &bytes.to_string()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -298,6 +325,23 @@ impl Cgroupfs {
         shares.unwrap_or(MIN_CPU_SHARES)
     }
 
+    /// Has systemd stop the pod's slice, in each class that has a cgroup for it.
+    fn stop_slices(&self, pod_uid: &str) -> Result<Removal, NodeError> {
+        let Some(slices) = &self.slices else {
+            return Ok(Removal::Done);
+        };
+        let mut stopped = Removal::Done;
+        for path in CLASSES.map(|qos| self.naming.pod_path(qos, pod_uid)) {
+            let directories = self.hierarchies.directories(&path);
+            if directories.iter().any(|directory| directory.is_dir())
+                && slices.stop(slices::name_of(&path))? == Removal::Busy
+            {
+                stopped = Removal::Busy;
+            }
+        }
+        Ok(stopped)
+    }
+
     fn pod_directories(&self, pod_uid: &str) -> Vec<PathBuf> {
         let paths = CLASSES.map(|qos| self.naming.pod_path(qos, pod_uid));
         paths
@@ -356,6 +400,9 @@ impl PodCgroups for Cgroupfs {
             return Ok(Removal::Done);
         }
         let killed = self.kill_all(&cgroups)?;
+        if self.stop_slices(pod_uid)? == Removal::Busy {
+            return Ok(Removal::Busy);
+        }
         let mut left = None;
         // Children sort behind their parents.
         for cgroup in cgroups.iter().rev() {
@@ -512,5 +559,7 @@ fn children(directory: &Path) -> Result<Vec<PathBuf>, NodeError> {
     Ok(directories.map(|entry| entry.path()).collect())
 }
 
+#[cfg(test)]
+mod slice_tests;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! What is written to which file of a cgroup: the same limits in the words of both
 //! versions.
 
+use node_config::NodeConfig;
 use pod::huge_pages::kernel_name;
 use pod::resources::{
     CPU_PERIOD_MICROS, MAX_CPU_SHARES, MIN_CPU_QUOTA_MICROS, MIN_CPU_SHARES, PodCgroupResources,
@@ -42,6 +43,20 @@ pub(super) struct LimitSettings {
     pub(super) pids: Option<u64>,
     /// The feature gate `MemoryQoS`: what pods request of memory is left to them.
     pub(super) memory_qos: bool,
+}
+
+impl LimitSettings {
+    /// As the node is configured.
+    pub(super) fn of(config: &NodeConfig) -> LimitSettings {
+        let period = config.cpu_cfs_quota_period.as_micros();
+        let pids = u64::try_from(config.pod_pids_limit).ok();
+        LimitSettings {
+            cpu_quota: config.cpu_cfs_quota,
+            cpu_period_micros: u64::try_from(period).unwrap_or(u64::MAX),
+            pids: pids.filter(|limit| *limit > 0),
+            memory_qos: config.memory_qos.is_some(),
+        }
+    }
 }
 
 impl Limits {

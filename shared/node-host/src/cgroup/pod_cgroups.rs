@@ -23,8 +23,8 @@ pub(crate) struct AllPodsLimits {
     pub(crate) pids: Option<u64>,
 }
 
-/// The seam between pods' cgroups and who makes them: plain directories now, systemd
-/// later. All calls block and are idempotent.
+/// The seam between pods' cgroups and who makes them, if anybody does. All calls block and
+/// are idempotent.
 pub(crate) trait PodCgroups: Send + Sync {
     /// Makes the cgroups of all pods, with these limits, and of the classes: the
     /// burstable ones together have the shares of what their pods request, best effort the fewest.

@@ -37,7 +37,7 @@ fn system(huge_pages: Option<&Path>) -> SystemPaths {
     system
 }
 
-fn resources() -> PodCgroupResources {
+pub(super) fn resources() -> PodCgroupResources {
     PodCgroupResources {
         cpu_shares: 512,
         cpu_request_millis: 500,
@@ -49,7 +49,7 @@ fn resources() -> PodCgroupResources {
 }
 
 /// Directories in place of a version 1 node.
-fn legacy(directory: &Path) -> Cgroupfs {
+pub(super) fn legacy(directory: &Path) -> Cgroupfs {
     let line = |name: &str| {
         let mount = directory.join(name);
         fs::create_dir_all(&mount).unwrap();
