@@ -1,6 +1,7 @@
 //! `cargo xtask boot-test`: systemd boots in a container on this machine's kernel
 //! (systemd-nspawn), and Bulkhead is installed there from its package and runs as on a node:
-//! under its supervisor, and as the bundle of services. What is claimed is in `boot/claims.sh`, which runs in the container.
+//! under its supervisor, and as the bundle of services. What is claimed is in
+//! `boot/claims.sh` and what it reads, which run in the container.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -35,8 +36,9 @@ const MASKED: [&str; 10] = [
 /// and under the supervisor.
 const VERSIONS: [&str; 3] = ["1", "2", "3"];
 
-/// How often it boots: the second time with pods of the first.
-const BOOTS: [&str; 2] = ["first", "second"];
+/// How often it boots: the second time with pods of the first, the third time with the
+/// systemd cgroup driver.
+const BOOTS: [&str; 3] = ["first", "second", "third"];
 
 /// Longest boot, with all that is done in it.
 const MINUTES: &str = "5m";
@@ -107,6 +109,7 @@ fn install(root: &Path) -> Result<()> {
 const FILES: &[(&str, &str)] = &[
     ("begin", include_str!("boot/begin.sh")),
     ("claims.sh", include_str!("boot/claims.sh")),
+    ("driver.sh", include_str!("boot/driver.sh")),
     (
         "etc/systemd/system/claims.service",
         include_str!("boot/claims.service"),

@@ -134,8 +134,13 @@ fi
 
 # Where a boot was cut off, something may be left.
 dpkg --purge bulkhead >/dev/null 2>&1
-ctr --namespace=k8s.io containers ls --quiet | xargs --no-run-if-empty ctr --namespace=k8s.io containers rm
 for archive in /images/*.tar; do ctr --namespace=k8s.io images import "$archive" >/dev/null; done
+if [ "$(cat /boot-number)" = third ]; then
+    . /driver.sh
+    echo end
+    exit
+fi
+ctr --namespace=k8s.io containers ls --quiet | xargs --no-run-if-empty ctr --namespace=k8s.io containers rm
 install_version 1
 claim "the package can be installed" version_is 1
 claim "an installation makes the users" has_users
