@@ -68,9 +68,23 @@ impl ProbeNetwork for NodeNetwork {
     }
 
     async fn connect(&self, address: SocketAddr) -> io::Result<Box<dyn ByteStream>> {
-        let stream = TcpStream::connect(address).await?;
+        let stream = unless_interrupted(|| TcpStream::connect(address)).await?;
         stream.set_nodelay(true)?;
         Ok(Box::new(stream))
+    }
+}
+
+/// Tries again what a signal has cut short: connect(2) does not connect then (EINTR), and
+/// that says nothing of the target. It was seen when this process was stopped and went on.
+async fn unless_interrupted<T, F>(attempt: impl Fn() -> F) -> io::Result<T>
+where
+    F: Future<Output = io::Result<T>>,
+{
+    loop {
+        match attempt().await {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            ended => return ended,
+        }
     }
 }
 
@@ -88,6 +102,22 @@ mod tests {
         accepted.unwrap();
         drop(listener);
         assert!(network.connect(address).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_signal_is_no_failure_to_connect() {
+        let answers = std::cell::RefCell::new(vec![Ok("connected"), Err(4), Err(4)]);
+        let attempt = async || {
+            answers
+                .borrow_mut()
+                .pop()
+                .unwrap()
+                .map_err(io::Error::from_raw_os_error)
+        };
+        assert_eq!(unless_interrupted(attempt).await.unwrap(), "connected");
+        answers.borrow_mut().extend([Ok("never"), Err(111), Err(4)]);
+        let refused = unless_interrupted(attempt).await.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
     }
 
     #[tokio::test]
