@@ -3,10 +3,12 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{self, Poll};
 
 use async_trait::async_trait;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
@@ -70,7 +72,7 @@ impl ProbeNetwork for NodeNetwork {
     async fn connect(&self, address: SocketAddr) -> io::Result<Box<dyn ByteStream>> {
         let stream = unless_interrupted(|| TcpStream::connect(address)).await?;
         stream.set_nodelay(true)?;
-        Ok(Box::new(stream))
+        Ok(Box::new(Uninterrupted(stream)))
     }
 }
 
@@ -88,8 +90,58 @@ where
     }
 }
 
+/// A connection whose reads and writes are tried again when a signal has cut them short.
+struct Uninterrupted<Stream>(Stream);
+
+impl<Stream: Unpin> Uninterrupted<Stream> {
+    fn poll<T>(
+        mut self: Pin<&mut Self>,
+        mut attempt: impl FnMut(Pin<&mut Stream>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        loop {
+            match attempt(Pin::new(&mut self.0)) {
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => return other,
+            }
+        }
+    }
+}
+
+impl<Stream: AsyncRead + Unpin> AsyncRead for Uninterrupted<Stream> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut task::Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.poll(|stream| stream.poll_read(context, buffer))
+    }
+}
+
+impl<Stream: AsyncWrite + Unpin> AsyncWrite for Uninterrupted<Stream> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut task::Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll(|stream| stream.poll_write(context, bytes))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<io::Result<()>> {
+        self.poll(|stream| stream.poll_flush(context))
+    }
+
+    fn poll_shutdown(
+        self: Pin<&mut Self>,
+        context: &mut task::Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.poll(|stream| stream.poll_shutdown(context))
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
     use super::*;
 
     #[tokio::test]
@@ -118,6 +170,76 @@ mod tests {
         answers.borrow_mut().extend([Ok("never"), Err(111), Err(4)]);
         let refused = unless_interrupted(attempt).await.unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    /// Interrupted at every second read and write.
+    struct Signalled {
+        stream: tokio::io::DuplexStream,
+        is_next: bool,
+    }
+
+    impl Signalled {
+        fn interruption(&mut self) -> Option<io::Error> {
+            self.is_next = !self.is_next;
+            let interrupted = io::Error::from(io::ErrorKind::Interrupted);
+            self.is_next.then_some(interrupted)
+        }
+    }
+
+    impl AsyncRead for Signalled {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            context: &mut task::Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            match self.interruption() {
+                Some(error) => Poll::Ready(Err(error)),
+                None => Pin::new(&mut self.stream).poll_read(context, buffer),
+            }
+        }
+    }
+
+    impl AsyncWrite for Signalled {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            context: &mut task::Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            match self.interruption() {
+                Some(error) => Poll::Ready(Err(error)),
+                None => Pin::new(&mut self.stream).poll_write(context, bytes),
+            }
+        }
+
+        fn poll_flush(
+            mut self: Pin<&mut Self>,
+            context: &mut task::Context<'_>,
+        ) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.stream).poll_flush(context)
+        }
+
+        fn poll_shutdown(
+            mut self: Pin<&mut Self>,
+            context: &mut task::Context<'_>,
+        ) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.stream).poll_shutdown(context)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_signal_ends_no_connection() {
+        let (near, mut far) = tokio::io::duplex(64);
+        let mut connection = Uninterrupted(Signalled {
+            stream: near,
+            is_next: false,
+        });
+        connection.write_all(b"asked").await.unwrap();
+        far.write_all(b"answered").await.unwrap();
+        drop(connection.flush().await);
+        let (mut asked, mut answered) = ([0; 5], [0; 8]);
+        far.read_exact(&mut asked).await.unwrap();
+        connection.read_exact(&mut answered).await.unwrap();
+        assert_eq!((&asked, &answered), (b"asked", b"answered"));
     }
 
     #[tokio::test]
