@@ -29,7 +29,7 @@ use crate::observe::Observer;
 use crate::policy::{self, NodePolicy, PolicyIngredients, PolicyWriter};
 use crate::pool::actor::{Actor, ActorConfig};
 use crate::publisher::Publisher;
-use crate::record::{RecordWriter, Records};
+use crate::record::{KernelBoot, RecordWriter, Records};
 use crate::relist::{Owners, Relister};
 use crate::servers::Shared;
 use crate::steps::{ProcessStart, Steps};
@@ -85,7 +85,7 @@ impl Assembly {
         }: Ingredients<'_>,
     ) -> std::io::Result<Assembly> {
         let state = config.directories.state(Process::PodWorkerPool);
-        let (records, record_writer) = Records::open(&state)?;
+        let (records, record_writer) = Records::open(&state, &KernelBoot::this())?;
         let (owners, told_ends) = (Owners::default(), ToldEnds::default());
         let (events, doorbell) = (Events::new(clock.clone()), Doorbell::default());
         let (http_hooks, objects) = (HttpHooks::default(), ObjectSource::new(doorbell.clone()));

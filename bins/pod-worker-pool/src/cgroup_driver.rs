@@ -97,21 +97,23 @@ impl DriverInUse {
         }
     }
 
-    /// Asks a runtime that was never asked, before anything is started.
+    /// As [`DriverInUse::open`]; a runtime that was never asked is, before anything is
+    /// started.
     ///
     /// # Errors
     /// When its driver is another one; the next process begins with it.
-    pub(crate) async fn ask_first(
-        &mut self,
+    pub(crate) async fn found(
+        config: &NodeConfig,
         runtime: &Arc<dyn ContainerRuntime>,
-    ) -> Result<(), OtherDriver> {
-        if self.told.is_some() {
-            return Ok(());
+    ) -> Result<DriverInUse, OtherDriver> {
+        let mut found = DriverInUse::open(config);
+        if found.told.is_none() {
+            let asked = tokio::time::timeout(FIRST_ANSWER_WITHIN, runtime.runtime_config());
+            if let Ok(answer) = asked.await {
+                found.note(told(answer)).await?;
+            }
         }
-        match tokio::time::timeout(FIRST_ANSWER_WITHIN, runtime.runtime_config()).await {
-            Ok(answer) => self.note(told(answer)).await,
-            Err(_elapsed) => Ok(()),
-        }
+        Ok(found)
     }
 
     /// Asks again and again, until the runtime's driver is another one.

@@ -47,6 +47,7 @@ mod image;
 mod locks;
 mod log_rotation;
 mod logs;
+mod node_shutdown;
 mod object_source;
 mod object_table;
 mod observe;

@@ -16,6 +16,7 @@
 //! record of an eviction it waits until the disk has it: the others are of no use
 //! after a crash of the machine, and outlive one of this process all the same.
 
+mod boot;
 mod content;
 mod directory;
 
@@ -27,6 +28,7 @@ use pod::PodIdentity;
 use pod_lifecycle::record::Record;
 use state_file::{NotSaved, Saver, Saving, Writer};
 
+pub(crate) use boot::KernelBoot;
 use content::Content;
 use directory::Directory;
 
@@ -42,13 +44,23 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Reads the records below the state directory of this process. Blocks for that.
+    /// Reads the records below the state directory of this process. Blocks for that. Those
+    /// of pods that were ended for a shutdown of the node are of no use after its next boot.
     ///
     /// # Errors
     /// When the directory cannot be made.
-    pub(crate) fn open(state_directory: &Path) -> std::io::Result<(Records, RecordWriter)> {
+    pub(crate) fn open(
+        state_directory: &Path,
+        boot: &KernelBoot,
+    ) -> std::io::Result<(Records, RecordWriter)> {
         let directory = Directory::open(state_directory.join("kills"))?;
-        let known = directory.read().into_iter().collect();
+        let mut known: BTreeMap<String, Option<Content>> = directory.read().into_iter().collect();
+        boot.when_it_is_new(state_directory, || {
+            known.retain(|uid, content| {
+                let ended = content.as_ref().is_some_and(Content::ends_with_the_boot);
+                !ended || directory.change(uid, None).is_err()
+            });
+        });
         let change = move |uid: &String, content: &Option<Content>| {
             let content = content.as_ref();
             directory.change(uid, content)

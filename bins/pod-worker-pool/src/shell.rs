@@ -15,6 +15,7 @@ use crate::assembly::{Assembly, Ingredients};
 use crate::cgroup_driver::{DriverInUse, OtherDriver};
 use crate::image::CredentialPrograms;
 use crate::log_rotation::LogRotation;
+use crate::node_shutdown::NodeShutdown;
 use crate::pod_source::PodsOfSources;
 use crate::servers;
 
@@ -76,8 +77,7 @@ pub fn open(config: &NodeConfig, lifecycle: &Lifecycle) -> Result<Opened, Error>
 /// # Errors
 /// When the listening socket fails or the node cannot be worked on.
 pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result<(), Error> {
-    let mut driver = DriverInUse::open(&context.config);
-    driver.ask_first(&runtime).await?;
+    let driver = DriverInUse::found(&context.config, &runtime).await?;
     let config = driver.applied_to(&context.config);
     make_class_cgroups(&*host).await;
     let Assembly {
@@ -101,15 +101,15 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
         programs: CredentialPrograms::of(&context),
     })
     .map_err(Error::State)?;
+    let node_shutdown = NodeShutdown::new(&config, &shared, &context);
     let (driver_line, other_driver) = (driver.status_line(), driver.watch(Arc::clone(&runtime)));
     let listening = shared.hints.clone().listen(runtime, shared.pool.clone());
     let collecting = shared.garbage.clone().run(collection);
     let rotating = LogRotation::new(&shared, &config.logs, &context.clock).run();
-    let (turns, policy) = (shared.turns.clone(), shared.policy.clone());
-    let conditions = shared.conditions.clone();
-    let channel = context.network.channel(Process::ConfigSourcer);
-    let pods = PodsOfSources::new(channel, config.runtime_classes.clone());
-    let following = objects.run(context.network.channel(Process::ConfigSourcer));
+    let (told, policy) = (shared.clone(), shared.policy.clone());
+    let source = || context.network.channel(Process::ConfigSourcer);
+    let pods = PodsOfSources::new(source(), config.runtime_classes.clone());
+    let following = objects.run(source());
     let lifecycle = context.lifecycle;
     let serving = ipc::serve(
         context.process,
@@ -119,15 +119,14 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
         lifecycle.shutdown(),
     );
     lifecycle.ready();
-    let (watched, known) = (policy.clone(), credentials.clone());
+    let (known, shutdown_line) = (credentials.clone(), node_shutdown.line());
     let ticking = tick(&lifecycle, || {
-        vec![
-            turns.status_line(),
-            watched.status_line(),
-            conditions.status_line(),
-            known.status_line(),
-            driver_line.clone(),
-        ]
+        let own = [driver_line.clone(), shutdown_line.status_line()];
+        told.status_lines()
+            .into_iter()
+            .chain([known.status_line()])
+            .chain(own)
+            .collect()
     });
     // One task for all of them: an actor that blocks feeds no watchdog. None but
     // serving ever ends.
@@ -146,6 +145,7 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
         never = credentials.run() => match never {},
         never = following => match never {},
         never = evictions.run() => match never {},
+        never = node_shutdown.run() => match never {},
         () = ticking => Ok(()),
     }
 }

@@ -36,6 +36,19 @@ struct Saved {
     pod: Box<RawValue>,
 }
 
+/// What of a pod is looked at before it is saved.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Told {
+    status: ToldStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ToldStatus {
+    reason: String,
+}
+
 impl Store {
     /// The file below the state directory of this process.
     pub(crate) fn new(directory: &Path) -> Store {
@@ -76,9 +89,13 @@ impl Store {
         saved.into_iter().filter_map(pod).collect()
     }
 
-    /// Saves all of it.
+    /// Saves all of it but what the node's next boot forgets: until then pod-worker-pool
+    /// tells that a pod has ended for a shutdown of the node.
     pub(crate) fn save(&self, pods: &[Entry]) -> Result<(), StateFileError> {
-        let saving = pods.iter().filter_map(|(document, version)| {
+        let lasting = pods
+            .iter()
+            .filter(|(document, _)| !ends_with_the_boot(document));
+        let saving = lasting.filter_map(|(document, version)| {
             Some(Saving {
                 source: document.source().as_str(),
                 version: *version,
@@ -87,6 +104,11 @@ impl Store {
         });
         self.0.save(&saving.collect::<Vec<_>>())
     }
+}
+
+fn ends_with_the_boot(document: &PodDocument) -> bool {
+    let told: Told = serde_json::from_slice(document.json()).unwrap_or_default();
+    pod::node_shutdown::is_reason(&told.status.reason)
 }
 
 #[cfg(test)]
@@ -106,6 +128,21 @@ mod tests {
             version: 7,
             worker: WorkerNotes::default(),
         }
+    }
+
+    #[test]
+    fn a_pod_that_ended_with_the_node_is_forgotten_for_its_next_boot() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::new(directory.path());
+        let ended = |reason: &str| {
+            let mut pod = published(reason).document.decode().unwrap();
+            pod.status.get_or_insert_default().reason = Some(reason.to_owned());
+            (PodDocument::encode(&pod, PodSource::File).unwrap(), 7)
+        };
+        let entries = ["evicted", "Terminated", "NodeShutdown"].map(ended);
+        store.save(&entries).unwrap();
+        let loaded: Vec<_> = store.load().into_iter().map(|it| it.document).collect();
+        assert_eq!(loaded, [entries[0].0.clone()]);
     }
 
     #[test]

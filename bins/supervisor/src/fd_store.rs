@@ -2,7 +2,8 @@
 //! connections that outlive the process that made them, so that what was asked for
 //! over them is carried out although nobody waits for the answer.
 //!
-//! Only of pod-worker-pool: containerd kills a container that it just started, or
+//! Only of pod-worker-pool. One is its lock that delays a shutdown of the node, which must
+//! not end with a run of it. The others are connections to the runtime: containerd kills a container that it just started, or
 //! loses a SIGTERM, when the connection of its caller is closed in that moment.
 
 use std::collections::VecDeque;
@@ -10,6 +11,8 @@ use std::os::fd::OwnedFd;
 
 use tokio::time::{Duration, Instant};
 use topology::Process;
+
+use crate::notify::DescriptorName;
 
 /// Runs whose connections are kept: one that crashes again and again must not
 /// collect descriptors.
@@ -19,9 +22,14 @@ const MAX_CONNECTIONS: usize = 4;
 /// any call but the pull of an image takes.
 const KEPT_FOR: Duration = Duration::from_secs(300);
 
-/// The connections, those of the newest run last.
+/// What is held for pod-worker-pool.
 #[derive(Debug, Default)]
-pub(crate) struct FdStore(VecDeque<Connection>);
+pub(crate) struct FdStore {
+    /// Those of the newest run last.
+    connections: VecDeque<Connection>,
+    /// The lock that delays a shutdown of the node.
+    shutdown: Option<OwnedFd>,
+}
 
 #[derive(Debug)]
 struct Connection {
@@ -40,25 +48,35 @@ impl FdStore {
         &mut self,
         process: Process,
         pid: Option<i32>,
-        descriptor: OwnedFd,
+        (name, descriptor): (DescriptorName, OwnedFd),
         now: Instant,
     ) -> Vec<OwnedFd> {
         let Some(pid) = pid.filter(|_| process == Process::PodWorkerPool) else {
             return vec![descriptor];
         };
+        if name == DescriptorName::Shutdown {
+            return self.shutdown.replace(descriptor).into_iter().collect();
+        }
         let mut released = self.release(|connection| connection.pid == pid);
-        for connection in &mut self.0 {
+        for connection in &mut self.connections {
             connection.succeeded_at.get_or_insert(now);
         }
-        self.0.push_back(Connection {
+        self.connections.push_back(Connection {
             pid,
             succeeded_at: None,
             descriptor,
         });
-        if self.0.len() > MAX_CONNECTIONS {
-            released.extend(self.0.pop_front().map(|oldest| oldest.descriptor));
+        if self.connections.len() > MAX_CONNECTIONS {
+            released.extend(self.connections.pop_front().map(|oldest| oldest.descriptor));
         }
         released
+    }
+
+    /// Lets go of the lock that delays a shutdown; to be closed by the caller.
+    pub(crate) fn release_shutdown(&mut self, process: Process) -> Vec<OwnedFd> {
+        let is_owner = process == Process::PodWorkerPool;
+        let lock = is_owner.then(|| self.shutdown.take()).flatten();
+        lock.into_iter().collect()
     }
 
     /// Lets go of those that were kept long enough; to be closed by the caller.
@@ -70,8 +88,11 @@ impl FdStore {
     }
 
     fn release(&mut self, which: impl Fn(&Connection) -> bool) -> Vec<OwnedFd> {
-        let (released, held) = self.0.drain(..).partition(|connection| which(connection));
-        self.0 = held;
+        let (released, held) = self
+            .connections
+            .drain(..)
+            .partition(|connection| which(connection));
+        self.connections = held;
         let released: VecDeque<Connection> = released;
         released
             .into_iter()
@@ -91,7 +112,8 @@ mod tests {
     fn store(fd_store: &mut FdStore, process: Process, pid: i32, now: Instant) -> UnixStream {
         let (near, far) = UnixStream::pair().unwrap();
         far.set_nonblocking(true).unwrap();
-        drop(fd_store.store(process, Some(pid), near.into(), now));
+        let named = (DescriptorName::Runtime, near.into());
+        drop(fd_store.store(process, Some(pid), named, now));
         far
     }
 
@@ -129,5 +151,31 @@ mod tests {
         store(&mut fd_store, Process::PodWorkerPool, 5, now);
         assert!(!is_open(&mut first));
         assert!(!is_open(&mut store(&mut fd_store, Process::Pleg, 6, now)));
+    }
+
+    #[test]
+    fn the_lock_of_a_shutdown_is_held_over_restarts_until_it_is_released() {
+        let (mut fd_store, now) = (FdStore::default(), Instant::now());
+        let hold = |fd_store: &mut FdStore, process, pid| {
+            let (near, far) = UnixStream::pair().unwrap();
+            far.set_nonblocking(true).unwrap();
+            let named = (DescriptorName::Shutdown, near.into());
+            drop(fd_store.store(process, Some(pid), named, now));
+            far
+        };
+        let mut first = hold(&mut fd_store, Process::PodWorkerPool, 1);
+        for pid in 2..10 {
+            store(&mut fd_store, Process::PodWorkerPool, pid, now);
+        }
+        drop(fd_store.expire(now + 10 * KEPT_FOR));
+        assert!(is_open(&mut first));
+        // Nobody else has such a lock, nor ends it.
+        assert!(!is_open(&mut hold(&mut fd_store, Process::Pleg, 11)));
+        drop(fd_store.release_shutdown(Process::Pleg));
+        assert!(is_open(&mut first));
+        let mut second = hold(&mut fd_store, Process::PodWorkerPool, 10);
+        assert!(!is_open(&mut first));
+        drop(fd_store.release_shutdown(Process::PodWorkerPool));
+        assert!(!is_open(&mut second));
     }
 }

@@ -50,6 +50,16 @@ const REST_WHILE_CLOSING: Duration = Duration::from_millis(50);
 /// Each has a thread and what was sent to it, which must not add up.
 const MAX_LEFT: usize = 4;
 
+/// What a descriptor is that is to be kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum DescriptorName {
+    /// A connection to the runtime, or something that is called as nothing known.
+    #[default]
+    Runtime,
+    /// What keeps the node from shutting down.
+    Shutdown,
+}
+
 /// What a process told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Message {
@@ -61,6 +71,10 @@ pub(crate) struct Message {
     pub(crate) status: Option<String>,
     /// `FDSTORE=1`
     pub(crate) keeps: bool,
+    /// `FDSTOREREMOVE=1`
+    pub(crate) releases: bool,
+    /// `FDNAME=`: which descriptor one of these two means.
+    pub(crate) descriptor: DescriptorName,
     /// What it has refused to a caller.
     pub(crate) refused: Option<Refusal>,
 }
@@ -74,6 +88,8 @@ pub(crate) fn parse(bytes: &[u8]) -> Message {
             b"READY=1" => message.ready = true,
             b"WATCHDOG=1" => message.beat = true,
             b"FDSTORE=1" => message.keeps = true,
+            b"FDSTOREREMOVE=1" => message.releases = true,
+            b"FDNAME=shutdown" => message.descriptor = DescriptorName::Shutdown,
             _ => {
                 if let Some(text) = line.strip_prefix(b"STATUS=") {
                     message.status = Some(status_line(text));

@@ -29,7 +29,7 @@ use crate::fd_store::FdStore;
 use crate::flags::Flags;
 use crate::launcher::Launcher;
 use crate::log_pipe::LogPipe;
-use crate::notify::NotifySockets;
+use crate::notify::{DescriptorName, NotifySockets};
 use crate::policy::{
     Accusation, Accusations, Action, Ending, Event, Fleet, FleetEvent, Heartbeat, Intent, Moment,
     RestartRequests, Signal, Verdict,
@@ -380,7 +380,11 @@ impl Shell {
         self.notify.close(Process::PodWorkerPool, expired);
         for (message, descriptor) in self.notify.receive(process, pid, uid) {
             if let Some(descriptor) = descriptor {
-                let released = self.fd_store.store(process, pid, descriptor, now);
+                let named = (message.descriptor, descriptor);
+                let released = self.fd_store.store(process, pid, named, now);
+                self.notify.close(process, released);
+            } else if message.releases && message.descriptor == DescriptorName::Shutdown {
+                let released = self.fd_store.release_shutdown(process);
                 self.notify.close(process, released);
             }
             if message.ready {

@@ -9,6 +9,7 @@ pub(crate) mod duration;
 mod eviction_settings;
 mod fields;
 mod memory_qos;
+mod node_shutdown;
 mod problem;
 mod settings;
 mod user_namespaces;

@@ -100,6 +100,15 @@ pub enum CgroupDriver {
     Systemd,
 }
 
+/// Pods that a shutdown of the node ends together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShutdownGroup {
+    /// Those of this priority, up to that of the next group.
+    pub priority: i32,
+    /// Longest grace that they have.
+    pub grace: Duration,
+}
+
 /// Where the container runtime listens: a Unix socket's path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerRuntimeEndpoint(pub PathBuf);
@@ -332,6 +341,10 @@ pub struct NodeConfig {
     pub allowed_unsafe_sysctls: Vec<String>,
     /// When pods are evicted.
     pub eviction: EvictionSettings,
+    /// The groups of pods that a shutdown of the node ends one after the other, lowest
+    /// priority first; none: it is not waited for them.
+    #[serde(default)]
+    pub shutdown: Vec<ShutdownGroup>,
     /// Upper end of a container's crash-loop wait; 300 s by default.
     pub max_container_restart_period: Duration,
 }
@@ -426,6 +439,7 @@ impl NodeConfig {
             seccomp_default: false,
             allowed_unsafe_sysctls: Vec::new(),
             eviction: EvictionSettings::default(),
+            shutdown: Vec::new(),
             max_container_restart_period: Duration::from_secs(300),
         }
     }

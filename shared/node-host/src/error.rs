@@ -28,7 +28,7 @@ pub enum NodeError {
     },
     /// systemd did not do with a slice what it was asked to.
     #[error(transparent)]
-    Slice(Box<service_manager::Error>),
+    Slice(Box<system_bus::Error>),
     /// A check failed; the text says all of it.
     #[error("{message}")]
     CheckFailed {

@@ -101,6 +101,13 @@ impl TerminationCause {
         matches!(self, Self::Evicted { .. })
     }
 
+    /// Whether the pod was ended for a shutdown of the node, and starts again with its
+    /// next boot.
+    #[must_use]
+    pub fn ends_with_the_boot(&self) -> bool {
+        matches!(self, Self::Evicted { reason, .. } if pod::node_shutdown::is_reason(reason))
+    }
+
     /// Whether its source wants the pod no more as it was, so that the same UID,
     /// created again, is a new start.
     #[must_use]

@@ -56,3 +56,13 @@ pub const SYSTEM_NODE_CRITICAL: &str = "system-node-critical";
 pub const SYSTEM_CLUSTER_CRITICAL: &str = "system-cluster-critical";
 /// Pods of this priority and above are critical.
 pub const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
+
+/// The priority that a class of the system stands for, which an API server fills in.
+#[must_use]
+pub fn system_priority(class: Option<&str>) -> Option<i32> {
+    match class? {
+        SYSTEM_NODE_CRITICAL => Some(SYSTEM_CRITICAL_PRIORITY + 1000),
+        SYSTEM_CLUSTER_CRITICAL => Some(SYSTEM_CRITICAL_PRIORITY),
+        _ => None,
+    }
+}

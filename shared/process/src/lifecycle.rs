@@ -142,6 +142,17 @@ impl Lifecycle {
         }
     }
 
+    /// Has a descriptor closed that is kept open under this name (`FDSTOREREMOVE=1`).
+    pub fn let_go(&self, name: &str) {
+        let Some(supervisor) = &self.0.supervisor else {
+            return;
+        };
+        let states = [NotifyState::FdStoreRemove, NotifyState::FdName(name)];
+        if let Err(error) = supervisor.send(&states, &[]) {
+            tracing::warn!(%error, name, "cannot have a descriptor closed");
+        }
+    }
+
     /// Tells this, and what could not be told before.
     fn tell(&self, state: Option<NotifyState<'_>>) {
         let Some(supervisor) = &self.0.supervisor else {

@@ -120,6 +120,16 @@ where
     }
 }
 
+/// Closes what systemd keeps for a run before this one, and hands to each: that it is kept
+/// is enough.
+fn close_kept(inherited: &mut ListenFd) {
+    for index in 1..inherited.len() {
+        if let Ok(Some(descriptor)) = inherited.take_raw_fd(index) {
+            let _ = nix::unistd::close(descriptor);
+        }
+    }
+}
+
 fn start<O, R, E>(
     process: Process,
     open: impl FnOnce(&NodeConfig, &Lifecycle) -> Result<O, E>,
@@ -132,10 +142,12 @@ where
     let path = config_path(std::env::args_os()).ok_or(StartError::Usage { process })?;
     let config = NodeConfig::read(&path).map_err(StartError::Config)?;
     let identities = identities(&config)?;
-    let socket = ListenFd::from_env()
+    let mut inherited = ListenFd::from_env();
+    let socket = inherited
         .take_unix_listener(0)
         .map_err(failed("take the listening socket"))?
         .ok_or(StartError::NoSocket)?;
+    close_kept(&mut inherited);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(topology::row(process).blocking_threads_max())

@@ -71,8 +71,9 @@ pub(crate) fn service(row: &ProcessRow) -> String {
         row.io_weight,
     );
     if process == Process::PodWorkerPool {
-        // Its last connections to the runtime, which carry calls under way.
-        text.push_str("FileDescriptorStoreMax=4\n");
+        // Its last connections to the runtime, which carry calls under way, and its lock
+        // that delays a shutdown of the node.
+        text.push_str("FileDescriptorStoreMax=8\n");
     }
     for (name, value) in hardening::settings(row) {
         let _ = writeln!(text, "{name}={value}");

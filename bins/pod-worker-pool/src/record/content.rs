@@ -28,6 +28,12 @@ impl Content {
         (self.namespace.as_str(), self.name.as_str()) == (pod.namespace(), pod.name())
     }
 
+    /// Whether it tells of a pod that starts again with the next boot of the node.
+    pub(super) fn ends_with_the_boot(&self) -> bool {
+        let termination = self.record.termination.as_ref();
+        termination.is_some_and(|it| it.cause.ends_with_the_boot())
+    }
+
     /// What should be in the file of a pod.
     pub(super) fn of(pod: &PodIdentity, record: &Record) -> Option<Content> {
         (*record != Record::default()).then(|| Content {

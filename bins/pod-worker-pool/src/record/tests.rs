@@ -44,7 +44,7 @@ fn record(seconds: i64) -> Record {
 }
 
 fn life(directory: &Path) -> std::io::Result<(Records, RecordWriter)> {
-    Records::open(directory)
+    Records::open(directory, &KernelBoot::named("first"))
 }
 
 /// Records whose writer runs.
@@ -146,6 +146,40 @@ async fn a_record_that_is_written_is_not_written_again() {
     let (again, _writer) = life(directory.path()).unwrap();
     again.save(&pod(), &record(1)).await.unwrap();
     assert!(again.saver.unsaved().is_empty(), "it was read from there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_was_ended_with_the_node_starts_again_with_its_next_boot() {
+    let directory = tempfile::tempdir().unwrap();
+    let ended = |reason: &str| Record {
+        termination: Some(Termination::new(
+            TerminationCause::Evicted {
+                reason: reason.to_owned(),
+                message: String::new(),
+                is_disruption: true,
+            },
+            UnixNanos(1),
+            None,
+            None,
+        )),
+        ..record(1)
+    };
+    for (reason, stays) in [
+        ("Terminated", false),
+        ("NodeShutdown", false),
+        ("Evicted", true),
+    ] {
+        let (records, _writer) = open(directory.path());
+        records.save(&pod(), &ended(reason)).await.unwrap();
+        let (same_boot, _) = life(directory.path()).unwrap();
+        assert_eq!(same_boot.load(&pod()), ended(reason));
+        for boot in ["second", "first"] {
+            let boot = KernelBoot::named(boot);
+            let (next, _) = Records::open(directory.path(), &boot).unwrap();
+            assert_eq!(!next.uids().is_empty(), stays, "{reason}");
+            assert_eq!(!on_disk(directory.path()).is_empty(), stays, "{reason}");
+        }
+    }
 }
 
 #[test]

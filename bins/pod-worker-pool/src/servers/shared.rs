@@ -47,6 +47,17 @@ pub(crate) struct Shared {
     pub turns: Turns,
 }
 
+impl Shared {
+    /// What people are told of these parts; empty lines for those with nothing to tell.
+    pub(crate) fn status_lines(&self) -> [String; 3] {
+        [
+            self.turns.status_line(),
+            self.policy.status_line(),
+            self.conditions.status_line(),
+        ]
+    }
+}
+
 impl std::fmt::Debug for Shared {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Shared").finish_non_exhaustive()

@@ -21,9 +21,13 @@ fn known_fields_are_read_and_others_left_out() {
             beat: true,
             status: Some("12 pods".to_owned()),
             keeps: true,
-            refused: None,
+            ..Message::default()
         }
     );
+    let lock = parse(b"FDSTOREREMOVE=1\nFDNAME=shutdown");
+    assert!(lock.releases && lock.descriptor == DescriptorName::Shutdown);
+    let connection = parse(b"FDSTORE=1\nFDNAME=runtime");
+    assert!(connection.keeps && connection.descriptor == DescriptorName::Runtime);
     let refused = parse(b"X_BULKHEAD_REFUSED=64003 7 foreign-service 2")
         .refused
         .unwrap();

@@ -43,7 +43,6 @@ const fn ignored(name: &'static str, reason: &'static str) -> Field {
 const NO_SERVER: &str = "not supported yet: there is no node API server";
 const NO_CLUSTER: &str = "not supported yet: there is no connection to an API server";
 const NO_RESOURCE_MANAGER: &str = "not supported yet: there is no CPU, memory or topology manager";
-const NO_SHUTDOWN: &str = "not supported yet: a shutdown of the node is not delayed";
 const NO_EFFECT: &str = "has no effect here";
 
 /// The table, by subject.
@@ -188,9 +187,9 @@ pub const FIELDS: &[Field] = &[
     applied("allowedUnsafeSysctls"),
     applied("userNamespaces"),
     // Shutdown of the node.
-    ignored("shutdownGracePeriod", NO_SHUTDOWN),
-    ignored("shutdownGracePeriodCriticalPods", NO_SHUTDOWN),
-    ignored("shutdownGracePeriodByPodPriority", NO_SHUTDOWN),
+    applied("shutdownGracePeriod"),
+    applied("shutdownGracePeriodCriticalPods"),
+    applied("shutdownGracePeriodByPodPriority"),
     // The host and the process itself.
     ignored(
         "oomScoreAdj",

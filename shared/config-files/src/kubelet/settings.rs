@@ -15,9 +15,9 @@ use serde_json::{Map, Value};
 
 use super::duration::{GoDuration, set_duration};
 use super::eviction_settings::Given;
-use super::memory_qos;
 use super::problem::{Applied, KubeletConfigError, Warning, refused};
 use super::user_namespaces;
+use super::{memory_qos, node_shutdown};
 
 /// The kubelet's own place for container logs.
 const DEFAULT_POD_LOGS_DIR: &str = "/var/log/pods";
@@ -104,6 +104,9 @@ pub(super) struct Settings {
     #[serde(rename = "singleProcessOOMKill")]
     single_process_oom_kill: Option<bool>,
     feature_gates: BTreeMap<String, bool>,
+    shutdown_grace_period: Option<GoDuration>,
+    shutdown_grace_period_critical_pods: Option<GoDuration>,
+    shutdown_grace_period_by_pod_priority: Vec<node_shutdown::ByPriority>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -156,7 +159,16 @@ impl Settings {
         memory_qos.apply(config, warnings)?;
         config.single_process_oom_kill = self.single_process_oom_kill;
         self.eviction().apply(&mut config.eviction)?;
+        self.shutdown().apply(&mut config.shutdown)?;
         self.apply_logs(&mut config.logs)
+    }
+
+    fn shutdown(&self) -> node_shutdown::Given<'_> {
+        node_shutdown::Given {
+            all: self.shutdown_grace_period,
+            critical: self.shutdown_grace_period_critical_pods,
+            by_priority: &self.shutdown_grace_period_by_pod_priority,
+        }
     }
 
     fn eviction(&self) -> Given<'_> {

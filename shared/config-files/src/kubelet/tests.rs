@@ -67,9 +67,16 @@ fn every_supported_field_arrives_where_it_belongs() {
          evictionHard: {memory.available: 5%}\nevictionSoft: {nodefs.available: 1Gi}\n\
          evictionSoftGracePeriod: {nodefs.available: 90s}\nevictionMaxPodGracePeriod: 7\n\
          evictionMinimumReclaim: {memory.available: 1Mi}\nvolumeStatsAggPeriod: 10s\n\
-         evictionPressureTransitionPeriod: 30s\nlocalStorageCapacityIsolation: false\n",
+         evictionPressureTransitionPeriod: 30s\nlocalStorageCapacityIsolation: false\n\
+         shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\nshutdownGracePeriodByPodPriority: []\n",
     );
     let mut expected = defaults();
+    expected.shutdown = [(0, 20), (2_000_000_000, 10)]
+        .map(|(priority, seconds)| node_config::ShutdownGroup {
+            priority,
+            grace: Duration::from_secs(seconds),
+        })
+        .into();
     expected.static_pod_path = Some("/m".into());
     expected.file_check_frequency = Duration::from_secs(5);
     expected.sync_frequency = Duration::from_secs(90);

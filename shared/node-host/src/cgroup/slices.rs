@@ -8,7 +8,7 @@
 use std::path::Path;
 
 use pod::resources::cpu_weight;
-use service_manager::{Property, ServiceManager, Stop, Value};
+use system_bus::{Property, ServiceManager, Stop, Value};
 use tokio::runtime::Handle;
 
 use super::limits::Limits;
@@ -46,7 +46,7 @@ impl SystemdSlices {
 
 /// On a thread for blocking work of the process's runtime, which drives the connection.
 fn wait_for<Value>(
-    asked: impl Future<Output = Result<Value, service_manager::Error>>,
+    asked: impl Future<Output = Result<Value, system_bus::Error>>,
 ) -> Result<Value, NodeError> {
     let answer = Handle::current().block_on(asked);
     answer.map_err(|error| NodeError::Slice(Box::new(error)))

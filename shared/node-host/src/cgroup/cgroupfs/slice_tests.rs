@@ -1,7 +1,7 @@
 //! The systemd driver, with a systemd that notes what it is asked for and plain directories
 //! in place of the kernel's.
 
-use service_manager::{Property, Value};
+use system_bus::{Property, Value};
 
 use super::tests::{legacy, resources};
 use super::*;

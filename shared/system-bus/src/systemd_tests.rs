@@ -1,13 +1,14 @@
 //! Against a bus with a systemd that the tests script, over a real socket.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use futures_util::StreamExt as _;
 use tokio::net::UnixListener;
-use zbus::Message;
 use zbus::message::Type;
 use zbus::wire::ObjectPath;
+use zbus::{Connection, Message, connection};
 
 use super::*;
 

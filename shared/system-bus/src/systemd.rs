@@ -1,25 +1,23 @@
-//! A client of systemd: has it make, change and stop slices, by the D-Bus interface
+//! [`ServiceManager`]: has systemd make, change and stop slices, by the D-Bus interface
 //! `org.freedesktop.systemd1.Manager` (org.freedesktop.systemd1(5)).
-//!
-//! What a slice is called and which properties it has, its caller says.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
-use tokio::sync::Mutex;
 use tokio::time::sleep;
 use zbus::message::Body;
-use zbus::wire::Variant;
-use zbus::{Connection, connection};
+use zbus::wire::{ObjectPath, Variant};
+
+use crate::bus::{Bus, Error, Target};
 
 /// Where systemd is found on the bus.
-const SYSTEMD: &str = "org.freedesktop.systemd1";
-const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
-const MANAGER: &str = "org.freedesktop.systemd1.Manager";
+pub(crate) const SYSTEMD: Target<'_> = Target {
+    service: "org.freedesktop.systemd1",
+    object: "/org/freedesktop/systemd1",
+    interface: "org.freedesktop.systemd1.Manager",
+};
 const UNIT: &str = "org.freedesktop.systemd1.Unit";
-const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 
 /// Errors of systemd that say that there is no such unit (any more), and that there is one.
 const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
@@ -27,9 +25,6 @@ const UNIT_EXISTS: &str = "org.freedesktop.systemd1.UnitExists";
 
 /// A job takes the place of one that contradicts it.
 const REPLACE: &str = "replace";
-
-/// Longest time that systemd, or the bus, may take for one answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// Waits between looks whether a slice that was asked for is there: most are at once, and
 /// after about 8 s it is an error.
@@ -42,37 +37,6 @@ const START_WAITS: [Duration; 12] = {
     }
     waits
 };
-
-/// Why systemd did not do what it was asked to.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The bus or systemd cannot be reached.
-    #[error("systemd cannot be reached at {socket}", socket = socket.display())]
-    Unreachable {
-        /// The socket of the bus.
-        socket: PathBuf,
-        /// Why not.
-        source: zbus::Error,
-    },
-    /// systemd, or the bus, refused or did not understand.
-    #[error("systemd refuses {method} of {unit}")]
-    Refused {
-        /// What it was asked for.
-        method: &'static str,
-        /// Of which unit.
-        unit: String,
-        /// Its words.
-        source: zbus::Error,
-    },
-    /// The unit was asked for and did not come.
-    #[error("systemd did not start {unit}: it is {state}")]
-    NotStarted {
-        /// The unit.
-        unit: String,
-        /// Its `ActiveState`.
-        state: String,
-    },
-}
 
 /// The value of a unit's property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,22 +59,15 @@ pub enum Stop {
     UnderWay,
 }
 
-/// The systemd of this machine. A connection is made when first needed, and again when the
-/// bus was restarted meanwhile.
+/// The systemd of this machine.
 #[derive(Debug)]
-pub struct ServiceManager {
-    socket: PathBuf,
-    connection: Mutex<Option<Connection>>,
-}
+pub struct ServiceManager(Bus);
 
 impl ServiceManager {
     /// That behind the bus which listens at this socket.
     #[must_use]
     pub fn at(socket: &Path) -> ServiceManager {
-        ServiceManager {
-            socket: socket.to_owned(),
-            connection: Mutex::default(),
-        }
+        ServiceManager(Bus::at(socket))
     }
 
     /// Has a slice active with these properties, whether it was or not. The slices above it,
@@ -189,14 +146,16 @@ impl ServiceManager {
             answered => answered?,
         };
         let refused = |source| Error::refused(method, unit, source);
-        let path: zbus::wire::ObjectPath<'_> = body.deserialize().map_err(refused)?;
-        let asked = (UNIT, "ActiveState");
-        let body = match self.call((&path, PROPERTIES, "Get"), unit, &asked).await {
-            Err(error) if error.is_of_nobody() => return Ok(None),
-            answered => answered?,
+        let object: ObjectPath<'_> = body.deserialize().map_err(refused)?;
+        let target = Target {
+            object: &object,
+            interface: UNIT,
+            ..SYSTEMD
         };
-        let state: Variant<'_> = body.deserialize().map_err(refused)?;
-        Ok(Some(String::try_from(state).map_err(refused)?))
+        match self.0.property::<String>(target, "ActiveState", unit).await {
+            Err(error) if error.is_of_nobody() => Ok(None),
+            state => state.map(Some),
+        }
     }
 
     /// Calls a method of systemd's manager about a unit.
@@ -209,57 +168,7 @@ impl ServiceManager {
     where
         Arguments: Serialize + zbus::DynamicType + Sync,
     {
-        let target = (MANAGER_PATH, MANAGER, method);
-        self.call(target, unit, arguments).await
-    }
-
-    /// Calls a method of an object, once more over a new connection where the old one was cut:
-    /// all that is asked for here may be done twice.
-    async fn call<Arguments>(
-        &self,
-        (object, interface, method): (&str, &str, &'static str),
-        unit: &str,
-        arguments: &Arguments,
-    ) -> Result<Body, Error>
-    where
-        Arguments: Serialize + zbus::DynamicType + Sync,
-    {
-        let mut is_first = true;
-        loop {
-            let connection = self.connected().await?;
-            let (to, interface) = (Some(SYSTEMD), Some(interface));
-            let answer = connection.call_method(to, object, interface, method, arguments);
-            match answer.await {
-                Ok(answer) => return Ok(answer.body()),
-                Err(zbus::Error::InputOutput(_)) if is_first => self.forget().await,
-                Err(error) => return Err(Error::refused(method, unit, error)),
-            }
-            is_first = false;
-        }
-    }
-
-    async fn connected(&self) -> Result<Connection, Error> {
-        let mut connection = self.connection.lock().await;
-        if let Some(connection) = connection.as_ref() {
-            return Ok(connection.clone());
-        }
-        let address = format!("unix:path={}", self.socket.display());
-        let builder = connection::Builder::address(&*address).method_timeout(ANSWER_WITHIN);
-        let connecting = tokio::time::timeout(ANSWER_WITHIN, builder.build());
-        let made = connecting.await.unwrap_or_else(|_elapsed| {
-            let late = std::io::Error::from(std::io::ErrorKind::TimedOut);
-            Err(zbus::Error::InputOutput(Arc::new(late)))
-        });
-        let made = made.map_err(|source| Error::Unreachable {
-            socket: self.socket.clone(),
-            source,
-        })?;
-        Ok(connection.insert(made).clone())
-    }
-
-    /// Has the next call make a new connection.
-    async fn forget(&self) {
-        *self.connection.lock().await = None;
+        self.0.call(SYSTEMD, method, unit, arguments).await
     }
 }
 
@@ -274,35 +183,6 @@ fn variants(properties: &[Property]) -> Vec<(&'static str, Variant<'static>)> {
     named.collect()
 }
 
-impl Error {
-    fn refused(method: &'static str, unit: &str, source: zbus::Error) -> Error {
-        Error::Refused {
-            method,
-            unit: unit.to_owned(),
-            source,
-        }
-    }
-
-    /// Whether it is the error of this name on the bus.
-    fn is(&self, wanted: &str) -> bool {
-        matches!(
-            self,
-            Error::Refused { source: zbus::Error::MethodError(name, ..), .. } if name.as_str() == wanted
-        )
-    }
-
-    /// Whether the object is gone that was asked.
-    fn is_of_nobody(&self) -> bool {
-        let Error::Refused {
-            source: zbus::Error::FDO(error),
-            ..
-        } = self
-        else {
-            return false;
-        };
-        matches!(**error, zbus::fdo::Error::UnknownObject(_))
-    }
-}
-
 #[cfg(test)]
+#[path = "systemd_tests.rs"]
 mod tests;

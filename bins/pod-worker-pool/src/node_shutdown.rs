@@ -1,0 +1,314 @@
+//! Graceful shutdown of the node, as a kubelet does it (KEP-2000, KEP-2712): logind is made
+//! to wait, and when it tells of a shutdown, pods are ended group by group.
+//!
+//! The lock that makes logind wait is held by whoever supervises this process too, so a
+//! restart of it lets no shutdown through; the next one goes on where this one was, with the
+//! time that is left. Who is ended when is decided in [`plan`]; what became of a pod is in
+//! its record, which counts until the node boots again.
+
+mod delay;
+mod plan;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bulkhead_api::v1::WorkerPhase;
+use clock::{UnixNanos, WallClock};
+use node_config::{NodeConfig, SYSTEM_BUS, ShutdownGroup};
+use pod::metadata::system_priority;
+use pod::node_shutdown::{REJECTED, REJECTED_MESSAGE, TERMINATED, TERMINATED_MESSAGE};
+use pod_lifecycle::{DesiredPod, EvictionRequest, KillRequest};
+use process::{Context, Lifecycle};
+use state_file::StateFile;
+use system_bus::{Error, LoginManager, ShutdownSignals};
+use topology::Process;
+
+use crate::events::Events;
+use crate::pool::PoolHandle;
+use crate::servers::Shared;
+use plan::{Living, Plan};
+
+/// The name under which the lock is held for this process.
+const LOCK: &str = "shutdown";
+
+/// The file in the state directory, and the version of its content.
+const BEGUN_FILE: &str = "shutdown";
+const BEGUN_VERSION: u32 = 1;
+
+/// Wait before logind is asked again that could not be.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// So often it is looked at whether pods have ended, and for new ones.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+/// What people are told in `bulkhead status`. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StatusLine(Arc<Mutex<String>>);
+
+impl StatusLine {
+    pub(crate) fn status_line(&self) -> String {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Logs it where it is another one than before.
+    fn set(&self, line: &str) {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if *told != line {
+            tracing::info!(now = line, "shutdown of the node");
+            line.clone_into(&mut told);
+        }
+    }
+}
+
+/// Delays a shutdown of the node until its pods have ended.
+pub(crate) struct NodeShutdown {
+    groups: Vec<ShutdownGroup>,
+    login: LoginManager,
+    pool: PoolHandle,
+    events: Events,
+    clock: WallClock,
+    lifecycle: Lifecycle,
+    /// When the shutdown began that is under way.
+    begun: StateFile,
+    line: StatusLine,
+}
+
+/// The pods that one shutdown has seen.
+#[derive(Default)]
+struct Seen {
+    /// Priorities by UID, of those too that are on their way out.
+    priorities: BTreeMap<String, i32>,
+    /// Once all were looked at.
+    is_complete: bool,
+}
+
+impl NodeShutdown {
+    /// As the node is configured.
+    pub(crate) fn new(config: &NodeConfig, shared: &Shared, context: &Context) -> NodeShutdown {
+        let state = config.directories.state(Process::PodWorkerPool);
+        NodeShutdown {
+            groups: config.shutdown.clone(),
+            login: LoginManager::at(Path::new(SYSTEM_BUS)),
+            pool: shared.pool.clone(),
+            events: shared.events.clone(),
+            clock: context.clock.clone(),
+            lifecycle: context.lifecycle.clone(),
+            begun: StateFile::new(state.join(BEGUN_FILE), BEGUN_VERSION),
+            line: StatusLine::default(),
+        }
+    }
+
+    /// What people are told of it.
+    pub(crate) fn line(&self) -> StatusLine {
+        self.line.clone()
+    }
+
+    /// For ever. A node that is not configured to wait has nothing to do.
+    pub(crate) async fn run(self) -> Infallible {
+        if self.groups.is_empty() {
+            return std::future::pending().await;
+        }
+        loop {
+            if let Err(error) = self.guard().await {
+                let error = telemetry::chain(&error);
+                let line =
+                    format!("degraded: a shutdown of the node does not wait for pods: {error}");
+                self.line.set(&line);
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    /// Waits for a shutdown with the lock, and carries it out; ends when it was taken back,
+    /// or when the connection to the bus was lost.
+    async fn guard(&self) -> Result<(), Error> {
+        let mut signals = self.login.signals().await?;
+        // One that is under way was delayed by a process before this one.
+        let lock = match self.login.is_shutting_down().await? {
+            true => None,
+            false => {
+                self.forget_begun().await;
+                let limit = delay::raise(&self.login, self.total()).await?;
+                let why = "pods are ended gracefully";
+                let lock = self.login.delay_shutdown("bulkhead", why).await?;
+                // systemd would keep that of an earlier process beside it.
+                self.lifecycle.let_go(LOCK);
+                self.lifecycle.keep_open(LOCK, lock.as_fd());
+                self.line.set(&limit.unwrap_or_default());
+                Some(lock)
+            }
+        };
+        while !self.login.is_shutting_down().await? {
+            if !signals.next().await {
+                return Ok(());
+            }
+        }
+        let mut seen = Seen::default();
+        self.end_pods(&mut seen).await;
+        drop(lock);
+        self.lifecycle.let_go(LOCK);
+        self.line
+            .set("the node shuts down: all pods have ended, or had their time");
+        self.refuse_new_pods(&mut seen, &mut signals).await
+    }
+
+    /// The time that all groups have together.
+    fn total(&self) -> Duration {
+        self.groups.iter().map(|group| group.grace).sum()
+    }
+
+    /// Ends pods until the node may go down.
+    async fn end_pods(&self, seen: &mut Seen) {
+        let begun = self.note_begun().await;
+        loop {
+            let elapsed = self.clock.now().since(begun);
+            let Some(plan) = self.look(elapsed, seen).await else {
+                return;
+            };
+            let Some((group, left)) = plan.waits_for else {
+                return;
+            };
+            self.line.set(&format!(
+                "the node shuts down: group {} of {}, {left} pods have not ended",
+                group + 1,
+                self.groups.len()
+            ));
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Nothing starts any more, until the shutdown is taken back.
+    async fn refuse_new_pods(
+        &self,
+        seen: &mut Seen,
+        signals: &mut ShutdownSignals,
+    ) -> Result<(), Error> {
+        loop {
+            self.look(self.total(), seen).await;
+            let told = tokio::time::timeout(LOOK_AGAIN, signals.next()).await;
+            if told == Ok(false) {
+                // The bus goes down with the node.
+                tokio::time::sleep(LOOK_AGAIN).await;
+            } else if told == Ok(true) && !self.login.is_shutting_down().await? {
+                self.line
+                    .set("a shutdown of the node was taken back: its pods have ended");
+                return Ok(());
+            }
+        }
+    }
+
+    /// Looks at all pods, and ends those whose turn it is. Nothing when the pool stops.
+    async fn look(&self, elapsed: Duration, seen: &mut Seen) -> Option<Plan> {
+        let active = self.pool.active().await.ok()?;
+        let workers = self.pool.summaries().await.ok()?;
+        let unfinished: BTreeSet<&String> = workers
+            .iter()
+            .filter(|(_, worker)| worker.phase != WorkerPhase::Finished)
+            .map(|(uid, _)| uid)
+            .collect();
+        let mut rejected = BTreeSet::new();
+        for pod in &active {
+            let uid = pod.identity().uid();
+            if !seen.priorities.contains_key(uid) {
+                seen.priorities.insert(uid.to_owned(), priority(pod));
+                if seen.is_complete {
+                    rejected.insert(uid.to_owned());
+                }
+            }
+        }
+        seen.is_complete = true;
+        let living: Vec<Living> = unfinished
+            .into_iter()
+            .map(|uid| {
+                let own = active.iter().find(|pod| pod.identity().uid() == uid);
+                Living {
+                    uid: uid.clone(),
+                    priority: seen.priorities.get(uid).copied(),
+                    is_active: own.is_some(),
+                    grace: own.map(DesiredPod::spec_grace).unwrap_or_default(),
+                }
+            })
+            .collect();
+        let plan = plan::plan(elapsed, &self.groups, &living);
+        for pod in &active {
+            let uid = pod.identity().uid();
+            let turn = plan.ends.iter().find(|(end, _)| end == uid);
+            if rejected.contains(uid) {
+                self.end(pod, Duration::ZERO, REJECTED, REJECTED_MESSAGE)
+                    .await;
+            } else if let Some((_, grace)) = turn {
+                self.end(pod, *grace, TERMINATED, TERMINATED_MESSAGE).await;
+            }
+        }
+        Some(plan)
+    }
+
+    async fn end(&self, pod: &DesiredPod, grace: Duration, reason: &str, message: &str) {
+        let kill = KillRequest {
+            grace: Some(grace),
+            requested_at: None,
+            eviction: Some(EvictionRequest {
+                reason: reason.to_owned(),
+                message: message.to_owned(),
+                is_disruption: true,
+            }),
+        };
+        let identity = pod.identity();
+        if matches!(self.pool.evict(identity.uid(), kill).await, Ok(true)) {
+            tracing::info!(pod = %identity, ?grace, reason, "the pod ends with the node");
+            self.events.warning(identity, "", reason, message);
+        }
+    }
+
+    /// When the shutdown began: an earlier process may have noted it.
+    async fn note_begun(&self) -> UnixNanos {
+        let (file, now) = (self.begun.clone(), self.clock.now());
+        let noting = blocking::spawn(move || {
+            if let Ok(Some(UnixNanosFile(begun))) = file.load()
+                && begun <= now.0
+            {
+                return Ok(UnixNanos(begun));
+            }
+            file.save(&UnixNanosFile(now.0)).map(|()| now)
+        });
+        match noting.await {
+            Ok(Ok(begun)) => begun,
+            Ok(Err(error)) => {
+                let error = telemetry::chain(&error);
+                tracing::warn!(error, "a restart would begin the shutdown of the node anew");
+                now
+            }
+            Err(_ended) => now,
+        }
+    }
+
+    async fn forget_begun(&self) {
+        let file = self.begun.clone();
+        if let Ok(Err(error)) = blocking::spawn(move || file.remove()).await {
+            let error = telemetry::chain(&error);
+            tracing::warn!(
+                error,
+                "the begin of a shutdown that is over cannot be forgotten"
+            );
+        }
+    }
+}
+
+/// What the file holds: nanoseconds since 1970.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct UnixNanosFile(i64);
+
+/// A class of the system counts for a static pod whose manifest names no number.
+fn priority(pod: &DesiredPod) -> i32 {
+    let spec = pod.decode().ok().and_then(|pod| pod.spec);
+    let spec = spec.unwrap_or_default();
+    let of_class = || system_priority(spec.priority_class_name.as_deref());
+    spec.priority.or_else(of_class).unwrap_or(0)
+}
