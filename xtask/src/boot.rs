@@ -37,8 +37,8 @@ const MASKED: [&str; 10] = [
 const VERSIONS: [&str; 3] = ["1", "2", "3"];
 
 /// How often it boots: the second time with pods of the first, the third time with the
-/// systemd cgroup driver.
-const BOOTS: [&str; 3] = ["first", "second", "third"];
+/// systemd cgroup driver and a shutdown that waits for pods, the fourth time with those.
+const BOOTS: [&str; 4] = ["first", "second", "third", "fourth"];
 
 /// Longest boot, with all that is done in it.
 const MINUTES: &str = "5m";
@@ -110,6 +110,7 @@ const FILES: &[(&str, &str)] = &[
     ("begin", include_str!("boot/begin.sh")),
     ("claims.sh", include_str!("boot/claims.sh")),
     ("driver.sh", include_str!("boot/driver.sh")),
+    ("shutdown.sh", include_str!("boot/shutdown.sh")),
     (
         "etc/systemd/system/claims.service",
         include_str!("boot/claims.service"),

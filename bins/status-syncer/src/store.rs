@@ -134,12 +134,12 @@ mod tests {
     fn a_pod_that_ended_with_the_node_is_forgotten_for_its_next_boot() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::new(directory.path());
-        let ended = |reason: &str| {
-            let mut pod = published(reason).document.decode().unwrap();
+        let ended = |(name, reason): (&str, &str)| {
+            let mut pod = published(name).document.decode().unwrap();
             pod.status.get_or_insert_default().reason = Some(reason.to_owned());
             (PodDocument::encode(&pod, PodSource::File).unwrap(), 7)
         };
-        let entries = ["evicted", "Terminated", "NodeShutdown"].map(ended);
+        let entries = [("a", "Evicted"), ("b", "Terminated"), ("c", "NodeShutdown")].map(ended);
         store.save(&entries).unwrap();
         let loaded: Vec<_> = store.load().into_iter().map(|it| it.document).collect();
         assert_eq!(loaded, [entries[0].0.clone()]);

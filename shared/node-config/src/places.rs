@@ -32,8 +32,11 @@ const NAME_RESOLUTION: &[&str] = &[
     "/usr/lib64",
 ];
 
-/// Where the message bus of the system listens, by which systemd is asked for slices.
+/// Where the message bus of the system listens, by which systemd and logind are asked.
 pub const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
+
+/// Where logind's configuration is added to (logind.conf(5)).
+pub const LOGIN_MANAGER: &str = "/etc/systemd/logind.conf.d";
 
 /// The hosts file that pods on the node's network get.
 const HOSTS: &str = "/etc/hosts";
@@ -68,6 +71,7 @@ pub fn paths(config: &NodeConfig, process: Process, place: Place) -> Vec<PathBuf
         Place::PodLogs => vec![directories.pod_logs(), directories.container_log_links()],
         Place::Cgroups => fixed(&["/sys/fs/cgroup"]),
         Place::SystemBus => fixed(&[SYSTEM_BUS]),
+        Place::LoginManager => fixed(&[LOGIN_MANAGER]),
         Place::Kernel => fixed(&["/proc", "/sys"]),
         Place::NodeNames => {
             let resolver = config.resolv_conf.iter().cloned();

@@ -41,6 +41,8 @@ pub enum Place {
     Cgroups,
     /// The socket of the system's message bus.
     SystemBus,
+    /// The configuration of logind.
+    LoginManager,
     /// What the kernel tells of processes, mounts, memory and the machine.
     Kernel,
     /// The node's own resolver configuration and host names, for those of pods.
@@ -72,6 +74,7 @@ impl Place {
             Place::PodLogs => "pod logs",
             Place::Cgroups => "control groups",
             Place::SystemBus => "system bus",
+            Place::LoginManager => "logind's configuration",
             Place::Kernel => "kernel",
             Place::NodeNames => "node's names",
             Place::HostPaths => "host paths",

@@ -192,7 +192,12 @@ pub const PROCESSES: &[ProcessRow] = &[
             write(Place::Cgroups, "to make and remove those of pods"),
             write(
                 Place::SystemBus,
-                "to have systemd make and remove them, where it is the cgroup driver",
+                "to have systemd make and remove them, where it is the cgroup driver; to have \
+                 a shutdown of the node wait for pods",
+            ),
+            write(
+                Place::LoginManager,
+                "to have a shutdown of the node wait long enough",
             ),
             read(Place::Kernel, "to see mounts, and what the machine has"),
             read(

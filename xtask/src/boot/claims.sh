@@ -132,12 +132,22 @@ if [ "$(cat /boot-number)" = second ]; then
     exit
 fi
 
+if [ "$(cat /boot-number)" = fourth ]; then
+    . /driver.sh
+    . /shutdown.sh
+    after_shutdown
+    echo end
+    exit
+fi
+
 # Where a boot was cut off, something may be left.
 dpkg --purge bulkhead >/dev/null 2>&1
 for archive in /images/*.tar; do ctr --namespace=k8s.io images import "$archive" >/dev/null; done
 if [ "$(cat /boot-number)" = third ]; then
     . /driver.sh
-    echo end
+    . /shutdown.sh
+    try_driver
+    begin_shutdown
     exit
 fi
 ctr --namespace=k8s.io containers ls --quiet | xargs --no-run-if-empty ctr --namespace=k8s.io containers rm

@@ -36,55 +36,57 @@ holds() { systemd-cgls --no-pager --unit "$1" | grep -q 'cri-containerd-.*\.scop
 is_active() { systemctl is-active "$1"; }
 is_gone() { ! is_active "$1" && [ -z "$(find /sys/fs/cgroup -type d -name "$1")" ]; }
 
-cat >> /etc/containerd/config.toml <<'TOML'
+try_driver() {
+    cat >> /etc/containerd/config.toml <<'TOML'
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
   [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
     SystemdCgroup = true
 TOML
-systemctl restart containerd
-until ctr version >/dev/null 2>&1; do sleep 0.1; done
-install_version 3
-sed -i 's/^cgroupDriver: cgroupfs$/cgroupDriver: systemd/' /etc/bulkhead/kubelet.yaml
-manifest guaranteed '{ "limits": { "cpu": "250m", "memory": "64Mi" } }'
-manifest burstable '{ "requests": { "cpu": "500m" }, "limits": { "memory": "96Mi" } }'
-manifest besteffort '{}'
-
-for starter in bulkhead.service bulkhead.target; do
-    systemctl start "$starter"
-    for pod in guaranteed burstable besteffort; do
-        claim "$starter: a $pod pod runs with the systemd driver" is_ready "$pod"
-    done
-    guaranteed=$(slice_of guaranteed '')
-    burstable=$(slice_of burstable burstable-)
-    besteffort=$(slice_of besteffort besteffort-)
-    for pod in guaranteed burstable besteffort; do
-        claim "$starter: systemd has the slice of the $pod pod" is_active "${!pod}"
-        claim "$starter: the runtime puts the containers of the $pod pod into it" holds "${!pod}"
-    done
-    claim "$starter: systemd knows the quota of a pod" has "$guaranteed" CPUQuotaPerSecUSec 250ms
-    claim "$starter: systemd knows the memory limit of a pod" has "$burstable" MemoryLimit $((96 << 20))
-    claim "$starter: the kernel has the memory limit of a pod" limits "$burstable" memory.limit_in_bytes $((96 << 20))
-    claim "$starter: the class has the shares of its pods" has kubepods-burstable.slice CPUShares 512
-    systemctl daemon-reload
-    claim "$starter: a reload of systemd leaves the limits" limits "$guaranteed" cpu.cfs_quota_us 25000
-    before=$(containers)
-    pkill --signal KILL --full /usr/libexec/bulkhead/pod-worker-pool
-    claim "$starter: after the end of pod-worker-pool every process is ready" all_are_ready
-    claim "$starter: no container noticed" containers_are_those_of_before
-    systemctl restart dbus.service
-    manifest late '{ "limits": { "memory": "32Mi" } }'
-    claim "$starter: a pod starts after the bus was restarted" is_ready late
-    late=$(slice_of late burstable-)
-    claim "$starter: it has its slice" is_active "$late"
-    rm /etc/kubernetes/manifests/*.json
-    claim "$starter: pods whose manifests are removed are gone" no_containers
-    for pod in guaranteed burstable besteffort late; do
-        claim "$starter: nothing is left of the slice of the $pod pod" is_gone "${!pod}"
-    done
-    systemctl stop "$starter"
+    systemctl restart containerd
+    until ctr version >/dev/null 2>&1; do sleep 0.1; done
+    install_version 3
+    sed -i 's/^cgroupDriver: cgroupfs$/cgroupDriver: systemd/' /etc/bulkhead/kubelet.yaml
     manifest guaranteed '{ "limits": { "cpu": "250m", "memory": "64Mi" } }'
     manifest burstable '{ "requests": { "cpu": "500m" }, "limits": { "memory": "96Mi" } }'
     manifest besteffort '{}'
-done
-dpkg --purge bulkhead >> /dpkg.log 2>&1
+
+    for starter in bulkhead.service bulkhead.target; do
+        systemctl start "$starter"
+        for pod in guaranteed burstable besteffort; do
+            claim "$starter: a $pod pod runs with the systemd driver" is_ready "$pod"
+        done
+        guaranteed=$(slice_of guaranteed '')
+        burstable=$(slice_of burstable burstable-)
+        besteffort=$(slice_of besteffort besteffort-)
+        for pod in guaranteed burstable besteffort; do
+            claim "$starter: systemd has the slice of the $pod pod" is_active "${!pod}"
+            claim "$starter: the runtime puts the containers of the $pod pod into it" holds "${!pod}"
+        done
+        claim "$starter: systemd knows the quota of a pod" has "$guaranteed" CPUQuotaPerSecUSec 250ms
+        claim "$starter: systemd knows the memory limit of a pod" has "$burstable" MemoryLimit $((96 << 20))
+        claim "$starter: the kernel has the memory limit of a pod" limits "$burstable" memory.limit_in_bytes $((96 << 20))
+        claim "$starter: the class has the shares of its pods" has kubepods-burstable.slice CPUShares 512
+        systemctl daemon-reload
+        claim "$starter: a reload of systemd leaves the limits" limits "$guaranteed" cpu.cfs_quota_us 25000
+        before=$(containers)
+        pkill --signal KILL --full /usr/libexec/bulkhead/pod-worker-pool
+        claim "$starter: after the end of pod-worker-pool every process is ready" all_are_ready
+        claim "$starter: no container noticed" containers_are_those_of_before
+        systemctl restart dbus.service
+        manifest late '{ "limits": { "memory": "32Mi" } }'
+        claim "$starter: a pod starts after the bus was restarted" is_ready late
+        late=$(slice_of late burstable-)
+        claim "$starter: it has its slice" is_active "$late"
+        rm /etc/kubernetes/manifests/*.json
+        claim "$starter: pods whose manifests are removed are gone" no_containers
+        for pod in guaranteed burstable besteffort late; do
+            claim "$starter: nothing is left of the slice of the $pod pod" is_gone "${!pod}"
+        done
+        systemctl stop "$starter"
+        manifest guaranteed '{ "limits": { "cpu": "250m", "memory": "64Mi" } }'
+        manifest burstable '{ "requests": { "cpu": "500m" }, "limits": { "memory": "96Mi" } }'
+        manifest besteffort '{}'
+    done
+    rm /etc/kubernetes/manifests/*.json
+}

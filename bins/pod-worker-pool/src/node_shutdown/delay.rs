@@ -7,10 +7,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+use node_config::LOGIN_MANAGER;
 use system_bus::{Error, LoginManager};
 
 /// After those of distributions, and before an administrator's own of a later name.
-const DIRECTORY: &str = "/etc/systemd/logind.conf.d";
 const FILE: &str = "99-bulkhead.conf";
 
 /// Looks whether logind has read its configuration again, and the wait between them.
@@ -22,9 +22,9 @@ pub(super) async fn raise(login: &LoginManager, wanted: Duration) -> Result<Opti
     if login.longest_delay().await? >= wanted {
         return Ok(None);
     }
-    let written = blocking::spawn(move || write(Path::new(DIRECTORY), wanted)).await;
+    let written = blocking::spawn(move || write(Path::new(LOGIN_MANAGER), wanted)).await;
     if let Ok(Err(error)) = written {
-        let path = Path::new(DIRECTORY).join(FILE);
+        let path = Path::new(LOGIN_MANAGER).join(FILE);
         tracing::warn!(%error, path = %path.display(), "logind cannot be told to wait longer");
     }
     login.reload().await?;

@@ -1,0 +1,68 @@
+# What has to hold of a graceful shutdown of the node. Read by claims.sh at the end of the
+# third boot, which it ends, and on the fourth one.
+
+# noting NAME PRIORITY: a static pod that notes when it is asked to end, and takes 2 s for it.
+noting() {
+    cat > "/etc/kubernetes/manifests/$1.json" <<MANIFEST
+{
+  "apiVersion": "v1",
+  "kind": "Pod",
+  "metadata": { "name": "$1" },
+  "spec": {
+    "priority": $2,
+    "terminationGracePeriodSeconds": 30,
+    "volumes": [{ "name": "notes", "hostPath": { "path": "/notes" } }],
+    "containers": [{
+      "name": "app",
+      "image": "localhost/busybox:test",
+      "command": ["sh", "-c", "now() { read up rest < /proc/uptime; echo \${up%.*}\${up#*.}; }; trap 'now > /notes/asked-$1; sleep 2; now > /notes/ended-$1; exit 0' TERM; while :; do sleep 0.1; done"],
+      "volumeMounts": [{ "name": "notes", "mountPath": "/notes" }]
+    }]
+  }
+}
+MANIFEST
+}
+inhibits() { systemd-inhibit --list --no-legend | grep -q '^bulkhead .*shutdown.*delay'; }
+waits_long_enough() { [ "$(busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager InhibitDelayMaxUSec)" = 't 20000000' ]; }
+is_asked() { [ -s "/notes/asked-$1" ]; }
+has_ended() { [ -s "/notes/ended-$1" ]; }
+# comes_before FILE FILE: the time in the first, in hundredths of a second since the boot of
+# the machine, is before that in the second.
+comes_before() { [ "$(cat "/notes/$1")" -lt "$(cat "/notes/$2")" ]; }
+
+begin_shutdown() {
+    mkdir -p /notes
+    rm -f /notes/*
+    cat >> /etc/bulkhead/kubelet.yaml <<'SETTINGS'
+shutdownGracePeriod: 20s
+shutdownGracePeriodCriticalPods: 8s
+SETTINGS
+    noting usual 0
+    noting critical 2000001000
+    bulkhead policy grant /etc/kubernetes/manifests/*.json > /etc/bulkhead/policy.toml
+    systemctl enable --quiet --now bulkhead.service
+    claim "a usual pod runs before the shutdown" is_ready usual
+    claim "a critical pod runs before the shutdown" is_ready critical
+    claim "a shutdown of the node is delayed" inhibits
+    claim "logind waits as long as the pods may take" waits_long_enough
+    systemctl --no-block poweroff
+    claim "the shutdown asks the usual pod to end" is_asked usual
+    pkill --signal KILL --full /usr/libexec/bulkhead/pod-worker-pool
+    claim "the lock of the shutdown outlives pod-worker-pool" inhibits
+    # What follows is told after the next boot.
+    echo end
+    sleep 60
+}
+
+after_shutdown() {
+    for pod in usual critical; do
+        claim "the $pod pod had its time to end" has_ended "$pod"
+    done
+    claim "critical pods are asked to end once usual ones have ended" comes_before ended-usual asked-critical
+    for pod in usual critical; do
+        claim "the $pod pod that ended with the node starts with its next boot" is_ready "$pod"
+    done
+    systemctl stop bulkhead.service
+    dpkg --purge bulkhead >> /dpkg.log 2>&1
+    claim "a purge leaves logind as it was" test ! -e /etc/systemd/logind.conf.d/99-bulkhead.conf
+}
