@@ -49,6 +49,19 @@ fn applied(body: &str) -> NodeConfig {
 }
 
 #[test]
+fn periods_of_a_shutdown_arrive_as_groups_of_pods() {
+    let groups = |text: &str| -> Vec<(i32, u64)> {
+        let groups = applied(text).shutdown.into_iter();
+        groups.map(|it| (it.priority, it.grace.as_secs())).collect()
+    };
+    let both = "shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\n";
+    assert_eq!(groups(both), [(0, 20), (2_000_000_000, 10)]);
+    let listed =
+        "shutdownGracePeriodByPodPriority: [{priority: 7, shutdownGracePeriodSeconds: 9}]\n";
+    assert_eq!(groups(listed), [(7, 9)]);
+}
+
+#[test]
 fn every_supported_field_arrives_where_it_belongs() {
     let config = applied(
         "staticPodPath: /m\nfileCheckFrequency: 5s\nhttpCheckFrequency: 7s\nsyncFrequency: 1m30s\n\
@@ -67,16 +80,9 @@ fn every_supported_field_arrives_where_it_belongs() {
          evictionHard: {memory.available: 5%}\nevictionSoft: {nodefs.available: 1Gi}\n\
          evictionSoftGracePeriod: {nodefs.available: 90s}\nevictionMaxPodGracePeriod: 7\n\
          evictionMinimumReclaim: {memory.available: 1Mi}\nvolumeStatsAggPeriod: 10s\n\
-         evictionPressureTransitionPeriod: 30s\nlocalStorageCapacityIsolation: false\n\
-         shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\nshutdownGracePeriodByPodPriority: []\n",
+         evictionPressureTransitionPeriod: 30s\nlocalStorageCapacityIsolation: false\n",
     );
     let mut expected = defaults();
-    expected.shutdown = [(0, 20), (2_000_000_000, 10)]
-        .map(|(priority, seconds)| node_config::ShutdownGroup {
-            priority,
-            grace: Duration::from_secs(seconds),
-        })
-        .into();
     expected.static_pod_path = Some("/m".into());
     expected.file_check_frequency = Duration::from_secs(5);
     expected.sync_frequency = Duration::from_secs(90);
