@@ -113,6 +113,8 @@ impl NodeShutdown {
     /// For ever. A node that is not configured to wait has nothing to do.
     pub(crate) async fn run(self) -> Infallible {
         if self.groups.is_empty() {
+            // An earlier process may have been configured to wait.
+            self.lifecycle.let_go(LOCK);
             return std::future::pending().await;
         }
         loop {

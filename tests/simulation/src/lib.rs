@@ -21,6 +21,7 @@ mod probe_ports;
 mod resizes;
 mod scenario;
 mod shortage;
+mod shrink;
 mod sizes;
 mod statuses;
 mod supervision;
@@ -29,7 +30,8 @@ mod uids;
 
 pub use desired::Desired;
 pub use node::SimulatedNode;
-pub use play::{Played, run};
+pub use play::{Played, run, run_steps};
 pub use scenario::Scenario;
+pub use shrink::{Shrunk, shrink};
 pub use statuses::wrong_statuses;
 pub use targets::Targets;

@@ -27,6 +27,9 @@ struct Arguments {
     /// End with the first one that fails
     #[arg(long)]
     until_failure: bool,
+    /// Of what happens in a scenario, only what has these numbers
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
+    steps: Option<Vec<u32>>,
     /// Show all that happens
     #[arg(long)]
     show: bool,
@@ -79,18 +82,23 @@ fn main() -> anyhow::Result<ExitCode> {
 
 /// Plays the scenario of a seed.
 fn play(seed: u64, arguments: &Arguments) -> Result<(), String> {
-    let played = simulation::run(seed);
+    let play = || match &arguments.steps {
+        Some(steps) => simulation::run_steps(seed, &steps.iter().copied().collect()),
+        None => simulation::run(seed),
+    };
+    let played = play();
     if arguments.show {
         say(&played.story);
     }
-    if arguments.twice && simulation::run(seed) != played {
+    if arguments.twice && play() != played {
         return Err(format!(
             "seed {seed}: something else happened the second time"
         ));
     }
-    match played.problem {
+    match &played.problem {
         None => Ok(()),
-        Some(problem) => Err(problem),
+        Some(problem) if arguments.steps.is_some() => Err(format!("seed {seed}: {problem}")),
+        Some(_) => Err(simulation::shrink(seed, played).report(seed)),
     }
 }
 

@@ -1,5 +1,6 @@
 //! A scenario from its beginning to its end.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use simulated_runtime::Faults;
@@ -10,7 +11,7 @@ use crate::scenario::Scenario;
 use crate::shortage::{be_short_no_more, be_short_of};
 
 /// Things that happen in a scenario.
-const STEPS: u32 = 40;
+pub(crate) const STEPS: u32 = 40;
 
 /// A scenario that was played.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,11 +19,22 @@ pub struct Played {
     /// What was done to the node, and then what happened in its runtime, a line each. The
     /// same seed gives the same each time where tokio can be told its seed.
     pub story: String,
-    /// What went wrong, with the steps that led there.
+    /// What went wrong.
     pub problem: Option<String>,
+    /// What was done to the node, a line each.
+    pub log: Vec<String>,
 }
 
 /// Plays the scenario of a seed to its end.
+///
+/// # Panics
+/// When there can be no tokio runtime or no directory.
+#[must_use]
+pub fn run(seed: u64) -> Played {
+    run_steps(seed, &(0..STEPS).collect())
+}
+
+/// The same, where of the things that happen only those of these numbers do.
 ///
 /// # Panics
 /// When there can be no tokio runtime or no directory.
@@ -31,7 +43,7 @@ pub struct Played {
     clippy::unwrap_used,
     reason = "a test cannot go on without its runtime"
 )]
-pub fn run(seed: u64) -> Played {
+pub fn run_steps(seed: u64, steps: &BTreeSet<u32>) -> Played {
     blocking::stay_on_this_thread();
     let mut builder = tokio::runtime::Builder::new_current_thread();
     // Who is asked first where a select has no order. Without the flag of the command `cargo
@@ -42,12 +54,11 @@ pub fn run(seed: u64) -> Played {
     runtime.block_on(async {
         let mut scenario = Scenario::new(seed);
         let mut node = SimulatedNode::new(seed);
-        let outcome = play(&mut scenario, &mut node, Shortage::of_seed(seed)).await;
-        let problem = outcome.err();
+        let outcome = play(&mut scenario, &mut node, (seed, steps)).await;
         Played {
             story: story(&scenario, &node),
-            problem: problem
-                .map(|error| format!("seed {seed}: {error}\n{}", scenario.log.join("\n"))),
+            problem: outcome.err(),
+            log: scenario.log,
         }
     })
 }
@@ -66,13 +77,17 @@ fn story(scenario: &Scenario, node: &SimulatedNode) -> String {
 async fn play(
     scenario: &mut Scenario,
     node: &mut SimulatedNode,
-    shortage: Option<Shortage>,
+    (seed, steps): (u64, &BTreeSet<u32>),
 ) -> Result<(), String> {
+    let shortage = Shortage::of_seed(seed);
     node.runtime.add_image("localhost/busybox:test", true);
     node.runtime.add_image("localhost/pulled:test", false);
     node.pass(Duration::ZERO).await?;
-    for _ in 0..STEPS {
-        scenario.step(node).await?;
+    for number in 0..STEPS {
+        scenario.begin_step(seed, number);
+        if steps.contains(&number) {
+            scenario.step(node).await?;
+        }
         let pause = scenario.pause();
         node.pass(pause).await?;
     }

@@ -151,6 +151,14 @@ impl Scenario {
             .push(format!("{:>9.3}s {text}", node.elapsed().as_secs_f64()));
     }
 
+    /// Has what comes next chosen by the seed and this number alone: what is left out before
+    /// changes nothing of it.
+    pub(crate) fn begin_step(&mut self, seed: u64, number: u32) {
+        const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+        let own = seed.wrapping_add(SPREAD.wrapping_mul(u64::from(number) + 1));
+        self.random = SmallRng::seed_from_u64(own);
+    }
+
     pub(crate) async fn step(&mut self, node: &mut SimulatedNode) -> Result<(), String> {
         match self.random.random_range(0..100) {
             0..18 => self.put(node),

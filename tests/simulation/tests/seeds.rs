@@ -13,7 +13,11 @@ fn run(remainder: u64) {
     let chosen =
         seeds.filter(|seed| seed % 2 == remainder && only.is_none_or(|only| only == *seed));
     let failures: Vec<String> = chosen
-        .filter_map(|seed| simulation::run(seed).problem)
+        .filter_map(|seed| {
+            let played = simulation::run(seed);
+            let has_failed = played.problem.is_some();
+            has_failed.then(|| simulation::shrink(seed, played).report(seed))
+        })
         .collect();
     assert!(
         failures.is_empty(),
