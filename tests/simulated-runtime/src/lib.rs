@@ -9,12 +9,14 @@
 mod behaviour;
 mod faults;
 mod history;
+mod mishap;
 mod runtime;
 mod state;
 
 pub use behaviour::Behaviour;
 pub use faults::Faults;
 pub use history::{Entry, Happening};
+pub use mishap::Mishap;
 pub use runtime::SimulatedRuntime;
 pub use state::IMAGE_BYTES;
 pub use state::shown::{ContainerView, SandboxView};

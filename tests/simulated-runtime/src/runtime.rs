@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use crate::behaviour::Behaviour;
 use crate::faults::Faults;
 use crate::history::Entry;
+use crate::mishap::{Chosen, Mishap};
 use crate::state::State;
 use crate::state::shown::{ContainerView, SandboxView, Shown as _};
 
@@ -36,6 +37,8 @@ struct Shared {
     state: Mutex<State>,
     random: Mutex<SmallRng>,
     faults: Mutex<Faults>,
+    /// The one call that something goes wrong with.
+    chosen: Chosen,
     exec_results: Mutex<BTreeMap<String, (i32, Duration)>>,
     hanging_pulls: Mutex<BTreeSet<String>>,
     unstoppable_sandboxes: Mutex<BTreeSet<String>>,
@@ -82,6 +85,7 @@ impl SimulatedRuntime {
             state: Mutex::default(),
             random: Mutex::new(SmallRng::seed_from_u64(seed)),
             faults: Mutex::default(),
+            chosen: Chosen::default(),
             exec_results: Mutex::default(),
             hanging_pulls: Mutex::default(),
             pull_passwords: Mutex::default(),
@@ -195,6 +199,23 @@ impl SimulatedRuntime {
     /// What goes wrong from now on.
     pub fn set_faults(&self, faults: Faults) {
         *lock(&self.0.faults) = faults;
+    }
+
+    /// Has something go wrong with the call that comes after so many from now on, or with
+    /// none any more.
+    pub fn set_mishap(&self, mishap: Option<(u64, Mishap)>) {
+        self.0.chosen.set(mishap);
+    }
+
+    /// Whether that call was made.
+    #[must_use]
+    pub fn has_met_mishap(&self) -> bool {
+        self.0.chosen.has_met()
+    }
+
+    /// Waits until that call wants its caller killed.
+    pub async fn wants_caller_killed(&self) {
+        self.0.chosen.is_to_be_killed().await;
     }
 
     /// What a command run in containers of this name answers, and after how
@@ -331,7 +352,14 @@ impl SimulatedRuntime {
         F: Future<Output = Result<T, RuntimeError>> + Send,
     {
         *lock(&self.0.calls).entry(method).or_default() += 1;
-        let (fails, loses, duration) = self.chances(usual);
+        let mishap = self.0.chosen.next();
+        let (mut fails, mut loses, duration) = self.chances(usual);
+        match mishap {
+            None | Some(Mishap::KillsCallerLate) => {}
+            Some(Mishap::Fails) => fails = true,
+            Some(Mishap::LosesAnswer) => loses = true,
+            Some(Mishap::KillsCaller) => match self.0.chosen.kill_caller().await {},
+        }
         if lock(&self.0.faults).unavailable {
             let message = "connection refused";
             return Err(RuntimeError::new(
@@ -358,6 +386,9 @@ impl SimulatedRuntime {
             drop(answer.send(result));
         });
         let result = answered.await;
+        if mishap == Some(Mishap::KillsCallerLate) {
+            match self.0.chosen.kill_caller().await {}
+        }
         match result {
             Ok(result) if !loses => result,
             _ => Err(RuntimeError::new(

@@ -11,6 +11,7 @@ mod check;
 mod desired;
 mod disk;
 mod evictions;
+mod exhaustive;
 mod in_time;
 mod launcher;
 mod node;
@@ -29,6 +30,7 @@ mod targets;
 mod uids;
 
 pub use desired::Desired;
+pub use exhaustive::{Case, play_case};
 pub use node::SimulatedNode;
 pub use play::{Played, run, run_steps};
 pub use scenario::Scenario;

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::Parser;
+use simulated_runtime::Mishap;
+use simulation::Case;
 
 /// Plays scenarios on a simulated node.
 #[derive(Parser)]
@@ -24,6 +26,10 @@ struct Arguments {
     /// Play each scenario twice: the same has to happen
     #[arg(long)]
     twice: bool,
+    /// Instead: one and two pods of as many seeds, for which each call to the runtime fails,
+    /// loses its answer, or has its caller killed before or after its effect
+    #[arg(long)]
+    exhaustive: bool,
     /// End with the first one that fails
     #[arg(long)]
     until_failure: bool,
@@ -54,8 +60,14 @@ fn main() -> anyhow::Result<ExitCode> {
                     if seed >= end {
                         return;
                     }
-                    played.fetch_add(1, Ordering::Relaxed);
-                    if let Err(error) = play(seed, &arguments) {
+                    let ended = match arguments.exhaustive {
+                        true => play_all_cases(seed, &played),
+                        false => {
+                            played.fetch_add(1, Ordering::Relaxed);
+                            play(seed, &arguments)
+                        }
+                    };
+                    if let Err(error) = ended {
                         say(&format!("{error}\n"));
                         failures.lock().expect("no thread panics").push(seed);
                         if arguments.until_failure {
@@ -78,6 +90,34 @@ fn main() -> anyhow::Result<ExitCode> {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
+}
+
+/// Plays all cases of a seed: each kind of mishap for each call, until fewer are made.
+fn play_all_cases(seed: u64, played: &AtomicU64) -> Result<(), String> {
+    let mut problems = Vec::new();
+    for (pods, mishap) in [1, 2]
+        .into_iter()
+        .flat_map(|pods| Mishap::ALL.map(|it| (pods, it)))
+    {
+        for before in 0.. {
+            let case = Case {
+                seed,
+                pods,
+                before,
+                mishap,
+            };
+            played.fetch_add(1, Ordering::Relaxed);
+            match simulation::play_case(case) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(problem) => problems.push(problem),
+            }
+        }
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(problems.join("\n\n")),
+    }
 }
 
 /// Plays the scenario of a seed.

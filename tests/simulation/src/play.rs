@@ -39,19 +39,8 @@ pub fn run(seed: u64) -> Played {
 /// # Panics
 /// When there can be no tokio runtime or no directory.
 #[must_use]
-#[expect(
-    clippy::unwrap_used,
-    reason = "a test cannot go on without its runtime"
-)]
 pub fn run_steps(seed: u64, steps: &BTreeSet<u32>) -> Played {
-    blocking::stay_on_this_thread();
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    // Who is asked first where a select has no order. Without the flag of the command `cargo
-    // xtask sim` tokio cannot be told.
-    #[cfg(tokio_unstable)]
-    builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_le_bytes()));
-    let runtime = builder.enable_all().start_paused(true).build().unwrap();
-    runtime.block_on(async {
+    in_its_runtime(seed, async {
         let mut scenario = Scenario::new(seed);
         let mut node = SimulatedNode::new(seed);
         let outcome = play(&mut scenario, &mut node, (seed, steps)).await;
@@ -61,6 +50,24 @@ pub fn run_steps(seed: u64, steps: &BTreeSet<u32>) -> Played {
             log: scenario.log,
         }
     })
+}
+
+/// Plays something on this thread, under a paused clock and with chances from `seed`.
+#[expect(
+    clippy::unwrap_used,
+    reason = "a test cannot go on without its runtime"
+)]
+pub(crate) fn in_its_runtime<T>(seed: u64, played: impl Future<Output = T>) -> T {
+    blocking::stay_on_this_thread();
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    // Who is asked first where a select has no order. Without the flag of the command `cargo
+    // xtask sim` tokio cannot be told.
+    #[cfg(tokio_unstable)]
+    builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_le_bytes()));
+    #[cfg(not(tokio_unstable))]
+    let _ = seed;
+    let runtime = builder.enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(played)
 }
 
 /// All that happened, a line each.

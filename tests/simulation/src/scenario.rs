@@ -331,9 +331,14 @@ impl Scenario {
 
     fn remove(&mut self, node: &SimulatedNode) {
         let name = format!("p{}", self.random.random_range(0..PODS));
+        self.remove_one(node, &name);
+    }
+
+    /// Removes the pod of this name, if it is there.
+    pub(crate) fn remove_one(&mut self, node: &SimulatedNode, name: &str) {
         self.note(node, &format!("remove {name}"));
         node.remove_manifest(&format!("{name}.yaml"));
-        if let Some(removed) = self.desired.remove(&name) {
+        if let Some(removed) = self.desired.remove(name) {
             self.dismiss(node, &removed);
         }
     }
