@@ -63,6 +63,7 @@ after_shutdown() {
         claim "the $pod pod that ended with the node starts with its next boot" is_ready "$pod"
     done
     systemctl stop bulkhead.service
+    rm -f /etc/bulkhead/policy.toml /etc/kubernetes/manifests/*
     dpkg --purge bulkhead >> /dpkg.log 2>&1
     claim "a purge leaves logind as it was" test ! -e /etc/systemd/logind.conf.d/99-bulkhead.conf
 }
