@@ -112,7 +112,9 @@ impl PullFailures {
         self.0.get(&(pod_uid.to_owned(), image.to_owned()))
     }
 
-    /// Records a failure; answers when the next pull is due.
+    /// Records a failure; answers when the next pull is due. One that is told while the last
+    /// one is waited for is of the same pull, which several containers of a pod wait for, and
+    /// counts as that: none begins meanwhile.
     pub(super) fn failed(
         &mut self,
         pod_uid: &str,
@@ -122,10 +124,10 @@ impl PullFailures {
     ) -> UnixNanos {
         self.0.retain(|_, failure| !failure.is_old(now));
         let key = (pod_uid.to_owned(), image.to_owned());
-        let count = self
-            .0
-            .get(&key)
-            .map_or(1, |earlier| earlier.count.saturating_add(1));
+        let count = self.0.get(&key).map_or(1, |earlier| {
+            let is_another = !earlier.holds(now);
+            earlier.count.saturating_add(u32::from(is_another))
+        });
         let failure = PullFailure {
             at: now,
             count,
@@ -212,6 +214,17 @@ mod tests {
         // Ten minutes after the last failure, and one second.
         let again = now - 300 + 601;
         assert_eq!(failures.failed("u", "i", "m", at(again)), at(again + 10));
+    }
+
+    #[test]
+    fn one_pull_that_fails_for_several_containers_counts_once() {
+        let mut failures = PullFailures::default();
+        for _ in 0..3 {
+            assert_eq!(failures.failed("u", "i", "m", at(100)), at(110));
+        }
+        for _ in 0..3 {
+            assert_eq!(failures.failed("u", "i", "m", at(110)), at(130));
+        }
     }
 
     #[test]

@@ -200,13 +200,17 @@ pub(super) fn is_restarted_after_kill(observation: &PodObservation, name: &str) 
     newest.is_some_and(|it| it.is_restarted_after_kill && it.state() == RuntimeState::Exited)
 }
 
+/// The instances of a container by their numbers: the times at which they were made do not
+/// tell where the wall clock was set back.
 fn newest_first<'a>(observation: &'a PodObservation, name: &str) -> Vec<&'a ContainerObservation> {
     let mut instances: Vec<_> = observation
         .containers
         .iter()
         .filter(|instance| instance.name == name)
         .collect();
-    instances.sort_by_key(|instance| std::cmp::Reverse(instance.created_at_unix_nanos));
+    instances.sort_by_key(|instance| {
+        std::cmp::Reverse((instance.restart_count, instance.created_at_unix_nanos))
+    });
     instances
 }
 

@@ -33,6 +33,21 @@ fn a_restarted_container_shows_how_the_last_instance_ended() {
 }
 
 #[test]
+fn the_newest_instance_is_told_from_its_number_where_the_clock_was_set_back() {
+    let mut node = Node::with_policy("OnFailure");
+    node.exited("c", "a", 0).running("c", "b");
+    for instance in &mut node.observation.containers {
+        if instance.id == "b" {
+            instance.created_at_unix_nanos = SECOND;
+        }
+    }
+    let status = node.compute();
+    assert_eq!(state_of(&status, "c"), "running");
+    assert_eq!(container(&status, "c").restart_count, 1);
+    assert_eq!(status.phase.as_deref(), Some("Running"));
+}
+
+#[test]
 fn the_end_of_a_collected_instance_stays_known() {
     let mut node = Node::with_policy("Always");
     node.exited("c", "a", 3).compute();
