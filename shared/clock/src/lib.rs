@@ -103,6 +103,22 @@ impl WallClock {
         }
     }
 
+    /// The same clock as if it had never jumped, and never will: by it a test tells how long
+    /// something really took. The system's is what it is.
+    #[must_use]
+    pub fn without_jumps(&self) -> WallClock {
+        match &self.0 {
+            Source::System => WallClock::system(),
+            Source::Simulated {
+                start, start_nanos, ..
+            } => WallClock(Source::Simulated {
+                start: *start,
+                start_nanos: *start_nanos,
+                shift_nanos: Arc::default(),
+            }),
+        }
+    }
+
     /// Makes a simulated clock jump; does nothing to the system's.
     pub fn jump(&self, nanos: i64) {
         if let Source::Simulated { shift_nanos, .. } = &self.0 {
@@ -134,8 +150,10 @@ mod tests {
         let clock = WallClock::simulated(UnixNanos(1_000));
         tokio::time::advance(Duration::from_nanos(5_000_000)).await;
         assert_eq!(clock.now(), UnixNanos(5_001_000));
+        let steady = clock.without_jumps();
         clock.jump(-1_000);
         assert_eq!(clock.now(), UnixNanos(5_000_000));
+        assert_eq!(steady.now(), UnixNanos(5_001_000));
     }
 
     #[tokio::test(start_paused = true)]

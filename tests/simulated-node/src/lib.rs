@@ -21,6 +21,7 @@ use node_policy::HostPathRules;
 use pod::resources::PodCgroupResources;
 use pod::{Pod, PodIdentity, QosClass};
 use pod_volumes::{Files, MountedVolume, SubPath, Volume, VolumeSpec};
+use simulated_runtime::SimulatedRuntime;
 
 /// Where the pods' directories are, which exist in memory alone: the node's
 /// configuration names it as root directory.
@@ -66,6 +67,27 @@ pub const DISK_BYTES: u64 = simulated_runtime::IMAGE_BYTES * 100;
 #[derive(Debug, Default)]
 pub struct MemoryHost(Mutex<NodeState>);
 
+/// Whose containers run there, and what was taken from some that did.
+#[derive(Debug, Default)]
+pub struct Watch {
+    runtime: Option<SimulatedRuntime>,
+    /// What was taken from pods whose containers ran.
+    pub violations: Vec<String>,
+}
+
+impl Watch {
+    /// Notes that something is taken from a pod.
+    fn note(&mut self, what: &str, pod_uid: &str) {
+        let containers = self.runtime.iter().flat_map(SimulatedRuntime::containers);
+        let mut running = containers.filter(|it| it.running && it.pod_uid == pod_uid);
+        if let Some(one) = running.next() {
+            let name = one.name;
+            let violation = format!("{what} of {pod_uid} was removed while {name} ran");
+            self.violations.push(violation);
+        }
+    }
+}
+
 /// What was done to a simulated node, and how it behaves.
 #[derive(Debug, Default)]
 pub struct NodeState {
@@ -102,6 +124,8 @@ pub struct NodeState {
     pub pod_files: BTreeMap<String, PodFilesUsage>,
     /// Whether the disk is nine tenths full; else it is half full.
     pub disk_is_full: bool,
+    /// Who sees that nothing is taken from containers that run.
+    pub watch: Watch,
 }
 
 /// The sizes of a log's files.
@@ -122,6 +146,11 @@ impl MemoryHost {
     /// What there is, to look at and to change.
     pub fn state(&self) -> MutexGuard<'_, NodeState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on what is taken from pods whose containers run in `runtime` is noted.
+    pub fn watch(&self, runtime: SimulatedRuntime) {
+        self.state().watch.runtime = Some(runtime);
     }
 
     /// UIDs of the pods that have a cgroup or a directory.
@@ -220,7 +249,9 @@ impl Cgroups for MemoryHost {
     }
 
     async fn remove_pod_cgroup(&self, pod_uid: &str) -> Result<(), NodeError> {
-        self.state().cgroups.remove(pod_uid);
+        let mut state = self.state();
+        state.watch.note("the cgroup", pod_uid);
+        state.cgroups.remove(pod_uid);
         Ok(())
     }
 
@@ -245,6 +276,7 @@ impl PodDirectories for MemoryHost {
 
     async fn remove_pod_directory(&self, pod_uid: &str) -> Result<(), NodeError> {
         let mut state = self.state();
+        state.watch.note("the directory", pod_uid);
         state.directories.remove(pod_uid);
         state.id_ranges.remove(pod_uid);
         Ok(())
@@ -367,6 +399,7 @@ impl Volumes for MemoryHost {
     async fn tear_down_volumes(&self, pod_uid: &str) -> Result<(), NodeError> {
         self.wait_while_hanging(pod_uid).await;
         let mut state = self.state();
+        state.watch.note("the volumes", pod_uid);
         state.volumes.remove(pod_uid);
         state.files.retain(|(uid, _), _| uid != pod_uid);
         Ok(())

@@ -4,10 +4,19 @@ use std::collections::BTreeMap;
 
 use clock::UnixNanos;
 
+/// A moment, by two clocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    /// The node's wall clock, which may jump: by it a runtime dates what it has.
+    pub(crate) wall: UnixNanos,
+    /// The same as if it had never jumped.
+    pub(crate) steady: UnixNanos,
+}
+
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// When.
+    /// When, by a clock that never jumps.
     pub at: UnixNanos,
     /// The pod's UID, from the labels.
     pub pod_uid: String,

@@ -19,13 +19,16 @@ use tokio::time::Instant;
 
 use crate::behaviour::Behaviour;
 use crate::faults::Faults;
-use crate::history::Entry;
+use crate::history::{Entry, Now};
 use crate::mishap::{Chosen, Mishap};
 use crate::state::State;
 use crate::state::shown::{ContainerView, SandboxView, Shown as _};
 
 /// Events that wait for a slow subscriber before it loses some.
 const EVENT_QUEUE: usize = 1024;
+
+/// An image that came so recently may be pulled once more, by who found it absent before.
+const OVERLAP_OF_PULLS: Duration = Duration::from_secs(5);
 
 /// A container runtime in memory. Cloning shares it. Must be used inside a tokio
 /// runtime: what it does goes on in tasks of its own, which end when the last
@@ -62,6 +65,8 @@ struct Shared {
     has_events: bool,
     connection: AtomicU64,
     clock: WallClock,
+    /// The same without its jumps.
+    steady: WallClock,
 }
 
 impl std::fmt::Debug for SimulatedRuntime {
@@ -101,6 +106,7 @@ impl SimulatedRuntime {
             ends: Notify::new(),
             has_events,
             connection: AtomicU64::new(0),
+            steady: clock.without_jumps(),
             clock,
         }))
     }
@@ -174,6 +180,18 @@ impl SimulatedRuntime {
         let message = format!("pull access denied for {reference}: authorization failed");
         let kind = RuntimeErrorKind::Other;
         Err(RuntimeError::new("PullImage", kind, message))
+    }
+
+    /// Notes that a pull of an image is asked for.
+    fn note_pull(&self, reference: &str) {
+        let now = self.now().steady;
+        let mut state = lock(&self.0.state);
+        let since = state.images.present_since(reference);
+        if let Some(since) = since.filter(|since| now.since(*since) > OVERLAP_OF_PULLS) {
+            let needless =
+                format!("{reference} was pulled at {now:?}, and is there since {since:?}");
+            state.needless_pulls.push(needless);
+        }
     }
 
     async fn until_pull_goes_on(&self, reference: &str) {
@@ -262,6 +280,13 @@ impl SimulatedRuntime {
         lock(&self.0.state).violations.clone()
     }
 
+    /// Pulls of images that had been there for some time: none where no container says
+    /// that its image is always pulled.
+    #[must_use]
+    pub fn needless_pulls(&self) -> Vec<String> {
+        lock(&self.0.state).needless_pulls.clone()
+    }
+
     /// How often each method was called.
     #[must_use]
     pub fn calls(&self) -> BTreeMap<&'static str, u64> {
@@ -291,8 +316,11 @@ impl SimulatedRuntime {
         self.0.connection.load(Ordering::Relaxed)
     }
 
-    fn now(&self) -> clock::UnixNanos {
-        self.0.clock.now()
+    fn now(&self) -> Now {
+        Now {
+            wall: self.0.clock.now(),
+            steady: self.0.steady.now(),
+        }
     }
 
     fn publish(&self, id: &str, kind: EventKind, end: Option<End>) {
@@ -316,7 +344,7 @@ impl SimulatedRuntime {
         if ended {
             let end = End {
                 exit_code: code,
-                finished_at: now.0,
+                finished_at: now.wall.0,
             };
             self.publish(id, EventKind::Stopped, Some(end));
         }
@@ -327,7 +355,7 @@ impl SimulatedRuntime {
     fn end_by_itself(&self, id: &str, code: i32) {
         let longest = lock(&self.0.faults).clean_up;
         let hidden = lock(&self.0.random).random_range(longest / 2..=longest);
-        let until = self.now().plus(hidden);
+        let until = self.now().steady.plus(hidden);
         lock(&self.0.state).hide_exit(id, until);
         self.end(id, code, false);
     }

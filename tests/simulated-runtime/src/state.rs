@@ -15,7 +15,7 @@ use cri::v1::{
 use cri::{RuntimeError, RuntimeErrorKind};
 
 use crate::behaviour::Behaviour;
-use crate::history::{Entry, Happening};
+use crate::history::{Entry, Happening, Now};
 
 pub use images::IMAGE_BYTES;
 
@@ -52,7 +52,7 @@ struct SimulatedContainer {
     has_lost_task: bool,
     /// Its maker lost the sandbox from sight.
     is_half_made: bool,
-    /// When lists and statuses begin to show that it exited.
+    /// When lists and statuses begin to show that it exited, by the clock that never jumps.
     shows_from: UnixNanos,
     /// A SIGTERM was sent, or counts as sent.
     is_signalled: bool,
@@ -85,6 +85,7 @@ pub(crate) struct State {
     next: u64,
     pub(crate) history: Arc<Vec<Entry>>,
     pub(crate) violations: Vec<String>,
+    pub(crate) needless_pulls: Vec<String>,
 }
 
 impl State {
@@ -184,7 +185,7 @@ impl State {
 
     pub(crate) fn run_sandbox(
         &mut self,
-        now: UnixNanos,
+        now: Now,
         config: PodSandboxConfig,
     ) -> Result<String, RuntimeError> {
         let metadata = config.metadata.clone().unwrap_or_default();
@@ -215,12 +216,12 @@ impl State {
             attempt: metadata.attempt,
             labels,
         };
-        self.record(now, &id, "", &metadata.uid, what);
+        self.record(now.steady, &id, "", &metadata.uid, what);
         let state = PodSandboxState::SandboxReady;
         let sandbox = SimulatedSandbox {
             config: Arc::new(config),
             state,
-            created_at: now,
+            created_at: now.wall,
             ip,
             sequence,
         };
@@ -239,7 +240,7 @@ impl State {
         of_sandbox.map(|(container, _)| container.clone()).collect()
     }
 
-    pub(crate) fn remove_sandbox(&mut self, now: UnixNanos, id: &str) -> Result<(), RuntimeError> {
+    pub(crate) fn remove_sandbox(&mut self, now: Now, id: &str) -> Result<(), RuntimeError> {
         let Some(sandbox) = self.sandboxes.get(id) else {
             return Ok(());
         };
@@ -265,13 +266,13 @@ impl State {
             self.remove_container(now, &container);
         }
         self.sandboxes.remove(id);
-        self.record(now, id, "", &uid, Happening::Removed);
+        self.record(now.steady, id, "", &uid, Happening::Removed);
         Ok(())
     }
 
     pub(crate) fn create_container(
         &mut self,
-        now: UnixNanos,
+        now: Now,
         sandbox: &str,
         config: ContainerConfig,
     ) -> Result<String, RuntimeError> {
@@ -316,12 +317,12 @@ impl State {
             attempt: metadata.attempt,
             labels,
         };
-        self.record(now, &id, &metadata.name, &uid, what);
+        self.record(now.steady, &id, &metadata.name, &uid, what);
         let container = SimulatedContainer {
             sandbox: sandbox.to_owned(),
             config: Arc::new(config),
             state: ContainerState::ContainerCreated,
-            created_at: now,
+            created_at: now.wall,
             started_at: UnixNanos(0),
             finished_at: UnixNanos(0),
             exit_code: 0,
@@ -384,12 +385,12 @@ impl State {
     }
 
     /// Ends a start that was begun before there is a process that runs its program.
-    pub(crate) fn cut_start_short(&mut self, now: UnixNanos, id: &str, loses_task: bool) {
+    pub(crate) fn cut_start_short(&mut self, now: Now, id: &str, loses_task: bool) {
         if let Some(container) = self.containers.get_mut(id) {
             container.has_lost_task = loses_task;
             container.is_starting = false;
             container.state = ContainerState::ContainerExited;
-            container.finished_at = now;
+            container.finished_at = now.wall;
             container.exit_code = 128;
             container.reason = "StartError";
             container.message = "failed to create containerd task: context canceled".to_owned();
@@ -399,7 +400,7 @@ impl State {
     /// Ends a start that was begun with a process.
     pub(crate) fn start_container(
         &mut self,
-        now: UnixNanos,
+        now: Now,
         id: &str,
     ) -> Result<Behaviour, RuntimeError> {
         let (uid, name) = self.names_of(id);
@@ -416,7 +417,7 @@ impl State {
         let behaviour = Behaviour::of_command(&words);
         if !sandbox_ready || !behaviour.starts || container.is_half_made {
             container.state = ContainerState::ContainerExited;
-            container.finished_at = now;
+            container.finished_at = now.wall;
             container.exit_code = 128;
             container.reason = "StartError";
             let why = match container.is_half_made {
@@ -428,12 +429,12 @@ impl State {
             return Err(RuntimeError::refused("StartContainer", message));
         }
         container.state = ContainerState::ContainerRunning;
-        container.started_at = now;
+        container.started_at = now.wall;
         if other_runs {
             self.violations
                 .push(format!("two running containers {name} of pod {uid}"));
         }
-        self.record(now, id, &name, &uid, Happening::Started);
+        self.record(now.steady, id, &name, &uid, Happening::Started);
         Ok(behaviour)
     }
 
@@ -453,11 +454,11 @@ impl State {
     }
 
     /// A command is begun in a container; whether that runs.
-    pub(crate) fn execute(&mut self, now: UnixNanos, id: &str, command: Vec<String>) -> bool {
+    pub(crate) fn execute(&mut self, now: Now, id: &str, command: Vec<String>) -> bool {
         let (uid, name) = self.names_of(id);
         let runs = self.behaviour_of(id).is_some_and(|(_, running)| running);
         if runs {
-            self.record(now, id, &name, &uid, Happening::Executed { command });
+            self.record(now.steady, id, &name, &uid, Happening::Executed { command });
         }
         runs
     }
@@ -481,9 +482,9 @@ impl State {
         Ok(())
     }
 
-    pub(crate) fn terminated(&mut self, now: UnixNanos, id: &str) {
+    pub(crate) fn terminated(&mut self, now: Now, id: &str) {
         let (uid, name) = self.names_of(id);
-        self.record(now, id, &name, &uid, Happening::Terminated);
+        self.record(now.steady, id, &name, &uid, Happening::Terminated);
     }
 
     /// Lists and statuses will show the exit of a running container only from a
@@ -497,7 +498,7 @@ impl State {
     }
 
     /// Ends a running container; whether it ran.
-    pub(crate) fn exit(&mut self, now: UnixNanos, id: &str, code: i32, killed: bool) -> bool {
+    pub(crate) fn exit(&mut self, now: Now, id: &str, code: i32, killed: bool) -> bool {
         let (uid, name) = self.names_of(id);
         let Some(container) = self.containers.get_mut(id) else {
             return false;
@@ -506,18 +507,24 @@ impl State {
             return false;
         }
         container.state = ContainerState::ContainerExited;
-        container.finished_at = now;
+        container.finished_at = now.wall;
         container.exit_code = code;
         container.reason = if code == 0 { "Completed" } else { "Error" };
-        self.record(now, id, &name, &uid, Happening::Exited { code, killed });
+        self.record(
+            now.steady,
+            id,
+            &name,
+            &uid,
+            Happening::Exited { code, killed },
+        );
         true
     }
 
-    pub(crate) fn remove_container(&mut self, now: UnixNanos, id: &str) {
+    pub(crate) fn remove_container(&mut self, now: Now, id: &str) {
         let (uid, name) = self.names_of(id);
         self.exit(now, id, 137, true);
         if self.containers.remove(id).is_some() {
-            self.record(now, id, &name, &uid, Happening::Removed);
+            self.record(now.steady, id, &name, &uid, Happening::Removed);
         }
     }
 

@@ -12,6 +12,7 @@ use crate::desired::{Desired, SETTINGS, SETTINGS_KEY};
 use crate::orders;
 use crate::targets::Targets;
 use crate::uids::uids_by_version;
+use crate::verdicts;
 
 /// Least time between SIGTERM and SIGKILL, unless the whole grace is shorter.
 const SIGTERM_GRACE: Duration = Duration::from_secs(2);
@@ -177,6 +178,7 @@ pub(crate) fn broken_promises(
     desired: &BTreeMap<String, Desired>,
     versions: &[Desired],
     failures: &BTreeMap<String, u32>,
+    jumps: &[UnixNanos],
 ) -> Vec<String> {
     let history = runtime.history();
     let uids = uids_by_version(&history);
@@ -214,15 +216,22 @@ pub(crate) fn broken_promises(
         }
     }
     broken.extend(killed_before_their_time(&history, targets, versions));
-    broken.extend(started_before_their_time(&history, versions));
+    broken.extend(started_before_their_time(&history, versions, jumps));
     broken.extend(orders::broken(&history, versions));
+    broken.extend(verdicts::stopped_too_early(&history, targets, versions));
     broken
 }
 
 /// Restarts that did not wait as long as was due after the exit before: the first
 /// comes at once, the second after [`FIRST_BACK_OFF`], and so on doubling. No scenario
-/// is long enough (ten minutes) for an instance to end its back-off by running.
-fn started_before_their_time(history: &[Entry], versions: &[Desired]) -> Vec<String> {
+/// is long enough (ten minutes) for an instance to end its back-off by running. Where the
+/// wall clock jumped since an instance was started nobody knows how long it ran, or when
+/// it ended: that wait may be shorter.
+fn started_before_their_time(
+    history: &[Entry],
+    versions: &[Desired],
+    jumps: &[UnixNanos],
+) -> Vec<String> {
     let uids = uids_by_version(history);
     let mut early = Vec::new();
     for pod in versions {
@@ -231,18 +240,25 @@ fn started_before_their_time(history: &[Entry], versions: &[Desired]) -> Vec<Str
         };
         for name in pod.servers().iter().chain(pod.once()) {
             let of_container = |entry: &&Entry| entry.pod_uid == *uid && entry.container == **name;
-            let (mut due, mut exited_at) = (Duration::ZERO, None);
+            let (mut due, mut started_at, mut exited_at) = (Duration::ZERO, None, None);
             for entry in history.iter().filter(of_container) {
                 match (&entry.happening, exited_at) {
                     (Happening::Exited { .. }, _) => exited_at = Some(entry.at),
                     (Happening::Started, Some(exited_at)) => {
                         let waited = entry.at.since(exited_at);
+                        let since = started_at.unwrap_or(exited_at)..=entry.at;
+                        started_at = Some(entry.at);
+                        if jumps.iter().any(|jump| since.contains(jump)) {
+                            due = Duration::ZERO;
+                            continue;
+                        }
                         if waited < due {
                             let life = life_of(history, uid);
                             early.push(format!("{name} of {pod} waited {waited:?}{life}"));
                         }
                         due = (due * 2).max(FIRST_BACK_OFF);
                     }
+                    (Happening::Started, None) => started_at = Some(entry.at),
                     _ => {}
                 }
             }

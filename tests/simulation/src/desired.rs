@@ -197,6 +197,17 @@ impl Desired {
         asked.then_some(self.probes.failures)
     }
 
+    /// Failures in a row of a liveness probe that end a container.
+    pub(crate) fn liveness_threshold(&self) -> usize {
+        self.probes.failures as usize
+    }
+
+    /// Failures in a row of a startup probe that end a container, if it is asked.
+    pub(crate) fn startup_threshold(&self) -> Option<usize> {
+        let asked = self.start_time().is_some();
+        asked.then_some(STARTUP_FAILURES as usize)
+    }
+
     /// How long its program takes to start, if it is asked.
     pub(crate) fn start_time(&self) -> Option<Duration> {
         self.probes.startup

@@ -11,9 +11,10 @@ use crate::desired::Desired;
 use crate::targets::Targets;
 use crate::uids::uids_by_version;
 
-/// The longest wait of a process before its restart (10 s), the longest grace (5 s), a start
-/// and what is tried again: no wait for a periodic look (60 s and more) has room in it.
-const SETTLED_WITHIN: Duration = Duration::from_secs(20);
+/// What a step waits for that failed just before the faults ended (15 s; the longest wait of
+/// a process before its restart is shorter), the longest grace (5 s), a start and what is
+/// tried again: no wait for a periodic look (60 s and more) has room in it.
+const SETTLED_WITHIN: Duration = Duration::from_secs(25);
 
 /// What a start takes when its wait is over.
 const START_TAKES: Duration = Duration::from_secs(10);

@@ -21,6 +21,7 @@ pub(crate) type Main = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 #[derive(Debug)]
 pub(crate) struct Launcher {
     pub(crate) runtime: SimulatedRuntime,
+    /// Wall time, which jumps.
     pub(crate) clock: WallClock,
     pub(crate) targets: Targets,
     pub(crate) host: Arc<MemoryHost>,

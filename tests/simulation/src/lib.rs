@@ -28,6 +28,7 @@ mod statuses;
 mod supervision;
 mod targets;
 mod uids;
+mod verdicts;
 
 pub use desired::Desired;
 pub use exhaustive::{Case, play_case};

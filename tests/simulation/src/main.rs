@@ -39,10 +39,16 @@ struct Arguments {
     /// Show all that happens
     #[arg(long)]
     show: bool,
+    /// Have the processes log as they do on a node: BULKHEAD_LOG says how much
+    #[arg(long)]
+    log: bool,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     let arguments = Arguments::parse();
+    if arguments.log {
+        telemetry::start();
+    }
     let first = arguments
         .from
         .unwrap_or_else(|| rand::random_range(0..1 << 32));

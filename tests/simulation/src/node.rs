@@ -43,7 +43,7 @@ const STEP_OF_WAITING: Duration = Duration::from_millis(1);
 pub struct SimulatedNode {
     /// The container runtime.
     pub runtime: SimulatedRuntime,
-    /// Wall time.
+    /// Time as it really passes. The processes and the runtime see a wall clock, which jumps.
     pub clock: WallClock,
     /// Cgroups and directories.
     pub host: Arc<MemoryHost>,
@@ -86,10 +86,12 @@ impl SimulatedNode {
         config.node_ip = Some(std::net::Ipv4Addr::new(10, 0, 0, 1).into());
         config.resolv_conf = None;
         config.eviction.pressure_transition_period = evictions::TRANSITION;
-        let clock = WallClock::simulated(BEGIN);
+        let wall_clock = WallClock::simulated(BEGIN);
+        let clock = wall_clock.without_jumps();
         let has_events = seed.is_multiple_of(2);
-        let runtime = SimulatedRuntime::new(seed, clock.clone(), has_events);
+        let runtime = SimulatedRuntime::new(seed, wall_clock.clone(), has_events);
         let host = Arc::new(MemoryHost::default());
+        host.watch(runtime.clone());
         let hub = MemoryHub::new();
         let targets = Targets::new(runtime.clone(), clock.clone());
         let operator = Network::memory_as_operator(hub.clone());
@@ -97,7 +99,7 @@ impl SimulatedNode {
         let launcher = Launcher {
             runtime: runtime.clone(),
             targets: targets.clone(),
-            clock: clock.clone(),
+            clock: wall_clock,
             host: Arc::clone(&host),
             hub: hub.clone(),
             identities: Arc::new(Identities::from_base(64_000).unwrap()),
@@ -160,6 +162,11 @@ impl SimulatedNode {
     /// Removes a local object; absent is fine.
     pub fn remove_object(&self, name: &str) {
         drop(std::fs::remove_file(Path::new(OBJECTS).join(name)));
+    }
+
+    /// Sets the wall clock forward, or back.
+    pub(crate) fn jump_clock(&self, nanos: i64) {
+        self.supervision.launcher.clock.jump(nanos);
     }
 
     /// The processes that the supervisor starts.

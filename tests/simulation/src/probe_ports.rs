@@ -13,7 +13,7 @@ const PORTS_PER_CONTAINER: u32 = 4;
 const CONTAINERS: [&str; 2] = ["main", "second"];
 
 /// Kinds of probes, in the order of their ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ProbeKind {
     Liveness,
     Readiness,

@@ -1,11 +1,12 @@
 //! What happens to a simulated node, made from a seed: pods come, change and go, so does
 //! a ConfigMap that they have as a volume, containers get other CPU and memory, programs
-//! crash, hang and turn ready or not, calls to the runtime fail, processes are killed. The
-//! nodes of some seeds are short of memory or disk for a while (`shortage.rs`).
+//! crash, hang and turn ready or not, calls to the runtime fail, processes are killed, the
+//! wall clock jumps. The nodes of some seeds are short of memory or disk for a while (`shortage.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use clock::UnixNanos;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng, SeedableRng};
@@ -59,6 +60,8 @@ pub struct Scenario {
     pub(crate) settings: Option<u32>,
     /// When the node was short of something.
     pub(crate) shortage: Option<Span>,
+    /// When the wall clock jumped.
+    jumps: Vec<UnixNanos>,
     pub(crate) log: Vec<String>,
 }
 
@@ -71,6 +74,7 @@ impl Scenario {
             failures: BTreeMap::new(),
             settings: None,
             shortage: None,
+            jumps: Vec::new(),
             log: Vec::new(),
         }
     }
@@ -85,11 +89,14 @@ impl Scenario {
             &self.to_run(&evicted),
             &versions,
             &self.failures,
+            &self.jumps,
         );
         let observer = &node.observer;
         broken.extend(observer.broken_promises(&versions, &node.targets, &history));
         let span = self.shortage;
         broken.extend(evictions::broken(&evicted, span, &versions, &history));
+        broken.extend(node.host.state().watch.violations.iter().cloned());
+        broken.extend(node.runtime.needless_pulls());
         broken
     }
 
@@ -191,7 +198,8 @@ impl Scenario {
                     ..Faults::NONE
                 });
             }
-            94..97 => {
+            94..95 => self.jump_clock(node),
+            95..97 => {
                 self.note(node, "the runtime fails sometimes");
                 node.runtime.set_faults(Faults::SOME);
             }
@@ -316,6 +324,14 @@ impl Scenario {
         if let Some(version) = versions.find(|version| version.version() == pod.version()) {
             *version = pod;
         }
+    }
+
+    /// Sets the wall clock by at most an hour, as where a node hears the time at last.
+    fn jump_clock(&mut self, node: &SimulatedNode) {
+        let seconds = self.random.random_range(-3600..=3600);
+        self.note(node, &format!("the wall clock jumps by {seconds} s"));
+        node.jump_clock(seconds * 1_000_000_000);
+        self.jumps.push(node.clock.now());
     }
 
     /// Changes the ConfigMap that pods have as a volume.

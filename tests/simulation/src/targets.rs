@@ -53,6 +53,8 @@ struct State {
     starting: BTreeMap<String, UnixNanos>,
     /// Answers to readiness probes, by instance.
     readiness: BTreeMap<String, Vec<Answers>>,
+    /// Answers to liveness and startup probes, by instance: when, and whether well.
+    others: BTreeMap<(String, ProbeKind), Vec<(UnixNanos, bool)>>,
 }
 
 /// How a target answers.
@@ -125,6 +127,22 @@ impl Targets {
             .unwrap_or_default()
     }
 
+    /// What an instance answered to its liveness or startup probe before `until`, the
+    /// newest answer first.
+    pub(crate) fn answers_before(
+        &self,
+        container_id: &str,
+        kind: ProbeKind,
+        until: UnixNanos,
+    ) -> Vec<bool> {
+        let state = self.lock();
+        let all = state.others.get(&(container_id.to_owned(), kind));
+        let all = all.into_iter().flatten().rev();
+        all.filter(|(at, _)| *at < until)
+            .map(|(_, well)| *well)
+            .collect()
+    }
+
     /// The newest container of a name in the pod of a version.
     fn newest(&self, version: u32, container: &str) -> Option<ContainerView> {
         let label = format!("v{version}");
@@ -158,8 +176,12 @@ impl Targets {
             }
         };
         let is_well = is_well && instance.running && !is_hung;
-        if kind == ProbeKind::Readiness {
-            note(state.readiness.entry(id).or_default(), is_well, now);
+        match kind {
+            ProbeKind::Readiness => note(state.readiness.entry(id).or_default(), is_well, now),
+            ProbeKind::Liveness | ProbeKind::Startup => {
+                let answers = state.others.entry((id, kind)).or_default();
+                answers.push((now, is_well));
+            }
         }
         let by_tcp = state.versions.get(&version).is_some_and(Desired::by_tcp);
         if is_well {

@@ -168,6 +168,25 @@ pub fn process_table() -> String {
     table
 }
 
+/// Whether there is a test of this name.
+#[must_use]
+pub fn has_test(source: &str, name: &str) -> bool {
+    let head = format!("fn {name}(");
+    let mut attributes = Vec::new();
+    for line in source.lines().map(str::trim) {
+        if line.starts_with("#[") {
+            attributes.push(line);
+        } else if line.contains(&head) {
+            return attributes.iter().any(|attribute| {
+                attribute.starts_with("#[test]") || attribute.starts_with("#[tokio::test")
+            });
+        } else {
+            attributes.clear();
+        }
+    }
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -203,5 +222,13 @@ mod tests {
         let linked = |name| Vec::from_iter(linked(&packages, name));
         assert_eq!(linked("a"), ["a", "b", "c"]);
         assert_eq!(linked("c"), [""; 0]);
+    }
+
+    #[test]
+    fn a_name_alone_is_no_test() {
+        let source =
+            "#[test]\nfn one() {}\n\nfn two() {}\n#[tokio::test(a = true)]\nasync fn three() {}";
+        let found = ["one", "two", "three", "four"].map(|name| has_test(source, name));
+        assert_eq!(found, [true, false, true, false]);
     }
 }

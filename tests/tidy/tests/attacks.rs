@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidy::read;
+use tidy::{has_test, read};
 
 /// The classes of attacks that are played.
 const CLASSES: usize = 23;
@@ -51,24 +51,6 @@ fn cases(document: &str) -> Vec<Case<'_>> {
     cases
 }
 
-/// Whether there is a test of this name.
-fn has_test(source: &str, name: &str) -> bool {
-    let head = format!("fn {name}(");
-    let mut attributes = Vec::new();
-    for line in source.lines().map(str::trim) {
-        if line.starts_with("#[") {
-            attributes.push(line);
-        } else if line.contains(&head) {
-            return attributes.iter().any(|attribute| {
-                attribute.starts_with("#[test]") || attribute.starts_with("#[tokio::test")
-            });
-        } else {
-            attributes.clear();
-        }
-    }
-    false
-}
-
 /// The words of a text in backquotes.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
@@ -94,12 +76,4 @@ fn each_attack_has_its_test() {
     assert!(cases.len() >= FEWEST, "{} attempts", cases.len());
     let classes: BTreeSet<&str> = cases.iter().map(|case| case.class).collect();
     assert_eq!(classes.len(), CLASSES, "{classes:?}");
-}
-
-#[test]
-fn a_name_alone_is_no_test() {
-    let source =
-        "#[test]\nfn one() {}\n\nfn two() {}\n#[tokio::test(a = true)]\nasync fn three() {}";
-    let found = ["one", "two", "three", "four"].map(|name| has_test(source, name));
-    assert_eq!(found, [true, false, true, false]);
 }

@@ -240,7 +240,7 @@ impl ContainerRuntime for SimulatedRuntime {
         filter: v1::ContainerFilter,
     ) -> Result<Vec<v1::Container>, RuntimeError> {
         self.perform("ListContainers", millis(1), move |runtime| async move {
-            let mut all = lock(&runtime.0.state).list_containers(runtime.now());
+            let mut all = lock(&runtime.0.state).list_containers(runtime.now().steady);
             all.retain(|container| {
                 (filter.id.is_empty() || container.id == filter.id)
                     && (filter.pod_sandbox_id.is_empty()
@@ -261,7 +261,7 @@ impl ContainerRuntime for SimulatedRuntime {
     ) -> Result<v1::ContainerStatus, RuntimeError> {
         let id = container_id.to_owned();
         self.perform("ContainerStatus", millis(1), move |runtime| async move {
-            let status = lock(&runtime.0.state).container_status(&id, runtime.now());
+            let status = lock(&runtime.0.state).container_status(&id, runtime.now().steady);
             status.ok_or_else(|| not_found("ContainerStatus", &id))
         })
         .await
@@ -311,7 +311,7 @@ impl ContainerRuntime for SimulatedRuntime {
     ) -> Result<v1::ExecSyncResponse, RuntimeError> {
         let id = container_id.to_owned();
         self.perform("ExecSync", millis(20), move |runtime| async move {
-            let found = lock(&runtime.0.state).container_status(&id, runtime.now());
+            let found = lock(&runtime.0.state).container_status(&id, runtime.now().steady);
             let status = found.ok_or_else(|| not_found("ExecSync", &id))?;
             let name = status.metadata.unwrap_or_default().name;
             let scripted = lock(&runtime.0.exec_results).get(&name).copied();
@@ -405,10 +405,12 @@ impl ContainerRuntime for SimulatedRuntime {
         auth: Option<v1::AuthConfig>,
         _sandbox_config: Option<v1::PodSandboxConfig>,
     ) -> Result<String, RuntimeError> {
+        self.note_pull(&image.image);
         self.perform("PullImage", millis(300), move |runtime| async move {
             runtime.until_pull_goes_on(&image.image).await;
             runtime.authorize_pull(&image.image, auth)?;
-            lock(&runtime.0.state).images.pull(&image.image)
+            let now = runtime.now().steady;
+            lock(&runtime.0.state).images.pull(now, &image.image)
         })
         .await
     }

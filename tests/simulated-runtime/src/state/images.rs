@@ -1,6 +1,7 @@
 //! The images of a simulated runtime: those that are there, and those that can be
 //! pulled.
 
+use clock::UnixNanos;
 use cri::v1::{Image, Int64Value};
 use cri::{RuntimeError, RuntimeErrorKind};
 
@@ -12,7 +13,8 @@ pub const IMAGE_BYTES: u64 = 1 << 30;
 /// The images, and the users that containers of them run as.
 #[derive(Debug, Default)]
 pub(crate) struct Images {
-    present: BTreeSet<String>,
+    /// Those that are there, and since when they are.
+    present: BTreeMap<String, UnixNanos>,
     pullable: BTreeSet<String>,
     /// Users that images want to run as, by their references.
     image_users: BTreeMap<String, String>,
@@ -26,11 +28,16 @@ impl Images {
     pub(crate) fn add(&mut self, reference: &str, present: bool) {
         self.pullable.insert(reference.to_owned());
         if present {
-            self.present.insert(reference.to_owned());
+            self.present.insert(reference.to_owned(), UnixNanos(0));
         }
     }
 
-    pub(crate) fn pull(&mut self, reference: &str) -> Result<String, RuntimeError> {
+    /// Since when an image is there.
+    pub(crate) fn present_since(&self, reference: &str) -> Option<UnixNanos> {
+        self.present.get(reference).copied()
+    }
+
+    pub(crate) fn pull(&mut self, now: UnixNanos, reference: &str) -> Result<String, RuntimeError> {
         if !self.pullable.contains(reference) {
             let message = format!("{reference}: not found");
             return Err(RuntimeError::new(
@@ -39,21 +46,21 @@ impl Images {
                 message,
             ));
         }
-        self.present.insert(reference.to_owned());
+        self.present.entry(reference.to_owned()).or_insert(now);
         Ok(image_id(reference))
     }
 
     pub(crate) fn get(&self, reference: &str) -> Option<Image> {
         let found = self
             .present
-            .iter()
+            .keys()
             .find(|known| known.as_str() == reference || image_id(known) == reference)?;
         Some(self.image_message(found))
     }
 
     pub(crate) fn all(&self) -> Vec<Image> {
         self.present
-            .iter()
+            .keys()
             .map(|reference| self.image_message(reference))
             .collect()
     }
@@ -100,7 +107,7 @@ impl Images {
 
     pub(crate) fn remove(&mut self, reference: &str) {
         self.present
-            .retain(|known| known != reference && image_id(known) != reference);
+            .retain(|known, _| known != reference && image_id(known) != reference);
     }
 }
 
