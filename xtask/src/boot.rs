@@ -36,6 +36,17 @@ const MASKED: [&str; 10] = [
 /// and under the supervisor.
 const VERSIONS: [&str; 3] = ["1", "2", "3"];
 
+/// Programs of the tests that try the processes from outside.
+const PROVERS: [&str; 7] = [
+    "call-as",
+    "call-every-method",
+    "confined",
+    "escape",
+    "hostile-twin",
+    "prove-edges",
+    "prove-escapes",
+];
+
 /// How often it boots: the second time with pods of the first, the third time with the
 /// systemd cgroup driver and a shutdown that waits for pods, the fourth time with those.
 const BOOTS: [&str; 4] = ["first", "second", "third", "fourth"];
@@ -48,12 +59,15 @@ pub(crate) fn run() -> Result<ExitCode> {
     packages::require_root()?;
     packages::require_for_boots()?;
     report::step("building programs");
-    build::programs(Profile::Development, &["confinement"])?;
+    build::programs(Profile::Development, &["confinement", "e2e"])?;
     let archives = images::archives()?;
     let directory = binaries::target_directory()?.join("boot");
     let root = tree::debian(&directory, "bookworm", PACKAGES)?;
     install(&root)?;
-    copy(&binaries::target_directory()?.join("debug/confined"), &root)?;
+    for program in PROVERS {
+        let program = binaries::target_directory()?.join("debug").join(program);
+        copy(&program, &root.join("proof"))?;
+    }
     for archive in archives {
         copy(&archive, &root.join("images"))?;
     }
@@ -109,6 +123,7 @@ fn install(root: &Path) -> Result<()> {
 const FILES: &[(&str, &str)] = &[
     ("begin", include_str!("boot/begin.sh")),
     ("claims.sh", include_str!("boot/claims.sh")),
+    ("proof.sh", include_str!("boot/proof.sh")),
     ("driver.sh", include_str!("boot/driver.sh")),
     ("shutdown.sh", include_str!("boot/shutdown.sh")),
     (

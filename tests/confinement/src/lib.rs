@@ -1,6 +1,8 @@
 //! What confines a running process, as `/proc` and its cgroup tell it, against its row of
 //! the topology: the same comparison under the supervisor and under systemd.
 
+pub mod escapes;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;

@@ -3,15 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use e2e::credential_program;
+use e2e::edge_matrix::{self, STRANGER};
 use test_support::{BulkheadInstance, ContainerdOptions, PrivateContainerd, wait_for};
 use topology::{Identities, Process, row};
-
-/// No process of ours and not root.
-const STRANGER: u32 = 65_534;
 
 #[test]
 fn only_the_edges_of_the_topology_can_be_called() -> Result<()> {
@@ -20,34 +19,17 @@ fn only_the_edges_of_the_topology_can_be_called() -> Result<()> {
     let options = credential_program::install(&directory, "exit 1", &["a.io".to_owned()])?;
     let instance = BulkheadInstance::start(&containerd, &options)?;
     let identities = Identities::from_base(instance.uid_base())?;
-    let callers = Process::ALL
-        .into_iter()
-        .map(|process| identities.uid(process))
-        .chain([STRANGER])
-        .collect::<BTreeSet<u32>>();
-    let (mut allowed, mut denied) = (0, 0);
+    let callers = edge_matrix::callers(&identities);
     let status = instance.command_line_json(&["status"])?;
     assert_eq!(
         status["refused"],
         serde_json::json!([]),
         "on a healthy node"
     );
-    for server in Process::ALL {
-        for &uid in &callers {
-            for (service, method, came_through) in calls(&instance, uid, server)? {
-                let permitted = identities.permits(uid, server, &service);
-                assert_eq!(
-                    came_through, permitted,
-                    "uid {uid} calls {service}/{method} of {server}"
-                );
-                if came_through {
-                    allowed += 1
-                } else {
-                    denied += 1
-                }
-            }
-        }
-    }
+    let program = Path::new(env!("CARGO_BIN_EXE_call-every-method"));
+    let matrix = edge_matrix::call_everything(&instance, program, &identities, &Process::ALL)?;
+    assert!(matrix.wrong.is_empty(), "{:#?}", matrix.wrong);
+    let (allowed, denied) = (matrix.allowed, matrix.denied);
     let methods: usize = bulkhead_api::SERVICES
         .iter()
         .map(|(_, methods)| methods.len())
@@ -140,37 +122,4 @@ fn of_refused_users(instance: &BulkheadInstance, identities: &Identities) -> Res
         }
     }
     Ok(connected)
-}
-
-/// Every method as `uid` on the socket of `server`, and whether it came through.
-fn calls(
-    instance: &BulkheadInstance,
-    uid: u32,
-    server: Process,
-) -> Result<Vec<(String, String, bool)>> {
-    let socket = instance.paths().run.join(server.socket_file_name());
-    let (uid, socket) = (uid.to_string(), socket.to_string_lossy().into_owned());
-    let program = instance.paths().bin.join("call-every-method");
-    if !program.exists() {
-        std::fs::copy(env!("CARGO_BIN_EXE_call-every-method"), &program)?;
-    }
-    let program = program.to_string_lossy().into_owned();
-    let arguments = [
-        "--reuid",
-        &uid,
-        "--regid",
-        &uid,
-        "--clear-groups",
-        &program,
-        &socket,
-    ];
-    let output = instance.node().output("setpriv", &arguments)?;
-    output
-        .lines()
-        .map(|line| {
-            let (name, verdict) = line.split_once(' ').context("no verdict")?;
-            let (service, method) = name.split_once('/').context("no method")?;
-            Ok((service.to_owned(), method.to_owned(), verdict == "allowed"))
-        })
-        .collect()
 }

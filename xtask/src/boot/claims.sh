@@ -21,16 +21,20 @@ claim() {
 # and that of its sandbox.
 web_is_ready() { bulkhead pods | grep -q 'web-node-a *1/1' && [ "$(containers | wc -l)" = 2 ]; }
 
-# is_confined STARTER PROCESS PID [SUPERVISOR]: whether what /proc tells of it is what its row says.
-is_confined() {
-    local told
-    if told=$(/confined "$@" 2>&1); then
-        echo "ok $1 confines $2 as the topology says"
+# prove NAME COMMAND...: whether the command succeeds; what it says is shown if it does not.
+prove() {
+    local name="$1" told
+    shift
+    if told=$("$@" 2>&1); then
+        echo "ok $name"
     else
-        echo "FAILED $1 confines $2 as the topology says"
+        echo "FAILED $name"
         echo "$told" | sed 's/^/    /'
     fi
 }
+
+# is_confined STARTER PROCESS PID [SUPERVISOR]: whether what /proc tells of it is what its row says.
+is_confined() { prove "$1 confines $2 as the topology says" /proof/confined "$@"; }
 all_are_ready() { bulkhead status && programs_run; }
 containers() { ctr --namespace=k8s.io tasks ls --quiet | sort; }
 containers_are_those_of_before() { [ -n "$before" ] && [ "$(containers)" = "$before" ]; }
@@ -193,6 +197,8 @@ for process in $processes; do
 done
 claim "in the bundle every process is ready again" all_are_ready
 claim "no container noticed" containers_are_those_of_before
+. /proof.sh
+prove_bundle
 claim "the last crash is told first" last_killed_is_told_first sync-loop
 claim "the log lines before a crash are told" log_lines_are_told pleg
 forge_crash

@@ -1,0 +1,18 @@
+# What has to hold of the processes as systemd confines them, tried from outside as the
+# test command tries it of those that the supervisor has started. Read by claims.sh.
+
+pids_of_services() { for process in $processes; do pid_of_service "$process"; done; }
+
+prove_bundle() {
+    local pids
+    for process in $processes; do
+        prove "$process does not escape from its unit" /proof/prove-escapes "$process"
+    done
+    claim "an escape from a weakened unit is noticed" is_not /proof/prove-escapes pleg files
+    pids=$(pids_of_services)
+    prove "in the bundle only the edges of the topology can be called" /proof/prove-edges matrix
+    prove "in the bundle each server outlives its callers as attackers" /proof/prove-edges twins
+    claim "all processes of the bundle live on" test "$(pids_of_services)" = "$pids"
+    claim "after the attacks every process of the bundle is ready" all_are_ready
+    claim "no container noticed the attacks" containers_are_those_of_before
+}
