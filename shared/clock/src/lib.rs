@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use nix::time::ClockId;
 use tokio::time::Instant;
 
 pub use go_duration::parse_go_duration;
@@ -119,6 +120,19 @@ impl WallClock {
         }
     }
 
+    /// Time since the machine was booted, its sleep included (CLOCK_BOOTTIME): it never
+    /// jumps, and the next process of this boot has the same.
+    #[must_use]
+    pub fn since_boot(&self) -> Duration {
+        match &self.0 {
+            Source::System => {
+                let now = nix::time::clock_gettime(ClockId::CLOCK_BOOTTIME);
+                now.map_or_else(|_| Instant::now().into_std().elapsed(), Duration::from)
+            }
+            Source::Simulated { start, .. } => start.elapsed(),
+        }
+    }
+
     /// Makes a simulated clock jump; does nothing to the system's.
     pub fn jump(&self, nanos: i64) {
         if let Source::Simulated { shift_nanos, .. } = &self.0 {
@@ -154,6 +168,7 @@ mod tests {
         clock.jump(-1_000);
         assert_eq!(clock.now(), UnixNanos(5_000_000));
         assert_eq!(steady.now(), UnixNanos(5_001_000));
+        assert_eq!(clock.since_boot(), Duration::from_millis(5));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,12 +1,12 @@
 //! Until when a container that is being stopped may take. Pure: the caller brings
-//! both clocks.
+//! the clocks.
 //!
 //! Its grace begins when its SIGTERM is sent, or its preStop hook begun which comes
 //! before that, not when somebody asked for that, and
 //! not while its record is being written. From then on its deadline stands or comes
 //! nearer, whoever stops it, for whatever reason, and whether or not the process that
-//! began it is still there. Within one process it is a point in monotonic time, which no jump of the
-//! wall clock moves; the next process has only the wall clock.
+//! began it is still there. It is a point in the time since the machine was booted, which
+//! no jump of the wall clock moves and which the next process has too.
 //!
 //! ```text
 //! (none) --order--> Ordered --begin--> Begun --failed--> (none)
@@ -15,7 +15,7 @@
 //! - order: the next process has to know of it before there is a SIGTERM. The deadline
 //!   that it finds allows for the writing: it never gives less grace than promised.
 //! - order again: while it is not begun its time has not begun either.
-//! - begin: the SIGTERM is sent now; both deadlines follow from that.
+//! - begin: the SIGTERM is sent now; the deadline follows from that.
 //! - failed: there may have been no SIGTERM.
 //!
 //! A stop that an earlier process has ordered is begun at once.
@@ -85,22 +85,26 @@ impl KillReason {
     }
 }
 
-/// One point in time, by both clocks.
+/// One point in time, by each clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     /// Wall time.
     pub wall: UnixNanos,
     /// Time within this process.
     pub monotonic: Instant,
+    /// Time since the machine was booted, which the next process has too.
+    pub since_boot: Duration,
 }
 
 /// The stop of one container, as the next process needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopRecord {
-    /// Wall time in Unix nanoseconds; none while all orders count as none.
-    deadline: Option<i64>,
+    /// Until when it may take, since the machine was booted; none while all orders count as
+    /// none.
+    #[serde(default)]
+    until: Option<Duration>,
     /// The shortest grace that was asked for since it began: what is left is never
-    /// more, however the wall clock went back.
+    /// more, also when the machine was booted again.
     grace: Duration,
     /// Whether an order counts as none that may have sent a SIGTERM.
     #[serde(default)]
@@ -113,20 +117,39 @@ pub struct StopRecord {
 impl StopRecord {
     /// A stop whose SIGTERM is sent now.
     #[must_use]
-    pub fn new(now: UnixNanos, grace: Duration) -> StopRecord {
+    pub fn new(since_boot: Duration, grace: Duration) -> StopRecord {
         StopRecord {
-            deadline: Some(now.plus(grace).0),
+            until: Some(since_boot.saturating_add(grace)),
             grace,
             is_given_again: false,
             pre_stop: None,
         }
     }
 
-    fn left(&self, now: UnixNanos) -> Duration {
+    fn left(&self, since_boot: Duration) -> Duration {
         let left = self
-            .deadline
-            .map_or(self.grace, |deadline| UnixNanos(deadline).since(now));
+            .until
+            .map_or(self.grace, |until| until.saturating_sub(since_boot));
         left.min(self.grace).min(MAXIMUM_GRACE)
+    }
+
+    /// How long a container gets now: also one that nobody stopped in time gets a SIGTERM.
+    fn timeout(&self, since_boot: Duration) -> Duration {
+        self.left(since_boot)
+            .max(self.grace.min(MINIMUM_SIGTERM_GRACE))
+    }
+
+    /// The same stop when it is ordered again with this grace.
+    fn shortened(self, grace: Duration, since_boot: Duration) -> StopRecord {
+        if grace >= self.grace {
+            return self;
+        }
+        let asked = StopRecord::new(since_boot, grace);
+        StopRecord {
+            until: self.until.min(asked.until),
+            grace,
+            ..self
+        }
     }
 }
 
@@ -147,8 +170,8 @@ enum Progress {
     None,
     /// This process has sent no SIGTERM yet.
     Ordered,
-    /// It has until then.
-    Begun(Instant),
+    /// It has.
+    Begun,
 }
 
 /// A stop that is ordered.
@@ -183,23 +206,18 @@ impl Stop {
     /// shorter than what it was given and would end earlier.
     pub fn order(known: Option<Stop>, grace: Duration, now: Moment) -> (Stop, StopOrder) {
         let grace = grace.min(MAXIMUM_GRACE);
-        let given = known.filter(|stop| stop.record.deadline.is_some());
-        let begun_until = given.and_then(|stop| match stop.progress {
-            Progress::Begun(deadline) => Some((stop.record, deadline)),
-            Progress::None => Some((stop.record, now.monotonic + stop.record.left(now.wall))),
-            Progress::Ordered => None,
-        });
-        if let Some((record, deadline)) = begun_until {
-            let (record, deadline) = shortened(record, deadline, grace, now);
+        let given = known.filter(|stop| stop.record.until.is_some());
+        if let Some(stop) = given.filter(|stop| stop.progress != Progress::Ordered) {
+            let record = stop.record.shortened(grace, now.since_boot);
             let order = StopOrder {
-                timeout: timeout(record.grace, deadline, now),
+                timeout: record.timeout(now.since_boot),
                 is_first: false,
             };
-            let progress = Progress::Begun(deadline);
+            let progress = Progress::Begun;
             return (Stop { record, progress }, order);
         }
         let grace = given.map_or(grace, |given| given.record.grace.min(grace));
-        let written = now.wall.plus(SAVE_MAY_TAKE);
+        let written = now.since_boot.saturating_add(SAVE_MAY_TAKE);
         let record = StopRecord {
             is_given_again: known.is_some_and(|stop| stop.record.is_given_again),
             pre_stop: known.and_then(|stop| stop.record.pre_stop),
@@ -227,17 +245,16 @@ impl Stop {
     /// Begins a stop that was ordered: its SIGTERM is sent now, or its preStop hook begun. Gives the order as it
     /// stands by now.
     pub fn begin(&mut self, order: StopOrder, now: Moment) -> StopOrder {
-        let deadline = match self.progress {
+        match self.progress {
             Progress::None => return order,
-            Progress::Begun(deadline) => deadline,
+            Progress::Begun => {}
             Progress::Ordered => {
-                self.record.deadline = StopRecord::new(now.wall, self.record.grace).deadline;
-                now.monotonic + self.record.grace
+                self.record.until = StopRecord::new(now.since_boot, self.record.grace).until;
             }
-        };
-        self.progress = Progress::Begun(deadline);
+        }
+        self.progress = Progress::Begun;
         StopOrder {
-            timeout: timeout(self.record.grace, deadline, now),
+            timeout: self.record.timeout(now.since_boot),
             ..order
         }
     }
@@ -254,34 +271,9 @@ impl Stop {
             }
             self.record.is_given_again = true;
         }
-        self.record.deadline = None;
+        self.record.until = None;
         self.progress = Progress::None;
     }
-}
-
-/// A stop that was begun, and the deadline of this process, when it is ordered again.
-fn shortened(
-    given: StopRecord,
-    deadline: Instant,
-    grace: Duration,
-    now: Moment,
-) -> (StopRecord, Instant) {
-    if grace >= given.grace {
-        return (given, deadline);
-    }
-    let asked = StopRecord::new(now.wall, grace);
-    let record = StopRecord {
-        deadline: given.deadline.min(asked.deadline),
-        grace,
-        ..given
-    };
-    (record, deadline.min(now.monotonic + grace))
-}
-
-/// How long a container gets that has until then.
-fn timeout(grace: Duration, deadline: Instant, now: Moment) -> Duration {
-    let left = deadline.saturating_duration_since(now.monotonic);
-    left.max(grace.min(MINIMUM_SIGTERM_GRACE))
 }
 
 #[cfg(test)]
@@ -292,47 +284,48 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// A node whose wall clock need not go as time does.
+    /// Since the boot of the machine when a node is made.
+    const BOOTED: u64 = 10_000;
+
+    #[derive(Default)]
     struct Node {
         stop: Option<Stop>,
-        begun: Instant,
     }
 
     impl Node {
         fn new() -> Node {
-            Node {
-                stop: None,
-                begun: Instant::now(),
-            }
+            Node::default()
         }
 
         fn next_life(&mut self) {
             self.stop = self.stop.map(|stop| stop.record().into());
         }
 
-        fn moment(&self, after: u64, wall: i64) -> Moment {
+        /// Nothing here goes by the wall clock.
+        fn moment(after: u64) -> Moment {
             Moment {
-                wall: UnixNanos((10_000 + wall) * 1_000_000_000),
-                monotonic: self.begun + seconds(after),
+                wall: UnixNanos(0),
+                monotonic: Instant::now(),
+                since_boot: seconds(BOOTED + after),
             }
         }
 
         /// Ordered, and not begun.
-        fn only_order(&mut self, grace: u64, after: u64, wall: i64) -> StopOrder {
-            let now = self.moment(after, wall);
+        fn only_order(&mut self, grace: u64, after: u64) -> StopOrder {
+            let now = Node::moment(after);
             let (stop, order) = Stop::order(self.stop, seconds(grace), now);
             self.stop = Some(stop);
             order
         }
 
-        fn begin(&mut self, order: StopOrder, after: u64, wall: i64) -> StopOrder {
-            let now = self.moment(after, wall);
+        fn begin(&mut self, order: StopOrder, after: u64) -> StopOrder {
+            let now = Node::moment(after);
             self.stop.as_mut().unwrap().begin(order, now)
         }
 
-        fn order(&mut self, grace: u64, after: u64, wall: i64) -> StopOrder {
-            let order = self.only_order(grace, after, wall);
-            self.begin(order, after, wall)
+        fn order(&mut self, grace: u64, after: u64) -> StopOrder {
+            let order = self.only_order(grace, after);
+            self.begin(order, after)
         }
 
         fn failed(&mut self, order: StopOrder, elapsed: u64) {
@@ -340,43 +333,43 @@ mod tests {
             stop.failed(order, seconds(elapsed));
         }
 
-        fn timeout(&mut self, grace: u64, after: u64, wall: i64) -> u64 {
-            self.order(grace, after, wall).timeout.as_secs()
+        fn timeout(&mut self, grace: u64, after: u64) -> u64 {
+            self.order(grace, after).timeout.as_secs()
         }
     }
 
     #[test]
     fn the_deadline_of_the_first_order_stands() {
         let mut node = Node::new();
-        assert_eq!(node.timeout(30, 0, 0), 30);
-        assert_eq!(node.timeout(30, 10, 10), 20);
-        assert_eq!(node.timeout(60, 10, 10), 20, "grace only shrinks");
+        assert_eq!(node.timeout(30, 0), 30);
+        assert_eq!(node.timeout(30, 10), 20);
+        assert_eq!(node.timeout(60, 10), 20, "grace only shrinks");
         node.next_life();
-        assert_eq!(node.timeout(60, 25, 25), 5);
+        assert_eq!(node.timeout(60, 25), 5);
     }
 
     #[test]
     fn the_grace_does_not_run_before_its_sigterm() {
         let mut node = Node::new();
-        let order = node.only_order(30, 0, 0);
+        let order = node.only_order(30, 0);
         // Cut short, ordered again, and written for a while.
-        let again = node.only_order(60, 4, 4);
+        let again = node.only_order(60, 4);
         assert!(order.is_first && again.is_first);
         assert_eq!(again.timeout, seconds(30), "grace only shrinks");
-        assert_eq!(node.begin(again, 9, 9).timeout, seconds(30));
-        assert_eq!(node.timeout(30, 19, 19), 20);
+        assert_eq!(node.begin(again, 9).timeout, seconds(30));
+        assert_eq!(node.timeout(30, 19), 20);
         node.next_life();
-        assert_eq!(node.timeout(30, 29, 29), 10);
+        assert_eq!(node.timeout(30, 29), 10);
     }
 
     #[test]
     fn a_stop_that_was_begun_gets_no_more_for_the_writing_of_its_record() {
         let mut node = Node::new();
-        node.order(30, 0, 0);
-        let order = node.only_order(30, 10, 10);
+        node.order(30, 0);
+        let order = node.only_order(30, 10);
         assert!(!order.is_first);
-        assert_eq!(node.begin(order, 15, 15).timeout, seconds(15));
-        assert_eq!(node.begin(order, 60, 60).timeout, seconds(2));
+        assert_eq!(node.begin(order, 15).timeout, seconds(15));
+        assert_eq!(node.begin(order, 60).timeout, seconds(2));
     }
 
     #[test]
@@ -385,57 +378,44 @@ mod tests {
         let write = SAVE_MAY_TAKE.as_secs();
         for (resumed, left) in [(0, 30), (write, 30), (write + 10, 20)] {
             let mut node = Node::new();
-            node.only_order(30, 0, 0);
+            node.only_order(30, 0);
             node.next_life();
-            let wall = i64::try_from(resumed).unwrap();
-            assert_eq!(node.timeout(30, resumed, wall), left, "{resumed}");
+            assert_eq!(node.timeout(30, resumed), left, "{resumed}");
         }
     }
 
     #[test]
     fn a_shorter_grace_counts_from_its_order_and_never_prolongs() {
         let mut node = Node::new();
-        node.order(30, 0, 0);
-        assert_eq!(node.timeout(10, 5, 5), 10);
-        assert_eq!(node.timeout(10, 9, 9), 6);
+        node.order(30, 0);
+        assert_eq!(node.timeout(10, 5), 10);
+        assert_eq!(node.timeout(10, 9), 6);
         node.next_life();
-        assert_eq!(node.timeout(30, 9, 9), 6);
+        assert_eq!(node.timeout(30, 9), 6);
         let mut node = Node::new();
-        node.order(30, 0, 0);
-        assert_eq!(node.timeout(10, 25, 25), 5);
+        node.order(30, 0);
+        assert_eq!(node.timeout(10, 25), 5);
         node.next_life();
-        assert_eq!(node.timeout(10, 25, 25), 5);
+        assert_eq!(node.timeout(10, 25), 5);
     }
 
     #[test]
     fn a_container_that_nobody_stopped_in_time_still_gets_a_sigterm() {
         for (grace, least) in [(30, 2), (2, 2), (1, 1)] {
             let mut node = Node::new();
-            node.order(grace, 0, 0);
-            assert_eq!(node.timeout(grace, 29, 29), least);
+            node.order(grace, 0);
+            assert_eq!(node.timeout(grace, 29), least);
             node.next_life();
-            assert_eq!(node.timeout(grace, 3600, 3600), least);
+            assert_eq!(node.timeout(grace, 3600), least);
         }
     }
 
     #[test]
-    fn a_jump_of_the_wall_clock_changes_nothing_within_a_run() {
-        for jump in [-5000, -10, 10, 5000] {
-            let mut node = Node::new();
-            node.order(30, 0, 0);
-            assert_eq!(node.timeout(30, 10, 10 + jump), 20, "{jump}");
-            assert_eq!(node.timeout(5, 11, 11 + jump), 5, "{jump}");
-        }
-    }
-
-    #[test]
-    fn a_jump_of_the_wall_clock_between_lives_never_gives_more_than_the_grace() {
-        for (jump, left) in [(-5000, 30), (-5, 25), (5, 15), (5000, 2)] {
-            let mut node = Node::new();
-            node.order(30, 0, 0);
-            node.next_life();
-            assert_eq!(node.timeout(30, 10, 10 + jump), left, "{jump}");
-        }
+    fn after_a_boot_of_the_machine_nothing_gets_more_than_the_grace() {
+        let mut node = Node::new();
+        let stop = StopRecord::new(seconds(10 * BOOTED), seconds(30));
+        node.stop = Some(stop.into());
+        assert_eq!(node.timeout(60, 0), 30);
     }
 
     #[test]
@@ -443,16 +423,16 @@ mod tests {
         for (first, elapsed, left) in [(true, 1, 30), (true, 5, 30), (false, 1, 20)] {
             for next_life in [false, true] {
                 let mut node = Node::new();
-                let mut order = node.order(30, 0, 0);
+                let mut order = node.order(30, 0);
                 if !first {
-                    order = node.order(30, 1, 1);
+                    order = node.order(30, 1);
                 }
                 assert_eq!(order.is_first, first);
                 node.failed(order, elapsed);
                 if next_life {
                     node.next_life();
                 }
-                assert_eq!(node.timeout(30, 10, 10), left, "{first} {elapsed}");
+                assert_eq!(node.timeout(30, 10), left, "{first} {elapsed}");
             }
         }
     }
@@ -461,7 +441,7 @@ mod tests {
     fn orders_that_fail_at_once_never_count() {
         let mut node = Node::new();
         for after in 0..100 {
-            let order = node.order(30, after, 0);
+            let order = node.order(30, after);
             assert_eq!(order.timeout, seconds(30), "{after}");
             node.failed(order, 1);
         }
@@ -473,26 +453,26 @@ mod tests {
         // neither.
         for (second, next_life) in [(1, false), (1, true), (9, false), (9, true)] {
             let mut node = Node::new();
-            let order = node.order(30, 0, 0);
+            let order = node.order(30, 0);
             node.failed(order, 10);
             if next_life {
                 node.next_life();
             }
-            let order = node.order(30, 10, 10);
+            let order = node.order(30, 10);
             assert_eq!(order.timeout, seconds(30));
             node.failed(order, second);
             if second < 2 {
-                let order = node.order(30, 11, 11);
+                let order = node.order(30, 11);
                 assert_eq!(order.timeout, seconds(30), "it counted as none");
                 node.failed(order, 9);
-                assert_eq!(node.timeout(30, 20, 20), 21);
+                assert_eq!(node.timeout(30, 20), 21);
                 continue;
             }
             if next_life {
                 node.next_life();
             }
-            assert_eq!(node.timeout(30, 20, 20), 20);
-            assert_eq!(node.timeout(5, 20, 20), 5, "it shrinks still");
+            assert_eq!(node.timeout(30, 20), 20);
+            assert_eq!(node.timeout(5, 20), 5, "it shrinks still");
         }
     }
 
@@ -500,22 +480,25 @@ mod tests {
     fn a_grace_beyond_all_bounds_is_the_longest() {
         for grace in [u64::MAX, i64::MAX.unsigned_abs(), MAXIMUM_GRACE.as_secs()] {
             let mut node = Node::new();
-            assert_eq!(node.timeout(grace, 0, 0), MAXIMUM_GRACE.as_secs());
+            assert_eq!(node.timeout(grace, 0), MAXIMUM_GRACE.as_secs());
             node.next_life();
-            assert_eq!(node.timeout(grace, 10, 10), MAXIMUM_GRACE.as_secs() - 10);
-            assert_eq!(node.timeout(30, 10, 10), 30);
+            assert_eq!(node.timeout(grace, 10), MAXIMUM_GRACE.as_secs() - 10);
+            assert_eq!(node.timeout(30, 10), 30);
         }
         // A record that another version wrote.
         let mut node = Node::new();
-        let record = StopRecord::new(UnixNanos(0), Duration::MAX);
+        let record = StopRecord::new(Duration::ZERO, Duration::MAX);
         node.stop = Some(record.into());
-        assert!(node.order(u64::MAX, 0, 0).timeout <= MAXIMUM_GRACE);
+        assert!(node.order(u64::MAX, 0).timeout <= MAXIMUM_GRACE);
     }
 
     #[test]
-    fn a_record_of_an_earlier_version_is_understood() {
+    fn a_record_of_an_earlier_version_gives_the_grace_again() {
         let text = r#"{"deadline": 30000000000, "grace": {"secs": 30, "nanos": 0}}"#;
         let record: StopRecord = serde_json::from_str(text).unwrap();
-        assert_eq!(record, StopRecord::new(UnixNanos(0), seconds(30)));
+        let mut node = Node::new();
+        node.stop = Some(record.into());
+        assert_eq!(node.timeout(60, 0), 60);
+        assert_eq!(node.timeout(30, 10), 30);
     }
 }

@@ -36,7 +36,7 @@ fn record(seconds: i64) -> Record {
         post_starts: [("c2".to_owned(), PostStart::Begun)].into(),
         stops: [(
             "c1".to_owned(),
-            StopRecord::new(now, Duration::from_secs(30)),
+            StopRecord::new(Duration::from_secs(1000), Duration::from_secs(30)),
         )]
         .into(),
         started_at: Some(now),

@@ -160,11 +160,12 @@ impl Steps {
         }
     }
 
-    /// Now, by both clocks.
+    /// Now, by each clock.
     pub(super) fn moment(&self) -> Moment {
         Moment {
             wall: self.clock.now(),
             monotonic: Instant::now().into_std(),
+            since_boot: self.clock.since_boot(),
         }
     }
 }

@@ -59,6 +59,7 @@ fn now() -> Moment {
     Moment {
         wall: UnixNanos(1_000_000_000),
         monotonic: Instant::now(),
+        since_boot: Duration::from_secs(1000),
     }
 }
 

@@ -233,6 +233,7 @@ impl Case {
             now: Moment {
                 wall: NOW,
                 monotonic: Instant::now(),
+                since_boot: Duration::from_secs(1000),
             },
         })
     }

@@ -76,6 +76,7 @@ fn what_a_stop_did_not_help_with_is_removed() {
     let now = Moment {
         wall: NOW,
         monotonic: Instant::now(),
+        since_boot: Duration::from_secs(1000),
     };
     case.known.order_stop("a-0", Duration::ZERO, now);
     case.known.note_stop_of_unknown("a-0");
