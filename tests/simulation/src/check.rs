@@ -109,8 +109,9 @@ pub(crate) fn left_over(
     let sandboxes = runtime.sandboxes();
     let mut left = still_running(evicted, &containers, &sandboxes);
     let desired = desired.values();
-    let desired = desired.filter_map(|pod| uids.get(&pod.version_label()).cloned());
-    let wanted: BTreeSet<String> = evicted.iter().cloned().chain(desired).collect();
+    let running = desired.filter_map(|pod| uids.get(&pod.version_label()).cloned());
+    let running: BTreeSet<String> = running.collect();
+    let wanted: BTreeSet<String> = evicted.union(&running).cloned().collect();
     for container in containers
         .iter()
         .filter(|one| !wanted.contains(&one.pod_uid))
@@ -129,12 +130,14 @@ pub(crate) fn left_over(
     for uid in host.pods().difference(&wanted) {
         left.push(format!("a cgroup or directory of {uid} is left"));
     }
+    for uid in host.state().volumes.difference(&running) {
+        left.push(format!("volumes of {uid} are left"));
+    }
     left
 }
 
-/// Pods whose volume does not show what the ConfigMap says, and volumes that are left of
-/// pods that are gone; empty when the node has converged.
-#[must_use]
+/// Pods whose volume does not show what the ConfigMap says; empty when the node has
+/// converged.
 pub(crate) fn stale_settings(
     runtime: &SimulatedRuntime,
     host: &MemoryHost,
@@ -144,14 +147,12 @@ pub(crate) fn stale_settings(
     let uids = uids_by_version(&runtime.history());
     let wanted = settings.map(|value| value.to_string());
     let state = host.state();
-    let mut of_the_gone: BTreeSet<&String> = state.volumes.iter().collect();
     let mut stale = Vec::new();
     for pod in desired.values() {
         // One that was never started is missing otherwise.
         let Some(uid) = uids.get(&pod.version_label()) else {
             continue;
         };
-        of_the_gone.remove(uid);
         if !pod.reads_settings() || pod.servers().is_empty() {
             continue;
         }
@@ -162,11 +163,6 @@ pub(crate) fn stale_settings(
             stale.push(format!("{pod} shows settings {shown:?}, not {wanted:?}"));
         }
     }
-    stale.extend(
-        of_the_gone
-            .iter()
-            .map(|uid| format!("volumes of {uid} are left")),
-    );
     stale
 }
 

@@ -114,11 +114,12 @@ fn ends_of(history: &[Entry]) -> BTreeMap<&str, UnixNanos> {
 }
 
 /// What was published before an instance ended. One that did may be known to some as
-/// not ready before others know that it does not run.
+/// not ready before others know that it does not run; and while the runtime does not tell
+/// of its end, answers of the next instance, at the same address, are taken for its own.
 fn until_its_end(turns: &[(UnixNanos, bool)], end: Option<UnixNanos>) -> Vec<(UnixNanos, bool)> {
     let turns = turns.iter().copied();
     turns
-        .take_while(|(at, ready)| *ready || end.is_none_or(|end| *at < end))
+        .take_while(|(at, _)| end.is_none_or(|end| *at < end))
         .collect()
 }
 
@@ -321,13 +322,12 @@ mod tests {
     }
 
     #[test]
-    fn only_an_instance_that_ended_is_unready_without_an_answer() {
+    fn only_an_instance_that_ended_turns_without_an_answer() {
         let turns = [(at(1), true), (at(5), false)];
         assert_eq!(until_its_end(&turns, None), turns);
         assert_eq!(until_its_end(&turns, Some(at(6))), turns);
         assert_eq!(until_its_end(&turns, Some(at(5))), [(at(1), true)]);
-        let ready_late = [(at(7), true)];
-        assert_eq!(until_its_end(&ready_late, Some(at(5))), ready_late);
+        assert_eq!(until_its_end(&[(at(7), true)], Some(at(5))), []);
     }
 
     #[test]

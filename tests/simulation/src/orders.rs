@@ -63,20 +63,31 @@ fn begun_after_sigterm(history: &[Entry]) -> Vec<String> {
 }
 
 /// The instances of a container that were started have the numbers from 0 on, none twice
-/// and none left out.
+/// and none left out but those of instances that were made, never started, and are still
+/// there: their names are taken.
 fn miscounted(history: &[Entry]) -> Vec<String> {
     let mut attempts = BTreeMap::new();
+    let mut there: BTreeMap<&String, (&str, &str, u32)> = BTreeMap::new();
     let mut started: BTreeMap<(&str, &str), u32> = BTreeMap::new();
     let mut wrong = Vec::new();
     for entry in history.iter().filter(|entry| !entry.container.is_empty()) {
         match &entry.happening {
             Happening::Created { attempt, .. } => {
                 attempts.insert(&entry.id, *attempt);
+                let (name, uid) = (&*entry.container, &*entry.pod_uid);
+                there.insert(&entry.id, (uid, name, *attempt));
+            }
+            Happening::Removed => {
+                there.remove(&entry.id);
             }
             Happening::Started => {
                 let (name, uid) = (&entry.container, &entry.pod_uid);
                 let next = started.entry((uid, name)).or_default();
                 let attempt = attempts.get(&entry.id).copied();
+                let is_taken = |number: u32| there.values().any(|it| *it == (uid, name, number));
+                while attempt.is_some_and(|attempt| attempt > *next) && is_taken(*next) {
+                    *next += 1;
+                }
                 if attempt != Some(*next) {
                     let at = entry.at;
                     wrong.push(format!(

@@ -119,11 +119,11 @@ impl Scenario {
             let ended: BTreeSet<String> = ended.collect();
             let (runtime, host, targets) = (&node.runtime, &node.host, &node.targets);
             let mut missing = not_running(runtime, targets, &to_run);
+            missing.extend(stale_settings(runtime, host, &to_run, self.settings));
             if !missing.is_empty() && node.clock.now() > due {
                 return Err(format!("late:\n{}", missing.join("\n")));
             }
             missing.extend(left_over(runtime, host, &to_run, &ended));
-            missing.extend(stale_settings(runtime, host, &to_run, self.settings));
             if missing.is_empty() {
                 let served = node.served_pods().await?;
                 let labels = self.desired.values().map(Desired::version_label);
