@@ -174,7 +174,7 @@ fn boot(root: &Path, disk: &Path, console: &Path, minutes: u32) -> Result<Child>
         .arg("qemu-system-x86_64")
         // Hardware that helps is missing or does not work where tests run.
         .args(["-accel", "tcg", "-machine", "q35"])
-        .args(["-cpu", "max", "-smp", "1", "-m", "2048"])
+        .args(["-cpu", "Nehalem", "-smp", "1", "-m", "2048"])
         // A nanosecond for each instruction; real time while there is nothing to do.
         .args(["-icount", "shift=0,sleep=on", "-rtc", "clock=vm"])
         .args(["-display", "none", "-monitor", "none", "-nic", "none"])
