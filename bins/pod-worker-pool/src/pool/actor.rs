@@ -158,11 +158,12 @@ impl Actor {
 
     /// Before the runtime was listed no step runs: a static pod that runs already
     /// must be known to hold its name before another one of that name starts. One
-    /// with containers has it rather than a sandbox that showed too late.
+    /// with containers, first those that run, has it rather than a sandbox that showed
+    /// too late.
     fn runtime_listed(&mut self, relist: &Relist) {
         let mut alive: Vec<_> = relist.pods.values().collect();
         alive.retain(|pod| pod.is_static() && pod.is_alive());
-        alive.sort_by_key(|pod| !pod.has_running_container());
+        alive.sort_by_key(|pod| (!pod.has_running_container(), pod.containers.is_empty()));
         for pod in alive {
             self.static_pods
                 .request(&pod.identity.full_name(), pod.identity.uid());

@@ -6,9 +6,11 @@ use std::time::Duration;
 use bulkhead_api::v1::WorkerPhase;
 use pod::PodSource;
 use pod::metadata::POD_UID_LABEL;
+use serde_json::json;
+use simulated_runtime::{Entry, Happening};
 
 use super::{RUN, running};
-use crate::testing::{TestNode, eventually, pod_running};
+use crate::testing::{IMAGE, TestNode, eventually, pod_running};
 
 /// A sandbox of a pod that an earlier process has asked for, and that shows only now.
 async fn appears_late(node: &TestNode, like: &str, uid: &str) {
@@ -72,5 +74,34 @@ async fn a_sandbox_that_showed_too_late_takes_no_name_from_a_pod_that_runs() {
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert_eq!(node.phase("u1"), Some(WorkerPhase::Syncing), "{late}");
         assert_eq!(running(&node, "u1").await, id, "{late}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_that_showed_too_late_ends_no_pod_whose_init_containers_have_run() {
+    const SLOW: &str = "localhost/slow:1";
+    for late in ["u0", "u2"] {
+        let mut node = TestNode::new();
+        node.runtime.add_image(SLOW, false);
+        node.runtime.set_pull_hangs(SLOW, true);
+        let mut pod = pod_running("a", "u1", RUN);
+        pod["spec"]["initContainers"] =
+            json!([{"name": "i", "image": IMAGE, "command": ["exit", "0", "100"]}]);
+        pod["spec"]["containers"][0]["image"] = SLOW.into();
+        node.create(&pod).await;
+        let ended = |node: &TestNode| {
+            let history = node.runtime.history();
+            let is_end = |it: &&Entry| matches!(it.happening, Happening::Exited { .. });
+            history.iter().filter(is_end).count()
+        };
+        eventually("its init container ends", || ended(&node) == 1).await;
+        appears_late(&node, "u1", late).await;
+        node.kill();
+        node.start();
+        node.create(&pod).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        node.runtime.set_pull_hangs(SLOW, false);
+        running(&node, "u1").await;
+        assert_eq!(ended(&node), 1, "{late}: it ran again");
     }
 }
