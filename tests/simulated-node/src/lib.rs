@@ -21,7 +21,7 @@ use node_policy::HostPathRules;
 use pod::resources::PodCgroupResources;
 use pod::{Pod, PodIdentity, QosClass};
 use pod_volumes::{Files, MountedVolume, SubPath, Volume, VolumeSpec};
-use simulated_runtime::SimulatedRuntime;
+use simulated_runtime::{Met, SimulatedRuntime};
 
 /// Where the pods' directories are, which exist in memory alone: the node's
 /// configuration names it as root directory.
@@ -137,9 +137,45 @@ pub struct LogFiles {
     pub rotated: BTreeMap<String, u64>,
 }
 
+impl NodeState {
+    fn make_volumes(
+        &mut self,
+        identity: &PodIdentity,
+        volumes: &[Volume],
+    ) -> Result<(), NodeError> {
+        if self.volumes_fail {
+            return Err(NodeError::Volume {
+                volume: "data".to_owned(),
+                reason: "no such disk".to_owned(),
+            });
+        }
+        self.volumes.insert(identity.uid().to_owned());
+        for Volume { name, spec } in volumes {
+            let key = (identity.uid().to_owned(), name.clone());
+            match spec {
+                VolumeSpec::Files(files) => self.files.insert(key, files.clone()),
+                VolumeSpec::Impossible(reason) => {
+                    return Err(NodeError::Volume {
+                        volume: name.clone(),
+                        reason: reason.clone(),
+                    });
+                }
+                _ => continue,
+            };
+        }
+        Ok(())
+    }
+}
+
 /// Where things of a pod are on the node in memory: nothing is written there.
 fn own_directory(pod_uid: &str) -> PathBuf {
     paths::pod(Path::new(ROOT_DIR), pod_uid)
+}
+
+fn simulated_failure() -> NodeError {
+    NodeError::CheckFailed {
+        message: "simulated failure of the node".to_owned(),
+    }
 }
 
 impl MemoryHost {
@@ -151,6 +187,27 @@ impl MemoryHost {
     /// From now on what is taken from pods whose containers run in `runtime` is noted.
     pub fn watch(&self, runtime: SimulatedRuntime) {
         self.state().watch.runtime = Some(runtime);
+    }
+
+    /// Does something to the node, with which something may go wrong.
+    async fn effect<T>(
+        &self,
+        work: impl FnOnce(&mut NodeState) -> Result<T, NodeError>,
+    ) -> Result<T, NodeError> {
+        let runtime = self.state().watch.runtime.clone();
+        let Some(runtime) = runtime else {
+            return work(&mut self.state());
+        };
+        let met = runtime.meet_mishap().await;
+        if met == Met::Failure {
+            return Err(simulated_failure());
+        }
+        let result = work(&mut self.state());
+        match met {
+            Met::Loss => Err(simulated_failure()),
+            Met::LateDeath => match runtime.kill_caller().await {},
+            Met::Nothing | Met::Failure => result,
+        }
     }
 
     /// UIDs of the pods that have a cgroup or a directory.
@@ -230,11 +287,13 @@ impl Cgroups for MemoryHost {
         qos: QosClass,
         resources: PodCgroupResources,
     ) -> Result<(), NodeError> {
-        let mut state = self.state();
-        state.cgroups.insert(pod_uid.to_owned(), qos);
-        let given = state.cgroup_resources.entry(pod_uid.to_owned());
-        given.or_default().push(resources);
-        Ok(())
+        self.effect(|state| {
+            state.cgroups.insert(pod_uid.to_owned(), qos);
+            let given = state.cgroup_resources.entry(pod_uid.to_owned());
+            given.or_default().push(resources);
+            Ok(())
+        })
+        .await
     }
 
     async fn adopt_pod_cgroup(
@@ -249,10 +308,12 @@ impl Cgroups for MemoryHost {
     }
 
     async fn remove_pod_cgroup(&self, pod_uid: &str) -> Result<(), NodeError> {
-        let mut state = self.state();
-        state.watch.note("the cgroup", pod_uid);
-        state.cgroups.remove(pod_uid);
-        Ok(())
+        self.effect(|state| {
+            state.watch.note("the cgroup", pod_uid);
+            state.cgroups.remove(pod_uid);
+            Ok(())
+        })
+        .await
     }
 
     async fn pod_cgroups(&self) -> Result<Vec<FoundCgroup>, NodeError> {
@@ -268,18 +329,22 @@ impl Cgroups for MemoryHost {
 #[async_trait]
 impl PodDirectories for MemoryHost {
     async fn make_pod_directories(&self, pod: &PodIdentity) -> Result<(), NodeError> {
-        let mut state = self.state();
-        state.directories.insert(pod.uid().to_owned());
-        state.logs.entry(pod.clone()).or_default();
-        Ok(())
+        self.effect(|state| {
+            state.directories.insert(pod.uid().to_owned());
+            state.logs.entry(pod.clone()).or_default();
+            Ok(())
+        })
+        .await
     }
 
     async fn remove_pod_directory(&self, pod_uid: &str) -> Result<(), NodeError> {
-        let mut state = self.state();
-        state.watch.note("the directory", pod_uid);
-        state.directories.remove(pod_uid);
-        state.id_ranges.remove(pod_uid);
-        Ok(())
+        self.effect(|state| {
+            state.watch.note("the directory", pod_uid);
+            state.directories.remove(pod_uid);
+            state.id_ranges.remove(pod_uid);
+            Ok(())
+        })
+        .await
     }
 
     async fn pod_directories(&self) -> Result<Vec<String>, NodeError> {
@@ -309,7 +374,11 @@ impl PodDirectories for MemoryHost {
         container: &str,
         start_id: u32,
     ) -> Result<ContainerFiles, NodeError> {
-        self.state().logs.entry(pod.clone()).or_default();
+        self.effect(|state| {
+            state.logs.entry(pod.clone()).or_default();
+            Ok(())
+        })
+        .await?;
         let termination_log = own_directory(pod.uid())
             .join("containers")
             .join(container)
@@ -337,27 +406,8 @@ impl Volumes for MemoryHost {
         _host_paths: &HostPathRules,
     ) -> Result<BTreeMap<String, MountedVolume>, NodeError> {
         self.wait_while_hanging(identity.uid()).await;
-        let mut state = self.state();
-        if state.volumes_fail {
-            return Err(NodeError::Volume {
-                volume: "data".to_owned(),
-                reason: "no such disk".to_owned(),
-            });
-        }
-        state.volumes.insert(identity.uid().to_owned());
-        for Volume { name, spec } in volumes {
-            let key = (identity.uid().to_owned(), name.clone());
-            match spec {
-                VolumeSpec::Files(files) => state.files.insert(key, files.clone()),
-                VolumeSpec::Impossible(reason) => {
-                    return Err(NodeError::Volume {
-                        volume: name.clone(),
-                        reason: reason.clone(),
-                    });
-                }
-                _ => continue,
-            };
-        }
+        self.effect(|state| state.make_volumes(identity, volumes))
+            .await?;
         let volumes = volumes.iter().map(|Volume { name, spec }| {
             let place = match spec {
                 VolumeSpec::HostPath(_) => paths::host_path,
@@ -398,11 +448,13 @@ impl Volumes for MemoryHost {
 
     async fn tear_down_volumes(&self, pod_uid: &str) -> Result<(), NodeError> {
         self.wait_while_hanging(pod_uid).await;
-        let mut state = self.state();
-        state.watch.note("the volumes", pod_uid);
-        state.volumes.remove(pod_uid);
-        state.files.retain(|(uid, _), _| uid != pod_uid);
-        Ok(())
+        self.effect(|state| {
+            state.watch.note("the volumes", pod_uid);
+            state.volumes.remove(pod_uid);
+            state.files.retain(|(uid, _), _| uid != pod_uid);
+            Ok(())
+        })
+        .await
     }
 }
 

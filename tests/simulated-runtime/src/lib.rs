@@ -16,7 +16,7 @@ mod state;
 pub use behaviour::Behaviour;
 pub use faults::Faults;
 pub use history::{Entry, Happening};
-pub use mishap::Mishap;
+pub use mishap::{Met, Mishap};
 pub use runtime::SimulatedRuntime;
 pub use state::IMAGE_BYTES;
 pub use state::shown::{ContainerView, SandboxView};

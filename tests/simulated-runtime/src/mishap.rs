@@ -1,4 +1,5 @@
-//! [`Mishap`]: what goes wrong with one call, chosen by its number and not by chance.
+//! [`Mishap`]: what goes wrong with one effect, chosen by its number and not by chance: a
+//! call to the runtime, or something that is done to the node.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-/// What goes wrong with one call.
+/// What goes wrong with one effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mishap {
     /// It fails before it has an effect.
@@ -17,34 +18,65 @@ pub enum Mishap {
     KillsCaller,
     /// Who called is killed when it has had its effect.
     KillsCallerLate,
+    /// It has its effect only when mishaps are over.
+    Hangs,
 }
 
 impl Mishap {
     /// All kinds.
-    pub const ALL: [Mishap; 4] = [
+    pub const ALL: [Mishap; 5] = [
         Mishap::Fails,
         Mishap::LosesAnswer,
         Mishap::KillsCaller,
         Mishap::KillsCallerLate,
+        Mishap::Hangs,
     ];
 }
 
-/// The one call that something goes wrong with.
+/// What an effect of which no hang and no early death tells meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Met {
+    /// Nothing goes wrong.
+    Nothing,
+    /// It is to fail without being had.
+    Failure,
+    /// Its answer is to be lost.
+    Loss,
+    /// Who wanted it is to be killed, by [`kill_caller`](crate::SimulatedRuntime::kill_caller).
+    LateDeath,
+}
+
+/// The one effect that something goes wrong with.
 #[derive(Default)]
 pub(crate) struct Chosen {
-    /// How many calls come before it.
+    /// How many effects come before it.
     waits: Mutex<Option<(u64, Mishap)>>,
     has_met: AtomicBool,
     kill: Notify,
+    is_over: AtomicBool,
+    over: Notify,
 }
 
 impl Chosen {
-    /// The call that comes after so many from now on; or none any more.
+    /// The effect that comes after so many from now on; or none any more.
     pub(crate) fn set(&self, mishap: Option<(u64, Mishap)>) {
+        self.is_over.store(mishap.is_none(), Ordering::Relaxed);
         *self.waits.lock().unwrap_or_else(PoisonError::into_inner) = mishap;
+        self.over.notify_waiters();
     }
 
-    /// What goes wrong with the call that is made now.
+    /// Waits until mishaps are over.
+    pub(crate) async fn until_over(&self) {
+        loop {
+            let changed = self.over.notified();
+            if self.is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// What goes wrong with the effect that is wanted now.
     pub(crate) fn next(&self) -> Option<Mishap> {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         let (before, mishap) = (*waits)?;
@@ -56,7 +88,7 @@ impl Chosen {
         Some(mishap)
     }
 
-    /// Whether that call was made.
+    /// Whether that effect was wanted.
     pub(crate) fn has_met(&self) -> bool {
         self.has_met.load(Ordering::Relaxed)
     }

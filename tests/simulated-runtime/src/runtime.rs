@@ -4,6 +4,7 @@
 mod calls;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +21,7 @@ use tokio::time::Instant;
 use crate::behaviour::Behaviour;
 use crate::faults::Faults;
 use crate::history::{Entry, Now};
-use crate::mishap::{Chosen, Mishap};
+use crate::mishap::{Chosen, Met, Mishap};
 use crate::state::State;
 use crate::state::shown::{ContainerView, SandboxView, Shown as _};
 
@@ -219,19 +220,40 @@ impl SimulatedRuntime {
         *lock(&self.0.faults) = faults;
     }
 
-    /// Has something go wrong with the call that comes after so many from now on, or with
-    /// none any more.
+    /// Has something go wrong with the effect that comes after so many from now on, or with
+    /// none any more: calls count, and what asks by [`meet_mishap`](Self::meet_mishap).
     pub fn set_mishap(&self, mishap: Option<(u64, Mishap)>) {
         self.0.chosen.set(mishap);
     }
 
-    /// Whether that call was made.
+    /// Whether that effect was wanted.
     #[must_use]
     pub fn has_met_mishap(&self) -> bool {
         self.0.chosen.has_met()
     }
 
-    /// Waits until that call wants its caller killed.
+    /// What an effect meets that is not the runtime's own, like those on a node: one that
+    /// hangs comes back when mishaps are over, one whose caller is to be killed never.
+    pub async fn meet_mishap(&self) -> Met {
+        match self.0.chosen.next() {
+            None => Met::Nothing,
+            Some(Mishap::Fails) => Met::Failure,
+            Some(Mishap::LosesAnswer) => Met::Loss,
+            Some(Mishap::KillsCallerLate) => Met::LateDeath,
+            Some(Mishap::KillsCaller) => match self.kill_caller().await {},
+            Some(Mishap::Hangs) => {
+                self.0.chosen.until_over().await;
+                Met::Nothing
+            }
+        }
+    }
+
+    /// Has the caller killed, who never hears of its effect again.
+    pub async fn kill_caller(&self) -> Infallible {
+        self.0.chosen.kill_caller().await
+    }
+
+    /// Waits until that effect wants its caller killed.
     pub async fn wants_caller_killed(&self) {
         self.0.chosen.is_to_be_killed().await;
     }
@@ -383,10 +405,10 @@ impl SimulatedRuntime {
         let mishap = self.0.chosen.next();
         let (mut fails, mut loses, duration) = self.chances(usual);
         match mishap {
-            None | Some(Mishap::KillsCallerLate) => {}
+            None | Some(Mishap::KillsCallerLate | Mishap::Hangs) => {}
             Some(Mishap::Fails) => fails = true,
             Some(Mishap::LosesAnswer) => loses = true,
-            Some(Mishap::KillsCaller) => match self.0.chosen.kill_caller().await {},
+            Some(Mishap::KillsCaller) => match self.kill_caller().await {},
         }
         if lock(&self.0.faults).unavailable {
             let message = "connection refused";
@@ -409,13 +431,16 @@ impl SimulatedRuntime {
         self.spawn(async move {
             tokio::time::sleep(duration).await;
             let Some(shared) = weak.upgrade() else { return };
+            if mishap == Some(Mishap::Hangs) {
+                shared.chosen.until_over().await;
+            }
             let result = work(SimulatedRuntime(shared)).await;
             // The caller may be gone: the work is done all the same.
             drop(answer.send(result));
         });
         let result = answered.await;
         if mishap == Some(Mishap::KillsCallerLate) {
-            match self.0.chosen.kill_caller().await {}
+            match self.kill_caller().await {}
         }
         match result {
             Ok(result) if !loses => result,

@@ -118,7 +118,8 @@ fn is_told(status: &PodStatus) -> bool {
 }
 
 /// The versions with what an eviction changes of what they may expect: a short grace, and
-/// an end that nobody asked for, at any time since the node was short of something.
+/// an end that nobody asked for, at any time since the node was short of something. Of a pod
+/// whose manifest went meanwhile nobody may have heard that it was evicted.
 pub(crate) fn with_evictions(
     versions: &[Desired],
     evicted: &BTreeMap<String, Evicted>,
@@ -126,7 +127,11 @@ pub(crate) fn with_evictions(
 ) -> Vec<Desired> {
     let mut versions = versions.to_vec();
     for pod in &mut versions {
-        if let (Some(span), true) = (span, evicted.contains_key(&pod.version_label())) {
+        let Some(span) = span else {
+            continue;
+        };
+        let is_gone = pod.dismissed_at().is_some_and(|at| at >= span.began);
+        if evicted.contains_key(&pod.version_label()) || is_gone && !pod.is_critical() {
             pod.evict(span.began, GRACE);
         }
     }

@@ -1,5 +1,6 @@
 //! The exhaustive mode: one or two pods come, one changes and all go, and with each call that
-//! the node makes to its runtime meanwhile each kind of mishap happens once.
+//! the node makes to its runtime meanwhile, and each thing that it does to cgroups,
+//! directories and volumes, each kind of mishap happens once.
 
 use std::time::Duration;
 
@@ -26,13 +27,13 @@ pub struct Case {
     pub seed: u64,
     /// How many pods there are.
     pub pods: u32,
-    /// How many calls come before the one that meets the mishap.
+    /// How many effects come before the one that meets the mishap.
     pub before: u64,
     /// What happens to that one.
     pub mishap: Mishap,
 }
 
-/// Plays a case. Whether the call was made, or what went wrong.
+/// Plays a case. Whether the effect was wanted, or what went wrong.
 ///
 /// # Errors
 /// With the promises that were broken, and what was done to the node.

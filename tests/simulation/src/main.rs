@@ -26,8 +26,9 @@ struct Arguments {
     /// Play each scenario twice: the same has to happen
     #[arg(long)]
     twice: bool,
-    /// Instead: one and two pods of as many seeds, for which each call to the runtime fails,
-    /// loses its answer, or has its caller killed before or after its effect
+    /// Instead: one and two pods of as many seeds, for which each call to the runtime and each
+    /// change of the node fails, loses its answer, hangs, or has its caller killed before or
+    /// after its effect
     #[arg(long)]
     exhaustive: bool,
     /// End with the first one that fails
@@ -98,7 +99,7 @@ fn main() -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Plays all cases of a seed: each kind of mishap for each call, until fewer are made.
+/// Plays all cases of a seed: each kind of mishap for each effect, until there are fewer.
 fn play_all_cases(seed: u64, played: &AtomicU64) -> Result<(), String> {
     let mut problems = Vec::new();
     for (pods, mishap) in [1, 2]
