@@ -174,6 +174,7 @@ fn boot(root: &Path, disk: &Path, console: &Path, minutes: u32) -> Result<Child>
         .arg("qemu-system-x86_64")
         // Hardware that helps is missing or does not work where tests run.
         .args(["-accel", "tcg", "-machine", "q35"])
+        // An old processor: with the newest one that it knows, qemu 7.2 has Linux 6.12 fail.
         .args(["-cpu", "Nehalem", "-smp", "1", "-m", "2048"])
         // A nanosecond for each instruction; real time while there is nothing to do.
         .args(["-icount", "shift=0,sleep=on", "-rtc", "clock=vm"])
