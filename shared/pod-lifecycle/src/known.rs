@@ -51,6 +51,9 @@ pub struct Known {
     resources: BTreeMap<String, KnownResources>,
     /// What containers keep while the node has no room for what they are to have, by name.
     kept_resources: BTreeMap<String, InstanceResources>,
+    /// What the pod said of containers when the node last had room for it, by name. Only
+    /// this process knows it: what they keep by then is in the record.
+    admitted_resources: BTreeMap<String, InstanceResources>,
     /// By the runtime's id.
     sandboxes: BTreeMap<String, SandboxKnown>,
     /// The name of the next sandbox.
@@ -358,14 +361,18 @@ impl Known {
 
     /// The node has no room for what the containers of this pod are to have: each keeps
     /// what its newest instance was last to have, from the first time that this is called.
-    /// One without an instance has nothing to keep.
+    /// One without an instance keeps what the pod said of it when the node had room.
     pub fn keep_resources(&mut self, pod: &Pod, observation: &Observation) {
         for (_, spec) in pod.all_containers() {
-            let newest = observation.newest(&spec.name);
-            let known = newest.and_then(|newest| self.resources(newest));
-            if let Some(known) = known {
+            let last = match observation.newest(&spec.name) {
+                Some(newest) => self
+                    .resources(newest)
+                    .map(|known| known.attempted.unwrap_or(known.now)),
+                None => self.admitted_resources.get(&spec.name).copied(),
+            };
+            if let Some(last) = last {
                 let kept = self.kept_resources.entry(spec.name.clone());
-                kept.or_insert(known.attempted.unwrap_or(known.now));
+                kept.or_insert(last);
             }
         }
     }
@@ -377,8 +384,12 @@ impl Known {
     }
 
     /// The containers may have what their pod says.
-    pub fn keep_no_resources(&mut self) {
+    pub fn keep_no_resources(&mut self, pod: &Pod) {
         self.kept_resources.clear();
+        let of_containers = pod.all_containers();
+        let of_containers =
+            of_containers.map(|(_, spec)| (spec.name.clone(), InstanceResources::of(pod, spec)));
+        self.admitted_resources = of_containers.collect();
     }
 
     /// A sandbox was stopped, or could not be.

@@ -33,7 +33,7 @@ pub(super) async fn in_force<'a>(
     memory: &mut Memory,
 ) -> Result<Cow<'a, Pod>, StepError> {
     if has_room {
-        memory.known.keep_no_resources();
+        memory.known.keep_no_resources(&pod);
         return Ok(pod);
     }
     let observation = steps.observe(identity, Some(&pod), memory).await?;

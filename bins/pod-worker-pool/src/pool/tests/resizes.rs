@@ -335,6 +335,35 @@ async fn a_container_keeps_what_it_has_until_the_node_has_room() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_container_whose_image_is_still_pulled_starts_with_what_there_was_room_for() {
+    const SLOW: &str = "localhost/slow:1";
+    for next_run in [false, true] {
+        let mut node = TestNode::new();
+        node.runtime.add_image(SLOW, false);
+        node.runtime.set_pull_hangs(SLOW, true);
+        let slow = |millis, megabytes| {
+            let mut pod = pod_with(millis, megabytes);
+            pod["spec"]["containers"][0]["image"] = SLOW.into();
+            pod
+        };
+        node.create(&slow(100, 64)).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let large = slow(3000, 4096);
+        node.update_pending(UpdateKind::Update, &large).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        if next_run {
+            node.kill();
+            node.start();
+            node.update_pending(UpdateKind::Create, &large).await;
+        }
+        node.runtime.set_pull_hangs(SLOW, false);
+        gets(&node, 100, 64).await;
+        node.update(UpdateKind::Sync, &large).await.unwrap();
+        gets(&node, 3000, 4096).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_change_that_is_under_way_is_completed_though_the_next_has_to_wait() {
     for after in 0..20 {
         let node = TestNode::new();

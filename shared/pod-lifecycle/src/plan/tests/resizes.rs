@@ -239,8 +239,22 @@ fn a_container_keeps_what_it_was_last_to_have() {
     let mut next = Known::of_record(&record);
     next.keep_resources(&pod, &case.observation);
     assert_eq!(next.kept_resources().get("b"), Some(&new));
-    next.keep_no_resources();
+    next.keep_no_resources(&pod);
     assert!(next.kept_resources().is_empty());
+}
+
+#[test]
+fn a_container_that_was_never_made_keeps_what_the_pod_said_while_there_was_room() {
+    let mut case = case("Always");
+    case.gives_b(resources("100m", "100M"));
+    let small = pod(case.pod.clone());
+    case.known.keep_no_resources(&small);
+    case.gives_b(resources("200m", "50M"));
+    let large = pod(case.pod.clone());
+    case.observation.containers.retain(|it| it.name != "b");
+    case.known.keep_resources(&large, &case.observation);
+    let kept = case.known.kept_resources().get("b");
+    assert_eq!(kept, Some(&millis_and_megabytes(100, 100)));
 }
 
 #[test]
