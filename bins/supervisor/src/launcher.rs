@@ -137,6 +137,11 @@ impl Launcher {
         self.listeners.repair(process)
     }
 
+    /// Has the next run of each process see the files that this configuration names.
+    pub(crate) fn renew_mounts(&mut self, config: &NodeConfig) {
+        self.shares.namespaces.renew_mounts(config);
+    }
+
     /// The cgroups of the processes.
     pub(crate) fn cgroups(&self) -> &Cgroups {
         &self.shares.cgroups

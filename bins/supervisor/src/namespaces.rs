@@ -1,10 +1,12 @@
-//! The namespaces of the processes: made once, before the supervisor is sealed, so that it
-//! needs no right to make more; entered by each run of a process.
+//! The namespaces of the processes: made once, before the supervisor is sealed, and entered
+//! by each run of a process. Those of mounts are made again when the configuration is read
+//! again, which may name other files.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use confine::OwnNamespace;
+use node_config::NodeConfig;
 use topology::{Namespace, PROCESSES, Process};
 
 /// The namespaces of each process, as far as this machine gives them.
@@ -15,13 +17,14 @@ pub(crate) struct Namespaces {
 
 impl Namespaces {
     /// Makes those of the processes that the node runs, and says which it does not get.
-    pub(crate) fn open(runs: impl Fn(Process) -> bool) -> (Namespaces, Vec<String>) {
+    pub(crate) fn open(config: &NodeConfig) -> (Namespaces, Vec<String>) {
         let mut refused = BTreeMap::new();
         let mut own = BTreeMap::new();
-        for row in PROCESSES.iter().filter(|row| runs(row.process)) {
+        for row in PROCESSES.iter().filter(|row| config.runs(row.process)) {
+            let view = process::view(config, row.process);
             let mut made = Vec::new();
             for &kind in row.namespaces {
-                match OwnNamespace::make(kind) {
+                match OwnNamespace::make(kind, &view) {
                     Ok(namespace) => made.push(namespace),
                     Err(error) => note(&mut refused, kind, row.process, &error),
                 }
@@ -30,6 +33,24 @@ impl Namespaces {
         }
         let degradations = refused.into_iter().map(degradation).collect();
         (Namespaces { own }, degradations)
+    }
+
+    /// Makes the mounts of each process anew, for its next run, as far as the machine gives
+    /// them: where that fails, the next run has those of before.
+    pub(crate) fn renew_mounts(&mut self, config: &NodeConfig) {
+        for (&process, made) in &mut self.own {
+            let mounts = made.iter_mut();
+            for old in mounts.filter(|it| it.kind() == Namespace::Mount) {
+                match OwnNamespace::make(Namespace::Mount, &process::view(config, process)) {
+                    Ok(new) => *old = new,
+                    Err(error) => tracing::error!(
+                        %process,
+                        %error,
+                        "cannot show it the files that the configuration names now"
+                    ),
+                }
+            }
+        }
     }
 
     /// Those of a process.

@@ -495,6 +495,7 @@ impl Shell {
         if node_changed {
             directories::write_node_config(&new.node, self.launcher.identities())?;
         }
+        self.launcher.renew_mounts(&new.node);
         let old = std::mem::replace(&mut self.settings, new);
         self.apply_restart_waits();
         let own_changed =

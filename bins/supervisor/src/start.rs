@@ -97,7 +97,7 @@ fn open(flags: &Flags) -> Result<Opened, Failure> {
     let (oom_scores, unspared) = OomScores::open();
     let mut degradations: Vec<Degradation> = unlimited.into_iter().collect();
     degradations.extend(privileges.degradations.iter().cloned());
-    let (namespaces, shared) = Namespaces::open(|process| config.runs(process));
+    let (namespaces, shared) = Namespaces::open(config);
     let of = |protection| move |text| Degradation::of(protection, text);
     degradations.extend(unspared.map(of(Protection::OomScores)));
     degradations.extend(shared.into_iter().map(of(Protection::Namespaces)));

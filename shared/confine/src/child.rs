@@ -79,8 +79,9 @@ impl Plan {
     pub(crate) fn apply(&self) -> io::Result<()> {
         step("own session", own_session)?;
         step("control groups", || self.enter_cgroups())?;
-        step("namespaces", || self.enter_namespaces())?;
+        // Before it loses sight of the file in which that is written.
         step("score for want of memory", || self.score())?;
+        step("namespaces", || self.enter_namespaces())?;
         step("limits", || self.limits())?;
         step("descriptors", || self.descriptors())?;
         step("groups", || self.groups())?;

@@ -157,6 +157,7 @@ mod tests {
             confinement.with_namespaces(|kind| match kind {
                 Namespace::Network => network,
                 Namespace::Ipc => ipc,
+                Namespace::Mount => None,
             })
         };
         for (network, ipc, text, shared) in [

@@ -38,7 +38,8 @@ pub struct Launch<'a> {
     /// Files of cgroups that list their processes or threads, open for writing: it puts
     /// itself into each of them before anything else.
     pub cgroups: &'a [BorrowedFd<'a>],
-    /// The namespaces that it is put into; the others it shares with the caller.
+    /// The namespaces that it is put into; the others it shares with the caller. One of
+    /// mounts must show the program.
     pub namespaces: &'a [OwnNamespace],
     /// How likely the kernel is to kill it when memory is short (`oom_score_adj`);
     /// absent leaves it as the caller has it.
@@ -89,7 +90,7 @@ pub enum SpawnError {
 
 /// Starts the process and returns its pid; the caller reaps it.
 ///
-/// In the child, in this order: own session, cgroups, namespaces, score, umask 0077, no
+/// In the child, in this order: own session, cgroups, score, namespaces, umask 0077, no
 /// core dumps, listeners from descriptor 3 on, groups, bounding set, secure bits, user,
 /// capabilities, SIGKILL at the end of its parent, `no_new_privs`, exec. The
 /// kernel means the parent *thread*: call this from one that lives as long as

@@ -27,6 +27,7 @@ mod reap;
 mod seal;
 mod status_text;
 mod system_calls;
+mod view;
 
 pub use capabilities::{CapabilitySet, UnknownCapability, reduce_to};
 pub use datagram::{Carried, Datagram, discard_datagram, peek_datagram, refuse_descriptors};
@@ -42,3 +43,4 @@ pub use peer_groups::peer_groups;
 pub use reap::{ChildEnding, find_ended_child, reap};
 pub use seal::{Permitted, SealError, seal};
 pub use system_calls::Calls;
+pub use view::View;

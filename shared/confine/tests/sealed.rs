@@ -85,12 +85,14 @@ fn calls_that_nobody_needs_are_not_permitted_to_anybody() {
 }
 
 #[test]
-fn threads_may_part_and_nobody_gets_a_namespace() {
+fn threads_may_part_and_nobody_gets_a_namespace_but_mounts_for_others() {
     for calls in [POOL, STARTS_PROGRAMS] {
         sealed(&held_to_calls(calls), || {
             unshare(CloneFlags::CLONE_FS).unwrap();
+            let mounts = unshare(CloneFlags::CLONE_NEWNS);
+            assert_eq!(mounts.is_ok(), calls.namespaces, "{calls:?}");
             for namespace in [
-                CloneFlags::CLONE_NEWNS,
+                CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUSER,
                 CloneFlags::CLONE_NEWUSER,
                 CloneFlags::CLONE_NEWNET,
                 CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_FS,

@@ -3,16 +3,17 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use confine::{
-    CapabilitySet, ChildEnding, Confinement, Launch, OwnNamespace, SpawnError, find_ended_child,
-    reap, spawn,
+    CapabilitySet, ChildEnding, Confinement, Files, Launch, OwnNamespace, SpawnError, View,
+    find_ended_child, reap, spawn,
 };
 use nix::fcntl::OFlag;
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -118,7 +119,7 @@ fn a_child_has_its_user_and_nothing_else() {
 fn each_run_is_in_the_same_namespaces_and_the_caller_is_not() {
     let _alone = one_at_a_time();
     let kinds = [Namespace::Network, Namespace::Ipc];
-    let own = kinds.map(|kind| OwnNamespace::make(kind).unwrap());
+    let own = kinds.map(|kind| OwnNamespace::make(kind, &View::default()).unwrap());
     let script = "readlink /proc/self/ns/net /proc/self/ns/ipc; tail -n +3 /proc/net/dev";
     let [first, again] = [(); 2].map(|()| {
         let ran = run_in(&own, script, &[], |_launch| {}).unwrap();
@@ -137,6 +138,58 @@ fn each_run_is_in_the_same_namespaces_and_the_caller_is_not() {
         devices.iter().all(|line| line.trim().starts_with("lo:")),
         "{devices:?}"
     );
+}
+
+#[test]
+fn a_child_with_mounts_of_its_own_sees_what_it_is_shown_and_no_process() {
+    let _alone = one_at_a_time();
+    let node = tempfile::tempdir().unwrap();
+    let node = node.path().canonicalize().unwrap();
+    for name in ["shown", "state", "hidden"] {
+        let directory = node.join(name);
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::write(directory.join("file"), "").unwrap();
+        for path in [directory.join("file"), directory] {
+            std::fs::set_permissions(path, Permissions::from_mode(0o777)).unwrap();
+        }
+    }
+    let at = |name: &str| node.join(name);
+    symlink("shown", at("link")).unwrap();
+    let view = View {
+        files: Files {
+            read: vec![at("link")],
+            write: vec![at("state")],
+        },
+        programs: ["/bin", "/lib", "/lib64", "/usr"].map(PathBuf::from).into(),
+    };
+    let mounts = [OwnNamespace::make(Namespace::Mount, &view).unwrap()];
+    let script = format!(
+        "cd {}; ls; ls link/; touch link/file; touch state/file && echo changed; \
+         ls -d /proc/[0-9]* | grep -c .; touch /tmp/x /x; /usr/bin/true && echo runs; \
+         chmod 755 state/file; cp /usr/bin/true state/file; state/file",
+        node.display()
+    );
+    let ran = run_in(&mounts, &script, &[], |_launch| {}).unwrap();
+    let lines: Vec<&str> = ran.output.lines().collect();
+    let expected = [
+        "link",
+        "shown",
+        "state",
+        "file",
+        "touch: cannot touch 'link/file': Read-only file system",
+        "changed",
+        // The shell, ls and grep.
+        "3",
+        "touch: cannot touch '/tmp/x': Read-only file system",
+        "touch: cannot touch '/x': Read-only file system",
+        "runs",
+    ];
+    assert_eq!(
+        lines.get(..expected.len()),
+        Some(&expected[..]),
+        "{lines:#?}"
+    );
+    assert!(ran.output.ends_with("Permission denied\n"), "{lines:#?}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ mod testing;
 mod user_namespaces;
 
 pub use credential_providers::{CredentialProvider, CredentialProviders, PROGRAM_VARIABLES};
-pub use places::{LOGIN_MANAGER, SYSTEM_BUS, may_open, paths};
+pub use places::{LOGIN_MANAGER, STARTING, SYSTEM_BUS, may_open, paths};
 pub use protected::{UnprotectedPath, protected};
 pub use resolved::{
     CgroupDriver, ContainerRuntimeEndpoint, DEFAULT_POLICY_PATH, DEFAULT_ROOT_DIR, DirectoryLayout,

@@ -32,6 +32,21 @@ const NAME_RESOLUTION: &[&str] = &[
     "/usr/lib64",
 ];
 
+/// What every process reads before it is sealed: libraries, and which numbers users have.
+/// The last two are those of distributions that keep all programs in one directory.
+pub const STARTING: &[&str] = &[
+    "/etc/ld.so.cache",
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib64",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+    "/nix/store",
+    "/gnu/store",
+];
+
 /// Where the message bus of the system listens, by which systemd and logind are asked.
 pub const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
 

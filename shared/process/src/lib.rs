@@ -14,5 +14,5 @@ mod start;
 
 pub use context::Context;
 pub use lifecycle::{Lifecycle, MAX_STATUS_BYTES, REFUSED_FIELD};
-pub use permitted::permitted;
+pub use permitted::{permitted, view};
 pub use start::{EXIT_BAD_CONFIGURATION, NODE_CONFIG_FLAG, main};

@@ -9,8 +9,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use confine::{Calls, Files, Permitted};
-use node_config::{NodeConfig, paths};
+use confine::{Calls, Files, Permitted, View};
+use node_config::{NodeConfig, STARTING, paths};
 use topology::{Access, Place, Process, row};
 
 /// Variables that name the certificates of authorities: a file, and a directory.
@@ -34,6 +34,18 @@ pub fn permitted(config: &NodeConfig, process: Process) -> Permitted {
         files,
         calls: Calls::of(row),
     }
+}
+
+/// What `process` sees where it has mounts of its own: what it needs to start, and what it
+/// may open once it is sealed.
+#[must_use]
+pub fn view(config: &NodeConfig, process: Process) -> View {
+    let directories = &config.directories;
+    let mut files = permitted(config, process).files.unwrap_or_default();
+    files.read.push(directories.run_dir.clone());
+    let mut programs = vec![directories.bin_dir.clone()];
+    programs.extend(STARTING.iter().map(PathBuf::from));
+    View { files, programs }
 }
 
 fn files(config: &NodeConfig, process: Process) -> Files {
@@ -174,6 +186,18 @@ mod tests {
         let pleg = permitted(&config, Process::Pleg);
         assert_eq!(pleg.files, Some(Files::default()));
         assert_eq!(pleg.calls, Calls::default());
+    }
+
+    #[test]
+    fn each_process_sees_its_program_its_sockets_and_the_files_of_its_row() {
+        let root = tempfile::tempdir().unwrap();
+        let layout = DirectoryLayout::below(root.path());
+        let config = NodeConfig::with_defaults("node", layout);
+        let seen = view(&config, Process::StatusSyncer);
+        let directories = &config.directories;
+        assert!(seen.programs.contains(&directories.bin_dir));
+        assert_eq!(seen.files.read, vec![directories.run_dir.clone()]);
+        assert_eq!(seen.files.write, [directories.state(Process::StatusSyncer)]);
     }
 
     #[test]

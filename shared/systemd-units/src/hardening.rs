@@ -64,6 +64,15 @@ pub(crate) fn settings(row: &ProcessRow) -> Vec<(&'static str, String)> {
         }
         let state = format!("/var/lib/bulkhead/{}", row.process);
         set("ReadWritePaths", &state);
+        if row.is_held_to_its_files() {
+            // Sockets that everybody may connect to are there, such as the message bus's.
+            set("TemporaryFileSystem", "/run:ro");
+            let own = "/run/bulkhead /run/systemd/notify";
+            set("BindReadOnlyPaths", own);
+            if row.needs(Need::Internet) {
+                set("BindReadOnlyPaths", "-/run/systemd/resolve");
+            }
+        }
         // Volumes have such bits, by which files belong to the pod's group.
         set("RestrictSUIDSGID", "yes");
     }
@@ -81,6 +90,8 @@ pub(crate) fn settings(row: &ProcessRow) -> Vec<(&'static str, String)> {
             // It comes with mounts of its own, for the queues of messages.
             Namespace::Ipc if row.needs(Need::Mounts) => continue,
             Namespace::Ipc => "PrivateIPC",
+            // Set for more processes than have one that the supervisor makes.
+            Namespace::Mount => continue,
         };
         set(name, "yes");
     }

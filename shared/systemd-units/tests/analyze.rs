@@ -23,7 +23,7 @@ const EXPOSURE_MAX: [(Process, u32); 8] = [
     (Process::ConfigSourcer, 15),
     (Process::CredentialProvider, 15),
     (Process::PodWorkerPool, 37),
-    (Process::Supervisor, 53),
+    (Process::Supervisor, 54),
 ];
 
 /// A root directory with the units, stand-ins for the programs, and systemd's own units.

@@ -9,11 +9,14 @@ pub enum Namespace {
     Network,
     /// Shared memory, semaphores and queues of System V, and message queues of POSIX.
     Ipc,
+    /// Files: only those that it needs to start and those of its row, and of processes
+    /// only its own.
+    Mount,
 }
 
 impl Namespace {
     /// All of them.
-    pub const ALL: [Namespace; 2] = [Namespace::Network, Namespace::Ipc];
+    pub const ALL: [Namespace; 3] = [Namespace::Network, Namespace::Ipc, Namespace::Mount];
 
     /// Its name in the documents.
     #[must_use]
@@ -21,6 +24,7 @@ impl Namespace {
         match self {
             Namespace::Network => "network",
             Namespace::Ipc => "inter-process communication",
+            Namespace::Mount => "mount",
         }
     }
 
@@ -30,6 +34,7 @@ impl Namespace {
         match self {
             Namespace::Network => "net",
             Namespace::Ipc => "ipc",
+            Namespace::Mount => "mnt",
         }
     }
 }

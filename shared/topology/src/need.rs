@@ -13,7 +13,8 @@ pub enum Need {
     /// To mount, or to start somebody who does. The kernel forbids mounts to whoever is
     /// held to listed files.
     Mounts,
-    /// To enter namespaces that it has made before it was sealed.
+    /// To enter namespaces that it has made before it was sealed, and to make those of
+    /// mounts again.
     Namespaces,
 }
 

@@ -9,10 +9,16 @@ use crate::process::Process;
 use crate::process_row::{Budget, Caller, Capability, ProcessRow, ServiceRow};
 
 /// Of who has no business with a network.
-const WITHOUT_NETWORK: &[Namespace] = &[Namespace::Network, Namespace::Ipc];
+const WITHOUT_NETWORK: &[Namespace] = &[Namespace::Network, Namespace::Ipc, Namespace::Mount];
 
 /// Of who has.
-const WITH_NETWORK: &[Namespace] = &[Namespace::Ipc];
+const WITH_NETWORK: &[Namespace] = &[Namespace::Ipc, Namespace::Mount];
+
+/// Of who mounts what containers see.
+const WITH_MOUNTS_OF_THE_NODE: &[Namespace] = &[Namespace::Network, Namespace::Ipc];
+
+/// Of who starts programs that open what their user may, and use the network.
+const WITH_PROGRAMS: &[Namespace] = &[Namespace::Ipc];
 
 const MIB: u64 = 1 << 20;
 const SYNC_LOOP: Caller = Caller::Process(Process::SyncLoop);
@@ -82,6 +88,10 @@ pub const PROCESSES: &[ProcessRow] = &[
             (
                 Capability("CAP_SYS_ADMIN"),
                 "to put the others into their namespaces",
+            ),
+            (
+                Capability("CAP_SYS_CHROOT"),
+                "to put the others into those of mounts, which changes their root directory",
             ),
             (
                 Capability("CAP_DAC_OVERRIDE"),
@@ -210,7 +220,7 @@ pub const PROCESSES: &[ProcessRow] = &[
             Need::Mounts,
             "to mount memory-backed volumes, and to bind what volumes name",
         )],
-        namespaces: WITHOUT_NETWORK,
+        namespaces: WITH_MOUNTS_OF_THE_NODE,
         services: &[
             ServiceRow {
                 service: "bulkhead.v1.PodWorkers",
@@ -463,7 +473,7 @@ pub const PROCESSES: &[ProcessRow] = &[
                 "so that these can ask registries and metadata services",
             ),
         ],
-        namespaces: WITH_NETWORK,
+        namespaces: WITH_PROGRAMS,
         services: &[ServiceRow {
             service: "bulkhead.v1.CredentialProvider",
             callers: &[Caller::Process(Process::PodWorkerPool)],

@@ -73,6 +73,14 @@ fn who_needs_no_internet_has_an_empty_network() {
 }
 
 #[test]
+fn who_is_held_to_its_files_sees_no_others() {
+    for row in PROCESSES {
+        let has_own = row.namespaces.contains(&Namespace::Mount);
+        assert_eq!(has_own, row.is_held_to_its_files(), "{}", row.process);
+    }
+}
+
+#[test]
 fn a_stranger_may_call_nothing() {
     let identities = Identities::from_base(64_000).unwrap();
     for row in PROCESSES {

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use node_config::{DirectoryLayout, NodeConfig};
-use topology::Process;
+use topology::{Need, Process, row};
 
 use crate::Starter;
 
@@ -41,7 +41,9 @@ pub fn answers(output: &str) -> Answers {
 #[derive(Debug)]
 pub struct Sandbox {
     directory: PathBuf,
-    _socket: UnixListener,
+    config: NodeConfig,
+    public_socket: PathBuf,
+    _sockets: [UnixListener; 2],
     _abstract_socket: UnixListener,
     _port: TcpListener,
 }
@@ -63,6 +65,10 @@ impl Sandbox {
         fs::set_permissions(directory, Permissions::from_mode(0o755))?;
         let socket = UnixListener::bind(at("root.sock"))?;
         fs::set_permissions(at("root.sock"), Permissions::from_mode(0o660))?;
+        let public_socket = public_socket(directory);
+        let _ = fs::remove_file(&public_socket);
+        let sockets = [socket, UnixListener::bind(&public_socket)?];
+        fs::set_permissions(&public_socket, Permissions::from_mode(0o777))?;
         let address = SocketAddr::from_abstract_name(directory.as_os_str().as_encoded_bytes())?;
         let abstract_socket = UnixListener::bind_addr(&address)?;
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -77,7 +83,9 @@ impl Sandbox {
         chown(at("node.json"), Some(uid), None)?;
         Ok(Sandbox {
             directory: directory.to_owned(),
-            _socket: socket,
+            config,
+            public_socket,
+            _sockets: sockets,
             _abstract_socket: abstract_socket,
             _port: port,
         })
@@ -88,10 +96,31 @@ impl Sandbox {
     pub fn path(&self) -> &Path {
         &self.directory
     }
+
+    /// The configuration that it is a node of, which is in its `node.json`.
+    #[must_use]
+    pub fn config(&self) -> &NodeConfig {
+        &self.config
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.public_socket);
+    }
+}
+
+/// A socket of the node that everybody may connect to, as that of the system's message bus
+/// is: outside of the sandbox in this directory, and with a name of its own.
+#[must_use]
+pub fn public_socket(directory: &Path) -> PathBuf {
+    let name = directory.file_name().unwrap_or_default().display();
+    Path::new("/run").join(format!("escape-{name}.sock"))
 }
 
 /// What systemd's own settings make of some attempts.
-const UNDER_SYSTEMD: [(&str, &str); 4] = [
+const UNDER_SYSTEMD: [(&str, &str); 5] = [
+    ("socket-of-anybody", "ENOENT"),
     ("write-manifest", "EROFS"),
     ("write-to-anybody", "EROFS"),
     ("process-1", "ENOENT"),
@@ -122,6 +151,8 @@ pub fn expected(process: Process, starter: Starter) -> Answers {
         ("environment-of-another", "EACCES"),
         ("device-of-the-machine", "EACCES"),
         ("socket-of-root", "EACCES"),
+        // Landlock does not look at it; mounts of its own keep it from sight.
+        ("socket-of-anybody", "permitted"),
         (
             "tcp-listen",
             permitted(false, if internet { "EACCES" } else { "EPERM" }),
@@ -152,6 +183,40 @@ pub fn expected(process: Process, starter: Starter) -> Answers {
         .chain(under_systemd)
         .map(|(name, answer)| ((*name).to_owned(), (*answer).to_owned()))
         .collect()
+}
+
+/// What attempts come to by mounts of its own alone, of a process without Landlock and
+/// filter: paths that it is not shown do not exist, and what it only reads it cannot change.
+#[must_use]
+pub fn hidden(process: Process) -> Answers {
+    let hidden = [
+        "state-of-another",
+        "file-of-anybody",
+        "write-to-anybody",
+        "process-1",
+        "environment-of-another",
+        "device-of-the-machine",
+        "socket-of-root",
+        "socket-of-anybody",
+        "start-a-program",
+    ];
+    let mut answers: Answers = hidden
+        .map(|name| (name.to_owned(), "ENOENT".to_owned()))
+        .into();
+    // In `/etc`, where the files for the look-up of names are.
+    let shadow = match row(process).needs(Need::Internet) {
+        true => "EACCES",
+        false => "ENOENT",
+    };
+    answers.insert("shadow".to_owned(), shadow.to_owned());
+    let manifests = match process {
+        Process::ConfigSourcer => ["permitted", "EROFS"],
+        _ => ["ENOENT", "ENOENT"],
+    };
+    for (name, answer) in ["listed-manifest", "write-manifest"].iter().zip(manifests) {
+        answers.insert((*name).to_owned(), answer.to_owned());
+    }
+    answers
 }
 
 /// Of the pool, which is root and has its capabilities: what its filter refuses.

@@ -3,15 +3,18 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use confine::{CapabilitySet, Launch, OwnNamespace, landlock_lacks, spawn};
 use confinement::Starter;
-use confinement::escapes::{Answers, HELD, REFUSED_TO_THE_POOL, Sandbox, answers, expected};
+use confinement::escapes::{
+    Answers, HELD, REFUSED_TO_THE_POOL, Sandbox, answers, expected, hidden,
+};
 use nix::fcntl::OFlag;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::pipe2;
@@ -33,7 +36,10 @@ fn attempts(process: Process, weakened: &[&str], more: &[Capability]) -> Answers
     let directory = tempfile::tempdir().unwrap();
     let sandbox = Sandbox::new(directory.path(), process, UID).unwrap();
     // Where the user can reach it.
-    let program: PathBuf = sandbox.path().join("escape");
+    let programs = &sandbox.config().directories.bin_dir;
+    fs::create_dir(programs).unwrap();
+    fs::set_permissions(programs, Permissions::from_mode(0o755)).unwrap();
+    let program: PathBuf = programs.join("escape");
     fs::copy(env!("CARGO_BIN_EXE_escape"), &program).unwrap();
     let (reader, writer) = pipe2(OFlag::O_CLOEXEC).unwrap();
     let mut arguments = vec![
@@ -47,8 +53,12 @@ fn attempts(process: Process, weakened: &[&str], more: &[Capability]) -> Answers
     let capabilities = CapabilitySet::of(own.chain(more.iter().copied())).unwrap();
     let mut namespaces = Vec::new();
     if !weakened.contains(&"namespaces") {
+        // With the node's mounts each attempt shows what else keeps it from the node's files.
         let own = row(process).namespaces.iter().copied();
-        namespaces.extend(own.map(|kind| OwnNamespace::make(kind).unwrap()));
+        let own = own.filter(|kind| *kind != Namespace::Mount || weakened.contains(&"own-mounts"));
+        let mut view = process::view(sandbox.config(), process);
+        view.files.read.push(sandbox.path().join("node.json"));
+        namespaces.extend(own.map(|kind| OwnNamespace::make(kind, &view).unwrap()));
     }
     let spawned = spawn(&Launch {
         binary: &program,
@@ -86,6 +96,22 @@ fn no_process_escapes() {
             expected(process, Starter::Supervisor),
             "{process}"
         );
+    }
+}
+
+/// Also who got rid of its filter and of Landlock sees only what its row lists.
+#[test]
+fn mounts_of_its_own_show_nothing_else() {
+    for process in HELD {
+        let answers = attempts(process, &["seal", "own-mounts"], &[]);
+        for (attempt, answer) in hidden(process) {
+            assert_eq!(answers.get(&attempt), Some(&answer), "{process} {attempt}");
+        }
+        // All together hide what Landlock alone does not.
+        let answers = attempts(process, &["own-mounts"], &[]);
+        assert_eq!(answers["socket-of-anybody"], "ENOENT", "{process}");
+        let may_open = expected(process, Starter::Supervisor)["own-state"] == "permitted";
+        assert_eq!(answers["own-state"] == "permitted", may_open, "{process}");
     }
 }
 

@@ -51,14 +51,21 @@ impl Node {
             supervisor: None,
         };
         fs::create_dir(node.path("bin")).unwrap();
-        fs::create_dir(node.path("behaviour")).unwrap();
+        fs::create_dir(node.path("bin/behaviour")).unwrap();
         fs::set_permissions(node.path("bin"), Permissions::from_mode(0o755)).unwrap();
-        fs::set_permissions(node.path("behaviour"), Permissions::from_mode(0o755)).unwrap();
+        let behaviour = node.path("bin/behaviour");
+        fs::set_permissions(behaviour, Permissions::from_mode(0o755)).unwrap();
         node.runtime = Some(UnixListener::bind(node.path("runtime.sock")).unwrap());
         let program = node.path("bin/test-program");
         let own = std::env::current_exe().unwrap();
         if fs::hard_link(&own, &program).is_err() {
             fs::copy(&own, &program).unwrap();
+        }
+        // Most processes see no programs of the node but those in this directory.
+        for name in ["sh", "setsid", "sleep"] {
+            let directories = ["/bin", "/usr/bin"].map(|it| Path::new(it).join(name));
+            let found = directories.into_iter().find(|it| it.exists()).unwrap();
+            fs::copy(found, node.path("bin").join(name)).unwrap();
         }
         for process in supervised() {
             node.write_script(process, &program);
@@ -69,10 +76,12 @@ impl Node {
 
     fn write_script(&self, process: Process, program: &Path) {
         let script = format!(
-            "#!/bin/sh\nexport {}={process} {}={} {}=\"$2\"\nexec {} --exact {} --nocapture --test-threads=1 -q\n",
+            "#!{}/sh\nexport PATH={} {}={process} {}={} {}=\"$2\"\nexec {} --exact {} --nocapture --test-threads=1 -q\n",
+            self.path("bin").display(),
+            self.path("bin").display(),
             child::PROCESS_VARIABLE,
             child::BEHAVIOUR_VARIABLE,
-            self.path("behaviour").display(),
+            self.path("bin/behaviour").display(),
             child::CONFIG_VARIABLE,
             program.display(),
             "acts_as_a_supervised_process_when_told_so",
@@ -94,7 +103,7 @@ impl Node {
 
     /// Tells a process how to behave from its next start on.
     pub(crate) fn behave(&self, process: Process, behaviour: &str) {
-        let path = self.path("behaviour").join(process.name());
+        let path = self.path("bin/behaviour").join(process.name());
         fs::write(&path, behaviour).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
     }

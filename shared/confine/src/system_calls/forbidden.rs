@@ -90,6 +90,10 @@ const NAMESPACES: &[i32] = &[
     CLONE_NEWTIME,
 ];
 
+/// The kind that who puts others into namespaces makes again: what they are to see changes
+/// with the configuration.
+const MADE_AGAIN: i32 = libc::CLONE_NEWNS;
+
 /// Of time (Linux 5.6); the libc crate does not have it everywhere.
 const CLONE_NEWTIME: i32 = 0x80;
 
@@ -109,6 +113,7 @@ pub(super) fn rules(calls: Calls) -> Result<Rules, Error> {
         .collect();
     let namespaces = NAMESPACES
         .iter()
+        .filter(|flag| !(calls.namespaces && **flag == MADE_AGAIN))
         .map(|flag| all_of(vec![masked(0, *flag, *flag)?]));
     rules.insert(libc::SYS_unshare, namespaces.collect::<Result<_, _>>()?);
     rules.insert(libc::SYS_setns, entering(calls)?);

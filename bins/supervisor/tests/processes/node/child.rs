@@ -116,7 +116,7 @@ async fn behave(process: &str, words: &[&str]) {
         }
         ["leave", "orphan"] => {
             // A child in the same process group that would run for ever.
-            let orphan = Command::new("/bin/sleep").arg("infinity").spawn();
+            let orphan = Command::new("sleep").arg("infinity").spawn();
             eprintln!("orphan {}", orphan.unwrap().id());
             exit(1);
         }
