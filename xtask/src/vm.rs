@@ -23,7 +23,7 @@ use guest::Report;
 
 /// What exercises cgroups, the kernel's limits, what it tells of memory, and the whole
 /// life of a pod.
-const USUAL: [&str; 14] = [
+const USUAL: [&str; 15] = [
     "cgroups::a_pod_has_no_more_processes_than_the_node_allows",
     "cgroups::all_pods_together_have_no_more_than_the_node_gives_them",
     "containerd::a_container_serves_over_its_pods_address_and_nothing_is_left",
@@ -32,6 +32,7 @@ const USUAL: [&str; 14] = [
     "eviction::pods_over_a_limit_of_the_nodes_disk_are_evicted_and_others_run_on",
     "lifecycle::a_pod_is_to_the_runtime_what_a_kubelet_makes_of_it",
     "lifecycle::nothing_is_left_of_a_deleted_pod_and_it_can_come_back",
+    "newer_runtimes::a_pod_has_users_of_its_own_where_the_runtime_can_and_is_not_made_where_not",
     "process_limits::each_process_is_limited_by_itself_as_the_topology_says",
     "process_limits::what_a_process_leaves_in_its_cgroup_is_gone_before_its_next_run",
     "restart_policy::the_policy_and_the_exit_code_decide_what_starts_again",
@@ -67,6 +68,8 @@ enum Release {
     Bookworm,
     /// Debian 13: Linux 6.12, containerd 1.7
     Trixie,
+    /// Debian's next release as it is today: in November 2026 Linux 7.2, containerd 2.1
+    Testing,
 }
 
 impl Release {
@@ -74,6 +77,7 @@ impl Release {
         match self {
             Release::Bookworm => "bookworm",
             Release::Trixie => "trixie",
+            Release::Testing => "testing",
         }
     }
 }

@@ -5,13 +5,14 @@ use std::fs;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::node::child::send_with;
 use crate::node::{KUBELET_HEADER, Node, UID_BASE, all_ready, came_back, exists, row, supervised};
 use bulkhead_api::v1::{
     EndingKind, GetSupervisorStatusRequest, ListCrashesRequest, ProcessState, ReloadRequest,
-    RestartProcessRequest,
+    RestartProcessRequest, SupervisorStatus,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
@@ -345,6 +346,29 @@ async fn a_restart_that_was_asked_for_happens_once_and_is_no_crash() {
     };
     let status = client.list_crashes(request).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::NotFound);
+}
+
+#[tokio::test]
+async fn config_sourcer_sees_manifests_where_a_reload_puts_them() {
+    let node = Node::ready().await;
+    let before = node.wait_for(all_ready).await;
+    let manifests = node.path("etc/manifests");
+    fs::create_dir_all(&manifests).unwrap();
+    let sees = |status: &SupervisorStatus, process| {
+        let root = PathBuf::from(format!("/proc/{}/root", row(status, process).pid));
+        root.join(manifests.strip_prefix("/").unwrap()).exists()
+    };
+    assert!(!sees(&before, Process::ConfigSourcer));
+    let path = manifests.display();
+    let config = format!("{KUBELET_HEADER}staticPodPath: {path}\n");
+    fs::write(node.path("config.yaml"), config).unwrap();
+    node.client().reload(ReloadRequest {}).await.unwrap();
+    let old_pid = row(&before, Process::ConfigSourcer).pid;
+    let after = node
+        .wait_for(|status| all_ready(status) && came_back(status, Process::ConfigSourcer, old_pid))
+        .await;
+    assert!(sees(&after, Process::ConfigSourcer), "{}", node.errors());
+    assert!(!sees(&after, Process::Pleg));
 }
 
 #[tokio::test]

@@ -24,7 +24,6 @@ const FOR_ALL: &[i64] = &[
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_open_by_handle_at,
-    libc::SYS_pivot_root,
     libc::SYS_chroot,
     libc::SYS_init_module,
     libc::SYS_finit_module,
@@ -69,6 +68,10 @@ const MOUNTS: &[i64] = &[
     libc::SYS_mount_setattr,
 ];
 
+/// Forbidden to who makes no mount namespaces for others, which have a root directory of
+/// their own.
+const OWN_ROOT: &[i64] = &[libc::SYS_pivot_root];
+
 /// Forbidden to who starts no programs.
 const PROGRAMS: &[i64] = &[libc::SYS_execve, libc::SYS_execveat];
 
@@ -102,6 +105,9 @@ pub(super) fn rules(calls: Calls) -> Result<Rules, Error> {
     let mut forbidden = [FOR_ALL, FOR_ALL_HERE].concat();
     if !calls.mounts {
         forbidden.extend(MOUNTS);
+    }
+    if !calls.namespaces {
+        forbidden.extend(OWN_ROOT);
     }
     if !calls.programs {
         forbidden.extend(PROGRAMS);
