@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,14 @@ use topology::{Identities, Process};
 /// `joe:hunter2`, as a client of HTTP says it and as Docker writes it down.
 const AUTH: &str = "am9lOmh1bnRlcjI=";
 const WORDS: [&str; 2] = ["hunter2", AUTH];
+
+/// What runtimes make of the refusal: "401 Unauthorized" or, from containerd 2 on, "may
+/// require authorization".
+const REFUSED: &str = "uthoriz";
+
+/// What begins with this is no HTTP. containerd 2 tries TLS first and, if it is answered in
+/// HTTP, that.
+const TLS_HANDSHAKE: u8 = 22;
 
 /// A registry with one image, in the node. It ends with the test's process.
 struct Registry {
@@ -61,6 +69,12 @@ impl Registry {
 
 fn answer(mut stream: &TcpStream, unpacked: &Path, manifest: &str) -> std::io::Result<()> {
     stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    let mut first = [0];
+    stream.peek(&mut first)?;
+    if first == [TLS_HANDSHAKE] {
+        let _hello = stream.read(&mut [0; 1 << 14])?;
+        return stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    }
     let mut lines = BufReader::new(stream).lines();
     let request = lines.next().unwrap_or(Ok(String::new()))?;
     let mut headers = BTreeMap::new();
@@ -135,7 +149,7 @@ fn images_are_pulled_by_credentials_of_the_node_and_by_secrets_of_pods() -> Resu
 
     // By nothing, and by a Secret that is not there.
     ground.apply("of-node", shell(&registry.image("node/web"), &json!({})))?;
-    ground.event("of-node", "Failed", "401 Unauthorized")?;
+    ground.event("of-node", "Failed", REFUSED)?;
     let secrets = json!({ "imagePullSecrets": [{ "name": "registry" }] });
     ground.apply("of-pod", shell(&registry.image("pod/web"), &secrets))?;
     ground.event("of-pod", "FailedToRetrieveImagePullSecret", "(registry)")?;
@@ -223,7 +237,7 @@ echo "\"username\":\"$USER_OF_REGISTRY\",\"password\":\"hunter2\"}}}}}}""#
     ground.apply("bad", shell(&registry.image("node/bad"), &json!({})))?;
     let failure = "(program: it ended with exit status: 3)";
     ground.event("bad", "FailedCredentialProvider", failure)?;
-    ground.event("bad", "Failed", "401 Unauthorized")?;
+    ground.event("bad", "Failed", REFUSED)?;
 
     let public = ground.bulkhead.paths().run.join("node.json");
     assert!(!fs::read_to_string(public)?.contains("USER_OF_REGISTRY"));
