@@ -38,7 +38,7 @@ pub(crate) enum Told {
 /// The runtime has another driver than this process works with.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the container runtime's cgroup driver is {now:?} and was {before:?}: starting again with that"
+    "the container runtime's cgroup driver is {now} and was {before}: starting again with that"
 )]
 pub struct OtherDriver {
     before: CgroupDriver,
@@ -90,7 +90,7 @@ impl DriverInUse {
     pub(crate) fn status_line(&self) -> String {
         match self.told {
             Some(Told::Driver(driver)) if driver != self.configured => format!(
-                "cgroup driver {driver:?}, as the runtime says, and not {:?} as configured",
+                "cgroup driver {driver}, as the runtime says, and not {} as configured",
                 self.configured
             ),
             _ => String::new(),
@@ -249,13 +249,13 @@ mod tests {
         first.note(Some(Told::Nothing)).await.unwrap();
         let systemd = Some(Told::Driver(CgroupDriver::Systemd));
         let other = first.note(systemd).await.unwrap_err().to_string();
-        assert!(other.contains("is Systemd and was Cgroupfs"), "{other}");
+        assert!(other.contains("is systemd and was cgroupfs"), "{other}");
         let mut second = in_use(&directory, CgroupDriver::Cgroupfs);
         assert_eq!(second.driver(), CgroupDriver::Systemd);
         assert!(
             second
                 .status_line()
-                .contains("Systemd, as the runtime says")
+                .contains("systemd, as the runtime says")
         );
         second.note(systemd).await.unwrap();
         // A runtime that tells nothing any more leaves it to the configuration.

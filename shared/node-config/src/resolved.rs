@@ -1,6 +1,7 @@
 //! The resolved configuration: plain values, no files to be looked up any more.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -98,6 +99,16 @@ pub enum CgroupDriver {
     Cgroupfs,
     /// Slices, through systemd.
     Systemd,
+}
+
+/// As the configuration says it.
+impl fmt::Display for CgroupDriver {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            CgroupDriver::Cgroupfs => "cgroupfs",
+            CgroupDriver::Systemd => "systemd",
+        })
+    }
 }
 
 /// Pods that a shutdown of the node ends together.

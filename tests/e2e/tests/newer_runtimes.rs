@@ -1,13 +1,14 @@
 //! What only newer runtimes have: a container gets it, or waits and says why.
 
-use anyhow::Result;
-use cri::{Ability, ContainerRuntime as _};
+use anyhow::{Result, ensure};
+use cri::{Ability, ContainerRuntime as _, RuntimeErrorKind};
 use e2e::Ground;
 use e2e::ground::TIMEOUT;
 use e2e::volumes::{config_error, shell, with_volume};
 use serde_json::{Value, json};
 use test_support::images::BUSYBOX;
 use test_support::observe::container_status;
+use test_support::{ContainerdOptions, PrivateContainerd};
 use topology::Process;
 
 /// As far as the runtime can: before containerd 2.3 it cannot.
@@ -156,4 +157,26 @@ fn a_pod_has_users_of_its_own_where_the_runtime_can_and_is_not_made_where_not() 
 fn said(ground: &Ground, container: &str, command: &str) -> Result<String> {
     let told = ground.exec("mapped", container, &["sh", "-c", command])?;
     Ok(told.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// As far as the runtime can: before containerd 2.0 it does not tell, and what is configured
+/// counts.
+#[test]
+fn a_runtime_that_tells_its_cgroup_driver_comes_before_the_configuration() -> Result<()> {
+    let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
+    let told = containerd.block_on(containerd.client().runtime_config());
+    drop(containerd);
+    if let Err(error) = told {
+        assert_eq!(error.kind, RuntimeErrorKind::Unimplemented);
+        return Ok(());
+    }
+    // That of the test makes cgroups itself, and a node without systemd can have no other.
+    let ground = Ground::start(json!({ "cgroupDriver": "systemd" }))?;
+    let pod = json!({ "containers": [shell("shell", &json!([]))] });
+    ground.apply("pod", pod)?;
+    ground.ready("pod")?;
+    let status = ground.printed(&["status"])?;
+    let words = "cgroup driver cgroupfs, as the runtime says, and not systemd as configured";
+    ensure!(status.contains(words), "{status}");
+    Ok(())
 }
