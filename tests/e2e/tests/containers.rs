@@ -143,6 +143,9 @@ fn resources_reach_the_cgroups_and_hold() -> Result<()> {
             let expected = Limits {
                 cpu: match found.cpu {
                     Cpu::Shares(_) => Cpu::Shares(shares),
+                    Cpu::Weight(found) if place != of_pod && found == newer_weight(shares) => {
+                        Cpu::Weight(found)
+                    }
                     // As kubelets and runtimes compute it, rounded down.
                     Cpu::Weight(_) => Cpu::Weight(1 + (shares - 2) * 9_999 / 262_142),
                 },
@@ -226,6 +229,20 @@ struct Limits {
 enum Cpu {
     Shares(u64),
     Weight(u64),
+}
+
+/// The weight that newer runtimes (runc 1.3.2, crun 1.23) make of a container's shares: a
+/// parabola through (2, 1), (1024, 100) and (262144, 10000), by the logarithms.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "small positive numbers"
+)]
+fn newer_weight(shares: u64) -> u64 {
+    let log = (shares as f64).log2();
+    let exponent = (log * log + 125.0 * log) / 612.0 - 7.0 / 34.0;
+    10_f64.powf(exponent).ceil() as u64
 }
 
 /// What the kernel holds a cgroup to, on either version.
