@@ -118,7 +118,7 @@ impl Confinement {
     }
 }
 
-/// For the status table: `caps 0, nnp, seccomp, net, ipc`.
+/// For the status table: `caps 0, nnp, seccomp, net, ipc, mnt`.
 impl fmt::Display for Confinement {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "caps {}", self.effective.len())?;

@@ -32,6 +32,16 @@ const OWN_MOUNTS: &[(&str, &str)] = &[
     ("RemoveIPC", "yes"),
 ];
 
+/// Where `/etc/resolv.conf` leads, by who writes it: systemd-resolved, NetworkManager,
+/// resolvconf, ConnMan, netconfig. The directories, since files in them are replaced.
+const RESOLVERS: [&str; 5] = [
+    "/run/systemd/resolve",
+    "/run/NetworkManager",
+    "/run/resolvconf",
+    "/run/connman",
+    "/run/netconfig",
+];
+
 /// System calls with which a process seals itself (Landlock and seccomp); systemd 252 has
 /// no name for the group.
 const SEALING: &str = "landlock_create_ruleset landlock_add_rule landlock_restrict_self seccomp";
@@ -70,7 +80,10 @@ pub(crate) fn settings(row: &ProcessRow) -> Vec<(&'static str, String)> {
             let own = "/run/bulkhead /run/systemd/notify";
             set("BindReadOnlyPaths", own);
             if row.needs(Need::Internet) {
-                set("BindReadOnlyPaths", "-/run/systemd/resolve");
+                set(
+                    "BindReadOnlyPaths",
+                    &RESOLVERS.map(|it| format!("-{it}")).join(" "),
+                );
             }
         }
         // Volumes have such bits, by which files belong to the pod's group.
