@@ -296,6 +296,11 @@ fn of_containers() -> Vec<Attempt> {
             json!([{ "containerPort": 80, "hostPort": -1 }]),
             "spec.containers[0].ports[0].hostPort",
         ),
+        (
+            "/spec/containers/0/ports",
+            json!([{ "containerPort": 80, "hostPort": 80, "hostIP": "127.0.0.1 -j ACCEPT" }]),
+            "spec.containers[0].ports[0].hostIP",
+        ),
     ]
 }
 

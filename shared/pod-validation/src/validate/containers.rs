@@ -1,6 +1,7 @@
 //! Containers and init containers: names, images, ports and policies.
 
 use std::collections::HashSet;
+use std::net::IpAddr;
 
 use pod::core::{Container, ContainerPort, PodSpec};
 use pod::restart;
@@ -178,6 +179,12 @@ fn ports(ports: &[ContainerPort], path: Path<'_>, errors: &mut Errors) {
         }
         if let Some(number) = port.host_port {
             port_number(number, path.child("hostPort"), errors);
+        }
+        // An API server takes anything, and plugins of pod networks then open no port and
+        // say nothing.
+        let address = text(&port.host_ip);
+        if !address.is_empty() && address.parse::<IpAddr>().is_err() {
+            errors.invalid(path.child("hostIP"), address, "must be an IP address");
         }
         errors.one_of(
             path.child("protocol"),
