@@ -5,6 +5,7 @@
 //! - `cache`: which answers still count for which images (pure);
 //! - `programs`: which programs are asked for an image, each once at a time;
 //! - `run`: running one of them, within bounds;
+//! - `mark`: finding what it has started, wherever that has gone;
 //! - `server`: the service; [`serve`] is the process around it.
 //!
 //! It is a process of its own so that pod-worker-pool, which is root, starts no programs.
@@ -13,6 +14,7 @@
 
 mod cache;
 mod exchange;
+mod mark;
 mod programs;
 mod run;
 mod server;

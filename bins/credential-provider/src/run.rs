@@ -1,5 +1,5 @@
 //! Running one program: its request on standard input, its answer from standard output.
-//! It ends with its whole process group when its time is over, when it writes too much,
+//! It ends with all that it has started when its time is over, when it writes too much,
 //! when nobody waits for it any more, and with this process.
 
 use std::ffi::OsString;
@@ -18,6 +18,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
 
 use crate::exchange::MAX_ANSWER_BYTES;
+use crate::mark::Mark;
 
 /// A kubelet's, too.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -100,7 +101,9 @@ impl Runner {
             // The semaphore is never closed.
             let _place = self.places.acquire().await;
             let path = self.directory.join(&provider.name);
-            exchange(&provider.name, self.start(provider, &path)?, request).await
+            let mark = Mark::new();
+            let child = self.start(provider, &path, &mark)?;
+            exchange(&provider.name, child, mark, request).await
         };
         let outcome = tokio::time::timeout(DEADLINE, running).await;
         outcome.unwrap_or(Err(RunError::Deadline))
@@ -108,7 +111,12 @@ impl Runner {
 
     /// To be called on the thread that lives as long as the process: the kernel ends the
     /// program with the thread that started it.
-    fn start(&self, provider: &CredentialProvider, path: &Path) -> Result<Child, RunError> {
+    fn start(
+        &self,
+        provider: &CredentialProvider,
+        path: &Path,
+        mark: &Mark,
+    ) -> Result<Child, RunError> {
         let failed = |source| RunError::Start {
             path: path.to_owned(),
             source,
@@ -121,6 +129,7 @@ impl Runner {
             .env_clear()
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .envs(&provider.env)
+            .envs([mark.variable()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -162,21 +171,27 @@ fn distrust(uid: u32, mode: u32, owner: u32, is_sticky: bool) -> Option<String> 
     })
 }
 
-/// Kills a process group when it is dropped; tokio reaps its leader. Nobody else gets the
-/// number while a process of the group is left, or its leader is not reaped; and when that
-/// is over, the group is killed in the same poll that saw the end.
-struct Group(Pid);
+/// Kills a process group when it is dropped, and who has left it; tokio reaps its leader.
+/// Nobody else gets the number while a process of the group is left, or its leader is not
+/// reaped; and when that is over, the group is killed in the same poll that saw the end.
+struct Started(Pid, Mark);
 
-impl Drop for Group {
+impl Drop for Started {
     fn drop(&mut self) {
         // There may be nobody left.
         let _ = killpg(self.0, Signal::SIGKILL);
+        self.1.kill_all();
     }
 }
 
-async fn exchange(name: &str, mut child: Child, request: &[u8]) -> Result<Vec<u8>, RunError> {
+async fn exchange(
+    name: &str,
+    mut child: Child,
+    mark: Mark,
+    request: &[u8],
+) -> Result<Vec<u8>, RunError> {
     let id = child.id().map(u32::cast_signed);
-    let _group = id.map(|id| Group(Pid::from_raw(id)));
+    let _started = id.map(|id| Started(Pid::from_raw(id), mark));
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(mut stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
         return Err(RunError::Read(io::ErrorKind::BrokenPipe.into()));

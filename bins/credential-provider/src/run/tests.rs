@@ -124,7 +124,8 @@ async fn is_dead(pid: &str) {
     }
 }
 
-/// Starts a program that hangs with a child, and tells the ids of both.
+/// Starts a program that hangs with a child in a session of its own, and tells the ids of
+/// both.
 async fn hanging(
     case: &Case,
 ) -> (
@@ -133,7 +134,7 @@ async fn hanging(
 ) {
     let file = case.directory.path().join("ids");
     let text = format!(
-        "sleep 1000 & echo $$ $! > {0}.new; mv {0}.new {0}; wait",
+        "setsid sh -c 'echo $PPID $$ > {0}.new; mv {0}.new {0}; exec sleep 1000' & wait",
         file.display()
     );
     let runner = Arc::clone(&case.runner);
