@@ -14,6 +14,10 @@ use crate::usage::UsageReader;
 /// How long an answer stands: however many ask, the runtime is asked twice a second.
 const STANDS: Duration = Duration::from_millis(500);
 
+/// How long a question may wait, behind others too: a runtime that hangs is heard of long
+/// before its own deadline, and by all who ask.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 pub(super) struct Service {
     boot_id: String,
     reader: UsageReader,
@@ -30,6 +34,19 @@ impl Service {
             last: Mutex::default(),
         }
     }
+
+    async fn pods(&self) -> Result<Vec<v1::PodUsage>, Status> {
+        let mut last = self.last.lock().await;
+        if let Some((at, pods)) = &*last
+            && at.elapsed() < STANDS
+        {
+            return Ok(pods.clone());
+        }
+        let pods = self.reader.read().await;
+        let pods = pods.map_err(|error| status::of_runtime(&error))?;
+        *last = Some((Instant::now(), pods.clone()));
+        Ok(pods)
+    }
 }
 
 #[tonic::async_trait]
@@ -38,16 +55,12 @@ impl v1::usage_server::Usage for Service {
         &self,
         _request: Request<v1::GetUsageRequest>,
     ) -> Result<Response<v1::UsageReport>, Status> {
-        let mut last = self.last.lock().await;
-        let pods = match &*last {
-            Some((at, pods)) if at.elapsed() < STANDS => pods.clone(),
-            _ => {
-                let pods = self.reader.read().await;
-                let pods = pods.map_err(|error| status::of_runtime(&error))?;
-                *last = Some((Instant::now(), pods.clone()));
-                pods
-            }
+        let pods = tokio::time::timeout(PATIENCE, self.pods()).await;
+        let late = |_elapsed| {
+            let seconds = PATIENCE.as_secs();
+            Status::deadline_exceeded(format!("the runtime gave no answer within {seconds} s"))
         };
+        let pods = pods.map_err(late)??;
         Ok(Response::new(v1::UsageReport {
             boot_id: self.boot_id.clone(),
             pods,

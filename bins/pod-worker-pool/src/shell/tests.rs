@@ -443,6 +443,28 @@ async fn usage_is_told_to_the_operator_and_to_nobody_else() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_question_of_usage_waits_for_no_runtime_that_hangs_nor_for_the_questions_before_it() {
+    let pool = Pool::start();
+    pool.run(&pod_running("a", "u1", &["run"])).await;
+    pool.runtime.set_faults(Faults {
+        slowness: 1e9,
+        ..Faults::default()
+    });
+    let begun = tokio::time::Instant::now();
+    let mut questions = tokio::task::JoinSet::new();
+    for _ in 0..5 {
+        let operator = Network::memory_as_operator(pool.hub.clone());
+        let mut client = UsageClient::new(operator.channel(Process::PodWorkerPool));
+        questions.spawn(async move { client.get_usage(v1::GetUsageRequest {}).await });
+    }
+    for answer in questions.join_all().await {
+        assert_eq!(answer.unwrap_err().code(), Code::DeadlineExceeded);
+    }
+    let waited = begun.elapsed();
+    assert!(waited < Duration::from_secs(11), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn logs_are_asked_for_by_names_that_exist() {
     let pool = Pool::start();
     pool.run(&pod_running("a", "u1", &["run"])).await;
