@@ -142,6 +142,11 @@ impl Launcher {
         self.shares.namespaces.renew_mounts(config);
     }
 
+    /// Whose next run sees those of an earlier configuration, for people.
+    pub(crate) fn outdated_mounts(&self) -> Vec<String> {
+        self.shares.namespaces.outdated().cloned().collect()
+    }
+
     /// The cgroups of the processes.
     pub(crate) fn cgroups(&self) -> &Cgroups {
         &self.shares.cgroups

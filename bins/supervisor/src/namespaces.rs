@@ -13,6 +13,8 @@ use topology::{Namespace, PROCESSES, Process};
 #[derive(Debug)]
 pub(crate) struct Namespaces {
     own: BTreeMap<Process, Vec<OwnNamespace>>,
+    /// Who has the mounts of an earlier configuration, and why.
+    outdated: BTreeMap<Process, String>,
 }
 
 impl Namespaces {
@@ -32,25 +34,43 @@ impl Namespaces {
             own.insert(row.process, made);
         }
         let degradations = refused.into_iter().map(degradation).collect();
-        (Namespaces { own }, degradations)
+        let namespaces = Namespaces {
+            own,
+            outdated: BTreeMap::new(),
+        };
+        (namespaces, degradations)
     }
 
     /// Makes the mounts of each process anew, for its next run, as far as the machine gives
     /// them: where that fails, the next run has those of before.
     pub(crate) fn renew_mounts(&mut self, config: &NodeConfig) {
+        self.renew_mounts_by(|process| {
+            OwnNamespace::make(Namespace::Mount, &process::view(config, process))
+        });
+    }
+
+    fn renew_mounts_by(&mut self, make: impl Fn(Process) -> io::Result<OwnNamespace>) {
+        self.outdated.clear();
         for (&process, made) in &mut self.own {
             let mounts = made.iter_mut();
             for old in mounts.filter(|it| it.kind() == Namespace::Mount) {
-                match OwnNamespace::make(Namespace::Mount, &process::view(config, process)) {
+                match make(process) {
                     Ok(new) => *old = new,
-                    Err(error) => tracing::error!(
-                        %process,
-                        %error,
-                        "cannot show it the files that the configuration names now"
-                    ),
+                    Err(error) => {
+                        let text = format!(
+                            "{process} is not shown the files that the configuration names since it was read again: {error}"
+                        );
+                        tracing::error!("{text}");
+                        self.outdated.insert(process, text);
+                    }
                 }
             }
         }
+    }
+
+    /// Who has the mounts of an earlier configuration, for people.
+    pub(crate) fn outdated(&self) -> impl Iterator<Item = &String> {
+        self.outdated.values()
     }
 
     /// Those of a process.
@@ -80,6 +100,34 @@ fn degradation((kind, (processes, error)): (Namespace, (Vec<Process>, String))) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_earlier_mounts_is_told_of_until_it_has_new_ones() {
+        let make = || OwnNamespace::make(Namespace::Mount, &View::default());
+        // Without privileges there is nothing to have.
+        let Ok(first) = make() else {
+            return;
+        };
+        let mut namespaces = Namespaces {
+            own: BTreeMap::from([
+                (Process::Pleg, vec![first]),
+                (Process::Supervisor, Vec::new()),
+            ]),
+            outdated: BTreeMap::new(),
+        };
+        let told = |namespaces: &Namespaces| namespaces.outdated().cloned().collect::<Vec<_>>();
+        namespaces.renew_mounts_by(|_| Err(io::Error::from_raw_os_error(28)));
+        let [text] = &told(&namespaces)[..] else {
+            panic!("{:?}", told(&namespaces));
+        };
+        assert!(text.starts_with("pleg is not shown"), "{text}");
+        assert!(
+            text.ends_with("No space left on device (os error 28)"),
+            "{text}"
+        );
+        namespaces.renew_mounts_by(|_| make());
+        assert_eq!(told(&namespaces), [""; 0]);
+    }
 
     #[test]
     fn a_namespace_that_is_refused_is_said_once_with_all_who_lack_it() {

@@ -521,6 +521,7 @@ impl Shell {
             left_over: self.left_over.clone(),
             refused: self.refused.clone(),
             disbelieved: self.accusations.disbelieved(self.now()).collect(),
+            outdated_mounts: self.launcher.outdated_mounts(),
             ..Snapshot::of(self.start, &self.fleet, &self.records, &self.crashes)
         };
         self.published.send_if_modified(|current| {

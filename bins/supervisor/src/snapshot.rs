@@ -62,6 +62,8 @@ pub(crate) struct Snapshot {
     pub(crate) refused: RefusedTable,
     /// Servers that are not believed about a caller.
     pub(crate) disbelieved: Vec<(Process, Process)>,
+    /// Who does not see the files that the configuration names now, for people.
+    pub(crate) outdated_mounts: Vec<String>,
 }
 
 impl Snapshot {
@@ -74,6 +76,7 @@ impl Snapshot {
             left_over: BTreeMap::new(),
             refused: RefusedTable::default(),
             disbelieved: Vec::new(),
+            outdated_mounts: Vec::new(),
         }
     }
 
