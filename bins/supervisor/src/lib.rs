@@ -38,6 +38,7 @@ mod node_address;
 mod notify;
 mod oom_score;
 mod preflight;
+mod quotas;
 mod record;
 mod refused;
 mod server;

@@ -19,6 +19,7 @@ use crate::degradation::{Degradation, lacking};
 use crate::launcher::user_name;
 use crate::memory::Memory;
 use crate::policy::{Ending, Moment, RESTARTS_AN_HOUR};
+use crate::quotas::Quotas;
 use crate::record::EndingRecord;
 use crate::refused::Refused;
 use crate::snapshot::{Condition, ProcessSnapshot, Snapshot};
@@ -34,6 +35,7 @@ pub(crate) struct Facts {
     pub(crate) config: NodeConfig,
     pub(crate) identities: Identities,
     pub(crate) degradations: Vec<Degradation>,
+    pub(crate) quotas: Quotas,
 }
 
 /// The service.
@@ -198,6 +200,7 @@ fn status(facts: &Facts, snapshot: &Snapshot) -> v1::SupervisorStatus {
             .map(|degradation| degradation.text.clone())
             .chain(left_over)
             .chain(disbelieved)
+            .chain(snapshot.outdated_mounts.iter().cloned())
             .chain(lacks)
             .collect(),
         refused: snapshot.refused.iter().map(refused).collect(),
@@ -269,6 +272,8 @@ fn running(
     confinement: Option<&Confinement>,
 ) -> v1::ProcessStatus {
     let memory = Memory::of(pid).unwrap_or_default();
+    let quota = facts.quotas.get(&process);
+    let quota = quota.map(|quota| format!(", quota {} MiB", quota.bytes >> 20));
     v1::ProcessStatus {
         name: process.name().to_owned(),
         pid,
@@ -276,7 +281,9 @@ fn running(
         user: user_name(&facts.config, &facts.identities, process),
         rss_bytes: memory.resident_bytes,
         pss_bytes: memory.proportional_bytes,
-        confinement: confinement.map(ToString::to_string).unwrap_or_default(),
+        confinement: confinement
+            .map(|found| format!("{found}{}", quota.unwrap_or_default()))
+            .unwrap_or_default(),
         ..v1::ProcessStatus::default()
     }
 }

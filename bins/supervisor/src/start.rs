@@ -35,6 +35,7 @@ use crate::namespaces::Namespaces;
 use crate::notify::NotifySockets;
 use crate::oom_score::OomScores;
 use crate::policy::{Accusations, Fleet, Heartbeat, RestartRequests};
+use crate::quotas::{self, Quotas};
 use crate::record::CrashRing;
 use crate::refused::RefusedTable;
 use crate::server::{Facts, Service};
@@ -75,6 +76,8 @@ struct Opened {
     privileges: Privileges,
     /// What this machine does not give, for people.
     degradations: Vec<Degradation>,
+    /// What the file system holds the processes to.
+    quotas: Quotas,
 }
 
 /// Checks the node, and makes directories, files and sockets.
@@ -88,6 +91,7 @@ fn open(flags: &Flags) -> Result<Opened, Failure> {
     preflight::check_binaries(config, &identities)?;
     directories::prepare(config, &identities)?;
     directories::write_node_config(config, &identities)?;
+    let quotas = quotas::set(config, &identities);
     let listeners = Listeners::open(config, &identities)?;
     let group = status_readers::group(&settings.bulkhead, &identities)?;
     let status_readers = StatusReaders::open(&config.directories.run_dir, group)?;
@@ -114,6 +118,7 @@ fn open(flags: &Flags) -> Result<Opened, Failure> {
         },
         privileges,
         degradations,
+        quotas,
         identities,
         instance,
         settings,
@@ -132,6 +137,7 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
         shares,
         privileges,
         degradations,
+        quotas,
     } = opened;
     let config = settings.node.clone();
     let system = |action| move |source| Failure::System { action, source };
@@ -141,7 +147,7 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
     for degradation in &degradations {
         tracing::warn!(degradation = degradation.text, "degraded");
     }
-    let facts = facts(&config, &identities, &degradations);
+    let facts = facts(&config, &identities, &degradations, quotas);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -193,12 +199,18 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
     })
 }
 
-fn facts(config: &NodeConfig, identities: &Identities, degradations: &[Degradation]) -> Facts {
+fn facts(
+    config: &NodeConfig,
+    identities: &Identities,
+    degradations: &[Degradation],
+    quotas: Quotas,
+) -> Facts {
     Facts {
         boot_id: format!("{:016x}", rand::random::<u64>()),
         config: config.clone(),
         identities: identities.clone(),
         degradations: degradations.to_vec(),
+        quotas,
     }
 }
 

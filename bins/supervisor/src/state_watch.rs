@@ -34,7 +34,7 @@ const INTERVAL: Duration = Duration::from_secs(5);
 const END: Duration = Duration::from_secs(1);
 
 /// Files and directories that are counted; more are too many whatever is in them.
-const MAX_ENTRIES: u32 = 20_000;
+pub(crate) const MAX_ENTRIES: u32 = 20_000;
 
 /// Directories in each other that are looked into; deeper ones are too deep.
 const MAX_DEPTH: u32 = 8;

@@ -1,17 +1,24 @@
-//! A process that fills the disk with its state is ended, and what it wrote removed. Here
+//! A process that fills the disk with its state is ended, and what it wrote removed; a disk
+//! that has quotas stops it before. Here
 //! the test writes in its place.
 
 use std::fs::{self, File};
+use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt as _, chown};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
+use confine::UserQuota;
 use e2e::Ground;
 use e2e::cast::web;
 use e2e::ground::TIMEOUT;
+use flate2::read::GzDecoder;
 use nix::fcntl::{FallocateFlags, fallocate};
 use serde_json::{Value, json};
-use test_support::{BulkheadInstance, wait_for};
+use test_support::{
+    BulkheadInstance, BulkheadOptions, ContainerdOptions, PrivateContainerd, wait_for,
+};
 use topology::{Process, row};
 
 #[test]
@@ -58,6 +65,88 @@ fn who_fills_the_disk_with_state_is_ended_and_loses_only_what_is_not_its_own() -
     after.insert(Process::SyncLoop, before[&Process::SyncLoop]);
     assert_eq!(after, before, "nobody else was restarted");
     each_keeps_what_its_row_names(instance)
+}
+
+/// A disk has them where the kernel can: Debian's can, and a guest of `cargo xtask vm-test`
+/// has one of those.
+#[test]
+fn who_fills_a_disk_that_has_quotas_is_stopped_by_its_own() -> Result<()> {
+    if !kernel_has_quotas()? {
+        eprintln!("skipped: this kernel was built without CONFIG_QFMT_V2");
+        return Ok(());
+    }
+    let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
+    let options = BulkheadOptions {
+        state_disk_with_quotas: true,
+        ..BulkheadOptions::default()
+    };
+    let mut instance = BulkheadInstance::start(&containerd, &options)?;
+    let quota_of = |instance: &BulkheadInstance, process| -> Result<Option<String>> {
+        let row = shown(instance, process).map_err(anyhow::Error::msg)?;
+        let confinement = row["confinement"].as_str().context("no confinement")?;
+        let quota = confinement
+            .split(", ")
+            .find_map(|it| it.strip_prefix("quota "));
+        Ok(quota.map(str::to_owned))
+    };
+    for process in Process::ON_EVERY_NODE {
+        let mebibytes = (row(process).state_max_bytes() >> 20) + 4;
+        let expected = (!row(process).root).then(|| format!("{mebibytes} MiB"));
+        assert_eq!(quota_of(&instance, process)?, expected, "{process}");
+    }
+    // Whatever name it has, and in no second more.
+    let state = state_of(&instance, Process::SyncLoop);
+    let (uid, most) = (
+        owner(&instance, &state)?,
+        row(Process::SyncLoop).state_max_bytes(),
+    );
+    let written = instance.node().run(|| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", &uid.to_string(), "--clear-groups", "--"]);
+        command.args(["dd", "if=/dev/zero", "bs=1M", "count=400"]);
+        command.arg(format!("of={}", state.join("junk").display()));
+        command.output()
+    })??;
+    let errors = String::from_utf8_lossy(&written.stderr).into_owned();
+    assert!(errors.contains("Disk quota exceeded"), "{errors}");
+    let kept = instance.node().run(|| fs::metadata(state.join("junk")))?;
+    if let Ok(kept) = kept {
+        assert!(kept.len() <= most + (4 << 20), "{}", kept.len());
+    }
+    wait_for("its directory to be cleared", TIMEOUT, || {
+        let left = instance.node().run(|| state.join("junk").exists());
+        let left = left.map_err(|error| error.to_string())?;
+        (!left).then_some(()).ok_or("junk is there".to_owned())
+    })?;
+    // What an administrator sets stays.
+    let set = UserQuota {
+        bytes: 300 << 20,
+        files: 0,
+    };
+    instance
+        .node()
+        .run(|| -> Result<()> { Ok(confine::set_user_quota(&File::open(&state)?, uid, set)?) })??;
+    instance.stop()?;
+    instance.start_again()?;
+    let quota = quota_of(&instance, Process::SyncLoop)?;
+    assert_eq!(quota.as_deref(), Some("300 MiB"));
+    Ok(())
+}
+
+/// As far as it tells how it was built; ext4 has quotas by this option.
+fn kernel_has_quotas() -> Result<bool> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let own = fs::read_to_string(format!("/boot/config-{}", release.trim()));
+    let built = own.or_else(|_| {
+        let mut text = String::new();
+        GzDecoder::new(File::open("/proc/config.gz")?).read_to_string(&mut text)?;
+        Ok::<_, std::io::Error>(text)
+    });
+    Ok(built.map_or(true, |text| text.contains("\nCONFIG_QFMT_V2=")))
+}
+
+fn owner(instance: &BulkheadInstance, directory: &Path) -> Result<u32> {
+    Ok(instance.node().run(|| fs::metadata(directory))??.uid())
 }
 
 fn state_of(instance: &BulkheadInstance, process: Process) -> PathBuf {

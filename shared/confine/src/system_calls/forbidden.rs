@@ -35,6 +35,7 @@ const FOR_ALL: &[i64] = &[
     libc::SYS_acct,
     libc::SYS_syslog,
     libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
     libc::SYS_settimeofday,
     libc::SYS_clock_settime,
     libc::SYS_clock_adjtime,
