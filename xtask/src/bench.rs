@@ -20,7 +20,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     packages::require_root()?;
     packages::install_missing()?;
-    build::programs(Profile::Release, &["bench"])?;
+    build::programs(Profile::Release, &["bench", "e2e"])?;
     let program = binaries::target_directory()?.join("release/bench");
     let status = Command::new(&program)
         .args(&arguments.bench_arguments)

@@ -104,6 +104,7 @@ mod tests {
     use tower::{Layer as _, ServiceExt as _};
 
     use super::*;
+    use crate::intake::Intake;
     use crate::limits::LAST_WORDS;
     use crate::peer::Peer;
 
@@ -116,7 +117,7 @@ mod tests {
             refusals: Refusals::new(server, Arc::clone(&identities), None),
             identities,
         };
-        let caller = Caller::new(Peer { uid, pid: None });
+        let caller = Caller::new(Peer { uid, pid: None }, Intake::new());
         let cut = caller.cut.clone();
         let mut request = Request::new(Body::empty());
         *request.uri_mut() = path.parse().unwrap();

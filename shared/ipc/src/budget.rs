@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
@@ -19,12 +18,10 @@ use topology::{Budget, Process, row};
 use crate::authorize::service_of;
 use crate::conduct::refusal_kind;
 use crate::limits::MAX_WAITING_CALLS;
+use crate::pace::Pace;
 use crate::peer::Caller;
 use crate::refusal::RefusalKind;
 use crate::refusals::Refusals;
-
-/// Calls of a second may come at once after a quiet one.
-const SECOND: Duration = Duration::from_secs(1);
 
 /// Makes calls wait that exceed their edge's budget. Stands behind the caller check.
 #[derive(Clone, Debug)]
@@ -43,32 +40,8 @@ type Edges = BTreeMap<(u32, &'static str), Arc<Edge>>;
 struct Edge {
     places: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
+    /// Calls a second.
     pace: Mutex<Pace>,
-}
-
-/// When the next call may begin: as many a second as the budget says.
-#[derive(Debug)]
-struct Pace {
-    interval: Duration,
-    next: Option<Instant>,
-}
-
-impl Pace {
-    fn new(a_second: u32) -> Pace {
-        Pace {
-            interval: SECOND / a_second.max(1),
-            next: None,
-        }
-    }
-
-    /// When a call that has come now may begin. What was not used of the last second may
-    /// be used now.
-    fn reserve(&mut self, now: Instant) -> Instant {
-        let unused = now.checked_sub(SECOND.saturating_sub(self.interval));
-        let next = self.next.max(unused).unwrap_or(now);
-        self.next = Some(next + self.interval);
-        next
-    }
 }
 
 impl Edge {
@@ -87,7 +60,7 @@ impl Edge {
         let now = Instant::now();
         let begin = {
             let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
-            pace.reserve(now)
+            pace.reserve(now, 1)
         };
         if begin > now {
             tokio::time::sleep_until(begin).await;
@@ -186,26 +159,6 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_second_has_as_many_calls_as_the_budget_says() {
-        let start = Instant::now();
-        let mut pace = Pace::new(10);
-        let waits = |pace: &mut Pace, now: Instant| {
-            let begin = pace.reserve(now);
-            begin.saturating_duration_since(now).as_millis()
-        };
-        // The first ten at once, then one every 100 ms.
-        let all: Vec<u128> = (0..13).map(|_| waits(&mut pace, start)).collect();
-        assert_eq!(all, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 100, 200, 300]);
-        // What was used in advance is paid for, and no more is saved than a second's.
-        let later = start + Duration::from_millis(400);
-        assert_eq!(waits(&mut pace, later), 0);
-        assert_eq!(waits(&mut pace, later), 100);
-        let much_later = start + Duration::from_secs(100);
-        let free = (0..50).filter(|_| waits(&mut pace, much_later) == 0);
-        assert_eq!(free.count(), 10);
-    }
 
     #[tokio::test(start_paused = true)]
     async fn so_many_are_served_so_many_wait_and_the_rest_is_refused() {

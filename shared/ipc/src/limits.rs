@@ -74,6 +74,25 @@ pub const MAX_WAITING_CALLS: usize = 256;
 /// Bytes of requests that a connection may have sent and nobody has read.
 pub const MAX_UNREAD_BYTES: u32 = 1 << 20;
 
+/// Bytes that a server reads of one user within a second, of all its connections; what was
+/// not used of the last second counts. The most calls that any budget permits within a
+/// second have a kilobyte each; ours have some hundred bytes.
+pub const MAX_BYTES_A_SECOND: u32 = 1 << 20;
+
+/// What is read of a connection at a time, before the others have a turn. Small: it may be
+/// hundreds of frames, and each is answered.
+pub const PORTION_BYTES: usize = 4 << 10;
+
+/// What a connection costs as if it had been read: so a user makes some hundred a second.
+pub const CONNECTION_BYTES: usize = 8 << 10;
+
+/// Connections that are hung up on, one after the other, before those who have a place have
+/// a turn: who waits to be accepted waits behind them.
+pub const MAX_HANG_UPS: u64 = 32;
+
+/// What a refused call costs more than its bytes: to refuse it is work, too.
+pub const REFUSED_CALL_BYTES: usize = 4 << 10;
+
 /// How long a refused call has to leave before its connection is closed.
 pub const LAST_WORDS: Duration = Duration::from_millis(100);
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixListener;
@@ -12,6 +12,8 @@ use tonic::transport::server::Connected;
 
 use crate::goaway::GoAwayWatch;
 use crate::greeting::Greeting;
+use crate::intake::Turns;
+use crate::limits::{MAX_HANG_UPS, PORTION_BYTES};
 use crate::memory_socket::MemoryListener;
 use crate::peer::{Caller, Peer};
 use crate::places::{Place, Places};
@@ -81,18 +83,24 @@ impl Listener {
         futures_util::stream::unfold(
             (self, places, refusals),
             |(listener, places, refusals)| async move {
-                loop {
+                for refused in 1.. {
                     match listener.accept().await {
                         Ok((stream, peer)) => {
-                            // Others are hung up on, before anything is read of them.
                             if let Some(place) = places.take(peer) {
                                 let accepted = Accepted::new(stream, peer, place, refusals.clone());
                                 return Some((Ok(accepted), (listener, places, refusals)));
+                            }
+                            // Others are hung up on, before anything is read of them. However
+                            // many there are, those who have a place go on meanwhile.
+                            drop(stream);
+                            if refused % MAX_HANG_UPS == 0 {
+                                tokio::task::yield_now().await;
                             }
                         }
                         Err(error) => return Some((Err(error), (listener, places, refusals))),
                     }
                 }
+                None
             },
         )
     }
@@ -124,19 +132,21 @@ pub(crate) struct Accepted {
     /// Until it has sent its first bytes.
     greeting: Option<Greeting>,
     sent: GoAwayWatch,
+    turns: Turns,
     refusals: Refusals,
     _place: Place,
 }
 
 impl Accepted {
     fn new(stream: Box<dyn Stream>, peer: Peer, place: Place, refusals: Refusals) -> Accepted {
-        let caller = Caller::new(peer);
+        let caller = Caller::new(peer, place.intake.clone());
         Accepted {
             stream,
             cut: Box::pin(caller.cut.clone().cancelled_owned()),
             caller,
             greeting: Some(Greeting::new()),
             sent: GoAwayWatch::default(),
+            turns: Turns::new(place.intake.clone()),
             refusals,
             _place: place,
         }
@@ -160,9 +170,13 @@ impl AsyncRead for Accepted {
         if self.cut.as_mut().poll(context).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        let count = buffer.filled().len() - before;
+        ready!(self.turns.poll_next(context));
+        let room = buffer.remaining().min(PORTION_BYTES);
+        let mut portion = ReadBuf::new(buffer.initialize_unfilled_to(room));
+        let read = Pin::new(&mut self.stream).poll_read(context, &mut portion);
+        let count = portion.filled().len();
+        buffer.advance(count);
+        self.turns.read(count);
         let greeting = self.greeting.as_mut();
         match greeting.map(|greeting| greeting.poll_late(context, count)) {
             // Nobody is accused: it may have been stopped in that moment.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio_util::sync::CancellationToken;
 
+use crate::intake::Intake;
 use crate::limits::LAST_WORDS;
 
 /// Who is at the other end of a connection, as the kernel says.
@@ -22,15 +23,18 @@ pub(crate) struct Caller {
     pub(crate) peer: Peer,
     /// Cancelled: the connection is closed.
     pub(crate) cut: CancellationToken,
+    /// What is read of the user, on all of its connections.
+    pub(crate) intake: Intake,
     /// Whether that was begun.
     is_cut_off: Arc<AtomicBool>,
 }
 
 impl Caller {
-    pub(crate) fn new(peer: Peer) -> Caller {
+    pub(crate) fn new(peer: Peer, intake: Intake) -> Caller {
         Caller {
             peer,
             cut: CancellationToken::new(),
+            intake,
             is_cut_off: Arc::default(),
         }
     }

@@ -6,13 +6,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use topology::{Identities, Process};
 
+use crate::intake::Intake;
 use crate::limits::{MAX_CONNECTIONS_OF_PROCESS, MAX_CONNECTIONS_OF_ROOT};
 use crate::peer::Peer;
 use crate::refusal::RefusalKind;
 use crate::refusals::Refusals;
 
-/// Connections by the user that made them.
-type Counts = BTreeMap<u32, usize>;
+/// By the user that made the connections. Only of who may call, so there are few.
+type Users = BTreeMap<u32, User>;
+
+/// Connections of a user.
+#[derive(Debug)]
+struct User {
+    connections: usize,
+    intake: Intake,
+}
 
 /// The places of one server.
 #[derive(Clone, Debug)]
@@ -20,7 +28,7 @@ pub(crate) struct Places {
     server: Process,
     identities: Arc<Identities>,
     refusals: Refusals,
-    counts: Arc<Mutex<Counts>>,
+    users: Arc<Mutex<Users>>,
 }
 
 impl Places {
@@ -29,7 +37,7 @@ impl Places {
             server,
             identities,
             refusals,
-            counts: Arc::default(),
+            users: Arc::default(),
         }
     }
 
@@ -45,17 +53,21 @@ impl Places {
             return None;
         }
         {
-            let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-            let count = counts.entry(peer.uid).or_default();
+            let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+            let user = users.entry(peer.uid).or_insert_with(|| User {
+                connections: 0,
+                intake: Intake::new(),
+            });
             let most = match peer.uid {
                 0 => MAX_CONNECTIONS_OF_ROOT,
                 _ => MAX_CONNECTIONS_OF_PROCESS,
             };
-            if *count < most {
-                *count += 1;
+            if user.connections < most {
+                user.connections += 1;
                 return Some(Place {
                     uid: peer.uid,
-                    counts: Arc::clone(&self.counts),
+                    intake: user.intake.clone(),
+                    users: Arc::clone(&self.users),
                 });
             }
         }
@@ -72,17 +84,16 @@ impl Places {
 #[derive(Debug)]
 pub(crate) struct Place {
     uid: u32,
-    counts: Arc<Mutex<Counts>>,
+    /// Of all connections of this user.
+    pub(crate) intake: Intake,
+    users: Arc<Mutex<Users>>,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counts.get_mut(&self.uid) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.uid);
-            }
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(user) = users.get_mut(&self.uid) {
+            user.connections -= 1;
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use topology::{Identities, Process};
 
+use crate::limits::REFUSED_CALL_BYTES;
 use crate::peer::{Caller, Peer};
 use crate::refusal::{Refusal, RefusalKind};
 use crate::reports::Reports;
@@ -50,6 +51,7 @@ impl Refusals {
     /// # Panics
     /// Outside a tokio runtime.
     pub(crate) fn note_call(&self, caller: &Caller, kind: RefusalKind, what: &str) {
+        caller.intake.charge(REFUSED_CALL_BYTES);
         if !kind.cuts_off() || caller.cut_off() {
             self.report(caller.peer, kind);
         }

@@ -2,6 +2,7 @@
 //! ratios. No threshold here is a test: the table shows the budget beside what
 //! was measured.
 
+mod attacks;
 mod burst;
 mod direct;
 mod dispatch;
@@ -56,6 +57,12 @@ struct Arguments {
     /// Nodes that share these kills, at the same time.
     #[arg(long, default_value_t = 2)]
     kill_nodes: usize,
+    /// Times that each attack begins, for `--only attacks`.
+    #[arg(long, default_value_t = 5)]
+    attack_rounds: usize,
+    /// Calls beside the attacker in each of them.
+    #[arg(long, default_value_t = 40)]
+    attack_calls: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -80,6 +87,9 @@ enum Measurement {
     Idle,
     /// Memory after many pods have come and gone.
     Memory,
+    /// Answers of a server that another caller attacks ("direct" is the same server when
+    /// it is quiet); only when asked for.
+    Attacks,
 }
 
 const ALL: &[Measurement] = &[
@@ -93,14 +103,18 @@ const ALL: &[Measurement] = &[
     Measurement::Kills,
     Measurement::Idle,
     Measurement::Memory,
+    Measurement::Attacks,
 ];
+
+/// Those that take long, and are not made unless asked for.
+const WHEN_ASKED_FOR: &[Measurement] = &[Measurement::Kills, Measurement::Attacks];
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let mut rows = Vec::new();
     for &measurement in ALL {
         let is_wanted = match arguments.only.as_slice() {
-            [] => measurement != Measurement::Kills,
+            [] => !WHEN_ASKED_FOR.contains(&measurement),
             only => only.contains(&measurement),
         };
         if !is_wanted {
@@ -122,6 +136,9 @@ fn main() -> Result<()> {
             Measurement::Restart => restart::each_part(arguments.repetitions.min(10)),
             Measurement::Kills => kills::measure(arguments.kills, arguments.kill_nodes),
             Measurement::Dispatch => dispatch::measure(),
+            Measurement::Attacks => {
+                attacks::measure(arguments.attack_rounds, arguments.attack_calls)
+            }
             Measurement::Idle => {
                 let nodes = arguments.idle_pods.iter();
                 nodes

@@ -1,6 +1,7 @@
 //! Tests of the real programs on a real containerd; they are under `tests/`,
 //! one file a subject. What they share with others is in `test-support`.
 
+pub mod bystanders;
 pub mod callers;
 pub mod cast;
 pub mod credential_program;

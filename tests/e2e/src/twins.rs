@@ -27,15 +27,15 @@ const CALLS: usize = 20;
 
 /// A user that may call a server.
 #[derive(Clone, Debug)]
-struct Caller {
-    uid: u32,
+pub(crate) struct Caller {
+    pub(crate) uid: u32,
     /// A method that it may call.
-    allowed: String,
+    pub(crate) allowed: String,
     /// One that it may not.
     foreign: String,
 }
 
-fn callers(identities: &Identities, server: Process) -> Vec<Caller> {
+pub(crate) fn callers(identities: &Identities, server: Process) -> Vec<Caller> {
     let uids = identities.callers(server).into_iter().chain([0]);
     let first_method = |service: &str| {
         let mut services = bulkhead_api::SERVICES.iter();
@@ -76,17 +76,20 @@ fn answered(
 }
 
 /// An attack; it ends when its standard input does.
-struct Attack(Child);
+pub(crate) struct Attack(Child);
 
 impl Attack {
-    fn begin(
+    /// `more` words are arguments of the program.
+    pub(crate) fn begin(
         place: &impl Callable,
         program: &Path,
         (caller, server): (&Caller, Process),
+        more: &[&str],
     ) -> Result<Attack> {
         let mut command = place.as_user(caller.uid, program)?;
         command.arg(place.socket(server));
         command.args([&caller.allowed, &caller.foreign]);
+        command.args(more);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = place.run(|| command.spawn())??;
         let mut begun = [0; 6];
@@ -100,7 +103,7 @@ impl Attack {
     }
 
     /// What was sent: each kind of attack, with connections and bytes.
-    fn end(mut self) -> Result<Vec<(String, u64, u64)>> {
+    pub(crate) fn end(mut self) -> Result<Vec<(String, u64, u64)>> {
         drop(self.0.stdin.take());
         let lines = BufReader::new(self.0.stdout.take().context("no output")?).lines();
         let sent = lines.map(|line| {
@@ -133,7 +136,7 @@ pub fn attack_everybody(
         let callers = callers(identities, server);
         for attacker in &callers {
             let case = format!("uid {} attacks {server}", attacker.uid);
-            let attack = Attack::begin(place, &programs.hostile_twin, (attacker, server))?;
+            let attack = Attack::begin(place, &programs.hostile_twin, (attacker, server), &[])?;
             // Some servers have one caller only.
             let bystander = callers.iter().find(|caller| caller.uid != attacker.uid);
             if let Some(bystander) = bystander {

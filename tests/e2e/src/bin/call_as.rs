@@ -7,6 +7,7 @@
 //! call-as SOCKET probe UID CONTAINER CONTAINER-ID
 //! call-as SOCKET pods
 //! call-as SOCKET answered METHOD CALLS
+//! call-as SOCKET latencies METHOD CALLS MILLISECONDS-BETWEEN-CALLS
 //! ```
 #![expect(
     clippy::print_stdout,
@@ -17,7 +18,7 @@
 use std::error::Error as _;
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use bulkhead_api::v1;
@@ -28,6 +29,8 @@ use bulkhead_api::v1::probe_targets_client::ProbeTargetsClient;
 use bulkhead_api::v1::watch_pods_response::Message;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
+use tokio::time::MissedTickBehavior;
+use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
@@ -59,6 +62,10 @@ fn main() -> Result<()> {
             [what] if what == "pods" => pods(channel).await,
             [what, method, calls] if what == "answered" => {
                 answered(channel, method, calls.parse()?).await
+            }
+            [what, method, calls, interval] if what == "latencies" => {
+                let interval = Duration::from_millis(interval.parse()?);
+                latencies(socket.into(), method, calls.parse()?, interval).await
             }
             _ => bail!("which call?"),
         }
@@ -142,23 +149,50 @@ async fn pods(channel: Channel) -> Result<()> {
 /// How many of so many calls with an empty message are answered, one after the other: by
 /// whatever status the server gives.
 async fn answered(channel: Channel, method: &str, calls: usize) -> Result<()> {
-    let mut client = tonic::client::Grpc::new(channel);
+    let mut client = Grpc::new(channel);
     let mut answered = 0;
     for _ in 0..calls {
-        client.ready().await.context("not ready")?;
-        let codec = tonic_prost::ProstCodec::<(), ()>::default();
-        let path = PathAndQuery::try_from(method)?;
-        let call = client.server_streaming(Request::new(()), path, codec);
-        match tokio::time::timeout(ANSWER_TIME, call).await {
-            // A status of the server, not of a connection that broke.
-            Ok(Err(status)) if status.source().is_none() => answered += 1,
-            Ok(Ok(_)) => answered += 1,
-            Ok(Err(status)) => eprintln!("{status:?}"),
-            Err(_elapsed) => eprintln!("no answer within {ANSWER_TIME:?}"),
+        match is_answered(&mut client, method).await {
+            Ok(()) => answered += 1,
+            Err(error) => eprintln!("{error:#}"),
         }
     }
     println!("{answered}");
     Ok(())
+}
+
+/// How long each of so many calls takes until it is answered, in microseconds: on a
+/// connection that is kept, and with one of its own.
+async fn latencies(socket: PathBuf, method: &str, calls: usize, interval: Duration) -> Result<()> {
+    let mut kept = Grpc::new(connect(socket.clone()).await?);
+    is_answered(&mut kept, method).await?;
+    let mut ticks = tokio::time::interval(interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    for _ in 0..calls {
+        ticks.tick().await;
+        let begin = Instant::now();
+        is_answered(&mut kept, method).await?;
+        let on_kept = begin.elapsed().as_micros();
+        ticks.tick().await;
+        let begin = Instant::now();
+        is_answered(&mut Grpc::new(connect(socket.clone()).await?), method).await?;
+        println!("{on_kept} {}", begin.elapsed().as_micros());
+    }
+    Ok(())
+}
+
+/// Makes one call, whatever status the server answers it with.
+async fn is_answered(client: &mut Grpc<Channel>, method: &str) -> Result<()> {
+    client.ready().await.context("not ready")?;
+    let codec = tonic_prost::ProstCodec::<(), ()>::default();
+    let path = PathAndQuery::try_from(method)?;
+    let call = client.server_streaming(Request::new(()), path, codec);
+    let answer = tokio::time::timeout(ANSWER_TIME, call).await;
+    match answer.with_context(|| format!("no answer within {ANSWER_TIME:?}"))? {
+        // Not one of the server: the connection broke.
+        Err(status) if status.source().is_some() => Err(status.into()),
+        _ => Ok(()),
+    }
 }
 
 fn tell(answer: Result<String, Status>) {

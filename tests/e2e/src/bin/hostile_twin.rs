@@ -4,11 +4,13 @@
 //! `ATTACK CONNECTIONS BYTES` of each.
 //!
 //! ```text
-//! hostile-twin SOCKET ALLOWED FOREIGN
+//! hostile-twin SOCKET ALLOWED FOREIGN [first-processor]
 //! ```
 //!
 //! `ALLOWED` is the path of a method that the user may call, `FOREIGN` of one that it may
-//! not. Frames are made by hand: no library would send them.
+//! not. Frames are made by hand: no library would send them. With `first-processor` it runs
+//! on that one only, behind whoever else wants it, so that what others notice of it is what
+//! the server does, and not the want of processors.
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
 use std::io::{Read as _, Write as _};
@@ -19,7 +21,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
 
 /// How many connections try the same at once: with all attacks more than a caller may have.
 const CONNECTIONS: usize = 2;
@@ -169,6 +173,11 @@ fn main() -> Result<()> {
         allowed: word("which method?")?,
         foreign: word("which method of another?")?,
     };
+    match words.next().as_deref() {
+        None => {}
+        Some("first-processor") => step_back()?,
+        Some(other) => bail!("where is it to run? not {other:?}"),
+    }
     let is_over = Arc::new(AtomicBool::new(false));
     let counts: Vec<Arc<Counts>> = ATTACKS.iter().map(|_| Arc::default()).collect();
     let mut threads = Vec::new();
@@ -210,6 +219,15 @@ fn main() -> Result<()> {
             counts.bytes.load(Ordering::Relaxed)
         );
     }
+    Ok(())
+}
+
+/// Leaves the other processors to others, and this one too when they want it.
+fn step_back() -> Result<()> {
+    let mut first = CpuSet::new();
+    first.set(0)?;
+    sched_setaffinity(Pid::from_raw(0), &first)?;
+    rustix::process::nice(19)?;
     Ok(())
 }
 
