@@ -1,17 +1,20 @@
 //! `cargo xtask boot-test`: systemd boots in a container on this machine's kernel
 //! (systemd-nspawn), and Bulkhead is installed there from its package and runs as on a node:
 //! under its supervisor, and as the bundle of services. What is claimed is in
-//! `boot/claims.sh` and what it reads, which run in the container.
+//! `boot/claims.sh` and what it reads, which run in the container; or, with `--guest`, in an
+//! emulated machine with Debian's own kernel, on cgroup v2.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use clap::ValueEnum;
 use test_support::{binaries, images};
 
 use crate::build::{self, Profile};
+use crate::vm::{self, Release};
 use crate::{package, packages, report, tree};
 
 /// What the container has besides the smallest Debian.
@@ -47,35 +50,97 @@ const PROVERS: [&str; 7] = [
     "prove-escapes",
 ];
 
-/// How often it boots: the second time with pods of the first, the third time with the
-/// systemd cgroup driver and a shutdown that waits for pods, the fourth time with those.
-const BOOTS: [&str; 4] = ["first", "second", "third", "fourth"];
+/// What a guest has beside these.
+const PACKAGES_OF_GUEST: &str = "kmod,linux-image-cloud-amd64";
 
-/// Longest boot, with all that is done in it.
+/// Longest boot of a container, with all that is done in it.
 const MINUTES: &str = "5m";
 
+/// Gives a guest more time than the container: its one processor is slow, also by its own
+/// clock.
+const PATIENCE_OF_GUEST: (&str, &str) = (
+    "etc/systemd/system/claims.service.d/patience.conf",
+    "[Service]\nTimeoutStartSec=infinity\nEnvironment=CLAIM_TRIES=1500\n",
+);
+
+/// Arguments of `boot-test`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Boot this release in an emulated machine, on cgroup v2, instead of Debian 12 in a
+    /// container; takes hours
+    #[arg(long, value_enum)]
+    guest: Option<Release>,
+    /// Minutes after which each boot of a guest is ended
+    #[arg(long, default_value_t = 120)]
+    minutes: u32,
+    /// Only these boots
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Boot>,
+}
+
+/// A boot, by what is done in it.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Boot {
+    /// An installation, the bundle, an upgrade of it, the supervisor
+    First,
+    /// With the pods of the first: an upgrade of the supervisor, removal and purge
+    Second,
+    /// The systemd cgroup driver, and a shutdown that waits for pods
+    Third,
+    /// With the pods of that shutdown
+    Fourth,
+}
+
+impl Boot {
+    fn name(self) -> &'static str {
+        match self {
+            Boot::First => "first",
+            Boot::Second => "second",
+            Boot::Third => "third",
+            Boot::Fourth => "fourth",
+        }
+    }
+}
+
+/// What boots, again and again.
+enum Machine {
+    /// Of its tree of files.
+    Container,
+    /// Its disk.
+    Guest { disk: PathBuf, minutes: u32 },
+}
+
 /// Runs all claims; fails unless each of them holds.
-pub(crate) fn run() -> Result<ExitCode> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     packages::require_root()?;
-    packages::require_for_boots()?;
+    match arguments.guest {
+        None => packages::require_for_boots()?,
+        Some(_) => packages::require_for_guests()?,
+    }
     report::step("building programs");
     build::programs(Profile::Development, &["confinement", "e2e"])?;
-    let archives = images::archives()?;
-    let directory = binaries::target_directory()?.join("boot");
-    let root = tree::debian(&directory, "bookworm", PACKAGES)?;
-    install(&root)?;
-    for program in PROVERS {
-        let program = binaries::target_directory()?.join("debug").join(program);
-        copy(&program, &root.join("proof"))?;
-    }
-    for archive in archives {
-        copy(&archive, &root.join("images"))?;
-    }
+    let (directory, root) = tree_of(arguments.guest)?;
+    let machine = match arguments.guest {
+        None => Machine::Container,
+        Some(_) => Machine::Guest {
+            disk: tree::disk(&root, &directory)?,
+            minutes: arguments.minutes,
+        },
+    };
+    let mut boots = Boot::value_variants().to_vec();
+    boots.retain(|boot| arguments.only.is_empty() || arguments.only.contains(boot));
     let (mut held, mut failed) = (0, 0);
-    for boot in BOOTS {
+    for boot in boots.into_iter().map(Boot::name) {
         report::step(&format!("{boot} boot"));
-        fs::write(root.join("boot-number"), boot).context("the number of the boot")?;
-        let claims = claims_of(&root, &directory)?;
+        let claims = match &machine {
+            Machine::Container => {
+                fs::write(root.join("boot-number"), boot).context("the number of the boot")?;
+                claims_of(&root, &directory)?
+            }
+            Machine::Guest { disk, minutes } => {
+                claims_of_guest((&root, disk), &directory, boot, *minutes)?
+            }
+        };
         for claim in claims.lines() {
             report::line(claim);
             held += usize::from(claim.starts_with("ok "));
@@ -94,6 +159,34 @@ pub(crate) fn run() -> Result<ExitCode> {
     })
 }
 
+/// The files that boot, and the directory that they are in.
+fn tree_of(guest: Option<Release>) -> Result<(PathBuf, PathBuf)> {
+    let target = binaries::target_directory()?;
+    let archives = images::archives()?;
+    let (directory, root) = match guest {
+        None => {
+            let directory = target.join("boot");
+            let root = tree::debian(&directory, "bookworm", PACKAGES)?;
+            (directory, root)
+        }
+        Some(release) => {
+            let directory = target.join("boot-guest").join(release.name());
+            let wanted = format!("{PACKAGES},{PACKAGES_OF_GUEST}");
+            let root = tree::debian(&directory, release.name(), &wanted)?;
+            write(&root, PATIENCE_OF_GUEST)?;
+            (directory, root)
+        }
+    };
+    install(&root)?;
+    for program in PROVERS {
+        copy(&target.join("debug").join(program), &root.join("proof"))?;
+    }
+    for archive in archives {
+        copy(&archive, &root.join("images"))?;
+    }
+    Ok((directory, root))
+}
+
 /// Puts the packages, claims and what they need where the container looks for them. The
 /// container itself installs the package.
 fn install(root: &Path) -> Result<()> {
@@ -104,12 +197,8 @@ fn install(root: &Path) -> Result<()> {
     for unit in MASKED {
         link("/dev/null", &units.join(unit))?;
     }
-    for (path, text) in FILES {
-        let path = root.join(path);
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
-        }
-        fs::write(&path, text).with_context(|| path.display().to_string())?;
+    for file in FILES {
+        write(root, *file)?;
     }
     let first = root.join("begin");
     fs::set_permissions(&first, fs::Permissions::from_mode(0o755)).context("its mode")?;
@@ -140,6 +229,14 @@ const FILES: &[(&str, &str)] = &[
     ),
     ("etc/hostname", "node-a\n"),
 ];
+
+fn write(root: &Path, (path, text): (&str, &str)) -> Result<()> {
+    let path = root.join(path);
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
+    }
+    fs::write(&path, text).with_context(|| path.display().to_string())
+}
 
 fn copy(file: &Path, directory: &Path) -> Result<()> {
     fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
@@ -180,4 +277,29 @@ fn claims_of(root: &Path, directory: &Path) -> Result<String> {
         bail!("the container's cgroups cannot be removed");
     }
     fs::read_to_string(&told).context("the container claimed nothing")
+}
+
+/// The same in an emulated machine, whose files are on its disk.
+fn claims_of_guest(
+    (root, disk): (&Path, &Path),
+    directory: &Path,
+    boot: &str,
+    minutes: u32,
+) -> Result<String> {
+    let console = directory.join("console.log");
+    let command_line = format!(
+        "{} init=/begin boot-number={boot}",
+        vm::guest::KERNEL_COMMAND_LINE
+    );
+    let mut guest = vm::boot(root, disk, &console, &command_line, minutes)?;
+    let status = guest.wait().context("cannot wait for qemu")?;
+    if status.code() == Some(vm::TIMED_OUT) {
+        report::line(&format!("the guest took more than {minutes} minutes"));
+    }
+    let claims = Command::new("debugfs")
+        .args(["-R", "cat /claims"])
+        .arg(disk)
+        .output()
+        .context("cannot run debugfs")?;
+    Ok(String::from_utf8_lossy(&claims.stdout).into_owned())
 }

@@ -5,7 +5,7 @@
 //! instructions: what takes long for want of a processor takes the guest no time. So
 //! deadlines hold as on a slow machine, however busy this one is.
 
-mod guest;
+pub(crate) mod guest;
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
@@ -23,7 +23,7 @@ use guest::Report;
 
 /// What exercises cgroups, the kernel's limits, what it tells of memory, and the whole
 /// life of a pod.
-const USUAL: [&str; 15] = [
+const USUAL: [&str; 16] = [
     "cgroups::a_pod_has_no_more_processes_than_the_node_allows",
     "cgroups::all_pods_together_have_no_more_than_the_node_gives_them",
     "containerd::a_container_serves_over_its_pods_address_and_nothing_is_left",
@@ -39,14 +39,15 @@ const USUAL: [&str; 15] = [
     "security::capabilities_and_privileges_are_those_that_are_granted",
     "security::sysctls_hold_in_the_pod_and_others_are_refused",
     "security::users_groups_and_a_read_only_root_hold_in_the_container",
+    "state_directories::who_fills_a_disk_that_has_quotas_is_stopped_by_its_own",
 ];
 
 /// What the guest has besides the smallest Debian.
-const PACKAGES: &str = "systemd,systemd-sysv,udev,kmod,linux-image-cloud-amd64,containerd,runc,\
+const PACKAGES: &str = "systemd,systemd-sysv,udev,kmod,e2fsprogs,linux-image-cloud-amd64,containerd,runc,\
                         containernetworking-plugins,busybox-static,iproute2,iptables";
 
 /// How `timeout` ends when it had to end the program.
-const TIMED_OUT: i32 = 124;
+pub(crate) const TIMED_OUT: i32 = 124;
 
 /// Arguments of `vm-test`.
 #[derive(clap::Args)]
@@ -63,7 +64,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-enum Release {
+pub(crate) enum Release {
     /// Debian 12: Linux 6.1, containerd 1.6
     Bookworm,
     /// Debian 13: Linux 6.12, containerd 1.7
@@ -73,7 +74,7 @@ enum Release {
 }
 
 impl Release {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Release::Bookworm => "bookworm",
             Release::Trixie => "trixie",
@@ -106,7 +107,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
     report::step(&format!("tests on {}", arguments.release.name()));
     let console = directory.join("console.log");
-    let mut guest = boot(&root, &disk, &console, arguments.minutes)?;
+    let command_line = guest::KERNEL_COMMAND_LINE;
+    let mut guest = boot(&root, &disk, &console, command_line, arguments.minutes)?;
     let heard = follow(&mut guest)?;
     let status = guest.wait().context("cannot wait for qemu")?;
     report::line(&format!("the guest's console: {}", console.display()));
@@ -165,8 +167,14 @@ fn payload(tests: &Path, archives: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Starts the guest. What the tests print comes to its standard output.
-fn boot(root: &Path, disk: &Path, console: &Path, minutes: u32) -> Result<Child> {
+/// Starts a guest. What is written to its second serial line comes to the standard output.
+pub(crate) fn boot(
+    root: &Path,
+    disk: &Path,
+    console: &Path,
+    command_line: &str,
+    minutes: u32,
+) -> Result<Child> {
     let mut of_file = OsString::from("file:");
     of_file.push(console);
     let mut drive = OsString::from("format=raw,if=virtio,cache=unsafe,file=");
@@ -193,7 +201,7 @@ fn boot(root: &Path, disk: &Path, console: &Path, minutes: u32) -> Result<Child>
         .arg(root.join("vmlinuz"))
         .arg("-initrd")
         .arg(root.join("initrd.img"))
-        .args(["-append", guest::KERNEL_COMMAND_LINE])
+        .args(["-append", command_line])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()

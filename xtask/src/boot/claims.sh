@@ -2,11 +2,11 @@
 
 processes="pod-worker-pool status-syncer pleg prober config-sourcer sync-loop"
 
-# claim NAME COMMAND...: whether the command succeeds within 30 s.
+# claim NAME COMMAND...: whether the command succeeds within 30 s; a guest has longer.
 claim() {
     local name="$1"
     shift
-    for _ in $(seq 150); do
+    for _ in $(seq "${CLAIM_TRIES:-150}"); do
         if "$@" >/dev/null 2>&1; then
             echo "ok $name"
             return
@@ -85,6 +85,8 @@ has_users() {
         [ "$process" = pod-worker-pool ] || getent passwd "bulkhead-$process" || return
     done
 }
+# Since the cursor, by whoever asked systemd to.
+unit_was_stopped() { journalctl --after-cursor="$cursor" UNIT=bulkhead.service | grep -q ': Stopping '; }
 programs_run() { readlink /proc/[0-9]*/exe | grep '^/usr/libexec/bulkhead/'; }
 # started_at PROCESS: when its service last started, on a clock that only grows.
 started_at() { systemctl show --property=ExecMainStartTimestampMonotonic --value "bulkhead-$1.service"; }
@@ -117,8 +119,10 @@ if [ "$(cat /boot-number)" = second ]; then
         claim "the upgrade makes $process new" process_has_another_pid "$process" "${pids[$process]}"
     done
     claim "no container noticed the upgrade" containers_are_those_of_before
+    cursor=$(journalctl --quiet --lines=0 --show-cursor | sed -n 's/^-- cursor: //p')
     dpkg --remove bulkhead >> /dpkg.log 2>&1
     claim "the package can be removed while the supervisor runs" is_removed
+    claim "a removal stops the unit, which does not end for want of its programs" unit_was_stopped
     claim "a removal ends every process" is_not programs_run
     claim "no container noticed the removal" containers_are_those_of_before
     claim "a removal keeps the node's own configuration" configuration_is_ours

@@ -29,8 +29,13 @@ slice_of() {
 }
 # has SLICE PROPERTY VALUE: what systemd knows of it.
 has() { [ "$(systemctl show --property="$2" --value "$1")" = "$3" ]; }
-# limits SLICE FILE VALUE: what the kernel has.
-limits() { [ "$(cat /sys/fs/cgroup/*/kubepods.slice/*"$1"/"$2" /sys/fs/cgroup/*/kubepods.slice/*/"$1"/"$2" 2>/dev/null | head --lines=1)" = "$3" ]; }
+# limits SLICE FILE VALUE: what the kernel has, on cgroups of either version.
+limits() { [ "$(cat /sys/fs/cgroup/{,*/}kubepods.slice/{,*/}"$1"/"$2" 2>/dev/null | head --lines=1)" = "$3" ]; }
+if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+    memory=(MemoryMax memory.max) shares=(CPUWeight 20) quota=(cpu.max '25000 100000')
+else
+    memory=(MemoryLimit memory.limit_in_bytes) shares=(CPUShares 512) quota=(cpu.cfs_quota_us 25000)
+fi
 # holds SLICE: whether processes are in a scope of the runtime below it.
 holds() { systemd-cgls --no-pager --unit "$1" | grep -q 'cri-containerd-.*\.scope'; }
 is_active() { systemctl is-active "$1"; }
@@ -64,11 +69,11 @@ TOML
             claim "$starter: the runtime puts the containers of the $pod pod into it" holds "${!pod}"
         done
         claim "$starter: systemd knows the quota of a pod" has "$guaranteed" CPUQuotaPerSecUSec 250ms
-        claim "$starter: systemd knows the memory limit of a pod" has "$burstable" MemoryLimit $((96 << 20))
-        claim "$starter: the kernel has the memory limit of a pod" limits "$burstable" memory.limit_in_bytes $((96 << 20))
-        claim "$starter: the class has the shares of its pods" has kubepods-burstable.slice CPUShares 512
+        claim "$starter: systemd knows the memory limit of a pod" has "$burstable" "${memory[0]}" $((96 << 20))
+        claim "$starter: the kernel has the memory limit of a pod" limits "$burstable" "${memory[1]}" $((96 << 20))
+        claim "$starter: the class has the shares of its pods" has kubepods-burstable.slice "${shares[@]}"
         systemctl daemon-reload
-        claim "$starter: a reload of systemd leaves the limits" limits "$guaranteed" cpu.cfs_quota_us 25000
+        claim "$starter: a reload of systemd leaves the limits" limits "$guaranteed" "${quota[@]}"
         before=$(containers)
         pkill --signal KILL --full /usr/libexec/bulkhead/pod-worker-pool
         claim "$starter: after the end of pod-worker-pool every process is ready" all_are_ready

@@ -11,7 +11,7 @@ use test_support::{binaries, wait};
 use crate::test::Totals;
 
 /// The console is the first serial line; the tests have the second.
-pub(super) const KERNEL_COMMAND_LINE: &str =
+pub(crate) const KERNEL_COMMAND_LINE: &str =
     "root=/dev/vda rw console=ttyS0 quiet systemd.unified_cgroup_hierarchy=1 panic=-1";
 
 /// How many times longer than on a fast machine the tests wait for something.
