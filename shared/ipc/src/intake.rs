@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use tokio::time::{Instant, Sleep};
 
-use crate::limits::{CONNECTION_BYTES, MAX_BYTES_A_SECOND, PORTION_BYTES};
+use crate::limits::{CONNECTION_BYTES, MAX_BYTES_A_SECOND, MAX_REST, PORTION_BYTES};
 use crate::pace::Pace;
 
 /// What is read of one user.
@@ -25,7 +25,10 @@ impl Intake {
     pub(crate) fn charge(&self, bytes: usize) -> Instant {
         let count = u32::try_from(bytes).unwrap_or(u32::MAX);
         let mut pace = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        pace.reserve(Instant::now(), count)
+        let now = Instant::now();
+        let due = pace.reserve(now, count);
+        pace.forgive(now + MAX_REST);
+        due
     }
 }
 
@@ -139,6 +142,16 @@ mod tests {
                 "{all}"
             );
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_debt_outlasts_the_longest_rest() {
+        let intake = Intake::new();
+        for _ in 0..100 {
+            intake.charge(1 << 20);
+        }
+        let due = intake.charge(1);
+        assert_eq!(due - Instant::now(), MAX_REST);
     }
 
     #[tokio::test(start_paused = true)]

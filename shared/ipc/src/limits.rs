@@ -79,6 +79,10 @@ pub const MAX_UNREAD_BYTES: u32 = 1 << 20;
 /// second have a kilobyte each; ours have some hundred bytes.
 pub const MAX_BYTES_A_SECOND: u32 = 1 << 20;
 
+/// How long nothing at all is read of a user, whatever it has sent: the next run of a process
+/// that was ended for that is heard soon.
+pub const MAX_REST: Duration = Duration::from_secs(2);
+
 /// What is read of a connection at a time, before the others have a turn. Small: it may be
 /// hundreds of frames, and each is answered.
 pub const PORTION_BYTES: usize = 4 << 10;
@@ -88,7 +92,7 @@ pub const CONNECTION_BYTES: usize = 8 << 10;
 
 /// Connections that are hung up on, one after the other, before those who have a place have
 /// a turn: who waits to be accepted waits behind them.
-pub const MAX_HANG_UPS: u64 = 32;
+pub const MAX_HANG_UPS: u64 = 8;
 
 /// What a refused call costs more than its bytes: to refuse it is work, too.
 pub const REFUSED_CALL_BYTES: usize = 4 << 10;

@@ -29,6 +29,11 @@ impl Pace {
         self.next = Some(next + self.interval * count);
         next
     }
+
+    /// Lets what comes after `latest` begin then.
+    pub(crate) fn forgive(&mut self, latest: Instant) {
+        self.next = self.next.map(|next| next.min(latest));
+    }
 }
 
 #[cfg(test)]
