@@ -90,9 +90,11 @@ pub const PORTION_BYTES: usize = 4 << 10;
 /// What a connection costs as if it had been read: so a user makes some hundred a second.
 pub const CONNECTION_BYTES: usize = 8 << 10;
 
-/// Connections that are hung up on, one after the other, before those who have a place have
-/// a turn: who waits to be accepted waits behind them.
-pub const MAX_HANG_UPS: u64 = 8;
+/// When a connection is hung up on whose user has enough of them.
+pub const HANG_UP_DELAY: Duration = Duration::from_millis(100);
+
+/// How many wait for that; the others are hung up on at once.
+pub const MAX_DELAYED_HANG_UPS: usize = 128;
 
 /// What a refused call costs more than its bytes: to refuse it is work, too.
 pub const REFUSED_CALL_BYTES: usize = 4 << 10;

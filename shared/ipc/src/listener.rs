@@ -7,13 +7,14 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixListener;
+use tokio::sync::Semaphore;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
 
 use crate::goaway::GoAwayWatch;
 use crate::greeting::Greeting;
 use crate::intake::Turns;
-use crate::limits::{MAX_HANG_UPS, PORTION_BYTES};
+use crate::limits::{HANG_UP_DELAY, MAX_DELAYED_HANG_UPS, PORTION_BYTES};
 use crate::memory_socket::MemoryListener;
 use crate::peer::{Caller, Peer};
 use crate::places::{Place, Places};
@@ -80,27 +81,25 @@ impl Listener {
         places: Places,
         refusals: Refusals,
     ) -> impl tokio_stream::Stream<Item = io::Result<Accepted>> + Send {
+        let waiting = Arc::new(Semaphore::new(MAX_DELAYED_HANG_UPS));
         futures_util::stream::unfold(
-            (self, places, refusals),
-            |(listener, places, refusals)| async move {
-                for refused in 1.. {
-                    match listener.accept().await {
-                        Ok((stream, peer)) => {
-                            if let Some(place) = places.take(peer) {
-                                let accepted = Accepted::new(stream, peer, place, refusals.clone());
-                                return Some((Ok(accepted), (listener, places, refusals)));
-                            }
-                            // Others are hung up on, before anything is read of them. However
-                            // many there are, those who have a place go on meanwhile.
-                            drop(stream);
-                            if refused % MAX_HANG_UPS == 0 {
+            (self, places, refusals, waiting),
+            |(listener, places, refusals, waiting)| async move {
+                loop {
+                    let accepted = match listener.accept().await {
+                        Ok((stream, peer)) => match places.take(peer) {
+                            Ok(place) => Ok(Accepted::new(stream, peer, place, refusals.clone())),
+                            Err(kind) => {
+                                hang_up(stream, kind, &waiting);
+                                // Those who have a place have a turn.
                                 tokio::task::yield_now().await;
+                                continue;
                             }
-                        }
-                        Err(error) => return Some((Err(error), (listener, places, refusals))),
-                    }
+                        },
+                        Err(error) => Err(error),
+                    };
+                    return Some((accepted, (listener, places, refusals, waiting)));
                 }
-                None
             },
         )
     }
@@ -121,6 +120,20 @@ impl Listener {
                 Ok((Box::new(stream), peer))
             }
         }
+    }
+}
+
+/// Hangs up, before anything is read. On who has connections enough a little later: it
+/// mostly tries again at once, and each time costs those who wait to be accepted.
+fn hang_up(stream: Box<dyn Stream>, kind: RefusalKind, waiting: &Arc<Semaphore>) {
+    if kind != RefusalKind::TooManyConnections {
+        return;
+    }
+    if let Ok(held) = Arc::clone(waiting).try_acquire_owned() {
+        tokio::spawn(async move {
+            tokio::time::sleep(HANG_UP_DELAY).await;
+            drop((stream, held));
+        });
     }
 }
 

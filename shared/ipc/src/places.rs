@@ -41,16 +41,18 @@ impl Places {
         }
     }
 
-    /// A place for a connection of `peer`, unless it may call nothing here or has
-    /// none left.
+    /// A place for a connection of `peer`.
+    ///
+    /// # Errors
+    /// When it may call nothing here, or has none left.
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub(crate) fn take(&self, peer: Peer) -> Option<Place> {
+    pub(crate) fn take(&self, peer: Peer) -> Result<Place, RefusalKind> {
         if !self.identities.may_call(peer.uid, self.server) {
             self.refusals
                 .note_connection(peer, RefusalKind::Connection, "a connection");
-            return None;
+            return Err(RefusalKind::Connection);
         }
         {
             let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,19 +66,17 @@ impl Places {
             };
             if user.connections < most {
                 user.connections += 1;
-                return Some(Place {
+                return Ok(Place {
                     uid: peer.uid,
                     intake: user.intake.clone(),
                     users: Arc::clone(&self.users),
                 });
             }
         }
-        self.refusals.note_connection(
-            peer,
-            RefusalKind::TooManyConnections,
-            "one connection more than it may have",
-        );
-        None
+        let kind = RefusalKind::TooManyConnections;
+        let what = "one connection more than it may have";
+        self.refusals.note_connection(peer, kind, what);
+        Err(kind)
     }
 }
 
@@ -117,12 +117,14 @@ mod tests {
         let server = Process::PodWorkerPool;
         let refusals = Refusals::new(server, Arc::clone(&identities), None);
         let places = Places::new(server, identities, refusals);
-        let greedy: Vec<_> = (0..100).filter_map(|_| places.take(peer(pleg))).collect();
+        let greedy: Vec<_> = (0..100)
+            .filter_map(|_| places.take(peer(pleg)).ok())
+            .collect();
         assert_eq!(greedy.len(), MAX_CONNECTIONS_OF_PROCESS);
-        assert!(places.take(peer(0)).is_some(), "root is not locked out");
+        assert!(places.take(peer(0)).is_ok(), "root is not locked out");
         drop(greedy);
         assert!(
-            places.take(peer(pleg)).is_some(),
+            places.take(peer(pleg)).is_ok(),
             "a place that is left is free again"
         );
     }
@@ -142,7 +144,7 @@ mod tests {
                 .collect();
             let users = Process::ALL.map(|process| identities.uid(process));
             for uid in users.into_iter().chain([1, 65_534, u32::MAX]) {
-                let got = places.take(peer(uid)).is_some();
+                let got = places.take(peer(uid)).is_ok();
                 assert_eq!(got, of_table.contains(&uid), "uid {uid} of {server}");
             }
         }

@@ -88,6 +88,13 @@ has_users() {
 # Since the cursor, by whoever asked systemd to.
 unit_was_stopped() { journalctl --after-cursor="$cursor" UNIT=bulkhead.service | grep -q ': Stopping '; }
 programs_run() { readlink /proc/[0-9]*/exe | grep '^/usr/libexec/bulkhead/'; }
+# end_program NAME: kills it, whoever started it.
+end_program() {
+    local exe
+    for exe in /proc/[0-9]*/exe; do
+        [ "$(readlink "$exe")" != "/usr/libexec/bulkhead/$1" ] || kill -KILL "${exe//[!0-9]/}"
+    done
+}
 # started_at PROCESS: when its service last started, on a clock that only grows.
 started_at() { systemctl show --property=ExecMainStartTimestampMonotonic --value "bulkhead-$1.service"; }
 pool_started_last() {
