@@ -14,6 +14,19 @@ use test_support::{binaries, images};
 use crate::build::{self, Profile};
 use crate::{package, packages, report, tree};
 
+mod earlier;
+
+/// Arguments of `boot-test`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Only measure: kill each process of the bundle so often, in a release build
+    #[arg(long, value_name = "N", conflicts_with = "from")]
+    kills: Option<usize>,
+    /// Only upgrade, with pods: from the package of this commit to that of now
+    #[arg(long, value_name = "COMMIT")]
+    from: Option<String>,
+}
+
 /// What the container has besides the smallest Debian.
 const PACKAGES: &str = "systemd,systemd-sysv,dbus,libnss-systemd,containerd,runc,\
                         containernetworking-plugins,busybox-static,iproute2,iptables";
@@ -37,45 +50,72 @@ const MASKED: [&str; 10] = [
 const VERSIONS: [&str; 3] = ["1", "2", "3"];
 
 /// Programs of the tests that try the processes from outside.
-const PROVERS: [&str; 7] = [
+const PROVERS: [&str; 8] = [
     "call-as",
     "call-every-method",
     "confined",
     "escape",
+    "hostile-pleg",
     "hostile-twin",
     "prove-edges",
     "prove-escapes",
 ];
 
 /// How often it boots: the second time with pods of the first, the third time with the
-/// systemd cgroup driver and a shutdown that waits for pods, the fourth time with those.
-const BOOTS: [&str; 4] = ["first", "second", "third", "fourth"];
+/// systemd cgroup driver and a shutdown that waits for pods, the fourth time with those, the
+/// fifth time on cgroup version 2 alone, for what systemd does with that only.
+const BOOTS: [&str; 5] = ["first", "second", "third", "fourth", UNIFIED];
+
+const UNIFIED: &str = "unified";
 
 /// Longest boot, with all that is done in it.
-const MINUTES: &str = "5m";
+const MINUTES: u64 = 5;
+
+/// Kills of each process in a minute, at least.
+const KILLS_A_MINUTE: u64 = 20;
 
 /// Runs all claims; fails unless each of them holds.
-pub(crate) fn run() -> Result<ExitCode> {
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     packages::require_root()?;
     packages::require_for_boots()?;
-    report::step("building programs");
-    build::programs(Profile::Development, &["confinement", "e2e"])?;
-    let archives = images::archives()?;
+    let (profile, provers, boots): (_, &[&str], &[&str]) = match arguments {
+        Arguments { kills: Some(_), .. } => (Profile::Release, &["bench"], &["kills"]),
+        Arguments { from: Some(_), .. } => (Profile::Development, &[], &["upgrade"]),
+        _ => (Profile::Development, &PROVERS, &BOOTS),
+    };
     let directory = binaries::target_directory()?.join("boot");
+    let earlier = match &arguments.from {
+        Some(commit) => Some(earlier::package(commit, &directory)?),
+        None => None,
+    };
+    report::step("building programs");
+    let packages: &[&str] = match profile {
+        Profile::Development => &["confinement", "e2e"],
+        Profile::Release => &["bench"],
+    };
+    build::programs(profile, packages)?;
+    let archives = images::archives()?;
     let root = tree::debian(&directory, "bookworm", PACKAGES)?;
-    install(&root)?;
-    for program in PROVERS {
-        let program = binaries::target_directory()?.join("debug").join(program);
+    install(&root, profile)?;
+    if let Some(earlier) = earlier {
+        let first = root.join("packages/1.deb");
+        fs::copy(&earlier, &first).with_context(|| earlier.display().to_string())?;
+    }
+    for program in provers {
+        let program = build::place(profile)?.join(program);
         copy(&program, &root.join("proof"))?;
     }
     for archive in archives {
         copy(&archive, &root.join("images"))?;
     }
+    let kills = u64::try_from(arguments.kills.unwrap_or(0))?;
+    fs::write(root.join("kills"), kills.to_string()).context("the number of kills")?;
+    let minutes = MINUTES + kills.div_ceil(KILLS_A_MINUTE);
     let (mut held, mut failed) = (0, 0);
-    for boot in BOOTS {
+    for boot in boots {
         report::step(&format!("{boot} boot"));
         fs::write(root.join("boot-number"), boot).context("the number of the boot")?;
-        let claims = claims_of(&root, &directory)?;
+        let claims = claims_of(&root, &directory, boot, minutes)?;
         for claim in claims.lines() {
             report::line(claim);
             held += usize::from(claim.starts_with("ok "));
@@ -96,10 +136,10 @@ pub(crate) fn run() -> Result<ExitCode> {
 
 /// Puts the packages, claims and what they need where the container looks for them. The
 /// container itself installs the package.
-fn install(root: &Path) -> Result<()> {
+fn install(root: &Path, profile: Profile) -> Result<()> {
     let place = root.join("packages");
     fs::create_dir_all(&place).context("the directory of packages")?;
-    package::of_development(&VERSIONS, &place)?;
+    package::in_versions(profile, &VERSIONS, &place)?;
     let units = root.join("etc/systemd/system");
     for unit in MASKED {
         link("/dev/null", &units.join(unit))?;
@@ -124,6 +164,9 @@ const FILES: &[(&str, &str)] = &[
     ("begin", include_str!("boot/begin.sh")),
     ("claims.sh", include_str!("boot/claims.sh")),
     ("proof.sh", include_str!("boot/proof.sh")),
+    ("watch.sh", include_str!("boot/watch.sh")),
+    ("egress.sh", include_str!("boot/egress.sh")),
+    ("upgrade.sh", include_str!("boot/upgrade.sh")),
     ("driver.sh", include_str!("boot/driver.sh")),
     ("shutdown.sh", include_str!("boot/shutdown.sh")),
     (
@@ -155,18 +198,23 @@ fn link(to: &str, link: &Path) -> Result<()> {
 
 /// Boots once, and returns what was claimed. The container has a network, mounts and
 /// cgroups of its own, and not all capabilities.
-fn claims_of(root: &Path, directory: &Path) -> Result<String> {
+fn claims_of(root: &Path, directory: &Path, boot: &str, minutes: u64) -> Result<String> {
     // Another container may boot at the same time.
     let cgroup = format!("bulkhead-boot-{}", std::process::id());
     let told = root.join("claims");
     let _ = fs::remove_file(&told);
     let console = fs::File::create(directory.join("console.log")).context("the console")?;
     let status = Command::new("timeout")
-        .args(["--kill-after=10", MINUTES])
+        .args(["--kill-after=10", &format!("{minutes}m")])
         .args(["unshare", "--mount", "--propagation", "private"])
         .args(["sh", "-c", include_str!("boot/enter.sh"), "enter"])
         .arg(root)
         .arg(&cgroup)
+        // systemd-nspawn(1); with `no` the container has those of the machine.
+        .env(
+            "UNIFIED_CGROUP_HIERARCHY",
+            if boot == UNIFIED { "yes" } else { "no" },
+        )
         .stdin(Stdio::null())
         .stderr(console.try_clone().context("the console")?)
         .stdout(console)

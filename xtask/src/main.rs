@@ -45,7 +45,7 @@ enum Command {
     /// Run tests of cgroups in a booted Debian with its own kernel (cgroup v2)
     VmTest(vm::Arguments),
     /// Boot systemd in a container, and run Bulkhead there in both ways
-    BootTest,
+    BootTest(boot::Arguments),
     /// Measure against direct calls of the container runtime
     Bench(bench::Arguments),
     /// Give readers of manifests, files and logs many changed inputs
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Test(arguments) => test::run(&arguments),
         Command::VmTest(arguments) => vm::run(&arguments),
-        Command::BootTest => boot::run(),
+        Command::BootTest(arguments) => boot::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),

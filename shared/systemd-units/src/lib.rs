@@ -8,12 +8,13 @@
 mod hardening;
 mod names;
 mod service;
+mod watch;
 
 use std::fmt::Write as _;
 
 use topology::{PROCESSES, Process, ProcessRow};
 
-use names::{HEAD, PREPARE, RUN_DIRECTORY, SUPERVISOR, TARGET, socket_name};
+use names::{HEAD, PREPARE, RUN_DIRECTORY, SUPERVISOR, TARGET, WATCH, socket_name};
 pub use names::{PROGRAMS, service_name};
 
 /// Connections that queue while a process is down or starts.
@@ -31,16 +32,12 @@ pub struct UnitFile {
 /// All files of the bundle, in the order of their names.
 #[must_use]
 pub fn bundle() -> Vec<UnitFile> {
-    let mut files = vec![target(), prepare()];
+    let mut files = vec![target(), prepare(), watch::service()];
     for row in supervised() {
         files.push(socket(row));
         files.push(UnitFile {
             name: service_name(row.process),
             text: service::service(row),
-        });
-        files.push(UnitFile {
-            name: format!("{}.d/restart-steps.conf.254", service_name(row.process)),
-            text: service::restart_steps(row),
         });
     }
     files.sort_by(|one, other| one.name.cmp(&other.name));
@@ -84,7 +81,7 @@ pub fn preset() -> UnitFile {
 }
 
 fn target() -> UnitFile {
-    let mut wanted = vec![PREPARE.to_owned()];
+    let mut wanted = vec![PREPARE.to_owned(), WATCH.to_owned()];
     for row in supervised() {
         wanted.push(socket_name(row.process));
         if is_on_every_node(row) {

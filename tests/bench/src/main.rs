@@ -2,6 +2,7 @@
 //! ratios. No threshold here is a test: the table shows the budget beside what
 //! was measured.
 
+mod bundle;
 mod burst;
 mod direct;
 mod dispatch;
@@ -49,7 +50,7 @@ struct Arguments {
     /// How many of them are there at once.
     #[arg(long, default_value_t = 50)]
     memory_batch: usize,
-    /// Kills of each process, for `--only kills`; a node makes one of each in little more
+    /// Kills of each process, for `--only kills` and `--only bundle-kills`; a node makes one of each in little more
     /// than a second.
     #[arg(long, default_value_t = 1000)]
     kills: usize,
@@ -74,6 +75,9 @@ enum Measurement {
     Restart,
     /// The same over many kills of each process; only when asked for.
     Kills,
+    /// The same of the services of bulkhead.target, on the machine itself; only when asked
+    /// for.
+    BundleKills,
     /// From an event into sync-loop to UpdatePod out of it.
     Dispatch,
     /// Processor time and memory of an idle node.
@@ -91,6 +95,7 @@ const ALL: &[Measurement] = &[
     Measurement::AfterRemovals,
     Measurement::Restart,
     Measurement::Kills,
+    Measurement::BundleKills,
     Measurement::Idle,
     Measurement::Memory,
 ];
@@ -100,7 +105,7 @@ fn main() -> Result<()> {
     let mut rows = Vec::new();
     for &measurement in ALL {
         let is_wanted = match arguments.only.as_slice() {
-            [] => measurement != Measurement::Kills,
+            [] => ![Measurement::Kills, Measurement::BundleKills].contains(&measurement),
             only => only.contains(&measurement),
         };
         if !is_wanted {
@@ -121,6 +126,7 @@ fn main() -> Result<()> {
             }
             Measurement::Restart => restart::each_part(arguments.repetitions.min(10)),
             Measurement::Kills => kills::measure(arguments.kills, arguments.kill_nodes),
+            Measurement::BundleKills => bundle::kills(arguments.kills),
             Measurement::Dispatch => dispatch::measure(),
             Measurement::Idle => {
                 let nodes = arguments.idle_pods.iter();

@@ -104,6 +104,30 @@ nothing_is_left() {
     [ -z "$(systemctl list-unit-files --no-legend 'bulkhead*')" ]
 }
 
+# A pod with a volume in memory.
+web_manifest() {
+    cat > /etc/kubernetes/manifests/web.json <<'MANIFEST'
+{
+  "apiVersion": "v1",
+  "kind": "Pod",
+  "metadata": { "name": "web" },
+  "spec": {
+    "terminationGracePeriodSeconds": 1,
+    "containers": [{
+      "name": "app",
+      "image": "localhost/busybox:test",
+      "command": ["sh", "-c", "while :; do sleep 1; done"],
+      "readinessProbe": { "exec": { "command": ["true"] }, "periodSeconds": 1 },
+      "volumeMounts": [{ "name": "memory", "mountPath": "/memory" }]
+    }],
+    "volumes": [{ "name": "memory", "emptyDir": { "medium": "Memory" } }]
+  }
+}
+MANIFEST
+}
+
+. /watch.sh
+
 until ctr version >/dev/null 2>&1; do sleep 0.1; done
 
 if [ "$(cat /boot-number)" = second ]; then
@@ -156,6 +180,32 @@ if [ "$(cat /boot-number)" = third ]; then
     exit
 fi
 ctr --namespace=k8s.io containers ls --quiet | xargs --no-run-if-empty ctr --namespace=k8s.io containers rm
+case "$(cat /boot-number)" in
+    unified)
+        . /egress.sh
+        try_egress
+        echo end
+        exit ;;
+    upgrade)
+        . /upgrade.sh
+        try_upgrade
+        echo end
+        exit ;;
+    kills)
+        install_version 1
+        web_manifest
+        systemctl start bulkhead.target
+        claim "in the bundle a pod runs" web_is_ready
+        before=$(containers)
+        /proof/bench --only bundle-kills --kills "$(cat /kills)"
+        claim "after the kills every process is ready" all_are_ready
+        claim "no container noticed the kills" containers_are_those_of_before
+        rm /etc/kubernetes/manifests/web.json
+        claim "a pod whose manifest is removed is gone" no_containers
+        dpkg --purge bulkhead >> /dpkg.log 2>&1
+        echo end
+        exit ;;
+esac
 install_version 1
 claim "the package can be installed" version_is 1
 claim "an installation makes the users" has_users
@@ -164,24 +214,7 @@ claim "an installation has nothing start at the next boot" is_not starts_at_boot
 systemctl preset --quiet bulkhead.service bulkhead.target
 claim "the preset enables nothing" is_not starts_at_boot
 echo '# ours' >> /etc/bulkhead/kubelet.yaml
-cat > /etc/kubernetes/manifests/web.json <<'MANIFEST'
-{
-  "apiVersion": "v1",
-  "kind": "Pod",
-  "metadata": { "name": "web" },
-  "spec": {
-    "terminationGracePeriodSeconds": 1,
-    "containers": [{
-      "name": "app",
-      "image": "localhost/busybox:test",
-      "command": ["sh", "-c", "while :; do sleep 1; done"],
-      "readinessProbe": { "exec": { "command": ["true"] }, "periodSeconds": 1 },
-      "volumeMounts": [{ "name": "memory", "mountPath": "/memory" }]
-    }],
-    "volumes": [{ "name": "memory", "emptyDir": { "medium": "Memory" } }]
-  }
-}
-MANIFEST
+web_manifest
 
 systemctl start bulkhead.target
 claim "in the bundle every process is ready" all_are_ready
@@ -204,6 +237,8 @@ claim "the log lines before a crash are told" log_lines_are_told pleg
 forge_crash
 claim "a user writes into the journal what looks like a crash" forged_crash_is_in_journal
 claim "nobody but systemd tells of crashes" tells_no_forged_crash
+watch_bundle
+crash_loop
 mkdir -p /slow
 printf '#!/bin/sh\nexec sleep 1000\n' > /slow/journalctl
 chmod 755 /slow/journalctl
