@@ -5,11 +5,13 @@ mod restart_wait;
 mod services;
 mod watch;
 
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use nix::sched::{CloneFlags, setns};
 use nix::unistd::{Uid, seteuid};
 use node_config::{NODE_CONFIG_FILE, NodeConfig};
 use topology::{Identities, Process};
@@ -90,6 +92,10 @@ fn permit_callers(run_dir: &Path, process: Process) -> Result<(), Failure> {
 
 /// The wait comes last: whoever calls meanwhile is to find the socket.
 fn after_end(run_dir: &Path, process: Process) -> Result<(), Failure> {
+    enter_mounts_of_node().map_err(|source| Failure::System {
+        action: "see the node's files",
+        source,
+    })?;
     let repaired = repair_socket(run_dir, process);
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let now = Duration::try_from(now).unwrap_or_default();
@@ -99,6 +105,13 @@ fn after_end(run_dir: &Path, process: Process) -> Result<(), Failure> {
         Err(error) => tracing::error!(%process, %error, "cannot tell how often it has ended"),
     }
     repaired
+}
+
+/// A unit's own mounts are for all that it runs, however privileged: there the run directory
+/// can only be read, and systemd is out of sight.
+fn enter_mounts_of_node() -> io::Result<()> {
+    let mounts = File::open("/proc/1/ns/mnt")?;
+    Ok(setns(mounts, CloneFlags::CLONE_NEWNS)?)
 }
 
 /// A socket that was shut down refuses all callers, whichever process has it.

@@ -56,7 +56,11 @@ impl Lifecycle {
     #[must_use]
     pub fn supervised(shutdown: CancellationToken) -> Lifecycle {
         let watch = NotifySocket::of_environment(REFUSALS_VARIABLE);
-        Lifecycle::new(NotifySocket::of_environment("NOTIFY_SOCKET"), watch, shutdown)
+        Lifecycle::new(
+            NotifySocket::of_environment("NOTIFY_SOCKET"),
+            watch,
+            shutdown,
+        )
     }
 
     /// Reports to nobody: for the simulation and for tests.

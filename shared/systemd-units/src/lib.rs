@@ -114,7 +114,8 @@ fn prepare() -> UnitFile {
          # they read. To read a changed one: systemctl restart {TARGET}\n\
          [Unit]\n\
          Description=Bulkhead: directories and configuration\n\
-         After=network-online.target\n\
+         # Of two that change places, the supervisor has its directories to the end.\n\
+         After=network-online.target {SUPERVISOR}\n\
          Wants=network-online.target\n\
          PartOf={TARGET}\n\
          StartLimitIntervalSec=0\n\

@@ -72,6 +72,13 @@ has_no_privileges() {
         grep -q "^$line\$" "/proc/$1/status" || return
     done
 }
+# kill_program PROCESS: whoever has started it.
+kill_program() {
+    local exe
+    for exe in /proc/[0-9]*/exe; do
+        [ "$(readlink "$exe")" != "/usr/libexec/bulkhead/$1" ] || kill -KILL "$(echo "$exe" | cut -d / -f 3)"
+    done
+}
 volume_is_mounted() { grep -q 'kubernetes.io~empty-dir/memory tmpfs' /proc/mounts; }
 
 is_not() { ! "$@"; }
@@ -237,6 +244,10 @@ claim "the log lines before a crash are told" log_lines_are_told pleg
 forge_crash
 claim "a user writes into the journal what looks like a crash" forged_crash_is_in_journal
 claim "nobody but systemd tells of crashes" tells_no_forged_crash
+rm /run/bulkhead/pleg.sock
+kill_program pleg
+claim "systemd makes a socket anew that is harmed" test -S /run/bulkhead/pleg.sock
+claim "with its socket anew every process is ready" all_are_ready
 watch_bundle
 crash_loop
 mkdir -p /slow
@@ -278,7 +289,6 @@ systemctl restart bulkhead.service
 claim "after a restart of its unit every process is ready" all_are_ready
 claim "the pod is ready under the supervisor" web_is_ready
 claim "no container noticed all that" containers_are_those_of_before
-systemctl stop bulkhead.service
 systemctl start bulkhead.target
 claim "the bundle takes over from the supervisor" all_are_ready
 claim "no container noticed that the bundle took over" containers_are_those_of_before

@@ -30,7 +30,9 @@ pub(crate) fn package(commit: &str, directory: &Path) -> Result<PathBuf> {
     // What it depends on is built for this checkout too, and need not be built twice.
     let target = binaries::target_directory()?;
     let mut build = binaries::cargo_command();
-    build.current_dir(&checkout).env("CARGO_TARGET_DIR", &target);
+    build
+        .current_dir(&checkout)
+        .env("CARGO_TARGET_DIR", &target);
     build.args(["build", "--bins", "--package", "xtask"]);
     for (package, _) in binaries::PROGRAMS {
         build.args(["--package", package]);
