@@ -199,7 +199,7 @@ impl Asked {
         }
         let source = if TIMED_OUT.contains(&ran.status.code()) {
             let told = format!("it has not answered within {wait} s");
-            io::Error::new(io::ErrorKind::TimedOut, told)
+            io::Error::new(ErrorKind::TimedOut, told)
         } else {
             let told = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
             io::Error::other(told)

@@ -32,7 +32,11 @@ pub struct UnitFile {
 /// All files of the bundle, in the order of their names.
 #[must_use]
 pub fn bundle() -> Vec<UnitFile> {
-    let mut files = vec![target(), prepare(), watch::service()];
+    let watch = UnitFile {
+        name: WATCH.to_owned(),
+        text: watch::service(),
+    };
+    let mut files = vec![target(), prepare(), watch];
     for row in supervised() {
         files.push(socket(row));
         files.push(UnitFile {

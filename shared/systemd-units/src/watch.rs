@@ -3,8 +3,7 @@
 
 use topology::{Process, WATCH_DIRECTORY_NAME, row};
 
-use crate::UnitFile;
-use crate::names::{HEAD, PREPARE, PROGRAMS, RUN_DIRECTORY, TARGET, WATCH};
+use crate::names::{HEAD, PREPARE, PROGRAMS, RUN_DIRECTORY, TARGET};
 
 /// What it may do as root, and why is beside it. It does not reach the system bus, so that
 /// it has no more of root's rights than these.
@@ -42,10 +41,11 @@ SystemCallFilter=~@resources @setuid @keyring @memlock
 SystemCallFilter=seccomp
 ";
 
-pub(crate) fn service() -> UnitFile {
+/// The whole file.
+pub(crate) fn service() -> String {
     // It does the same as the supervisor, which starts the processes and serves beside it.
     let row = row(Process::Supervisor);
-    let text = format!(
+    format!(
         "{HEAD}[Unit]\n\
          Description=Bulkhead: watches what its processes keep and refuse\n\
          Requires={PREPARE}\n\
@@ -84,9 +84,5 @@ pub(crate) fn service() -> UnitFile {
         row.oom_score_adj,
         row.memory_max_bytes >> 20,
         row.tasks_max,
-    );
-    UnitFile {
-        name: WATCH.to_owned(),
-        text,
-    }
+    )
 }
