@@ -91,6 +91,10 @@ fn permit_callers(run_dir: &Path, process: Process) -> Result<(), Failure> {
 }
 
 /// The wait comes last: whoever calls meanwhile is to find the socket.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "to wait is its task, and nothing else runs in this program"
+)]
 fn after_end(run_dir: &Path, process: Process) -> Result<(), Failure> {
     enter_mounts_of_node().map_err(|source| Failure::System {
         action: "see the node's files",
