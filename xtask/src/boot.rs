@@ -7,15 +7,77 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
 use test_support::{binaries, images};
 
 use crate::build::{self, Profile};
-use crate::vm::{self, Release};
+use crate::vm::Release;
 use crate::{package, packages, report, tree};
+
+mod earlier;
+mod machine;
+
+use machine::Machine;
+
+/// Arguments of `boot-test`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Only measure: kill each process of the bundle so often, in a release build
+    #[arg(long, value_name = "N", conflicts_with_all = ["from", "guest", "only"])]
+    kills: Option<usize>,
+    /// Only upgrade, with pods: from the package of this commit to that of now
+    #[arg(long, value_name = "COMMIT", conflicts_with_all = ["guest", "only"])]
+    from: Option<String>,
+    /// Boot this release in an emulated machine, on cgroup v2, instead of Debian 12 in a
+    /// container; takes hours
+    #[arg(long, value_enum)]
+    guest: Option<Release>,
+    /// Minutes after which each boot of a guest is ended
+    #[arg(long, default_value_t = 120)]
+    minutes: u32,
+    /// Only these boots
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Boot>,
+}
+
+/// A boot, by what is done in it.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Boot {
+    /// An installation, the bundle, an upgrade of it, the supervisor
+    First,
+    /// With the pods of the first: an upgrade of the supervisor, removal and purge
+    Second,
+    /// The systemd cgroup driver, and a shutdown that waits for pods
+    Third,
+    /// With the pods of that shutdown
+    Fourth,
+    /// On cgroup v2 alone, what systemd does with that only; every boot of a guest is
+    Unified,
+    /// What `--kills` asks for
+    #[value(skip)]
+    Kills,
+    /// What `--from` asks for
+    #[value(skip)]
+    Upgrade,
+}
+
+impl Boot {
+    /// As the scripts know it.
+    fn name(self) -> &'static str {
+        match self {
+            Boot::First => "first",
+            Boot::Second => "second",
+            Boot::Third => "third",
+            Boot::Fourth => "fourth",
+            Boot::Unified => "unified",
+            Boot::Kills => "kills",
+            Boot::Upgrade => "upgrade",
+        }
+    }
+}
 
 /// What the container has besides the smallest Debian.
 const PACKAGES: &str = "systemd,systemd-sysv,dbus,libnss-systemd,containerd,runc,\
@@ -40,11 +102,12 @@ const MASKED: [&str; 10] = [
 const VERSIONS: [&str; 3] = ["1", "2", "3"];
 
 /// Programs of the tests that try the processes from outside.
-const PROVERS: [&str; 7] = [
+const PROVERS: [&str; 8] = [
     "call-as",
     "call-every-method",
     "confined",
     "escape",
+    "hostile-pleg",
     "hostile-twin",
     "prove-edges",
     "prove-escapes",
@@ -54,7 +117,10 @@ const PROVERS: [&str; 7] = [
 const PACKAGES_OF_GUEST: &str = "kmod,linux-image-cloud-amd64";
 
 /// Longest boot of a container, with all that is done in it.
-const MINUTES: &str = "5m";
+const MINUTES: u64 = 8;
+
+/// Kills of each process in a minute, at least.
+const KILLS_A_MINUTE: u64 = 20;
 
 /// Gives a guest more time than the container: its one processor is slow, also by its own
 /// clock.
@@ -63,51 +129,18 @@ const PATIENCE_OF_GUEST: (&str, &str) = (
     "[Service]\nTimeoutStartSec=infinity\nEnvironment=CLAIM_TRIES=1500\n",
 );
 
-/// Arguments of `boot-test`.
-#[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// Boot this release in an emulated machine, on cgroup v2, instead of Debian 12 in a
-    /// container; takes hours
-    #[arg(long, value_enum)]
-    guest: Option<Release>,
-    /// Minutes after which each boot of a guest is ended
-    #[arg(long, default_value_t = 120)]
-    minutes: u32,
-    /// Only these boots
-    #[arg(long, value_enum, value_delimiter = ',')]
-    only: Vec<Boot>,
-}
-
-/// A boot, by what is done in it.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-enum Boot {
-    /// An installation, the bundle, an upgrade of it, the supervisor
-    First,
-    /// With the pods of the first: an upgrade of the supervisor, removal and purge
-    Second,
-    /// The systemd cgroup driver, and a shutdown that waits for pods
-    Third,
-    /// With the pods of that shutdown
-    Fourth,
-}
-
-impl Boot {
-    fn name(self) -> &'static str {
-        match self {
-            Boot::First => "first",
-            Boot::Second => "second",
-            Boot::Third => "third",
-            Boot::Fourth => "fourth",
-        }
+/// What is booted for these arguments: the profile of its programs, those of the tests
+/// that it has, and the boots.
+fn chosen(arguments: &Arguments) -> (Profile, &'static [&'static str], Vec<Boot>) {
+    if arguments.kills.is_some() {
+        return (Profile::Release, &["bench"], vec![Boot::Kills]);
     }
-}
-
-/// What boots, again and again.
-enum Machine {
-    /// Of its tree of files.
-    Container,
-    /// Its disk.
-    Guest { disk: PathBuf, minutes: u32 },
+    if arguments.from.is_some() {
+        return (Profile::Development, &[], vec![Boot::Upgrade]);
+    }
+    let mut boots = Boot::value_variants().to_vec();
+    boots.retain(|boot| arguments.only.is_empty() || arguments.only.contains(boot));
+    (Profile::Development, &PROVERS, boots)
 }
 
 /// Runs all claims; fails unless each of them holds.
@@ -117,30 +150,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         None => packages::require_for_boots()?,
         Some(_) => packages::require_for_guests()?,
     }
-    report::step("building programs");
-    build::programs(Profile::Development, &["confinement", "e2e"])?;
-    let (directory, root) = tree_of(arguments.guest)?;
-    let machine = match arguments.guest {
-        None => Machine::Container,
-        Some(_) => Machine::Guest {
-            disk: tree::disk(&root, &directory)?,
-            minutes: arguments.minutes,
-        },
-    };
-    let mut boots = Boot::value_variants().to_vec();
-    boots.retain(|boot| arguments.only.is_empty() || arguments.only.contains(boot));
+    let (profile, provers, boots) = chosen(arguments);
+    let (directory, machine) = prepare(arguments, profile, provers)?;
     let (mut held, mut failed) = (0, 0);
-    for boot in boots.into_iter().map(Boot::name) {
-        report::step(&format!("{boot} boot"));
-        let claims = match &machine {
-            Machine::Container => {
-                fs::write(root.join("boot-number"), boot).context("the number of the boot")?;
-                claims_of(&root, &directory)?
-            }
-            Machine::Guest { disk, minutes } => {
-                claims_of_guest((&root, disk), &directory, boot, *minutes)?
-            }
-        };
+    for boot in boots {
+        report::step(&format!("{} boot", boot.name()));
+        let claims = machine.claims_of(&directory, boot)?;
         for claim in claims.lines() {
             report::line(claim);
             held += usize::from(claim.starts_with("ok "));
@@ -148,22 +163,38 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         ensure!(
             claims.ends_with("end\n"),
-            "the {boot} boot did not come to its end: {}",
+            "the {} boot did not come to its end: {}",
+            boot.name(),
             directory.join("console.log").display()
         );
     }
     report::line(&format!("\n{held} claims hold, {failed} do not"));
+    ensure!(held > 0, "nothing was claimed");
     Ok(match failed {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     })
 }
 
-/// The files that boot, and the directory that they are in.
-fn tree_of(guest: Option<Release>) -> Result<(PathBuf, PathBuf)> {
+/// Builds all that boots. Returns the directory of the console, and the machine.
+fn prepare(
+    arguments: &Arguments,
+    profile: Profile,
+    provers: &[&str],
+) -> Result<(PathBuf, Machine)> {
     let target = binaries::target_directory()?;
+    let earlier = match &arguments.from {
+        Some(commit) => Some(earlier::package(commit, &target.join("boot"))?),
+        None => None,
+    };
+    report::step("building programs");
+    let packages: &[&str] = match profile {
+        Profile::Development => &["confinement", "e2e"],
+        Profile::Release => &["bench"],
+    };
+    build::programs(profile, packages)?;
     let archives = images::archives()?;
-    let (directory, root) = match guest {
+    let (directory, root) = match arguments.guest {
         None => {
             let directory = target.join("boot");
             let root = tree::debian(&directory, "bookworm", PACKAGES)?;
@@ -177,22 +208,39 @@ fn tree_of(guest: Option<Release>) -> Result<(PathBuf, PathBuf)> {
             (directory, root)
         }
     };
-    install(&root)?;
-    for program in PROVERS {
-        copy(&target.join("debug").join(program), &root.join("proof"))?;
+    install(&root, profile)?;
+    if let Some(earlier) = earlier {
+        let first = root.join("packages/1.deb");
+        fs::copy(&earlier, &first).with_context(|| earlier.display().to_string())?;
+    }
+    for program in provers {
+        copy(&build::place(profile)?.join(program), &root.join("proof"))?;
     }
     for archive in archives {
         copy(&archive, &root.join("images"))?;
     }
-    Ok((directory, root))
+    let kills = u64::try_from(arguments.kills.unwrap_or(0))?;
+    fs::write(root.join("kills"), kills.to_string()).context("the number of kills")?;
+    let machine = match arguments.guest {
+        None => Machine::Container {
+            root,
+            minutes: MINUTES + kills.div_ceil(KILLS_A_MINUTE),
+        },
+        Some(_) => Machine::Guest {
+            disk: tree::disk(&root, &directory)?,
+            root,
+            minutes: arguments.minutes,
+        },
+    };
+    Ok((directory, machine))
 }
 
 /// Puts the packages, claims and what they need where the container looks for them. The
 /// container itself installs the package.
-fn install(root: &Path) -> Result<()> {
+fn install(root: &Path, profile: Profile) -> Result<()> {
     let place = root.join("packages");
     fs::create_dir_all(&place).context("the directory of packages")?;
-    package::of_development(&VERSIONS, &place)?;
+    package::in_versions(profile, &VERSIONS, &place)?;
     let units = root.join("etc/systemd/system");
     for unit in MASKED {
         link("/dev/null", &units.join(unit))?;
@@ -213,6 +261,9 @@ const FILES: &[(&str, &str)] = &[
     ("begin", include_str!("boot/begin.sh")),
     ("claims.sh", include_str!("boot/claims.sh")),
     ("proof.sh", include_str!("boot/proof.sh")),
+    ("watch.sh", include_str!("boot/watch.sh")),
+    ("egress.sh", include_str!("boot/egress.sh")),
+    ("upgrade.sh", include_str!("boot/upgrade.sh")),
     ("driver.sh", include_str!("boot/driver.sh")),
     ("shutdown.sh", include_str!("boot/shutdown.sh")),
     (
@@ -248,58 +299,4 @@ fn copy(file: &Path, directory: &Path) -> Result<()> {
 fn link(to: &str, link: &Path) -> Result<()> {
     let _ = fs::remove_file(link);
     symlink(to, link).with_context(|| format!("cannot make {}", link.display()))
-}
-
-/// Boots once, and returns what was claimed. The container has a network, mounts and
-/// cgroups of its own, and not all capabilities.
-fn claims_of(root: &Path, directory: &Path) -> Result<String> {
-    // Another container may boot at the same time.
-    let cgroup = format!("bulkhead-boot-{}", std::process::id());
-    let told = root.join("claims");
-    let _ = fs::remove_file(&told);
-    let console = fs::File::create(directory.join("console.log")).context("the console")?;
-    let status = Command::new("timeout")
-        .args(["--kill-after=10", MINUTES])
-        .args(["unshare", "--mount", "--propagation", "private"])
-        .args(["sh", "-c", include_str!("boot/enter.sh"), "enter"])
-        .arg(root)
-        .arg(&cgroup)
-        .stdin(Stdio::null())
-        .stderr(console.try_clone().context("the console")?)
-        .stdout(console)
-        .status();
-    // It ends with an error of its own when the container has switched itself off.
-    status.context("cannot start systemd-nspawn")?;
-    let removed = Command::new("sh")
-        .args(["-c", include_str!("boot/leave.sh"), "leave", &cgroup])
-        .status();
-    if !removed.context("cannot remove the cgroups")?.success() {
-        bail!("the container's cgroups cannot be removed");
-    }
-    fs::read_to_string(&told).context("the container claimed nothing")
-}
-
-/// The same in an emulated machine, whose files are on its disk.
-fn claims_of_guest(
-    (root, disk): (&Path, &Path),
-    directory: &Path,
-    boot: &str,
-    minutes: u32,
-) -> Result<String> {
-    let console = directory.join("console.log");
-    let command_line = format!(
-        "{} init=/begin boot-number={boot}",
-        vm::guest::KERNEL_COMMAND_LINE
-    );
-    let mut guest = vm::boot(root, disk, &console, &command_line, minutes)?;
-    let status = guest.wait().context("cannot wait for qemu")?;
-    if status.code() == Some(vm::TIMED_OUT) {
-        report::line(&format!("the guest took more than {minutes} minutes"));
-    }
-    let claims = Command::new("debugfs")
-        .args(["-R", "cat /claims"])
-        .arg(disk)
-        .output()
-        .context("cannot run debugfs")?;
-    Ok(String::from_utf8_lossy(&claims.stdout).into_owned())
 }

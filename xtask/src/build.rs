@@ -1,5 +1,7 @@
 //! Building the programs, with cargo's output shown.
 
+use std::path::PathBuf;
+
 use anyhow::{Context as _, Result, bail};
 use test_support::binaries;
 
@@ -10,6 +12,15 @@ pub(crate) enum Profile {
     Development,
     /// What benches use.
     Release,
+}
+
+/// Where the programs of a profile are.
+pub(crate) fn place(profile: Profile) -> Result<PathBuf> {
+    let place = match profile {
+        Profile::Development => "debug",
+        Profile::Release => "release",
+    };
+    Ok(binaries::target_directory()?.join(place))
 }
 
 /// Builds all programs and the given further packages, unless a test that

@@ -35,10 +35,12 @@ const DOCUMENTS: [&str; 4] = [
 ];
 
 /// What can be copied and changed: files of the configuration, a node policy, pods.
-const EXAMPLES: [&str; 6] = [
+const EXAMPLES: [&str; 8] = [
     "examples/node/kubelet.yaml",
     "examples/node/bulkhead.yaml",
     "examples/policy/policy.toml",
+    "examples/resolver.conf",
+    "examples/metadata.conf",
     "examples/web.yaml",
     "examples/job.yaml",
     "examples/crash-looping.yaml",
@@ -74,10 +76,9 @@ const DENSE: &[&str] = &[];
 /// For one that is installed once and thrown away.
 const QUICK: &[&str] = &["-Znone"];
 
-/// Packages of the same development programs, a file `VERSION.deb` in `directory` for each
-/// version.
-pub(crate) fn of_development(versions: &[&str], directory: &Path) -> Result<()> {
-    let root = tree(Profile::Development, directory)?;
+/// Packages of the same programs, a file `VERSION.deb` in `directory` for each version.
+pub(crate) fn in_versions(profile: Profile, versions: &[&str], directory: &Path) -> Result<()> {
+    let root = tree(profile, directory)?;
     for version in versions {
         let package = directory.join(format!("{version}.deb"));
         pack(&root, version, QUICK, &package)?;
@@ -116,10 +117,7 @@ fn architecture() -> Result<String> {
 }
 
 fn programs(profile: Profile, root: &Path) -> Result<()> {
-    let built = binaries::target_directory()?.join(match profile {
-        Profile::Development => "debug",
-        Profile::Release => "release",
-    });
+    let built = build::place(profile)?;
     for (_, program) in binaries::PROGRAMS {
         let place = match program {
             "bulkhead" => root.join("usr/bin"),
@@ -282,6 +280,10 @@ mod tests {
                 }
                 "examples/policy/policy.toml" => {
                     Policy::parse(&text, Protected::default()).unwrap();
+                }
+                // For systemd; a test boots with it.
+                drop_in if drop_in.ends_with(".conf") => {
+                    assert!(text.contains("[Service]\nIPAddressAllow="), "{example}");
                 }
                 pods => {
                     let origin = Origin::File(pods);

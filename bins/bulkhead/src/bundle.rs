@@ -4,13 +4,16 @@
 //! Its programs do that. They are started as who runs this, and what they print is read as
 //! `nobody`: log lines come from the processes.
 
-use std::io;
+use std::fs;
+use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command as Program, ExitCode, Stdio};
 use std::time::Duration;
 
-use topology::Process;
+use bulkhead_api::v1;
+use ipc::Message as _;
+use topology::{Process, WATCH_DIRECTORY_NAME, WATCH_FILE_NAME};
 
 use crate::arguments::{Arguments, Command, TableOrJson};
 use crate::broker::become_nobody;
@@ -24,6 +27,9 @@ const TARGET: &str = "bulkhead.target";
 
 /// Where its units have the sockets.
 const RUN_DIRECTORY: &str = "/run/bulkhead";
+
+/// Longest report of what was found; it has a bounded number of short lines.
+const FOUND_MAX_BYTES: u64 = 1 << 20;
 
 /// Longest wait for an answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
@@ -77,9 +83,25 @@ fn status(format: TableOrJson, output: Output) -> Result<ExitCode, Failure> {
     let node_name = nix::unistd::gethostname().unwrap_or_default();
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let since_boot = Duration::try_from(now).unwrap_or_default();
-    let status = systemd::status(&shown, &node_name.to_string_lossy(), since_boot);
+    let mut status = systemd::status(&shown, &node_name.to_string_lossy(), since_boot);
+    match found(&Path::new(RUN_DIRECTORY).join(WATCH_DIRECTORY_NAME)) {
+        Ok(found) => {
+            status.degradations.extend(found.degradations);
+            status.refused = found.refused;
+        }
+        Err(error) => status.degradations.push(systemd::unwatched(&error)),
+    }
     print(&status, format, output)?;
     Ok(readiness(&status))
+}
+
+/// What was found by who watches the processes. The file goes with its service.
+fn found(directory: &Path) -> io::Result<v1::SupervisorStatus> {
+    let file = fs::File::open(directory.join(WATCH_FILE_NAME))?;
+    let mut bytes = Vec::new();
+    file.take(FOUND_MAX_BYTES).read_to_end(&mut bytes)?;
+    let found = v1::SupervisorStatus::decode_length_delimited(&bytes[..]);
+    found.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
 fn restart(name: &str, output: Output) -> Result<ExitCode, Failure> {
@@ -177,7 +199,7 @@ impl Asked {
         }
         let source = if TIMED_OUT.contains(&ran.status.code()) {
             let told = format!("it has not answered within {wait} s");
-            io::Error::new(io::ErrorKind::TimedOut, told)
+            io::Error::new(ErrorKind::TimedOut, told)
         } else {
             let told = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
             io::Error::other(told)
@@ -199,6 +221,24 @@ mod tests {
 
     fn shell(script: &str, wait: Duration) -> Result<String, Failure> {
         asked("sh", &["-c".to_owned(), script.to_owned()], wait)?.answer()
+    }
+
+    #[test]
+    fn what_was_found_is_read_whole_or_not_at_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let missing = found(directory.path()).unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::NotFound);
+        let told = v1::SupervisorStatus {
+            degradations: vec!["pleg keeps too much".to_owned()],
+            ..v1::SupervisorStatus::default()
+        };
+        let bytes = told.encode_length_delimited_to_vec();
+        let file = directory.path().join(WATCH_FILE_NAME);
+        fs::write(&file, &bytes).unwrap();
+        assert_eq!(found(directory.path()).unwrap(), told);
+        fs::write(&file, &bytes[..bytes.len() - 1]).unwrap();
+        let damaged = found(directory.path()).unwrap_err();
+        assert_eq!(damaged.kind(), ErrorKind::InvalidData);
     }
 
     #[test]

@@ -85,6 +85,13 @@ pub(crate) fn status(shown: &str, node_name: &str, since_boot: Duration) -> v1::
     }
 }
 
+/// That nobody watches the processes, for people.
+pub(crate) fn unwatched(error: &std::io::Error) -> String {
+    format!(
+        "nobody looks at what the processes keep and refuse to each other: bulkhead-watch.service has told nothing ({error})"
+    )
+}
+
 fn properties(block: &str) -> BTreeMap<&str, &str> {
     block
         .lines()

@@ -1,10 +1,17 @@
 //! What the units of the bundle, in which systemd supervises the processes, have this
-//! program do: each task by itself, as root, and then it ends.
+//! program do: each task by itself, as root.
 
+mod restart_wait;
+mod services;
+mod watch;
+
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
+use nix::sched::{CloneFlags, setns};
 use nix::unistd::{Uid, seteuid};
 use node_config::{NODE_CONFIG_FILE, NodeConfig};
 use topology::{Identities, Process};
@@ -20,8 +27,11 @@ pub(crate) enum Task {
     Prepare,
     /// The access list of a socket that systemd has made.
     PermitCallers(Process),
-    /// A socket that a run of its process may have shut down.
-    RepairSocket(Process),
+    /// What comes between a run of a process and the next: a look at its socket, which it
+    /// may have shut down, and the wait.
+    AfterEnd(Process),
+    /// To watch them all.
+    Watch,
 }
 
 impl Task {
@@ -29,8 +39,9 @@ impl Task {
     pub(crate) fn of(flags: &Flags) -> Option<Task> {
         let prepare = flags.prepare.then_some(Task::Prepare);
         let permit = flags.permit_callers.map(Task::PermitCallers);
-        let repair = flags.repair_socket.map(Task::RepairSocket);
-        prepare.or(permit).or(repair)
+        let after_end = flags.after_end.map(Task::AfterEnd);
+        let watch = flags.watch.then_some(Task::Watch);
+        prepare.or(permit).or(after_end).or(watch)
     }
 
     /// Does it.
@@ -42,7 +53,8 @@ impl Task {
         match self {
             Task::Prepare => prepare(flags),
             Task::PermitCallers(process) => permit_callers(&flags.run_dir, process),
-            Task::RepairSocket(process) => repair_socket(&flags.run_dir, process),
+            Task::AfterEnd(process) => after_end(&flags.run_dir, process),
+            Task::Watch => watch::run(&flags.run_dir),
         }
     }
 }
@@ -76,6 +88,34 @@ fn permit_callers(run_dir: &Path, process: Process) -> Result<(), Failure> {
         ))),
         Err(error) => Err(failed(error)),
     }
+}
+
+/// The wait comes last: whoever calls meanwhile is to find the socket.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "to wait is its task, and nothing else runs in this program"
+)]
+fn after_end(run_dir: &Path, process: Process) -> Result<(), Failure> {
+    enter_mounts_of_node().map_err(|source| Failure::System {
+        action: "see the node's files",
+        source,
+    })?;
+    let repaired = repair_socket(run_dir, process);
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let now = Duration::try_from(now).unwrap_or_default();
+    let jitter = rand::random_range(-1.0..=1.0);
+    match restart_wait::after_end(run_dir, process, now, jitter) {
+        Ok(wait) => std::thread::sleep(wait),
+        Err(error) => tracing::error!(%process, %error, "cannot tell how often it has ended"),
+    }
+    repaired
+}
+
+/// A unit's own mounts are for all that it runs, however privileged: there the run directory
+/// can only be read, and systemd is out of sight.
+fn enter_mounts_of_node() -> io::Result<()> {
+    let mounts = File::open("/proc/1/ns/mnt")?;
+    Ok(setns(mounts, CloneFlags::CLONE_NEWNS)?)
 }
 
 /// A socket that was shut down refuses all callers, whichever process has it.
@@ -153,11 +193,17 @@ mod tests {
         assert_eq!(task(&["--prepare"]).unwrap(), Some(Task::Prepare));
         let permit = task(&["--permit-callers=pleg"]).unwrap();
         assert_eq!(permit, Some(Task::PermitCallers(Process::Pleg)));
-        let repair = task(&["--repair-socket=pleg"]).unwrap();
-        assert_eq!(repair, Some(Task::RepairSocket(Process::Pleg)));
-        assert!(task(&["--repair-socket=nobody"]).is_err());
+        // The second is what units of an earlier version say.
+        for flag in ["--after-end=pleg", "--repair-socket=pleg"] {
+            let after_end = task(&[flag]).unwrap();
+            assert_eq!(after_end, Some(Task::AfterEnd(Process::Pleg)));
+        }
+        assert_eq!(task(&["--watch"]).unwrap(), Some(Task::Watch));
+        assert!(task(&["--after-end=nobody"]).is_err());
+        assert!(task(&["--watch", "--prepare"]).is_err());
         assert!(task(&["--prepare", "--permit-callers=pleg"]).is_err());
     }
+
     #[test]
     fn a_socket_is_looked_at_by_a_user_whom_the_process_serves() {
         let identities = Identities::from_base(10_000).unwrap();

@@ -137,13 +137,24 @@ pub struct Flags {
     )]
     pub permit_callers: Option<Process>,
 
-    /// Start nothing: have systemd make the socket of a process anew if a run has shut it
-    /// down, and end.
+    /// Start nothing: after the end of a process, have systemd make its socket anew if it
+    /// has shut that down, wait as long as its next start has to, and end.
     #[arg(
         long,
         value_name = "PROCESS",
+        alias = "repair-socket",
         conflicts_with_all = ["prepare", "permit_callers"],
         help_heading = "For units of systemd"
     )]
-    pub repair_socket: Option<Process>,
+    pub after_end: Option<Process>,
+
+    /// Start nothing: watch what the processes keep in their state directories and what
+    /// they refuse to each other, until asked to end. Reads the resolved configuration of
+    /// --run-dir.
+    #[arg(
+        long,
+        conflicts_with_all = ["prepare", "permit_callers", "after_end"],
+        help_heading = "For units of systemd"
+    )]
+    pub watch: bool,
 }

@@ -222,13 +222,13 @@ impl NotifySockets {
         Poll::Pending
     }
 
-    /// Reads what `process` sent, at most one burst. Only messages of `pid`
-    /// running as `uid` count; a descriptor is to be kept.
+    /// Reads what `process` sent, at most one burst. Only messages count of who runs as
+    /// `uid` and, by its pid, is the process; a descriptor is to be kept.
     pub(crate) fn receive(
         &mut self,
         process: Process,
-        pid: Option<i32>,
         uid: u32,
+        is_process: impl Fn(i32) -> bool,
     ) -> Vec<(Message, Option<OwnedFd>)> {
         let Some(socket) = self.0.get_mut(&process) else {
             return Vec::new();
@@ -251,7 +251,7 @@ impl NotifySockets {
                 }
             };
             let message = parse(buffer.get(..datagram.bytes).unwrap_or_default());
-            let counts = is_from(&datagram, pid, uid);
+            let counts = is_from(&datagram, uid, &is_process);
             let may_keep = counts && message.keeps && process == Process::PodWorkerPool;
             match (&datagram.carried, may_keep) {
                 // What it carries has a copy here, so no close in it is the last.
@@ -324,9 +324,9 @@ impl NotifySocket {
 }
 
 /// Whether it is whole and comes from this process running as this user.
-fn is_from(datagram: &Datagram, pid: Option<i32>, uid: u32) -> bool {
+fn is_from(datagram: &Datagram, uid: u32, is_process: impl Fn(i32) -> bool) -> bool {
     let sender = datagram.sender.filter(|_| !datagram.is_truncated);
-    sender.is_some_and(|sender| Some(sender.pid()) == pid && sender.uid() == uid)
+    sender.is_some_and(|sender| sender.uid() == uid && is_process(sender.pid()))
 }
 
 fn open(process: Process, path: PathBuf, uid: u32) -> io::Result<NotifySocket> {

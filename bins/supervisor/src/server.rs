@@ -18,10 +18,10 @@ use crate::command::{Command, RestartError};
 use crate::degradation::{Degradation, lacking};
 use crate::launcher::user_name;
 use crate::memory::Memory;
-use crate::policy::{Ending, Moment, RESTARTS_AN_HOUR};
+use crate::misconduct::{self, disbelief};
+use crate::policy::{Ending, Moment};
 use crate::quotas::Quotas;
 use crate::record::EndingRecord;
-use crate::refused::Refused;
 use crate::snapshot::{Condition, ProcessSnapshot, Snapshot};
 use node_config::NodeConfig;
 
@@ -186,9 +186,7 @@ fn status(facts: &Facts, snapshot: &Snapshot) -> v1::SupervisorStatus {
     let left_over = snapshot.left_over.iter().map(|(process, left)| {
         format!("{process} runs beside what is left of earlier runs and does not end (processes: {left})")
     });
-    let disbelieved = snapshot.disbelieved.iter().map(|(server, caller)| {
-        format!("{server} has had {caller} restarted {RESTARTS_AN_HOUR} times within an hour for what it refused: it cannot for now, and one of the two is broken")
-    });
+    let disbelieved = snapshot.disbelieved.iter().map(disbelief);
     v1::SupervisorStatus {
         boot_id: facts.boot_id.clone(),
         processes,
@@ -203,20 +201,8 @@ fn status(facts: &Facts, snapshot: &Snapshot) -> v1::SupervisorStatus {
             .chain(snapshot.outdated_mounts.iter().cloned())
             .chain(lacks)
             .collect(),
-        refused: snapshot.refused.iter().map(refused).collect(),
+        refused: snapshot.refused.iter().map(misconduct::row).collect(),
         left_out: Vec::new(),
-    }
-}
-
-fn refused((server, refused): (Process, &Refused)) -> v1::Refused {
-    let caller = refused.caller.map_or("", Process::name);
-    v1::Refused {
-        server: server.name().to_owned(),
-        caller: caller.to_owned(),
-        uid: refused.refusal.uid,
-        kind: refused.refusal.kind.name().to_owned(),
-        count: refused.total,
-        last_unix_nanos: refused.last.0,
     }
 }
 

@@ -29,13 +29,12 @@ use crate::fd_store::FdStore;
 use crate::flags::Flags;
 use crate::launcher::Launcher;
 use crate::log_pipe::LogPipe;
+use crate::misconduct::{Heard, Misconduct};
 use crate::notify::{DescriptorName, NotifySockets};
 use crate::policy::{
-    Accusation, Accusations, Action, Ending, Event, Fleet, FleetEvent, Heartbeat, Intent, Moment,
-    RestartRequests, Signal, Verdict,
+    Action, Ending, Event, Fleet, FleetEvent, Heartbeat, Intent, Moment, RestartRequests, Signal,
 };
 use crate::record::{CrashRing, EndingRecord, Record, describe, describe_out_of_memory};
-use crate::refused::RefusedTable;
 use crate::settings::{self, Settings};
 use crate::snapshot::Snapshot;
 
@@ -66,8 +65,7 @@ pub(crate) struct Shell {
     pub(crate) records: BTreeMap<Process, Record>,
     pub(crate) crashes: CrashRing,
     pub(crate) requests: RestartRequests,
-    pub(crate) refused: RefusedTable,
-    pub(crate) accusations: Accusations,
+    pub(crate) misconduct: Misconduct,
     /// How much of earlier runs the kernel cannot end, of processes that run again.
     pub(crate) left_over: BTreeMap<Process, usize>,
     /// What this machine does not give.
@@ -378,7 +376,8 @@ impl Shell {
         let now = Instant::now();
         let expired = self.fd_store.expire(now);
         self.notify.close(Process::PodWorkerPool, expired);
-        for (message, descriptor) in self.notify.receive(process, pid, uid) {
+        let is_process = |sender| Some(sender) == pid;
+        for (message, descriptor) in self.notify.receive(process, uid, is_process) {
             if let Some(descriptor) = descriptor {
                 let named = (message.descriptor, descriptor);
                 let released = self.fd_store.store(process, pid, named, now);
@@ -408,26 +407,15 @@ impl Shell {
         // Its pid is its own until it is reaped.
         let of_pid = self.fleet.process_of(refusal.pid);
         let caller = of_pid.filter(|caller| identities.uid(*caller) == refusal.uid);
-        let now = self.clock.now();
-        let counts = self.refused.add(server, refusal, caller, now, identities);
-        let Some(caller) = caller.filter(|_| counts && refusal.kind.cuts_off()) else {
-            return;
+        let heard = Heard {
+            wall: self.clock.now(),
+            moment: self.start.elapsed(),
         };
-        let accusation = Accusation {
-            server,
-            caller,
-            pid: refusal.pid,
-            cut_off: refusal.count,
-        };
-        let what = refusal.kind.name();
-        match self.accusations.hear(self.now(), accusation) {
-            Verdict::Shown => tracing::warn!(%server, %caller, what, "cut off"),
-            // Shown by the status; here it would fill the log.
-            Verdict::Disbelieved => {}
-            Verdict::Restart => {
-                tracing::error!(%server, %caller, what, "cut off again: restarting it");
-                self.apply(FleetEvent::Of(caller, Event::Refused));
-            }
+        let found = self
+            .misconduct
+            .hear(server, refusal, caller, identities, heard);
+        if let Some(caller) = found {
+            self.apply(FleetEvent::Of(caller, Event::Refused));
         }
     }
 
@@ -519,8 +507,8 @@ impl Shell {
     fn publish(&self) {
         let snapshot = Snapshot {
             left_over: self.left_over.clone(),
-            refused: self.refused.clone(),
-            disbelieved: self.accusations.disbelieved(self.now()).collect(),
+            refused: self.misconduct.refused().clone(),
+            disbelieved: self.misconduct.disbelieved(self.now()),
             outdated_mounts: self.launcher.outdated_mounts(),
             ..Snapshot::of(self.start, &self.fleet, &self.records, &self.crashes)
         };

@@ -31,13 +31,13 @@ use crate::launcher::{Launcher, Privileges, Shares};
 use crate::listeners::Listeners;
 use crate::log_files::LogFiles;
 use crate::log_pipe::LogPipe;
+use crate::misconduct::Misconduct;
 use crate::namespaces::Namespaces;
 use crate::notify::NotifySockets;
 use crate::oom_score::OomScores;
-use crate::policy::{Accusations, Fleet, Heartbeat, RestartRequests};
+use crate::policy::{Fleet, Heartbeat, RestartRequests};
 use crate::quotas::{self, Quotas};
 use crate::record::CrashRing;
-use crate::refused::RefusedTable;
 use crate::server::{Facts, Service};
 use crate::settings::Settings;
 use crate::shell::Shell;
@@ -187,8 +187,7 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
             records: BTreeMap::new(),
             crashes: CrashRing::default(),
             requests: RestartRequests::default(),
-            refused: RefusedTable::default(),
-            accusations: Accusations::default(),
+            misconduct: Misconduct::default(),
             left_over: BTreeMap::new(),
             degradations,
             published,

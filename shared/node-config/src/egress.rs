@@ -8,6 +8,9 @@
 //! loopback included: pods of the host network are probed there.
 //!
 //! Who calls this judges the address that is connected to, never a name.
+//!
+//! [`refused_networks`] says the same for a filter outside of the process, as far as
+//! prefixes can.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -81,6 +84,53 @@ fn refusal_v6(address: Ipv6Addr) -> Option<Refusal> {
     } else {
         None
     }
+}
+
+/// The prefixes of the IPv4 networks of which every address is refused.
+const NETWORKS_V4: [(Ipv4Addr, u8); 3] = [
+    // Link-local, multicast, broadcast.
+    (Ipv4Addr::new(169, 254, 0, 0), 16),
+    (Ipv4Addr::new(224, 0, 0, 0), 4),
+    (Ipv4Addr::BROADCAST, 32),
+];
+
+/// The same for IPv6.
+const NETWORKS_V6: [(Ipv6Addr, u8); 2] = [
+    (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10),
+    (Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8),
+];
+
+/// All that is refused, as prefixes for who filters packets. An IPv6 address that stands
+/// for an IPv4 one is among them where its prefix tells so: with NAT64's well-known prefix
+/// and with 6to4. (A mapped one leaves the machine as IPv4.)
+#[must_use]
+pub fn refused_networks() -> Vec<(IpAddr, u8)> {
+    let metadata = METADATA_V4.map(|address| (address, 32));
+    let v4: Vec<(Ipv4Addr, u8)> = NETWORKS_V4.into_iter().chain(metadata).collect();
+    let nat64 = |(address, length): &(Ipv4Addr, u8)| {
+        let [high, low] = halves(*address);
+        let address = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, low);
+        (address, 96 + length)
+    };
+    let six_to_four = |(address, length): &(Ipv4Addr, u8)| {
+        let [high, low] = halves(*address);
+        (Ipv6Addr::new(0x2002, high, low, 0, 0, 0, 0, 0), 16 + length)
+    };
+    let v6 = NETWORKS_V6
+        .into_iter()
+        .chain(METADATA_V6.map(|address| (address, 128)))
+        .chain(v4.iter().map(nat64))
+        .chain(v4.iter().map(six_to_four));
+    let v6 = v6.map(|(address, length)| (IpAddr::from(address), length));
+    let v4 = v4
+        .iter()
+        .map(|(address, length)| (IpAddr::from(*address), *length));
+    v4.chain(v6).collect()
+}
+
+fn halves(address: Ipv4Addr) -> [u16; 2] {
+    let [a, b, c, d] = address.octets();
+    [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])]
 }
 
 /// The IPv4 addresses that an IPv6 address may stand for. Where its prefix does not tell
@@ -212,6 +262,58 @@ mod tests {
             "65:ff9b::169.254.169.254",
         ] {
             assert_eq!(judged(address), None, "{address}");
+        }
+    }
+
+    /// The first and the last address of a prefix.
+    fn ends((address, length): (IpAddr, u8)) -> [IpAddr; 2] {
+        match address {
+            IpAddr::V4(address) => {
+                let host = u32::MAX.checked_shr(length.into()).unwrap_or(0);
+                let last = Ipv4Addr::from_bits(address.to_bits() | host);
+                [address.into(), last.into()]
+            }
+            IpAddr::V6(address) => {
+                let host = u128::MAX.checked_shr(length.into()).unwrap_or(0);
+                let last = Ipv6Addr::from_bits(address.to_bits() | host);
+                [address.into(), last.into()]
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_filtered_outside_is_refused_inside() {
+        let networks = refused_networks();
+        for network in &networks {
+            for end in ends(*network) {
+                assert!(refusal(end).is_some(), "{end} of {network:?}");
+            }
+        }
+        let is_filtered = |address: IpAddr| {
+            let mut networks = networks.iter().map(|network| ends(*network));
+            networks.any(|[first, last]| {
+                first.is_ipv4() == address.is_ipv4() && first <= address && address <= last
+            })
+        };
+        for address in METADATA_V4.into_iter().map(IpAddr::from) {
+            assert!(is_filtered(address), "{address}");
+        }
+        for (address, expected) in [
+            ("169.254.169.254", true),
+            ("169.253.255.255", false),
+            ("239.1.2.3", true),
+            ("240.0.0.1", false),
+            ("fe80::1", true),
+            ("fec0::1", false),
+            ("fd00:ec2::254", true),
+            ("64:ff9b::169.254.169.254", true),
+            ("64:ff9b::10.0.0.1", false),
+            ("2002:a9fe:a9fe::1", true),
+            ("2002:a00:1::1", false),
+            ("127.0.0.1", false),
+            ("10.0.0.1", false),
+        ] {
+            assert_eq!(is_filtered(address.parse().unwrap()), expected, "{address}");
         }
     }
 }

@@ -13,6 +13,6 @@ mod permitted;
 mod start;
 
 pub use context::Context;
-pub use lifecycle::{Lifecycle, MAX_STATUS_BYTES, REFUSED_FIELD};
+pub use lifecycle::{Lifecycle, MAX_STATUS_BYTES, REFUSALS_VARIABLE, REFUSED_FIELD};
 pub use permitted::{permitted, view};
 pub use start::{EXIT_BAD_CONFIGURATION, NODE_CONFIG_FLAG, main};

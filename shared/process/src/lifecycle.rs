@@ -23,6 +23,10 @@ pub const MAX_STATUS_BYTES: usize = 200;
 /// The field of a message that tells what was refused to a caller.
 pub const REFUSED_FIELD: &str = "X_BULKHEAD_REFUSED=";
 
+/// Names the socket where what is refused is told, if that is not `NOTIFY_SOCKET`: systemd
+/// leaves such fields out, and where it supervises, somebody else hears of them.
+pub const REFUSALS_VARIABLE: &str = "BULKHEAD_REFUSALS";
+
 /// A process's side of its supervision. Cloning shares it.
 #[derive(Clone, Debug)]
 pub struct Lifecycle(Arc<Shared>);
@@ -30,6 +34,8 @@ pub struct Lifecycle(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     supervisor: Option<NotifySocket>,
+    /// Who hears of refusals where that is somebody else.
+    watch: Option<NotifySocket>,
     shutdown: CancellationToken,
     last_beat: Mutex<Option<Instant>>,
     untold: Mutex<Untold>,
@@ -45,21 +51,32 @@ struct Untold {
 }
 
 impl Lifecycle {
-    /// Reports to `NOTIFY_SOCKET`, when there is one.
+    /// Reports to `NOTIFY_SOCKET`, when there is one, and what it refuses to
+    /// [`REFUSALS_VARIABLE`], if that names another.
     #[must_use]
     pub fn supervised(shutdown: CancellationToken) -> Lifecycle {
-        Lifecycle::new(NotifySocket::of_environment(), shutdown)
+        let watch = NotifySocket::of_environment(REFUSALS_VARIABLE);
+        Lifecycle::new(
+            NotifySocket::of_environment("NOTIFY_SOCKET"),
+            watch,
+            shutdown,
+        )
     }
 
     /// Reports to nobody: for the simulation and for tests.
     #[must_use]
     pub fn unsupervised(shutdown: CancellationToken) -> Lifecycle {
-        Lifecycle::new(None, shutdown)
+        Lifecycle::new(None, None, shutdown)
     }
 
-    fn new(supervisor: Option<NotifySocket>, shutdown: CancellationToken) -> Lifecycle {
+    fn new(
+        supervisor: Option<NotifySocket>,
+        watch: Option<NotifySocket>,
+        shutdown: CancellationToken,
+    ) -> Lifecycle {
         Lifecycle(Arc::new(Shared {
             supervisor,
+            watch,
             shutdown,
             last_beat: Mutex::default(),
             untold: Mutex::default(),
@@ -113,17 +130,16 @@ impl Lifecycle {
         self.tell(None);
     }
 
-    /// Tells what was refused to a caller of this process. systemd does not know the
-    /// field and leaves it out, as sd_notify(3) has it for fields that begin with `X_`.
+    /// Tells what was refused to a caller of this process.
     /// A supervisor that hangs is not told; the log has it all the same.
     pub fn report_refusal(&self, refusal: &ipc::Refusal) {
-        let Some(supervisor) = &self.0.supervisor else {
+        let Some(told) = self.0.watch.as_ref().or(self.0.supervisor.as_ref()) else {
             return;
         };
         let field = format!("{REFUSED_FIELD}{refusal}");
-        match supervisor.send(&[NotifyState::Custom(&field)], &[]) {
+        match told.send(&[NotifyState::Custom(&field)], &[]) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
-                tracing::warn!(%error, "cannot report a refusal to NOTIFY_SOCKET");
+                tracing::warn!(%error, "cannot report a refusal");
             }
             _ => {}
         }
@@ -193,7 +209,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_supervisor_that_hangs_delays_nobody_and_is_told_all_of_it_later() {
         let (_directory, receiver, socket) = unread();
-        let lifecycle = Lifecycle::new(Some(socket), CancellationToken::new());
+        let lifecycle = Lifecycle::new(Some(socket), None, CancellationToken::new());
         for _ in 0..1000 {
             lifecycle.beat();
             tokio::time::advance(BEAT_INTERVAL).await;
@@ -214,6 +230,32 @@ mod tests {
         tokio::time::advance(BEAT_INTERVAL).await;
         lifecycle.beat();
         assert_eq!(read(&receiver), "WATCHDOG=1\n");
+    }
+
+    #[test]
+    fn what_is_refused_is_told_to_who_watches_if_somebody_does() {
+        let refusal = ipc::Refusal {
+            uid: 7,
+            pid: 8,
+            kind: ipc::RefusalKind::ForeignService,
+            count: 1,
+        };
+        let (_one, supervisor, to_supervisor) = unread();
+        let alone = Lifecycle::new(Some(to_supervisor), None, CancellationToken::new());
+        alone.report_refusal(&refusal);
+        let told = format!("{REFUSED_FIELD}{refusal}\n");
+        assert_eq!(read(&supervisor), told);
+        let (_two, supervisor, to_supervisor) = unread();
+        let (_three, watch, to_watch) = unread();
+        let watched = Lifecycle::new(
+            Some(to_supervisor),
+            Some(to_watch),
+            CancellationToken::new(),
+        );
+        watched.report_refusal(&refusal);
+        assert_eq!(read(&watch), told);
+        watched.beat();
+        assert_eq!(read(&supervisor), "WATCHDOG=1\n");
     }
 
     #[test]

@@ -17,9 +17,9 @@ use sd_notify::NotifyState;
 pub(crate) struct NotifySocket(OsString);
 
 impl NotifySocket {
-    /// That of the environment, if there is one.
-    pub(crate) fn of_environment() -> Option<NotifySocket> {
-        env::var_os("NOTIFY_SOCKET").map(NotifySocket)
+    /// That which this variable of the environment names, if it is there.
+    pub(crate) fn of_environment(variable: &str) -> Option<NotifySocket> {
+        env::var_os(variable).map(NotifySocket)
     }
 
     /// Sends one datagram with these states and descriptors.

@@ -94,8 +94,11 @@ pub(crate) fn settings(row: &ProcessRow) -> Vec<(&'static str, String)> {
         // What the programs are that it starts, nobody knows.
         set("MemoryDenyWriteExecute", "yes");
     }
-    if !row.needs(Need::Internet) {
-        set("IPAddressDeny", "any");
+    match (row.needs(Need::Internet), row.needs(Need::Programs)) {
+        (false, _) => set("IPAddressDeny", "any"),
+        (true, false) => set("IPAddressDeny", &refused_networks()),
+        // The programs that it starts may ask metadata services for credentials.
+        (true, true) => {}
     }
     for namespace in row.namespaces {
         let name = match namespace {
@@ -111,6 +114,16 @@ pub(crate) fn settings(row: &ProcessRow) -> Vec<(&'static str, String)> {
     set("SystemCallFilter", &calls(row));
     set("SystemCallFilter", not_called(row));
     settings
+}
+
+/// What nobody of ours connects to, which here is said once more from outside.
+pub(crate) fn refused_networks() -> String {
+    let networks = node_config::egress::refused_networks();
+    let networks: Vec<String> = networks
+        .iter()
+        .map(|(address, length)| format!("{address}/{length}"))
+        .collect();
+    networks.join(" ")
 }
 
 fn families(row: &ProcessRow) -> &'static str {

@@ -8,12 +8,13 @@
 mod hardening;
 mod names;
 mod service;
+mod watch;
 
 use std::fmt::Write as _;
 
 use topology::{PROCESSES, Process, ProcessRow};
 
-use names::{HEAD, PREPARE, RUN_DIRECTORY, SUPERVISOR, TARGET, socket_name};
+use names::{HEAD, PREPARE, RUN_DIRECTORY, SUPERVISOR, TARGET, WATCH, socket_name};
 pub use names::{PROGRAMS, service_name};
 
 /// Connections that queue while a process is down or starts.
@@ -31,16 +32,16 @@ pub struct UnitFile {
 /// All files of the bundle, in the order of their names.
 #[must_use]
 pub fn bundle() -> Vec<UnitFile> {
-    let mut files = vec![target(), prepare()];
+    let watch = UnitFile {
+        name: WATCH.to_owned(),
+        text: watch::service(),
+    };
+    let mut files = vec![target(), prepare(), watch];
     for row in supervised() {
         files.push(socket(row));
         files.push(UnitFile {
             name: service_name(row.process),
             text: service::service(row),
-        });
-        files.push(UnitFile {
-            name: format!("{}.d/restart-steps.conf.254", service_name(row.process)),
-            text: service::restart_steps(row),
         });
     }
     files.sort_by(|one, other| one.name.cmp(&other.name));
@@ -84,7 +85,7 @@ pub fn preset() -> UnitFile {
 }
 
 fn target() -> UnitFile {
-    let mut wanted = vec![PREPARE.to_owned()];
+    let mut wanted = vec![PREPARE.to_owned(), WATCH.to_owned()];
     for row in supervised() {
         wanted.push(socket_name(row.process));
         if is_on_every_node(row) {
@@ -117,7 +118,8 @@ fn prepare() -> UnitFile {
          # they read. To read a changed one: systemctl restart {TARGET}\n\
          [Unit]\n\
          Description=Bulkhead: directories and configuration\n\
-         After=network-online.target\n\
+         # Of two that change places, the supervisor has its directories to the end.\n\
+         After=network-online.target {SUPERVISOR}\n\
          Wants=network-online.target\n\
          PartOf={TARGET}\n\
          StartLimitIntervalSec=0\n\

@@ -11,6 +11,9 @@ pub(crate) const RUN_DIRECTORY: &str = "/run/bulkhead";
 /// What prepares the node for the processes.
 pub(crate) const PREPARE: &str = "bulkhead-prepare.service";
 
+/// What watches them.
+pub(crate) const WATCH: &str = "bulkhead-watch.service";
+
 /// What starts and stops all of them.
 pub(crate) const TARGET: &str = "bulkhead.target";
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use topology::{Process, ProcessRow};
+use topology::{Process, ProcessRow, WATCH_DIRECTORY_NAME};
 
 use crate::hardening;
 use crate::names::{HEAD, PREPARE, PROGRAMS, RUN_DIRECTORY, TARGET, socket_name};
@@ -13,6 +13,9 @@ const WATCHDOG_SECONDS: u32 = 5;
 /// What keeps the memory of a process small; as with our supervisor.
 const ALLOCATOR_VARIABLES: &str =
     "MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=131072 MALLOC_TRIM_THRESHOLD_=131072";
+
+/// Names the socket where a process tells what it has refused; `process` reads it.
+const REFUSALS_VARIABLE: &str = "BULKHEAD_REFUSALS";
 
 /// Where a process finds its configuration: as `supervisor --prepare` writes them.
 fn configuration(process: Process) -> String {
@@ -43,12 +46,15 @@ pub(crate) fn service(row: &ProcessRow) -> String {
          NotifyAccess=main\n\
          ExecStart={PROGRAMS}/{process} --node-config {}\n\
          Environment={ALLOCATOR_VARIABLES}\n\
-         # A run may have shut its socket down, which systemd keeps for the next one.\n\
-         ExecStopPost=+{PROGRAMS}/supervisor --repair-socket={process}\n\
+         # systemd does not know what it refuses to others; who watches does.\n\
+         Environment={REFUSALS_VARIABLE}={RUN_DIRECTORY}/{WATCH_DIRECTORY_NAME}/{process}.notify\n\
+         # A run may have shut its socket down, which systemd keeps for the next one. And who\n\
+         # ends again and again waits longer each time, which systemd 252 has no setting for.\n\
+         ExecStopPost=+{PROGRAMS}/supervisor --after-end={process}\n\
          WatchdogSec={WATCHDOG_SECONDS}\n\
-         # systemd 252 has no growing waits: restart-steps.conf.254 has them for later ones.\n\
          Restart=always\n\
-         RestartSec=100ms\n\
+         # More than 0 takes up to 250 ms longer than it says: systemd's timers have this slack.\n\
+         RestartSec=0\n\
          # A bad configuration does not get better by itself.\n\
          RestartPreventExitStatus=78\n\
          TimeoutStopSec=6\n\
@@ -79,16 +85,4 @@ pub(crate) fn service(row: &ProcessRow) -> String {
         let _ = writeln!(text, "{name}={value}");
     }
     text
-}
-
-/// What a later systemd can do better: waits that grow from a hundredth of a second.
-pub(crate) fn restart_steps(row: &ProcessRow) -> String {
-    format!(
-        "{HEAD}# With systemd 254 and later: restarts at once, and waits that grow.\n\
-         [Service]\n\
-         RestartSec=10ms\n\
-         RestartSteps=8\n\
-         RestartMaxDelaySec={}\n",
-        row.backoff_cap.as_secs()
-    )
 }

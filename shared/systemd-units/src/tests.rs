@@ -101,6 +101,45 @@ fn the_container_runtime_sees_what_a_process_mounts() {
     }
 }
 
+/// The values of a setting in a unit, in their order.
+fn values<'a>(unit: &'a str, name: &str) -> Vec<&'a str> {
+    let lines = unit.lines().filter_map(|line| line.split_once('='));
+    let values = lines.filter(|(found, _)| *found == name);
+    values.map(|(_, value)| value).collect()
+}
+
+#[test]
+fn units_refuse_from_outside_what_nobody_connects_to() {
+    let refused = hardening::refused_networks();
+    assert!(refused.contains("169.254.0.0/16"), "{refused}");
+    for row in PROCESSES {
+        let supervisor = fs::read_to_string(directory().join("../bulkhead.service")).unwrap();
+        let text = match row.process {
+            Process::Supervisor => supervisor,
+            _ => service::service(row),
+        };
+        let expected = match row.process {
+            Process::Supervisor | Process::Prober | Process::ConfigSourcer => vec![&*refused],
+            // Its programs may ask for credentials where clouds have them.
+            Process::CredentialProvider => vec![],
+            _ => vec!["any"],
+        };
+        assert_eq!(values(&text, "IPAddressDeny"), expected, "{}", row.process);
+    }
+}
+
+#[test]
+fn a_process_is_started_again_at_once_however_often_it_ends() {
+    for row in supervised() {
+        let text = service::service(row);
+        // The wait is that of our supervisor, between the two.
+        assert_eq!(values(&text, "RestartSec"), ["0"]);
+        assert_eq!(values(&text, "StartLimitIntervalSec"), ["0"]);
+        let between = format!("+{PROGRAMS}/supervisor --after-end={}", row.process);
+        assert_eq!(values(&text, "ExecStopPost"), [between]);
+    }
+}
+
 #[test]
 fn an_upgrade_restarts_each_process_once_and_the_pool_last() {
     let order = order_of_upgrade();

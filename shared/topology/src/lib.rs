@@ -17,7 +17,9 @@ pub use identity::{Account, Identities, IdentityError, MIN_UID_BASE};
 pub use namespace::Namespace;
 pub use need::Need;
 pub use place::{Access, Place, PlaceRow};
-pub use process::{Process, STATUS_SOCKET_FILE_NAME, UnknownProcess};
+pub use process::{
+    Process, STATUS_SOCKET_FILE_NAME, UnknownProcess, WATCH_DIRECTORY_NAME, WATCH_FILE_NAME,
+};
 pub use process_row::{Budget, Caller, Capability, ProcessRow, ServiceRow};
 pub use table::{Edge, PROCESSES, edges, row};
 

@@ -28,6 +28,13 @@ pub enum Process {
 /// the members of `statusGroup`.
 pub const STATUS_SOCKET_FILE_NAME: &str = "status.sock";
 
+/// Name of the directory, below `<run-dir>`, in which the processes tell what they refuse
+/// where systemd supervises them: each on the socket that has its name and `.notify`.
+pub const WATCH_DIRECTORY_NAME: &str = "watch";
+
+/// File name in there of what was found, for `bulkhead status`.
+pub const WATCH_FILE_NAME: &str = "found";
+
 impl Process {
     /// Those that every node runs, in the order in which the supervisor starts them.
     pub const ON_EVERY_NODE: [Process; 7] = [

@@ -3,6 +3,7 @@
 //! was measured.
 
 mod attacks;
+mod bundle;
 mod burst;
 mod direct;
 mod dispatch;
@@ -50,7 +51,7 @@ struct Arguments {
     /// How many of them are there at once.
     #[arg(long, default_value_t = 50)]
     memory_batch: usize,
-    /// Kills of each process, for `--only kills`; a node makes one of each in little more
+    /// Kills of each process, for `--only kills` and `--only bundle-kills`; a node makes one of each in little more
     /// than a second.
     #[arg(long, default_value_t = 1000)]
     kills: usize,
@@ -81,6 +82,9 @@ enum Measurement {
     Restart,
     /// The same over many kills of each process; only when asked for.
     Kills,
+    /// The same of the services of bulkhead.target, on the machine itself; only when asked
+    /// for.
+    BundleKills,
     /// From an event into sync-loop to UpdatePod out of it.
     Dispatch,
     /// Processor time and memory of an idle node.
@@ -101,13 +105,18 @@ const ALL: &[Measurement] = &[
     Measurement::AfterRemovals,
     Measurement::Restart,
     Measurement::Kills,
+    Measurement::BundleKills,
     Measurement::Idle,
     Measurement::Memory,
     Measurement::Attacks,
 ];
 
 /// Those that take long, and are not made unless asked for.
-const WHEN_ASKED_FOR: &[Measurement] = &[Measurement::Kills, Measurement::Attacks];
+const WHEN_ASKED_FOR: &[Measurement] = &[
+    Measurement::Kills,
+    Measurement::BundleKills,
+    Measurement::Attacks,
+];
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
@@ -135,6 +144,7 @@ fn main() -> Result<()> {
             }
             Measurement::Restart => restart::each_part(arguments.repetitions.min(10)),
             Measurement::Kills => kills::measure(arguments.kills, arguments.kill_nodes),
+            Measurement::BundleKills => bundle::kills(arguments.kills),
             Measurement::Dispatch => dispatch::measure(),
             Measurement::Attacks => {
                 attacks::measure(arguments.attack_rounds, arguments.attack_calls)

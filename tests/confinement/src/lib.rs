@@ -36,7 +36,8 @@ const VARIABLES: [&str; 11] = [
 ];
 const AUTHORITIES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 /// What systemd adds of its own; nothing of it is secret.
-const OF_SYSTEMD: [&str; 13] = [
+const OF_SYSTEMD: [&str; 14] = [
+    "BULKHEAD_REFUSALS",
     "HOME",
     "INVOCATION_ID",
     "JOURNAL_STREAM",

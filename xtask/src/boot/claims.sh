@@ -72,6 +72,13 @@ has_no_privileges() {
         grep -q "^$line\$" "/proc/$1/status" || return
     done
 }
+# kill_program PROCESS: whoever has started it.
+kill_program() {
+    local exe
+    for exe in /proc/[0-9]*/exe; do
+        [ "$(readlink "$exe")" != "/usr/libexec/bulkhead/$1" ] || kill -KILL "$(echo "$exe" | cut -d / -f 3)"
+    done
+}
 volume_is_mounted() { grep -q 'kubernetes.io~empty-dir/memory tmpfs' /proc/mounts; }
 
 is_not() { ! "$@"; }
@@ -88,13 +95,6 @@ has_users() {
 # Since the cursor, by whoever asked systemd to.
 unit_was_stopped() { journalctl --after-cursor="$cursor" UNIT=bulkhead.service | grep -q ': Stopping '; }
 programs_run() { readlink /proc/[0-9]*/exe | grep '^/usr/libexec/bulkhead/'; }
-# end_program NAME: kills it, whoever started it.
-end_program() {
-    local exe
-    for exe in /proc/[0-9]*/exe; do
-        [ "$(readlink "$exe")" != "/usr/libexec/bulkhead/$1" ] || kill -KILL "${exe//[!0-9]/}"
-    done
-}
 # started_at PROCESS: when its service last started, on a clock that only grows.
 started_at() { systemctl show --property=ExecMainStartTimestampMonotonic --value "bulkhead-$1.service"; }
 pool_started_last() {
@@ -112,6 +112,30 @@ nothing_is_left() {
     done
     [ -z "$(systemctl list-unit-files --no-legend 'bulkhead*')" ]
 }
+
+# A pod with a volume in memory.
+web_manifest() {
+    cat > /etc/kubernetes/manifests/web.json <<'MANIFEST'
+{
+  "apiVersion": "v1",
+  "kind": "Pod",
+  "metadata": { "name": "web" },
+  "spec": {
+    "terminationGracePeriodSeconds": 1,
+    "containers": [{
+      "name": "app",
+      "image": "localhost/busybox:test",
+      "command": ["sh", "-c", "while :; do sleep 1; done"],
+      "readinessProbe": { "exec": { "command": ["true"] }, "periodSeconds": 1 },
+      "volumeMounts": [{ "name": "memory", "mountPath": "/memory" }]
+    }],
+    "volumes": [{ "name": "memory", "emptyDir": { "medium": "Memory" } }]
+  }
+}
+MANIFEST
+}
+
+. /watch.sh
 
 until ctr version >/dev/null 2>&1; do sleep 0.1; done
 
@@ -167,6 +191,32 @@ if [ "$(cat /boot-number)" = third ]; then
     exit
 fi
 ctr --namespace=k8s.io containers ls --quiet | xargs --no-run-if-empty ctr --namespace=k8s.io containers rm
+case "$(cat /boot-number)" in
+    unified)
+        . /egress.sh
+        try_egress
+        echo end
+        exit ;;
+    upgrade)
+        . /upgrade.sh
+        try_upgrade
+        echo end
+        exit ;;
+    kills)
+        install_version 1
+        web_manifest
+        systemctl start bulkhead.target
+        claim "in the bundle a pod runs" web_is_ready
+        before=$(containers)
+        /proof/bench --only bundle-kills --kills "$(cat /kills)"
+        claim "after the kills every process is ready" all_are_ready
+        claim "no container noticed the kills" containers_are_those_of_before
+        rm /etc/kubernetes/manifests/web.json
+        claim "a pod whose manifest is removed is gone" no_containers
+        dpkg --purge bulkhead >> /dpkg.log 2>&1
+        echo end
+        exit ;;
+esac
 install_version 1
 claim "the package can be installed" version_is 1
 claim "an installation makes the users" has_users
@@ -175,24 +225,7 @@ claim "an installation has nothing start at the next boot" is_not starts_at_boot
 systemctl preset --quiet bulkhead.service bulkhead.target
 claim "the preset enables nothing" is_not starts_at_boot
 echo '# ours' >> /etc/bulkhead/kubelet.yaml
-cat > /etc/kubernetes/manifests/web.json <<'MANIFEST'
-{
-  "apiVersion": "v1",
-  "kind": "Pod",
-  "metadata": { "name": "web" },
-  "spec": {
-    "terminationGracePeriodSeconds": 1,
-    "containers": [{
-      "name": "app",
-      "image": "localhost/busybox:test",
-      "command": ["sh", "-c", "while :; do sleep 1; done"],
-      "readinessProbe": { "exec": { "command": ["true"] }, "periodSeconds": 1 },
-      "volumeMounts": [{ "name": "memory", "mountPath": "/memory" }]
-    }],
-    "volumes": [{ "name": "memory", "emptyDir": { "medium": "Memory" } }]
-  }
-}
-MANIFEST
+web_manifest
 
 systemctl start bulkhead.target
 claim "in the bundle every process is ready" all_are_ready
@@ -215,6 +248,12 @@ claim "the log lines before a crash are told" log_lines_are_told pleg
 forge_crash
 claim "a user writes into the journal what looks like a crash" forged_crash_is_in_journal
 claim "nobody but systemd tells of crashes" tells_no_forged_crash
+rm /run/bulkhead/pleg.sock
+kill_program pleg
+claim "systemd makes a socket anew that is harmed" test -S /run/bulkhead/pleg.sock
+claim "with its socket anew every process is ready" all_are_ready
+watch_bundle
+crash_loop
 mkdir -p /slow
 printf '#!/bin/sh\nexec sleep 1000\n' > /slow/journalctl
 chmod 755 /slow/journalctl
@@ -254,7 +293,6 @@ systemctl restart bulkhead.service
 claim "after a restart of its unit every process is ready" all_are_ready
 claim "the pod is ready under the supervisor" web_is_ready
 claim "no container noticed all that" containers_are_those_of_before
-systemctl stop bulkhead.service
 systemctl start bulkhead.target
 claim "the bundle takes over from the supervisor" all_are_ready
 claim "no container noticed that the bundle took over" containers_are_those_of_before

@@ -75,7 +75,7 @@ TOML
         systemctl daemon-reload
         claim "$starter: a reload of systemd leaves the limits" limits "$guaranteed" "${quota[@]}"
         before=$(containers)
-        end_program pod-worker-pool
+        kill_program pod-worker-pool
         claim "$starter: after the end of pod-worker-pool every process is ready" all_are_ready
         claim "$starter: no container noticed" containers_are_those_of_before
         systemctl restart dbus.service

@@ -47,7 +47,7 @@ SETTINGS
     claim "logind waits as long as the pods may take" waits_long_enough
     systemctl --no-block poweroff
     claim "the shutdown asks the usual pod to end" is_asked usual
-    end_program pod-worker-pool
+    kill_program pod-worker-pool
     claim "the lock of the shutdown outlives pod-worker-pool" inhibits
     # What follows is told after the next boot.
     echo end

@@ -11,6 +11,7 @@ if [ -n "$2" ]; then
     systemctl try-restart bulkhead.service
     if systemctl --quiet is-active bulkhead.target; then
         systemctl reload bulkhead-prepare.service
+        systemctl restart bulkhead-watch.service
         # One after the other, whom the others call last.
         for process in @PROCESSES@; do
             systemctl try-restart "bulkhead-$process.service"

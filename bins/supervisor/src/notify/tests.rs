@@ -90,7 +90,9 @@ impl Fixture {
     }
 
     fn receive(&mut self, process: Process) -> Vec<(Message, Option<OwnedFd>)> {
-        self.sockets.receive(process, Some(self.pid), self.uid)
+        let pid = self.pid;
+        self.sockets
+            .receive(process, self.uid, |sender| sender == pid)
     }
 
     /// Waits until something of `process` counts.
@@ -140,7 +142,9 @@ async fn only_one_descriptor_that_the_pool_wants_kept_gets_in() {
         fixture.send(POOL, text, &carried).unwrap();
         drop(near);
         let pid = fixture.pid + i32::from(!is_own);
-        let received = fixture.sockets.receive(POOL, Some(pid), fixture.uid);
+        let received = fixture
+            .sockets
+            .receive(POOL, fixture.uid, |sender| sender == pid);
         let descriptors = received.into_iter().filter_map(|(_, kept)| kept);
         assert_eq!(descriptors.count(), usize::from(kept), "{text} {count}");
         // Nothing else has it; this waits for the closing thread.

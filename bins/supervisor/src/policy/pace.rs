@@ -72,6 +72,22 @@ impl Pace {
         }
     }
 
+    /// In a series of which so many failures are left: for who remembers nothing else.
+    #[must_use]
+    pub fn after(failures: u32) -> Pace {
+        Pace::Steady {
+            failures,
+            recent: VecDeque::new(),
+        }
+    }
+
+    /// How often the wait was doubled, and not halved again.
+    #[must_use]
+    pub fn failures(&self) -> u32 {
+        let (Pace::Steady { failures, .. } | Pace::CrashLooping { failures }) = self;
+        *failures
+    }
+
     /// Takes note that it was ready for this long, and is no more. To be followed by
     /// [`Pace::crashed`] when that was a crash.
     pub fn was_ready(&mut self, ready_for: Duration, cap: Duration) {
