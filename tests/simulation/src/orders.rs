@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use clock::UnixNanos;
 use simulated_runtime::{Entry, Happening};
 
 use crate::desired::{Desired, SIDECAR};
@@ -40,6 +41,45 @@ fn begun_twice(history: &[Entry]) -> Vec<String> {
             format!("{command:?} was begun again in {name} of {uid}")
         })
         .collect()
+}
+
+/// Containers that run and whose commands after their start were not begun; empty when the
+/// node has converged. One is begun whatever process dies until the container has started;
+/// who died after that may have been about to begin it.
+pub(crate) fn left_out(
+    history: &[Entry],
+    desired: &BTreeMap<String, Desired>,
+    deaths: &[UnixNanos],
+) -> Vec<String> {
+    let uids = uids_by_version(history);
+    let mut left_out = Vec::new();
+    for pod in desired.values() {
+        let uid = uids.get(&pod.version_label());
+        let (Some(uid), Some(command)) = (uid, pod.command_after_start()) else {
+            continue;
+        };
+        let mut of_main = history
+            .iter()
+            .filter(|entry| entry.pod_uid == *uid && entry.container == "main");
+        let starts = of_main
+            .clone()
+            .filter(|entry| entry.happening == Happening::Started);
+        let Some(start) = starts.last() else {
+            continue;
+        };
+        let is_explained = of_main.any(|entry| {
+            entry.id == start.id
+                && match &entry.happening {
+                    Happening::Executed { command: begun } => *begun == command,
+                    Happening::CommandFailed | Happening::Exited { .. } => true,
+                    _ => false,
+                }
+        });
+        if !is_explained && !deaths.iter().any(|at| *at > start.at) {
+            left_out.push(format!("{pod} was started, and did not run {command:?}"));
+        }
+    }
+    left_out
 }
 
 /// No command of a hook is begun in an instance that has been asked to end.
