@@ -98,7 +98,7 @@ pub(crate) fn not_running(
 
 /// Since when somebody knows that a command failed in a container: where that was to be run
 /// after its start, it is stopped for it.
-fn command_failed_at(history: &[Entry], id: &str) -> Option<UnixNanos> {
+pub(crate) fn command_failed_at(history: &[Entry], id: &str) -> Option<UnixNanos> {
     let mut failed = history.iter();
     let failed = failed.find(|it| it.id == id && it.happening == Happening::CommandFailed);
     failed.map(|entry| entry.at)
@@ -142,6 +142,33 @@ pub(crate) fn left_over(
         left.push(format!("volumes of {uid} are left"));
     }
     left
+}
+
+/// Pods of which nothing is to run any more and whose cgroups are there; empty soon after
+/// their ends. Where who takes them away died since then, a round of garbage collection
+/// does it.
+pub(crate) fn idle_cgroups(
+    history: &[Entry],
+    host: &MemoryHost,
+    desired: &BTreeMap<String, Desired>,
+    deaths: &[UnixNanos],
+) -> Vec<String> {
+    let uids = uids_by_version(history);
+    let running = desired.values().filter(|pod| !pod.servers().is_empty());
+    let running = running.filter_map(|pod| uids.get(&pod.version_label()));
+    let running: BTreeSet<&String> = running.collect();
+    let ended = |uid: &String| {
+        let is_exit = |it: &&Entry| matches!(it.happening, Happening::Exited { .. });
+        let mut exits = history.iter().rev().filter(|it| it.pod_uid == *uid);
+        exits.find(is_exit).map(|it| it.at)
+    };
+    let state = host.state();
+    let idle = state.cgroups.keys().filter(|uid| {
+        let is_left = |at| deaths.iter().all(|death| *death < at);
+        !running.contains(uid) && ended(uid).is_some_and(is_left)
+    });
+    idle.map(|uid| format!("the cgroup of {uid}, which has ended, is left"))
+        .collect()
 }
 
 /// Pods whose volume does not show what the ConfigMap says; empty when the node has

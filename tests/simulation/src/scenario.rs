@@ -13,7 +13,7 @@ use rand::{Rng, SeedableRng};
 use simulated_runtime::{Entry, Faults, Happening, SimulatedRuntime};
 use topology::Process;
 
-use crate::check::{broken_promises, left_over, not_running, stale_settings};
+use crate::check::{broken_promises, idle_cgroups, left_over, not_running, stale_settings};
 use crate::desired::{Desired, SETTINGS, SETTINGS_KEY};
 use crate::evictions::{self, Evicted, Span};
 use crate::in_time;
@@ -126,7 +126,11 @@ impl Scenario {
             let (runtime, host, targets) = (&node.runtime, &node.host, &node.targets);
             let mut missing = not_running(runtime, targets, &to_run);
             let deaths: Vec<_> = node.supervision.deaths_of(Process::PodWorkerPool).collect();
-            missing.extend(orders::left_out(&runtime.history(), &to_run, &deaths));
+            let history = runtime.history();
+            missing.extend(orders::left_out(&history, &to_run, &deaths));
+            missing.extend(idle_cgroups(&history, host, &to_run, &deaths));
+            // What is held is copied when something happens.
+            drop(history);
             missing.extend(stale_settings(runtime, host, &to_run, self.settings));
             if !missing.is_empty() && node.clock.now() > due {
                 return Err(format!("late:\n{}", missing.join("\n")));
