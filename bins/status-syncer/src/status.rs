@@ -101,10 +101,6 @@ fn decide_phase(
     // Nothing has happened to it as far as anybody knows: one that has exited may have been
     // stopped to be started again, which only the pool can tell.
     let unobserved = before.filter(|_| !is_observed(observation));
-    // A start that was under way may still make a container run.
-    let is_stopping = Stage::of(observation) == Stage::Terminating;
-    let unfinished = before.filter(|_| is_stopping && computed.is_terminal());
-    let computed = unfinished.unwrap_or(computed);
     let phase = if let Some(before) = ended.or(unobserved) {
         before
     } else if observation.failed_reason.is_empty() || may_run(observation) {

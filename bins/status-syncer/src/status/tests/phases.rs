@@ -82,25 +82,6 @@ fn a_pod_of_the_api_server_that_was_told_to_end_is_failed_or_succeeded() {
 }
 
 #[test]
-fn a_pod_ends_only_when_none_of_its_containers_can_run_any_more() {
-    let mut node = Node::with_policy("OnFailure");
-    node.running("c", "a").compute();
-    node.gone().exited("c", "a", 0);
-    let status = node.phase(WorkerPhase::Terminating).compute();
-    assert_eq!(status.phase.as_deref(), Some("Running"));
-    // A start of its next instance was under way.
-    let status = node.running("c", "b").compute();
-    assert_eq!(status.phase.as_deref(), Some("Running"));
-    assert_eq!(condition(&status, "ContainersReady").status, "True");
-    let status = node
-        .gone()
-        .exited("c", "b", 0)
-        .phase(WorkerPhase::Terminated)
-        .compute();
-    assert_eq!(status.phase.as_deref(), Some("Succeeded"));
-}
-
-#[test]
 fn a_static_pod_that_was_removed_keeps_its_phase() {
     let mut node = Node::with_policy("Always");
     node.running("c", "a").compute();
