@@ -13,7 +13,7 @@ use crate::uids::uids_by_version;
 pub(crate) fn broken(history: &[Entry], versions: &[Desired]) -> Vec<String> {
     let uids = uids_by_version(history);
     let mut broken = begun_twice(history);
-    broken.extend(begun_after_sigterm(history));
+    broken.extend(begun_after_sigterm(history, versions));
     broken.extend(miscounted(history));
     broken.extend(beside_another(history, versions));
     for pod in versions {
@@ -82,16 +82,22 @@ pub(crate) fn left_out(
     left_out
 }
 
-/// No command of a hook is begun in an instance that has been asked to end.
-fn begun_after_sigterm(history: &[Entry]) -> Vec<String> {
+/// No command of a preStop hook is begun in an instance that has been asked to end. The call
+/// that begins one after the start may be under way when its pod is to go.
+fn begun_after_sigterm(history: &[Entry], versions: &[Desired]) -> Vec<String> {
     let mut asked = BTreeSet::new();
+    let after_start = versions.iter().filter_map(Desired::command_after_start);
+    let after_start: BTreeSet<[String; 3]> = after_start.collect();
+    let is_after_start = |command: &[String]| after_start.iter().any(|it| it == command);
     let mut late = Vec::new();
     for entry in history {
         match &entry.happening {
             Happening::Terminated => {
                 asked.insert(&entry.id);
             }
-            Happening::Executed { command } if asked.contains(&entry.id) => {
+            Happening::Executed { command }
+                if asked.contains(&entry.id) && !is_after_start(command) =>
+            {
                 let (name, uid) = (&entry.container, &entry.pod_uid);
                 let what = format!("{command:?} was begun after the SIGTERM of {name} of {uid}");
                 late.push(what);
