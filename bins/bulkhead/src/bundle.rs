@@ -244,10 +244,10 @@ mod tests {
     #[test]
     fn who_does_not_answer_is_not_waited_for() {
         let failed = shell("exec sleep 1000", Duration::from_millis(100));
-        assert_eq!(source_of(failed).kind(), io::ErrorKind::TimedOut);
+        assert_eq!(source_of(failed).kind(), ErrorKind::TimedOut);
         let stubborn = "trap '' TERM; while :; do sleep 1000; done";
         let failed = shell(stubborn, Duration::from_millis(100));
-        assert_eq!(source_of(failed).kind(), io::ErrorKind::TimedOut);
+        assert_eq!(source_of(failed).kind(), ErrorKind::TimedOut);
     }
 
     #[test]

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipc::{CallError, Collected, Message, Network};
+use ipc::{CallError, Channel, Collected, Message, Network};
 use tokio::time::Instant;
-use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
 use topology::Process;
 

@@ -8,11 +8,10 @@ use bulkhead_api::v1;
 use bulkhead_api::v1::list_events_response::Message;
 use bulkhead_api::v1::statuses_client::StatusesClient;
 use clock::{UnixNanos, WallClock};
-use ipc::Collected;
+use ipc::{Channel, Collected};
 use pod::PodExt as _;
 use pod::wire::content_hash;
 use serde_json::{Value, json};
-use tonic::transport::Channel;
 use topology::Process;
 
 use crate::arguments::{EventsOptions, TableOrJson};

@@ -11,8 +11,8 @@ use bulkhead_api::v1::container_logs_client::ContainerLogsClient;
 use clock::WallClock;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt as _};
+use ipc::Channel;
 use pod::{Pod, PodExt as _, ephemeral};
-use tonic::transport::Channel;
 use topology::Process;
 
 use crate::arguments::LogsOptions;

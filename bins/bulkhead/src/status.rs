@@ -6,8 +6,8 @@ use std::time::Duration;
 use bulkhead_api::v1;
 use bulkhead_api::v1::supervisor_client::SupervisorClient;
 use clock::{UnixNanos, WallClock};
+use ipc::Channel;
 use serde_json::{Value, json};
-use tonic::transport::Channel;
 use topology::Process;
 
 use crate::arguments::{CrashesOptions, RestartOptions, StatusOptions, TableOrJson};

@@ -84,7 +84,7 @@ impl Node {
         ))));
     }
 
-    fn client(&self, caller: Process) -> ConfigSourcerClient<tonic::transport::Channel> {
+    fn client(&self, caller: Process) -> ConfigSourcerClient<ipc::Channel> {
         let network = Network::memory(self.hub.clone(), caller, &self.identities);
         ConfigSourcerClient::new(network.channel(Process::ConfigSourcer))
     }

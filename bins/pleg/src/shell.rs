@@ -12,11 +12,10 @@ use bulkhead_api::v1::pleg_server::PlegServer;
 use bulkhead_api::v1::runtime_pods_client::RuntimePodsClient;
 use bulkhead_api::v1::watch_hints_response::Message as Hint;
 use clock::{UnixNanos, WallClock};
-use ipc::{CallError, SubscriptionEvent};
+use ipc::{CallError, Channel, SubscriptionEvent};
 use process::{Context, Lifecycle};
 use tokio::time::{Instant, MissedTickBehavior};
 use tonic::service::Routes;
-use tonic::transport::Channel;
 use topology::Process;
 
 use crate::completeness::Moment;

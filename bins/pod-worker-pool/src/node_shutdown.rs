@@ -8,8 +8,9 @@
 
 mod delay;
 mod plan;
+mod seen;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::os::fd::AsFd as _;
 use std::path::Path;
@@ -29,8 +30,10 @@ use topology::Process;
 
 use crate::events::Events;
 use crate::pool::PoolHandle;
+use crate::relist::Relister;
 use crate::servers::Shared;
-use plan::{Living, Plan};
+use plan::Plan;
+use seen::{Active, Look, Seen};
 
 /// The name under which the lock is held for this process.
 const LOCK: &str = "shutdown";
@@ -72,21 +75,13 @@ pub(crate) struct NodeShutdown {
     groups: Vec<ShutdownGroup>,
     login: LoginManager,
     pool: PoolHandle,
+    relister: Relister,
     events: Events,
     clock: WallClock,
     lifecycle: Lifecycle,
     /// When the shutdown began that is under way.
     begun: StateFile,
     line: StatusLine,
-}
-
-/// The pods that one shutdown has seen.
-#[derive(Default)]
-struct Seen {
-    /// Priorities by UID, of those too that are on their way out.
-    priorities: BTreeMap<String, i32>,
-    /// Once all were looked at.
-    is_complete: bool,
 }
 
 impl NodeShutdown {
@@ -97,6 +92,7 @@ impl NodeShutdown {
             groups: config.shutdown.clone(),
             login: LoginManager::at(Path::new(SYSTEM_BUS)),
             pool: shared.pool.clone(),
+            relister: shared.relister.clone(),
             events: shared.events.clone(),
             clock: context.clock.clone(),
             lifecycle: context.lifecycle.clone(),
@@ -208,36 +204,23 @@ impl NodeShutdown {
 
     /// Looks at all pods, and ends those whose turn it is. Nothing when the pool stops.
     async fn look(&self, elapsed: Duration, seen: &mut Seen) -> Option<Plan> {
+        let alive = self.alive(elapsed).await;
         let active = self.pool.active().await.ok()?;
-        let workers = self.pool.summaries().await.ok()?;
-        let unfinished: BTreeSet<&String> = workers
-            .iter()
-            .filter(|(_, worker)| worker.phase != WorkerPhase::Finished)
-            .map(|(uid, _)| uid)
-            .collect();
-        let mut rejected = BTreeSet::new();
-        for pod in &active {
-            let uid = pod.identity().uid();
-            if !seen.priorities.contains_key(uid) {
-                seen.priorities.insert(uid.to_owned(), priority(pod));
-                if seen.is_complete {
-                    rejected.insert(uid.to_owned());
-                }
-            }
-        }
-        seen.is_complete = true;
-        let living: Vec<Living> = unfinished
-            .into_iter()
-            .map(|uid| {
-                let own = active.iter().find(|pod| pod.identity().uid() == uid);
-                Living {
-                    uid: uid.clone(),
-                    priority: seen.priorities.get(uid).copied(),
-                    is_active: own.is_some(),
-                    grace: own.map(DesiredPod::spec_grace).unwrap_or_default(),
-                }
-            })
-            .collect();
+        let workers = self.pool.summaries().await.ok()?.into_iter();
+        let (living, rejected) = seen.look(&Look {
+            active: active
+                .iter()
+                .map(|pod| Active {
+                    uid: pod.identity().uid().to_owned(),
+                    priority: priority(pod),
+                    grace: pod.spec_grace(),
+                })
+                .collect(),
+            workers: workers
+                .map(|(uid, worker)| (uid, worker.phase == WorkerPhase::Finished))
+                .collect(),
+            alive,
+        });
         let plan = plan::plan(elapsed, &self.groups, &living);
         for pod in &active {
             let uid = pod.identity().uid();
@@ -250,6 +233,28 @@ impl NodeShutdown {
             }
         }
         Some(plan)
+    }
+
+    /// The pods that run in the runtime. One that does not answer is asked again as long as
+    /// pods have time: without it nobody knows what runs.
+    async fn alive(&self, elapsed: Duration) -> BTreeSet<String> {
+        let answered = tokio::time::timeout(self.total().saturating_sub(elapsed), async {
+            loop {
+                match self.relister.all().await {
+                    Ok(relist) => return relist,
+                    Err(error) => tracing::warn!(
+                        error = telemetry::chain(&error),
+                        "the runtime does not tell what runs while the node shuts down"
+                    ),
+                }
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        });
+        let relist = answered.await.ok();
+        let pods = relist.iter().flat_map(|relist| &relist.pods);
+        pods.filter(|(_, pod)| pod.is_alive())
+            .map(|(uid, _)| uid.clone())
+            .collect()
     }
 
     async fn end(&self, pod: &DesiredPod, grace: Duration, reason: &str, message: &str) {

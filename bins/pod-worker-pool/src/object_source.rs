@@ -9,12 +9,11 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::objects_client::ObjectsClient;
-use ipc::SubscriptionEvent;
 use ipc::limits::{MAX_LIST_BYTES, MAX_OBJECT_MESSAGE_BYTES};
+use ipc::{Channel, SubscriptionEvent};
 use local_objects::{LocalObject, MAX_OBJECT_KEYS, ObjectKind, ObjectRef, Objects};
 use pod::{Pod, PodExt as _};
 use tokio::sync::{Notify, watch};
-use tonic::transport::Channel;
 
 use crate::doorbell::Doorbell;
 use crate::object_table::{ObjectList, ObjectTable};

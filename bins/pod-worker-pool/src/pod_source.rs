@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::pods_client::PodsClient;
-use ipc::CallError;
 use ipc::limits::MAX_POD_MESSAGE_BYTES;
+use ipc::{CallError, Channel};
 use pod::runtime_class::RuntimeClasses;
 use pod::wire::WireError;
 use pod::{PodDocument, PodIdentity};
@@ -19,7 +19,6 @@ use pod_lifecycle::DesiredPod;
 use pod_validation::FieldError;
 use tokio::sync::Semaphore;
 use tonic::Code;
-use tonic::transport::Channel;
 
 /// Deadline of GetPod, as the interface says; so far within the 5 s that sync-loop
 /// gives an update that its answer comes in time.

@@ -9,9 +9,8 @@ use bulkhead_api::v1;
 use bulkhead_api::v1::probe_targets_client::ProbeTargetsClient;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use ipc::SubscriptionEvent;
 use ipc::limits::MAX_PROBE_TARGET_MESSAGE_BYTES;
-use tonic::transport::Channel;
+use ipc::{Channel, SubscriptionEvent};
 
 use crate::probe::Prober;
 use crate::spec::{HttpGet, Scheme};

@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::probe_targets_client::ProbeTargetsClient;
-use ipc::CallError;
 use ipc::limits::EXEC_PROBE_MARGIN;
-use tonic::transport::Channel;
+use ipc::{CallError, Channel};
 
 use crate::Kind;
 use crate::network::ProbeNetwork;

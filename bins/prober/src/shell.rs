@@ -21,8 +21,8 @@ use bulkhead_api::v1::watch_probe_targets_response::Message;
 use clock::WallClock;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use ipc::SubscriptionEvent;
 use ipc::limits::MAX_PROBE_TARGET_MESSAGE_BYTES;
+use ipc::{Channel, SubscriptionEvent};
 use node_config::NodeConfig;
 use process::{Context, Lifecycle};
 use rand::Rng;
@@ -30,7 +30,6 @@ use rand::rngs::SmallRng;
 use state_file::{Saver, Saving, StateFileError};
 use tokio::time::{Instant, MissedTickBehavior};
 use tonic::service::Routes;
-use tonic::transport::Channel;
 use topology::Process;
 
 use crate::agenda::{Agenda, Key, Lane, Slots};

@@ -22,8 +22,8 @@ pub(crate) fn document(
         status,
         observation.and_then(|seen| deletion(pod, seen)),
     )
-    .and_then(|json| PodDocument::from_json(json, desired.source()).ok());
-    if let Some((document, _)) = joined {
+    .and_then(|json| desired.with_json(json).ok());
+    if let Some(document) = joined {
         return document;
     }
     // The pod is so large that it has no room for its status: the status is

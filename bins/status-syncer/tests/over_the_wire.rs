@@ -146,12 +146,12 @@ impl Node {
         lifecycle.until_ready().await;
     }
 
-    fn sync_loop(&self) -> StatusReportsClient<tonic::transport::Channel> {
+    fn sync_loop(&self) -> StatusReportsClient<ipc::Channel> {
         let network = Network::memory(self.hub.clone(), Process::SyncLoop, &self.identities);
         StatusReportsClient::new(network.channel(Process::StatusSyncer))
     }
 
-    fn reader(&self) -> StatusesClient<tonic::transport::Channel> {
+    fn reader(&self) -> StatusesClient<ipc::Channel> {
         let network = Network::memory_as_operator(self.hub.clone());
         StatusesClient::new(network.channel(Process::StatusSyncer))
     }

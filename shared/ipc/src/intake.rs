@@ -107,7 +107,7 @@ mod tests {
         let accepted = hub.listener(SERVER).into_stream(places, refusals);
         for caller in callers {
             let uid = identities.uid(*caller);
-            let mut stream = hub.connect(*caller, Peer { uid, pid: None }, SERVER);
+            let mut stream = hub.connect_pipe((*caller, Peer { uid, pid: None }), SERVER);
             tokio::spawn(async move { while stream.write_all(&[0; 1 << 16]).await.is_ok() {} });
         }
         let accepted = accepted.take(callers.len());

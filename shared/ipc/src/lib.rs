@@ -15,6 +15,8 @@
 mod authorize;
 mod budget;
 mod call;
+mod calls;
+mod channel;
 mod collected;
 mod conduct;
 mod feed;
@@ -40,6 +42,7 @@ mod subscription;
 pub mod limits;
 
 pub use call::{CallError, call, is_broken_connection};
+pub use channel::Channel;
 pub use collected::Collected;
 pub use feed::{Feed, FeedItem, FeedWatch};
 pub use hub::{StateEvent, StateHub, StateWatch};

@@ -11,11 +11,12 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
 
+use crate::calls::ServerEnd;
 use crate::goaway::GoAwayWatch;
 use crate::greeting::Greeting;
 use crate::intake::Turns;
 use crate::limits::{HANG_UP_DELAY, MAX_DELAYED_HANG_UPS, PORTION_BYTES};
-use crate::memory_socket::MemoryListener;
+use crate::memory_socket::{MemoryListener, Severable};
 use crate::peer::{Caller, Peer};
 use crate::places::{Place, Places};
 use crate::refusal::{Refusal, RefusalKind};
@@ -37,7 +38,8 @@ pub struct Listener {
 #[derive(Debug)]
 enum Source {
     Unix(UnixListener),
-    Memory(MemoryListener),
+    Pipes(MemoryListener<Severable>),
+    Calls(MemoryListener<ServerEnd>),
 }
 
 impl Listener {
@@ -54,10 +56,25 @@ impl Listener {
         })
     }
 
-    pub(crate) fn from_memory(listener: MemoryListener) -> Listener {
+    pub(crate) fn from_pipes(listener: MemoryListener<Severable>) -> Listener {
         Listener {
-            source: Source::Memory(listener),
+            source: Source::Pipes(listener),
             reports: None,
+        }
+    }
+
+    pub(crate) fn from_calls(listener: MemoryListener<ServerEnd>) -> Listener {
+        Listener {
+            source: Source::Calls(listener),
+            reports: None,
+        }
+    }
+
+    /// Where calls come from whose callers speak no HTTP/2.
+    pub(crate) fn calls(&self) -> Option<MemoryListener<ServerEnd>> {
+        match &self.source {
+            Source::Calls(listener) => Some(listener.clone()),
+            Source::Unix(_) | Source::Pipes(_) => None,
         }
     }
 
@@ -115,10 +132,12 @@ impl Listener {
                 };
                 Ok((Box::new(stream), peer))
             }
-            Source::Memory(listener) => {
+            Source::Pipes(listener) => {
                 let (stream, peer) = listener.accept().await;
                 Ok((Box::new(stream), peer))
             }
+            // Nobody connects to it by a stream of bytes.
+            Source::Calls(_) => std::future::pending().await,
         }
     }
 }

@@ -7,9 +7,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use topology::Process;
 
+use crate::calls::{CallChannel, ClientEnd, ServerEnd};
 use crate::listener::Listener;
 use crate::memory_socket::{MemoryListener, Queued, Severable};
 use crate::peer::Peer;
@@ -18,11 +20,16 @@ use crate::peer::Peer;
 const PIPE_BYTES: usize = 64 << 10;
 
 /// All sockets of one simulated node.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct MemoryHub {
-    servers: Arc<Mutex<BTreeMap<Process, MemoryListener>>>,
+    /// Whether client and server speak HTTP/2 over a pipe; else calls are handed over.
+    speaks_http2: bool,
+    pipes: Sockets<Severable>,
+    calls: Sockets<ServerEnd>,
     connections: Arc<Mutex<Vec<Connection>>>,
 }
+
+type Sockets<E> = Arc<Mutex<BTreeMap<Process, MemoryListener<E>>>>;
 
 #[derive(Debug)]
 struct Connection {
@@ -34,18 +41,43 @@ struct Connection {
     accepted: CancellationToken,
 }
 
+impl Default for MemoryHub {
+    fn default() -> MemoryHub {
+        MemoryHub::new()
+    }
+}
+
 impl MemoryHub {
-    /// No sockets yet; they appear when first used.
+    /// No sockets yet; they appear when first used. What goes through them is what goes
+    /// through real ones.
     #[must_use]
     pub fn new() -> MemoryHub {
-        MemoryHub::default()
+        MemoryHub::speaking(true)
+    }
+
+    /// The same, but that nobody makes bytes of calls and answers: much faster.
+    #[must_use]
+    pub fn without_http2() -> MemoryHub {
+        MemoryHub::speaking(false)
+    }
+
+    fn speaking(http2: bool) -> MemoryHub {
+        MemoryHub {
+            speaks_http2: http2,
+            pipes: Arc::default(),
+            calls: Arc::default(),
+            connections: Arc::default(),
+        }
     }
 
     /// The listening end of a process's socket. Connections made before and
     /// between two listeners are queued.
     #[must_use]
     pub fn listener(&self, server: Process) -> Listener {
-        Listener::from_memory(self.memory_listener(server))
+        match self.speaks_http2 {
+            true => Listener::from_pipes(socket(&self.pipes, server)),
+            false => Listener::from_calls(socket(&self.calls, server)),
+        }
     }
 
     /// Breaks all connections that `process` made or accepted, as its death
@@ -65,30 +97,56 @@ impl MemoryHub {
         });
     }
 
-    pub(crate) fn connect(&self, client: Process, peer: Peer, server: Process) -> Severable {
+    /// The calls that a process makes without HTTP/2; `None` where it speaks that.
+    pub(crate) fn calls(&self, client: (Process, Peer), server: Process) -> Option<CallChannel> {
+        (!self.speaks_http2).then(|| CallChannel::new(self.clone(), client, server))
+    }
+
+    pub(crate) fn connect_pipe(&self, client: (Process, Peer), server: Process) -> Severable {
         let (client_end, server_end) = tokio::io::duplex(PIPE_BYTES);
-        let broken = CancellationToken::new();
-        let accepted = CancellationToken::new();
-        self.connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Connection {
-                client,
-                server,
-                broken: broken.clone(),
-                accepted: accepted.clone(),
-            });
-        let queued = Queued {
-            stream: Severable::new(server_end, &broken),
-            peer,
-            accepted,
-        };
-        self.memory_listener(server).push(queued);
+        let broken = self.connect(client, server, &self.pipes, |broken| {
+            Severable::new(server_end, broken)
+        });
         Severable::new(client_end, &broken)
     }
 
-    fn memory_listener(&self, server: Process) -> MemoryListener {
-        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        servers.entry(server).or_default().clone()
+    pub(crate) fn connect_calls(&self, client: (Process, Peer), server: Process) -> ClientEnd {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let broken = self.connect(client, server, &self.calls, |broken| {
+            ServerEnd::new(receiver, broken.clone())
+        });
+        ClientEnd::new(sender, broken)
     }
+
+    /// Puts a new connection into the server's queue; what breaks it.
+    fn connect<E>(
+        &self,
+        (client, peer): (Process, Peer),
+        server: Process,
+        sockets: &Sockets<E>,
+        end: impl FnOnce(&CancellationToken) -> E,
+    ) -> CancellationToken {
+        let (broken, accepted) = (CancellationToken::new(), CancellationToken::new());
+        let connection = Connection {
+            client,
+            server,
+            broken: broken.clone(),
+            accepted: accepted.clone(),
+        };
+        self.connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(connection);
+        socket(sockets, server).push(Queued {
+            end: end(&broken),
+            peer,
+            accepted,
+        });
+        broken
+    }
+}
+
+fn socket<E>(sockets: &Sockets<E>, server: Process) -> MemoryListener<E> {
+    let mut sockets = sockets.lock().unwrap_or_else(PoisonError::into_inner);
+    sockets.entry(server).or_default().clone()
 }

@@ -15,9 +15,9 @@ use crate::peer::Peer;
 
 /// A connection that nobody has accepted yet.
 #[derive(Debug)]
-pub(crate) struct Queued {
+pub(crate) struct Queued<E> {
     /// The server's end.
-    pub(crate) stream: Severable,
+    pub(crate) end: E,
     /// Who connected.
     pub(crate) peer: Peer,
     /// To be cancelled when it is accepted.
@@ -25,14 +25,32 @@ pub(crate) struct Queued {
 }
 
 /// A queue of connections that outlives whoever accepts from it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct MemoryListener {
-    queue: Arc<Mutex<VecDeque<Queued>>>,
+#[derive(Debug)]
+pub(crate) struct MemoryListener<E> {
+    queue: Arc<Mutex<VecDeque<Queued<E>>>>,
     arrived: Arc<Notify>,
 }
 
-impl MemoryListener {
-    pub(crate) fn push(&self, queued: Queued) {
+impl<E> Default for MemoryListener<E> {
+    fn default() -> MemoryListener<E> {
+        MemoryListener {
+            queue: Arc::default(),
+            arrived: Arc::default(),
+        }
+    }
+}
+
+impl<E> Clone for MemoryListener<E> {
+    fn clone(&self) -> MemoryListener<E> {
+        MemoryListener {
+            queue: Arc::clone(&self.queue),
+            arrived: Arc::clone(&self.arrived),
+        }
+    }
+}
+
+impl<E> MemoryListener<E> {
+    pub(crate) fn push(&self, queued: Queued<E>) {
         self.queue
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -40,7 +58,7 @@ impl MemoryListener {
         self.arrived.notify_one();
     }
 
-    pub(crate) async fn accept(&self) -> (Severable, Peer) {
+    pub(crate) async fn accept(&self) -> (E, Peer) {
         loop {
             let next = self
                 .queue
@@ -49,7 +67,7 @@ impl MemoryListener {
                 .pop_front();
             if let Some(queued) = next {
                 queued.accepted.cancel();
-                return (queued.stream, queued.peer);
+                return (queued.end, queued.peer);
             }
             self.arrived.notified().await;
         }

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 use topology::{Identities, Process};
 
+use crate::channel::Channel;
 use crate::listener::Stream;
 use crate::memory::MemoryHub;
 use crate::peer::Peer;
@@ -92,13 +93,18 @@ impl Network {
     #[must_use]
     pub fn channel(&self, server: Process) -> Channel {
         let transport = Arc::clone(&self.0);
+        if let Transport::Memory { hub, client, peer } = &*transport
+            && let Some(calls) = hub.calls((*client, *peer), server)
+        {
+            return Channel::in_memory(calls);
+        }
         // The authority is never looked up: the connector ignores it.
-        Endpoint::from_static("http://bulkhead").connect_with_connector_lazy(tower::service_fn(
-            move |_| {
-                let transport = Arc::clone(&transport);
-                async move { transport.connect(server).await.map(TokioIo::new) }
-            },
-        ))
+        let endpoint = Endpoint::from_static("http://bulkhead");
+        let connect = tower::service_fn(move |_| {
+            let transport = Arc::clone(&transport);
+            async move { transport.connect(server).await.map(TokioIo::new) }
+        });
+        Channel::by_sockets(endpoint.connect_with_connector_lazy(connect))
     }
 }
 
@@ -117,7 +123,7 @@ impl Transport {
                 Ok(Box::new(UnixStream::from_std(stream)?))
             }
             Transport::Memory { hub, client, peer } => {
-                Ok(Box::new(hub.connect(*client, *peer, server)))
+                Ok(Box::new(hub.connect_pipe((*client, *peer), server)))
             }
         }
     }

@@ -3,10 +3,13 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
+use futures_util::future::Either;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Server;
 use topology::{Identities, Process};
+use tower::Layer as _;
 
 use crate::authorize::AuthorizeLayer;
 use crate::budget::BudgetLayer;
@@ -45,6 +48,12 @@ pub fn serve(
         identities,
         refusals: refusals.clone(),
     };
+    let budget = BudgetLayer::new(server, refusals.clone());
+    let calls = listener.calls();
+    let in_memory = calls.map(|calls| {
+        let service = authorize.layer(budget.layer(routes.clone()));
+        crate::calls::serve(calls, places.clone(), service, shutdown.clone())
+    });
     let router = Server::builder()
         .max_concurrent_streams(MAX_STREAMS_PER_CONNECTION)
         .http2_max_header_list_size(MAX_HEADER_LIST_BYTES)
@@ -52,7 +61,7 @@ pub fn serve(
         .initial_connection_window_size(MAX_UNREAD_BYTES)
         .initial_stream_window_size(MAX_UNREAD_BYTES)
         .layer(authorize)
-        .layer(BudgetLayer::new(server, refusals.clone()))
+        .layer(budget)
         .add_routes(routes);
     async move {
         let drained = {
@@ -63,8 +72,13 @@ pub fn serve(
             }
         };
         let stop = shutdown.cancelled_owned();
-        let serving =
-            router.serve_with_incoming_shutdown(listener.into_stream(places, refusals), stop);
+        let serving = match in_memory {
+            Some(in_memory) => Either::Left(in_memory.map(Ok)),
+            None => {
+                let incoming = listener.into_stream(places, refusals);
+                Either::Right(router.serve_with_incoming_shutdown(incoming, stop))
+            }
+        };
         tokio::select! {
             // Streams never end by themselves; after the drain they are cut.
             () = drained => Ok(()),

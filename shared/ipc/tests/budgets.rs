@@ -67,9 +67,8 @@ impl Usage for FakePool {
 }
 
 /// A pool, and the network as pleg and as the operator see it.
-fn serve() -> (FakePool, Network, Network) {
+fn serve(hub: MemoryHub) -> (FakePool, Network, Network) {
     let identities = Arc::new(Identities::from_base(64_000).unwrap());
-    let hub = MemoryHub::new();
     let pool = FakePool::default();
     let mut routes = Routes::builder();
     routes.add_service(RuntimePodsServer::new(pool.clone()));
@@ -105,62 +104,68 @@ fn attack(pleg: &Network) -> JoinSet<Result<(), Code>> {
 
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_lists_does_not_reach_the_callers_beside_it() {
-    let (pool, pleg, operator) = serve();
-    let mut client = UsageClient::new(operator.channel(Process::PodWorkerPool));
-    client.get_usage(v1::GetUsageRequest {}).await.unwrap();
-    let budget = row(Process::PodWorkerPool).services[1].budget;
-    let flood = attack(&pleg);
-    // Ten calls one after the other, while the clock stands still: what the server does
-    // for the flood meanwhile is at most what a second of its budget has.
-    let begun = tokio::time::Instant::now();
-    for _ in 0..10 {
+    for hub in [MemoryHub::new(), MemoryHub::without_http2()] {
+        let (pool, pleg, operator) = serve(hub);
+        let mut client = UsageClient::new(operator.channel(Process::PodWorkerPool));
         client.get_usage(v1::GetUsageRequest {}).await.unwrap();
+        let budget = row(Process::PodWorkerPool).services[1].budget;
+        let flood = attack(&pleg);
+        // Ten calls one after the other, while the clock stands still: what the server does
+        // for the flood meanwhile is at most what a second of its budget has.
+        let begun = tokio::time::Instant::now();
+        for _ in 0..10 {
+            client.get_usage(v1::GetUsageRequest {}).await.unwrap();
+        }
+        let lists = pool.lists.load(Ordering::Relaxed);
+        let most = usize::try_from(budget.a_second).unwrap();
+        assert_eq!(begun.elapsed().as_millis(), 0, "nobody waited for a turn");
+        assert!(lists <= most, "{lists} lists were made meanwhile");
+        drop(flood);
     }
-    let lists = pool.lists.load(Ordering::Relaxed);
-    let most = usize::try_from(budget.a_second).unwrap();
-    assert_eq!(begun.elapsed().as_millis(), 0, "nobody waited for a turn");
-    assert!(lists <= most, "{lists} lists were made meanwhile");
-    drop(flood);
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_asks_for_too_much_waits_its_turn_or_is_refused() {
-    let (pool, pleg, _) = serve();
-    let begun = tokio::time::Instant::now();
-    let answers = attack(&pleg).join_all().await;
-    let served = answers.iter().filter(|answer| answer.is_ok()).count();
-    let refused = answers.iter().filter_map(|answer| answer.err());
-    // Beyond its connections it is hung up on, beyond those that may wait it is told.
-    for code in refused {
-        assert_ne!(code, Code::PermissionDenied);
+    for hub in [MemoryHub::new(), MemoryHub::without_http2()] {
+        let (pool, pleg, _) = serve(hub);
+        let begun = tokio::time::Instant::now();
+        let answers = attack(&pleg).join_all().await;
+        let served = answers.iter().filter(|answer| answer.is_ok()).count();
+        let refused = answers.iter().filter_map(|answer| answer.err());
+        // Beyond its connections it is hung up on, beyond those that may wait it is told.
+        for code in refused {
+            assert_ne!(code, Code::PermissionDenied);
+        }
+        assert_eq!(served, pool.lists.load(Ordering::Relaxed));
+        assert!(answers.contains(&Err(Code::ResourceExhausted)));
+        let seconds = usize::try_from(begun.elapsed().as_secs()).unwrap();
+        let budget = row(Process::PodWorkerPool).services[1].budget;
+        let a_second = usize::try_from(budget.a_second).unwrap();
+        assert!(served > a_second, "{served} served: the others waited");
+        assert!(
+            served <= a_second * (seconds + 2),
+            "{served} in {seconds} s"
+        );
     }
-    assert_eq!(served, pool.lists.load(Ordering::Relaxed));
-    assert!(answers.contains(&Err(Code::ResourceExhausted)));
-    let seconds = usize::try_from(begun.elapsed().as_secs()).unwrap();
-    let budget = row(Process::PodWorkerPool).services[1].budget;
-    let a_second = usize::try_from(budget.a_second).unwrap();
-    assert!(served > a_second, "{served} served: the others waited");
-    assert!(
-        served <= a_second * (seconds + 2),
-        "{served} in {seconds} s"
-    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_counts_until_it_ends() {
-    let (_pool, pleg, _) = serve();
-    let budget = row(Process::PodWorkerPool).services[1].budget;
-    let mut client = RuntimePodsClient::new(pleg.channel(Process::PodWorkerPool));
-    let mut streams = Vec::new();
-    for _ in 0..budget.at_once {
-        let stream = client.watch_hints(v1::WatchHintsRequest {}).await.unwrap();
-        streams.push(stream);
+    for hub in [MemoryHub::new(), MemoryHub::without_http2()] {
+        let (_pool, pleg, _) = serve(hub);
+        let budget = row(Process::PodWorkerPool).services[1].budget;
+        let mut client = RuntimePodsClient::new(pleg.channel(Process::PodWorkerPool));
+        let mut streams = Vec::new();
+        for _ in 0..budget.at_once {
+            let stream = client.watch_hints(v1::WatchHintsRequest {}).await.unwrap();
+            streams.push(stream);
+        }
+        let mut waits = client.clone();
+        let mut waits =
+            tokio::spawn(async move { waits.list_pods(v1::ListPodsRequest::default()).await });
+        let long = std::time::Duration::from_secs(10);
+        assert!(tokio::time::timeout(long, &mut waits).await.is_err());
+        streams.pop();
+        waits.await.unwrap().unwrap();
     }
-    let mut waits = client.clone();
-    let mut waits =
-        tokio::spawn(async move { waits.list_pods(v1::ListPodsRequest::default()).await });
-    let long = std::time::Duration::from_secs(10);
-    assert!(tokio::time::timeout(long, &mut waits).await.is_err());
-    streams.pop();
-    waits.await.unwrap().unwrap();
 }

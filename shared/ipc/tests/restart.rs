@@ -96,86 +96,90 @@ fn fake(boot_id: &str) -> FakePleg {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_in_flight_at_the_kill_is_answered_by_the_next_instance() {
-    let hub = MemoryHub::new();
-    let network = Network::memory(hub.clone(), Process::SyncLoop, &identities());
-    let doomed = FakePleg {
-        die_on_call: true,
-        ..fake("one")
-    };
-    let dying = doomed.dying.clone();
-    let first = serve(hub.listener(Process::Pleg), doomed);
-    let restart = async {
-        dying.cancelled().await;
-        first.abort();
-        hub.kill(Process::Pleg);
-        // Down for a while: the call waits in the socket.
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        drop(serve(hub.listener(Process::Pleg), fake("two")));
-    };
-    let (answer, ()) = tokio::join!(boot_id_of(&network), restart);
-    assert_eq!(answer.unwrap(), "two");
+    for hub in [MemoryHub::new(), MemoryHub::without_http2()] {
+        let network = Network::memory(hub.clone(), Process::SyncLoop, &identities());
+        let doomed = FakePleg {
+            die_on_call: true,
+            ..fake("one")
+        };
+        let dying = doomed.dying.clone();
+        let first = serve(hub.listener(Process::Pleg), doomed);
+        let restart = async {
+            dying.cancelled().await;
+            first.abort();
+            hub.kill(Process::Pleg);
+            // Down for a while: the call waits in the socket.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            drop(serve(hub.listener(Process::Pleg), fake("two")));
+        };
+        let (answer, ()) = tokio::join!(boot_id_of(&network), restart);
+        assert_eq!(answer.unwrap(), "two");
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_subscription_opens_again_after_a_restart() {
-    let hub = MemoryHub::new();
-    let network = Network::memory(hub.clone(), Process::SyncLoop, &identities());
-    let first = serve(hub.listener(Process::Pleg), fake("one"));
-    let client = v1::pleg_client::PlegClient::new(network.channel(Process::Pleg));
-    let mut subscription = ipc::subscribe("pleg", move || {
-        let mut client = client.clone();
-        async move {
-            client
-                .watch_events(v1::WatchPodLifecycleEventsRequest {})
-                .await
-        }
-    });
-    assert!(matches!(
-        subscription.next().await,
-        SubscriptionEvent::Connected
-    ));
-    let SubscriptionEvent::Message(message) = subscription.next().await else {
-        panic!()
-    };
-    assert_eq!(message.boot_id, "one");
-    first.abort();
-    hub.kill(Process::Pleg);
-    let _second = serve(hub.listener(Process::Pleg), fake("two"));
-    assert!(matches!(
-        subscription.next().await,
-        SubscriptionEvent::Lost { .. }
-    ));
-    loop {
-        if let SubscriptionEvent::Message(message) = subscription.next().await {
-            assert_eq!(message.boot_id, "two");
-            break;
+    for hub in [MemoryHub::new(), MemoryHub::without_http2()] {
+        let network = Network::memory(hub.clone(), Process::SyncLoop, &identities());
+        let first = serve(hub.listener(Process::Pleg), fake("one"));
+        let client = v1::pleg_client::PlegClient::new(network.channel(Process::Pleg));
+        let mut subscription = ipc::subscribe("pleg", move || {
+            let mut client = client.clone();
+            async move {
+                client
+                    .watch_events(v1::WatchPodLifecycleEventsRequest {})
+                    .await
+            }
+        });
+        assert!(matches!(
+            subscription.next().await,
+            SubscriptionEvent::Connected
+        ));
+        let SubscriptionEvent::Message(message) = subscription.next().await else {
+            panic!()
+        };
+        assert_eq!(message.boot_id, "one");
+        first.abort();
+        hub.kill(Process::Pleg);
+        let _second = serve(hub.listener(Process::Pleg), fake("two"));
+        assert!(matches!(
+            subscription.next().await,
+            SubscriptionEvent::Lost { .. }
+        ));
+        loop {
+            if let SubscriptionEvent::Message(message) = subscription.next().await {
+                assert_eq!(message.boot_id, "two");
+                break;
+            }
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_may_call_nothing_is_hung_up_on() {
-    let hub = MemoryHub::new();
-    let _server = serve(hub.listener(Process::Pleg), fake("one"));
-    for stranger in [
-        Process::Prober,
-        Process::StatusSyncer,
-        Process::ConfigSourcer,
-    ] {
-        let network = Network::memory(hub.clone(), stranger, &identities());
-        let error = boot_id_of(&network).await.unwrap_err();
-        assert!(matches!(error, CallError::Deadline { .. }), "{error}");
+    for hub in [MemoryHub::new(), MemoryHub::without_http2()] {
+        let _server = serve(hub.listener(Process::Pleg), fake("one"));
+        for stranger in [
+            Process::Prober,
+            Process::StatusSyncer,
+            Process::ConfigSourcer,
+        ] {
+            let network = Network::memory(hub.clone(), stranger, &identities());
+            let error = boot_id_of(&network).await.unwrap_err();
+            assert!(matches!(error, CallError::Deadline { .. }), "{error}");
+        }
+        let network = Network::memory(hub, Process::SyncLoop, &identities());
+        assert_eq!(boot_id_of(&network).await.unwrap(), "one");
     }
-    let network = Network::memory(hub, Process::SyncLoop, &identities());
-    assert_eq!(boot_id_of(&network).await.unwrap(), "one");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_to_a_dead_peer_ends_with_its_deadline() {
-    let hub = MemoryHub::new();
-    let network = Network::memory(hub, Process::SyncLoop, &identities());
-    let error = boot_id_of(&network).await.unwrap_err();
-    assert!(matches!(error, CallError::Deadline { .. }), "{error}");
+    for hub in [MemoryHub::new(), MemoryHub::without_http2()] {
+        let network = Network::memory(hub, Process::SyncLoop, &identities());
+        let error = boot_id_of(&network).await.unwrap_err();
+        assert!(matches!(error, CallError::Deadline { .. }), "{error}");
+    }
 }
 
 /// Serves a real socket, whose callers are this test's user.

@@ -8,7 +8,8 @@
 //! ```text
 //! instance:
 //!   (nothing) --start refused--> StartRefused
-//!   (nothing) --about to be started--> PostStart --hook ended well--> (nothing)
+//!   (nothing), StartRefused --about to be started--> PostStart --hook ended well--> (nothing)
+//!   PostStart --start refused--> StartRefused
 //!   PostStart --stop ordered--> Stopping
 //!   (nothing) --stop ordered--> Stopping --stopped, and unknown still--> Unstoppable
 //!   Stopping, Unstoppable --does not run any more--> Killed, or (nothing)
@@ -239,9 +240,10 @@ impl Known {
     }
 
     /// An instance that has a postStart hook is about to be started; whether that is
-    /// new.
+    /// new. One that was not started before is due as well, if it is started now.
     pub fn note_start_with_hook(&mut self, id: &str) -> bool {
-        if self.instances.contains_key(id) {
+        let known = self.instance(id);
+        if known.is_some_and(|known| known != Instance::StartRefused) {
             return false;
         }
         let due = Instance::PostStart(PostStart::Due);

@@ -85,6 +85,12 @@ impl PodDocument {
         Ok((Self::checked(identity, source, json)?, pod))
     }
 
+    /// The same pod with other JSON, which is that of this one with some fields changed
+    /// that do not tell which pod it is.
+    pub fn with_json(&self, json: Vec<u8>) -> Result<Self, WireError> {
+        Self::checked(self.identity.clone(), self.source, json)
+    }
+
     /// Checks a message from another process. The JSON is not decoded; `decode`
     /// does that and compares it with the header.
     pub fn from_message(message: bulkhead_api::v1::Pod) -> Result<Self, WireError> {
@@ -238,6 +244,18 @@ mod tests {
         let json = br#"{"apiVersion":"v1","kind":"Pod","metadata":{"uid":"u1","namespace":"d","name":"n"},"spec":{"containers":[],"newField":1}}"#;
         let (document, _) = PodDocument::from_json(json.to_vec(), PodSource::Api).unwrap();
         assert_eq!(document.json(), json);
+    }
+
+    #[test]
+    fn other_json_of_a_pod_is_another_version_of_it_within_the_same_bound() {
+        let document = PodDocument::encode(&pod("a"), PodSource::File).unwrap();
+        let mut changed = pod("a");
+        changed.metadata.generation = Some(2);
+        let expected = PodDocument::encode(&changed, PodSource::File).unwrap();
+        let json = serde_json::to_vec(&changed).unwrap();
+        assert_eq!(document.with_json(json).unwrap(), expected);
+        let too_large = document.with_json(vec![b' '; MAX_POD_BYTES + 1]);
+        assert!(matches!(too_large, Err(WireError::TooLarge { .. })));
     }
 
     #[test]

@@ -276,6 +276,12 @@ impl SimulatedRuntime {
         lock(&self.0.state).container_views()
     }
 
+    /// The newest container of a name in the pod whose sandbox has a label.
+    #[must_use]
+    pub fn newest(&self, label: (&str, &str), name: &str) -> Option<ContainerView> {
+        lock(&self.0.state).newest(label, name)
+    }
+
     /// How many bytes of memory each running container of a pod uses from now on;
     /// without it none.
     pub fn set_memory_use(&self, pod_uid: &str, bytes: u64) {

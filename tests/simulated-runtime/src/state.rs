@@ -60,6 +60,16 @@ struct SimulatedContainer {
 }
 
 impl SimulatedContainer {
+    /// The UID of its pod, and its name.
+    fn names(&self) -> (&str, &str) {
+        let uid = self.config.labels.get(POD_UID_LABEL);
+        let metadata = self.config.metadata.as_ref();
+        (
+            uid.map_or("", String::as_str),
+            metadata.map_or("", |metadata| &metadata.name),
+        )
+    }
+
     /// It has exited, and nothing but an event says so yet.
     fn hides_its_exit(&self, now: UnixNanos) -> bool {
         self.state == ContainerState::ContainerExited && now < self.shows_from
@@ -463,6 +473,14 @@ impl State {
         runs
     }
 
+    /// Somebody hears that a command failed in a container.
+    pub(crate) fn command_failed(&mut self, now: Now, id: &str) {
+        if self.containers.contains_key(id) {
+            let (uid, name) = self.names_of(id);
+            self.record(now.steady, id, &name, &uid, Happening::CommandFailed);
+        }
+    }
+
     /// A container that has not ended has these from now on.
     pub(crate) fn update_resources(
         &mut self,
@@ -529,29 +547,15 @@ impl State {
     }
 
     fn names_of(&self, id: &str) -> (String, String) {
-        let Some(container) = self.containers.get(id) else {
-            return Default::default();
-        };
-        let uid = container
-            .config
-            .labels
-            .get(POD_UID_LABEL)
-            .cloned()
-            .unwrap_or_default();
-        (
-            uid,
-            container.config.metadata.clone().unwrap_or_default().name,
-        )
+        let names = self.containers.get(id).map(SimulatedContainer::names);
+        let (uid, name) = names.unwrap_or_default();
+        (uid.to_owned(), name.to_owned())
     }
 
     fn running_containers_of(&self, uid: &str, name: &str) -> usize {
-        self.containers
-            .iter()
-            .filter(|(id, container)| {
-                container.state == ContainerState::ContainerRunning
-                    && self.names_of(id) == (uid.to_owned(), name.to_owned())
-            })
-            .count()
+        let containers = self.containers.values();
+        let running = containers.filter(|it| it.state == ContainerState::ContainerRunning);
+        running.filter(|it| it.names() == (uid, name)).count()
     }
 }
 

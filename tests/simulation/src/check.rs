@@ -96,6 +96,14 @@ pub(crate) fn not_running(
     missing
 }
 
+/// Since when somebody knows that a command failed in a container: where that was to be run
+/// after its start, it is stopped for it.
+pub(crate) fn command_failed_at(history: &[Entry], id: &str) -> Option<UnixNanos> {
+    let mut failed = history.iter();
+    let failed = failed.find(|it| it.id == id && it.happening == Happening::CommandFailed);
+    failed.map(|entry| entry.at)
+}
+
 /// What is left of pods that are not desired any more; empty when all is gone. Of pods that
 /// are desired and were evicted, whose UIDs these are, nothing may run.
 pub(crate) fn left_over(
@@ -134,6 +142,33 @@ pub(crate) fn left_over(
         left.push(format!("volumes of {uid} are left"));
     }
     left
+}
+
+/// Pods of which nothing is to run any more and whose cgroups are there; empty soon after
+/// their ends. Where who takes them away died since then, a round of garbage collection
+/// does it.
+pub(crate) fn idle_cgroups(
+    history: &[Entry],
+    host: &MemoryHost,
+    desired: &BTreeMap<String, Desired>,
+    deaths: &[UnixNanos],
+) -> Vec<String> {
+    let uids = uids_by_version(history);
+    let running = desired.values().filter(|pod| !pod.servers().is_empty());
+    let running = running.filter_map(|pod| uids.get(&pod.version_label()));
+    let running: BTreeSet<&String> = running.collect();
+    let ended = |uid: &String| {
+        let is_exit = |it: &&Entry| matches!(it.happening, Happening::Exited { .. });
+        let mut exits = history.iter().rev().filter(|it| it.pod_uid == *uid);
+        exits.find(is_exit).map(|it| it.at)
+    };
+    let state = host.state();
+    let idle = state.cgroups.keys().filter(|uid| {
+        let is_left = |at| deaths.iter().all(|death| *death < at);
+        !running.contains(uid) && ended(uid).is_some_and(is_left)
+    });
+    idle.map(|uid| format!("the cgroup of {uid}, which has ended, is left"))
+        .collect()
 }
 
 /// Pods whose volume does not show what the ConfigMap says; empty when the node has
@@ -190,11 +225,12 @@ pub(crate) fn broken_promises(
                 Happening::Terminated | Happening::Exited { killed: true, .. }
             );
             // One that fails its liveness probe is stopped, and only that instance; so is
-            // one that asks for it where its size changes.
+            // one that asks for it where its size changes, or whose hook failed.
             let hung = targets.hung_since(&entry.id);
             let resized = pod.resize_restarts_since(&entry.container);
+            let failed = command_failed_at(&history, &entry.id);
             let has_reason = |since: Option<UnixNanos>| since.is_some_and(|it| it <= entry.at);
-            if stopped && !has_reason(hung) && !has_reason(resized) {
+            if stopped && ![hung, resized, failed].into_iter().any(has_reason) {
                 broken.push(format!(
                     "{} of {pod}, which is desired, was stopped",
                     entry.container
@@ -206,7 +242,10 @@ pub(crate) fn broken_promises(
             let failed = failures.get(&format!("{uid}/{name}")).copied();
             // A job that crashed is done; an init container that did is tried again.
             let failed = failed.filter(|_| !pod.servers().is_empty());
-            if starts > 1 + failed.unwrap_or(0) as usize {
+            let is_one = |entry: &&Entry| entry.pod_uid == *uid && entry.container == **name;
+            let of_name = history.iter().filter(is_one);
+            let commands = of_name.filter(|it| it.happening == Happening::CommandFailed);
+            if starts > 1 + failed.unwrap_or(0) as usize + commands.count() {
                 broken.push(format!("{name} of {pod} was started {starts} times"));
             }
         }
@@ -289,6 +328,7 @@ fn killed_before_their_time(
                 pod.dismissed_at(),
                 targets.hung_since(&killed.id),
                 pod.resize_restarts_since(&killed.container),
+                command_failed_at(history, &killed.id),
             ];
             let reason = reasons.into_iter().flatten().min();
             let wanted = reason.map(|at| killed.at.since(at));

@@ -66,10 +66,19 @@ struct Probes {
 /// Lifecycle hooks of the container `main` of a pod that serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hooks {
-    /// A sleep after its start, in seconds.
-    post_start: Option<u32>,
+    /// After its start.
+    post_start: Option<PostStart>,
     /// A command before its SIGTERM, and how long that takes in milliseconds.
     pre_stop: Option<u32>,
+}
+
+/// What a container does after its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PostStart {
+    /// It waits for so many seconds.
+    Sleep(u32),
+    /// It runs a command, which takes so many milliseconds.
+    Exec(u32),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,16 +258,32 @@ impl Desired {
         if container != "main" {
             return String::new();
         }
-        let post_start = self
-            .hooks
-            .post_start
-            .map(|seconds| format!(r#""postStart":{{"sleep":{{"seconds":{seconds}}}}}"#));
+        let post_start = self.hooks.post_start.map(|hook| match hook {
+            PostStart::Sleep(seconds) => {
+                format!(r#""postStart":{{"sleep":{{"seconds":{seconds}}}}}"#)
+            }
+            PostStart::Exec(millis) => {
+                let command = post_start_command(millis).map(|word| format!("{word:?}"));
+                let words = command.join(",");
+                format!(r#""postStart":{{"exec":{{"command":[{words}]}}}}"#)
+            }
+        });
         let pre_stop = self
             .hooks
             .pre_stop
             .map(|millis| format!(r#""preStop":{{"exec":{{"command":["hook","{millis}","0"]}}}}"#));
         let hooks: Vec<String> = post_start.into_iter().chain(pre_stop).collect();
         format!(r#","lifecycle":{{{}}}"#, hooks.join(","))
+    }
+
+    /// The command that is run in each instance of `main` after its start, if any.
+    pub(crate) fn command_after_start(&self) -> Option<[String; 3]> {
+        match self.hooks.post_start? {
+            PostStart::Exec(millis) if !self.servers().is_empty() => {
+                Some(post_start_command(millis))
+            }
+            PostStart::Exec(_) | PostStart::Sleep(_) => None,
+        }
     }
 
     /// The fields of a container and of the pod that have the ConfigMap as a volume.
@@ -374,13 +399,23 @@ impl Desired {
     }
 }
 
+/// A command that takes so many milliseconds, and ends well; no other hook has the same.
+fn post_start_command(millis: u32) -> [String; 3] {
+    ["hook".to_owned(), format!("0{millis}"), "0".to_owned()]
+}
+
 impl Hooks {
     /// A sleep is no longer than the grace, or the manifest would be refused.
     fn random(random: &mut impl Rng, grace_seconds: u32) -> Hooks {
         let seconds = random.random_range(0..=grace_seconds.min(2));
         let millis = random.random_range(0..=8000);
+        let post_start = match random.random_range(0..10) {
+            0 | 1 => Some(PostStart::Sleep(seconds)),
+            2 | 3 => Some(PostStart::Exec(500 * seconds)),
+            _ => None,
+        };
         Hooks {
-            post_start: random.random_bool(0.2).then_some(seconds),
+            post_start,
             pre_stop: random.random_bool(0.4).then_some(millis),
         }
     }

@@ -1,5 +1,5 @@
-//! A whole node in one thread: every process's real code, gRPC over pipes in
-//! memory, a simulated container runtime and a paused clock. Processes are
+//! A whole node in one thread: every process's real code, gRPC in memory without
+//! HTTP/2, a simulated container runtime and a paused clock. Processes are
 //! killed at any await point and started again when the supervisor's policy says so.
 //!
 //! [`SimulatedNode`] is the node, [`Scenario`] what happens to it from a seed,

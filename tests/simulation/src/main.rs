@@ -10,6 +10,10 @@ use clap::Parser;
 use simulated_runtime::Mishap;
 use simulation::Case;
 
+/// A scenario makes and drops millions of small things.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Plays scenarios on a simulated node.
 #[derive(Parser)]
 #[command(name = "cargo xtask sim")]

@@ -7,13 +7,12 @@ use std::time::Duration;
 use bulkhead_api::v1;
 use bulkhead_api::v1::statuses_client::StatusesClient;
 use clock::{UnixNanos, WallClock};
-use ipc::{MemoryHub, Network};
+use ipc::{Channel, MemoryHub, Network};
 use node_config::{DirectoryLayout, NodeConfig};
 use pod::{Pod, PodDocument};
 use simulated_node::MemoryHost;
 use simulated_runtime::SimulatedRuntime;
 use tokio_util::task::AbortOnDropHandle;
-use tonic::transport::Channel;
 use tonic::{Response, Status};
 use topology::{Identities, Process};
 
@@ -92,7 +91,7 @@ impl SimulatedNode {
         let runtime = SimulatedRuntime::new(seed, wall_clock.clone(), has_events);
         let host = Arc::new(MemoryHost::default());
         host.watch(runtime.clone());
-        let hub = MemoryHub::new();
+        let hub = MemoryHub::without_http2();
         let targets = Targets::new(runtime.clone(), clock.clone());
         let operator = Network::memory_as_operator(hub.clone());
         let observer = Observer::new(&operator, clock.clone());

@@ -127,11 +127,7 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn watch(
-    client: StatusesClient<tonic::transport::Channel>,
-    clock: WallClock,
-    seen: Arc<Mutex<Seen>>,
-) {
+async fn watch(client: StatusesClient<ipc::Channel>, clock: WallClock, seen: Arc<Mutex<Seen>>) {
     let mut statuses = ipc::subscribe("pod statuses", move || {
         let mut client = client.clone();
         async move {

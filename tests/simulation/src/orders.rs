@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use clock::UnixNanos;
 use simulated_runtime::{Entry, Happening};
 
 use crate::desired::{Desired, SIDECAR};
@@ -12,7 +13,7 @@ use crate::uids::uids_by_version;
 pub(crate) fn broken(history: &[Entry], versions: &[Desired]) -> Vec<String> {
     let uids = uids_by_version(history);
     let mut broken = begun_twice(history);
-    broken.extend(begun_after_sigterm(history));
+    broken.extend(begun_after_sigterm(history, versions));
     broken.extend(miscounted(history));
     broken.extend(beside_another(history, versions));
     for pod in versions {
@@ -42,16 +43,61 @@ fn begun_twice(history: &[Entry]) -> Vec<String> {
         .collect()
 }
 
-/// No command of a hook is begun in an instance that has been asked to end.
-fn begun_after_sigterm(history: &[Entry]) -> Vec<String> {
+/// Containers that run and whose commands after their start were not begun; empty when the
+/// node has converged. One is begun whatever process dies until the container has started;
+/// who died after that may have been about to begin it.
+pub(crate) fn left_out(
+    history: &[Entry],
+    desired: &BTreeMap<String, Desired>,
+    deaths: &[UnixNanos],
+) -> Vec<String> {
+    let uids = uids_by_version(history);
+    let mut left_out = Vec::new();
+    for pod in desired.values() {
+        let uid = uids.get(&pod.version_label());
+        let (Some(uid), Some(command)) = (uid, pod.command_after_start()) else {
+            continue;
+        };
+        let mut of_main = history
+            .iter()
+            .filter(|entry| entry.pod_uid == *uid && entry.container == "main");
+        let starts = of_main
+            .clone()
+            .filter(|entry| entry.happening == Happening::Started);
+        let Some(start) = starts.last() else {
+            continue;
+        };
+        let is_explained = of_main.any(|entry| {
+            entry.id == start.id
+                && match &entry.happening {
+                    Happening::Executed { command: begun } => *begun == command,
+                    Happening::CommandFailed | Happening::Exited { .. } => true,
+                    _ => false,
+                }
+        });
+        if !is_explained && !deaths.iter().any(|at| *at > start.at) {
+            left_out.push(format!("{pod} was started, and did not run {command:?}"));
+        }
+    }
+    left_out
+}
+
+/// No command of a preStop hook is begun in an instance that has been asked to end. The call
+/// that begins one after the start may be under way when its pod is to go.
+fn begun_after_sigterm(history: &[Entry], versions: &[Desired]) -> Vec<String> {
     let mut asked = BTreeSet::new();
+    let after_start = versions.iter().filter_map(Desired::command_after_start);
+    let after_start: BTreeSet<[String; 3]> = after_start.collect();
+    let is_after_start = |command: &[String]| after_start.iter().any(|it| it == command);
     let mut late = Vec::new();
     for entry in history {
         match &entry.happening {
             Happening::Terminated => {
                 asked.insert(&entry.id);
             }
-            Happening::Executed { command } if asked.contains(&entry.id) => {
+            Happening::Executed { command }
+                if asked.contains(&entry.id) && !is_after_start(command) =>
+            {
                 let (name, uid) = (&entry.container, &entry.pod_uid);
                 let what = format!("{command:?} was begun after the SIGTERM of {name} of {uid}");
                 late.push(what);

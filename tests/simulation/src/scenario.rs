@@ -10,14 +10,15 @@ use clock::UnixNanos;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom as _;
 use rand::{Rng, SeedableRng};
-use simulated_runtime::{Faults, SimulatedRuntime};
+use simulated_runtime::{Entry, Faults, Happening, SimulatedRuntime};
 use topology::Process;
 
-use crate::check::{broken_promises, left_over, not_running, stale_settings};
+use crate::check::{broken_promises, idle_cgroups, left_over, not_running, stale_settings};
 use crate::desired::{Desired, SETTINGS, SETTINGS_KEY};
 use crate::evictions::{self, Evicted, Span};
 use crate::in_time;
 use crate::node::SimulatedNode;
+use crate::orders;
 use crate::resizes::wrong_sizes;
 use crate::sizes::{MUCH_MEMORY, Size};
 use crate::statuses::wrong_statuses;
@@ -36,6 +37,11 @@ const MOST_FAILURES: u32 = 2;
 /// Runs of a process that crash in a row: enough for the policy to wait for
 /// seconds.
 const MOST_CRASHES: usize = 6;
+
+/// How long is waited for something to happen in whose midst a process is killed, and how
+/// often that is looked for.
+const MIDST_WITHIN: Duration = Duration::from_secs(3);
+const SLICE: Duration = Duration::from_millis(5);
 
 /// What the calls that start a container take more when all processes are about to
 /// be killed.
@@ -119,6 +125,12 @@ impl Scenario {
             let ended: BTreeSet<String> = ended.collect();
             let (runtime, host, targets) = (&node.runtime, &node.host, &node.targets);
             let mut missing = not_running(runtime, targets, &to_run);
+            let deaths: Vec<_> = node.supervision.deaths_of(Process::PodWorkerPool).collect();
+            let history = runtime.history();
+            missing.extend(orders::left_out(&history, &to_run, &deaths));
+            missing.extend(idle_cgroups(&history, host, &to_run, &deaths));
+            // What is held is copied when something happens.
+            drop(history);
             missing.extend(stale_settings(runtime, host, &to_run, self.settings));
             if !missing.is_empty() && node.clock.now() > due {
                 return Err(format!("late:\n{}", missing.join("\n")));
@@ -180,7 +192,11 @@ impl Scenario {
             35..43 => self.crash(node),
             43..50 => self.hang(node),
             50..56 => self.turn(node),
-            56..84 => self.kill(node).await,
+            56..80 => {
+                let process = self.process();
+                self.kill(node, process).await;
+            }
+            80..84 => self.kill_in_the_midst(node).await?,
             84..86 => {
                 let process = self.process();
                 self.note(node, &format!("restart {process}"));
@@ -218,10 +234,14 @@ impl Scenario {
 
     /// Kills a process, and every third time also its next runs, so that it is
     /// away for longer and longer.
-    async fn kill(&mut self, node: &mut SimulatedNode) {
-        let process = self.process();
+    async fn kill(&mut self, node: &mut SimulatedNode, process: Process) {
+        let is_doomed = self.random.random_bool(0.3);
+        self.kill_and_doom(node, process, is_doomed).await;
+    }
+
+    async fn kill_and_doom(&mut self, node: &mut SimulatedNode, process: Process, is_doomed: bool) {
         let mut fates = Vec::new();
-        if self.random.random_bool(0.3) {
+        if is_doomed {
             for _ in 0..self.random.random_range(1..=MOST_CRASHES) {
                 let millis = self.random.random_range(0..100);
                 fates.push(match millis {
@@ -233,6 +253,25 @@ impl Scenario {
         self.note(node, &format!("kill {process}, then {fates:?}"));
         node.supervision.doom(process, fates);
         node.supervision.kill([process]).await;
+    }
+
+    /// Kills the process that changes the runtime just when something happens there, every
+    /// other time when a container is asked to end.
+    async fn kill_in_the_midst(&mut self, node: &mut SimulatedNode) -> Result<(), String> {
+        let any = self.random.random_bool(0.5);
+        let is_doomed = self.random.random_bool(0.5);
+        let count = |node: &SimulatedNode| {
+            let history = node.runtime.history();
+            let wanted = |entry: &&Entry| any || entry.happening == Happening::Terminated;
+            history.iter().filter(wanted).count()
+        };
+        let (before, until) = (count(node), node.elapsed() + MIDST_WITHIN);
+        while count(node) == before && node.elapsed() < until {
+            node.pass(SLICE).await?;
+        }
+        self.kill_and_doom(node, Process::PodWorkerPool, is_doomed)
+            .await;
+        Ok(())
     }
 
     /// Kills all processes, the supervisor among them, while a pod is likely to be

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use clock::UnixNanos;
 use process::Lifecycle;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -75,6 +76,8 @@ pub(crate) struct Supervision {
     teller: mpsc::UnboundedSender<Word>,
     words: mpsc::UnboundedReceiver<Word>,
     failures: Vec<String>,
+    /// When processes ended, by a clock that never jumps.
+    deaths: Vec<(Process, UnixNanos)>,
 }
 
 impl Supervision {
@@ -91,6 +94,7 @@ impl Supervision {
             teller,
             words,
             failures: Vec::new(),
+            deaths: Vec::new(),
             launcher,
         }
     }
@@ -98,6 +102,14 @@ impl Supervision {
     /// What no process may do and one did.
     pub(crate) fn failures(&self) -> &[String] {
         &self.failures
+    }
+
+    /// When runs of a process ended so far.
+    pub(crate) fn deaths_of(&self, process: Process) -> impl Iterator<Item = UnixNanos> {
+        let deaths = self.deaths.iter();
+        deaths
+            .filter(move |(dead, _)| *dead == process)
+            .map(|(_, at)| *at)
     }
 
     /// Lets time pass, and carries out what the policy decides meanwhile.
@@ -229,6 +241,8 @@ impl Supervision {
         let Some(life) = self.lives.remove(&process) else {
             return false;
         };
+        let now = self.launcher.clock.without_jumps().now();
+        self.deaths.push((process, now));
         life.task.abort();
         // Over when the task is; its own end is not of interest.
         drop(life.watcher.await);

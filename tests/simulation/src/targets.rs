@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use clock::{UnixNanos, WallClock};
 use prober::{ByteStream, ProbeNetwork};
-use simulated_runtime::{ContainerView, SimulatedRuntime};
+use simulated_runtime::SimulatedRuntime;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 use crate::desired::{Desired, VERSION_LABEL};
@@ -143,24 +143,13 @@ impl Targets {
             .collect()
     }
 
-    /// The newest container of a name in the pod of a version.
-    fn newest(&self, version: u32, container: &str) -> Option<ContainerView> {
-        let label = format!("v{version}");
-        let sandboxes = self.runtime.sandboxes();
-        let sandbox = sandboxes
-            .iter()
-            .find(|one| one.config.labels.get(VERSION_LABEL) == Some(&label))?;
-        let all = self.runtime.containers().into_iter();
-        all.filter(|one| one.pod_uid == sandbox.pod_uid && one.name == container)
-            .max_by_key(|one| one.config.metadata.as_ref().map(|it| it.attempt))
-    }
-
     /// How whoever listens at a port answers now.
     fn ask(&self, port: u16) -> Manner {
         let Some((version, container, kind)) = owner(port) else {
             return Manner::Refuses;
         };
-        let Some(instance) = self.newest(version, container) else {
+        let label = format!("v{version}");
+        let Some(instance) = self.runtime.newest((VERSION_LABEL, &label), container) else {
             return Manner::Refuses;
         };
         let now = self.clock.now();

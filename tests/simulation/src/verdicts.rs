@@ -3,6 +3,7 @@
 
 use simulated_runtime::{Entry, Happening};
 
+use crate::check::command_failed_at;
 use crate::desired::Desired;
 use crate::probe_ports::ProbeKind;
 use crate::targets::Targets;
@@ -27,6 +28,7 @@ pub(crate) fn stopped_too_early(
             let others = [
                 pod.dismissed_at(),
                 pod.resize_restarts_since(&stop.container),
+                command_failed_at(history, &stop.id),
             ];
             let has_other = others.iter().flatten().any(|since| *since <= stop.at);
             if has_other || targets.hung_since(&stop.id).is_none() {

@@ -12,9 +12,8 @@ use bulkhead_api::v1::node_policy_client::NodePolicyClient;
 use bulkhead_api::v1::statuses_client::StatusesClient;
 use bulkhead_api::v1::supervisor_client::SupervisorClient;
 use bulkhead_api::v1::sync_loop_client::SyncLoopClient;
-use ipc::Network;
+use ipc::{Channel, Network};
 use serde_json::Value;
-use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
 use topology::Process;
 

@@ -8,11 +8,10 @@ use std::time::Duration;
 use bulkhead_api::v1;
 use bulkhead_api::v1::credential_provider_client::CredentialProviderClient;
 use ipc::limits::truncate;
-use ipc::{CallError, Network};
+use ipc::{CallError, Channel, Network};
 use node_config::CredentialProviders;
 use process::Context;
 use pull_credentials::{Credential, ImagePattern};
-use tonic::transport::Channel;
 use topology::Process;
 
 /// Deadline of GetCredentials, as the interface says.

@@ -18,7 +18,7 @@ use bulkhead_api::v1::watch_hints_response::Message as Hint;
 use bulkhead_api::v1::watch_observations_response::Message as Observed;
 use bulkhead_api::v1::watch_probe_targets_response::Message as Targeted;
 use clock::WallClock;
-use ipc::{MemoryHub, Network};
+use ipc::{Channel, MemoryHub, Network};
 use node_config::{DirectoryLayout, NodeConfig};
 use process::{Context, Lifecycle};
 use serde_json::{Value, json};
@@ -27,7 +27,6 @@ use simulated_runtime::{Faults, Happening, SimulatedRuntime};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Code;
-use tonic::transport::Channel;
 use topology::{Identities, Process};
 
 use simulated_node::ROOT_DIR;

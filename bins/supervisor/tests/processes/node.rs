@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::supervisor_client::SupervisorClient;
+use ipc::Channel;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio_stream::StreamExt;
-use tonic::transport::Channel;
 use topology::Process;
 
 /// First of the numbers that the test's processes run as.

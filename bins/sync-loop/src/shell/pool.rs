@@ -9,14 +9,13 @@ use std::time::Duration;
 use backoff::{Backoff, Curve};
 use bulkhead_api::v1;
 use bulkhead_api::v1::pod_workers_client::PodWorkersClient;
-use ipc::CallError;
+use ipc::{CallError, Channel};
 use pod::PodSource;
 use process::Context;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::Code;
-use tonic::transport::Channel;
 use topology::Process;
 
 use super::mailbox::Mailbox;

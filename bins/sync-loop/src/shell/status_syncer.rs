@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::status_reports_client::StatusReportsClient;
-use ipc::CallError;
+use ipc::{CallError, Channel};
 use pod::PodSource;
 use process::Context;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
-use tonic::transport::Channel;
 use topology::Process;
 
 use super::mailbox::Mailbox;

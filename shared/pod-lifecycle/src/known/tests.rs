@@ -152,6 +152,23 @@ fn what_is_known_of_stops_survives_in_the_record() {
 }
 
 #[test]
+fn the_hook_of_an_instance_that_is_started_at_last_is_due() {
+    let mut known = Known::default();
+    for _ in 0..2 {
+        assert!(known.note_start_with_hook("a"));
+        assert!(!known.note_start_with_hook("a"), "it is known by now");
+        assert_eq!(known.post_start("a"), Some(PostStart::Due));
+        // The runtime has not started it, and shows it as made still.
+        known.note_answer_to_start("a".to_owned(), true);
+        assert_eq!(known.post_start("a"), None);
+    }
+    known.note_start_with_hook("a");
+    known.note_begun_post_start("a");
+    assert!(!known.note_start_with_hook("a"));
+    assert_eq!(known.post_start("a"), Some(PostStart::Begun));
+}
+
+#[test]
 fn the_first_reason_to_kill_an_instance_stands() {
     let mut known = Known::default();
     known.order_stop("a", GRACE, now());

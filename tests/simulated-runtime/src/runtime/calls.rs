@@ -137,15 +137,7 @@ impl ContainerRuntime for SimulatedRuntime {
         filter: v1::PodSandboxFilter,
     ) -> Result<Vec<v1::PodSandbox>, RuntimeError> {
         self.perform("ListPodSandbox", millis(1), move |runtime| async move {
-            let mut all = lock(&runtime.0.state).list_sandboxes();
-            all.retain(|sandbox| {
-                (filter.id.is_empty() || sandbox.id == filter.id)
-                    && filter
-                        .state
-                        .is_none_or(|wanted| sandbox.state == wanted.state)
-                    && has_labels(&sandbox.labels, &filter.label_selector)
-            });
-            Ok(all)
+            Ok(lock(&runtime.0.state).list_sandboxes(&filter))
         })
         .await
     }
@@ -240,17 +232,8 @@ impl ContainerRuntime for SimulatedRuntime {
         filter: v1::ContainerFilter,
     ) -> Result<Vec<v1::Container>, RuntimeError> {
         self.perform("ListContainers", millis(1), move |runtime| async move {
-            let mut all = lock(&runtime.0.state).list_containers(runtime.now().steady);
-            all.retain(|container| {
-                (filter.id.is_empty() || container.id == filter.id)
-                    && (filter.pod_sandbox_id.is_empty()
-                        || container.pod_sandbox_id == filter.pod_sandbox_id)
-                    && filter
-                        .state
-                        .is_none_or(|wanted| container.state == wanted.state)
-                    && has_labels(&container.labels, &filter.label_selector)
-            });
-            Ok(all)
+            let now = runtime.now().steady;
+            Ok(lock(&runtime.0.state).list_containers(now, &filter))
         })
         .await
     }
@@ -310,35 +293,40 @@ impl ContainerRuntime for SimulatedRuntime {
         timeout: Duration,
     ) -> Result<v1::ExecSyncResponse, RuntimeError> {
         let id = container_id.to_owned();
-        self.perform("ExecSync", millis(20), move |runtime| async move {
-            let found = lock(&runtime.0.state).container_status(&id, runtime.now().steady);
-            let status = found.ok_or_else(|| not_found("ExecSync", &id))?;
-            let name = status.metadata.unwrap_or_default().name;
-            let scripted = lock(&runtime.0.exec_results).get(&name).copied();
-            let of_hook = Behaviour::of_hook(&command);
-            let (exit_code, after) = of_hook.or(scripted).unwrap_or_default();
-            if !lock(&runtime.0.state).execute(runtime.now(), &id, command) {
-                let message = "container is in another state than running";
-                return Err(RuntimeError::new(
-                    "ExecSync",
-                    RuntimeErrorKind::Other,
-                    message,
-                ));
-            }
-            let delay = lock(&runtime.0.faults).exec_delay;
-            runtime.linger(delay).await;
-            if after > timeout {
-                tokio::time::sleep(timeout).await;
-                let kind = RuntimeErrorKind::DeadlineExceeded;
-                return Err(RuntimeError::new("ExecSync", kind, "timeout exceeded"));
-            }
-            tokio::time::sleep(after).await;
-            Ok(v1::ExecSyncResponse {
-                exit_code,
-                ..v1::ExecSyncResponse::default()
+        let result = self
+            .perform("ExecSync", millis(20), move |runtime| async move {
+                let found = lock(&runtime.0.state).container_status(&id, runtime.now().steady);
+                let status = found.ok_or_else(|| not_found("ExecSync", &id))?;
+                let name = status.metadata.unwrap_or_default().name;
+                let scripted = lock(&runtime.0.exec_results).get(&name).copied();
+                let of_hook = Behaviour::of_hook(&command);
+                let (exit_code, after) = of_hook.or(scripted).unwrap_or_default();
+                if !lock(&runtime.0.state).execute(runtime.now(), &id, command) {
+                    let message = "container is in another state than running";
+                    return Err(RuntimeError::new(
+                        "ExecSync",
+                        RuntimeErrorKind::Other,
+                        message,
+                    ));
+                }
+                let delay = lock(&runtime.0.faults).exec_delay;
+                runtime.linger(delay).await;
+                if after > timeout {
+                    tokio::time::sleep(timeout).await;
+                    let kind = RuntimeErrorKind::DeadlineExceeded;
+                    return Err(RuntimeError::new("ExecSync", kind, "timeout exceeded"));
+                }
+                tokio::time::sleep(after).await;
+                Ok(v1::ExecSyncResponse {
+                    exit_code,
+                    ..v1::ExecSyncResponse::default()
+                })
             })
-        })
-        .await
+            .await;
+        if result.is_err() {
+            lock(&self.0.state).command_failed(self.now(), container_id);
+        }
+        result
     }
 
     async fn reopen_container_log(&self, _container_id: &str) -> Result<(), RuntimeError> {
@@ -460,12 +448,6 @@ impl ContainerRuntime for SimulatedRuntime {
             stream: Box::pin(stream),
         }))
     }
-}
-
-fn has_labels(labels: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
-    wanted
-        .iter()
-        .all(|(key, value)| labels.get(key) == Some(value))
 }
 
 /// What a container uses that runs.

@@ -1,16 +1,17 @@
 //! What a simulated runtime shows of its sandboxes and containers: to callers of
 //! the CRI, and to tests. Nothing changes here.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use clock::UnixNanos;
 use cri::v1::{
-    Container, ContainerConfig, ContainerState, ContainerStatus, ImageSpec, LinuxPodSandboxStatus,
-    Namespace, PodIp, PodSandbox, PodSandboxConfig, PodSandboxNetworkStatus, PodSandboxState,
-    PodSandboxStatus,
+    Container, ContainerConfig, ContainerFilter, ContainerState, ContainerStatus, ImageSpec,
+    LinuxPodSandboxStatus, Namespace, PodIp, PodSandbox, PodSandboxConfig, PodSandboxFilter,
+    PodSandboxNetworkStatus, PodSandboxState, PodSandboxStatus,
 };
 
-use super::State;
+use super::{SimulatedContainer, SimulatedSandbox, State};
 
 /// A sandbox, as a test sees it.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,17 +43,25 @@ pub struct ContainerView {
 
 /// What there is to see.
 pub(crate) trait Shown {
-    fn list_sandboxes(&self) -> Vec<PodSandbox>;
+    fn list_sandboxes(&self, filter: &PodSandboxFilter) -> Vec<PodSandbox>;
     fn sandbox_status(&self, id: &str) -> Option<PodSandboxStatus>;
-    fn list_containers(&self, now: UnixNanos) -> Vec<Container>;
+    fn list_containers(&self, now: UnixNanos, filter: &ContainerFilter) -> Vec<Container>;
     fn container_status(&self, id: &str, now: UnixNanos) -> Option<ContainerStatus>;
     fn sandbox_views(&self) -> Vec<SandboxView>;
     fn container_views(&self) -> Vec<ContainerView>;
+    /// The newest container of a name in the pod whose first sandbox has a label.
+    fn newest(&self, label: (&str, &str), name: &str) -> Option<ContainerView>;
 }
 
 impl Shown for State {
-    fn list_sandboxes(&self) -> Vec<PodSandbox> {
-        let mut sandboxes: Vec<_> = self.sandboxes.iter().collect();
+    fn list_sandboxes(&self, filter: &PodSandboxFilter) -> Vec<PodSandbox> {
+        let wanted = |(id, sandbox): &(&String, &SimulatedSandbox)| {
+            let state = filter.state.as_ref();
+            (filter.id.is_empty() || **id == filter.id)
+                && state.is_none_or(|wanted| sandbox.state as i32 == wanted.state)
+                && has_labels(&sandbox.config.labels, &filter.label_selector)
+        };
+        let mut sandboxes: Vec<_> = self.sandboxes.iter().filter(wanted).collect();
         sandboxes.sort_by_key(|(_, sandbox)| std::cmp::Reverse(sandbox.sequence));
         sandboxes
             .into_iter()
@@ -102,8 +111,15 @@ impl Shown for State {
         })
     }
 
-    fn list_containers(&self, now: UnixNanos) -> Vec<Container> {
-        let mut containers: Vec<_> = self.containers.iter().collect();
+    fn list_containers(&self, now: UnixNanos, filter: &ContainerFilter) -> Vec<Container> {
+        let wanted = |(id, container): &(&String, &SimulatedContainer)| {
+            let (state, sandbox) = (filter.state.as_ref(), &filter.pod_sandbox_id);
+            (filter.id.is_empty() || **id == filter.id)
+                && (sandbox.is_empty() || container.sandbox == *sandbox)
+                && state.is_none_or(|wanted| container.shown_state(now) as i32 == wanted.state)
+                && has_labels(&container.config.labels, &filter.label_selector)
+        };
+        let mut containers: Vec<_> = self.containers.iter().filter(wanted).collect();
         containers.sort_by_key(|(_, container)| std::cmp::Reverse(container.sequence));
         containers
             .into_iter()
@@ -171,7 +187,10 @@ impl Shown for State {
             .iter()
             .map(|(id, sandbox)| SandboxView {
                 id: id.clone(),
-                pod_uid: sandbox.config.metadata.clone().unwrap_or_default().uid,
+                pod_uid: match &sandbox.config.metadata {
+                    Some(metadata) => metadata.uid.clone(),
+                    None => String::new(),
+                },
                 ready: sandbox.state == PodSandboxState::SandboxReady,
                 config: Arc::clone(&sandbox.config),
             })
@@ -179,18 +198,41 @@ impl Shown for State {
     }
 
     fn container_views(&self) -> Vec<ContainerView> {
-        self.containers
-            .iter()
-            .map(|(id, container)| {
-                let (pod_uid, name) = self.names_of(id);
-                ContainerView {
-                    id: id.clone(),
-                    pod_uid,
-                    name,
-                    running: container.state == ContainerState::ContainerRunning,
-                    config: Arc::clone(&container.config),
-                }
-            })
-            .collect()
+        let all = self.containers.iter();
+        all.map(|(id, container)| view(id, container)).collect()
     }
+
+    fn newest(&self, (key, value): (&str, &str), name: &str) -> Option<ContainerView> {
+        let mut sandboxes = self.sandboxes.values();
+        let labelled =
+            |it: &&SimulatedSandbox| it.config.labels.get(key).is_some_and(|it| it == value);
+        let sandbox = sandboxes.find(labelled)?;
+        let uid = &sandbox.config.metadata.as_ref()?.uid;
+        let of_pod = self
+            .containers
+            .iter()
+            .filter(|(_, container)| container.names() == (uid, name));
+        let (id, newest) = of_pod.max_by_key(|(_, container)| {
+            let metadata = container.config.metadata.as_ref();
+            metadata.map(|metadata| metadata.attempt)
+        })?;
+        Some(view(id, newest))
+    }
+}
+
+fn view(id: &str, container: &SimulatedContainer) -> ContainerView {
+    let (pod_uid, name) = container.names();
+    ContainerView {
+        id: id.to_owned(),
+        pod_uid: pod_uid.to_owned(),
+        name: name.to_owned(),
+        running: container.state == ContainerState::ContainerRunning,
+        config: Arc::clone(&container.config),
+    }
+}
+
+fn has_labels(labels: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
+    wanted
+        .iter()
+        .all(|(key, value)| labels.get(key) == Some(value))
 }

@@ -664,7 +664,7 @@ impl FakeNode {
         pods
     }
 
-    fn client(&self) -> SyncLoopClient<tonic::transport::Channel> {
+    fn client(&self) -> SyncLoopClient<ipc::Channel> {
         let network = Network::memory_as_operator(self.hub.clone());
         SyncLoopClient::new(network.channel(Process::SyncLoop))
     }
