@@ -44,6 +44,16 @@ impl Truth<'_> {
     }
 }
 
+/// How the last instance of a container ended that did.
+fn last_exit_code(history: &[Entry], uid: &str, name: &str) -> Option<i32> {
+    let of_container = |entry: &&Entry| entry.pod_uid == uid && entry.container == name;
+    let mut newest_first = history.iter().rev().filter(of_container);
+    newest_first.find_map(|entry| match entry.happening {
+        Happening::Exited { code, .. } => Some(code),
+        _ => None,
+    })
+}
+
 fn attempt(container: &ContainerView) -> u32 {
     let metadata = container.config.metadata.as_ref();
     metadata.map_or(0, |metadata| metadata.attempt)
@@ -152,10 +162,8 @@ fn phase(truth: &Truth<'_>, desired: &Desired, uid: &str) -> &'static str {
     if !desired.servers().is_empty() {
         return "Running";
     }
-    let codes = desired.once().iter().map(|name| {
-        let container = truth.newest(uid, name);
-        container.and_then(|container| truth.exit_code(&container.id))
-    });
+    let names = desired.once().iter();
+    let codes = names.map(|name| last_exit_code(&truth.history, uid, name));
     let failed = codes.into_iter().any(|code| code != Some(0));
     if failed { "Failed" } else { "Succeeded" }
 }
@@ -171,17 +179,19 @@ fn compare_container<'a>(
     let name = &status.name;
     let state = status.state.clone().unwrap_or_default();
     let exit_code = state.terminated.as_ref().map(|ended| ended.exit_code);
-    let Some(container) = truth.newest(uid, name) else {
-        // The remains of an init container are collected while its pod runs.
-        if !is_init || exit_code != Some(0) {
-            say(format!("{name} is not in the runtime: {status:?}"));
-        }
-        return None;
-    };
     let id = status
         .container_id
         .as_deref()
         .and_then(|id| id.split_once("://"));
+    let Some(container) = truth.newest(uid, name) else {
+        // The remains of an init container are collected while its pod runs, and those of
+        // a job where the node is short of disk. What is told of it stays.
+        let ended = id.and_then(|(_, id)| truth.exit_code(id));
+        if exit_code.is_none() || exit_code != ended {
+            say(format!("{name} is not in the runtime: {status:?}"));
+        }
+        return None;
+    };
     if id.map(|(_, id)| id) != Some(&*container.id) {
         say(format!(
             "{name} is {:?}, not {}",
