@@ -192,7 +192,7 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
             degradations,
             published,
         };
-        let outcome = shell.run(commands, server).await;
+        let outcome = Box::pin(shell.run(commands, server)).await;
         log_files.finish();
         outcome
     })

@@ -61,10 +61,10 @@ pub(crate) fn left_out(
         let mut of_main = history
             .iter()
             .filter(|entry| entry.pod_uid == *uid && entry.container == "main");
-        let starts = of_main
+        let mut starts = of_main
             .clone()
             .filter(|entry| entry.happening == Happening::Started);
-        let Some(start) = starts.last() else {
+        let Some(start) = starts.next_back() else {
             continue;
         };
         let is_explained = of_main.any(|entry| {

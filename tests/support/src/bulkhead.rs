@@ -100,6 +100,22 @@ impl Deref for BulkheadInstance {
     }
 }
 
+impl BulkheadOptions {
+    /// Mounts the disks of its own that the instance is to have.
+    fn mount_disks(&self, node: &TestNode, paths: &InstancePaths) -> Result<()> {
+        if let Some(bytes) = self.state_disk_bytes {
+            node.mount_small_disk(&paths.state, bytes)?;
+        }
+        if self.state_disk_with_quotas {
+            node.mount_disk_with_quotas(&paths.state)?;
+        }
+        if let Some(bytes) = self.root_disk_bytes {
+            node.mount_small_disk(&paths.root, bytes)?;
+        }
+        Ok(())
+    }
+}
+
 impl BulkheadInstance {
     /// Starts all parts against `containerd` and waits until they are ready.
     ///
@@ -120,15 +136,7 @@ impl BulkheadInstance {
         let node = Arc::clone(containerd.node());
         let directory = node.directory_of(options.instance);
         let paths = InstancePaths::below(&directory)?;
-        if let Some(bytes) = options.state_disk_bytes {
-            node.mount_small_disk(&paths.state, bytes)?;
-        }
-        if options.state_disk_with_quotas {
-            node.mount_disk_with_quotas(&paths.state)?;
-        }
-        if let Some(bytes) = options.root_disk_bytes {
-            node.mount_small_disk(&paths.root, bytes)?;
-        }
+        options.mount_disks(&node, &paths)?;
         binaries::link(&binaries::built()?, &paths.bin)?;
         let resolv_conf = directory.join("resolv.conf");
         fs::write(&resolv_conf, "nameserver 127.0.0.1\n").context("resolv.conf")?;
