@@ -20,7 +20,7 @@ use crate::{package, packages, report, tree};
 mod earlier;
 mod machine;
 
-use machine::Machine;
+use machine::{Boot, Machine};
 
 /// Arguments of `boot-test`.
 #[derive(clap::Args)]
@@ -41,42 +41,6 @@ pub(crate) struct Arguments {
     /// Only these boots
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Boot>,
-}
-
-/// A boot, by what is done in it.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-enum Boot {
-    /// An installation, the bundle, an upgrade of it, the supervisor
-    First,
-    /// With the pods of the first: an upgrade of the supervisor, removal and purge
-    Second,
-    /// The systemd cgroup driver, and a shutdown that waits for pods
-    Third,
-    /// With the pods of that shutdown
-    Fourth,
-    /// On cgroup v2 alone, what systemd does with that only; every boot of a guest is
-    Unified,
-    /// What `--kills` asks for
-    #[value(skip)]
-    Kills,
-    /// What `--from` asks for
-    #[value(skip)]
-    Upgrade,
-}
-
-impl Boot {
-    /// As the scripts know it.
-    fn name(self) -> &'static str {
-        match self {
-            Boot::First => "first",
-            Boot::Second => "second",
-            Boot::Third => "third",
-            Boot::Fourth => "fourth",
-            Boot::Unified => "unified",
-            Boot::Kills => "kills",
-            Boot::Upgrade => "upgrade",
-        }
-    }
 }
 
 /// What the container has besides the smallest Debian.

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_util::stream::FuturesUnordered;
@@ -23,12 +23,10 @@ use tokio_util::task::TaskTracker;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Bytes;
-use topology::Process;
 use tower::ServiceExt as _;
 
-use crate::memory::MemoryHub;
 use crate::memory_socket::MemoryListener;
-use crate::peer::{Caller, Peer};
+use crate::peer::Caller;
 use crate::places::Places;
 
 /// Frames of an answer that wait for a slow client before the server waits too.
@@ -81,63 +79,28 @@ impl ClientEnd {
         ClientEnd { calls, broken }
     }
 
-    /// Whether its server may still take a call by it.
-    fn is_open(&self) -> bool {
-        !self.broken.is_cancelled() && !self.calls.is_closed()
-    }
-}
-
-/// The way of one process to another. It connects when first used, and again when its
-/// connection broke. Clones share it.
-#[derive(Clone, Debug)]
-pub(crate) struct CallChannel {
-    hub: MemoryHub,
-    client: (Process, Peer),
-    server: Process,
-    connection: Arc<Mutex<Option<Arc<ClientEnd>>>>,
-}
-
-impl CallChannel {
-    pub(crate) fn new(hub: MemoryHub, client: (Process, Peer), server: Process) -> CallChannel {
-        CallChannel {
-            hub,
-            client,
-            server,
-            connection: Arc::default(),
-        }
-    }
-
-    fn connection(&self) -> Arc<ClientEnd> {
-        let mut connection = self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(made) = connection.as_ref().filter(|made| made.is_open()) {
-            return Arc::clone(made);
-        }
-        let made = Arc::new(self.hub.connect_calls(self.client, self.server));
-        *connection = Some(Arc::clone(&made));
-        made
-    }
-
     /// Makes a call.
     pub(crate) fn call(
-        &self,
+        self: Arc<Self>,
         request: Request<Body>,
     ) -> impl Future<Output = io::Result<Response<Body>>> + Send + 'static {
-        let connection = self.connection();
         let (answer, answered) = oneshot::channel();
         // One that nobody takes is not answered.
-        drop(connection.calls.send(Call { request, answer }));
+        drop(self.calls.send(Call { request, answer }));
         async move {
             let response = answered.await.map_err(|_| broken())?;
             Ok(response.map(|answer| {
                 Body::new(AnswerBody {
                     answer,
-                    _connection: connection,
+                    _connection: self,
                 })
             }))
         }
+    }
+
+    /// Whether its server may still take a call by it.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.broken.is_cancelled() && !self.calls.is_closed()
     }
 }
 

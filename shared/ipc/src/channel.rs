@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use tonic::body::Body;
 
-use crate::calls::CallChannel;
+use crate::call_channel::CallChannel;
 
 /// Makes calls of another process. Cloning is cheap, and shares the connection.
 #[derive(Clone, Debug)]

@@ -15,6 +15,7 @@
 mod authorize;
 mod budget;
 mod call;
+mod call_channel;
 mod calls;
 mod channel;
 mod collected;

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use topology::Process;
 
-use crate::calls::{CallChannel, ClientEnd, ServerEnd};
+use crate::calls::{ClientEnd, ServerEnd};
 use crate::listener::Listener;
 use crate::memory_socket::{MemoryListener, Queued, Severable};
 use crate::peer::Peer;
@@ -97,9 +97,9 @@ impl MemoryHub {
         });
     }
 
-    /// The calls that a process makes without HTTP/2; `None` where it speaks that.
-    pub(crate) fn calls(&self, client: (Process, Peer), server: Process) -> Option<CallChannel> {
-        (!self.speaks_http2).then(|| CallChannel::new(self.clone(), client, server))
+    /// Whether connections are pipes of bytes, for calls by HTTP/2.
+    pub(crate) fn speaks_http2(&self) -> bool {
+        self.speaks_http2
     }
 
     pub(crate) fn connect_pipe(&self, client: (Process, Peer), server: Process) -> Severable {

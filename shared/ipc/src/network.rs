@@ -11,6 +11,7 @@ use tokio::net::UnixStream;
 use tonic::transport::Endpoint;
 use topology::{Identities, Process};
 
+use crate::call_channel::CallChannel;
 use crate::channel::Channel;
 use crate::listener::Stream;
 use crate::memory::MemoryHub;
@@ -94,8 +95,9 @@ impl Network {
     pub fn channel(&self, server: Process) -> Channel {
         let transport = Arc::clone(&self.0);
         if let Transport::Memory { hub, client, peer } = &*transport
-            && let Some(calls) = hub.calls((*client, *peer), server)
+            && !hub.speaks_http2()
         {
+            let calls = CallChannel::new(hub.clone(), (*client, *peer), server);
             return Channel::in_memory(calls);
         }
         // The authority is never looked up: the connector ignores it.

@@ -96,14 +96,6 @@ pub(crate) fn not_running(
     missing
 }
 
-/// Since when somebody knows that a command failed in a container: where that was to be run
-/// after its start, it is stopped for it.
-pub(crate) fn command_failed_at(history: &[Entry], id: &str) -> Option<UnixNanos> {
-    let mut failed = history.iter();
-    let failed = failed.find(|it| it.id == id && it.happening == Happening::CommandFailed);
-    failed.map(|entry| entry.at)
-}
-
 /// What is left of pods that are not desired any more; empty when all is gone. Of pods that
 /// are desired and were evicted, whose UIDs these are, nothing may run.
 pub(crate) fn left_over(
@@ -228,7 +220,7 @@ pub(crate) fn broken_promises(
             // one that asks for it where its size changes, or whose hook failed.
             let hung = targets.hung_since(&entry.id);
             let resized = pod.resize_restarts_since(&entry.container);
-            let failed = command_failed_at(&history, &entry.id);
+            let failed = orders::command_failed_at(&history, &entry.id);
             let has_reason = |since: Option<UnixNanos>| since.is_some_and(|it| it <= entry.at);
             if stopped && ![hung, resized, failed].into_iter().any(has_reason) {
                 broken.push(format!(
@@ -328,7 +320,7 @@ fn killed_before_their_time(
                 pod.dismissed_at(),
                 targets.hung_since(&killed.id),
                 pod.resize_restarts_since(&killed.container),
-                command_failed_at(history, &killed.id),
+                orders::command_failed_at(history, &killed.id),
             ];
             let reason = reasons.into_iter().flatten().min();
             let wanted = reason.map(|at| killed.at.since(at));

@@ -230,3 +230,10 @@ fn sidecar_stopped_too_early(of_pod: &[&Entry], pod: &Desired) -> Vec<String> {
     }
     early
 }
+/// Since when somebody knows that a command failed in a container: where that was to be run
+/// after its start, it is stopped for it.
+pub(crate) fn command_failed_at(history: &[Entry], id: &str) -> Option<UnixNanos> {
+    let mut failed = history.iter();
+    let failed = failed.find(|it| it.id == id && it.happening == Happening::CommandFailed);
+    failed.map(|entry| entry.at)
+}

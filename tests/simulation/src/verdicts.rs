@@ -3,8 +3,8 @@
 
 use simulated_runtime::{Entry, Happening};
 
-use crate::check::command_failed_at;
 use crate::desired::Desired;
+use crate::orders::command_failed_at;
 use crate::probe_ports::ProbeKind;
 use crate::targets::Targets;
 use crate::uids::uids_by_version;

@@ -1,13 +1,50 @@
-//! What boots: a container on this machine's kernel, or an emulated machine.
+//! What boots, and which boots there are: a container on this machine's kernel, or an
+//! emulated machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum;
 
-use super::Boot;
 use crate::{report, vm};
+
+/// A boot, by what is done in it.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Boot {
+    /// An installation, the bundle, an upgrade of it, the supervisor
+    First,
+    /// With the pods of the first: an upgrade of the supervisor, removal and purge
+    Second,
+    /// The systemd cgroup driver, and a shutdown that waits for pods
+    Third,
+    /// With the pods of that shutdown
+    Fourth,
+    /// On cgroup v2 alone, what systemd does with that only; every boot of a guest is
+    Unified,
+    /// What `--kills` asks for
+    #[value(skip)]
+    Kills,
+    /// What `--from` asks for
+    #[value(skip)]
+    Upgrade,
+}
+
+impl Boot {
+    /// As the scripts know it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Boot::First => "first",
+            Boot::Second => "second",
+            Boot::Third => "third",
+            Boot::Fourth => "fourth",
+            Boot::Unified => "unified",
+            Boot::Kills => "kills",
+            Boot::Upgrade => "upgrade",
+        }
+    }
+}
 
 /// What boots, again and again.
 pub(super) enum Machine {
