@@ -92,8 +92,8 @@ has_users() {
         [ "$process" = pod-worker-pool ] || getent passwd "bulkhead-$process" || return
     done
 }
-# Since the cursor, by whoever asked systemd to.
-unit_was_stopped() { journalctl --after-cursor="$cursor" UNIT=bulkhead.service | grep -q ': Stopping '; }
+# Since $removed_at, by whoever asked systemd to.
+unit_was_stopped() { journalctl --since="$removed_at" UNIT=bulkhead.service | grep -q ': Stopping '; }
 programs_run() { readlink /proc/[0-9]*/exe | grep '^/usr/libexec/bulkhead/'; }
 # started_at PROCESS: when its service last started, on a clock that only grows.
 started_at() { systemctl show --property=ExecMainStartTimestampMonotonic --value "bulkhead-$1.service"; }
@@ -150,7 +150,7 @@ if [ "$(cat /boot-number)" = second ]; then
         claim "the upgrade makes $process new" process_has_another_pid "$process" "${pids[$process]}"
     done
     claim "no container noticed the upgrade" containers_are_those_of_before
-    cursor=$(journalctl --quiet --lines=0 --show-cursor | sed -n 's/^-- cursor: //p')
+    removed_at=$(date +'%F %T.%6N')
     dpkg --remove bulkhead >> /dpkg.log 2>&1
     claim "the package can be removed while the supervisor runs" is_removed
     claim "a removal stops the unit, which does not end for want of its programs" unit_was_stopped
