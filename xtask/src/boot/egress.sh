@@ -46,7 +46,7 @@ try_egress() {
         claim "bulkhead-$process.service sends nothing anywhere" may_not_send "bulkhead-$process.service" "$other"
     done
     mkdir -p /etc/systemd/system/bulkhead-prober.service.d
-    sed "s/^IPAddressAllow=.*/IPAddressAllow=$metadata/" /usr/share/doc/bulkhead/examples/resolver.conf \
+    sed "s/^IPAddressAllow=.*/IPAddressAllow=$metadata/" /usr/share/doc/bulkhead/examples/systemd/resolver.conf \
         > /etc/systemd/system/bulkhead-prober.service.d/resolver.conf
     systemctl daemon-reload
     systemctl restart bulkhead-prober.service
