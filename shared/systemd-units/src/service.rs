@@ -12,7 +12,8 @@ const WATCHDOG_SECONDS: u32 = 5;
 
 /// What keeps the memory of a process small; as with our supervisor.
 const ALLOCATOR_VARIABLES: &str =
-    "MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=131072 MALLOC_TRIM_THRESHOLD_=131072";
+    "MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=131072 MALLOC_TRIM_THRESHOLD_=131072 \
+     GLIBC_TUNABLES=glibc.malloc.tcache_count=0";
 
 /// Names the socket where a process tells what it has refused; `process` reads it.
 const REFUSALS_VARIABLE: &str = "BULKHEAD_REFUSALS";

@@ -21,12 +21,13 @@ pub enum Starter {
 }
 
 /// Variables that a process may have: those of all, and of who speaks TLS.
-const VARIABLES: [&str; 11] = [
+const VARIABLES: [&str; 12] = [
     "NOTIFY_SOCKET",
     "WATCHDOG_USEC",
     "LISTEN_FDS",
     "LISTEN_FDNAMES",
     "LISTEN_PID",
+    "GLIBC_TUNABLES",
     "MALLOC_ARENA_MAX",
     "MALLOC_MMAP_THRESHOLD_",
     "MALLOC_TRIM_THRESHOLD_",
