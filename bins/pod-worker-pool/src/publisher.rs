@@ -110,10 +110,11 @@ impl Publisher {
         };
         // Before the runtime was asked nothing is known, and nothing is what is
         // told: an observation without containers would flip the pod's readiness
-        // after each restart of ours. A pod that waits for another has none.
+        // after each restart of ours. A pod that waits for another has none. Of one that is
+        // stopped it is told that it is here: whoever takes it for gone forgets how it ended.
         let findings = match (&published.findings, worker.phase) {
             (Some(findings), _) => findings.clone(),
-            (None, v1::WorkerPhase::Waiting) => Findings::default(),
+            (None, v1::WorkerPhase::Waiting | v1::WorkerPhase::Terminating) => Findings::default(),
             (None, _) => return,
         };
         let mut message = observation::message(worker, &findings, &self.host_ip);

@@ -22,6 +22,7 @@
 //! - A pod that sync-loop does not know is gone once the pool has let go too.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bulkhead_api::v1::{PodObservation, ProbeVerdict, RejectPodRequest, RuntimeState, WorkerPhase};
 use clock::UnixNanos;
@@ -40,6 +41,10 @@ use ipc::limits::truncate;
 /// kept of each as its status, and as much as of the pod as what is published, so this is
 /// most of the memory that this process may use. 110 pods of 10 KiB are 1 MiB.
 const MAX_KEPT_BYTES: usize = 16 << 20;
+
+/// How old a list of the pods that sync-loop knows may be when it comes: what a call may take
+/// that is tried again, after the one before it, and the wait for its turn.
+const LIST_MAY_BE_OLD: Duration = Duration::from_secs(15);
 
 /// Why an input is refused. The rest goes on.
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +90,8 @@ struct Entry {
     /// As served; absent only while the first status is being computed.
     published: Option<PublishedPod>,
     hold: Hold,
+    /// When it was first heard of, or begun again; not known after our restart.
+    came_at: Option<UnixNanos>,
     /// How far its worker was when last seen, and in which run of the pool.
     worker: Option<(String, WorkerPhase)>,
 }
@@ -121,6 +128,7 @@ impl Registry {
                 observation: None,
                 status: pod.status.unwrap_or_default(),
                 hold: Hold::Kept,
+                came_at: None,
                 worker: None,
                 published: Some(published),
             };
@@ -202,9 +210,10 @@ impl Registry {
         let entry = self
             .pods
             .entry(uid.clone())
-            .or_insert_with(|| Entry::new(desired.clone()));
+            .or_insert_with(|| Entry::new(desired.clone(), now));
         if entry.is_reborn(&observation, &self.pool.boot_id) {
             entry.status = PodStatus::default();
+            entry.came_at = Some(now);
         }
         entry.worker = worker;
         entry.desired = desired;
@@ -266,7 +275,7 @@ impl Registry {
         let entry = self
             .pods
             .entry(uid.clone())
-            .or_insert_with(|| Entry::new(desired.clone()));
+            .or_insert_with(|| Entry::new(desired.clone(), now));
         if entry.runs() {
             return Err(Refusal::AlreadyRuns { uid });
         }
@@ -282,10 +291,16 @@ impl Registry {
 
     /// Sync-loop tells which pods exist; statuses of others of the sources that
     /// have delivered go, once the pool has let go of them too.
-    pub(crate) fn retain(&mut self, known: &BTreeSet<String>, delivered: &BTreeSet<PodSource>) {
+    pub(crate) fn retain(
+        &mut self,
+        known: &BTreeSet<String>,
+        delivered: &BTreeSet<PodSource>,
+        now: UnixNanos,
+    ) {
         for (uid, entry) in &mut self.pods {
             let may_come_yet = !delivered.contains(&entry.desired.source());
-            entry.hold = if known.contains(uid) || may_come_yet {
+            let may_be_newer = entry.may_be_newer_than_a_list(now);
+            entry.hold = if known.contains(uid) || may_come_yet || may_be_newer {
                 Hold::Kept
             } else {
                 Hold::Orphaned
@@ -395,7 +410,7 @@ fn notes(observation: &PodObservation) -> WorkerNotes {
 }
 
 impl Entry {
-    fn new(desired: PodDocument) -> Entry {
+    fn new(desired: PodDocument, now: UnixNanos) -> Entry {
         Entry {
             bytes: desired.json().len(),
             desired,
@@ -403,8 +418,22 @@ impl Entry {
             status: PodStatus::default(),
             published: None,
             hold: Hold::Kept,
+            came_at: Some(now),
             worker: None,
         }
+    }
+
+    /// Whether a list of known pods that comes now may be from before the pod was known. Of
+    /// one whose worker was told to stop it tells all the same.
+    fn may_be_newer_than_a_list(&self, now: UnixNanos) -> bool {
+        let is_new = self
+            .came_at
+            .is_some_and(|came_at| came_at <= now && now.since(came_at) < LIST_MAY_BE_OLD);
+        is_new
+            && self
+                .worker
+                .as_ref()
+                .is_none_or(|(_, phase)| is_active(*phase))
     }
 
     /// Computes the status anew.
@@ -464,11 +493,10 @@ impl Entry {
     /// whose manifest was removed and came back unchanged. What was published of
     /// the life before must not stick to the new one.
     fn is_reborn(&self, observation: &PodObservation, boot_id: &str) -> bool {
-        let active = matches!(
-            observation.phase(),
-            WorkerPhase::Syncing | WorkerPhase::Waiting
-        );
-        if !active || observation.terminal || !observation.failed_reason.is_empty() {
+        if !is_active(observation.phase())
+            || observation.terminal
+            || !observation.failed_reason.is_empty()
+        {
             return false;
         }
         // A worker never goes back; only one that was forgotten begins again.
@@ -492,6 +520,11 @@ impl Entry {
             container.state() == RuntimeState::Running && !known.contains(container.id.as_str())
         })
     }
+}
+
+/// Whether a worker in this phase was not told to stop its pod.
+fn is_active(phase: WorkerPhase) -> bool {
+    matches!(phase, WorkerPhase::Syncing | WorkerPhase::Waiting)
 }
 
 #[cfg(test)]

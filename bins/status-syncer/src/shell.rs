@@ -261,7 +261,7 @@ impl Syncer {
                 delivered,
                 answer,
             } => {
-                self.registry.retain(&known, &delivered);
+                self.registry.retain(&known, &delivered, now);
                 let _ = answer.send(());
             }
             Command::RecentEvents(pod_uid, answer) => {

@@ -20,7 +20,7 @@ pub(crate) use containers::runtime_id;
 pub use input::{StatusInput, is_observed};
 pub(crate) use time::api_time;
 
-use bulkhead_api::v1::{ContainerObservation, PodObservation, RuntimeState};
+use bulkhead_api::v1::PodObservation;
 use clock::UnixNanos;
 use pod::core::{Pod, PodStatus};
 use pod::{PodExt, PodPhase, QosClass};
@@ -97,20 +97,14 @@ fn decide_phase(
         _ => phase::phase(pod, status, observation),
     };
     let before = base.and_then(|base| PodPhase::parse(base.phase.as_deref()?));
-    let ended = before.filter(|phase| phase.is_terminal());
-    // Nothing has happened to it as far as anybody knows: one that has exited may have been
-    // stopped to be started again, which only the pool can tell.
-    let unobserved = before.filter(|_| !is_observed(observation));
-    let phase = if let Some(before) = ended.or(unobserved) {
-        before
-    } else if observation.failed_reason.is_empty() || may_run(observation) {
-        computed
-    } else {
+    let fails = !observation.failed_reason.is_empty();
+    let now = if fails { PodPhase::Failed } else { computed };
+    let phase = told(observation, before, now);
+    if fails && phase == PodPhase::Failed && before != Some(phase) {
         status.reason = Some(observation.failed_reason.clone());
         status.message =
             Some(observation.failed_message.clone()).filter(|message| !message.is_empty());
-        PodPhase::Failed
-    };
+    }
     if status.reason.is_none()
         && before == Some(phase)
         && let Some(base) = base
@@ -121,16 +115,22 @@ fn decide_phase(
     status.phase = Some(phase.as_str().to_owned());
 }
 
-/// Whether a container of the pod may still run: until none does, nobody may
-/// take the pod for ended and start another one in its place.
-fn may_run(observation: &PodObservation) -> bool {
-    let runs = |container: &ContainerObservation| {
-        matches!(
-            container.state(),
-            RuntimeState::Running | RuntimeState::Unknown
-        )
+/// The phase that is told of a pod which was told to be `before`, and which is `now` as far
+/// as what is observed says. Until none of its containers can run any more nobody may take
+/// the pod for ended and start another one in its place.
+fn told(observation: &PodObservation, before: Option<PodPhase>, now: PodPhase) -> PodPhase {
+    let Some(before) = before else {
+        return now;
     };
-    Stage::of(observation) != Stage::Terminated && observation.containers.iter().any(runs)
+    // Nothing has happened to it as far as anybody knows: one that has exited may have been
+    // stopped to be started again, which only the pool can tell.
+    let is_unobserved = !is_observed(observation);
+    // A start that was under way when the stop began may still make one run.
+    let may_still_run = Stage::of(observation) == Stage::Terminating && now.is_terminal();
+    match before.is_terminal() || is_unobserved || may_still_run {
+        true => before,
+        false => now,
+    }
 }
 
 /// When the pod was first seen here. Without a record of that, the age of what

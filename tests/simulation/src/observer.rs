@@ -18,6 +18,7 @@ use topology::Process;
 use crate::desired::{Desired, SIDECAR, VERSION_LABEL};
 use crate::evictions::Evicted;
 use crate::targets::{Answers, Targets};
+use crate::uids::uids_by_version;
 
 /// What was published of a running container instance.
 #[derive(Debug)]
@@ -77,6 +78,7 @@ impl Observer {
         let seen = lock(&self.seen);
         let ends = ends_of(history);
         let mut broken: Vec<String> = seen.contradictions.iter().cloned().collect();
+        broken.extend(ran_after_their_ends(&seen.ended_at, history));
         for (id, published) in &seen.instances {
             let mut versions = versions.iter();
             let Some(pod) = versions.find(|pod| pod.version_label() == published.version) else {
@@ -103,6 +105,28 @@ impl Observer {
         }
         broken
     }
+}
+
+/// Containers that ran, or were started, after their pod had been told to have ended.
+fn ran_after_their_ends(ended_at: &BTreeMap<String, UnixNanos>, history: &[Entry]) -> Vec<String> {
+    let uids = uids_by_version(history);
+    let ends = ended_at
+        .iter()
+        .filter_map(|(version, at)| Some((uids.get(version)?, *at)));
+    let ends: BTreeMap<&String, UnixNanos> = ends.collect();
+    let runs = |entry: &&Entry| {
+        let happening = &entry.happening;
+        matches!(happening, Happening::Started | Happening::Exited { .. })
+    };
+    let late = history.iter().filter(runs).filter_map(|entry| {
+        let end = *ends.get(&entry.pod_uid)?;
+        (entry.at > end).then(|| {
+            let (name, uid, at) = (&entry.container, &entry.pod_uid, entry.at);
+            let what = &entry.happening;
+            format!("{name} of {uid}, which had ended at {end:?}, {what:?} at {at:?}")
+        })
+    });
+    late.collect()
 }
 
 /// When each container ended that did.
@@ -211,10 +235,8 @@ impl Seen {
         let says_all = condition.is_some_and(|one| one.status == "True");
         let sidecars = status.init_container_statuses.iter().flatten();
         let sidecars = sidecars.filter(|one| one.name == SIDECAR);
-        // A pod that is being evicted has failed already while its containers end.
-        let has_all = !self.evicted.contains_key(&version)
-            && !containers.is_empty()
-            && containers.iter().chain(sidecars).all(|one| one.ready);
+        let has_all =
+            !containers.is_empty() && containers.iter().chain(sidecars).all(|one| one.ready);
         if says_all != has_all {
             self.contradictions.insert(format!(
                 "{version} says at {now:?} that its containers are ready: {says_all}"

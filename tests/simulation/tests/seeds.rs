@@ -4,14 +4,21 @@
 /// Scenarios in all.
 const SEEDS: u64 = 200;
 
+/// Others that found faults once: a pod that was told to have ended while a start was under
+/// way (200015, 300313), a status that was dropped while its pod was there (292, 301135), an
+/// eviction that was taken back (301335).
+const THAT_FAILED_ONCE: [u64; 5] = [292, 200_015, 300_313, 301_135, 301_335];
+
 /// Runs the seeds that leave `remainder` when divided by two.
 fn run(remainder: u64) {
     let only: Option<u64> = std::env::var("BULKHEAD_SEED")
         .ok()
         .map(|seed| seed.parse().expect("BULKHEAD_SEED is a number"));
-    let seeds = (0..SEEDS).chain(only.filter(|seed| *seed >= SEEDS));
-    let chosen =
-        seeds.filter(|seed| seed % 2 == remainder && only.is_none_or(|only| only == *seed));
+    let seeds = match only {
+        Some(seed) => vec![seed],
+        None => (0..SEEDS).chain(THAT_FAILED_ONCE).collect(),
+    };
+    let chosen = seeds.into_iter().filter(|seed| seed % 2 == remainder);
     let failures: Vec<String> = chosen
         .filter_map(|seed| {
             let played = simulation::run(seed);

@@ -103,6 +103,15 @@ fn nothing_is_told_of_a_pod_before_the_runtime_was_asked() {
 }
 
 #[test]
+fn a_pod_that_is_stopped_is_told_of_before_the_runtime_was_asked() {
+    let publisher = Publisher::new(NODE.into());
+    publisher.worker(view(&probed(), v1::WorkerPhase::Terminating));
+    let observation = publisher.observations().get(&"u1".to_owned()).unwrap();
+    assert_eq!(observation.phase(), v1::WorkerPhase::Terminating);
+    assert_eq!(observation.observed_at_unix_nanos, 0, "nothing is known");
+}
+
+#[test]
 fn what_a_late_step_finds_of_a_forgotten_pod_is_not_told() {
     let publisher = Publisher::new(NODE.into());
     publisher.worker(view(&probed(), v1::WorkerPhase::Syncing));

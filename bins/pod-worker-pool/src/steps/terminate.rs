@@ -67,6 +67,7 @@ async fn stop_pod(
     };
     let no_probes = ProbeVerdicts::default();
     announce_change(steps, identity, termination, memory);
+    record_what_nothing_else_tells(steps, identity, termination, memory).await;
     for _ in 0..MAX_ROUNDS {
         let observation = steps.observe(identity, None, memory).await?;
         let stop = match steps.plan_for(goal, &no_probes, &observation, memory) {
@@ -105,6 +106,20 @@ async fn stop_pod(
         "something of the pod runs still, or again",
         Retry::SOON,
     ))
+}
+
+/// Before anything of the pod is looked at: where nothing of it runs, or the runtime does
+/// not answer, no stop is recorded, and another process would know of no eviction.
+async fn record_what_nothing_else_tells(
+    steps: &Steps,
+    identity: &PodIdentity,
+    termination: &Termination,
+    memory: &mut Memory,
+) {
+    if termination.cause.is_known_by_record_alone() {
+        memory.record.termination = Some(termination.clone());
+        steps.save_record(identity, memory).await;
+    }
 }
 
 /// Removes containers that were created and not started; `false` when one has been

@@ -91,10 +91,17 @@ impl Test {
             .unwrap();
     }
 
+    /// A list comes that is no older than anything that was told.
     fn retain(&mut self, uids: &[&str]) {
+        self.now += 20_000_000_000;
+        self.retain_now(uids);
+    }
+
+    fn retain_now(&mut self, uids: &[&str]) {
         self.registry.retain(
             &uids.iter().map(|&uid| uid.to_owned()).collect(),
             &PodSource::ALL.into(),
+            UnixNanos(self.now),
         );
     }
 
@@ -282,9 +289,11 @@ fn a_source_that_has_not_delivered_keeps_the_statuses_of_its_pods() {
         .into_iter()
         .filter(|other| *other != source)
         .collect();
-    test.registry.retain(&BTreeSet::new(), &others);
+    let later = UnixNanos(60_000_000_000);
+    test.registry.retain(&BTreeSet::new(), &others, later);
     assert_eq!(test.uids(), ["u"]);
-    test.registry.retain(&BTreeSet::new(), &[source].into());
+    let delivered = [source].into();
+    test.registry.retain(&BTreeSet::new(), &delivered, later);
     assert!(test.uids().is_empty());
 }
 
@@ -313,6 +322,39 @@ fn nothing_is_dropped_before_the_pool_was_heard() {
     test.retain(&[]);
     assert_eq!(test.uids(), ["u"], "the snapshot may still name it");
     test.registry.end_snapshot();
+    assert!(test.uids().is_empty());
+}
+
+/// A list that waited for its call is of before the pod came: what is known of it stays when
+/// the pool has to be told of it again.
+#[test]
+fn a_list_of_pods_may_be_older_than_a_pod() {
+    use WorkerPhase::{Finished, Syncing, Terminated, Terminating, Waiting};
+    // Seconds after which the list comes (less: the clock was set back), what the worker
+    // did, and whether the pod stays.
+    for (after, phase, stays) in [
+        (0, Syncing, true),
+        (14, Syncing, true),
+        (15, Syncing, false),
+        (-3600, Syncing, false),
+        (1, Waiting, true),
+        (1, Terminating, false),
+        (1, Terminated, false),
+        (1, Finished, false),
+    ] {
+        let mut test = Test::connected();
+        test.observe(observation("u", phase));
+        test.now += after * 1_000_000_000;
+        test.retain_now(&[]);
+        test.snapshot("pool-2", vec![]);
+        assert_eq!(test.uids().is_empty(), !stays, "{after} {phase:?}");
+    }
+    let mut test = Test::connected();
+    test.now = 5_000_000_000;
+    test.reject("u").unwrap();
+    test.retain_now(&[]);
+    assert_eq!(test.uids(), ["u"]);
+    test.retain(&[]);
     assert!(test.uids().is_empty());
 }
 

@@ -7,6 +7,7 @@ use bulkhead_api::v1::WorkerPhase;
 use pod::PodSource;
 use pod_lifecycle::{EvictionRequest, KillRequest, UpdateKind};
 use serde_json::Value;
+use simulated_runtime::Faults;
 
 use super::{RUN, finished, running, starts};
 use crate::testing::{TestNode, eventually, pod_running};
@@ -84,4 +85,26 @@ async fn an_evicted_pod_is_not_started_by_another_run() {
         node.create(&pod).await;
         running(&node, "u1").await;
     }
+}
+
+/// An eviction of which the next run did not know would be taken back.
+#[tokio::test(start_paused = true)]
+async fn an_eviction_is_recorded_though_the_runtime_does_not_answer() {
+    let mut node = TestNode::new();
+    let pod = pod_running("a", "u1", RUN);
+    node.create(&pod).await;
+    running(&node, "u1").await;
+    node.runtime.set_faults(Faults {
+        unavailable: true,
+        ..Faults::NONE
+    });
+    evict(&node, &pod).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    node.kill();
+    node.runtime.set_faults(Faults::NONE);
+    node.start();
+    node.create(&pod).await;
+    finished(&node, "u1").await;
+    assert_eq!(node.observation("u1").unwrap().failed_reason, "Evicted");
+    assert_eq!(starts(&node, "u1").len(), 1);
 }

@@ -81,6 +81,32 @@ fn a_pod_of_the_api_server_that_was_told_to_end_is_failed_or_succeeded() {
     }
 }
 
+/// What is told while the pod is stopped is told of a start that is under way too.
+#[test]
+fn a_pod_that_is_stopped_ends_when_none_of_its_containers_can_run_any_more() {
+    use WorkerPhase::{Finished, Syncing, Terminated, Terminating};
+    // policy, exit code, why it fails, phase of its worker, and what is told after Running
+    for (policy, exit_code, failure, phase, expected) in [
+        ("OnFailure", 0, "", Syncing, "Succeeded"),
+        ("OnFailure", 0, "", Terminating, "Running"),
+        ("OnFailure", 0, "", Terminated, "Succeeded"),
+        ("OnFailure", 0, "", Finished, "Succeeded"),
+        ("OnFailure", 1, "", Terminating, "Running"),
+        ("Never", 1, "", Terminating, "Running"),
+        ("Never", 1, "", Terminated, "Failed"),
+        ("Always", 0, "Evicted", Terminating, "Running"),
+        ("Always", 0, "Evicted", Terminated, "Failed"),
+    ] {
+        let mut node = Node::with_policy(policy);
+        node.running("c", "a").compute();
+        node.gone().exited("c", "a", exit_code).phase(phase);
+        node.observation.failed_reason = failure.to_owned();
+        let told = node.compute().phase;
+        let case = (policy, exit_code, failure, phase);
+        assert_eq!(told.as_deref(), Some(expected), "{case:?}");
+    }
+}
+
 #[test]
 fn a_static_pod_that_was_removed_keeps_its_phase() {
     let mut node = Node::with_policy("Always");
@@ -137,7 +163,8 @@ fn a_pod_can_be_failed_whatever_its_containers_say() {
     );
     assert!(container(&status, "c").ready);
 
-    let status = node.gone().exited("c", "a", 0).compute();
+    node.gone().exited("c", "a", 0);
+    let status = node.phase(WorkerPhase::Terminated).compute();
     assert_eq!(status.phase.as_deref(), Some("Failed"));
     assert_eq!(status.reason.as_deref(), Some("DeadlineExceeded"));
     assert_eq!(status.message.as_deref(), Some("too long"));
