@@ -49,7 +49,7 @@ impl Edge {
         Edge {
             places: Arc::new(Semaphore::new(usize::from(budget.at_once))),
             waiting: Arc::new(Semaphore::new(MAX_WAITING_CALLS)),
-            pace: Mutex::new(Pace::new(budget.a_second)),
+            pace: Mutex::new(Pace::new(budget.a_second, burst(budget))),
         }
     }
 
@@ -67,6 +67,12 @@ impl Edge {
         }
         Some(place)
     }
+}
+
+/// Calls that are served one after the other without a pause: of a whole second's, other
+/// callers would notice.
+fn burst(budget: Budget) -> u32 {
+    u32::from(budget.at_once).max(budget.a_second / 10)
 }
 
 impl BudgetLayer {

@@ -18,7 +18,10 @@ pub(crate) struct Intake(Arc<Mutex<Pace>>);
 
 impl Intake {
     pub(crate) fn new() -> Intake {
-        Intake(Arc::new(Mutex::new(Pace::new(MAX_BYTES_A_SECOND))))
+        Intake(Arc::new(Mutex::new(Pace::new(
+            MAX_BYTES_A_SECOND,
+            MAX_BYTES_A_SECOND,
+        ))))
     }
 
     /// When so many bytes that were read should have been. What follows waits for them.

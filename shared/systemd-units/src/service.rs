@@ -11,9 +11,9 @@ use crate::names::{HEAD, PREPARE, PROGRAMS, RUN_DIRECTORY, TARGET, socket_name};
 const WATCHDOG_SECONDS: u32 = 5;
 
 /// What keeps the memory of a process small; as with our supervisor.
-const ALLOCATOR_VARIABLES: &str =
-    "MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=131072 MALLOC_TRIM_THRESHOLD_=131072 \
-     GLIBC_TUNABLES=glibc.malloc.tcache_count=0";
+const ALLOCATOR_VARIABLES: &str = "MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=131072 \
+     MALLOC_TRIM_THRESHOLD_=131072 \
+     GLIBC_TUNABLES=glibc.malloc.tcache_count=0:glibc.pthread.stack_cache_size=0";
 
 /// Names the socket where a process tells what it has refused; `process` reads it.
 const REFUSALS_VARIABLE: &str = "BULKHEAD_REFUSALS";

@@ -36,7 +36,7 @@ pub struct ServiceRow {
 pub struct Budget {
     /// Calls under way, open streams among them.
     pub at_once: u16,
-    /// Calls that begin within a second.
+    /// Calls that begin within a second; after a quiet time a tenth of them, or `at_once`, at once.
     pub a_second: u32,
     /// Why so many.
     pub reason: &'static str,
