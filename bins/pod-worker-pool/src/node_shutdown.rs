@@ -26,6 +26,7 @@ use pod_lifecycle::{DesiredPod, EvictionRequest, KillRequest};
 use process::{Context, Lifecycle};
 use state_file::StateFile;
 use system_bus::{Error, LoginManager, ShutdownSignals};
+use tokio::time::Instant;
 use topology::Process;
 
 use crate::events::Events;
@@ -204,7 +205,9 @@ impl NodeShutdown {
 
     /// Looks at all pods, and ends those whose turn it is. Nothing when the pool stops.
     async fn look(&self, elapsed: Duration, seen: &mut Seen) -> Option<Plan> {
+        let asked_at = Instant::now();
         let alive = self.alive(elapsed).await;
+        let elapsed = elapsed + asked_at.elapsed();
         let active = self.pool.active().await.ok()?;
         let workers = self.pool.summaries().await.ok()?.into_iter();
         let (living, rejected) = seen.look(&Look {
@@ -239,13 +242,18 @@ impl NodeShutdown {
     /// pods have time: without it nobody knows what runs.
     async fn alive(&self, elapsed: Duration) -> BTreeSet<String> {
         let answered = tokio::time::timeout(self.total().saturating_sub(elapsed), async {
+            let mut is_told = false;
             loop {
                 match self.relister.all().await {
                     Ok(relist) => return relist,
-                    Err(error) => tracing::warn!(
-                        error = telemetry::chain(&error),
-                        "the runtime does not tell what runs while the node shuts down"
-                    ),
+                    Err(_) if is_told => {}
+                    Err(error) => {
+                        is_told = true;
+                        tracing::warn!(
+                            error = telemetry::chain(&error),
+                            "the runtime does not tell what runs while the node shuts down"
+                        );
+                    }
                 }
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
