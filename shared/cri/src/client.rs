@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
@@ -36,7 +36,9 @@ use crate::{EventSource, RuntimeError, RuntimeErrorKind, RuntimeEvents, events};
 
 pub use deadlines::{DEFAULT_DEADLINE, RUN_POD_SANDBOX_DEADLINE};
 
-use call::{MAX_LIST_ITEMS, call, checked_id, checked_list, required, subscribe, whole_seconds};
+use call::{
+    MAX_LIST_ITEMS, call, checked_id, checked_list, late, required, subscribe, whole_seconds,
+};
 use deadlines::PULL_IMAGE_DEADLINE;
 use exec_output::CutAnswers;
 
@@ -44,6 +46,9 @@ pub use exec_output::MAX_EXEC_OUTPUT_BYTES;
 
 /// Largest answer: the kubelet's own cap, about 11,000 containers in a list.
 const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
+
+/// More than a machine has processors for; a list takes some milliseconds.
+const LISTS_AT_A_TIME: usize = 8;
 
 /// The endpoint cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +81,9 @@ pub struct CriClient {
     /// containerd before 1.6.22 writes down each answer while others read what it writes,
     /// and ends with "concurrent map writes" (its pull request 8130).
     usage: Arc<Mutex<()>>,
+    /// Lists that are asked for at a time. Of a hundred workers that ask in one moment each
+    /// would have its answer in memory, and the connection room for all, for good.
+    lists: Arc<Semaphore>,
 }
 
 impl CriClient {
@@ -113,7 +121,25 @@ impl CriClient {
             containerd_events: EventsClient::new(events)
                 .max_decoding_message_size(MAX_ANSWER_BYTES),
             usage: Arc::default(),
+            lists: Arc::new(Semaphore::new(LISTS_AT_A_TIME)),
         })
+    }
+
+    /// Asks for a list when it is its turn. The wait for that counts, so a runtime that hangs
+    /// delays nobody for longer than one call.
+    async fn list<Answer>(
+        &self,
+        method: &'static str,
+        asked: impl Future<Output = Result<Answer, RuntimeError>>,
+    ) -> Result<Answer, RuntimeError> {
+        let in_turn = async {
+            let _turn = self.lists.acquire().await;
+            asked.await
+        };
+        match tokio::time::timeout(DEFAULT_DEADLINE, in_turn).await {
+            Ok(answer) => answer,
+            Err(_elapsed) => Err(late(method, DEFAULT_DEADLINE)),
+        }
     }
 }
 
@@ -235,10 +261,10 @@ impl ContainerRuntime for CriClient {
             filter: Some(filter),
         };
         let mut client = self.runtime.clone();
-        let answer = call(METHOD, DEFAULT_DEADLINE, message, |request| {
+        let asked = call(METHOD, DEFAULT_DEADLINE, message, |request| {
             client.list_pod_sandbox(request)
-        })
-        .await?;
+        });
+        let answer = self.list(METHOD, asked).await?;
         checked_list(METHOD, answer.items, |sandbox| &sandbox.id)
     }
 
@@ -318,10 +344,10 @@ impl ContainerRuntime for CriClient {
             filter: Some(filter),
         };
         let mut client = self.runtime.clone();
-        let answer = call(METHOD, DEFAULT_DEADLINE, message, |request| {
+        let asked = call(METHOD, DEFAULT_DEADLINE, message, |request| {
             client.list_containers(request)
-        })
-        .await?;
+        });
+        let answer = self.list(METHOD, asked).await?;
         checked_list(METHOD, answer.containers, |container| &container.id)
     }
 

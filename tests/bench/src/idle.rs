@@ -94,6 +94,8 @@ pub(crate) fn measure_memory_after(pods: usize, at_once: usize) -> Result<Vec<Ro
             world.until_gone(name)?;
         }
     }
+    // What they leave in the runtime is known, and takes memory, until it is removed.
+    world.until_runtime_is_empty()?;
     pause_for(GIVEN_BACK);
     let after = processes::look(&world)?;
     let (mut rows, mut sums) = (Vec::new(), (0, 0));

@@ -39,13 +39,17 @@ where
         match tokio::time::timeout(deadline, reply).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(RuntimeError::from_status(method, &status)),
-            Err(_elapsed) => Err(RuntimeError::new(
-                method,
-                RuntimeErrorKind::DeadlineExceeded,
-                format!("no answer within {} s", deadline.as_secs()),
-            )),
+            Err(_elapsed) => Err(late(method, deadline)),
         }
     }
+}
+
+pub(super) fn late(method: &'static str, deadline: Duration) -> RuntimeError {
+    RuntimeError::new(
+        method,
+        RuntimeErrorKind::DeadlineExceeded,
+        format!("no answer within {} s", deadline.as_secs()),
+    )
 }
 
 pub(super) fn checked_id(method: &'static str, id: String) -> Result<String, RuntimeError> {

@@ -35,11 +35,13 @@ struct FakeRuntime {
     hanging: Arc<AtomicBool>,
     /// Questions of usage that are open, and the most that ever were.
     usage: Arc<(AtomicUsize, AtomicUsize)>,
+    /// The same of lists of containers.
+    lists: Arc<(AtomicUsize, AtomicUsize)>,
 }
 
 impl FakeRuntime {
-    async fn tell_usage(&self) {
-        let (open, most) = &*self.usage;
+    /// Takes its time, and counts who is answered meanwhile.
+    async fn take_time((open, most): &(AtomicUsize, AtomicUsize)) {
         let now = open.fetch_add(1, Ordering::SeqCst) + 1;
         most.fetch_max(now, Ordering::SeqCst);
         for _ in 0..50 {
@@ -105,6 +107,10 @@ impl RuntimeService for FakeRuntime {
         &self,
         _request: Request<v1::ListContainersRequest>,
     ) -> Result<Response<v1::ListContainersResponse>, Status> {
+        FakeRuntime::take_time(&self.lists).await;
+        if self.hang {
+            std::future::pending::<()>().await;
+        }
         let container = |id: &String| v1::Container {
             id: id.clone(),
             ..Default::default()
@@ -124,7 +130,7 @@ impl RuntimeService for FakeRuntime {
         &self,
         _request: Request<v1::ListContainerStatsRequest>,
     ) -> Result<Response<v1::ListContainerStatsResponse>, Status> {
-        self.tell_usage().await;
+        FakeRuntime::take_time(&self.usage).await;
         Ok(Response::new(v1::ListContainerStatsResponse::default()))
     }
 
@@ -132,7 +138,7 @@ impl RuntimeService for FakeRuntime {
         &self,
         _request: Request<v1::ContainerStatsRequest>,
     ) -> Result<Response<v1::ContainerStatsResponse>, Status> {
-        self.tell_usage().await;
+        FakeRuntime::take_time(&self.usage).await;
         let stats = Some(v1::ContainerStats::default());
         Ok(Response::new(v1::ContainerStatsResponse { stats }))
     }
@@ -141,7 +147,7 @@ impl RuntimeService for FakeRuntime {
         &self,
         _request: Request<v1::PodSandboxStatsRequest>,
     ) -> Result<Response<v1::PodSandboxStatsResponse>, Status> {
-        self.tell_usage().await;
+        FakeRuntime::take_time(&self.usage).await;
         let stats = Some(v1::PodSandboxStats::default());
         Ok(Response::new(v1::PodSandboxStatsResponse { stats }))
     }
@@ -695,4 +701,37 @@ async fn the_runtime_is_asked_one_question_of_usage_at_a_time() {
     };
     tokio::join!(ask(client.clone()), ask(client.clone()), ask(client));
     assert_eq!(runtime.usage.1.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn the_runtime_is_asked_for_few_lists_at_a_time() {
+    let runtime = FakeRuntime::default();
+    let served = serve(runtime.clone(), false);
+    let client = served.client();
+    let asked = (0..100).map(|_| client.list_containers(v1::ContainerFilter::default()));
+    for answer in futures_util::future::join_all(asked).await {
+        answer.unwrap();
+    }
+    assert_eq!(runtime.lists.1.load(Ordering::SeqCst), LISTS_AT_A_TIME);
+}
+
+/// Who waits for its turn behind lists that hang does not wait for one deadline after the other.
+#[tokio::test(start_paused = true)]
+async fn a_list_is_late_after_one_deadline_however_many_hang() {
+    let hangs = FakeRuntime {
+        hang: true,
+        ..FakeRuntime::default()
+    };
+    let served = serve(hangs, false);
+    let client = served.client();
+    let begin = tokio::time::Instant::now();
+    let asked = (0..100).map(|_| client.list_containers(v1::ContainerFilter::default()));
+    for answer in futures_util::future::join_all(asked).await {
+        assert_eq!(answer.unwrap_err().kind, RuntimeErrorKind::DeadlineExceeded);
+    }
+    assert!(
+        begin.elapsed() < DEFAULT_DEADLINE * 2,
+        "{:?}",
+        begin.elapsed()
+    );
 }
