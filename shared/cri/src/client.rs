@@ -37,7 +37,7 @@ use crate::{EventSource, RuntimeError, RuntimeErrorKind, RuntimeEvents, events};
 pub use deadlines::{DEFAULT_DEADLINE, RUN_POD_SANDBOX_DEADLINE};
 
 use call::{
-    MAX_LIST_ITEMS, call, checked_id, checked_list, late, required, subscribe, whole_seconds,
+    MAX_LIST_ITEMS, call, checked_id, checked_list, in_turn, required, subscribe, whole_seconds,
 };
 use deadlines::PULL_IMAGE_DEADLINE;
 use exec_output::CutAnswers;
@@ -123,23 +123,6 @@ impl CriClient {
             usage: Arc::default(),
             lists: Arc::new(Semaphore::new(LISTS_AT_A_TIME)),
         })
-    }
-
-    /// Asks for a list when it is its turn. The wait for that counts, so a runtime that hangs
-    /// delays nobody for longer than one call.
-    async fn list<Answer>(
-        &self,
-        method: &'static str,
-        asked: impl Future<Output = Result<Answer, RuntimeError>>,
-    ) -> Result<Answer, RuntimeError> {
-        let in_turn = async {
-            let _turn = self.lists.acquire().await;
-            asked.await
-        };
-        match tokio::time::timeout(DEFAULT_DEADLINE, in_turn).await {
-            Ok(answer) => answer,
-            Err(_elapsed) => Err(late(method, DEFAULT_DEADLINE)),
-        }
     }
 }
 
@@ -264,7 +247,7 @@ impl ContainerRuntime for CriClient {
         let asked = call(METHOD, DEFAULT_DEADLINE, message, |request| {
             client.list_pod_sandbox(request)
         });
-        let answer = self.list(METHOD, asked).await?;
+        let answer = in_turn(&self.lists, METHOD, asked).await?;
         checked_list(METHOD, answer.items, |sandbox| &sandbox.id)
     }
 
@@ -347,7 +330,7 @@ impl ContainerRuntime for CriClient {
         let asked = call(METHOD, DEFAULT_DEADLINE, message, |request| {
             client.list_containers(request)
         });
-        let answer = self.list(METHOD, asked).await?;
+        let answer = in_turn(&self.lists, METHOD, asked).await?;
         checked_list(METHOD, answer.containers, |container| &container.id)
     }
 

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt, stream};
+use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::deadlines::DEFAULT_DEADLINE;
 use crate::id::{MAX_ID_BYTES, is_valid_id};
 use crate::{RuntimeError, RuntimeErrorKind, RuntimeEvent};
 
@@ -44,7 +46,24 @@ where
     }
 }
 
-pub(super) fn late(method: &'static str, deadline: Duration) -> RuntimeError {
+/// Makes a call when it has one of `turns`. The wait for that counts, so a runtime that hangs
+/// delays nobody for longer than one call.
+pub(super) async fn in_turn<Answer>(
+    turns: &Semaphore,
+    method: &'static str,
+    asked: impl Future<Output = Result<Answer, RuntimeError>>,
+) -> Result<Answer, RuntimeError> {
+    let in_turn = async {
+        let _turn = turns.acquire().await;
+        asked.await
+    };
+    match tokio::time::timeout(DEFAULT_DEADLINE, in_turn).await {
+        Ok(answer) => answer,
+        Err(_elapsed) => Err(late(method, DEFAULT_DEADLINE)),
+    }
+}
+
+fn late(method: &'static str, deadline: Duration) -> RuntimeError {
     RuntimeError::new(
         method,
         RuntimeErrorKind::DeadlineExceeded,
