@@ -52,6 +52,11 @@ const SLOW_CALL: Duration = Duration::from_millis(500);
 /// comes once a minute, with what may be tried again for it.
 const CONVERGENCE: Duration = Duration::from_secs(150);
 
+/// How often it is looked whether a node is as desired, and where that waits for nothing but
+/// a round of garbage collection.
+const LOOK: Duration = Duration::from_millis(500);
+const LOOK_FOR_COLLECTION: Duration = Duration::from_secs(2);
+
 /// What a scenario remembers of what it did.
 #[derive(Debug)]
 pub struct Scenario {
@@ -135,6 +140,10 @@ impl Scenario {
             if !missing.is_empty() && node.clock.now() > due {
                 return Err(format!("late:\n{}", missing.join("\n")));
             }
+            let pause = match missing.is_empty() {
+                true => LOOK_FOR_COLLECTION,
+                false => LOOK,
+            };
             missing.extend(left_over(runtime, host, &to_run, &ended));
             if missing.is_empty() {
                 let served = node.served_pods().await?;
@@ -151,7 +160,7 @@ impl Scenario {
             if node.elapsed() > until {
                 return Err(format!("not converged:\n{}", missing.join("\n")));
             }
-            node.pass(Duration::from_millis(500)).await?;
+            node.pass(pause).await?;
         }
     }
 
