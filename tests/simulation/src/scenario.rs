@@ -38,9 +38,15 @@ const MOST_FAILURES: u32 = 2;
 /// seconds.
 const MOST_CRASHES: usize = 6;
 
+/// Starts that fail of a process that is away for a while.
+const AWAY: usize = 3;
+
 /// How long is waited for something to happen in whose midst a process is killed, and how
 /// often that is looked for.
 const MIDST_WITHIN: Duration = Duration::from_secs(3);
+
+/// Within what a container that hangs is noticed and stopped, where nothing else goes wrong.
+const STOPPED_WITHIN: Duration = Duration::from_secs(12);
 const SLICE: Duration = Duration::from_millis(5);
 
 /// What the calls that start a container take more when all processes are about to
@@ -52,10 +58,18 @@ const SLOW_CALL: Duration = Duration::from_millis(500);
 /// comes once a minute, with what may be tried again for it.
 const CONVERGENCE: Duration = Duration::from_secs(150);
 
+/// How often it is looked whether a node is as desired, and where that waits for nothing but
+/// a round of garbage collection.
+const LOOK: Duration = Duration::from_millis(500);
+const LOOK_FOR_COLLECTION: Duration = Duration::from_secs(2);
+
 /// What a scenario remembers of what it did.
 #[derive(Debug)]
 pub struct Scenario {
     random: SmallRng,
+    /// Whether processes die also when that is worst: who stops a container that hangs when
+    /// that has ended, and sync-loop while nobody tells what should run.
+    kills_at_the_worst: bool,
     /// Pods that should run, by file name.
     pub(crate) desired: BTreeMap<String, Desired>,
     /// Every version of every pod so far.
@@ -75,6 +89,7 @@ impl Scenario {
     pub(crate) fn new(seed: u64) -> Scenario {
         Scenario {
             random: SmallRng::seed_from_u64(seed),
+            kills_at_the_worst: seed % 4 == 2,
             desired: BTreeMap::new(),
             versions: Vec::new(),
             failures: BTreeMap::new(),
@@ -135,6 +150,10 @@ impl Scenario {
             if !missing.is_empty() && node.clock.now() > due {
                 return Err(format!("late:\n{}", missing.join("\n")));
             }
+            let pause = match missing.is_empty() {
+                true => LOOK_FOR_COLLECTION,
+                false => LOOK,
+            };
             missing.extend(left_over(runtime, host, &to_run, &ended));
             if missing.is_empty() {
                 let served = node.served_pods().await?;
@@ -151,7 +170,7 @@ impl Scenario {
             if node.elapsed() > until {
                 return Err(format!("not converged:\n{}", missing.join("\n")));
             }
-            node.pass(Duration::from_millis(500)).await?;
+            node.pass(pause).await?;
         }
     }
 
@@ -190,7 +209,7 @@ impl Scenario {
             }
             28..35 => self.remove(node),
             35..43 => self.crash(node),
-            43..50 => self.hang(node),
+            43..50 => self.hang(node).await?,
             50..56 => self.turn(node),
             56..80 => {
                 let process = self.process();
@@ -236,6 +255,12 @@ impl Scenario {
     /// away for longer and longer.
     async fn kill(&mut self, node: &mut SimulatedNode, process: Process) {
         let is_doomed = self.random.random_bool(0.3);
+        if self.kills_at_the_worst && process == Process::ConfigSourcer {
+            self.note(node, "kill config-sourcer for a while, and sync-loop");
+            node.supervision.doom(process, [Fate::LaunchFails; AWAY]);
+            node.supervision.kill([process, Process::SyncLoop]).await;
+            return;
+        }
         self.kill_and_doom(node, process, is_doomed).await;
     }
 
@@ -414,7 +439,7 @@ impl Scenario {
     }
 
     /// Lets one running container hang whose liveness probe will show it.
-    fn hang(&mut self, node: &SimulatedNode) {
+    async fn hang(&mut self, node: &mut SimulatedNode) -> Result<(), String> {
         let uids = uids_by_version(&node.runtime.history());
         let mut candidates = running(&node.runtime);
         candidates.retain(|(uid, name, id)| {
@@ -426,7 +451,28 @@ impl Scenario {
         if let Some((uid, name, id)) = self.choose(candidates) {
             self.note(node, &format!("hang {name} of {uid}"));
             node.targets.hang(&id);
+            if self.kills_at_the_worst {
+                return self.kill_who_stops(node, &id).await;
+            }
         }
+        Ok(())
+    }
+
+    /// Kills the process that stops a container when that has ended and no other one was
+    /// started in its place: only what was written down tells that one is to be.
+    async fn kill_who_stops(&mut self, node: &mut SimulatedNode, id: &str) -> Result<(), String> {
+        let until = node.elapsed() + STOPPED_WITHIN;
+        let has_ended = |node: &SimulatedNode| {
+            let history = node.runtime.history();
+            let mut newest_first = history.iter().rev();
+            newest_first.any(|it| it.id == id && matches!(it.happening, Happening::Exited { .. }))
+        };
+        while !has_ended(node) && node.elapsed() < until {
+            node.pass(SLICE).await?;
+        }
+        self.kill_and_doom(node, Process::PodWorkerPool, false)
+            .await;
+        Ok(())
     }
 
     /// Chooses whom something happens to, each at most twice, so that waits stay
