@@ -27,22 +27,39 @@ struct Faults {
     fault: Vec<Fault>,
 }
 
-/// A line of the product, and what it becomes.
+/// A change of the product, or several where one mechanism makes good what another omits.
 #[derive(Debug, Deserialize)]
 struct Fault {
     name: String,
+    #[serde(flatten)]
+    change: Change,
+    /// In other files.
+    #[serde(default)]
+    also: Vec<Change>,
+}
+
+/// A line of the product, and what it becomes.
+#[derive(Debug, Deserialize)]
+struct Change {
     file: PathBuf,
     from: String,
     to: String,
 }
 
 impl Fault {
-    /// The text of the file with the fault.
-    fn put_into(&self, text: &str) -> Result<String> {
-        let found = text.matches(&self.from).count();
-        let (name, file) = (&self.name, self.file.display());
-        ensure!(found == 1, "fault {name:?} fits {file} {found} times");
-        Ok(text.replace(&self.from, &self.to))
+    /// Each file that it changes, as it is below `tree` and with the fault.
+    fn files(&self, tree: &Path) -> Result<Vec<(PathBuf, String, String)>> {
+        let changes = std::iter::once(&self.change).chain(&self.also);
+        let texts = changes.map(|change| {
+            let place = tree.join(&change.file);
+            let sound = std::fs::read_to_string(&place)?;
+            let found = sound.matches(&change.from).count();
+            let (name, file) = (&self.name, change.file.display());
+            ensure!(found == 1, "fault {name:?} fits {file} {found} times");
+            let faulty = sound.replace(&change.from, &change.to);
+            Ok((place, sound, faulty))
+        });
+        texts.collect()
     }
 }
 
@@ -65,11 +82,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
             continue;
         }
         tried += 1;
-        let place = tree.join(&fault.file);
-        let sound = std::fs::read_to_string(&place)?;
-        std::fs::write(&place, fault.put_into(&sound)?)?;
+        let files = fault.files(&tree)?;
+        for (place, _, faulty) in &files {
+            std::fs::write(place, faulty)?;
+        }
         let how = found(&tree, arguments.seeds);
-        std::fs::write(&place, sound)?;
+        for (place, sound, _) in &files {
+            std::fs::write(place, sound)?;
+        }
         match how? {
             Some(how) => report::line(&format!("found   {}: {how}", fault.name)),
             None => {
@@ -151,8 +171,9 @@ mod tests {
     fn each_fault_fits_the_product() {
         let root = workspace();
         for fault in faults(&root).unwrap() {
-            let text = std::fs::read_to_string(root.join(&fault.file)).unwrap();
-            assert_ne!(fault.put_into(&text).unwrap(), text, "{}", fault.name);
+            for (_, sound, faulty) in fault.files(&root).unwrap() {
+                assert_ne!(sound, faulty, "{}", fault.name);
+            }
         }
     }
 }

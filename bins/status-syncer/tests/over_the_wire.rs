@@ -29,6 +29,9 @@ use topology::{Identities, Process};
 /// How long a condition is waited for, in paused time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// A list of pods that comes so long after a pod is of after it.
+const LIST_IS_NEW: Duration = Duration::from_secs(15);
+
 /// What must happen soon; a paused clock would wait for it for ever.
 async fn patiently<T>(event: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, event).await.unwrap()
@@ -293,6 +296,7 @@ async fn a_rejected_pod_is_shown_until_sync_loop_drops_it() {
             .is_some_and(|pod| pod["status"]["reason"] == "OutOfpods")
     })
     .await;
+    tokio::time::advance(LIST_IS_NEW).await;
     let drop_all = v1::RemoveOrphanedStatusesRequest {
         known_pod_uids: vec![],
         delivered_sources: vec!["file".into(), "http".into(), "api".into()],
@@ -330,6 +334,7 @@ async fn a_watch_sees_changes_and_removals() {
     node.observations.send(vec![running()]).unwrap();
     assert!(matches!(next().await, StatusMessage::Entry(_)));
     node.observations.send(vec![]).unwrap();
+    tokio::time::advance(LIST_IS_NEW).await;
     let drop_all = v1::RemoveOrphanedStatusesRequest {
         known_pod_uids: vec![],
         delivered_sources: vec!["file".into(), "http".into(), "api".into()],

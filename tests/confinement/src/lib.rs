@@ -21,13 +21,15 @@ pub enum Starter {
 }
 
 /// Variables that a process may have: those of all, and of who speaks TLS.
-const VARIABLES: [&str; 12] = [
+const VARIABLES: [&str; 13] = [
     "NOTIFY_SOCKET",
     "WATCHDOG_USEC",
     "LISTEN_FDS",
     "LISTEN_FDNAMES",
     "LISTEN_PID",
     "GLIBC_TUNABLES",
+    // glibc ends the first of the tunables in their place, so the second looks like another.
+    "glibc.pthread.stack_cache_size",
     "MALLOC_ARENA_MAX",
     "MALLOC_MMAP_THRESHOLD_",
     "MALLOC_TRIM_THRESHOLD_",
