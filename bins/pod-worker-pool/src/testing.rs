@@ -194,6 +194,16 @@ impl TestNode {
         std::fs::rename(from, to).unwrap();
     }
 
+    /// Whether something with this text is recorded.
+    pub(crate) fn is_recorded(&self, text: &str) -> bool {
+        let directory = self.state.path().join("state/pod-worker-pool/kills");
+        let files = std::fs::read_dir(directory).into_iter().flatten();
+        files.flatten().any(|file| {
+            let content = std::fs::read(file.path()).unwrap_or_default();
+            String::from_utf8_lossy(&content).contains(text)
+        })
+    }
+
     /// What the pool of this process offers.
     pub(crate) fn life(&self) -> &Shared {
         &self.life.as_ref().expect("the pool runs").shared

@@ -10,7 +10,7 @@ use config_files::bulkhead::{ProcessSettings, Protection};
 use confine::{CapabilitySet, Launch, SpawnError};
 use nix::unistd::Pid;
 use node_config::{NodeConfig, PROGRAM_VARIABLES};
-use topology::{Identities, PROCESSES, Process, row};
+use topology::{ALLOCATOR_VARIABLES, Identities, PROCESSES, Process, row};
 
 use crate::cgroups::Cgroups;
 use crate::degradation::Degradation;
@@ -32,22 +32,6 @@ const INHERITED_VARIABLES: [&str; 3] = [
 /// Where whoever speaks TLS finds the authorities that it trusts: for those
 /// processes only.
 const CERTIFICATE_VARIABLES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
-
-/// How the processes' allocator is told to keep little (mallopt(3)): one arena,
-/// since each of them computes on one thread, and fixed thresholds, so that one
-/// large message does not raise for good what is kept for the next. And without two caches
-/// (tunables in the C library's manual): of free pieces for each thread, which
-/// malloc_trim(3) does not empty, so each of hundreds of small pieces would keep a page;
-/// and of the stacks of threads that have ended.
-const ALLOCATOR_VARIABLES: [(&str, &str); 4] = [
-    (
-        "GLIBC_TUNABLES",
-        "glibc.malloc.tcache_count=0:glibc.pthread.stack_cache_size=0",
-    ),
-    ("MALLOC_ARENA_MAX", "1"),
-    ("MALLOC_MMAP_THRESHOLD_", "131072"),
-    ("MALLOC_TRIM_THRESHOLD_", "131072"),
-];
 
 /// What each process may do beside its user's rights.
 #[derive(Debug)]

@@ -2,18 +2,13 @@
 
 use std::fmt::Write as _;
 
-use topology::{Process, ProcessRow, WATCH_DIRECTORY_NAME};
+use topology::{ALLOCATOR_VARIABLES, Process, ProcessRow, WATCH_DIRECTORY_NAME};
 
 use crate::hardening;
 use crate::names::{HEAD, PREPARE, PROGRAMS, RUN_DIRECTORY, TARGET, socket_name};
 
 /// How long a process may be silent, in seconds; as with our supervisor.
 const WATCHDOG_SECONDS: u32 = 5;
-
-/// What keeps the memory of a process small; as with our supervisor.
-const ALLOCATOR_VARIABLES: &str = "MALLOC_ARENA_MAX=1 MALLOC_MMAP_THRESHOLD_=131072 \
-     MALLOC_TRIM_THRESHOLD_=131072 \
-     GLIBC_TUNABLES=glibc.malloc.tcache_count=0:glibc.pthread.stack_cache_size=0";
 
 /// Names the socket where a process tells what it has refused; `process` reads it.
 const REFUSALS_VARIABLE: &str = "BULKHEAD_REFUSALS";
@@ -32,6 +27,8 @@ fn configuration(process: Process) -> String {
 pub(crate) fn service(row: &ProcessRow) -> String {
     let process = row.process;
     let socket = socket_name(process);
+    let allocator = ALLOCATOR_VARIABLES.map(|(name, value)| format!("{name}={value}"));
+    let allocator = allocator.join(" ");
     let mut text = String::new();
     let _ = write!(
         text,
@@ -46,7 +43,7 @@ pub(crate) fn service(row: &ProcessRow) -> String {
          Type=notify\n\
          NotifyAccess=main\n\
          ExecStart={PROGRAMS}/{process} --node-config {}\n\
-         Environment={ALLOCATOR_VARIABLES}\n\
+         Environment={allocator}\n\
          # systemd does not know what it refuses to others; who watches does.\n\
          Environment={REFUSALS_VARIABLE}={RUN_DIRECTORY}/{WATCH_DIRECTORY_NAME}/{process}.notify\n\
          # A run may have shut its socket down, which systemd keeps for the next one. And who\n\

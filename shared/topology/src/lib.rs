@@ -5,6 +5,7 @@
 //! and the units, the README and `docs/` are tested against it. What does not
 //! live here: how a rule is enforced (`ipc`, `confine`, `supervisor`).
 
+mod allocator;
 mod identity;
 mod namespace;
 mod need;
@@ -13,6 +14,7 @@ mod process;
 mod process_row;
 mod table;
 
+pub use allocator::ALLOCATOR_VARIABLES;
 pub use identity::{Account, Identities, IdentityError, MIN_UID_BASE};
 pub use namespace::Namespace;
 pub use need::Need;

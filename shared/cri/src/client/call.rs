@@ -53,11 +53,11 @@ pub(super) async fn in_turn<Answer>(
     method: &'static str,
     asked: impl Future<Output = Result<Answer, RuntimeError>>,
 ) -> Result<Answer, RuntimeError> {
-    let in_turn = async {
+    let answered = async {
         let _turn = turns.acquire().await;
         asked.await
     };
-    match tokio::time::timeout(DEFAULT_DEADLINE, in_turn).await {
+    match tokio::time::timeout(DEFAULT_DEADLINE, answered).await {
         Ok(answer) => answer,
         Err(_elapsed) => Err(late(method, DEFAULT_DEADLINE)),
     }

@@ -87,7 +87,7 @@ async fn an_evicted_pod_is_not_started_by_another_run() {
     }
 }
 
-/// An eviction of which the next run did not know would be taken back.
+/// The next process of the pool would start the pod again if it did not know of the eviction.
 #[tokio::test(start_paused = true)]
 async fn an_eviction_is_recorded_though_the_runtime_does_not_answer() {
     let mut node = TestNode::new();
@@ -99,7 +99,7 @@ async fn an_eviction_is_recorded_though_the_runtime_does_not_answer() {
         ..Faults::NONE
     });
     evict(&node, &pod).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    eventually("the eviction is recorded", || node.is_recorded("Evicted")).await;
     node.kill();
     node.runtime.set_faults(Faults::NONE);
     node.start();
