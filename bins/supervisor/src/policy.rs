@@ -5,8 +5,12 @@ mod accusations;
 mod fleet;
 mod heartbeat;
 mod machine;
-mod pace;
 mod requests;
+
+pub use backoff::pace::{
+    CRASH_LOOP_RESTARTS, CRASH_LOOP_WINDOW, JITTER, Moment, Pace, READY_FOR_HALF, SOON,
+    STEADY_AFTER,
+};
 
 pub use accusations::{Accusation, Accusations, RESTARTS_AN_HOUR, TOLERATED, Verdict};
 pub use fleet::{Fleet, FleetEvent, STOP_ORDER};
@@ -16,11 +20,9 @@ pub use machine::{
     LEFTOVER_PATIENCE, LOOK_AGAIN, Machine, Phase, ProcessId, START_TIMEOUT, STOP_GRACE, Signal,
     State, WATCHDOG_SILENCE,
 };
-pub use pace::{
-    CRASH_LOOP_RESTARTS, CRASH_LOOP_WINDOW, JITTER, Moment, Pace, READY_FOR_HALF, SOON,
-    STEADY_AFTER,
-};
 pub use requests::RestartRequests;
 
+#[cfg(test)]
+mod random_kills;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,9 @@
 //! Exponential back-off as arithmetic: no clock, no sleeping.
 //!
-//! Who waits, and for what, is the caller's business; crash-loop rules of
-//! containers and restart rules of processes live with those who apply them.
+//! Who waits, and for what, is the caller's business. The rule by which processes are
+//! started again is [`pace`]; that of containers lives with who applies it.
+
+pub mod pace;
 
 use std::time::Duration;
 

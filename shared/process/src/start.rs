@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use topology::{Account, Identities, Process};
 
 use crate::permitted::permitted;
-use crate::{Context, Lifecycle};
+use crate::{Context, EXIT_SOCKET_HARMED, Lifecycle, restarts};
 
 /// The one argument: the resolved node configuration.
 pub const NODE_CONFIG_FLAG: &str = "--node-config";
@@ -56,6 +56,11 @@ enum StartError {
     /// No listening socket was passed.
     #[error("no listening socket was passed: LISTEN_FDS must name one Unix socket")]
     NoSocket,
+    /// A run before has harmed it.
+    #[error(
+        "nobody can connect to the listening socket any more: an earlier run has shut it down, or it has lost its name"
+    )]
+    SocketHarmed,
     /// The operating system refused.
     #[error("cannot {action}")]
     Io {
@@ -81,6 +86,7 @@ impl StartError {
             StartError::Usage { .. } | StartError::Config(_) | StartError::Identities(_) => {
                 EXIT_BAD_CONFIGURATION
             }
+            StartError::SocketHarmed => EXIT_SOCKET_HARMED,
             StartError::NoSocket
             | StartError::Io { .. }
             | StartError::Threads { .. }
@@ -90,7 +96,8 @@ impl StartError {
 }
 
 /// Runs a process to its end and tells its exit code: 0 after SIGTERM,
-/// [`EXIT_BAD_CONFIGURATION`] when its configuration is wrong, 1 otherwise.
+/// [`EXIT_BAD_CONFIGURATION`] when its configuration is wrong, [`EXIT_SOCKET_HARMED`] when
+/// it needs another socket, 1 otherwise.
 ///
 /// `open` opens what is needed once, and starts no thread. Then the process is sealed.
 /// From there on, `serve` opens by path only what the process's row in the topology lists.
@@ -139,6 +146,10 @@ where
     R: Future<Output = Result<(), E>>,
 {
     let failed = |action| move |source| StartError::Io { action, source };
+    let record = restarts::record();
+    if let Some(record) = &record {
+        restarts::wait_for_turn(record, process);
+    }
     let path = config_path(std::env::args_os()).ok_or(StartError::Usage { process })?;
     let config = NodeConfig::read(&path).map_err(StartError::Config)?;
     let identities = identities(&config)?;
@@ -147,6 +158,14 @@ where
         .take_unix_listener(0)
         .map_err(failed("take the listening socket"))?
         .ok_or(StartError::NoSocket)?;
+    if record.is_some() {
+        let path = config.directories.socket(process);
+        match restarts::is_harmed(&socket, &path) {
+            Ok(false) => {}
+            Ok(true) => return Err(StartError::SocketHarmed),
+            Err(source) => return Err(failed("look at the listening socket")(source)),
+        }
+    }
     close_kept(&mut inherited);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 
 use topology::{PROCESSES, Process, ProcessRow};
 
-use names::{HEAD, PREPARE, RUN_DIRECTORY, SUPERVISOR, TARGET, WATCH, socket_name};
+use names::{HEAD, PREPARE, REPAIR, RUN_DIRECTORY, SUPERVISOR, TARGET, WATCH, socket_name};
 pub use names::{PROGRAMS, service_name};
 
 /// Connections that queue while a process is down or starts.
@@ -36,7 +36,7 @@ pub fn bundle() -> Vec<UnitFile> {
         name: WATCH.to_owned(),
         text: watch::service(),
     };
-    let mut files = vec![target(), prepare(), watch];
+    let mut files = vec![target(), prepare(), repair(), watch];
     for row in supervised() {
         files.push(socket(row));
         files.push(UnitFile {
@@ -135,6 +135,33 @@ fn prepare() -> UnitFile {
     );
     UnitFile {
         name: PREPARE.to_owned(),
+        text,
+    }
+}
+
+fn repair() -> UnitFile {
+    let text = format!(
+        "{HEAD}# Starts a service that systemd does not start again by itself, with its socket made\n\
+         # anew: an earlier run has shut it down, or it ended too often.\n\
+         [Unit]\n\
+         Description=Bulkhead: starts %i again\n\
+         PartOf={TARGET}\n\
+         StartLimitIntervalSec=0\n\
+         \n\
+         [Service]\n\
+         Type=oneshot\n\
+         ExecStart={PROGRAMS}/supervisor --repair=%i\n\
+         # systemd does what root asks, whatever root may do by itself.\n\
+         CapabilityBoundingSet=\n\
+         NoNewPrivileges=yes\n\
+         RestrictAddressFamilies=AF_UNIX\n\
+         RestrictNamespaces=yes\n\
+         MemoryDenyWriteExecute=yes\n\
+         SystemCallArchitectures=native\n\
+         SystemCallFilter=@system-service\n"
+    );
+    UnitFile {
+        name: REPAIR.to_owned(),
         text,
     }
 }

@@ -29,6 +29,14 @@ pub fn service_name(process: Process) -> String {
     format!("bulkhead-{process}.service")
 }
 
+/// The template of what has systemd start a service that it does not start by itself.
+pub(crate) const REPAIR: &str = "bulkhead-repair@.service";
+
+/// The one for a process.
+pub(crate) fn repair_name(process: Process) -> String {
+    REPAIR.replace('@', &format!("@{process}"))
+}
+
 /// The name of its socket.
 pub(crate) fn socket_name(process: Process) -> String {
     format!("bulkhead-{process}.socket")

@@ -5,13 +5,19 @@ use std::fmt::Write as _;
 use topology::{ALLOCATOR_VARIABLES, Process, ProcessRow, WATCH_DIRECTORY_NAME};
 
 use crate::hardening;
-use crate::names::{HEAD, PREPARE, PROGRAMS, RUN_DIRECTORY, TARGET, socket_name};
+use crate::names::{HEAD, PREPARE, PROGRAMS, RUN_DIRECTORY, TARGET, repair_name, socket_name};
 
 /// How long a process may be silent, in seconds; as with our supervisor.
 const WATCHDOG_SECONDS: u32 = 5;
 
 /// Names the socket where a process tells what it has refused; `process` reads it.
 const REFUSALS_VARIABLE: &str = "BULKHEAD_REFUSALS";
+
+/// Names the file where a process remembers its starts; `process` reads it.
+const RESTARTS_VARIABLE: &str = "BULKHEAD_RESTARTS";
+
+/// How a process ends whose socket an earlier run has shut down; `process` says so.
+const EXIT_SOCKET_HARMED: u8 = 69;
 
 /// Where a process finds its configuration: as `supervisor --prepare` writes them.
 fn configuration(process: Process) -> String {
@@ -37,7 +43,10 @@ pub(crate) fn service(row: &ProcessRow) -> String {
          Requires={PREPARE} {socket}\n\
          After={PREPARE} {socket}\n\
          PartOf={TARGET}\n\
-         StartLimitIntervalSec=0\n\
+         # Who ends before it waits by itself is started again after a pause.\n\
+         StartLimitIntervalSec=20\n\
+         StartLimitBurst=25\n\
+         OnFailure={}\n\
          \n\
          [Service]\n\
          Type=notify\n\
@@ -46,15 +55,16 @@ pub(crate) fn service(row: &ProcessRow) -> String {
          Environment={allocator}\n\
          # systemd does not know what it refuses to others; who watches does.\n\
          Environment={REFUSALS_VARIABLE}={RUN_DIRECTORY}/{WATCH_DIRECTORY_NAME}/{process}.notify\n\
-         # A run may have shut its socket down, which systemd keeps for the next one. And who\n\
-         # ends again and again waits longer each time, which systemd 252 has no setting for.\n\
-         ExecStopPost=+{PROGRAMS}/supervisor --after-end={process}\n\
+         # Who ends again and again waits longer each time before it starts, by what it has\n\
+         # there: systemd 252 has one wait for all.\n\
+         Environment={RESTARTS_VARIABLE}=/var/lib/bulkhead/{process}/restarts\n\
          WatchdogSec={WATCHDOG_SECONDS}\n\
          Restart=always\n\
          # More than 0 takes up to 250 ms longer than it says: systemd's timers have this slack.\n\
          RestartSec=0\n\
-         # A bad configuration does not get better by itself.\n\
-         RestartPreventExitStatus=78\n\
+         # A bad configuration does not get better by itself, and a socket that a run has\n\
+         # shut down is made anew first.\n\
+         RestartPreventExitStatus=78 {EXIT_SOCKET_HARMED}\n\
          TimeoutStopSec=6\n\
          KillMode=control-group\n\
          OOMPolicy=kill\n\
@@ -67,6 +77,7 @@ pub(crate) fn service(row: &ProcessRow) -> String {
          UMask=0077\n\
          WorkingDirectory=/\n",
         row.job,
+        repair_name(process),
         configuration(process),
         row.oom_score_adj,
         row.memory_max_bytes >> 20,

@@ -132,11 +132,22 @@ fn units_refuse_from_outside_what_nobody_connects_to() {
 fn a_process_is_started_again_at_once_however_often_it_ends() {
     for row in supervised() {
         let text = service::service(row);
-        // The wait is that of our supervisor, between the two.
+        // The wait is its own.
         assert_eq!(values(&text, "RestartSec"), ["0"]);
-        assert_eq!(values(&text, "StartLimitIntervalSec"), ["0"]);
-        let between = format!("+{PROGRAMS}/supervisor --after-end={}", row.process);
-        assert_eq!(values(&text, "ExecStopPost"), [between]);
+        let record = format!("=/var/lib/bulkhead/{}/restarts", row.process);
+        let of_record = |value: &&str| value.ends_with(&record);
+        assert_eq!(
+            values(&text, "Environment")
+                .into_iter()
+                .filter(of_record)
+                .count(),
+            1
+        );
+        // Kills a second apart, after which nobody waits, do not come near the limit.
+        assert_eq!(values(&text, "StartLimitIntervalSec"), ["20"]);
+        assert_eq!(values(&text, "StartLimitBurst"), ["25"]);
+        let repair = format!("bulkhead-repair@{}.service", row.process);
+        assert_eq!(values(&text, "OnFailure"), [repair]);
     }
 }
 

@@ -248,10 +248,7 @@ claim "the log lines before a crash are told" log_lines_are_told pleg
 forge_crash
 claim "a user writes into the journal what looks like a crash" forged_crash_is_in_journal
 claim "nobody but systemd tells of crashes" tells_no_forged_crash
-rm /run/bulkhead/pleg.sock
-kill_program pleg
-claim "systemd makes a socket anew that is harmed" test -S /run/bulkhead/pleg.sock
-claim "with its socket anew every process is ready" all_are_ready
+harmed_sockets
 watch_bundle
 crash_loop
 mkdir -p /slow

@@ -9,6 +9,17 @@ capabilities_are() { grep -q "^CapEff:.0*$2\$" "/proc/$(pid_of_service "$1")/sta
 # sees PID PATH: whether a process sees something, in its own mounts.
 sees() { nsenter --target "$1" --mount test -e "$2"; }
 
+# runs_instead COMMAND: in the place of pleg, from its next start on.
+runs_instead() {
+    mkdir -p /run/systemd/system/bulkhead-pleg.service.d
+    printf '[Service]\nExecStart=\nExecStart=%s\n' "$1" > /run/systemd/system/bulkhead-pleg.service.d/instead.conf
+    systemctl daemon-reload
+}
+runs_itself() {
+    rm /run/systemd/system/bulkhead-pleg.service.d/instead.conf
+    systemctl daemon-reload
+}
+
 watch_bundle() {
     local pid watch
     claim "in the bundle somebody watches the processes" watch_is_active
@@ -30,20 +41,13 @@ watch_bundle() {
     claim "and no longer once it is gone" is_not is_told 'pod-worker-pool keeps'
 
     # A program of an attacker in the place of pleg, which calls what is not for it.
-    mkdir -p /run/systemd/system/bulkhead-pleg.service.d
-    cat > /run/systemd/system/bulkhead-pleg.service.d/hostile.conf <<'UNIT'
-[Service]
-ExecStart=
-ExecStart=/proof/hostile-pleg --node-config /run/bulkhead/node.json
-UNIT
-    systemctl daemon-reload
+    runs_instead '/proof/hostile-pleg --node-config /run/bulkhead/node.json'
     systemctl restart bulkhead-pleg.service
     pid=$(pid_of_service pleg)
     claim "in the bundle who is cut off again is started anew" service_has_another_pid pleg "$pid"
     claim "what was refused to it is told" is_told 'pod-worker-pool refused pleg .*foreign-service'
     claim "a server that has a caller ended again and again is not believed for ever" is_told 'pod-worker-pool has had pleg restarted 3 times'
-    rm /run/systemd/system/bulkhead-pleg.service.d/hostile.conf
-    systemctl daemon-reload
+    runs_itself
     systemctl restart bulkhead-pleg.service
     claim "with its own program again every process is ready" all_are_ready
 
@@ -56,20 +60,41 @@ UNIT
     claim "no container noticed who watches" containers_are_those_of_before
 }
 
-# A program that ends at once, in the place of pleg.
-loops_slowly() { [ "$(systemctl show --property=NRestarts --value bulkhead-pleg.service)" -ge 8 ]; }
-crash_loop() {
-    mkdir -p /run/systemd/system/bulkhead-pleg.service.d
-    printf '[Service]\nExecStart=\nExecStart=/bin/false\n' > /run/systemd/system/bulkhead-pleg.service.d/ends.conf
-    systemctl daemon-reload
+waits_before_start() { journalctl --no-pager --unit=bulkhead-pleg.service | grep -q 'has ended again and again'; }
+repairs() { journalctl --no-pager --unit=bulkhead-repair@pleg.service | grep -q "$1"; }
+starts() { journalctl --no-pager --output=cat UNIT=bulkhead-pleg.service | grep -c '^Starting '; }
+accepts_nobody() {
+    is_not perl -MSocket -e 'socket(S, PF_UNIX, SOCK_STREAM, 0); exit !connect(S, pack_sockaddr_un("/run/bulkhead/pleg.sock"))'
+}
+harmed_sockets() {
+    rm /run/bulkhead/pleg.sock
+    kill_program pleg
+    claim "systemd makes a socket anew that has lost its name" test -S /run/bulkhead/pleg.sock
+    claim "with its socket anew every process is ready" all_are_ready
+    runs_instead "/usr/bin/perl -e 'open(S, \"+<&=3\"); shutdown(S, 2); sleep 1000'"
     systemctl restart --no-block bulkhead-pleg.service
-    claim "who ends at once is started again and again" loops_slowly
-    # 12 restarts a second without a wait; the longest is 4 s.
-    local restarts
-    restarts=$(systemctl show --property=NRestarts --value bulkhead-pleg.service)
-    sleep 10
-    prove "after a while it is started every 4 s" test "$(systemctl show --property=NRestarts --value bulkhead-pleg.service)" -le $((restarts + 6))
-    rm /run/systemd/system/bulkhead-pleg.service.d/ends.conf
-    systemctl daemon-reload
+    claim "a process can shut its socket down" accepts_nobody
+    runs_itself
+    kill -KILL "$(pid_of_service pleg)"
+    claim "a process whose socket was shut down is started with another" all_are_ready
+    claim "who had it made anew says why" repairs 'status="\?69'
+}
+crash_loop() {
+    local round pid before
+    for round in 1 2 3 4 5; do
+        pid=$(pid_of_service pleg)
+        kill -KILL "$pid"
+        claim "pleg is started again after kill $round right after its start" service_has_another_pid pleg "$pid"
+    done
+    claim "who ends soon after its start waits before the next one" waits_before_start
+    # One that ends before it could wait.
+    runs_instead /bin/false
+    systemctl restart --no-block bulkhead-pleg.service
+    claim "who ends before its wait comes to the limit of starts" repairs start-limit-hit
+    # 25 starts, then 10 s without.
+    before=$(starts)
+    sleep 12
+    prove "then it is started again, and not all the time" test "$(($(starts) - before))" -le 50
+    runs_itself
     claim "once its program is good again every process is ready" all_are_ready
 }

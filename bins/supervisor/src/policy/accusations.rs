@@ -15,10 +15,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use backoff::pace::Moment;
 use topology::Process;
 
 use super::machine::ProcessId;
-use super::pace::Moment;
 
 /// How often a run may be cut off by a server without being ended for it.
 pub const TOLERATED: u64 = 1;

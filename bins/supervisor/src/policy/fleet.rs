@@ -10,10 +10,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use backoff::pace::Moment;
 use topology::{PROCESSES, Process};
 
 use super::machine::{Action, Event, Machine, State};
-use super::pace::Moment;
 
 /// The order of a stop: sources of work first, then who carries it out, then who
 /// reports. Containers keep running.

@@ -34,7 +34,7 @@
 
 use std::time::Duration;
 
-use super::pace::{Moment, Pace};
+use backoff::pace::{Moment, Pace};
 
 /// How long a process may take until it is ready.
 pub const START_TIMEOUT: Duration = Duration::from_secs(10);

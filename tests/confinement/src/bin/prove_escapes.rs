@@ -23,17 +23,19 @@ const UNITS: &str = "/run/systemd/system";
 
 /// Settings of a service that are about how it is started and started again, and who starts
 /// with it.
-const LEFT_OUT: [&str; 12] = [
+const LEFT_OUT: [&str; 14] = [
     "After",
     "ExecStart",
-    "ExecStopPost",
     "FileDescriptorStoreMax",
     "NotifyAccess",
+    "OnFailure",
     "PartOf",
     "Requires",
     "Restart",
     "RestartPreventExitStatus",
     "RestartSec",
+    "StartLimitBurst",
+    "StartLimitIntervalSec",
     "Type",
     "WatchdogSec",
 ];

@@ -16,7 +16,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use backoff::Curve;
+use crate::{Curve, jittered};
 
 /// Time since the supervisor started, of a clock that never jumps.
 pub type Moment = Duration;
@@ -129,7 +129,7 @@ impl Pace {
                 recent.push_back(now);
             }
         }
-        backoff::jittered(curve(cap).wait(failures), JITTER, jitter)
+        jittered(curve(cap).wait(failures), JITTER, jitter)
     }
 
     /// Whether it shows as crash-looping.

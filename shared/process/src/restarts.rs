@@ -1,0 +1,206 @@
+//! What a process does itself at its start where systemd starts it again: it waits, later
+//! each time if it ends again and again, and it looks at its socket. systemd 252 has one
+//! wait for all restarts, and hands a socket on as the run before left it.
+//!
+//! A run does both before it reads anything from outside. What is remembered from one start
+//! to the next is a line in the state directory of the process, so a run that was broken
+//! into can have later runs start at once; systemd's own limit of starts is for that.
+//! Not here: what our supervisor does, which waits and looks before it starts a process.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use backoff::pace::{Moment, Pace};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use topology::{Process, row};
+
+/// Names the file that remembers the starts; set by the units of the bundle.
+const RECORD_VARIABLE: &str = "BULKHEAD_RESTARTS";
+
+/// Exit code of a process whose socket nobody can connect to (EX_UNAVAILABLE of sysexits.h):
+/// `bulkhead-repair@.service` has systemd make another.
+pub const EXIT_SOCKET_HARMED: u8 = 69;
+
+/// What is remembered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Series {
+    failures: u32,
+    /// When the run began, its wait being over.
+    started: Moment,
+}
+
+/// The file that remembers the starts, where systemd starts this process.
+pub(crate) fn record() -> Option<PathBuf> {
+    std::env::var_os(RECORD_VARIABLE).map(PathBuf::from)
+}
+
+/// Waits as long as this start has to because of those before.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "nothing else runs in the process yet"
+)]
+pub(crate) fn wait_for_turn(record: &Path, process: Process) {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let now = Duration::try_from(now).unwrap_or_default();
+    let jitter = rand::random_range(-1.0..=1.0);
+    match start(record, row(process).backoff_cap, now, jitter) {
+        Ok(Duration::ZERO) => {}
+        Ok(wait) => {
+            let milliseconds = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+            tracing::warn!(%process, milliseconds, "has ended again and again: waits before it starts");
+            std::thread::sleep(wait);
+        }
+        Err(error) => tracing::error!(%process, %error, "cannot tell how often it has started"),
+    }
+}
+
+/// How long to wait at a start. To be called once for each; `jitter` is a random number
+/// within -1 ..= 1.
+///
+/// # Errors
+/// When it cannot be remembered.
+fn start(record: &Path, cap: Duration, now: Moment, jitter: f64) -> io::Result<Duration> {
+    let before = match fs::read_to_string(record) {
+        // A later moment than the end of a wait was one of an earlier boot.
+        Ok(text) => parse(&text).filter(|series| series.started <= now + 2 * cap),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    // The first start of all, or since the machine started.
+    let (wait, next) = match before {
+        None => (
+            Duration::ZERO,
+            Series {
+                failures: 0,
+                started: now,
+            },
+        ),
+        Some(before) => before.ended(now, cap, jitter),
+    };
+    let (failures, started) = (next.failures, next.started.as_millis());
+    let new = record.with_extension("new");
+    fs::write(&new, format!("{failures} {started}\n"))?;
+    fs::rename(new, record)?;
+    Ok(wait)
+}
+
+fn parse(text: &str) -> Option<Series> {
+    let (failures, started) = text.trim_end().split_once(' ')?;
+    Some(Series {
+        failures: failures.parse().ok()?,
+        started: Duration::from_millis(started.parse().ok()?),
+    })
+}
+
+impl Series {
+    fn ended(self, now: Moment, cap: Duration, jitter: f64) -> (Duration, Series) {
+        let mut pace = Pace::after(self.failures);
+        pace.was_ready(now.saturating_sub(self.started), cap);
+        let wait = pace.crashed(now, cap, jitter);
+        let next = Series {
+            failures: pace.failures(),
+            started: now + wait,
+        };
+        (wait, next)
+    }
+}
+
+/// Whether nobody can connect any more: a run before has shut the socket down, or it has
+/// lost its name.
+///
+/// # Errors
+/// When that cannot be found out.
+pub(crate) fn is_harmed(socket: &UnixListener, path: &Path) -> io::Result<bool> {
+    let mut polled = [PollFd::new(socket, PollFlags::RDHUP)];
+    poll(&mut polled, Some(&Timespec::default()))?;
+    let is_shut_down = polled[0]
+        .revents()
+        .intersects(PollFlags::RDHUP | PollFlags::HUP);
+    Ok(is_shut_down || !path.try_exists()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd as _;
+
+    use nix::sys::socket::{Shutdown, shutdown};
+
+    use super::*;
+
+    const CAP: Duration = Duration::from_secs(10);
+
+    /// The waits at so many starts, when each run lasts so long.
+    fn waits(count: usize, lasts: Duration) -> Vec<Duration> {
+        let directory = tempfile::tempdir().unwrap();
+        let record = directory.path().join("restarts");
+        let mut now = Duration::from_secs(1000);
+        let mut waits = Vec::new();
+        for _ in 0..count {
+            let wait = start(&record, CAP, now, 0.0).unwrap();
+            waits.push(wait);
+            now += wait + lasts;
+        }
+        waits
+    }
+
+    #[test]
+    fn who_ends_soon_waits_longer_each_time_and_not_for_ever() {
+        let waits = waits(14, Duration::from_millis(50));
+        assert_eq!(
+            waits[..2],
+            [Duration::ZERO; 2],
+            "the first restart is at once"
+        );
+        assert!(waits.is_sorted(), "{waits:?}");
+        assert_eq!(waits.last(), Some(&CAP));
+    }
+
+    #[test]
+    fn who_runs_for_a_while_between_its_ends_waits_for_nothing() {
+        assert_eq!(waits(50, backoff::pace::SOON), [Duration::ZERO; 50]);
+        assert_eq!(waits(9, Duration::from_secs(3600)), [Duration::ZERO; 9]);
+    }
+
+    #[test]
+    fn what_is_remembered_of_an_earlier_boot_or_is_damaged_is_as_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let record = directory.path().join("restarts");
+        let now = Duration::from_secs(5);
+        for text in ["", "3", "x 1", "3 x", "-1 5", "9 26000"] {
+            fs::write(&record, text).unwrap();
+            let wait = start(&record, CAP, now, 0.0).unwrap();
+            assert_eq!(wait, Duration::ZERO, "{text}");
+            assert_eq!(fs::read_to_string(&record).unwrap(), "0 5000\n", "{text}");
+        }
+        // One that was killed while it waited is none.
+        for started in [4_999, 15_000] {
+            fs::write(&record, format!("9 {started}\n")).unwrap();
+            assert_eq!(start(&record, CAP, now, 0.0).unwrap(), CAP, "{started}");
+        }
+    }
+
+    #[test]
+    fn a_socket_to_which_nobody_can_connect_is_harmed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pleg.sock");
+        let listen = || {
+            let _ = fs::remove_file(&path);
+            UnixListener::bind(&path).unwrap()
+        };
+        let socket = listen();
+        assert!(!is_harmed(&socket, &path).unwrap());
+        // Somebody who waits is none.
+        let _caller = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        assert!(!is_harmed(&socket, &path).unwrap());
+        fs::remove_file(&path).unwrap();
+        assert!(is_harmed(&socket, &path).unwrap());
+        for how in [Shutdown::Read, Shutdown::Both] {
+            let socket = listen();
+            shutdown(socket.as_raw_fd(), how).unwrap();
+            assert!(is_harmed(&socket, &path).unwrap(), "{how:?}");
+        }
+    }
+}
