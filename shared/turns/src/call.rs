@@ -38,6 +38,8 @@ pub enum Class {
     Begun,
     /// Begins a pod.
     New,
+    /// Stops the sandbox of a pod that is being ended, which somebody may wait for.
+    Stop,
     /// Removes something that nobody waits for.
     Removal,
 }
@@ -79,9 +81,10 @@ impl Call {
             Self::RunSandbox | Self::RunHostSandbox => Class::New,
             Self::CreateContainer | Self::StartContainer => Class::Begun,
             Self::StopSandbox | Self::RemoveSandbox | Self::RemoveContainer | Self::RemoveImage => {
-                match purpose {
-                    Purpose::Run => Class::Begun,
-                    Purpose::End => Class::Removal,
+                match (purpose, self) {
+                    (Purpose::Run, _) => Class::Begun,
+                    (Purpose::End, Self::StopSandbox) => Class::Stop,
+                    (Purpose::End, _) => Class::Removal,
                 }
             }
         }
@@ -118,14 +121,15 @@ mod tests {
             (Call::StartContainer, Purpose::Run, Class::Begun),
             (Call::StopSandbox, Purpose::Run, Class::Begun),
             (Call::RemoveContainer, Purpose::Run, Class::Begun),
-            (Call::StopSandbox, Purpose::End, Class::Removal),
+            (Call::StopSandbox, Purpose::End, Class::Stop),
             (Call::RemoveSandbox, Purpose::End, Class::Removal),
             (Call::RemoveContainer, Purpose::End, Class::Removal),
             (Call::RemoveImage, Purpose::End, Class::Removal),
         ] {
             assert_eq!(call.class(purpose), class, "{call:?} {purpose:?}");
         }
-        assert!(Class::Begun < Class::New && Class::New < Class::Removal);
+        assert!(Class::Begun < Class::New && Class::New < Class::Stop);
+        assert!(Class::Stop < Class::Removal);
     }
 
     #[test]

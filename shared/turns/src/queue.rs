@@ -1,7 +1,7 @@
 //! Who has a turn, who waits for one, and who is next.
 //!
-//! - What has been begun comes before what is new, and both before removals; within
-//!   these, critical pods first, then the oldest ([`Class`], [`Rank`]).
+//! - What has been begun comes before what is new, both before stops of sandboxes, and
+//!   removals come last; within these, critical pods first, then the oldest ([`Class`], [`Rank`]).
 //! - Nobody waits for ever: once somebody has waited for [`LONGEST_WAIT`], every
 //!   [`SHARE_OF_THE_LONGEST`]th turn is that of whoever has waited longest.
 //! - A call that takes far longer than its kind does goes on without its turn.
@@ -260,18 +260,20 @@ impl Queue {
             return Some((*longest, true));
         }
         let (class, _, first) = self.order.first()?;
-        if *class == Class::Removal && !self.has_room_for_a_removal() {
-            return None;
-        }
-        Some((*first, false))
+        self.has_room(*class).then_some((*first, false))
     }
 
-    /// Removals never have all turns: what is to start next finds one free. Beside a
-    /// start no removal begins, unless it has waited for [`LONGEST_WAIT`].
-    fn has_room_for_a_removal(&self) -> bool {
+    /// Stops never have all turns: what is to start next finds one free. Removals, for
+    /// which nobody waits, go one by one, so that it also finds a processor. Beside a start
+    /// neither begins, unless it has waited for [`LONGEST_WAIT`].
+    fn has_room(&self, class: Class) -> bool {
+        let most = match class {
+            Class::Begun | Class::New => return true,
+            Class::Stop => (self.limit.get() / 2).max(1),
+            Class::Removal => 1,
+        };
         let mut holders = self.running.values().filter(|call| call.has_turn);
-        let most = (self.limit.get() / 2).max(1);
-        holders.clone().count() < most && holders.all(|call| call.ask.class() == Class::Removal)
+        holders.clone().count() < most && holders.all(|call| call.ask.class() >= Class::Stop)
     }
 
     fn patience(&self, call: Call) -> Duration {

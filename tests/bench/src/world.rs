@@ -21,8 +21,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// Between two looks: short against what is measured.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Between two looks where the times are taken from the journal.
-const SELDOM: Duration = Duration::from_millis(100);
+/// Between two looks where the times are taken from the journal. Who looks all the time
+/// computes on the same processors as what is measured, and more the longer the journal is.
+const SELDOM: Duration = Duration::from_millis(50);
 
 /// Where containers find the journal.
 pub(crate) const JOURNAL_DIRECTORY: &str = "/journal";
@@ -106,7 +107,7 @@ impl World {
 
     /// When the `nth` (from 0) `event` of `name` was noted.
     pub(crate) fn noted(&self, name: &str, event: &str, nth: usize) -> Result<UnixNanos> {
-        let entry = poll(&format!("{event} of {name}"), || {
+        let entry = poll_every(SELDOM, &format!("{event} of {name}"), || {
             let entries = journal::read(&self.journal())?;
             let mut matching = entries
                 .into_iter()
@@ -118,8 +119,7 @@ impl World {
         ))
     }
 
-    /// When each of these was noted as started since `begin`. Looks seldom: what looks
-    /// computes on the same processors as what is measured.
+    /// When each of these was noted as started since `begin`.
     pub(crate) fn all_started(&self, names: &[String], begin: UnixNanos) -> Result<Vec<UnixNanos>> {
         let starts = || -> Result<BTreeMap<String, UnixNanos>> {
             let entries = journal::read(&self.journal())?.into_iter();

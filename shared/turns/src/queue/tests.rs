@@ -108,16 +108,34 @@ fn what_is_begun_is_finished_first_then_critical_pods_then_the_oldest() {
 }
 
 #[test]
-fn removals_leave_a_turn_free_for_who_comes_to_start() {
+fn stops_leave_a_turn_free_for_who_comes_to_start() {
     let mut bench = Bench::new(2);
-    let removals: Vec<Ticket> = (0..100).map(|_| bench.removal()).collect();
-    assert_eq!(bench.admit(), removals[..2]);
+    let stop = |bench: &mut Bench, age| {
+        bench.ask(Call::StopSandbox, Purpose::End, "ends", rank(true, age))
+    };
+    let stops: Vec<Ticket> = (0..100).map(|age| stop(&mut bench, age)).collect();
+    assert_eq!(bench.admit(), stops[..2]);
     let start = bench.begin("pod", 1);
     assert_eq!(bench.admit(), [start]);
     // Beside the start the first two end, and none of the others begins.
+    assert_eq!(bench.finish(stops[0]), []);
+    assert_eq!(bench.finish(stops[1]), []);
+    assert_eq!(bench.finish(start), stops[2..4]);
+}
+
+#[test]
+fn removals_go_one_by_one_and_beside_no_other_call() {
+    let mut bench = Bench::new(2);
+    let removals: Vec<Ticket> = (0..3).map(|_| bench.removal()).collect();
+    assert_eq!(bench.admit(), removals[..1]);
+    let stop = bench.ask(Call::StopSandbox, Purpose::End, "ends", rank(true, 1));
+    let start = bench.begin("pod", 1);
+    assert_eq!(bench.admit(), [start]);
     assert_eq!(bench.finish(removals[0]), []);
-    assert_eq!(bench.finish(removals[1]), []);
-    assert_eq!(bench.finish(start), removals[2..4]);
+    // A pod is waited for, and what is left of one is not.
+    assert_eq!(bench.finish(start), [stop]);
+    assert_eq!(bench.finish(stop), removals[1..2]);
+    assert_eq!(bench.finish(removals[1]), removals[2..]);
 }
 
 #[test]
