@@ -1,9 +1,13 @@
 //! Which calls take turns, and which of two that wait comes first.
 
-/// A heavy call. Those of one kind take about the same time on an idle machine, so
+/// A heavy call, or what comes before one. Those of one kind take about the same time on an idle machine, so
 /// they are compared with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Call {
+    /// No call: what the node has to have before RunPodSandbox, such as directories, a
+    /// cgroup and volumes. Of a hundred pods at once the first is not to wait for what all
+    /// the others need.
+    Prepare,
     /// RunPodSandbox of a pod with a network of its own.
     RunSandbox,
     /// RunPodSandbox of a pod in the node's network: no network plugin is run.
@@ -45,7 +49,7 @@ pub enum Class {
 }
 
 impl Call {
-    /// Whether it makes or starts something.
+    /// Whether it makes or starts something in the runtime.
     #[must_use]
     pub fn starts(self) -> bool {
         match self {
@@ -53,9 +57,11 @@ impl Call {
             | Self::RunHostSandbox
             | Self::CreateContainer
             | Self::StartContainer => true,
-            Self::StopSandbox | Self::RemoveSandbox | Self::RemoveContainer | Self::RemoveImage => {
-                false
-            }
+            Self::Prepare
+            | Self::StopSandbox
+            | Self::RemoveSandbox
+            | Self::RemoveContainer
+            | Self::RemoveImage => false,
         }
     }
 
@@ -63,6 +69,7 @@ impl Call {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Prepare => "preparations",
             Self::RunSandbox => "RunPodSandbox",
             Self::RunHostSandbox => "RunPodSandbox (node's network)",
             Self::CreateContainer => "CreateContainer",
@@ -78,7 +85,7 @@ impl Call {
     #[must_use]
     pub fn class(self, purpose: Purpose) -> Class {
         match self {
-            Self::RunSandbox | Self::RunHostSandbox => Class::New,
+            Self::Prepare | Self::RunSandbox | Self::RunHostSandbox => Class::New,
             Self::CreateContainer | Self::StartContainer => Class::Begun,
             Self::StopSandbox | Self::RemoveSandbox | Self::RemoveContainer | Self::RemoveImage => {
                 match (purpose, self) {
@@ -115,6 +122,7 @@ mod tests {
     #[test]
     fn what_is_begun_comes_before_what_is_new_and_removals_are_last() {
         for (call, purpose, class) in [
+            (Call::Prepare, Purpose::Run, Class::New),
             (Call::RunSandbox, Purpose::Run, Class::New),
             (Call::RunHostSandbox, Purpose::Run, Class::New),
             (Call::CreateContainer, Purpose::Run, Class::Begun),

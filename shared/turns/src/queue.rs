@@ -32,6 +32,10 @@ pub(crate) const MOST_PATIENCE: Duration = Duration::from_secs(15);
 /// How long a call keeps its turn while none of its kind has ended yet.
 pub(crate) const FIRST_PATIENCE: Duration = Duration::from_secs(5);
 
+/// A preparation keeps its turn for this long: most of them take milliseconds, and others,
+/// such as those that wait for a volume's image, compute nothing meanwhile.
+pub(crate) const PATIENCE_WITH_PREPARATION: Duration = Duration::from_millis(250);
+
 /// One request for a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
@@ -277,6 +281,9 @@ impl Queue {
     }
 
     fn patience(&self, call: Call) -> Duration {
+        if call == Call::Prepare {
+            return PATIENCE_WITH_PREPARATION;
+        }
         self.typical.get(&call).map_or(FIRST_PATIENCE, |typical| {
             (*typical * PATIENCE).clamp(LEAST_PATIENCE, MOST_PATIENCE)
         })

@@ -12,6 +12,7 @@ use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::{ContainerStop, StopPod};
 use pod_volumes::Volume;
 use tokio::time::timeout;
+use turns::Call;
 
 use super::context::Steps;
 use super::error::{Retry, StepError};
@@ -19,6 +20,7 @@ use super::memory::Memory;
 use super::target::{PreparedImages, Target, spec_of};
 use super::{image, pod_cgroup, runtime_handler, sandbox_config, stop, user_namespace, volumes};
 use crate::readiness;
+use crate::turns::Withdrawn;
 
 /// How long a pod waits for the stop of a sandbox that is not its own. It goes on
 /// beside the pod's work: a shim or network that hangs would hold that up for minutes.
@@ -146,20 +148,27 @@ pub(super) async fn new_sandbox(
     }
 }
 
-/// Sees to all that a sandbox and its containers need of the node: the network,
-/// directories, a cgroup and volumes.
+/// Sees to all that a sandbox and its containers need of the node, in the pod's turn: the
+/// network, directories, a cgroup and volumes.
 pub(super) async fn prepare(
     steps: &Steps,
     target: &Target<'_>,
     volumes: &[Volume],
     memory: &mut Memory,
 ) -> Result<(), StepError> {
+    let turn = steps
+        .turns
+        .take(Call::Prepare, Some(target.identity.uid()), None);
+    let turn = turn
+        .await
+        .map_err(|Withdrawn| StepError::new("the pod is not prepared any more", Retry::SOON))?;
     let of_pod = async {
         prepare_pod(steps, target, memory).await?;
         volumes::make(steps, target, volumes, memory).await
     };
-    try_join(require_network(steps, target), of_pod).await?;
-    Ok(())
+    let prepared = try_join(require_network(steps, target), of_pod).await;
+    turn.finish(prepared.is_ok());
+    prepared.map(|_| ())
 }
 
 /// That a pod which is to get an address of its own can get one. Others start

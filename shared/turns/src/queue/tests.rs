@@ -138,6 +138,37 @@ fn removals_go_one_by_one_and_beside_no_other_call() {
     assert_eq!(bench.finish(removals[1]), removals[2..]);
 }
 
+/// Pods are prepared one after the other, each right before it starts.
+#[test]
+fn older_pods_start_before_younger_ones_are_prepared() {
+    let mut bench = Bench::new(1);
+    let ask = |bench: &mut Bench, call, age| bench.ask(call, Purpose::Run, "pod", rank(true, age));
+    let prepare: Vec<Ticket> = (0..9)
+        .map(|age| ask(&mut bench, Call::Prepare, age))
+        .collect();
+    assert_eq!(bench.admit(), prepare[..2]);
+    bench.queue.finish(prepare[0], true, bench.now);
+    let start = ask(&mut bench, Call::RunSandbox, 0);
+    assert_eq!(bench.admit(), [start]);
+}
+
+#[test]
+fn a_preparation_that_hangs_holds_others_up_for_a_moment() {
+    let mut bench = Bench::new(1);
+    for age in 0..2 {
+        bench.ask(Call::Prepare, Purpose::Run, "hangs", rank(true, age));
+    }
+    assert_eq!(bench.admit().len(), 2);
+    let start = bench.begin("pod", 9);
+    assert_eq!(bench.admit(), []);
+    assert_eq!(
+        bench.queue.next_look(bench.now),
+        Some(bench.now + PATIENCE_WITH_PREPARATION)
+    );
+    bench.now += PATIENCE_WITH_PREPARATION;
+    assert_eq!(bench.admit(), [start]);
+}
+
 #[test]
 fn a_removal_waits_for_a_bounded_time_while_pods_keep_coming() {
     let mut bench = Bench::new(1);
