@@ -15,11 +15,13 @@
 //!                          |    \ pool does not have it                 |   | pool lets go
 //!                          |     `-----------------------> gone <-------+---'
 //!                          `--------- sync-loop knows it ---------------'
+//!                                     or it comes again
 //! ```
 //!
 //! - A pod that the pool does not have (any more, or yet: it may have just been
 //!   restarted) keeps its status as long as sync-loop knows it.
 //! - A pod that sync-loop does not know is gone once the pool has let go too.
+//! - A list of what sync-loop knows says nothing of a pod that came since it was made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -42,9 +44,24 @@ use ipc::limits::truncate;
 /// most of the memory that this process may use. 110 pods of 10 KiB are 1 MiB.
 const MAX_KEPT_BYTES: usize = 16 << 20;
 
-/// How old a list of the pods that sync-loop knows may be when it comes: what a call may take
-/// that is tried again, after the one before it, and the wait for its turn.
-const LIST_MAY_BE_OLD: Duration = Duration::from_secs(15);
+/// A point in time, by each clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    /// For people.
+    pub(crate) wall: UnixNanos,
+    /// Time since the machine was booted, which sync-loop has too and which never jumps.
+    pub(crate) since_boot: Duration,
+}
+
+/// The pods that sync-loop knows.
+#[derive(Debug)]
+pub(crate) struct KnownPods {
+    pub(crate) uids: BTreeSet<String>,
+    /// Of pods of other sources the list says nothing.
+    pub(crate) delivered: BTreeSet<PodSource>,
+    /// When the list was made, since the machine was booted.
+    pub(crate) listed_at: Duration,
+}
 
 /// Why an input is refused. The rest goes on.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +75,9 @@ pub enum Refusal {
     /// All pods and what is observed of them are too large together.
     #[error("all pods and what is observed of them may have {MAX_KEPT_BYTES} bytes together")]
     TooLarge,
+    /// A list of pods that is still to be made, or does not say when it was made.
+    #[error("a list of pods was made at some time since the machine was booted, until now")]
+    ListOfNoTime,
     /// A pod that runs cannot be rejected.
     #[error("pod {uid} already runs here; only a pod that has not started can be rejected")]
     AlreadyRuns {
@@ -90,8 +110,9 @@ struct Entry {
     /// As served; absent only while the first status is being computed.
     published: Option<PublishedPod>,
     hold: Hold,
-    /// When it was first heard of, or begun again; not known after our restart.
-    came_at: Option<UnixNanos>,
+    /// When it was last heard of as one that begins, since the machine was booted; after our
+    /// restart, the time of that.
+    came_at: Duration,
     /// How far its worker was when last seen, and in which run of the pool.
     worker: Option<(String, WorkerPhase)>,
 }
@@ -117,7 +138,7 @@ struct PoolView {
 
 impl Registry {
     /// Takes back what was saved before a restart.
-    pub(crate) fn restore(&mut self, pods: Vec<PublishedPod>) {
+    pub(crate) fn restore(&mut self, pods: Vec<PublishedPod>, since_boot: Duration) {
         for published in pods.into_iter().take(ipc::limits::MAX_PODS) {
             let Ok(pod) = published.document.decode() else {
                 continue;
@@ -128,7 +149,7 @@ impl Registry {
                 observation: None,
                 status: pod.status.unwrap_or_default(),
                 hold: Hold::Kept,
-                came_at: None,
+                came_at: since_boot,
                 worker: None,
                 published: Some(published),
             };
@@ -170,7 +191,7 @@ impl Registry {
     pub(crate) fn observe(
         &mut self,
         mut observation: PodObservation,
-        now: UnixNanos,
+        now: Now,
     ) -> Result<(), Refusal> {
         let message = observation.pod.take().ok_or(WireError::NoReference)?;
         let uid = message
@@ -210,16 +231,16 @@ impl Registry {
         let entry = self
             .pods
             .entry(uid.clone())
-            .or_insert_with(|| Entry::new(desired.clone(), now));
+            .or_insert_with(|| Entry::new(desired.clone(), now.since_boot));
         if entry.is_reborn(&observation, &self.pool.boot_id) {
             entry.status = PodStatus::default();
-            entry.came_at = Some(now);
+            entry.comes(now.since_boot);
         }
         entry.worker = worker;
         entry.desired = desired;
         entry.observation = Some(observation);
         entry.bytes = bytes;
-        let renewal = entry.compute(&pod, &self.verdicts, now);
+        let renewal = entry.compute(&pod, &self.verdicts, now.wall);
         self.note(uid, renewal);
         Ok(())
     }
@@ -258,11 +279,7 @@ impl Registry {
     ///
     /// # Errors
     /// When the pod is malformed or runs already, or there are too many.
-    pub(crate) fn reject(
-        &mut self,
-        request: RejectPodRequest,
-        now: UnixNanos,
-    ) -> Result<(), Refusal> {
+    pub(crate) fn reject(&mut self, request: RejectPodRequest, now: Now) -> Result<(), Refusal> {
         let desired = PodDocument::from_message(request.pod.ok_or(WireError::NoReference)?)?;
         let pod = desired.decode()?;
         let uid = desired.identity().uid().to_owned();
@@ -275,13 +292,14 @@ impl Registry {
         let entry = self
             .pods
             .entry(uid.clone())
-            .or_insert_with(|| Entry::new(desired.clone(), now));
+            .or_insert_with(|| Entry::new(desired.clone(), now.since_boot));
         if entry.runs() {
             return Err(Refusal::AlreadyRuns { uid });
         }
+        entry.comes(now.since_boot);
         let before = entry.published.is_some().then_some(&entry.status);
         entry.status =
-            status::rejected_status(&pod, &request.reason, &request.message, before, now);
+            status::rejected_status(&pod, &request.reason, &request.message, before, now.wall);
         entry.bytes = desired.json().len();
         entry.desired = desired;
         let renewal = entry.publish(&pod);
@@ -290,23 +308,26 @@ impl Registry {
     }
 
     /// Sync-loop tells which pods exist; statuses of others of the sources that
-    /// have delivered go, once the pool has let go of them too.
-    pub(crate) fn retain(
-        &mut self,
-        known: &BTreeSet<String>,
-        delivered: &BTreeSet<PodSource>,
-        now: UnixNanos,
-    ) {
+    /// have delivered go, once the pool has let go of them too. Of pods that came
+    /// since the list was made it says nothing.
+    ///
+    /// # Errors
+    /// When the list is one of the future.
+    pub(crate) fn retain(&mut self, known: &KnownPods, now: Duration) -> Result<(), Refusal> {
+        if known.listed_at > now {
+            return Err(Refusal::ListOfNoTime);
+        }
         for (uid, entry) in &mut self.pods {
-            let may_come_yet = !delivered.contains(&entry.desired.source());
-            let may_be_newer = entry.may_be_newer_than_a_list(now);
-            entry.hold = if known.contains(uid) || may_come_yet || may_be_newer {
+            let may_come_yet = !known.delivered.contains(&entry.desired.source());
+            let may_be_newer = entry.came_at >= known.listed_at;
+            entry.hold = if known.uids.contains(uid) || may_come_yet || may_be_newer {
                 Hold::Kept
             } else {
                 Hold::Orphaned
             };
         }
         self.drop_orphans();
+        Ok(())
     }
 
     /// What is to be published since the last call, each pod once.
@@ -410,7 +431,7 @@ fn notes(observation: &PodObservation) -> WorkerNotes {
 }
 
 impl Entry {
-    fn new(desired: PodDocument, now: UnixNanos) -> Entry {
+    fn new(desired: PodDocument, came_at: Duration) -> Entry {
         Entry {
             bytes: desired.json().len(),
             desired,
@@ -418,22 +439,15 @@ impl Entry {
             status: PodStatus::default(),
             published: None,
             hold: Hold::Kept,
-            came_at: Some(now),
+            came_at,
             worker: None,
         }
     }
 
-    /// Whether a list of known pods that comes now may be from before the pod was known. Of
-    /// one whose worker was told to stop it tells all the same.
-    fn may_be_newer_than_a_list(&self, now: UnixNanos) -> bool {
-        let is_new = self
-            .came_at
-            .is_some_and(|came_at| came_at <= now && now.since(came_at) < LIST_MAY_BE_OLD);
-        is_new
-            && self
-                .worker
-                .as_ref()
-                .is_none_or(|(_, phase)| is_active(*phase))
+    /// Sync-loop stands behind the pod, whatever it said before.
+    fn comes(&mut self, since_boot: Duration) {
+        self.came_at = since_boot;
+        self.hold = Hold::Kept;
     }
 
     /// Computes the status anew.

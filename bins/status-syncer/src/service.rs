@@ -1,7 +1,7 @@
 //! The two gRPC services: thin, they hand everything to the main loop.
 
-use std::collections::BTreeSet;
 use std::pin::Pin;
+use std::time::Duration;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::list_events_response::Message as EventMessage;
@@ -17,7 +17,7 @@ use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
 use crate::publication::PublishedPod;
-use crate::registry::Refusal;
+use crate::registry::{KnownPods, Refusal};
 
 /// What a call asks of the main loop, and where the answer goes.
 #[derive(Debug)]
@@ -28,11 +28,7 @@ pub(crate) enum Command {
         oneshot::Sender<Result<(), Refusal>>,
     ),
     ReportEvents(v1::ReportEventsRequest, oneshot::Sender<()>),
-    Retain {
-        known: BTreeSet<String>,
-        delivered: BTreeSet<PodSource>,
-        answer: oneshot::Sender<()>,
-    },
+    Retain(KnownPods, oneshot::Sender<Result<(), Refusal>>),
     RecentEvents(Option<String>, oneshot::Sender<RecentEvents>),
 }
 
@@ -80,7 +76,7 @@ impl From<Refusal> for Status {
     fn from(refusal: Refusal) -> Status {
         let message = telemetry::chain(&refusal);
         match refusal {
-            Refusal::Pod(_) => Status::invalid_argument(message),
+            Refusal::Pod(_) | Refusal::ListOfNoTime => Status::invalid_argument(message),
             Refusal::TooManyPods | Refusal::TooLarge => Status::resource_exhausted(message),
             Refusal::AlreadyRuns { .. } => Status::failed_precondition(message),
         }
@@ -130,17 +126,16 @@ impl StatusReports for Service {
         request: Request<v1::RemoveOrphanedStatusesRequest>,
     ) -> Result<Response<v1::RemoveOrphanedStatusesResponse>, Status> {
         let request = request.into_inner();
-        let known = request.known_pod_uids.into_iter().collect();
+        let listed_at = request.listed_at_nanos_since_boot;
         let delivered = request.delivered_sources.iter();
-        let delivered = delivered
-            .filter_map(|name| PodSource::parse(name))
-            .collect();
-        self.ask(|answer| Command::Retain {
-            known,
-            delivered,
-            answer,
-        })
-        .await?;
+        let known = KnownPods {
+            uids: request.known_pod_uids.into_iter().collect(),
+            delivered: delivered
+                .filter_map(|name| PodSource::parse(name))
+                .collect(),
+            listed_at: Duration::from_nanos(listed_at.ok_or(Refusal::ListOfNoTime)?),
+        };
+        self.ask(|answer| Command::Retain(known, answer)).await??;
         Ok(Response::new(v1::RemoveOrphanedStatusesResponse {
             boot_id: self.boot_id.clone(),
         }))

@@ -23,7 +23,7 @@ use topology::Process;
 
 use crate::events::EventLog;
 use crate::publication::{Change, LocalReaders, PublishedPod, Publisher};
-use crate::registry::Registry;
+use crate::registry::{Now, Registry};
 use crate::service::{Command, RecentEvents, Service};
 use crate::store::{Entry, Store};
 
@@ -199,7 +199,7 @@ impl Syncer {
 
     /// Takes back and publishes what was saved.
     fn restore(&mut self, saved: Vec<PublishedPod>) {
-        self.registry.restore(saved);
+        self.registry.restore(saved, self.clock.since_boot());
         let changes = self.registry.take_changes();
         self.publish(&changes);
     }
@@ -233,12 +233,20 @@ impl Syncer {
         }
     }
 
+    /// Now, by each clock.
+    fn now(&self) -> Now {
+        Now {
+            wall: self.clock.now(),
+            since_boot: self.clock.since_boot(),
+        }
+    }
+
     fn obey(&mut self, command: Command) {
-        let now = self.clock.now();
+        let now = self.now();
         // A caller that is gone does not need its answer.
         match command {
             Command::SetVerdicts(verdicts, answer) => {
-                self.registry.set_verdicts(&verdicts, now);
+                self.registry.set_verdicts(&verdicts, now.wall);
                 let _ = answer.send(());
             }
             Command::Reject(request, answer) => {
@@ -252,17 +260,12 @@ impl Syncer {
                 } = request;
                 let news = self
                     .events
-                    .record_reported(&boot_id, first_sequence, events, now);
+                    .record_reported(&boot_id, first_sequence, events, now.wall);
                 news.iter().for_each(|event| self.feed.push(event));
                 let _ = answer.send(());
             }
-            Command::Retain {
-                known,
-                delivered,
-                answer,
-            } => {
-                self.registry.retain(&known, &delivered, now);
-                let _ = answer.send(());
+            Command::Retain(known, answer) => {
+                let _ = answer.send(self.registry.retain(&known, now.since_boot));
             }
             Command::RecentEvents(pod_uid, answer) => {
                 let recent = self.events.recent(pod_uid.as_deref());
@@ -273,7 +276,7 @@ impl Syncer {
     }
 
     fn take(&mut self, event: SubscriptionEvent<v1::WatchObservationsResponse>) {
-        let now = self.clock.now();
+        let now = self.now();
         // What was known stays valid while the pool is away.
         let SubscriptionEvent::Message(response) = event else {
             return;
@@ -289,7 +292,7 @@ impl Syncer {
                 }
             }
             Some(Message::Event(event)) => {
-                if let Some(event) = self.events.record(event, now) {
+                if let Some(event) = self.events.record(event, now.wall) {
                     self.feed.push(&event);
                 }
             }

@@ -29,8 +29,8 @@ use topology::{Identities, Process};
 /// How long a condition is waited for, in paused time.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A list of pods that comes so long after a pod is of after it.
-const LIST_IS_NEW: Duration = Duration::from_secs(15);
+/// The latest time that a message can have.
+const MOST: Duration = Duration::from_nanos(u64::MAX);
 
 /// What must happen soon; a paused clock would wait for it for ever.
 async fn patiently<T>(event: impl Future<Output = T>) -> T {
@@ -120,6 +120,21 @@ impl Node {
         std::fs::create_dir_all(node.directories().state(Process::StatusSyncer)).unwrap();
         node.restart().await;
         node
+    }
+
+    /// Calls as sync-loop, which knew no pod at this time since the boot.
+    async fn drop_all_but_what_came_since(
+        &self,
+        listed_at: Option<Duration>,
+    ) -> Result<(), Status> {
+        let none = v1::RemoveOrphanedStatusesRequest {
+            known_pod_uids: vec![],
+            delivered_sources: vec!["file".into(), "http".into(), "api".into()],
+            listed_at_nanos_since_boot: listed_at
+                .map(|listed_at| u64::try_from(listed_at.as_nanos()).unwrap()),
+        };
+        let answer = self.sync_loop().remove_orphaned_statuses(none).await;
+        answer.map(drop)
     }
 
     fn directories(&self) -> DirectoryLayout {
@@ -296,15 +311,19 @@ async fn a_rejected_pod_is_shown_until_sync_loop_drops_it() {
             .is_some_and(|pod| pod["status"]["reason"] == "OutOfpods")
     })
     .await;
-    tokio::time::advance(LIST_IS_NEW).await;
-    let drop_all = v1::RemoveOrphanedStatusesRequest {
-        known_pod_uids: vec![],
-        delivered_sources: vec!["file".into(), "http".into(), "api".into()],
-    };
-    node.sync_loop()
-        .remove_orphaned_statuses(drop_all)
+    // A list that waited for its call is of before the pod, and one of the future of nothing.
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let now = node.clock.since_boot();
+    node.drop_all_but_what_came_since(Some(Duration::ZERO))
         .await
         .unwrap();
+    for of_no_time in [None, Some(now + Duration::from_nanos(1)), Some(MOST)] {
+        let status = node.drop_all_but_what_came_since(of_no_time).await;
+        let code = status.unwrap_err().code();
+        assert_eq!(code, tonic::Code::InvalidArgument, "{of_no_time:?}");
+    }
+    node.until("it stays", |pods| pods.len() == 1).await;
+    node.drop_all_but_what_came_since(Some(now)).await.unwrap();
     node.until("it is gone", <[Value]>::is_empty).await;
 
     let mut bad = request;
@@ -334,15 +353,9 @@ async fn a_watch_sees_changes_and_removals() {
     node.observations.send(vec![running()]).unwrap();
     assert!(matches!(next().await, StatusMessage::Entry(_)));
     node.observations.send(vec![]).unwrap();
-    tokio::time::advance(LIST_IS_NEW).await;
-    let drop_all = v1::RemoveOrphanedStatusesRequest {
-        known_pod_uids: vec![],
-        delivered_sources: vec!["file".into(), "http".into(), "api".into()],
-    };
-    node.sync_loop()
-        .remove_orphaned_statuses(drop_all)
-        .await
-        .unwrap();
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let now = node.clock.since_boot();
+    node.drop_all_but_what_came_since(Some(now)).await.unwrap();
     assert_eq!(next().await, StatusMessage::RemovedPodUid("u".to_owned()));
 }
 

@@ -141,6 +141,8 @@ impl SyncLoop {
             Event::StatusSyncerRestarted => {
                 let all = reports::everything(&self.verdicts, &self.admission, &self.pods);
                 self.actions.extend(all);
+                // It leaves alone what it had before the next list was made.
+                self.begin_cleanups();
             }
         }
         let records = self.admission.changed_records();
@@ -496,8 +498,11 @@ impl SyncLoop {
         if !delivered.is_empty()
             && let Some(known) = self.workers.known_anywhere(&self.pods)
         {
-            self.actions
-                .push(Action::RemoveOrphanedStatuses { known, delivered });
+            self.actions.push(Action::RemoveOrphanedStatuses {
+                known,
+                delivered,
+                listed_at: self.now.since_boot,
+            });
         }
         // Verdicts of pods that are gone: the prober that knew them may be, too.
         if self.sources.all_delivered() {

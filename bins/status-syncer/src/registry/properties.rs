@@ -159,7 +159,7 @@ impl Story {
     fn restart(&mut self) {
         let saved = self.registry.published().cloned().collect();
         self.registry = Registry::default();
-        self.registry.restore(saved);
+        self.registry.restore(saved, Duration::ZERO);
         self.registry
             .begin_snapshot(&format!("pool-{}", self.pool_life));
         self.registry.end_snapshot();
@@ -184,7 +184,13 @@ impl Story {
             ..PodObservation::default()
         };
         self.registry
-            .observe(observation, UnixNanos(self.now))
+            .observe(
+                observation,
+                Now {
+                    wall: UnixNanos(self.now),
+                    since_boot: Duration::ZERO,
+                },
+            )
             .unwrap();
     }
 

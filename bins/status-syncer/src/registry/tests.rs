@@ -61,6 +61,14 @@ fn verdict(uid: &str, id: &str, result: ProbeResult) -> ProbeVerdict {
     }
 }
 
+/// So many nanoseconds after the boot, with a wall clock that knows nothing of that.
+fn at(nanos: i64) -> Now {
+    Now {
+        wall: UnixNanos(1_000_000_000_000 - nanos),
+        since_boot: Duration::from_nanos(nanos.unsigned_abs()),
+    }
+}
+
 /// A registry with the calls that a test makes most.
 #[derive(Default)]
 struct Test {
@@ -86,23 +94,23 @@ impl Test {
 
     fn observe(&mut self, observation: PodObservation) {
         self.now += 1_000_000_000;
-        self.registry
-            .observe(observation, UnixNanos(self.now))
-            .unwrap();
+        self.registry.observe(observation, at(self.now)).unwrap();
     }
 
-    /// A list comes that is no older than anything that was told.
+    /// A list comes that was made after all that was told.
     fn retain(&mut self, uids: &[&str]) {
-        self.now += 20_000_000_000;
-        self.retain_now(uids);
+        self.now += 1_000_000_000;
+        self.retain_of(self.now, uids).unwrap();
     }
 
-    fn retain_now(&mut self, uids: &[&str]) {
-        self.registry.retain(
-            &uids.iter().map(|&uid| uid.to_owned()).collect(),
-            &PodSource::ALL.into(),
-            UnixNanos(self.now),
-        );
+    /// A list comes that was made at this time.
+    fn retain_of(&mut self, listed_at: i64, uids: &[&str]) -> Result<(), Refusal> {
+        let known = KnownPods {
+            uids: uids.iter().map(|&uid| uid.to_owned()).collect(),
+            delivered: PodSource::ALL.into(),
+            listed_at: at(listed_at).since_boot,
+        };
+        self.registry.retain(&known, at(self.now).since_boot)
     }
 
     fn reject(&mut self, uid: &str) -> Result<(), Refusal> {
@@ -111,7 +119,7 @@ impl Test {
             reason: "OutOfcpu".to_owned(),
             message: "no room".to_owned(),
         };
-        self.registry.reject(request, UnixNanos(5))
+        self.registry.reject(request, at(self.now))
     }
 
     fn json(&self, uid: &str) -> Value {
@@ -156,7 +164,10 @@ impl Test {
     /// The same after a SIGKILL and a restart of this process.
     fn restarted(&self) -> Test {
         let mut registry = Registry::default();
-        registry.restore(self.registry.published().cloned().collect());
+        registry.restore(
+            self.registry.published().cloned().collect(),
+            at(self.now).since_boot,
+        );
         Test {
             registry,
             now: self.now,
@@ -289,11 +300,16 @@ fn a_source_that_has_not_delivered_keeps_the_statuses_of_its_pods() {
         .into_iter()
         .filter(|other| *other != source)
         .collect();
-    let later = UnixNanos(60_000_000_000);
-    test.registry.retain(&BTreeSet::new(), &others, later);
+    let later = at(60_000_000_000).since_boot;
+    let none_of = |delivered| KnownPods {
+        uids: BTreeSet::new(),
+        delivered,
+        listed_at: later,
+    };
+    test.registry.retain(&none_of(others), later).unwrap();
     assert_eq!(test.uids(), ["u"]);
     let delivered = [source].into();
-    test.registry.retain(&BTreeSet::new(), &delivered, later);
+    test.registry.retain(&none_of(delivered), later).unwrap();
     assert!(test.uids().is_empty());
 }
 
@@ -325,37 +341,93 @@ fn nothing_is_dropped_before_the_pool_was_heard() {
     assert!(test.uids().is_empty());
 }
 
-/// A list that waited for its call is of before the pod came: what is known of it stays when
-/// the pool has to be told of it again.
+/// A list that waited for its call says nothing of what came after it was made, so that
+/// stays when the pool has to be told of it again.
 #[test]
-fn a_list_of_pods_may_be_older_than_a_pod() {
-    use WorkerPhase::{Finished, Syncing, Terminated, Terminating, Waiting};
-    // Seconds after which the list comes (less: the clock was set back), what the worker
-    // did, and whether the pod stays.
-    for (after, phase, stays) in [
-        (0, Syncing, true),
-        (14, Syncing, true),
-        (15, Syncing, false),
-        (-3600, Syncing, false),
-        (1, Waiting, true),
-        (1, Terminating, false),
-        (1, Terminated, false),
-        (1, Finished, false),
+fn a_list_of_pods_says_nothing_of_one_that_came_since() {
+    use WorkerPhase::{Finished, Syncing, Terminating};
+    const SECOND: i64 = 1_000_000_000;
+    // The last thing that happened to the pod, at the tenth second.
+    type Last = fn(&mut Test);
+    let cases: [(&str, Last); 7] = [
+        ("it came", |test| test.observe(observation("u", Syncing))),
+        ("it came as one that is stopped", |test| {
+            test.observe(observation("u", Terminating));
+        }),
+        ("it was rejected", |test| {
+            test.now = 10 * SECOND;
+            test.reject("u").unwrap();
+        }),
+        ("it was rejected once more", |test| {
+            test.now = SECOND;
+            test.reject("u").unwrap();
+            test.retain_of(SECOND, &[]).unwrap();
+            test.now = 10 * SECOND;
+            test.reject("u").unwrap();
+        }),
+        ("it began again", |test| {
+            test.now = SECOND;
+            test.observe(observation("u", Finished));
+            test.now = 9 * SECOND;
+            test.observe(observation("u", Syncing));
+        }),
+        ("it began again when it was no longer known", |test| {
+            test.now = SECOND;
+            test.observe(observation("u", Finished));
+            test.retain(&[]);
+            test.now = 9 * SECOND;
+            test.observe(observation("u", Syncing));
+        }),
+        ("status-syncer was restarted", |test| {
+            test.now = SECOND;
+            test.observe(observation("u", Syncing));
+            test.now = 10 * SECOND;
+            *test = test.restarted();
+            test.snapshot(BOOT, vec![]);
+        }),
+    ];
+    // When the list was made, when it comes, and whether the pod stays.
+    for (made, comes, stays) in [
+        (3, 10, true),
+        (9, 600, true),
+        (10, 10, true),
+        (11, 11, false),
+        (11, 600, false),
     ] {
-        let mut test = Test::connected();
-        test.observe(observation("u", phase));
-        test.now += after * 1_000_000_000;
-        test.retain_now(&[]);
-        test.snapshot("pool-2", vec![]);
-        assert_eq!(test.uids().is_empty(), !stays, "{after} {phase:?}");
+        for (case, last) in &cases {
+            let mut test = Test::connected();
+            test.now = 9 * SECOND;
+            last(&mut test);
+            test.now = comes * SECOND;
+            test.retain_of(made * SECOND, &[]).unwrap();
+            test.snapshot("pool-2", vec![]);
+            let is_there = test.uids() == ["u"];
+            assert_eq!(is_there, stays, "{case}, made {made}, comes {comes}");
+        }
     }
+}
+
+#[test]
+fn what_comes_again_is_no_longer_dropped_by_an_earlier_list() {
     let mut test = Test::connected();
-    test.now = 5_000_000_000;
-    test.reject("u").unwrap();
-    test.retain_now(&[]);
-    assert_eq!(test.uids(), ["u"]);
+    test.observe(observation("u", WorkerPhase::Finished));
+    test.observe(observation("v", WorkerPhase::Finished));
     test.retain(&[]);
-    assert!(test.uids().is_empty());
+    test.observe(observation("u", WorkerPhase::Syncing));
+    test.snapshot("pool-2", vec![]);
+    assert_eq!(test.uids(), ["u"]);
+}
+
+#[test]
+fn a_list_of_pods_of_the_future_is_refused() {
+    let mut test = Test::connected();
+    test.observe(observation("u", WorkerPhase::Syncing));
+    test.snapshot("pool-2", vec![]);
+    for later in [1, 3_600_000_000_000, i64::MAX - test.now] {
+        let refused = test.retain_of(test.now + later, &[]);
+        assert!(matches!(refused, Err(Refusal::ListOfNoTime)), "{later}");
+        assert_eq!(test.uids(), ["u"], "{later}");
+    }
 }
 
 #[test]
@@ -480,10 +552,10 @@ fn a_malformed_observation_is_refused_alone() {
     let mut test = Test::connected();
     let mut bad = observation("u", WorkerPhase::Syncing);
     bad.pod.as_mut().unwrap().hash = "0".to_owned();
-    assert!(test.registry.observe(bad, UnixNanos(1)).is_err());
+    assert!(test.registry.observe(bad, at(1)).is_err());
     assert!(
         test.registry
-            .observe(PodObservation::default(), UnixNanos(1))
+            .observe(PodObservation::default(), at(1))
             .is_err()
     );
     test.observe(observation("v", WorkerPhase::Syncing));
@@ -498,7 +570,7 @@ fn pods_are_bounded() {
     }
     let one_more = observation("one-more", WorkerPhase::Syncing);
     assert!(matches!(
-        test.registry.observe(one_more, UnixNanos(1)),
+        test.registry.observe(one_more, at(1)),
         Err(Refusal::TooManyPods)
     ));
     assert!(matches!(test.reject("another"), Err(Refusal::TooManyPods)));
@@ -516,7 +588,7 @@ fn pods_and_observations_are_bounded_in_bytes() {
     let mut observed = 0;
     let refusal = loop {
         let large = large(observed, 1_000_000);
-        if let Err(refusal) = test.registry.observe(large, UnixNanos(1)) {
+        if let Err(refusal) = test.registry.observe(large, at(1)) {
             break refusal;
         }
         observed += 1;
@@ -525,11 +597,7 @@ fn pods_and_observations_are_bounded_in_bytes() {
     assert!(matches!(refusal, Refusal::TooLarge), "{refusal}");
     assert_eq!(observed, 16);
     // What is known may shrink, and then there is room again.
-    assert!(
-        test.registry
-            .observe(large(0, 1_900_000), UnixNanos(1))
-            .is_err()
-    );
+    assert!(test.registry.observe(large(0, 1_900_000), at(1)).is_err());
     test.observe(large(0, 10));
     test.observe(large(1, 1_900_000));
 }

@@ -15,7 +15,7 @@
 //! | WorkerOutdated | the same update again, with the version of the pod that is desired by now |
 //! | KnownPods | cleanups, second half: acts on the answer; the pool has restarted: every pod again |
 //! | NodeCapacity | admission and resizes of those who wait; the runtime is back: syncs of what was postponed, cleanups; the pool has restarted: every pod again |
-//! | StatusSyncerRestarted | status-syncer is told all verdicts and rejections |
+//! | StatusSyncerRestarted | status-syncer is told all verdicts and rejections; housekeeping |
 
 use std::time::Duration;
 
@@ -53,6 +53,8 @@ pub(crate) struct Now {
     pub elapsed: Duration,
     /// For people and for deadlines that outlive this process.
     pub wall: UnixNanos,
+    /// Time since the machine was booted, which status-syncer has too.
+    pub since_boot: Duration,
 }
 
 /// Something happened.
@@ -146,6 +148,8 @@ pub(crate) enum Action {
         known: Vec<String>,
         /// The sources of whose other pods the statuses may go.
         delivered: Vec<PodSource>,
+        /// When that was so, since the machine was booted.
+        listed_at: Duration,
     },
     /// Save the admission records.
     SaveAdmissionRecords(AdmissionRecords),

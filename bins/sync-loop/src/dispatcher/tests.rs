@@ -132,6 +132,7 @@ impl Harness {
             now: Now {
                 elapsed: Duration::ZERO,
                 wall: UnixNanos(START),
+                since_boot: Duration::from_secs(500),
             },
             boot_id: "pool-1".into(),
             records,
@@ -165,6 +166,7 @@ impl Harness {
 
     pub(super) fn wait(&mut self, duration: Duration) {
         self.now.elapsed += duration;
+        self.now.since_boot += duration;
         self.now.wall = self.now.wall.plus(duration);
     }
 

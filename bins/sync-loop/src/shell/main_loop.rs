@@ -191,6 +191,7 @@ impl MainLoop {
         let now = Now {
             elapsed: self.started.elapsed(),
             wall: self.clock.now(),
+            since_boot: self.clock.since_boot(),
         };
         let actions = self.sync_loop.handle(now, event);
         self.outputs.carry_out(actions);
@@ -303,9 +304,13 @@ impl Outputs {
                 Action::SetProbeVerdicts(verdicts) => self.status_syncer.set_verdicts(verdicts),
                 Action::RejectPod(rejection) => rejections.push(rejection),
                 Action::ReportEvent(event) => self.status_syncer.report(event),
-                Action::RemoveOrphanedStatuses { known, delivered } => {
+                Action::RemoveOrphanedStatuses {
+                    known,
+                    delivered,
+                    listed_at,
+                } => {
                     self.records.retain(&known);
-                    self.status_syncer.retain(known, &delivered);
+                    self.status_syncer.retain(known, &delivered, listed_at);
                 }
                 Action::SaveAdmissionRecords(newest) => records = Some(newest),
             }

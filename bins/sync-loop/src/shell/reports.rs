@@ -2,6 +2,7 @@
 //! time. Pure; `status_syncer` does the sending.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use bulkhead_api::v1;
 use pod::PodSource;
@@ -66,12 +67,19 @@ impl Reports {
         self.events.push_back(event);
     }
 
-    /// Pods that are known now. A rejection of another is of no interest any more.
-    pub(super) fn retain(&mut self, known: Vec<String>, delivered: &[PodSource]) {
+    /// Pods that were known at a time since the boot of the machine. A rejection of another
+    /// is of no interest any more.
+    pub(super) fn retain(
+        &mut self,
+        known: Vec<String>,
+        delivered: &[PodSource],
+        listed_at: Duration,
+    ) {
         self.rejections.retain(|uid, _| known.contains(uid));
         self.known = Some(v1::RemoveOrphanedStatusesRequest {
             known_pod_uids: known,
             delivered_sources: delivered.iter().map(ToString::to_string).collect(),
+            listed_at_nanos_since_boot: u64::try_from(listed_at.as_nanos()).ok(),
         });
     }
 
@@ -206,11 +214,14 @@ mod tests {
         assert_eq!(request.verdicts, [verdict("a", "new")]);
 
         let mut reports = Reports::default();
-        reports.retain(vec!["a".into()], &[]);
+        reports.retain(vec!["a".into()], &[], Duration::from_secs(1));
         let sent = reports.next("b").unwrap();
-        reports.retain(vec!["a".into(), "b".into()], &[]);
+        reports.retain(vec!["a".into()], &[], Duration::from_secs(2));
         reports.done(&sent);
-        assert!(reports.next("b").is_some());
+        let Some(Report::Known(request)) = reports.next("b") else {
+            panic!("nothing")
+        };
+        assert_eq!(request.listed_at_nanos_since_boot, Some(2_000_000_000));
     }
 
     #[test]
@@ -241,7 +252,7 @@ mod tests {
         let mut reports = Reports::default();
         reports.reject(rejection("gone", "r"));
         reports.reject(rejection("here", "r"));
-        reports.retain(vec!["here".into()], &[]);
+        reports.retain(vec!["here".into()], &[], Duration::ZERO);
         assert_eq!(
             reports.next("b"),
             Some(Report::Rejection(rejection("here", "r")))

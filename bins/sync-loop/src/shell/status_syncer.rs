@@ -64,9 +64,9 @@ impl StatusSyncer {
         self.reports.fill(|reports| reports.report(event));
     }
 
-    pub(super) fn retain(&self, known: Vec<String>, delivered: &[PodSource]) {
+    pub(super) fn retain(&self, known: Vec<String>, delivered: &[PodSource], listed_at: Duration) {
         self.reports
-            .fill(|reports| reports.retain(known, delivered));
+            .fill(|reports| reports.retain(known, delivered, listed_at));
     }
 }
 

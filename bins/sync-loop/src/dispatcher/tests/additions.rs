@@ -298,7 +298,10 @@ fn status_syncer_is_told_of_rejections_again_after_its_restart() {
     let mut harness = Harness::running();
     harness.deliver(&needs_cpu("a", 9000));
     let actions = harness.handle(Event::StatusSyncerRestarted);
-    assert_eq!(briefs(&actions), ["reject a OutOfcpu"]);
+    assert_eq!(
+        briefs(&actions),
+        ["reject a OutOfcpu", "collect-garbage", "known-pods"]
+    );
     assert_ne!(
         harness.admission("a"),
         rejection("OutOfcpu"),

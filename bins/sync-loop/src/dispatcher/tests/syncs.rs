@@ -189,7 +189,7 @@ fn status_syncer_hears_all_verdicts_again_after_its_restart() {
     harness.verdict(verdict("a", ProbeKind::Readiness, ProbeResult::Success));
     assert_eq!(
         briefs(&harness.handle(Event::StatusSyncerRestarted)),
-        ["verdicts 2"]
+        ["verdicts 2", "collect-garbage", "known-pods"]
     );
 }
 
