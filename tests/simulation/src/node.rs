@@ -27,6 +27,12 @@ const MANIFESTS: &str = "manifests";
 
 const OBJECTS: &str = "objects";
 
+/// Where the manifests are while they are away.
+const MANIFESTS_AWAY: &str = "manifests.away";
+
+/// What config-sourcer has written down of them.
+const LAST_GOOD_MANIFESTS: &str = "last-good-manifests.json";
+
 /// When simulated time begins: 2026-01-01.
 const BEGIN: UnixNanos = UnixNanos(1_767_225_600_000_000_000);
 
@@ -156,6 +162,34 @@ impl SimulatedNode {
         drop(std::fs::remove_file(
             Path::new(&self.manifests()).join(name),
         ));
+    }
+
+    /// Takes the directory of manifests away, as where its disk is not mounted yet, and damages
+    /// what config-sourcer has written down of it, so that nothing tells which pods there are.
+    ///
+    /// # Panics
+    /// When the disk refuses.
+    #[expect(
+        clippy::unwrap_used,
+        reason = "a test cannot go on without its directory"
+    )]
+    pub(crate) fn take_manifests_away(&self) {
+        std::fs::rename(MANIFESTS, MANIFESTS_AWAY).unwrap();
+        let config = &self.supervision.launcher.config;
+        let state = config.directories.state(Process::ConfigSourcer);
+        std::fs::write(state.join(LAST_GOOD_MANIFESTS), "damaged").unwrap();
+    }
+
+    /// Brings it back.
+    ///
+    /// # Panics
+    /// When the disk refuses.
+    #[expect(
+        clippy::unwrap_used,
+        reason = "a test cannot go on without its directory"
+    )]
+    pub(crate) fn bring_manifests_back(&self) {
+        std::fs::rename(MANIFESTS_AWAY, MANIFESTS).unwrap();
     }
 
     /// Removes a local object; absent is fine.

@@ -38,6 +38,10 @@ const MOST_FAILURES: u32 = 2;
 /// seconds.
 const MOST_CRASHES: usize = 6;
 
+/// The longest that manifests are away, so that the last wait of who looks for them is short
+/// enough for the end.
+const MANIFESTS_AWAY: Duration = Duration::from_secs(6);
+
 /// Starts that fail of a process that is away for a while.
 const AWAY: usize = 3;
 
@@ -70,6 +74,8 @@ pub struct Scenario {
     /// Whether processes die also when that is worst: who stops a container that hangs when
     /// that has ended, and sync-loop while nobody tells what should run.
     kills_at_the_worst: bool,
+    /// Whether manifests come late where config-sourcer starts anew.
+    manifests_are_late: bool,
     /// Pods that should run, by file name.
     pub(crate) desired: BTreeMap<String, Desired>,
     /// Every version of every pod so far.
@@ -90,6 +96,7 @@ impl Scenario {
         Scenario {
             random: SmallRng::seed_from_u64(seed),
             kills_at_the_worst: seed % 4 == 2,
+            manifests_are_late: seed % 4 == 3,
             desired: BTreeMap::new(),
             versions: Vec::new(),
             failures: BTreeMap::new(),
@@ -213,7 +220,7 @@ impl Scenario {
             50..56 => self.turn(node),
             56..80 => {
                 let process = self.process();
-                self.kill(node, process).await;
+                self.kill(node, process).await?;
             }
             80..84 => self.kill_in_the_midst(node).await?,
             84..86 => {
@@ -253,15 +260,47 @@ impl Scenario {
 
     /// Kills a process, and every third time also its next runs, so that it is
     /// away for longer and longer.
-    async fn kill(&mut self, node: &mut SimulatedNode, process: Process) {
+    async fn kill(&mut self, node: &mut SimulatedNode, process: Process) -> Result<(), String> {
         let is_doomed = self.random.random_bool(0.3);
+        if self.manifests_are_late && process == Process::ConfigSourcer {
+            return self.kill_without_manifests(node).await;
+        }
         if self.kills_at_the_worst && process == Process::ConfigSourcer {
             self.note(node, "kill config-sourcer for a while, and sync-loop");
             node.supervision.doom(process, [Fate::LaunchFails; AWAY]);
             node.supervision.kill([process, Process::SyncLoop]).await;
-            return;
+            return Ok(());
         }
         self.kill_and_doom(node, process, is_doomed).await;
+        Ok(())
+    }
+
+    /// Kills who reads manifests and who is told of them, or all, and has them come late. Until
+    /// they do, nobody knows which pods there are, and others may be killed too.
+    async fn kill_without_manifests(&mut self, node: &mut SimulatedNode) -> Result<(), String> {
+        let everybody = self.random.random_bool(0.3);
+        self.note(node, &format!("kill without manifests, all: {everybody}"));
+        if everybody {
+            node.runtime.close_connection();
+            node.supervision.kill(SimulatedNode::processes()).await;
+        } else {
+            let told = [Process::ConfigSourcer, Process::SyncLoop];
+            node.supervision.kill(told).await;
+        }
+        // Of the next runs nothing has run yet.
+        node.take_manifests_away();
+        let back = node.elapsed() + self.random.random_range(Duration::ZERO..MANIFESTS_AWAY);
+        while node.elapsed() < back {
+            let pause = self.pause().min(back - node.elapsed());
+            node.pass(pause).await?;
+            if self.random.random_bool(0.2) {
+                let process = self.process();
+                self.kill_and_doom(node, process, false).await;
+            }
+        }
+        self.note(node, "manifests are back");
+        node.bring_manifests_back();
+        Ok(())
     }
 
     async fn kill_and_doom(&mut self, node: &mut SimulatedNode, process: Process, is_doomed: bool) {

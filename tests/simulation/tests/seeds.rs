@@ -5,9 +5,9 @@
 const SEEDS: u64 = 200;
 
 /// Others that found faults once: a pod that was told to have ended while a start was under
-/// way (200015, 300313), a status that was dropped while its pod was there (292, 301135), an
+/// way (200015, 300313), a status that was dropped while its pod was there (292, 1009, 301135), an
 /// evicted pod that was started again (301335).
-const THAT_FAILED_ONCE: [u64; 5] = [292, 200_015, 300_313, 301_135, 301_335];
+const THAT_FAILED_ONCE: [u64; 6] = [292, 1009, 200_015, 300_313, 301_135, 301_335];
 
 /// Runs the seeds that leave `remainder` when divided by two.
 fn run(remainder: u64) {
