@@ -1,12 +1,15 @@
 //! The pod as it is served to readers: the desired pod's own JSON with the
 //! computed status in it, fields that we do not know included.
 
+use std::collections::BTreeMap;
+
 use bulkhead_api::v1::{PodObservation, WorkerPhase};
 use clock::UnixNanos;
 use pod::core::{Pod, PodStatus};
 use pod::meta::{ObjectMeta, Time};
 use pod::{PodDocument, PodExt as _};
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 
 use crate::status::api_time;
 
@@ -46,21 +49,28 @@ fn join(
     status: &PodStatus,
     deletion: Option<(Time, i64)>,
 ) -> Option<Vec<u8>> {
-    let mut pod: Map<String, Value> = serde_json::from_slice(desired.json()).ok()?;
-    pod.insert("apiVersion".to_owned(), "v1".into());
-    pod.insert("kind".to_owned(), "Pod".into());
-    pod.insert("status".to_owned(), serde_json::to_value(status).ok()?);
-    let metadata = pod.get_mut("metadata")?.as_object_mut()?;
-    if let Some((at, grace)) = deletion
-        && !metadata.contains_key("deletionTimestamp")
-    {
-        metadata.insert(
-            "deletionTimestamp".to_owned(),
-            serde_json::to_value(at).ok()?,
-        );
-        metadata.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+    let mut pod: Fields = serde_json::from_slice(desired.json()).ok()?;
+    put(&mut pod, "apiVersion", "v1")?;
+    put(&mut pod, "kind", "Pod")?;
+    put(&mut pod, "status", status)?;
+    let metadata = pod.get("metadata")?;
+    if let Some((at, grace)) = deletion {
+        let mut metadata: Fields = serde_json::from_str(metadata.get()).ok()?;
+        if !metadata.contains_key("deletionTimestamp") {
+            put(&mut metadata, "deletionTimestamp", &at)?;
+            put(&mut metadata, "deletionGracePeriodSeconds", &grace)?;
+            put(&mut pod, "metadata", &metadata)?;
+        }
     }
     serde_json::to_vec(&pod).ok()
+}
+
+/// A JSON object; what is in its fields is passed on as it is.
+type Fields = BTreeMap<String, Box<RawValue>>;
+
+fn put(fields: &mut Fields, name: &str, value: &(impl Serialize + ?Sized)) -> Option<()> {
+    fields.insert(name.to_owned(), to_raw_value(value).ok()?);
+    Some(())
 }
 
 /// When a pod whose source has dropped it will be gone, and its grace period:
