@@ -20,7 +20,7 @@ use std::time::Duration;
 use nix::fcntl::OFlag;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
 pub use error::{MAX_STATE_FILE_BYTES, StateFileError};
 pub use saver::{NotSaved, SAVE_MAY_TAKE, Saver, Saving, Writer};
@@ -106,8 +106,7 @@ impl StateFile {
             path: self.path.clone(),
             source,
         };
-        let content = serde_json::to_string(content).map_err(|error| io_error(error.into()))?;
-        let raw = RawValue::from_string(content).map_err(|error| io_error(error.into()))?;
+        let raw = to_raw_value(content).map_err(|error| io_error(error.into()))?;
         let envelope = Envelope {
             version: self.version,
             checksum: checksum(raw.get()),
