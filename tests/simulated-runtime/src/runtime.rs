@@ -6,6 +6,7 @@ mod calls;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -299,6 +300,19 @@ impl SimulatedRuntime {
     #[must_use]
     pub fn history(&self) -> Arc<Vec<Entry>> {
         Arc::clone(&lock(&self.0.state).history)
+    }
+
+    /// Waits until something holds of what has happened. Cancel-safe.
+    pub async fn until(&self, holds: impl Fn(&[Entry]) -> bool) {
+        let happened = Arc::clone(&lock(&self.0.state).happened);
+        loop {
+            let mut more = pin!(happened.notified());
+            more.as_mut().enable();
+            if holds(&self.history()) {
+                return;
+            }
+            more.await;
+        }
     }
 
     /// What happened that never may: two running containers of one name in a

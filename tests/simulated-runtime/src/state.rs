@@ -13,6 +13,7 @@ use cri::v1::{
     PodSandboxMetadata, PodSandboxState,
 };
 use cri::{RuntimeError, RuntimeErrorKind};
+use tokio::sync::Notify;
 
 use crate::behaviour::Behaviour;
 use crate::history::{Entry, Happening, Now};
@@ -94,6 +95,7 @@ pub(crate) struct State {
     pub(crate) images: Images,
     next: u64,
     pub(crate) history: Arc<Vec<Entry>>,
+    pub(crate) happened: Arc<Notify>,
     pub(crate) violations: Vec<String>,
     pub(crate) needless_pulls: Vec<String>,
 }
@@ -164,6 +166,7 @@ impl State {
             id: id.to_owned(),
             happening: what,
         });
+        self.happened.notify_waiters();
     }
 
     /// Nobody else gets the name of a sandbox that is being made.

@@ -11,7 +11,7 @@ use ipc::{Channel, MemoryHub, Network};
 use node_config::{DirectoryLayout, NodeConfig};
 use pod::{Pod, PodDocument};
 use simulated_node::MemoryHost;
-use simulated_runtime::SimulatedRuntime;
+use simulated_runtime::{Entry, SimulatedRuntime};
 use tokio_util::task::AbortOnDropHandle;
 use tonic::{Response, Status};
 use topology::{Identities, Process};
@@ -215,6 +215,30 @@ impl SimulatedNode {
     /// What a process did that none may.
     pub async fn pass(&mut self, time: Duration) -> Result<(), String> {
         self.supervision.pass(time).await;
+        self.failures()
+    }
+
+    /// The same, until something holds of what has happened in the runtime, which is looked for
+    /// once in each slice.
+    ///
+    /// # Errors
+    /// What a process did that none may.
+    pub(crate) async fn pass_until(
+        &mut self,
+        holds: impl Fn(&[Entry]) -> bool,
+        slice: Duration,
+        most: Duration,
+    ) -> Result<(), String> {
+        let runtime = self.runtime.clone();
+        let supervision = &mut self.supervision;
+        supervision
+            .pass_until(runtime.until(holds), slice, most)
+            .await;
+        self.failures()
+    }
+
+    /// What processes did that none may.
+    fn failures(&self) -> Result<(), String> {
         match self.supervision.failures() {
             [] => Ok(()),
             failures => Err(failures.join("\n")),

@@ -324,15 +324,11 @@ impl Scenario {
     async fn kill_in_the_midst(&mut self, node: &mut SimulatedNode) -> Result<(), String> {
         let any = self.random.random_bool(0.5);
         let is_doomed = self.random.random_bool(0.5);
-        let count = |node: &SimulatedNode| {
-            let history = node.runtime.history();
-            let wanted = |entry: &&Entry| any || entry.happening == Happening::Terminated;
-            history.iter().filter(wanted).count()
-        };
-        let (before, until) = (count(node), node.elapsed() + MIDST_WITHIN);
-        while count(node) == before && node.elapsed() < until {
-            node.pass(SLICE).await?;
-        }
+        let before = node.runtime.history().len();
+        let wanted = |entry: &Entry| any || entry.happening == Happening::Terminated;
+        let is_in_the_midst = |history: &[Entry]| history[before..].iter().any(wanted);
+        node.pass_until(is_in_the_midst, SLICE, MIDST_WITHIN)
+            .await?;
         self.kill_and_doom(node, Process::PodWorkerPool, is_doomed)
             .await;
         Ok(())
@@ -500,15 +496,11 @@ impl Scenario {
     /// Kills the process that stops a container when that has ended and no other one was
     /// started in its place: only what was written down tells that one is to be.
     async fn kill_who_stops(&mut self, node: &mut SimulatedNode, id: &str) -> Result<(), String> {
-        let until = node.elapsed() + STOPPED_WITHIN;
-        let has_ended = |node: &SimulatedNode| {
-            let history = node.runtime.history();
+        let has_ended = |history: &[Entry]| {
             let mut newest_first = history.iter().rev();
             newest_first.any(|it| it.id == id && matches!(it.happening, Happening::Exited { .. }))
         };
-        while !has_ended(node) && node.elapsed() < until {
-            node.pass(SLICE).await?;
-        }
+        node.pass_until(has_ended, SLICE, STOPPED_WITHIN).await?;
         self.kill_and_doom(node, Process::PodWorkerPool, false)
             .await;
         Ok(())

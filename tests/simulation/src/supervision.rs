@@ -114,7 +114,20 @@ impl Supervision {
 
     /// Lets time pass, and carries out what the policy decides meanwhile.
     pub(crate) async fn pass(&mut self, time: Duration) {
-        let until = Instant::now() + time;
+        self.pass_until(std::future::pending(), time, time).await;
+    }
+
+    /// The same, until something happens: it ends as if that were looked for once in each slice.
+    pub(crate) async fn pass_until(
+        &mut self,
+        happening: impl Future<Output = ()>,
+        slice: Duration,
+        most: Duration,
+    ) {
+        let began = Instant::now();
+        let mut until = began + most;
+        let mut has_happened = false;
+        let mut happening = std::pin::pin!(happening);
         loop {
             self.crash_who_is_doomed().await;
             self.tick().await;
@@ -128,6 +141,11 @@ impl Supervision {
                 biased;
                 // Cancel-safe: a word is taken or it is not.
                 Some(word) = self.words.recv() => self.hear(word).await,
+                // Cancel-safe: it is polled again.
+                () = &mut happening, if !has_happened => {
+                    has_happened = true;
+                    until = until.min(began + round_up(began.elapsed(), slice));
+                }
                 // Cancel-safe: only waits.
                 () = sleep_until(wake) => {}
             }
@@ -336,6 +354,12 @@ impl Supervision {
         let ran = self.end(process).await;
         ran.then_some(Ending::Signal(number))
     }
+}
+
+/// The next multiple of a slice.
+fn round_up(time: Duration, slice: Duration) -> Duration {
+    let slices = time.as_nanos().div_ceil(slice.as_nanos());
+    slice * u32::try_from(slices).unwrap_or(u32::MAX)
 }
 
 /// Tells when a process is ready and when it ends.
