@@ -1,13 +1,13 @@
 //! pod-worker-pool: one worker per pod, and the only process that talks to the
-//! container runtime. A worker observes its pod, plans one step, acts, and begins
-//! again.
+//! container runtime. A worker observes its pod, plans what to do next, acts,
+//! and begins again.
 //!
 //! Observe, what the runtime has:
 //!
 //! - `observe`: one pod, as an `Observation`; `relist`: all pods at a glance;
 //! - `hints` and `told_ends`: what the runtime tells by itself; `readiness`: how it is.
 //!
-//! Plan: the states of a worker and the next step of a pod are decided in the crate
+//! Plan: the states of a worker and what to do next with a pod are decided in the crate
 //! `pod-lifecycle`, requests are made in `cri-requests`.
 //!
 //! Act:

@@ -47,7 +47,7 @@ use crate::stop::{KillReason, Moment, Stop, StopOrder};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     /// By the runtime's id.
-    instances: BTreeMap<String, Instance>,
+    instances: BTreeMap<String, InstanceKnown>,
     /// What instances run with that was changed since they were made, by the runtime's id.
     resources: BTreeMap<String, KnownResources>,
     /// What containers keep while the node has no room for what they are to have, by name.
@@ -65,7 +65,7 @@ pub struct Known {
 
 /// What is known of one instance of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Instance {
+pub enum InstanceKnown {
     /// The runtime refused to start it.
     StartRefused,
     /// It has a postStart hook that has not ended well.
@@ -97,26 +97,36 @@ pub enum SandboxKnown {
     StopFailed,
 }
 
-impl Instance {
+impl InstanceKnown {
     fn reason(self) -> Option<KillReason> {
         match self {
-            Instance::StartRefused | Instance::PostStart(_) => None,
-            Instance::Stopping { reason, .. } | Instance::Unstoppable { reason, .. } => reason,
-            Instance::Killed(reason) => Some(reason),
+            InstanceKnown::StartRefused | InstanceKnown::PostStart(_) => None,
+            InstanceKnown::Stopping { reason, .. } | InstanceKnown::Unstoppable { reason, .. } => {
+                reason
+            }
+            InstanceKnown::Killed(reason) => Some(reason),
         }
     }
 
     fn stop(self) -> Option<Stop> {
         match self {
-            Instance::StartRefused | Instance::PostStart(_) | Instance::Killed(_) => None,
-            Instance::Stopping { stop, .. } | Instance::Unstoppable { stop, .. } => Some(stop),
+            InstanceKnown::StartRefused
+            | InstanceKnown::PostStart(_)
+            | InstanceKnown::Killed(_) => None,
+            InstanceKnown::Stopping { stop, .. } | InstanceKnown::Unstoppable { stop, .. } => {
+                Some(stop)
+            }
         }
     }
 
     fn stop_mut(&mut self) -> Option<&mut Stop> {
         match self {
-            Instance::StartRefused | Instance::PostStart(_) | Instance::Killed(_) => None,
-            Instance::Stopping { stop, .. } | Instance::Unstoppable { stop, .. } => Some(stop),
+            InstanceKnown::StartRefused
+            | InstanceKnown::PostStart(_)
+            | InstanceKnown::Killed(_) => None,
+            InstanceKnown::Stopping { stop, .. } | InstanceKnown::Unstoppable { stop, .. } => {
+                Some(stop)
+            }
         }
     }
 }
@@ -126,16 +136,16 @@ impl Known {
     #[must_use]
     pub fn of_record(record: &Record) -> Known {
         let post_starts = record.post_starts.iter();
-        let mut instances: BTreeMap<String, Instance> = post_starts
+        let mut instances: BTreeMap<String, InstanceKnown> = post_starts
             // One that was begun goes on, or has ended: nobody will know.
             .filter(|(_, how_far)| **how_far != PostStart::Begun)
-            .map(|(id, how_far)| (id.clone(), Instance::PostStart(*how_far)))
+            .map(|(id, how_far)| (id.clone(), InstanceKnown::PostStart(*how_far)))
             .collect();
         for (id, reason) in &record.kills {
-            instances.insert(id.clone(), Instance::Killed(*reason));
+            instances.insert(id.clone(), InstanceKnown::Killed(*reason));
         }
         for (id, stop) in &record.stops {
-            let stopping = Instance::Stopping {
+            let stopping = InstanceKnown::Stopping {
                 reason: record.kills.get(id).copied(),
                 stop: (*stop).into(),
             };
@@ -157,7 +167,7 @@ impl Known {
         let stops = instances().filter_map(|(id, it)| Some((id.clone(), it.stop()?.record())));
         record.stops = stops.collect();
         let post_starts = instances().filter_map(|(id, it)| match it {
-            Instance::PostStart(how_far) => Some((id.clone(), *how_far)),
+            InstanceKnown::PostStart(how_far) => Some((id.clone(), *how_far)),
             _ => None,
         });
         record.post_starts = post_starts.collect();
@@ -167,7 +177,7 @@ impl Known {
 
     /// What is known of an instance.
     #[must_use]
-    pub fn instance(&self, id: &str) -> Option<Instance> {
+    pub fn instance(&self, id: &str) -> Option<InstanceKnown> {
         self.instances.get(id).copied()
     }
 
@@ -180,14 +190,14 @@ impl Known {
     /// Whether an instance is shown as abandoned though its start was refused.
     #[must_use]
     pub fn start_was_refused(&self, id: &str) -> bool {
-        self.instance(id) == Some(Instance::StartRefused)
+        self.instance(id) == Some(InstanceKnown::StartRefused)
     }
 
     /// How far the postStart hook of an instance is.
     #[must_use]
     pub fn post_start(&self, id: &str) -> Option<PostStart> {
         match self.instance(id)? {
-            Instance::PostStart(how_far) => Some(how_far),
+            InstanceKnown::PostStart(how_far) => Some(how_far),
             _ => None,
         }
     }
@@ -233,9 +243,12 @@ impl Known {
             }
             return;
         }
-        let known = self.instances.entry(id).or_insert(Instance::StartRefused);
-        if matches!(known, Instance::PostStart(_)) {
-            *known = Instance::StartRefused;
+        let known = self
+            .instances
+            .entry(id)
+            .or_insert(InstanceKnown::StartRefused);
+        if matches!(known, InstanceKnown::PostStart(_)) {
+            *known = InstanceKnown::StartRefused;
         }
     }
 
@@ -243,24 +256,24 @@ impl Known {
     /// new. One that was not started before is due as well, if it is started now.
     pub fn note_start_with_hook(&mut self, id: &str) -> bool {
         let known = self.instance(id);
-        if known.is_some_and(|known| known != Instance::StartRefused) {
+        if known.is_some_and(|known| known != InstanceKnown::StartRefused) {
             return false;
         }
-        let due = Instance::PostStart(PostStart::Due);
+        let due = InstanceKnown::PostStart(PostStart::Due);
         self.instances.insert(id.to_owned(), due);
         true
     }
 
     /// The postStart hook of an instance is about to be begun.
     pub fn note_begun_post_start(&mut self, id: &str) {
-        if let Some(Instance::PostStart(how_far)) = self.instances.get_mut(id) {
+        if let Some(InstanceKnown::PostStart(how_far)) = self.instances.get_mut(id) {
             *how_far = PostStart::Begun;
         }
     }
 
     /// The postStart hook of an instance was not begun after all.
     pub fn note_due_post_start(&mut self, id: &str) {
-        if let Some(Instance::PostStart(how_far)) = self.instances.get_mut(id) {
+        if let Some(InstanceKnown::PostStart(how_far)) = self.instances.get_mut(id) {
             *how_far = PostStart::Due;
         }
     }
@@ -273,7 +286,7 @@ impl Known {
         }
         self.instances.remove(id);
         if !went_well {
-            let failed = Instance::PostStart(PostStart::Failed);
+            let failed = InstanceKnown::PostStart(PostStart::Failed);
             self.instances.insert(id.to_owned(), failed);
         }
     }
@@ -281,7 +294,7 @@ impl Known {
     /// The preStop hook of an instance whose stop is ordered is about to be begun, or
     /// has ended.
     pub fn note_pre_stop(&mut self, id: &str, how_far: PreStop) {
-        if let Some(stop) = self.instances.get_mut(id).and_then(Instance::stop_mut) {
+        if let Some(stop) = self.instances.get_mut(id).and_then(InstanceKnown::stop_mut) {
             stop.note_pre_stop(how_far);
         }
     }
@@ -293,17 +306,20 @@ impl Known {
             return false;
         }
         let known = match self.instance(id) {
-            Some(Instance::Stopping { stop, .. }) => Instance::Stopping {
+            Some(InstanceKnown::Stopping { stop, .. }) => InstanceKnown::Stopping {
                 reason: Some(reason),
                 stop,
             },
-            Some(Instance::Unstoppable { stop, .. }) => Instance::Unstoppable {
+            Some(InstanceKnown::Unstoppable { stop, .. }) => InstanceKnown::Unstoppable {
                 reason: Some(reason),
                 stop,
             },
-            Some(Instance::StartRefused | Instance::PostStart(_) | Instance::Killed(_)) | None => {
-                Instance::Killed(reason)
-            }
+            Some(
+                InstanceKnown::StartRefused
+                | InstanceKnown::PostStart(_)
+                | InstanceKnown::Killed(_),
+            )
+            | None => InstanceKnown::Killed(reason),
         };
         self.instances.insert(id.to_owned(), known);
         true
@@ -312,11 +328,11 @@ impl Known {
     /// Orders the stop of an instance, see [`Stop::order`].
     pub fn order_stop(&mut self, id: &str, grace: Duration, now: Moment) -> StopOrder {
         let known = self.instance(id);
-        let reason = known.and_then(Instance::reason);
-        let (stop, order) = Stop::order(known.and_then(Instance::stop), grace, now);
+        let reason = known.and_then(InstanceKnown::reason);
+        let (stop, order) = Stop::order(known.and_then(InstanceKnown::stop), grace, now);
         let known = match known {
-            Some(Instance::Unstoppable { .. }) => Instance::Unstoppable { reason, stop },
-            _ => Instance::Stopping { reason, stop },
+            Some(InstanceKnown::Unstoppable { .. }) => InstanceKnown::Unstoppable { reason, stop },
+            _ => InstanceKnown::Stopping { reason, stop },
         };
         self.instances.insert(id.to_owned(), known);
         order
@@ -324,7 +340,7 @@ impl Known {
 
     /// Begins a stop that was ordered, see [`Stop::begin`].
     pub fn begin_stop(&mut self, id: &str, order: StopOrder, now: Moment) -> StopOrder {
-        match self.instances.get_mut(id).and_then(Instance::stop_mut) {
+        match self.instances.get_mut(id).and_then(InstanceKnown::stop_mut) {
             Some(stop) => stop.begin(order, now),
             None => order,
         }
@@ -332,7 +348,7 @@ impl Known {
 
     /// A stop failed, see [`Stop::failed`].
     pub fn note_failed_stop(&mut self, id: &str, order: StopOrder, elapsed: Duration) {
-        if let Some(stop) = self.instances.get_mut(id).and_then(Instance::stop_mut) {
+        if let Some(stop) = self.instances.get_mut(id).and_then(InstanceKnown::stop_mut) {
             stop.failed(order, elapsed);
         }
     }
@@ -340,9 +356,9 @@ impl Known {
     /// The runtime says that it has stopped an instance whose state it did not know.
     pub fn note_stop_of_unknown(&mut self, id: &str) {
         if let Some(known) = self.instances.get_mut(id)
-            && let Instance::Stopping { reason, stop } = *known
+            && let InstanceKnown::Stopping { reason, stop } = *known
         {
-            *known = Instance::Unstoppable { reason, stop };
+            *known = InstanceKnown::Unstoppable { reason, stop };
         }
     }
 
@@ -428,24 +444,26 @@ impl Known {
 /// What is of use of an instance now that the runtime shows this. Why it was killed
 /// counts until a newer instance has run: it decides whether another one is started,
 /// and one that was made may have to be removed before it ran.
-fn after(known: Instance, id: &str, observation: &Observation) -> Option<Instance> {
+fn after(known: InstanceKnown, id: &str, observation: &Observation) -> Option<InstanceKnown> {
     let shown = observation.container(id)?;
     match known {
-        Instance::StartRefused => Some(known),
-        Instance::PostStart(_) => {
+        InstanceKnown::StartRefused => Some(known),
+        InstanceKnown::PostStart(_) => {
             let waits = shown.state == ContainerState::Created || shown.state.may_run();
             waits.then_some(known)
         }
-        Instance::Stopping { .. } | Instance::Unstoppable { .. } | Instance::Killed(_)
+        InstanceKnown::Stopping { .. }
+        | InstanceKnown::Unstoppable { .. }
+        | InstanceKnown::Killed(_)
             if shown.state.may_run() =>
         {
             Some(known)
         }
-        Instance::Stopping { reason, .. } | Instance::Unstoppable { reason, .. } => {
+        InstanceKnown::Stopping { reason, .. } | InstanceKnown::Unstoppable { reason, .. } => {
             let newest = observation.newest_that_ran(&shown.name)?;
-            (newest.id == id).then_some(Instance::Killed(reason?))
+            (newest.id == id).then_some(InstanceKnown::Killed(reason?))
         }
-        Instance::Killed(_) => {
+        InstanceKnown::Killed(_) => {
             let newest = observation.newest_that_ran(&shown.name)?;
             (newest.id == id).then_some(known)
         }

@@ -8,7 +8,7 @@
 //! - `observation`: what the runtime has of a pod; `known`: what is known of it besides;
 //!   `record`: what of that the next process must know; `annotations`: what is noted on
 //!   sandboxes and containers;
-//! - `plan`: the next step of a pod, from all of that;
+//! - `plan`: what to do next with a pod, from all of that;
 //! - `hook`: what is run just after a start and just before a SIGTERM;
 //!   `instance_resources`: what of CPU and memory an instance runs with;
 //! - `stop`: how long a stop may take; `name_conflict`: which number a new sandbox or

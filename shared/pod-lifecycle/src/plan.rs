@@ -1,4 +1,4 @@
-//! What to do with a pod now: all that is known in, the next step out. Pure.
+//! What to do with a pod now: all that is known in, what to do next out. Pure.
 //!
 //! Whether the pod is to run, to wait for its name, to be stopped or to be cleared away
 //! is decided here, and nothing edits [`Facts`] before or the [`Plan`] after: steps
@@ -26,7 +26,7 @@
 //!   to be cleared away -------------------------------> CleanUp
 //! ```
 //!
-//! `facts` are what goes in, `step` what comes out. `considered` puts together what the
+//! `facts` are what goes in, `actions` what comes out. `considered` puts together what the
 //! runtime shows and what is known besides; `sandbox`, `init`, `containers` and
 //! `ephemeral` decide about those; `resize` which of them get other resources; `restart`
 //! when a container is started again; `round` when all of them are; `refused` what is left
@@ -34,6 +34,7 @@
 //! `container_stop` one container; `volumes` which volumes have to be made before
 //! something is started, and which refreshed later; `start_time` since when a pod counts.
 
+mod actions;
 mod considered;
 mod container_stop;
 mod containers;
@@ -48,7 +49,6 @@ mod restart;
 mod round;
 mod sandbox;
 mod start_time;
-mod step;
 mod stop;
 mod volumes;
 
@@ -58,6 +58,10 @@ use crate::termination::TerminationCause;
 use considered::Considered;
 use facts::Inputs;
 
+pub use actions::{
+    CleanUp, ContainerStop, CreatedContainer, Discard, NewInstance, Plan, PostStartHook, Resize,
+    RestartWait, Start, StartHow, StopHow, StopPod, Unusable, Work,
+};
 pub use container_stop::pod_grace;
 pub use containers::restarted_after_kill;
 pub use describe::{describe, describe_termination};
@@ -65,10 +69,6 @@ pub use facts::{Facts, Goal, ProbeVerdicts, REFUSED_REASON, Refused, Settings};
 pub use go_duration::go_duration;
 pub use round::{current_round, left_of_earlier};
 pub use start_time::{deadline, notes_start, started_at, started_at_source};
-pub use step::{
-    CleanUp, ContainerStop, CreatedContainer, Discard, NewInstance, Plan, PostStartHook, Resize,
-    RestartWait, Start, StartHow, StopHow, StopPod, Unusable, Work,
-};
 
 /// Makes the plan.
 #[must_use]

@@ -130,11 +130,11 @@ async fn start_group(
     let starts: Vec<_> = starts
         .into_iter()
         .filter_map(|start| {
-            let known = names.remove(&start.name)?;
+            let next_name = names.remove(&start.name)?;
             let image = images.remove(&start.name);
             Some(async move {
                 let result =
-                    start_one(steps, target, prepared, (&start, known), image, beside).await;
+                    start_one(steps, target, prepared, (&start, next_name), image, beside).await;
                 (start.name, result)
             })
         })
@@ -144,7 +144,7 @@ async fn start_group(
         .collect()
         .await;
     let names = &mut memory.known.next_instances;
-    names.retain(|_, known| *known != NextName::default());
+    names.retain(|_, next_name| *next_name != NextName::default());
     results
 }
 
@@ -178,7 +178,7 @@ async fn start_one(
     steps: &Steps,
     target: &Target<'_>,
     prepared: &Prepared,
-    (start, known): (&Start, &mut NextName),
+    (start, next_name): (&Start, &mut NextName),
     image: Option<Result<Image, StartError>>,
     beside: &Beside,
 ) -> Result<Progress, StartError> {
@@ -189,12 +189,12 @@ async fn start_one(
         } => {
             // It has its name, and its image: one that was kept is not for the
             // instance after it.
-            known.used();
+            next_name.used();
             beside.pulls.forget_ended(&start.name);
             (container_id.clone(), *restart_count)
         }
         StartHow::Create(instance) => {
-            let name = (start.name.as_str(), known);
+            let name = (start.name.as_str(), next_name);
             let made = make_instance(steps, target, prepared, name, instance, image, beside);
             match made.await? {
                 Some(_) if start.has_post_start => return Ok(Progress::Made),
@@ -231,7 +231,7 @@ async fn make_instance(
     steps: &Steps,
     target: &Target<'_>,
     prepared: &Prepared,
-    (name, known): (&str, &mut NextName),
+    (name, next_name): (&str, &mut NextName),
     instance: &NewInstance,
     image: Option<Result<Image, StartError>>,
     beside: &Beside,
@@ -257,7 +257,14 @@ async fn make_instance(
         }
     };
     let what = (instance, &image, &of_volumes);
-    let created = create(steps, target, prepared, (name, known), what, &beside.calls);
+    let created = create(
+        steps,
+        target,
+        prepared,
+        (name, next_name),
+        what,
+        &beside.calls,
+    );
     let created = created.await;
     if created.as_ref().is_err_and(|error| error.has_name_conflict) {
         // They are pulled once, not with every look at the name.
@@ -272,7 +279,7 @@ async fn create(
     steps: &Steps,
     target: &Target<'_>,
     prepared: &Prepared,
-    (name, known): (&str, &mut NextName),
+    (name, next_name): (&str, &mut NextName),
     what @ (instance, ..): (&NewInstance, &Image, &VolumeImages),
     calls: &Calls,
 ) -> Result<String, StartError> {
@@ -283,7 +290,7 @@ async fn create(
     let runtime = Arc::clone(&steps.runtime);
     let sandbox_id = prepared.sandbox_id.clone();
     let sandbox_config = prepared.sandbox_config.clone();
-    let call = known.call(instance.restart_count);
+    let call = next_name.call(instance.restart_count);
     let created = calls.run("CreateContainer", async move {
         runtime
             .create_container(&sandbox_id, config, sandbox_config)
@@ -291,11 +298,11 @@ async fn create(
     });
     let id = created.await.map_err(|error| {
         if error.kind == RuntimeErrorKind::AlreadyExists {
-            known.refused(call, steps.moment().monotonic);
+            next_name.refused(call, steps.moment().monotonic);
         }
         StartError::of_call("CreateContainerError", error)
     })?;
-    known.used();
+    next_name.used();
     steps.observer.note_owner(&id, target.identity);
     let message = format!("Created container {name}");
     steps

@@ -103,7 +103,7 @@ fn the_stop_of_a_container_that_has_ended_is_forgotten() {
         (None, None),
         (
             Some(KillReason::StateUnknown),
-            Some(Instance::Killed(KillReason::StateUnknown)),
+            Some(InstanceKnown::Killed(KillReason::StateUnknown)),
         ),
     ] {
         for was_unknown in [false, true] {
@@ -116,7 +116,10 @@ fn the_stop_of_a_container_that_has_ended_is_forgotten() {
                 known.note_stop_of_unknown("c0");
             }
             known.observed(&observed([container(0, ContainerState::Unknown)]));
-            let is_unstoppable = matches!(known.instance("c0"), Some(Instance::Unstoppable { .. }));
+            let is_unstoppable = matches!(
+                known.instance("c0"),
+                Some(InstanceKnown::Unstoppable { .. })
+            );
             assert_eq!(is_unstoppable, was_unknown);
             known.observed(&observed([container(0, exited())]));
             assert_eq!(known.instance("c0"), expected);
@@ -177,7 +180,7 @@ fn the_first_reason_to_kill_an_instance_stands() {
     assert_eq!(known.kill_reason("a"), Some(KillReason::LivenessFailed));
     assert!(matches!(
         known.instance("a"),
-        Some(Instance::Stopping { .. })
+        Some(InstanceKnown::Stopping { .. })
     ));
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use clock::UnixNanos;
 use pod::{Pod, PodExt};
 
+use super::actions::{Plan, Work};
 use super::facts::Facts;
-use super::step::{Plan, Work};
 use crate::known::SandboxKnown;
 use crate::observation::{Container, ContainerState, Exit, Observation, ToldEnd};
 use crate::stop::KillReason;

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use pod::{Pod, PodExt};
 
-use super::step::{ContainerStop, StopHow};
+use super::actions::{ContainerStop, StopHow};
 use crate::hook::{Hook, PreStop};
-use crate::known::{Instance, Known};
+use crate::known::{InstanceKnown, Known};
 use crate::observation::{Container, Observation};
 use crate::stop::KillReason;
 
 /// How an instance is stopped.
 pub(super) fn how(known: &Known, container: &Container, is_unknown: bool) -> StopHow {
     match known.instance(&container.id) {
-        Some(Instance::Unstoppable { .. }) => StopHow::Remove,
+        Some(InstanceKnown::Unstoppable { .. }) => StopHow::Remove,
         _ if is_unknown => StopHow::StopUnknown,
         _ => StopHow::Stop,
     }
@@ -73,7 +73,7 @@ pub(super) fn in_order(
 /// The preStop hook of an instance, until that has ended.
 pub(super) fn pre_stop(known: &Known, container: &Container) -> Option<Hook> {
     match known.instance(&container.id) {
-        Some(Instance::Unstoppable { .. }) => None,
+        Some(InstanceKnown::Unstoppable { .. }) => None,
         _ if known.pre_stop(&container.id) == Some(PreStop::Ended) => None,
         _ => container.pre_stop.clone(),
     }

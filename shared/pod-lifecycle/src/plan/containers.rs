@@ -7,12 +7,12 @@ use pod::container_hash::{ContainerHash, HashComparison};
 use pod::core::{Container as ContainerSpec, Probe};
 use pod::{Pod, PodExt, RestartPolicy, restart};
 
+use super::actions::{ContainerStop, Plan, PostStartHook, Work};
 use super::container_stop::{self, pod_grace, whole_seconds};
 use super::facts::Inputs;
 use super::resize;
 use super::restart as again;
 use super::round;
-use super::step::{ContainerStop, Plan, PostStartHook, Work};
 use crate::hook::{Hook, PostStart};
 use crate::known::Known;
 use crate::observation::{Container, ContainerState, Observation};

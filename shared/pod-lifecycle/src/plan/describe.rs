@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use clock::UnixNanos;
 
+use super::actions::{Plan, StartHow, Unusable, Work};
 use super::go_duration::go_duration;
-use super::step::{Plan, StartHow, Unusable, Work};
 use crate::stop::{KillReason, StopOrder};
 use crate::termination::TerminationCause;
 

@@ -3,9 +3,9 @@
 use pod::accessors::ContainerKind;
 use pod::ephemeral;
 
+use super::actions::Work;
 use super::facts::Inputs;
 use super::restart;
-use super::step::Work;
 use crate::observation::Container;
 
 /// Puts the starts of those that have never run before all others, as in the kubelet.

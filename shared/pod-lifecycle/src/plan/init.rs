@@ -9,9 +9,9 @@ use pod::accessors::{ContainerKind, is_restartable};
 use pod::core::Container as ContainerSpec;
 use pod::{Pod, PodExt, RestartPolicy};
 
+use super::actions::Work;
 use super::containers::{self, Judgement};
 use super::facts::Inputs;
-use super::step::Work;
 use super::{container_stop, restart};
 use crate::observation::{Container, ContainerState};
 use crate::stop::KillReason;

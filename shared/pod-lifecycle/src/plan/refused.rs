@@ -1,8 +1,8 @@
 //! A pod that the node policy refuses: what runs of it runs on, unless the policy ends
 //! it, and nothing new is made.
 
+use super::actions::{Plan, Work};
 use super::facts::{Inputs, REFUSED_REASON, Refused};
-use super::step::{Plan, Work};
 use crate::stop::KillReason;
 use crate::termination::TerminationCause;
 

@@ -10,8 +10,8 @@ use pod::PodExt;
 use pod::core::Container as ContainerSpec;
 use pod::resources::{CPU, MEMORY};
 
+use super::actions::{Resize, Work};
 use super::facts::Inputs;
-use super::step::{Resize, Work};
 use crate::instance_resources::{InstanceResources, KnownResources};
 use crate::observation::Container;
 

@@ -13,8 +13,8 @@ use pod::accessors::ContainerKind;
 use pod::container_hash::{ContainerHash, HashComparison};
 use pod::core::Container as ContainerSpec;
 
+use super::actions::{Discard, NewInstance, RestartWait, Start, StartHow, Work};
 use super::facts::Inputs;
-use super::step::{Discard, NewInstance, RestartWait, Start, StartHow, Work};
 use crate::hook::Hook;
 use crate::observation::{Container, ContainerState};
 

@@ -13,9 +13,9 @@
 
 use pod::{Pod, PodExt, restart};
 
+use super::actions::ContainerStop;
 use super::container_stop::{self, whole_seconds};
 use super::facts::Inputs;
-use super::step::ContainerStop;
 use crate::observation::{Container, ContainerState, Observation};
 use crate::stop::KillReason;
 

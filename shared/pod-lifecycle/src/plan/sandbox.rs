@@ -6,8 +6,8 @@ use pod::core::Container as ContainerSpec;
 use pod::update::may_go_on;
 use pod::{PodExt, restart};
 
+use super::actions::{Plan, StopPod, Unusable, Work};
 use super::facts::Inputs;
-use super::step::{Plan, StopPod, Unusable, Work};
 use super::{container_stop, init, stop};
 use crate::observation::{Container, Exit, Observation, Sandbox, SandboxNetwork};
 use crate::termination::TerminationCause;

@@ -3,9 +3,9 @@
 
 use pod::Pod;
 
+use super::actions::{CleanUp, ContainerStop, CreatedContainer, Plan, StopPod, Work};
 use super::container_stop;
 use super::facts::Facts;
-use super::step::{CleanUp, ContainerStop, CreatedContainer, Plan, StopPod, Work};
 use crate::known::{Known, SandboxKnown};
 use crate::observation::{ContainerState, Observation};
 use crate::termination::Termination;

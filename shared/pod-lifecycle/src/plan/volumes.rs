@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use pod_volumes::{Volume, wanted, wanted_files};
 
+use super::actions::Plan;
 use super::facts::Inputs;
-use super::step::Plan;
 
 /// After this time it is looked whether files are still there as they were written.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(60);

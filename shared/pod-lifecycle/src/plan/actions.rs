@@ -1,4 +1,4 @@
-//! One step for a pod, as the plan gives it.
+//! What to do next with a pod, as the plan gives it: the kubelet's `podActions`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::instance_resources::InstanceResources;
 use crate::stop::KillReason;
 use crate::termination::TerminationCause;
 
-/// One step for a pod.
+/// What to do next with a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
     /// The pod is at its end: terminate it.
