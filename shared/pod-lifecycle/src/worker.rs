@@ -4,8 +4,8 @@
 //! ```text
 //!                  +---------+ start  +---------+
 //!  desired ------->| Waiting |------->| Syncing |<------ desired
-//!  (static, name   +---------+        +---------+   (all other pods)
-//!   taken)              |                  |
+//!  (may not        +---------+        +---------+   (may start)
+//!   start yet)          |                  |
 //!                       +----- request ----+  deletion, kill, terminal phase,
 //!                                |            end of the pod by itself
 //!                                v
@@ -20,7 +20,9 @@
 //!                                                                  +----------+
 //! ```
 //!
-//! - Waiting: what the runtime has of the pod all the same is stopped.
+//! - Waiting: a pod may start once the runtime has been listed, and a static pod once no
+//!   other of its full name is in the way. What the runtime has of one that waits for its
+//!   name is stopped.
 //! - It never moves back: a pod that was asked to terminate does.
 //! - Waiting, Syncing, Terminating, Terminated: the newest desired pod replaces
 //!   the one before; a kill stays whatever comes after it.
@@ -183,7 +185,8 @@ impl Afterwards {
 /// The state of a worker; see the module's header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkerState {
-    /// A static pod; another of the same full name has not finished.
+    /// It may not start yet: the runtime has not been listed since this process started,
+    /// or (a static pod) another of the same full name has not finished.
     Waiting {
         /// The newest desired pod.
         pod: DesiredPod,
@@ -229,8 +232,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// The worker that a first update makes. `may_start` is whether no other
-    /// static pod of the same full name is in the way.
+    /// The worker that a first update makes. `may_start` is whether it need not begin
+    /// as Waiting.
     ///
     /// # Errors
     /// For an update that makes none.
@@ -340,7 +343,7 @@ impl Worker {
         matches!(self.state, WorkerState::Finished { .. })
     }
 
-    /// Whether it waits for another static pod of its full name.
+    /// Whether it may not start yet.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         matches!(self.state, WorkerState::Waiting { .. })
@@ -450,7 +453,7 @@ impl Worker {
         Decision::Wake
     }
 
-    /// The static pod that was in the way has finished.
+    /// Nothing is in the way of its start any more.
     pub fn start(&mut self) -> Transition {
         let WorkerState::Waiting { pod } = &self.state else {
             return Transition::None;
