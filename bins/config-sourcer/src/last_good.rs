@@ -67,7 +67,7 @@ struct SavedManifest {
     pods: Vec<Box<RawValue>>,
 }
 
-/// Where the last good manifests are kept; each call may block. [`Memory`], but for
+/// Where the last good manifests are kept; each call may block. [`LastGoodFile`], but for
 /// tests of what hangs.
 pub(crate) trait Store: fmt::Debug + Send + Sync {
     /// Where that is, for people.
@@ -80,13 +80,13 @@ pub(crate) trait Store: fmt::Debug + Send + Sync {
 
 /// The state file with the last good manifests.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct LastGoodFile {
     file: StateFile,
     node: ManifestNode,
     static_pod_path: String,
 }
 
-impl Memory {
+impl LastGoodFile {
     /// The file in our state directory, for this node and manifest path.
     #[must_use]
     pub(crate) fn new(
@@ -109,7 +109,7 @@ impl Memory {
     }
 }
 
-impl Store for Memory {
+impl Store for LastGoodFile {
     fn place(&self) -> String {
         self.file.path().display().to_string()
     }
@@ -257,21 +257,21 @@ mod tests {
     #[test]
     fn what_is_saved_is_loaded() {
         let directory = tempfile::tempdir().unwrap();
-        let memory = Memory::new(directory.path(), "node", Path::new("/m"));
-        assert_eq!(memory.load().unwrap(), None);
-        memory.save(&last_good()).unwrap();
-        assert_eq!(memory.load().unwrap(), Some(last_good()));
+        let store = LastGoodFile::new(directory.path(), "node", Path::new("/m"));
+        assert_eq!(store.load().unwrap(), None);
+        store.save(&last_good()).unwrap();
+        assert_eq!(store.load().unwrap(), Some(last_good()));
     }
 
     #[test]
     fn what_belongs_to_another_node_or_path_is_void() {
         let directory = tempfile::tempdir().unwrap();
-        Memory::new(directory.path(), "node", Path::new("/m"))
+        LastGoodFile::new(directory.path(), "node", Path::new("/m"))
             .save(&last_good())
             .unwrap();
         for (node, path) in [("other", "/m"), ("node", "/n")] {
-            let memory = Memory::new(directory.path(), node, Path::new(path));
-            assert_eq!(memory.load().unwrap(), None);
+            let store = LastGoodFile::new(directory.path(), node, Path::new(path));
+            assert_eq!(store.load().unwrap(), None);
         }
     }
 
@@ -299,7 +299,7 @@ mod tests {
             (r#""containers":"#, class, Recall::Complete),
         ] {
             let directory = tempfile::tempdir().unwrap();
-            let memory = Memory::new(directory.path(), "node", Path::new("/m"));
+            let store = LastGoodFile::new(directory.path(), "node", Path::new("/m"));
             // With its checksum, as only somebody hostile or an older version writes it.
             let saved = |path: &str, pod: String| SavedManifest {
                 path: path.to_owned(),
@@ -317,8 +317,8 @@ mod tests {
                 kind: Some(PathKind::Directory),
                 manifests: vec![saved("/m/a", good), saved("/m/b", bad)],
             };
-            memory.file.save(&content).unwrap();
-            let loaded = memory.load().unwrap().unwrap();
+            store.file.save(&content).unwrap();
+            let loaded = store.load().unwrap().unwrap();
             assert_eq!(loaded.recall, recall, "{with}");
             assert_eq!(loaded.manifests, last_good().manifests, "{with}");
         }
@@ -327,13 +327,13 @@ mod tests {
     #[test]
     fn a_damaged_file_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
-        let memory = Memory::new(directory.path(), "node", Path::new("/m"));
-        memory.save(&last_good()).unwrap();
+        let store = LastGoodFile::new(directory.path(), "node", Path::new("/m"));
+        store.save(&last_good()).unwrap();
         let file = directory.path().join("last-good-manifests.json");
         let text = std::fs::read_to_string(&file)
             .unwrap()
             .replace("default", "kefault");
         std::fs::write(&file, text).unwrap();
-        assert!(matches!(memory.load(), Err(StateFileError::Damaged { .. })));
+        assert!(matches!(store.load(), Err(StateFileError::Damaged { .. })));
     }
 }

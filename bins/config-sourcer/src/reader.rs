@@ -176,7 +176,7 @@ impl fmt::Debug for Disk {
 /// Looks at everything; blocks.
 pub(crate) fn read(order: Order, reporter: &Reporter) -> Listing {
     let armed = order.arming.as_ref().map(|arming| arming.add(&order.path));
-    let mut look = Look {
+    let mut reading = Reading {
         order: &order,
         reporter,
         listed: BTreeSet::new(),
@@ -189,19 +189,19 @@ pub(crate) fn read(order: Order, reporter: &Reporter) -> Listing {
         Ok(Place::File) => {
             let name = order.path.file_name().unwrap_or_default();
             let shown = order.path.display().to_string();
-            look.at_file(Location::Path(&order.path), shown.clone(), name);
+            reading.at_file(Location::Path(&order.path), shown.clone(), name);
             // Gone meanwhile or not: the next look tells.
-            look.listed.insert(shown);
+            reading.listed.insert(shown);
             Ok(Some(PathKind::File))
         }
-        Ok(Place::Directory(handle)) => look.at_directory(&handle).map(|not_read| {
+        Ok(Place::Directory(handle)) => reading.at_directory(&handle).map(|not_read| {
             left_out = not_read;
             Some(PathKind::Directory)
         }),
     };
-    let Look {
+    let Reading {
         listed, settling, ..
-    } = look;
+    } = reading;
     Listing {
         kind: kind.map_err(of_directory),
         listed,
@@ -211,14 +211,15 @@ pub(crate) fn read(order: Order, reporter: &Reporter) -> Listing {
     }
 }
 
-struct Look<'a> {
+/// What was asked for, and what is read of it so far.
+struct Reading<'a> {
     order: &'a Order,
     reporter: &'a Reporter,
     listed: BTreeSet<String>,
     settling: bool,
 }
 
-impl Look<'_> {
+impl Reading<'_> {
     /// Returns how many files were left out.
     fn at_directory(&mut self, handle: &OwnedFd) -> Result<usize, ListError> {
         let names = manifest_files::names(handle)?;

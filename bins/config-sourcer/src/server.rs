@@ -34,7 +34,7 @@ enum Outgoing {
 
 /// One consumer and what it knows.
 #[derive(Debug)]
-struct Reader {
+struct Consumer {
     boot_id: String,
     state: watch::Receiver<Arc<State>>,
     /// What it will know once it has read all that waits.
@@ -43,26 +43,26 @@ struct Reader {
     waiting: VecDeque<Outgoing>,
 }
 
-impl Reader {
+impl Consumer {
     fn new(publication: &Publication) -> Self {
         let mut state = publication.watch();
         let now = Arc::clone(&state.borrow_and_update());
-        let mut reader = Self {
+        let mut consumer = Self {
             boot_id: publication.boot_id().to_owned(),
             state,
             told: BTreeMap::new(),
             waiting: VecDeque::from([Outgoing::Sources(now.keys().copied().collect())]),
         };
         for (source, state) in now.iter() {
-            reader.tell_snapshot(*source, state);
+            consumer.tell_snapshot(*source, state);
             if !state.problems.is_empty() {
-                reader
+                consumer
                     .waiting
                     .push_back(Outgoing::Problems(*source, Arc::clone(&state.problems)));
             }
-            reader.told.insert(*source, state.clone());
+            consumer.told.insert(*source, state.clone());
         }
-        reader
+        consumer
     }
 
     /// The next message; `None` when the process stops. Only the server's stream
@@ -175,9 +175,9 @@ impl ConfigSourcer for Publication {
         &self,
         _request: Request<v1::WatchPodsRequest>,
     ) -> Result<Response<Self::WatchPodsStream>, Status> {
-        let messages = stream::unfold(Reader::new(self), |mut reader| async move {
-            let message = reader.next().await?;
-            Some((Ok(message), reader))
+        let messages = stream::unfold(Consumer::new(self), |mut consumer| async move {
+            let message = consumer.next().await?;
+            Some((Ok(message), consumer))
         });
         Ok(Response::new(Box::pin(messages)))
     }

@@ -16,7 +16,7 @@ use tonic::service::Routes;
 
 use crate::file_source::FileSource;
 use crate::http_source::HttpSource;
-use crate::last_good::Memory;
+use crate::last_good::LastGoodFile;
 use crate::object_directory::Owner;
 use crate::object_source::{ObjectPublication, ObjectSource};
 use crate::publication::{Publication, summary};
@@ -63,7 +63,7 @@ pub async fn serve(context: Context) -> Result<(), Error> {
             config.file_check_frequency,
             context.clock.clone(),
             publication.clone(),
-            Arc::new(Memory::new(&state, node.clone(), path)),
+            Arc::new(LastGoodFile::new(&state, node.clone(), path)),
         )
     });
     let url = config.static_pod_url.as_ref().map(|source| {

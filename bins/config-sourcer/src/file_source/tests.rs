@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
-use crate::last_good::Memory;
+use crate::last_good::LastGoodFile;
 use crate::publication::SourceState;
 
 /// Generous: it is only ever waited for when a test fails.
@@ -69,12 +69,12 @@ impl Node {
 
     /// Its state is on a disk that hangs while this gate is shut.
     fn start_on(&mut self, path: &Path, disk: Disk, state: Option<Gate>) {
-        let gated = Gated(self.memory(path), state.unwrap_or_default());
+        let gated = Gated(self.last_good_file(path), state.unwrap_or_default());
         self.start_altered(path, gated, |source| source.disk = disk);
     }
 
-    fn memory(&self, path: &Path) -> Memory {
-        Memory::new(&self.disk.path().join("state"), "node", path)
+    fn last_good_file(&self, path: &Path) -> LastGoodFile {
+        LastGoodFile::new(&self.disk.path().join("state"), "node", path)
     }
 
     fn start_altered(
@@ -515,7 +515,7 @@ impl Gate {
 
 /// A state file on a disk that may hang.
 #[derive(Debug)]
-struct Gated(Memory, Gate);
+struct Gated(LastGoodFile, Gate);
 
 impl Store for Gated {
     fn place(&self) -> String {

@@ -27,10 +27,10 @@ fn pods(pods: &[(&str, &str)]) -> Option<PodSet> {
     )
 }
 
-/// Everything that waits for a reader, in short.
-fn read(reader: &mut Reader) -> Vec<String> {
+/// Everything that waits for a consumer, in short.
+fn read(consumer: &mut Consumer) -> Vec<String> {
     let mut texts = Vec::new();
-    while let Some(response) = reader.next().now_or_never() {
+    while let Some(response) = consumer.next().now_or_never() {
         let response = response.unwrap();
         assert_eq!(response.boot_id, "boot");
         texts.push(describe(response.message.unwrap()));
@@ -73,9 +73,9 @@ async fn a_consumer_begins_with_a_snapshot_of_each_source() {
         pods(&[("1", "i"), ("2", "i")]),
         vec![Problem::new("x", "y")],
     );
-    let mut reader = Reader::new(&publication);
+    let mut consumer = Consumer::new(&publication);
     assert_eq!(
-        read(&mut reader),
+        read(&mut consumer),
         [
             "sources file http",
             "begin file true",
@@ -92,18 +92,18 @@ async fn a_consumer_begins_with_a_snapshot_of_each_source() {
 #[tokio::test(start_paused = true)]
 async fn a_source_becomes_ready_by_a_further_snapshot() {
     let publication = publication();
-    let mut reader = Reader::new(&publication);
-    read(&mut reader);
+    let mut consumer = Consumer::new(&publication);
+    read(&mut consumer);
     // The first empty set is delivered: it says that there is nothing.
     publication.set(PodSource::File, true, pods(&[]), Vec::new());
-    assert_eq!(read(&mut reader), ["begin file true", "end file"]);
+    assert_eq!(read(&mut consumer), ["begin file true", "end file"]);
     publication.set(
         PodSource::Http,
         false,
         None,
         vec![Problem::new("u", "refused")],
     );
-    assert_eq!(read(&mut reader), ["problems http u:7"]);
+    assert_eq!(read(&mut consumer), ["problems http u:7"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,20 +115,20 @@ async fn changes_follow_the_snapshot() {
         pods(&[("1", "i"), ("2", "i")]),
         Vec::new(),
     );
-    let mut reader = Reader::new(&publication);
-    read(&mut reader);
+    let mut consumer = Consumer::new(&publication);
+    read(&mut consumer);
     publication.set(
         PodSource::File,
         true,
         pods(&[("2", "j"), ("3", "i")]),
         Vec::new(),
     );
-    assert_eq!(read(&mut reader), ["gone 1", "pod 2", "pod 3"]);
+    assert_eq!(read(&mut consumer), ["gone 1", "pod 2", "pod 3"]);
     publication.set(PodSource::File, true, None, vec![Problem::new("x", "y")]);
-    assert_eq!(read(&mut reader), ["problems file x:7"]);
+    assert_eq!(read(&mut consumer), ["problems file x:7"]);
     publication.set(PodSource::File, true, None, Vec::new());
-    assert_eq!(read(&mut reader), ["problems file "]);
-    assert!(read(&mut reader).is_empty());
+    assert_eq!(read(&mut consumer), ["problems file "]);
+    assert!(read(&mut consumer).is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,19 +143,19 @@ async fn a_pod_is_told_again_when_any_byte_of_it_differs() {
         Some(PodSet::from([("1".to_owned(), pod)]))
     };
     publication.set(PodSource::File, true, seen("then"), Vec::new());
-    let mut reader = Reader::new(&publication);
-    read(&mut reader);
+    let mut consumer = Consumer::new(&publication);
+    read(&mut consumer);
     publication.set(PodSource::File, true, seen("then"), Vec::new());
-    assert!(read(&mut reader).is_empty());
+    assert!(read(&mut consumer).is_empty());
     publication.set(PodSource::File, true, seen("now"), Vec::new());
-    assert_eq!(read(&mut reader), ["pod 1"]);
+    assert_eq!(read(&mut consumer), ["pod 1"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_consumer_skips_what_was_in_between() {
     let publication = publication();
     publication.set(PodSource::File, true, pods(&[("0", "i")]), Vec::new());
-    let mut slow = Reader::new(&publication);
+    let mut slow = Consumer::new(&publication);
     read(&mut slow);
     for number in 1..1000 {
         let uid = number.to_string();
@@ -167,10 +167,10 @@ async fn a_slow_consumer_skips_what_was_in_between() {
 #[tokio::test(start_paused = true)]
 async fn the_stream_ends_with_the_process() {
     let publication = publication();
-    let mut reader = Reader::new(&publication);
-    read(&mut reader);
+    let mut consumer = Consumer::new(&publication);
+    read(&mut consumer);
     drop(publication);
-    assert!(reader.next().await.is_none());
+    assert!(consumer.next().await.is_none());
 }
 
 #[test]

@@ -30,8 +30,8 @@ async fn a_path_that_cannot_be_listed_is_looked_at_again_after_1_s_then_ever_lat
             _ => listing(Err("broken".to_owned()), false),
         }
     });
-    let memory = node.memory(&node.manifests());
-    node.start_altered(&node.manifests(), memory, |source| {
+    let file = node.last_good_file(&node.manifests());
+    node.start_altered(&node.manifests(), file, |source| {
         source.disk = disk;
         // Its changes are not told.
         source.watch = Watch::new(|| Err(io::ErrorKind::OutOfMemory.into()));
@@ -59,10 +59,10 @@ fn no_retry_waits_longer_than_the_check_frequency() {
 async fn that_changes_are_noticed_late_is_shown_and_holds_up_nothing() {
     let mut node = Node::with_directory();
     node.write("a", &manifest("a", "i:1"));
-    let memory = node.memory(&node.manifests());
+    let file = node.last_good_file(&node.manifests());
     let can_be_had = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let of_source = Arc::clone(&can_be_had);
-    node.start_altered(&node.manifests(), memory, |source| {
+    node.start_altered(&node.manifests(), file, |source| {
         source.check_frequency = Duration::from_millis(10);
         source.watch = Watch::new(move || match of_source.load(Ordering::Relaxed) {
             true => Watcher::new(),
@@ -91,8 +91,8 @@ async fn changes_are_told_as_soon_as_inotify_can_be_had() {
         },
     );
     let attempts = AtomicUsize::new(0);
-    let memory = node.memory(&node.manifests());
-    node.start_altered(&node.manifests(), memory, |source| {
+    let file = node.last_good_file(&node.manifests());
+    node.start_altered(&node.manifests(), file, |source| {
         source.disk = disk;
         source.watch = Watch::new(move || match attempts.fetch_add(1, Ordering::Relaxed) {
             0 => Err(io::Error::from_raw_os_error(nix::libc::EMFILE)),
