@@ -70,7 +70,7 @@ pub(crate) enum Event {
     ProbeResult(ProbeMessage),
     /// The sync tick, once a second.
     SyncTick,
-    /// The housekeeping tick, every two seconds.
+    /// The housekeeping tick, every two seconds, every 30 while all is as desired.
     HousekeepingTick,
     /// The pool took an update.
     WorkerAcknowledged {

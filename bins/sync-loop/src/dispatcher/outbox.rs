@@ -140,8 +140,9 @@ pub(crate) enum Delivery {
     Outdated,
 }
 
+/// The updates of one pod.
 #[derive(Debug, Default)]
-struct Mailbox {
+struct PodUpdates {
     in_flight: Option<WorkerUpdate>,
     /// At most two: a KILL and the CREATE after it.
     waiting: Vec<WorkerUpdate>,
@@ -160,7 +161,7 @@ enum Queued {
 /// All updates that are on their way. Its size is bounded by the number of pods.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    mailboxes: BTreeMap<Uid, Mailbox>,
+    pods: BTreeMap<Uid, PodUpdates>,
     /// Pods whose next update is a KILL: they never wait for the others.
     kills: VecDeque<Uid>,
     /// All other pods with an update that waits.
@@ -171,8 +172,8 @@ impl Outbox {
     /// Takes an update in.
     pub(crate) fn push(&mut self, update: WorkerUpdate) {
         let uid = Arc::clone(&update.uid);
-        let mailbox = self.mailboxes.entry(Arc::clone(&uid)).or_default();
-        merge(&mut mailbox.waiting, update);
+        let updates = self.pods.entry(Arc::clone(&uid)).or_default();
+        merge(&mut updates.waiting, update);
         self.queue(&uid);
     }
 
@@ -192,32 +193,32 @@ impl Outbox {
     }
 
     fn take_of(&mut self, uid: &Uid) -> Option<WorkerUpdate> {
-        let mailbox = self.mailboxes.get_mut(uid)?;
-        mailbox.queued = Queued::No;
-        let update = mailbox.waiting.remove(0);
-        mailbox.in_flight = Some(update.clone());
+        let updates = self.pods.get_mut(uid)?;
+        updates.queued = Queued::No;
+        let update = updates.waiting.remove(0);
+        updates.in_flight = Some(update.clone());
         Some(update)
     }
 
     /// An update that was taken is settled, or has to be sent again.
     pub(crate) fn done(&mut self, uid: &Uid, delivery: Delivery) {
-        let Some(mailbox) = self.mailboxes.get_mut(uid) else {
+        let Some(updates) = self.pods.get_mut(uid) else {
             return;
         };
-        let sent = mailbox.in_flight.take();
+        let sent = updates.in_flight.take();
         let is_merged = match delivery {
             Delivery::Settled => false,
             Delivery::Failed => true,
-            Delivery::Outdated => !mailbox.waiting.is_empty(),
+            Delivery::Outdated => !updates.waiting.is_empty(),
         };
         if is_merged {
-            let newer = std::mem::take(&mut mailbox.waiting);
+            let newer = std::mem::take(&mut updates.waiting);
             for update in sent.into_iter().chain(newer) {
-                merge(&mut mailbox.waiting, update);
+                merge(&mut updates.waiting, update);
             }
         }
-        if mailbox.waiting.is_empty() {
-            self.mailboxes.remove(uid);
+        if updates.waiting.is_empty() {
+            self.pods.remove(uid);
         } else {
             self.queue(uid);
         }
@@ -226,28 +227,28 @@ impl Outbox {
     /// Whether nothing is on its way.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.mailboxes.is_empty()
+        self.pods.is_empty()
     }
 
     /// Gives the pod the place that its next update has.
     fn queue(&mut self, uid: &Uid) {
-        let Some(mailbox) = self.mailboxes.get_mut(uid) else {
+        let Some(updates) = self.pods.get_mut(uid) else {
             return;
         };
-        let place = match mailbox.waiting.first() {
-            Some(next) if mailbox.in_flight.is_none() => match next.work {
+        let place = match updates.waiting.first() {
+            Some(next) if updates.in_flight.is_none() => match next.work {
                 Work::Kill(_) => Queued::Kill,
                 Work::Create | Work::Update | Work::Sync => Queued::Turn,
             },
             _ => return,
         };
-        if mailbox.queued == place {
+        if updates.queued == place {
             return;
         }
-        if mailbox.queued == Queued::Turn {
+        if updates.queued == Queued::Turn {
             self.turn.retain(|other| other != uid);
         }
-        mailbox.queued = place;
+        updates.queued = place;
         match place {
             Queued::Kill => self.kills.push_back(Arc::clone(uid)),
             Queued::Turn | Queued::No => self.turn.push_back(Arc::clone(uid)),

@@ -43,7 +43,7 @@ impl StatusSyncer {
             answers,
             peers,
             boot_id: context.boot_id.clone(),
-            life: None,
+            peer_boot_id: None,
         };
         let task = tokio::spawn(link.send(reports.clone()));
         StatusSyncer {
@@ -76,7 +76,7 @@ struct Link {
     peers: PeerBoard,
     boot_id: String,
     /// Boot id of status-syncer, once it has answered.
-    life: Option<String>,
+    peer_boot_id: Option<String>,
 }
 
 impl Link {
@@ -89,7 +89,7 @@ impl Link {
             match self.call(&report).await {
                 Ok(boot_id) => {
                     reports.with(|reports| reports.done(&report));
-                    self.note_life(boot_id).await;
+                    self.note_boot_id(boot_id).await;
                 }
                 Err(error) => {
                     let text = telemetry::chain(&error);
@@ -135,12 +135,12 @@ impl Link {
         .await
     }
 
-    async fn note_life(&mut self, boot_id: String) {
+    async fn note_boot_id(&mut self, boot_id: String) {
         self.peers.reached(Process::StatusSyncer, &boot_id);
-        if self.life.as_ref() == Some(&boot_id) {
+        if self.peer_boot_id.as_ref() == Some(&boot_id) {
             return;
         }
-        if self.life.replace(boot_id).is_some() {
+        if self.peer_boot_id.replace(boot_id).is_some() {
             // Without a loop there is nobody to tell, and this task ends with it.
             drop(self.answers.send(Event::StatusSyncerRestarted).await);
         }

@@ -97,7 +97,7 @@ fn one_update_of_a_pod_is_in_flight_at_a_time() {
     assert_eq!(outbox.take(), None);
     outbox.done(&first.uid, Delivery::Settled);
     assert_eq!(outbox.take().unwrap().sequence, 2);
-    assert_eq!(outbox.mailboxes.len(), 1);
+    assert_eq!(outbox.pods.len(), 1);
 }
 
 #[test]
@@ -258,7 +258,7 @@ proptest! {
                     outbox.done(&sent.uid, delivery);
                 },
             }
-            prop_assert!(outbox.mailboxes.values().all(|mailbox| mailbox.waiting.len() <= 2));
+            prop_assert!(outbox.pods.values().all(|updates| updates.waiting.len() <= 2));
         }
         if let Some(sent) = in_flight.take() {
             outbox.done(&sent.uid, Delivery::Failed);
