@@ -1,5 +1,5 @@
-//! Doorbells: what the runtime's event stream says, as hints to look at a pod.
-//! Nothing depends on any of them being heard.
+//! Hints: what the runtime's events say, for pleg and for our own workers. Nothing
+//! depends on any of them being heard.
 
 mod pace;
 mod repeated_looks;

@@ -117,7 +117,8 @@ impl ObjectSource {
         });
         loop {
             tokio::select! {
-                // A whole node must run the same way for the same seed.
+                // A whole node must run the same way for the same seed of
+                // `tests/simulation`.
                 biased;
                 // Cancel-safe: a subscription only receives from a channel.
                 event = lists.next() => {

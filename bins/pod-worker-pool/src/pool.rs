@@ -71,7 +71,7 @@ pub(crate) enum Command {
         runtime: Option<Arc<Relist>>,
         reply: oneshot::Sender<Vec<v1::WorkerState>>,
     },
-    Look {
+    RuntimeEvent {
         uid: String,
     },
     Summaries {
@@ -146,11 +146,11 @@ impl PoolHandle {
         .await
     }
 
-    /// Something happened to a pod: its worker looks at it again. Lost when the
-    /// pool is busy beyond measure, which costs latency only.
+    /// The runtime told that something happened to a pod: its worker looks at it again.
+    /// Lost when the pool is busy beyond measure, which costs latency only.
     pub(crate) fn look(&self, uid: &str) {
         let uid = uid.to_owned();
-        drop(self.commands.try_send(Command::Look { uid }));
+        drop(self.commands.try_send(Command::RuntimeEvent { uid }));
     }
 
     /// All workers, for garbage collection.

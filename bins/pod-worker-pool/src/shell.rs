@@ -132,7 +132,7 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
     // serving ever ends.
     tokio::select! {
         // Polled in this order each time: a whole node must run the same way for
-        // the same seed.
+        // the same seed of `tests/simulation`.
         biased;
         result = serving => Ok(result?),
         () = actor.run() => Ok(()),

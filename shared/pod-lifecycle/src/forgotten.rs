@@ -1,4 +1,4 @@
-//! Which workers are forgotten when sync-loop tells which pods it knows.
+//! Which workers are forgotten when sync-loop tells which pods are desired.
 
 use std::collections::HashSet;
 

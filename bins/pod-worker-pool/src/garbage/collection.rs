@@ -35,7 +35,7 @@ pub(crate) struct Collection {
     pub relister: Relister,
     /// Knows the workers.
     pub pool: PoolHandle,
-    /// Kills that were begun.
+    /// Records of pods: what the next run needs.
     pub records: Records,
     /// Keeps steps and removals of one pod apart.
     pub locks: PodLocks,

@@ -140,7 +140,7 @@ impl Actor {
                     }
                 }
                 // Cancel-safe: it takes a pod only as it answers.
-                uid = self.steps.doorbell.rung() => self.wake(&uid, Again::Look),
+                uid = self.steps.doorbell.rung() => self.wake(&uid, Again::Happened),
                 // Cancel-safe: receiving takes nothing until it returns.
                 command = self.commands.recv() => match command {
                     Some(command) => self.command(command),
@@ -214,7 +214,7 @@ impl Actor {
                 }
                 let _ = reply.send(self.sync_known(&desired, &delivered));
             }
-            Command::Look { uid } => self.wake(&uid, Again::LookAtRuntime(Instant::now())),
+            Command::RuntimeEvent { uid } => self.wake(&uid, Again::RuntimeEvent(Instant::now())),
             Command::Summaries { reply } => {
                 let workers = self.workers.iter();
                 let summaries = workers.map(|(uid, entry)| (uid.clone(), entry.summary()));
@@ -275,7 +275,7 @@ impl Actor {
         let again = match update.kind {
             // The running step does not know of it.
             UpdateKind::Sync if has_news => Again::Changed,
-            UpdateKind::Sync => Again::Look,
+            UpdateKind::Sync => Again::Happened,
             UpdateKind::Create | UpdateKind::Update | UpdateKind::Kill => Again::Changed,
         };
         let decision = entry.worker.update(now, update);
@@ -305,6 +305,7 @@ impl Actor {
                 worker.update(now, update);
                 worker
             }
+            // Each begins as Waiting; `request_start` moves it on.
             _ => Worker::new(now, update, false).map_err(PoolError::Refused)?,
         };
         self.workers
@@ -374,7 +375,7 @@ impl Actor {
         for (uid, _) in alive {
             let entry = self.workers.get(uid);
             if entry.is_some_and(|entry| entry.worker.is_waiting()) {
-                self.wake(uid, Again::Look);
+                self.wake(uid, Again::Happened);
             }
         }
     }
@@ -418,7 +419,7 @@ impl Actor {
             return;
         };
         if let Some(step) = &mut entry.step {
-            step.again = step.again.max(Again::Look);
+            step.again = step.again.max(Again::Happened);
             return;
         }
         let Some(job) = entry.job() else {
@@ -463,7 +464,7 @@ impl Actor {
             again = again.after_look(looked_at);
         }
         match (again, outcome) {
-            (Again::Look | Again::LookAtRuntime(_), Some(Outcome::Failed(error))) => {
+            (Again::Happened | Again::RuntimeEvent(_), Some(Outcome::Failed(error))) => {
                 let retry = error.retry.or(Retry::SOON);
                 self.retry(&uid, &StepError { retry, ..error });
             }

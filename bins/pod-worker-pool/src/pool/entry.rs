@@ -39,12 +39,12 @@ pub(super) enum Again {
     No,
     /// The runtime told at this moment that something happened to the pod. A step that
     /// has looked at the runtime since then has seen it.
-    LookAtRuntime(Instant),
+    RuntimeEvent(Instant),
     /// Something happened, perhaps by the step itself. If that fails, a second
     /// attempt waits for a moment, and no longer: its own noise must not make a
     /// failing pod spin, and what another container waits for must not keep a dead
     /// one down.
-    Look,
+    Happened,
     /// What is desired, or a verdict on a container, changed: another step follows
     /// at once.
     Changed,
@@ -58,7 +58,7 @@ impl Again {
     /// for the answer of StartContainer; the step looks after that.
     pub(super) fn after_look(self, looked_at: Option<Instant>) -> Again {
         match self {
-            Again::LookAtRuntime(told_at) if looked_at > Some(told_at) => Again::No,
+            Again::RuntimeEvent(told_at) if looked_at > Some(told_at) => Again::No,
             again => again,
         }
     }
@@ -182,14 +182,14 @@ mod tests {
             told_at - Duration::from_nanos(1),
             told_at + Duration::from_nanos(1),
         );
-        let told = Again::LookAtRuntime(told_at);
+        let told = Again::RuntimeEvent(told_at);
         for (again, looked_at, left) in [
             (told, None, told),
             (told, Some(before), told),
             (told, Some(told_at), told),
             (told, Some(after), Again::No),
             // What is not of the runtime shows in no look at it.
-            (Again::Look, Some(after), Again::Look),
+            (Again::Happened, Some(after), Again::Happened),
             (Again::Changed, Some(after), Again::Changed),
             (Again::No, Some(after), Again::No),
         ] {
@@ -203,9 +203,9 @@ mod tests {
         let later = earlier + Duration::from_nanos(1);
         let reasons = [
             Again::No,
-            Again::LookAtRuntime(earlier),
-            Again::LookAtRuntime(later),
-            Again::Look,
+            Again::RuntimeEvent(earlier),
+            Again::RuntimeEvent(later),
+            Again::Happened,
             Again::Changed,
         ];
         assert!(reasons.is_sorted_by(|one, other| one < other));

@@ -31,7 +31,7 @@ pub(crate) struct Shared {
     pub relister: Relister,
     /// Whether the runtime has been listed since the start.
     pub listed: Arc<AtomicBool>,
-    /// Doorbells from the runtime.
+    /// What the runtime's events say, for pleg and for our own workers.
     pub hints: Hints,
     /// HTTP lifecycle hooks for the prober.
     pub http_hooks: HttpHooks,

@@ -4,7 +4,7 @@
 //! dropped with it, the runtime might still carry it out, and the next step would
 //! look before the result shows. So these calls run beside the step, and the next
 //! step of the pod waits for them first. A StopContainer runs beside it for a reason
-//! of its own, see `kill`.
+//! of its own, see `stop`.
 
 use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

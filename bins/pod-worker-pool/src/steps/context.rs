@@ -71,7 +71,7 @@ pub(crate) struct Steps {
     pub events: Events,
     /// What other processes are told.
     pub publisher: Publisher,
-    /// Kills that were begun.
+    /// Records of pods: what the next run needs.
     pub records: Records,
     /// Wall time.
     pub clock: WallClock,

@@ -69,7 +69,7 @@ pub(super) enum Announcement {
 }
 
 impl Memory {
-    /// A memory that knows which kills were begun.
+    /// A memory that knows what the pod's record holds.
     #[must_use]
     pub(crate) fn new(record: Record) -> Memory {
         Memory {
