@@ -141,7 +141,6 @@ impl SyncLoop {
             Event::StatusSyncerRestarted => {
                 let all = reports::everything(&self.verdicts, &self.admission, &self.pods);
                 self.actions.extend(all);
-                // It leaves alone what it had before the next list was made.
                 self.begin_cleanups();
             }
         }
@@ -463,8 +462,7 @@ impl SyncLoop {
         });
     }
 
-    /// `HandlePodCleanups`, second half: acts on the answer, and tells who may forget
-    /// what.
+    /// `HandlePodCleanups`, second half: acts on the answer, tells who may forget what.
     fn finish_cleanups(&mut self, question: u64, response: SyncKnownPodsResponse) {
         self.note_pool(&response.boot_id);
         // Whether the runtime is down is for its health to say: asked for now.
