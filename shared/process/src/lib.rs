@@ -16,5 +16,4 @@ mod start;
 pub use context::Context;
 pub use lifecycle::{Lifecycle, MAX_STATUS_BYTES, REFUSALS_VARIABLE, REFUSED_FIELD};
 pub use permitted::{permitted, view};
-pub use restarts::EXIT_SOCKET_HARMED;
 pub use start::{EXIT_BAD_CONFIGURATION, NODE_CONFIG_FLAG, main};

@@ -15,14 +15,7 @@ use std::time::Duration;
 
 use backoff::pace::{Moment, Pace};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use topology::{Process, row};
-
-/// Names the file that remembers the starts; set by the units of the bundle.
-const RECORD_VARIABLE: &str = "BULKHEAD_RESTARTS";
-
-/// Exit code of a process whose socket nobody can connect to (EX_UNAVAILABLE of sysexits.h):
-/// `bulkhead-repair@.service` has systemd make another.
-pub const EXIT_SOCKET_HARMED: u8 = 69;
+use topology::{Process, RESTARTS_VARIABLE, row};
 
 /// What is remembered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +27,7 @@ struct Series {
 
 /// The file that remembers the starts, where systemd starts this process.
 pub(crate) fn record() -> Option<PathBuf> {
-    std::env::var_os(RECORD_VARIABLE).map(PathBuf::from)
+    std::env::var_os(RESTARTS_VARIABLE).map(PathBuf::from)
 }
 
 /// Waits as long as this start has to because of those before.

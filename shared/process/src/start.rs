@@ -15,10 +15,10 @@ use node_config::NodeConfig;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
-use topology::{Account, Identities, Process};
+use topology::{Account, EXIT_SOCKET_HARMED, Identities, Process};
 
 use crate::permitted::permitted;
-use crate::{Context, EXIT_SOCKET_HARMED, Lifecycle, restarts};
+use crate::{Context, Lifecycle, restarts};
 
 /// The one argument: the resolved node configuration.
 pub const NODE_CONFIG_FLAG: &str = "--node-config";

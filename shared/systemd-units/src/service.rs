@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use topology::{ALLOCATOR_VARIABLES, Process, ProcessRow, WATCH_DIRECTORY_NAME};
+use topology::{
+    ALLOCATOR_VARIABLES, EXIT_SOCKET_HARMED, Process, ProcessRow, RESTARTS_VARIABLE,
+    WATCH_DIRECTORY_NAME,
+};
 
 use crate::hardening;
 use crate::names::{HEAD, PREPARE, PROGRAMS, RUN_DIRECTORY, TARGET, repair_name, socket_name};
@@ -12,12 +15,6 @@ const WATCHDOG_SECONDS: u32 = 5;
 
 /// Names the socket where a process tells what it has refused; `process` reads it.
 const REFUSALS_VARIABLE: &str = "BULKHEAD_REFUSALS";
-
-/// Names the file where a process remembers its starts; `process` reads it.
-const RESTARTS_VARIABLE: &str = "BULKHEAD_RESTARTS";
-
-/// How a process ends whose socket an earlier run has shut down; `process` says so.
-const EXIT_SOCKET_HARMED: u8 = 69;
 
 /// Where a process finds its configuration: as `supervisor --prepare` writes them.
 fn configuration(process: Process) -> String {

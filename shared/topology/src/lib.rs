@@ -20,7 +20,8 @@ pub use namespace::Namespace;
 pub use need::Need;
 pub use place::{Access, Place, PlaceRow};
 pub use process::{
-    Process, STATUS_SOCKET_FILE_NAME, UnknownProcess, WATCH_DIRECTORY_NAME, WATCH_FILE_NAME,
+    EXIT_SOCKET_HARMED, Process, RESTARTS_VARIABLE, STATUS_SOCKET_FILE_NAME, UnknownProcess,
+    WATCH_DIRECTORY_NAME, WATCH_FILE_NAME,
 };
 pub use process_row::{Budget, Caller, Capability, ProcessRow, ServiceRow};
 pub use table::{Edge, PROCESSES, edges, row};

@@ -21,8 +21,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// Between two looks: short against what is measured.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Between two looks where the times are taken from the journal. Who looks all the time
-/// computes on the same processors as what is measured, and more the longer the journal is.
+/// Between two looks where the times are taken from the journal. Each look reads all of it,
+/// on the same processors as what is measured.
 const SELDOM: Duration = Duration::from_millis(50);
 
 /// Where containers find the journal.

@@ -6,8 +6,7 @@ use std::io;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use process::EXIT_SOCKET_HARMED;
-use topology::Process;
+use topology::{EXIT_SOCKET_HARMED, Process};
 
 use crate::failure::Failure;
 
@@ -50,21 +49,16 @@ pub(super) fn run(process: Process) -> Result<(), Failure> {
     let (code, status) = (told("MONITOR_EXIT_CODE"), told("MONITOR_EXIT_STATUS"));
     let service = format!("bulkhead-{process}.service");
     let socket = format!("bulkhead-{process}.socket");
-    let shown = systemctl(&["show", "--property=Result", "--value", &socket])?;
+    let result = systemctl(&["show", "--property=Result", "--value", &socket])?;
     let end = End {
         code: &code,
         status: &status,
-        socket: shown.trim_end(),
+        socket: result.trim_end(),
     };
     let Some(wait) = start_after(end) else {
         return Ok(());
     };
-    let End {
-        code,
-        status,
-        socket: its_socket,
-    } = end;
-    tracing::warn!(%process, code, status, its_socket, "has it started again, with its socket made anew");
+    tracing::warn!(%process, code, status, socket = end.socket, "has it started again, with its socket made anew");
     std::thread::sleep(wait);
     systemctl(&["reset-failed", &service, &socket])?;
     // It could wait for what waits for this program.
