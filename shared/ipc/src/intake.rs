@@ -88,7 +88,6 @@ impl Turns {
 mod tests {
     use std::time::Duration;
 
-    use futures_util::StreamExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use topology::{Identities, Process};
 
@@ -107,14 +106,17 @@ mod tests {
         let identities = Arc::new(Identities::from_base(64_000).unwrap());
         let refusals = Refusals::new(SERVER, Arc::clone(&identities), None);
         let places = Places::new(SERVER, Arc::clone(&identities), refusals.clone());
-        let accepted = hub.listener(SERVER).into_stream(places, refusals);
+        let listener = hub.listener(SERVER);
         for caller in callers {
             let uid = identities.uid(*caller);
             let mut stream = hub.connect_pipe((*caller, Peer { uid, pid: None }), SERVER);
             tokio::spawn(async move { while stream.write_all(&[0; 1 << 16]).await.is_ok() {} });
         }
-        let accepted = accepted.take(callers.len());
-        accepted.map(|it| it.unwrap()).collect().await
+        let mut accepted = Vec::new();
+        for _ in callers {
+            accepted.push(listener.next(&places, &refusals).await.unwrap());
+        }
+        accepted
     }
 
     /// How much can be read of it within this time.

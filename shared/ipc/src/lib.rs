@@ -23,6 +23,7 @@ mod conduct;
 mod feed;
 mod goaway;
 mod greeting;
+mod http2;
 mod hub;
 mod intake;
 mod listener;

@@ -9,7 +9,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::WaitForCancellationFutureOwned;
-use tonic::transport::server::Connected;
 
 use crate::calls::ServerEnd;
 use crate::goaway::GoAwayWatch;
@@ -33,6 +32,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 pub struct Listener {
     source: Source,
     reports: Option<Reports>,
+    /// For those that are hung up on a little later.
+    delayed: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
@@ -49,24 +50,23 @@ impl Listener {
     /// When the socket cannot be made non-blocking or tokio refuses it.
     pub fn from_unix(listener: std::os::unix::net::UnixListener) -> io::Result<Listener> {
         listener.set_nonblocking(true)?;
-        let source = Source::Unix(UnixListener::from_std(listener)?);
-        Ok(Listener {
-            source,
-            reports: None,
-        })
+        let listener = UnixListener::from_std(listener)?;
+        Ok(Listener::new(Source::Unix(listener)))
     }
 
     pub(crate) fn from_pipes(listener: MemoryListener<Severable>) -> Listener {
-        Listener {
-            source: Source::Pipes(listener),
-            reports: None,
-        }
+        Listener::new(Source::Pipes(listener))
     }
 
     pub(crate) fn from_calls(listener: MemoryListener<ServerEnd>) -> Listener {
+        Listener::new(Source::Calls(listener))
+    }
+
+    fn new(source: Source) -> Listener {
         Listener {
-            source: Source::Calls(listener),
+            source,
             reports: None,
+            delayed: Arc::new(Semaphore::new(MAX_DELAYED_HANG_UPS)),
         }
     }
 
@@ -92,33 +92,23 @@ impl Listener {
         self.reports.clone()
     }
 
-    /// Accepted connections of those who have a place.
-    pub(crate) fn into_stream(
-        self,
-        places: Places,
-        refusals: Refusals,
-    ) -> impl tokio_stream::Stream<Item = io::Result<Accepted>> + Send {
-        let waiting = Arc::new(Semaphore::new(MAX_DELAYED_HANG_UPS));
-        futures_util::stream::unfold(
-            (self, places, refusals, waiting),
-            |(listener, places, refusals, waiting)| async move {
-                loop {
-                    let accepted = match listener.accept().await {
-                        Ok((stream, peer)) => match places.take(peer) {
-                            Ok(place) => Ok(Accepted::new(stream, peer, place, refusals.clone())),
-                            Err(kind) => {
-                                hang_up(stream, kind, &waiting);
-                                // Those who have a place have a turn.
-                                tokio::task::yield_now().await;
-                                continue;
-                            }
-                        },
-                        Err(error) => Err(error),
-                    };
-                    return Some((accepted, (listener, places, refusals, waiting)));
+    /// The next connection of somebody who has a place. Others are hung up on.
+    ///
+    /// # Errors
+    /// When the socket, or the caller, or what is left of the process's limits does not
+    /// allow it.
+    pub(crate) async fn next(&self, places: &Places, refusals: &Refusals) -> io::Result<Accepted> {
+        loop {
+            let (stream, peer) = self.accept().await?;
+            match places.take(peer) {
+                Ok(place) => return Ok(Accepted::new(stream, peer, place, refusals.clone())),
+                Err(kind) => {
+                    hang_up(stream, kind, &self.delayed);
+                    // Those who have a place have a turn.
+                    tokio::task::yield_now().await;
                 }
-            },
-        )
+            }
+        }
     }
 
     async fn accept(&self) -> io::Result<(Box<dyn Stream>, Peer)> {
@@ -183,12 +173,9 @@ impl Accepted {
             _place: place,
         }
     }
-}
 
-impl Connected for Accepted {
-    type ConnectInfo = Caller;
-
-    fn connect_info(&self) -> Caller {
+    /// Who calls by it.
+    pub(crate) fn caller(&self) -> Caller {
         self.caller.clone()
     }
 }

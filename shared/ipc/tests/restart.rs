@@ -266,3 +266,32 @@ async fn a_real_socket_queues_calls_while_its_server_is_down() {
     // Nobody implements it here: the call came through.
     assert_eq!(answer.unwrap_err().code(), Some(tonic::Code::Unimplemented));
 }
+
+/// Who started it makes the socket anew.
+#[tokio::test]
+async fn a_server_whose_socket_does_not_listen_ends() {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+    let (kind, flags) = (SockType::Stream, SockFlag::empty());
+    let deaf = socket(AddressFamily::Unix, kind, flags, None).unwrap();
+    let listener = Listener::from_unix(UnixListener::from(deaf)).unwrap();
+    let routes = Routes::new(v1::pleg_server::PlegServer::new(fake("one")));
+    let token = CancellationToken::new();
+    let ended = ipc::serve(Process::Pleg, identities(), listener, routes, token).await;
+    let error = ended.unwrap_err();
+    assert_eq!(error.to_string(), "pleg cannot serve its socket");
+}
+
+/// Needs root, as above.
+#[tokio::test]
+async fn an_answer_says_nothing_that_differs_from_the_one_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Process::PodWorkerPool;
+    let path = directory.path().join(server.socket_file_name());
+    let _server = serve_socket(&path, server);
+    let network = Network::unix(directory.path());
+    let mut client = v1::usage_client::UsageClient::new(network.channel(server));
+    let answer = client.get_usage(v1::GetUsageRequest {}).await.unwrap_err();
+    let headers = answer.metadata().clone().into_headers();
+    let names: Vec<_> = headers.keys().map(|name| name.as_str()).collect();
+    assert_eq!(names, ["content-type"]);
+}
