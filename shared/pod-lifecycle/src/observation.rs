@@ -24,6 +24,9 @@ pub struct Observation {
     /// Ends of processes that the runtime told of by an event, by the id of their
     /// container or sandbox. The lists may show them as running still.
     pub told_ends: BTreeMap<String, ToldEnd>,
+    /// Whether calls that make something of the pod were under way when the look began: what
+    /// they make may be missing here, also when they have ended since.
+    pub calls_under_way: bool,
     /// Instances that run and whose postStart hooks have not ended, by id: they do not
     /// count as started yet.
     pub in_post_start: BTreeSet<String>,

@@ -96,10 +96,12 @@ impl Steps {
         memory: &mut Memory,
     ) -> Result<Observation, StepError> {
         let looked_at = Instant::now();
+        let calls_under_way = memory.calls.are_under_way();
         let Memory { known, cache, .. } = memory;
         let observed = self.observer.observe(identity, pod, known, cache);
         let mut observation = observed.await?;
         memory.looked_at = Some(looked_at);
+        observation.calls_under_way = calls_under_way;
         observation.told_ends = self.told_ends.of(&observation);
         observation.volumes.clone_from(&memory.volumes);
         observation.files.clone_from(&memory.files);
@@ -134,7 +136,6 @@ impl Steps {
             observation,
             known: &memory.known,
             pulls: &memory.pulls.under_way(),
-            calls_under_way: memory.calls.are_under_way(),
             probe_verdicts,
             noted_start: memory.record.started_at,
             content: Content {

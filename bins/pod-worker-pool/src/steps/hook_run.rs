@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use clock::UnixNanos;
-use cri::ContainerRuntime;
+use cri::{ContainerRuntime, RuntimeError};
 use pod::PodIdentity;
 use pod_lifecycle::hook::{Hook, HttpHook};
+use tokio::time::Instant;
 
 use super::context::Steps;
 use super::hooks::HookResult;
@@ -80,7 +81,7 @@ async fn run(
             tokio::time::sleep(length).await;
             Ok(())
         }
-        Hook::Exec(command) => match runtime.exec_sync(&id, command, limit).await {
+        Hook::Exec(command) => match execute(&*runtime, &id, &command, limit).await {
             Ok(answer) if answer.exit_code == 0 => Ok(()),
             Ok(answer) => Err(format!("the command exited with {}", answer.exit_code)),
             Err(error) => Err(telemetry::chain(&error)),
@@ -91,6 +92,32 @@ async fn run(
         },
         Hook::Impossible(why) => Err(why),
     }
+}
+
+/// Runs a command in an instance. The gate looks at an instance that this process has not
+/// made before it lets a command through: where the runtime does not answer that, the
+/// command did not run, no hook has failed, and it is tried again.
+async fn execute(
+    runtime: &dyn ContainerRuntime,
+    id: &str,
+    command: &[String],
+    limit: Duration,
+) -> Result<cri::v1::ExecSyncResponse, RuntimeError> {
+    let begun = Instant::now();
+    loop {
+        let left = limit.saturating_sub(begun.elapsed());
+        match runtime.exec_sync(id, command.to_vec(), left).await {
+            Err(error) if was_not_sent(&error) && begun.elapsed() < limit => {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+            answered => return answered,
+        }
+    }
+}
+
+/// Whether a command was not sent because another call failed before it.
+fn was_not_sent(error: &RuntimeError) -> bool {
+    error.method != "ExecSync" && !error.is_not_found()
 }
 
 /// Waits for the end of a preStop hook that an earlier process has begun. How long a

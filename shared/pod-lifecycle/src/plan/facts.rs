@@ -24,8 +24,6 @@ pub struct Facts<'a> {
     pub known: &'a Known,
     /// Containers whose images are being pulled.
     pub pulls: &'a BTreeSet<String>,
-    /// Whether calls are under way that make something of it.
-    pub calls_under_way: bool,
     /// What probes say of instances.
     pub probe_verdicts: &'a ProbeVerdicts,
     /// When its first sync was, if that is noted.

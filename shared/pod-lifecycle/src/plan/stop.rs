@@ -37,7 +37,7 @@ pub(super) fn terminating(
     termination: &Termination,
     is_runtime_only: bool,
 ) -> Plan {
-    if facts.calls_under_way {
+    if facts.observation.calls_under_way {
         return Plan::AwaitCalls;
     }
     let observation = facts.observation;

@@ -201,10 +201,6 @@ impl Case {
     }
 
     fn plan_for(&self, goal: Goal<'_>) -> Plan {
-        self.plan_with(goal, false)
-    }
-
-    fn plan_with(&self, goal: Goal<'_>, calls_under_way: bool) -> Plan {
         let mut known = self.known.clone();
         for (id, reason) in &self.kills {
             known.note_kill(id, *reason);
@@ -214,7 +210,6 @@ impl Case {
             observation: &self.observation,
             known: &known,
             pulls: &self.pulls,
-            calls_under_way,
             probe_verdicts: &self.failed_probes,
             noted_start: self.started_at,
             content: Content {

@@ -97,6 +97,24 @@ async fn sidecars_are_not_waited_for_beyond_the_grace_and_get_two_seconds_each()
     assert_eq!(begun.elapsed().as_secs(), 12);
 }
 
+/// The start may end while the pod is looked at, after the runtime has listed the main
+/// container as created.
+#[tokio::test(start_paused = true)]
+async fn a_main_container_that_is_being_started_is_stopped_before_its_sidecars() {
+    let starts = |node: &TestNode| node.runtime.calls().get("StartContainer").copied();
+    for after in 0..60 {
+        let node = TestNode::with_seed(after);
+        let pod = pod(&["slow-term", "1000"], &["slow-term", "3000"]);
+        node.create(&pod).await;
+        eventually("the main container is started", || starts(&node) == Some(4)).await;
+        tokio::time::sleep(Duration::from_millis(after)).await;
+        node.stop(&pod, 30).await;
+        all_stopped(&node).await;
+        let terminated = of(&node, |it| *it == Happening::Terminated);
+        assert_eq!(names(&terminated), ["c", "s2", "s1"], "after {after} ms");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_order_of_stops_survives_the_pool_and_the_pods_manifest() {
     for after in [10, 500, 2900, 3500, 4500] {
