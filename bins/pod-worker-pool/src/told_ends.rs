@@ -52,6 +52,9 @@ impl ToldEnds {
         let Told { by_id, ids } = &mut *told;
         by_id.retain(|id, end| end.finished_at >= asked_at || may_run(id));
         ids.retain(|id| by_id.contains_key(id));
+        // Of a burst of ends nothing stays.
+        by_id.shrink_to(2 * by_id.len());
+        ids.shrink_to(2 * ids.len());
     }
 
     /// The ends of what the runtime shows of a pod.

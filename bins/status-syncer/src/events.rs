@@ -9,8 +9,8 @@ use clock::UnixNanos;
 use ipc::MessageQueue;
 use ipc::limits::truncate;
 
-/// Different events that are kept: an hour of a busy node, about 1 MiB.
-pub(crate) const MAX_EVENTS: usize = 2_000;
+/// Different events that are kept: the last start and end of 100 pods, about 400 KiB.
+pub(crate) const MAX_EVENTS: usize = 1_000;
 /// Different events of one pod or subject, so that one cannot displace the rest.
 pub(crate) const MAX_EVENTS_PER_SUBJECT: usize = 100;
 /// Events that differ in their message only, beyond which they are folded into

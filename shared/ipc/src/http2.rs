@@ -53,12 +53,8 @@ where
         };
         match accepted {
             Ok(accepted) => {
-                let serving = serve_connection(
-                    builder.clone(),
-                    accepted,
-                    service.clone(),
-                    shutdown.clone(),
-                );
+                let serving =
+                    serve_connection(builder.clone(), accepted, service.clone(), shutdown.clone());
                 connections.spawn(serving);
             }
             Err(error) if is_lasting(&error) => return Err(error),

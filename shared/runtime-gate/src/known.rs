@@ -66,6 +66,8 @@ impl<T: Clone> Known<T> {
         let mut inner = self.lock();
         if inner.values.remove(id).is_some() {
             inner.ages.retain(|known| known != id);
+            let ages = &mut inner.ages;
+            ages.shrink_to(2 * ages.len());
         }
     }
 
