@@ -283,16 +283,20 @@ impl Workers {
         self.has_or_stops(uid) || listed.is_some_and(|listed| listed.contains_key(uid))
     }
 
-    /// Uids of the pods that are desired, run, or are to be stopped; `None` before it
-    /// is known what runs. A pod that still runs counts also when no source wants it
-    /// any more: after a restart the pool has no worker for it until it is told to
-    /// stop it.
+    /// Uids of the pods that are desired, run, have a worker that has not finished, or are
+    /// to be stopped; `None` before it is known what runs. A pod that still runs counts
+    /// also when no source wants it any more: after a restart the pool has no worker for
+    /// it until it is told to stop it. One with a worker counts, since the pool tells
+    /// nothing of it before it has looked at it.
     #[must_use]
     pub(crate) fn known_anywhere(&self, pods: &DesiredPods) -> Option<Vec<String>> {
         let listed = self.runtime_pods()?.iter();
         let running = listed.filter(|(_, pod)| pod.runs).map(|(uid, _)| uid);
         // A departed pod that started since that list may run all the same.
-        let others = running.chain(self.departed.keys());
+        let workers = self.known.iter();
+        let worked_on = workers.filter(|(_, worker)| worker.phase != WorkerPhase::Finished);
+        let worked_on = worked_on.map(|(uid, _)| uid);
+        let others = running.chain(worked_on).chain(self.departed.keys());
         let known: BTreeSet<&Uid> = pods.iter().map(|(uid, _)| uid).chain(others).collect();
         Some(known.into_iter().map(ToString::to_string).collect())
     }

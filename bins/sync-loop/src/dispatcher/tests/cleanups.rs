@@ -216,6 +216,17 @@ fn an_orphan_keeps_its_status_until_it_has_ended() {
     // As soon as it is known to have ended: the next tick may be long after this one.
     let kept = known(&harness.housekeeping(&[], &pods[1..]));
     assert_eq!(kept, Some(vec![]));
+    // It ended, but the pool has not looked at it yet: it still has a worker for it.
+    for (phase, uids) in [
+        (WorkerPhase::Syncing, vec!["ended".to_owned()]),
+        (WorkerPhase::Terminating, vec!["ended".to_owned()]),
+        (WorkerPhase::Terminated, vec!["ended".to_owned()]),
+        (WorkerPhase::Finished, vec![]),
+    ] {
+        let workers = [worker("ended", phase)];
+        let kept = known(&harness.housekeeping(&workers, &pods[1..]));
+        assert_eq!(kept, Some(uids), "{phase:?}");
+    }
     // It started and was dropped while the pool was asked.
     harness.capacity(1000);
     harness.tick_housekeeping();
