@@ -45,7 +45,14 @@ impl<M: Message + Default> MessageQueue<M> {
 
     /// Adds a message as the newest.
     pub fn push_back(&mut self, message: &M) {
-        self.bytes.extend(message.encode_to_vec());
+        let encoded = message.encode_to_vec();
+        let needed = self.bytes.len() + encoded.len();
+        if needed > self.bytes.capacity() {
+            // Doubled, as it would be by itself, a full queue would keep up to half of its
+            // room for nothing, and since it is a ring it uses all of it in turn.
+            self.bytes.reserve_exact(encoded.len() + needed / 8);
+        }
+        self.bytes.extend(encoded);
         self.ends.push_back(self.begin + self.bytes.len());
     }
 
@@ -80,6 +87,20 @@ impl<M: Message + Default> MessageQueue<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_full_queue_has_little_more_room_than_it_needs() {
+        let mut queue = MessageQueue::default();
+        let message = "x".repeat(100);
+        for _ in 0..10_000 {
+            if queue.len() == 1000 {
+                queue.drop_front();
+            }
+            queue.push_back(&message);
+        }
+        let (room, used) = (queue.bytes.capacity(), queue.bytes.len());
+        assert!(room <= used + used / 7, "{room} for {used}");
+    }
 
     #[test]
     fn messages_come_out_as_they_went_in() {
