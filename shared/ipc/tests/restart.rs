@@ -283,7 +283,7 @@ async fn a_server_whose_socket_does_not_listen_ends() {
 
 /// Needs root, as above.
 #[tokio::test]
-async fn an_answer_says_nothing_that_differs_from_the_one_before() {
+async fn answers_carry_no_date() {
     let directory = tempfile::tempdir().unwrap();
     let server = Process::PodWorkerPool;
     let path = directory.path().join(server.socket_file_name());
@@ -292,6 +292,6 @@ async fn an_answer_says_nothing_that_differs_from_the_one_before() {
     let mut client = v1::usage_client::UsageClient::new(network.channel(server));
     let answer = client.get_usage(v1::GetUsageRequest {}).await.unwrap_err();
     let headers = answer.metadata().clone().into_headers();
-    let names: Vec<_> = headers.keys().map(|name| name.as_str()).collect();
-    assert_eq!(names, ["content-type"]);
+    assert!(headers.contains_key("content-type"));
+    assert!(!headers.contains_key("date"));
 }
