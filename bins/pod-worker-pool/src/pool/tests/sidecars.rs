@@ -5,7 +5,7 @@ use std::time::Duration;
 use bulkhead_api::v1;
 use pod_lifecycle::UpdateKind;
 use serde_json::{Value, json};
-use simulated_runtime::{Entry, Happening};
+use simulated_runtime::{Entry, Faults, Happening};
 use tokio::time::Instant;
 
 use crate::testing::{IMAGE, TestNode, eventually, pod_running};
@@ -102,8 +102,13 @@ async fn sidecars_are_not_waited_for_beyond_the_grace_and_get_two_seconds_each()
 #[tokio::test(start_paused = true)]
 async fn a_main_container_that_is_being_started_is_stopped_before_its_sidecars() {
     let starts = |node: &TestNode| node.runtime.calls().get("StartContainer").copied();
-    for after in 0..60 {
+    for after in 0..200 {
         let node = TestNode::with_seed(after);
+        // Lists take long enough for a start to end meanwhile.
+        node.runtime.set_faults(Faults {
+            slowness: 10.0,
+            ..Faults::NONE
+        });
         let pod = pod(&["slow-term", "1000"], &["slow-term", "3000"]);
         node.create(&pod).await;
         eventually("the main container is started", || starts(&node) == Some(4)).await;
