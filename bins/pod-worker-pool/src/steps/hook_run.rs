@@ -143,3 +143,26 @@ pub(super) async fn await_earlier(steps: &Steps, id: &str, hook: &Hook, begun_at
     // Either the time is over or the instance has ended.
     let _ = tokio::time::timeout(left, has_ended).await;
 }
+
+#[cfg(test)]
+mod tests {
+    use cri::RuntimeErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn a_command_is_tried_again_only_if_it_was_not_sent() {
+        for (method, kind, again) in [
+            ("ContainerStatus", RuntimeErrorKind::Unavailable, true),
+            ("ContainerStatus", RuntimeErrorKind::Other, true),
+            // It has ended.
+            ("ContainerStatus", RuntimeErrorKind::NotFound, false),
+            // It may have run.
+            ("ExecSync", RuntimeErrorKind::Unavailable, false),
+            ("ExecSync", RuntimeErrorKind::Other, false),
+        ] {
+            let error = RuntimeError::new(method, kind, "");
+            assert_eq!(was_not_sent(&error), again, "{method} {kind:?}");
+        }
+    }
+}
