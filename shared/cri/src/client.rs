@@ -32,7 +32,7 @@ use crate::proto::runtime::v1::{
     self, image_service_client::ImageServiceClient, runtime_service_client::RuntimeServiceClient,
 };
 use crate::runtime::ContainerRuntime;
-use crate::{EventSource, RuntimeError, RuntimeErrorKind, RuntimeEvents, events};
+use crate::{EXEC_SYNC, EventSource, RuntimeError, RuntimeErrorKind, RuntimeEvents, events};
 
 pub use deadlines::{DEFAULT_DEADLINE, RUN_POD_SANDBOX_DEADLINE};
 
@@ -401,7 +401,7 @@ impl ContainerRuntime for CriClient {
         };
         let mut client = self.commands.clone();
         let deadline = timeout.saturating_add(DEFAULT_DEADLINE);
-        call("ExecSync", deadline, message, |request| {
+        call(EXEC_SYNC, deadline, message, |request| {
             client.exec_sync(request)
         })
         .await

@@ -25,7 +25,17 @@ pub struct RuntimeError {
     pub message: String,
 }
 
+/// The method by which a command is run in a container.
+pub const EXEC_SYNC: &str = "ExecSync";
+
 impl RuntimeError {
+    /// Whether this call itself failed, and not another that had to be made before it: then
+    /// it was never sent.
+    #[must_use]
+    pub fn is_of(&self, method: &str) -> bool {
+        self.method == method
+    }
+
     /// An error of `method`, its message shortened to what is kept.
     pub fn new(
         method: &'static str,

@@ -22,7 +22,7 @@ pub use client::{
     ConnectError, CriClient, DEFAULT_DEADLINE, MAX_EXEC_OUTPUT_BYTES, OnConnection,
     RUN_POD_SANDBOX_DEADLINE,
 };
-pub use error::RuntimeError;
+pub use error::{EXEC_SYNC, RuntimeError};
 pub use error_kind::RuntimeErrorKind;
 pub use events::{End, EventKind, EventSource, RuntimeEvent, RuntimeEvents};
 pub use runtime::ContainerRuntime;

@@ -26,7 +26,7 @@ use crate::refusals::Refusals;
 /// Wait after a connection that could not be accepted.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-/// Takes connections and answers their calls, until `shutdown` is cancelled and those that
+/// Accepts connections and answers their calls, until `shutdown` is cancelled and those that
 /// are under way have ended.
 ///
 /// # Errors
@@ -48,7 +48,7 @@ where
             biased;
             // Cancel-safe: only waits.
             () = shutdown.cancelled() => break,
-            // Cancel-safe: a connection is taken or it is not.
+            // Cancel-safe: who is not accepted waits in the socket.
             accepted = listener.next(&places, &refusals) => accepted,
         };
         match accepted {

@@ -37,7 +37,7 @@ const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// How long a thread waits for more work that blocks before it ends. Work goes to the thread
 /// that has waited longest, so with the usual 10 s, as many as there were in a burst would
 /// live on as long as each gets something to do within that time.
-const IDLE_THREAD_LIVES: Duration = Duration::from_secs(1);
+const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(1);
 
 /// How often memory that is free is given back. The work of a burst of pods is over
 /// long before; more often would only have the kernel give it out again.
@@ -175,7 +175,7 @@ where
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(topology::row(process).blocking_threads_max())
-        .thread_keep_alive(IDLE_THREAD_LIVES)
+        .thread_keep_alive(THREAD_KEEP_ALIVE)
         .build()
         .map_err(failed("start the runtime"))?;
     let shutdown = CancellationToken::new();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use cri::{ContainerRuntime, RuntimeError, RuntimeEvents, v1};
+use cri::{ContainerRuntime, EXEC_SYNC, RuntimeError, RuntimeEvents, v1};
 use node_policy::{Demand, Permit, Refusal};
 use pod::metadata::{CONTAINER_NAME_LABEL, POD_UID_LABEL};
 
@@ -458,7 +458,7 @@ impl ContainerRuntime for Gate {
     ) -> Result<v1::ExecSyncResponse, RuntimeError> {
         self.judge_command(container_id, &command)
             .await
-            .map_err(|stop| self.stopped("ExecSync", &self.pod_of(container_id), stop))?;
+            .map_err(|stop| self.stopped(EXEC_SYNC, &self.pod_of(container_id), stop))?;
         self.inner.exec_sync(container_id, command, timeout).await
     }
 

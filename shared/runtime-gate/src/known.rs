@@ -65,8 +65,8 @@ impl<T: Clone> Known<T> {
     pub(crate) fn forget(&self, id: &str) {
         let mut inner = self.lock();
         if inner.values.remove(id).is_some() {
-            inner.ages.retain(|known| known != id);
             let ages = &mut inner.ages;
+            ages.retain(|known| known != id);
             ages.shrink_to(2 * ages.len());
         }
     }

@@ -32,6 +32,9 @@ pub const STATUS_SOCKET_FILE_NAME: &str = "status.sock";
 /// where systemd supervises them: each on the socket that has its name and `.notify`.
 pub const WATCH_DIRECTORY_NAME: &str = "watch";
 
+/// File name in there of what was found, for `bulkhead status`.
+pub const WATCH_FILE_NAME: &str = "found";
+
 /// Variable that names the file in which a process remembers its starts, where systemd
 /// supervises it.
 pub const RESTARTS_VARIABLE: &str = "BULKHEAD_RESTARTS";
@@ -39,9 +42,6 @@ pub const RESTARTS_VARIABLE: &str = "BULKHEAD_RESTARTS";
 /// Exit code of a process whose socket nobody can connect to (EX_UNAVAILABLE of sysexits.h),
 /// where systemd supervises it: `bulkhead-repair@.service` has systemd make another.
 pub const EXIT_SOCKET_HARMED: u8 = 69;
-
-/// File name in there of what was found, for `bulkhead status`.
-pub const WATCH_FILE_NAME: &str = "found";
 
 impl Process {
     /// Those that every node runs, in the order in which the supervisor starts them.

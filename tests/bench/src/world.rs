@@ -21,7 +21,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// Between two looks: short against what is measured.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Between two looks where the times are taken from the journal. Each look reads all of it,
+/// Between two looks where the times are read from the journal. Each look reads all of it,
 /// on the same processors as what is measured.
 const SELDOM: Duration = Duration::from_millis(50);
 

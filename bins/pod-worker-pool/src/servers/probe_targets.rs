@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::watch_probe_targets_response::Message;
+use cri::{EXEC_SYNC, RuntimeError, RuntimeErrorKind};
 use ipc::StateEvent;
 use ipc::limits::EXEC_PROBE_MARGIN;
 use pod::PodExt;
@@ -143,12 +144,8 @@ impl v1::probe_targets_server::ProbeTargets for Service {
                 output: output(result.stdout, result.stderr),
                 ..v1::ExecProbeResponse::default()
             },
-            Ok(Err(error)) if error.kind == cri::RuntimeErrorKind::DeadlineExceeded => timed_out(),
+            Ok(Err(error)) => failed(&error),
             Err(_) => timed_out(),
-            Ok(Err(error)) => v1::ExecProbeResponse {
-                error: telemetry::chain(&error),
-                ..v1::ExecProbeResponse::default()
-            },
         };
         Ok(Response::new(self.response(response)))
     }
@@ -220,5 +217,36 @@ fn timed_out() -> v1::ExecProbeResponse {
     v1::ExecProbeResponse {
         timed_out: true,
         ..v1::ExecProbeResponse::default()
+    }
+}
+
+/// A try that the runtime did not carry out: only the time that the command itself took too
+/// long says something of the container.
+fn failed(error: &RuntimeError) -> v1::ExecProbeResponse {
+    match error.kind {
+        RuntimeErrorKind::DeadlineExceeded if error.is_of(EXEC_SYNC) => timed_out(),
+        _ => v1::ExecProbeResponse {
+            error: telemetry::chain(error),
+            ..v1::ExecProbeResponse::default()
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_was_not_sent_has_not_taken_too_long() {
+        for (method, kind, counts) in [
+            (EXEC_SYNC, RuntimeErrorKind::DeadlineExceeded, true),
+            (EXEC_SYNC, RuntimeErrorKind::Unavailable, false),
+            // The gate's look at the container, before the command.
+            ("ContainerStatus", RuntimeErrorKind::DeadlineExceeded, false),
+        ] {
+            let response = failed(&RuntimeError::new(method, kind, ""));
+            assert_eq!(response.timed_out, counts, "{method} {kind:?}");
+            assert_eq!(response.error.is_empty(), counts, "{method} {kind:?}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use clock::UnixNanos;
-use cri::{ContainerRuntime, RuntimeError};
+use cri::{ContainerRuntime, EXEC_SYNC, RuntimeError};
 use pod::PodIdentity;
 use pod_lifecycle::hook::{Hook, HttpHook};
 use tokio::time::Instant;
@@ -19,7 +19,8 @@ use crate::observe;
 /// ever here.
 pub(super) const POST_START_MAY_TAKE: Duration = Duration::from_secs(24 * 3600);
 
-/// Wait between two looks at an instance whose hook an earlier process has begun.
+/// Wait between two looks at an instance: whose hook an earlier process has begun, or about
+/// which the runtime did not answer.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Who a hook is for.
@@ -117,7 +118,7 @@ async fn execute(
 
 /// Whether a command was not sent because another call failed before it.
 fn was_not_sent(error: &RuntimeError) -> bool {
-    error.method != "ExecSync" && !error.is_not_found()
+    !error.is_of(EXEC_SYNC) && !error.is_not_found()
 }
 
 /// Waits for the end of a preStop hook that an earlier process has begun. How long a
@@ -158,8 +159,8 @@ mod tests {
             // It has ended.
             ("ContainerStatus", RuntimeErrorKind::NotFound, false),
             // It may have run.
-            ("ExecSync", RuntimeErrorKind::Unavailable, false),
-            ("ExecSync", RuntimeErrorKind::Other, false),
+            (EXEC_SYNC, RuntimeErrorKind::Unavailable, false),
+            (EXEC_SYNC, RuntimeErrorKind::Other, false),
         ] {
             let error = RuntimeError::new(method, kind, "");
             assert_eq!(was_not_sent(&error), again, "{method} {kind:?}");
