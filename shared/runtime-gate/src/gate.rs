@@ -16,7 +16,7 @@ use crate::denial::Denial;
 use crate::held::{HeldPod, HeldPods, Standing};
 use crate::known::{Known, KnownContainer, KnownSandbox};
 use crate::places::Places;
-use crate::process_user::ProcessUser;
+use crate::process_user::{self, ProcessUser};
 use crate::request::{self, Asked, RunsAs};
 use crate::user_ids::{self, UserIds};
 
@@ -32,6 +32,8 @@ pub struct Gate {
     containers: Known<KnownContainer>,
     /// Containers whose user was judged.
     judged_users: Known<()>,
+    /// Whom the runtime has containers run as, by [`process_user::key`].
+    users: Known<ProcessUser>,
     alarms: Alarms,
 }
 
@@ -71,6 +73,7 @@ impl Gate {
             sandboxes: Known::default(),
             containers: Known::default(),
             judged_users: Known::default(),
+            users: Known::default(),
             alarms: Alarms::default(),
         }
     }
@@ -184,15 +187,14 @@ impl Gate {
 
     /// Judges whom the runtime has a container run as that exists and was not started.
     /// `named` is the name of the user, where the number is not known from the request
-    /// or the image: then the runtime must tell it.
+    /// or the image: then the runtime must tell it. `key` is that of [`process_user::key`].
     async fn check_user(
         &self,
         pod: &HeldPod,
         container_id: &str,
-        (named, images): (Option<&str>, &[String]),
+        (named, images, key): (Option<&str>, &[String], Option<&str>),
     ) -> Result<(), Stop> {
-        let info = self.inner.container_info(container_id).await?;
-        match (ProcessUser::told(&info), named) {
+        match (self.user_of(container_id, key).await?, named) {
             (Some(user), _) => self.check(pod, &user.asked(), images)?,
             (None, None) => {}
             (None, Some(name)) => {
@@ -202,6 +204,25 @@ impl Gate {
         }
         self.judged_users.note(container_id, ());
         Ok(())
+    }
+
+    /// Whom the runtime has a container run as, if it tells. For a second container of
+    /// the same image and user it is not asked again: its answer is the whole
+    /// specification of the container, and costs it more than any list.
+    async fn user_of(
+        &self,
+        container_id: &str,
+        key: Option<&str>,
+    ) -> Result<Option<ProcessUser>, RuntimeError> {
+        if let Some(user) = key.and_then(|key| self.users.get(key)) {
+            return Ok(Some(user));
+        }
+        let info = self.inner.container_info(container_id).await?;
+        let user = ProcessUser::told(&info);
+        if let (Some(key), Some(user)) = (key, &user) {
+            self.users.note(key, user.clone());
+        }
+        Ok(user)
     }
 
     /// The image of a container: its names, and whom it wants to run as.
@@ -293,6 +314,7 @@ impl Gate {
             pod,
             images,
             user,
+            user_key: process_user::key(config, own_users.is_some()),
             known,
         })
     }
@@ -309,7 +331,7 @@ impl Gate {
             ..v1::ImageSpec::default()
         };
         let (images, _) = self.image(&image).await?;
-        let about = (Some(""), images.as_slice());
+        let about = (Some(""), images.as_slice(), None);
         self.check_user(&pod, container_id, about).await
     }
 
@@ -372,6 +394,8 @@ struct Creation {
     images: Vec<String>,
     /// The name of the user that it is to run as, where it is a name.
     user: Option<String>,
+    /// Of [`process_user::key`].
+    user_key: Option<String>,
     known: KnownContainer,
 }
 
@@ -417,7 +441,8 @@ impl ContainerRuntime for Gate {
             .create_container(sandbox_id, config, sandbox_config)
             .await?;
         self.containers.note(&id, creation.known);
-        let about = (creation.user.as_deref(), creation.images.as_slice());
+        let (user, key) = (creation.user.as_deref(), creation.user_key.as_deref());
+        let about = (user, creation.images.as_slice(), key);
         if let Err(stop) = self.check_user(&creation.pod, &id, about).await {
             // It never ran. Where it cannot be removed now it is left as one that was
             // never started, and is judged again before it is.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use cri::v1;
 use node_policy::Demand;
 use serde::Deserialize;
 
@@ -80,9 +81,96 @@ impl ProcessUser {
     }
 }
 
+/// How the ids of images begin that are made from all that is in the image.
+const DIGEST: &str = "sha256:";
+
+/// All that decides whom a container runs as: the image with its files, and what the
+/// request says of users and groups. `None` where the image is asked for by a name, which
+/// may be another image's by now.
+pub(crate) fn key(config: &v1::ContainerConfig, has_own_users: bool) -> Option<String> {
+    let image = config.image.as_ref()?.image.as_str();
+    let security = config.linux.clone().unwrap_or_default().security_context;
+    let v1::LinuxContainerSecurityContext {
+        run_as_user,
+        run_as_group,
+        run_as_username,
+        supplemental_groups,
+        supplemental_groups_policy,
+        ..
+    } = security.unwrap_or_default();
+    let user = (run_as_user, run_as_username, run_as_group);
+    let groups = (supplemental_groups, supplemental_groups_policy);
+    image
+        .starts_with(DIGEST)
+        .then(|| format!("{image} {user:?} {groups:?} {has_own_users}"))
+}
+
 #[cfg(test)]
 mod tests {
+    use cri::v1::Int64Value;
+
     use super::*;
+
+    #[test]
+    fn who_a_container_runs_as_follows_from_its_image_and_what_is_said_of_users_and_groups() {
+        let of = |image: &str, security: v1::LinuxContainerSecurityContext| v1::ContainerConfig {
+            image: Some(v1::ImageSpec {
+                image: image.to_owned(),
+                ..v1::ImageSpec::default()
+            }),
+            linux: Some(v1::LinuxContainerConfig {
+                security_context: Some(security),
+                ..v1::LinuxContainerConfig::default()
+            }),
+            ..v1::ContainerConfig::default()
+        };
+        let number = |value| Some(Int64Value { value });
+        let nothing = v1::LinuxContainerSecurityContext::default;
+        let different = [
+            key(&of("sha256:1", nothing()), false),
+            key(&of("sha256:1", nothing()), true),
+            key(&of("sha256:2", nothing()), false),
+        ]
+        .into_iter()
+        .chain(
+            [
+                v1::LinuxContainerSecurityContext {
+                    run_as_user: number(1),
+                    ..nothing()
+                },
+                v1::LinuxContainerSecurityContext {
+                    run_as_group: number(1),
+                    ..nothing()
+                },
+                v1::LinuxContainerSecurityContext {
+                    run_as_username: "1".to_owned(),
+                    ..nothing()
+                },
+                v1::LinuxContainerSecurityContext {
+                    supplemental_groups: vec![1],
+                    ..nothing()
+                },
+                v1::LinuxContainerSecurityContext {
+                    supplemental_groups_policy: 1,
+                    ..nothing()
+                },
+            ]
+            .map(|security| key(&of("sha256:1", security), false)),
+        );
+        let different: Vec<_> = different.collect::<Option<_>>().unwrap();
+        let distinct: std::collections::BTreeSet<_> = different.iter().collect();
+        assert_eq!(distinct.len(), different.len(), "{different:?}");
+        let same = v1::LinuxContainerSecurityContext {
+            readonly_rootfs: true,
+            ..nothing()
+        };
+        assert_eq!(
+            key(&of("sha256:1", same), false).as_ref(),
+            different.first()
+        );
+        assert_eq!(key(&of("registry/app:1", nothing()), false), None);
+        assert_eq!(key(&v1::ContainerConfig::default(), false), None);
+    }
 
     #[test]
     fn user_and_all_groups_are_read_from_the_oci_specification() {

@@ -12,8 +12,12 @@ use crate::processes::{self, Computed, Usage};
 use crate::statistics::{Row, Samples};
 use crate::world::World;
 
-/// Rounds of Bulkhead and of direct calls, by turns.
-const ROUNDS: usize = 3;
+/// Rounds of Bulkhead and of direct calls, by turns. Two rounds of the same calls differ by
+/// a tenth.
+const BURST_ROUNDS: usize = 5;
+
+/// Rounds of pods that are removed, and starts after each.
+const REMOVAL_ROUNDS: usize = 3;
 
 /// Direct removals at a time: nothing is measured meanwhile.
 const REMOVALS_AT_A_TIME: usize = 4;
@@ -64,7 +68,7 @@ pub(crate) fn burst(world: &World, pods: usize, at_a_time: &[usize]) -> Result<V
 
     let (mut last, mut median) = (Samples::default(), Samples::default());
     let (mut floor_last, mut floor_median) = (Samples::default(), Samples::default());
-    for round in 0..ROUNDS {
+    for round in 0..BURST_ROUNDS {
         let names = names(&format!("burst-{round}"), pods);
         let before = processes::look(world)?;
         let bulkhead = by_bulkhead(world, &names)?;
@@ -80,6 +84,8 @@ pub(crate) fn burst(world: &World, pods: usize, at_a_time: &[usize]) -> Result<V
         // What they leave in the runtime is removed in the background.
         world.until_runtime_is_empty()?;
         let direct = by_direct_calls(world, &format!("round-{round}"), pods, best)?;
+        let what = format!("burst of {pods}, direct calls, {best} at a time");
+        rows.push(Row::text(&what, &direct.seconds(), ""));
         floor_last.push(direct.last);
         floor_median.push(direct.median);
     }
@@ -109,12 +115,12 @@ pub(crate) fn after_removals(world: &World, pods: usize, repetitions: usize) -> 
         }
     }
     let (mut after, mut during) = (Samples::default(), Samples::default());
-    for round in 0..ROUNDS {
+    for round in 0..REMOVAL_ROUNDS {
         let names = names(&format!("gone-{round}"), pods);
         by_bulkhead(world, &names)?;
         remove_all(world, &names)?;
         // What they leave in the runtime is removed while these start.
-        for index in 0..ROUNDS {
+        for index in 0..REMOVAL_ROUNDS {
             after.push(one_pod(world, &format!("after-{round}-{index}"))?);
         }
 

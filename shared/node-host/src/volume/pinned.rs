@@ -215,25 +215,29 @@ fn follow_only(bound: &OwnedFd) -> nix::Result<()> {
 fn holds(source: &OwnedFd, directory: &OwnedFd) -> Result<bool, NodeError> {
     let above = Path::new("..");
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let sought = inode(source)?;
     let mut directory = directory.try_clone().context("open", above)?;
-    loop {
-        if is_same(&directory, source)? {
-            return Ok(true);
-        }
+    let mut here = inode(&directory)?;
+    while here != sought {
         let next = openat(&directory, above, flags, Mode::empty()).context("open", above)?;
+        let there = inode(&next)?;
         // The root is above itself.
-        if is_same(&directory, &next)?
-            && descriptor::mount_id(&directory)? == descriptor::mount_id(&next)?
-        {
+        if there == here && descriptor::mount_id(&directory)? == descriptor::mount_id(&next)? {
             return Ok(false);
         }
-        directory = next;
+        (directory, here) = (next, there);
     }
+    Ok(true)
 }
 
 fn is_same(one: &OwnedFd, other: &OwnedFd) -> Result<bool, NodeError> {
-    let (one, other) = (descriptor::status(one)?, descriptor::status(other)?);
-    Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
+    Ok(inode(one)? == inode(other)?)
+}
+
+/// Which file it is: the numbers of its file system and in it.
+fn inode(opened: &OwnedFd) -> Result<(u64, u64), NodeError> {
+    let status = descriptor::status(opened)?;
+    Ok((status.st_dev, status.st_ino))
 }
 
 fn is_directory(opened: &OwnedFd) -> Result<bool, NodeError> {

@@ -304,6 +304,38 @@ async fn a_group_of_the_agent_is_refused_by_number_and_from_the_files_of_the_ima
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_runtime_is_asked_once_whom_containers_of_an_image_run_as() {
+    const DIGEST: &str = "sha256:0123";
+    let scene = Scene::new("sources = { file = \"privileged\" }");
+    scene.runtime.add_image(DIGEST, true);
+    let sandbox = scene.sandbox().await;
+    let attempt = |attempt, group: i64| {
+        move |it: &mut v1::ContainerConfig| {
+            it.metadata.as_mut().unwrap().attempt = attempt;
+            it.image.as_mut().unwrap().image = DIGEST.to_owned();
+            security(it).supplemental_groups = vec![group];
+        }
+    };
+    let mut asked = Vec::new();
+    for (number, group) in [(0, 7), (1, 7), (2, 8), (3, 7)] {
+        let id = scene
+            .create(&sandbox, attempt(number, group))
+            .await
+            .unwrap();
+        scene.gate.start_container(&id).await.unwrap();
+        asked.push(scene.calls("ContainerStatus"));
+    }
+    assert_eq!(asked, [1, 1, 2, 2]);
+    // What it has said is judged for each container.
+    scene.runtime.set_groups(1000, &[i64::from(AGENT_GROUP)]);
+    for number in [4, 5] {
+        let refused = scene.create(&sandbox, attempt(number, 9)).await;
+        assert!(is_forbidden(&refused));
+    }
+    assert_eq!(scene.calls("ContainerStatus"), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_an_earlier_run_made_is_judged_before_it_is_started() {
     let scene = Scene::new("");
     let sandbox = scene.sandbox().await;
