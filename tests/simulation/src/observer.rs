@@ -38,6 +38,8 @@ struct Seen {
     /// Phase and reason with which a pod ended, by version.
     ended: BTreeMap<String, (String, Option<String>)>,
     ended_at: BTreeMap<String, UnixNanos>,
+    /// By UID: the pods whose status is gone.
+    removed: BTreeSet<String>,
     contradictions: BTreeSet<String>,
 }
 
@@ -163,8 +165,13 @@ async fn watch(client: StatusesClient<ipc::Channel>, clock: WallClock, seen: Arc
         let SubscriptionEvent::Message(response) = statuses.next().await else {
             continue;
         };
-        let Some(Message::Entry(entry)) = response.message else {
-            continue;
+        let entry = match response.message {
+            Some(Message::Entry(entry)) => entry,
+            Some(Message::RemovedPodUid(uid)) => {
+                lock(&seen).removed.insert(uid);
+                continue;
+            }
+            Some(Message::SnapshotComplete(_)) | None => continue,
         };
         let document = entry
             .pod
@@ -214,6 +221,10 @@ impl Seen {
             self.evicted.entry(version.clone()).or_insert(evicted);
         }
         self.note_end(&version, status, now);
+        if self.removed.contains(pod.uid()) {
+            let contradiction = format!("the status of {version} was gone and is back");
+            self.contradictions.insert(contradiction);
+        }
         let containers = status.container_statuses.as_deref().unwrap_or_default();
         for container in containers.iter().filter(|one| runs(one)) {
             let Some(id) = container.container_id.as_deref() else {
