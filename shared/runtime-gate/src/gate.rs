@@ -8,15 +8,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use cri::{ContainerRuntime, EXEC_SYNC, RuntimeError, RuntimeEvents, v1};
 use node_policy::{Demand, Permit, Refusal};
-use pod::metadata::{CONTAINER_NAME_LABEL, POD_UID_LABEL};
 
 use crate::alarm::Alarms;
 use crate::commands::{self, CommandDigest};
 use crate::denial::Denial;
+use crate::facts::Facts;
 use crate::held::{HeldPod, HeldPods, Standing};
 use crate::known::{Known, KnownContainer, KnownSandbox};
 use crate::places::Places;
-use crate::process_user::{self, ProcessUser};
+use crate::process_user;
 use crate::request::{self, Asked, RunsAs};
 use crate::user_ids::{self, UserIds};
 
@@ -29,11 +29,9 @@ pub struct Gate {
     held: HeldPods,
     places: Places,
     sandboxes: Known<KnownSandbox>,
-    containers: Known<KnownContainer>,
+    facts: Facts,
     /// Containers whose user was judged.
     judged_users: Known<()>,
-    /// Whom the runtime has containers run as, by [`process_user::key`].
-    users: Known<ProcessUser>,
     alarms: Alarms,
 }
 
@@ -67,13 +65,12 @@ impl Gate {
     #[must_use]
     pub fn new(inner: Arc<dyn ContainerRuntime>, held: HeldPods, places: Places) -> Gate {
         Gate {
+            facts: Facts::new(Arc::clone(&inner)),
             inner,
             held,
             places,
             sandboxes: Known::default(),
-            containers: Known::default(),
             judged_users: Known::default(),
-            users: Known::default(),
             alarms: Alarms::default(),
         }
     }
@@ -165,26 +162,6 @@ impl Gate {
         Ok(())
     }
 
-    async fn container(&self, container_id: &str) -> Result<KnownContainer, RuntimeError> {
-        if let Some(known) = self.containers.get(container_id) {
-            return Ok(known);
-        }
-        let mut status = self.inner.container_status(container_id).await?;
-        let known = KnownContainer {
-            pod_uid: status.labels.remove(POD_UID_LABEL).unwrap_or_default(),
-            name: status
-                .labels
-                .remove(CONTAINER_NAME_LABEL)
-                .unwrap_or_default(),
-            commands: status
-                .annotations
-                .get(commands::ANNOTATION)
-                .map(|text| commands::noted(text)),
-        };
-        self.containers.note(container_id, known.clone());
-        Ok(known)
-    }
-
     /// Judges whom the runtime has a container run as that exists and was not started.
     /// `named` is the name of the user, where the number is not known from the request
     /// or the image: then the runtime must tell it. `key` is that of [`process_user::key`].
@@ -194,7 +171,7 @@ impl Gate {
         container_id: &str,
         (named, images, key): (Option<&str>, &[String], Option<&str>),
     ) -> Result<(), Stop> {
-        match (self.user_of(container_id, key).await?, named) {
+        match (self.facts.user_of(container_id, key).await?, named) {
             (Some(user), _) => self.check(pod, &user.asked(), images)?,
             (None, None) => {}
             (None, Some(name)) => {
@@ -204,38 +181,6 @@ impl Gate {
         }
         self.judged_users.note(container_id, ());
         Ok(())
-    }
-
-    /// Whom the runtime has a container run as, if it tells. For a second container of
-    /// the same image and user it is not asked again: its answer is the whole
-    /// specification of the container, and costs it more than any list.
-    async fn user_of(
-        &self,
-        container_id: &str,
-        key: Option<&str>,
-    ) -> Result<Option<ProcessUser>, RuntimeError> {
-        if let Some(user) = key.and_then(|key| self.users.get(key)) {
-            return Ok(Some(user));
-        }
-        let info = self.inner.container_info(container_id).await?;
-        let user = ProcessUser::told(&info);
-        if let (Some(key), Some(user)) = (key, &user) {
-            self.users.note(key, user.clone());
-        }
-        Ok(user)
-    }
-
-    /// The image of a container: its names, and whom it wants to run as.
-    async fn image(&self, spec: &v1::ImageSpec) -> Result<(Vec<String>, RunsAs), RuntimeError> {
-        let found = self.inner.image_status(spec.clone()).await?;
-        let image = found.unwrap_or_default();
-        let user = match (&image.uid, image.username.as_str()) {
-            (Some(uid), _) => RunsAs::Uid(uid.value),
-            (None, "") => RunsAs::Uid(0),
-            (None, name) => RunsAs::Name(name.to_owned()),
-        };
-        let names = [image.repo_tags, image.repo_digests].concat();
-        Ok((names, user))
     }
 
     async fn judge_sandbox(
@@ -278,7 +223,7 @@ impl Gate {
         self.sandbox_is_of(sandbox_id, identity.uid(), own_users)
             .await?;
         if let Some(target) = request::process_namespace_of(config) {
-            let known = self.container(target).await?;
+            let known = self.facts.container(target).await?;
             if known.pod_uid != identity.uid() {
                 let field = "linux.security_context.namespace_options.target_id";
                 return Err(Denial::not_the_pods(field, target).into());
@@ -289,7 +234,7 @@ impl Gate {
         let image = config.image.clone().unwrap_or_default();
         // Names of images are grants of the policy's: the runtime tells them, and not
         // the request, which could claim any.
-        let (images, of_image) = self.image(&image).await?;
+        let (images, of_image) = self.facts.image(&image).await?;
         self.check(&pod, &asked, &images)?;
         let user = match runs_as.unwrap_or(of_image) {
             RunsAs::Name(name) => Some(name),
@@ -323,20 +268,20 @@ impl Gate {
         if self.judged_users.get(container_id).is_some() {
             return Ok(());
         }
-        let known = self.container(container_id).await?;
+        let known = self.facts.container(container_id).await?;
         let pod = self.held(&known.pod_uid)?;
         let status = self.inner.container_status(container_id).await?;
         let image = v1::ImageSpec {
             image: status.image_ref,
             ..v1::ImageSpec::default()
         };
-        let (images, _) = self.image(&image).await?;
+        let (images, _) = self.facts.image(&image).await?;
         let about = (Some(""), images.as_slice(), None);
         self.check_user(&pod, container_id, about).await
     }
 
     async fn judge_command(&self, container_id: &str, command: &[String]) -> Result<(), Stop> {
-        let known = self.container(container_id).await?;
+        let known = self.facts.container(container_id).await?;
         let pod = self.held(&known.pod_uid)?;
         let of_pod = pod.commands.get(&known.name);
         let digest = CommandDigest::of(command);
@@ -357,7 +302,7 @@ impl Gate {
         container_id: &str,
         resources: &v1::LinuxContainerResources,
     ) -> Result<(), Stop> {
-        let known = self.container(container_id).await?;
+        let known = self.facts.container(container_id).await?;
         let pod = self.held(&known.pod_uid)?;
         request::resources("linux", resources)?;
         Ok(self.check(&pod, &[], &[])?)
@@ -365,7 +310,7 @@ impl Gate {
 
     /// The pod of a container, for alarms; empty when that is not known yet.
     fn pod_of(&self, container_id: &str) -> String {
-        let known = self.containers.get(container_id);
+        let known = self.facts.containers.get(container_id);
         known.map(|known| known.pod_uid).unwrap_or_default()
     }
 }
@@ -440,7 +385,7 @@ impl ContainerRuntime for Gate {
             .inner
             .create_container(sandbox_id, config, sandbox_config)
             .await?;
-        self.containers.note(&id, creation.known);
+        self.facts.containers.note(&id, creation.known);
         let (user, key) = (creation.user.as_deref(), creation.user_key.as_deref());
         let about = (user, creation.images.as_slice(), key);
         if let Err(stop) = self.check_user(&creation.pod, &id, about).await {
@@ -535,7 +480,7 @@ impl ContainerRuntime for Gate {
 
     async fn remove_container(&self, container_id: &str) -> Result<(), RuntimeError> {
         self.inner.remove_container(container_id).await?;
-        self.containers.forget(container_id);
+        self.facts.containers.forget(container_id);
         self.judged_users.forget(container_id);
         Ok(())
     }

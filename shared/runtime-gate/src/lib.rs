@@ -10,14 +10,15 @@
 //! - [`MASKED`], [`READ_ONLY`]: what it wants to see hidden and protected in a container;
 //! - [`HeldPods`]: the pods that requests may be made for, and their permits;
 //! - `commands`: which commands may be run in a container;
-//! - `gate`: the decorator; `known`: what it need not ask the runtime twice;
-//!   `alarm`: what it logs.
+//! - `gate`: the decorator; `facts`: what it asks the runtime, and `known`: what it need
+//!   not ask twice; `alarm`: what it logs.
 //!
 //! Not here: the policy itself (`node-policy`), and judging pods when they are taken.
 
 mod alarm;
 mod commands;
 mod denial;
+mod facts;
 mod gate;
 mod held;
 mod known;

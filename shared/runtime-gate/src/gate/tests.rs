@@ -8,6 +8,7 @@ use cri::RuntimeErrorKind;
 use cri::v1::Int64Value;
 use node_policy::{Policy, Protected, Subject};
 use pod::PodSource;
+use pod::metadata::POD_UID_LABEL;
 use simulated_runtime::SimulatedRuntime;
 
 use super::*;
