@@ -11,7 +11,7 @@ use crate::known::{Known, KnownContainer};
 use crate::process_user::ProcessUser;
 use crate::request::RunsAs;
 
-/// What is known of containers, and who knows the rest.
+/// What the runtime has told of containers; it is asked for the rest.
 pub(crate) struct Facts {
     runtime: Arc<dyn ContainerRuntime>,
     pub(crate) containers: Known<KnownContainer>,

@@ -81,15 +81,19 @@ impl ProcessUser {
     }
 }
 
-/// How the ids of images begin that are made from all that is in the image.
-const DIGEST: &str = "sha256:";
+/// Whether an image is asked for by the digest of all that is in it. containerd takes
+/// one that is cut short, as `sha256:0123`, for a name with a tag.
+fn is_digest(image: &str) -> bool {
+    let digits = image.strip_prefix("sha256:");
+    digits.is_some_and(|it| it.len() == 64 && it.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
 
 /// All that decides whom a container runs as: the image with its files, and what the
 /// request says of users and groups. `None` where the image is asked for by a name, which
 /// may be another image's by now.
 pub(crate) fn key(config: &v1::ContainerConfig, has_own_users: bool) -> Option<String> {
     let image = config.image.as_ref()?.image.as_str();
-    let security = config.linux.clone().unwrap_or_default().security_context;
+    let security = config.linux.as_ref()?.security_context.clone();
     let v1::LinuxContainerSecurityContext {
         run_as_user,
         run_as_group,
@@ -100,9 +104,7 @@ pub(crate) fn key(config: &v1::ContainerConfig, has_own_users: bool) -> Option<S
     } = security.unwrap_or_default();
     let user = (run_as_user, run_as_username, run_as_group);
     let groups = (supplemental_groups, supplemental_groups_policy);
-    image
-        .starts_with(DIGEST)
-        .then(|| format!("{image} {user:?} {groups:?} {has_own_users}"))
+    is_digest(image).then(|| format!("{image} {user:?} {groups:?} {has_own_users}"))
 }
 
 #[cfg(test)]
@@ -124,12 +126,13 @@ mod tests {
             }),
             ..v1::ContainerConfig::default()
         };
+        let (one, other) = (format!("sha256:{:064}", 1), format!("sha256:{:064}", 2));
         let number = |value| Some(Int64Value { value });
         let nothing = v1::LinuxContainerSecurityContext::default;
         let different = [
-            key(&of("sha256:1", nothing()), false),
-            key(&of("sha256:1", nothing()), true),
-            key(&of("sha256:2", nothing()), false),
+            key(&of(&one, nothing()), false),
+            key(&of(&one, nothing()), true),
+            key(&of(&other, nothing()), false),
         ]
         .into_iter()
         .chain(
@@ -155,7 +158,7 @@ mod tests {
                     ..nothing()
                 },
             ]
-            .map(|security| key(&of("sha256:1", security), false)),
+            .map(|security| key(&of(&one, security), false)),
         );
         let different: Vec<_> = different.collect::<Option<_>>().unwrap();
         let distinct: std::collections::BTreeSet<_> = different.iter().collect();
@@ -164,11 +167,11 @@ mod tests {
             readonly_rootfs: true,
             ..nothing()
         };
-        assert_eq!(
-            key(&of("sha256:1", same), false).as_ref(),
-            different.first()
-        );
-        assert_eq!(key(&of("registry/app:1", nothing()), false), None);
+        assert_eq!(key(&of(&one, same), false).as_ref(), different.first());
+        let names = ["registry/app:1", "sha256:0123", &one.replace('0', "g")];
+        for name in names {
+            assert_eq!(key(&of(name, nothing()), false), None, "{name}");
+        }
         assert_eq!(key(&v1::ContainerConfig::default(), false), None);
     }
 

@@ -306,14 +306,15 @@ async fn a_group_of_the_agent_is_refused_by_number_and_from_the_files_of_the_ima
 
 #[tokio::test(start_paused = true)]
 async fn the_runtime_is_asked_once_whom_containers_of_an_image_run_as() {
-    const DIGEST: &str = "sha256:0123";
+    let digest = format!("sha256:{:064}", 1);
     let scene = Scene::new("sources = { file = \"privileged\" }");
-    scene.runtime.add_image(DIGEST, true);
+    scene.runtime.add_image(&digest, true);
     let sandbox = scene.sandbox().await;
     let attempt = |attempt, group: i64| {
+        let digest = digest.clone();
         move |it: &mut v1::ContainerConfig| {
             it.metadata.as_mut().unwrap().attempt = attempt;
-            it.image.as_mut().unwrap().image = DIGEST.to_owned();
+            it.image.as_mut().unwrap().image.clone_from(&digest);
             security(it).supplemental_groups = vec![group];
         }
     };
