@@ -1,10 +1,11 @@
-//! A node that is short of memory or disk for a while: which pods it may end and refuse
+//! A node that is short of memory, disk or process ids for a while: which pods it may end and refuse
 //! for that, and what must hold of them all along and in the end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clock::UnixNanos;
+use node_config::EvictionSettings;
 use node_layout::{FilesystemUsage, MachineUsage};
 use pod::core::PodStatus;
 use pod::{Pod, PodExt as _};
@@ -21,8 +22,13 @@ pub(crate) const TRANSITION: Duration = Duration::from_secs(20);
 /// about it, are 10 s apart each at most.
 pub(crate) const TAKEN_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
-/// Grace of a pod that is ended because the node is short of something.
-const GRACE: Duration = Duration::from_secs(1);
+/// How long memory may be below the soft threshold, and the longest grace of a pod that
+/// is ended for that.
+pub(crate) const SOFT_FOR: Duration = Duration::from_secs(8);
+const SOFT_GRACE: Duration = Duration::from_secs(2);
+
+/// Grace of a pod that is ended because the node has less than the hard threshold.
+const HARD_GRACE: Duration = Duration::from_secs(1);
 
 /// What a start that was under way may take until it is over.
 const START_UNDER_WAY: Duration = Duration::from_secs(2);
@@ -34,27 +40,52 @@ const REFUSED: &str = "Pod was rejected: The node had condition";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shortage {
     Memory,
+    /// Less than the soft threshold, and more than the hard one.
+    SomeMemory,
     Disk,
+    Processes,
 }
 
 impl Shortage {
-    /// What the node is short of in the scenario of a seed, if anything: one of ten, with
+    /// What the node is short of in the scenario of a seed, if anything: one of five, with
     /// and without events of the runtime alike.
     pub(crate) fn of_seed(seed: u64) -> Option<Shortage> {
         match seed % 40 {
             0 | 5 => Some(Shortage::Memory),
             10 | 15 => Some(Shortage::Disk),
+            20 | 25 => Some(Shortage::SomeMemory),
+            30 | 35 => Some(Shortage::Processes),
             _ => None,
         }
     }
 
-    /// From now on the node has less than the least that a kubelet wants by default.
+    /// What the node wants of each at least: what a kubelet does by default, and two more.
+    pub(crate) fn settings() -> EvictionSettings {
+        let mut settings = EvictionSettings {
+            pressure_transition_period: TRANSITION,
+            max_pod_grace: Some(SOFT_GRACE),
+            soft: [("memory.available".to_owned(), "200Mi".to_owned())].into(),
+            soft_grace: [("memory.available".to_owned(), SOFT_FOR)].into(),
+            ..EvictionSettings::default()
+        };
+        let processes = ("pid.available".to_owned(), "10%".to_owned());
+        settings.hard.extend([processes]);
+        settings
+    }
+
+    /// From now on the node has less than it wants.
     pub(crate) fn begin(self, host: &MemoryHost) {
         let mut state = host.state();
+        let has_memory = |mebibytes: u64| MachineUsage {
+            memory_available_bytes: mebibytes << 20,
+            ..IDLE
+        };
         match self {
-            Shortage::Memory => {
+            Shortage::Memory => state.machine_usage = Some(has_memory(50)),
+            Shortage::SomeMemory => state.machine_usage = Some(has_memory(150)),
+            Shortage::Processes => {
                 state.machine_usage = Some(MachineUsage {
-                    memory_available_bytes: 50 << 20,
+                    processes: IDLE.max_processes - IDLE.max_processes / 20,
                     ..IDLE
                 });
             }
@@ -77,8 +108,25 @@ impl Shortage {
 
     /// Whether a node that is short of it starts a pod that is new.
     pub(crate) fn admits(self, pod: &Desired) -> bool {
+        let of_memory = matches!(self, Shortage::Memory | Shortage::SomeMemory);
         let requests_something = pod.sizes().is_some();
-        pod.is_critical() || (self == Shortage::Memory && requests_something)
+        pod.is_critical() || (of_memory && requests_something)
+    }
+
+    /// The least grace of a pod that is ended for it.
+    fn grace(self) -> Duration {
+        match self {
+            Shortage::SomeMemory => SOFT_GRACE,
+            _ => HARD_GRACE,
+        }
+    }
+
+    /// How long a node may be short of it before a pod is ended for it.
+    pub(crate) fn is_borne_for(self) -> Duration {
+        match self {
+            Shortage::SomeMemory => SOFT_FOR,
+            _ => Duration::ZERO,
+        }
     }
 }
 
@@ -132,7 +180,7 @@ pub(crate) fn with_evictions(
         };
         let is_gone = pod.dismissed_at().is_some_and(|at| at >= span.began);
         if evicted.contains_key(&pod.version_label()) || is_gone && !pod.is_critical() {
-            pod.evict(span.began, GRACE);
+            pod.evict(span.began, span.of.grace());
         }
     }
     versions
@@ -161,6 +209,10 @@ pub(crate) fn broken(
             say("was evicted while nothing was short");
             continue;
         };
+        let first = span.began.plus(span.of.is_borne_for());
+        if !evicted.was_refused && evicted.at < first {
+            say("was evicted before the node had been short of something for long enough");
+        }
         let last = span
             .ended
             .map(|ended| ended.plus(TRANSITION + TAKEN_AGAIN_AFTER));

@@ -17,7 +17,7 @@ use tonic::{Response, Status};
 use topology::{Identities, Process};
 
 use crate::disk::Disk;
-use crate::evictions;
+use crate::evictions::Shortage;
 use crate::launcher::Launcher;
 use crate::observer::Observer;
 use crate::supervision::Supervision;
@@ -90,7 +90,7 @@ impl SimulatedNode {
         config.pull_credentials_path = "pull-credentials.json".into();
         config.node_ip = Some(std::net::Ipv4Addr::new(10, 0, 0, 1).into());
         config.resolv_conf = None;
-        config.eviction.pressure_transition_period = evictions::TRANSITION;
+        config.eviction = Shortage::settings();
         let wall_clock = WallClock::simulated(BEGIN);
         let clock = wall_clock.without_jumps();
         let has_events = seed.is_multiple_of(2);

@@ -1,7 +1,8 @@
 //! What happens to a simulated node, made from a seed: pods come, change and go, so does
 //! a ConfigMap that they have as a volume, containers get other CPU and memory, programs
 //! crash, hang and turn ready or not, calls to the runtime fail, processes are killed, the
-//! wall clock jumps. The nodes of some seeds are short of memory or disk for a while (`shortage.rs`).
+//! wall clock jumps. The nodes of some seeds are short of memory, disk or process ids for a
+//! while (`shortage.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The part of a scenario in which the node is short of memory or disk.
+//! The part of a scenario in which the node is short of memory, disk or process ids.
 
 use std::time::Duration;
 
@@ -16,8 +16,9 @@ const STEPS_BEFORE: u32 = 8;
 /// Things that happen after the first pod was evicted.
 const STEPS_AFTER: u32 = 5;
 
-/// Longest time until a pod is evicted when nothing is killed: that of a process that
-/// waits for its start, two looks of it at the node, and an attempt that fails.
+/// Longest time until a pod is evicted when nothing is killed and the node may be short of
+/// nothing for long: that of a process that waits for its start, two looks of it at the
+/// node, and an attempt that fails.
 const FIRST_EVICTION: Duration = Duration::from_secs(60);
 
 /// Longest time until what the node suffers from is known where pods are admitted.
@@ -45,7 +46,7 @@ pub(crate) async fn be_short_of(
     scenario.note(node, "processes are left alone");
     node.runtime.set_faults(Faults::NONE);
     node.supervision.pardon();
-    until_one_is_evicted(scenario, node).await?;
+    until_one_is_evicted(scenario, node, FIRST_EVICTION + 2 * shortage.is_borne_for()).await?;
     node.pass(TOLD_AFTER).await?;
     scenario.put_one(node, "late", |pod| !shortage.admits(pod));
     scenario.put_one(node, "vital", Desired::is_critical);
@@ -103,8 +104,9 @@ fn is_to_run(scenario: &Scenario, node: &SimulatedNode, name: &str) -> bool {
 async fn until_one_is_evicted(
     scenario: &mut Scenario,
     node: &mut SimulatedNode,
+    within: Duration,
 ) -> Result<(), String> {
-    let until = node.elapsed() + FIRST_EVICTION;
+    let until = node.elapsed() + within;
     while some_may_be_evicted(scenario, node) {
         let evicted = node.observer.evicted();
         if evicted.values().any(|it| !it.was_refused) {

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a failing unwrap fails the test")]
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tidy::{is_test, linked, linked_of_all, packages, process_table, read, root, rust_files};
@@ -139,6 +139,37 @@ fn every_main_fits_on_a_screen() {
         count += 1;
         let lines = read(file).lines().count();
         assert!(lines <= 60, "{} has {lines} lines", file.display());
+    }
+    assert!(
+        count >= topology::PROCESSES.len(),
+        "only {count} were found"
+    );
+}
+
+/// A program is linked once more for its tests, so those without any say so. Nobody
+/// notices a test in such a file: it is never run.
+#[test]
+fn a_program_whose_tests_are_not_run_has_none() {
+    let test = concat!("#[", "test]");
+    let mut count = 0;
+    for package in packages() {
+        let targets = package["targets"].as_array().unwrap().clone();
+        for target in targets.iter().filter(|it| it["kind"][0] == "bin") {
+            let main = Path::new(target["src_path"].as_str().unwrap());
+            if target["test"] == true || !main.starts_with(root()) {
+                continue;
+            }
+            count += 1;
+            let below = |file: &&PathBuf| match main.file_name() {
+                Some(name) if name == "main.rs" && !main.ends_with("src/main.rs") => {
+                    root().join(file).starts_with(main.parent().unwrap())
+                }
+                _ => root().join(file) == main,
+            };
+            for file in rust_files().iter().filter(below) {
+                assert!(!read(file).contains(test), "{}", file.display());
+            }
+        }
     }
     assert!(
         count >= topology::PROCESSES.len(),

@@ -7,7 +7,7 @@ use super::actions::{CleanUp, ContainerStop, CreatedContainer, Plan, StopPod, Wo
 use super::container_stop;
 use super::facts::Facts;
 use crate::known::{Known, SandboxKnown};
-use crate::observation::{ContainerState, Observation};
+use crate::observation::{Container, ContainerState, Observation};
 use crate::termination::Termination;
 
 /// All that there is in the sandboxes of a pod that lives on.
@@ -41,9 +41,24 @@ pub(super) fn terminating(
         return Plan::AwaitCalls;
     }
     let observation = facts.observation;
-    let alive = observation.possibly_running();
     let created = observation.containers.iter();
-    let stops = alive.map(|container| ContainerStop {
+    let created = created.filter(|container| container.state == ContainerState::Created);
+    let created: Vec<CreatedContainer> = created
+        .map(|container| CreatedContainer {
+            container_id: container.id.clone(),
+            name: container.name.clone(),
+        })
+        .collect();
+    // An earlier process may have asked for the start of what is only created. Until that
+    // is removed, or runs and is to be stopped too, no sidecar is stopped, nor the sandbox.
+    let waits = |container: &Container| container.sidecar.is_some() && !created.is_empty();
+    let alive = || observation.possibly_running();
+    let sandboxes = match alive().any(waits) {
+        true => Vec::new(),
+        false => sandboxes(observation, facts.known),
+    };
+    let stops = alive().filter(|container| !waits(container));
+    let stops = stops.map(|container| ContainerStop {
         container_id: container.id.clone(),
         name: container.name.clone(),
         reason: None,
@@ -59,14 +74,8 @@ pub(super) fn terminating(
     });
     let stop = StopPod {
         containers: container_stop::in_order(stops.collect(), observation),
-        created: created
-            .filter(|container| container.state == ContainerState::Created)
-            .map(|container| CreatedContainer {
-                container_id: container.id.clone(),
-                name: container.name.clone(),
-            })
-            .collect(),
-        sandboxes: sandboxes(observation, facts.known),
+        created,
+        sandboxes,
     };
     match (stop.is_empty(), is_runtime_only) {
         (false, _) => Plan::StopPod(stop),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::RUN;
-use crate::garbage::Order;
+use super::images::collect_while;
 use crate::testing::{IMAGE, TestNode, eventually, pod_running};
 
 const FILES: &str = "localhost/files:1";
@@ -129,15 +129,11 @@ async fn the_image_of_a_volume_is_kept_while_there_is_its_container() {
     node.start();
     node.create(&pod_with_image("Never")).await;
     node.host.state().disk_is_full = true;
-    let is_collected = || {
-        node.life().garbage.order(Order::Everything {
-            desired: ["u1".to_owned()].into(),
-            sources_ready: true,
-        });
+    let is_there = || {
         let images = node.runtime.images();
-        !images.iter().any(|name| name == "localhost/unused:1")
+        images.iter().any(|name| name == "localhost/unused:1")
     };
-    eventually("unused images go", is_collected).await;
+    collect_while(&node, Duration::from_secs(1), is_there).await;
     let mut left = node.runtime.images();
     left.sort();
     assert_eq!(left, [IMAGE, FILES]);

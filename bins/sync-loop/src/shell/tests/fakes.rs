@@ -106,7 +106,7 @@ impl<M: Clone + Send + 'static, R: Send + 'static> FakeStream<M, R> {
                     stream.send(message.clone());
                 }
                 // A flood, and not an avalanche that no memory holds.
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }))
     }

@@ -191,3 +191,27 @@ fn sidecars_are_stopped_last_and_in_reverse_order() {
         expected.map(|(name, after)| (format!("{name}-0"), after))
     );
 }
+
+#[test]
+fn no_sidecar_is_stopped_while_a_container_may_be_starting() {
+    let mut case = complete("Always");
+    case.has("a", ContainerState::Created);
+    let stops = |stop: &StopPod| -> Vec<String> {
+        let stops = stop.containers.iter();
+        stops.map(|stop| stop.name.clone()).collect()
+    };
+    let stop = case.stop_pod();
+    assert_eq!(stops(&stop), ["b", "c"]);
+    assert_eq!(stop.created[0].container_id, "a-0");
+    assert!(stop.sandboxes.is_empty(), "the sidecars run in it");
+    // It has been removed, or has started and been stopped.
+    for is_left in [false, true] {
+        case.observation.containers.retain(|it| it.name != "a");
+        if is_left {
+            case.has("a", exited(0));
+        }
+        let stop = case.stop_pod();
+        assert_eq!(stops(&stop), ["s2", "s4", "b", "c"]);
+        assert_eq!(stop.sandboxes, [SANDBOX]);
+    }
+}
