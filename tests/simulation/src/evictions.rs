@@ -24,7 +24,7 @@ pub(crate) const TAKEN_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
 /// How long memory may be below the soft threshold, and the longest grace of a pod that
 /// is ended for that.
-pub(crate) const SOFT_FOR: Duration = Duration::from_secs(8);
+pub(crate) const SOFT_FOR: Duration = Duration::from_secs(15);
 const SOFT_GRACE: Duration = Duration::from_secs(2);
 
 /// Grace of a pod that is ended because the node has less than the hard threshold.
