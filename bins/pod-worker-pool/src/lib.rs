@@ -62,6 +62,7 @@ mod removal;
 mod root_file;
 mod servers;
 mod shell;
+mod shutdown_kills;
 mod steps;
 #[cfg(test)]
 mod testing;

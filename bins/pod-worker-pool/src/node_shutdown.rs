@@ -13,26 +13,26 @@ mod seen;
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::os::fd::AsFd as _;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bulkhead_api::v1::WorkerPhase;
-use clock::{UnixNanos, WallClock};
-use node_config::{NodeConfig, SYSTEM_BUS, ShutdownGroup};
+use clock::WallClock;
+use node_config::{NodeConfig, ShutdownGroup};
 use pod::metadata::system_priority;
-use pod::node_shutdown::{REJECTED, REJECTED_MESSAGE, TERMINATED, TERMINATED_MESSAGE};
-use pod_lifecycle::{DesiredPod, EvictionRequest, KillRequest};
+use pod::node_shutdown::{TERMINATED, TERMINATED_MESSAGE};
+use pod_lifecycle::DesiredPod;
 use process::{Context, Lifecycle};
 use state_file::StateFile;
-use system_bus::{Error, LoginManager, ShutdownSignals};
+use system_bus::{Error, Logind, ShutdownSignals};
 use tokio::time::Instant;
 use topology::Process;
 
 use crate::events::Events;
-use crate::pool::PoolHandle;
+use crate::pool::{PoolHandle, Startable};
 use crate::relist::Relister;
 use crate::servers::Shared;
+use crate::shutdown_kills::{rejection, tell_rejection, termination};
 use plan::Plan;
 use seen::{Active, Look, Seen};
 
@@ -41,7 +41,7 @@ const LOCK: &str = "shutdown";
 
 /// The file in the state directory, and the version of its content.
 const BEGUN_FILE: &str = "shutdown";
-const BEGUN_VERSION: u32 = 1;
+const BEGUN_VERSION: u32 = 2;
 
 /// Wait before logind is asked again that could not be.
 const RETRY: Duration = Duration::from_secs(10);
@@ -74,7 +74,7 @@ impl StatusLine {
 /// Delays a shutdown of the node until its pods have ended.
 pub(crate) struct NodeShutdown {
     groups: Vec<ShutdownGroup>,
-    login: LoginManager,
+    login: Arc<dyn Logind>,
     pool: PoolHandle,
     relister: Relister,
     events: Events,
@@ -87,11 +87,16 @@ pub(crate) struct NodeShutdown {
 
 impl NodeShutdown {
     /// As the node is configured.
-    pub(crate) fn new(config: &NodeConfig, shared: &Shared, context: &Context) -> NodeShutdown {
+    pub(crate) fn new(
+        config: &NodeConfig,
+        shared: &Shared,
+        context: &Context,
+        login: Arc<dyn Logind>,
+    ) -> NodeShutdown {
         let state = config.directories.state(Process::PodWorkerPool);
         NodeShutdown {
             groups: config.shutdown.clone(),
-            login: LoginManager::at(Path::new(SYSTEM_BUS)),
+            login,
             pool: shared.pool.clone(),
             relister: shared.relister.clone(),
             events: shared.events.clone(),
@@ -107,6 +112,17 @@ impl NodeShutdown {
         self.line.clone()
     }
 
+    /// Has no pod start where an earlier process was told of a shutdown, until it is known
+    /// whether that goes on: one that came after it had begun would run for a moment.
+    pub(crate) async fn hold_starts(&self) {
+        let file = self.begun.clone();
+        let begun = blocking::spawn(move || file.load::<Duration>()).await;
+        if !self.groups.is_empty() && matches!(begun, Ok(Ok(Some(_)))) {
+            // A pool that stops starts none.
+            let _ = self.pool.start_only(Startable::Unknown).await;
+        }
+    }
+
     /// For ever. A node that is not configured to wait has nothing to do.
     pub(crate) async fn run(self) -> Infallible {
         if self.groups.is_empty() {
@@ -116,6 +132,7 @@ impl NodeShutdown {
         }
         loop {
             if let Err(error) = self.guard().await {
+                self.let_all_start().await;
                 let error = telemetry::chain(&error);
                 let line =
                     format!("degraded: a shutdown of the node does not wait for pods: {error}");
@@ -133,8 +150,9 @@ impl NodeShutdown {
         let lock = match self.login.is_shutting_down().await? {
             true => None,
             false => {
+                self.let_all_start().await;
                 self.forget_begun().await;
-                let limit = delay::raise(&self.login, self.total()).await?;
+                let limit = delay::raise(&*self.login, self.total()).await?;
                 let why = "pods are ended gracefully";
                 let lock = self.login.delay_shutdown("bulkhead", why).await?;
                 // systemd would keep that of an earlier process beside it.
@@ -158,6 +176,11 @@ impl NodeShutdown {
         self.refuse_new_pods(&mut seen, &mut signals).await
     }
 
+    async fn let_all_start(&self) {
+        // A pool that stops starts none.
+        let _ = self.pool.start_only(Startable::All).await;
+    }
+
     /// The time that all groups have together.
     fn total(&self) -> Duration {
         self.groups.iter().map(|group| group.grace).sum()
@@ -167,7 +190,7 @@ impl NodeShutdown {
     async fn end_pods(&self, seen: &mut Seen) {
         let begun = self.note_begun().await;
         loop {
-            let elapsed = self.clock.now().since(begun);
+            let elapsed = self.clock.since_boot().saturating_sub(begun);
             let Some(plan) = self.look(elapsed, seen).await else {
                 return;
             };
@@ -196,6 +219,7 @@ impl NodeShutdown {
                 // The bus goes down with the node.
                 tokio::time::sleep(LOOK_AGAIN).await;
             } else if told == Ok(true) && !self.login.is_shutting_down().await? {
+                self.let_all_start().await;
                 self.line
                     .set("a shutdown of the node was taken back: its pods have ended");
                 return Ok(());
@@ -224,15 +248,19 @@ impl NodeShutdown {
                 .collect(),
             alive,
         });
+        let first = seen.first().cloned().unwrap_or_default();
+        self.pool.start_only(Startable::Only(first)).await.ok()?;
         let plan = plan::plan(elapsed, &self.groups, &living);
         for pod in &active {
             let uid = pod.identity().uid();
             let turn = plan.ends.iter().find(|(end, _)| end == uid);
             if rejected.contains(uid) {
-                self.end(pod, Duration::ZERO, REJECTED, REJECTED_MESSAGE)
-                    .await;
+                // It came just before the pool was told to start none.
+                if matches!(self.pool.evict(uid, rejection()).await, Ok(true)) {
+                    tell_rejection(&self.events, pod.identity());
+                }
             } else if let Some((_, grace)) = turn {
-                self.end(pod, *grace, TERMINATED, TERMINATED_MESSAGE).await;
+                self.end(pod, *grace).await;
             }
         }
         Some(plan)
@@ -265,33 +293,23 @@ impl NodeShutdown {
             .collect()
     }
 
-    async fn end(&self, pod: &DesiredPod, grace: Duration, reason: &str, message: &str) {
-        let kill = KillRequest {
-            grace: Some(grace),
-            requested_at: None,
-            eviction: Some(EvictionRequest {
-                reason: reason.to_owned(),
-                message: message.to_owned(),
-                is_disruption: true,
-            }),
-        };
+    async fn end(&self, pod: &DesiredPod, grace: Duration) {
+        let kill = termination(grace);
         let identity = pod.identity();
         if matches!(self.pool.evict(identity.uid(), kill).await, Ok(true)) {
-            tracing::info!(pod = %identity, ?grace, reason, "the pod ends with the node");
-            self.events.warning(identity, "", reason, message);
+            tracing::info!(pod = %identity, ?grace, "the pod ends with the node");
+            self.events
+                .warning(identity, "", TERMINATED, TERMINATED_MESSAGE);
         }
     }
 
-    /// When the shutdown began: an earlier process may have noted it.
-    async fn note_begun(&self) -> UnixNanos {
-        let (file, now) = (self.begun.clone(), self.clock.now());
-        let noting = blocking::spawn(move || {
-            if let Ok(Some(UnixNanosFile(begun))) = file.load()
-                && begun <= now.0
-            {
-                return Ok(UnixNanos(begun));
-            }
-            file.save(&UnixNanosFile(now.0)).map(|()| now)
+    /// When the shutdown began, as time since the node's boot: an earlier process may have
+    /// noted it.
+    async fn note_begun(&self) -> Duration {
+        let (file, now) = (self.begun.clone(), self.clock.since_boot());
+        let noting = blocking::spawn(move || match file.load() {
+            Ok(Some(begun)) if begun <= now => Ok(begun),
+            _ => file.save(&now).map(|()| now),
         });
         match noting.await {
             Ok(Ok(begun)) => begun,
@@ -315,10 +333,6 @@ impl NodeShutdown {
         }
     }
 }
-
-/// What the file holds: nanoseconds since 1970.
-#[derive(serde::Serialize, serde::Deserialize)]
-struct UnixNanosFile(i64);
 
 /// A class of the system counts for a static pod whose manifest names no number.
 fn priority(pod: &DesiredPod) -> i32 {

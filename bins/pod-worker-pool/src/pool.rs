@@ -7,6 +7,7 @@ pub(crate) mod actor;
 mod entry;
 mod room;
 mod schedule;
+mod startable;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -16,6 +17,8 @@ use clock::UnixNanos;
 use pod::PodSource;
 use pod_lifecycle::{DesiredPod, KillRequest, Refusal, TerminationCause, Update};
 use tokio::sync::{mpsc, oneshot};
+
+pub(crate) use startable::Startable;
 
 use crate::publisher::Publisher;
 use crate::relist::Relist;
@@ -88,6 +91,9 @@ pub(crate) enum Command {
         uid: String,
         kill: KillRequest,
         reply: oneshot::Sender<bool>,
+    },
+    Start {
+        startable: Startable,
     },
 }
 
@@ -185,6 +191,17 @@ impl PoolHandle {
     pub(crate) async fn evict(&self, uid: &str, kill: KillRequest) -> Result<bool, PoolError> {
         let uid = uid.to_owned();
         self.ask(|reply| Command::Evict { uid, kill, reply }).await
+    }
+
+    /// From now on starts only these pods; rejects others, where there is a shutdown of the
+    /// node.
+    ///
+    /// # Errors
+    /// When the pool is stopping.
+    pub(crate) async fn start_only(&self, startable: Startable) -> Result<(), PoolError> {
+        let command = Command::Start { startable };
+        let sent = self.commands.send(command).await;
+        sent.map_err(|_stopping| PoolError::Stopping)
     }
 
     /// What is published.

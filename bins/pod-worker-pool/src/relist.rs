@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bulkhead_api::v1 as api;
 use clock::{UnixNanos, WallClock};
@@ -16,6 +17,9 @@ use pod_lifecycle::annotations;
 use tokio::time::Instant;
 
 use crate::told_ends::ToldEnds;
+
+/// Wait between two attempts to list the runtime at the start.
+const FIRST_LIST_RETRY: Duration = Duration::from_secs(1);
 
 /// Longest annotation value that is passed on.
 const MAX_ANNOTATION_BYTES: usize = 128;
@@ -215,6 +219,19 @@ impl Relister {
             .forget_shown(relist.asked_at, |id| alive.contains(id));
         *last = Some((began, Arc::clone(&relist)));
         Ok(relist)
+    }
+
+    /// All pods, as soon as the runtime answers.
+    pub(crate) async fn first(&self) -> Arc<Relist> {
+        loop {
+            match self.all().await {
+                Ok(relist) => return relist,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot list the runtime yet");
+                    tokio::time::sleep(FIRST_LIST_RETRY).await;
+                }
+            }
+        }
     }
 
     /// One pod.

@@ -1,13 +1,15 @@
 //! The process: makes everything, serves, and keeps the watchdog fed.
 
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cri::{ContainerRuntime, CriClient};
-use node_config::NodeConfig;
+use node_config::{NodeConfig, SYSTEM_BUS};
 use node_host::{LinuxNode, NodeError, NodeHost};
 use process::{Context, Lifecycle};
+use system_bus::{LoginManager, Logind};
 use tokio::time::MissedTickBehavior;
 use topology::Process;
 
@@ -48,6 +50,8 @@ pub struct Opened {
     pub runtime: Arc<dyn ContainerRuntime>,
     /// The node.
     pub host: Arc<dyn NodeHost>,
+    /// Who tells of a shutdown of the node.
+    pub login: Arc<dyn Logind>,
 }
 
 /// Opens the container runtime and the node that the configuration names. It connects to
@@ -68,6 +72,7 @@ pub fn open(config: &NodeConfig, lifecycle: &Lifecycle) -> Result<Opened, Error>
     Ok(Opened {
         runtime: Arc::new(runtime),
         host: Arc::new(host),
+        login: Arc::new(LoginManager::at(Path::new(SYSTEM_BUS))),
     })
 }
 
@@ -76,7 +81,8 @@ pub fn open(config: &NodeConfig, lifecycle: &Lifecycle) -> Result<Opened, Error>
 ///
 /// # Errors
 /// When the listening socket fails or the node cannot be worked on.
-pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result<(), Error> {
+pub async fn serve(context: Context, opened: Opened) -> Result<(), Error> {
+    let (runtime, host) = (opened.runtime, opened.host);
     let driver = DriverInUse::found(&context.config, &runtime).await?;
     let config = driver.applied_to(&context.config);
     make_class_cgroups(&*host).await;
@@ -101,7 +107,8 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
         programs: CredentialPrograms::of(&context),
     })
     .map_err(Error::State)?;
-    let node_shutdown = NodeShutdown::new(&config, &shared, &context);
+    let node_shutdown = NodeShutdown::new(&config, &shared, &context, opened.login);
+    node_shutdown.hold_starts().await;
     let (driver_line, other_driver) = (driver.status_line(), driver.watch(Arc::clone(&runtime)));
     let listening = shared.hints.clone().listen(runtime, shared.pool.clone());
     let collecting = shared.garbage.clone().run(collection);
@@ -121,12 +128,9 @@ pub async fn serve(context: Context, Opened { runtime, host }: Opened) -> Result
     lifecycle.ready();
     let (known, shutdown_line) = (credentials.clone(), node_shutdown.line());
     let ticking = tick(&lifecycle, || {
-        let own = [driver_line.clone(), shutdown_line.status_line()];
-        told.status_lines()
-            .into_iter()
-            .chain([known.status_line()])
-            .chain(own)
-            .collect()
+        let known = known.status_line();
+        let own = [known, driver_line.clone(), shutdown_line.status_line()];
+        told.status_lines().into_iter().chain(own).collect()
     });
     // One task for all of them: an actor that blocks feeds no watchdog. None but
     // serving ever ends.

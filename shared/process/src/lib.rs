@@ -14,6 +14,6 @@ mod restarts;
 mod start;
 
 pub use context::Context;
-pub use lifecycle::{Lifecycle, MAX_STATUS_BYTES, REFUSALS_VARIABLE, REFUSED_FIELD};
+pub use lifecycle::{KeptOpen, Lifecycle, MAX_STATUS_BYTES, REFUSALS_VARIABLE, REFUSED_FIELD};
 pub use permitted::{permitted, view};
 pub use start::{EXIT_BAD_CONFIGURATION, NODE_CONFIG_FLAG, main};

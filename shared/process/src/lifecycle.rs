@@ -1,8 +1,9 @@
 //! Readiness, watchdog and shutdown: the `NOTIFY_SOCKET` protocol of sd_notify(3),
 //! the same under the supervisor and under plain systemd.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +28,18 @@ pub const REFUSED_FIELD: &str = "X_BULKHEAD_REFUSED=";
 /// leaves such fields out, and where it supervises, somebody else hears of them.
 pub const REFUSALS_VARIABLE: &str = "BULKHEAD_REFUSALS";
 
+/// Descriptors that outlive a process, by name: what its supervisor keeps of it. Cloning
+/// shares them.
+#[derive(Clone, Debug, Default)]
+pub struct KeptOpen(Arc<Mutex<BTreeMap<String, OwnedFd>>>);
+
+impl KeptOpen {
+    /// Closes all, as the end of the supervisor does.
+    pub fn close_all(&self) {
+        lock(&self.0).clear();
+    }
+}
+
 /// A process's side of its supervision. Cloning shares it.
 #[derive(Clone, Debug)]
 pub struct Lifecycle(Arc<Shared>);
@@ -40,6 +53,8 @@ struct Shared {
     last_beat: Mutex<Option<Instant>>,
     untold: Mutex<Untold>,
     ready: CancellationToken,
+    /// What is kept open where nobody supervises.
+    kept: KeptOpen,
 }
 
 /// What the supervisor has to be told yet. It goes with each message until one arrives: a
@@ -60,19 +75,27 @@ impl Lifecycle {
             NotifySocket::of_environment("NOTIFY_SOCKET"),
             watch,
             shutdown,
+            KeptOpen::default(),
         )
     }
 
     /// Reports to nobody: for the simulation and for tests.
     #[must_use]
     pub fn unsupervised(shutdown: CancellationToken) -> Lifecycle {
-        Lifecycle::new(None, None, shutdown)
+        Lifecycle::unsupervised_keeping(shutdown, KeptOpen::default())
+    }
+
+    /// The same, of a process whose descriptors the next one of its kind finds kept open.
+    #[must_use]
+    pub fn unsupervised_keeping(shutdown: CancellationToken, kept: KeptOpen) -> Lifecycle {
+        Lifecycle::new(None, None, shutdown, kept)
     }
 
     fn new(
         supervisor: Option<NotifySocket>,
         watch: Option<NotifySocket>,
         shutdown: CancellationToken,
+        kept: KeptOpen,
     ) -> Lifecycle {
         Lifecycle(Arc::new(Shared {
             supervisor,
@@ -81,6 +104,7 @@ impl Lifecycle {
             last_beat: Mutex::default(),
             untold: Mutex::default(),
             ready: CancellationToken::new(),
+            kept,
         }))
     }
 
@@ -150,6 +174,9 @@ impl Lifecycle {
     /// was asked for. Only the last one is kept.
     pub fn keep_open(&self, name: &str, connection: BorrowedFd<'_>) {
         let Some(supervisor) = &self.0.supervisor else {
+            if let Ok(connection) = connection.try_clone_to_owned() {
+                lock(&self.0.kept.0).insert(name.to_owned(), connection);
+            }
             return;
         };
         let states = [NotifyState::FdStore, NotifyState::FdName(name)];
@@ -161,6 +188,7 @@ impl Lifecycle {
     /// Has a descriptor closed that is kept open under this name (`FDSTOREREMOVE=1`).
     pub fn let_go(&self, name: &str) {
         let Some(supervisor) = &self.0.supervisor else {
+            lock(&self.0.kept.0).remove(name);
             return;
         };
         let states = [NotifyState::FdStoreRemove, NotifyState::FdName(name)];
@@ -209,7 +237,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_supervisor_that_hangs_delays_nobody_and_is_told_all_of_it_later() {
         let (_directory, receiver, socket) = unread();
-        let lifecycle = Lifecycle::new(Some(socket), None, CancellationToken::new());
+        let lifecycle = Lifecycle::new(
+            Some(socket),
+            None,
+            CancellationToken::new(),
+            KeptOpen::default(),
+        );
         for _ in 0..1000 {
             lifecycle.beat();
             tokio::time::advance(BEAT_INTERVAL).await;
@@ -241,7 +274,12 @@ mod tests {
             count: 1,
         };
         let (_one, supervisor, to_supervisor) = unread();
-        let alone = Lifecycle::new(Some(to_supervisor), None, CancellationToken::new());
+        let alone = Lifecycle::new(
+            Some(to_supervisor),
+            None,
+            CancellationToken::new(),
+            KeptOpen::default(),
+        );
         alone.report_refusal(&refusal);
         let told = format!("{REFUSED_FIELD}{refusal}\n");
         assert_eq!(read(&supervisor), told);
@@ -251,6 +289,7 @@ mod tests {
             Some(to_supervisor),
             Some(to_watch),
             CancellationToken::new(),
+            KeptOpen::default(),
         );
         watched.report_refusal(&refusal);
         assert_eq!(read(&watch), told);

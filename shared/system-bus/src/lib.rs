@@ -8,5 +8,5 @@ mod login;
 mod systemd;
 
 pub use bus::Error;
-pub use login::{LoginManager, ShutdownSignals};
+pub use login::{LoginManager, Logind, ShutdownSignals};
 pub use systemd::{Property, ServiceManager, Stop, Value};

@@ -1,12 +1,16 @@
-//! [`LoginManager`]: what logind tells of a shutdown, and the lock that has it wait
-//! (org.freedesktop.login1(5), "Inhibitor Locks" of systemd).
+//! [`Logind`]: what logind tells of a shutdown, and the lock that has it wait
+//! (org.freedesktop.login1(5), "Inhibitor Locks" of systemd); and [`LoginManager`], that
+//! of this machine.
 
+use std::fmt::Debug;
 use std::num::NonZeroUsize;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt as _};
 use zbus::{MatchRule, MessageStream};
 
 use crate::bus::{Bus, Error, Target};
@@ -28,12 +32,62 @@ const HANGUP: i32 = 1;
 /// Signals that are kept until they are looked at; more tell nothing new.
 const MAX_SIGNALS: Option<NonZeroUsize> = NonZeroUsize::new(8);
 
+/// What a graceful shutdown of a node needs of logind.
+#[async_trait]
+pub trait Logind: Debug + Send + Sync {
+    /// Takes a lock that delays each shutdown until it is closed, or until
+    /// [`Logind::longest_delay`] is over. `who` and `why` are for people
+    /// (`systemd-inhibit --list`).
+    ///
+    /// # Errors
+    /// When logind cannot be reached or refuses; it does while a shutdown is under way.
+    async fn delay_shutdown(&self, who: &str, why: &str) -> Result<OwnedFd, Error>;
+
+    /// How long logind waits for such locks (`InhibitDelayMaxSec` of logind.conf(5)).
+    ///
+    /// # Errors
+    /// When logind cannot be reached.
+    async fn longest_delay(&self) -> Result<Duration, Error>;
+
+    /// Whether a shutdown was asked for, which locks delay now.
+    ///
+    /// # Errors
+    /// When logind cannot be reached.
+    async fn is_shutting_down(&self) -> Result<bool, Error>;
+
+    /// What tells when to look again.
+    ///
+    /// # Errors
+    /// When the bus cannot be reached.
+    async fn signals(&self) -> Result<ShutdownSignals, Error>;
+
+    /// Has logind read its configuration again.
+    ///
+    /// # Errors
+    /// When systemd cannot be reached or refuses.
+    async fn reload(&self) -> Result<(), Error>;
+}
+
+/// Tells of each change of [`Logind::is_shutting_down`].
+pub struct ShutdownSignals(BoxStream<'static, bool>);
+
+impl ShutdownSignals {
+    /// From a stream that has `true` for each change, and `false` or its end where nothing
+    /// more will be told.
+    pub fn new(changes: impl Stream<Item = bool> + Send + 'static) -> ShutdownSignals {
+        ShutdownSignals(changes.boxed())
+    }
+
+    /// Waits for the next change. False when the connection is lost, and nothing more will
+    /// be told.
+    pub async fn next(&mut self) -> bool {
+        self.0.next().await == Some(true)
+    }
+}
+
 /// The logind of this machine.
 #[derive(Debug)]
 pub struct LoginManager(Bus);
-
-/// Tells of each change of [`LoginManager::is_shutting_down`].
-pub struct ShutdownSignals(MessageStream);
 
 impl LoginManager {
     /// That behind the bus which listens at this socket.
@@ -41,14 +95,11 @@ impl LoginManager {
     pub fn at(socket: &Path) -> LoginManager {
         LoginManager(Bus::at(socket))
     }
+}
 
-    /// Takes a lock that delays each shutdown until it is closed, or until
-    /// [`LoginManager::longest_delay`] is over. `who` and `why` are for people
-    /// (`systemd-inhibit --list`).
-    ///
-    /// # Errors
-    /// When logind cannot be reached or refuses; it does while a shutdown is under way.
-    pub async fn delay_shutdown(&self, who: &str, why: &str) -> Result<OwnedFd, Error> {
+#[async_trait]
+impl Logind for LoginManager {
+    async fn delay_shutdown(&self, who: &str, why: &str) -> Result<OwnedFd, Error> {
         let method = "Inhibit";
         let lock = ("shutdown", who, why, "delay");
         let body = self.0.call(LOGIN, method, LOGIND, &lock).await?;
@@ -57,29 +108,17 @@ impl LoginManager {
         Ok(lock.into())
     }
 
-    /// How long logind waits for such locks (`InhibitDelayMaxSec` of logind.conf(5)).
-    ///
-    /// # Errors
-    /// When logind cannot be reached.
-    pub async fn longest_delay(&self) -> Result<Duration, Error> {
+    async fn longest_delay(&self) -> Result<Duration, Error> {
         let name = "InhibitDelayMaxUSec";
         let delay: u64 = self.0.property(LOGIN, name, LOGIND).await?;
         Ok(Duration::from_micros(delay))
     }
 
-    /// Whether a shutdown was asked for, which locks delay now.
-    ///
-    /// # Errors
-    /// When logind cannot be reached.
-    pub async fn is_shutting_down(&self) -> Result<bool, Error> {
+    async fn is_shutting_down(&self) -> Result<bool, Error> {
         self.0.property(LOGIN, "PreparingForShutdown", LOGIND).await
     }
 
-    /// What tells when to look again.
-    ///
-    /// # Errors
-    /// When the bus cannot be reached.
-    pub async fn signals(&self) -> Result<ShutdownSignals, Error> {
+    async fn signals(&self) -> Result<ShutdownSignals, Error> {
         let member = "PrepareForShutdown";
         let rule = MatchRule::builder()
             .msg_type(zbus::message::Type::Signal)
@@ -91,7 +130,7 @@ impl LoginManager {
             .map_err(|source| Error::refused(member, LOGIND, source))?;
         let signals = MessageStream::for_match_rule(rule, &connection, MAX_SIGNALS).await;
         match signals {
-            Ok(signals) => Ok(ShutdownSignals(signals)),
+            Ok(signals) => Ok(ShutdownSignals::new(signals.map(|told| told.is_ok()))),
             Err(error) => {
                 self.0.forget().await;
                 Err(Error::refused(member, LOGIND, error))
@@ -99,21 +138,9 @@ impl LoginManager {
         }
     }
 
-    /// Has logind read its configuration again.
-    ///
-    /// # Errors
-    /// When systemd cannot be reached or refuses.
-    pub async fn reload(&self) -> Result<(), Error> {
+    async fn reload(&self) -> Result<(), Error> {
         let signal = (UNIT, "all", HANGUP);
         self.0.call(SYSTEMD, "KillUnit", UNIT, &signal).await?;
         Ok(())
-    }
-}
-
-impl ShutdownSignals {
-    /// Waits for the next change. False when the connection is lost, and nothing more will
-    /// be told.
-    pub async fn next(&mut self) -> bool {
-        matches!(self.0.next().await, Some(Ok(_)))
     }
 }

@@ -1,6 +1,8 @@
 //! A node in memory behind the traits of `node-host`: it remembers what was done to it,
 //! fails and hangs on order. The tests of pod-worker-pool and the simulation share it.
 
+mod logind;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,6 +24,8 @@ use pod::resources::PodCgroupResources;
 use pod::{Pod, PodIdentity, QosClass};
 use pod_volumes::{Files, MountedVolume, SubPath, Volume, VolumeSpec};
 use simulated_runtime::{Met, SimulatedRuntime};
+
+pub use logind::{LONGEST_DELAY, SimulatedLogind};
 
 /// Where the pods' directories are, which exist in memory alone: the node's
 /// configuration names it as root directory.

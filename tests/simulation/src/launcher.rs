@@ -8,7 +8,7 @@ use clock::WallClock;
 use ipc::{MemoryHub, Network};
 use node_config::NodeConfig;
 use process::{Context, Lifecycle};
-use simulated_node::MemoryHost;
+use simulated_node::{MemoryHost, SimulatedLogind};
 use simulated_runtime::SimulatedRuntime;
 use topology::{Identities, Process};
 
@@ -25,6 +25,7 @@ pub(crate) struct Launcher {
     pub(crate) clock: WallClock,
     pub(crate) targets: Targets,
     pub(crate) host: Arc<MemoryHost>,
+    pub(crate) logind: SimulatedLogind,
     pub(crate) hub: MemoryHub,
     pub(crate) identities: Arc<Identities>,
     pub(crate) config: Arc<NodeConfig>,
@@ -55,6 +56,7 @@ impl Launcher {
                 let opened = pod_worker_pool::Opened {
                     runtime: Arc::new(self.runtime.clone()),
                     host: self.host.clone(),
+                    login: Arc::new(self.logind.clone()),
                 };
                 main(pod_worker_pool::serve(context, opened))
             }

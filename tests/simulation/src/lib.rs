@@ -23,6 +23,7 @@ mod resizes;
 mod scenario;
 mod shortage;
 mod shrink;
+mod shutdown;
 mod sizes;
 mod statuses;
 mod supervision;

@@ -8,9 +8,9 @@ use bulkhead_api::v1;
 use bulkhead_api::v1::statuses_client::StatusesClient;
 use clock::{UnixNanos, WallClock};
 use ipc::{Channel, MemoryHub, Network};
-use node_config::{DirectoryLayout, NodeConfig};
+use node_config::{DirectoryLayout, NodeConfig, ShutdownGroup};
 use pod::{Pod, PodDocument};
-use simulated_node::MemoryHost;
+use simulated_node::{MemoryHost, SimulatedLogind};
 use simulated_runtime::{Entry, SimulatedRuntime};
 use tokio_util::task::AbortOnDropHandle;
 use tonic::{Response, Status};
@@ -33,6 +33,18 @@ const MANIFESTS_AWAY: &str = "manifests.away";
 /// What config-sourcer has written down of them.
 const LAST_GOOD_MANIFESTS: &str = "last-good-manifests.json";
 
+/// Pods that a shutdown ends together: all, and after them those that are critical.
+pub(crate) const SHUTDOWN: [ShutdownGroup; 2] = [
+    ShutdownGroup {
+        priority: 0,
+        grace: Duration::from_secs(6),
+    },
+    ShutdownGroup {
+        priority: 2_000_000_000,
+        grace: Duration::from_secs(4),
+    },
+];
+
 /// When simulated time begins: 2026-01-01.
 const BEGIN: UnixNanos = UnixNanos(1_767_225_600_000_000_000);
 
@@ -50,6 +62,8 @@ pub struct SimulatedNode {
     pub runtime: SimulatedRuntime,
     /// Time as it really passes. The processes and the runtime see a wall clock, which jumps.
     pub clock: WallClock,
+    /// Who is told of a shutdown of the node, and waits.
+    pub(crate) logind: SimulatedLogind,
     /// Cgroups and directories.
     pub host: Arc<MemoryHost>,
     /// What the containers answer to probes.
@@ -91,12 +105,14 @@ impl SimulatedNode {
         config.node_ip = Some(std::net::Ipv4Addr::new(10, 0, 0, 1).into());
         config.resolv_conf = None;
         config.eviction = Shortage::settings();
+        config.shutdown = SHUTDOWN.into();
         let wall_clock = WallClock::simulated(BEGIN);
         let clock = wall_clock.without_jumps();
         let has_events = seed.is_multiple_of(2);
         let runtime = SimulatedRuntime::new(seed, wall_clock.clone(), has_events);
         let host = Arc::new(MemoryHost::default());
         host.watch(runtime.clone());
+        let logind = SimulatedLogind::default();
         let hub = MemoryHub::without_http2();
         let targets = Targets::new(runtime.clone(), clock.clone());
         let operator = Network::memory_as_operator(hub.clone());
@@ -106,6 +122,7 @@ impl SimulatedNode {
             targets: targets.clone(),
             clock: wall_clock,
             host: Arc::clone(&host),
+            logind: logind.clone(),
             hub: hub.clone(),
             identities: Arc::new(Identities::from_base(64_000).unwrap()),
             config: Arc::new(config),
@@ -115,6 +132,7 @@ impl SimulatedNode {
         SimulatedNode {
             runtime,
             clock,
+            logind,
             host,
             targets,
             hub,

@@ -9,6 +9,7 @@ use crate::evictions::Shortage;
 use crate::node::SimulatedNode;
 use crate::scenario::Scenario;
 use crate::shortage::{be_short_no_more, be_short_of};
+use crate::shutdown;
 
 /// Things that happen in a scenario.
 pub(crate) const STEPS: u32 = 40;
@@ -113,9 +114,11 @@ async fn play(
         be_short_no_more(scenario, node).await?;
     }
     let broken = scenario.broken_promises(node);
-    if broken.is_empty() {
-        Ok(())
-    } else {
-        Err(broken.join("\n"))
+    if !broken.is_empty() {
+        return Err(broken.join("\n"));
+    }
+    match shutdown::is_in_seed(seed) {
+        true => shutdown::shut_down(scenario, node).await,
+        false => Ok(()),
     }
 }

@@ -2,7 +2,7 @@
 //! a ConfigMap that they have as a volume, containers get other CPU and memory, programs
 //! crash, hang and turn ready or not, calls to the runtime fail, processes are killed, the
 //! wall clock jumps. The nodes of some seeds are short of memory, disk or process ids for a
-//! while (`shortage.rs`).
+//! while (`shortage.rs`), others are shut down in the end (`shutdown.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -71,7 +71,7 @@ const LOOK_FOR_COLLECTION: Duration = Duration::from_secs(2);
 /// What a scenario remembers of what it did.
 #[derive(Debug)]
 pub struct Scenario {
-    random: SmallRng,
+    pub(crate) random: SmallRng,
     /// Whether processes die also when that is worst: who stops a container that hangs when
     /// that has ended, and sync-loop while nobody tells what should run.
     kills_at_the_worst: bool,
@@ -254,7 +254,13 @@ impl Scenario {
         Ok(())
     }
 
-    fn process(&mut self) -> Process {
+    /// Whether something comes about that does so often.
+    pub(crate) fn chance(&mut self, often: f64) -> bool {
+        self.random.random_bool(often)
+    }
+
+    /// Any process but the supervisor.
+    pub(crate) fn process(&mut self) -> Process {
         let index = self.random.random_range(1..Process::ON_EVERY_NODE.len());
         Process::ON_EVERY_NODE[index]
     }
@@ -283,7 +289,7 @@ impl Scenario {
         self.note(node, &format!("kill without manifests, all: {everybody}"));
         if everybody {
             node.runtime.close_connection();
-            node.supervision.kill(SimulatedNode::processes()).await;
+            node.supervision.kill_all().await;
         } else {
             let told = [Process::ConfigSourcer, Process::SyncLoop];
             node.supervision.kill(told).await;
@@ -351,7 +357,7 @@ impl Scenario {
             self.note(node, "kill all");
             // With the supervisor goes what keeps calls in flight alive.
             node.runtime.close_connection();
-            node.supervision.kill(SimulatedNode::processes()).await;
+            node.supervision.kill_all().await;
         }
         node.runtime.set_faults(Faults::NONE);
         Ok(())

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use clock::UnixNanos;
-use process::Lifecycle;
+use process::{KeptOpen, Lifecycle};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use supervisor::policy::{
@@ -72,6 +72,8 @@ pub(crate) struct Supervision {
     random: SmallRng,
     lives: BTreeMap<Process, Life>,
     fates: BTreeMap<Process, VecDeque<Fate>>,
+    /// Descriptors of processes that the supervisor keeps open.
+    kept: BTreeMap<Process, KeptOpen>,
     pids: ProcessId,
     teller: mpsc::UnboundedSender<Word>,
     words: mpsc::UnboundedReceiver<Word>,
@@ -90,6 +92,7 @@ impl Supervision {
             random: SmallRng::seed_from_u64(!launcher.seed),
             lives: BTreeMap::new(),
             fates: BTreeMap::new(),
+            kept: BTreeMap::new(),
             pids: 0,
             teller,
             words,
@@ -165,6 +168,19 @@ impl Supervision {
         }
     }
 
+    /// The same for all, and the supervisor.
+    pub(crate) async fn kill_all(&mut self) {
+        self.kill(Process::ON_EVERY_NODE).await;
+        self.close_kept();
+    }
+
+    /// The supervisor has ended, and with it what it kept open.
+    fn close_kept(&self) {
+        for kept in self.kept.values() {
+            kept.close_all();
+        }
+    }
+
     /// What happens to a process at its next starts, one after the other.
     pub(crate) fn doom(&mut self, process: Process, fates: impl IntoIterator<Item = Fate>) {
         self.fates.entry(process).or_default().extend(fates);
@@ -223,6 +239,7 @@ impl Supervision {
         }
         self.apply(FleetEvent::Tick).await;
         if self.fleet.is_finished() {
+            self.close_kept();
             self.fleet = Fleet::new(|process| Process::ON_EVERY_NODE.contains(&process));
             self.began = Instant::now();
             self.apply(FleetEvent::Tick).await;
@@ -309,7 +326,8 @@ impl Supervision {
             None => None,
         };
         let shutdown = CancellationToken::new();
-        let lifecycle = Lifecycle::unsupervised(shutdown.clone());
+        let kept = self.kept.entry(process).or_default().clone();
+        let lifecycle = Lifecycle::unsupervised_keeping(shutdown.clone(), kept);
         let Some(main) = self.launcher.make(process, lifecycle.clone()) else {
             return Event::LaunchFailed;
         };

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use node_config::LOGIN_MANAGER;
-use system_bus::{Error, LoginManager};
+use system_bus::{Error, Logind};
 
 /// After those of distributions, and before an administrator's own of a later name.
 const FILE: &str = "99-bulkhead.conf";
@@ -18,7 +18,7 @@ const LOOKS: u32 = 10;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Has logind wait at least so long. What is left to say when it does not.
-pub(super) async fn raise(login: &LoginManager, wanted: Duration) -> Result<Option<String>, Error> {
+pub(super) async fn raise(login: &dyn Logind, wanted: Duration) -> Result<Option<String>, Error> {
     if login.longest_delay().await? >= wanted {
         return Ok(None);
     }

@@ -37,6 +37,11 @@ pub(super) struct Seen {
 }
 
 impl Seen {
+    /// The pods that were there at the first look.
+    pub(super) fn first(&self) -> Option<&BTreeSet<String>> {
+        self.first.as_ref()
+    }
+
     /// Returns the pods that have not ended, and those that came too late to start.
     pub(super) fn look(&mut self, look: &Look) -> (Vec<Living>, BTreeSet<String>) {
         let first = self.first.get_or_insert_with(|| {

@@ -11,7 +11,7 @@ use pod::PodSource;
 use pod_lifecycle::forgotten::is_forgotten;
 use pod_lifecycle::static_pods::StaticPods;
 use pod_lifecycle::{
-    Decision, DesiredPod, KillRequest, Subject, Transition, Update, UpdateKind, Worker, WorkerState,
+    Decision, KillRequest, Subject, Transition, Update, UpdateKind, Worker, WorkerState,
 };
 use rand::rngs::SmallRng;
 use tokio::sync::mpsc;
@@ -20,9 +20,11 @@ use tokio::time::Instant;
 
 use super::entry::{Again, Entry, RunningStep};
 use super::schedule::Schedule;
+use super::startable::{Start, Startable};
 use super::{Command, PoolError, PoolHandle, Told, room, until};
 use crate::locks::PodLocks;
 use crate::relist::{Relist, Relister};
+use crate::shutdown_kills::{rejection, tell_rejection};
 use crate::steps::{self, Outcome, Pause, Retry, StepError, Steps};
 
 /// Wait after an error that is likely to pass by itself, lengthened by up to
@@ -32,8 +34,6 @@ const RETRY_SOON: Duration = Duration::from_secs(1);
 const RETRY_LATER: Duration = Duration::from_secs(10);
 /// So that pods that failed together do not come back together.
 const JITTER: f64 = 0.5;
-/// Wait between two attempts to list the runtime at the start.
-const FIRST_LIST_RETRY: Duration = Duration::from_secs(1);
 
 /// What the actor is made from.
 pub(crate) struct ActorConfig {
@@ -66,6 +66,7 @@ pub(crate) struct Actor {
     commands: mpsc::Receiver<Command>,
     workers: BTreeMap<String, Entry>,
     static_pods: StaticPods,
+    startable: Startable,
     schedule: Schedule,
     /// Each tells what it came to, and when it last began to look at the runtime.
     running: JoinSet<(Outcome, Option<Instant>)>,
@@ -89,7 +90,8 @@ impl Actor {
     pub(crate) fn new(config: ActorConfig) -> (Actor, PoolHandle) {
         let (handle, commands) = PoolHandle::new(config.steps.publisher.clone());
         let mut first_list = JoinSet::new();
-        first_list.spawn(list_first(config.relister));
+        let relister = config.relister;
+        first_list.spawn(async move { relister.first().await });
         let mut actor = Actor {
             steps: config.steps,
             random: config.random,
@@ -98,6 +100,7 @@ impl Actor {
             commands,
             workers: BTreeMap::new(),
             static_pods: StaticPods::default(),
+            startable: Startable::default(),
             schedule: Schedule::default(),
             running: JoinSet::new(),
             tasks: HashMap::new(),
@@ -169,16 +172,7 @@ impl Actor {
                 .request(&pod.identity.full_name(), pod.identity.uid());
         }
         self.listed.store(true, Ordering::Relaxed);
-        let waiting: Vec<String> = self
-            .workers
-            .iter()
-            .filter(|(_, entry)| entry.worker.is_waiting())
-            .map(|(uid, _)| uid.clone())
-            .collect();
-        for uid in waiting {
-            self.request_start(&uid);
-            self.changed(&uid);
-        }
+        self.request_starts();
         tracing::info!(pods = relist.pods.len(), "the runtime has been listed");
     }
 
@@ -216,9 +210,8 @@ impl Actor {
             }
             Command::RuntimeEvent { uid } => self.wake(&uid, Again::RuntimeEvent(Instant::now())),
             Command::Summaries { reply } => {
-                let workers = self.workers.iter();
-                let summaries = workers.map(|(uid, entry)| (uid.clone(), entry.summary()));
-                let _ = reply.send(summaries.collect());
+                let of_each = |(uid, entry): (&String, &Entry)| (uid.clone(), entry.summary());
+                let _ = reply.send(self.workers.iter().map(of_each).collect());
             }
             Command::Desired { uid, reply } => {
                 let desired = self
@@ -228,34 +221,27 @@ impl Actor {
                 let _ = reply.send(desired);
             }
             Command::Active { reply } => {
-                let _ = reply.send(self.active());
+                let active = self.workers.values().filter_map(Entry::active);
+                let _ = reply.send(active.cloned().collect());
             }
             Command::Evict { uid, kill, reply } => {
                 let _ = reply.send(self.evict(&uid, kill));
             }
+            Command::Start { startable } => {
+                self.startable = startable;
+                self.request_starts();
+            }
         }
-    }
-
-    fn active(&self) -> Vec<DesiredPod> {
-        let workers = self.workers.values().map(|entry| entry.worker.state());
-        workers
-            .filter_map(|state| match state {
-                WorkerState::Syncing { pod } => Some(pod.clone()),
-                _ => None,
-            })
-            .collect()
     }
 
     /// Only a pod that is active still: it may have ended since somebody chose it.
     fn evict(&mut self, uid: &str, kill: KillRequest) -> bool {
-        let worker = self.workers.get(uid).map(|entry| &entry.worker);
-        let Some(worker) = worker.filter(|it| matches!(it.state(), WorkerState::Syncing { .. }))
-        else {
+        let Some(pod) = self.workers.get(uid).and_then(Entry::active) else {
             return false;
         };
         let update = Update {
             kind: UpdateKind::Kill,
-            subject: Subject::RuntimeOnly(worker.identity().clone()),
+            subject: Subject::RuntimeOnly(pod.identity().clone()),
             kill: Some(kill),
         };
         self.update(update, Told::default()).is_ok()
@@ -310,16 +296,29 @@ impl Actor {
         };
         self.workers
             .insert(uid.clone(), Entry::new(worker, record, told));
-        if self.is_listed() {
-            self.request_start(&uid);
-        }
+        self.request_start(&uid);
         self.changed(&uid);
         self.due_now(&uid);
         Ok(self.phase(&uid))
     }
 
-    /// Starts a waiting worker unless a static pod of its full name is in the way.
+    /// Starts the workers that wait, where nothing is in their way any more.
+    fn request_starts(&mut self) {
+        let waiting = self.workers.iter().filter(|it| it.1.worker.is_waiting());
+        let waiting: Vec<String> = waiting.map(|(uid, _)| uid.clone()).collect();
+        for uid in waiting {
+            self.request_start(&uid);
+            self.changed(&uid);
+        }
+    }
+
+    /// Starts a waiting worker unless a static pod of its full name is in the way, or a
+    /// shutdown of the node.
     fn request_start(&mut self, uid: &str) {
+        let start = self.startable.of(uid);
+        if start == Start::Later || !self.is_listed() {
+            return;
+        }
         let Some(entry) = self.workers.get_mut(uid) else {
             return;
         };
@@ -330,8 +329,20 @@ impl Actor {
             !pod.is_static() || self.static_pods.request(&pod.identity().full_name(), uid);
         if may_start {
             entry.worker.start();
+            if start == Start::Never {
+                self.reject(uid);
+            }
             self.changed(uid);
             self.due_now(uid);
+        }
+    }
+
+    /// Ends a pod that came while the node shuts down, before anything of it is made.
+    fn reject(&mut self, uid: &str) {
+        if self.evict(uid, rejection())
+            && let Some(entry) = self.workers.get(uid)
+        {
+            tell_rejection(&self.steps.events, entry.worker.identity());
         }
     }
 
@@ -578,17 +589,5 @@ impl Actor {
             return;
         }
         self.steps.publisher.worker(entry.view());
-    }
-}
-
-async fn list_first(relister: Relister) -> Arc<Relist> {
-    loop {
-        match relister.all().await {
-            Ok(relist) => return relist,
-            Err(error) => {
-                tracing::warn!(%error, "cannot list the runtime yet");
-                tokio::time::sleep(FIRST_LIST_RETRY).await;
-            }
-        }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bulkhead_api::v1;
 use pod_lifecycle::plan::ProbeVerdicts;
 use pod_lifecycle::record::Record;
-use pod_lifecycle::{Subject, Worker, WorkerState};
+use pod_lifecycle::{DesiredPod, Subject, Worker, WorkerState};
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -65,6 +65,14 @@ impl Again {
 }
 
 impl Entry {
+    /// The pod, if it runs or is about to.
+    pub(super) fn active(&self) -> Option<&DesiredPod> {
+        match self.worker.state() {
+            WorkerState::Syncing { pod } => Some(pod),
+            _ => None,
+        }
+    }
+
     pub(super) fn new(worker: Worker, record: Record, told: Told) -> Entry {
         Entry {
             worker,

@@ -22,7 +22,7 @@ use ipc::{Channel, MemoryHub, Network};
 use node_config::{DirectoryLayout, NodeConfig};
 use process::{Context, Lifecycle};
 use serde_json::{Value, json};
-use simulated_node::MemoryHost;
+use simulated_node::{MemoryHost, SimulatedLogind};
 use simulated_runtime::{Faults, Happening, SimulatedRuntime};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -92,6 +92,7 @@ impl Pool {
         let opened = crate::Opened {
             runtime: Arc::new(self.runtime.clone()),
             host: Arc::new(MemoryHost::default()),
+            login: Arc::new(SimulatedLogind::default()),
         };
         self.process = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             Box::pin(crate::serve(context, opened)).await.unwrap();

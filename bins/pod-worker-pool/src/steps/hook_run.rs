@@ -17,7 +17,10 @@ use crate::observe;
 
 /// Longest postStart hook. The kubelet sets no end to it; a connection is not kept for
 /// ever here.
-pub(super) const POST_START_MAY_TAKE: Duration = Duration::from_secs(24 * 3600);
+pub(super) const POST_START: Within = Within {
+    begun: Duration::from_secs(24 * 3600),
+    ended: Duration::from_secs(24 * 3600),
+};
 
 /// Wait between two looks at an instance: whose hook an earlier process has begun, or about
 /// which the runtime did not answer.
@@ -33,20 +36,30 @@ pub(super) struct HookOf<'a> {
     pub(super) pod_ip: &'a str,
 }
 
-/// Carries out a hook, within `limit` unless it is a sleep.
+/// Until when a hook is of use.
+#[derive(Clone, Copy)]
+pub(super) struct Within {
+    /// A command is not tried again after this time: a preStop hook does not begin when its
+    /// container has had its SIGTERM.
+    pub(super) begun: Duration,
+    /// The longest that it may take, unless it is a sleep.
+    pub(super) ended: Duration,
+}
+
+/// Carries out a hook.
 pub(super) fn carry_out(
     steps: &Steps,
     of: &HookOf<'_>,
     hook: &Hook,
-    limit: Duration,
+    within: Within,
 ) -> impl Future<Output = HookResult> + Send + 'static {
     let (runtime, http) = (Arc::clone(&steps.runtime), steps.http_hooks.clone());
     let (id, hook) = (of.id.to_owned(), hook.clone());
     let request = match &hook {
-        Hook::HttpGet(get) => http_hook(of, get, limit),
+        Hook::HttpGet(get) => http_hook(of, get, within.ended),
         Hook::Exec(_) | Hook::Sleep(_) | Hook::Impossible(_) => v1::HttpHook::default(),
     };
-    run(runtime, http, (id, request), hook, limit)
+    run(runtime, http, (id, request), hook, within)
 }
 
 fn http_hook(of: &HookOf<'_>, get: &HttpHook, limit: Duration) -> v1::HttpHook {
@@ -75,22 +88,25 @@ async fn run(
     http: HttpHooks,
     (id, request): (String, v1::HttpHook),
     hook: Hook,
-    limit: Duration,
+    within: Within,
 ) -> HookResult {
     match hook {
         Hook::Sleep(length) => {
             tokio::time::sleep(length).await;
             Ok(())
         }
-        Hook::Exec(command) => match execute(&*runtime, &id, &command, limit).await {
+        Hook::Exec(command) => match execute(&*runtime, &id, &command, within).await {
             Ok(answer) if answer.exit_code == 0 => Ok(()),
             Ok(answer) => Err(format!("the command exited with {}", answer.exit_code)),
             Err(error) => Err(telemetry::chain(&error)),
         },
-        Hook::HttpGet(_) => match tokio::time::timeout(limit, http.carry_out(request)).await {
-            Ok(result) => result,
-            Err(_) => Err(format!("no answer within {limit:?}")),
-        },
+        Hook::HttpGet(_) => {
+            let limit = within.ended;
+            match tokio::time::timeout(limit, http.carry_out(request)).await {
+                Ok(result) => result,
+                Err(_) => Err(format!("no answer within {limit:?}")),
+            }
+        }
         Hook::Impossible(why) => Err(why),
     }
 }
@@ -102,13 +118,13 @@ async fn execute(
     runtime: &dyn ContainerRuntime,
     id: &str,
     command: &[String],
-    limit: Duration,
+    within: Within,
 ) -> Result<cri::v1::ExecSyncResponse, RuntimeError> {
     let begun = Instant::now();
     loop {
-        let left = limit.saturating_sub(begun.elapsed());
+        let left = within.ended.saturating_sub(begun.elapsed());
         match runtime.exec_sync(id, command.to_vec(), left).await {
-            Err(error) if was_not_sent(&error) && begun.elapsed() < limit => {
+            Err(error) if was_not_sent(&error) && begun.elapsed() + LOOK_AGAIN < within.begun => {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
             answered => return answered,

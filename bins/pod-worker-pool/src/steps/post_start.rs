@@ -4,7 +4,7 @@ use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::PostStartHook;
 
 use super::context::Steps;
-use super::hook_run::{self, HookOf, POST_START_MAY_TAKE};
+use super::hook_run::{self, HookOf, POST_START};
 use super::hooks::HookKind;
 use super::memory::Memory;
 use super::target::Target;
@@ -34,7 +34,7 @@ pub(super) async fn begin(
             id,
             pod_ip: &memory.pod_ip,
         };
-        let run = hook_run::carry_out(steps, &of, &hook.hook, POST_START_MAY_TAKE);
+        let run = hook_run::carry_out(steps, &of, &hook.hook, POST_START);
         let doorbell = steps.doorbell.clone();
         let uid = target.identity.uid().to_owned();
         let then = move || doorbell.ring(&uid);

@@ -10,7 +10,7 @@ use pod_lifecycle::stop::MINIMUM_SIGTERM_GRACE;
 use tokio::time::Instant;
 
 use super::context::Steps;
-use super::hook_run::{self, HookOf};
+use super::hook_run::{self, HookOf, Within};
 use super::hooks::{HookKind, Hooks};
 use super::memory::Memory;
 
@@ -70,7 +70,7 @@ pub(super) async fn run(
                     id,
                     pod_ip,
                 };
-                let run = hook_run::carry_out(steps, &of, hook, command_may_take(left));
+                let run = hook_run::carry_out(steps, &of, hook, within_grace(left));
                 hooks.begin((id, HookKind::PreStop), run, || {});
                 hooks.ended(id, HookKind::PreStop).await
             }
@@ -91,6 +91,9 @@ pub(super) async fn run(
 }
 
 /// Beyond the grace a command goes on until its container has ended.
-fn command_may_take(left: Duration) -> Duration {
-    left + MINIMUM_SIGTERM_GRACE
+fn within_grace(left: Duration) -> Within {
+    Within {
+        begun: left,
+        ended: left + MINIMUM_SIGTERM_GRACE,
+    }
 }

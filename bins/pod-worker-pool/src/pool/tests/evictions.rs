@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use bulkhead_api::v1::WorkerPhase;
 use pod::PodSource;
+use pod::node_shutdown::REJECTED;
 use pod_lifecycle::{EvictionRequest, KillRequest, UpdateKind};
 use serde_json::Value;
 use simulated_runtime::Faults;
 
 use super::{RUN, finished, running, starts};
+use crate::pool::Startable;
 use crate::testing::{TestNode, eventually, pod_running};
 
 async fn evict(node: &TestNode, pod: &Value) {
@@ -52,6 +54,34 @@ async fn an_eviction_that_cannot_be_recorded_is_not_over() {
     finished(&node, "u1").await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(starts(&node, "u1").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_node_shuts_down_nothing_of_a_new_pod_is_made() {
+    let node = TestNode::new();
+    let pool = &node.life().pool;
+    node.create(&pod_running("a", "u1", RUN)).await;
+    running(&node, "u1").await;
+
+    let first = ["u1".to_owned()].into();
+    pool.start_only(Startable::Only(first)).await.unwrap();
+    node.create(&pod_running("b", "u2", RUN)).await;
+    finished(&node, "u2").await;
+    assert_eq!(node.observation("u2").unwrap().failed_reason, REJECTED);
+    assert_eq!(node.runtime.sandboxes().len(), 1);
+    assert!(node.running("u1").is_some());
+
+    // Nobody knows yet whether it goes on.
+    pool.start_only(Startable::Unknown).await.unwrap();
+    node.create(&pod_running("c", "u3", RUN)).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(
+        node.observation("u3").unwrap().phase(),
+        WorkerPhase::Waiting
+    );
+    assert_eq!(node.runtime.sandboxes().len(), 1);
+    pool.start_only(Startable::All).await.unwrap();
+    running(&node, "u3").await;
 }
 
 #[tokio::test(start_paused = true)]

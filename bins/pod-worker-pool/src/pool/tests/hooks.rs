@@ -5,7 +5,7 @@ use std::time::Duration;
 use bulkhead_api::v1::{RuntimeState, WorkerPhase};
 use pod_lifecycle::UpdateKind;
 use serde_json::{Value, json};
-use simulated_runtime::{Entry, Happening};
+use simulated_runtime::{Entry, Faults, Happening};
 use tokio::time::Instant;
 
 use super::{finished, running};
@@ -156,6 +156,45 @@ async fn a_hook_that_has_ended_is_not_waited_for_by_the_next_process() {
     all_stopped(&node).await;
     assert!(node.seconds() < 20.0, "{}", node.seconds());
     assert_eq!(hooks_begun(&node), 1);
+}
+
+/// Before a command of a container that an earlier process made, the runtime is asked about
+/// it. Where that fails, the command is tried again, and not beyond the SIGTERM.
+#[tokio::test(start_paused = true)]
+async fn a_pre_stop_hook_that_could_not_begin_begins_in_the_grace_or_never() {
+    let (mut begun_late, mut never) = (0, 0);
+    for seed in 0..60 {
+        let mut node = TestNode::with_seed(seed);
+        let pod = with(json!({"preStop": hook(1, 0)}), &["ignore-term"]);
+        node.create(&pod).await;
+        running(&node, "u1").await;
+        node.kill();
+        node.start();
+        node.create(&pod).await;
+        eventually("it is adopted", || node.observation("u1").is_some()).await;
+        node.runtime.set_faults(Faults {
+            error: 0.6,
+            ..Faults::NONE
+        });
+        let asked = Instant::now();
+        node.stop(&pod, 3).await;
+        let mut first = None;
+        eventually("it ends", || {
+            first = first.or((hooks_begun(&node) > 0).then(|| asked.elapsed()));
+            node.running("u1").is_none()
+        })
+        .await;
+        node.runtime.set_faults(Faults::NONE);
+        let happened = entries(&node, |it| {
+            matches!(it, Happening::Terminated | Happening::Executed { .. })
+        });
+        let last = happened.last().map(|it| &it.happening);
+        assert_eq!(last, Some(&Happening::Terminated), "seed {seed}");
+        begun_late += usize::from(first.is_some_and(|it| it >= Duration::from_secs(1)));
+        never += usize::from(first.is_none());
+        all_stopped(&node).await;
+    }
+    assert!(begun_late > 0 && never > 0, "{begun_late}, {never}");
 }
 
 fn shown(node: &TestNode, id: &str) -> Option<RuntimeState> {

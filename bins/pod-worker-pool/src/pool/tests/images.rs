@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::garbage::Order;
-use crate::testing::{IMAGE, TestNode, eventually, pod_running};
+use crate::testing::{IMAGE, TestNode, pod_running};
 
 use super::{RUN, running};
 

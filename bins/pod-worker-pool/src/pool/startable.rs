@@ -1,0 +1,35 @@
+//! Which pods may start, as far as a shutdown of the node is concerned.
+
+use std::collections::BTreeSet;
+
+/// Which pods may start.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Startable {
+    /// All: the node does not shut down.
+    #[default]
+    All,
+    /// None yet: an earlier process was told that the node shuts down, and this one does
+    /// not know yet whether it still does.
+    Unknown,
+    /// The node shuts down: only those that were there when that began.
+    Only(BTreeSet<String>),
+}
+
+/// What becomes of a pod that is to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    Now,
+    Later,
+    Never,
+}
+
+impl Startable {
+    pub(super) fn of(&self, uid: &str) -> Start {
+        match self {
+            Startable::All => Start::Now,
+            Startable::Unknown => Start::Later,
+            Startable::Only(uids) if uids.contains(uid) => Start::Now,
+            Startable::Only(_) => Start::Never,
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! [`SimulatedLogind`]: asked for a shutdown, it waits as long as anybody holds a lock.
+
+use std::io::{ErrorKind, Read as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+use system_bus::{Error, Logind, ShutdownSignals};
+use tokio::sync::watch;
+use tokio_stream::wrappers::WatchStream;
+
+/// How long it waits at most.
+pub const LONGEST_DELAY: Duration = Duration::from_secs(30);
+
+/// The logind of a simulated node. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct SimulatedLogind(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    is_shutting_down: watch::Sender<bool>,
+    /// One for each lock that was taken; it reads an end where the lock was closed by all
+    /// who had it.
+    locks: Mutex<Vec<UnixStream>>,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State {
+            is_shutting_down: watch::Sender::new(false),
+            locks: Mutex::default(),
+        }
+    }
+}
+
+impl SimulatedLogind {
+    /// A shutdown is asked for, or taken back.
+    pub fn shut_down(&self, is_wanted: bool) {
+        self.0.is_shutting_down.send_replace(is_wanted);
+    }
+
+    /// Whether a shutdown would wait: somebody holds a lock.
+    #[must_use]
+    pub fn is_delayed(&self) -> bool {
+        let mut locks = self.0.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.retain_mut(|lock| {
+            let read = lock.read(&mut [0]);
+            read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+        });
+        !locks.is_empty()
+    }
+}
+
+#[async_trait]
+impl Logind for SimulatedLogind {
+    #[expect(
+        clippy::unwrap_used,
+        reason = "a test cannot go on without its descriptors"
+    )]
+    async fn delay_shutdown(&self, _who: &str, _why: &str) -> Result<OwnedFd, Error> {
+        let (own, lock) = UnixStream::pair().unwrap();
+        own.set_nonblocking(true).unwrap();
+        let mut locks = self.0.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.push(own);
+        Ok(lock.into())
+    }
+
+    async fn longest_delay(&self) -> Result<Duration, Error> {
+        Ok(LONGEST_DELAY)
+    }
+
+    async fn is_shutting_down(&self) -> Result<bool, Error> {
+        Ok(*self.0.is_shutting_down.borrow())
+    }
+
+    async fn signals(&self) -> Result<ShutdownSignals, Error> {
+        let changes = WatchStream::from_changes(self.0.is_shutting_down.subscribe());
+        Ok(ShutdownSignals::new(changes.map(|_| true)))
+    }
+
+    async fn reload(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
