@@ -234,6 +234,7 @@ impl NodeShutdown {
         let elapsed = elapsed + asked_at.elapsed();
         let active = self.pool.active().await.ok()?;
         let workers = self.pool.summaries().await.ok()?.into_iter();
+        let is_first = seen.first().is_none();
         let (living, rejected) = seen.look(&Look {
             active: active
                 .iter()
@@ -248,8 +249,10 @@ impl NodeShutdown {
                 .collect(),
             alive,
         });
-        let first = seen.first().cloned().unwrap_or_default();
-        self.pool.start_only(Startable::Only(first)).await.ok()?;
+        if is_first && let Some(first) = seen.first() {
+            let only = Startable::Only(first.clone());
+            self.pool.start_only(only).await.ok()?;
+        }
         let plan = plan::plan(elapsed, &self.groups, &living);
         for pod in &active {
             let uid = pod.identity().uid();
