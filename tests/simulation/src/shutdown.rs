@@ -56,7 +56,7 @@ struct Shutdown {
     /// When nobody delayed it any more.
     released: UnixNanos,
     history: Vec<Entry>,
-    /// Priority by UID: whether it is critical.
+    /// By UID: whether the pod is critical.
     critical: BTreeMap<String, bool>,
 }
 
