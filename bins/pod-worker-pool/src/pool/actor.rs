@@ -309,6 +309,7 @@ impl Actor {
         for uid in waiting {
             self.request_start(&uid);
             self.changed(&uid);
+            self.due_now(&uid);
         }
     }
 
@@ -431,6 +432,10 @@ impl Actor {
         };
         if let Some(step) = &mut entry.step {
             step.again = step.again.max(Again::Happened);
+            return;
+        }
+        // A step of a pod that waits stops what an earlier process may have begun of it.
+        if entry.worker.is_waiting() && self.startable.of(uid) == Start::Later {
             return;
         }
         let Some(job) = entry.job() else {

@@ -58,8 +58,8 @@ async fn an_eviction_that_cannot_be_recorded_is_not_over() {
 
 #[tokio::test(start_paused = true)]
 async fn while_the_node_shuts_down_nothing_of_a_new_pod_is_made() {
-    let node = TestNode::new();
-    let pool = &node.life().pool;
+    let mut node = TestNode::new();
+    let pool = node.life().pool.clone();
     node.create(&pod_running("a", "u1", RUN)).await;
     running(&node, "u1").await;
 
@@ -69,10 +69,14 @@ async fn while_the_node_shuts_down_nothing_of_a_new_pod_is_made() {
     finished(&node, "u2").await;
     assert_eq!(node.observation("u2").unwrap().failed_reason, REJECTED);
     assert_eq!(node.runtime.sandboxes().len(), 1);
-    assert!(node.running("u1").is_some());
+    let id = node.running("u1").unwrap().id;
 
-    // Nobody knows yet whether it goes on.
+    // The next process does not know yet whether it goes on: what runs does so.
+    node.kill();
+    node.start();
+    let pool = node.life().pool.clone();
     pool.start_only(Startable::Unknown).await.unwrap();
+    node.create(&pod_running("a", "u1", RUN)).await;
     node.create(&pod_running("c", "u3", RUN)).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(
@@ -80,8 +84,10 @@ async fn while_the_node_shuts_down_nothing_of_a_new_pod_is_made() {
         WorkerPhase::Waiting
     );
     assert_eq!(node.runtime.sandboxes().len(), 1);
+    assert_eq!(node.running("u1").unwrap().id, id);
     pool.start_only(Startable::All).await.unwrap();
     running(&node, "u3").await;
+    assert_eq!(node.running("u1").unwrap().id, id);
 }
 
 #[tokio::test(start_paused = true)]
