@@ -46,6 +46,10 @@ const BEGUN_VERSION: u32 = 2;
 /// Wait before logind is asked again that could not be.
 const RETRY: Duration = Duration::from_secs(10);
 
+/// The time that the runtime has at least to tell what runs when that was never known: also
+/// where a process comes so late that all pods have had their time.
+const FIRST_LIST_MAY_TAKE: Duration = Duration::from_secs(2);
+
 /// So often it is looked at whether pods have ended, and for new ones.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
@@ -119,7 +123,7 @@ impl NodeShutdown {
         let begun = blocking::spawn(move || file.load::<Duration>()).await;
         if !self.groups.is_empty() && matches!(begun, Ok(Ok(Some(_)))) {
             // A pool that stops starts none.
-            let _ = self.pool.start_only(Startable::Unknown).await;
+            let _ = self.pool.set_startable(Startable::Unknown).await;
         }
     }
 
@@ -142,7 +146,7 @@ impl NodeShutdown {
         }
     }
 
-    /// Waits for a shutdown with the lock, and carries it out; ends when it was taken back,
+    /// Waits for a shutdown with the lock, and carries it out; ends when it was cancelled,
     /// or when the connection to the bus was lost.
     async fn guard(&self) -> Result<(), Error> {
         let mut signals = self.login.signals().await?;
@@ -178,7 +182,7 @@ impl NodeShutdown {
 
     async fn let_all_start(&self) {
         // A pool that stops starts none.
-        let _ = self.pool.start_only(Startable::All).await;
+        let _ = self.pool.set_startable(Startable::All).await;
     }
 
     /// The time that all groups have together.
@@ -206,7 +210,7 @@ impl NodeShutdown {
         }
     }
 
-    /// Nothing starts any more, until the shutdown is taken back.
+    /// Nothing starts any more, until the shutdown is cancelled.
     async fn refuse_new_pods(
         &self,
         seen: &mut Seen,
@@ -221,7 +225,7 @@ impl NodeShutdown {
             } else if told == Ok(true) && !self.login.is_shutting_down().await? {
                 self.let_all_start().await;
                 self.line
-                    .set("a shutdown of the node was taken back: its pods have ended");
+                    .set("a shutdown of the node was cancelled: its pods have ended");
                 return Ok(());
             }
         }
@@ -230,11 +234,15 @@ impl NodeShutdown {
     /// Looks at all pods, and ends those whose turn it is. Nothing when the pool stops.
     async fn look(&self, elapsed: Duration, seen: &mut Seen) -> Option<Plan> {
         let asked_at = Instant::now();
-        let alive = self.alive(elapsed).await;
+        let is_first = seen.first().is_none();
+        let left = self.total().saturating_sub(elapsed);
+        let alive = match is_first {
+            true => self.alive(left.max(FIRST_LIST_MAY_TAKE)).await,
+            false => self.alive(left).await,
+        };
         let elapsed = elapsed + asked_at.elapsed();
         let active = self.pool.active().await.ok()?;
         let workers = self.pool.summaries().await.ok()?.into_iter();
-        let is_first = seen.first().is_none();
         let (living, rejected) = seen.look(&Look {
             active: active
                 .iter()
@@ -251,7 +259,7 @@ impl NodeShutdown {
         });
         if is_first && let Some(first) = seen.first() {
             let only = Startable::Only(first.clone());
-            self.pool.start_only(only).await.ok()?;
+            self.pool.set_startable(only).await.ok()?;
         }
         let plan = plan::plan(elapsed, &self.groups, &living);
         for pod in &active {
@@ -271,8 +279,8 @@ impl NodeShutdown {
 
     /// The pods that run in the runtime. One that does not answer is asked again as long as
     /// pods have time: without it nobody knows what runs.
-    async fn alive(&self, elapsed: Duration) -> BTreeSet<String> {
-        let answered = tokio::time::timeout(self.total().saturating_sub(elapsed), async {
+    async fn alive(&self, within: Duration) -> BTreeSet<String> {
+        let answered = tokio::time::timeout(within, async {
             let mut is_told = false;
             loop {
                 match self.relister.all().await {

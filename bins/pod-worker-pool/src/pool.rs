@@ -193,12 +193,12 @@ impl PoolHandle {
         self.ask(|reply| Command::Evict { uid, kill, reply }).await
     }
 
-    /// From now on starts only these pods; rejects others, where there is a shutdown of the
-    /// node.
+    /// From now on starts only these pods, as far as a shutdown of the node is concerned;
+    /// where there is one, others are rejected.
     ///
     /// # Errors
     /// When the pool is stopping.
-    pub(crate) async fn start_only(&self, startable: Startable) -> Result<(), PoolError> {
+    pub(crate) async fn set_startable(&self, startable: Startable) -> Result<(), PoolError> {
         let command = Command::Start { startable };
         let sent = self.commands.send(command).await;
         sent.map_err(|_stopping| PoolError::Stopping)

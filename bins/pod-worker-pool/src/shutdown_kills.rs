@@ -10,15 +10,12 @@ use pod_lifecycle::{EvictionRequest, KillRequest};
 use crate::events::Events;
 
 fn kill(grace: Duration, reason: &str, message: &str) -> KillRequest {
-    KillRequest {
-        grace: Some(grace),
-        requested_at: None,
-        eviction: Some(EvictionRequest {
-            reason: reason.to_owned(),
-            message: message.to_owned(),
-            is_disruption: true,
-        }),
-    }
+    let eviction = EvictionRequest {
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        is_disruption: true,
+    };
+    KillRequest::evict(grace, eviction)
 }
 
 /// How a pod is ended that ran when the node was to shut down.

@@ -157,6 +157,16 @@ pub struct EvictionRequest {
 }
 
 impl KillRequest {
+    /// Has a pod go for the node's sake, within this grace.
+    #[must_use]
+    pub fn evict(grace: Duration, eviction: EvictionRequest) -> KillRequest {
+        KillRequest {
+            grace: Some(grace),
+            requested_at: None,
+            eviction: Some(eviction),
+        }
+    }
+
     /// Whether the pod is to become Failed for it.
     #[must_use]
     pub fn is_eviction(&self) -> bool {

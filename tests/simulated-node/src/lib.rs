@@ -25,7 +25,7 @@ use pod::{Pod, PodIdentity, QosClass};
 use pod_volumes::{Files, MountedVolume, SubPath, Volume, VolumeSpec};
 use simulated_runtime::{Met, SimulatedRuntime};
 
-pub use logind::{LONGEST_DELAY, SimulatedLogind};
+pub use logind::SimulatedLogind;
 
 /// Where the pods' directories are, which exist in memory alone: the node's
 /// configuration names it as root directory.

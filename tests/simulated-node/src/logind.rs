@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 
 /// How long it waits at most.
-pub const LONGEST_DELAY: Duration = Duration::from_secs(30);
+const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
 /// The logind of a simulated node. Clones are the same.
 #[derive(Clone, Debug, Default)]
@@ -22,8 +22,8 @@ pub struct SimulatedLogind(Arc<State>);
 #[derive(Debug)]
 struct State {
     is_shutting_down: watch::Sender<bool>,
-    /// One for each lock that was taken; it reads an end where the lock was closed by all
-    /// who had it.
+    /// Our end of each lock: it reads the end of the stream once nobody has the other end
+    /// open any more.
     locks: Mutex<Vec<UnixStream>>,
 }
 
@@ -37,7 +37,7 @@ impl Default for State {
 }
 
 impl SimulatedLogind {
-    /// A shutdown is asked for, or taken back.
+    /// A shutdown is asked for, or cancelled.
     pub fn shut_down(&self, is_wanted: bool) {
         self.0.is_shutting_down.send_replace(is_wanted);
     }

@@ -1,5 +1,5 @@
-//! A node that is short of memory, disk or process ids for a while: which pods it may end and refuse
-//! for that, and what must hold of them all along and in the end.
+//! A node that is short of memory, disk or process ids for a while: which pods it may end and
+//! refuse for that, and what must hold of them all along and in the end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The end of some scenarios: the node shuts down, and processes die meanwhile.
 //!
 //! Its pods end group by group, none starts, and logind waits until all have ended or have
-//! had their time. Where the shutdown is taken back, new pods start.
+//! had their time. Where the shutdown is cancelled, new pods start.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,9 +19,12 @@ use crate::node::{SHUTDOWN, SimulatedNode};
 use crate::scenario::{Scenario, running};
 use crate::uids::uids_by_version;
 
-/// What the lock may be held beyond the time of all groups: a process that died may wait
-/// for its start.
+/// What the lock may be held beyond the time of all groups, or beyond the next start of a
+/// pod-worker-pool that died.
 const LOCKED_BEYOND: Duration = Duration::from_secs(8);
+
+/// The longest wait of a process before it is started again, and more.
+const RESTARTED_WITHIN: Duration = Duration::from_secs(15);
 
 /// What passes before it, so that no supervisor is stopped any more.
 const QUIET_BEFORE: Duration = Duration::from_secs(10);
@@ -95,7 +98,7 @@ pub(crate) async fn shut_down(
     node.pass(SETTLED_WITHIN).await?;
     broken.extend(wrong_statuses(&ran, node.served_pods().await?));
     if scenario.chance(0.5) {
-        take_back(scenario, node).await?;
+        cancel(scenario, node).await?;
     }
     match broken.is_empty() {
         true => Ok(()),
@@ -125,7 +128,10 @@ async fn until_released(
     let mut has_come = false;
     while node.logind.is_delayed() {
         let passed = node.clock.now().since(began);
-        if passed > total() + LOCKED_BEYOND {
+        let deaths = node.supervision.deaths_of(Process::PodWorkerPool);
+        let restarted = deaths.last().map(|died| died.plus(RESTARTED_WITHIN));
+        let due = began.plus(total()).max(restarted.unwrap_or(began));
+        if node.clock.now() > due.plus(LOCKED_BEYOND) {
             return Err("the shutdown is delayed though all have had their time".to_owned());
         }
         if passed > HEARD_WITHIN + late && !has_come {
@@ -145,10 +151,10 @@ async fn until_released(
     Ok(())
 }
 
-/// After a shutdown that was taken back, the next one is delayed again, what ended has
+/// After a shutdown that was cancelled, the next one is delayed again, what ended has
 /// ended, and a pod that comes is started.
-async fn take_back(scenario: &mut Scenario, node: &mut SimulatedNode) -> Result<(), String> {
-    scenario.note(node, "the shutdown is taken back");
+async fn cancel(scenario: &mut Scenario, node: &mut SimulatedNode) -> Result<(), String> {
+    scenario.note(node, "the shutdown is cancelled");
     node.logind.shut_down(false);
     until_delayed(node).await?;
     let before = node.runtime.history().len();

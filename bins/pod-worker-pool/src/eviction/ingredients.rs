@@ -57,13 +57,10 @@ impl Ingredients {
 
 /// How a pod is ended that is evicted.
 pub(super) fn kill(grace: Duration, message: String, is_disruption: bool) -> KillRequest {
-    KillRequest {
-        grace: Some(grace),
-        requested_at: None,
-        eviction: Some(pod_lifecycle::EvictionRequest {
-            reason: eviction::REASON.to_owned(),
-            message,
-            is_disruption,
-        }),
-    }
+    let eviction = pod_lifecycle::EvictionRequest {
+        reason: eviction::REASON.to_owned(),
+        message,
+        is_disruption,
+    };
+    KillRequest::evict(grace, eviction)
 }

@@ -64,7 +64,7 @@ async fn while_the_node_shuts_down_nothing_of_a_new_pod_is_made() {
     running(&node, "u1").await;
 
     let first = ["u1".to_owned()].into();
-    pool.start_only(Startable::Only(first)).await.unwrap();
+    pool.set_startable(Startable::Only(first)).await.unwrap();
     node.create(&pod_running("b", "u2", RUN)).await;
     finished(&node, "u2").await;
     assert_eq!(node.observation("u2").unwrap().failed_reason, REJECTED);
@@ -75,7 +75,7 @@ async fn while_the_node_shuts_down_nothing_of_a_new_pod_is_made() {
     node.kill();
     node.start();
     let pool = node.life().pool.clone();
-    pool.start_only(Startable::Unknown).await.unwrap();
+    pool.set_startable(Startable::Unknown).await.unwrap();
     node.create(&pod_running("a", "u1", RUN)).await;
     node.create(&pod_running("c", "u3", RUN)).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -85,7 +85,7 @@ async fn while_the_node_shuts_down_nothing_of_a_new_pod_is_made() {
     );
     assert_eq!(node.runtime.sandboxes().len(), 1);
     assert_eq!(node.running("u1").unwrap().id, id);
-    pool.start_only(Startable::All).await.unwrap();
+    pool.set_startable(Startable::All).await.unwrap();
     running(&node, "u3").await;
     assert_eq!(node.running("u1").unwrap().id, id);
 }
