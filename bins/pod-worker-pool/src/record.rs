@@ -1,16 +1,17 @@
 //! What must survive the death of this process and is nowhere else: kills that
-//! were begun, how far postStart hooks are, what CPU and memory were changed or kept,
-//! and since when a pod with a deadline counts. One small file a pod, written before
-//! the first signal is sent, so that whoever resumes the kill knows why, and gives
-//! neither more nor less grace.
+//! were begun, starts that were refused, how far postStart hooks are, what CPU and memory
+//! were changed or kept, and since when a pod with a deadline counts. One small file a
+//! pod, written before the first signal is sent, so that whoever resumes the kill knows
+//! why, and gives neither more nor less grace.
 //!
 //! Deleting any of the files at any time is safe for the node, and costs this: a
 //! termination is asked for again and begins anew with its full grace; an instance
 //! that was killed counts as one that ended by itself; and a pod that was evicted,
 //! which nothing but its record tells of, starts again if its source has it still; a
-//! postStart hook that was due is not begun, one that failed stops nothing; a container
-//! that was changed counts as having what it was made with; the deadline of a pod that
-//! has no sandbox yet begins anew.
+//! container that the runtime refused to start may be started again, though its pod was
+//! told as failed; a postStart hook that was due is not begun, one that failed stops
+//! nothing; a container that was changed counts as having what it was made with; the
+//! deadline of a pod that has no sandbox yet begins anew.
 //!
 //! The files are read once, at the start. After that whoever asks is answered from
 //! memory, and a [`state_file::Saver`] does what there is to do to the files, so that a

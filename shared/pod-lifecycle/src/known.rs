@@ -8,7 +8,9 @@
 //! ```text
 //! instance:
 //!   (nothing) --start refused--> StartRefused
-//!   (nothing), StartRefused --about to be started--> PostStart --hook ended well--> (nothing)
+//!   StartRefused --about to be started--> (nothing)
+//!   (nothing), StartRefused --about to be started, with a hook--> PostStart
+//!   PostStart --hook ended well--> (nothing)
 //!   PostStart --start refused--> StartRefused
 //!   PostStart --stop ordered--> Stopping
 //!   (nothing) --stop ordered--> Stopping --stopped, and unknown still--> Unstoppable
@@ -23,7 +25,7 @@
 //! - start refused: the runtime answered StartContainer with a refusal. What ended was
 //!   not a start that was abandoned, whatever the words of its message: it counts as a
 //!   crash, and waits like one.
-//! - about to be started: of an instance that has a postStart hook, before its start.
+//! - about to be started: before a start. What was refused before says nothing of it.
 //! - stop ordered: for a reason of its own while the pod lives on, or with its pod.
 //! - stopped, and unknown still: the runtime did not know whether it ran, was told to
 //!   stop it, and does not know yet. What it cannot stop it may be able to remove.
@@ -135,12 +137,14 @@ impl Known {
     /// What an earlier process has recorded.
     #[must_use]
     pub fn of_record(record: &Record) -> Known {
+        let refused = record.refused_starts.iter();
+        let refused = refused.map(|id| (id.clone(), InstanceKnown::StartRefused));
         let post_starts = record.post_starts.iter();
-        let mut instances: BTreeMap<String, InstanceKnown> = post_starts
+        let post_starts = post_starts
             // One that was begun goes on, or has ended: nobody will know.
             .filter(|(_, how_far)| **how_far != PostStart::Begun)
-            .map(|(id, how_far)| (id.clone(), InstanceKnown::PostStart(*how_far)))
-            .collect();
+            .map(|(id, how_far)| (id.clone(), InstanceKnown::PostStart(*how_far)));
+        let mut instances: BTreeMap<String, InstanceKnown> = refused.chain(post_starts).collect();
         for (id, reason) in &record.kills {
             instances.insert(id.clone(), InstanceKnown::Killed(*reason));
         }
@@ -171,6 +175,8 @@ impl Known {
             _ => None,
         });
         record.post_starts = post_starts.collect();
+        let refused = instances().filter(|(_, it)| **it == InstanceKnown::StartRefused);
+        record.refused_starts = refused.map(|(id, _)| id.clone()).collect();
         record.resources.clone_from(&self.resources);
         record.kept_resources.clone_from(&self.kept_resources);
     }
@@ -252,12 +258,15 @@ impl Known {
         }
     }
 
-    /// An instance that has a postStart hook is about to be started; whether that is
-    /// new. One that was not started before is due as well, if it is started now.
-    pub fn note_start_with_hook(&mut self, id: &str) -> bool {
+    /// An instance is about to be started; whether that changes what is known of it. The
+    /// postStart hook of one that was not started before is due, if it is started now.
+    pub fn note_start(&mut self, id: &str, has_post_start: bool) -> bool {
         let known = self.instance(id);
         if known.is_some_and(|known| known != InstanceKnown::StartRefused) {
             return false;
+        }
+        if !has_post_start {
+            return self.instances.remove(id).is_some();
         }
         let due = InstanceKnown::PostStart(PostStart::Due);
         self.instances.insert(id.to_owned(), due);

@@ -1,7 +1,7 @@
 //! What of a pod must survive the death of pod-worker-pool and is nowhere else. Which
 //! files hold it is the pool's business.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clock::UnixNanos;
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,10 @@ pub struct Record {
     /// How far postStart hooks are that have not ended well, by container id.
     #[serde(default)]
     pub post_starts: BTreeMap<String, PostStart>,
+    /// Instances that the runtime refused to start, by container id. What it says of them
+    /// may read like a start whose caller went away, which is made again.
+    #[serde(default)]
+    pub refused_starts: BTreeSet<String>,
     /// What instances run with that was changed since they were made, by container id.
     #[serde(default)]
     pub resources: BTreeMap<String, KnownResources>,

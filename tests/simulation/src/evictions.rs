@@ -167,18 +167,26 @@ fn is_told(status: &PodStatus) -> bool {
 
 /// The versions with what an eviction changes of what they may expect: a short grace, and
 /// an end that nobody asked for, at any time since the node was short of something. Of a pod
-/// whose manifest went meanwhile nobody may have heard that it was evicted.
+/// whose manifest is gone, but which was not ended before, nobody may have heard that it was
+/// evicted.
 pub(crate) fn with_evictions(
     versions: &[Desired],
     evicted: &BTreeMap<String, Evicted>,
     span: Option<Span>,
+    history: &[Entry],
 ) -> Vec<Desired> {
     let mut versions = versions.to_vec();
+    let uids = uids_by_version(history);
+    let has_changed_since = |pod: &Desired, at: UnixNanos| {
+        let uid = uids.get(&pod.version_label());
+        let mut history = history.iter();
+        history.any(|entry| Some(&entry.pod_uid) == uid && entry.at >= at)
+    };
     for pod in &mut versions {
         let Some(span) = span else {
             continue;
         };
-        let is_gone = pod.dismissed_at().is_some_and(|at| at >= span.began);
+        let is_gone = pod.dismissed_at().is_some() && has_changed_since(pod, span.began);
         if evicted.contains_key(&pod.version_label()) || is_gone && !pod.is_critical() {
             pod.evict(span.began, span.of.grace());
         }

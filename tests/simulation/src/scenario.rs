@@ -111,7 +111,7 @@ impl Scenario {
     pub(crate) fn broken_promises(&self, node: &SimulatedNode) -> Vec<String> {
         let evicted = node.observer.evicted();
         let history = node.runtime.history();
-        let versions = evictions::with_evictions(&self.versions, &evicted, self.shortage);
+        let versions = evictions::with_evictions(&self.versions, &evicted, self.shortage, &history);
         let mut broken = broken_promises(
             &node.runtime,
             &node.targets,

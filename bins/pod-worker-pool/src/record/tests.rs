@@ -34,6 +34,7 @@ fn record(seconds: i64) -> Record {
         resources: [("c3".to_owned(), resources)].into(),
         kept_resources: [("c".to_owned(), InstanceResources::default())].into(),
         post_starts: [("c2".to_owned(), PostStart::Begun)].into(),
+        refused_starts: ["c4".to_owned()].into(),
         stops: [(
             "c1".to_owned(),
             StopRecord::new(Duration::from_secs(1000), Duration::from_secs(30)),

@@ -60,7 +60,7 @@ pub(super) async fn start_all(
     images: &mut PreparedImages,
     memory: &mut Memory,
 ) -> Option<StepError> {
-    note_hooks(steps, target, &starts, memory).await;
+    note_starts(steps, target, &starts, memory).await;
     let mut failure: Option<StepError> = None;
     let mut left = starts;
     while !left.is_empty() {
@@ -88,16 +88,20 @@ pub(super) async fn start_all(
         }
         left = rest;
     }
+    // Nobody is told that the pod failed before the record says so.
+    if memory.brings_record_up_to_date() {
+        steps.save_record(target.identity, memory).await;
+    }
     failure
 }
 
-/// Before an instance with a postStart hook is started it is on disk that its hook is
-/// due.
-async fn note_hooks(steps: &Steps, target: &Target<'_>, starts: &[Start], memory: &mut Memory) {
+/// Before an instance is started it is on disk that its postStart hook is due, if it has
+/// one, and no longer that an earlier start was refused.
+async fn note_starts(steps: &Steps, target: &Target<'_>, starts: &[Start], memory: &mut Memory) {
     let mut is_new = false;
     for start in starts {
-        if let (true, StartHow::Resume { container_id, .. }) = (start.has_post_start, &start.how) {
-            is_new |= memory.known.note_start_with_hook(container_id);
+        if let StartHow::Resume { container_id, .. } = &start.how {
+            is_new |= memory.known.note_start(container_id, start.has_post_start);
         }
     }
     if is_new {

@@ -71,7 +71,8 @@ impl StartError {
             RuntimeErrorKind::NoSandboxProcess => is_resumed,
             _ => false,
         };
-        let is_answered = !error.is_no_answer();
+        // What is asked before the start says nothing of the instance when it fails.
+        let is_answered = error.is_of("StartContainer") && !error.is_no_answer();
         let error = StepError::from(error);
         StartError {
             was_forestalled,
@@ -81,6 +82,25 @@ impl StartError {
                 false => error.retry,
             },
             ..StartError::of_step("RunContainerError", &error)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_answer_to_the_start_itself_tells_that_an_instance_was_not_started() {
+        for (method, kind, expected) in [
+            ("StartContainer", RuntimeErrorKind::Other, Some("a")),
+            ("StartContainer", RuntimeErrorKind::NotStartable, Some("a")),
+            ("StartContainer", RuntimeErrorKind::Unavailable, None),
+            ("ContainerStatus", RuntimeErrorKind::Other, None),
+        ] {
+            let error = RuntimeError::new(method, kind, "");
+            let told = StartError::of_start("a", true, error).not_started;
+            assert_eq!(told.as_deref(), expected, "{method} {kind:?}");
         }
     }
 }

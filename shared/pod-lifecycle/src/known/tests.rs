@@ -130,7 +130,7 @@ fn the_stop_of_a_container_that_has_ended_is_forgotten() {
 }
 
 #[test]
-fn what_is_known_of_stops_survives_in_the_record() {
+fn what_is_known_of_stops_and_refused_starts_survives_in_the_record() {
     let mut known = Known::default();
     known.note_kill("a", KillReason::LivenessFailed);
     let at = now();
@@ -144,7 +144,10 @@ fn what_is_known_of_stops_survives_in_the_record() {
     assert_eq!(after.kill_reason("a"), Some(KillReason::LivenessFailed));
     assert_eq!(after.kill_reason("b"), Some(KillReason::DefinitionChanged));
     assert_eq!(after.kill_reason("c"), None);
-    assert_eq!(after.instance("d"), None);
+    assert!(
+        after.start_was_refused("d"),
+        "its pod may have been told as failed"
+    );
     for id in ["a", "c"] {
         assert!(!after.order_stop(id, GRACE, at).is_first, "{id}");
     }
@@ -155,19 +158,31 @@ fn what_is_known_of_stops_survives_in_the_record() {
 }
 
 #[test]
+fn a_refusal_says_nothing_of_the_next_start() {
+    let mut known = Known::default();
+    assert!(!known.note_start("a", false), "nothing was known of it");
+    known.note_answer_to_start("a".to_owned(), true);
+    assert!(known.note_start("a", false));
+    assert!(!known.start_was_refused("a"));
+    known.note_kill("a", KillReason::DefinitionChanged);
+    assert!(!known.note_start("a", false));
+    assert!(known.kill_reason("a").is_some());
+}
+
+#[test]
 fn the_hook_of_an_instance_that_is_started_at_last_is_due() {
     let mut known = Known::default();
     for _ in 0..2 {
-        assert!(known.note_start_with_hook("a"));
-        assert!(!known.note_start_with_hook("a"), "it is known by now");
+        assert!(known.note_start("a", true));
+        assert!(!known.note_start("a", true), "it is known by now");
         assert_eq!(known.post_start("a"), Some(PostStart::Due));
         // The runtime has not started it, and shows it as made still.
         known.note_answer_to_start("a".to_owned(), true);
         assert_eq!(known.post_start("a"), None);
     }
-    known.note_start_with_hook("a");
+    known.note_start("a", true);
     known.note_begun_post_start("a");
-    assert!(!known.note_start_with_hook("a"));
+    assert!(!known.note_start("a", true));
     assert_eq!(known.post_start("a"), Some(PostStart::Begun));
 }
 

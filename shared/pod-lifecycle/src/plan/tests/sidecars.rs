@@ -66,7 +66,7 @@ fn a_sidecar_has_started_when_its_startup_probe_has_succeeded_and_its_hook_has_e
     assert_eq!(case.plan(), Plan::Work(Work::default()));
     case.failed_probes.started.insert("s2-0".into());
     assert_eq!(case.starts(), ["i3"]);
-    case.known.note_start_with_hook("s2-0");
+    case.known.note_start("s2-0", true);
     case.pod["spec"]["initContainers"][1]["lifecycle"] =
         json!({"postStart": {"sleep": {"seconds": 1}}});
     assert_eq!(case.work().post_starts.len(), 1);
