@@ -30,7 +30,7 @@ use bulkhead_api::v1::{PodObservation, ProbeVerdict, RejectPodRequest, RuntimeSt
 use clock::UnixNanos;
 use pod::core::{Pod, PodStatus};
 use pod::wire::WireError;
-use pod::{PodDocument, PodPhase, PodSource};
+use pod::{PodDocument, PodPhase, PodSource, node_shutdown};
 
 use crate::publication::{Change, PublishedPod, WorkerNotes};
 use crate::served;
@@ -362,11 +362,15 @@ impl Registry {
         !self.changed.is_empty() || !self.removed.is_empty()
     }
 
-    /// What is published of all pods: what a restart must not lose.
-    pub(crate) fn published(&self) -> impl Iterator<Item = &PublishedPod> {
-        self.pods
-            .values()
-            .filter_map(|entry| entry.published.as_ref())
+    /// What is published of all pods, but for what the node's next boot forgets: until then
+    /// pod-worker-pool tells that a pod has ended for a shutdown of the node.
+    pub(crate) fn to_save(&self) -> impl Iterator<Item = &PublishedPod> {
+        let ends_with_the_boot = |entry: &Entry| {
+            let reason = entry.status.reason.as_deref().unwrap_or_default();
+            node_shutdown::is_reason(reason)
+        };
+        let lasting = self.pods.values().filter(move |it| !ends_with_the_boot(it));
+        lasting.filter_map(|entry| entry.published.as_ref())
     }
 
     /// Number of pods with a status.

@@ -46,8 +46,8 @@ const SHORTEST_WINDOW: Duration = Duration::from_millis(10);
 /// Longest, on a disk that is very slow.
 const LONGEST_WINDOW: Duration = Duration::from_millis(250);
 /// The window as a multiple of the time that the last save took: while pods change all
-/// the time, no more than a twentieth of the time goes into saving all of them.
-const WINDOW_PER_SAVE: u32 = 19;
+/// the time, no more than a fiftieth of the time goes into saving all of them.
+const WINDOW_PER_SAVE: u32 = 49;
 /// The watchdog wants a sign of life each second.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -318,7 +318,7 @@ impl Syncer {
                     self.publish(&changes);
                     return;
                 }
-                let pods = self.registry.published();
+                let pods = self.registry.to_save();
                 let entries = pods.map(|pod| (pod.document.clone(), pod.version));
                 let saving = self.saver.put((), entries.collect());
                 self.registry.saved();

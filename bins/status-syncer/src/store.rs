@@ -36,19 +36,6 @@ struct Saved {
     pod: Box<RawValue>,
 }
 
-/// What of a pod is looked at before it is saved.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Told {
-    status: ToldStatus,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ToldStatus {
-    reason: String,
-}
-
 impl Store {
     /// The file below the state directory of this process.
     pub(crate) fn new(directory: &Path) -> Store {
@@ -89,13 +76,9 @@ impl Store {
         saved.into_iter().filter_map(pod).collect()
     }
 
-    /// Saves all of it but what the node's next boot forgets: until then pod-worker-pool
-    /// tells that a pod has ended for a shutdown of the node.
+    /// Saves all of it.
     pub(crate) fn save(&self, pods: &[Entry]) -> Result<(), StateFileError> {
-        let lasting = pods
-            .iter()
-            .filter(|(document, _)| !ends_with_the_boot(document));
-        let saving = lasting.filter_map(|(document, version)| {
+        let saving = pods.iter().filter_map(|(document, version)| {
             Some(Saving {
                 source: document.source().as_str(),
                 version: *version,
@@ -104,11 +87,6 @@ impl Store {
         });
         self.0.save(&saving.collect::<Vec<_>>())
     }
-}
-
-fn ends_with_the_boot(document: &PodDocument) -> bool {
-    let told: Told = serde_json::from_slice(document.json()).unwrap_or_default();
-    pod::node_shutdown::is_reason(&told.status.reason)
 }
 
 #[cfg(test)]
@@ -128,21 +106,6 @@ mod tests {
             version: 7,
             worker: WorkerNotes::default(),
         }
-    }
-
-    #[test]
-    fn a_pod_that_ended_with_the_node_is_forgotten_for_its_next_boot() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::new(directory.path());
-        let ended = |(name, reason): (&str, &str)| {
-            let mut pod = published(name).document.decode().unwrap();
-            pod.status.get_or_insert_default().reason = Some(reason.to_owned());
-            (PodDocument::encode(&pod, PodSource::File).unwrap(), 7)
-        };
-        let entries = [("a", "Evicted"), ("b", "Terminated"), ("c", "NodeShutdown")].map(ended);
-        store.save(&entries).unwrap();
-        let loaded: Vec<_> = store.load().into_iter().map(|it| it.document).collect();
-        assert_eq!(loaded, [entries[0].0.clone()]);
     }
 
     #[test]

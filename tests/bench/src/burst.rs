@@ -61,7 +61,7 @@ pub(crate) fn burst(world: &World, pods: usize, at_a_time: &[usize]) -> Result<V
     for at_a_time in at_a_time.iter().copied().chain([pods]) {
         let burst = by_direct_calls(world, &format!("try-{at_a_time}"), pods, at_a_time)?;
         let what = format!("burst of {pods}, direct calls, {at_a_time} at a time");
-        rows.push(Row::text(&what, &burst.seconds(), ""));
+        rows.push(told(&what, &burst.seconds()));
         tried.push((burst.last, at_a_time));
     }
     let (_, best) = tried.into_iter().min().context("nothing was tried")?;
@@ -73,11 +73,8 @@ pub(crate) fn burst(world: &World, pods: usize, at_a_time: &[usize]) -> Result<V
         let before = processes::look(world)?;
         let bulkhead = by_bulkhead(world, &names)?;
         let shares = shares(&before, &processes::look(world)?);
-        rows.push(Row::text(
-            &format!("burst of {pods}, Bulkhead"),
-            &format!("{} ({shares})", bulkhead.seconds()),
-            "",
-        ));
+        let figures = format!("{} ({shares})", bulkhead.seconds());
+        rows.push(told(&format!("burst of {pods}, Bulkhead"), &figures));
         last.push(bulkhead.last);
         median.push(bulkhead.median);
         remove_all(world, &names)?;
@@ -85,7 +82,7 @@ pub(crate) fn burst(world: &World, pods: usize, at_a_time: &[usize]) -> Result<V
         world.until_runtime_is_empty()?;
         let direct = by_direct_calls(world, &format!("round-{round}"), pods, best)?;
         let what = format!("burst of {pods}, direct calls, {best} at a time");
-        rows.push(Row::text(&what, &direct.seconds(), ""));
+        rows.push(told(&what, &direct.seconds()));
         floor_last.push(direct.last);
         floor_median.push(direct.median);
     }
@@ -172,6 +169,12 @@ fn by_bulkhead(world: &World, names: &[String]) -> Result<Burst> {
     let starts = world.all_started(names, begin)?;
     let computed = Computed::look(world)?.since(&before);
     Ok(Burst::since(begin, starts, computed))
+}
+
+/// A row that is told at once too: a burst takes minutes, and may be cut off.
+fn told(what: &str, figures: &str) -> Row {
+    crate::say(&format!("{what}: {figures}"));
+    Row::text(what, figures, "")
 }
 
 /// What each process computed between two looks, in seconds.

@@ -247,7 +247,9 @@ fn wrong_statuses(ran: &[String], pool_died: bool, served: Vec<Pod>) -> Vec<Stri
         if phase != Some("Failed") || !is_expected {
             let labels = pod.metadata.labels.unwrap_or_default();
             let label = labels.get(VERSION_LABEL).cloned();
-            wrong.push(format!("{label:?} is {phase:?} {reason:?}, not {expected:?}"));
+            wrong.push(format!(
+                "{label:?} is {phase:?} {reason:?}, not {expected:?}"
+            ));
         }
     }
     wrong

@@ -157,7 +157,7 @@ impl Story {
     }
 
     fn restart(&mut self) {
-        let saved = self.registry.published().cloned().collect();
+        let saved = self.registry.to_save().cloned().collect();
         self.registry = Registry::default();
         self.registry.restore(saved, Duration::ZERO);
         self.registry
@@ -219,7 +219,7 @@ impl Story {
     }
 
     fn seen(&self) -> Option<Seen> {
-        let published = self.registry.published().next()?;
+        let published = self.registry.to_save().next()?;
         let json: Value = serde_json::from_slice(published.document.json()).unwrap();
         let container = &json["status"]["containerStatuses"][0];
         Some(Seen {

@@ -114,9 +114,13 @@ impl Test {
     }
 
     fn reject(&mut self, uid: &str) -> Result<(), Refusal> {
+        self.reject_for("OutOfcpu", uid)
+    }
+
+    fn reject_for(&mut self, reason: &str, uid: &str) -> Result<(), Refusal> {
         let request = RejectPodRequest {
             pod: Some(document(uid, "Always").to_message()),
-            reason: "OutOfcpu".to_owned(),
+            reason: reason.to_owned(),
             message: "no room".to_owned(),
         };
         self.registry.reject(request, at(self.now))
@@ -125,7 +129,7 @@ impl Test {
     fn json(&self, uid: &str) -> Value {
         let published = self
             .registry
-            .published()
+            .to_save()
             .find(|pod| pod.uid() == uid)
             .unwrap();
         serde_json::from_slice(published.document.json()).unwrap()
@@ -145,7 +149,7 @@ impl Test {
     }
 
     fn uids(&self) -> Vec<&str> {
-        self.registry.published().map(PublishedPod::uid).collect()
+        self.registry.to_save().map(PublishedPod::uid).collect()
     }
 
     /// UIDs of what is to be published, `-` before those that are gone.
@@ -165,7 +169,7 @@ impl Test {
     fn restarted(&self) -> Test {
         let mut registry = Registry::default();
         registry.restore(
-            self.registry.published().cloned().collect(),
+            self.registry.to_save().cloned().collect(),
             at(self.now).since_boot,
         );
         Test {
@@ -188,7 +192,7 @@ fn an_observed_pod_is_served_with_its_status_and_unknown_fields() {
 #[test]
 fn versions_grow_with_changes_only_and_over_restarts() {
     let mut test = Test::connected();
-    let version = |test: &Test| test.registry.published().next().unwrap().version;
+    let version = |test: &Test| test.registry.to_save().next().unwrap().version;
     test.observe(observation("u", WorkerPhase::Syncing));
     assert_eq!(version(&test), 1);
     test.observe(observation("u", WorkerPhase::Syncing));
@@ -209,7 +213,7 @@ fn what_the_worker_did_is_published_but_is_no_new_status() {
     again.last_plan = "nothing to do".to_owned();
     again.sync_error = "x".repeat(1 << 20);
     test.observe(again.clone());
-    let published = test.registry.published().next().unwrap();
+    let published = test.registry.to_save().next().unwrap();
     assert_eq!(published.version, 1);
     assert_eq!(published.worker.last_plan, "nothing to do");
     assert_eq!(published.worker.sync_error.len(), MAX_NOTE_BYTES);
@@ -258,7 +262,7 @@ fn no_restart_of_any_process_flips_readiness() {
     );
     assert!(test.ready("u"));
     assert_eq!(
-        test.registry.published().next().unwrap().version,
+        test.registry.to_save().next().unwrap().version,
         2,
         "nothing changed at all"
     );
@@ -295,7 +299,7 @@ fn a_source_that_has_not_delivered_keeps_the_statuses_of_its_pods() {
     let mut test = Test::connected();
     test.observe(with_container("u", "a", RuntimeState::Running));
     test.snapshot("pool-2", vec![]);
-    let source = test.registry.published().next().unwrap().document.source();
+    let source = test.registry.to_save().next().unwrap().document.source();
     let others = PodSource::ALL
         .into_iter()
         .filter(|other| *other != source)
@@ -437,7 +441,7 @@ fn a_rejected_pod_stays_rejected_over_restarts() {
     let mut test = test.restarted();
     assert_eq!(test.json("u")["status"]["reason"], "OutOfcpu");
     test.reject("u").unwrap();
-    assert_eq!(test.registry.published().next().unwrap().version, 1);
+    assert_eq!(test.registry.to_save().next().unwrap().version, 1);
     test.snapshot(BOOT, vec![]);
     test.retain(&["u"]);
     assert_eq!(test.phase("u"), "Failed");
@@ -616,4 +620,13 @@ fn a_pod_without_room_for_its_status_is_served_without_its_spec() {
     observation.pod = Some(document.to_message());
     test.observe(observation);
     assert_eq!(test.phase("u"), "Running");
+}
+
+#[test]
+fn a_pod_that_ended_with_the_node_is_forgotten_for_its_next_boot() {
+    let mut test = Test::connected();
+    for (reason, uid) in [("Evicted", "a"), ("Terminated", "b"), ("NodeShutdown", "c")] {
+        test.reject_for(reason, uid).unwrap();
+    }
+    assert_eq!(test.uids(), ["a"]);
 }

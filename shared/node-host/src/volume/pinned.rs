@@ -67,16 +67,16 @@ pub(super) fn bind(
         }
         found = kind.mounted(name)?;
     }
+    let mut has_all_below = !is_directory;
     let bound = match found {
         Some(bound) => bound,
         None => {
-            let mut place = kind.make_mount_point(name, is_directory)?;
+            let place = kind.make_mount_point(name, is_directory)?;
             if holds(source, kind.fd())? {
-                place = keep_to_itself(place, kind, name)?;
-            }
-            match passes_back {
-                true => bind_all(source, &place),
-                false => bind_one(source, &place),
+                bind_one(source, &keep_to_itself(place, kind, name)?)
+            } else {
+                has_all_below = true;
+                bind_all(source, &place)
             }
             .context("bind", &path)?;
             let bound = kind.mounted(name)?;
@@ -91,7 +91,7 @@ pub(super) fn bind(
     }
     // Also for one that is found: whoever bound it may have been killed before this.
     follow_only(&bound).context("change the propagation of", &path)?;
-    if is_directory {
+    if !has_all_below {
         // Read now and not before: from here on new mounts arrive by themselves.
         bind_mounts_below(source, &bound, &MountTable::read(proc_dir)?)?;
     }
@@ -114,7 +114,7 @@ fn keep_to_itself(place: OwnedFd, kind: &Directory, name: &str) -> Result<OwnedF
 }
 
 /// Binds the mounts that are below `source` on the node, each in its place below `bound`
-/// unless it is there: what `MS_REC` would do, but for hostPath volumes. Of two pods with
+/// unless it is there: what [`bind_all`] does, but for hostPath volumes. Of two pods with
 /// the volume `/`, each would hold the mounts of the other, a third those of both, and
 /// so on.
 fn bind_mounts_below(
@@ -190,8 +190,8 @@ fn peer_group(opened: &OwnedFd, proc_dir: &Path) -> Result<Option<u64>, NodeErro
     Ok(MountTable::read(proc_dir)?.peer_group(id))
 }
 
-/// With the mounts below it, at once: one by one they would be passed back to the node,
-/// where they are already.
+/// With the mounts below it, at once. One by one takes a look at all mounts of the node, and
+/// where mounts are passed back it would mount them on the node too, where they are already.
 fn bind_all(source: &OwnedFd, place: &OwnedFd) -> nix::Result<()> {
     let (source, place) = (magic_path(source), magic_path(place));
     let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
