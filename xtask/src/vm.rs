@@ -23,7 +23,7 @@ use guest::Report;
 
 /// What exercises cgroups, the kernel's limits, what it tells of memory, and the whole
 /// life of a pod.
-const USUAL: [&str; 16] = [
+const USUAL: [&str; 17] = [
     "cgroups::a_pod_has_no_more_processes_than_the_node_allows",
     "cgroups::all_pods_together_have_no_more_than_the_node_gives_them",
     "containerd::a_container_serves_over_its_pods_address_and_nothing_is_left",
@@ -39,6 +39,7 @@ const USUAL: [&str; 16] = [
     "security::capabilities_and_privileges_are_those_that_are_granted",
     "security::sysctls_hold_in_the_pod_and_others_are_refused",
     "security::users_groups_and_a_read_only_root_hold_in_the_container",
+    "state_directories::the_quotas_are_set_before_services_of_systemd_start",
     "state_directories::who_fills_a_disk_that_has_quotas_is_stopped_by_its_own",
 ];
 

@@ -13,12 +13,12 @@ use topology::Process;
 
 use crate::failure::Failure;
 use crate::flags::Flags;
-use crate::{access, directories, preflight, settings};
+use crate::{access, directories, preflight, quotas, settings};
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
-    /// Directories and configuration.
+    /// Directories, configuration and quotas.
     Prepare,
     /// The access list of a socket that systemd has made.
     PermitCallers(Process),
@@ -61,7 +61,9 @@ fn prepare(flags: &Flags) -> Result<(), Failure> {
     let _instance = directories::lock_run_dir(&config.directories.run_dir)?;
     preflight::check_binaries(config, &identities)?;
     directories::prepare(config, &identities)?;
-    directories::write_node_config(config, &identities)
+    directories::write_node_config(config, &identities)?;
+    quotas::set(config, &identities);
+    Ok(())
 }
 
 fn permit_callers(run_dir: &Path, process: Process) -> Result<(), Failure> {

@@ -130,7 +130,8 @@ fn prepare() -> UnitFile {
          ExecStart={PROGRAMS}/supervisor --config=/etc/bulkhead/kubelet.yaml --prepare\n\
          # The same without restarting the processes: an upgrade does that in its order.\n\
          ExecReload={PROGRAMS}/supervisor --config=/etc/bulkhead/kubelet.yaml --prepare\n\
-         CapabilityBoundingSet=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER\n\
+         # Quotas of the processes' users take CAP_SYS_ADMIN.\n\
+         CapabilityBoundingSet=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_SYS_ADMIN\n\
          NoNewPrivileges=yes\n"
     );
     UnitFile {

@@ -133,6 +133,36 @@ fn who_fills_a_disk_that_has_quotas_is_stopped_by_its_own() -> Result<()> {
     Ok(())
 }
 
+/// Where systemd supervises the processes, what makes their directories sets the quotas.
+#[test]
+fn the_quotas_are_set_before_services_of_systemd_start() -> Result<()> {
+    if !kernel_has_quotas()? {
+        eprintln!("skipped: this kernel was built without CONFIG_QFMT_V2");
+        return Ok(());
+    }
+    let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
+    let options = BulkheadOptions {
+        state_disk_with_quotas: true,
+        ..BulkheadOptions::default()
+    };
+    let mut instance = BulkheadInstance::prepare(&containerd, &options)?;
+    instance.spawn_to(&["--prepare"])?;
+    let ended = instance.wait_for_end()?;
+    assert!(ended.success(), "{ended}: {}", instance.log_ends());
+    for process in Process::ON_EVERY_NODE {
+        let row = row(process);
+        if row.root {
+            continue;
+        }
+        let state = state_of(&instance, process);
+        let uid = owner(&instance, &state)?;
+        let open = instance.node().run(|| File::open(&state))??;
+        let quota = confine::user_quota(&open, uid)?;
+        assert_eq!(quota.bytes, row.state_max_bytes() + (4 << 20), "{process}");
+    }
+    Ok(())
+}
+
 /// As far as it tells how it was built; ext4 has quotas by this option.
 fn kernel_has_quotas() -> Result<bool> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;

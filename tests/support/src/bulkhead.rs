@@ -238,6 +238,14 @@ impl BulkheadInstance {
     /// # Errors
     /// When it runs already or the program cannot be started.
     pub fn spawn(&mut self) -> Result<()> {
+        self.spawn_to(&[])
+    }
+
+    /// The same with further arguments, for a task beside supervising.
+    ///
+    /// # Errors
+    /// When it runs already or cannot be started.
+    pub fn spawn_to(&mut self, more: &[&str]) -> Result<()> {
         if self.supervisor.is_some() {
             bail!("the supervisor runs already");
         }
@@ -251,6 +259,7 @@ impl BulkheadInstance {
             .service(self.paths.bin.join(Process::Supervisor.name()))?;
         command
             .args(&self.arguments)
+            .args(more)
             .envs(&self.environment)
             .stdout(log.try_clone()?)
             .stderr(log);
