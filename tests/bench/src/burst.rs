@@ -9,7 +9,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use crate::direct;
 use crate::processes::{self, Computed, Usage};
-use crate::statistics::{Row, Samples};
+use crate::statistics::{Row, Samples, say};
 use crate::world::World;
 
 /// Rounds of Bulkhead and of direct calls, by turns. Two rounds of the same calls differ by
@@ -173,7 +173,7 @@ fn by_bulkhead(world: &World, names: &[String]) -> Result<Burst> {
 
 /// A row that is told at once too: a burst takes minutes, and may be cut off.
 fn told(what: &str, figures: &str) -> Row {
-    crate::say(&format!("{what}: {figures}"));
+    say(&format!("{what}: {figures}"));
     Row::text(what, figures, "")
 }
 

@@ -15,12 +15,10 @@ mod restart;
 mod statistics;
 mod world;
 
-use std::io::Write as _;
-
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
 
-use statistics::Row;
+use statistics::{Row, say};
 use world::World;
 
 /// Measures Bulkhead against direct calls to the container runtime.
@@ -170,9 +168,4 @@ fn main() -> Result<()> {
     }
     say(&statistics::table(&rows));
     Ok(())
-}
-
-fn say(text: &str) {
-    // A reader that is gone does not stop the measurement.
-    drop(writeln!(std::io::stdout(), "{text}"));
 }

@@ -1,5 +1,6 @@
 //! Percentiles, ratios and the table.
 
+use std::io::Write as _;
 use std::time::Duration;
 
 /// Samples of one quantity.
@@ -126,6 +127,12 @@ pub(crate) fn table(rows: &[Row]) -> String {
         }
     }
     text
+}
+
+/// Tells something while the measurement goes on.
+pub(crate) fn say(text: &str) {
+    // A reader that is gone does not stop the measurement.
+    drop(writeln!(std::io::stdout(), "{text}"));
 }
 
 #[cfg(test)]
