@@ -15,21 +15,20 @@ use std::time::Duration;
 
 use crate::Call;
 
-/// The limit grows while fewer calls than this wait in the runtime. One keeps it busy: as
-/// one ends the next is there, and what the agent itself computes between two calls of a
-/// pod fills the rest.
-const FEW: f64 = 1.0;
+/// The limit grows while fewer calls than this wait in the runtime. One and a half
+/// keep it busy: as one ends the next is there.
+const FEW: f64 = 1.5;
 
 /// The limit shrinks while more calls than this wait in the runtime.
-const MANY: f64 = 2.0;
+const MANY: f64 = 3.0;
 
 /// The least limit: with one, a call that hangs would stop all others until it has
 /// lost its turn.
 const LEAST: usize = 2;
 
-/// At first, for two processors: a call waits for disks and other processes about half as
+/// At first, for each processor: a call waits for disks and other processes about as
 /// long as it computes.
-const FIRST_PER_TWO_PROCESSORS: usize = 3;
+const FIRST_PER_PROCESSOR: usize = 2;
 
 /// At first, at most: more has to prove itself.
 const FIRST_AT_MOST: usize = 16;
@@ -109,8 +108,7 @@ impl Limit {
     pub fn new(processors: usize) -> Limit {
         let processors = processors.max(1);
         Limit {
-            now: (processors.saturating_mul(FIRST_PER_TWO_PROCESSORS) / 2)
-                .clamp(LEAST, FIRST_AT_MOST),
+            now: (processors.saturating_mul(FIRST_PER_PROCESSOR)).clamp(LEAST, FIRST_AT_MOST),
             most: (processors.saturating_mul(MOST_PER_PROCESSOR)).min(MOST),
             unloaded: BTreeMap::new(),
             window: Vec::new(),
@@ -216,7 +214,7 @@ mod tests {
 
     #[test]
     fn it_begins_with_the_processors() {
-        for (processors, first) in [(0, 2), (1, 2), (2, 3), (4, 6), (8, 12), (128, 16)] {
+        for (processors, first) in [(0, 2), (1, 2), (2, 4), (4, 8), (8, 16), (128, 16)] {
             assert_eq!(Limit::new(processors).get(), first, "{processors}");
         }
     }
@@ -255,7 +253,7 @@ mod tests {
     #[test]
     fn nothing_is_concluded_before_a_call_was_seen_on_its_own() {
         let mut machine = Machine::new(2, 1.0);
-        assert_eq!(machine.busy(1000), 3);
+        assert_eq!(machine.busy(1000), 4);
     }
 
     #[test]
@@ -264,7 +262,7 @@ mod tests {
         for _ in 0..1000 {
             machine.alone();
         }
-        assert_eq!(machine.limit.get(), 3);
+        assert_eq!(machine.limit.get(), 4);
     }
 
     #[test]
@@ -312,8 +310,8 @@ mod tests {
         let mut machine = Machine::new(2, 1000.0);
         machine.call(Call::RemoveSandbox, 1, 1.0);
         for _ in 0..1000 {
-            machine.call(Call::RemoveSandbox, 3, 1.0);
+            machine.call(Call::RemoveSandbox, 4, 1.0);
         }
-        assert_eq!(machine.limit.get(), 3);
+        assert_eq!(machine.limit.get(), 4);
     }
 }

@@ -273,7 +273,7 @@ impl Queue {
     fn has_room(&self, class: Class) -> bool {
         let most = match class {
             Class::Begun | Class::New => return true,
-            Class::Stop => self.limit.get().div_ceil(2),
+            Class::Stop => (self.limit.get() / 2).max(1),
             Class::Removal => 1,
         };
         let mut holders = self.running.values().filter(|call| call.has_turn);

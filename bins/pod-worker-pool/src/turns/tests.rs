@@ -226,11 +226,10 @@ async fn a_pod_that_is_ended_while_it_waits_for_its_turn_ends_at_once_and_is_nev
         sandbox_delay: HOUR,
         ..Faults::NONE
     });
-    // They have all turns, three at a time.
-    for uid in 0..6 {
+    for uid in 0..8 {
         node.create(&ordinary(&format!("hangs-{uid}"))).await;
     }
-    eventually("they have begun", || asked(&node, "RunPodSandbox") == 6).await;
+    eventually("they have begun", || asked(&node, "RunPodSandbox") == 8).await;
     let pod = ordinary("waits");
     node.create(&pod).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -244,7 +243,7 @@ async fn a_pod_that_is_ended_while_it_waits_for_its_turn_ends_at_once_and_is_nev
     node.runtime.set_faults(Faults::NONE);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(!sandboxes_made(&node).contains(&"waits".to_owned()));
-    assert_eq!(asked(&node, "RunPodSandbox"), 6);
+    assert_eq!(asked(&node, "RunPodSandbox"), 8);
 }
 
 #[tokio::test(start_paused = true)]
