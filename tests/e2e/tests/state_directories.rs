@@ -71,16 +71,10 @@ fn who_fills_the_disk_with_state_is_ended_and_loses_only_what_is_not_its_own() -
 /// has one of those.
 #[test]
 fn who_fills_a_disk_that_has_quotas_is_stopped_by_its_own() -> Result<()> {
-    if !kernel_has_quotas()? {
-        eprintln!("skipped: this kernel was built without CONFIG_QFMT_V2");
+    let Some((_containerd, mut instance)) = on_a_disk_with_quotas()? else {
         return Ok(());
-    }
-    let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
-    let options = BulkheadOptions {
-        state_disk_with_quotas: true,
-        ..BulkheadOptions::default()
     };
-    let mut instance = BulkheadInstance::start(&containerd, &options)?;
+    instance.start_again()?;
     let quota_of = |instance: &BulkheadInstance, process| -> Result<Option<String>> {
         let row = shown(instance, process).map_err(anyhow::Error::msg)?;
         let confinement = row["confinement"].as_str().context("no confinement")?;
@@ -136,16 +130,9 @@ fn who_fills_a_disk_that_has_quotas_is_stopped_by_its_own() -> Result<()> {
 /// Where systemd supervises the processes, what makes their directories sets the quotas.
 #[test]
 fn the_quotas_are_set_before_services_of_systemd_start() -> Result<()> {
-    if !kernel_has_quotas()? {
-        eprintln!("skipped: this kernel was built without CONFIG_QFMT_V2");
+    let Some((_containerd, mut instance)) = on_a_disk_with_quotas()? else {
         return Ok(());
-    }
-    let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
-    let options = BulkheadOptions {
-        state_disk_with_quotas: true,
-        ..BulkheadOptions::default()
     };
-    let mut instance = BulkheadInstance::prepare(&containerd, &options)?;
     instance.spawn_to(&["--prepare"])?;
     let ended = instance.wait_for_end()?;
     assert!(ended.success(), "{ended}: {}", instance.log_ends());
@@ -161,6 +148,25 @@ fn the_quotas_are_set_before_services_of_systemd_start() -> Result<()> {
         assert_eq!(quota.bytes, row.state_max_bytes() + (4 << 20), "{process}");
     }
     Ok(())
+}
+
+/// Not started yet; absent where the kernel has no quotas.
+#[expect(
+    clippy::print_stderr,
+    reason = "whoever reads the test's output is told"
+)]
+fn on_a_disk_with_quotas() -> Result<Option<(PrivateContainerd, BulkheadInstance)>> {
+    if !kernel_has_quotas()? {
+        eprintln!("skipped: this kernel was built without CONFIG_QFMT_V2");
+        return Ok(None);
+    }
+    let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
+    let options = BulkheadOptions {
+        state_disk_with_quotas: true,
+        ..BulkheadOptions::default()
+    };
+    let instance = BulkheadInstance::prepare(&containerd, &options)?;
+    Ok(Some((containerd, instance)))
 }
 
 /// As far as it tells how it was built; ext4 has quotas by this option.

@@ -10,7 +10,8 @@ const SEEDS: u64 = 200;
 /// while its main container was being started (507663, 610068), a container that was stopped
 /// since its hook could not be judged yet (508434, 520917, 521122), a hook that was begun after
 /// the SIGTERM (618848); and while the node shut down: a pod that started (198), pods that were
-/// stopped and started again (646138), and one that ran and was told to be rejected (641577).
+/// stopped and started again (646138), and one that ran and was told to be rejected (641577). A
+/// pod that is never restarted was told as failed, and ran after that (663120).
 const THAT_FAILED_ONCE: [u64; 17] = [
     292, 1009, 200_015, 300_313, 301_135, 301_335, 507_663, 508_434, 509_150, 520_917, 521_122,
     527_570, 610_068, 618_848, 641_577, 646_138, 663_120,
