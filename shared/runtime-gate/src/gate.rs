@@ -130,12 +130,14 @@ impl Gate {
         Ok(())
     }
 
-    /// Checks that a sandbox is of a pod and has the users that a request says it has: what
-    /// is made in it has these, whatever its own request says.
-    async fn sandbox_is_of(
+    /// Checks that a sandbox is of a pod, that it has the users that a request says it has,
+    /// and that the pod may have the node's namespaces that it has: what is made in it has
+    /// these, whatever its own request says. A kubelet may have made it, for a pod of the
+    /// same UID that was to see all processes of the node.
+    async fn check_sandbox_of(
         &self,
         sandbox_id: &str,
-        pod_uid: &str,
+        pod: &HeldPod,
         own_users: Option<UserIds>,
     ) -> Result<(), Stop> {
         let known = match self.sandboxes.get(sandbox_id) {
@@ -144,22 +146,25 @@ impl Gate {
                 let status = self.inner.pod_sandbox_status(sandbox_id).await?;
                 let linux = status.linux.unwrap_or_default();
                 let options = linux.namespaces.unwrap_or_default().options;
-                let known = KnownSandbox {
-                    pod_uid: status.metadata.unwrap_or_default().uid,
-                    own_users: user_ids::asked(&options.unwrap_or_default())?,
-                };
+                let options = options.unwrap_or_default();
+                let known = known_sandbox(status.metadata, &options)?;
                 self.sandboxes.note(sandbox_id, known.clone());
                 known
             }
         };
-        if known.pod_uid != pod_uid {
+        let of_pod = (
+            pod.identity.uid(),
+            pod.identity.namespace(),
+            pod.identity.name(),
+        );
+        if of_pod != (&known.pod.uid, &known.pod.namespace, &known.pod.name) {
             return Err(Denial::not_the_pods("the sandbox", sandbox_id).into());
         }
         if known.own_users != own_users {
             let reason = format!("{sandbox_id}, with other users");
             return Err(Denial::not_the_pods("the sandbox", reason).into());
         }
-        Ok(())
+        Ok(self.check(pod, &known.of_the_node, pod.images())?)
     }
 
     /// Judges whom the runtime has a container run as that exists and was not started.
@@ -187,12 +192,16 @@ impl Gate {
         &self,
         config: &v1::PodSandboxConfig,
         handler: &str,
-    ) -> Result<Option<UserIds>, Stop> {
+    ) -> Result<KnownSandbox, Stop> {
         let pod = self.held(request::pod_uid(config)?)?;
         if handler != pod.runtime_handler {
             return Err(Denial::not_the_pods("runtime_handler", handler).into());
         }
-        Ok(self.check_sandbox(&pod, config)?)
+        self.check_sandbox(&pod, config)?;
+        let linux = config.linux.clone().unwrap_or_default();
+        let options = linux.security_context.unwrap_or_default().namespace_options;
+        let options = options.unwrap_or_default();
+        Ok(known_sandbox(config.metadata.clone(), &options)?)
     }
 
     /// Checks what a sandbox asks for; the ids of its own users, if it is to have any.
@@ -220,8 +229,7 @@ impl Gate {
         let pod = self.held(request::pod_uid(sandbox_config)?)?;
         let identity = &pod.identity;
         let own_users = self.check_sandbox(&pod, sandbox_config)?;
-        self.sandbox_is_of(sandbox_id, identity.uid(), own_users)
-            .await?;
+        self.check_sandbox_of(sandbox_id, &pod, own_users).await?;
         if let Some(target) = request::process_namespace_of(config) {
             let known = self.facts.container(target).await?;
             if known.pod_uid != identity.uid() {
@@ -315,6 +323,17 @@ impl Gate {
     }
 }
 
+fn known_sandbox(
+    pod: Option<v1::PodSandboxMetadata>,
+    options: &v1::NamespaceOption,
+) -> Result<KnownSandbox, Denial> {
+    Ok(KnownSandbox {
+        pod: pod.unwrap_or_default(),
+        own_users: user_ids::asked(options)?,
+        of_the_node: request::namespaces(options)?,
+    })
+}
+
 /// Whether a permit gives a demand to a container whose image has one of these names.
 fn check_demand(permit: &Permit, demand: &Demand, images: &[String]) -> Result<(), Refusal> {
     let of_pod = permit.check(demand, None);
@@ -356,15 +375,11 @@ impl ContainerRuntime for Gate {
         runtime_handler: &str,
     ) -> Result<String, RuntimeError> {
         let uid = uid_in(&config).to_owned();
-        let own_users = self
+        let known = self
             .judge_sandbox(&config, runtime_handler)
             .await
             .map_err(|stop| self.stopped("RunPodSandbox", &uid, stop))?;
         let id = self.inner.run_pod_sandbox(config, runtime_handler).await?;
-        let known = KnownSandbox {
-            pod_uid: uid,
-            own_users,
-        };
         self.sandboxes.note(&id, known);
         Ok(id)
     }

@@ -5,7 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use cri::v1;
+
 use crate::CommandDigest;
+use crate::request::Asked;
 use crate::user_ids::UserIds;
 
 /// Most things that are remembered, should nobody say that they are gone: several for each
@@ -27,10 +30,12 @@ pub(crate) struct KnownContainer {
 /// What is known of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KnownSandbox {
-    /// The UID of its pod.
-    pub(crate) pod_uid: String,
+    /// Its pod, as the runtime has it.
+    pub(crate) pod: v1::PodSandboxMetadata,
     /// The ids of its users, if it has its own.
     pub(crate) own_users: Option<UserIds>,
+    /// The namespaces of the node that it has.
+    pub(crate) of_the_node: Vec<Asked>,
 }
 
 /// Values by id, the newest [`MAX_KNOWN`] of them.

@@ -341,7 +341,8 @@ fn unused(field: &str, value: &str) -> Result<(), Denial> {
     }
 }
 
-fn namespaces(options: &v1::NamespaceOption) -> Result<Vec<Asked>, Denial> {
+/// The namespaces of the node that a sandbox or container has, or is to have.
+pub(crate) fn namespaces(options: &v1::NamespaceOption) -> Result<Vec<Asked>, Denial> {
     unused("namespace_options.target_id", &options.target_id)?;
     let all = [
         ("network", options.network, Demand::HostNetwork),

@@ -203,15 +203,44 @@ async fn a_policy_that_audits_lets_through_what_it_would_refuse_and_nothing_else
 #[tokio::test(start_paused = true)]
 async fn a_container_is_made_in_a_sandbox_of_its_own_pod_only() {
     let scene = Scene::new("");
-    let other = {
+    let changes: [fn(&mut v1::PodSandboxMetadata); 3] = [
+        |pod| pod.uid = "other".to_owned(),
+        // A manifest may state any UID, that of another pod too.
+        |pod| pod.name = "other".to_owned(),
+        |pod| pod.namespace = "other".to_owned(),
+    ];
+    for change in changes {
         let mut config = testing::sandbox();
-        config.metadata.as_mut().unwrap().uid = "other".to_owned();
-        scene.runtime.run_pod_sandbox(config, "").await.unwrap()
-    };
-    assert!(is_forbidden(&scene.create(&other, |_| {}).await));
+        change(config.metadata.as_mut().unwrap());
+        let other = scene.runtime.run_pod_sandbox(config, "").await.unwrap();
+        assert!(is_forbidden(&scene.create(&other, |_| {}).await));
+    }
     let own = scene.sandbox().await;
     scene.create(&own, |_| {}).await.unwrap();
     assert_eq!(scene.calls("CreateContainer"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_is_made_in_no_sandbox_with_namespaces_of_the_node_that_its_pod_may_not_have() {
+    let changes: [fn(&mut v1::NamespaceOption); 3] = [
+        |options| options.set_network(v1::NamespaceMode::Node),
+        |options| options.set_pid(v1::NamespaceMode::Node),
+        |options| options.set_ipc(v1::NamespaceMode::Node),
+    ];
+    for change in changes {
+        let mut config = testing::sandbox();
+        let linux = config.linux.as_mut().unwrap();
+        let security = linux.security_context.as_mut().unwrap();
+        change(security.namespace_options.as_mut().unwrap());
+        // As a kubelet made it: the requests for what is in it say nothing of it.
+        for (level, is_refused) in [("baseline", true), ("privileged", false)] {
+            let scene = Scene::new(&format!("sources = {{ file = \"{level}\" }}"));
+            let made = scene.runtime.run_pod_sandbox(config.clone(), "").await;
+            let sandbox = made.unwrap();
+            let created = scene.create(&sandbox, |_| {}).await;
+            assert_eq!(is_forbidden(&created), is_refused, "{created:?}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
