@@ -7,15 +7,20 @@
 //! into can have later runs start at once; systemd's own limit of starts is for that.
 //! Not here: what our supervisor does, which waits and looks before it starts a process.
 
-use std::fs;
-use std::io::{self, ErrorKind};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use backoff::pace::{Moment, Pace};
+use nix::fcntl::OFlag;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use topology::{Process, RESTARTS_VARIABLE, row};
+
+/// More than the line has.
+const MAX_RECORD_BYTES: u64 = 64;
 
 /// What is remembered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,12 +61,10 @@ pub(crate) fn wait_for_turn(record: &Path, process: Process) {
 /// # Errors
 /// When it cannot be remembered.
 fn start(record: &Path, cap: Duration, now: Moment, jitter: f64) -> io::Result<Duration> {
-    let before = match fs::read_to_string(record) {
-        // A later moment than the end of a wait was one of an earlier boot.
-        Ok(text) => parse(&text).filter(|series| series.started <= now + 2 * cap),
-        Err(error) if error.kind() == ErrorKind::NotFound => None,
-        Err(error) => return Err(error),
-    };
+    // A later moment than the end of a wait was one of an earlier boot.
+    let before = read(record)
+        .and_then(|text| parse(&text))
+        .filter(|series| series.started <= now + 2 * cap);
     // The first start of all, or since the machine started.
     let (wait, next) = match before {
         None => (
@@ -74,10 +77,36 @@ fn start(record: &Path, cap: Duration, now: Moment, jitter: f64) -> io::Result<D
         Some(before) => before.ended(now, cap, jitter),
     };
     let (failures, started) = (next.failures, next.started.as_millis());
-    let new = record.with_extension("new");
-    fs::write(&new, format!("{failures} {started}\n"))?;
-    fs::rename(new, record)?;
+    write(record, &format!("{failures} {started}\n"))?;
     Ok(wait)
+}
+
+/// What is remembered, if that is a file and not larger than this process writes it: a run
+/// before, taken over, may have left one that takes all memory, or a FIFO that nobody writes.
+fn read(record: &Path) -> Option<String> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let file = File::options()
+        .read(true)
+        .custom_flags(flags.bits())
+        .open(record)
+        .ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut text = String::new();
+    file.take(MAX_RECORD_BYTES).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// Replaces what is remembered, and writes to nothing that was there before.
+fn write(record: &Path, text: &str) -> io::Result<()> {
+    let new = record.with_extension("new");
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    File::create_new(&new)?.write_all(text.as_bytes())?;
+    fs::rename(new, record)
 }
 
 fn parse(text: &str) -> Option<Series> {
@@ -120,6 +149,8 @@ mod tests {
     use std::os::fd::AsRawFd as _;
 
     use nix::sys::socket::{Shutdown, shutdown};
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
 
     use super::*;
 
@@ -172,6 +203,35 @@ mod tests {
         for started in [4_999, 15_000] {
             fs::write(&record, format!("9 {started}\n")).unwrap();
             assert_eq!(start(&record, CAP, now, 0.0).unwrap(), CAP, "{started}");
+        }
+    }
+
+    #[test]
+    fn what_a_broken_run_left_in_place_of_the_record_holds_up_no_later_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let (record, other) = (
+            directory.path().join("restarts"),
+            directory.path().join("other"),
+        );
+        let left: [&dyn Fn(&Path); 4] = [
+            &|path| mkfifo(path, Mode::S_IRWXU).unwrap(),
+            &|path| File::create(path).unwrap().set_len(1 << 40).unwrap(),
+            &|path| std::os::unix::fs::symlink(&other, path).unwrap(),
+            &|path| fs::write(path, [0xff; 8]).unwrap(),
+        ];
+        for (number, leave) in left.into_iter().enumerate() {
+            for name in ["restarts", "restarts.new"] {
+                fs::write(&other, "9 4000\n").unwrap();
+                let _ = fs::remove_file(&record);
+                leave(&directory.path().join(name));
+                let now = Duration::from_secs(5);
+                let wait = start(&record, CAP, now, 0.0).unwrap();
+                assert_eq!(wait, Duration::ZERO, "{number} {name}");
+                let text = fs::read_to_string(&record).unwrap();
+                assert_eq!(text, "0 5000\n", "{number} {name}");
+                assert!(fs::symlink_metadata(&record).unwrap().is_file());
+                assert_eq!(fs::read_to_string(&other).unwrap(), "9 4000\n");
+            }
         }
     }
 

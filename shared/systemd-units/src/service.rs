@@ -13,6 +13,10 @@ use crate::names::{HEAD, PREPARE, PROGRAMS, RUN_DIRECTORY, TARGET, repair_name, 
 /// How long a process may be silent, in seconds; as with our supervisor.
 const WATCHDOG_SECONDS: u32 = 5;
 
+/// How long a process may take until it is ready, in seconds: as long as it may wait for its
+/// turn, and then as long as with our supervisor.
+pub(crate) const START_SECONDS: u64 = 25;
+
 /// Names the socket where a process tells what it has refused; `process` reads it.
 const REFUSALS_VARIABLE: &str = "BULKHEAD_REFUSALS";
 
@@ -55,6 +59,8 @@ pub(crate) fn service(row: &ProcessRow) -> String {
          # Who ends again and again waits longer each time before it starts, by what it has\n\
          # there: systemd 252 has one wait for all.\n\
          Environment={RESTARTS_VARIABLE}=/var/lib/bulkhead/{process}/restarts\n\
+         # Its own wait is counted.\n\
+         TimeoutStartSec={START_SECONDS}\n\
          WatchdogSec={WATCHDOG_SECONDS}\n\
          Restart=always\n\
          # More than 0 takes up to 250 ms longer than it says: systemd's timers have this slack.\n\

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use super::*;
 
@@ -148,6 +149,19 @@ fn a_process_is_started_again_at_once_however_often_it_ends() {
         assert_eq!(values(&text, "StartLimitBurst"), ["25"]);
         let repair = format!("bulkhead-repair@{}.service", row.process);
         assert_eq!(values(&text, "OnFailure"), [repair]);
+    }
+}
+
+#[test]
+fn a_process_that_does_not_get_ready_is_ended_but_none_that_waits_for_its_turn() {
+    for row in supervised() {
+        let text = service::service(row);
+        let seconds = service::START_SECONDS;
+        assert_eq!(values(&text, "TimeoutStartSec"), [seconds.to_string()]);
+        let wait = row.backoff_cap.mul_f64(1.0 + backoff::pace::JITTER);
+        // As our supervisor gives it.
+        let starts = Duration::from_secs(10);
+        assert!(wait + starts < Duration::from_secs(seconds));
     }
 }
 
