@@ -50,6 +50,7 @@ mod standard_error;
 mod start;
 mod state_watch;
 mod status_readers;
+mod tree_removal;
 #[cfg(test)]
 mod unit_file;
 

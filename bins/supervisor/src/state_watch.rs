@@ -26,6 +26,7 @@ use tokio::sync::{mpsc, watch};
 use topology::{Identities, Process, ProcessRow, row};
 
 use crate::command::Command;
+use crate::tree_removal;
 
 /// From one look to the next: a disk takes some gigabytes in this time.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -212,22 +213,9 @@ fn count(directory: &OwnedFd, depth: u32, kept: &mut Kept) -> io::Result<()> {
 /// Removes all but a process's own state files, and empties those that are larger than it
 /// reads: it then takes note that it has lost what was in them.
 fn clear(directory: &Path, own: &[&str], uid: u32) -> io::Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let path = entry.path();
-        let removed = if is_own(&entry.file_name(), own) && is_kept(&path, uid)? {
-            Ok(())
-        } else if entry.file_type()?.is_dir() {
-            fs::remove_dir_all(&path)
-        } else {
-            fs::remove_file(&path)
-        };
-        match removed {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
+    tree_removal::remove_all(directory, |name| {
+        Ok(is_own(name, own) && is_kept(&directory.join(name), uid)?)
+    })
 }
 
 /// A state file, or the one that a writer replaces it by.
