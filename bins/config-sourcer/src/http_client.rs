@@ -7,13 +7,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use clock::WallClock;
-use http::header::{HOST, LOCATION, USER_AGENT};
+use http::header::{AUTHORIZATION, HOST, LOCATION, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use node_config::egress;
+use percent_encoding::percent_decode_str;
+use pod::ByteString;
 use pod_manifest::MAX_MANIFEST_BYTES;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
@@ -96,7 +98,7 @@ pub(crate) enum HttpError {
 /// What and whom to ask.
 #[derive(Debug, Clone)]
 pub(crate) struct HttpRequest {
-    /// The URL.
+    /// The URL. Only its host gets the user and the password in it.
     pub uri: Uri,
     /// Headers of the operator's; only the host of the URL gets them.
     pub headers: HeaderMap,
@@ -134,10 +136,14 @@ impl HttpClient {
     async fn get_redirected(&mut self, request: &HttpRequest) -> Result<Bytes, HttpError> {
         let first = Target::of(&request.uri)?;
         let mut target = Target::of(&request.uri)?;
+        let mut own_headers = request.headers.clone();
+        if let Some(authorization) = authorization(&request.uri) {
+            own_headers.entry(AUTHORIZATION).or_insert(authorization);
+        }
         let mut redirected_by = None;
         for _ in 0..=MAX_REDIRECTS {
             let headers = if target.is_same_host(&first) {
-                request.headers.clone()
+                own_headers.clone()
             } else {
                 HeaderMap::new()
             };
@@ -171,6 +177,20 @@ impl HttpClient {
         };
         Ok((peer, answer))
     }
+}
+
+/// What the user and the password in a URL make of `Authorization`. As for the kubelet,
+/// a header that the operator wrote wins over it.
+fn authorization(uri: &Uri) -> Option<HeaderValue> {
+    let (named, _host) = uri.authority()?.as_str().rsplit_once('@')?;
+    let (user, password) = named.split_once(':').unwrap_or((named, ""));
+    let mut credentials: Vec<u8> = percent_decode_str(user).collect();
+    credentials.push(b':');
+    credentials.extend(percent_decode_str(password));
+    let encoded = serde_json::to_value(ByteString(credentials)).ok()?;
+    let mut value = HeaderValue::try_from(format!("Basic {}", encoded.as_str()?)).ok()?;
+    value.set_sensitive(true);
+    Some(value)
 }
 
 /// Connects to an address of a target. The addresses that were judged are those that are

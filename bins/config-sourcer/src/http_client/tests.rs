@@ -154,6 +154,46 @@ async fn redirects_are_followed_within_http() {
 }
 
 #[tokio::test]
+async fn user_and_password_of_the_address_are_sent_to_its_host_only() {
+    let last = Server::answering(response("200 OK", "", "pods")).await;
+    let location = format!("location: {}\r\n", last.url("/there"));
+    let first = Server::answering(response("302 Found", &location, "")).await;
+    let address = first.url("/").replace("://", "://user:p%40ss%3a@");
+    assert_eq!(fetch(&address).await.unwrap(), "pods");
+    let request = first.requests().remove(0);
+    let sent = "authorization: Basic dXNlcjpwQHNzOg==\r\n";
+    assert!(request.contains(sent), "{request}");
+    let request = last.requests().remove(0);
+    assert!(!request.contains("authorization"), "{request}");
+
+    // The operator's own header wins.
+    let request = HttpRequest {
+        uri: address.parse().unwrap(),
+        headers: HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_static("Bearer a"))]),
+    };
+    let body = HttpClient::new(WallClock::system()).get(&request).await;
+    assert_eq!(body.unwrap(), "pods");
+    let request = first.requests().remove(1);
+    assert!(request.contains("authorization: Bearer a\r\n"), "{request}");
+    assert!(!request.contains("Basic"), "{request}");
+}
+
+#[test]
+fn a_user_needs_no_password() {
+    for (url, expected) in [
+        ("https://h/", None),
+        ("https://token@h/", Some("Basic dG9rZW46")),
+        ("https://token:@h/", Some("Basic dG9rZW46")),
+        ("https://:secret@h:1/", Some("Basic OnNlY3JldA==")),
+    ] {
+        let found = authorization(&url.parse().unwrap());
+        assert!(found.as_ref().is_none_or(HeaderValue::is_sensitive));
+        let found = found.as_ref().map(|value| value.to_str().unwrap());
+        assert_eq!(found, expected, "{url}");
+    }
+}
+
+#[tokio::test]
 async fn a_redirect_to_a_metadata_service_is_not_followed() {
     for host in [
         "169.254.169.254",
