@@ -7,7 +7,7 @@ use crate::names::{HEAD, PREPARE, PROGRAMS, RUN_DIRECTORY, TARGET};
 
 /// What it may do as root, and why is beside it. It does not reach the system bus, so that
 /// it has no more of root's rights than these.
-const CAPABILITIES: &str = "CAP_CHOWN CAP_DAC_OVERRIDE CAP_KILL";
+const CAPABILITIES: &str = "CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_KILL";
 
 /// Settings like those of the processes. It sees who is in which service by `/proc`.
 const HARDENING: &str = "\
@@ -70,7 +70,7 @@ pub(crate) fn service() -> String {
          WorkingDirectory=/\n\
          User=root\n\
          # Root by number alone has nothing. It gives sockets to the processes, sees and\n\
-         # clears their directories, and kills them.\n\
+         # clears their directories, those with the sticky bit too, and kills them.\n\
          SecureBits=noroot noroot-locked\n\
          AmbientCapabilities={CAPABILITIES}\n\
          CapabilityBoundingSet={CAPABILITIES}\n\

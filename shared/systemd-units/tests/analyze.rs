@@ -26,7 +26,7 @@ const EXPOSURE_MAX: [(Process, u32); 8] = [
     (Process::Supervisor, 54),
 ];
 
-/// Of who watches them: root, with three capabilities.
+/// Of who watches them: root, with four capabilities.
 const EXPOSURE_OF_WATCH_MAX: u32 = 15;
 
 /// A root directory with the units, stand-ins for the programs, and systemd's own units.

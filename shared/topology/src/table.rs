@@ -97,6 +97,10 @@ pub const PROCESSES: &[ProcessRow] = &[
                 Capability("CAP_DAC_OVERRIDE"),
                 "to see what the others keep, and remove too much",
             ),
+            (
+                Capability("CAP_FOWNER"),
+                "to remove it from a directory with the sticky bit",
+            ),
         ],
         opens: &[
             write(
