@@ -19,6 +19,7 @@ use topology::{Identities, Process};
 use crate::doorbell::Doorbell;
 use crate::events::Events;
 use crate::eviction::{self, Evictions, Gauge, NodeConditions};
+use crate::files_in_memory::FilesInMemory;
 use crate::garbage::{Collection, GarbageCollector};
 use crate::hints::Hints;
 use crate::http_hooks::HttpHooks;
@@ -101,6 +102,7 @@ impl Assembly {
             images: images(config, &runtime, (&credentials, programs), &clock),
             http_hooks: http_hooks.clone(),
             objects: objects.clone(),
+            files_in_memory: FilesInMemory::new(),
             doorbell,
             policy: policy.clone(),
             runtime: RuntimeInTurns::for_steps(&runtime, &turns, &owners),

@@ -23,7 +23,8 @@
 //!   a start left that no CRI call removes;
 //! - `policy`: what a pod may be, judged at the head of its sync; `root_file`: how its file,
 //!   and that of credentials, is read;
-//! - files, mounts and cgroups: the crate `node-host`.
+//! - files, mounts and cgroups: the crate `node-host`; `files_in_memory`: what volumes keep
+//!   in memory.
 //!
 //! Tell the other processes:
 //!
@@ -40,6 +41,7 @@ mod cgroup_driver;
 mod doorbell;
 mod events;
 mod eviction;
+mod files_in_memory;
 mod garbage;
 mod hints;
 mod http_hooks;

@@ -4,8 +4,17 @@ use std::collections::BTreeMap;
 
 use local_objects::ObjectBytes;
 
-/// Most bytes in the files of all volumes of a pod: most of them are in memory.
-pub(crate) const MAX_BYTES: usize = 64 << 20;
+/// Most bytes that the files of all volumes of a pod may take: most of them are in memory,
+/// which counts as pod-worker-pool's. An object of the API has 1 MiB at most.
+pub(crate) const MAX_BYTES: usize = 16 << 20;
+
+/// A file takes whole pages of memory, or blocks of a disk.
+const PAGE_BYTES: usize = 4096;
+
+/// What a file of so many bytes takes.
+pub(crate) fn taken_by(bytes: usize) -> usize {
+    bytes.max(1).next_multiple_of(PAGE_BYTES)
+}
 
 /// A volume of files that are all replaced at once when any of them changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,11 +26,12 @@ pub struct Files {
 }
 
 impl Files {
-    /// The bytes of all files.
+    /// What all files take, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         let files = self.files.values();
-        files.map(|file| file.content.as_slice().len()).sum()
+        let sizes = files.map(|file| taken_by(file.content.as_slice().len()));
+        sizes.sum()
     }
 }
 

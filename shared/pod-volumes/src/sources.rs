@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use local_objects::{LocalObject, Lookup, ObjectKind, Objects};
+use local_objects::{LocalObject, Lookup, ObjectBytes, ObjectKind, Objects};
 use pod::core::{
     DownwardAPIVolumeFile, KeyToPath, ProjectedVolumeSource, ResourceFieldSelector,
     Volume as ApiVolume, VolumeProjection,
@@ -11,7 +11,7 @@ use pod::core::{
 use pod::downward::{metadata_field, resource_value};
 use pod::{Pod, PodExt, Quantity};
 
-use crate::files::{Files, FilesKind, VolumeFile};
+use crate::files::{Files, FilesKind, MAX_BYTES, VolumeFile, taken_by};
 
 /// Permissions of a file that states none, as the API server sets them.
 const DEFAULT_MODE: i32 = 0o644;
@@ -31,6 +31,38 @@ pub struct Content<'a> {
     pub allocatable: &'a BTreeMap<String, Quantity>,
 }
 
+/// What the volumes of one pod share while their files are gathered, one volume after the
+/// other.
+#[derive(Debug)]
+pub(crate) struct OfPod {
+    /// How many bytes further files may take.
+    left: usize,
+    /// Fields of the pod's metadata that were made into text, by their paths: a thousand
+    /// files with all annotations of the pod have one text.
+    fields: BTreeMap<String, ObjectBytes>,
+}
+
+impl OfPod {
+    /// Before the first volume.
+    pub(crate) fn new() -> OfPod {
+        OfPod {
+            left: MAX_BYTES,
+            fields: BTreeMap::new(),
+        }
+    }
+
+    fn field(&mut self, pod: &Pod, path: &str) -> Result<ObjectBytes, Unavailable> {
+        if let Some(made) = self.fields.get(path) {
+            return Ok(made.clone());
+        }
+        let value = metadata_field(pod, path);
+        let value = value.ok_or_else(|| Unavailable(format!("unsupported fieldPath: {path}")))?;
+        let made = ObjectBytes::from(value.into_bytes());
+        self.fields.insert(path.to_owned(), made.clone());
+        Ok(made)
+    }
+}
+
 /// Why the files of a volume cannot be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unavailable(pub(crate) String);
@@ -40,8 +72,10 @@ pub(crate) fn files(
     pod: &Pod,
     volume: &ApiVolume,
     content: &Content<'_>,
+    of_pod: &mut OfPod,
 ) -> Option<Result<Files, Unavailable>> {
-    let mut gathered = Gathered::new(pod, content);
+    let left = of_pod.left;
+    let mut gathered = Gathered::new(pod, content, of_pod);
     let (kind, done) = if let Some(source) = &volume.config_map {
         let object = (ObjectKind::ConfigMap, source.name.as_str());
         gathered.sets_defaults(source.default_mode, source.default_user);
@@ -63,6 +97,9 @@ pub(crate) fn files(
         return None;
     };
     let files = gathered.files;
+    if done.is_err() {
+        of_pod.left = left;
+    }
     Some(done.map(|()| Files { kind, files }))
 }
 
@@ -75,16 +112,18 @@ const MAX_PATH_NAMES: usize = 64;
 struct Gathered<'a> {
     pod: &'a Pod,
     content: &'a Content<'a>,
+    of_pod: &'a mut OfPod,
     mode: i32,
     user: Option<i64>,
     files: BTreeMap<String, VolumeFile>,
 }
 
 impl<'a> Gathered<'a> {
-    fn new(pod: &'a Pod, content: &'a Content<'a>) -> Gathered<'a> {
+    fn new(pod: &'a Pod, content: &'a Content<'a>, of_pod: &'a mut OfPod) -> Gathered<'a> {
         Gathered {
             pod,
             content,
+            of_pod,
             mode: DEFAULT_MODE,
             user: None,
             files: BTreeMap::new(),
@@ -219,18 +258,15 @@ impl<'a> Gathered<'a> {
                 resource_field_ref,
                 user,
             } = item;
-            let text = if let Some(field) = field_ref {
-                let value = metadata_field(self.pod, &field.field_path);
-                value.ok_or_else(|| {
-                    Unavailable(format!("unsupported fieldPath: {}", field.field_path))
-                })?
+            let content = if let Some(field) = field_ref {
+                self.of_pod.field(self.pod, &field.field_path)?
             } else if let Some(selector) = resource_field_ref {
-                self.resource(selector)?
+                self.resource(selector)?.into_bytes().into()
             } else {
                 return Err(Unavailable(format!("{path} has no source")));
             };
             let file = VolumeFile {
-                content: text.into_bytes().into(),
+                content,
                 mode: self.permissions(*mode),
                 user: self.owner(*user)?,
                 group: self.group()?,
@@ -294,7 +330,16 @@ impl<'a> Gathered<'a> {
             let message = format!("{path:?} and {other:?} cannot both be files");
             return Err(Unavailable(message));
         }
-        self.files.insert(path.to_owned(), file);
+        let size = |file: &VolumeFile| taken_by(file.content.as_slice().len());
+        let takes = size(&file);
+        if let Some(earlier) = self.files.insert(path.to_owned(), file) {
+            self.of_pod.left += size(&earlier);
+        }
+        let left = self.of_pod.left.checked_sub(takes);
+        self.of_pod.left = left.ok_or_else(|| {
+            let most = MAX_BYTES >> 20;
+            Unavailable(format!("the files of the pod take more than {most} MiB"))
+        })?;
         Ok(())
     }
 }

@@ -8,8 +8,8 @@ use pod::huge_pages::page_size;
 use pod::resources::pod_cgroup_resources;
 use pod::{Pod, PodExt, Quantity, ephemeral, huge_pages};
 
-use crate::files::{Files, MAX_BYTES};
-use crate::sources::{Content, Unavailable, files};
+use crate::files::Files;
+use crate::sources::{Content, OfPod, Unavailable, files};
 
 /// What the media begin with that are huge pages.
 const HUGE_PAGES: &str = "HugePages";
@@ -102,14 +102,15 @@ pub struct HostPath {
 /// for it. Nor is an image: the runtime mounts it into each container.
 #[must_use]
 pub fn wanted(pod: &Pod, content: &Content<'_>) -> Vec<Volume> {
+    let mut of_pod = OfPod::new();
     let volumes = pod.volumes().iter().enumerate();
     let volumes = volumes.filter_map(|(index, volume)| {
         Some(Volume {
             name: volume.name.clone(),
-            spec: spec(pod, index, volume, content)?,
+            spec: spec((pod, &mut of_pod), index, volume, content)?,
         })
     });
-    bounded(volumes.collect())
+    volumes.collect()
 }
 
 /// The volumes of files that a pod is to have, in the pod's order: those that change while
@@ -121,27 +122,13 @@ pub fn wanted_files(pod: &Pod, content: &Content<'_>) -> Vec<Volume> {
     volumes
 }
 
-/// The files of one pod may not fill the memory of its node: those beyond the bound are
-/// not made.
-fn bounded(mut volumes: Vec<Volume>) -> Vec<Volume> {
-    let mut left = MAX_BYTES;
-    for volume in &mut volumes {
-        let VolumeSpec::Files(files) = &volume.spec else {
-            continue;
-        };
-        match left.checked_sub(files.size()) {
-            Some(rest) => left = rest,
-            None => {
-                let reason = format!("the files of the pod have more than {MAX_BYTES} bytes");
-                volume.spec = VolumeSpec::Impossible(reason);
-            }
-        }
-    }
-    volumes
-}
-
-fn spec(pod: &Pod, index: usize, volume: &ApiVolume, content: &Content<'_>) -> Option<VolumeSpec> {
-    if let Some(files) = files(pod, volume, content) {
+fn spec(
+    (pod, of_pod): (&Pod, &mut OfPod),
+    index: usize,
+    volume: &ApiVolume,
+    content: &Content<'_>,
+) -> Option<VolumeSpec> {
+    if let Some(files) = files(pod, volume, content, of_pod) {
         let impossible = |Unavailable(reason)| VolumeSpec::Impossible(reason);
         return Some(files.map_or_else(impossible, VolumeSpec::Files));
     }

@@ -92,7 +92,9 @@ fn quoted(text: &str) -> String {
 
 /// As the standard library has it, which prints a mark that follows a letter, as Go does.
 fn is_printable(letter: char) -> bool {
-    let after_a_letter = format!("a{letter}");
+    let mut bytes = [b'a'; 5];
+    let letter_bytes = letter.encode_utf8(&mut bytes[1..]).len();
+    let after_a_letter = str::from_utf8(&bytes[..=letter_bytes]).unwrap_or_default();
     after_a_letter.escape_debug().eq(after_a_letter.chars())
 }
 

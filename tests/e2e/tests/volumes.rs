@@ -133,6 +133,45 @@ fn check_what_the_pod_sees(sh: impl Fn(&str) -> Result<String>, full_name: &str)
 
 /// Labels of a running pod may change; what its containers see of them changes with it, all
 /// files of a volume at once, also if pod-worker-pool is killed meanwhile.
+/// As many bytes as pod-worker-pool may have in all, and more, from a small manifest.
+#[test]
+fn a_pod_with_all_its_annotations_in_a_thousand_files_does_not_end_the_pool() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let of_pool = || -> Result<u32> {
+        let pids = ground.bulkhead.pids()?;
+        pids.get(&Process::PodWorkerPool)
+            .copied()
+            .context("no pool")
+    };
+    let before = of_pool()?;
+    let items = (0..1000).map(|file| {
+        let field = json!({ "fieldPath": "metadata.annotations" });
+        json!({ "path": file.to_string(), "fieldRef": field })
+    });
+    let items: Vec<Value> = items.collect();
+    let mounts = json!([{ "name": "all", "mountPath": "/all" }]);
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": "swollen", "annotations": { "a": "a".repeat(200 << 10) } },
+        "spec": {
+            "containers": [shell("shell", &mounts)],
+            "volumes": [{ "name": "all", "downwardAPI": { "items": items } }],
+        },
+    });
+    ground
+        .bulkhead
+        .write_manifest("swollen.json", &pod.to_string())?;
+    ground.event("swollen", "FailedMount", "more than 16 MiB")?;
+    ground.apply(
+        "other",
+        json!({ "containers": [shell("shell", &json!([]))] }),
+    )?;
+    ground.ready("other")?;
+    assert_eq!(of_pool()?, before);
+    Ok(())
+}
+
 #[test]
 fn the_downward_api_is_seen_in_files_and_follows_the_pod() -> Result<()> {
     let mut ground = Ground::start(json!({}))?;

@@ -21,6 +21,7 @@ use super::memory::Memory;
 use super::process_start::ProcessStart;
 use crate::doorbell::Doorbell;
 use crate::events::Events;
+use crate::files_in_memory::FilesInMemory;
 use crate::http_hooks::HttpHooks;
 use crate::image::Images;
 use crate::object_source::ObjectSource;
@@ -61,6 +62,8 @@ pub(crate) struct Steps {
     pub doorbell: Doorbell,
     /// ConfigMaps and Secrets that pods refer to.
     pub objects: ObjectSource,
+    /// What the files of all pods' volumes take.
+    pub files_in_memory: FilesInMemory,
     /// What requests are made from.
     pub facts: NodeFacts,
     /// Users and groups of our own processes, which no pod may have.

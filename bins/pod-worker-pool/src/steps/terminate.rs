@@ -215,6 +215,7 @@ async fn clear_away(
     memory.objects = Objects::default();
     steps.objects.forget(identity.uid());
     steps.host.tear_down_volumes(identity.uid()).await?;
+    steps.files_in_memory.release(identity.uid());
     steps.host.remove_pod_cgroup(identity.uid()).await?;
     if what.removes_directory {
         steps.host.remove_pod_directory(identity.uid()).await?;

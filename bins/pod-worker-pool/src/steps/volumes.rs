@@ -1,5 +1,6 @@
 //! Making a pod's volumes and refreshing those of files, as the plan says.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pod_volumes::{ReadyVolume, Volume, VolumeSpec, WrittenFiles};
@@ -29,16 +30,20 @@ pub(super) async fn make(
         // By a policy that came during this step: the next one says which rule.
         StepError::new("the node policy refuses the pod", Retry::SOON)
     })?;
+    let failed = |message: String| {
+        let events = &steps.events;
+        events.warning(target.identity, "", "FailedMount", &message);
+        StepError::new(message, Retry::LATER)
+    };
+    let bytes = in_memory(volumes, memory);
+    let reserved = steps.files_in_memory.reserve(target.identity.uid(), bytes);
+    reserved.map_err(|full| failed(full.to_string()))?;
     let made = steps
         .host
         .make_volumes(target.identity, target.pod, volumes, &rules);
-    let mut made = made.await.map_err(|error| {
-        let message = telemetry::chain(&error);
-        steps
-            .events
-            .warning(target.identity, "", "FailedMount", &message);
-        StepError::new(message, Retry::LATER)
-    })?;
+    let mut made = made
+        .await
+        .map_err(|error| failed(telemetry::chain(&error)))?;
     let seen_at = steps.clock.now();
     for Volume { name, spec } in volumes {
         if let Some(mounted) = made.remove(name) {
@@ -54,6 +59,20 @@ pub(super) async fn make(
         }
     }
     Ok(())
+}
+
+/// What the files of the pod take in memory once these volumes are made.
+fn in_memory(volumes: &[Volume], memory: &Memory) -> usize {
+    let written = memory.files.iter();
+    let mut specs: BTreeMap<&String, &VolumeSpec> = written
+        .map(|(name, written)| (name, &written.spec))
+        .collect();
+    specs.extend(volumes.iter().map(|volume| (&volume.name, &volume.spec)));
+    let sizes = specs.into_values().map(|spec| match spec {
+        VolumeSpec::Files(files) if files.kind.is_in_memory() => files.size(),
+        _ => 0,
+    });
+    sizes.sum()
 }
 
 /// Looks at volumes of files, and writes again those that are not as they should be.

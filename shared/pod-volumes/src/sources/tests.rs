@@ -65,7 +65,7 @@ fn made_for(context: &Value, source: &Value) -> Result<Files, Unavailable> {
         objects: &objects(),
         allocatable: &allocatable,
     };
-    files(&pod, &pod.volumes()[0], &content).unwrap()
+    files(&pod, &pod.volumes()[0], &content, &mut OfPod::new()).unwrap()
 }
 
 /// Path, content, mode and owner of each file.
@@ -246,5 +246,60 @@ fn volumes_of_other_kinds_are_not_made_of_files() {
         objects: &Objects::default(),
         allocatable: &BTreeMap::new(),
     };
-    assert_eq!(files(&pod, &pod.volumes()[0], &content), None);
+    assert_eq!(
+        files(&pod, &pod.volumes()[0], &content, &mut OfPod::new()),
+        None
+    );
+}
+
+/// The pod has volumes of so many files each, with all its annotations in each file.
+fn with_annotations_in(files_of: &[usize]) -> Pod {
+    let mut value = test_pods::manifest("p", "u");
+    value["metadata"]["annotations"] = json!({"a": "\u{7f}".repeat(250 << 10)});
+    let volumes = files_of.iter().enumerate().map(|(volume, &files)| {
+        let items = (0..files).map(|file| {
+            let field = json!({"fieldPath": "metadata.annotations"});
+            json!({"path": file.to_string(), "fieldRef": field})
+        });
+        let items: Vec<Value> = items.collect();
+        json!({"name": format!("v{volume}"), "downwardAPI": {"items": items}})
+    });
+    value["spec"]["volumes"] = volumes.collect();
+    test_pods::pod(value)
+}
+
+#[test]
+fn the_files_of_a_pod_take_no_more_memory_than_the_bound_also_while_they_are_gathered() {
+    let content = Content {
+        objects: &Objects::default(),
+        allocatable: &BTreeMap::new(),
+    };
+    let pod = with_annotations_in(&[10, 1000, 6]);
+    let volumes = crate::wanted(&pod, &content);
+    let of = |index: usize| match &volumes[index].spec {
+        crate::VolumeSpec::Files(files) => Ok(files),
+        other => Err(format!("{other:?}")),
+    };
+    // Each of them takes a mebibyte; what is in them is made once.
+    let first = of(0).unwrap();
+    let contents = first.files.values().map(|file| file.content.as_slice());
+    let places: BTreeSet<*const u8> = contents.map(<[u8]>::as_ptr).collect();
+    assert_eq!((first.files.len(), places.len()), (10, 1));
+    assert!(of(1).unwrap_err().contains("more than 16 MiB"));
+    // One that does not fit takes nothing from those after it.
+    assert_eq!(of(2).unwrap().files.len(), 6);
+    let all = [of(0).unwrap(), of(2).unwrap()].map(Files::size);
+    assert!(all.iter().sum::<usize>() <= MAX_BYTES);
+}
+
+#[test]
+fn a_file_takes_whole_pages_and_one_that_is_replaced_takes_nothing() {
+    let source = json!({"downwardAPI": {"items": [
+        {"path": "name", "fieldRef": {"fieldPath": "metadata.name"}},
+    ]}});
+    assert_eq!(made(&source).unwrap().size(), 4096);
+    let file = source["downwardAPI"].clone();
+    let sources: Vec<Value> = vec![json!({"downwardAPI": file}); 5000];
+    let twice = made(&json!({"projected": {"sources": sources}}));
+    assert_eq!(twice.unwrap().size(), 4096);
 }
