@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use simulated_runtime::Faults;
 
 use super::{RUN, finished, running, starts};
-use crate::garbage::Order;
 use crate::testing::{TestNode, eventually, pod_running};
 
 const NETWORK_DOWN: Faults = Faults {
@@ -95,29 +94,30 @@ async fn a_sandbox_that_comes_late_does_not_put_the_deadline_off() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_its_source_takes_back_and_has_again_begins_anew() {
-    let node = TestNode::new();
-    let pod = pod_with_deadline();
-    node.create(&pod).await;
-    running(&node, "u1").await;
-    tokio::time::sleep(Duration::from_secs(50)).await;
-    node.stop(&pod, 1).await;
-    finished(&node, "u1").await;
-    node.life().garbage.order(Order::Everything {
-        desired: HashSet::new(),
-        sources_ready: true,
-    });
-    eventually("all of it is collected", || {
-        node.runtime.sandboxes().is_empty()
-    })
-    .await;
-    let pool = &node.life().pool;
-    let delivered = PodSource::ALL.into();
-    pool.sync_known(HashSet::new(), delivered, None)
-        .await
-        .unwrap();
-    let again = node.seconds();
-    node.create(&pod).await;
-    running(&node, "u1").await;
-    let failed_at = failed_at(&node).await - again;
-    assert!((60.0..61.0).contains(&failed_at), "{failed_at}");
+    // Before and after its deadline.
+    for seconds in [50, 70] {
+        let mut node = TestNode::new();
+        let pod = pod_with_deadline();
+        node.create(&pod).await;
+        running(&node, "u1").await;
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        if seconds < 60 {
+            node.stop(&pod, 1).await;
+        }
+        finished(&node, "u1").await;
+        let pool = &node.life().pool;
+        let delivered = PodSource::ALL.into();
+        pool.sync_known(HashSet::new(), delivered, None)
+            .await
+            .unwrap();
+        assert_eq!(node.runtime.sandboxes().len(), 1, "not collected yet");
+        let again = node.seconds();
+        node.create(&pod).await;
+        running(&node, "u1").await;
+        node.kill();
+        node.start();
+        node.create(&pod).await;
+        let failed_at = failed_at(&node).await - again;
+        assert!((60.0..61.0).contains(&failed_at), "{failed_at}");
+    }
 }
