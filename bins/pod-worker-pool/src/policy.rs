@@ -212,6 +212,13 @@ impl NodePolicy {
         refused
     }
 
+    /// Whether the policy refuses a pod that was taken: it may run all the same.
+    #[must_use]
+    pub(crate) fn refuses(&self, pod_uid: &str) -> bool {
+        let held = self.0.held.get(pod_uid);
+        held.is_some_and(|held| matches!(held.standing, Standing::Refused(_)))
+    }
+
     /// How the pod's hostPath volumes may be opened; `None` when nothing new may be made
     /// for it. What is refused then is audited.
     #[must_use]

@@ -21,6 +21,14 @@ pub fn wire_form(probe: &Probe) -> Vec<u8> {
     serde_json::to_vec(&probe).unwrap_or_default()
 }
 
+/// Whether the probe goes to a host that it names, and not to its pod.
+#[must_use]
+pub fn names_a_host(probe: &Probe) -> bool {
+    let http = probe.http_get.as_ref().and_then(|get| get.host.as_ref());
+    let tcp = probe.tcp_socket.as_ref().and_then(|it| it.host.as_ref());
+    http.or(tcp).is_some_and(|host| !host.is_empty())
+}
+
 /// Of a container's ports those that one of its probes names, by name and number
 /// alone.
 #[must_use]

@@ -41,6 +41,8 @@ pub(crate) struct Findings {
     pub resources: BTreeMap<String, InstanceResources>,
     /// Some are being given something else; with what went wrong, or nothing.
     pub resize: Option<String>,
+    /// Whether the node policy refuses the pod.
+    pub is_refused: bool,
     /// What went wrong, or nothing.
     pub sync_error: String,
     /// What was done and why, for people.

@@ -1,5 +1,6 @@
 //! What the prober is to probe: each instance of a container that has probes.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use bulkhead_api::v1;
@@ -39,6 +40,7 @@ pub(super) fn of(
             let container = observation.newest(&spec.name)?;
             let is_in_post_start = observation.in_post_start.contains(&container.id);
             let pod_ip = pod_ip.unwrap_or_default();
+            let spec = &permitted(spec, findings.is_refused);
             let target = target(worker, &pod, spec, container, pod_ip, is_in_post_start);
             if prost::Message::encoded_len(&target) > MAX_PROBE_TARGET_BYTES {
                 tracing::warn!(pod = %worker.identity, container = spec.name, "probes are too large");
@@ -47,6 +49,25 @@ pub(super) fn of(
             Some((container.id.clone(), target))
         })
         .collect()
+}
+
+/// The container without the probes that it may not have while the node policy refuses its
+/// pod: those to hosts that they name. The prober goes on with all others, for a pod that is
+/// refused may run on.
+fn permitted(spec: &ContainerSpec, is_refused: bool) -> Cow<'_, ContainerSpec> {
+    let is_withheld = |probe: &Probe| is_refused && probe::names_a_host(probe);
+    if !probes(spec).into_iter().any(is_withheld) {
+        return Cow::Borrowed(spec);
+    }
+    let mut spec = spec.clone();
+    for probe in [
+        &mut spec.liveness_probe,
+        &mut spec.readiness_probe,
+        &mut spec.startup_probe,
+    ] {
+        probe.take_if(|probe| is_withheld(probe));
+    }
+    Cow::Owned(spec)
 }
 
 fn probes(spec: &ContainerSpec) -> Vec<&Probe> {

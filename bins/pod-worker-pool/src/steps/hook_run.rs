@@ -46,7 +46,8 @@ pub(super) struct Within {
     pub(super) ended: Duration,
 }
 
-/// Carries out a hook.
+/// Carries out a hook. One to a host that it names is carried out only while the node policy
+/// permits its pod, as a command is only by the gate.
 pub(super) fn carry_out(
     steps: &Steps,
     of: &HookOf<'_>,
@@ -54,12 +55,22 @@ pub(super) fn carry_out(
     within: Within,
 ) -> impl Future<Output = HookResult> + Send + 'static {
     let (runtime, http) = (Arc::clone(&steps.runtime), steps.http_hooks.clone());
-    let (id, hook) = (of.id.to_owned(), hook.clone());
+    let (id, mut hook) = (of.id.to_owned(), hook.clone());
+    if names_a_host(&hook) && steps.policy.refuses(of.pod.uid()) {
+        hook = Hook::Impossible("the node policy refuses the pod, whose hook names a host".into());
+    }
     let request = match &hook {
         Hook::HttpGet(get) => http_hook(of, get, within.ended),
         Hook::Exec(_) | Hook::Sleep(_) | Hook::Impossible(_) => v1::HttpHook::default(),
     };
     run(runtime, http, (id, request), hook, within)
+}
+
+fn names_a_host(hook: &Hook) -> bool {
+    match hook {
+        Hook::HttpGet(get) => get.host.as_ref().is_some_and(|host| !host.is_empty()),
+        Hook::Exec(_) | Hook::Sleep(_) | Hook::Impossible(_) => false,
+    }
 }
 
 fn http_hook(of: &HookOf<'_>, get: &HttpHook, limit: Duration) -> v1::HttpHook {

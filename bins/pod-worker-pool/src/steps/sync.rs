@@ -370,6 +370,7 @@ fn publish(
         restarted_after_kill: plan::restarted_after_kill(target.pod, observation, &memory.known)
             .map(|container| container.id.clone())
             .collect(),
+        is_refused: target.refused.is_some(),
         sync_error: error.to_owned(),
         last_plan: plan::describe(plan, steps.clock.now()),
         observed_at: steps.clock.now(),

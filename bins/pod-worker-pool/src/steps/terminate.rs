@@ -157,6 +157,7 @@ fn publish_termination(
             restarted_after_kill: BTreeSet::new(),
             resources: resize::known(observation, memory),
             resize: None,
+            is_refused: steps.policy.refuses(identity.uid()),
             sync_error: String::new(),
             last_plan: describe_termination(orders),
             observed_at: steps.clock.now(),

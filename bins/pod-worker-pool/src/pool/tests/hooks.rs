@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bulkhead_api::v1::{RuntimeState, WorkerPhase};
+use futures_util::FutureExt as _;
 use pod_lifecycle::UpdateKind;
 use serde_json::{Value, json};
 use simulated_runtime::{Entry, Faults, Happening};
@@ -356,5 +357,39 @@ async fn http_hooks_are_the_probers_to_carry_out() {
         .report(hook.id, Err("no answer".to_owned()));
     finished(&node, "u1").await;
     assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(node.reasons("u1").contains(&"FailedPreStopHook".to_owned()));
+}
+
+/// The pod runs on when its grant is taken back, and nothing is sent to that host for it.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_refused_meanwhile_has_nothing_sent_to_hosts_that_it_names() {
+    const GRANT: &str = "[[grants]]\npods = [\"*/*\"]\nprobeHosts = [\"10.9.9.9\"]\n";
+    let node = TestNode::that_watches_its_policy();
+    node.write_policy(GRANT);
+    let get = json!({"httpGet": {"host": "10.9.9.9", "port": 80, "path": "/"}});
+    let mut pod = with(json!({"preStop": get}), &["run"]);
+    let main = &mut pod["spec"]["containers"][0];
+    main["livenessProbe"] = get.clone();
+    main["readinessProbe"] = json!({"tcpSocket": {"port": 80}});
+    node.create(&pod).await;
+    let id = running(&node, "u1").await;
+    let probes = |node: &TestNode| {
+        let target = node.life().pool.publisher().targets().get(&id);
+        target.map(|it| (!it.liveness_json.is_empty(), !it.readiness_json.is_empty()))
+    };
+    eventually("both probes are told", || {
+        probes(&node) == Some((true, true))
+    })
+    .await;
+    node.write_policy("");
+    eventually("the probe of the pod alone is told", || {
+        probes(&node) == Some((false, true))
+    })
+    .await;
+    assert!(node.running("u1").is_some());
+    let told = node.life().http_hooks.listen();
+    node.stop(&pod, 30).await;
+    finished(&node, "u1").await;
+    assert!(told.next().now_or_never().is_none());
     assert!(node.reasons("u1").contains(&"FailedPreStopHook".to_owned()));
 }
