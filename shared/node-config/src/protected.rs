@@ -2,7 +2,8 @@
 //! Bulkhead or the container runtime. pod-worker-pool decides with it, and the command
 //! line tells with it beforehand how the pool will decide.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use node_policy::{NodePathError, Protected};
 use topology::{Identities, PROCESSES};
@@ -31,9 +32,10 @@ pub fn protected(
     let mut note = |what, added: Result<(), NodePathError>| {
         problems.extend(added.err().map(|source| UnprotectedPath { what, source }));
     };
-    let socket = text(&config.container_runtime.0);
-    let added = protected.add_runtime_socket(&socket);
-    note("the container runtime's socket", added);
+    for socket in names(&config.container_runtime.0) {
+        let added = protected.add_runtime_socket(&socket);
+        note("the container runtime's socket", added);
+    }
     let directories = &config.directories;
     let logs = [
         directories.process_logs(),
@@ -63,8 +65,10 @@ pub fn protected(
     let programs = programs.map(|it| (it.bin_dir.as_path(), "the programs that give credentials"));
     let optional = manifests.into_iter().chain(objects).chain(programs);
     for (path, what) in paths.into_iter().chain(optional) {
-        let added = protected.add_path(&text(path), what);
-        note(what, added);
+        for path in names(path) {
+            let added = protected.add_path(&path, what);
+            note(what, added);
+        }
     }
     if let Some(identities) = identities {
         add_users(&mut protected, identities);
@@ -81,8 +85,21 @@ fn add_users(protected: &mut Protected, identities: &Identities) {
     }
 }
 
-fn text(path: &Path) -> String {
-    path.display().to_string()
+/// A path as it is configured, and without the links on the way to it: a pod may name either.
+fn names(path: &Path) -> BTreeSet<String> {
+    let all = [path.to_owned(), without_links(path)];
+    all.map(|path| path.display().to_string()).into()
+}
+
+/// What is not there yet has no links.
+fn without_links(path: &Path) -> PathBuf {
+    let mut above = path.ancestors();
+    let found = above.find_map(|it| Some((it, it.canonicalize().ok()?)));
+    let (there, real) = found.unwrap_or((path, path.to_owned()));
+    match path.strip_prefix(there) {
+        Ok(rest) if rest != Path::new("") => real.join(rest),
+        _ => real,
+    }
 }
 
 #[cfg(test)]
@@ -138,5 +155,36 @@ mod tests {
         let (_, problems) = protected(&node, None);
         let told: Vec<_> = problems.iter().map(|problem| problem.what).collect();
         assert_eq!(told, ["the directory of the node policy"]);
+    }
+
+    /// A node keeps its pods on another disk, behind a link.
+    #[test]
+    fn what_a_configured_path_leads_to_is_protected_too() {
+        let disk = tempfile::tempdir().unwrap();
+        let disk = disk.path().canonicalize().unwrap();
+        let (link, data) = (disk.join("link"), disk.join("data"));
+        std::fs::create_dir(&data).unwrap();
+        std::os::unix::fs::symlink(&data, &link).unwrap();
+        let mut config = node();
+        // The last directory is made later.
+        config.directories.root_dir = link.join("kubelet");
+        let (protected, problems) = protected(&config, None);
+        assert_eq!(problems, []);
+        let policy = Policy::parse("[sources]\nfile = \"privileged\"", protected).unwrap();
+        let permit = policy.permit_for(&Subject::new(PodSource::File, "a", "b", "n", Vec::new()));
+        for (path, is_refused) in [
+            (link.join("kubelet"), true),
+            (data.join("kubelet/pods"), true),
+            (data.clone(), true),
+            (disk.join("other"), false),
+        ] {
+            let path = path.display().to_string();
+            let demand = Demand::HostPath {
+                path: path.clone(),
+                read_only: true,
+            };
+            let refused = permit.check(&demand, None).is_err();
+            assert_eq!(refused, is_refused, "{path}");
+        }
     }
 }
