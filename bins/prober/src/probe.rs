@@ -14,6 +14,7 @@ use bulkhead_api::v1;
 use bulkhead_api::v1::probe_targets_client::ProbeTargetsClient;
 use ipc::limits::EXEC_PROBE_MARGIN;
 use ipc::{CallError, Channel};
+use tokio::time::{Instant, timeout_at};
 
 use crate::Kind;
 use crate::network::ProbeNetwork;
@@ -96,17 +97,19 @@ impl Prober {
         pod_ip: &str,
         timeout: Duration,
     ) -> Result<(), String> {
-        let hook = http_get::hook(&self.way, get, pod_ip);
-        let result = tokio::time::timeout(timeout, hook).await;
+        let deadline = Instant::now() + timeout;
+        let hook = http_get::hook(&self.way, get, pod_ip, deadline);
+        let result = timeout_at(deadline, hook).await;
         let result = result.unwrap_or_else(|_| Err(format!("no answer within {timeout:?}")));
         result.map_err(|reason| for_people(&reason))
     }
 
     async fn once(&self, job: &Job) -> Result<Outcome, Unmade> {
         let timeout = job.spec.timing.timeout;
+        let deadline = Instant::now() + timeout;
         let network_probe = async {
             match &job.spec.action {
-                Action::Http(get) => http_get::probe(&self.way, get, &job.pod_ip).await,
+                Action::Http(get) => http_get::probe(&self.way, get, &job.pod_ip, deadline).await,
                 Action::Tcp(tcp) => {
                     let to = self
                         .way
@@ -126,7 +129,7 @@ impl Prober {
             // The runtime measures the command; the call has a deadline of its own.
             return network_probe.await;
         }
-        tokio::time::timeout(timeout, network_probe)
+        timeout_at(deadline, network_probe)
             .await
             .unwrap_or_else(|_| Ok(Outcome::Failure(format!("no answer within {timeout:?}"))))
     }

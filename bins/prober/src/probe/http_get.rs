@@ -13,6 +13,7 @@ use hyper::header::{
 };
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::rustls::{self, pki_types::ServerName};
 
 use super::url::{Redirect, Url};
@@ -34,15 +35,32 @@ const MAX_HEADERS: usize = 256;
 /// Requests of one try, the first and those after redirects.
 const MAX_REQUESTS: usize = 10;
 
-pub(super) async fn probe(way: &Way, get: &HttpGet, pod_ip: &str) -> Result<Outcome, Unmade> {
+/// As in the kubelet, an answer whose body breaks off, or is not there by `deadline`, is
+/// thrown away, whatever its status.
+pub(super) async fn probe(
+    way: &Way,
+    get: &HttpGet,
+    pod_ip: &str,
+    deadline: Instant,
+) -> Result<Outcome, Unmade> {
     let to = way.destination(get.host.as_deref(), pod_ip).await?;
     let mut url = Url::new(get.scheme, &to.host, get.port, &get.path);
     let mut headers = match request_headers(&get.headers, way::USER_AGENT) {
         Ok(headers) => headers,
         Err(reason) => return Ok(Outcome::Failure(reason)),
     };
-    Ok(match get_all(way, &to, &mut url, &mut headers).await {
-        Ok(status) => conclude(status),
+    let answer = get_all(way, &to, &mut url, &mut headers, deadline).await;
+    Ok(match answer {
+        Ok(Answer {
+            body: Err(reason), ..
+        }) => {
+            let message = format!("GET {url}: cannot read the body of the answer: {reason}");
+            return Err(Unmade {
+                message,
+                again: true,
+            });
+        }
+        Ok(answer) => conclude(answer.status),
         Err(Failed::Request(error)) => {
             let reason = telemetry::chain(error.as_ref());
             Outcome::Failure(format!("GET {url}: {reason}"))
@@ -54,14 +72,19 @@ pub(super) async fn probe(way: &Way, get: &HttpGet, pod_ip: &str) -> Result<Outc
 /// Carries out an HTTP lifecycle hook: any answer will do (1.26
 /// `pkg/kubelet/lifecycle`). A server that speaks no TLS is asked again without it, and
 /// without credentials.
-pub(super) async fn hook(way: &Way, get: &HttpGet, pod_ip: &str) -> Result<(), String> {
+pub(super) async fn hook(
+    way: &Way,
+    get: &HttpGet,
+    pod_ip: &str,
+    deadline: Instant,
+) -> Result<(), String> {
     let to = way.destination(get.host.as_deref(), pod_ip).await;
     let to = to.map_err(|unmade| unmade.message)?;
     let mut headers = request_headers(&get.headers, way::HOOK_USER_AGENT)?;
     let mut scheme = get.scheme;
     loop {
         let mut url = Url::new(scheme, &to.host, get.port, &get.path);
-        match get_all(way, &to, &mut url, &mut headers).await {
+        match get_all(way, &to, &mut url, &mut headers, deadline).await {
             Ok(_) => return Ok(()),
             Err(Failed::Redirect(reason)) => return Err(reason),
             Err(Failed::Request(error)) => {
@@ -90,18 +113,19 @@ enum Failed {
     Redirect(String),
 }
 
-/// One GET, and the redirects that stay at the same host: the status of the last answer.
+/// One GET, and the redirects that stay at the same host: the last answer.
 async fn get_all(
     way: &Way,
     to: &Destination,
     url: &mut Url,
     headers: &mut HeaderMap,
-) -> Result<StatusCode, Failed> {
+    deadline: Instant,
+) -> Result<Answer, Failed> {
     for _ in 0..MAX_REQUESTS {
-        let answer = exchange(way, to, url, headers).await;
-        let response = answer.map_err(Failed::Request)?;
-        let Some(location) = &response.location else {
-            return Ok(response.status);
+        let answer = exchange(way, to, url, headers, deadline).await;
+        let answer = answer.map_err(Failed::Request)?;
+        let Some(location) = &answer.location else {
+            return Ok(answer);
         };
         match url.redirect(location) {
             Redirect::SameHost {
@@ -113,7 +137,7 @@ async fn get_all(
                 }
                 *url = next;
             }
-            Redirect::OtherHost => return Ok(response.status),
+            Redirect::OtherHost => return Ok(answer),
             Redirect::Invalid => {
                 let reason = format!("GET {url}: redirected to an invalid URL");
                 return Err(Failed::Redirect(reason));
@@ -171,6 +195,8 @@ struct Answer {
     status: StatusCode,
     /// Where it redirects to, if it does.
     location: Option<String>,
+    /// Whether as much of its body was there in time as is looked at, or what was wrong.
+    body: Result<(), String>,
 }
 
 async fn exchange(
@@ -178,6 +204,7 @@ async fn exchange(
     to: &Destination,
     url: &Url,
     headers: &HeaderMap,
+    deadline: Instant,
 ) -> Result<Answer, Box<dyn Error + Send + Sync>> {
     let stream = way.connect(&to.addresses, url.port).await?;
     let stream: Box<dyn ByteStream> = match url.scheme {
@@ -204,7 +231,7 @@ async fn exchange(
     }
     let answer = async {
         let response = sender.send_request(request).await?;
-        read(response).await
+        Ok(read(response, deadline).await)
     };
     // The connection may end before all of its answer has been looked at.
     let connection = async {
@@ -212,25 +239,34 @@ async fn exchange(
         std::future::pending::<std::convert::Infallible>().await
     };
     tokio::select! {
-        answer = answer => Ok(answer?),
+        answer = answer => answer,
         never = connection => match never {},
     }
 }
 
-async fn read(mut response: Response<Incoming>) -> Result<Answer, hyper::Error> {
-    let mut bytes = 0;
-    while bytes < MAX_BODY_BYTES {
-        let Some(frame) = response.body_mut().frame().await else {
-            break;
-        };
-        bytes += frame?.data_ref().map_or(0, Bytes::len);
-    }
+async fn read(mut response: Response<Incoming>, deadline: Instant) -> Answer {
+    let body = match timeout_at(deadline, read_body(response.body_mut())).await {
+        Ok(read) => read.map_err(|error| telemetry::chain(&error)),
+        Err(_) => Err("it was not there in time".to_owned()),
+    };
     let redirects = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
     let location = response.headers().get(LOCATION).filter(|_| redirects);
-    Ok(Answer {
+    Answer {
         status: response.status(),
         location: location
             .filter(|location| !location.is_empty())
             .map(|location| String::from_utf8_lossy(location.as_bytes()).into_owned()),
-    })
+        body,
+    }
+}
+
+async fn read_body(body: &mut Incoming) -> Result<(), hyper::Error> {
+    let mut bytes = 0;
+    while bytes < MAX_BODY_BYTES {
+        let Some(frame) = body.frame().await else {
+            break;
+        };
+        bytes += frame?.data_ref().map_or(0, Bytes::len);
+    }
+    Ok(())
 }

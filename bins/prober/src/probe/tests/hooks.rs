@@ -23,6 +23,8 @@ async fn any_answer_to_a_hook_will_do_and_none_is_a_failure() {
         assert_eq!(bench.hook(get(Scheme::Http, 80)).await, Ok(()), "{status}");
         assert_eq!(bench.connected(), ["10.0.0.1:80"]);
     }
+    let broken_off = Bench::answering("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n");
+    assert_eq!(broken_off.hook(get(Scheme::Http, 80)).await, Ok(()));
     let bench = Bench::answering("");
     assert!(bench.hook(get(Scheme::Http, REFUSING_PORT)).await.is_err());
     assert!(bench.hook(get(Scheme::Http, 80)).await.is_err());
