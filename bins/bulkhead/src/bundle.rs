@@ -25,6 +25,9 @@ use crate::systemd;
 /// What starts and stops all processes.
 const TARGET: &str = "bulkhead.target";
 
+/// What reads the configuration for all processes.
+const PREPARE: &str = "bulkhead-prepare.service";
+
 /// Where its units have the sockets.
 const RUN_DIRECTORY: &str = "/run/bulkhead";
 
@@ -117,7 +120,15 @@ fn restart(name: &str, output: Output) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The restart of the target would end all processes for a configuration that cannot be
+/// used, and succeed: it only wants them. So the configuration is read first.
 fn reload(output: Output) -> Result<ExitCode, Failure> {
+    if let Err(failure) = start_job("reload-or-restart", PREPARE)?.answer() {
+        let why = asked("journalctl", &systemd::ask_why(PREPARE), ANSWER_WAIT)?;
+        drop_privileges();
+        why.answer().unwrap_or_default().lines().for_each(note);
+        return Err(failure);
+    }
     run_job("restart", TARGET)?;
     output.text("the configuration is read again; all processes are restarted\n")?;
     Ok(ExitCode::SUCCESS)
@@ -136,10 +147,15 @@ fn crashes(of: Option<&str>, format: TableOrJson, output: Output) -> Result<Exit
 
 /// Has systemd do something with a unit, and waits until it is done.
 fn run_job(verb: &str, unit: &str) -> Result<(), Failure> {
-    let words = ["--no-ask-password", verb, unit].map(str::to_owned);
-    let job = asked("systemctl", &words, JOB_WAIT)?;
+    let job = start_job(verb, unit)?;
     drop_privileges();
     job.answer().map(|_nothing| ())
+}
+
+/// Has systemd begin something with a unit.
+fn start_job(verb: &str, unit: &str) -> Result<Asked, Failure> {
+    let words = ["--no-ask-password", verb, unit].map(str::to_owned);
+    asked("systemctl", &words, JOB_WAIT)
 }
 
 fn is_active(unit: &str) -> bool {

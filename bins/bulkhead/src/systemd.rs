@@ -54,6 +54,12 @@ pub(crate) fn ask_for_lines(of: Option<Process>) -> Vec<String> {
     of_units(&words, "_SYSTEMD_UNIT", of)
 }
 
+/// What asks journalctl for what a unit has said last.
+pub(crate) fn ask_why(unit: &str) -> Vec<String> {
+    let words = ["--lines=3", "--output=cat", "--no-pager", "--unit", unit];
+    words.map(str::to_owned).into()
+}
+
 fn of_units(words: &[&str], field: &str, of: Option<Process>) -> Vec<String> {
     let is_meant = |process: &Process| of.is_none_or(|of| of == *process);
     let processes = Process::ALL.into_iter().skip(1).filter(is_meant);

@@ -46,6 +46,7 @@ service_has_another_pid() {
     now=$(pid_of_service "$1")
     [ "$now" != 0 ] && [ "$now" != "$2" ] && systemctl is-active "bulkhead-$1.service"
 }
+service_has_pid() { [ "$(pid_of_service "$1")" = "$2" ]; }
 process_has_another_pid() {
     local now
     now=$(pid_in_status "$1")
@@ -258,13 +259,26 @@ PATH="/slow:$PATH" bulkhead crashes 2> /slow/told &
 claim "bulkhead has no privileges while it reads the journal" has_no_privileges $!
 wait $!
 claim "bulkhead does not wait for a journal that hangs" grep -q 'not answered within 10 s' /slow/told
+declare -A pids
 pid=$(pid_of_service pleg)
 bulkhead restart pleg >/dev/null
 claim "bulkhead restarts a process of the bundle" service_has_another_pid pleg "$pid"
+for process in $processes; do pids[$process]=$(pid_of_service "$process"); done
+cp /etc/bulkhead/kubelet.yaml /slow/kubelet.yaml
+echo 'noSuchField: 1' >> /etc/bulkhead/kubelet.yaml
+claim "a reload of a wrong configuration fails" is_not bulkhead reload
+bulkhead reload 2> /slow/told || true
+claim "it is told what is wrong" grep -q noSuchField /slow/told
+for process in $processes; do
+    claim "a wrong configuration ends $process not" service_has_pid "$process" "${pids[$process]}"
+done
+cp /slow/kubelet.yaml /etc/bulkhead/kubelet.yaml
 bulkhead reload >/dev/null
 claim "after a reload every process is ready" all_are_ready
 claim "no container noticed the reload" containers_are_those_of_before
-declare -A pids
+/var/lib/dpkg/info/bulkhead.prerm upgrade 2
+/var/lib/dpkg/info/bulkhead.postinst abort-upgrade 2
+claim "after an upgrade that was given up somebody watches" systemctl --quiet is-active bulkhead-watch.service
 for process in $processes; do pids[$process]=$(pid_of_service "$process"); done
 install_version 2
 claim "a package of a higher version is installed while the bundle runs" version_is 2
