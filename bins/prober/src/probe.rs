@@ -80,9 +80,12 @@ impl Prober {
             Ok(Outcome::Success(warning)) => {
                 Outcome::Success(for_people(&format!("{name} probe warning: {warning}")))
             }
-            Ok(Outcome::Failure(reason)) => {
-                Outcome::Failure(for_people(&format!("{name} probe failed: {reason}")))
-            }
+            Ok(Outcome::Failure(reason))
+            | Err(Unmade {
+                is_failure: true,
+                message: reason,
+                ..
+            }) => Outcome::Failure(for_people(&format!("{name} probe failed: {reason}"))),
             Ok(Outcome::Error(reason))
             | Err(Unmade {
                 message: reason, ..
@@ -152,7 +155,7 @@ impl Prober {
             Ok(response) => exec_outcome(&response, timeout),
             Err(error) => Err(Unmade {
                 again: matches!(error, CallError::Refused(_)),
-                message: error.to_string(),
+                ..Unmade::for_good(error.to_string())
             }),
         }
     }
@@ -161,8 +164,8 @@ impl Prober {
 fn exec_outcome(response: &v1::ExecProbeResponse, timeout: Duration) -> Result<Outcome, Unmade> {
     if !response.error.is_empty() {
         return Err(Unmade {
-            message: response.error.clone(),
             again: true,
+            ..Unmade::for_good(&response.error)
         });
     }
     if response.timed_out {

@@ -56,8 +56,8 @@ pub(super) async fn probe(
         }) => {
             let message = format!("GET {url}: cannot read the body of the answer: {reason}");
             return Err(Unmade {
-                message,
                 again: true,
+                ..Unmade::for_good(message)
             });
         }
         Ok(answer) => conclude(answer.status),

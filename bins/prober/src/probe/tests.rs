@@ -484,12 +484,23 @@ async fn refused_destinations_are_never_reached_and_no_fault_of_the_container() 
         "metadata.test",
         "two.test",
         "224.0.0.1",
-        "unknown.test",
     ] {
         for probe in ["httpGet", "tcpSocket"] {
             let probe = format!(r#"{{"{probe}":{{"port":80,"host":"{host}"}}}}"#);
             error(bench.attempt(&probe).await);
         }
+    }
+    assert!(bench.connected().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_cannot_be_looked_up_is_a_failure() {
+    let bench = Bench::new(|_, _| {});
+    for probe in ["httpGet", "tcpSocket"] {
+        let probe = format!(r#"{{"{probe}":{{"port":80,"host":"unknown.test"}}}}"#);
+        let message = failure(bench.attempt(&probe).await);
+        let words = "cannot look up unknown.test: no such host";
+        assert!(message.contains(words), "{message}");
     }
     assert!(bench.connected().is_empty());
 }

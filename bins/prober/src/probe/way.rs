@@ -18,12 +18,14 @@ pub(super) const HOOK_USER_AGENT: &str = "kube-lifecycle/1.33";
 /// Addresses of one name that are tried one after the other.
 const MAX_ADDRESSES: usize = 8;
 
-/// Why a try could not be made: no fault of the target.
+/// Why a try could not be made.
 #[derive(Debug)]
 pub(super) struct Unmade {
     pub(super) message: String,
     /// Whether trying again at once may help.
     pub(super) again: bool,
+    /// Whether it counts as a failure of the target all the same. Else it is thrown away.
+    pub(super) is_failure: bool,
 }
 
 impl Unmade {
@@ -31,6 +33,7 @@ impl Unmade {
         Unmade {
             message: message.into(),
             again: false,
+            is_failure: false,
         }
     }
 }
@@ -66,9 +69,10 @@ impl Way {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let mut addresses = match host.parse() {
             Ok(address) => vec![address],
+            // The kubelet looks a name up as a part of connecting.
             Err(_) => self.network.resolve(host).await.map_err(|error| Unmade {
-                message: format!("cannot look up {host}: {error}"),
-                again: true,
+                is_failure: true,
+                ..Unmade::for_good(format!("cannot look up {host}: {error}"))
             })?,
         };
         addresses.truncate(MAX_ADDRESSES);
