@@ -25,7 +25,7 @@ use clock::UnixNanos;
 use pod::core::{Pod, PodStatus};
 use pod::{PodExt, PodPhase, QosClass};
 
-use input::Stage;
+use input::{Stage, may_run};
 
 /// The status of a pod.
 #[must_use]
@@ -125,9 +125,14 @@ fn told(observation: &PodObservation, before: Option<PodPhase>, now: PodPhase) -
     // Nothing has happened to it as far as anybody knows: one that has exited may have been
     // stopped to be started again, which only the pool can tell.
     let is_unobserved = !is_observed(observation);
-    // A start that was under way when the stop began may still make one run.
-    let may_still_run = Stage::of(observation) == Stage::Terminating && now.is_terminal();
-    match before.is_terminal() || is_unobserved || may_still_run {
+    let may_still_run = match Stage::of(observation) {
+        // A sidecar may run on when an init container has failed for good.
+        Stage::Active => observation.containers.iter().any(may_run),
+        // A start that was under way when the stop began may still make one run.
+        Stage::Terminating => true,
+        Stage::Terminated => false,
+    };
+    match before.is_terminal() || is_unobserved || (may_still_run && now.is_terminal()) {
         true => before,
         false => now,
     }

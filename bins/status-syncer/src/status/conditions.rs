@@ -2,13 +2,14 @@
 //! AllContainersRestarting, DisruptionTarget, PodResizePending, PodResizeInProgress, and
 //! when each last changed.
 
-use bulkhead_api::v1::{ContainerObservation, PodObservation, RuntimeState};
+use bulkhead_api::v1::{ContainerObservation, PodObservation};
 use clock::UnixNanos;
 use pod::accessors::ContainerKind;
 use pod::core::{ContainerStatus, Pod, PodCondition, PodStatus};
 use pod::{PodExt, PodPhase, restart};
 
 use super::containers::has_left_waiting;
+use super::input::may_run;
 use super::time::api_time;
 
 const INITIALIZED: &str = "Initialized";
@@ -239,10 +240,7 @@ fn all_containers_restarting(status: &PodStatus, observation: &PodObservation) -
         PodPhase::Failed => return Judgement::fails("PodFailed", None),
         _ => {}
     }
-    let is_left = |it: &ContainerObservation| {
-        let may_run = matches!(it.state(), RuntimeState::Running | RuntimeState::Unknown);
-        it.is_of_earlier_round && may_run
-    };
+    let is_left = |it: &ContainerObservation| it.is_of_earlier_round && may_run(it);
     match observation.containers.iter().any(is_left) {
         true => Judgement {
             message: Some("container exited with restart policy rule".to_owned()),

@@ -1,6 +1,6 @@
 //! What a status follows from.
 
-use bulkhead_api::v1::{PodObservation, WorkerPhase};
+use bulkhead_api::v1::{ContainerObservation, PodObservation, RuntimeState, WorkerPhase};
 use clock::UnixNanos;
 use pod::core::{Pod, PodStatus};
 
@@ -47,4 +47,12 @@ impl Stage {
 #[must_use]
 pub fn is_observed(observation: &PodObservation) -> bool {
     observation.observed_at_unix_nanos != 0
+}
+
+/// Whether an instance runs as far as anybody knows.
+pub(super) fn may_run(instance: &ContainerObservation) -> bool {
+    matches!(
+        instance.state(),
+        RuntimeState::Running | RuntimeState::Unknown
+    )
 }

@@ -72,3 +72,21 @@ fn a_sidecar_that_is_gone_from_the_runtime_has_not_completed() {
     assert_eq!(state_of(&status, "s"), "waiting PodInitializing");
     assert_eq!(state_of(&status, "i"), "terminated 0 Completed");
 }
+
+#[test]
+fn a_pod_whose_init_container_failed_has_not_ended_while_a_sidecar_runs() {
+    let mut node = node("Never");
+    let status = node.running("s", "a").compute();
+    assert_eq!(status.phase.as_deref(), Some("Pending"));
+    node.exited("i", "b", 1);
+    for phase in [WorkerPhase::Syncing, WorkerPhase::Terminating] {
+        for state in [RuntimeState::Running, RuntimeState::Unknown] {
+            node.observation.containers[0].set_state(state);
+            let status = node.phase(phase).compute();
+            assert_eq!(status.phase.as_deref(), Some("Pending"), "{phase:?}");
+        }
+    }
+    node.gone().exited("s", "a", 137).exited("i", "b", 1);
+    let status = node.phase(WorkerPhase::Terminated).compute();
+    assert_eq!(status.phase.as_deref(), Some("Failed"));
+}
