@@ -11,6 +11,7 @@ use pod_manifest::ManifestNode;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use state_file::{StateFile, StateFileError};
+use topology::{Process, row};
 
 use crate::files::Remembered;
 
@@ -94,8 +95,10 @@ impl LastGoodFile {
         node: impl Into<ManifestNode>,
         static_pod_path: &Path,
     ) -> Self {
+        let path = state_directory.join("last-good-manifests.json");
+        let limit = row(Process::ConfigSourcer).state_file_max_bytes();
         Self {
-            file: StateFile::new(state_directory.join("last-good-manifests.json"), VERSION),
+            file: StateFile::new(path, VERSION).at_most(limit),
             node: node.into(),
             static_pod_path: static_pod_path.display().to_string(),
         }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use state_file::{StateFile, StateFileError};
+use topology::{Process, row};
 
 use crate::ledger::Saved;
 
@@ -21,7 +22,8 @@ impl Store {
             tracing::warn!(%directory, %error, "cannot make the state directory");
         }
         // After a reboot of the machine no container that it names exists.
-        Store(StateFile::new(directory.join("verdicts.json"), VERSION).without_sync())
+        let file = StateFile::new(directory.join("verdicts.json"), VERSION).without_sync();
+        Store(file.at_most(row(Process::Prober).state_file_max_bytes()))
     }
 
     /// What an earlier run wrote; nothing when that cannot be read.
@@ -54,7 +56,9 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::{Owner, SavedInstance};
+    use crate::Kind;
+    use crate::ledger::{MAX_INSTANCES, Owner, SavedInstance};
+    use crate::worker::Verdict;
 
     fn saved() -> Saved {
         let instance = SavedInstance {
@@ -74,6 +78,28 @@ mod tests {
         assert!(Store::open(&path).load().is_empty());
         Store::open(&path).save(&saved()).unwrap();
         assert_eq!(Store::open(&path).load(), saved());
+    }
+
+    #[test]
+    fn as_many_instances_as_are_accepted_fit() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path());
+        let verdict = |kind| Verdict {
+            message: "x".repeat(500),
+            ..Verdict::initial(kind)
+        };
+        let kinds = [Kind::Liveness, Kind::Readiness, Kind::Startup];
+        let instance = SavedInstance {
+            owner: Owner {
+                pod_uid: "u".repeat(36),
+                container_name: "c".repeat(63),
+            },
+            verdicts: kinds.map(|kind| (kind, verdict(kind))).into(),
+        };
+        let ids = (0..MAX_INSTANCES).map(|number| format!("{number:064}"));
+        let saved: Saved = ids.map(|id| (id, instance.clone())).collect();
+        store.save(&saved).unwrap();
+        assert_eq!(store.load(), saved);
     }
 
     #[test]

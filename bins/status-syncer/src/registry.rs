@@ -42,7 +42,7 @@ use ipc::limits::truncate;
 /// Most bytes that all pods and observations may have together. A third as much again is
 /// kept of each as its status, and as much as of the pod as what is published, so this is
 /// most of the memory that this process may use. 110 pods of 10 KiB are 1 MiB.
-const MAX_KEPT_BYTES: usize = 16 << 20;
+pub(crate) const MAX_KEPT_BYTES: usize = 16 << 20;
 
 /// A point in time, by each clock.
 #[derive(Clone, Copy, Debug)]

@@ -8,6 +8,7 @@ use pod::{PodDocument, PodSource};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use state_file::{StateFile, StateFileError};
+use topology::{Process, row};
 
 use crate::publication::{PublishedPod, WorkerNotes};
 
@@ -40,7 +41,8 @@ impl Store {
     /// The file below the state directory of this process.
     pub(crate) fn new(directory: &Path) -> Store {
         // A reboot ends every container that a status tells of.
-        Store(StateFile::new(directory.join(FILE_NAME), VERSION).without_sync())
+        let file = StateFile::new(directory.join(FILE_NAME), VERSION).without_sync();
+        Store(file.at_most(row(Process::StatusSyncer).state_file_max_bytes()))
     }
 
     /// What was saved. A file or an entry that cannot be read is reported and
@@ -117,6 +119,12 @@ mod tests {
         let entries = pods.clone().map(|pod| (pod.document, pod.version));
         store.save(&entries).unwrap();
         assert_eq!(store.load(), pods);
+    }
+
+    #[test]
+    fn all_that_is_kept_fits_into_the_file() {
+        let limit = row(Process::StatusSyncer).state_file_max_bytes();
+        assert!(limit >= crate::registry::MAX_KEPT_BYTES as u64);
     }
 
     #[test]

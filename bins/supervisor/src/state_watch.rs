@@ -21,7 +21,6 @@ use nix::libc;
 use node_config::NodeConfig;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use state_file::MAX_STATE_FILE_BYTES;
 use tokio::sync::{mpsc, watch};
 use topology::{Identities, Process, ProcessRow, row};
 
@@ -155,7 +154,7 @@ impl StateWatch {
         let cleared = tokio::task::spawn_blocking(move || {
             let found = own.directories.get(&process);
             found.map_or(Ok(()), |(directory, uid)| {
-                clear(directory, row(process).state_files(), *uid)
+                clear(directory, &Own::of(row(process), *uid))
             })
         });
         if let Ok(Err(error)) = cleared.await {
@@ -212,21 +211,40 @@ fn count(directory: &OwnedFd, depth: u32, kept: &mut Kept) -> io::Result<()> {
 
 /// Removes all but a process's own state files, and empties those that are larger than it
 /// reads: it then takes note that it has lost what was in them.
-fn clear(directory: &Path, own: &[&str], uid: u32) -> io::Result<()> {
+fn clear(directory: &Path, own: &Own<'_>) -> io::Result<()> {
     tree_removal::remove_all(directory, |name| {
-        Ok(is_own(name, own) && is_kept(&directory.join(name), uid)?)
+        Ok(own.is_named(name) && is_kept(&directory.join(name), own)?)
     })
 }
 
-/// A state file, or the one that a writer replaces it by.
-fn is_own(name: &OsStr, own: &[&str]) -> bool {
-    let name = name.to_string_lossy();
-    own.contains(&name.strip_suffix(".new").unwrap_or(&name))
+/// The state files of a process.
+struct Own<'a> {
+    names: &'a [&'a str],
+    /// The size of the largest that it reads.
+    max_bytes: u64,
+    uid: u32,
+}
+
+impl Own<'_> {
+    fn of(row: &ProcessRow, uid: u32) -> Own<'static> {
+        Own {
+            names: row.state_files(),
+            max_bytes: row.state_file_max_bytes(),
+            uid,
+        }
+    }
+
+    /// A state file, or the one that a writer replaces it by.
+    fn is_named(&self, name: &OsStr) -> bool {
+        let name = name.to_string_lossy();
+        self.names
+            .contains(&name.strip_suffix(".new").unwrap_or(&name))
+    }
 }
 
 /// Whether what has the name of a state file is one. One that is too large is empty
 /// afterwards.
-fn is_kept(path: &Path, uid: u32) -> io::Result<bool> {
+fn is_kept(path: &Path, own: &Own<'_>) -> io::Result<bool> {
     let opened = fs::File::options()
         .write(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
@@ -237,10 +255,10 @@ fn is_kept(path: &Path, uid: u32) -> io::Result<bool> {
     };
     let found = file.metadata()?;
     // By another name it may be a file of somebody else.
-    if !found.is_file() || found.uid() != uid || found.nlink() != 1 {
+    if !found.is_file() || found.uid() != own.uid || found.nlink() != 1 {
         return Ok(false);
     }
-    if found.len() > MAX_STATE_FILE_BYTES {
+    if found.len() > own.max_bytes {
         file.set_len(0)?;
     }
     Ok(true)
@@ -251,6 +269,17 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    const MAX_BYTES: u64 = 1000;
+
+    /// Of the user of this test, or of the next.
+    fn own<'a>(names: &'a [&'a str], other_user: bool) -> Own<'a> {
+        Own {
+            names,
+            max_bytes: MAX_BYTES,
+            uid: nix::unistd::getuid().as_raw() + u32::from(other_user),
+        }
+    }
 
     fn names(directory: &Path) -> Vec<String> {
         let entries = fs::read_dir(directory).unwrap().flatten();
@@ -317,56 +346,53 @@ mod tests {
     #[test]
     fn state_files_stay_and_everything_else_goes() {
         let directory = tempfile::tempdir().unwrap();
-        let (path, uid) = (directory.path(), nix::unistd::getuid().as_raw());
+        let path = directory.path();
         for name in ["own.json", "own.json.new", "other", "own.json.new.new"] {
             fs::write(path.join(name), "x").unwrap();
         }
         fs::create_dir_all(path.join("d/e")).unwrap();
         fs::write(path.join("d/e/f"), "x").unwrap();
         symlink("/etc", path.join("link")).unwrap();
-        clear(path, &["own.json"], uid).unwrap();
+        clear(path, &own(&["own.json"], false)).unwrap();
         assert_eq!(names(path), ["own.json", "own.json.new"]);
         assert_eq!(fs::read(path.join("own.json")).unwrap(), b"x");
         // Nothing is its own.
-        clear(path, &[], uid).unwrap();
+        clear(path, &own(&[], false)).unwrap();
         assert_eq!(names(path), [""; 0]);
     }
 
     #[test]
     fn a_state_file_that_nobody_would_read_is_emptied() {
         let directory = tempfile::tempdir().unwrap();
-        let (path, uid) = (directory.path(), nix::unistd::getuid().as_raw());
-        let own = path.join("own.json");
-        for (length, left) in [
-            (MAX_STATE_FILE_BYTES, MAX_STATE_FILE_BYTES),
-            (MAX_STATE_FILE_BYTES + 1, 0),
-        ] {
-            fs::File::create(&own).unwrap().set_len(length).unwrap();
-            clear(path, &["own.json"], uid).unwrap();
-            assert_eq!(fs::metadata(&own).unwrap().len(), left, "{length}");
+        let path = directory.path();
+        let file = path.join("own.json");
+        for (length, left) in [(MAX_BYTES, MAX_BYTES), (MAX_BYTES + 1, 0)] {
+            fs::File::create(&file).unwrap().set_len(length).unwrap();
+            clear(path, &own(&["own.json"], false)).unwrap();
+            assert_eq!(fs::metadata(&file).unwrap().len(), left, "{length}");
         }
     }
 
     #[test]
     fn no_file_of_somebody_else_is_emptied_by_another_name() {
         let directory = tempfile::tempdir().unwrap();
-        let (path, uid) = (directory.path(), nix::unistd::getuid().as_raw());
+        let path = directory.path();
         let (state, other) = (path.join("state"), path.join("precious"));
         fs::create_dir(&state).unwrap();
-        let large = MAX_STATE_FILE_BYTES + 1;
-        let own = state.join("own.json");
-        let ways: [&dyn Fn(); 2] = [&|| fs::hard_link(&other, &own).unwrap(), &|| {
-            symlink(&other, &own).unwrap()
+        let large = MAX_BYTES + 1;
+        let file = state.join("own.json");
+        let ways: [&dyn Fn(); 2] = [&|| fs::hard_link(&other, &file).unwrap(), &|| {
+            symlink(&other, &file).unwrap()
         }];
         for way in ways {
             fs::File::create(&other).unwrap().set_len(large).unwrap();
             way();
-            clear(&state, &["own.json"], uid).unwrap();
+            clear(&state, &own(&["own.json"], false)).unwrap();
             assert_eq!(names(&state), [""; 0]);
             assert_eq!(fs::metadata(&other).unwrap().len(), large);
         }
-        fs::write(&own, "x").unwrap();
-        clear(&state, &["own.json"], uid + 1).unwrap();
+        fs::write(&file, "x").unwrap();
+        clear(&state, &own(&["own.json"], true)).unwrap();
         assert_eq!(names(&state), [""; 0], "of another user");
     }
 }

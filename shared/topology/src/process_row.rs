@@ -123,6 +123,13 @@ impl ProcessRow {
         }
     }
 
+    /// How large one of its state files may be: who reads it has the file, what is in it and
+    /// what that becomes in memory at once, and must come up whatever the file is.
+    #[must_use]
+    pub fn state_file_max_bytes(&self) -> u64 {
+        self.memory_max_bytes / 4
+    }
+
     /// Most threads for work that blocks, such as files on a disk that hangs: the
     /// process's own few threads are left over.
     #[must_use]
@@ -134,7 +141,8 @@ impl ProcessRow {
 /// Threads of a process beside those for work that blocks.
 const OWN_TASKS: u16 = 8;
 
-/// A state file of 64 MiB, as much again while it is replaced, and a little more.
+/// The largest file that anybody reads as a state file (64 MiB), as much again while it is
+/// replaced, and a little more.
 const STATE_MAX_BYTES: u64 = 160 << 20;
 
 /// Of who keeps nothing.

@@ -282,6 +282,9 @@ fn who_keeps_state_has_room_to_replace_the_largest_file() {
         let keeps = row.opens.iter().any(|it| it.place == Place::OwnState);
         let names = row.state_files();
         assert_eq!(!names.is_empty(), keeps && !row.root, "{}", row.process);
+        if !names.is_empty() {
+            assert!(row.state_file_max_bytes() <= largest, "{}", row.process);
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 use bulkhead_api::v1::RejectPodRequest;
 use state_file::{Saver, StateFile};
 use tokio_util::task::AbortOnDropHandle;
+use topology::{Process, row};
 
 use super::mailbox::Mailbox;
 use super::reports::rejection_uid;
@@ -30,7 +31,8 @@ pub(super) struct RecordsFile {
 impl RecordsFile {
     /// The file in our state directory, which is read at once.
     pub(super) fn open(directory: &Path) -> RecordsFile {
-        let file = StateFile::new(directory.join(FILE_NAME), VERSION);
+        let file = StateFile::new(directory.join(FILE_NAME), VERSION)
+            .at_most(row(Process::SyncLoop).state_file_max_bytes());
         let remembered = match file.load() {
             Ok(records) => records.unwrap_or_default(),
             Err(error) => {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use state_file::{MAX_STATE_FILE_BYTES, StateFile};
 use test_support::images::BUSYBOX;
 use test_support::{BulkheadOptions, wait_for};
-use topology::{Identities, Process};
+use topology::{Identities, Process, row};
 
 use super::intruder::{Known, ids, sleeper};
 
@@ -194,6 +194,35 @@ fn whatever_is_no_state_file_is_told_and_not_used() -> Result<()> {
         "nobody wrote to it"
     );
     Ok(())
+}
+
+/// What is read of it would be more than the process may have: it would be killed at each of
+/// its starts.
+#[test]
+fn a_state_file_that_takes_the_memory_of_its_process_is_not_read() -> Result<()> {
+    let (mut ground, web) = node()?;
+    let large = |process| {
+        let most = row(process).memory_max_bytes.min(MAX_STATE_FILE_BYTES);
+        Planted::Sparse(most - (1 << 20))
+    };
+    let planted = FILES.map(|(process, ..)| large(process));
+    let plan: Vec<Plan<'_>> = FILES
+        .into_iter()
+        .zip(&planted)
+        .map(|((process, file, version), planted)| (process, file, version, planted))
+        .collect();
+    let logged = restart_with(&mut ground, &plan)?;
+    for ((process, file, ..), logged) in plan.into_iter().zip(logged) {
+        let log = tells(&ground, process, file, logged)?;
+        let refused = log.contains("it is larger than");
+        assert_eq!(
+            refused,
+            process != Process::PodWorkerPool,
+            "{process}: {log}"
+        );
+    }
+    nothing_is_granted(&ground, &web, "as-large-as-the-memory")?;
+    nobody_crashed(&ground)
 }
 
 /// A pod as status-syncer and config-sourcer keep it.
