@@ -65,7 +65,7 @@ pub fn open(config: &NodeConfig, lifecycle: &Lifecycle) -> Result<Opened, Error>
     // A start or stop that is under way when this process dies is not cut short:
     // containerd would kill what it just started, or lose a SIGTERM.
     let keep = Arc::new(move |connection: BorrowedFd<'_>| {
-        lifecycle.keep_open("runtime", connection);
+        lifecycle.keep_open_of_run("runtime", connection);
     });
     let runtime = CriClient::observed(&format!("unix://{socket}"), keep)?;
     let host = LinuxNode::new(&DriverInUse::open(config).applied_to(config))?;

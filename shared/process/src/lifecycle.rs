@@ -28,6 +28,14 @@ pub const REFUSED_FIELD: &str = "X_BULKHEAD_REFUSED=";
 /// leaves such fields out, and where it supervises, somebody else hears of them.
 pub const REFUSALS_VARIABLE: &str = "BULKHEAD_REFUSALS";
 
+/// Where systemd names what it hands to a process, with colons between: what it keeps too.
+const KEPT_VARIABLE: &str = "LISTEN_FDNAMES";
+
+/// Connections of earlier runs that are kept beside the one of this run. With a lock that is
+/// kept too they are less than what systemd keeps (`FileDescriptorStoreMax`): it keeps the
+/// oldest, and refuses the newest, which is the one that counts.
+const RUNS_KEPT: usize = 5;
+
 /// Descriptors that outlive a process, by name: what its supervisor keeps of it. Cloning
 /// shares them.
 #[derive(Clone, Debug, Default)]
@@ -185,6 +193,24 @@ impl Lifecycle {
         }
     }
 
+    /// The same for the connection of this run, beside those of a few runs before. systemd
+    /// keeps each until its far end closes it, so this run lets go of those that are too
+    /// old; our supervisor does so by itself, whatever their names.
+    pub fn keep_open_of_run(&self, name: &str, connection: BorrowedFd<'_>) {
+        let kept = std::env::var(KEPT_VARIABLE).unwrap_or_default();
+        self.keep_open_beside(&kept, name, connection);
+    }
+
+    fn keep_open_beside(&self, kept: &str, name: &str, connection: BorrowedFd<'_>) {
+        let (own, too_old) = names_of_runs(name, kept);
+        for name in too_old {
+            self.let_go(name);
+        }
+        // One that this run had before is of no use any more.
+        self.let_go(&own);
+        self.keep_open(&own, connection);
+    }
+
     /// Has a descriptor closed that is kept open under this name (`FDSTOREREMOVE=1`).
     pub fn let_go(&self, name: &str) {
         let Some(supervisor) = &self.0.supervisor else {
@@ -215,6 +241,23 @@ impl Lifecycle {
     }
 }
 
+/// The name for the connection of this run, and which of those that are kept are too old.
+/// They are numbered; those of earlier versions are not.
+fn names_of_runs<'a>(name: &str, kept: &'a str) -> (String, Vec<&'a str>) {
+    let number = |kept: &str| match kept.strip_prefix(name)? {
+        "" => Some(0_u64),
+        rest => rest.strip_prefix('-')?.parse().ok(),
+    };
+    let numbered = |kept: &'a str| Some((number(kept)?, kept));
+    let mut runs: Vec<(u64, &str)> = kept.split(':').filter_map(numbered).collect();
+    runs.sort_unstable();
+    let newest = runs.last().map_or(0, |(number, _)| *number);
+    runs.truncate(runs.len().saturating_sub(RUNS_KEPT));
+    runs.dedup();
+    let own = format!("{name}-{}", newest.saturating_add(1));
+    (own, runs.into_iter().map(|(_, name)| name).collect())
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -231,6 +274,8 @@ fn status_line(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd as _;
+
     use super::*;
     use crate::notify_socket::tests::{read, unread};
 
@@ -295,6 +340,64 @@ mod tests {
         assert_eq!(read(&watch), told);
         watched.beat();
         assert_eq!(read(&supervisor), "WATCHDOG=1\n");
+    }
+
+    #[test]
+    fn each_run_names_its_connection_anew_and_only_the_newest_of_earlier_runs_stay() {
+        let none: &[&str] = &[];
+        let cases = [
+            ("", "runtime-1", none),
+            ("pod-worker-pool:shutdown", "runtime-1", none),
+            ("pod-worker-pool:runtime-7:shutdown", "runtime-8", none),
+            (
+                "runtime-8:runtime-9:runtime-10:runtime-11:runtime-7",
+                "runtime-12",
+                none,
+            ),
+            (
+                "runtime-8:runtime-9:runtime-10:runtime-11:runtime-7:runtime-12:shutdown",
+                "runtime-13",
+                &["runtime-7"],
+            ),
+            // Of an earlier version.
+            ("runtime:runtime:runtime", "runtime-1", none),
+            (&["runtime"; 8].join(":"), "runtime-1", &["runtime"]),
+            ("runtimes-3:runtime-x:runtime-", "runtime-1", none),
+        ];
+        for (kept, own, too_old) in cases {
+            let found = names_of_runs("runtime", kept);
+            assert_eq!(found, (own.to_owned(), too_old.to_vec()), "{kept}");
+        }
+    }
+
+    #[test]
+    fn however_often_a_process_starts_there_is_room_for_its_newest_connection() {
+        let (_directory, supervisor, socket) = unread();
+        let run = Lifecycle::new(
+            Some(socket),
+            None,
+            CancellationToken::new(),
+            KeptOpen::default(),
+        );
+        // As systemd does it, of whose 8 one is taken.
+        let mut store = vec!["shutdown".to_owned()];
+        for number in 1..50 {
+            let kept = format!("pod-worker-pool:{}", store.join(":"));
+            run.keep_open_beside(&kept, "runtime", supervisor.as_fd());
+            let own = format!("runtime-{number}");
+            let stored = format!("FDSTORE=1\nFDNAME={own}\n");
+            loop {
+                let message = read(&supervisor);
+                if message == stored {
+                    break;
+                }
+                let gone = message.strip_prefix("FDSTOREREMOVE=1\nFDNAME=").unwrap();
+                store.retain(|name| *name != gone.trim_end());
+            }
+            assert!(store.len() < 8, "{store:?}");
+            store.push(own);
+        }
+        assert_eq!(store.len(), 2 + RUNS_KEPT);
     }
 
     #[test]

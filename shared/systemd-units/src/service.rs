@@ -90,7 +90,8 @@ pub(crate) fn service(row: &ProcessRow) -> String {
     );
     if process == Process::PodWorkerPool {
         // Its last connections to the runtime, which carry calls under way, and its lock
-        // that delays a shutdown of the node.
+        // that delays a shutdown of the node. It lets go of what is too old, since systemd
+        // refuses the newest when there are too many.
         text.push_str("FileDescriptorStoreMax=8\n");
     }
     for (name, value) in hardening::settings(row) {
