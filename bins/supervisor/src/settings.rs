@@ -112,14 +112,20 @@ pub(crate) fn resolve(flags: &Flags) -> Result<Settings, Failure> {
     Ok(Settings { node, bulkhead })
 }
 
-/// The same while `current` is in force: the node keeps its name, address and
-/// directories, which must not change under running pods.
+/// The same while `current` is in force.
 ///
 /// # Errors
 /// As [`resolve`].
 pub(crate) fn resolve_again(flags: &Flags, current: &NodeConfig) -> Result<Settings, Failure> {
     let mut settings = resolve(flags)?;
-    let node = &mut settings.node;
+    keep_identity(&mut settings.node, current);
+    Ok(settings)
+}
+
+/// The node keeps its name and directories, which must not change under running pods. A new
+/// address restarts no container; the old one stays only where none is found, as on a
+/// machine that is off its network.
+fn keep_identity(node: &mut NodeConfig, current: &NodeConfig) {
     node.node_name.clone_from(&current.node_name);
     node.node_labels.extend(
         current
@@ -127,9 +133,8 @@ pub(crate) fn resolve_again(flags: &Flags, current: &NodeConfig) -> Result<Setti
             .get(HOSTNAME_LABEL)
             .map(|name| (HOSTNAME_LABEL.to_owned(), name.clone())),
     );
-    node.node_ip = current.node_ip;
+    node.node_ip = node.node_ip.or(current.node_ip);
     node.directories.clone_from(&current.directories);
-    Ok(settings)
 }
 
 /// The ids of pods with user namespaces of their own, where the node's files name them.
@@ -302,6 +307,27 @@ mod tests {
         }
         for name in ["", "-a", "a-", "a..b", "a/b", "A", &"a".repeat(254)] {
             assert!(!is_dns_subdomain(name), "{name}");
+        }
+    }
+    #[test]
+    fn a_reload_finds_the_nodes_new_address() {
+        let node = |name: &str, address: Option<&str>| {
+            let directories = DirectoryLayout::below(name);
+            let mut node = NodeConfig::with_defaults(name.to_owned(), directories);
+            node.node_ip = address.map(|address| address.parse().unwrap());
+            node
+        };
+        let (old, new) = (Some("192.0.2.1"), Some("192.0.2.2"));
+        for (current, found, expected) in [
+            (old, old, old),
+            (old, new, new),
+            (None, new, new),
+            (old, None, old),
+            (None, None, None),
+        ] {
+            let mut resolved = node("renamed", found);
+            keep_identity(&mut resolved, &node("node", current));
+            assert_eq!(resolved, node("node", expected), "{current:?} {found:?}");
         }
     }
 }
