@@ -17,6 +17,7 @@ use ipc::StateHub;
 
 pub(crate) use findings::{Findings, WorkerView};
 pub(crate) use observation::waiting;
+pub(crate) use targets::LOOPBACK;
 
 #[derive(Debug, Default)]
 struct Published {

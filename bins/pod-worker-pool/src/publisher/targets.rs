@@ -12,6 +12,10 @@ use pod_lifecycle::observation::{Container, ContainerState};
 
 use super::findings::{Findings, WorkerView};
 
+/// Where pods in the node's network are probed, and their hooks go, while the node has no
+/// address. A kubelet dials no host then, which leads to the same.
+pub(crate) const LOOPBACK: &str = "127.0.0.1";
+
 /// The targets of one pod, by container id.
 pub(super) fn of(
     worker: &WorkerView,
@@ -26,7 +30,8 @@ pub(super) fn of(
     };
     let observation = &findings.observation;
     let pod_ip = if pod.host_network() {
-        Some(host_ip)
+        // A node may be up before its network: a pod that shares it answers here.
+        Some(host_ip).filter(|ip| !ip.is_empty()).or(Some(LOOPBACK))
     } else {
         let ips = observation
             .current_sandbox()

@@ -196,19 +196,25 @@ fn each_instance_with_probes_is_a_target_until_a_newer_one_shows() {
     assert!(publisher.targets().is_empty());
 }
 
-#[test]
-fn a_pod_on_the_nodes_network_is_probed_at_the_nodes_address() {
-    let publisher = Publisher::new(NODE.into());
+fn address_of_target_in_the_nodes_network(host_ip: &str) -> String {
+    let publisher = Publisher::new(host_ip.into());
     let mut value = probed();
     value["spec"]["hostNetwork"] = json!(true);
     publisher.worker(view(&value, v1::WorkerPhase::Syncing));
     let mut found = findings(vec![container("c1", running())], 5);
     found.observation.sandboxes[0].network = SandboxNetwork::Host;
     publisher.findings("u1", found);
-    assert_eq!(
-        publisher.targets().get(&"c1".to_owned()).unwrap().pod_ip,
-        NODE
-    );
+    publisher.targets().get(&"c1".to_owned()).unwrap().pod_ip
+}
+
+#[test]
+fn a_pod_on_the_nodes_network_is_probed_at_the_nodes_address() {
+    assert_eq!(address_of_target_in_the_nodes_network(NODE), NODE);
+}
+
+#[test]
+fn a_pod_in_the_nodes_network_is_probed_while_the_node_has_no_address() {
+    assert_eq!(address_of_target_in_the_nodes_network(""), "127.0.0.1");
 }
 
 #[test]

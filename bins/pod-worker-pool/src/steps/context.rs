@@ -27,7 +27,7 @@ use crate::image::Images;
 use crate::object_source::ObjectSource;
 use crate::observe::Observer;
 use crate::policy::NodePolicy;
-use crate::publisher::Publisher;
+use crate::publisher::{LOOPBACK, Publisher};
 use crate::record::Records;
 use crate::told_ends::ToldEnds;
 use crate::turns::Turns;
@@ -119,7 +119,7 @@ impl Steps {
         match sandbox.map(|sandbox| &sandbox.network) {
             Some(SandboxNetwork::Host) => {
                 let node = self.facts.node_ips.first();
-                node.map(ToString::to_string).unwrap_or_default()
+                node.map_or(LOOPBACK.to_owned(), ToString::to_string)
             }
             Some(network) => network.ips().first().cloned().unwrap_or_default(),
             None => String::new(),
