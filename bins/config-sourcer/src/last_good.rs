@@ -5,6 +5,8 @@
 use std::fmt;
 use std::path::Path;
 
+use ipc::limits::MAX_PODS;
+use manifest_files::MAX_FILES;
 use pod::runtime_class::RuntimeClasses;
 use pod::{PodDocument, PodSource};
 use pod_manifest::ManifestNode;
@@ -98,7 +100,9 @@ impl LastGoodFile {
         let path = state_directory.join("last-good-manifests.json");
         let limit = row(Process::ConfigSourcer).state_file_max_bytes();
         Self {
-            file: StateFile::new(path, VERSION).at_most(limit),
+            file: StateFile::new(path, VERSION)
+                .at_most(limit)
+                .given_up_after_tries(),
             node: node.into(),
             static_pod_path: static_pod_path.display().to_string(),
         }
@@ -135,7 +139,16 @@ impl Store for LastGoodFile {
             kind: saved.kind,
             manifests: Vec::new(),
         };
+        let mut pods = 0;
         for manifest in saved.manifests {
+            pods += manifest.pods.len();
+            if pods > MAX_PODS || last_good.manifests.len() == MAX_FILES {
+                tracing::warn!(
+                    "more than {MAX_PODS} pods or {MAX_FILES} manifests are kept: the rest is left out"
+                );
+                last_good.recall = Recall::Lost;
+                break;
+            }
             match remembered(manifest, &self.node.runtime_classes) {
                 Ok(remembered) => last_good.manifests.push(remembered),
                 Err(Unusable {
@@ -275,6 +288,39 @@ mod tests {
         for (node, path) in [("other", "/m"), ("node", "/n")] {
             let store = LastGoodFile::new(directory.path(), node, Path::new(path));
             assert_eq!(store.load().unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn more_pods_or_manifests_than_a_source_may_have_are_left_out() {
+        let manifest = |pods: usize| SavedManifest {
+            path: "/m/a".to_owned(),
+            judged: None,
+            pods: vec![RawValue::from_string("0".to_owned()).unwrap(); pods],
+        };
+        let empty = || (0..MAX_FILES).map(|_| manifest(0));
+        let cases = [
+            (empty().collect(), MAX_FILES, Recall::Complete),
+            (
+                empty().chain([manifest(0)]).collect(),
+                MAX_FILES,
+                Recall::Lost,
+            ),
+            (vec![manifest(0), manifest(MAX_PODS + 1)], 1, Recall::Lost),
+        ];
+        for (manifests, left, recall) in cases {
+            let directory = tempfile::tempdir().unwrap();
+            let store = LastGoodFile::new(directory.path(), "node", Path::new("/m"));
+            let content = Saved {
+                node_name: "node".to_owned(),
+                static_pod_path: "/m".to_owned(),
+                recall: Recall::Complete,
+                kind: Some(PathKind::Directory),
+                manifests,
+            };
+            store.file.save(&content).unwrap();
+            let loaded = store.load().unwrap().unwrap();
+            assert_eq!((loaded.manifests.len(), loaded.recall), (left, recall));
         }
     }
 

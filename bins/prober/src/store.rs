@@ -23,7 +23,8 @@ impl Store {
         }
         // After a reboot of the machine no container that it names exists.
         let file = StateFile::new(directory.join("verdicts.json"), VERSION).without_sync();
-        Store(file.at_most(row(Process::Prober).state_file_max_bytes()))
+        let file = file.at_most(row(Process::Prober).state_file_max_bytes());
+        Store(file.given_up_after_tries())
     }
 
     /// What an earlier run wrote; nothing when that cannot be read.

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use ipc::limits::MAX_PODS;
 use pod::{PodDocument, PodSource};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -42,7 +43,8 @@ impl Store {
     pub(crate) fn new(directory: &Path) -> Store {
         // A reboot ends every container that a status tells of.
         let file = StateFile::new(directory.join(FILE_NAME), VERSION).without_sync();
-        Store(file.at_most(row(Process::StatusSyncer).state_file_max_bytes()))
+        let file = file.at_most(row(Process::StatusSyncer).state_file_max_bytes());
+        Store(file.given_up_after_tries())
     }
 
     /// What was saved. A file or an entry that cannot be read is reported and
@@ -75,7 +77,8 @@ impl Store {
                 }
             }
         };
-        saved.into_iter().filter_map(pod).collect()
+        let pods = saved.into_iter().filter_map(pod);
+        pods.take(MAX_PODS).collect()
     }
 
     /// Saves all of it.

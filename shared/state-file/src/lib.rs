@@ -8,6 +8,7 @@
 //! [`StateFile`] reads and writes, and blocks for that. Who has something else to do
 //! meanwhile has a [`Saver`] write.
 
+mod attempt;
 mod error;
 mod saver;
 
@@ -22,6 +23,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
+use attempt::Attempt;
 pub use error::{MAX_STATE_FILE_BYTES, StateFileError};
 pub use saver::{NotSaved, SAVE_MAY_TAKE, Saver, Saving, Writer};
 
@@ -50,6 +52,7 @@ pub struct StateFile {
     sync: bool,
     tries: u32,
     limit: u64,
+    counts_tries: bool,
 }
 
 impl StateFile {
@@ -63,16 +66,23 @@ impl StateFile {
             sync: true,
             tries: WRITER_TRIES,
             limit: MAX_STATE_FILE_BYTES,
+            counts_tries: false,
         }
     }
 
     /// For one of many files: no more than so many bytes are written or read.
     #[must_use]
-    pub fn at_most(self, bytes: u64) -> StateFile {
-        StateFile {
-            limit: bytes.min(MAX_STATE_FILE_BYTES),
-            ..self
-        }
+    pub fn at_most(mut self, bytes: u64) -> StateFile {
+        self.limit = bytes.min(MAX_STATE_FILE_BYTES);
+        self
+    }
+
+    /// For a process that may be broken into: a file that three runs in a row did not
+    /// survive reading is removed, and counts as damaged.
+    #[must_use]
+    pub fn given_up_after_tries(mut self) -> StateFile {
+        self.counts_tries = true;
+        self
     }
 
     /// For content that is worthless once the machine has crashed: [`save`] does
@@ -80,11 +90,9 @@ impl StateFile {
     ///
     /// [`save`]: StateFile::save
     #[must_use]
-    pub fn without_sync(self) -> StateFile {
-        StateFile {
-            sync: false,
-            ..self
-        }
+    pub fn without_sync(mut self) -> StateFile {
+        self.sync = false;
+        self
     }
 
     /// Where it is.
@@ -134,6 +142,11 @@ impl StateFile {
             path: self.path.clone(),
             reason,
         };
+        let attempt = self.counts_tries.then(|| Attempt::begin(&self.path));
+        if let Some(None) = attempt {
+            self.remove()?;
+            return Err(damaged("run after run has ended while it read it".into()));
+        }
         let text = match read(&self.path, self.limit) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

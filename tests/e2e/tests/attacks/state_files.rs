@@ -225,6 +225,41 @@ fn a_state_file_that_takes_the_memory_of_its_process_is_not_read() -> Result<()>
     nobody_crashed(&ground)
 }
 
+/// Each of these is within its bound, and takes more in memory than its process may have.
+#[test]
+fn a_state_file_that_has_its_reader_killed_is_given_up() -> Result<()> {
+    let (mut ground, web) = node()?;
+    let zeros = |count| json!(vec![0; count]);
+    let planted = [
+        (
+            Process::Prober,
+            json!({ "id": { "x": zeros(2_000_000), "pod_uid": "", "container_name": "",
+                "verdicts": {} } }),
+        ),
+        (
+            Process::SyncLoop,
+            json!({ "uid": { "x": zeros(4_000_000), "decision": "admitted" } }),
+        ),
+        (
+            Process::ConfigSourcer,
+            json!({ "node_name": "", "static_pod_path": "", "kind": null,
+                "manifests": [{ "path": "", "judged": null, "pods": zeros(3_000_000) }] }),
+        ),
+    ];
+    let planted = planted.map(|(process, content)| (process, Planted::Content(content)));
+    let of = |process| FILES.iter().find(|it| it.0 == process);
+    let plan = planted.iter().map(|(process, planted)| {
+        let (process, file, version) = of(*process).context("no file")?;
+        Ok((*process, *file, *version, planted))
+    });
+    let plan = plan.collect::<Result<Vec<_>>>()?;
+    let logged = restart_with(&mut ground, &plan)?;
+    for ((process, ..), logged) in plan.into_iter().zip(logged) {
+        tells(&ground, process, "run after run has ended", logged)?;
+    }
+    nothing_is_granted(&ground, &web, "as-a-killer")
+}
+
 /// A pod as status-syncer and config-sourcer keep it.
 fn kept(name: &str, uid: &str, spec: &Value, status: &Value) -> Value {
     json!({
