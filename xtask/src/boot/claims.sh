@@ -46,6 +46,11 @@ service_has_another_pid() {
     now=$(pid_of_service "$1")
     [ "$now" != 0 ] && [ "$now" != "$2" ] && systemctl is-active "bulkhead-$1.service"
 }
+connections_are_kept() {
+    local kept
+    kept=$(systemctl show --property=NFileDescriptorStore --value bulkhead-pod-worker-pool.service)
+    [ "$kept" -ge 6 ] && [ "$kept" -le 7 ]
+}
 service_has_pid() { [ "$(pid_of_service "$1")" = "$2" ]; }
 process_has_another_pid() {
     local now
@@ -263,6 +268,9 @@ declare -A pids
 pid=$(pid_of_service pleg)
 bulkhead restart pleg >/dev/null
 claim "bulkhead restarts a process of the bundle" service_has_another_pid pleg "$pid"
+# Systemd keeps eight, and refuses the newest.
+for _ in 1 2 3 4 5 6 7 8 9; do bulkhead restart pod-worker-pool >/dev/null; done
+claim "of the connections of many runs systemd keeps the newest" connections_are_kept
 for process in $processes; do pids[$process]=$(pid_of_service "$process"); done
 cp /etc/bulkhead/kubelet.yaml /slow/kubelet.yaml
 echo 'noSuchField: 1' >> /etc/bulkhead/kubelet.yaml
