@@ -65,7 +65,12 @@ pub(crate) fn deadline(
                 };
                 (exits, exited_at) = (exits + 1, now.plus(takes));
             }
-            if running.is_none() || hangs {
+            // Its size may have it stopped once more, by a pool that comes back first.
+            let is_resized = running.is_some() && pod.resize_restarts_since(name).is_some();
+            if is_resized {
+                (exits, exited_at) = (exits + 1, exited_at.max(now.plus(SETTLED_WITHIN)));
+            }
+            if running.is_none() || hangs || is_resized {
                 let due = exited_at.plus(wait_after(exits)).plus(START_TAKES);
                 deadline = deadline.max(due);
             }
