@@ -20,8 +20,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::{StreamExt, stream};
 use tokio::sync::{Notify, oneshot};
 
-use crate::relist::Relist;
-
 use collection::PARALLEL_REMOVALS;
 use disk::ImageCollection;
 use plan::Known;
@@ -107,28 +105,32 @@ impl GarbageCollector {
                 collect_containers(&collection, Some(&uid)).await;
             }
             if !pending.space.is_empty() {
-                let relist = collect_containers(&collection, None).await;
+                collect_containers(&collection, None).await;
                 let wants_images = pending.space.iter().any(|(images, _)| *images);
-                if let Some(relist) = relist.filter(|_| wants_images) {
+                // Removed containers use no image any more.
+                if wants_images && let Some((relist, _)) = collection.look().await {
                     images.remove_unused(&collection, &relist).await;
                 }
                 for (_, waiting) in pending.space {
                     let _ = waiting.send(());
                 }
             }
-            if let Some((desired, sources_ready)) = pending.everything
-                && let Some(relist) = collect(&collection, &desired, sources_ready).await
-            {
-                images.run(&collection, &relist).await;
+            if let Some((desired, sources_ready)) = pending.everything {
+                collect(&collection, &desired, sources_ready).await;
+                // It may have taken long: others use images by now.
+                if let Some((relist, _)) = collection.look().await {
+                    images.run(&collection, &relist).await;
+                }
             }
         }
     }
 }
 
-/// Removes dead containers of one pod, or of all that have workers; answers with what the
-/// runtime had.
-async fn collect_containers(with: &Collection, of: Option<&str>) -> Option<Arc<Relist>> {
-    let (relist, workers) = with.look().await?;
+/// Removes dead containers of one pod, or of all that have workers.
+async fn collect_containers(with: &Collection, of: Option<&str>) {
+    let Some((relist, workers)) = with.look().await else {
+        return;
+    };
     let desired = HashSet::new();
     let known = Known {
         workers: &workers,
@@ -139,16 +141,13 @@ async fn collect_containers(with: &Collection, of: Option<&str>) -> Option<Arc<R
     let mut dead = plan::containers(&relist, &known);
     dead.retain(|container| of.is_none_or(|uid| container.pod.uid() == uid));
     containers::remove_containers(with, dead, &known).await;
-    Some(relist)
 }
 
-/// Collects what pods left; answers with what the runtime had.
-async fn collect(
-    with: &Collection,
-    desired: &HashSet<String>,
-    sources_ready: bool,
-) -> Option<Arc<Relist>> {
-    let (relist, workers) = with.look().await?;
+/// Collects what pods left.
+async fn collect(with: &Collection, desired: &HashSet<String>, sources_ready: bool) {
+    let Some((relist, workers)) = with.look().await else {
+        return;
+    };
     let known = Known {
         workers: &workers,
         desired,
@@ -166,7 +165,6 @@ async fn collect(
         files::collect_files(with, &relist, &known).await;
     }
     files::prune_log_links(with).await;
-    Some(relist)
 }
 
 #[cfg(test)]

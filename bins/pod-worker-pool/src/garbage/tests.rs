@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use bulkhead_api::v1::WorkerPhase;
 use simulated_runtime::Faults;
 
 use super::{Order, PARALLEL_REMOVALS};
@@ -131,4 +132,31 @@ async fn a_pod_that_comes_back_during_a_round_does_nothing_twice() {
     eventually("the round ends", others_are_gone).await;
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert_eq!(jobs(), before, "a job that was done");
+}
+
+/// A pod was ended since the node is short of disk: what it alone used goes at once, or
+/// another one would have to end.
+#[tokio::test(start_paused = true)]
+async fn the_image_of_a_pod_that_has_ended_goes_with_its_containers() {
+    const OWN: &str = "localhost/own:1";
+    let node = TestNode::new();
+    node.runtime.add_image(OWN, true);
+    let mut pod = pod_running("a", "u1", &["run"]);
+    pod["spec"]["containers"][0]["image"] = json!(OWN);
+    node.create(&pod).await;
+    eventually("it runs", || node.running("u1").is_some()).await;
+    node.life().garbage.order(Order::Everything {
+        desired: ["u1".to_owned()].into(),
+        sources_ready: true,
+    });
+    // The image is old enough to go.
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    node.stop(&pod, 1).await;
+    let has_ended = || node.phase("u1") == Some(WorkerPhase::Finished);
+    eventually("it has ended", has_ended).await;
+    let images = || node.runtime.images();
+    let is_own = |image: &String| image.contains("own");
+    assert!(images().iter().any(is_own) && !node.runtime.containers().is_empty());
+    node.life().garbage.free_space(true).await;
+    assert!(!images().iter().any(is_own), "{:?}", images());
 }
