@@ -2,6 +2,7 @@
 //!
 //! The runtime writes the files; `<pod>/<container>/<attempt>.log` is agreed with it.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use node_layout::paths::{container_logs, log_link_name, pod_logs_name, pod_of_logs};
@@ -148,7 +149,7 @@ pub(super) fn list(node: &Shared) -> Result<Vec<PodIdentity>, NodeError> {
     Ok(names.iter().filter_map(|name| pod_of_logs(name)).collect())
 }
 
-/// Removes links into the log directories whose file is gone; others are not ours.
+/// Removes links into the log directories whose log is gone; others are not ours.
 pub(super) fn prune_links(node: &Shared) -> Result<(), NodeError> {
     let Some(links) = open_if_there(&node.log_links_dir)? else {
         return Ok(());
@@ -158,13 +159,25 @@ pub(super) fn prune_links(node: &Shared) -> Result<(), NodeError> {
         let Some(target) = links.link_target(&name)?.filter(|_| ours) else {
             continue;
         };
-        let gone = matches!(target.symlink_metadata(),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound);
-        if gone && target.starts_with(&node.pod_logs_dir) {
+        if target.starts_with(&node.pod_logs_dir) && is_gone(&target) {
             links.remove_file(&name)?;
         }
     }
     Ok(())
+}
+
+/// Whether nothing is left of a container's log. Its file may be away for a moment: it is
+/// set aside before the runtime makes a new one.
+fn is_gone(log: &Path) -> bool {
+    let number = |name: Option<&OsStr>| attempt_of(name?.to_str()?);
+    let files = match log.parent().map(std::fs::read_dir) {
+        Some(Ok(files)) => files,
+        Some(Err(error)) => return error.kind() == std::io::ErrorKind::NotFound,
+        None => return true,
+    };
+    let sought = number(log.file_name());
+    let mut files = files.flatten();
+    !files.any(|file| number(Some(&file.file_name())) == sought)
 }
 
 #[cfg(test)]

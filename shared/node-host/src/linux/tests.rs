@@ -277,6 +277,9 @@ async fn only_our_links_whose_log_is_gone_are_pruned() {
     fs::write(case.path("log/pods/ns_web_u1/c/0.log"), "").unwrap();
     node.link_log(&pod, "c", "kept", 0).await.unwrap();
     node.link_log(&pod, "c", "gone", 7).await.unwrap();
+    // It is being rotated: the runtime makes the file anew in a moment.
+    fs::write(case.path("log/pods/ns_web_u1/c/3.log.20261120-101500"), "").unwrap();
+    node.link_log(&pod, "c", "rotated", 3).await.unwrap();
     symlink("/nowhere", case.path("log/containers/foreign.log")).unwrap();
     fs::write(case.path("log/containers/file.log"), "").unwrap();
     node.prune_log_links().await.unwrap();
@@ -285,7 +288,9 @@ async fn only_our_links_whose_log_is_gone_are_pruned() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     left.sort();
-    assert_eq!(left, ["file.log", "foreign.log", "web_ns_c-kept.log"]);
+    let ours = ["web_ns_c-kept.log", "web_ns_c-rotated.log"];
+    assert_eq!(left[..2], ["file.log", "foreign.log"]);
+    assert_eq!(left[2..], ours);
 }
 
 #[tokio::test]
