@@ -121,7 +121,8 @@ fn restart(name: &str, output: Output) -> Result<ExitCode, Failure> {
 }
 
 /// The restart of the target would end all processes for a configuration that cannot be
-/// used, and succeed: it only wants them. So the configuration is read first.
+/// used, and succeed: it only wants them. So the configuration is read first, with root's
+/// privileges kept for the restart.
 fn reload(output: Output) -> Result<ExitCode, Failure> {
     if let Err(failure) = start_job("reload-or-restart", PREPARE)?.answer() {
         let why = asked("journalctl", &systemd::ask_why(PREPARE), ANSWER_WAIT)?;

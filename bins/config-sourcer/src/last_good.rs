@@ -102,7 +102,7 @@ impl LastGoodFile {
         Self {
             file: StateFile::new(path, VERSION)
                 .at_most(limit)
-                .given_up_after_tries(),
+                .discarded_after_attempts(),
             node: node.into(),
             static_pod_path: static_pod_path.display().to_string(),
         }

@@ -4,40 +4,28 @@
 //! Not here: what one pod may have, which is `pod_volumes`'.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use topology::{Process, row};
 
-/// How much each pod's files in memory take. Clones share it. It begins empty: after a
-/// restart each pod's first sync notes what its volumes have.
-#[derive(Clone, Debug)]
+/// How much each pod's files in memory take. It begins empty: after a restart each pod's
+/// first sync notes what its volumes have.
+#[derive(Debug)]
 pub(crate) struct FilesInMemory {
     most_bytes: usize,
-    by_pod: Arc<Mutex<BTreeMap<String, usize>>>,
+    by_pod: Mutex<BTreeMap<String, usize>>,
 }
 
 /// There is no room for the files of a pod.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the pod's files in memory take {bytes} bytes, those of other pods {of_others}, and all \
+     together may take {most_bytes}"
+)]
 pub(crate) struct Full {
     bytes: usize,
     of_others: usize,
     most_bytes: usize,
-}
-
-impl fmt::Display for Full {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Full {
-            bytes,
-            of_others,
-            most_bytes,
-        } = self;
-        write!(
-            formatter,
-            "the pod's files in memory take {bytes} bytes, those of other pods {of_others}, and all \
-             together may take {most_bytes}"
-        )
-    }
 }
 
 impl FilesInMemory {
@@ -50,14 +38,14 @@ impl FilesInMemory {
     fn of_at_most(most_bytes: usize) -> FilesInMemory {
         FilesInMemory {
             most_bytes,
-            by_pod: Arc::default(),
+            by_pod: Mutex::default(),
         }
     }
 
     /// Notes that a pod's files are to take so many bytes. One that needs no more than
     /// before always may.
     pub(crate) fn reserve(&self, pod_uid: &str, bytes: usize) -> Result<(), Full> {
-        let mut by_pod = self.by_pod.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_pod = self.lock();
         let before = by_pod.get(pod_uid).copied().unwrap_or(0);
         let of_others = by_pod.values().sum::<usize>() - before;
         if bytes > before && of_others.saturating_add(bytes) > self.most_bytes {
@@ -73,8 +61,11 @@ impl FilesInMemory {
 
     /// The pod's volumes are gone.
     pub(crate) fn release(&self, pod_uid: &str) {
-        let mut by_pod = self.by_pod.lock().unwrap_or_else(PoisonError::into_inner);
-        by_pod.remove(pod_uid);
+        self.lock().remove(pod_uid);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+        self.by_pod.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

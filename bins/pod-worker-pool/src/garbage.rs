@@ -117,7 +117,7 @@ impl GarbageCollector {
             }
             if let Some((desired, sources_ready)) = pending.everything {
                 collect(&collection, &desired, sources_ready).await;
-                // It may have taken long: others use images by now.
+                // The removals may take minutes, in which pods start with other images.
                 if let Some((relist, _)) = collection.look().await {
                     images.run(&collection, &relist).await;
                 }

@@ -212,7 +212,7 @@ impl NodePolicy {
         refused
     }
 
-    /// Whether the policy refuses a pod that was taken: it may run all the same.
+    /// Whether the policy refuses a pod that has a worker. Its containers may run on.
     #[must_use]
     pub(crate) fn refuses(&self, pod_uid: &str) -> bool {
         let held = self.0.held.get(pod_uid);

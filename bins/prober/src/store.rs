@@ -24,7 +24,7 @@ impl Store {
         // After a reboot of the machine no container that it names exists.
         let file = StateFile::new(directory.join("verdicts.json"), VERSION).without_sync();
         let file = file.at_most(row(Process::Prober).state_file_max_bytes());
-        Store(file.given_up_after_tries())
+        Store(file.discarded_after_attempts())
     }
 
     /// What an earlier run wrote; nothing when that cannot be read.

@@ -309,6 +309,7 @@ mod tests {
             assert!(!is_dns_subdomain(name), "{name}");
         }
     }
+
     #[test]
     fn a_reload_finds_the_nodes_new_address() {
         let node = |name: &str, address: Option<&str>| {

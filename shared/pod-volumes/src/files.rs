@@ -11,11 +11,6 @@ pub(crate) const MAX_BYTES: usize = 16 << 20;
 /// A file takes whole pages of memory, or blocks of a disk.
 const PAGE_BYTES: usize = 4096;
 
-/// What a file of so many bytes takes.
-pub(crate) fn taken_by(bytes: usize) -> usize {
-    bytes.max(1).next_multiple_of(PAGE_BYTES)
-}
-
 /// A volume of files that are all replaced at once when any of them changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Files {
@@ -29,9 +24,7 @@ impl Files {
     /// What all files take, in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
-        let files = self.files.values();
-        let sizes = files.map(|file| taken_by(file.content.as_slice().len()));
-        sizes.sum()
+        self.files.values().map(VolumeFile::size).sum()
     }
 }
 
@@ -71,4 +64,12 @@ pub struct VolumeFile {
     pub user: Option<u32>,
     /// The group that it belongs to: `fsGroup`; absent: root's.
     pub group: Option<u32>,
+}
+
+impl VolumeFile {
+    /// What it takes, in bytes.
+    pub(crate) fn size(&self) -> usize {
+        let bytes = self.content.as_slice().len();
+        bytes.max(1).next_multiple_of(PAGE_BYTES)
+    }
 }

@@ -11,7 +11,7 @@ use pod::core::{
 use pod::downward::{metadata_field, resource_value};
 use pod::{Pod, PodExt, Quantity};
 
-use crate::files::{Files, FilesKind, MAX_BYTES, VolumeFile, taken_by};
+use crate::files::{Files, FilesKind, MAX_BYTES, VolumeFile};
 
 /// Permissions of a file that states none, as the API server sets them.
 const DEFAULT_MODE: i32 = 0o644;
@@ -330,12 +330,11 @@ impl<'a> Gathered<'a> {
             let message = format!("{path:?} and {other:?} cannot both be files");
             return Err(Unavailable(message));
         }
-        let size = |file: &VolumeFile| taken_by(file.content.as_slice().len());
-        let takes = size(&file);
+        let size = file.size();
         if let Some(earlier) = self.files.insert(path.to_owned(), file) {
-            self.of_pod.left += size(&earlier);
+            self.of_pod.left += earlier.size();
         }
-        let left = self.of_pod.left.checked_sub(takes);
+        let left = self.of_pod.left.checked_sub(size);
         self.of_pod.left = left.ok_or_else(|| {
             let most = MAX_BYTES >> 20;
             Unavailable(format!("the files of the pod take more than {most} MiB"))

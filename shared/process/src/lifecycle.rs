@@ -379,7 +379,7 @@ mod tests {
             CancellationToken::new(),
             KeptOpen::default(),
         );
-        // As systemd does it, of whose 8 one is taken.
+        // As systemd does it. It keeps 8, and one of them is the shutdown lock.
         let mut store = vec!["shutdown".to_owned()];
         for number in 1..50 {
             let kept = format!("pod-worker-pool:{}", store.join(":"));

@@ -81,8 +81,9 @@ fn start(record: &Path, cap: Duration, now: Moment, jitter: f64) -> io::Result<D
     Ok(wait)
 }
 
-/// What is remembered, if that is a file and not larger than this process writes it: a run
-/// before, taken over, may have left one that takes all memory, or a FIFO that nobody writes.
+/// What is remembered, if that is a file and not larger than this process writes it. An
+/// earlier run that was compromised may have left one that takes all memory, or a FIFO that
+/// nobody writes.
 fn read(record: &Path) -> Option<String> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = File::options()

@@ -198,9 +198,7 @@ impl Gate {
             return Err(Denial::not_the_pods("runtime_handler", handler).into());
         }
         self.check_sandbox(&pod, config)?;
-        let linux = config.linux.clone().unwrap_or_default();
-        let options = linux.security_context.unwrap_or_default().namespace_options;
-        let options = options.unwrap_or_default();
+        let options = request::namespace_options(config);
         Ok(known_sandbox(config.metadata.clone(), &options)?)
     }
 

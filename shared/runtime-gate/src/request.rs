@@ -112,7 +112,7 @@ pub(crate) fn sandbox(
             .map_or(Ok(()), |amounts| resources(field, amounts))?;
     }
     let security = linux.security_context.unwrap_or_default();
-    let options = security.namespace_options.unwrap_or_default();
+    let options = namespace_options(config);
     let own_users = user_ids::asked(&options)?;
     let has_nodes_network = options.network() == v1::NamespaceMode::Node;
     let mut asked = namespaces(&options)?;
@@ -339,6 +339,14 @@ fn unused(field: &str, value: &str) -> Result<(), Denial> {
         "" => Ok(()),
         value => Err(Denial::not_judged(field, value)),
     }
+}
+
+/// Which namespaces a sandbox is to have.
+pub(crate) fn namespace_options(config: &v1::PodSandboxConfig) -> v1::NamespaceOption {
+    let linux = config.linux.as_ref();
+    let security = linux.and_then(|linux| linux.security_context.as_ref());
+    let options = security.and_then(|security| security.namespace_options.clone());
+    options.unwrap_or_default()
 }
 
 /// The namespaces of the node that a sandbox or container has, or is to have.

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
 
-/// So many runs in a row may end while they read a file, before it is given up. Whoever
-/// kills at any instant does not hit these milliseconds three times.
-pub(crate) const TRIES: u64 = 3;
+/// So many runs in a row may end while they read a file, before it is discarded. Kills at
+/// random instants do not hit these milliseconds three times in a row.
+pub(crate) const ATTEMPTS: u64 = 3;
 
 /// A file is being read, for as long as this lives.
 pub(crate) struct Attempt {
@@ -20,7 +20,7 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// Begins to read the file; `None` when it is to be given up. Where nothing can be
+    /// Begins to read the file; `None` when it is to be discarded. Where nothing can be
     /// written, nothing is remembered.
     pub(crate) fn begin(file: &Path) -> Option<Attempt> {
         let mut mark = file.as_os_str().to_owned();
@@ -38,7 +38,7 @@ impl Attempt {
             let is_there = attempt.mark.symlink_metadata().is_ok();
             return (!is_there).then_some(attempt);
         };
-        let counts = |found: std::fs::Metadata| found.is_file() && found.len() < TRIES;
+        let counts = |found: std::fs::Metadata| found.is_file() && found.len() < ATTEMPTS;
         if !opened.metadata().is_ok_and(counts) {
             return None;
         }
@@ -63,16 +63,16 @@ mod tests {
     use crate::{StateFile, StateFileError};
 
     fn saved(directory: &Path) -> StateFile {
-        let file = StateFile::new(directory.join("s.json"), 1).given_up_after_tries();
+        let file = StateFile::new(directory.join("s.json"), 1).discarded_after_attempts();
         file.save(&1_u32).unwrap();
         file
     }
 
     #[test]
-    fn a_file_that_three_runs_did_not_survive_is_given_up_once() {
+    fn a_file_that_three_runs_did_not_survive_is_discarded_once() {
         let directory = tempfile::tempdir().unwrap();
         let file = saved(directory.path());
-        for killed in 0..TRIES {
+        for killed in 0..ATTEMPTS {
             let load = || file.load::<u32>().unwrap();
             if killed == 1 {
                 // One that ends in another way counts no more.
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hinders_the_count_has_the_file_given_up() {
+    fn what_hinders_the_count_has_the_file_discarded() {
         let ways: [&dyn Fn(&Path); 3] = [
             &|mark| nix::unistd::mkfifo(mark, Mode::S_IRWXU).unwrap(),
             &|mark| std::os::unix::fs::symlink("s.json", mark).unwrap(),

@@ -52,7 +52,7 @@ pub struct StateFile {
     sync: bool,
     tries: u32,
     limit: u64,
-    counts_tries: bool,
+    counts_attempts: bool,
 }
 
 impl StateFile {
@@ -66,7 +66,7 @@ impl StateFile {
             sync: true,
             tries: WRITER_TRIES,
             limit: MAX_STATE_FILE_BYTES,
-            counts_tries: false,
+            counts_attempts: false,
         }
     }
 
@@ -80,8 +80,8 @@ impl StateFile {
     /// For a process that may be broken into: a file that three runs in a row did not
     /// survive reading is removed, and counts as damaged.
     #[must_use]
-    pub fn given_up_after_tries(mut self) -> StateFile {
-        self.counts_tries = true;
+    pub fn discarded_after_attempts(mut self) -> StateFile {
+        self.counts_attempts = true;
         self
     }
 
@@ -142,7 +142,7 @@ impl StateFile {
             path: self.path.clone(),
             reason,
         };
-        let attempt = self.counts_tries.then(|| Attempt::begin(&self.path));
+        let attempt = self.counts_attempts.then(|| Attempt::begin(&self.path));
         if let Some(None) = attempt {
             self.remove()?;
             return Err(damaged("run after run has ended while it read it".into()));

@@ -286,7 +286,7 @@ claim "after a reload every process is ready" all_are_ready
 claim "no container noticed the reload" containers_are_those_of_before
 /var/lib/dpkg/info/bulkhead.prerm upgrade 2
 /var/lib/dpkg/info/bulkhead.postinst abort-upgrade 2
-claim "after an upgrade that was given up somebody watches" systemctl --quiet is-active bulkhead-watch.service
+claim "after an aborted upgrade the watch service runs" systemctl --quiet is-active bulkhead-watch.service
 for process in $processes; do pids[$process]=$(pid_of_service "$process"); done
 install_version 2
 claim "a package of a higher version is installed while the bundle runs" version_is 2

@@ -2,7 +2,7 @@
 # Makes the users. After an upgrade, whatever runs is restarted; containers go on.
 set -e
 if [ "$1" != configure ]; then
-    # An upgrade was given up. prerm stopped who watches.
+    # dpkg aborted an upgrade. prerm had stopped the watch service.
     if [ -d /run/systemd/system ] && systemctl --quiet is-active bulkhead.target; then
         systemctl start bulkhead-watch.service
     fi

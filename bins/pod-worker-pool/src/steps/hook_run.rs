@@ -56,7 +56,8 @@ pub(super) fn carry_out(
 ) -> impl Future<Output = HookResult> + Send + 'static {
     let (runtime, http) = (Arc::clone(&steps.runtime), steps.http_hooks.clone());
     let (id, mut hook) = (of.id.to_owned(), hook.clone());
-    if names_a_host(&hook) && steps.policy.refuses(of.pod.uid()) {
+    let names_a_host = matches!(&hook, Hook::HttpGet(get) if get.host.is_some());
+    if names_a_host && steps.policy.refuses(of.pod.uid()) {
         hook = Hook::Impossible("the node policy refuses the pod, whose hook names a host".into());
     }
     let request = match &hook {
@@ -64,13 +65,6 @@ pub(super) fn carry_out(
         Hook::Exec(_) | Hook::Sleep(_) | Hook::Impossible(_) => v1::HttpHook::default(),
     };
     run(runtime, http, (id, request), hook, within)
-}
-
-fn names_a_host(hook: &Hook) -> bool {
-    match hook {
-        Hook::HttpGet(get) => get.host.as_ref().is_some_and(|host| !host.is_empty()),
-        Hook::Exec(_) | Hook::Sleep(_) | Hook::Impossible(_) => false,
-    }
 }
 
 fn http_hook(of: &HookOf<'_>, get: &HttpHook, limit: Duration) -> v1::HttpHook {

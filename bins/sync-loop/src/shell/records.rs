@@ -33,7 +33,7 @@ impl RecordsFile {
     pub(super) fn open(directory: &Path) -> RecordsFile {
         let file = StateFile::new(directory.join(FILE_NAME), VERSION)
             .at_most(row(Process::SyncLoop).state_file_max_bytes())
-            .given_up_after_tries();
+            .discarded_after_attempts();
         let remembered = match file.load() {
             Ok(records) => records.unwrap_or_default(),
             Err(error) => {

@@ -110,6 +110,7 @@ mod tests {
             assert_eq!(found, expected.map(seconds), "{observation:?}");
         }
     }
+
     #[test]
     fn a_dead_sandbox_of_a_former_run_does_not_count() {
         let of_former_run = sandbox(false, 50, Some(40));

@@ -227,7 +227,7 @@ fn a_state_file_that_takes_the_memory_of_its_process_is_not_read() -> Result<()>
 
 /// Each of these is within its bound, and takes more in memory than its process may have.
 #[test]
-fn a_state_file_that_has_its_reader_killed_is_given_up() -> Result<()> {
+fn a_state_file_that_has_its_reader_killed_is_discarded() -> Result<()> {
     let (mut ground, web) = node()?;
     let zeros = |count| json!(vec![0; count]);
     let planted = [

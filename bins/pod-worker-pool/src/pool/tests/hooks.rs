@@ -360,7 +360,8 @@ async fn http_hooks_are_the_probers_to_carry_out() {
     assert!(node.reasons("u1").contains(&"FailedPreStopHook".to_owned()));
 }
 
-/// The pod runs on when its grant is taken back, and nothing is sent to that host for it.
+/// The operator removes the grant while the pod runs: the pod runs on, and the prober sends
+/// nothing to that host for it any more.
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_is_refused_meanwhile_has_nothing_sent_to_hosts_that_it_names() {
     const GRANT: &str = "[[grants]]\npods = [\"*/*\"]\nprobeHosts = [\"10.9.9.9\"]\n";
