@@ -139,6 +139,7 @@ fn request(pod: &Pod, container_name: String, options: &LogsOptions) -> v1::Read
         tail_lines: options.tail,
         since_unix_nanos: since.unwrap_or(0),
         timestamps: options.timestamps,
+        restart_count: None,
     }
 }
 
@@ -193,8 +194,10 @@ fn is_between_instances(pod: &Pod, container_name: &str) -> bool {
     })
 }
 
-/// What to ask for when the stream breaks after `part`: the lines after it.
+/// What to ask for when the stream breaks after `part`: the lines of the same instance
+/// after it. Meanwhile the container may have been restarted.
 fn go_on_after(request: &mut v1::ReadLogsRequest, part: &v1::ReadLogsResponse) {
+    request.restart_count = part.restart_count.or(request.restart_count);
     if part.unix_nanos > 0 {
         request.since_unix_nanos = part.unix_nanos.saturating_add(1);
         request.tail_lines = None;
@@ -363,9 +366,11 @@ mod tests {
             &mut request,
             &v1::ReadLogsResponse {
                 unix_nanos: 7,
+                restart_count: Some(3),
                 ..Default::default()
             },
         );
         assert_eq!((request.tail_lines, request.since_unix_nanos), (None, 8));
+        assert_eq!(request.restart_count, Some(3), "not the newest by then");
     }
 }

@@ -134,13 +134,15 @@ impl v1::container_logs_server::ContainerLogs for Service {
         let responses = chunks.map(move |chunk| {
             // The place is given back with the stream.
             let _place = &place;
-            chunk.map(response).map_err(|error| status::of_log(&error))
+            chunk
+                .map(|chunk| response(chunk, found.restart_count))
+                .map_err(|error| status::of_log(&error))
         });
         Ok(Response::new(Box::pin(responses)))
     }
 }
 
-/// The instance that is meant: the newest, or the one before it.
+/// The instance that is meant: that with the number, the newest, or the one before it.
 fn instance<'a>(
     observation: &'a v1::PodObservation,
     request: &v1::ReadLogsRequest,
@@ -148,13 +150,18 @@ fn instance<'a>(
     let name = &request.container_name;
     let containers = observation.containers.iter();
     let mut instances = containers.filter(|container| container.name == *name);
-    let found = if request.previous {
-        instances.nth(1)
-    } else {
-        instances.next()
+    let found = match (request.restart_count, request.previous) {
+        (Some(wanted), _) => instances.find(|instance| instance.restart_count == wanted),
+        (None, true) => instances.nth(1),
+        (None, false) => instances.next(),
     };
     if let Some(instance) = found {
         return Ok(instance);
+    }
+    if let Some(wanted) = request.restart_count {
+        return Err(Status::not_found(format!(
+            "the instance of container {name:?} with restart count {wanted} is gone"
+        )));
     }
     if request.previous {
         return Err(Status::not_found(format!(
@@ -187,10 +194,48 @@ fn runs(publisher: &Publisher, uid: &str, id: &str) -> bool {
     })
 }
 
-fn response(chunk: LogChunk) -> v1::ReadLogsResponse {
+fn response(chunk: LogChunk, restart_count: u32) -> v1::ReadLogsResponse {
     v1::ReadLogsResponse {
         content: chunk.content,
         stream: chunk.stream.as_str().to_owned(),
         unix_nanos: chunk.at.0,
+        restart_count: Some(restart_count),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_instance_is_read_whatever_is_newest_by_then() {
+        let of = |name: &str, restart_count| v1::ContainerObservation {
+            id: format!("{name}-{restart_count}"),
+            name: name.to_owned(),
+            restart_count,
+            ..v1::ContainerObservation::default()
+        };
+        let observation = v1::PodObservation {
+            containers: vec![of("other", 3), of("c", 5), of("c", 4)],
+            ..v1::PodObservation::default()
+        };
+        for (restart_count, previous, expected) in [
+            (None, false, Ok("c-5")),
+            (None, true, Ok("c-4")),
+            (Some(5), true, Ok("c-5")),
+            (Some(4), false, Ok("c-4")),
+            (Some(3), false, Err(Code::NotFound)),
+        ] {
+            let request = v1::ReadLogsRequest {
+                container_name: "c".to_owned(),
+                previous,
+                restart_count,
+                ..v1::ReadLogsRequest::default()
+            };
+            let found = instance(&observation, &request);
+            let found = found.map(|found| found.id.as_str());
+            let found = found.map_err(|status| status.code());
+            assert_eq!(found, expected, "{restart_count:?} {previous}");
+        }
     }
 }
