@@ -50,7 +50,6 @@ mod standard_error;
 mod start;
 mod state_watch;
 mod status_readers;
-mod tree_removal;
 #[cfg(test)]
 mod unit_file;
 

@@ -25,7 +25,6 @@ use tokio::sync::{mpsc, watch};
 use topology::{Identities, Process, ProcessRow, row};
 
 use crate::command::Command;
-use crate::tree_removal;
 
 /// From one look to the next: a disk takes some gigabytes in this time.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -212,9 +211,12 @@ fn count(directory: &OwnedFd, depth: u32, kept: &mut Kept) -> io::Result<()> {
 /// Removes all but a process's own state files, and empties those that are larger than it
 /// reads: it then takes note that it has lost what was in them.
 fn clear(directory: &Path, own: &Own<'_>) -> io::Result<()> {
-    tree_removal::remove_all(directory, |name| {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(directory, flags, Mode::empty())?;
+    let cleared = tree_removal::remove_all(&opened, |name| {
         Ok(own.is_named(name) && is_kept(&directory.join(name), own)?)
-    })
+    });
+    cleared.map_err(|left| left.source)
 }
 
 /// The state files of a process.

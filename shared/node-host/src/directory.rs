@@ -2,13 +2,13 @@
 //! name from an opened directory, so that no link that a container or a mistake put
 //! there leads anywhere else. Blocking.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use nix::dir::{Dir, OwningIter, Type};
+use nix::dir::{Dir, OwningIter};
 use nix::errno::Errno;
 use nix::fcntl::{
     AtFlags, OFlag, OpenHow, RenameFlags, ResolveFlag, open, openat2, readlinkat, renameat,
@@ -20,9 +20,6 @@ use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 use crate::descriptor::{self, beneath};
 use crate::error::IoContext;
 use crate::error::NodeError;
-
-/// How deep removal goes before it moves a directory up: two descriptors a level.
-const MAX_OPEN_LEVELS: usize = 64;
 
 /// Longest file name.
 const MAX_NAME_BYTES: usize = 255;
@@ -292,10 +289,17 @@ impl Directory {
             }
             Err(error) => return Err(NodeError::io("open", path, error.into())),
         };
-        let emptied = TreeRemoval::new(&top, &path).run();
+        let emptied = tree_removal::remove_all(&top, |_| Ok(false));
         match unlinkat(&self.fd, name, UnlinkatFlags::RemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
-            Err(error) => emptied.and(Err(NodeError::io("remove", path, error.into()))),
+            Err(error) => Err(match emptied {
+                Err(left) if left.is_mount() => {
+                    let path = path.join("...").join(left.name);
+                    NodeError::refused(path, "something is mounted on it")
+                }
+                Err(left) => NodeError::io("remove", path.join("...").join(left.name), left.source),
+                Ok(()) => NodeError::io("remove", path, error.into()),
+            }),
         }
     }
 
@@ -335,158 +339,6 @@ fn is_dot(name: &CStr) -> bool {
 fn entries(directory: &OwnedFd) -> io::Result<OwningIter> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     Ok(Dir::openat(directory, c".", flags, Mode::empty())?.into_iter())
-}
-
-/// One directory that is being emptied.
-struct Level {
-    fd: OwnedFd,
-    entries: OwningIter,
-    /// Its name in the level above.
-    name: CString,
-}
-
-/// Empties a directory without recursion. The tree may be deeper than there are
-/// descriptors: what lies too deep is moved up to the top, and its turn comes there.
-struct TreeRemoval<'a> {
-    top: &'a OwnedFd,
-    path: &'a Path,
-    /// How many things went or moved since the last look at the top.
-    progress: u64,
-    moved: u64,
-    first_error: Option<NodeError>,
-}
-
-impl<'a> TreeRemoval<'a> {
-    fn new(top: &'a OwnedFd, path: &'a Path) -> TreeRemoval<'a> {
-        TreeRemoval {
-            top,
-            path,
-            progress: 0,
-            moved: 0,
-            first_error: None,
-        }
-    }
-
-    /// Goes over the top until nothing is left, or nothing gives way any more. A stream
-    /// of entries may miss some while others are removed, so one pass is not enough.
-    fn run(mut self) -> Result<(), NodeError> {
-        loop {
-            self.progress = 0;
-            self.first_error = None;
-            self.pass().context("read", self.path)?;
-            if self.progress == 0 {
-                return self.first_error.map_or(Ok(()), Err);
-            }
-        }
-    }
-
-    fn pass(&mut self) -> io::Result<()> {
-        let fd = self.top.try_clone()?;
-        let mut levels = vec![Level {
-            entries: entries(&fd)?,
-            fd,
-            name: c".".to_owned(),
-        }];
-        while let Some(level) = levels.last_mut() {
-            match level.entries.next() {
-                Some(Ok(entry)) => {
-                    let name = entry.file_name();
-                    if is_dot(name) {
-                        continue;
-                    }
-                    let name = name.to_owned();
-                    let deepest = levels.len() >= MAX_OPEN_LEVELS;
-                    if let Some(inner) = self.remove(&levels, name, entry.file_type(), deepest) {
-                        levels.push(inner);
-                    }
-                }
-                Some(Err(error)) => {
-                    self.refused(c"", error);
-                    self.leave(&mut levels);
-                }
-                None => self.leave(&mut levels),
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes one entry of the innermost level; a directory to empty first is the next
-    /// level.
-    fn remove(
-        &mut self,
-        levels: &[Level],
-        name: CString,
-        kind: Option<Type>,
-        deepest: bool,
-    ) -> Option<Level> {
-        let level = levels.last()?;
-        if kind != Some(Type::Directory) {
-            match unlinkat(&level.fd, name.as_c_str(), UnlinkatFlags::NoRemoveDir) {
-                Ok(()) => {
-                    self.progress += 1;
-                    return None;
-                }
-                Err(Errno::ENOENT) => return None,
-                // A directory after all: some file systems do not tell.
-                Err(Errno::EISDIR) => {}
-                Err(error) => {
-                    self.refused(&name, error);
-                    return None;
-                }
-            }
-        }
-        if deepest {
-            self.move_up(level, &name);
-            return None;
-        }
-        match open_level(&level.fd, &name) {
-            Ok((fd, entries)) => Some(Level { fd, entries, name }),
-            Err(error) => {
-                self.refused(&name, error);
-                None
-            }
-        }
-    }
-
-    fn move_up(&mut self, level: &Level, name: &CStr) {
-        let temporary = format!("{TEMPORARY_PREFIX}{}-{}", std::process::id(), self.moved);
-        self.moved += 1;
-        match renameat(&level.fd, name, self.top, temporary.as_str()) {
-            Ok(()) => self.progress += 1,
-            Err(error) => self.refused(name, error),
-        }
-    }
-
-    /// The innermost level has been gone through: remove it from the one above.
-    fn leave(&mut self, levels: &mut Vec<Level>) {
-        let Some(done) = levels.pop() else { return };
-        let Some(above) = levels.last() else { return };
-        match unlinkat(&above.fd, done.name.as_c_str(), UnlinkatFlags::RemoveDir) {
-            Ok(()) => self.progress += 1,
-            Err(Errno::ENOENT) => {}
-            Err(error) => self.refused(&done.name, error),
-        }
-    }
-
-    fn refused(&mut self, name: &CStr, error: Errno) {
-        if self.first_error.is_none() {
-            let path = self.path.join("...").join(name.to_string_lossy().as_ref());
-            self.first_error = Some(match error {
-                Errno::EXDEV | Errno::EBUSY => {
-                    NodeError::refused(path, "something is mounted on it")
-                }
-                error => NodeError::io("remove", path, error.into()),
-            });
-        }
-    }
-}
-
-fn open_level(parent: &OwnedFd, name: &CStr) -> Result<(OwnedFd, OwningIter), Errno> {
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let resolve = beneath() | ResolveFlag::RESOLVE_NO_XDEV;
-    let fd = openat2(parent, name, OpenHow::new().flags(flags).resolve(resolve))?;
-    let entries = Dir::openat(&fd, c".", flags, Mode::empty())?.into_iter();
-    Ok((fd, entries))
 }
 
 #[cfg(test)]
