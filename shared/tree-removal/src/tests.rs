@@ -1,3 +1,5 @@
+//! Against a real file system.
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
