@@ -3,6 +3,7 @@
 //!
 //! A file is a noun; to run one: `cargo test -p e2e hooks::`.
 
+mod arrivals;
 mod attacks;
 mod burst;
 mod cgroups;
