@@ -114,6 +114,26 @@ impl Directory {
         Ok(child)
     }
 
+    /// The directory of this name, or one made with this mode of which `prepare` made the
+    /// rest: it gets its name last, so one that has it is left as who uses it changed it.
+    pub(crate) fn child_or_make(
+        &self,
+        name: &str,
+        mode: u32,
+        prepare: impl FnOnce(&Directory) -> Result<(), NodeError>,
+    ) -> Result<Directory, NodeError> {
+        if let Some(child) = self.child(name)? {
+            return Ok(child);
+        }
+        let path = self.named(name)?;
+        let temporary = format!("{TEMPORARY_PREFIX}{name}");
+        let made = self.make_child(&temporary, mode)?;
+        prepare(&made)?;
+        let flags = RenameFlags::RENAME_NOREPLACE;
+        renameat2(&self.fd, temporary.as_str(), &self.fd, name, flags).context("name", &path)?;
+        Ok(Directory { path, ..made })
+    }
+
     /// What is mounted on the thing of this name, if anything.
     pub(crate) fn mounted(&self, name: &str) -> Result<Option<OwnedFd>, NodeError> {
         let path = self.named(name)?;

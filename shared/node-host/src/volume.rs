@@ -28,7 +28,7 @@ use crate::error::NodeError;
 
 use host_path::HostPath;
 pub(crate) use mount_table::MountTable;
-use ownership::{Access, Ownership};
+use ownership::Ownership;
 use pinned::Place;
 
 /// Mode of a pod's own directories: others have no business there.
@@ -70,12 +70,7 @@ pub(crate) fn make(
         check_label("volume name", name)?;
         let host_path = match spec {
             VolumeSpec::EmptyDir(wanted) => kind(directory, EMPTY_DIR).and_then(|kind| {
-                let (memory_bytes, is_for_group) = (setting.memory_bytes, ownership.is_some());
-                let path = empty_dir::make(&kind, name, wanted, memory_bytes, is_for_group)?;
-                if let Some(ownership) = ownership {
-                    give(&kind, name, ownership.once(), Access::ReadWrite)?;
-                }
-                Ok(path)
+                empty_dir::make(&kind, name, wanted, setting.memory_bytes, ownership)
             }),
             VolumeSpec::HostPath(wanted) => {
                 let asked = HostPath {
@@ -119,18 +114,6 @@ fn directory_of(kind: FilesKind) -> &'static str {
         FilesKind::Projected => PROJECTED,
         FilesKind::Secret => SECRET,
     }
-}
-
-/// Gives a volume that is a directory to the pod's group.
-fn give(
-    kind: &Directory,
-    name: &str,
-    ownership: Ownership,
-    access: Access,
-) -> Result<(), NodeError> {
-    let volume = kind.child(name)?;
-    let gone = || NodeError::refused(kind.path().join(name), "it was removed meanwhile");
-    ownership.apply(&volume.ok_or_else(gone)?, access)
 }
 
 /// The directory of a pod's volumes of one kind.

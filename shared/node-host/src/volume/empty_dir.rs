@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use pod_volumes::{EmptyDir, Medium};
 
 use super::memory::{self, Content, Swap};
+use super::ownership::{Access, Ownership};
 use crate::directory::Directory;
 use crate::error::NodeError;
 
@@ -16,19 +17,23 @@ const OF_GROUP: u32 = 0o2000;
 
 /// Makes the volume's directory in that of its kind; one in memory gets a file system
 /// of its own, no larger than its limit and `memory_bytes`, what the node has for pods.
-/// `is_for_group` is said of a volume that the pod's group is given after.
+/// A directory on the disk that is there stays as its pod changed it.
 pub(super) fn make(
     kind: &Directory,
     name: &str,
     wanted: &EmptyDir,
     memory_bytes: u64,
-    is_for_group: bool,
+    ownership: Option<Ownership>,
 ) -> Result<PathBuf, NodeError> {
+    let give = |volume: &Directory| match ownership {
+        Some(ownership) => ownership.once().apply(volume, Access::ReadWrite),
+        None => Ok(()),
+    };
     let mode = wanted.mode.unwrap_or(MODE);
     let content = match wanted.medium {
         Medium::Disk => {
-            let mode = if is_for_group { mode | OF_GROUP } else { mode };
-            kind.make_child(name, mode)?;
+            let mode = ownership.map_or(mode, |_| mode | OF_GROUP);
+            kind.child_or_make(name, mode, give)?;
             return Ok(kind.path().join(name));
         }
         Medium::Memory { limit_bytes } => Content::Memory {
@@ -49,5 +54,8 @@ pub(super) fn make(
         _ => Some(mode),
     };
     memory::mount_on(kind, name, content, root_mode)?;
-    Ok(kind.path().join(name))
+    let path = kind.path().join(name);
+    let gone = || NodeError::refused(&*path, "it was removed meanwhile");
+    give(&kind.child(name)?.ok_or_else(gone)?)?;
+    Ok(path)
 }

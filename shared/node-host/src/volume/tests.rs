@@ -277,6 +277,40 @@ fn what_no_container_mounts_is_neither_looked_for_nor_made() {
     assert!(!missing.exists());
 }
 
+/// An init container made the volume private; the next container's start looks at it again.
+#[test]
+fn an_empty_dir_stays_as_its_containers_changed_it() {
+    let case = case();
+    let mut pod = with_volumes(r#"{"name":"v","emptyDir":{}}"#);
+    let context = pod
+        .spec
+        .as_mut()
+        .unwrap()
+        .security_context
+        .get_or_insert_default();
+    context.fs_group = Some(4711);
+    case.set_up_pod(&pod).unwrap();
+    let path = case.empty_dir("v");
+    let look = || {
+        let status = fs::metadata(&path).unwrap();
+        (status.mode() & 0o7777, status.gid())
+    };
+    assert_eq!(look(), (0o2777, 4711));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o1700)).unwrap();
+    std::os::unix::fs::chown(&path, Some(1000), Some(1000)).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o1700)).unwrap();
+    case.set_up_pod(&pod).unwrap();
+    assert_eq!(look(), (0o1700, 1000));
+    // One that was cut short before it got its name is made again.
+    let volumes = path.parent().unwrap();
+    fs::remove_dir(&path).unwrap();
+    fs::create_dir(volumes.join(".bulkhead-v")).unwrap();
+    case.set_up_pod(&pod).unwrap();
+    assert_eq!(look(), (0o2777, 4711));
+    assert_eq!(fs::read_dir(volumes).unwrap().count(), 1);
+    tear_down(&case.directory, &mounts()).unwrap();
+}
+
 #[test]
 fn an_empty_dir_has_the_mode_that_its_pod_chooses() {
     let case = case();
