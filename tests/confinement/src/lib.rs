@@ -2,6 +2,7 @@
 //! the topology: the same comparison under the supervisor and under systemd.
 
 pub mod escapes;
+mod shares;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,6 +11,9 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use confine::CapabilitySet;
 use topology::{Account, Namespace, Need, PROCESSES, Process, row};
+
+use shares::Shares;
+pub use shares::refusals_mistold;
 
 /// Who has started a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +76,7 @@ struct Facts {
     descriptors: Vec<String>,
     memory_max: Option<u64>,
     tasks_max: Option<u64>,
+    shares: Shares,
 }
 
 impl Facts {
@@ -124,6 +129,7 @@ impl Facts {
             descriptors: (0..4).map(descriptor).collect(),
             memory_max: limit(&["memory.max", "memory.limit_in_bytes"]),
             tasks_max: limit(&["pids.max"]),
+            shares: Shares::read(pid, starter, &cgroup)?,
         })
     }
 }
@@ -232,6 +238,7 @@ fn compare(
     differs("memory limit", number(facts.memory_max), memory);
     let tasks = row.tasks_max.to_string();
     differs("limit of tasks", number(facts.tasks_max), tasks);
+    faults.extend(facts.shares.faults(process, starter));
     if process == Process::Supervisor {
         return faults;
     }
@@ -329,6 +336,12 @@ mod tests {
                 .into(),
             memory_max: Some(row(Process::Pleg).memory_max_bytes),
             tasks_max: Some(row(Process::Pleg).tasks_max.into()),
+            shares: Shares {
+                oom_score: Some(row(Process::Pleg).oom_score_adj),
+                oom_score_of_starter: Some(0),
+                weights: vec![("cpu.weight", 100), ("io.weight", 100)],
+                refusals: Vec::new(),
+            },
         }
     }
 
@@ -358,7 +371,7 @@ mod tests {
             weaker.status = weaker.status.replace(from, to);
             assert_eq!(found(&weaker).len(), 1, "{to}: {:?}", found(&weaker));
         }
-        let changes: [fn(&mut Facts); 8] = [
+        let changes: [fn(&mut Facts); 9] = [
             |it| it.limits = it.limits.replace("   0 ", "   1 "),
             |it| it.variables.extend(["SECRET".to_owned()]),
             |it| it.namespaces.retain(|kind| *kind != Namespace::Ipc),
@@ -367,6 +380,7 @@ mod tests {
             |it| it.descriptors[1] = "/dev/tty".to_owned(),
             |it| it.memory_max = None,
             |it| it.tasks_max = Some(10_000),
+            |it| it.shares.oom_score = Some(0),
         ];
         for (number, change) in changes.iter().enumerate() {
             let mut weaker = good();

@@ -3,14 +3,17 @@
 //!
 //! Usage: `confined systemd PROCESS PID` or `confined supervisor PROCESS PID SUPERVISOR`,
 //! in the namespaces of the node, where SUPERVISOR is the pid of the supervisor. The users
-//! are those of the node.
+//! are those of the node. What the machine refuses to everybody is compared with what
+//! whoever started the process has; `confined refusals`, with what the supervisor tells of
+//! that on standard input, says what of it is wrong, and with nothing there what it is.
 
 #![expect(clippy::print_stdout, reason = "its answers are lines of text")]
 
+use std::io::Read as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use confinement::{Starter, faults};
+use confinement::{Starter, faults, refusals_mistold};
 use nix::unistd::User;
 use topology::{Account, Process, row};
 
@@ -19,6 +22,11 @@ fn main() -> Result<ExitCode> {
     let starter = match arguments.next().as_deref() {
         Some("supervisor") => Starter::Supervisor,
         Some("systemd") => Starter::Systemd,
+        Some("refusals") => {
+            let mut told = String::new();
+            std::io::stdin().read_to_string(&mut told)?;
+            return Ok(tell(&refusals_mistold(&told)?));
+        }
         other => bail!("who has started it? not {other:?}"),
     };
     let process: Process = arguments.next().context("no process")?.parse()?;
@@ -35,9 +43,12 @@ fn main() -> Result<ExitCode> {
         let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
         Account { uid, gid }
     };
-    let faults = faults(process, pid, node, account, starter)?;
-    for fault in &faults {
-        println!("{process}: {fault}");
+    Ok(tell(&faults(process, pid, node, account, starter)?))
+}
+
+fn tell(faults: &[String]) -> ExitCode {
+    for fault in faults {
+        println!("{fault}");
     }
-    Ok(ExitCode::from(u8::from(!faults.is_empty())))
+    ExitCode::from(u8::from(!faults.is_empty()))
 }
