@@ -18,7 +18,7 @@ use crate::files::Manifests;
 use crate::last_good::{LastGood, PathKind, Recall, Store};
 use crate::publication::Publication;
 use crate::reader::{self, Disk, Finding, Listing, Order, Report, Settled, reporter};
-use crate::snapshot::Problem;
+use crate::snapshot::{Problem, Uids};
 use crate::watcher::{Hint, Watch, Watcher};
 
 /// When a file that is just being written is looked at again.
@@ -61,6 +61,9 @@ pub(crate) struct FileSource {
     recall: Recall,
     kind: Option<PathKind>,
     manifests: Manifests,
+    /// The pods that an earlier run has published, until this one has delivered: they may
+    /// be running.
+    ran: Option<Uids>,
     /// Looks in a row that found a file being written.
     settling_looks: u32,
     /// Looks since writing down the manifests was begun.
@@ -69,9 +72,10 @@ pub(crate) struct FileSource {
     watch: Watch,
 }
 
-/// Differs whenever what is worth writing down does: the recall, the kind, and the
-/// revision of the manifests.
-type Version = (Recall, Option<PathKind>, u64);
+/// Differs whenever what is worth writing down does: the recall, the kind, the revision
+/// of the manifests, on which the pods that are published depend, and whether those are
+/// still an earlier run's.
+type Version = (Recall, Option<PathKind>, u64, bool);
 
 /// What a look at the path found out.
 enum Look {
@@ -113,6 +117,7 @@ impl FileSource {
             recall: Recall::Lost,
             kind: None,
             manifests: Manifests::default(),
+            ran: None,
             settling_looks: 0,
             unsaved_looks: 0,
             disk: Disk::new(reader::read),
@@ -177,6 +182,7 @@ impl FileSource {
                 self.recall = last_good.recall;
                 self.kind = last_good.kind;
                 self.manifests = Manifests::from_remembered(last_good.manifests);
+                self.ran = Some(last_good.running).filter(|uids| !uids.is_empty());
             }
             Ok(Err(error)) => lost(&error),
             // It panicked.
@@ -321,8 +327,7 @@ impl FileSource {
     }
 
     fn publish(&mut self, look: Look) {
-        let running = self.publication.pods(PodSource::File);
-        let (pods, mut problems) = self.manifests.snapshot(&running);
+        let (pods, mut problems) = self.manifests.snapshot(&self.running());
         let delivered = match look {
             Look::Complete {
                 settling,
@@ -357,13 +362,27 @@ impl FileSource {
         }
         if delivered {
             self.recall = Recall::Complete;
+            self.ran = None;
         }
         self.publication
             .set(PodSource::File, delivered, Some(pods), problems);
     }
 
+    /// The pods that may be running: what was published last.
+    fn running(&self) -> Uids {
+        match &self.ran {
+            Some(ran) => ran.clone(),
+            None => {
+                let pods = self.publication.pods(PodSource::File);
+                pods.keys().cloned().collect()
+            }
+        }
+    }
+
     fn version(&self) -> Version {
-        (self.recall, self.kind, self.manifests.revision())
+        let is_of_earlier_run = self.ran.is_some();
+        let revision = self.manifests.revision();
+        (self.recall, self.kind, revision, is_of_earlier_run)
     }
 
     fn is_unsaved(&self) -> bool {
@@ -376,6 +395,7 @@ impl FileSource {
             let last_good = LastGood {
                 recall: self.recall,
                 kind: self.kind,
+                running: self.running(),
                 manifests: self.manifests.to_remember(),
             };
             // Nobody waits for it: it costs nothing until a file is bad and this process

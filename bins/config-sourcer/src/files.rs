@@ -24,7 +24,7 @@ use pod::wire::content_hash;
 use pod::{Pod, PodDocument, PodExt, PodSource};
 use pod_manifest::ManifestError;
 
-use crate::snapshot::{self, PodSet, Problem};
+use crate::snapshot::{self, PodSet, Problem, Uids};
 
 /// What is new of a file in the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -198,7 +198,7 @@ impl Manifests {
 
     /// The pods that should run, and everything that is wrong.
     #[must_use]
-    pub(crate) fn snapshot(&self, running: &PodSet) -> (PodSet, Vec<Problem>) {
+    pub(crate) fn snapshot(&self, running: &Uids) -> (PodSet, Vec<Problem>) {
         let manifests = self
             .files
             .iter()

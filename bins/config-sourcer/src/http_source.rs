@@ -17,7 +17,7 @@ use crate::file_source::timestamp;
 use crate::files::{mark_seen, problem};
 use crate::http_client::{HttpClient, HttpRequest, shown};
 use crate::publication::Publication;
-use crate::snapshot::{PodSet, Problem, assemble};
+use crate::snapshot::{PodSet, Problem, Uids, assemble};
 
 /// The manifest URL.
 #[derive(Debug)]
@@ -118,7 +118,8 @@ impl HttpSource {
             .map(|pod| mark_seen(pod, &seen, &now, PodSource::Http))
             .collect::<Result<_, _>>()
             .map_err(|reason| vec![Problem::new(subject.clone(), reason)])?;
-        Ok(assemble([(subject.as_str(), pods.as_slice())], running))
+        let running: Uids = running.keys().cloned().collect();
+        Ok(assemble([(subject.as_str(), pods.as_slice())], &running))
     }
 }
 

@@ -16,6 +16,7 @@ use state_file::{StateFile, StateFileError};
 use topology::{Process, row};
 
 use crate::files::Remembered;
+use crate::snapshot::Uids;
 
 /// Format of the file. Another one is not read.
 const VERSION: u32 = 1;
@@ -48,6 +49,9 @@ pub(crate) struct LastGood {
     pub recall: Recall,
     /// What the manifest path was.
     pub kind: Option<PathKind>,
+    /// Which of their pods were published: of two that cannot both run, the one that does
+    /// must not be pushed out by our restart. Empty in a file of an earlier version.
+    pub running: Uids,
     /// The manifests.
     pub manifests: Vec<Remembered>,
 }
@@ -60,6 +64,8 @@ struct Saved {
     #[serde(default)]
     recall: Recall,
     kind: Option<PathKind>,
+    #[serde(default)]
+    running: Uids,
     manifests: Vec<SavedManifest>,
 }
 
@@ -137,6 +143,7 @@ impl Store for LastGoodFile {
         let mut last_good = LastGood {
             recall: saved.recall,
             kind: saved.kind,
+            running: saved.running.into_iter().take(MAX_PODS).collect(),
             manifests: Vec::new(),
         };
         let mut pods = 0;
@@ -187,6 +194,7 @@ impl Store for LastGoodFile {
             static_pod_path: self.static_pod_path.clone(),
             recall: last_good.recall,
             kind: last_good.kind,
+            running: last_good.running.clone(),
             manifests,
         })
     }
@@ -262,6 +270,7 @@ mod tests {
         LastGood {
             recall: Recall::Lost,
             kind: Some(PathKind::Directory),
+            running: ["1".to_owned()].into(),
             manifests: vec![Remembered {
                 path: "/m/a".to_owned(),
                 judged: Some("hash".to_owned()),
@@ -316,6 +325,7 @@ mod tests {
                 static_pod_path: "/m".to_owned(),
                 recall: Recall::Complete,
                 kind: Some(PathKind::Directory),
+                running: Uids::new(),
                 manifests,
             };
             store.file.save(&content).unwrap();
@@ -364,6 +374,7 @@ mod tests {
                 static_pod_path: "/m".to_owned(),
                 recall: Recall::Complete,
                 kind: Some(PathKind::Directory),
+                running: Uids::new(),
                 manifests: vec![saved("/m/a", good), saved("/m/b", bad)],
             };
             store.file.save(&content).unwrap();

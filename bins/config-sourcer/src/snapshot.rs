@@ -1,12 +1,15 @@
 //! The set of pods that a source delivers, made of its manifests. Pure.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use ipc::limits::{MAX_PODS, MAX_SOURCE_BYTES};
 use pod::PodDocument;
 
 /// The pods of a source by UID.
 pub(crate) type PodSet = BTreeMap<String, PodDocument>;
+
+/// UIDs of pods.
+pub(crate) type Uids = BTreeSet<String>;
 
 /// Something that is wrong with a source, for people.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,14 +40,14 @@ impl Problem {
 #[must_use]
 pub(crate) fn assemble<'a>(
     manifests: impl IntoIterator<Item = (&'a str, &'a [PodDocument])>,
-    running: &PodSet,
+    running: &Uids,
 ) -> (PodSet, Vec<Problem>) {
     let mut candidates: Vec<(&str, &PodDocument)> = manifests
         .into_iter()
         .flat_map(|(subject, pods)| pods.iter().map(move |pod| (subject, pod)))
         .collect();
     // Stable: within both groups the order of manifests stays.
-    candidates.sort_by_key(|(_, pod)| !running.contains_key(pod.identity().uid()));
+    candidates.sort_by_key(|(_, pod)| !running.contains(pod.identity().uid()));
     let mut set = PodSet::new();
     let mut names: BTreeMap<String, &str> = BTreeMap::new();
     let mut problems = Vec::new();
@@ -113,7 +116,7 @@ mod tests {
         let (first, second) = ([pod("1", "a")], [pod("2", "a"), pod("3", "b")]);
         let (set, problems) = assemble(
             [("x.yaml", first.as_slice()), ("y.yaml", &second)],
-            &PodSet::new(),
+            &Uids::new(),
         );
         assert_eq!(uids(&set), ["1", "3"]);
         assert_eq!(
@@ -124,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_copy_never_displaces_the_pod_that_runs() {
-        let running: PodSet = [("2".to_owned(), pod("2", "a"))].into();
+        let running: Uids = ["2".to_owned()].into();
         let (backup, original) = ([pod("1", "a")], [pod("2", "a")]);
         let (set, problems) = assemble(
             [("a.bak", backup.as_slice()), ("b.yaml", &original)],
@@ -138,7 +141,7 @@ mod tests {
     #[test]
     fn duplicate_uids_are_left_out_and_reported() {
         let pods = [pod("1", "a"), pod("1", "b")];
-        let (set, problems) = assemble([("x", pods.as_slice())], &PodSet::new());
+        let (set, problems) = assemble([("x", pods.as_slice())], &Uids::new());
         assert_eq!(uids(&set), ["1"]);
         assert_eq!(problems, [Problem::new("x", "another pod has the uid 1")]);
     }
@@ -148,13 +151,13 @@ mod tests {
         let many: Vec<_> = (0..MAX_PODS + 5)
             .map(|n| pod(&n.to_string(), &format!("p{n}")))
             .collect();
-        let (set, problems) = assemble([("x", many.as_slice())], &PodSet::new());
+        let (set, problems) = assemble([("x", many.as_slice())], &Uids::new());
         assert_eq!(set.len(), MAX_PODS);
         assert_eq!(problems.len(), 1);
         let large: Vec<_> = (0..20)
             .map(|n| padded(&n.to_string(), &format!("p{n}"), 1_000_000))
             .collect();
-        let (set, problems) = assemble([("x", large.as_slice())], &PodSet::new());
+        let (set, problems) = assemble([("x", large.as_slice())], &Uids::new());
         assert_eq!(set.len(), 16);
         assert_eq!(problems.len(), 1);
     }

@@ -465,6 +465,26 @@ async fn a_duplicate_is_reported_and_does_not_displace_the_pod() {
         .until("a problem", |state| has_problem(state, "already in"))
         .await;
     assert_eq!(images(&state), ["i:1"]);
+    // Nor after our restarts, although it comes first by name.
+    node.until_saved("i:2").await;
+    for life in 1..=2 {
+        node.start();
+        let state = node
+            .until("ready", |state| {
+                state.ready && has_problem(state, "already in")
+            })
+            .await;
+        assert_eq!(images(&state), ["i:1"], "life {life}");
+    }
+    // Without the pod that ran, it is the copy's turn, and the next run keeps that.
+    node.remove("b.yaml");
+    node.until_images(&["i:2"]).await;
+    node.write("a", &manifest("a", "i:3"));
+    node.until("a problem", |state| has_problem(state, "already in"))
+        .await;
+    node.until_saved("i:3").await;
+    node.start();
+    node.until_images(&["i:2"]).await;
 }
 
 #[test]
