@@ -3,6 +3,7 @@
 //! their names, and without them there is no start.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use crate::process_row::Caller;
 use crate::table::{PROCESSES, row};
@@ -10,6 +11,13 @@ use crate::{Edge, Process, edges};
 
 /// Lowest base that is accepted: below lie system and ordinary users.
 pub const MIN_UID_BASE: u32 = 1000;
+
+/// The numbers of the users that the package makes: a range of their own, so that no image
+/// has a user of ours by accident, since a pod that would run as one is refused. Images have
+/// system users (below 1000), ordinary ones and `nobody`. systemd leaves 60706 to 61183 to
+/// nobody: below are users of homed and greeters, above are dynamic ones. Debian has
+/// assigned nothing below 63434.
+pub const STATIC_IDS: RangeInclusive<u32> = 60_800..=60_815;
 
 /// A user of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ mod process_row;
 mod table;
 
 pub use allocator::ALLOCATOR_VARIABLES;
-pub use identity::{Account, Identities, IdentityError, MIN_UID_BASE};
+pub use identity::{Account, Identities, IdentityError, MIN_UID_BASE, STATIC_IDS};
 pub use namespace::Namespace;
 pub use need::Need;
 pub use place::{Access, Place, PlaceRow};

@@ -51,6 +51,9 @@ pub struct ProcessRow {
     pub job: &'static str,
     /// The system user that it runs as, unless users are given by number.
     pub user: &'static str,
+    /// The number that the package gives this user and its group, one of
+    /// [`STATIC_IDS`](crate::STATIC_IDS) and never changed; 0 is root's.
+    pub static_id: u32,
     /// Runs as root, whatever users exist.
     pub root: bool,
     /// The capabilities that it keeps, with a reason each.

@@ -62,6 +62,7 @@ pub const PROCESSES: &[ProcessRow] = &[
         process: Process::Supervisor,
         job: "starts, watches and restarts the others; owns their sockets",
         user: "root",
+        static_id: 0,
         root: true,
         capabilities: &[
             (
@@ -159,6 +160,7 @@ pub const PROCESSES: &[ProcessRow] = &[
         process: Process::PodWorkerPool,
         job: "one worker per pod; the only one that talks to the container runtime",
         user: "root",
+        static_id: 0,
         root: true,
         capabilities: &[
             (
@@ -286,6 +288,7 @@ pub const PROCESSES: &[ProcessRow] = &[
         process: Process::StatusSyncer,
         job: "turns observations into PodStatus; keeps events",
         user: "bulkhead-status-syncer",
+        static_id: 60_802,
         root: false,
         capabilities: &[],
         opens: &[
@@ -324,6 +327,7 @@ pub const PROCESSES: &[ProcessRow] = &[
         process: Process::Pleg,
         job: "compares runtime states, emits pod lifecycle events",
         user: "bulkhead-pleg",
+        static_id: 60_803,
         root: false,
         capabilities: &[],
         opens: &[write(
@@ -348,6 +352,7 @@ pub const PROCESSES: &[ProcessRow] = &[
         process: Process::Prober,
         job: "liveness, readiness and startup probes",
         user: "bulkhead-prober",
+        static_id: 60_804,
         root: false,
         capabilities: &[],
         opens: &[
@@ -376,6 +381,7 @@ pub const PROCESSES: &[ProcessRow] = &[
         process: Process::ConfigSourcer,
         job: "pods from files and HTTP, validated and merged into one stream",
         user: "bulkhead-config-sourcer",
+        static_id: 60_805,
         root: false,
         capabilities: &[],
         opens: &[
@@ -434,6 +440,7 @@ pub const PROCESSES: &[ProcessRow] = &[
         process: Process::SyncLoop,
         job: "the dispatcher: sync loop, pod manager, admission, housekeeping",
         user: "bulkhead-sync-loop",
+        static_id: 60_806,
         root: false,
         capabilities: &[],
         opens: &[
@@ -461,6 +468,7 @@ pub const PROCESSES: &[ProcessRow] = &[
         process: Process::CredentialProvider,
         job: "asks programs of the node for credentials of registries; only where some are configured",
         user: "bulkhead-credential-provider",
+        static_id: 60_807,
         root: false,
         capabilities: &[],
         opens: &[

@@ -136,6 +136,35 @@ fn named_users_have_their_own_primary_groups() {
 }
 
 #[test]
+fn each_user_has_a_number_of_its_own_that_nobody_else_hands_out() {
+    let mut taken = BTreeSet::new();
+    for row in PROCESSES {
+        match row.root {
+            true => assert_eq!(row.static_id, 0, "{}", row.process),
+            false => {
+                assert!(STATIC_IDS.contains(&row.static_id), "{}", row.process);
+                assert!(taken.insert(row.static_id), "{}", row.process);
+            }
+        }
+    }
+    // systemd's "Users, Groups, UIDs and GIDs on systemd Systems", Debian's base-passwd.
+    for (first, last, whose) in [
+        (0, 999, "system users"),
+        (1_000, 60_000, "ordinary users"),
+        (60_001, 60_513, "systemd-homed"),
+        (60_514, 60_577, "users of the host in containers"),
+        (60_578, 60_705, "greeters"),
+        (61_184, 65_519, "dynamic users"),
+        (63_434, 64_999, "assigned by Debian"),
+        (65_532, 65_535, "nobody and nonroot, no number"),
+        (65_536, u32::MAX, "containers, and what no 16 bits hold"),
+    ] {
+        let apart = *STATIC_IDS.end() < first || last < *STATIC_IDS.start();
+        assert!(apart, "{whose}");
+    }
+}
+
+#[test]
 fn missing_and_shared_users_are_refused() {
     let missing = Identities::from_users(|_| None);
     assert!(matches!(missing, Err(IdentityError::MissingUser { .. })));

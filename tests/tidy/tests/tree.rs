@@ -247,14 +247,30 @@ fn links_in_the_documents_lead_somewhere() {
 #[test]
 fn systemd_makes_exactly_the_users_of_the_topology() {
     let text = read("systemd/sysusers.d/bulkhead.conf");
-    let made: Vec<&str> = text
+    let made: Vec<(&str, &str)> = text
         .lines()
-        .filter_map(|line| line.strip_prefix("u "))
-        .filter_map(|rest| rest.split(' ').next())
+        .filter_map(|line| line.strip_prefix("u ")?.split_once(' '))
+        .map(|(user, rest)| (user, rest.split(' ').next().unwrap()))
         .collect();
     let rows = topology::PROCESSES.iter().filter(|row| !row.root);
-    let wanted: Vec<&str> = rows.map(|row| row.user).collect();
+    let wanted: Vec<(&str, String)> = rows
+        .map(|row| (row.user, row.static_id.to_string()))
+        .collect();
+    let wanted: Vec<(&str, &str)> = wanted.iter().map(|(user, id)| (*user, &**id)).collect();
     assert_eq!(made, wanted);
+}
+
+#[test]
+fn the_numbers_that_operators_read_are_those_of_the_users() {
+    let document = read("docs/operating.md");
+    let based = topology::Identities::from_base(60_000).unwrap();
+    for row in topology::PROCESSES.iter().filter(|row| !row.root) {
+        let by_name = format!("| `{}` | {} |\n", row.user, row.static_id);
+        let by_number = format!("N+{} for {}", based.uid(row.process) - 60_000, row.process);
+        for told in [by_name, by_number] {
+            assert!(document.contains(&told), "{told}");
+        }
+    }
 }
 
 #[test]

@@ -35,6 +35,8 @@ prove() {
 
 # is_confined STARTER PROCESS PID [SUPERVISOR]: whether what /proc tells of it is what its row says.
 is_confined() { prove "$1 confines $2 as the topology says" /proof/confined "$@"; }
+# No line is degraded but for what the machine refuses to everybody, and that is.
+refusals_are_told() { bulkhead status | grep '^degraded: ' | /proof/confined refusals; }
 all_are_ready() { bulkhead status && programs_run; }
 containers() { ctr --namespace=k8s.io tasks ls --quiet | sort; }
 containers_are_those_of_before() { [ -n "$before" ] && [ "$(containers)" = "$before" ]; }
@@ -97,6 +99,20 @@ has_users() {
     for process in $processes credential-provider; do
         [ "$process" = pod-worker-pool ] || getent passwd "bulkhead-$process" || return
     done
+}
+have_their_numbers() {
+    grep '^u ' /usr/lib/sysusers.d/bulkhead.conf | while read -r _ name number _; do
+        has_number "$name" "$number" || return
+    done
+}
+# has_number NAME NUMBER: as user and as group.
+has_number() {
+    [ "$(id --user "$1")" = "$2" ] && [ "$(id --group "$1")" = "$2" ] && [ "$(getent group "$1" | cut -d : -f 3)" = "$2" ]
+}
+# A purge leaves users, which may own something.
+remove_users() {
+    local process
+    for process in $processes credential-provider; do userdel "bulkhead-$process" 2>/dev/null; done
 }
 # Since $removed_at, by whoever asked systemd to.
 unit_was_stopped() { journalctl --since="$removed_at" UNIT=bulkhead.service | grep -q ': Stopping '; }
@@ -187,6 +203,7 @@ fi
 
 # Where a boot was cut off, something may be left.
 dpkg --purge bulkhead >/dev/null 2>&1
+remove_users
 rm -rf /etc/bulkhead /etc/kubernetes/manifests/*
 for archive in /images/*.tar; do ctr --namespace=k8s.io images import "$archive" >/dev/null; done
 if [ "$(cat /boot-number)" = third ]; then
@@ -226,6 +243,7 @@ esac
 install_version 1
 claim "the package can be installed" version_is 1
 claim "an installation makes the users" has_users
+claim "they have the numbers of the topology" have_their_numbers
 claim "an installation starts nothing" is_not programs_run
 claim "an installation has nothing start at the next boot" is_not starts_at_boot
 systemctl preset --quiet bulkhead.service bulkhead.target
@@ -237,6 +255,11 @@ systemctl start bulkhead.target
 claim "in the bundle every process is ready" all_are_ready
 claim "in the bundle a pod runs" web_is_ready
 for process in $processes; do is_confined systemd "$process" "$(pid_of_service "$process")"; done
+# It starts with its first caller, and runs only where programs give credentials.
+pid=$(pid_of_service credential-provider)
+[ "$pid" = 0 ] || is_confined systemd credential-provider "$pid"
+echo "    What this machine refuses to everybody, and is not asked for above:"
+/proof/confined refusals < /dev/null | sed 's/^/    /'
 claim "the runtime sees what pod-worker-pool mounts in the bundle" volume_is_mounted
 before=$(containers)
 for process in $processes; do
@@ -300,7 +323,11 @@ claim "an upgrade keeps the node's own configuration" configuration_is_ours
 
 systemctl start bulkhead.service
 claim "the supervisor takes over from the bundle" all_are_ready
-for process in $processes; do is_confined supervisor "$process" "$(pid_in_status "$process")" "$(pid_in_status supervisor)"; done
+for process in supervisor $processes credential-provider; do
+    pid=$(pid_in_status "$process")
+    [ -z "$pid" ] || is_confined supervisor "$process" "$pid" "$(pid_in_status supervisor)"
+done
+prove "the supervisor tells what the machine refuses" refusals_are_told
 claim "the bundle has stopped" test "$(systemctl is-active bulkhead-pleg.service)" != active
 claim "no container noticed that the supervisor took over" containers_are_those_of_before
 for process in $processes; do

@@ -32,7 +32,14 @@ try_egress() {
         ip address add "$address" dev lo
     done
     /bin/busybox httpd -p 80 -h /images
+    # Of an earlier package, and of somebody else.
+    useradd --system --uid 901 --user-group bulkhead-prober
+    useradd --uid 60803 --user-group somebody
     install_version 3
+    claim "a user of an earlier package keeps its number" has_number bulkhead-prober 901
+    claim "who has a number of ours keeps it" has_number somebody 60803
+    claim "the user that was to have it has another" is_not has_number bulkhead-pleg 60803
+    claim "the others have theirs" has_number bulkhead-sync-loop 60806
     systemctl start bulkhead.target
     claim "on cgroup version 2 every process of the bundle is ready" all_are_ready
     claim "a metadata service can be reached from the node" timeout 2 bash -c "exec 3<>/dev/tcp/$metadata/80"
@@ -54,6 +61,7 @@ try_egress() {
     claim "and to no other" may_not_send bulkhead-prober.service 168.63.129.16
     rm -r /etc/systemd/system/bulkhead-prober.service.d
     dpkg --purge bulkhead >> /dpkg.log 2>&1
+    userdel somebody
 }
 
 refuses() {
