@@ -1,7 +1,11 @@
 //! What status-syncer is still to be told: the newest of each, one report at a
 //! time. Pure; `status_syncer` does the sending.
+//!
+//! A rejection that status-syncer has no room for holds nothing else up: room is made by
+//! what waits behind it, the list of the pods that there are.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use std::time::Duration;
 
 use bulkhead_api::v1;
@@ -37,6 +41,8 @@ pub(super) enum Report {
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     rejections: BTreeMap<String, v1::RejectPodRequest>,
+    /// The uid of the rejection that was put back last: those after it are tried before it.
+    put_back: Option<String>,
     verdicts: BTreeMap<(String, i32), v1::ProbeVerdict>,
     events: VecDeque<v1::Event>,
     /// Running number of the first event that waits.
@@ -85,9 +91,24 @@ impl Reports {
 
     /// The next report; `boot_id` is this process's.
     pub(super) fn next(&self, boot_id: &str) -> Option<Report> {
-        if let Some(rejection) = self.rejections.values().next() {
-            return Some(Report::Rejection(rejection.clone()));
+        let rejection = || self.next_rejection().cloned().map(Report::Rejection);
+        let other = || self.next_other(boot_id);
+        match self.put_back {
+            None => rejection().or_else(other),
+            Some(_) => other().or_else(rejection),
         }
+    }
+
+    fn next_rejection(&self) -> Option<&v1::RejectPodRequest> {
+        let after = self.put_back.as_ref().and_then(|last| {
+            let after = (Bound::Excluded(last), Bound::Unbounded);
+            self.rejections.range::<String, _>(after).next()
+        });
+        let next = after.or_else(|| self.rejections.first_key_value());
+        next.map(|(_, rejection)| rejection)
+    }
+
+    fn next_other(&self, boot_id: &str) -> Option<Report> {
         if !self.verdicts.is_empty() {
             let verdicts = self
                 .verdicts
@@ -113,10 +134,19 @@ impl Reports {
         self.known.clone().map(Report::Known)
     }
 
+    /// A report was not taken, and may be later. Rejections are then behind all others, and
+    /// this one behind the other rejections.
+    pub(super) fn put_back(&mut self, report: &Report) {
+        if let Report::Rejection(rejection) = report {
+            self.put_back = Some(rejection_uid(rejection));
+        }
+    }
+
     /// A report was taken, or can never be. What is newer than it still waits.
     pub(super) fn done(&mut self, report: &Report) {
         match report {
             Report::Rejection(rejection) => {
+                self.put_back = None;
                 let uid = rejection_uid(rejection);
                 if self.rejections.get(&uid) == Some(rejection) {
                     self.rejections.remove(&uid);
@@ -199,6 +229,40 @@ mod tests {
         assert_eq!(reports.next("b"), Some(first.clone()));
         reports.done(&first);
         assert_eq!(reports.next("b"), None);
+    }
+
+    #[test]
+    fn a_rejection_that_finds_no_room_holds_nothing_up() {
+        let mut reports = Reports::default();
+        reports.retain(vec!["a".into(), "b".into()], &[], Duration::ZERO);
+        reports.reject(rejection("a", "r"));
+        reports.reject(rejection("b", "r"));
+        reports.set_verdicts(vec![verdict("c", "m")]);
+        reports.report(event("e"));
+        let mut told = Vec::new();
+        // status-syncer has room for no rejection.
+        while let Some(report) = reports.next("b") {
+            told.push(match &report {
+                Report::Rejection(rejection) => rejection_uid(rejection),
+                Report::Verdicts(_) => "verdicts".to_owned(),
+                Report::Events(_) => "events".to_owned(),
+                Report::Known(_) => "known".to_owned(),
+            });
+            match report {
+                Report::Rejection(_) => reports.put_back(&report),
+                _ => reports.done(&report),
+            }
+            if told.len() == 7 {
+                break;
+            }
+        }
+        let expected = ["a", "verdicts", "events", "known", "b", "a", "b"];
+        assert_eq!(told, expected);
+        // It has room again.
+        reports.set_verdicts(vec![verdict("c", "m")]);
+        reports.done(&Report::Rejection(rejection("a", "r")));
+        let next = reports.next("b");
+        assert_eq!(next, Some(Report::Rejection(rejection("b", "r"))));
     }
 
     #[test]

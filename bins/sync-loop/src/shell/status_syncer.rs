@@ -99,6 +99,7 @@ impl Link {
                     if dropped {
                         reports.with(|reports| reports.done(&report));
                     } else if error.code().is_some() {
+                        reports.with(|reports| reports.put_back(&report));
                         tokio::time::sleep(RETRY_PAUSE).await;
                     }
                 }

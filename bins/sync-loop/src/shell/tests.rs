@@ -311,6 +311,36 @@ async fn a_restarted_status_syncer_is_told_rejections_and_verdicts_again() {
     .await;
 }
 
+/// Pods of one source that find no room must not keep back what is told of all others.
+#[tokio::test(start_paused = true)]
+async fn a_rejection_that_finds_no_room_keeps_nothing_else_back() {
+    let node = FakeNode::start(vec![plain("a")]).await;
+    node.until("a is created", |node| node.pool.created() == 1)
+        .await;
+    node.status.set_room(false);
+    node.configuration.send(now_is(with_cpu("rejected", 9000)));
+    node.until("its event", |node| node.status.has_event("OutOfcpu"))
+        .await;
+    let verdict = fakes::verdict("a", ProbeKind::Readiness, ProbeResult::Success);
+    node.results.send(ResultMessage::Verdict(verdict));
+    node.until("the verdict", |node| {
+        node.status
+            .knows_verdict(ProbeKind::Readiness, ProbeResult::Success)
+    })
+    .await;
+    let retained = node.status.retained();
+    node.until("the pods that there are", |node| {
+        node.status.retained() > retained
+    })
+    .await;
+    assert!(node.status.rejections().is_empty());
+    node.status.set_room(true);
+    node.until("the rejection", |node| {
+        node.status.rejections() == ["rejected OutOfcpu"]
+    })
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn while_the_runtime_is_down_its_health_is_asked_for_with_a_back_off() {
     let node = FakeNode::start(vec![plain("a")]).await;

@@ -382,6 +382,7 @@ struct StatusState {
     boot_id: String,
     verdicts: Vec<v1::ProbeVerdict>,
     rejections: BTreeMap<String, String>,
+    has_no_room: bool,
     events: Vec<v1::Event>,
     next_sequence: u64,
     retained: u64,
@@ -411,6 +412,11 @@ impl FakeStatusSyncer {
                 .map(|(uid, reason)| format!("{uid} {reason}"))
                 .collect()
         })
+    }
+
+    /// Whether there is room for the pods that are rejected.
+    pub(super) fn set_room(&self, has_room: bool) {
+        self.with(|state| state.has_no_room = !has_room);
     }
 
     pub(super) fn forget_rejections(&self) {
@@ -456,6 +462,9 @@ impl StatusReports for FakeStatusSyncer {
     ) -> Result<Response<v1::RejectPodResponse>, Status> {
         let request = request.into_inner();
         let uid = request.pod.unwrap().reference.unwrap().uid;
+        if self.with(|state| state.has_no_room) {
+            return Err(Status::resource_exhausted("no more pods are taken"));
+        }
         Ok(Response::new(self.with(|state| {
             state.rejections.insert(uid, request.reason);
             v1::RejectPodResponse {
