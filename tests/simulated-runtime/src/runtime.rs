@@ -2,6 +2,7 @@
 //! of it.
 
 mod calls;
+mod stats;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -49,6 +50,8 @@ struct Shared {
     unstoppable_sandboxes: Mutex<BTreeSet<String>>,
     /// Bytes of memory that each running container of a pod uses, by UID.
     memory_use: Mutex<BTreeMap<String, u64>>,
+    /// What each container has written in its layer, by pod.
+    layer_use: Mutex<BTreeMap<String, u64>>,
     /// The password by which an image is pulled, by image.
     pull_passwords: Mutex<BTreeMap<String, String>>,
     /// By what pulls were tried, in this order.
@@ -99,6 +102,7 @@ impl SimulatedRuntime {
             pull_auths: Mutex::default(),
             unstoppable_sandboxes: Mutex::default(),
             memory_use: Mutex::default(),
+            layer_use: Mutex::default(),
             version: Mutex::new(("simulated".to_owned(), "1.0.0".to_owned())),
             user_namespaces: AtomicBool::new(false),
             pulls_go_on: Notify::new(),
@@ -281,12 +285,6 @@ impl SimulatedRuntime {
     #[must_use]
     pub fn newest(&self, label: (&str, &str), name: &str) -> Option<ContainerView> {
         lock(&self.0.state).newest(label, name)
-    }
-
-    /// How many bytes of memory each running container of a pod uses from now on;
-    /// without it none.
-    pub fn set_memory_use(&self, pod_uid: &str, bytes: u64) {
-        lock(&self.0.memory_use).insert(pod_uid.to_owned(), bytes);
     }
 
     /// The names of the images that are on the node.

@@ -19,7 +19,7 @@ use node_layout::{FilesystemUsage, TreeSize};
 use pod::metadata::{CONTAINER_NAME_LABEL, POD_UID_LABEL};
 use pod_lifecycle::DesiredPod;
 
-use crate::relist::{Relist, Relister};
+use crate::relist::{ListedContainer, Relist, Relister, RuntimePod};
 
 /// How long a look at one thing may take: a file system that hangs is passed over.
 const MAY_TAKE: Duration = Duration::from_secs(10);
@@ -143,7 +143,7 @@ impl Gauge {
     ) -> Option<Vec<(Candidate, Option<PodUsage>)>> {
         // What runs is listed first: what starts after that may have no figures yet.
         let relist = self.relister.all().await.ok()?;
-        let containers = self.containers().await?;
+        let containers = self.containers(&HashSet::new()).await?;
         let resource = signal.resource();
         let files = matches!(resource, Resource::EphemeralStorage | Resource::Inodes);
         let (processes, untold) = match resource {
@@ -178,23 +178,31 @@ impl Gauge {
     }
 
     /// What pods with limits on the node's disk have there; those of which it cannot be
-    /// found out are left out.
+    /// found out are left out. Layers and logs of containers that have ended do not count,
+    /// as in a kubelet: a container that restarts may write as much each time.
     pub(super) async fn measure_limited(
         &self,
         pods: Vec<(DesiredPod, Candidate)>,
     ) -> Vec<(DesiredPod, Candidate, PodUsage)> {
         let wants_layers = pods.iter().any(|(_, pod)| pod.storage_limit.is_some());
-        let containers = match wants_layers {
-            true => self.containers().await,
+        let relist = match wants_layers {
+            true => self.relister.all().await.ok(),
             false => None,
+        };
+        let listed = relist.as_ref().map(|relist| &relist.pods);
+        let containers = match listed {
+            Some(pods) => self.containers(&ended(pods)).await,
+            None => None,
         };
         let containers = containers.unwrap_or_default();
         stream::iter(pods)
             .map(|(pod, candidate)| {
                 let of_pod = containers.get(&candidate.uid).cloned().unwrap_or_default();
+                let going_on = going_on(listed.and_then(|pods| pods.get(&candidate.uid)));
                 async move {
-                    let usage = self.with_files(&pod, &candidate, of_pod).await;
-                    usage.map(|usage| (pod, candidate, usage))
+                    let mut usage = self.with_files(&pod, &candidate, of_pod).await?;
+                    usage.containers.retain(|name, _| going_on.contains(name));
+                    Some((pod, candidate, usage))
                 }
             })
             .buffered(PARALLEL)
@@ -227,9 +235,9 @@ impl Gauge {
         })
     }
 
-    /// What the runtime says of all containers. Of several instances of one name the
-    /// layers of all count: they lie on the disk.
-    async fn containers(&self) -> Option<UsageOfContainers> {
+    /// What the runtime says of all containers but those with these ids. Of several
+    /// instances of one name the layers of all count: they lie on the disk.
+    async fn containers(&self, but: &HashSet<&str>) -> Option<UsageOfContainers> {
         let filter = v1::ContainerStatsFilter::default();
         let stats = match self.runtime.list_container_stats(filter).await {
             Ok(stats) => stats,
@@ -243,6 +251,9 @@ impl Gauge {
             let Some(attributes) = &of_container.attributes else {
                 continue;
             };
+            if but.contains(&*attributes.id) {
+                continue;
+            }
             let label = |name: &str| attributes.labels.get(name).cloned();
             let (Some(uid), Some(name)) = (label(POD_UID_LABEL), label(CONTAINER_NAME_LABEL))
             else {
@@ -283,6 +294,24 @@ impl Gauge {
         }
         (all, untold)
     }
+}
+
+/// Ids of containers that have ended.
+fn ended(pods: &BTreeMap<String, RuntimePod>) -> HashSet<&str> {
+    let containers = pods.values().flat_map(|pod| &pod.containers);
+    let ended = containers.filter(|container| has_ended(container));
+    ended.map(|container| &*container.id).collect()
+}
+
+/// Names of the containers of a pod that have not ended.
+fn going_on(pod: Option<&RuntimePod>) -> HashSet<String> {
+    let containers = pod.into_iter().flat_map(|pod| &pod.containers);
+    let going_on = containers.filter(|container| !has_ended(container));
+    going_on.map(|container| container.name.clone()).collect()
+}
+
+fn has_ended(container: &ListedContainer) -> bool {
+    container.state == v1::ContainerState::ContainerExited
 }
 
 /// Pods that run and of whose memory the runtime tells nothing at all: it could not read

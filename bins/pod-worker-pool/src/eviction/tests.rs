@@ -282,6 +282,45 @@ async fn pods_that_have_more_on_the_disk_than_they_may_are_evicted_and_others_ar
     assert!(conditions(&node).is_empty());
 }
 
+/// What containers that have ended wrote is not what the pod uses now: one that restarts
+/// may write as much each time.
+#[tokio::test(start_paused = true)]
+async fn only_what_containers_wrote_that_have_not_ended_counts_towards_limits() {
+    let node = TestNode::new();
+    let mut pod = pod_running("a", "u1", &["exit", "1", "100000"]);
+    let limited = json!({"limits": {"ephemeral-storage": "1Gi"}});
+    let init = json!({
+        "name": "i", "image": IMAGE, "command": ["exit", "0", "100"], "resources": limited,
+    });
+    pod["spec"]["initContainers"] = json!([init]);
+    pod["spec"]["containers"][0]["resources"] = limited;
+    node.runtime.set_layer_use("u1", 600 << 20);
+    let logs = TreeSize {
+        bytes: 600 << 20,
+        inodes: 1,
+    };
+    let files = PodFilesUsage {
+        logs: BTreeMap::from([("i".to_owned(), logs)]),
+        ..PodFilesUsage::default()
+    };
+    node.host.state().pod_files.insert("u1".to_owned(), files);
+    node.create(&pod).await;
+    let ended = || {
+        let containers = node.runtime.containers().into_iter();
+        let ended = containers.filter(|it| !it.running && it.name == "c");
+        ended.count()
+    };
+    let is_evicted = || node.reasons("u1").contains(&"Evicted".to_owned());
+    eventually("it restarts", || {
+        ended() > 0 && node.running("u1").is_some()
+    })
+    .await;
+    seconds(90).await;
+    assert!(!is_evicted() && ended() > 0, "{:?}", node.reasons("u1"));
+    node.runtime.set_layer_use("u1", (1 << 30) + 1);
+    eventually("the one that runs has too much", is_evicted).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_with_room_asks_the_runtime_for_nothing() {
     let node = TestNode::new();

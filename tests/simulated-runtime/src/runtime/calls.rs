@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use super::{SimulatedRuntime, lock, millis};
 use crate::behaviour::Behaviour;
 use crate::state::not_found;
-use crate::state::shown::{ContainerView, Shown as _};
+use crate::state::shown::Shown as _;
 
 #[async_trait]
 impl ContainerRuntime for SimulatedRuntime {
@@ -343,8 +343,7 @@ impl ContainerRuntime for SimulatedRuntime {
             let views = lock(&runtime.0.state).container_views();
             let found = views.into_iter().find(|it| it.id == id && it.running);
             let found = found.ok_or_else(|| not_found("ContainerStats", &id))?;
-            let memory_use = lock(&runtime.0.memory_use);
-            Ok(stats_of(found, &memory_use))
+            Ok(runtime.stats_of(found))
         })
         .await
     }
@@ -355,9 +354,8 @@ impl ContainerRuntime for SimulatedRuntime {
     ) -> Result<Vec<v1::ContainerStats>, RuntimeError> {
         self.perform("ListContainerStats", millis(1), |runtime| async move {
             let views = lock(&runtime.0.state).container_views();
-            let memory_use = lock(&runtime.0.memory_use);
-            let running = views.into_iter().filter(|container| container.running);
-            let stats = running.map(|container| stats_of(container, &memory_use));
+            // Those that have ended too, as containerd lists them.
+            let stats = views.into_iter().map(|view| runtime.stats_of(view));
             Ok(stats.collect())
         })
         .await
@@ -447,23 +445,5 @@ impl ContainerRuntime for SimulatedRuntime {
             source: EventSource::Containerd,
             stream: Box::pin(stream),
         }))
-    }
-}
-
-/// What a container uses that runs.
-fn stats_of(container: ContainerView, memory_use: &BTreeMap<String, u64>) -> v1::ContainerStats {
-    let bytes = memory_use.get(&container.pod_uid).copied().unwrap_or(0);
-    v1::ContainerStats {
-        memory: Some(v1::MemoryUsage {
-            working_set_bytes: Some(v1::UInt64Value { value: bytes }),
-            usage_bytes: Some(v1::UInt64Value { value: bytes }),
-            ..v1::MemoryUsage::default()
-        }),
-        attributes: Some(v1::ContainerAttributes {
-            id: container.id,
-            labels: container.config.labels.clone(),
-            ..v1::ContainerAttributes::default()
-        }),
-        ..v1::ContainerStats::default()
     }
 }
