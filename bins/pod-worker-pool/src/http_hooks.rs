@@ -1,13 +1,24 @@
 //! HTTP lifecycle hooks that wait for the prober: this process connects to nothing but the
 //! runtime and config-sourcer, and the prober already speaks HTTP to pods, without any
-//! privileges. It is told each hook once; one whose prober went away before it reported
-//! may have been carried out, and counts as failed.
+//! privileges. It is told each hook once; of one whose prober went away before it reported
+//! nobody can tell whether it was carried out: it is lost. It is also told when nobody waits
+//! for a hook any more, so that none outlives its container there.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bulkhead_api::v1;
 use tokio::sync::{Notify, oneshot};
+
+/// Why a hook has not ended well.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum HookError {
+    #[error("{0}")]
+    Failed(String),
+    /// Nobody can tell what it came to, through no fault of the container.
+    #[error("the prober went away before it had an answer")]
+    Lost,
+}
 
 /// Hooks that wait or are under way. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -25,19 +36,30 @@ struct Inner {
     last_id: u64,
     /// The stream that is told; older ones end.
     stream: u64,
+    /// Hooks, and the ends of waits for hooks that this stream was told.
     untold: VecDeque<v1::HttpHook>,
     /// Who waits for the end of a hook, by its id.
-    waiting: BTreeMap<u64, oneshot::Sender<Result<(), String>>>,
+    waiting: BTreeMap<u64, oneshot::Sender<Result<(), HookError>>>,
 }
 
-/// A hook that nobody waits for any more is not told.
+/// A hook that nobody waits for any more is not told, and is cut off if it was.
 struct Waits<'a>(&'a HttpHooks, u64);
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
         let inner = &mut *self.0.lock();
-        inner.waiting.remove(&self.1);
-        inner.untold.retain(|hook| hook.id != self.1);
+        let id = self.1;
+        let has_not_ended = inner.waiting.remove(&id).is_some();
+        let hooks = inner.untold.len();
+        inner.untold.retain(|hook| hook.id != id);
+        if has_not_ended && inner.untold.len() == hooks {
+            inner.untold.push_back(v1::HttpHook {
+                id,
+                is_given_up: true,
+                ..v1::HttpHook::default()
+            });
+            self.0.0.changed.notify_waiters();
+        }
     }
 }
 
@@ -47,7 +69,7 @@ impl HttpHooks {
     }
 
     /// Has the prober carry out a hook, and waits for its end.
-    pub(crate) async fn carry_out(&self, hook: v1::HttpHook) -> Result<(), String> {
+    pub(crate) async fn carry_out(&self, hook: v1::HttpHook) -> Result<(), HookError> {
         let (answer, answered) = oneshot::channel();
         let id = {
             let inner = &mut *self.lock();
@@ -59,9 +81,7 @@ impl HttpHooks {
         };
         let _waits = Waits(self, id);
         self.0.changed.notify_waiters();
-        answered
-            .await
-            .unwrap_or_else(|_| Err("the prober went away before it had an answer".to_owned()))
+        answered.await.unwrap_or(Err(HookError::Lost))
     }
 
     /// A prober begins to listen. Whoever listened before does not any more.
@@ -81,14 +101,15 @@ impl HttpHooks {
         let waiting = self.lock().waiting.remove(&id);
         if let Some(waiting) = waiting {
             // Nobody waits any more when the grace is over.
-            let _ = waiting.send(result);
+            let _ = waiting.send(result.map_err(HookError::Failed));
         }
     }
 }
 
 impl Inner {
-    /// Those that were told to somebody who is gone count as failed.
+    /// Those that were told to somebody who is gone are lost.
     fn give_up_told(&mut self) {
+        self.untold.retain(|hook| !hook.is_given_up);
         let untold = &self.untold;
         let is_untold = |id: u64| untold.iter().any(|hook| hook.id == id);
         self.waiting.retain(|id, _| is_untold(*id));
@@ -143,7 +164,7 @@ mod tests {
         }
     }
 
-    fn begin(hooks: &HttpHooks, path: &str) -> tokio::task::JoinHandle<Result<(), String>> {
+    fn begin(hooks: &HttpHooks, path: &str) -> tokio::task::JoinHandle<Result<(), HookError>> {
         let (hooks, hook) = (hooks.clone(), hook(path));
         tokio::spawn(async move { hooks.carry_out(hook).await })
     }
@@ -163,11 +184,12 @@ mod tests {
         hooks.report(first.id, Ok(()));
         hooks.report(99, Ok(()));
         assert_eq!(one.await.unwrap(), Ok(()));
-        assert_eq!(other.await.unwrap(), Err("refused".to_owned()));
+        let refused = HookError::Failed("refused".to_owned());
+        assert_eq!(other.await.unwrap(), Err(refused));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_prober_was_told_that_went_away_has_failed_and_is_not_told_again() {
+    async fn what_a_prober_was_told_that_went_away_is_lost_and_is_not_told_again() {
         for by_another in [false, true] {
             let hooks = HttpHooks::default();
             let one = begin(&hooks, "/1");
@@ -182,7 +204,7 @@ mod tests {
                     hooks.listen()
                 }
             };
-            assert!(one.await.unwrap().unwrap_err().contains("went away"));
+            assert_eq!(one.await.unwrap(), Err(HookError::Lost));
             let hook = again.next().await.unwrap();
             assert_eq!(hook.path, "/2");
             hooks.report(hook.id, Ok(()));
@@ -200,5 +222,27 @@ mod tests {
         let told = hooks.listen();
         let next = tokio::time::timeout(Duration::from_secs(1), told.next()).await;
         assert!(next.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_prober_is_told_once_that_nobody_waits_for_a_hook_that_it_was_told() {
+        let hooks = HttpHooks::default();
+        let told = hooks.listen();
+        let ended = begin(&hooks, "/1");
+        hooks.report(told.next().await.unwrap().id, Ok(()));
+        assert_eq!(ended.await.unwrap(), Ok(()));
+        let given_up = begin(&hooks, "/2");
+        let id = told.next().await.unwrap().id;
+        given_up.abort();
+        let next = told.next().await.unwrap();
+        assert_eq!((next.id, next.is_given_up), (id, true));
+        // Another prober was not told the hook.
+        let given_up = begin(&hooks, "/3");
+        told.next().await.unwrap();
+        given_up.abort();
+        assert!(given_up.await.is_err());
+        let told = hooks.listen();
+        let next = tokio::time::timeout(Duration::from_secs(1), told.next()).await;
+        assert!(next.is_err(), "{next:?}");
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::context::Steps;
 use super::hooks::HookResult;
-use crate::http_hooks::HttpHooks;
+use crate::http_hooks::{HookError, HttpHooks};
 use crate::observe;
 
 /// Longest postStart hook. The kubelet sets no end to it; a connection is not kept for
@@ -102,18 +102,22 @@ async fn run(
         }
         Hook::Exec(command) => match execute(&*runtime, &id, &command, within).await {
             Ok(answer) if answer.exit_code == 0 => Ok(()),
-            Ok(answer) => Err(format!("the command exited with {}", answer.exit_code)),
-            Err(error) => Err(telemetry::chain(&error)),
+            Ok(answer) => failed(format!("the command exited with {}", answer.exit_code)),
+            Err(error) => failed(telemetry::chain(&error)),
         },
         Hook::HttpGet(_) => {
             let limit = within.ended;
             match tokio::time::timeout(limit, http.carry_out(request)).await {
                 Ok(result) => result,
-                Err(_) => Err(format!("no answer within {limit:?}")),
+                Err(_) => failed(format!("no answer within {limit:?}")),
             }
         }
-        Hook::Impossible(why) => Err(why),
+        Hook::Impossible(why) => failed(why),
     }
+}
+
+fn failed(why: String) -> HookResult {
+    Err(HookError::Failed(why))
 }
 
 /// Runs a command in an instance. The gate looks at an instance that this process has not

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pod_lifecycle::observation::Observation;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::http_hooks::HookError;
 
 /// Which hook of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,8 +20,8 @@ pub(super) enum HookKind {
     PreStop,
 }
 
-/// What a hook came to: why it failed, for people.
-pub(super) type HookResult = Result<(), String>;
+/// What a hook came to.
+pub(super) type HookResult = Result<(), HookError>;
 
 /// The hooks of one pod. Clones share them; they end with the last clone.
 #[derive(Clone, Debug, Default)]
@@ -36,7 +38,7 @@ struct Inner {
 enum Run {
     /// It is being recorded that it is to be begun.
     Intended,
-    Begun(watch::Receiver<Option<HookResult>>),
+    Begun(watch::Receiver<Option<HookResult>>, AbortHandle),
 }
 
 impl Hooks {
@@ -67,28 +69,28 @@ impl Hooks {
         let Some(run) = inner.runs.get_mut(&(id.to_owned(), kind)) else {
             return;
         };
-        if matches!(run, Run::Begun(_)) {
+        if matches!(run, Run::Begun(..)) {
             return;
         }
         let (ended, end) = watch::channel(None);
-        *run = Run::Begun(end);
         while inner.tasks.try_join_next().is_some() {}
-        inner.tasks.spawn(async move {
+        let task = inner.tasks.spawn(async move {
             let result = hook.await;
             ended.send_replace(Some(result));
             then();
         });
+        *run = Run::Begun(end, task);
     }
 
     /// Waits for the end of a hook that was begun.
     pub(super) async fn ended(&self, id: &str, kind: HookKind) -> HookResult {
         let run = self.lock().runs.get(&(id.to_owned(), kind)).cloned();
-        let Some(Run::Begun(mut end)) = run else {
+        let Some(Run::Begun(mut end, _)) = run else {
             return Ok(());
         };
         match end.wait_for(Option::is_some).await {
             Ok(result) => result.clone().unwrap_or(Ok(())),
-            Err(_) => Err("it was given up".to_owned()),
+            Err(_) => Err(HookError::Failed("it was given up".to_owned())),
         }
     }
 
@@ -111,7 +113,7 @@ impl Hooks {
         let runs = &mut self.lock().runs;
         let mut ended = Vec::new();
         runs.retain(|(id, kind), run| {
-            if let (HookKind::PostStart, Run::Begun(end)) = (kind, run)
+            if let (HookKind::PostStart, Run::Begun(end, _)) = (kind, run)
                 && let Some(result) = &*end.borrow()
             {
                 ended.push((id.clone(), result.clone()));
@@ -122,9 +124,18 @@ impl Hooks {
         ended
     }
 
-    /// Forgets the hooks of instances that are gone.
+    /// Cuts off the hooks of instances that are gone, and postStart hooks of those that have
+    /// ended: nothing comes of them any more, and one over HTTP holds a connection.
     pub(super) fn observed(&self, observation: &Observation) {
         let runs = &mut self.lock().runs;
-        runs.retain(|(id, _), _| observation.container(id).is_some());
+        runs.retain(|(id, kind), run| {
+            let shown = observation.container(id);
+            let is_of_use =
+                shown.is_some_and(|it| *kind == HookKind::PreStop || it.state.may_run());
+            if let (false, Run::Begun(_, task)) = (is_of_use, run) {
+                task.abort();
+            }
+            is_of_use
+        });
     }
 }

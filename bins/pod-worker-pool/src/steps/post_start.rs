@@ -8,6 +8,7 @@ use super::hook_run::{self, HookOf, POST_START};
 use super::hooks::HookKind;
 use super::memory::Memory;
 use super::target::Target;
+use crate::http_hooks::HookError;
 
 /// Begins hooks. The pod is looked at again when one has ended.
 pub(super) async fn begin(
@@ -55,6 +56,11 @@ pub(super) fn take_ended(
     }
     for (id, result) in memory.hooks.take_ended_post_starts() {
         let was_awaited = memory.known.post_start(&id).is_some();
+        // As when this process dies: no container is stopped because one of ours did.
+        let result = result.or_else(|error| match error {
+            HookError::Lost => Ok(()),
+            HookError::Failed(why) => Err(why),
+        });
         memory.known.note_ended_post_start(&id, result.is_ok());
         let name = observation.container(&id).map(|shown| shown.name.clone());
         if let (true, Err(why), Some(name)) = (was_awaited, result, name) {

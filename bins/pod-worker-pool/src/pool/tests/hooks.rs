@@ -360,6 +360,44 @@ async fn http_hooks_are_the_probers_to_carry_out() {
     assert!(node.reasons("u1").contains(&"FailedPreStopHook".to_owned()));
 }
 
+fn with_http_post_start(command: &[&str]) -> Value {
+    let get = json!({"httpGet": {"port": 80, "path": "/up"}});
+    with(json!({"postStart": get}), command)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prober_that_dies_in_a_post_start_hook_costs_no_container() {
+    let node = TestNode::new();
+    node.create(&with_http_post_start(&["run"])).await;
+    let id = running(&node, "u1").await;
+    let told = node.life().http_hooks.listen();
+    assert_eq!(told.next().await.unwrap().path, "/up");
+    drop(told);
+    eventually("it counts as started", || {
+        shown(&node, &id) == Some(RuntimeState::Running)
+    })
+    .await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(node.running("u1").unwrap().id, id);
+    assert_eq!(entries(&node, |it| *it == Happening::Started).len(), 1);
+    let reasons = node.reasons("u1");
+    assert!(!reasons.contains(&"FailedPostStartHook".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_post_start_hook_over_http_does_not_outlive_its_container() {
+    let node = TestNode::new();
+    node.create(&with_http_post_start(&["exit", "0", "8000"]))
+        .await;
+    running(&node, "u1").await;
+    let told = node.life().http_hooks.listen();
+    let hook = told.next().await.unwrap();
+    let begun = Instant::now();
+    let next = told.next().await.unwrap();
+    assert_eq!((next.id, next.is_given_up), (hook.id, true));
+    assert!(begun.elapsed() < Duration::from_secs(20));
+}
+
 /// The operator removes the grant while the pod runs: the pod runs on, and the prober sends
 /// nothing to that host for it any more.
 #[tokio::test(start_paused = true)]
