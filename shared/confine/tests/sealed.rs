@@ -37,8 +37,13 @@ fn held_to_calls(calls: Calls) -> Permitted {
 }
 
 fn attempt(call: i64) -> Result<i64, Errno> {
-    // SAFETY: none of the calls of this test writes to memory when all arguments are 0.
-    let answer = unsafe { libc::syscall(call, 0, 0, 0, 0, 0, 0) };
+    attempt_with(call, 0)
+}
+
+fn attempt_with(call: i64, flags: libc::c_int) -> Result<i64, Errno> {
+    // SAFETY: none of the calls of this test writes to memory, or makes a process, with
+    // these arguments.
+    let answer = unsafe { libc::syscall(call, flags, 0, 0, 0, 0, 0) };
     Errno::result(answer)
 }
 
@@ -69,6 +74,8 @@ fn calls_that_nobody_needs_are_not_permitted_to_anybody() {
             libc::SYS_io_uring_enter,
             libc::SYS_ptrace,
             libc::SYS_process_vm_readv,
+            libc::SYS_pidfd_getfd,
+            libc::SYS_kcmp,
             libc::SYS_keyctl,
             libc::SYS_add_key,
             libc::SYS_setns,
@@ -104,6 +111,51 @@ fn threads_may_part_and_nobody_gets_a_namespace_but_mounts_for_others() {
                 assert_eq!(unshare(namespace), Err(Errno::EPERM), "{calls:?}");
             }
         });
+    }
+}
+
+#[test]
+fn nobody_makes_a_namespace_with_a_process_or_a_thread() {
+    let own_stop = libc::CLONE_SIGHAND;
+    let of_thread = libc::CLONE_THREAD;
+    // The kernel itself refuses both without memory in common, in another way.
+    for flags in [own_stop, of_thread] {
+        assert_eq!(
+            attempt_with(libc::SYS_clone, flags),
+            Err(Errno::EINVAL),
+            "{flags:x}"
+        );
+    }
+    for calls in [Calls::default(), POOL, STARTS_PROGRAMS] {
+        sealed(&held_to_calls(calls), || {
+            for namespace in [
+                libc::CLONE_NEWNS,
+                libc::CLONE_NEWUTS,
+                libc::CLONE_NEWIPC,
+                libc::CLONE_NEWUSER,
+                libc::CLONE_NEWPID,
+                libc::CLONE_NEWNET,
+                libc::CLONE_NEWCGROUP,
+            ] {
+                for flags in [own_stop | namespace, of_thread | namespace] {
+                    let answer = attempt_with(libc::SYS_clone, flags);
+                    assert_eq!(answer, Err(Errno::EPERM), "{flags:x} {calls:?}");
+                }
+            }
+            // The C library goes back to clone(2).
+            assert_eq!(attempt(libc::SYS_clone3), Err(Errno::ENOSYS), "{calls:?}");
+        });
+    }
+}
+
+#[test]
+fn calls_by_the_numbers_of_another_interface_are_not_permitted() {
+    const X32: i64 = 0x4000_0000;
+    for calls in [Calls::default(), POOL, STARTS_PROGRAMS] {
+        for call in [libc::SYS_getpid, libc::SYS_ptrace, libc::SYS_clone3] {
+            let answer = sealed(&held_to_calls(calls), || attempt(X32 | call));
+            assert_eq!(answer, Err(Errno::EPERM), "{call} {calls:?}");
+        }
     }
 }
 
@@ -184,31 +236,61 @@ fn what_can_be_written_is_never_run() {
     assert!(map(both), "it is the filter that refuses");
 }
 
-fn sockets(calls: Calls) -> [bool; 4] {
-    let families = [
-        libc::AF_UNIX,
-        libc::AF_INET,
-        libc::AF_INET6,
-        libc::AF_PACKET,
-    ];
+/// Families of which no socket is for anybody.
+const STRANGE: [i32; 6] = [
+    libc::AF_PACKET,
+    libc::AF_ALG,
+    libc::AF_VSOCK,
+    libc::AF_TIPC,
+    libc::AF_CAN,
+    // The last that the kernel can count.
+    i32::MAX,
+];
+
+/// Which of these families sockets are permitted of, whether or not the kernel has them.
+fn sockets(calls: Calls, families: &[i32]) -> Vec<bool> {
     sealed(&held_to_calls(calls), || {
-        families.map(|family| {
+        let is_permitted = |family: &i32| {
             // SAFETY: a number in, a descriptor out, which ends with the test.
-            let answer = unsafe { libc::socket(family, libc::SOCK_DGRAM, 0) };
-            answer >= 0
-        })
+            let answer = unsafe { libc::socket(*family, libc::SOCK_DGRAM, 0) };
+            Errno::result(answer) != Err(Errno::EPERM)
+        };
+        families.iter().map(is_permitted).collect()
     })
 }
 
 #[test]
 fn sockets_of_other_families_are_for_who_needs_the_internet() {
-    assert_eq!(sockets(Calls::default()), [true, false, false, false]);
-    assert_eq!(sockets(POOL), [true, false, false, false]);
+    let usual = [
+        libc::AF_UNIX,
+        libc::AF_INET,
+        libc::AF_INET6,
+        libc::AF_NETLINK,
+    ];
     let internet = Calls {
         internet: true,
         ..Calls::default()
     };
-    assert_eq!(sockets(internet), [true, true, true, false]);
+    for (calls, permitted) in [
+        (Calls::default(), [true, false, false, false]),
+        (POOL, [true, false, false, false]),
+        (internet, [true, true, true, false]),
+        (STARTS_PROGRAMS, [true, true, true, true]),
+    ] {
+        assert_eq!(sockets(calls, &usual), permitted, "{calls:?}");
+        assert_eq!(sockets(calls, &STRANGE), [false; 6], "{calls:?}");
+    }
+}
+
+#[test]
+fn pairs_of_sockets_are_of_this_node() {
+    for calls in [Calls::default(), POOL, STARTS_PROGRAMS] {
+        let pair = |family| attempt_with(libc::SYS_socketpair, family);
+        sealed(&held_to_calls(calls), || {
+            assert_ne!(pair(libc::AF_UNIX), Err(Errno::EPERM), "{calls:?}");
+            assert_eq!(pair(libc::AF_TIPC), Err(Errno::EPERM), "{calls:?}");
+        });
+    }
 }
 
 /// What opening a file came to.

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use confine::CapabilitySet;
-use topology::{Account, Namespace, Need, PROCESSES, Process, row};
+use topology::{Account, Namespace, PROCESSES, Process, row};
 
 use shares::Shares;
 pub use shares::refusals_mistold;
@@ -155,13 +155,8 @@ fn field(status: &str, name: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The filters that it has installed itself.
-fn filters(process: Process) -> u32 {
-    match row(process).needs(Need::Programs) {
-        true => 1,
-        false => 2,
-    }
-}
+/// The filters that each has installed itself.
+const FILTERS: u32 = 2;
 
 /// Whether it has a namespace of its own: as its row says, but for pod-worker-pool under
 /// systemd, where a unit with an IPC namespace has mounts of its own too, which containers
@@ -303,7 +298,7 @@ fn rights(
     {
         faults.push(format!("Groups: {groups}"));
     }
-    let own = filters(process);
+    let own = FILTERS;
     let found = field(&facts.status, "Seccomp_filters").parse().unwrap_or(0);
     let found = u32::saturating_sub(found, facts.filters_before);
     // A unit has filters beside them.

@@ -5,7 +5,7 @@ use nix::libc;
 use seccompiler::{Error, SeccompRule};
 
 use super::calls::Calls;
-use super::rule::{Rules, WRITE_AND_EXECUTE, all_of, is, is_not, masked};
+use super::rule::{NAMESPACES, Rules, WRITE_AND_EXECUTE, all_of, masked, none_of};
 use crate::namespaces::ENTERED;
 
 /// Calls by which programs have got more than they were given, and calls that set up the
@@ -20,6 +20,8 @@ const FOR_ALL: &[i64] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
     libc::SYS_keyctl,
     libc::SYS_add_key,
     libc::SYS_request_key,
@@ -81,21 +83,8 @@ const PROGRAMS_HERE: &[i64] = &[libc::SYS_fork, libc::SYS_vfork];
 #[cfg(not(target_arch = "x86_64"))]
 const PROGRAMS_HERE: &[i64] = &[];
 
-/// Of unshare(2): namespaces. Threads may part with each other: one that makes directories
-/// for volumes has a umask of its own.
-const NAMESPACES: &[i32] = &[
-    libc::CLONE_NEWNS,
-    libc::CLONE_NEWUTS,
-    libc::CLONE_NEWIPC,
-    libc::CLONE_NEWUSER,
-    libc::CLONE_NEWPID,
-    libc::CLONE_NEWNET,
-    libc::CLONE_NEWCGROUP,
-    CLONE_NEWTIME,
-];
-
-/// The kind that who puts others into namespaces makes again: what they are to see changes
-/// with the configuration.
+/// The kind that who puts others into namespaces makes again, by unshare(2): what they are
+/// to see changes with the configuration.
 const MADE_AGAIN: i32 = libc::CLONE_NEWNS;
 
 /// Of time (Linux 5.6); the libc crate does not have it everywhere.
@@ -118,33 +107,25 @@ pub(super) fn rules(calls: Calls) -> Result<Rules, Error> {
         .into_iter()
         .map(|call| (call, Vec::new()))
         .collect();
-    let namespaces = NAMESPACES
-        .iter()
-        .filter(|flag| !(calls.namespaces && **flag == MADE_AGAIN))
-        .map(|flag| all_of(vec![masked(0, *flag, *flag)?]));
-    rules.insert(libc::SYS_unshare, namespaces.collect::<Result<_, _>>()?);
+    // Threads may part with each other in all else: one that makes directories for volumes
+    // has a umask of its own.
+    let mut unshared = [&NAMESPACES[..], &[CLONE_NEWTIME]].concat();
+    unshared.retain(|flag| !(calls.namespaces && *flag == MADE_AGAIN));
+    rules.insert(libc::SYS_unshare, with_one_of(&unshared)?);
     rules.insert(libc::SYS_setns, entering(calls)?);
+    let mut cloned = with_one_of(&NAMESPACES)?;
+    let families = none_of(0, families(calls))?;
+    for call in [libc::SYS_socket, libc::SYS_socketpair] {
+        rules.insert(call, vec![families.clone()]);
+    }
     if !calls.programs {
-        let process = all_of(vec![masked(0, libc::CLONE_THREAD, 0)?])?;
-        rules.insert(libc::SYS_clone, vec![process]);
+        cloned.push(all_of(vec![masked(0, libc::CLONE_THREAD, 0)?])?);
         for call in [libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_pkey_mprotect] {
             let both = all_of(vec![masked(2, WRITE_AND_EXECUTE, WRITE_AND_EXECUTE)?])?;
             rules.insert(call, vec![both]);
         }
-        if !calls.internet {
-            let families = [
-                libc::AF_INET,
-                libc::AF_INET6,
-                libc::AF_NETLINK,
-                libc::AF_PACKET,
-            ];
-            let sockets = families.map(|family| all_of(vec![is(0, family)?]));
-            rules.insert(
-                libc::SYS_socket,
-                sockets.into_iter().collect::<Result<_, _>>()?,
-            );
-        }
     }
+    rules.insert(libc::SYS_clone, cloned);
     Ok(rules)
 }
 
@@ -153,7 +134,27 @@ fn entering(calls: Calls) -> Result<Vec<SeccompRule>, Error> {
     if !calls.namespaces {
         return Ok(Vec::new());
     }
-    let others = ENTERED.map(|kind| is_not(1, kind));
-    let others = others.into_iter().collect::<Result<_, _>>()?;
-    Ok(vec![all_of(others)?])
+    Ok(vec![none_of(1, &ENTERED)?])
+}
+
+/// Of socket(2) and socketpair(2): what is not refused. The C library learns by netlink(7)
+/// which addresses there are, in programs that ask registries.
+fn families(calls: Calls) -> &'static [i32] {
+    match calls.internet {
+        true => &[
+            libc::AF_UNIX,
+            libc::AF_INET,
+            libc::AF_INET6,
+            libc::AF_NETLINK,
+        ],
+        false => &[libc::AF_UNIX],
+    }
+}
+
+/// Matches flags, the first argument, that have one of these.
+fn with_one_of(flags: &[i32]) -> Result<Vec<SeccompRule>, Error> {
+    let each = flags
+        .iter()
+        .map(|flag| all_of(vec![masked(0, *flag, *flag)?]));
+    each.collect()
 }

@@ -5,7 +5,7 @@ use nix::libc;
 use seccompiler::Error;
 
 use super::calls::Calls;
-use super::rule::{Rules, WRITE_AND_EXECUTE, all_of, is, masked};
+use super::rule::{NAMESPACES, Rules, WRITE_AND_EXECUTE, all_of, is, masked};
 
 /// With any arguments.
 const ANY: &[i64] = &[
@@ -27,7 +27,7 @@ const ANY: &[i64] = &[
     libc::SYS_exit,
     libc::SYS_exit_group,
     libc::SYS_restart_syscall,
-    // Refused to clone(2) in another way: it has a filter of its own.
+    // It has a filter of its own.
     libc::SYS_clone3,
     // Signals. To another process only where its user is the same, and Landlock has
     // an eye on that too.
@@ -185,7 +185,10 @@ pub(super) fn rules(calls: Calls) -> Result<Rules, Error> {
         permit(FILE_EVENTS);
     }
     // Another thread of this process, in the namespaces of this process.
-    let thread = all_of(vec![masked(0, libc::CLONE_THREAD, libc::CLONE_THREAD)?])?;
+    let looked_at = NAMESPACES
+        .iter()
+        .fold(libc::CLONE_THREAD, |all, it| all | it);
+    let thread = all_of(vec![masked(0, looked_at, libc::CLONE_THREAD)?])?;
     rules.insert(libc::SYS_clone, vec![thread]);
 
     // What can be written is never run. Libraries are loaded by who looks up names.

@@ -11,6 +11,18 @@ pub(super) type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 /// Memory that is written and run.
 pub(super) const WRITE_AND_EXECUTE: i32 = libc::PROT_WRITE | libc::PROT_EXEC;
 
+/// Namespaces that clone(2) and unshare(2) make. That of time is made by the second alone,
+/// whose bit is part of a signal's number in the first.
+pub(super) const NAMESPACES: [i32; 7] = [
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWCGROUP,
+];
+
 /// The `index`th argument, of which `mask` has these bits.
 pub(super) fn masked(index: u8, mask: i32, bits: i32) -> Result<SeccompCondition, Error> {
     let operator = SeccompCmpOp::MaskedEq(u64::from(mask.cast_unsigned()));
@@ -35,7 +47,7 @@ pub(super) fn is(index: u8, value: i32) -> Result<SeccompCondition, Error> {
 }
 
 /// The `index`th argument is another than this.
-pub(super) fn is_not(index: u8, value: i32) -> Result<SeccompCondition, Error> {
+fn is_not(index: u8, value: i32) -> Result<SeccompCondition, Error> {
     let value = u64::from(value.cast_unsigned());
     Ok(SeccompCondition::new(
         index,
@@ -43,6 +55,12 @@ pub(super) fn is_not(index: u8, value: i32) -> Result<SeccompCondition, Error> {
         SeccompCmpOp::Ne,
         value,
     )?)
+}
+
+/// The `index`th argument is none of these.
+pub(super) fn none_of(index: u8, values: &[i32]) -> Result<SeccompRule, Error> {
+    let others = values.iter().map(|value| is_not(index, *value));
+    all_of(others.collect::<Result<_, _>>()?)
 }
 
 /// Matches when all of these hold.
