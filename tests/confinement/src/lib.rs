@@ -10,6 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use confine::CapabilitySet;
+use node_config::PROGRAM_VARIABLES;
 use topology::{Account, Namespace, PROCESSES, Process, row};
 
 use shares::Shares;
@@ -248,8 +249,10 @@ fn compare(
         }
     }
     let mut known: BTreeSet<&str> = VARIABLES.into();
-    if process == Process::ConfigSourcer {
-        known.extend(AUTHORITIES);
+    match process {
+        Process::ConfigSourcer => known.extend(AUTHORITIES),
+        Process::CredentialProvider => known.extend(PROGRAM_VARIABLES),
+        _ => {}
     }
     if starter == Starter::Systemd {
         known.extend(OF_SYSTEMD);

@@ -72,7 +72,7 @@ impl Refusal {
                 let cgroups = tops.into_iter().filter_map(|top| fs::read_dir(top).ok());
                 !cgroups.flatten().flatten().any(|cgroup| {
                     let has = |file: &&str| cgroup.path().join(file).exists();
-                    DISK_WEIGHTS.iter().any(|file| has(&file))
+                    DISK_WEIGHTS.iter().any(has)
                 })
             }
         })

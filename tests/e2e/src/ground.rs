@@ -16,6 +16,7 @@ use test_support::{
 };
 use topology::Process;
 
+use crate::credential_program;
 use crate::workload::{container, journal_names};
 
 /// Long enough for anything that takes seconds on an idle machine.
@@ -46,6 +47,21 @@ impl Ground {
             ..BulkheadOptions::default()
         };
         Self::start_with(&options)
+    }
+
+    /// With every process that there is: a program gives credentials of a registry that
+    /// nobody asks for.
+    ///
+    /// # Errors
+    /// When something does not come up.
+    pub fn with_every_process() -> Result<Self> {
+        let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
+        let directory = containerd.node().directory_of(0);
+        let options = credential_program::install(&directory, "exit 1", &["a.io".to_owned()])?;
+        Ok(Self {
+            bulkhead: BulkheadInstance::start(&containerd, &options)?,
+            containerd,
+        })
     }
 
     /// With all that can be chosen.

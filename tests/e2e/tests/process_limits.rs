@@ -12,7 +12,6 @@ use e2e::Ground;
 use e2e::ground::TIMEOUT;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::json;
 use test_support::{cgroup, wait_for};
 use topology::{Process, row};
 
@@ -47,9 +46,9 @@ fn told(cgroups: &[PathBuf], files: &[&str]) -> Option<u64> {
 
 #[test]
 fn each_process_is_limited_by_itself_as_the_topology_says() -> Result<()> {
-    let ground = Ground::start(json!({}))?;
+    let ground = Ground::with_every_process()?;
     let pids: BTreeMap<Process, u32> = ground.bulkhead.pids()?;
-    for process in Process::ON_EVERY_NODE {
+    for process in Process::ALL {
         let pid = pids.get(&process).with_context(|| process.to_string())?;
         let cgroups = cgroups_of(process, *pid)?;
         let row = row(process);
@@ -123,8 +122,8 @@ impl Drop for Stranger {
 
 #[test]
 fn what_a_process_leaves_in_its_cgroup_is_gone_before_its_next_run() -> Result<()> {
-    let ground = Ground::start(json!({}))?;
-    for process in Process::ON_EVERY_NODE {
+    let ground = Ground::with_every_process()?;
+    for process in Process::ALL {
         if process == Process::Supervisor {
             continue;
         }

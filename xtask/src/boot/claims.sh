@@ -35,7 +35,7 @@ prove() {
 
 # is_confined STARTER PROCESS PID [SUPERVISOR]: whether what /proc tells of it is what its row says.
 is_confined() { prove "$1 confines $2 as the topology says" /proof/confined "$@"; }
-# No line is degraded but for what the machine refuses to everybody, and that is.
+# What the machine refuses to everybody of scores and weights, and nothing else of these.
 refusals_are_told() { bulkhead status | grep '^degraded: ' | /proof/confined refusals; }
 all_are_ready() { bulkhead status && programs_run; }
 containers() { ctr --namespace=k8s.io tasks ls --quiet | sort; }
@@ -158,6 +158,7 @@ MANIFEST
 }
 
 . /watch.sh
+. /lacks.sh
 
 until ctr version >/dev/null 2>&1; do sleep 0.1; done
 
@@ -196,7 +197,16 @@ fi
 if [ "$(cat /boot-number)" = fourth ]; then
     . /driver.sh
     . /shutdown.sh
-    after_shutdown
+    after_shutdown bulkhead.service
+    begin_shutdown bulkhead.target
+    exit
+fi
+
+if [ "$(cat /boot-number)" = fifth ]; then
+    . /driver.sh
+    . /shutdown.sh
+    after_shutdown bulkhead.target
+    purge_after_shutdowns
     echo end
     exit
 fi
@@ -210,7 +220,7 @@ if [ "$(cat /boot-number)" = third ]; then
     . /driver.sh
     . /shutdown.sh
     try_driver
-    begin_shutdown
+    begin_shutdown bulkhead.service
     exit
 fi
 ctr --namespace=k8s.io containers ls --quiet | xargs --no-run-if-empty ctr --namespace=k8s.io containers rm
@@ -321,6 +331,8 @@ claim "after the upgrade every process is ready" all_are_ready
 claim "no container noticed the upgrade of the bundle" containers_are_those_of_before
 claim "an upgrade keeps the node's own configuration" configuration_is_ours
 
+claim "it is told that nothing keeps processes off metadata services on cgroup version 1" is_told "$of_egress"
+lacks=$(machine_lacks)
 systemctl start bulkhead.service
 claim "the supervisor takes over from the bundle" all_are_ready
 for process in supervisor $processes credential-provider; do
@@ -328,6 +340,7 @@ for process in supervisor $processes credential-provider; do
     [ -z "$pid" ] || is_confined supervisor "$process" "$pid" "$(pid_in_status supervisor)"
 done
 prove "the supervisor tells what the machine refuses" refusals_are_told
+claim "both tell the same of the machine" machine_lacks_the_same "$lacks"
 claim "the bundle has stopped" test "$(systemctl is-active bulkhead-pleg.service)" != active
 claim "no container noticed that the supervisor took over" containers_are_those_of_before
 for process in $processes; do
