@@ -3,6 +3,7 @@
 
 use bulkhead_api::v1;
 use ipc::StateHub;
+use ipc::limits::truncate;
 use pod::PodDocument;
 
 /// A pod as published: the desired pod with the computed status in it.
@@ -24,6 +25,24 @@ pub struct WorkerNotes {
     pub last_plan: String,
     /// Error of its last sync, or empty.
     pub sync_error: String,
+}
+
+/// Longest note that is published, in bytes.
+pub(crate) const MAX_NOTE_BYTES: usize = 1024;
+
+impl WorkerNotes {
+    /// What the pool tells of it.
+    pub(crate) fn of(observation: &v1::PodObservation) -> WorkerNotes {
+        let note = |text: &String| {
+            let mut text = text.clone();
+            truncate(&mut text, MAX_NOTE_BYTES);
+            text
+        };
+        WorkerNotes {
+            last_plan: note(&observation.last_plan),
+            sync_error: note(&observation.sync_error),
+        }
+    }
 }
 
 impl PublishedPod {

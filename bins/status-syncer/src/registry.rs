@@ -22,6 +22,9 @@
 //!   restarted) keeps its status as long as sync-loop knows it.
 //! - A pod that sync-loop does not know is gone once the pool has let go too.
 //! - A list of what sync-loop knows says nothing of a pod that came since it was made.
+//!
+//! Pods that the pool does not have take no room from those that it has: where room is
+//! short, such a pod keeps its status and loses its spec.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -34,15 +37,14 @@ use pod::{PodDocument, PodPhase, PodSource, node_shutdown};
 
 use crate::publication::{Change, PublishedPod, WorkerNotes};
 use crate::served;
-use crate::status::{self, StatusInput, is_observed};
+use crate::status::{self, StatusInput, bound_observation, is_observed};
 use crate::verdicts::Verdicts;
-use ipc::Message as _;
-use ipc::limits::truncate;
 
-/// Most bytes that all pods and observations may have together. A third as much again is
-/// kept of each as its status, and as much as of the pod as what is published, so this is
-/// most of the memory that this process may use. 110 pods of 10 KiB are 1 MiB.
-pub(crate) const MAX_KEPT_BYTES: usize = 16 << 20;
+/// Most bytes that all pods may have together: what sync-loop takes, so only a broken one
+/// meets it. Each pod is kept as its source gave it and as it is published, and all that is
+/// published is there twice more while it is saved: four times this, with some statuses and
+/// observations, is the memory that this process may use. 110 pods of 10 KiB are 1 MiB.
+pub(crate) const MAX_KEPT_BYTES: usize = ipc::limits::MAX_DESIRED_BYTES;
 
 /// A point in time, by each clock.
 #[derive(Clone, Copy, Debug)]
@@ -72,8 +74,8 @@ pub enum Refusal {
     /// There are too many pods.
     #[error("there are {} pods already, no more are taken", ipc::limits::MAX_PODS)]
     TooManyPods,
-    /// All pods and what is observed of them are too large together.
-    #[error("all pods and what is observed of them may have {MAX_KEPT_BYTES} bytes together")]
+    /// The pods that the pool has are too large together.
+    #[error("all pods may have {MAX_KEPT_BYTES} bytes together")]
     TooLarge,
     /// A list of pods that is still to be made, or does not say when it was made.
     #[error("a list of pods was made at some time since the machine was booted, until now")]
@@ -102,7 +104,9 @@ pub(crate) struct Registry {
 struct Entry {
     /// As its source gave it; after our restart as it was published.
     desired: PodDocument,
-    /// Of the pod and its observation.
+    /// Whether `desired` has lost its spec, for want of room.
+    is_cut: bool,
+    /// Of the pod, without a status that we have put into it.
     bytes: usize,
     /// The last one, without the pod; none yet after our restart.
     observation: Option<PodObservation>,
@@ -143,9 +147,12 @@ impl Registry {
             let Ok(pod) = published.document.decode() else {
                 continue;
             };
+            let status = serde_json::to_vec(&pod.status).unwrap_or_default();
+            let bytes = published.document.json().len();
             let entry = Entry {
                 desired: published.document.clone(),
-                bytes: published.document.json().len(),
+                is_cut: pod.spec.is_none(),
+                bytes: bytes.saturating_sub(status.len()),
                 observation: None,
                 status: pod.status.unwrap_or_default(),
                 hold: Hold::Kept,
@@ -201,8 +208,10 @@ impl Registry {
             .unwrap_or_default();
         // A pod that only the runtime has comes without its JSON: what is known
         // of it from before stands, and without that it has no status.
+        let known = self.pods.get(&uid).filter(|entry| !entry.is_cut);
+        let known = known.map(|entry| entry.desired.clone());
         let desired = if message.json.is_empty() {
-            self.pods.get(&uid).map(|entry| entry.desired.clone())
+            known.clone()
         } else {
             Some(PodDocument::from_message(message)?)
         };
@@ -217,15 +226,16 @@ impl Registry {
         let Some(desired) = desired else {
             return Ok(());
         };
-        let pod = desired.decode()?;
         if !self.pods.contains_key(&uid) && self.pods.len() >= ipc::limits::MAX_PODS {
             return Err(Refusal::TooManyPods);
         }
-
-        let bytes = desired.json().len() + observation.encoded_len();
-        if !self.has_room_for(&uid, bytes) {
-            return Err(Refusal::TooLarge);
-        }
+        // What is observed counts in any case, of the version that there is room for.
+        let desired = match self.make_room(&uid, desired.json().len()) {
+            true => desired,
+            false => known.ok_or(Refusal::TooLarge)?,
+        };
+        let pod = desired.decode()?;
+        bound_observation(&mut observation);
 
         let worker = Some((self.pool.boot_id.clone(), observation.phase()));
         let entry = self
@@ -237,23 +247,46 @@ impl Registry {
             entry.comes(now.since_boot);
         }
         entry.worker = worker;
+        entry.is_cut = false;
+        entry.bytes = desired.json().len();
         entry.desired = desired;
         entry.observation = Some(observation);
-        entry.bytes = bytes;
         let renewal = entry.compute(&pod, &self.verdicts, now.wall);
         self.note(uid, renewal);
         Ok(())
     }
 
-    /// Whether a pod of so many bytes is no larger than what is known of it, or there is
-    /// room for it.
-    fn has_room_for(&self, uid: &str, bytes: usize) -> bool {
+    /// What all pods have together when this one has so many bytes.
+    fn bytes_with(&self, uid: &str, bytes: usize) -> usize {
         let known = self.pods.get(uid).map_or(0, |entry| entry.bytes);
-        // Most observations change little, and then nothing is counted.
-        bytes <= known || {
-            let all: usize = self.pods.values().map(|entry| entry.bytes).sum();
-            all - known + bytes <= MAX_KEPT_BYTES
+        let all: usize = self.pods.values().map(|entry| entry.bytes).sum();
+        all - known + bytes
+    }
+
+    /// Whether a pod that the pool has is no larger than what is known of it, or there is
+    /// room for it. Of pods that the pool does not have the specs go for that.
+    fn make_room(&mut self, uid: &str, bytes: usize) -> bool {
+        // Most observations come with the pod that is known, and then nothing is counted.
+        if self.pods.get(uid).is_some_and(|known| bytes <= known.bytes) {
+            return true;
         }
+        let mut all = self.bytes_with(uid, bytes);
+        if !self.pool.complete || self.pool.snapshot.is_some() {
+            return all <= MAX_KEPT_BYTES;
+        }
+        for (other, entry) in &mut self.pods {
+            if all <= MAX_KEPT_BYTES {
+                break;
+            }
+            if other != uid && !entry.is_cut && !self.pool.present.contains(other) {
+                all -= entry.cut();
+                let renewal = entry.desired.decode().map(|pod| entry.publish(&pod));
+                let news = renewal.is_ok_and(|renewal| renewal == Renewal::Status);
+                self.unsaved |= news;
+                self.changed.extend(news.then(|| other.clone()));
+            }
+        }
+        all <= MAX_KEPT_BYTES
     }
 
     /// Sync-loop tells verdicts of probes.
@@ -264,7 +297,7 @@ impl Registry {
             .map(|verdict| verdict.pod_uid.as_str())
             .collect();
         for uid in news {
-            let Some(entry) = self.pods.get_mut(uid) else {
+            let Some(entry) = self.pods.get_mut(uid).filter(|entry| !entry.is_cut) else {
                 continue;
             };
             let Ok(pod) = entry.desired.decode() else {
@@ -278,7 +311,7 @@ impl Registry {
     /// Sync-loop rejects a pod.
     ///
     /// # Errors
-    /// When the pod is malformed or runs already, or there are too many.
+    /// When the pod is malformed or the pool runs it already, or there are too many.
     pub(crate) fn reject(&mut self, request: RejectPodRequest, now: Now) -> Result<(), Refusal> {
         let desired = PodDocument::from_message(request.pod.ok_or(WireError::NoReference)?)?;
         let pod = desired.decode()?;
@@ -286,22 +319,27 @@ impl Registry {
         if !self.pods.contains_key(&uid) && self.pods.len() >= ipc::limits::MAX_PODS {
             return Err(Refusal::TooManyPods);
         }
-        if !self.has_room_for(&uid, desired.json().len()) {
-            return Err(Refusal::TooLarge);
+        // One that the pool has begun was admitted since: the rejection comes late.
+        let is_in_pool = self.pool.present.contains(&uid);
+        let known = self.pods.get(&uid);
+        if known.is_some_and(|entry| entry.runs() || (is_in_pool && entry.is_to_run())) {
+            return Err(Refusal::AlreadyRuns { uid });
         }
+        let has_room = self.bytes_with(&uid, desired.json().len()) <= MAX_KEPT_BYTES;
         let entry = self
             .pods
             .entry(uid.clone())
             .or_insert_with(|| Entry::new(desired.clone(), now.since_boot));
-        if entry.runs() {
-            return Err(Refusal::AlreadyRuns { uid });
-        }
         entry.comes(now.since_boot);
         let before = entry.published.is_some().then_some(&entry.status);
         entry.status =
             status::rejected_status(&pod, &request.reason, &request.message, before, now.wall);
         entry.bytes = desired.json().len();
         entry.desired = desired;
+        entry.is_cut = false;
+        if !has_room {
+            entry.cut();
+        }
         let renewal = entry.publish(&pod);
         self.note(uid, renewal);
         Ok(())
@@ -419,26 +457,12 @@ enum Renewal {
     Status,
 }
 
-/// Longest note that is published, in bytes.
-const MAX_NOTE_BYTES: usize = 1024;
-
-fn notes(observation: &PodObservation) -> WorkerNotes {
-    let note = |text: &String| {
-        let mut text = text.clone();
-        truncate(&mut text, MAX_NOTE_BYTES);
-        text
-    };
-    WorkerNotes {
-        last_plan: note(&observation.last_plan),
-        sync_error: note(&observation.sync_error),
-    }
-}
-
 impl Entry {
     fn new(desired: PodDocument, came_at: Duration) -> Entry {
         Entry {
             bytes: desired.json().len(),
             desired,
+            is_cut: false,
             observation: None,
             status: PodStatus::default(),
             published: None,
@@ -476,7 +500,7 @@ impl Entry {
     fn publish(&mut self, pod: &Pod) -> Renewal {
         let observation = self.observation.as_ref();
         let document = served::document(&self.desired, pod, &self.status, observation);
-        let worker = observation.map(notes).unwrap_or_default();
+        let worker = observation.map(WorkerNotes::of).unwrap_or_default();
         let renewal = match &self.published {
             Some(published) if published.document != document => Renewal::Status,
             Some(published) if published.worker != worker => Renewal::Notes,
@@ -496,6 +520,20 @@ impl Entry {
         renewal
     }
 
+    /// Drops the pod's spec, and says how many bytes that frees. Its status stays.
+    fn cut(&mut self) -> usize {
+        let before = self.bytes;
+        self.desired = served::without_spec(&self.desired, None);
+        self.is_cut = true;
+        self.bytes = self.desired.json().len().min(before);
+        before - self.bytes
+    }
+
+    /// Whether the pool has the pod run, as last observed, or is about to.
+    fn is_to_run(&self) -> bool {
+        self.observation.as_ref().is_some_and(is_to_run)
+    }
+
     /// Whether a container of the pod runs, as last observed.
     fn runs(&self) -> bool {
         let Some(observation) = &self.observation else {
@@ -508,14 +546,14 @@ impl Entry {
     }
 
     /// Whether the pod ended and the same UID was started anew: a static pod
-    /// whose manifest was removed and came back unchanged. What was published of
-    /// the life before must not stick to the new one.
+    /// whose manifest was removed and came back unchanged, or one that was rejected and is
+    /// admitted now. What was published of the life before must not stick to the new one.
     fn is_reborn(&self, observation: &PodObservation, boot_id: &str) -> bool {
-        if !is_active(observation.phase())
-            || observation.terminal
-            || !observation.failed_reason.is_empty()
-        {
+        if !is_to_run(observation) {
             return false;
+        }
+        if status::is_rejected(&self.status) {
+            return true;
         }
         // A worker never goes back; only one that was forgotten begins again.
         let ended_before = self.worker.as_ref().is_some_and(|(boot, phase)| {
@@ -540,9 +578,13 @@ impl Entry {
     }
 }
 
-/// Whether a worker in this phase was not told to stop its pod.
-fn is_active(phase: WorkerPhase) -> bool {
-    matches!(phase, WorkerPhase::Syncing | WorkerPhase::Waiting)
+/// Whether the pod's worker was not told to stop it, and it has not ended by itself.
+fn is_to_run(observation: &PodObservation) -> bool {
+    matches!(
+        observation.phase(),
+        WorkerPhase::Syncing | WorkerPhase::Waiting
+    ) && !observation.terminal
+        && observation.failed_reason.is_empty()
 }
 
 #[cfg(test)]

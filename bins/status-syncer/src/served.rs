@@ -31,15 +31,21 @@ pub(crate) fn document(
     }
     // The pod is so large that it has no room for its status: the status is
     // what readers cannot get elsewhere.
+    without_spec(desired, Some(status))
+}
+
+/// Which pod it is, and at most its status.
+pub(crate) fn without_spec(desired: &PodDocument, status: Option<&PodStatus>) -> PodDocument {
+    let identity = desired.identity();
     let small = Pod {
         metadata: ObjectMeta {
-            name: pod.metadata.name.clone(),
-            namespace: pod.metadata.namespace.clone(),
-            uid: pod.metadata.uid.clone(),
+            name: Some(identity.name().to_owned()),
+            namespace: Some(identity.namespace().to_owned()),
+            uid: Some(identity.uid().to_owned()),
             ..ObjectMeta::default()
         },
         spec: None,
-        status: Some(status.clone()),
+        status: status.cloned(),
     };
     PodDocument::encode(&small, desired.source()).unwrap_or_else(|_| desired.clone())
 }

@@ -18,6 +18,7 @@ mod time;
 
 pub(crate) use containers::runtime_id;
 pub use input::{StatusInput, is_observed};
+pub(crate) use messages::bound_observation;
 pub(crate) use time::api_time;
 
 use bulkhead_api::v1::PodObservation;
@@ -58,6 +59,15 @@ pub fn pod_status(input: StatusInput<'_>) -> PodStatus {
     status
 }
 
+/// How the message of a pod begins that admission refused, as a kubelet's does.
+const REJECTED: &str = "Pod was rejected: ";
+
+/// Whether admission refused the pod, as [`rejected_status`] says it.
+pub(crate) fn is_rejected(status: &PodStatus) -> bool {
+    let message = status.message.as_deref().unwrap_or_default();
+    status.phase.as_deref() == Some(PodPhase::Failed.as_str()) && message.starts_with(REJECTED)
+}
+
 /// The status of a pod that admission refused.
 #[must_use]
 pub fn rejected_status(
@@ -76,7 +86,7 @@ pub fn rejected_status(
     if !ended {
         status.phase = Some(PodPhase::Failed.as_str().to_owned());
         status.reason = Some(reason.to_owned());
-        status.message = Some(format!("Pod was rejected: {message}"));
+        status.message = Some(format!("{REJECTED}{message}"));
     }
     status.start_time.get_or_insert_with(|| api_time(now));
     status.qos_class = Some(QosClass::of(pod).as_str().to_owned());

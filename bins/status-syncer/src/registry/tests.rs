@@ -1,10 +1,14 @@
 //! Which pods have a status, through restarts of every process.
 
-use bulkhead_api::v1::{ContainerObservation, PodReference, ProbeKind, ProbeResult};
+use bulkhead_api::v1::{
+    ContainerObservation, ContainerWaiting, PodReference, ProbeKind, ProbeResult,
+};
+use ipc::Message as _;
 use pod::PodSource;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::publication::MAX_NOTE_BYTES;
 
 const BOOT: &str = "pool-1";
 
@@ -457,6 +461,69 @@ fn a_running_pod_cannot_be_rejected() {
     assert_eq!(test.phase("u"), "Running");
 }
 
+/// While its image is pulled, and for ever where that fails.
+#[test]
+fn a_pod_that_is_admitted_after_its_rejection_is_pending() {
+    let mut waits = observation("u", WorkerPhase::Waiting);
+    waits.observed_at_unix_nanos = 0;
+    let mut pulls = observation("u", WorkerPhase::Syncing);
+    pulls.waiting.push(ContainerWaiting {
+        name: "c".to_owned(),
+        reason: "ErrImagePull".to_owned(),
+        message: "not found".to_owned(),
+    });
+    for admitted in [waits, pulls] {
+        for is_restarted in [false, true] {
+            let mut test = Test::connected();
+            test.reject("u").unwrap();
+            if is_restarted {
+                test = test.restarted();
+                test.snapshot(BOOT, vec![]);
+            }
+            assert_eq!(test.phase("u"), "Failed");
+            test.observe(admitted.clone());
+            assert_eq!(test.phase("u"), "Pending");
+            let status = &test.json("u")["status"];
+            assert!(status["reason"].is_null() && status["message"].is_null());
+            // The rejection comes once more, late.
+            let refused = test.reject("u");
+            assert!(matches!(refused, Err(Refusal::AlreadyRuns { .. })));
+            assert_eq!(test.phase("u"), "Pending");
+        }
+    }
+}
+
+#[test]
+fn a_rejected_pod_that_the_pool_stops_stays_rejected() {
+    let mut fails = observation("u", WorkerPhase::Syncing);
+    fails.failed_reason = "Evicted".to_owned();
+    let mut ended = observation("u", WorkerPhase::Syncing);
+    ended.terminal = true;
+    let stops = [WorkerPhase::Terminating, WorkerPhase::Finished].map(|it| observation("u", it));
+    for seen in [fails, ended].into_iter().chain(stops) {
+        let mut test = Test::connected();
+        test.reject("u").unwrap();
+        test.observe(seen.clone());
+        assert_eq!(test.json("u")["status"]["reason"], "OutOfcpu", "{seen:?}");
+    }
+}
+
+/// It is rejected once more when sync-loop is restarted, and that is no new life.
+#[test]
+fn a_pod_that_had_ended_does_not_begin_again_for_a_rejection() {
+    let mut test = Test::connected();
+    test.observe(never(with_container("u", "a", RuntimeState::Exited), "u"));
+    let mut finished = never(with_container("u", "a", RuntimeState::Exited), "u");
+    finished.set_phase(WorkerPhase::Finished);
+    test.observe(finished);
+    test.reject("u").unwrap();
+    test.snapshot(
+        "pool-2",
+        vec![never(observation("u", WorkerPhase::Syncing), "u")],
+    );
+    assert_eq!(test.phase("u"), "Succeeded");
+}
+
 #[test]
 fn a_terminal_phase_survives_restarts_of_both() {
     let mut test = Test::connected();
@@ -581,29 +648,129 @@ fn pods_are_bounded() {
     test.observe(observation("u0", WorkerPhase::Terminating));
 }
 
+/// A pod of about a million bytes.
+fn large(uid: &str, source: PodSource) -> PodDocument {
+    with_bytes(uid, source, 1_000_000)
+}
+
+/// A pod of a little more than so many bytes.
+fn with_bytes(uid: &str, source: PodSource, bytes: usize) -> PodDocument {
+    let mut json: Value = serde_json::from_slice(document(uid, "Always").json()).unwrap();
+    json["metadata"]["annotations"]["large"] = "x".repeat(bytes).into();
+    let json = json.to_string().into_bytes();
+    PodDocument::from_json(json, source).unwrap().0
+}
+
+/// As many of them as there is room for, and more than a source may have.
+const MANY: usize = MAX_KEPT_BYTES / 1_001_000;
+
+impl Test {
+    fn reject_large(&mut self, uid: &str) {
+        let request = RejectPodRequest {
+            pod: Some(large(uid, PodSource::Http).to_message()),
+            reason: "NodeAffinity".to_owned(),
+            message: "not here".to_owned(),
+        };
+        self.registry.reject(request, at(self.now)).unwrap();
+    }
+
+    fn observe_large(&mut self, uid: &str) -> Result<(), Refusal> {
+        let mut observation = with_container(uid, "a", RuntimeState::Running);
+        observation.pod = Some(large(uid, PodSource::File).to_message());
+        self.registry.observe(observation, at(self.now))
+    }
+
+    fn has_spec(&self, uid: &str) -> bool {
+        self.json(uid)["spec"].is_object()
+    }
+
+    fn bytes(&self) -> usize {
+        let entries = self.registry.pods.values();
+        let bytes = entries.map(|entry| {
+            assert_eq!(entry.bytes, entry.desired.json().len());
+            entry.bytes
+        });
+        bytes.sum()
+    }
+}
+
 #[test]
-fn pods_and_observations_are_bounded_in_bytes() {
+fn pods_that_are_rejected_take_no_room_from_those_that_run() {
     let mut test = Test::connected();
-    let large = |number: usize, bytes: usize| {
-        let mut large = observation(&format!("u{number}"), WorkerPhase::Syncing);
-        large.sync_error = "x".repeat(bytes);
-        large
-    };
-    let mut observed = 0;
-    let refusal = loop {
-        let large = large(observed, 1_000_000);
-        if let Err(refusal) = test.registry.observe(large, at(1)) {
-            break refusal;
-        }
-        observed += 1;
-        assert!(observed < 600, "600 observations of 1 MB came in");
-    };
-    assert!(matches!(refusal, Refusal::TooLarge), "{refusal}");
-    assert_eq!(observed, 16);
-    // What is known may shrink, and then there is room again.
-    assert!(test.registry.observe(large(0, 1_900_000), at(1)).is_err());
-    test.observe(large(0, 10));
-    test.observe(large(1, 1_900_000));
+    for number in 0..2 * MANY {
+        test.reject_large(&format!("r{number}"));
+    }
+    assert!(test.has_spec("r0") && !test.has_spec("r49") && test.bytes() <= MAX_KEPT_BYTES);
+    test.changes();
+    for number in 0..MANY {
+        test.observe_large(&format!("u{number}")).unwrap();
+    }
+    assert!(test.bytes() <= MAX_KEPT_BYTES);
+    let changes = test.changes();
+    assert!(
+        changes.contains(&"r0".to_owned()),
+        "its spec went: {changes:?}"
+    );
+    for number in 0..MANY {
+        assert!(test.has_spec(&format!("u{number}")));
+        assert_eq!(test.phase(&format!("u{number}")), "Running");
+        assert!(!test.has_spec(&format!("r{number}")));
+        assert_eq!(test.phase(&format!("r{number}")), "Failed");
+    }
+    let mut test = test.restarted();
+    test.reject_large("r0");
+    assert_eq!(test.changes().len(), 3 * MANY, "what was restored");
+    assert_eq!(test.json("r0")["status"]["reason"], "NodeAffinity");
+    // One that is admitted now has its spec again.
+    test.retain(&["r0"]);
+    test.snapshot(BOOT, vec![]);
+    test.observe_large("r0").unwrap();
+    assert!(test.has_spec("r0"));
+    assert_eq!(test.phase("r0"), "Running");
+}
+
+#[test]
+fn what_is_observed_of_a_known_pod_always_counts() {
+    let mut test = Test::connected();
+    for number in 0..MANY {
+        test.observe_large(&format!("u{number}")).unwrap();
+    }
+    // As many as there are: only a broken sync-loop has more.
+    let refused = test.observe_large("one-more");
+    assert!(matches!(refused, Err(Refusal::TooLarge)), "{refused:?}");
+    let mut crashed = with_container("u0", "a", RuntimeState::Exited);
+    let left = MAX_KEPT_BYTES - test.bytes();
+    let mut filling = with_container("filling", "a", RuntimeState::Running);
+    filling.pod = Some(with_bytes("filling", PodSource::File, left - 1000).to_message());
+    test.observe(filling);
+    let grown = with_bytes("u0", PodSource::File, 1_040_000);
+    crashed.pod = Some(grown.to_message());
+    crashed.containers[0].message = "z".repeat(1 << 20);
+    crashed.sync_error = "e".repeat(1 << 20);
+    test.observe(crashed);
+    let json = test.json("u0");
+    let annotation = json["metadata"]["annotations"]["large"].as_str();
+    assert_eq!(annotation.map(str::len), Some(1_000_000));
+    let container = &json["status"]["containerStatuses"][0];
+    assert_eq!(container["ready"], false);
+    assert!(container["state"]["running"].is_null(), "{container}");
+    let kept = test.registry.pods["u0"].observation.as_ref().unwrap();
+    assert!(kept.encoded_len() < 10_000, "{}", kept.encoded_len());
+}
+
+#[test]
+fn what_is_observed_of_a_pod_is_bounded_in_bytes() {
+    let mut test = Test::connected();
+    let mut observation = observation("u", WorkerPhase::Syncing);
+    for number in 0..200 {
+        let mut instance = with_container("u", &format!("id{number}"), RuntimeState::Exited);
+        instance.containers[0].message = "m".repeat(4096);
+        observation.containers.extend(instance.containers);
+    }
+    test.observe(observation);
+    let kept = test.registry.pods["u"].observation.as_ref().unwrap();
+    assert_eq!(kept.containers.len(), 200);
+    assert!(kept.encoded_len() <= 64 << 10, "{}", kept.encoded_len());
 }
 
 #[test]

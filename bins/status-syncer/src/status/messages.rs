@@ -1,8 +1,9 @@
 //! Bounds on what containers and the runtime write into a status.
 
-use pod::core::{ContainerState, PodStatus};
-
+use bulkhead_api::v1::PodObservation;
+use ipc::Message as _;
 use ipc::limits::truncate;
+use pod::core::{ContainerState, PodStatus};
 
 /// Termination message of one container, in bytes: the kubelet's limit.
 const MAX_TERMINATION_MESSAGE_BYTES: usize = 4096;
@@ -12,6 +13,35 @@ const MAX_POD_TERMINATION_MESSAGE_BYTES: usize = 12 * 1024;
 const MAX_MESSAGE_BYTES: usize = 4096;
 /// A reason is one word.
 const MAX_REASON_BYTES: usize = 256;
+
+/// Texts of an observation that has very many, so that it has at most
+/// [`MAX_OBSERVATION_BYTES`] beside what each instance has in any case.
+const MAX_TEXT_OF_MANY_BYTES: usize = 128;
+/// What is kept of an observation with all its texts: a pod has some containers.
+const MAX_OBSERVATION_BYTES: usize = 64 << 10;
+
+/// Cuts the texts of what is observed to what a status shows of them, and where they are
+/// very many, further.
+pub(crate) fn bound_observation(observation: &mut PodObservation) {
+    bound_texts(observation, MAX_MESSAGE_BYTES);
+    if observation.encoded_len() > MAX_OBSERVATION_BYTES {
+        bound_texts(observation, MAX_TEXT_OF_MANY_BYTES);
+    }
+}
+
+fn bound_texts(observation: &mut PodObservation, limit: usize) {
+    let ended = observation.containers.iter_mut().map(|it| &mut it.message);
+    let waiting = observation.waiting.iter_mut().map(|it| &mut it.message);
+    let resize = observation.resize.iter_mut().map(|it| &mut it.error);
+    let own = [
+        &mut observation.failed_message,
+        &mut observation.sync_error,
+        &mut observation.last_plan,
+    ];
+    for text in ended.chain(waiting).chain(resize).chain(own) {
+        truncate(text, limit);
+    }
+}
 
 /// Cuts all messages of a status to their bounds.
 pub(super) fn bound_messages(status: &mut PodStatus) {
