@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use ipc::{CallError, Channel, Collected, Message, Network};
 use tokio::time::Instant;
-use tonic::{Response, Status, Streaming};
+use tonic::{Code, Response, Status, Streaming};
 use topology::Process;
 
 use crate::Failure;
 use crate::broker::Broker;
+use crate::escape::plain;
+use crate::output::note;
 
 /// How long a call may take, restarts of the process included.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
@@ -144,7 +146,7 @@ pub(crate) enum Next<T> {
     Message(T),
     /// The process has said all that it had to say.
     Ended,
-    /// The process restarts: open the stream again.
+    /// The process restarts, or this was too slow to read all: open the stream again.
     Broken,
 }
 
@@ -160,6 +162,10 @@ pub(crate) async fn next<T>(
         Ok(Some(message)) => Ok(Next::Message(message)),
         Ok(None) => Ok(Next::Ended),
         Err(status) if ipc::is_broken_connection(&status) => Ok(Next::Broken),
+        Err(status) if status.code() == Code::DataLoss => {
+            note(&format!("some are left out: {}", plain(status.message())));
+            Ok(Next::Broken)
+        }
         Err(status) => Err(Failure::of_status(process, status)),
     }
 }

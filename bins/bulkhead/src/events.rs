@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use topology::Process;
 
 use crate::arguments::{EventsOptions, TableOrJson};
+use crate::check;
 use crate::connection::{Connection, DEADLINE, MAX_LIST_BYTES, Next, REOPEN, next};
 use crate::escape::plain;
 use crate::failure::Failure;
@@ -36,7 +37,10 @@ pub(crate) async fn events(
         wanted = match pick(&pod_list::all(connection).await?, name) {
             Ok(listed) => Wanted::Uid(listed.pod.uid().to_owned()),
             // It may be gone already; its events are still there.
-            Err(Failure::NotFound(_)) => Wanted::Name(name.clone()),
+            Err(Failure::NotFound(_)) => Wanted::Name {
+                name: name.clone(),
+                node_name: check::node(connection.run_dir()).name,
+            },
             Err(failure) => return Err(failure),
         };
     }
@@ -48,7 +52,7 @@ pub(crate) async fn events(
         .into_iter()
         .filter(|event| wanted.takes(event))
         .collect();
-    if let (Wanted::Name(name), true) = (&wanted, events.is_empty()) {
+    if let (Wanted::Name { name, .. }, true) = (&wanted, events.is_empty()) {
         return Err(Failure::NotFound(format!(
             "no pod is called {name}, and no event names it"
         )));
@@ -95,7 +99,11 @@ pub(crate) async fn recent(
 enum Wanted {
     All,
     Uid(String),
-    Name(String),
+    /// Of a pod that is gone: its name, or that in its manifest, which has no node's name.
+    Name {
+        name: String,
+        node_name: String,
+    },
 }
 
 impl Wanted {
@@ -104,10 +112,17 @@ impl Wanted {
         match self {
             Wanted::All => true,
             Wanted::Uid(uid) => &pod.uid == uid,
-            Wanted::Name(wanted) => match wanted.split_once('/') {
-                Some((namespace, name)) => pod.namespace == namespace && pod.name == name,
-                None => &pod.name == wanted || &pod.uid == wanted,
-            },
+            Wanted::Name { name, node_name } => {
+                let (namespace, wanted) = match name.split_once('/') {
+                    Some((namespace, wanted)) => (Some(namespace), wanted),
+                    None => (None, name.as_str()),
+                };
+                let manifest_name = pod.name.strip_suffix(node_name.as_str());
+                let manifest_name = manifest_name.and_then(|name| name.strip_suffix('-'));
+                let is_called = pod.name == wanted || manifest_name == Some(wanted);
+                let is_in = namespace.is_none_or(|namespace| pod.namespace == namespace);
+                (is_called && is_in) || &pod.uid == name
+            }
         }
     }
 }
@@ -326,15 +341,27 @@ LAST SEEN           TYPE      REASON        OBJECT      FROM   MESSAGE
 
     #[test]
     fn events_are_chosen_by_uid_or_name() {
-        let event = event("p", "R", 1);
+        let event = event("p-node-a", "R", 1);
+        let uid = |uid: &str| Wanted::Uid(uid.to_owned());
+        let name = |name: &str| Wanted::Name {
+            name: name.to_owned(),
+            node_name: "node-a".to_owned(),
+        };
         for (wanted, taken) in [
             (Wanted::All, true),
-            (Wanted::Uid("uid-p".to_owned()), true),
-            (Wanted::Uid("uid-q".to_owned()), false),
-            (Wanted::Name("p".to_owned()), true),
-            (Wanted::Name("default/p".to_owned()), true),
-            (Wanted::Name("other/p".to_owned()), false),
-            (Wanted::Name("uid-p".to_owned()), true),
+            (uid("uid-p-node-a"), true),
+            (uid("uid-q"), false),
+            (name("p-node-a"), true),
+            (name("default/p-node-a"), true),
+            (name("other/p-node-a"), false),
+            (name("uid-p-node-a"), true),
+            // As in its manifest.
+            (name("p"), true),
+            (name("default/p"), true),
+            (name("other/p"), false),
+            (name("p-node"), false),
+            (name("p-"), false),
+            (name(""), false),
         ] {
             assert_eq!(wanted.takes(&event), taken);
         }

@@ -87,15 +87,16 @@ pub(crate) async fn logs(
     }
 }
 
-/// Waits for all logs. Of several, one that cannot be read keeps no other back.
+/// Waits for all logs. Of several, one that cannot be read keeps no other back, and is told
+/// by the exit code too.
 async fn all(
     mut printings: impl futures_util::Stream<Item = (String, Result<(), Failure>)> + Unpin,
     several: bool,
 ) -> Result<ExitCode, Failure> {
-    let (mut good, mut last_failure) = (false, None);
+    let (mut some_good, mut last_failure) = (false, None);
     while let Some((name, printed)) = printings.next().await {
         match printed {
-            Ok(()) => good = true,
+            Ok(()) => some_good = true,
             Err(Failure::ReaderGone) => return Err(Failure::ReaderGone),
             Err(failure) => {
                 if several {
@@ -106,8 +107,10 @@ async fn all(
         }
     }
     match last_failure {
-        Some(failure) if !good => Err(failure),
-        _ => Ok(ExitCode::SUCCESS),
+        None => Ok(ExitCode::SUCCESS),
+        // Each failure is told already.
+        Some(_) if some_good => Ok(ExitCode::FAILURE),
+        Some(failure) => Err(failure),
     }
 }
 
@@ -309,6 +312,25 @@ mod tests {
         assert_eq!(names(&["-l", "app=web"]).as_deref(), Some("ab"));
         assert_eq!(names(&["-l", "app=none"]), None);
         assert_eq!(names(&["d"]), None);
+    }
+
+    #[tokio::test]
+    async fn a_log_that_cannot_be_read_is_told_by_the_exit_code() {
+        let absent = || Err(Failure::NotFound("no log".to_owned()));
+        let read = async |printed: Vec<Result<(), Failure>>| {
+            let several = printed.len() > 1;
+            let printings = printed.into_iter().map(|it| ("p/c".to_owned(), it));
+            all(futures_util::stream::iter(printings), several).await
+        };
+        let is = |outcome: Result<ExitCode, Failure>, code: ExitCode| {
+            outcome.is_ok_and(|it| format!("{it:?}") == format!("{code:?}"))
+        };
+        assert!(is(read(vec![Ok(()), Ok(())]).await, ExitCode::SUCCESS));
+        assert!(is(read(vec![Ok(()), absent()]).await, ExitCode::FAILURE));
+        assert!(is(read(vec![absent(), Ok(())]).await, ExitCode::FAILURE));
+        for none in [vec![absent()], vec![absent(), absent()]] {
+            assert!(matches!(read(none).await, Err(Failure::NotFound(_))));
+        }
     }
 
     #[test]

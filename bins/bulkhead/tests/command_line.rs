@@ -25,7 +25,7 @@ use topology::Process;
 
 use fakes::{
     FakeEcho, FakeHappenings, FakeHostileLog, FakeLogs, FakeStatuses, FakeSupervisor, FakeSyncLoop,
-    FakeUsage, HOSTILE_LINE, Node, Server, code, node, stderr, stdout,
+    FakeUsage, HOSTILE_LINE, LOST, Node, Server, code, node, stderr, stdout,
 };
 use terminal::Terminal;
 
@@ -252,6 +252,26 @@ async fn watched_events_are_shown_once_each_over_a_restart_of_the_server() {
     assert!(line.contains("Killing"), "shown before: {line}");
     let line = watch.line().await;
     assert!(line.contains("Started"), "it has happened again: {line}");
+    assert!(watch.runs());
+}
+
+#[tokio::test]
+async fn watched_events_go_on_when_their_reader_was_too_slow() {
+    let node = Node::empty();
+    let process = Process::StatusSyncer;
+    let socket = node.socket(process);
+    let life = |before, now| {
+        let server = StatusesServer::new(FakeHappenings { before, now });
+        Server::start(process, &socket, Routes::new(server))
+    };
+    let first = life(&[("web", "Pulled", 1)], &[("", LOST, 0)]);
+    let mut watch = node.watch(&["events", "--watch"]);
+    assert!(watch.line().await.starts_with("LAST SEEN"));
+    assert!(watch.line().await.contains("Pulled"));
+    drop(first);
+    let _second = life(&[("web", "Pulled", 1), ("web", "Started", 2)], &[]);
+    let line = watch.line().await;
+    assert!(line.contains("Started"), "what it had not read: {line}");
     assert!(watch.runs());
 }
 

@@ -256,8 +256,11 @@ fn happened(name: &str, reason: &str, at: i64) -> Result<v1::ListEventsResponse,
     }))
 }
 
+/// The reason of what is no event: the reader is too slow, and the stream ends.
+pub(crate) const LOST: &str = "(lost)";
+
 /// One run of a server of events: those of before, then those that happen.
-/// Nothing ends such a stream but the server's end.
+/// Nothing ends such a stream but the server's end, and [`LOST`].
 pub(crate) struct FakeHappenings {
     pub(crate) before: &'static [(&'static str, &'static str, i64)],
     pub(crate) now: &'static [(&'static str, &'static str, i64)],
@@ -285,7 +288,10 @@ impl Statuses for FakeHappenings {
         request: Request<v1::ListEventsRequest>,
     ) -> Result<Response<Self::ListEventsStream>, Status> {
         assert!(request.into_inner().watch);
-        let event = |&(name, reason, at): &(&str, &str, i64)| happened(name, reason, at);
+        let event = |&(name, reason, at): &(&str, &str, i64)| match reason {
+            LOST => Err(Status::data_loss("7 events were dropped; call again")),
+            _ => happened(name, reason, at),
+        };
         let answers: Vec<_> = (self.before.iter().map(event))
             .chain([event_message(EventMessage::SnapshotComplete(true))])
             .chain(self.now.iter().map(event))
@@ -346,6 +352,7 @@ impl ContainerLogs for FakeLogs {
                 content: format!("line {number}\n").into_bytes(),
                 stream: "stdout".to_owned(),
                 unix_nanos: number,
+                ..v1::ReadLogsResponse::default()
             })
         });
         let lines = stream::iter(lines.collect::<Vec<_>>());
