@@ -4,6 +4,7 @@
 //! for each pod. Those of containers belong to the runtime.
 
 mod cgroupfs;
+mod files;
 mod held;
 mod hierarchy;
 mod limits;

@@ -164,7 +164,10 @@ pub const FIELDS: &[Field] = &[
         "not supported yet: memory is not reserved for QoS classes",
     ),
     applied("memoryThrottlingFactor"),
-    ignored("memorySwap", "not supported yet: pods get no swap"),
+    ignored(
+        "memorySwap",
+        "not supported yet: pods get no swap (cgroup version 2)",
+    ),
     applied("singleProcessOOMKill"),
     ignored(
         "systemReservedCgroup",

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,6 +16,7 @@ use pod::QosClass;
 use pod::identity::check_uid;
 use pod::resources::{MAX_CPU_SHARES, MIN_CPU_SHARES, PodCgroupResources, cpu_shares};
 
+use super::files::{has, make_legacy, make_unified, write, write_if_there};
 use super::held::kill_held;
 use super::hierarchy::{Controller, Hierarchies};
 use super::limits::{LimitSettings, Limits, huge_page_files, shares_of_weight};
@@ -32,14 +32,12 @@ use crate::shared::SystemPaths;
 /// namespace of its own can make them without end; the rest waits for the next time.
 const MAX_CGROUPS_OF_POD: usize = 10_000;
 
-/// What the top of the unified hierarchy hands down. Not all kernels have all. Without
-/// `cpuset`: Linux 6.1 takes that for a change of the processes that are there already,
-/// of containerd for one, which needs capabilities that this process has not. No limit
-/// here is written to it, and a runtime whose containers need it hands it down itself.
-const UNIFIED_CONTROLLERS: [&str; 6] = ["cpu", "io", "memory", "hugetlb", "pids", "rdma"];
-
 /// The file with the memory that the kernel leaves to a cgroup.
 const MEMORY_KEPT: &str = "memory.min";
+
+/// The file with how much of a cgroup's memory may be in swap. A kernel without swap, and
+/// the top of the hierarchy, have none.
+const MEMORY_SWAP: &str = "memory.swap.max";
 
 /// The classes that have a cgroup, and whose pods are below it.
 const CLASSES: [QosClass; 3] = [
@@ -63,6 +61,9 @@ pub(crate) struct Cgroupfs {
     /// What pods request of CPU, in thousandths of a core, by UID; as far as this process
     /// was told. A weight, which their cgroups have with version 2, is too coarse to tell.
     requested: Arc<Mutex<BTreeMap<String, u64>>>,
+    /// Held from when the pods of a class are added up until the sum is written: of two pods
+    /// that start at once the later sum is the last to be written.
+    adding_up: Arc<Mutex<()>>,
 }
 
 impl Cgroupfs {
@@ -80,6 +81,7 @@ impl Cgroupfs {
             proc_dir: system.proc_dir.clone(),
             huge_page_sizes: huge_pages(&system.sys_dir).into_keys().collect(),
             requested: Arc::default(),
+            adding_up: Arc::default(),
         }
     }
 
@@ -97,6 +99,12 @@ impl Cgroupfs {
 
     fn requested(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
         self.requested
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn adding_up(&self) -> MutexGuard<'_, ()> {
+        self.adding_up
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
@@ -190,16 +198,29 @@ impl Cgroupfs {
         {
             slices.change(slices::name_of(path), &slices::kept_memory(bytes))?;
         }
-        let file = mount.join(path).join(MEMORY_KEPT);
-        match write(&file, &bytes.to_string()) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            written => written.context("write", &file),
+        write_if_there(&mount.join(path).join(MEMORY_KEPT), &bytes.to_string())
+    }
+
+    /// Keeps the memory of all pods out of swap, as a kubelet with its usual `NoSwap` does
+    /// on version 2.
+    fn forbid_swap(&self, path: &str) -> Result<(), NodeError> {
+        let Hierarchies::Unified { mount } = &self.hierarchies else {
+            return Ok(());
+        };
+        let file = mount.join(path).join(MEMORY_SWAP);
+        if has(&file, "0") {
+            return Ok(());
         }
+        if let Some(slices) = &self.slices {
+            slices.change(slices::name_of(path), &slices::NO_SWAP)?;
+        }
+        write_if_there(&file, "0")
     }
 
     /// Leaves to the burstable pods together, and to all pods, what is left to each: a
     /// cgroup gets no more than those above it.
     fn follow_memory(&self) -> Result<(), NodeError> {
+        let _adding_up = self.adding_up();
         let class = |qos| self.naming.class_path(qos);
         let burstable = self.memory_of_pods(&class(QosClass::Burstable))?;
         let others = self.memory_of_pods(&class(QosClass::Guaranteed))?;
@@ -278,6 +299,7 @@ impl Cgroupfs {
     /// Gives the burstable class the CPU shares of what its pods request together: with a
     /// fixed share they would starve beside guaranteed ones, or take from them.
     fn follow_burstable(&self) -> Result<(), NodeError> {
+        let _adding_up = self.adding_up();
         let class = self.naming.class_path(QosClass::Burstable);
         let Some(directory) = self.hierarchies.directory(Controller::Cpu, &class) else {
             return Ok(());
@@ -307,6 +329,15 @@ impl Cgroupfs {
             &class,
             &Limits::shares(shares.clamp(MIN_CPU_SHARES, MAX_CPU_SHARES)),
         )
+    }
+
+    /// After a pod is gone.
+    fn follow_pods(&self) -> Result<(), NodeError> {
+        self.follow_burstable()?;
+        match self.settings.memory_qos {
+            true => self.follow_memory(),
+            false => Ok(()),
+        }
     }
 
     /// The CPU shares of a cgroup; the fewest if it cannot be told.
@@ -355,6 +386,7 @@ impl PodCgroups for Cgroupfs {
     fn ensure_classes(&self, all_pods: &AllPodsLimits) -> Result<(), NodeError> {
         let path = |qos| self.naming.class_path(qos);
         self.ensure(&path(QosClass::Guaranteed), &Limits::of_all_pods(all_pods))?;
+        self.forbid_swap(&path(QosClass::Guaranteed))?;
         self.ensure(&path(QosClass::BestEffort), &Limits::shares(MIN_CPU_SHARES))?;
         self.follow_burstable()?;
         self.follow_memory()
@@ -391,12 +423,15 @@ impl PodCgroups for Cgroupfs {
 
     fn remove_pod(&self, pod_uid: &str) -> Result<Removal, NodeError> {
         check_uid(pod_uid)?;
-        self.requested().remove(pod_uid);
         let mut cgroups = BTreeSet::new();
         for directory in self.pod_directories(pod_uid) {
             collect(directory, &mut cgroups)?;
         }
         if cgroups.is_empty() {
+            // It may have gone since an earlier call that found it busy.
+            if self.requested().remove(pod_uid).is_some() {
+                self.follow_pods()?;
+            }
             return Ok(Removal::Done);
         }
         let killed = self.kill_all(&cgroups)?;
@@ -414,10 +449,8 @@ impl PodCgroups for Cgroupfs {
         }
         match left {
             None => {
-                self.follow_burstable()?;
-                if self.settings.memory_qos {
-                    self.follow_memory()?;
-                }
+                self.requested().remove(pod_uid);
+                self.follow_pods()?;
                 Ok(Removal::Done)
             }
             Some((_, error)) if killed || is_busy(&error) => Ok(Removal::Busy),
@@ -454,83 +487,6 @@ fn is_busy(error: &io::Error) -> bool {
     )
 }
 
-/// Makes a cgroup of the unified hierarchy, and hands the controllers down to it from
-/// each level above.
-fn make_unified(mount: &Path, path: &str) -> Result<(), NodeError> {
-    let mut directory = mount.to_owned();
-    for part in path.split('/').filter(|part| !part.is_empty()) {
-        hand_down(&directory)?;
-        directory.push(part);
-        match fs::create_dir(&directory) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => made.context("create", &directory)?,
-        }
-        let_through(&directory);
-    }
-    Ok(())
-}
-
-/// Makes a cgroup of a hierarchy of version 1: the directory that it is, with this path
-/// below the hierarchy's mount.
-fn make_legacy(directory: &Path, path: &str) -> Result<(), NodeError> {
-    fs::create_dir_all(directory).context("create", directory)?;
-    let levels = path.split('/').filter(|part| !part.is_empty()).count();
-    directory.ancestors().take(levels).for_each(let_through);
-    Ok(())
-}
-
-/// Lets everybody pass through a cgroup and list it, as a kubelet's can be, whatever our
-/// own mask: the root of a pod with users of its own is nobody here, and has to find the
-/// cgroup that its container is in. A cgroup of an earlier version gets that too.
-fn let_through(directory: &Path) {
-    const ALL: u32 = 0o055;
-    let ensure = || -> io::Result<()> {
-        let mut permissions = fs::metadata(directory)?.permissions();
-        let mode = permissions.mode();
-        if mode & ALL == ALL {
-            return Ok(());
-        }
-        permissions.set_mode(mode | ALL);
-        fs::set_permissions(directory, permissions)
-    };
-    if let Err(error) = ensure() {
-        let cgroup = directory.display();
-        tracing::warn!(%cgroup, %error, "pods with users of their own cannot find their cgroup");
-    }
-}
-
-/// Lets the children of a cgroup use the controllers that it has.
-fn hand_down(directory: &Path) -> Result<(), NodeError> {
-    let file = directory.join("cgroup.controllers");
-    let available = fs::read_to_string(&file).context("read", &file)?;
-    let available: Vec<_> = available.split_whitespace().collect();
-    let file = directory.join("cgroup.subtree_control");
-    let enabled = fs::read_to_string(&file).context("read", &file)?;
-    let enabled: Vec<_> = enabled.split_whitespace().collect();
-    for controller in UNIFIED_CONTROLLERS {
-        if available.contains(&controller) && !enabled.contains(&controller) {
-            // One at a time: one that is refused does not keep the others away. What
-            // is missing shows when a limit is written.
-            if let Err(error) = write(&file, &format!("+{controller}")) {
-                tracing::warn!(file = %file.display(), controller, %error, "not handed down");
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Whether a file of a cgroup has this content already. One that says the same in other
-/// words is written once more, which changes nothing.
-fn has(file: &Path, content: &str) -> bool {
-    fs::read_to_string(file).is_ok_and(|now| now.trim_end() == content)
-}
-
-/// Writes to a file that the kernel made; it is never created.
-fn write(file: &Path, content: &str) -> io::Result<()> {
-    let mut opened = fs::OpenOptions::new().write(true).open(file)?;
-    io::Write::write_all(&mut opened, content.as_bytes())
-}
-
 /// A cgroup and all below it, as far as the bound goes.
 fn collect(directory: PathBuf, cgroups: &mut BTreeSet<PathBuf>) -> Result<(), NodeError> {
     if !directory.is_dir() {
@@ -559,6 +515,8 @@ fn children(directory: &Path) -> Result<Vec<PathBuf>, NodeError> {
     Ok(directories.map(|entry| entry.path()).collect())
 }
 
+#[cfg(test)]
+mod class_tests;
 #[cfg(test)]
 mod slice_tests;
 #[cfg(test)]

@@ -118,6 +118,9 @@ pub(super) fn kept_memory(bytes: u64) -> [Property; 1] {
     [("MemoryMin", Value::Number(bytes))]
 }
 
+/// What a slice has whose memory is never in swap, on version 2.
+pub(super) const NO_SWAP: [Property; 1] = [("MemorySwapMax", Value::Number(0))];
+
 #[cfg(test)]
 mod tests {
     use super::*;

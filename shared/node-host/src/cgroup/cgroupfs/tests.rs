@@ -1,6 +1,7 @@
 //! Most tests use plain directories in place of the kernel's; the last ones the
 //! kernel's own, below a cgroup made for the test, and so need root.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 
@@ -66,14 +67,14 @@ pub(super) fn legacy(directory: &Path) -> Cgroupfs {
     Cgroupfs::new(naming("/"), hierarchies, SETTINGS, &system(Some(&sys)))
 }
 
-fn unified(directory: &Path) -> Cgroupfs {
+pub(super) fn unified(directory: &Path) -> Cgroupfs {
     let table = format!("1 2 0:1 / {} rw - cgroup2 none rw\n", directory.display());
     let hierarchies = Hierarchies::detect(&table).unwrap();
     let sys = directory.join("sys");
     Cgroupfs::new(naming("/"), hierarchies, SETTINGS, &system(Some(&sys)))
 }
 
-fn put(file: &Path, content: &str) {
+pub(super) fn put(file: &Path, content: &str) {
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(file, content).unwrap();
 }
