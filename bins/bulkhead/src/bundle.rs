@@ -1,5 +1,6 @@
 //! `status`, `restart`, `reload` and `crashes` where systemd supervises the processes
-//! (`bulkhead.target`): systemd is asked in place of our supervisor.
+//! (`bulkhead.target`): systemd is asked in place of our supervisor, and which processes
+//! `top` shows.
 //!
 //! Its programs do that. They are started as who runs this, and what they print is read as
 //! `nobody`: log lines come from the processes.
@@ -9,13 +10,14 @@ use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command as Program, ExitCode, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use bulkhead_api::v1;
 use ipc::Message as _;
 use topology::{Process, WATCH_DIRECTORY_NAME, WATCH_FILE_NAME};
 
-use crate::arguments::{Arguments, Command, TableOrJson};
+use crate::arguments::{Arguments, Command, StatusOptions, TableOrJson};
 use crate::broker::become_nobody;
 use crate::failure::Failure;
 use crate::output::{Output, note};
@@ -35,7 +37,10 @@ const RUN_DIRECTORY: &str = "/run/bulkhead";
 const FOUND_MAX_BYTES: u64 = 1 << 20;
 
 /// Longest wait for an answer.
-const ANSWER_WAIT: Duration = Duration::from_secs(10);
+pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(10);
+
+/// How often `status --watch` asks.
+const WATCH_PERIOD: Duration = Duration::from_secs(1);
 
 /// Longest wait until services have stopped and are ready again; systemd has limits of its
 /// own for each step.
@@ -55,7 +60,7 @@ pub(crate) fn answer(arguments: &Arguments, output: Output) -> Option<Result<Exi
         return None;
     }
     Some(match &arguments.command {
-        Command::Status(options) => status(options.output, output),
+        Command::Status(options) => status(options, output),
         Command::Restart(options) => restart(&options.process, output),
         Command::Reload => reload(output),
         Command::Crashes(options) => crashes(options.process.as_deref(), options.output, output),
@@ -63,7 +68,8 @@ pub(crate) fn answer(arguments: &Arguments, output: Output) -> Option<Result<Exi
     })
 }
 
-fn is_supervised_by_systemd(run_dir: &Path) -> bool {
+/// Whether systemd supervises the processes of this run directory.
+pub(crate) fn is_supervised_by_systemd(run_dir: &Path) -> bool {
     let socket = run_dir.join(Process::Supervisor.socket_file_name());
     // The socket of a supervisor that has stopped is still there. Where systemd is not what
     // booted the machine, nobody is asked (sd_booted(3)).
@@ -73,20 +79,40 @@ fn is_supervised_by_systemd(run_dir: &Path) -> bool {
         && is_active(TARGET)
 }
 
-fn status(format: TableOrJson, output: Output) -> Result<ExitCode, Failure> {
+fn status(options: &StatusOptions, output: Output) -> Result<ExitCode, Failure> {
+    let shown = ask_for_processes()?;
+    drop_privileges();
+    let mut told = processes(&shown.answer()?);
+    print(&told, options.output, output)?;
+    // systemd tells its properties to everybody, over the system bus.
+    while options.watch {
+        thread::sleep(WATCH_PERIOD);
+        let now = processes(&ask_for_processes()?.answer()?);
+        if systemd::is_news(&told, &now) {
+            print(&now, options.output, output)?;
+            told = now;
+        }
+    }
+    Ok(readiness(&told))
+}
+
+/// Asks which processes run, and how they are.
+pub(crate) fn ask_for_processes() -> Result<Asked, Failure> {
     let mut words = vec![
         "show".to_owned(),
         format!("--property={}", systemd::PROPERTIES),
     ];
     let supervised = Process::ALL.into_iter().skip(1);
     words.extend(supervised.map(systemd::unit));
-    let shown = asked("systemctl", &words, ANSWER_WAIT)?;
-    drop_privileges();
-    let shown = shown.answer()?;
+    asked("systemctl", &words, ANSWER_WAIT)
+}
+
+/// What the answer says, and what was found by who watches them.
+pub(crate) fn processes(shown: &str) -> v1::SupervisorStatus {
     let node_name = nix::unistd::gethostname().unwrap_or_default();
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let since_boot = Duration::try_from(now).unwrap_or_default();
-    let mut status = systemd::status(&shown, &node_name.to_string_lossy(), since_boot);
+    let mut status = systemd::status(shown, &node_name.to_string_lossy(), since_boot);
     match found(&Path::new(RUN_DIRECTORY).join(WATCH_DIRECTORY_NAME)) {
         Ok(found) => {
             status.degradations.extend(found.degradations);
@@ -94,8 +120,7 @@ fn status(format: TableOrJson, output: Output) -> Result<ExitCode, Failure> {
         }
         Err(error) => status.degradations.push(systemd::unwatched(&error)),
     }
-    print(&status, format, output)?;
-    Ok(readiness(&status))
+    status
 }
 
 /// What was found by who watches the processes. The file goes with its service.
@@ -174,7 +199,7 @@ fn drop_privileges() {
 }
 
 /// A program of systemd that runs.
-struct Asked {
+pub(crate) struct Asked {
     action: String,
     wait: Duration,
     child: Child,
@@ -182,7 +207,7 @@ struct Asked {
 
 /// Starts a program of systemd, which has so long. timeout(1) ends it and all that it has
 /// started, since it keeps the privileges for that.
-fn asked(program: &str, words: &[String], wait: Duration) -> Result<Asked, Failure> {
+pub(crate) fn asked(program: &str, words: &[String], wait: Duration) -> Result<Asked, Failure> {
     let action = format!("ask systemd ({program})");
     let child = Program::new("timeout")
         .arg("--kill-after=1")
@@ -205,7 +230,7 @@ fn asked(program: &str, words: &[String], wait: Duration) -> Result<Asked, Failu
 
 impl Asked {
     /// What it prints; its own words say what is wrong where it fails.
-    fn answer(self) -> Result<String, Failure> {
+    pub(crate) fn answer(self) -> Result<String, Failure> {
         let (action, wait) = (self.action, self.wait.as_secs());
         let ran = match self.child.wait_with_output() {
             Ok(ran) => ran,

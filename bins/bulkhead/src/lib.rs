@@ -45,6 +45,7 @@ use arguments::Command;
 use broker::Broker;
 use connection::Connection;
 use output::{Output, note};
+use top::Supervision;
 
 /// Parses the command line, runs the command, and tells the exit code.
 #[must_use]
@@ -53,6 +54,8 @@ pub fn main() -> ExitCode {
     if let Some(outcome) = bundle::answer(&arguments, Output::standard()) {
         return ended(outcome);
     }
+    // As who runs this, so before the privileges go.
+    let supervision = Supervision::of(&arguments);
     // Before there are other threads, which would keep their privileges.
     let connection = connection(&arguments);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -60,7 +63,7 @@ pub fn main() -> ExitCode {
         .build();
     let outcome = match runtime {
         Ok(runtime) => {
-            let outcome = runtime.block_on(run(&arguments, &connection));
+            let outcome = runtime.block_on(run(&arguments, &connection, supervision));
             // Whoever still waits for a connection is not waited for.
             runtime.shutdown_background();
             outcome
@@ -102,13 +105,17 @@ fn connection(arguments: &Arguments) -> Connection {
     }
 }
 
-async fn run(arguments: &Arguments, connection: &Connection) -> Result<ExitCode, Failure> {
+async fn run(
+    arguments: &Arguments,
+    connection: &Connection,
+    supervision: Supervision,
+) -> Result<ExitCode, Failure> {
     let output = Output::standard();
     match &arguments.command {
         Command::Status(options) => status::status(connection, options, output).await,
         Command::Pods(options) => pods::pods(connection, options, output).await,
         Command::Describe(options) => describe::describe(connection, options, output).await,
-        Command::Top(options) => top::top(connection, options, output).await,
+        Command::Top(options) => top::top(connection, supervision, options, output).await,
         Command::Timeline(options) => timeline::timeline(connection, options, output).await,
         Command::Logs(options) => logs::logs(connection, options, output).await,
         Command::Events(options) => events::events(connection, options, output).await,

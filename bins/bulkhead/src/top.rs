@@ -5,6 +5,7 @@ mod processes;
 pub(crate) mod reading;
 mod screen;
 
+use std::cell::RefCell;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,18 +16,75 @@ use bulkhead_api::v1::usage_client::UsageClient;
 use clock::WallClock;
 use topology::Process;
 
-use crate::arguments::TopOptions;
+use crate::arguments::{Arguments, Command, TopOptions};
+use crate::bundle::{self, Asked};
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::output::Output;
-use reading::Reading;
+use reading::{ProcessReading, Reading};
 
 /// Between the two readings of plain rows.
 const APART: Duration = Duration::from_secs(1);
 
+/// Who tells which processes of ours there are.
+pub(crate) enum Supervision {
+    /// Our supervisor.
+    Ours,
+    /// systemd, asked by this.
+    Systemd {
+        ask: fn() -> Result<Asked, Failure>,
+        /// The first question, which was put as who runs this.
+        first: RefCell<Option<Asked>>,
+        /// What it told last: who has no privileges may be told nothing.
+        last: RefCell<v1::SupervisorStatus>,
+    },
+}
+
+impl Supervision {
+    /// Of the processes that this command line is about.
+    pub(crate) fn of(arguments: &Arguments) -> Supervision {
+        let ask = bundle::ask_for_processes;
+        let is_wanted = matches!(arguments.command, Command::Top(_));
+        if !is_wanted || !bundle::is_supervised_by_systemd(&arguments.run_dir) {
+            return Supervision::Ours;
+        }
+        Supervision::Systemd {
+            ask,
+            first: RefCell::new(ask().ok()),
+            last: RefCell::default(),
+        }
+    }
+
+    /// The processes that run.
+    async fn processes(&self, connection: &Connection) -> Result<Vec<ProcessReading>, Failure> {
+        let now = || WallClock::system().now();
+        match self {
+            Supervision::Ours => {
+                let process = Process::Supervisor;
+                let client = SupervisorClient::new(connection.channel(process)?);
+                let status = connection.call(process, || {
+                    let mut client = client.clone();
+                    async move { client.get_status(v1::GetSupervisorStatusRequest {}).await }
+                });
+                Ok(processes::read(&status.await?, now()))
+            }
+            Supervision::Systemd { ask, first, last } => {
+                let asked = first.take().map_or_else(ask, Ok);
+                let answer = move || asked?.answer();
+                let shown = tokio::task::spawn_blocking(answer).await;
+                if let Ok(Ok(shown)) = shown {
+                    last.replace(bundle::processes(&shown));
+                }
+                Ok(processes::read(&last.borrow(), now()))
+            }
+        }
+    }
+}
+
 /// Shows what is used: a screen that goes on where there is a terminal, else rows.
 pub(crate) async fn top(
     connection: &Connection,
+    supervision: Supervision,
     options: &TopOptions,
     output: Output,
 ) -> Result<ExitCode, Failure> {
@@ -34,12 +92,17 @@ pub(crate) async fn top(
     if is_live {
         // What is wrong from the beginning is told as in every command.
         connection.channel(Process::PodWorkerPool)?;
-        live::run(async || read(connection).await, options.sort, output).await?;
+        live::run(
+            async || read(connection, &supervision).await,
+            options.sort,
+            output,
+        )
+        .await?;
         return Ok(ExitCode::SUCCESS);
     }
-    let before = read(connection).await?;
+    let before = read(connection, &supervision).await?;
     tokio::time::sleep(APART).await;
-    let now = read(connection).await?;
+    let now = read(connection, &supervision).await?;
     output.text(&screen::tables(
         Some(&before),
         &now,
@@ -50,26 +113,45 @@ pub(crate) async fn top(
 }
 
 /// Reads all counters once.
-async fn read(connection: &Connection) -> Result<Reading, Failure> {
-    let (pool, supervisor) = (Process::PodWorkerPool, Process::Supervisor);
+async fn read(connection: &Connection, supervision: &Supervision) -> Result<Reading, Failure> {
+    let pool = Process::PodWorkerPool;
     let usage = UsageClient::new(connection.channel(pool)?)
         .max_decoding_message_size(ipc::limits::MAX_RELIST_BYTES);
-    let status = SupervisorClient::new(connection.channel(supervisor)?);
     let usage = connection.call(pool, || {
         let mut client = usage.clone();
         async move { client.get_usage(v1::GetUsageRequest {}).await }
     });
-    let processes = async {
-        let status = connection.call(supervisor, || {
-            let mut client = status.clone();
-            async move { client.get_status(v1::GetSupervisorStatusRequest {}).await }
-        });
-        let status = status.await?;
-        Ok::<_, Failure>(processes::read(&status, WallClock::system().now()))
-    };
+    let processes = supervision.processes(connection);
     let (usage, processes) = tokio::try_join!(usage, processes)?;
     Ok(Reading {
         pods: usage.pods,
         processes,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bundle::{ANSWER_WAIT, asked};
+
+    #[tokio::test]
+    async fn where_systemd_supervises_it_tells_the_processes() {
+        let nowhere = tempfile::tempdir().unwrap();
+        let connection = Connection::new(nowhere.path());
+        let ours = Supervision::Ours.processes(&connection).await;
+        assert!(matches!(ours, Err(Failure::NotRunning { .. })));
+        let answer = format!("Id=bulkhead-pleg.service\nMainPID={}", std::process::id());
+        let words = ["%s".to_owned(), answer];
+        let systemd = Supervision::Systemd {
+            ask: || asked("false", &[], ANSWER_WAIT),
+            first: RefCell::new(asked("printf", &words, ANSWER_WAIT).ok()),
+            last: RefCell::default(),
+        };
+        // Whoever asks later may be told nothing.
+        for _ in 0..2 {
+            let read = systemd.processes(&connection).await.unwrap();
+            let names: Vec<_> = read.iter().map(|it| (it.name.as_str(), it.pid)).collect();
+            assert_eq!(names, [("pleg", std::process::id())]);
+        }
+    }
 }

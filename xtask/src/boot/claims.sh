@@ -59,6 +59,8 @@ process_has_another_pid() {
     now=$(pid_in_status "$1")
     [ -n "$now" ] && [ "$now" != - ] && [ "$now" != "$2" ] && all_are_ready
 }
+top_shows_the_bundle() { bulkhead top --once | grep -q '^pod-worker-pool  *[0-9]'; }
+status_is_shown_again() { [ "$(grep -c '^PROCESS ' /watched)" -ge 2 ]; }
 crash_is_told() { bulkhead crashes "$1" | grep -q SIGKILL; }
 last_killed_is_told_first() { bulkhead crashes | head --lines=1 | grep -q "^$1 .*SIGKILL"; }
 log_lines_are_told() { bulkhead crashes "$1" | grep -q '^    [^ ]'; }
@@ -271,6 +273,9 @@ pid=$(pid_of_service credential-provider)
 echo "    What this machine refuses to everybody, and is not asked for above:"
 /proof/confined refusals < /dev/null | sed 's/^/    /'
 claim "the runtime sees what pod-worker-pool mounts in the bundle" volume_is_mounted
+claim "bulkhead top shows the processes of the bundle" top_shows_the_bundle
+bulkhead status --watch > /watched &
+watched=$!
 before=$(containers)
 for process in $processes; do
     pid=$(pid_of_service "$process")
@@ -279,6 +284,8 @@ for process in $processes; do
     claim "the end of $process is told" crash_is_told "$process"
 done
 claim "in the bundle every process is ready again" all_are_ready
+claim "a watched status is shown again when a process was killed" status_is_shown_again
+kill "$watched"
 claim "no container noticed" containers_are_those_of_before
 . /proof.sh
 prove_bundle
