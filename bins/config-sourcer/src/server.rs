@@ -1,5 +1,5 @@
 //! `WatchPods`: each source as a snapshot, then what changed since the consumer
-//! was told last.
+//! was told last, each look's changes as one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -27,6 +27,8 @@ enum Outgoing {
     Sources(Vec<PodSource>),
     Begin(PodSource, bool),
     Pod(PodDocument),
+    /// Changes that belong together.
+    Changes(PodSource),
     End(PodSource),
     Gone(PodSource, String),
     Problems(PodSource, Arc<Vec<(Problem, UnixNanos)>>),
@@ -95,8 +97,12 @@ impl Consumer {
         if state.ready && !told.ready {
             self.tell_snapshot(source, state);
         } else if !same(&told.pods, &state.pods) {
-            self.waiting
-                .extend(changes(source, &told.pods, &state.pods));
+            let mut changes: Vec<_> = changes(source, &told.pods, &state.pods).collect();
+            if changes.len() > 1 {
+                changes.insert(0, Outgoing::Changes(source));
+                changes.push(Outgoing::End(source));
+            }
+            self.waiting.extend(changes);
         }
         if told.problems != state.problems {
             self.waiting
@@ -134,6 +140,9 @@ fn message(outgoing: Outgoing) -> Message {
         Outgoing::Begin(source, ready) => Message::SnapshotBegin(v1::SourceSnapshotBegin {
             source: source.to_string(),
             ready,
+        }),
+        Outgoing::Changes(source) => Message::ChangesBegin(v1::SourceChangesBegin {
+            source: source.to_string(),
         }),
         Outgoing::Pod(document) => Message::Pod(v1::SourcePod {
             source: document.source().to_string(),

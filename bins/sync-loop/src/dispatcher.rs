@@ -3,7 +3,7 @@
 //!
 //! Each machine below owns what it knows, takes a message or a call, and answers
 //! with effects; [`SyncLoop`] takes the effects of one to the others, and does
-//! nothing else:
+//! nothing else (config-sourcer's messages in [`changes`]):
 //!
 //! - [`sources`]: config-sourcer's messages; which source has delivered;
 //! - [`operations`]: what a delivered pod asks for;
@@ -22,6 +22,7 @@
 
 pub(crate) mod admission;
 mod cause;
+mod changes;
 mod decision;
 pub(crate) mod desired_pods;
 mod host_ports;
@@ -48,22 +49,20 @@ use bulkhead_api::v1;
 use ipc::limits::truncate;
 use rand::rngs::SmallRng;
 use v1::watch_pod_lifecycle_events_response::Message as LifecycleMessage;
-use v1::watch_pods_response::Message as ConfigurationMessage;
 use v1::watch_results_response::Message as ProbeMessage;
 use v1::{SyncKnownPodsResponse, WorkerPhase};
 
 use admission::{Admission, AdmissionRecords, AdmissionState};
 use cause::Cause;
 use decision::{Decision, Decisions, Outcome};
-use desired_pods::{DesiredPod, DesiredPods, Uid};
+use desired_pods::{DesiredPods, Uid};
 use lifecycle::{Lifecycle, LifecycleEffect};
-use operations::Operations;
 use outbox::{PendingKill, Subject, Work, WorkerUpdate};
 use runtime_health::RuntimeHealth;
-use sources::{FAILED_MANIFEST, SourceEffect, Sources};
+use sources::Sources;
 use verdicts::{ProbeEffect, Verdicts};
 use work_queue::WorkQueue;
-use workers::{DepartedPod, Workers, is_stopped};
+use workers::{Workers, is_stopped};
 
 pub(crate) use messages::{Action, Event, Now, Settings};
 use messages::{GARBAGE_COLLECTION_PERIOD, MAX_REASON_BYTES};
@@ -148,21 +147,6 @@ impl SyncLoop {
         self.actions
             .extend(records.map(Action::SaveAdmissionRecords));
         std::mem::take(&mut self.actions)
-    }
-
-    fn on_configuration(&mut self, message: ConfigurationMessage) {
-        for effect in self.sources.on(message, &self.pods) {
-            match effect {
-                SourceEffect::Removed(uids) => self.remove(&uids),
-                SourceEffect::Delivered(pods) => {
-                    let departed = self.workers.departed_size();
-                    self.operate(Operations::of(pods, &self.pods, departed));
-                }
-                SourceEffect::Problem { subject, reason } => {
-                    self.report(None, &subject, FAILED_MANIFEST, reason);
-                }
-            }
-        }
     }
 
     fn on_lifecycle(&mut self, message: LifecycleMessage) {
@@ -260,98 +244,6 @@ impl SyncLoop {
         }
     }
 
-    fn operate(&mut self, operations: Operations) {
-        for (identity, reason) in operations.refused {
-            self.report(Some((&identity).into()), "", FAILED_MANIFEST, reason);
-        }
-        for pod in operations.unchanged {
-            self.pods.set(pod);
-        }
-        self.update(operations.updated);
-        for pod in operations.reconciled {
-            self.reconcile(pod);
-        }
-        self.add(operations.added);
-        self.decide_resizes();
-    }
-
-    /// `HandlePodAdditions`: oldest first, so that the order of delivery does not
-    /// decide who finds room.
-    fn add(&mut self, mut pods: Vec<DesiredPod>) {
-        pods.sort_by(|first, second| first.facts.order.cmp(&second.facts.order));
-        for pod in pods {
-            let uid = pod.uid();
-            self.workers.welcome(&uid);
-            self.pods.set(pod);
-            self.admit(&uid);
-        }
-    }
-
-    /// `HandlePodUpdates`. Resizes are decided before anything is sent. A deletion mark is
-    /// an update too: its worker terminates the pod with the grace that it names.
-    fn update(&mut self, pods: Vec<DesiredPod>) {
-        for pod in &pods {
-            self.pods.set(pod.clone());
-        }
-        if !pods.is_empty() {
-            self.decide_resizes();
-        }
-        for pod in pods {
-            let (uid, source) = (pod.uid(), pod.document.source());
-            let marked = pod.facts.marked_for_deletion;
-            match self.admission.state(&uid) {
-                AdmissionState::Pending(_) => self.admit(&uid),
-                // It never ran and never will; its status knows the newest pod.
-                AdmissionState::Rejected(_) => self.tell_rejection(&uid),
-                _ if marked => self.dispatch(&uid, Work::Update, Cause::MarkedForDeletion(source)),
-                _ => self.dispatch(&uid, Work::Update, Cause::Updated(source)),
-            }
-        }
-    }
-
-    /// `HandlePodReconcile`: a pod with readiness gates depends on conditions in its
-    /// status, so it is synced; an evicted pod's containers are of no use.
-    fn reconcile(&mut self, pod: DesiredPod) {
-        let (uid, source) = (pod.uid(), pod.document.source());
-        let matters = pod.facts.has_readiness_gates || pod.facts.phase.is_terminal();
-        let evicted = pod.facts.evicted;
-        self.pods.set(pod);
-        if matters && self.admission.permits(&uid) {
-            self.dispatch(&uid, Work::Sync, Cause::Reconciled(source));
-        }
-        if evicted {
-            let uid = uid.to_string();
-            self.actions.push(Action::CleanUpContainers { uid });
-        }
-    }
-
-    /// `HandlePodRemoves`: the pods are no longer desired from now on, and their
-    /// workers are told to stop them with the pods' own grace.
-    fn remove(&mut self, uids: &[Uid]) {
-        for uid in uids {
-            let Some(pod) = self.pods.remove(uid) else {
-                continue;
-            };
-            self.work_queue.remove(uid);
-            self.decisions.forget(uid);
-            // A rejected pod has no worker and must not get one.
-            if let Some(AdmissionState::Rejected(_)) = self.admission.forget(uid) {
-                continue;
-            }
-            let source = pod.document.source();
-            let kill = PendingKill {
-                requested_at: self.now.wall,
-                grace_period_seconds: None,
-            };
-            let document = pod.document;
-            self.workers.depart(uid, DepartedPod { document, kill });
-            self.kill_departed(uid, &Cause::Removed(source));
-        }
-        if !uids.is_empty() {
-            self.admit_pending();
-        }
-    }
-
     /// `HandlePodSyncs` of those of these pods that are desired.
     fn sync_named(&mut self, uids: &[String], cause: &Cause) {
         let bounded = uids.iter().take(ipc::limits::MAX_PODS);
@@ -391,15 +283,16 @@ impl SyncLoop {
         for uid in self.admission.pending(&self.pods) {
             self.admit(&uid);
         }
-        self.decide_resizes();
+        self.decide_resizes(true);
     }
 
     /// Decides about pods that are to have other CPU or memory, and tells their workers.
-    fn decide_resizes(&mut self) {
+    /// Who needs more waits unless all `can_grow`.
+    fn decide_resizes(&mut self, can_grow: bool) {
         let (pods, workers) = (&self.pods, &self.workers);
-        let ready = self.sources.all_delivered();
+        let can_grow = can_grow && self.sources.all_delivered();
         let now = self.now.wall;
-        for (uid, is_news) in self.admission.decide_resizes(pods, workers, ready, now) {
+        for (uid, is_news) in self.admission.decide_resizes(pods, workers, can_grow, now) {
             let event = reports::resize_waits(&uid, &self.pods, &self.admission, now);
             self.actions.extend(event.filter(|_| is_news));
             self.dispatch(&uid, Work::Update, Cause::ResizeDecided);

@@ -48,6 +48,7 @@ fn describe(message: Message) -> String {
             assert!(PodDocument::from_message(pod.pod.clone().unwrap()).is_ok());
             format!("pod {}", uid(pod.pod))
         }
+        Message::ChangesBegin(begin) => format!("changes {}", begin.source),
         Message::SnapshotEnd(end) => format!("end {}", end.source),
         Message::Gone(gone) => {
             assert_eq!(gone.source, "file");
@@ -123,7 +124,13 @@ async fn changes_follow_the_snapshot() {
         pods(&[("2", "j"), ("3", "i")]),
         Vec::new(),
     );
-    assert_eq!(read(&mut consumer), ["gone 1", "pod 2", "pod 3"]);
+    // As one: what goes makes room for what comes.
+    assert_eq!(
+        read(&mut consumer),
+        ["changes file", "gone 1", "pod 2", "pod 3", "end file"]
+    );
+    publication.set(PodSource::File, true, pods(&[("2", "j")]), Vec::new());
+    assert_eq!(read(&mut consumer), ["gone 3"]);
     publication.set(PodSource::File, true, None, vec![Problem::new("x", "y")]);
     assert_eq!(read(&mut consumer), ["problems file x:7"]);
     publication.set(PodSource::File, true, None, Vec::new());
@@ -161,7 +168,10 @@ async fn a_slow_consumer_skips_what_was_in_between() {
         let uid = number.to_string();
         publication.set(PodSource::File, true, pods(&[(&uid, "i")]), Vec::new());
     }
-    assert_eq!(read(&mut slow), ["gone 0", "pod 999"]);
+    assert_eq!(
+        read(&mut slow),
+        ["changes file", "gone 0", "pod 999", "end file"]
+    );
 }
 
 #[tokio::test(start_paused = true)]

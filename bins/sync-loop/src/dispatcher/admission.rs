@@ -68,12 +68,14 @@ pub(crate) enum Awaited {
 ///
 /// ```text
 /// Pending --> Admitted | Remembered | Adopted | Rejected      Remembered --> Admitted
+/// Rejected --> Pending
 /// ```
 ///
 /// - Pending -> Adopted: it runs already, or has a worker.
 /// - Pending -> Rejected: it was rejected before, or fails a check now.
 /// - Pending -> Remembered: it was admitted before sync-loop restarted.
 /// - Pending -> Admitted: it passed all checks.
+/// - Rejected -> Pending: its spec or its labels have changed; it never ran.
 /// - Remembered -> Admitted: it is known by now whether it uses its resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AdmissionState {
@@ -88,7 +90,7 @@ pub(crate) enum AdmissionState {
     },
     /// Ran already when this process learned of it; never checked.
     Adopted,
-    /// Failed, for good.
+    /// Failed, for good unless its spec or its labels change.
     Rejected(Rejection),
 }
 
@@ -265,7 +267,9 @@ impl Admission {
         let state = self.state_of(uid, facts, pods, workers, now);
         let record = match &state {
             AdmissionState::Pending(_) => None,
-            AdmissionState::Rejected(rejection) => Some(AdmissionRecord::from(rejection)),
+            AdmissionState::Rejected(rejection) => {
+                Some(AdmissionRecord::rejected(rejection, facts))
+            }
             // What it was admitted with stays in force until a resize is decided.
             _ if self.records.allocation(uid).is_some() => None,
             AdmissionState::Admitted
@@ -372,6 +376,20 @@ impl Admission {
         }
     }
 
+    /// Has a rejected pod judged again if it asks for something else than the one that was
+    /// judged; whether it is.
+    pub(crate) fn reconsider(&mut self, uid: &str, pod: &PodFacts) -> bool {
+        let Some(AdmissionRecord::Rejected { wish, .. }) = self.records.get(uid) else {
+            return false;
+        };
+        let is_rejected = matches!(self.state(uid), AdmissionState::Rejected(_));
+        let anew = is_rejected && asks_anew(pod, wish);
+        if anew {
+            self.forget(uid);
+        }
+        anew
+    }
+
     /// Forgets a pod that is desired no longer; returns its last state.
     pub(crate) fn forget(&mut self, uid: &str) -> Option<AdmissionState> {
         self.records_changed |= self.records.remove(uid);
@@ -408,13 +426,17 @@ impl Admission {
         }
         match self.records.get(uid) {
             Some(AdmissionRecord::Admitted(_)) => return AdmissionState::Remembered { since: now },
-            Some(AdmissionRecord::Rejected { reason, message }) => {
+            Some(AdmissionRecord::Rejected {
+                reason,
+                message,
+                wish,
+            }) if wish.is_empty() || !asks_anew(pod, wish) => {
                 return AdmissionState::Rejected(Rejection {
                     reason: reason.clone(),
                     message: message.clone(),
                 });
             }
-            None => {}
+            Some(AdmissionRecord::Rejected { .. }) | None => {}
         }
         // It is to be stopped, or has ended: there is nothing to admit.
         if pod.marked_for_deletion || pod.phase.is_terminal() {
@@ -494,4 +516,10 @@ impl Admission {
         let settled = now.saturating_sub(*since) >= REMEMBERED_SETTLES_AFTER;
         !settled && !workers.runs(uid)
     }
+}
+
+/// Whether a pod that was rejected, with this wish, asks for something else by now. One
+/// that is to go, or has ended, asks for nothing.
+fn asks_anew(pod: &PodFacts, wish: &str) -> bool {
+    pod.wish != wish && !pod.marked_for_deletion && !pod.phase.is_terminal()
 }

@@ -5,7 +5,7 @@
 //! | event | leads to |
 //! |---|---|
 //! | ConfigurationStreamBegan | nothing; each source has to deliver again before its removals count |
-//! | Configuration | pods added, updated, reconciled, removed; resizes decided |
+//! | Configuration | pods removed, added, updated, reconciled, those of one look at once; admission and resizes of those who wait |
 //! | Lifecycle | syncs of its pods; ContainerDied cleans up containers |
 //! | ProbeResult | verdict, if it changed: status-syncer is told, and a sync, unless liveness succeeded; try: an event of the pod |
 //! | SyncTick | syncs of the pods that are due |

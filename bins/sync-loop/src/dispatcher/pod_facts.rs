@@ -10,6 +10,7 @@ use pod::core::NodeSelector;
 use pod::metadata::CONFIG_SEEN_ANNOTATION;
 use pod::resources::{ResourceAmounts, pod_requests};
 use pod::update::{resizable, started_with};
+use pod::wire::content_hash;
 use pod::{Pod, PodExt, PodPhase, QosClass};
 
 use super::host_ports::{HostPort, host_ports};
@@ -58,6 +59,9 @@ impl PodSize {
 pub(crate) struct PodFacts {
     /// Place among pods that arrive together.
     pub order: AdmissionOrder,
+    /// A hash of what admission may depend on: spec and labels. A pod that was rejected is
+    /// judged again when it differs.
+    pub wish: String,
     /// Its source wants it gone.
     pub marked_for_deletion: bool,
     /// Phase in the status that the source delivered.
@@ -122,6 +126,7 @@ impl PodFacts {
                     .to_owned(),
                 full_name: format!("{}_{}", pod.name(), pod.namespace()),
             },
+            wish: wish(pod),
             marked_for_deletion: pod.is_marked_for_deletion(),
             phase: pod.status_phase(),
             evicted: status.and_then(|status| status.reason.as_deref()) == Some(EVICTED),
@@ -150,6 +155,12 @@ impl PodFacts {
             operating_system_label: pod.label(OS_LABEL).map(str::to_owned),
         }
     }
+}
+
+fn wish(pod: &Pod) -> String {
+    // Types of the API are always JSON.
+    let json = serde_json::to_vec(&(&pod.spec, &pod.metadata.labels));
+    content_hash(&json.unwrap_or_default())
 }
 
 /// Whether somebody has to enforce an AppArmor profile for it.

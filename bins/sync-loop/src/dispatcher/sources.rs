@@ -44,11 +44,15 @@ pub(crate) enum SourceEffect {
     },
 }
 
-/// A snapshot of one source.
+/// A snapshot of one source, or changes of it that belong together.
 #[derive(Clone, Debug, Default)]
 struct Snapshot {
-    /// Whether the source has delivered, so that what is missing is gone.
+    /// Whether these are changes: what is missing stands, but for `gone`.
+    changes: bool,
+    /// Whether the source has delivered, so that what is missing or gone may be removed.
     ready: bool,
+    /// Pods that are gone, of changes.
+    gone: BTreeSet<Uid>,
     pods: BTreeMap<Uid, DesiredPod>,
     /// Their JSON, in bytes.
     bytes: usize,
@@ -79,7 +83,8 @@ impl Snapshot {
         }
     }
 
-    /// Removals come first: what goes makes room for what comes.
+    /// Removals come first: what goes makes room for what comes. Of changes that were cut
+    /// off by the end of a stream nothing counts: the next one begins with a snapshot.
     fn effects(self, source: PodSource, pods: &DesiredPods) -> Vec<SourceEffect> {
         let mut effects = Vec::new();
         if self.truncated {
@@ -95,6 +100,7 @@ impl Snapshot {
         } else if self.ready {
             let mut missing = pods.uids_of(source);
             missing.retain(|uid| !self.pods.contains_key(uid) && !self.unreadable.contains(uid));
+            missing.retain(|uid| !self.changes || self.gone.contains(uid));
             effects.push(SourceEffect::Removed(missing));
         }
         effects.push(SourceEffect::Delivered(self.pods.into_values().collect()));
@@ -134,6 +140,12 @@ impl Sources {
             Message::SnapshotBegin(begin) => {
                 if let Some(source) = known_source(&begin.source) {
                     self.snapshot_began(source, begin.ready);
+                }
+                Vec::new()
+            }
+            Message::ChangesBegin(begin) => {
+                if let Some(source) = known_source(&begin.source) {
+                    self.changes_began(source);
                 }
                 Vec::new()
             }
@@ -192,11 +204,17 @@ impl Sources {
         pods: &DesiredPods,
     ) -> Option<SourceEffect> {
         let state = self.sources.get_mut(&source)?;
+        let is_known = pods.document(uid).is_some_and(|pod| pod.source() == source);
         if let Some(snapshot) = &mut state.arriving {
             snapshot.pods.remove(uid);
+            if snapshot.changes && is_known {
+                snapshot.gone.insert(uid.into());
+            }
             return None;
         }
-        pods.document(uid).filter(|pod| pod.source() == source)?;
+        if !is_known {
+            return None;
+        }
         if !state.ready_now {
             tracing::warn!(%source, %uid, "removal from a source that is not ready");
             return None;
@@ -244,7 +262,18 @@ impl Sources {
         }
     }
 
-    /// Ends a snapshot and returns it.
+    /// Begins changes that belong together.
+    fn changes_began(&mut self, source: PodSource) {
+        if let Some(source) = self.sources.get_mut(&source) {
+            source.arriving = Some(Snapshot {
+                changes: true,
+                ready: source.ready_now,
+                ..Snapshot::default()
+            });
+        }
+    }
+
+    /// Ends a snapshot, or changes, and returns them.
     fn snapshot_ended(&mut self, source: PodSource) -> Option<Snapshot> {
         let source = self.sources.get_mut(&source)?;
         let snapshot = source.arriving.take()?;

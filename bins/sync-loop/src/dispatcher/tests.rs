@@ -202,6 +202,24 @@ impl Harness {
         actions
     }
 
+    /// The source says in one breath which pods are gone, and how others are now.
+    pub(super) fn change(&mut self, gone: &[Value], pods: &[Value]) -> Vec<Action> {
+        let source = PodSource::File.as_str().to_owned();
+        let begin = v1::SourceChangesBegin {
+            source: source.clone(),
+        };
+        let mut actions = self.handle(Event::Configuration(Message::ChangesBegin(begin)));
+        for pod in gone {
+            actions.extend(self.remove(pod));
+        }
+        for pod in pods {
+            actions.extend(self.deliver(pod));
+        }
+        assert_eq!(briefs(&actions), [""; 0], "before the end");
+        let end = v1::SourceSnapshotEnd { source };
+        self.handle(Event::Configuration(Message::SnapshotEnd(end)))
+    }
+
     /// The source says how a pod is now.
     pub(super) fn deliver(&mut self, pod: &Value) -> Vec<Action> {
         self.deliver_in(PodSource::File, pod)

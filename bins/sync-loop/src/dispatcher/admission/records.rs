@@ -11,9 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use super::rejection::Rejection;
 use super::resizes::Allocation;
+use crate::dispatcher::pod_facts::PodFacts;
 
 /// Longest reason and message that are taken from a file, far above those of any check.
 const MAX_REJECTION_BYTES: usize = 4096;
+
+/// Longest hash that is taken from a file.
+const MAX_WISH_BYTES: usize = 64;
 
 /// One pod's record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,14 +31,20 @@ pub enum AdmissionRecord {
         reason: String,
         /// See [`Rejection::message`].
         message: String,
+        /// `PodFacts::wish` of the pod that was judged; empty if an earlier version of this
+        /// process judged it.
+        #[serde(default)]
+        wish: String,
     },
 }
 
-impl From<&Rejection> for AdmissionRecord {
-    fn from(rejection: &Rejection) -> Self {
+impl AdmissionRecord {
+    /// That a pod was rejected.
+    pub(super) fn rejected(rejection: &Rejection, pod: &PodFacts) -> AdmissionRecord {
         AdmissionRecord::Rejected {
             reason: rejection.reason.clone(),
             message: rejection.message.clone(),
+            wish: pod.wish.clone(),
         }
     }
 }
@@ -55,9 +65,14 @@ impl From<BTreeMap<String, AdmissionRecord>> for AdmissionRecords {
         let of_pods = records.filter(|(uid, _)| check_uid(uid).is_ok());
         let bounded = of_pods.take(MAX_PODS).map(|(uid, mut record)| {
             match &mut record {
-                AdmissionRecord::Rejected { reason, message } => {
+                AdmissionRecord::Rejected {
+                    reason,
+                    message,
+                    wish,
+                } => {
                     truncate(reason, MAX_REJECTION_BYTES);
                     truncate(message, MAX_REJECTION_BYTES);
+                    truncate(wish, MAX_WISH_BYTES);
                 }
                 AdmissionRecord::Admitted(allocation) => {
                     *allocation = std::mem::take(allocation).within_bounds();
@@ -137,9 +152,14 @@ mod tests {
 
     #[test]
     fn a_record_of_an_earlier_version_is_read() {
-        let text = r#"{"u1":{"decision":"admitted"}}"#;
+        let text = r#"{"u1":{"decision":"admitted"},
+            "u2":{"decision":"rejected","reason":"r","message":"m"}}"#;
         let records: AdmissionRecords = serde_json::from_str(text).unwrap();
         assert_eq!(records.get("u1"), Some(&admitted()));
+        assert!(matches!(
+            records.get("u2"),
+            Some(AdmissionRecord::Rejected { wish, .. }) if wish.is_empty()
+        ));
     }
 
     #[test]
@@ -165,6 +185,7 @@ mod tests {
         let rejected = |text: &str| AdmissionRecord::Rejected {
             reason: text.to_owned(),
             message: text.to_owned(),
+            wish: text.to_owned(),
         };
         let mut file = BTreeMap::from([
             ("u1".to_owned(), rejected(&"\u{e9}".repeat(100_000))),
@@ -174,9 +195,15 @@ mod tests {
         ]);
         let records = AdmissionRecords::from(file.clone());
         assert_eq!(records.len(), 1);
-        let Some(AdmissionRecord::Rejected { reason, message }) = records.get("u1") else {
+        let Some(AdmissionRecord::Rejected {
+            reason,
+            message,
+            wish,
+        }) = records.get("u1")
+        else {
             panic!("{records:?}");
         };
+        assert!(wish.len() <= MAX_WISH_BYTES);
         assert!(reason.len() <= MAX_REJECTION_BYTES && message.len() <= MAX_REJECTION_BYTES);
         let many = 0..10 * MAX_PODS;
         file.extend(many.map(|number| (format!("p{number}"), admitted())));

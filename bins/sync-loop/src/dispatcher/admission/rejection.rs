@@ -2,7 +2,7 @@
 
 /// Why a pod may not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rejection {
+pub(crate) struct Rejection {
     /// The kubelet's word: `OutOfcpu`, `NodeAffinity` ...
     pub reason: String,
     /// The kubelet's sentence.

@@ -432,7 +432,8 @@ fn records_are_read_as_they_were_written() {
         reason: "r".into(),
         message: "m".into(),
     };
-    assert!(records.set("b", AdmissionRecord::from(&rejected)));
+    let rejected = AdmissionRecord::rejected(&rejected, &with_spec(json!({})));
+    assert!(records.set("b", rejected));
     let text = serde_json::to_string(&records).unwrap();
     assert_eq!(
         serde_json::from_str::<AdmissionRecords>(&text).unwrap(),

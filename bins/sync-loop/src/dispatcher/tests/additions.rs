@@ -147,6 +147,54 @@ fn a_rejected_pod_stays_rejected_over_a_restart() {
 }
 
 #[test]
+fn a_rejected_pod_is_judged_again_when_its_manifest_changes() {
+    let labelled = |mut pod: Value| {
+        pod["metadata"]["labels"] = json!({"a": "b"});
+        pod
+    };
+    let mut harness = Harness::running();
+    harness.deliver(&needs_cpu("a", 9000));
+    let records = harness.records.clone();
+    // An annotation asks for nothing else.
+    let mut noted = needs_cpu("a", 9000);
+    noted["metadata"]["annotations"] = json!({"note": "x"});
+    assert_eq!(briefs(&harness.deliver(&noted)), ["reject a OutOfcpu"]);
+    // Rejected again, which is told anew, or not.
+    let again = ["reject a OutOfcpu", "event OutOfcpu ", "save 1"];
+    assert_eq!(briefs(&harness.deliver(&needs_cpu("a", 8000))), again);
+    let actions = harness.deliver(&labelled(needs_cpu("a", 8000)));
+    assert_eq!(briefs(&actions), again);
+    let actions = harness.deliver(&needs_cpu("a", 3000));
+    assert_eq!(briefs(&actions), ["CREATE a", "save 1"]);
+    assert_eq!(harness.admission("a"), AdmissionState::Admitted);
+    // Its next version is an update as of any pod.
+    let actions = harness.deliver(&labelled(needs_cpu("a", 3000)));
+    assert_eq!(sent(&actions), ["UPDATE a"]);
+    // The same where it changed while this process was away.
+    for (pod, expected) in [
+        (needs_cpu("a", 9000), "reject a OutOfcpu"),
+        (needs_cpu("a", 3000), "CREATE a"),
+    ] {
+        let mut next = Harness::with_records(records.clone());
+        next.configure(&["file"]);
+        next.capacity(4000);
+        next.snapshot(PodSource::File, true, &[pod]);
+        let actions = next.housekeeping(&[], &[]);
+        assert_eq!(briefs(&actions)[0], expected);
+    }
+}
+
+#[test]
+fn a_rejected_pod_that_is_to_be_deleted_gets_no_worker() {
+    let mut harness = Harness::running();
+    harness.deliver(&needs_cpu("a", 9000));
+    let mut deleted = needs_cpu("a", 3000);
+    deleted["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
+    let actions = harness.deliver(&deleted);
+    assert_eq!(briefs(&actions), ["reject a OutOfcpu"]);
+}
+
+#[test]
 fn a_pod_that_was_admitted_is_not_checked_again() {
     let mut records = AdmissionRecords::default();
     records.set("a", AdmissionRecord::Admitted(Allocation::default()));

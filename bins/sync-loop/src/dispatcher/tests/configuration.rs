@@ -17,7 +17,7 @@ fn a_snapshot_is_compared_with_what_is_known() {
     );
     assert_eq!(
         sent(&actions),
-        ["KILL gone", "UPDATE changed", "CREATE new"]
+        ["KILL gone", "CREATE new", "UPDATE changed"]
     );
 }
 
@@ -109,6 +109,35 @@ fn a_pod_that_cannot_be_read_keeps_its_last_version() {
         let actions = harness.handle(Event::Configuration(Message::Pod(pod)));
         assert_eq!(briefs(&actions), ["event FailedManifest file"]);
     }
+}
+
+#[test]
+fn changes_count_when_all_of_them_are_there() {
+    let mut harness = Harness::running();
+    harness.add_running(&plain("a"));
+    harness.add_running(&plain("b"));
+    let begin = || {
+        let source = "file".to_owned();
+        Event::Configuration(Message::ChangesBegin(v1::SourceChangesBegin { source }))
+    };
+    harness.handle(begin());
+    assert_eq!(briefs(&harness.remove(&plain("a"))), [""; 0]);
+    // The stream breaks, and nothing counts before the next one has shown the source.
+    harness.configure(&["file"]);
+    let end = v1::SourceSnapshotEnd {
+        source: "file".to_owned(),
+    };
+    let end = Event::Configuration(Message::SnapshotEnd(end));
+    assert_eq!(briefs(&harness.handle(end.clone())), [""; 0]);
+    harness.handle(begin());
+    harness.remove(&plain("a"));
+    assert_eq!(sent(&harness.handle(end)), [""; 0], "not shown ready");
+    harness.snapshot(PodSource::File, true, &[plain("a"), plain("b")]);
+    let actions = harness.change(&[plain("a"), plain("unknown")], &[plain("c")]);
+    assert_eq!(sent(&actions), ["KILL a", "CREATE c"], "and b stays");
+    // Gone and back is as it was.
+    let actions = harness.change(&[plain("b")], &[plain("b")]);
+    assert_eq!(sent(&actions), [""; 0]);
 }
 
 #[test]

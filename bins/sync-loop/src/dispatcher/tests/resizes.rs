@@ -132,6 +132,42 @@ fn a_resize_that_waits_is_decided_again_when_another_pod_needs_less() {
 }
 
 #[test]
+fn nobody_who_waits_gets_the_room_of_a_pod_that_is_edited() {
+    // Edited, a static pod without a UID of its own is another pod.
+    let start = || {
+        let pods = [needs_cpu("a", 2000), needs_cpu("b", 1000)];
+        let mut harness = with_running(&pods);
+        assert_eq!(told(&harness.deliver(&needs_cpu("b", 3000))), ["b?"]);
+        harness
+    };
+    for how in ["changes", "snapshot"] {
+        let mut harness = start();
+        let edited = needs_cpu("edited", 2000);
+        let actions = match how {
+            "changes" => harness.change(&[needs_cpu("a", 2000)], &[edited]),
+            _ => harness.snapshot(PodSource::File, true, &[needs_cpu("b", 3000), edited]),
+        };
+        assert_eq!(sent(&actions)[..2], ["KILL a", "CREATE edited"], "{how}");
+        assert!(!told(&actions).contains(&"b".to_owned()), "{how}");
+        // Who needs less now leaves the rest to others.
+        let less = needs_cpu("less", 1000);
+        let actions = match how {
+            "changes" => harness.change(&[needs_cpu("edited", 2000)], &[less]),
+            _ => harness.snapshot(PodSource::File, true, &[needs_cpu("b", 3000), less]),
+        };
+        assert_eq!(told(&actions), ["b", "edited", "less"], "{how}");
+    }
+    // Nor one of the pods that change with it, and they make room before.
+    let mut harness = start();
+    let pods = [needs_cpu("b", 2500), needs_cpu("edited", 2000)];
+    let actions = harness.change(&[needs_cpu("a", 2000)], &pods);
+    assert_eq!(told(&actions), ["a", "b?", "edited"]);
+    let pods = [needs_cpu("b", 500), needs_cpu("again", 3500)];
+    let actions = harness.change(&[needs_cpu("edited", 2000)], &pods);
+    assert_eq!(told(&actions), ["again", "b", "edited"]);
+}
+
+#[test]
 fn the_most_important_pod_is_next_then_the_one_that_waits_longest() {
     let guaranteed = |uid: &str, millis: u32| {
         let mut pod = sized(uid, millis, 5);

@@ -249,8 +249,9 @@ fn pods_that_may_not_run_are_not_synced() {
         sent(&harness.lifecycle("a", Kind::ContainerStarted)),
         [""; 0]
     );
-    let changed = manifest("a", "a", json!({"hostNetwork": true}));
-    assert_eq!(briefs(&harness.deliver(&changed)), ["reject a OutOfcpu"]);
+    let mut noted = needs_cpu("a", 9000);
+    noted["metadata"]["annotations"] = json!({"note": "x"});
+    assert_eq!(briefs(&harness.deliver(&noted)), ["reject a OutOfcpu"]);
 }
 
 #[test]
