@@ -139,6 +139,7 @@ impl Assembly {
         };
         let (garbage, conditions) = (GarbageCollector::default(), NodeConditions::default());
         let evictions = evictions(config, &collection, &garbage, &conditions);
+            removals: PodLocks::default(),
         Ok(Assembly {
             actor,
             collection,

@@ -13,6 +13,7 @@ mod conditions;
 mod ingredients;
 mod limits;
 mod measure;
+mod search;
 #[cfg(test)]
 mod tests;
 mod under_way;
@@ -23,14 +24,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bulkhead_api::v1::WorkerPhase;
-use eviction::{NodeCondition, Pressure, Resource, Threshold};
+use eviction::{NodeCondition, Pressure, Threshold};
 use node_config::EvictionSettings;
 use pod_lifecycle::DesiredPod;
 use tokio::time::Instant;
 
 use ingredients::{IMMEDIATE_GRACE, PERIOD, kill};
 use limits::StorageLimits;
-use measure::Look;
+use search::{Found, Search};
 use under_way::is_under_way;
 
 pub(crate) use conditions::NodeConditions;
@@ -40,15 +41,14 @@ pub(crate) use measure::Gauge;
 /// How often it is looked at while a pod is on its way out.
 const PERIOD_UNDER_WAY: Duration = Duration::from_secs(1);
 
-/// Longest time that is waited for dead containers and unused images to go.
-const FREEING_MAY_TAKE: Duration = Duration::from_secs(60);
-
 /// Looks at the node for ever.
 pub(crate) struct Evictions {
     with: Arc<Ingredients>,
     thresholds: Vec<Threshold>,
     pressure: Pressure,
     began: Instant,
+    /// What is done for what the node is short of.
+    search: Option<Search>,
 }
 
 impl std::fmt::Debug for Evictions {
@@ -68,12 +68,13 @@ impl Evictions {
             thresholds,
             pressure: Pressure::default(),
             began: Instant::now(),
+            search: None,
             with: Arc::new(with),
         }
     }
 
-    /// Looks, frees and evicts, again and again. Measuring files takes its time, and does
-    /// not hold up the look at what the node has left.
+    /// Looks, frees and evicts, again and again. Freeing and measuring files take their
+    /// time, and do not hold up the look at what the node has left.
     pub(crate) async fn run(self) -> Infallible {
         let limits = StorageLimits::new(Arc::clone(&self.with));
         tokio::join!(self.watch_node(), limits.run()).0
@@ -82,11 +83,22 @@ impl Evictions {
     async fn watch_node(mut self) -> Infallible {
         loop {
             let pause = self.synchronize().await;
-            tokio::time::sleep(pause).await;
+            let mut next = Instant::now() + pause;
+            if let Some(search) = &mut self.search
+                && let Ok(found) = tokio::time::timeout_at(next, search.ended()).await
+            {
+                self.search = None;
+                if let Some(found) = found
+                    && self.evict_one(found).await
+                {
+                    next = Instant::now() + PERIOD_UNDER_WAY;
+                }
+            }
+            tokio::time::sleep_until(next).await;
         }
     }
 
-    /// One look, and what follows from it. Answers with when to look again.
+    /// One look, and what follows from it at once. Answers with when to look again.
     async fn synchronize(&mut self) -> Duration {
         let look = self.with.gauge.look(&self.thresholds).await;
         let starved = self.pressure.look(
@@ -100,8 +112,12 @@ impl Evictions {
             return PERIOD;
         }
         let Some(deciding) = starved.first() else {
+            self.search = None;
             return PERIOD;
         };
+        if self.search.as_ref().is_some_and(|it| it.goes_on(deciding)) {
+            return PERIOD;
+        }
         let now = self.with.clock.now();
         let Some(finished) = self.finished().await else {
             return PERIOD;
@@ -112,14 +128,8 @@ impl Evictions {
         let resource = deciding.signal.resource();
         let what = format!("Attempting to reclaim {resource}");
         self.with.events.node_warning("EvictionThresholdMet", &what);
-        if self.freeing_was_enough(deciding, &look).await {
-            tracing::info!(%resource, "enough was freed without evicting a pod");
-            return PERIOD;
-        }
-        match self.evict_one(&starved, &look).await {
-            true => PERIOD_UNDER_WAY,
-            false => PERIOD,
-        }
+        self.search = Search::begin(&self.with, &self.thresholds, starved, look);
+        PERIOD
     }
 
     fn tell_conditions(&self) {
@@ -138,41 +148,21 @@ impl Evictions {
         }
     }
 
-    /// Frees what no pod needs where that is on the disk in question, and says whether no
-    /// threshold is met any more, with its minimum reclaim.
-    async fn freeing_was_enough(&self, deciding: &Threshold, look: &Look) -> bool {
-        let resource = deciding.signal.resource();
-        if !matches!(resource, Resource::EphemeralStorage | Resource::Inodes) {
-            return false;
-        }
-        let images = look.layout.is_freed_by_collection(deciding.signal);
-        let freeing = self.with.garbage.free_space(images);
-        if tokio::time::timeout(FREEING_MAY_TAKE, freeing)
-            .await
-            .is_err()
-        {
-            tracing::warn!(%resource, "removing what no pod needs takes long");
-        }
-        let after = self.with.gauge.look(&self.thresholds).await;
-        after.observations.met(&self.thresholds, true).is_empty()
-    }
-
     /// Ends the pod that has to go first; whether there was one.
-    async fn evict_one(&self, starved: &[Threshold], look: &Look) -> bool {
+    async fn evict_one(&self, found: Found) -> bool {
+        let Found {
+            starved,
+            look,
+            active,
+            mut pods,
+        } = found;
         let Some(deciding) = starved.first() else {
             return false;
         };
         let resource = deciding.signal.resource();
-        let Some(active) = self.with.active().await else {
-            return false;
-        };
-        let Some(mut pods) = self.with.gauge.measure(&active, deciding.signal).await else {
-            tracing::warn!(%resource, "nobody knows what pods use: the runtime does not answer");
-            return false;
-        };
         // Measuring takes a while on a slow disk, and what a pod loses is for good.
         let after = self.with.gauge.look(&self.thresholds).await;
-        if after.observations.met(starved, true).is_empty() {
+        if after.observations.met(&starved, true).is_empty() {
             tracing::info!(%resource, "there was enough again before a pod was chosen");
             return false;
         }
@@ -188,7 +178,7 @@ impl Evictions {
                 continue;
             };
             let message =
-                eviction::low_on_resource(starved, &look.observations, candidate, usage.as_ref());
+                eviction::low_on_resource(&starved, &look.observations, candidate, usage.as_ref());
             let kill = kill(grace(deciding, &self.with.settings, pod), message, true);
             if self.with.evict(pod, kill).await {
                 return true;

@@ -5,7 +5,7 @@
 //! Runs on order, one round at a time, beside the workers. What to remove is
 //! decided in `plan`; nothing of a pod that has a worker is removed while a step
 //! of it runs. `containers` removes containers and sandboxes, `files` what is on the
-//! node, `disk` images.
+//! node, `disk` images; `space` does so beside the rounds where somebody waits for space.
 
 mod collection;
 mod containers;
@@ -13,16 +13,18 @@ mod disk;
 mod files;
 mod images;
 mod plan;
+mod space;
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::{StreamExt, stream};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 use collection::PARALLEL_REMOVALS;
 use disk::ImageCollection;
-use plan::Known;
+use plan::{DeadContainer, Known};
+use space::SpaceOrders;
 
 pub(crate) use collection::Collection;
 
@@ -48,19 +50,20 @@ pub(crate) enum Order {
 struct Pending {
     pods: BTreeSet<String>,
     everything: Option<(HashSet<String>, bool)>,
-    /// Who waits for space: whether unused images are to go too, and who is told.
-    space: Vec<(bool, oneshot::Sender<()>)>,
 }
 
 /// Takes orders. Clones share them; the newest order for everything replaces the
 /// one before.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct GarbageCollector(Arc<(Mutex<Pending>, Notify)>);
+pub(crate) struct GarbageCollector {
+    rounds: Arc<(Mutex<Pending>, Notify)>,
+    space: SpaceOrders,
+}
 
 impl GarbageCollector {
     /// Queues an order.
     pub(crate) fn order(&self, order: Order) {
-        let (pending, ordered) = &*self.0;
+        let (pending, ordered) = &*self.rounds;
         let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
         match order {
             // Bounded: sync-loop names pods of its own, and there are only so many.
@@ -77,59 +80,58 @@ impl GarbageCollector {
     }
 
     /// Has dead containers that no pod needs removed, and unused images too if asked for,
-    /// and waits for that.
+    /// and waits for that, but not for a removal that hangs.
     pub(crate) async fn free_space(&self, images: bool) {
-        let (done, freed) = oneshot::channel();
-        {
-            let (pending, ordered) = &*self.0;
-            let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
-            pending.space.push((images, done));
-            ordered.notify_one();
-        }
-        // Without a collector nothing is freed, which who asked will see.
-        let _ = freed.await;
+        self.space.free(images).await;
     }
 
     async fn next(&self) -> Pending {
-        let (pending, ordered) = &*self.0;
+        let (pending, ordered) = &*self.rounds;
         ordered.notified().await;
         std::mem::take(&mut *pending.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Carries orders out for ever.
     pub(crate) async fn run(self, collection: Collection) {
-        let mut images = ImageCollection::new(&collection.images);
+        let images = tokio::sync::Mutex::new(ImageCollection::new(&collection.images));
+        let collection = Arc::new(collection);
+        tokio::join!(
+            self.rounds(&collection, &images),
+            self.space.serve(&collection, &images),
+        );
+    }
+
+    async fn rounds(&self, with: &Collection, images: &tokio::sync::Mutex<ImageCollection>) {
         loop {
             let pending = self.next().await;
             for uid in pending.pods {
-                collect_containers(&collection, Some(&uid)).await;
-            }
-            if !pending.space.is_empty() {
-                collect_containers(&collection, None).await;
-                let wants_images = pending.space.iter().any(|(images, _)| *images);
-                // Removed containers use no image any more.
-                if wants_images && let Some((relist, _)) = collection.look().await {
-                    images.remove_unused(&collection, &relist).await;
-                }
-                for (_, waiting) in pending.space {
-                    let _ = waiting.send(());
-                }
+                collect_containers(with, &uid).await;
             }
             if let Some((desired, sources_ready)) = pending.everything {
-                collect(&collection, &desired, sources_ready).await;
-                // The removals may take minutes, in which pods start with other images.
-                if let Some((relist, _)) = collection.look().await {
-                    images.run(&collection, &relist).await;
-                }
+                collect(with, &desired, sources_ready).await;
+                images.lock().await.run(with).await;
             }
         }
     }
 }
 
-/// Removes dead containers of one pod, or of all that have workers.
-async fn collect_containers(with: &Collection, of: Option<&str>) {
+/// Removes dead containers of one pod.
+async fn collect_containers(with: &Collection, uid: &str) {
+    remove_dead(with, |container| container.pod.uid() == uid).await;
+}
+
+/// Removes dead containers of all pods that have workers, and waits for those that a round
+/// removes already.
+async fn free_containers(with: &Collection) {
+    for id in remove_dead(with, |_| true).await {
+        drop(with.removals.lock(&id).await);
+    }
+}
+
+/// Removes those of these dead containers whose pods have workers; the ids of all.
+async fn remove_dead(with: &Collection, is_meant: impl Fn(&DeadContainer) -> bool) -> Vec<String> {
     let Some((relist, workers)) = with.look().await else {
-        return;
+        return Vec::new();
     };
     let desired = HashSet::new();
     let known = Known {
@@ -139,8 +141,10 @@ async fn collect_containers(with: &Collection, of: Option<&str>) {
         sources_ready: false,
     };
     let mut dead = plan::containers(&relist, &known);
-    dead.retain(|container| of.is_none_or(|uid| container.pod.uid() == uid));
+    dead.retain(is_meant);
+    let ids = dead.iter().map(|container| container.id.clone()).collect();
     containers::remove_containers(with, dead, &known).await;
+    ids
 }
 
 /// Collects what pods left.

@@ -9,7 +9,8 @@ use crate::disks::DiskLayout;
 use crate::usage::PodUsage;
 
 /// Which limit a pod exceeds, in the kubelet's words and order: a volume's, that of all
-/// its containers together, that of one container.
+/// its containers together, that of one container. A volume that lies too deep to be
+/// measured exceeds its own limit and that of the pod: somebody made it so.
 #[must_use]
 pub fn exceeded_limit(pod: &Candidate, usage: &PodUsage, layout: DiskLayout) -> Option<String> {
     let limited = pod
@@ -23,6 +24,14 @@ pub fn exceeded_limit(pod: &Candidate, usage: &PodUsage, layout: DiskLayout) -> 
                 "Usage of EmptyDir volume {name:?} exceeds the limit \"{limit}\". "
             ));
         }
+        if usage.too_deep.contains(name) {
+            return Some(too_deep(name, limit));
+        }
+    }
+    if let Some(limit) = pod.storage_limit
+        && let Some(name) = usage.too_deep.first()
+    {
+        return Some(too_deep(name, limit));
     }
     if let Some(limit) = pod.storage_limit
         && bytes(usage.ephemeral_storage()) > limit
@@ -46,6 +55,13 @@ pub fn exceeded_limit(pod: &Candidate, usage: &PodUsage, layout: DiskLayout) -> 
             format!("Container {name} exceeded its local ephemeral storage limit \"{limit}\". ")
         })
     })
+}
+
+fn too_deep(volume: &str, limit: Quantity) -> String {
+    format!(
+        "EmptyDir volume {volume:?} has directories that lie too deep to be measured, \
+         which counts as more than the limit \"{limit}\". "
+    )
 }
 
 fn bytes(amount: u64) -> Quantity {
@@ -107,6 +123,33 @@ mod tests {
             used.other = tree(other);
             let found = exceeded_limit(&limited(), &used, layout);
             assert_eq!(found.as_deref(), expected, "{layer} {logs} {v} {w} {other}");
+        }
+    }
+
+    /// One for which there was not time enough takes what was seen, and no more.
+    #[test]
+    fn a_volume_that_lies_too_deep_to_be_measured_exceeds_its_limit_and_that_of_the_pod() {
+        let deep = |volume: &str, limit: &str| {
+            format!(
+                "EmptyDir volume \"{volume}\" has directories that lie too deep to be measured, \
+                 which counts as more than the limit \"{limit}\". "
+            )
+        };
+        let mut without_limit = limited();
+        without_limit.storage_limit = None;
+        for (pod, volume, expected) in [
+            (limited(), Some("v"), Some(deep("v", "1Mi"))),
+            (limited(), Some("w"), Some(deep("w", "4Mi"))),
+            (without_limit, Some("w"), None),
+            (limited(), None, None),
+        ] {
+            let used = PodUsage {
+                too_deep: volume.map(str::to_owned).into_iter().collect(),
+                is_partial: true,
+                ..PodUsage::default()
+            };
+            let found = exceeded_limit(&pod, &used, DiskLayout::Shared);
+            assert_eq!(found, expected, "{volume:?}");
         }
     }
 

@@ -12,8 +12,9 @@ use crate::usage::PodUsage;
 type Rank<'a> = (Option<(bool, i32, Reverse<i128>)>, &'a str);
 
 /// Orders pods, who goes first before the others, for a shortage of what the signal is
-/// about. A pod whose usage nobody knows goes before all others, as in a kubelet; what is
-/// equal goes by UID.
+/// about. A pod whose usage nobody knows goes before all others, as in a kubelet, and so
+/// does one whose files are too many or too deep to be measured where files matter; what
+/// is equal goes by UID.
 pub fn rank(pods: &mut [(Candidate, Option<PodUsage>)], signal: Signal, layout: DiskLayout) {
     pods.sort_by(|(first, first_usage), (second, second_usage)| {
         let first = place(first, first_usage.as_ref(), signal, layout);
@@ -44,7 +45,9 @@ fn place<'a>(
         let is_within = resource != Resource::Pids && beyond <= 0;
         (is_within, pod.priority, Reverse(beyond))
     };
-    (usage.map(of_known), &pod.uid)
+    let are_files = matches!(resource, Resource::EphemeralStorage | Resource::Inodes);
+    let known = usage.filter(|usage| !(are_files && usage.is_partial));
+    (known.map(of_known), &pod.uid)
 }
 
 #[cfg(test)]
@@ -147,6 +150,23 @@ mod tests {
             order(pods(), Signal::NodefsInodesFree),
             ["layer", "logs", "volume", "requested"]
         );
+    }
+
+    /// Or a pod could make itself the last to go, with files that take long to measure.
+    #[test]
+    fn a_pod_whose_files_could_not_all_be_measured_goes_first_when_a_disk_is_full() {
+        let pods = || {
+            let mut partial = disk("partial", 0, [1, 1, 1]);
+            if let Some(usage) = &mut partial.1 {
+                usage.is_partial = true;
+            }
+            vec![disk("large", 0, [1, 900, 1]), partial]
+        };
+        for signal in [Signal::NodefsAvailable, Signal::NodefsInodesFree] {
+            assert_eq!(order(pods(), signal), ["partial", "large"], "{signal}");
+        }
+        let by_processes = order(pods(), Signal::PidAvailable);
+        assert_eq!(by_processes, ["large", "partial"]);
     }
 
     #[test]

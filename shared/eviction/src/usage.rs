@@ -1,6 +1,6 @@
 //! [`PodUsage`]: what a pod uses of memory, disks and process ids.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use node_layout::TreeSize;
 
@@ -25,8 +25,12 @@ pub struct PodUsage {
     pub containers: BTreeMap<String, ContainerUsage>,
     /// Its `emptyDir` volumes on disk, by name.
     pub volumes: BTreeMap<String, TreeSize>,
+    /// Those of them that lie too deep to be measured: they take more than is said here.
+    pub too_deep: BTreeSet<String>,
     /// Other files of it on the node: its hosts file.
     pub other: TreeSize,
+    /// Its files take more than is said here: they could not all be measured.
+    pub is_partial: bool,
     /// Processes of all its containers.
     pub processes: u64,
 }

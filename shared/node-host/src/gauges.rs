@@ -16,7 +16,7 @@ use crate::directory::Directory;
 use crate::error::{IoContext as _, NodeError};
 use crate::pod_logs;
 use crate::shared::{Shared, SystemPaths};
-use crate::tree_size::tree_size;
+use crate::tree_size::{Extent, tree_size};
 
 /// Memory and processes of the whole machine.
 pub(super) fn machine(system: &SystemPaths) -> Result<MachineUsage, NodeError> {
@@ -82,7 +82,8 @@ pub(super) fn filesystem(path: &Path) -> Result<FilesystemUsage, NodeError> {
 /// How long the files of one pod are gone through: a million of them, on a slow disk.
 const FILES_MAY_TAKE: Duration = Duration::from_secs(20);
 
-/// What a pod has on the node's disk; of one with very many files, so much at least.
+/// What a pod has on the node's disk; of one with very many files so much at least, which
+/// is said then.
 pub(super) fn pod_files(
     node: &Shared,
     pod: &PodIdentity,
@@ -103,7 +104,9 @@ pub(super) fn pod_files(
             if check_container_name(&name).is_ok()
                 && let Ok(Some(directory)) = logs.child(&name)
             {
-                usage.logs.insert(name, size(&directory, trees - index)?);
+                let (size, extent) = size(&directory, trees - index)?;
+                usage.is_partial |= extent != Extent::Whole;
+                usage.logs.insert(name, size);
             }
         }
     }
@@ -130,7 +133,11 @@ pub(super) fn pod_files(
     };
     for (index, name) in empty_dirs.iter().enumerate() {
         if let Some(volume) = volumes.child(name)? {
-            let size = size(&volume, empty_dirs.len() - index)?;
+            let (size, extent) = size(&volume, empty_dirs.len() - index)?;
+            usage.is_partial |= extent != Extent::Whole;
+            if extent == Extent::TooDeep {
+                usage.too_deep.insert(name.clone());
+            }
             usage.volumes.insert(name.clone(), size);
         }
     }

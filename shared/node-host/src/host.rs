@@ -109,7 +109,8 @@ pub trait Gauges: Send + Sync {
 
     /// How much a pod's logs and these of its `emptyDir` volumes take. Follows no link
     /// and enters no mount; what is not there takes nothing. Of very many files the answer
-    /// says how much they take at least: it takes no longer than 20 s.
+    /// says how much they take at least, and that it is partial: it takes no longer than
+    /// 20 s.
     async fn pod_files_usage(
         &self,
         pod: &PodIdentity,

@@ -37,13 +37,25 @@ const MAX_LINKED_FILES: usize = 100_000;
 /// Bytes of one block of `st_blocks`, whatever the file system's own are.
 const BLOCK_BYTES: u64 = 512;
 
+/// How much of a tree was gone through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Extent {
+    /// All of it.
+    Whole,
+    /// As much as there was time for.
+    OutOfTime,
+    /// Not what lies too deep: somebody made it so that it costs time to measure it.
+    TooDeep,
+}
+
 /// How much the directory takes with all that is in it, as far as that is found out
-/// `until` then: a tree that takes longer takes at least so much. What goes away meanwhile
-/// is not counted.
-pub(super) fn tree_size(top: &OwnedFd, until: Instant) -> nix::Result<TreeSize> {
+/// `until` then: a tree that was not gone through as a whole takes at least so much. What
+/// goes away meanwhile is not counted.
+pub(super) fn tree_size(top: &OwnedFd, until: Instant) -> nix::Result<(TreeSize, Extent)> {
     let status = fstat(top)?;
     let mut walk = Walk {
         size: TreeSize::default(),
+        extent: Extent::Whole,
         device: status.st_dev,
         until,
         linked: HashSet::new(),
@@ -51,9 +63,10 @@ pub(super) fn tree_size(top: &OwnedFd, until: Instant) -> nix::Result<TreeSize> 
         waiting_names: 0,
     };
     walk.count(&status);
-    while let Some(part) = walk.parts.pop()
-        && !walk.is_over()
-    {
+    while let Some(part) = walk.parts.pop() {
+        if walk.is_over() {
+            break;
+        }
         walk.waiting_names -= part.len();
         match descend(top, &part) {
             Ok(Some(directory)) => walk.part(directory, part)?,
@@ -61,7 +74,7 @@ pub(super) fn tree_size(top: &OwnedFd, until: Instant) -> nix::Result<TreeSize> 
             Err(error) => return Err(error),
         }
     }
-    Ok(walk.size)
+    Ok((walk.size, walk.extent))
 }
 
 /// The directory at the end of these names, if it is there still.
@@ -107,6 +120,7 @@ impl Level {
 
 struct Walk {
     size: TreeSize,
+    extent: Extent,
     device: u64,
     until: Instant,
     linked: HashSet<u64>,
@@ -117,8 +131,13 @@ struct Walk {
 }
 
 impl Walk {
-    fn is_over(&self) -> bool {
-        Instant::now() >= self.until
+    /// Whether the time is over, while something is left.
+    fn is_over(&mut self) -> bool {
+        let is_over = Instant::now() >= self.until;
+        if is_over {
+            self.extent = self.extent.max(Extent::OutOfTime);
+        }
+        is_over
     }
 
     fn count(&mut self, status: &FileStat) {
@@ -150,6 +169,8 @@ impl Walk {
             part.push(name);
             self.waiting_names += names;
             self.parts.push(part);
+        } else {
+            self.extent = Extent::TooDeep;
         }
     }
 
@@ -216,11 +237,15 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
+    use nix::sys::stat::mkdirat;
+
     use super::*;
 
     fn size_of(path: &Path) -> TreeSize {
         let until = Instant::now() + Duration::from_secs(60);
-        tree_size(&File::open(path).unwrap().into(), until).unwrap()
+        let (size, extent) = tree_size(&File::open(path).unwrap().into(), until).unwrap();
+        assert_eq!(extent, Extent::Whole);
+        size
     }
 
     #[test]
@@ -228,7 +253,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("file"), "").unwrap();
         let top = File::open(directory.path()).unwrap().into();
-        assert_eq!(tree_size(&top, Instant::now()).unwrap().inodes, 1);
+        let (size, extent) = tree_size(&top, Instant::now()).unwrap();
+        assert_eq!((size.inodes, extent), (1, Extent::OutOfTime));
         assert_eq!(size_of(directory.path()).inodes, 2);
     }
 
@@ -282,11 +308,31 @@ mod tests {
         assert!(size.bytes > 1 << 20, "{size:?}");
     }
 
+    /// What lies deeper than anybody goes is not said to take nothing.
+    #[test]
+    fn a_tree_that_is_too_deep_is_not_said_to_be_measured() {
+        const BELOW: usize = MAX_DEPTH + 100;
+        let directory = tempfile::tempdir().unwrap();
+        let top: OwnedFd = File::open(directory.path()).unwrap().into();
+        let mut deep = top.try_clone().unwrap();
+        for _ in 0..BELOW {
+            mkdirat(&deep, "d", Mode::S_IRWXU).unwrap();
+            deep = open_directory(&deep, c"d").unwrap();
+        }
+        let until = Instant::now() + Duration::from_secs(60);
+        let (size, extent) = tree_size(&top, until).unwrap();
+        tree_removal::remove_all(&top, |_| Ok(false)).unwrap();
+        assert_eq!(extent, Extent::TooDeep);
+        assert!(size.inodes > MAX_DEPTH as u64, "{size:?}");
+        assert!(size.inodes <= BELOW as u64, "{size:?}");
+    }
+
     #[test]
     fn directories_that_wait_take_bounded_memory_however_deep_they_lie() {
         let top = tempfile::tempdir().unwrap();
         let mut walk = Walk {
             size: TreeSize::default(),
+            extent: Extent::Whole,
             device: 0,
             until: Instant::now(),
             linked: HashSet::new(),
@@ -300,6 +346,7 @@ mod tests {
         }
         assert_eq!(walk.parts.len(), MAX_WAITING_NAMES / MAX_DEPTH);
         assert_eq!(walk.waiting_names, MAX_WAITING_NAMES);
+        assert_eq!(walk.extent, Extent::TooDeep);
         // What waits is gone through all the same.
         assert!(size_of(top.path()).inodes == 1);
     }

@@ -1,6 +1,6 @@
 //! How much of a machine, of a file system and of a pod's files there is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
 
 /// How much of a machine is used.
@@ -57,4 +57,9 @@ pub struct PodFilesUsage {
     pub logs: BTreeMap<String, TreeSize>,
     /// Its hosts file.
     pub other: TreeSize,
+    /// Volumes with directories that lie too deep to be gone through, or too many of
+    /// them: they take more than what is said here.
+    pub too_deep: BTreeSet<String>,
+    /// Some tree takes more than what is said here, for whatever reason.
+    pub is_partial: bool,
 }

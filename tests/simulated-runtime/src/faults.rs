@@ -40,6 +40,8 @@ pub struct Faults {
     pub sandbox_stop_delay: Duration,
     /// The same of a RemoveContainer.
     pub container_removal_delay: Duration,
+    /// The same of a RemoveImage.
+    pub image_removal_delay: Duration,
     /// The same of an ExecSync, before its command runs.
     pub exec_delay: Duration,
 }
@@ -62,6 +64,7 @@ impl Faults {
         loses_tasks: false,
         sandbox_stop_delay: Duration::ZERO,
         container_removal_delay: Duration::ZERO,
+        image_removal_delay: Duration::ZERO,
         exec_delay: Duration::ZERO,
     };
 
@@ -82,6 +85,7 @@ impl Faults {
         loses_tasks: false,
         sandbox_stop_delay: Duration::ZERO,
         container_removal_delay: Duration::ZERO,
+        image_removal_delay: Duration::ZERO,
         exec_delay: Duration::ZERO,
     };
 }

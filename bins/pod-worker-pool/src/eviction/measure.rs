@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cri::{ContainerRuntime, v1};
@@ -16,8 +16,10 @@ use eviction::{
 use futures_util::{StreamExt as _, stream};
 use node_host::{NodeError, NodeHost};
 use node_layout::{FilesystemUsage, TreeSize};
+use pod::PodIdentity;
 use pod::metadata::{CONTAINER_NAME_LABEL, POD_UID_LABEL};
 use pod_lifecycle::DesiredPod;
+use tokio::time::Instant;
 
 use crate::relist::{ListedContainer, Relist, Relister, RuntimePod};
 
@@ -27,6 +29,9 @@ const MAY_TAKE: Duration = Duration::from_secs(10);
 /// How long the files of one pod may take. The node ends in time by itself, with what it
 /// has found until then, unless its disk hangs.
 const FILES_MAY_TAKE: Duration = Duration::from_secs(30);
+
+/// How long it may take in all until what pods use is known as well as it is going to be.
+const ALL_MAY_TAKE: Duration = Duration::from_secs(60);
 
 /// Pods whose files are measured at once: it is the disk that takes the time.
 const PARALLEL: usize = 2;
@@ -38,6 +43,8 @@ pub(crate) struct Gauge {
     pub(crate) relister: Relister,
     /// Where the runtime has its images; asked once.
     images_at: Mutex<Option<PathBuf>>,
+    /// UIDs of pods whose files could not be measured in time when a pod had to go last.
+    passed_over: Mutex<HashSet<String>>,
 }
 
 /// What one look has found.
@@ -46,6 +53,9 @@ pub(super) struct Look {
     pub(super) observations: Observations,
     pub(super) layout: DiskLayout,
 }
+
+/// A pod and what it uses; `None` where nobody knows.
+type Measured = (Candidate, Option<PodUsage>);
 
 /// What containers use, by pod UID and container name.
 type UsageOfContainers = BTreeMap<String, BTreeMap<String, ContainerUsage>>;
@@ -61,6 +71,7 @@ impl Gauge {
             host,
             relister,
             images_at: Mutex::default(),
+            passed_over: Mutex::default(),
         }
     }
 
@@ -140,41 +151,81 @@ impl Gauge {
         &self,
         pods: &[DesiredPod],
         signal: Signal,
-    ) -> Option<Vec<(Candidate, Option<PodUsage>)>> {
+        layout: DiskLayout,
+    ) -> Option<Vec<Measured>> {
         // What runs is listed first: what starts after that may have no figures yet.
         let relist = self.relister.all().await.ok()?;
-        let containers = self.containers(&HashSet::new()).await?;
-        let resource = signal.resource();
-        let files = matches!(resource, Resource::EphemeralStorage | Resource::Inodes);
-        let (processes, untold) = match resource {
-            Resource::Pids => self.processes(&relist).await,
-            Resource::Memory => (HashMap::new(), without_memory(&relist, &containers)),
-            Resource::EphemeralStorage | Resource::Inodes => Default::default(),
-        };
-        let candidates = pods.iter().filter_map(|pod| {
-            let candidate = Candidate::of(&pod.decode().ok()?);
-            Some((pod.clone(), candidate))
-        });
-        let measured = stream::iter(candidates.collect::<Vec<_>>())
-            .map(|(pod, candidate)| {
-                let of_pod = containers.get(&candidate.uid).cloned().unwrap_or_default();
-                let processes = processes.get(&candidate.uid).copied().unwrap_or(0);
-                let is_untold = untold.contains(&candidate.uid);
+        let mut containers = self.containers(&HashSet::new()).await?;
+        let mut all: Vec<Measured> = Vec::new();
+        for candidate in pods.iter().filter_map(|pod| pod.decode().ok()) {
+            let candidate = Candidate::of(&candidate);
+            let usage = PodUsage {
+                containers: containers.remove(&candidate.uid).unwrap_or_default(),
+                ..PodUsage::default()
+            };
+            all.push((candidate, Some(usage)));
+        }
+        match signal.resource() {
+            Resource::Memory => without_memory(&mut all, &relist),
+            Resource::Pids => self.count_processes(&mut all, &relist).await,
+            Resource::EphemeralStorage | Resource::Inodes => {
+                eviction::rank(&mut all, signal, layout);
+                all = self.measure_files(all, pods).await;
+            }
+        }
+        Some(all)
+    }
+
+    /// Measures the files of pods, those first that go first by what is known. Who asks
+    /// waits no longer than a minute: of a pod whose turn has not come by then the layers
+    /// count, which the runtime tells, and its turn comes first the next time.
+    async fn measure_files(&self, mut all: Vec<Measured>, pods: &[DesiredPod]) -> Vec<Measured> {
+        let identities: HashMap<&str, &PodIdentity> = pods
+            .iter()
+            .map(|pod| (pod.identity().uid(), pod.identity()))
+            .collect();
+        let passed_over = std::mem::take(&mut *self.passed_over());
+        all.sort_by_key(|(candidate, _)| !passed_over.contains(&candidate.uid));
+        let until = Instant::now() + ALL_MAY_TAKE;
+        stream::iter(all)
+            .map(|(candidate, known)| {
+                let pod = identities.get(&*candidate.uid).copied();
                 async move {
-                    let usage = match files {
-                        true => self.with_files(&pod, &candidate, of_pod).await,
-                        false if is_untold => None,
-                        false => Some(PodUsage {
-                            containers: of_pod,
-                            processes,
-                            ..PodUsage::default()
-                        }),
+                    let usage = match (pod, known) {
+                        (Some(pod), Some(known)) => {
+                            self.files_until(until, pod, &candidate, known).await
+                        }
+                        _ => None,
                     };
                     (candidate, usage)
                 }
             })
-            .buffered(PARALLEL);
-        Some(measured.collect().await)
+            .buffered(PARALLEL)
+            .collect()
+            .await
+    }
+
+    async fn files_until(
+        &self,
+        until: Instant,
+        pod: &PodIdentity,
+        candidate: &Candidate,
+        known: PodUsage,
+    ) -> Option<PodUsage> {
+        if Instant::now() < until {
+            let measuring = self.with_files(pod, candidate, known.containers.clone());
+            if let Ok(usage) = tokio::time::timeout_at(until, measuring).await {
+                return usage;
+            }
+        }
+        self.passed_over().insert(candidate.uid.clone());
+        Some(known)
+    }
+
+    fn passed_over(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.passed_over
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What pods with limits on the node's disk have there; those of which it cannot be
@@ -200,7 +251,7 @@ impl Gauge {
                 let of_pod = containers.get(&candidate.uid).cloned().unwrap_or_default();
                 let going_on = going_on(listed.and_then(|pods| pods.get(&candidate.uid)));
                 async move {
-                    let mut usage = self.with_files(&pod, &candidate, of_pod).await?;
+                    let mut usage = self.with_files(pod.identity(), &candidate, of_pod).await?;
                     usage.containers.retain(|name, _| going_on.contains(name));
                     Some((pod, candidate, usage))
                 }
@@ -213,7 +264,7 @@ impl Gauge {
 
     async fn with_files(
         &self,
-        pod: &DesiredPod,
+        pod: &PodIdentity,
         candidate: &Candidate,
         mut containers: BTreeMap<String, ContainerUsage>,
     ) -> Option<PodUsage> {
@@ -222,7 +273,7 @@ impl Gauge {
             .iter()
             .map(|volume| volume.name.clone())
             .collect();
-        let measuring = self.host.pod_files_usage(pod.identity(), &empty_dirs);
+        let measuring = self.host.pod_files_usage(pod, &empty_dirs);
         let files = attempt("the files of a pod", FILES_MAY_TAKE, measuring).await?;
         for (name, size) in files.logs {
             containers.entry(name).or_default().logs = size;
@@ -230,7 +281,9 @@ impl Gauge {
         Some(PodUsage {
             containers,
             volumes: files.volumes,
+            too_deep: files.too_deep,
             other: files.other,
+            is_partial: files.is_partial,
             processes: 0,
         })
     }
@@ -275,24 +328,28 @@ impl Gauge {
         Some(all)
     }
 
-    /// Processes by pod, as the runtime counts them for each sandbox that runs; and the
-    /// pods of which it does not.
-    async fn processes(&self, relist: &Relist) -> (HashMap<String, u64>, HashSet<String>) {
-        let (mut all, mut untold) = (HashMap::new(), HashSet::new());
-        for (uid, pod) in &relist.pods {
-            for sandbox in pod.sandboxes.iter().filter(|sandbox| sandbox.ready) {
-                let stats = self.runtime.pod_sandbox_stats(&sandbox.id).await.ok();
-                let linux = stats.and_then(|stats| stats.linux);
-                let process = linux.and_then(|linux| linux.process);
-                match process.and_then(|process| process.process_count) {
-                    Some(count) => *all.entry(uid.clone()).or_default() += count.value,
-                    None => {
-                        untold.insert(uid.clone());
-                    }
+    /// Notes the processes of pods, as the runtime counts them for each sandbox that runs;
+    /// of the pods of which it does not nobody knows what they use.
+    async fn count_processes(&self, all: &mut [Measured], relist: &Relist) {
+        let until = Instant::now() + ALL_MAY_TAKE;
+        for (candidate, usage) in all {
+            let pod = relist.pods.get(&candidate.uid);
+            let sandboxes = pod.into_iter().flat_map(|pod| &pod.sandboxes);
+            for sandbox in sandboxes.filter(|sandbox| sandbox.ready) {
+                if Instant::now() >= until {
+                    return;
+                }
+                let asking = self.runtime.pod_sandbox_stats(&sandbox.id);
+                let stats = tokio::time::timeout(MAY_TAKE, asking).await.ok();
+                let linux = stats.and_then(|stats| stats.ok()?.linux);
+                let count = linux.and_then(|linux| linux.process?.process_count);
+                match (count, &mut *usage) {
+                    (Some(count), Some(usage)) => usage.processes += count.value,
+                    (Some(_), None) => {}
+                    (None, usage) => *usage = None,
                 }
             }
         }
-        (all, untold)
     }
 }
 
@@ -314,17 +371,17 @@ fn has_ended(container: &ListedContainer) -> bool {
     container.state == v1::ContainerState::ContainerExited
 }
 
-/// Pods that run and of whose memory the runtime tells nothing at all: it could not read
-/// the figures. Such a pod does not use nothing. Of one container alone that may be, since
-/// it may just have ended.
-fn without_memory(relist: &Relist, told: &UsageOfContainers) -> HashSet<String> {
-    let is_told = |uid: &str| {
-        let of_pod = told.get(uid).into_iter().flat_map(BTreeMap::values);
-        of_pod.into_iter().any(|usage| usage.memory > 0)
-    };
-    let pods = relist.pods.iter();
-    let untold = pods.filter(|(uid, pod)| pod.has_running_container() && !is_told(uid));
-    untold.map(|(uid, _)| uid.clone()).collect()
+/// Of pods that run and of whose memory the runtime tells nothing at all nobody knows what
+/// they use: it could not read the figures. Of one container alone that may be, since it
+/// may just have ended.
+fn without_memory(all: &mut [Measured], relist: &Relist) {
+    for (candidate, usage) in all {
+        let runs = relist.pods.get(&candidate.uid);
+        let runs = runs.is_some_and(RuntimePod::has_running_container);
+        if runs && usage.as_ref().is_some_and(|usage| usage.memory() == 0) {
+            *usage = None;
+        }
+    }
 }
 
 fn note_disk(

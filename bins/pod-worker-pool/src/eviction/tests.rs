@@ -8,6 +8,7 @@ use node_config::EvictionSettings;
 use node_layout::{FilesystemUsage, MachineUsage, PodFilesUsage, TreeSize};
 use serde_json::{Value, json};
 use simulated_node::{HALF_FULL, IDLE};
+use simulated_runtime::Faults;
 
 use crate::testing::{IMAGE, TestNode, eventually, pod_running};
 
@@ -128,6 +129,75 @@ async fn measuring_files_that_takes_long_does_not_hold_up_the_look_at_memory() {
     assert!(waited < 12.0, "{waited}");
 }
 
+/// Pods whose files cannot be measured, on a disk that is full.
+async fn run_hanging(node: &TestNode, uids: &[&str]) {
+    for uid in uids {
+        run(node, uid, 0, 1 << 20).await;
+        node.host.state().hanging.insert((*uid).to_owned());
+    }
+    seconds(20).await;
+    disk_left(node, &[GIB]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_files_of_pods_are_measured_one_goes_for_want_of_memory() {
+    let node = TestNode::new();
+    run(&node, "large", 0, 2 * GIB).await;
+    let slow = ["slow1", "slow2", "slow3", "slow4", "slow5", "slow6"];
+    run_hanging(&node, &slow).await;
+    let is_disk = || conditions(&node) == ["DiskPressure"];
+    eventually("it is short of disk", is_disk).await;
+    memory_left(&node, 50 << 20);
+    let before = node.seconds();
+    eventually("one goes", || node.running("large").is_none()).await;
+    let waited = node.seconds() - before;
+    assert!(waited < 15.0, "{waited}");
+    assert!(evicted(&node, &slow).is_empty());
+    let message = node.observation("large").unwrap().failed_message;
+    assert!(message.contains("resource: memory"), "{message}");
+}
+
+/// Of those whose turn does not come the layers count, and they do not go for that.
+#[tokio::test(start_paused = true)]
+async fn measuring_the_files_of_all_pods_takes_no_longer_than_a_minute() {
+    let node = TestNode::new();
+    let small = ["a1", "a2", "a3", "a4", "a5", "a6"];
+    // As many as a minute is long enough for.
+    let large = ["z1", "z2", "z3", "z4"];
+    for uid in large {
+        node.runtime.set_layer_use(uid, GIB);
+    }
+    run_hanging(&node, &[&small[..], &large].concat()).await;
+    let is_short = || !conditions(&node).is_empty();
+    eventually("it is short of disk", is_short).await;
+    let before = node.seconds();
+    let has_gone = || evicted(&node, &[&small[..], &large].concat());
+    eventually("one goes", || !has_gone().is_empty()).await;
+    let waited = node.seconds() - before;
+    assert!((59.0..75.0).contains(&waited), "{waited}");
+    assert_eq!(has_gone(), ["z1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_files_could_not_all_be_measured_goes_first_from_a_full_disk() {
+    let node = TestNode::new();
+    for uid in ["large", "partial"] {
+        run(&node, uid, 0, 0).await;
+    }
+    let partial = PodFilesUsage {
+        is_partial: true,
+        ..files(1)
+    };
+    for (uid, files) in [("large", files(GIB)), ("partial", partial)] {
+        node.host.state().pod_files.insert(uid.to_owned(), files);
+    }
+    seconds(20).await;
+    disk_left(&node, &[GIB]);
+    let all = ["large", "partial"];
+    eventually("one goes", || !evicted(&node, &all).is_empty()).await;
+    assert_eq!(evicted(&node, &all), ["partial"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_next_pod_waits_until_the_one_before_has_gone() {
     let node = TestNode::new();
@@ -215,6 +285,66 @@ async fn unused_images_go_before_pods_where_a_disk_is_full() {
         message.starts_with("The node was low on resource: ephemeral-storage. "),
         "{message}"
     );
+}
+
+/// A node with images that nobody uses and that are old enough to go.
+async fn with_unused_images(images: &[&str]) -> TestNode {
+    let node = TestNode::new();
+    for image in images {
+        node.runtime.add_image(image, true);
+    }
+    run(&node, "u1", 0, 0).await;
+    node.life()
+        .garbage
+        .order(crate::garbage::Order::Everything {
+            desired: ["u1".to_owned()].into(),
+            sources_ready: true,
+        });
+    seconds(300).await;
+    node
+}
+
+/// Each removal takes longer than anybody waits for one that frees nothing.
+#[tokio::test(start_paused = true)]
+async fn no_pod_goes_while_removing_images_frees_more_and_more() {
+    let images = [
+        "localhost/one:1",
+        "localhost/two:1",
+        "localhost/three:1",
+        "localhost/four:1",
+    ];
+    let node = with_unused_images(&images).await;
+    node.runtime.set_faults(Faults {
+        image_removal_delay: Duration::from_secs(50),
+        ..Faults::NONE
+    });
+    let left = || {
+        let there = node.runtime.images().into_iter();
+        there.filter(|it| images.contains(&&**it)).count() as u64
+    };
+    for gone in 0..3 {
+        disk_left(&node, &[GIB * (1 + gone)]);
+        eventually("an image goes", || left() == 3 - gone).await;
+    }
+    // That was enough, before the last one goes.
+    disk_left(&node, &[50 * GIB]);
+    seconds(60).await;
+    assert!(node.running("u1").is_some());
+}
+
+/// Or one image could protect all pods.
+#[tokio::test(start_paused = true)]
+async fn a_pod_goes_when_the_removal_of_images_hangs() {
+    let node = with_unused_images(&["localhost/one:1"]).await;
+    node.runtime.set_faults(Faults {
+        image_removal_delay: Duration::from_secs(1000),
+        ..Faults::NONE
+    });
+    disk_left(&node, &[GIB]);
+    let before = node.seconds();
+    eventually("the pod goes", || node.running("u1").is_none()).await;
+    let waited = node.seconds() - before;
+    assert!((60.0..95.0).contains(&waited), "{waited}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -39,6 +39,9 @@ pub(crate) struct Collection {
     pub records: Records,
     /// Keeps steps and removals of one pod apart.
     pub locks: PodLocks,
+    /// Keeps two removals of one container apart, by its id: a second one would wait for
+    /// a runtime that hangs with the first.
+    pub removals: PodLocks,
     /// What is told of what cannot be freed.
     pub events: Events,
     /// When images are collected.

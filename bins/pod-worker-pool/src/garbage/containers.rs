@@ -49,6 +49,9 @@ async fn remove_containers_of(
     let is_garbage = known.contents_are_garbage(uid);
     let mut removed = Vec::new();
     for container in dead {
+        let Some(_removal) = with.removals.try_lock(&container.id) else {
+            continue;
+        };
         // The turn first: who waits for one must not keep the pod's steps away, should
         // the pod come back meanwhile.
         let purpose = Some(Purpose::End);

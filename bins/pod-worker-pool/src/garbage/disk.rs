@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use super::collection::Collection;
 use super::files::attempt;
 use super::images::{ImageHistory, Thresholds, UnusedImage};
-use crate::relist::Relist;
 
 /// How often the disk is looked at (the kubelet's image GC period).
 const PERIOD: std::time::Duration = std::time::Duration::from_secs(300);
@@ -45,8 +44,8 @@ impl ImageCollection {
     }
 
     /// Notes what is in use, and once in a while frees what the disk needs.
-    pub(super) async fn run(&mut self, with: &Collection, relist: &Relist) {
-        let Some((mut images, used)) = self.look(with, relist).await else {
+    pub(super) async fn run(&mut self, with: &Collection) {
+        let Some((mut images, used)) = self.look(with).await else {
             return;
         };
         if self.last_look.is_some_and(|last| last.elapsed() < PERIOD) {
@@ -77,25 +76,18 @@ impl ImageCollection {
     }
 
     /// Removes every image that no container uses and that is not new on the node.
-    pub(super) async fn remove_unused(&mut self, with: &Collection, relist: &Relist) {
-        if let Some((images, used)) = self.look(with, relist).await {
+    pub(super) async fn remove_unused(&mut self, with: &Collection) {
+        if let Some((images, used)) = self.look(with).await {
             self.free(with, &images, &used, u64::MAX).await;
         }
     }
 
-    /// Notes which images there are and which are in use.
-    async fn look(
-        &mut self,
-        with: &Collection,
-        relist: &Relist,
-    ) -> Option<(Vec<v1::Image>, BTreeSet<String>)> {
+    /// Notes which images there are and which are in use now: removals before may have
+    /// taken minutes, in which pods start with other images, and removed containers use
+    /// none any more.
+    async fn look(&mut self, with: &Collection) -> Option<(Vec<v1::Image>, BTreeSet<String>)> {
         let images = with.runtime.list_images().await.ok()?;
-        let used: BTreeSet<String> = relist
-            .pods
-            .values()
-            .flat_map(|pod| &pod.containers)
-            .flat_map(|container| container.images.iter().cloned())
-            .collect();
+        let used = used(with).await?;
         self.history.look(self.now(), &images, &used);
         Some((images, used))
     }
@@ -143,20 +135,36 @@ impl ImageCollection {
     }
 }
 
-/// Removes an unused image; whether it is gone.
+/// What images containers have now, by their ids and names.
+async fn used(with: &Collection) -> Option<BTreeSet<String>> {
+    let relist = with.relister.all().await;
+    let relist = relist
+        .inspect_err(|error| tracing::debug!(%error, "nobody knows what images are used"))
+        .ok()?;
+    let containers = relist.pods.values().flat_map(|pod| &pod.containers);
+    let images = containers.flat_map(|container| container.images.iter().cloned());
+    Some(images.collect())
+}
+
+/// Removes an unused image; whether it is gone. Those before it may have taken minutes, in
+/// which a pod has begun to use it.
 async fn remove(with: &Collection, image: &UnusedImage, why: &str) -> bool {
+    match used(with).await {
+        Some(used) if !image.is_used(&used) => {}
+        _ => return false,
+    }
     let spec = v1::ImageSpec {
         image: image.id.clone(),
         ..v1::ImageSpec::default()
     };
     match with.runtime.remove_image(spec).await {
         Ok(()) => {
-            let (name, bytes) = (&image.name, image.size);
+            let (name, bytes) = (image.name(), image.size);
             tracing::info!(image = name, bytes, why, "unused image removed");
             true
         }
         Err(error) => {
-            tracing::warn!(image = image.name, %error, "image not removed");
+            tracing::warn!(image = image.name(), %error, "image not removed");
             false
         }
     }

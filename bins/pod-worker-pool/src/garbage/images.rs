@@ -68,8 +68,20 @@ pub(super) struct ImageHistory {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UnusedImage {
     pub(super) id: String,
-    pub(super) name: String,
+    names: Vec<String>,
     pub(super) size: u64,
+}
+
+impl UnusedImage {
+    /// What people call it.
+    pub(super) fn name(&self) -> &str {
+        self.names.first().unwrap_or(&self.id)
+    }
+
+    /// Whether it is among what is in use, unlike before.
+    pub(super) fn is_used(&self, used: &BTreeSet<String>) -> bool {
+        used.contains(&self.id) || self.names.iter().any(|name| used.contains(name))
+    }
 }
 
 impl ImageHistory {
@@ -144,7 +156,7 @@ fn listed(images: Vec<(History, &v1::Image)>, goes: impl Fn(&History) -> bool) -
     going
         .map(|(_, image)| UnusedImage {
             id: image.id.clone(),
-            name: names(image).next().unwrap_or(&image.id).to_owned(),
+            names: names(image).map(str::to_owned).collect(),
             size: image.size,
         })
         .collect()

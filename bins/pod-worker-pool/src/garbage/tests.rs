@@ -160,3 +160,97 @@ async fn the_image_of_a_pod_that_has_ended_goes_with_its_containers() {
     node.life().garbage.free_space(true).await;
     assert!(!images().iter().any(is_own), "{:?}", images());
 }
+
+const OWN: &str = "localhost/own:1";
+const UNUSED: &str = "localhost/unused:1";
+
+fn has_image(node: &TestNode, name: &str) -> bool {
+    node.runtime.images().iter().any(|image| image == name)
+}
+
+/// A pod that alone uses an image, another image that nobody uses, and a pod that has
+/// ended and left a container; the images are old enough to go. The pod with the image.
+async fn images_and_a_dead_container(node: &TestNode) -> Value {
+    for image in [OWN, UNUSED] {
+        node.runtime.add_image(image, true);
+    }
+    let mut pod = pod_running("a", "u1", &["run"]);
+    pod["spec"]["containers"][0]["image"] = json!(OWN);
+    node.create(&pod).await;
+    let dead = pod_running("b", "u2", &["run"]);
+    node.create(&dead).await;
+    for uid in ["u1", "u2"] {
+        eventually("it runs", || node.running(uid).is_some()).await;
+    }
+    node.life().garbage.order(Order::Everything {
+        desired: ["u1".to_owned(), "u2".to_owned()].into(),
+        sources_ready: true,
+    });
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    end(node, &dead, "u2").await;
+    pod
+}
+
+async fn end(node: &TestNode, pod: &Value, uid: &str) {
+    node.stop(pod, 1).await;
+    let has_ended = || node.phase(uid) == Some(WorkerPhase::Finished);
+    eventually("it has ended", has_ended).await;
+    assert!(node.runtime.containers().iter().any(|it| it.pod_uid == uid));
+}
+
+/// The next removal of a container hangs, and those after it do not.
+async fn one_removal_hangs(node: &TestNode) {
+    node.runtime.set_faults(Faults {
+        container_removal_delay: Duration::from_secs(1000),
+        ..Faults::NONE
+    });
+    let removals = || node.runtime.calls().get("RemoveContainer").copied();
+    let before = removals();
+    order_everything(node);
+    eventually("it waits for the runtime", || removals() > before).await;
+    node.runtime.set_faults(Faults::NONE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unused_images_do_not_wait_for_a_container_whose_removal_hangs() {
+    let node = TestNode::new();
+    let pod = images_and_a_dead_container(&node).await;
+    one_removal_hangs(&node).await;
+    let before = node.seconds();
+    let garbage = node.life().garbage.clone();
+    let freeing = tokio::spawn(async move { garbage.free_space(true).await });
+    eventually("the image goes", || !has_image(&node, UNUSED)).await;
+    let waited = node.seconds() - before;
+    assert!(waited < 12.0, "{waited}");
+    assert!(has_image(&node, OWN), "a pod runs with it");
+    freeing.await.unwrap();
+    // Who asks next does not wait longer, and what has ended meanwhile uses no image.
+    end(&node, &pod, "u1").await;
+    let before = node.seconds();
+    node.life().garbage.free_space(true).await;
+    let waited = node.seconds() - before;
+    assert!(waited < 45.0 && !has_image(&node, OWN), "{waited}");
+}
+
+/// Removing one image may take minutes.
+#[tokio::test(start_paused = true)]
+async fn an_image_stays_that_a_pod_begins_to_use_while_others_are_removed() {
+    let node = TestNode::new();
+    let pod = images_and_a_dead_container(&node).await;
+    end(&node, &pod, "u1").await;
+    node.runtime.set_faults(Faults {
+        image_removal_delay: Duration::from_secs(60),
+        ..Faults::NONE
+    });
+    let garbage = node.life().garbage.clone();
+    let freeing = tokio::spawn(async move { garbage.free_space(true).await });
+    let removals = || node.runtime.calls().get("RemoveImage").copied();
+    eventually("the first is removed", || removals() == Some(1)).await;
+    // It was used longest ago, and so went first.
+    let mut back = pod_running("c", "u3", &["run"]);
+    back["spec"]["containers"][0]["image"] = json!(OWN);
+    node.create(&back).await;
+    eventually("it runs", || node.running("u3").is_some()).await;
+    freeing.await.unwrap();
+    assert!(!has_image(&node, UNUSED) && has_image(&node, OWN));
+}

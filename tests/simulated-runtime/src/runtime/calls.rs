@@ -402,7 +402,9 @@ impl ContainerRuntime for SimulatedRuntime {
     }
 
     async fn remove_image(&self, image: v1::ImageSpec) -> Result<(), RuntimeError> {
+        let delay = lock(&self.0.faults).image_removal_delay;
         self.perform("RemoveImage", millis(5), move |runtime| async move {
+            runtime.linger(delay).await;
             lock(&runtime.0.state).images.remove(&image.image);
             Ok(())
         })
