@@ -226,6 +226,7 @@ const FILES: &[(&str, &str)] = &[
     ("claims.sh", include_str!("boot/claims.sh")),
     ("proof.sh", include_str!("boot/proof.sh")),
     ("watch.sh", include_str!("boot/watch.sh")),
+    ("lacks.sh", include_str!("boot/lacks.sh")),
     ("egress.sh", include_str!("boot/egress.sh")),
     ("upgrade.sh", include_str!("boot/upgrade.sh")),
     ("driver.sh", include_str!("boot/driver.sh")),

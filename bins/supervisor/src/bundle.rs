@@ -1,16 +1,21 @@
 //! What the units of the bundle, in which systemd supervises the processes, have this
 //! program do: each task by itself, as root.
 
+mod confined;
+mod lacks;
 mod repair;
 mod services;
+mod told;
 mod watch;
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
+use bulkhead_api::v1;
 use node_config::{NODE_CONFIG_FILE, NodeConfig};
 use topology::Process;
 
+use crate::degradation::{Degradation, check_minimum};
 use crate::failure::Failure;
 use crate::flags::Flags;
 use crate::{access, directories, preflight, quotas, settings};
@@ -61,9 +66,29 @@ fn prepare(flags: &Flags) -> Result<(), Failure> {
     let _instance = directories::lock_run_dir(&config.directories.run_dir)?;
     preflight::check_binaries(config, &identities)?;
     directories::prepare(config, &identities)?;
+    let lacks = lacks::find(config)?;
+    check_minimum(&lacks, &settings.bulkhead.minimum_confinement)?;
+    tell_lacks(&config.directories.run_dir, lacks)?;
     directories::write_node_config(config, &identities)?;
     quotas::set(config, &identities);
     Ok(())
+}
+
+/// For who watches the processes.
+fn tell_lacks(run_dir: &Path, lacks: Vec<Degradation>) -> Result<(), Failure> {
+    for degradation in &lacks {
+        tracing::warn!(degradation = degradation.text, "degraded");
+    }
+    let status = v1::SupervisorStatus {
+        degradations: lacks.into_iter().map(|it| it.text).collect(),
+        ..v1::SupervisorStatus::default()
+    };
+    let path = run_dir.join(lacks::FILE_NAME);
+    told::write(&path, &status).map_err(|source| Failure::Io {
+        action: "tell what the machine lacks in",
+        path,
+        source,
+    })
 }
 
 fn permit_callers(run_dir: &Path, process: Process) -> Result<(), Failure> {

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use config_files::bulkhead::Protection;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use topology::{PROCESSES, Process, row};
+use topology::{PROCESSES, Process, ProcessRow, row};
 
 use crate::degradation::Degradation;
 use hierarchy::{Controller, Hierarchy, Version};
@@ -89,10 +89,8 @@ impl Cgroups {
         run_dir: &Path,
         runs: impl Fn(Process) -> bool,
     ) -> (Cgroups, Option<Degradation>) {
-        let text = |path| fs::read_to_string(path).unwrap_or_default();
-        let found = hierarchy::find(&text("/proc/self/mountinfo"), &text("/proc/self/cgroup"));
         let processes: Vec<Process> = Process::ALL.into_iter().filter(|it| runs(*it)).collect();
-        let (trees, faults) = make_all(found, &name(run_dir), &processes);
+        let (trees, faults) = make_all(find(), &name(run_dir), &processes);
         let cgroups = Cgroups {
             trees,
             memory_events: BTreeMap::new(),
@@ -102,37 +100,11 @@ impl Cgroups {
     }
 
     fn degradation(&self, faults: &[String]) -> Option<Degradation> {
-        let because = match faults {
-            [] => "this machine has no controller for it".to_owned(),
-            faults => faults.join("; "),
-        };
-        let has = |controller| {
+        let has = |controller: Controller| {
             let mut trees = self.trees.iter();
-            trees.any(|tree| tree.controllers.contains(controller))
+            trees.any(|tree| tree.controllers.contains(&controller))
         };
-        let mut missing: Vec<(Protection, &str)> = Controller::ALL
-            .iter()
-            .filter(|controller| !has(controller))
-            .map(|controller| match controller {
-                Controller::Memory => (Protection::Limits, "limit memory"),
-                Controller::Tasks => (Protection::Limits, "limit tasks"),
-                Controller::Processor => (Protection::Shares, "share processors"),
-                Controller::Disk => (Protection::Shares, "share disks"),
-            })
-            .collect();
-        if self.trees.is_empty() {
-            let end = "end what a process leaves in another session";
-            missing.push((Protection::TotalEnd, end));
-        }
-        if missing.is_empty() {
-            return None;
-        }
-        let (lacks, what): (_, Vec<&str>) = missing.into_iter().unzip();
-        let what = what.join(", ");
-        Some(Degradation {
-            lacks,
-            text: format!("cannot {what} for each process by itself: {because}"),
-        })
+        degradation(has, !self.trees.is_empty(), faults)
     }
 
     /// Sets the limits of a process anew, and opens the way into its cgroups. What
@@ -204,6 +176,65 @@ impl Cgroups {
             tree.remove();
         }
     }
+}
+
+/// What of its row's limits the caller does not have, though its unit says them: systemd
+/// leaves out what the machine does not have. It ends all that a unit has left.
+pub(crate) fn not_in_force(row: &ProcessRow) -> Option<Degradation> {
+    let limits = Limits::of(row);
+    let found = find();
+    let has = |controller| found.iter().any(|it| is_set(it, &limits, controller));
+    degradation(has, true, &[])
+}
+
+fn is_set(hierarchy: &Hierarchy, limits: &Limits, controller: Controller) -> bool {
+    let Some((names, content)) = limits.setting(controller, hierarchy.version) else {
+        return false;
+    };
+    let read = |name| fs::read_to_string(hierarchy.own.join(name)).ok();
+    let mut found = names.iter().filter_map(read);
+    // Weights of disks systemd counts in another way with version 1.
+    found.any(|text| controller == Controller::Disk || text.trim() == content)
+}
+
+/// The hierarchies of cgroups, and where in each the caller is.
+fn find() -> Vec<Hierarchy> {
+    let text = |path| fs::read_to_string(path).unwrap_or_default();
+    hierarchy::find(&text("/proc/self/mountinfo"), &text("/proc/self/cgroup"))
+}
+
+/// What is missing where only some controllers are in force, and an end is total or not.
+fn degradation(
+    has: impl Fn(Controller) -> bool,
+    ends_all: bool,
+    faults: &[String],
+) -> Option<Degradation> {
+    let because = match faults {
+        [] => "this machine has no controller for it".to_owned(),
+        faults => faults.join("; "),
+    };
+    let missing = Controller::ALL.into_iter().filter(|it| !has(*it));
+    let mut missing: Vec<(Protection, &str)> = missing
+        .map(|controller| match controller {
+            Controller::Memory => (Protection::Limits, "limit memory"),
+            Controller::Tasks => (Protection::Limits, "limit tasks"),
+            Controller::Processor => (Protection::Shares, "share processors"),
+            Controller::Disk => (Protection::Shares, "share disks"),
+        })
+        .collect();
+    if !ends_all {
+        let end = "end what a process leaves in another session";
+        missing.push((Protection::TotalEnd, end));
+    }
+    if missing.is_empty() {
+        return None;
+    }
+    let (lacks, what): (_, Vec<&str>) = missing.into_iter().unzip();
+    let what = what.join(", ");
+    Some(Degradation {
+        lacks,
+        text: format!("cannot {what} for each process by itself: {because}"),
+    })
 }
 
 /// The name of the cgroup of all processes: of another run directory it is another.

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use config_files::bulkhead::Protection;
-use confine::Confinement;
-use topology::ProcessRow;
+use confine::{CapabilitySet, Confinement};
+use topology::{Process, ProcessRow};
 
+use crate::egress;
 use crate::failure::Failure;
 
 /// Something that this machine does not give.
@@ -24,6 +25,16 @@ impl Degradation {
             text,
         }
     }
+}
+
+/// What the kernel does not hold the processes to, or this one not.
+pub(crate) fn of_kernel() -> Vec<Degradation> {
+    let lacks = confine::landlock_lacks();
+    let landlock = (!lacks.is_empty())
+        .then(|| format!("this kernel's Landlock cannot {}", lacks.join(", nor ")))
+        .map(|text| Degradation::of(Protection::Landlock, text));
+    let egress = egress::not_in_force().map(|text| Degradation::of(Protection::Egress, text));
+    landlock.into_iter().chain(egress).collect()
 }
 
 /// Refuses a machine that lacks something of what the node does not run without.
@@ -58,6 +69,15 @@ pub(crate) fn lacking(
     if !found.seccomp_filter {
         lacks.push(format!("{process} runs without a filter of system calls"));
     }
+    // The supervisor has what it hands down as well.
+    let allowed = CapabilitySet::of(row.capabilities.iter().map(|(name, _reason)| *name));
+    let more = allowed.map(|allowed| found.bounding.without(allowed));
+    if let Ok(more) = more
+        && !more.is_empty()
+        && process != Process::Supervisor
+    {
+        lacks.push(format!("{process} may have {more}, which is not for it"));
+    }
     let shared = found.shared_namespaces.iter();
     for kind in shared.filter(|kind| row.namespaces.contains(kind) && !shares_namespaces) {
         let name = kind.name();
@@ -68,8 +88,7 @@ pub(crate) fn lacking(
 
 #[cfg(test)]
 mod tests {
-    use confine::CapabilitySet;
-    use topology::{Namespace, Process, row};
+    use topology::{Namespace, row};
 
     use super::*;
 
@@ -94,6 +113,10 @@ mod tests {
             seccomp_filter: false,
             ..with(&[])
         };
+        let mounting = Confinement {
+            bounding: CapabilitySet::from_mask(1 << 21),
+            ..with(&[])
+        };
         let network = &[Namespace::Network];
         let told = "pleg runs in the node's network namespace";
         for (process, found, is_told, expected) in [
@@ -103,6 +126,13 @@ mod tests {
             // It has business there.
             (Process::Prober, with(network), false, &[]),
             (Process::Supervisor, with(&Namespace::ALL), false, &[]),
+            (
+                Process::Pleg,
+                mounting.clone(),
+                false,
+                &["pleg may have CAP_SYS_ADMIN, which is not for it"],
+            ),
+            (Process::PodWorkerPool, mounting, false, &[]),
             (
                 Process::Pleg,
                 bare,

@@ -10,7 +10,7 @@ use config_files::bulkhead::{ProcessSettings, Protection};
 use confine::{CapabilitySet, Launch, SpawnError};
 use nix::unistd::Pid;
 use node_config::{NodeConfig, PROGRAM_VARIABLES};
-use topology::{ALLOCATOR_VARIABLES, Identities, PROCESSES, Process, row};
+use topology::{ALLOCATOR_VARIABLES, Identities, PROCESSES, Process, ProcessRow, row};
 
 use crate::cgroups::Cgroups;
 use crate::degradation::Degradation;
@@ -48,11 +48,19 @@ impl Privileges {
             action: "read its own capabilities",
             source,
         })?;
+        Privileges::within(available, PROCESSES)
+    }
+
+    /// The same of some rows, where so much can be given.
+    pub(crate) fn within(
+        available: CapabilitySet,
+        rows: impl IntoIterator<Item = &'static ProcessRow>,
+    ) -> Result<Privileges, Failure> {
         let mut privileges = Privileges {
             kept: BTreeMap::new(),
             degradations: Vec::new(),
         };
-        for row in PROCESSES {
+        for row in rows {
             let names = row.capabilities.iter().map(|(name, _reason)| *name);
             let wanted = CapabilitySet::of(names).map_err(|unknown| Failure::System {
                 action: "understand the table of processes",

@@ -5,7 +5,8 @@
 //! - [`policy`] decides, as pure functions;
 //! - `shell` carries out, and owns everything that changes;
 //! - `launcher` starts one process, with its socket of `listeners`, in its `cgroups`,
-//!   with its `oom_score`; `notify` hears what it says, `fd_store` holds
+//!   with its `oom_score`; `degradation` and `egress` say what of that the machine does not
+//!   give; `notify` hears what it says, `fd_store` holds
 //!   what it wants held, `closing` closes what it sent, `log_pipe` reads its output,
 //!   for `log_files` and `standard_error`;
 //! - `server` answers `bulkhead status` and the like out of a `snapshot`, with
@@ -25,6 +26,7 @@ mod command;
 mod configuration_files;
 mod degradation;
 mod directories;
+mod egress;
 mod failure;
 mod fd_store;
 mod flags;

@@ -22,7 +22,7 @@ use crate::bundle::Task;
 use crate::cgroups::Cgroups;
 use crate::command::{Command, MAX_WAITING_COMMANDS};
 use crate::configuration_files::ConfigurationFiles;
-use crate::degradation::{Degradation, check_minimum};
+use crate::degradation::{Degradation, check_minimum, of_kernel};
 use crate::directories::InstanceLock;
 use crate::failure::Failure;
 use crate::fd_store::FdStore;
@@ -105,7 +105,7 @@ fn open(flags: &Flags) -> Result<Opened, Failure> {
     let of = |protection| move |text| Degradation::of(protection, text);
     degradations.extend(unspared.map(of(Protection::OomScores)));
     degradations.extend(shared.into_iter().map(of(Protection::Namespaces)));
-    degradations.extend(without_landlock().map(of(Protection::Landlock)));
+    degradations.extend(of_kernel());
     degradations.extend(listeners.degradation().map(of(Protection::SocketAccess)));
     check_minimum(&degradations, &settings.bulkhead.minimum_confinement)?;
     Ok(Opened {
@@ -211,13 +211,6 @@ fn facts(
         degradations: degradations.to_vec(),
         quotas,
     }
-}
-
-/// What the processes are not held to because the kernel cannot.
-fn without_landlock() -> Option<String> {
-    let lacks = confine::landlock_lacks();
-    let is_whole = lacks.is_empty();
-    (!is_whole).then(|| format!("this kernel's Landlock cannot {}", lacks.join(", nor ")))
 }
 
 /// Keeps what it and the others need, for good; orphans become its children.

@@ -51,6 +51,10 @@ const METADATA_V6: [Ipv6Addr; 5] = [
     Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42),
 ];
 
+/// An address of this machine that nobody has any business with, and that only a filter
+/// outside of the process refuses: who sends to it sees whether one is in force.
+pub const REFUSED_FROM_OUTSIDE: Ipv4Addr = Ipv4Addr::new(127, 169, 254, 169);
+
 /// Why nobody connects to this address; `None` when it is allowed.
 #[must_use]
 pub fn refusal(address: IpAddr) -> Option<Refusal> {

@@ -1,6 +1,7 @@
 //! What systemd keeps from a process, beside what the process gives up by itself when it
 //! seals itself: systemd.exec(5).
 
+use node_config::egress::REFUSED_FROM_OUTSIDE;
 use topology::{Namespace, Need, ProcessRow};
 
 /// Settings that nobody of ours does without.
@@ -116,9 +117,11 @@ pub(crate) fn settings(row: &ProcessRow) -> Vec<(&'static str, String)> {
     settings
 }
 
-/// What nobody of ours connects to, which here is said once more from outside.
+/// What nobody of ours connects to, which here is said once more from outside, and what
+/// shows that it is in force.
 pub(crate) fn refused_networks() -> String {
-    let networks = node_config::egress::refused_networks();
+    let mut networks = node_config::egress::refused_networks();
+    networks.push((REFUSED_FROM_OUTSIDE.into(), 32));
     let networks: Vec<String> = networks
         .iter()
         .map(|(address, length)| format!("{address}/{length}"))

@@ -113,6 +113,8 @@ fn target() -> UnitFile {
 }
 
 fn prepare() -> UnitFile {
+    // It is confined like one of the others, and sees what of that the machine gives.
+    let row = topology::row(Process::Supervisor);
     let text = format!(
         "{HEAD}# Makes the directories of the processes and writes the resolved configuration that\n\
          # they read. To read a changed one: systemctl restart {TARGET}\n\
@@ -130,9 +132,23 @@ fn prepare() -> UnitFile {
          ExecStart={PROGRAMS}/supervisor --config=/etc/bulkhead/kubelet.yaml --prepare\n\
          # The same without restarting the processes: an upgrade does that in its order.\n\
          ExecReload={PROGRAMS}/supervisor --config=/etc/bulkhead/kubelet.yaml --prepare\n\
-         # Quotas of the processes' users take CAP_SYS_ADMIN.\n\
-         CapabilityBoundingSet=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_SYS_ADMIN\n\
-         NoNewPrivileges=yes\n"
+         # Quotas of the processes' users take CAP_SYS_ADMIN; namespaces, which it tries, the\n\
+         # last one too.\n\
+         CapabilityBoundingSet=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_SYS_ADMIN CAP_SYS_CHROOT\n\
+         NoNewPrivileges=yes\n\
+         # Like those of the processes, so that it sees what of them is not in force here.\n\
+         OOMScoreAdjust={}\n\
+         MemoryMax={}M\n\
+         TasksMax={}\n\
+         CPUWeight={}\n\
+         IOWeight={}\n\
+         IPAddressDeny={}\n",
+        row.oom_score_adj,
+        row.memory_max_bytes >> 20,
+        row.tasks_max,
+        row.cpu_weight,
+        row.io_weight,
+        hardening::refused_networks(),
     );
     UnitFile {
         name: PREPARE.to_owned(),

@@ -43,9 +43,12 @@ try_egress() {
     systemctl start bulkhead.target
     claim "on cgroup version 2 every process of the bundle is ready" all_are_ready
     claim "a metadata service can be reached from the node" timeout 2 bash -c "exec 3<>/dev/tcp/$metadata/80"
+    claim "in the bundle it is not told that nothing keeps processes off metadata services" is_not is_told "$of_egress"
+    lacks=$(machine_lacks)
     systemctl start bulkhead.service
     claim "on cgroup version 2 the supervisor takes over" all_are_ready
     refuses bulkhead.service
+    claim "on cgroup version 2 both tell the same of the machine" machine_lacks_the_same "$lacks"
     systemctl start bulkhead.target
     claim "on cgroup version 2 the bundle takes over" all_are_ready
     for process in prober config-sourcer; do refuses "bulkhead-$process.service"; done
@@ -60,6 +63,7 @@ try_egress() {
     claim "a drop-in lets prober send to a resolver at such an address" sends bulkhead-prober.service "$metadata"
     claim "and to no other" may_not_send bulkhead-prober.service 168.63.129.16
     rm -r /etc/systemd/system/bulkhead-prober.service.d
+    try_lacks
     dpkg --purge bulkhead >> /dpkg.log 2>&1
     userdel somebody
 }

@@ -17,10 +17,12 @@ pub(super) enum Boot {
     First,
     /// With the pods of the first: an upgrade of the supervisor, removal and purge
     Second,
-    /// The systemd cgroup driver, and a shutdown that waits for pods
+    /// The systemd cgroup driver, and a shutdown that waits for pods, which ends the boot
     Third,
-    /// With the pods of that shutdown
+    /// With the pods of that shutdown under the supervisor, and another one in the bundle
     Fourth,
+    /// With the pods of that one
+    Fifth,
     /// On cgroup v2 alone, what systemd does with that only; every boot of a guest is
     Unified,
     /// What `--kills` asks for
@@ -39,6 +41,7 @@ impl Boot {
             Boot::Second => "second",
             Boot::Third => "third",
             Boot::Fourth => "fourth",
+            Boot::Fifth => "fifth",
             Boot::Unified => "unified",
             Boot::Kills => "kills",
             Boot::Upgrade => "upgrade",

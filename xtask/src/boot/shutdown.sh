@@ -1,5 +1,6 @@
 # What has to hold of a graceful shutdown of the node. Read by claims.sh at the end of the
-# third boot, which it ends, and on the fourth one.
+# third boot, which it ends under the supervisor; on the fourth one, which it ends in the
+# bundle; and on the fifth one.
 
 # noting NAME PRIORITY: a static pod that notes when it is asked to end, and takes 2 s for it.
 noting() {
@@ -30,39 +31,44 @@ has_ended() { [ -s "/notes/ended-$1" ]; }
 # the machine, is before that in the second.
 comes_before() { [ "$(cat "/notes/$1")" -lt "$(cat "/notes/$2")" ]; }
 
+# begin_shutdown STARTER: which is to start with the next boot as well.
 begin_shutdown() {
     mkdir -p /notes
     rm -f /notes/*
-    cat >> /etc/bulkhead/kubelet.yaml <<'SETTINGS'
+    grep -q '^shutdownGracePeriod:' /etc/bulkhead/kubelet.yaml || cat >> /etc/bulkhead/kubelet.yaml <<'SETTINGS'
 shutdownGracePeriod: 20s
 shutdownGracePeriodCriticalPods: 8s
 SETTINGS
     noting usual 0
     noting critical 2000001000
     bulkhead policy grant /etc/kubernetes/manifests/*.json > /etc/bulkhead/policy.toml
-    systemctl enable --quiet --now bulkhead.service
-    claim "a usual pod runs before the shutdown" is_ready usual
-    claim "a critical pod runs before the shutdown" is_ready critical
-    claim "a shutdown of the node is delayed" inhibits
-    claim "logind waits as long as the pods may take" waits_long_enough
+    systemctl enable --quiet --now "$1"
+    claim "$1: a usual pod runs before the shutdown" is_ready usual
+    claim "$1: a critical pod runs before the shutdown" is_ready critical
+    claim "$1: a shutdown of the node is delayed" inhibits
+    claim "$1: logind waits as long as the pods may take" waits_long_enough
     systemctl --no-block poweroff
-    claim "the shutdown asks the usual pod to end" is_asked usual
+    claim "$1: the shutdown asks the usual pod to end" is_asked usual
     kill_program pod-worker-pool
-    claim "the lock of the shutdown outlives pod-worker-pool" inhibits
+    claim "$1: the lock of the shutdown outlives pod-worker-pool" inhibits
     # What follows is told after the next boot.
     echo end
     sleep 60
 }
 
+# after_shutdown STARTER
 after_shutdown() {
     for pod in usual critical; do
-        claim "the $pod pod had its time to end" has_ended "$pod"
+        claim "$1: the $pod pod had its time to end" has_ended "$pod"
     done
-    claim "critical pods are asked to end once usual ones have ended" comes_before ended-usual asked-critical
+    claim "$1: critical pods are asked to end once usual ones have ended" comes_before ended-usual asked-critical
     for pod in usual critical; do
-        claim "the $pod pod that ended with the node starts with its next boot" is_ready "$pod"
+        claim "$1: the $pod pod that ended with the node starts with its next boot" is_ready "$pod"
     done
-    systemctl stop bulkhead.service
+    systemctl disable --quiet --now "$1"
+}
+
+purge_after_shutdowns() {
     rm -f /etc/bulkhead/policy.toml /etc/kubernetes/manifests/*
     dpkg --purge bulkhead >> /dpkg.log 2>&1
     claim "a purge leaves logind as it was" test ! -e /etc/systemd/logind.conf.d/99-bulkhead.conf

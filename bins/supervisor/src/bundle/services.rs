@@ -5,13 +5,40 @@ use std::fs;
 use std::io;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use topology::Process;
+use topology::{Identities, Process};
 
 /// The process of ours in whose service `pid` is, if it runs there as this user.
 pub(super) fn process_of(pid: i32, uid: u32) -> Option<Process> {
-    let told = |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).ok();
-    let process = service_in(&told("cgroup")?)?;
-    (user_in(&told("status")?) == Some(uid)).then_some(process)
+    service_of(pid).filter(|_| runs_as(pid, uid))
+}
+
+fn service_of(pid: i32) -> Option<Process> {
+    service_in(&told(pid, "cgroup")?)
+}
+
+fn runs_as(pid: i32, uid: u32) -> bool {
+    told(pid, "status").and_then(|status| user_in(&status)) == Some(uid)
+}
+
+fn told(pid: i32, file: &str) -> Option<String> {
+    fs::read_to_string(format!("/proc/{pid}/{file}")).ok()
+}
+
+fn pids() -> io::Result<impl Iterator<Item = i32>> {
+    let numbers = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    Ok(fs::read_dir("/proc")?.flatten().filter_map(numbers))
+}
+
+/// All that run in services of ours, each as the user of its service.
+///
+/// # Errors
+/// When the kernel does not list processes.
+pub(super) fn running(identities: &Identities) -> io::Result<Vec<(i32, Process)>> {
+    let of_ours = |pid| {
+        let process = service_of(pid)?;
+        runs_as(pid, identities.uid(process)).then_some((pid, process))
+    };
+    Ok(pids()?.filter_map(of_ours).collect())
 }
 
 /// Kills all that run in the service of `process` as this user; systemd starts it again.
@@ -19,11 +46,7 @@ pub(super) fn process_of(pid: i32, uid: u32) -> Option<Process> {
 /// # Errors
 /// When one that is still there cannot be killed.
 pub(super) fn end(process: Process, uid: u32) -> io::Result<()> {
-    for entry in fs::read_dir("/proc")? {
-        let name = entry?.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
+    for pid in pids()? {
         if process_of(pid, uid) != Some(process) {
             continue;
         }

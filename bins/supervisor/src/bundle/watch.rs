@@ -1,20 +1,18 @@
 //! What watches the processes where systemd supervises them, for as long as they run: what
 //! they keep in their state directories, and what they refuse to each other. Who is found
-//! out is killed, and systemd starts it again. What is found is told in a file, for
-//! `bulkhead status`.
+//! out is killed, and systemd starts it again. It also sees what confines them. What is
+//! found is told in a file, for `bulkhead status`.
 //!
 //! It starts nothing and calls nobody. The rules are those of the supervisor's own modules.
 
-use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use bulkhead_api::v1;
 use clock::WallClock;
 use confine::{Calls, Permitted};
-use ipc::{Message as _, Refusal};
+use ipc::Refusal;
 use node_config::{NODE_CONFIG_FILE, NodeConfig};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
@@ -23,7 +21,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::task::AbortOnDropHandle;
 use topology::{Identities, Need, Process, WATCH_DIRECTORY_NAME, WATCH_FILE_NAME, row};
 
-use super::services;
+use super::confined::Looks;
+use super::told::{self, Told};
+use super::{lacks, services};
 use crate::command::{Command, MAX_WAITING_COMMANDS};
 use crate::failure::Failure;
 use crate::misconduct::{Heard, Misconduct, disbelief};
@@ -33,6 +33,9 @@ use crate::{misconduct, settings};
 
 /// How often it says that it is alive, and looks whether what it tells is still so.
 const PERIOD: Duration = Duration::from_secs(2);
+
+/// How often it looks at what confines the processes, for which it looks at all of the node.
+const LOOK_PERIOD: Duration = Duration::from_secs(10);
 
 /// Watches until it is asked to end.
 ///
@@ -53,8 +56,15 @@ pub(super) fn run(run_dir: &Path) -> Result<(), Failure> {
         NotifySockets::open(&directory, &identities)?
     };
     seal().map_err(system("confine itself"))?;
+    let machine_lacks = match told::read(&run_dir.join(lacks::FILE_NAME)) {
+        Ok(lacks) => lacks.degradations,
+        Err(error) => vec![format!("what this machine lacks is not known: {error}")],
+    };
     let watch = Watch {
         identities,
+        machine_lacks,
+        looks: Looks::default(),
+        lacking: Vec::new(),
         notify,
         misconduct: Misconduct::default(),
         clock: WallClock::system(),
@@ -81,6 +91,11 @@ fn seal() -> io::Result<()> {
 
 struct Watch {
     identities: Identities,
+    /// What the machine does not give, for people.
+    machine_lacks: Vec<String>,
+    looks: Looks,
+    /// What the running processes lack of their confinement, for people.
+    lacking: Vec<String>,
     notify: NotifySockets,
     misconduct: Misconduct,
     clock: WallClock,
@@ -97,6 +112,8 @@ impl Watch {
         let _looking = AbortOnDropHandle::new(tokio::spawn(looking));
         let mut tick = interval(PERIOD);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut look = interval(LOOK_PERIOD);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         tell_starter(&[NotifyState::Ready]);
         loop {
             let status = self.status(&kept.borrow_and_update());
@@ -116,6 +133,8 @@ impl Watch {
                 Ok(()) = kept.changed() => {}
                 // Cancel-safe: a tick that is not taken stays due.
                 _ = tick.tick() => tell_starter(&[NotifyState::Watchdog]),
+                // Cancel-safe: as before.
+                _ = look.tick() => self.lacking = self.looks.look(&self.identities),
             }
         }
     }
@@ -158,8 +177,13 @@ impl Watch {
     fn status(&self, kept: &[String]) -> v1::SupervisorStatus {
         let disbelieved = self.misconduct.disbelieved(self.start.elapsed());
         let disbelieved = disbelieved.iter().map(disbelief);
+        let confinement = self.machine_lacks.iter().chain(&self.lacking);
         v1::SupervisorStatus {
-            degradations: kept.iter().cloned().chain(disbelieved).collect(),
+            degradations: confinement
+                .chain(kept)
+                .cloned()
+                .chain(disbelieved)
+                .collect(),
             refused: self
                 .misconduct
                 .refused()
@@ -171,61 +195,8 @@ impl Watch {
     }
 }
 
-/// The file that tells what was found. systemd tells everybody of its services as much.
-struct Told {
-    path: PathBuf,
-    last: Option<v1::SupervisorStatus>,
-}
-
-impl Told {
-    fn new(path: PathBuf) -> Told {
-        Told { path, last: None }
-    }
-
-    fn tell(&mut self, status: &v1::SupervisorStatus) {
-        if self.last.as_ref() == Some(status) {
-            return;
-        }
-        match self.write(status) {
-            Ok(()) => self.last = Some(status.clone()),
-            Err(error) => tracing::error!(%error, "cannot tell what was found"),
-        }
-    }
-
-    fn write(&self, status: &v1::SupervisorStatus) -> io::Result<()> {
-        let new = self.path.with_extension("new");
-        fs::write(&new, status.encode_length_delimited_to_vec())?;
-        fs::set_permissions(&new, Permissions::from_mode(0o644))?;
-        fs::rename(new, &self.path)
-    }
-}
-
 fn tell_starter(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "cannot report to NOTIFY_SOCKET");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_found_is_told_once_and_anew_when_it_changes() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join(WATCH_FILE_NAME);
-        let mut told = Told::new(path.clone());
-        let read = || v1::SupervisorStatus::decode_length_delimited(&*fs::read(&path).unwrap());
-        for text in ["pleg keeps too much", "nothing"] {
-            let status = v1::SupervisorStatus {
-                degradations: vec![text.to_owned()],
-                ..v1::SupervisorStatus::default()
-            };
-            told.tell(&status);
-            assert_eq!(read().unwrap(), status);
-            fs::remove_file(&path).unwrap();
-            told.tell(&status);
-            assert!(!path.exists(), "it says nothing new");
-        }
     }
 }

@@ -138,6 +138,11 @@ fn a_machine_that_lacks_what_is_asked_for_is_refused() {
     ask_for(&path, "seccomp, capabilities");
     let command = without_ptrace(&node.command(), &path);
     assert_refused(command, 17, "CAP_SYS_PTRACE");
+    // No unit of systemd has started it.
+    ask_for(&path, "egress");
+    let mut command = node.command();
+    command.arg("--bulkhead-config").arg(&path);
+    assert_refused(command, 17, "keep off metadata services");
     ask_for(&path, "magic");
     let mut command = node.command();
     command.arg("--bulkhead-config").arg(&path);

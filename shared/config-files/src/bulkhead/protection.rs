@@ -26,11 +26,13 @@ pub enum Protection {
     OomScores,
     /// The kernel lets only callers of the topology connect.
     SocketAccess,
+    /// The kernel keeps processes from metadata services, whatever they do.
+    Egress,
 }
 
 impl Protection {
     /// All of them.
-    pub const ALL: [Protection; 9] = [
+    pub const ALL: [Protection; 10] = [
         Protection::Capabilities,
         Protection::Landlock,
         Protection::Seccomp,
@@ -40,6 +42,7 @@ impl Protection {
         Protection::TotalEnd,
         Protection::OomScores,
         Protection::SocketAccess,
+        Protection::Egress,
     ];
 
     /// Its name in the configuration.
@@ -55,6 +58,7 @@ impl Protection {
             Protection::TotalEnd => "totalEnd",
             Protection::OomScores => "oomScores",
             Protection::SocketAccess => "socketAccess",
+            Protection::Egress => "egress",
         }
     }
 }
