@@ -17,14 +17,43 @@ use nix::libc;
 /// What is asked for; a kernel that has less enforces what it has.
 const WANTED: ABI = ABI::V6;
 
-/// What each version of the kernel's interface added of what is asked for.
-const ADDED: &[(i64, &str)] = &[
-    (1, "hold processes to the files that they list"),
-    (3, "keep them from shortening other files"),
-    (4, "keep them from TCP"),
-    (5, "keep them from commands to devices"),
-    (6, "keep them from signals and abstract sockets of others"),
+/// What a process is held to, as far as the kernel can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// To the files that it lists.
+    Files,
+    /// Not to shorten other files, also where it may read them.
+    Lengths,
+    /// To no TCP but what it needs.
+    Tcp,
+    /// To no commands to devices.
+    Commands,
+    /// To no signals and abstract sockets of others.
+    Others,
+}
+
+/// What each version of the kernel's interface added of what is asked for, and what it is
+/// for people.
+const ADDED: &[(i64, Hold, &str)] = &[
+    (1, Hold::Files, "hold processes to the files that they list"),
+    (3, Hold::Lengths, "keep them from shortening other files"),
+    (4, Hold::Tcp, "keep them from TCP"),
+    (5, Hold::Commands, "keep them from commands to devices"),
+    (
+        6,
+        Hold::Others,
+        "keep them from signals and abstract sockets of others",
+    ),
 ];
+
+impl Hold {
+    /// Whether the interface of this version has it.
+    #[must_use]
+    pub fn is_in(self, version: i64) -> bool {
+        let mut added = ADDED.iter();
+        added.any(|(added_by, hold, _)| *hold == self && *added_by <= version)
+    }
+}
 
 /// What a process may open by path. Each directory stands for everything below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,16 +98,17 @@ fn changes() -> BitFlags<AccessFs> {
 /// What of all this the running kernel cannot do, for people.
 #[must_use]
 pub fn landlock_lacks() -> Vec<&'static str> {
-    lacks(kernel_version())
+    lacks(landlock_version())
 }
 
 fn lacks(version: i64) -> Vec<&'static str> {
-    let missing = ADDED.iter().filter(|(added_by, _)| version < *added_by);
-    missing.map(|(_, what)| *what).collect()
+    let missing = ADDED.iter().filter(|(_, hold, _)| !hold.is_in(version));
+    missing.map(|(_, _, what)| *what).collect()
 }
 
-/// The version of the interface; 0 where there is none.
-fn kernel_version() -> i64 {
+/// The version of the running kernel's interface; 0 where there is none.
+#[must_use]
+pub fn landlock_version() -> i64 {
     const VERSION: libc::c_uint = 1;
     let nothing = std::ptr::null::<libc::c_void>();
     // SAFETY: with this flag the kernel reads no structure, and answers with a number.

@@ -32,7 +32,7 @@ mod view;
 
 pub use capabilities::{CapabilitySet, UnknownCapability, reduce_to};
 pub use datagram::{Carried, Datagram, discard_datagram, peek_datagram, refuse_descriptors};
-pub use files::{Files, landlock_lacks};
+pub use files::{Files, Hold, landlock_lacks, landlock_version};
 pub use inspect::{Confinement, InspectError};
 pub use launch::{
     FIRST_LISTENER_DESCRIPTOR, Launch, MAX_CGROUPS, MAX_LISTENERS, SpawnError, follow_starter,

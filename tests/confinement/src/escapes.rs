@@ -10,6 +10,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use confine::Hold;
 use node_config::{DirectoryLayout, NodeConfig};
 use topology::{Need, Process, row};
 
@@ -119,69 +120,156 @@ pub fn public_socket(directory: &Path) -> PathBuf {
 }
 
 /// What systemd's own settings make of some attempts.
-const UNDER_SYSTEMD: [(&str, &str); 5] = [
+const UNDER_SYSTEMD: [(&str, &str); 6] = [
     ("socket-of-anybody", "ENOENT"),
     ("write-manifest", "EROFS"),
+    ("shorten-manifest", "EROFS"),
     ("write-to-anybody", "EROFS"),
     ("process-1", "ENOENT"),
     ("environment-of-another", "ENOENT"),
 ];
 
-/// What each attempt of `process` is to come to. Under systemd some come to less: files
-/// outside of its own directories cannot be written at all, and it sees no other process.
+/// What the filters refuse to everybody, root or not.
+const FOR_NOBODY: [&str; 14] = [
+    "packets",
+    "algorithms-of-the-kernel",
+    "socket-to-the-host",
+    "descriptor-of-a-process",
+    "compare-processes",
+    "keys",
+    "io-ring",
+    "page-faults",
+    "user-namespace-by-clone",
+    "user-namespace",
+    "network-namespace",
+    "chroot",
+    "host-name",
+    "trace",
+];
+
+/// What attempts of `process` are to come to, where the kernel's Landlock is of this version
+/// (0: there is none): all of one that is held to its files, of the others those of which
+/// something keeps it. Under systemd some come to less: files outside of its own directories
+/// cannot be written at all, and it sees no other process.
 #[must_use]
-pub fn expected(process: Process, starter: Starter) -> Answers {
-    let has_state = HELD.contains(&process) && process != Process::Pleg;
-    let reads_manifests = process == Process::ConfigSourcer;
-    let internet = [Process::Prober, Process::ConfigSourcer].contains(&process);
-    let permitted = |if_so: bool, otherwise: &'static str| match if_so {
+pub fn expected(process: Process, starter: Starter, landlock: i64) -> Answers {
+    let mut answers: BTreeMap<&str, &str> = FOR_NOBODY.map(|name| (name, "EPERM")).into();
+    answers.insert("user-namespace-by-clone3", "ENOSYS");
+    match HELD.contains(&process) {
+        true => answers.extend(held(process, landlock)),
+        false => answers.extend(refused(process).iter().copied()),
+    }
+    if starter == Starter::Systemd {
+        for (name, less) in UNDER_SYSTEMD {
+            answers.entry(name).and_modify(|answer| *answer = less);
+        }
+    }
+    let answers = answers.into_iter();
+    answers
+        .map(|(name, answer)| (name.to_owned(), answer.to_owned()))
+        .collect()
+}
+
+fn permitted(if_so: bool, otherwise: &'static str) -> &'static str {
+    match if_so {
         true => "permitted",
         false => otherwise,
+    }
+}
+
+/// Of one that is held to its files.
+fn held(process: Process, landlock: i64) -> [(&'static str, &'static str); 28] {
+    let has_state = process != Process::Pleg;
+    let reads_manifests = process == Process::ConfigSourcer;
+    let internet = row(process).needs(Need::Internet);
+    let holds = |hold: Hold| hold.is_in(landlock);
+    // Modes alone permit it.
+    let listed = |is_listed| permitted(is_listed || !holds(Hold::Files), "EACCES");
+    let is_shortened = !holds(Hold::Files) || (reads_manifests && !holds(Hold::Lengths));
+    // Who needs no internet has no such socket.
+    let (tcp, listens) = match internet {
+        true => ("permitted", permitted(!holds(Hold::Tcp), "EACCES")),
+        false => ("EPERM", "EPERM"),
     };
-    let all = [
-        ("own-state", permitted(has_state, "EACCES")),
-        ("write-own-state", permitted(has_state, "EACCES")),
-        ("state-of-another", "EACCES"),
-        ("listed-manifest", permitted(reads_manifests, "EACCES")),
-        ("write-manifest", "EACCES"),
-        ("file-of-anybody", "EACCES"),
-        ("write-to-anybody", "EACCES"),
+    // Who needs it is in the node's network.
+    let abstract_socket = match internet {
+        true => permitted(!holds(Hold::Others), "EPERM"),
+        false => "ECONNREFUSED",
+    };
+    [
+        ("own-state", listed(has_state)),
+        ("write-own-state", listed(has_state)),
+        ("state-of-another", listed(false)),
+        ("listed-manifest", listed(reads_manifests)),
+        ("write-manifest", listed(false)),
+        ("shorten-manifest", permitted(is_shortened, "EACCES")),
+        ("file-of-anybody", listed(false)),
+        ("write-to-anybody", listed(false)),
         ("shadow", "EACCES"),
-        ("process-1", "EACCES"),
+        ("process-1", listed(false)),
         ("environment-of-another", "EACCES"),
-        ("device-of-the-machine", "EACCES"),
+        ("device-of-the-machine", listed(false)),
         ("socket-of-root", "EACCES"),
         // Landlock does not look at it; mounts of its own keep it from sight.
         ("socket-of-anybody", "permitted"),
-        (
-            "tcp-listen",
-            permitted(false, if internet { "EACCES" } else { "EPERM" }),
-        ),
-        ("tcp-connect", permitted(internet, "EPERM")),
-        ("port-of-the-node", permitted(internet, "EPERM")),
-        (
-            "abstract-socket",
-            if internet { "EPERM" } else { "ECONNREFUSED" },
-        ),
+        ("tcp-listen", listens),
+        ("tcp-connect", tcp),
+        ("port-of-the-node", tcp),
+        ("abstract-socket", abstract_socket),
         ("raw-socket", "EPERM"),
         ("netlink", "EPERM"),
-        ("packets", "EPERM"),
+        (
+            "file-events",
+            permitted(row(process).needs(Need::FileEvents), "EPERM"),
+        ),
         ("mount", "EPERM"),
-        ("user-namespace", "EPERM"),
-        ("network-namespace", "EPERM"),
-        ("chroot", "EPERM"),
-        ("host-name", "EPERM"),
-        ("trace", "EPERM"),
+        ("mount-namespace", "EPERM"),
         ("signal", "EPERM"),
         ("root", "EPERM"),
         ("exec", "EPERM"),
         ("start-a-program", "EPERM"),
         ("device", "EPERM"),
-    ];
-    let under_systemd = UNDER_SYSTEMD.iter().filter(|_| starter == Starter::Systemd);
-    all.iter()
-        .chain(under_systemd)
-        .map(|(name, answer)| ((*name).to_owned(), (*answer).to_owned()))
+    ]
+}
+
+/// Of the others, what is refused beside what nobody has: to the pool, which is root and has
+/// its capabilities, by its filter; to who starts programs, more by its user.
+fn refused(process: Process) -> &'static [(&'static str, &'static str)] {
+    match process {
+        Process::PodWorkerPool => &[
+            ("tcp-listen", "EPERM"),
+            ("tcp-connect", "EPERM"),
+            ("port-of-the-node", "EPERM"),
+            ("abstract-socket", "ECONNREFUSED"),
+            ("raw-socket", "EPERM"),
+            ("netlink", "EPERM"),
+            ("mount-namespace", "EPERM"),
+            ("exec", "EPERM"),
+            ("start-a-program", "EPERM"),
+        ],
+        Process::CredentialProvider => &[
+            ("shadow", "EACCES"),
+            ("environment-of-another", "EACCES"),
+            ("socket-of-root", "EACCES"),
+            ("raw-socket", "EPERM"),
+            ("mount", "EPERM"),
+            ("mount-namespace", "EPERM"),
+            ("signal", "EPERM"),
+            ("root", "EPERM"),
+            ("device", "EPERM"),
+        ],
+        _ => &[("raw-socket", "EPERM")],
+    }
+}
+
+/// A line for each attempt that came to something else than it is to.
+#[must_use]
+pub fn different(expected: &Answers, told: &Answers) -> Vec<String> {
+    let others = expected
+        .iter()
+        .filter(|(name, answer)| told.get(*name) != Some(answer));
+    others
+        .map(|(name, answer)| format!("{name}: {:?}, not {answer}", told.get(name)))
         .collect()
 }
 
@@ -210,26 +298,94 @@ pub fn hidden(process: Process) -> Answers {
     };
     answers.insert("shadow".to_owned(), shadow.to_owned());
     let manifests = match process {
-        Process::ConfigSourcer => ["permitted", "EROFS"],
-        _ => ["ENOENT", "ENOENT"],
+        Process::ConfigSourcer => ["permitted", "EROFS", "EROFS"],
+        _ => ["ENOENT"; 3],
     };
-    for (name, answer) in ["listed-manifest", "write-manifest"].iter().zip(manifests) {
+    let names = ["listed-manifest", "write-manifest", "shorten-manifest"];
+    for (name, answer) in names.iter().zip(manifests) {
         answers.insert((*name).to_owned(), answer.to_owned());
     }
     answers
 }
 
-/// Of the pool, which is root and has its capabilities: what its filter refuses.
-pub const REFUSED_TO_THE_POOL: [&str; 11] = [
-    "tcp-listen",
-    "tcp-connect",
-    "raw-socket",
-    "netlink",
-    "packets",
-    "user-namespace",
-    "network-namespace",
-    "chroot",
-    "trace",
-    "exec",
-    "start-a-program",
-];
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The newest that any of this asks for.
+    const WHOLE: i64 = 6;
+
+    /// What comes to something else than with a whole Landlock.
+    fn otherwise(process: Process, landlock: i64) -> Vec<String> {
+        let whole = expected(process, Starter::Supervisor, WHOLE);
+        let told = expected(process, Starter::Supervisor, landlock);
+        assert_eq!(told.len(), whole.len());
+        let changed = |(name, _): &(&String, &String)| told.get(*name) != whole.get(*name);
+        whole
+            .iter()
+            .filter(changed)
+            .map(|(name, _)| format!("{name} {}", told[name]))
+            .collect()
+    }
+
+    #[test]
+    fn an_older_landlock_refuses_exactly_so_much_less() {
+        for process in HELD {
+            for newer in [WHOLE, WHOLE + 1, WHOLE + 9] {
+                assert_eq!(otherwise(process, newer), Vec::<String>::new());
+            }
+            let (is_sourcer, internet) = match process {
+                Process::ConfigSourcer => (true, true),
+                Process::Prober => (false, true),
+                _ => (false, false),
+            };
+            for landlock in 1..WHOLE {
+                let mut less = Vec::new();
+                if internet {
+                    less.push("abstract-socket permitted");
+                }
+                if is_sourcer && landlock < 3 {
+                    less.push("shorten-manifest permitted");
+                }
+                if internet && landlock < 4 {
+                    less.push("tcp-listen permitted");
+                }
+                assert_eq!(otherwise(process, landlock), less, "{process} {landlock}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_landlock_modes_alone_keep_files() {
+        let pleg = [
+            "device-of-the-machine permitted",
+            "file-of-anybody permitted",
+            "listed-manifest permitted",
+            "own-state permitted",
+            "process-1 permitted",
+            "shorten-manifest permitted",
+            "state-of-another permitted",
+            "write-manifest permitted",
+            "write-own-state permitted",
+            "write-to-anybody permitted",
+        ];
+        assert_eq!(otherwise(Process::Pleg, 0), pleg);
+        let whole = expected(Process::Pleg, Starter::Systemd, WHOLE);
+        let none = expected(Process::Pleg, Starter::Systemd, 0);
+        // systemd's settings refuse what they refuse.
+        for (name, answer) in UNDER_SYSTEMD {
+            assert_eq!([&whole[name], &none[name]], [answer, answer], "{name}");
+        }
+    }
+
+    #[test]
+    fn landlock_has_no_say_in_who_is_not_held() {
+        for process in [
+            Process::Supervisor,
+            Process::PodWorkerPool,
+            Process::CredentialProvider,
+        ] {
+            assert_eq!(otherwise(process, 0), Vec::<String>::new());
+        }
+    }
+}

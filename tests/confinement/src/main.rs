@@ -8,11 +8,14 @@
 
 #![expect(clippy::print_stdout, reason = "its answers are lines of text")]
 
+mod raw_calls;
+
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,7 +23,8 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use confinement::escapes::public_socket;
 use nix::errno::Errno;
-use nix::mount::MsFlags;
+use nix::libc;
+use nix::mount::{MntFlags, MsFlags};
 use nix::sched::CloneFlags;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use nix::unistd::{Pid, Uid};
@@ -35,6 +39,9 @@ const ATTEMPTS: &[Attempt] = &[
     ("state-of-another", |it| open(&it.join("state/other/a"))),
     ("listed-manifest", |it| open(&it.join("etc/manifests/a"))),
     ("write-manifest", |it| write(&it.join("etc/manifests/b"))),
+    ("shorten-manifest", |it| {
+        shorten(&it.join("etc/manifests/a"))
+    }),
     ("file-of-anybody", |it| open(&it.join("open/a"))),
     ("write-to-anybody", |it| write(&it.join("open/b"))),
     ("shadow", |_| open(Path::new("/etc/shadow"))),
@@ -52,7 +59,30 @@ const ATTEMPTS: &[Attempt] = &[
     ("raw-socket", |_| raw_socket()),
     ("netlink", |_| family(AddressFamily::Netlink, SockType::Raw)),
     ("packets", |_| family(AddressFamily::Packet, SockType::Raw)),
+    ("algorithms-of-the-kernel", |_| {
+        family(AddressFamily::Alg, SockType::SeqPacket)
+    }),
+    ("socket-to-the-host", |_| {
+        family(AddressFamily::Vsock, SockType::Stream)
+    }),
+    ("file-events", |_| raw_calls::file_events()),
+    ("descriptor-of-a-process", |_| {
+        raw_calls::descriptor_of_a_process()
+    }),
+    ("compare-processes", |_| raw_calls::compare_processes()),
+    ("keys", |_| raw_calls::add_key()),
+    ("io-ring", |_| raw_calls::io_ring()),
+    ("page-faults", |_| raw_calls::page_faults()),
     ("mount", |it| mount(&it.join("open"))),
+    ("user-namespace-by-clone", |_| {
+        raw_calls::user_namespace_by_clone()
+    }),
+    ("user-namespace-by-clone3", |_| {
+        raw_calls::user_namespace_by_clone3()
+    }),
+    ("mount-namespace", |_| {
+        nix::sched::unshare(CloneFlags::CLONE_NEWNS)
+    }),
     ("user-namespace", |_| {
         nix::sched::unshare(CloneFlags::CLONE_NEWUSER)
     }),
@@ -93,9 +123,11 @@ fn main() -> Result<()> {
             "internet" => permitted.calls.internet = true,
             "programs" => permitted.calls.programs = true,
             "mounts" => permitted.calls.mounts = true,
+            "file-events" => permitted.calls.file_events = true,
+            "mount-namespaces" => permitted.calls.namespaces = true,
             "seal" => is_sealed = false,
             // For the test that starts this.
-            "namespaces" | "own-mounts" => {}
+            "namespaces" | "own-mounts" | "as-root" => {}
             other => anyhow::bail!("nothing is weakened by {other}"),
         }
     }
@@ -122,6 +154,12 @@ fn open(path: &Path) -> Result<(), Errno> {
 
 fn write(path: &Path) -> Result<(), Errno> {
     system(fs::write(path, "escaped"))
+}
+
+/// Opened to be read, and made empty by that.
+fn shorten(path: &Path) -> Result<(), Errno> {
+    let mut options = File::options();
+    system(options.read(true).custom_flags(libc::O_TRUNC).open(path))
 }
 
 fn connect(path: &Path) -> Result<(), Errno> {
@@ -161,7 +199,8 @@ fn raw_socket() -> Result<(), Errno> {
 
 fn mount(path: &Path) -> Result<(), Errno> {
     let (none, flags) = (None::<&str>, MsFlags::empty());
-    nix::mount::mount(none, path, Some("tmpfs"), flags, none)
+    nix::mount::mount(none, path, Some("tmpfs"), flags, none)?;
+    nix::mount::umount2(path, MntFlags::MNT_DETACH)
 }
 
 fn become_root() -> Result<(), Errno> {

@@ -103,7 +103,9 @@ fn unsafe_code_is_in_the_confinement_crate_alone() {
     for file in rust_files() {
         let text = read(&file);
         for word in words {
-            let confined = file.starts_with("shared/confine");
+            // Beside it what tests attempt, that no library offers.
+            let confined = file.starts_with("shared/confine")
+                || file == Path::new("tests/confinement/src/raw_calls.rs");
             assert!(confined || !text.contains(word), "{}", file.display());
         }
     }

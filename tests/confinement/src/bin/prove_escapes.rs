@@ -7,14 +7,14 @@
 
 #![expect(clippy::print_stdout, reason = "its answers are lines of text")]
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
+use confine::landlock_version;
 use confinement::Starter;
-use confinement::escapes::{Answers, REFUSED_TO_THE_POOL, Sandbox, answers, expected};
+use confinement::escapes::{Sandbox, answers, different, expected};
 use nix::unistd::User;
 use topology::{Process, row};
 
@@ -56,13 +56,8 @@ fn main() -> Result<ExitCode> {
     };
     let sandbox = Sandbox::new(&directory, process, uid)?;
     let told = answers(&try_all(process, sandbox.path(), &weakened)?);
-    let different = match process {
-        Process::PodWorkerPool => {
-            let refused = REFUSED_TO_THE_POOL.map(|name| (name.to_owned(), "EPERM".to_owned()));
-            different(&refused.into(), &told)
-        }
-        _ => different(&expected(process, Starter::Systemd), &told),
-    };
+    let expected = expected(process, Starter::Systemd, landlock_version());
+    let different = different(&expected, &told);
     for line in &different {
         println!("{line}");
     }
@@ -103,14 +98,4 @@ fn as_oneshot(unit: &str) -> String {
     });
     let lines: Vec<&str> = lines.collect();
     lines.join("\n") + "\nType=oneshot\n"
-}
-
-/// Where answers are not those that are expected.
-fn different(expected: &Answers, told: &Answers) -> BTreeSet<String> {
-    let others = expected
-        .iter()
-        .filter(|(name, answer)| told.get(*name) != Some(answer));
-    others
-        .map(|(name, answer)| format!("{name}: {:?}, not {answer}", told.get(name)))
-        .collect()
 }
