@@ -38,6 +38,7 @@
 mod abandoned_start;
 mod assembly;
 mod cgroup_driver;
+mod class_cgroups;
 mod doorbell;
 mod events;
 mod eviction;

@@ -15,6 +15,7 @@ use topology::Process;
 
 use crate::assembly::{Assembly, Ingredients};
 use crate::cgroup_driver::{DriverInUse, OtherDriver};
+use crate::class_cgroups::ClassCgroups;
 use crate::image::CredentialPrograms;
 use crate::log_rotation::LogRotation;
 use crate::node_shutdown::NodeShutdown;
@@ -85,7 +86,7 @@ pub async fn serve(context: Context, opened: Opened) -> Result<(), Error> {
     let (runtime, host) = (opened.runtime, opened.host);
     let driver = DriverInUse::found(&context.config, &runtime).await?;
     let config = driver.applied_to(&context.config);
-    make_class_cgroups(&*host).await;
+    let class_cgroups = ClassCgroups::make(&host).await;
     let Assembly {
         actor,
         collection,
@@ -129,7 +130,8 @@ pub async fn serve(context: Context, opened: Opened) -> Result<(), Error> {
     let (known, shutdown_line) = (credentials.clone(), node_shutdown.line());
     let ticking = tick(&lifecycle, || {
         let known = known.status_line();
-        let own = [known, driver_line.clone(), shutdown_line.status_line()];
+        let cgroups = [driver_line.clone(), class_cgroups.status_line()];
+        let own = [known, shutdown_line.status_line()].into_iter().chain(cgroups);
         told.status_lines().into_iter().chain(own).collect()
     });
     // One task for all of them: an actor that blocks feeds no watchdog. None but
@@ -149,16 +151,9 @@ pub async fn serve(context: Context, opened: Opened) -> Result<(), Error> {
         never = credentials.run() => match never {},
         never = following => match never {},
         never = evictions.run() => match never {},
+        never = class_cgroups.run() => match never {},
         never = node_shutdown.run() => match never {},
         () = ticking => Ok(()),
-    }
-}
-
-/// Pods make theirs again, and say why if that fails.
-async fn make_class_cgroups(host: &dyn NodeHost) {
-    if let Err(error) = host.ensure_qos_cgroups().await {
-        let error = telemetry::chain(&error);
-        tracing::error!(error, "the cgroups of pods cannot be made");
     }
 }
 

@@ -113,6 +113,8 @@ pub struct NodeState {
     pub log_files: BTreeMap<LogTarget, LogFiles>,
     /// Whether no volume can be set up.
     pub volumes_fail: bool,
+    /// Whether the cgroups of all pods together cannot be made.
+    pub class_cgroups_fail: bool,
     /// Files in volumes, by the pod's UID and the volume's name.
     pub files: BTreeMap<(String, String), Files>,
     /// Pods with a volume on a file system that hangs.
@@ -126,6 +128,8 @@ pub struct NodeState {
     pub filesystem_usage: VecDeque<FilesystemUsage>,
     /// What the files of pods take, by UID.
     pub pod_files: BTreeMap<String, PodFilesUsage>,
+    /// What the cgroups of pods have of memory, by UID; of any other nobody can tell.
+    pub pod_memory: BTreeMap<String, u64>,
     /// Whether the disk is nine tenths full; else it is half full.
     pub disk_is_full: bool,
     /// Who sees that nothing is taken from containers that run.
@@ -277,12 +281,19 @@ impl Gauges for MemoryHost {
         let state = self.state();
         Ok(state.pod_files.get(pod.uid()).cloned().unwrap_or_default())
     }
+
+    async fn pod_memory(&self, pod_uid: &str) -> Result<Option<u64>, NodeError> {
+        Ok(self.state().pod_memory.get(pod_uid).copied())
+    }
 }
 
 #[async_trait]
 impl Cgroups for MemoryHost {
     async fn ensure_qos_cgroups(&self) -> Result<(), NodeError> {
-        Ok(())
+        match self.state().class_cgroups_fail {
+            true => Err(simulated_failure()),
+            false => Ok(()),
+        }
     }
 
     async fn ensure_pod_cgroup(

@@ -29,7 +29,9 @@ impl Known<'_> {
                     WorkerPhase::Terminated | WorkerPhase::Finished
                 );
                 let is_unwanted = worker.cause.as_ref().is_some_and(|cause| {
-                    cause.permits_recreation() || matches!(cause, TerminationCause::Evicted { .. })
+                    // One that a shutdown of the node ended goes on after the boot.
+                    let is_evicted = matches!(cause, TerminationCause::Evicted { .. });
+                    cause.permits_recreation() || is_evicted && !cause.ends_with_the_boot()
                 });
                 is_stopped && is_unwanted
             }
@@ -172,6 +174,8 @@ pub(super) fn is_gone(uid: &str, relist: &Relist, known: &Known<'_>) -> bool {
 mod tests {
     use clock::UnixNanos;
 
+    use pod::node_shutdown::TERMINATED;
+
     use super::*;
     use crate::relist::ListedSandbox;
 
@@ -263,8 +267,12 @@ mod tests {
     }
 
     fn evicted() -> TerminationCause {
+        evicted_for("Evicted")
+    }
+
+    fn evicted_for(reason: &str) -> TerminationCause {
         TerminationCause::Evicted {
-            reason: "Evicted".into(),
+            reason: reason.into(),
             message: String::new(),
             is_disruption: false,
         }
@@ -348,10 +356,12 @@ mod tests {
             assert_eq!(case.containers(), all);
             assert_eq!(case.sandboxes(&all), ["s0"]);
         }
-        let completed = finished(TerminationCause::Completed);
-        let case = Case::new(&THREE_DEAD, &[false], completed);
-        assert_eq!(case.containers(), ["a1", "a0"]);
-        assert!(case.sandboxes(&["a1", "a0"]).is_empty());
+        // Both go on: the one if it is asked for again, the other after the boot.
+        for cause in [TerminationCause::Completed, evicted_for(TERMINATED)] {
+            let case = Case::new(&THREE_DEAD, &[false], finished(cause));
+            assert_eq!(case.containers(), ["a1", "a0"]);
+            assert!(case.sandboxes(&["a1", "a0"]).is_empty());
+        }
     }
 
     #[test]
