@@ -23,6 +23,9 @@ pub struct ContainerUsage {
 pub struct PodUsage {
     /// By container name.
     pub containers: BTreeMap<String, ContainerUsage>,
+    /// Memory of its cgroup: with what its ended containers left in volumes in memory. 0
+    /// where nobody knows.
+    pub cgroup_memory: u64,
     /// Its `emptyDir` volumes on disk, by name.
     pub volumes: BTreeMap<String, TreeSize>,
     /// Those of them that lie too deep to be measured: they take more than is said here.
@@ -36,10 +39,11 @@ pub struct PodUsage {
 }
 
 impl PodUsage {
-    /// Memory of all its containers.
+    /// Its memory: of its cgroup, and of all its containers at least.
     #[must_use]
     pub fn memory(&self) -> u64 {
-        self.containers.values().map(|it| it.memory).sum()
+        let of_containers = self.containers.values().map(|it| it.memory).sum();
+        self.cgroup_memory.max(of_containers)
     }
 
     /// Bytes or inodes of these parts of it.

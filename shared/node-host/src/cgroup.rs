@@ -8,6 +8,7 @@ mod files;
 mod held;
 mod hierarchy;
 mod limits;
+mod memory;
 pub(crate) mod pod_cgroups;
 mod slices;
 
@@ -100,5 +101,9 @@ impl PodCgroups for NoCgroups {
 
     fn pods(&self) -> Result<Vec<FoundCgroup>, NodeError> {
         Ok(Vec::new())
+    }
+
+    fn working_set(&self, _pod_uid: &str) -> Result<Option<u64>, NodeError> {
+        Ok(None)
     }
 }

@@ -116,6 +116,10 @@ pub trait Gauges: Send + Sync {
         pod: &PodIdentity,
         empty_dirs: &[String],
     ) -> Result<PodFilesUsage, NodeError>;
+
+    /// The memory that a pod has in use, with what its ended containers left in volumes in
+    /// memory; `None` where the pod has no cgroup.
+    async fn pod_memory(&self, pod_uid: &str) -> Result<Option<u64>, NodeError>;
 }
 
 /// cgroups of pods.

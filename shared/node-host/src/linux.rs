@@ -206,6 +206,11 @@ impl Gauges for LinuxNode {
         })
         .await
     }
+
+    async fn pod_memory(&self, pod_uid: &str) -> Result<Option<u64>, NodeError> {
+        let uid = pod_uid.to_owned();
+        self.run(move |node| node.cgroups.working_set(&uid)).await
+    }
 }
 
 #[async_trait]

@@ -166,7 +166,10 @@ impl Gauge {
             all.push((candidate, Some(usage)));
         }
         match signal.resource() {
-            Resource::Memory => without_memory(&mut all, &relist),
+            Resource::Memory => {
+                self.note_cgroups(&mut all).await;
+                without_memory(&mut all, &relist);
+            }
             Resource::Pids => self.count_processes(&mut all, &relist).await,
             Resource::EphemeralStorage | Resource::Inodes => {
                 eviction::rank(&mut all, signal, layout);
@@ -174,6 +177,18 @@ impl Gauge {
             }
         }
         Some(all)
+    }
+
+    /// Notes the memory of the pods' cgroups, in which counts what containers that have ended
+    /// left in volumes in memory.
+    async fn note_cgroups(&self, all: &mut [Measured]) {
+        for (candidate, usage) in all {
+            let reading = self.host.pod_memory(&candidate.uid);
+            let memory = attempt("the memory of a pod", MAY_TAKE, reading).await;
+            if let (Some(usage), Some(Some(memory))) = (usage, memory) {
+                usage.cgroup_memory = memory;
+            }
+        }
     }
 
     /// Measures the files of pods, those first that go first by what is known. Who asks
@@ -284,7 +299,7 @@ impl Gauge {
             too_deep: files.too_deep,
             other: files.other,
             is_partial: files.is_partial,
-            processes: 0,
+            ..PodUsage::default()
         })
     }
 
@@ -371,8 +386,8 @@ fn has_ended(container: &ListedContainer) -> bool {
     container.state == v1::ContainerState::ContainerExited
 }
 
-/// Of pods that run and of whose memory the runtime tells nothing at all nobody knows what
-/// they use: it could not read the figures. Of one container alone that may be, since it
+/// Of pods that run and of whose memory nobody tells anything at all it is not known what
+/// they use: the figures could not be read. Of one container alone that may be, since it
 /// may just have ended.
 fn without_memory(all: &mut [Measured], relist: &Relist) {
     for (candidate, usage) in all {

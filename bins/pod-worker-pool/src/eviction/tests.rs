@@ -101,6 +101,22 @@ async fn short_of_memory_one_pod_goes_at_a_time_until_enough_is_left() {
     assert_eq!(evicted(&node, &all), ["small", "large", "important"]);
 }
 
+/// What an init container left in a volume in memory is no container's any more.
+#[tokio::test(start_paused = true)]
+async fn the_pod_whose_cgroup_has_most_memory_goes_first_whatever_its_containers_use() {
+    let node = TestNode::new();
+    run(&node, "innocent", 0, 2 * GIB).await;
+    run(&node, "filled", 0, 1 << 20).await;
+    for (uid, bytes) in [("innocent", 2 * GIB), ("filled", 3 * GIB)] {
+        let mut state = node.host.state();
+        state.pod_memory.insert(uid.to_owned(), bytes);
+    }
+    memory_left(&node, 50 << 20);
+    let all = ["innocent", "filled"];
+    eventually("one goes", || !evicted(&node, &all).is_empty()).await;
+    assert_eq!(evicted(&node, &all), ["filled"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pod_of_whose_memory_the_runtime_tells_nothing_goes_first() {
     let node = TestNode::new();

@@ -20,6 +20,7 @@ use super::files::{has, make_legacy, make_unified, write, write_if_there};
 use super::held::kill_held;
 use super::hierarchy::{Controller, Hierarchies};
 use super::limits::{LimitSettings, Limits, huge_page_files, shares_of_weight};
+use super::memory::working_set;
 use super::pod_cgroups::{AllPodsLimits, PodCgroups, Removal};
 use super::slices::{self, Slices};
 use crate::error::IoContext;
@@ -476,6 +477,15 @@ impl PodCgroups for Cgroupfs {
             );
         }
         Ok(found)
+    }
+
+    fn working_set(&self, pod_uid: &str) -> Result<Option<u64>, NodeError> {
+        check_uid(pod_uid)?;
+        let paths = CLASSES.map(|qos| self.naming.pod_path(qos, pod_uid));
+        let mut directories = paths
+            .iter()
+            .filter_map(|path| self.hierarchies.directory(Controller::Memory, path));
+        Ok(directories.find_map(|directory| working_set(&directory, self.is_unified())))
     }
 }
 

@@ -47,4 +47,7 @@ pub(crate) trait PodCgroups: Send + Sync {
 
     /// The pods that have cgroups.
     fn pods(&self) -> Result<Vec<FoundCgroup>, NodeError>;
+
+    /// The memory that a pod has in use; `None` if it has no cgroup.
+    fn working_set(&self, pod_uid: &str) -> Result<Option<u64>, NodeError>;
 }

@@ -80,6 +80,23 @@ pub(super) fn put(file: &Path, content: &str) {
 }
 
 #[test]
+fn the_memory_of_a_pod_is_that_of_its_cgroup_but_for_files_that_are_not_used() {
+    let directory = tempfile::tempdir().unwrap();
+    let pod = format!("kubepods/burstable/pod{UID}");
+    let (old, new) = (directory.path().join("memory"), directory.path());
+    put(&old.join(&pod).join("memory.usage_in_bytes"), "9000\n");
+    let stat = "cache 5\ninactive_file 1\ntotal_inactive_file 2000\n";
+    put(&old.join(&pod).join("memory.stat"), stat);
+    put(&new.join(&pod).join("memory.current"), "8000\n");
+    let stat = "anon 4096\ninactive_anon 7\ninactive_file 500\n";
+    put(&new.join(&pod).join("memory.stat"), stat);
+    let told = |cgroups: &Cgroupfs, uid: &str| cgroups.working_set(uid).unwrap();
+    let (old, new) = (legacy(new), unified(new));
+    assert_eq!((told(&old, UID), told(&new, UID)), (Some(7000), Some(7500)));
+    assert_eq!((told(&old, "other"), told(&new, "other")), (None, None));
+}
+
+#[test]
 fn everybody_can_pass_through_the_cgroups_of_pods() {
     let directory = tempfile::tempdir().unwrap();
     let at = |path: &str| directory.path().join(path);
