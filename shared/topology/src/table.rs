@@ -317,7 +317,7 @@ pub const PROCESSES: &[ProcessRow] = &[
             },
         ],
         backoff_cap: Duration::from_secs(10),
-        memory_max_bytes: 128 * MIB,
+        memory_max_bytes: 160 * MIB,
         tasks_max: 64,
         cpu_weight: 100,
         io_weight: 100,
