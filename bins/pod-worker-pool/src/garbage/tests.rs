@@ -254,3 +254,16 @@ async fn an_image_stays_that_a_pod_begins_to_use_while_others_are_removed() {
     freeing.await.unwrap();
     assert!(!has_image(&node, UNUSED) && has_image(&node, OWN));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_image_goes_though_removing_the_containers_that_used_it_takes_a_while() {
+    let node = TestNode::new();
+    let pod = images_and_a_dead_container(&node).await;
+    end(&node, &pod, "u1").await;
+    node.runtime.set_faults(Faults {
+        container_removal_delay: Duration::from_secs(20),
+        ..Faults::NONE
+    });
+    node.life().garbage.free_space(true).await;
+    assert!(!has_image(&node, UNUSED) && !has_image(&node, OWN));
+}

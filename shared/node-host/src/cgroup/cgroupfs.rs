@@ -528,6 +528,8 @@ fn children(directory: &Path) -> Result<Vec<PathBuf>, NodeError> {
 #[cfg(test)]
 mod class_tests;
 #[cfg(test)]
+mod memory_tests;
+#[cfg(test)]
 mod slice_tests;
 #[cfg(test)]
 mod tests;

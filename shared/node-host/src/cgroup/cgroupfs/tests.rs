@@ -10,7 +10,7 @@ use pod::resources::cpu_weight;
 
 use super::*;
 
-const UID: &str = "0123-abcd";
+pub(super) const UID: &str = "0123-abcd";
 const SETTINGS: LimitSettings = LimitSettings {
     cpu_quota: true,
     cpu_period_micros: 100_000,
@@ -77,23 +77,6 @@ pub(super) fn unified(directory: &Path) -> Cgroupfs {
 pub(super) fn put(file: &Path, content: &str) {
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(file, content).unwrap();
-}
-
-#[test]
-fn the_memory_of_a_pod_is_that_of_its_cgroup_but_for_files_that_are_not_used() {
-    let directory = tempfile::tempdir().unwrap();
-    let pod = format!("kubepods/burstable/pod{UID}");
-    let (old, new) = (directory.path().join("memory"), directory.path());
-    put(&old.join(&pod).join("memory.usage_in_bytes"), "9000\n");
-    let stat = "cache 5\ninactive_file 1\ntotal_inactive_file 2000\n";
-    put(&old.join(&pod).join("memory.stat"), stat);
-    put(&new.join(&pod).join("memory.current"), "8000\n");
-    let stat = "anon 4096\ninactive_anon 7\ninactive_file 500\n";
-    put(&new.join(&pod).join("memory.stat"), stat);
-    let told = |cgroups: &Cgroupfs, uid: &str| cgroups.working_set(uid).unwrap();
-    let (old, new) = (legacy(new), unified(new));
-    assert_eq!((told(&old, UID), told(&new, UID)), (Some(7000), Some(7500)));
-    assert_eq!((told(&old, "other"), told(&new, "other")), (None, None));
 }
 
 #[test]
@@ -427,13 +410,13 @@ fn a_process_that_is_listed_but_elsewhere_by_now_is_spared() {
 }
 
 /// The kernel's own hierarchies, below a cgroup that the test removes again.
-struct Kernel {
-    cgroups: Cgroupfs,
+pub(super) struct Kernel {
+    pub(super) cgroups: Cgroupfs,
     root: String,
 }
 
 impl Kernel {
-    fn new(name: &str) -> Kernel {
+    pub(super) fn new(name: &str) -> Kernel {
         let root = format!("bulkhead-test-{}-{name}", std::process::id());
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let hierarchies = Hierarchies::detect(&table).unwrap();
@@ -445,6 +428,12 @@ impl Kernel {
     fn run_in_pod(&self, path: &str) -> Child {
         let mut command = Command::new("sleep");
         let child = command.arg("1000").process_group(0).spawn().unwrap();
+        self.join(path, &child);
+        child
+    }
+
+    /// Puts a process into a cgroup, in each hierarchy that has it.
+    pub(super) fn join(&self, path: &str, child: &Child) {
         let mut joined = 0;
         for directory in self.cgroups.hierarchies.directories(path) {
             joined += usize::from(
@@ -453,7 +442,6 @@ impl Kernel {
             );
         }
         assert!(joined > 0, "the process joined no cgroup");
-        child
     }
 }
 
