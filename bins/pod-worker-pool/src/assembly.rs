@@ -54,6 +54,11 @@ pub(crate) struct Ingredients<'a> {
     pub(crate) programs: CredentialPrograms,
 }
 
+fn publisher(config: &NodeConfig, observer: &Observer) -> Publisher {
+    let node_ip = config.node_ip.map(|ip| ip.to_string());
+    Publisher::new(node_ip.unwrap_or_default()).with_runtime_name(observer.runtime_name())
+}
+
 /// The parts. Each is to be run by whoever owns them.
 pub(crate) struct Assembly {
     pub(crate) actor: Actor,
@@ -96,8 +101,10 @@ impl Assembly {
         let (locks, listed) = (PodLocks::default(), Arc::new(AtomicBool::new(false)));
         let relister = relister(&runtime, &clock, (&owners, &told_ends));
         let turns = Turns::new(processors(capacity), clock.clone());
+        let observer = Observer::new(Arc::clone(&runtime), Arc::clone(&host), owners.clone());
         let steps = Arc::new(Steps {
-            observer: Observer::new(Arc::clone(&runtime), Arc::clone(&host), owners.clone()),
+            publisher: publisher(config, &observer),
+            observer,
             told_ends: told_ends.clone(),
             images: images(config, &runtime, (&credentials, programs), &clock),
             http_hooks: http_hooks.clone(),
@@ -111,7 +118,6 @@ impl Assembly {
             facts: NodeFacts::new(config, capacity),
             agent_ids: identities.ids(),
             events: events.clone(),
-            publisher: Publisher::new(config.node_ip.map(|ip| ip.to_string()).unwrap_or_default()),
             records: records.clone(),
             clock: clock.clone(),
             restart_curve: restart_curve(config),

@@ -8,7 +8,7 @@ mod convert;
 mod termination_message;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cri::{ContainerRuntime, RuntimeError, v1};
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -32,8 +32,20 @@ const PARALLEL_INSPECTIONS: usize = 8;
 #[derive(Clone)]
 pub(crate) struct Observer {
     runtime: Arc<dyn ContainerRuntime>,
+    runtime_name: RuntimeName,
     host: Arc<dyn NodeHost>,
     owners: Owners,
+}
+
+/// What the runtime calls itself, once it has told it. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RuntimeName(Arc<OnceLock<String>>);
+
+impl RuntimeName {
+    /// The name; empty until it is known.
+    pub(crate) fn get(&self) -> &str {
+        self.0.get().map_or("", String::as_str)
+    }
 }
 
 /// What is known of a pod already. Losing it costs a few calls.
@@ -75,8 +87,24 @@ impl Observer {
     ) -> Observer {
         Observer {
             runtime,
+            runtime_name: RuntimeName::default(),
             host,
             owners,
+        }
+    }
+
+    /// What the runtime calls itself: known from the first look on.
+    pub(crate) fn runtime_name(&self) -> &RuntimeName {
+        &self.runtime_name
+    }
+
+    async fn learn_runtime_name(&self) {
+        let RuntimeName(name) = &self.runtime_name;
+        // One that does not tell it is asked again with the next look.
+        if name.get().is_none()
+            && let Ok(told) = self.runtime.version().await
+        {
+            name.get_or_init(|| told.runtime_name);
         }
     }
 
@@ -104,6 +132,7 @@ impl Observer {
         let strict = pod.is_some();
         let how = Inspection { known, strict };
         let containers = self.containers(identity, containers, how, cache).await?;
+        self.learn_runtime_name().await;
         let starts_in_logs = match pod {
             Some(pod) => self.starts_in_logs(identity, pod, &containers).await,
             None => BTreeMap::new(),

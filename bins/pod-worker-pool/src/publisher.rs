@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bulkhead_api::v1;
 use ipc::StateHub;
 
+use crate::observe::RuntimeName;
+
 pub(crate) use findings::{Findings, WorkerView};
 pub(crate) use observation::waiting;
 pub(crate) use targets::LOOPBACK;
@@ -33,6 +35,7 @@ pub(crate) struct Publisher {
     observations: StateHub<String, v1::PodObservation>,
     targets: StateHub<String, v1::ProbeTarget>,
     host_ip: String,
+    runtime_name: RuntimeName,
 }
 
 impl Publisher {
@@ -45,7 +48,14 @@ impl Publisher {
             observations: StateHub::new(),
             targets: StateHub::new(),
             host_ip,
+            runtime_name: RuntimeName::default(),
         }
+    }
+
+    /// The same, which also tells what the runtime calls itself.
+    pub(crate) fn with_runtime_name(mut self, name: &RuntimeName) -> Publisher {
+        self.runtime_name = name.clone();
+        self
     }
 
     /// Observations by pod UID.
@@ -119,6 +129,9 @@ impl Publisher {
             (None, _) => return,
         };
         let mut message = observation::message(worker, &findings, &self.host_ip);
+        self.runtime_name
+            .get()
+            .clone_into(&mut message.runtime_name);
         let key = uid.to_owned();
         if let Some(before) = self.observations.get(&key) {
             let at = message.observed_at_unix_nanos;

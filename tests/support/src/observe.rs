@@ -328,5 +328,5 @@ pub fn container_status<'pod>(pod: &'pod Value, name: &str) -> Option<&'pod Valu
 #[must_use]
 pub fn container_id<'pod>(pod: &'pod Value, name: &str) -> Option<&'pod str> {
     let id = container_status(pod, name)?["containerID"].as_str()?;
-    id.strip_prefix("containerd://")
+    id.split_once("://").map(|(_runtime, id)| id)
 }

@@ -126,6 +126,7 @@ pub(super) fn message(
             .map(|error| v1::ResizeObservation { error }),
         pending_resize: worker.pending_resize.clone(),
         is_disruption: termination.is_some_and(|it| it.cause.is_disruption()),
+        runtime_name: String::new(),
     }
 }
 

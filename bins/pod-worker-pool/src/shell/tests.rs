@@ -404,6 +404,7 @@ async fn the_next_instance_does_not_wait_for_the_lists_to_show_an_end() {
         if let Observed::Observation(observation) = message
             && states(&observation) == expected
         {
+            assert_eq!(observation.runtime_name, "simulated");
             break;
         }
     }

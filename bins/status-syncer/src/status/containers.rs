@@ -22,17 +22,25 @@ pub(super) const POD_INITIALIZING: &str = "PodInitializing";
 const STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
 /// As if it was killed: its own code is lost.
 const STATUS_UNKNOWN_EXIT_CODE: i32 = 137;
-/// What the API puts before a container id.
-const RUNTIME_PREFIX: &str = "containerd://";
+/// What stands before the ids of a runtime that has not told its name.
+const USUAL_RUNTIME: &str = "containerd";
 
 /// The id as the API has it.
-fn api_id(id: &str) -> String {
-    format!("{RUNTIME_PREFIX}{id}")
+fn api_id(observation: &PodObservation, id: &str) -> String {
+    let runtime = match observation.runtime_name.as_str() {
+        "" => USUAL_RUNTIME,
+        name => name,
+    };
+    format!("{runtime}://{id}")
 }
 
 /// The id as the runtime has it, of a status.
 pub(crate) fn runtime_id(status: &ContainerStatus) -> Option<&str> {
-    status.container_id.as_deref()?.strip_prefix(RUNTIME_PREFIX)
+    without_runtime(status.container_id.as_deref()?)
+}
+
+fn without_runtime(id: &str) -> Option<&str> {
+    id.split_once("://").map(|(_runtime, id)| id)
 }
 
 /// What is common to the containers of one list of a pod.
@@ -153,7 +161,7 @@ fn container_status(
         Some((newest, older)) => {
             // Of init containers only sidecars.
             let is_resizable = !facts.init || is_restartable(container);
-            let mut status = present(container, newest, older, before);
+            let mut status = present(facts.observation, container, newest, older, before);
             if let Some(actual) = newest.resources.as_ref().filter(|_| is_resizable) {
                 let promised = match facts.observation.pending_resize {
                     None => Promised::AsWanted,
@@ -216,17 +224,17 @@ fn newest_first<'a>(observation: &'a PodObservation, name: &str) -> Vec<&'a Cont
 
 /// The status of a container that the runtime has.
 fn present(
+    observation: &PodObservation,
     container: &Container,
     newest: &ContainerObservation,
     older: &[&ContainerObservation],
     before: Option<&ContainerStatus>,
 ) -> ContainerStatus {
-    let id = api_id(&newest.id);
-    let same = before.filter(|before| before.container_id.as_deref() == Some(&id));
+    let same = before.filter(|before| runtime_id(before) == Some(&newest.id));
     let mut restart_count = i32::try_from(newest.restart_count).unwrap_or(i32::MAX);
     let state = match newest.state() {
         RuntimeState::Running => running_state(newest),
-        RuntimeState::Exited => terminated_state(newest),
+        RuntimeState::Exited => terminated_state(observation, newest),
         RuntimeState::Created => waiting_state("", ""),
         RuntimeState::Unknown | RuntimeState::Unspecified => {
             let before = same.and_then(|before| before.state.as_ref());
@@ -244,7 +252,7 @@ fn present(
     let last = older
         .first()
         .filter(|instance| instance.state() == RuntimeState::Exited)
-        .map(|instance| terminated_state(instance))
+        .map(|instance| terminated_state(observation, instance))
         .or_else(|| {
             // The dead instance may have been collected: its end stays known.
             let before = before?;
@@ -260,8 +268,8 @@ fn present(
             let last_id = last
                 .terminated
                 .as_ref()
-                .and_then(|ended| ended.container_id.as_ref());
-            last_id != Some(&id)
+                .and_then(|ended| without_runtime(ended.container_id.as_deref()?));
+            last_id != Some(&newest.id)
         });
     let image = if newest.image.is_empty() {
         container.image.clone()
@@ -275,7 +283,7 @@ fn present(
         restart_count: restart_count.max(before.map_or(0, |before| before.restart_count)),
         image: image.unwrap_or_default(),
         image_id: newest.image_id.clone(),
-        container_id: Some(id),
+        container_id: Some(api_id(observation, &newest.id)),
         stop_signal: stop_signal::number(&newest.stop_signal).map(|_| newest.stop_signal.clone()),
         ..ContainerStatus::default()
     }
@@ -393,7 +401,7 @@ fn judge_instance(
     let lists = base.map(|base| [&base.container_statuses, &base.init_container_statuses]);
     let mut published = lists.into_iter().flatten().flatten().flatten();
     let before = published
-        .find(|before| before.container_id.is_some() && before.container_id == status.container_id);
+        .find(|before| runtime_id(before).is_some_and(|id| Some(id) == runtime_id(status)));
     let verdict = |kind, has_probe: bool, before: Option<bool>| {
         let known = runtime_id(status).and_then(|id| input.verdicts.get(id, kind));
         if has_probe {
@@ -470,10 +478,13 @@ fn running_state(instance: &ContainerObservation) -> ContainerState {
     }
 }
 
-fn terminated_state(instance: &ContainerObservation) -> ContainerState {
+fn terminated_state(
+    observation: &PodObservation,
+    instance: &ContainerObservation,
+) -> ContainerState {
     let words = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let terminated = ContainerStateTerminated {
-        container_id: Some(api_id(&instance.id)),
+        container_id: Some(api_id(observation, &instance.id)),
         exit_code: instance.exit_code,
         finished_at: known_time(instance.finished_at_unix_nanos),
         message: words(&instance.message),

@@ -12,7 +12,7 @@ use bulkhead_api::v1::{
     ContainerObservation, ContainerWaiting, PendingResize, ProbeKind, ProbeResult, ProbeVerdict,
     ResizeObservation, RuntimeState, SandboxObservation, WorkerPhase,
 };
-use pod::core::{ContainerState, ContainerStatus, PodCondition};
+use pod::core::{ContainerState, ContainerStatus, PodCondition, Probe};
 use serde_json::{Value, json};
 
 use super::*;

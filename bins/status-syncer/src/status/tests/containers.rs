@@ -33,6 +33,29 @@ fn a_restarted_container_shows_how_the_last_instance_ended() {
 }
 
 #[test]
+fn an_id_begins_with_what_the_runtime_calls_itself() {
+    let id = |status: &PodStatus| container(status, "c").container_id.clone().unwrap();
+    let mut node = Node::with_policy("Always");
+    node.pod.spec.as_mut().unwrap().containers[0].readiness_probe = Some(Probe::default());
+    node.verdict("a", ProbeKind::Readiness, ProbeResult::Success);
+    assert_eq!(id(&node.running("c", "a").compute()), "containerd://a");
+    // As after an upgrade from a version that did not know it. It is the same instance.
+    node.verdicts = Verdicts::default();
+    node.observation.runtime_name = "cri-o".to_owned();
+    let status = node.compute();
+    assert_eq!(id(&status), "cri-o://a");
+    assert!(container(&status, "c").ready);
+    let restarted = node.gone().exited("c", "a", 3).running("c", "b");
+    let status = restarted.compute();
+    assert_eq!(id(&status), "cri-o://b");
+    let last = container(&status, "c").last_state.clone();
+    assert_eq!(
+        last.unwrap().terminated.unwrap().container_id.as_deref(),
+        Some("cri-o://a")
+    );
+}
+
+#[test]
 fn the_newest_instance_is_told_from_its_number_where_the_clock_was_set_back() {
     let mut node = Node::with_policy("OnFailure");
     node.exited("c", "a", 0).running("c", "b");
