@@ -10,8 +10,8 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use test_support::inject::{Outcome, SystemCall, inject};
-use test_support::{wait_for, wait_until};
-use topology::{Process, row};
+use test_support::{cgroup, wait_for, wait_until};
+use topology::{Need, Process, row};
 
 use crate::ground::{Ground, TIMEOUT};
 
@@ -49,7 +49,8 @@ pub enum Fault {
     ExitZero,
     /// It says that its configuration is bad.
     ExitBadConfiguration,
-    /// It tries to make a child.
+    /// It tries to make a child. Who may make some makes as many as it can, and these too,
+    /// and is killed when there are no more.
     Fork,
     /// It shuts its listening socket down, and is killed a moment later.
     HarmedListener,
@@ -93,7 +94,7 @@ impl fmt::Display for Fault {
             Self::OutOfMemory => "out of memory",
             Self::ExitZero => "exit 0",
             Self::ExitBadConfiguration => "exit 78",
-            Self::Fork => "fork",
+            Self::Fork => "forks",
             Self::HarmedListener => "listener harmed",
         })
     }
@@ -109,6 +110,7 @@ impl Fault {
 
     fn consequence(self, process: Process) -> Consequence {
         match self {
+            Self::Fork if may_fork(process) => Consequence::AnotherRun,
             Self::Fork => Consequence::SameRun,
             // Its own watchdog is who started it; here that is the test.
             Self::ShortStop | Self::LongStop if process == Process::Supervisor => {
@@ -171,6 +173,7 @@ impl Fault {
             }
             ensure!(after == expected, "{expected:?} became {after:?}");
         }
+        is_alone(ground, process)?;
         Ok(took)
     }
 
@@ -192,6 +195,7 @@ impl Fault {
                 let too_much = row(process).memory_max_bytes * 2;
                 has_ended(inject(pid, SystemCall::fill_memory(too_much))?)
             }
+            Self::Fork if may_fork(process) => fork_bomb(process, pid),
             Self::Fork => {
                 let outcome = inject(pid, SystemCall::fork())?;
                 ensure!(outcome == Outcome::Failed(Errno::EPERM), "{outcome:?}");
@@ -220,6 +224,38 @@ impl Fault {
         ensure!(ending.reason.contains(words), "{}", ending.reason);
         Ok(())
     }
+}
+
+fn may_fork(process: Process) -> bool {
+    row(process).needs(Need::Programs)
+}
+
+/// Has a process make a child, that one another, and so on until the kernel makes no more
+/// in their cgroup, and then kills the first of them.
+fn fork_bomb(process: Process, pid: u32) -> Result<()> {
+    let mut all = vec![pid];
+    let mut last = pid;
+    let outcome = loop {
+        match inject(last, SystemCall::fork())? {
+            Outcome::Returned(child) => last = u32::try_from(child)?,
+            other => break other,
+        }
+        all.push(last);
+    };
+    ensure!(outcome == Outcome::Failed(Errno::EAGAIN), "{outcome:?}");
+    let (count, most) = (all.len(), row(process).tasks_max);
+    ensure!(count <= usize::from(most), "{count} processes");
+    send(pid, Signal::SIGKILL)
+}
+
+/// That nobody is left of an earlier run of a process.
+fn is_alone(ground: &Ground, process: Process) -> Result<()> {
+    let pid = status_of(ground, process)?.pid;
+    for cgroup in cgroup::own(process, pid)? {
+        let members = cgroup::members(&cgroup)?;
+        ensure!(members == [pid], "{members:?} beside {process} {pid}");
+    }
+    Ok(())
 }
 
 fn has_ended(outcome: Outcome) -> Result<()> {
@@ -279,14 +315,11 @@ fn is_in_state(ground: &Ground, process: Process, state: ProcessState) -> Result
 /// Waits until a process has another pid than `old`.
 fn another_run(ground: &Ground, process: Process, old: u32) -> Result<()> {
     wait_for(&format!("{process} to be replaced"), TIMEOUT, || {
-        let pids = ground.bulkhead.pids();
-        let pid = pids
-            .map_err(|error| format!("{error:#}"))?
-            .get(&process)
-            .copied();
-        match pid {
-            Some(new) if new != old => Ok(()),
-            other => Err(format!("pid {other:?} after {old}")),
+        let status = status_of(ground, process);
+        let status = status.map_err(|error| format!("{error:#}"))?;
+        match status.pid {
+            new if new != old && new != 0 => Ok(()),
+            other => Err(format!("pid {other} after {old}")),
         }
     })?;
     Ok(())

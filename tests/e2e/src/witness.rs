@@ -31,7 +31,7 @@ const LIST_PODS: &str = "bulkhead.v1.Statuses/ListPodStatuses";
 const OF_THE_RUNTIME: &str = "bulkhead.v1.Usage";
 
 /// No test lasts as long.
-const FOR_EVER: Duration = Duration::from_secs(3600);
+const FOR_EVER: Duration = Duration::from_secs(4 * 3600);
 
 /// What a disturbance must not change of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
@@ -14,26 +14,6 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use test_support::{cgroup, wait_for};
 use topology::{Process, row};
-
-/// The directories of the cgroups of a process that Bulkhead has made for it.
-fn cgroups_of(process: Process, pid: u32) -> Result<Vec<PathBuf>> {
-    let memberships = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
-    let name = format!("/{process}");
-    let paths = memberships
-        .lines()
-        .filter_map(|line| line.splitn(3, ':').nth(2))
-        .filter(|path| path.ends_with(&name));
-    let mut found = Vec::new();
-    for path in paths {
-        for mount in cgroup::hierarchies()? {
-            let directory = mount.join(path.trim_start_matches('/'));
-            if directory.exists() && !found.contains(&directory) {
-                found.push(directory);
-            }
-        }
-    }
-    Ok(found)
-}
 
 /// What the first of these files says, whichever version of cgroups there is.
 fn told(cgroups: &[PathBuf], files: &[&str]) -> Option<u64> {
@@ -50,7 +30,7 @@ fn each_process_is_limited_by_itself_as_the_topology_says() -> Result<()> {
     let pids: BTreeMap<Process, u32> = ground.bulkhead.pids()?;
     for process in Process::ALL {
         let pid = pids.get(&process).with_context(|| process.to_string())?;
-        let cgroups = cgroups_of(process, *pid)?;
+        let cgroups = cgroup::own(process, *pid)?;
         let row = row(process);
         let memory = told(&cgroups, &["memory.max", "memory.limit_in_bytes"]);
         ensure!(
@@ -69,7 +49,7 @@ fn each_process_is_limited_by_itself_as_the_topology_says() -> Result<()> {
         // Nobody else is in there.
         for cgroup in cgroups {
             ensure!(
-                members(&cgroup)? == [*pid],
+                cgroup::members(&cgroup)? == [*pid],
                 "{process}: {}",
                 cgroup.display()
             );
@@ -82,14 +62,6 @@ fn status_of(ground: &Ground, process: Process) -> Result<ProcessStatus> {
     let all = ground.bulkhead.processes()?;
     let found = all.into_iter().find(|row| row.name == process.name());
     found.with_context(|| format!("no row of {process}"))
-}
-
-fn members(cgroup: &Path) -> Result<Vec<u32>> {
-    let listed = fs::read_to_string(cgroup.join("cgroup.procs"))?;
-    Ok(listed
-        .lines()
-        .filter_map(|line| line.parse().ok())
-        .collect())
 }
 
 /// Stands for what a process has started and moved to another session: it is in the
@@ -128,7 +100,7 @@ fn what_a_process_leaves_in_its_cgroup_is_gone_before_its_next_run() -> Result<(
             continue;
         }
         let before = status_of(&ground, process)?;
-        let cgroups = cgroups_of(process, before.pid)?;
+        let cgroups = cgroup::own(process, before.pid)?;
         ensure!(!cgroups.is_empty(), "{process} has no cgroup");
         let mut strangers = Vec::new();
         for _ in 0..5 {

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use topology::Process;
 
 /// The mount points of all cgroup hierarchies, version 1 and 2.
 ///
@@ -87,6 +88,41 @@ pub fn processes(name: &str) -> Result<Vec<u32>> {
     found.sort_unstable();
     found.dedup();
     Ok(found)
+}
+
+/// The directories of the cgroups of a process of Bulkhead that were made for it alone.
+///
+/// # Errors
+/// When it is gone.
+pub fn own(process: Process, pid: u32) -> Result<Vec<PathBuf>> {
+    let memberships = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
+    let name = format!("/{process}");
+    let paths = memberships
+        .lines()
+        .filter_map(|line| line.splitn(3, ':').nth(2))
+        .filter(|path| path.ends_with(&name));
+    let mut found = Vec::new();
+    for path in paths {
+        for mount in hierarchies()? {
+            let directory = mount.join(path.trim_start_matches('/'));
+            if directory.exists() && !found.contains(&directory) {
+                found.push(directory);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The processes in a cgroup, but for those below it.
+///
+/// # Errors
+/// When it is gone.
+pub fn members(directory: &Path) -> Result<Vec<u32>> {
+    let listed = fs::read_to_string(directory.join("cgroup.procs"))?;
+    Ok(listed
+        .lines()
+        .filter_map(|line| line.parse().ok())
+        .collect())
 }
 
 /// Thaws the cgroup `name` and all below: a runtime that is killed leaves what it had
