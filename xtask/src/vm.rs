@@ -12,7 +12,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::ValueEnum;
 use serde_json::Value;
 use test_support::{binaries, images};
@@ -21,9 +21,40 @@ use crate::build::{self, Profile};
 use crate::{packages, report, tree};
 use guest::Report;
 
-/// What exercises cgroups, the kernel's limits, what it tells of memory, and the whole
-/// life of a pod.
-const USUAL: [&str; 17] = [
+/// The programs with tests, by their package and name.
+const TESTS: [(&str, &str); 3] = [
+    ("e2e", "e2e"),
+    ("confinement", "escapes"),
+    ("confine", "sealed"),
+];
+
+/// Programs of the tests that these start, by the paths that they were built with.
+const STARTED_BY_TESTS: [&str; 2] = ["call-every-method", "escape"];
+
+/// What exercises cgroups, the kernel's limits, what it tells of memory, what of the
+/// confinement it has, and the whole life of a pod. Those without a file are of packages
+/// that have one.
+const USUAL: [&str; 37] = [
+    "a_weaker_confinement_shows",
+    "an_empty_network_reaches_nobody",
+    "mounts_of_its_own_show_nothing_else",
+    "no_process_escapes",
+    "the_pool_starts_nothing_traces_nobody_and_has_no_network",
+    "who_starts_programs_gets_no_namespace_and_no_strange_socket",
+    "calls_by_the_numbers_of_another_interface_are_not_permitted",
+    "calls_that_nobody_needs_are_not_permitted_to_anybody",
+    "no_process_is_started_and_threads_are",
+    "nobody_makes_a_namespace_with_a_process_or_a_thread",
+    "only_listed_files_are_opened",
+    "pairs_of_sockets_are_of_this_node",
+    "sockets_of_other_families_are_for_who_needs_the_internet",
+    "threads_may_part_and_nobody_gets_a_namespace_but_mounts_for_others",
+    "what_can_be_written_is_never_run",
+    "who_has_namespaces_for_others_enters_no_other_kind",
+    "who_needs_the_internet_connects_and_nobody_listens",
+    "confinement::each_process_has_namespaces_of_its_own_as_the_topology_says",
+    "confinement::the_kernel_confines_each_process_as_the_topology_says",
+    "edges::only_the_edges_of_the_topology_can_be_called",
     "cgroups::a_pod_has_no_more_processes_than_the_node_allows",
     "cgroups::all_pods_together_have_no_more_than_the_node_gives_them",
     "containerd::a_container_serves_over_its_pods_address_and_nothing_is_left",
@@ -57,7 +88,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, default_value = "bookworm")]
     release: Release,
     /// Minutes after which the guest is switched off
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 120)]
     minutes: u32,
     /// Only tests whose name, FILE::TEST, contains one of these (default: what
     /// exercises cgroups, and the life of a pod)
@@ -121,10 +152,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the program with the tests, and returns where it is.
-fn build_tests() -> Result<PathBuf> {
+/// Builds the programs with the tests, and returns where they are.
+fn build_tests() -> Result<Vec<PathBuf>> {
     let mut command = binaries::cargo_command();
-    command.args(["test", "--no-run", "--package", "e2e", "--test", "e2e"]);
+    command.args(["test", "--no-run"]);
+    for (package, test) in TESTS {
+        command.args(["--package", package, "--test", test]);
+    }
     command.args(["--message-format", "json-render-diagnostics"]);
     let output = command
         .stderr(Stdio::inherit())
@@ -133,33 +167,35 @@ fn build_tests() -> Result<PathBuf> {
     if !output.status.success() {
         bail!("the tests cannot be built: {}", output.status);
     }
-    let messages = String::from_utf8_lossy(&output.stdout);
-    executable(&messages).context("cargo built no test program")
+    let built = executables(&String::from_utf8_lossy(&output.stdout));
+    ensure!(built.len() == TESTS.len(), "cargo built only {built:?}");
+    Ok(built)
 }
 
-/// Where cargo says that the program with the tests is.
-fn executable(messages: &str) -> Option<PathBuf> {
-    let mut messages = messages
+/// Where cargo says that the programs with tests are.
+fn executables(messages: &str) -> Vec<PathBuf> {
+    let messages = messages
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let artifact = messages.find(|message| {
+    let artifacts = messages.filter(|message| {
         message["reason"] == "compiler-artifact"
             && message["profile"]["test"] == true
             && message["target"]["kind"][0] == "test"
-            && message["executable"].is_string()
-    })?;
-    artifact["executable"].as_str().map(PathBuf::from)
+    });
+    let path = |artifact: Value| artifact["executable"].as_str().map(PathBuf::from);
+    artifacts.filter_map(path).collect()
 }
 
 /// What the tests look for, by the paths that they were built with.
-fn payload(tests: &Path, archives: &[PathBuf]) -> Result<Vec<PathBuf>> {
+fn payload(tests: &[PathBuf], archives: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let directory = binaries::profile_directory()?;
     let workspace = binaries::workspace();
     let mut paths: Vec<PathBuf> = binaries::PROGRAMS
         .iter()
         .map(|(_, program)| directory.join(program))
         .collect();
-    paths.push(tests.to_owned());
+    paths.extend(STARTED_BY_TESTS.map(|program| directory.join(program)));
+    paths.extend_from_slice(tests);
     // With the fingerprint, and what it is made from: nothing is built in the guest.
     let images = archives.first().and_then(|archive| archive.parent());
     paths.push(images.context("there are no images")?.to_owned());
@@ -236,17 +272,31 @@ mod tests {
             "\n",
             r#"{"reason":"compiler-artifact","target":{"kind":["test"]},"profile":{"test":true},"executable":"/t/e2e-1"}"#,
         );
-        assert_eq!(executable(messages), Some(PathBuf::from("/t/e2e-1")));
-        assert_eq!(executable("nonsense"), None);
+        assert_eq!(executables(messages), [PathBuf::from("/t/e2e-1")]);
+        assert_eq!(executables("nonsense"), Vec::<PathBuf>::new());
     }
 
     #[test]
     fn the_usual_tests_are_there() {
+        let in_package = [
+            "tests/confinement/tests/escapes.rs",
+            "shared/confine/tests/sealed.rs",
+        ];
+        let source = |path: &str| std::fs::read_to_string(binaries::workspace().join(path));
+        let has = |path: &str, name: &str| {
+            let source = source(path).unwrap();
+            source.contains(&format!("fn {name}()"))
+        };
         for text in USUAL {
-            let (file, name) = text.split_once("::").unwrap();
-            let path = binaries::workspace().join(format!("tests/e2e/tests/{file}.rs"));
-            let source = std::fs::read_to_string(&path).unwrap();
-            assert!(source.contains(&format!("fn {name}()")), "{text}");
+            let is_there = match text.split_once("::") {
+                Some((file, name)) => has(&format!("tests/e2e/tests/{file}.rs"), name),
+                None => in_package.iter().any(|path| has(path, text)),
+            };
+            assert!(is_there, "{text}");
         }
+        // All that tries to escape.
+        let all = source(in_package[0]).unwrap();
+        let without_file = USUAL.iter().filter(|text| has(in_package[0], text));
+        assert_eq!(all.matches("#[test]").count(), without_file.count());
     }
 }

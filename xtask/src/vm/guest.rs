@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use test_support::{binaries, wait};
@@ -32,7 +32,7 @@ const MASKED: [&str; 6] = [
 
 /// Puts the unit that runs the tests into the guest's tree, and keeps away what it does
 /// not need.
-pub(super) fn install(root: &Path, tests: &Path, filters: &[&str]) -> Result<()> {
+pub(super) fn install(root: &Path, tests: &[PathBuf], filters: &[&str]) -> Result<()> {
     let units = root.join("etc/systemd/system");
     let wants = units.join("multi-user.target.wants");
     fs::create_dir_all(&wants).context("the guest's units")?;
@@ -66,9 +66,14 @@ ExecStart=/bin/sh /vm-test.sh
 ExecStopPost=/bin/systemctl poweroff --force --force
 ";
 
-/// Runs the tests one after the other.
-fn script(tests: &Path, filters: &[&str]) -> String {
+/// Runs the tests one after the other; of each program those that are chosen.
+fn script(tests: &[PathBuf], filters: &[&str]) -> String {
     let filters: Vec<String> = filters.iter().map(|filter| quoted(filter)).collect();
+    let filters = filters.join(" ");
+    let programs = tests.iter().map(|path| quoted(&path.to_string_lossy()));
+    let runs: String = programs
+        .map(|program| format!("{program} --test-threads 1 -- {filters}\n"))
+        .collect();
     format!(
         "exec > /dev/ttyS1 2>&1\n\
          export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root\n\
@@ -76,13 +81,11 @@ fn script(tests: &Path, filters: &[&str]) -> String {
          cd {workspace}\n\
          uname -r; containerd --version; runc --version | head -n 1\n\
          grep cgroup /proc/self/mountinfo\n\
-         {tests} --test-threads 1 -- {filters}\n\
+         {runs}\
          echo; echo '{END}'\n",
         built = binaries::BUILT_VARIABLE,
         patience = wait::PATIENCE_VARIABLE,
         workspace = quoted(&binaries::workspace().to_string_lossy()),
-        tests = quoted(&tests.to_string_lossy()),
-        filters = filters.join(" "),
     )
 }
 
@@ -141,9 +144,12 @@ mod tests {
 
     #[test]
     fn what_is_chosen_is_one_word_each() {
-        let script = script(Path::new("/t/it's"), &["hooks::", "a b"]);
-        let command = r"'/t/it'\''s' --test-threads 1 -- 'hooks::' 'a b'";
-        assert!(script.lines().any(|line| line == command), "{script}");
+        let programs = ["/t/it's", "/t/two"].map(PathBuf::from);
+        let script = script(&programs, &["hooks::", "a b"]);
+        for program in [r"'/t/it'\''s'", "'/t/two'"] {
+            let command = format!("{program} --test-threads 1 -- 'hooks::' 'a b'");
+            assert!(script.lines().any(|line| line == command), "{script}");
+        }
     }
 
     #[test]
