@@ -407,17 +407,20 @@ fn write(path: &Path, content: &str) -> io::Result<()> {
     file.write_all(content.as_bytes())
 }
 
+/// Into each of the files that there is.
 fn write_where_it_differs(directory: &Path, (names, content): &Setting) -> io::Result<()> {
-    let mut absent = ErrorKind::NotFound.into();
+    let mut written = Err(ErrorKind::NotFound.into());
     for name in *names {
         let path = directory.join(name);
         match fs::read_to_string(&path) {
-            Ok(found) if found.trim() == content => return Ok(()),
-            Ok(_) => return write(&path, content),
-            Err(error) => absent = error,
+            Ok(found) if found.trim() == content => {}
+            Ok(_) => write(&path, content)?,
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
         }
+        written = Ok(());
     }
-    Err(absent)
+    written
 }
 
 /// The processes of a cgroup; of one that is gone there are none.
@@ -461,4 +464,40 @@ fn kill_each(directory: &Path, listed: &[Pid]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scheduler_of_disks_that_there_is_gets_the_weight() {
+        let setting =
+            Limits::of(row(Process::PodWorkerPool)).setting(Controller::Disk, Version::Two);
+        let setting = setting.unwrap();
+        for present in [
+            &["io.weight"][..],
+            &["io.bfq.weight"],
+            &["io.weight", "io.bfq.weight"],
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            for name in present {
+                fs::write(directory.path().join(name), "default 100\n").unwrap();
+            }
+            write_where_it_differs(directory.path(), &setting).unwrap();
+            for name in setting.0 {
+                // The file of a kernel is not longer after a shorter write.
+                let found = fs::read_to_string(directory.path().join(name));
+                let is_there = present.contains(name);
+                assert_eq!(found.is_ok(), is_there, "{name}");
+                assert!(
+                    !is_there || found.unwrap().starts_with("default 200"),
+                    "{name}"
+                );
+            }
+        }
+        let empty = tempfile::tempdir().unwrap();
+        let absent = write_where_it_differs(empty.path(), &setting).unwrap_err();
+        assert_eq!(absent.kind(), ErrorKind::NotFound);
+    }
 }

@@ -19,7 +19,8 @@ const DISK_WEIGHT_OF_VERSION_1: (u64, u64) = (10, 1_000);
 /// Least and most weight with version 2.
 const WEIGHT: (u64, u64) = (1, 10_000);
 
-/// A file of a cgroup: its possible names, of which a kernel has one, and its content.
+/// A file of a cgroup: its possible names, of which a kernel has one or, with a weight for
+/// each of two schedulers, both; and its content.
 pub(super) type Setting = (&'static [&'static str], String);
 
 /// Limits of one cgroup; what is absent is not limited.
