@@ -139,13 +139,13 @@ impl Assembly {
             pool: pool.clone(),
             records,
             locks,
+            removals: PodLocks::default(),
             events: events.clone(),
             images: config.images.clone(),
             clock,
         };
         let (garbage, conditions) = (GarbageCollector::default(), NodeConditions::default());
         let evictions = evictions(config, &collection, &garbage, &conditions);
-            removals: PodLocks::default(),
         Ok(Assembly {
             actor,
             collection,
