@@ -270,7 +270,8 @@ for process in $processes; do is_confined systemd "$process" "$(pid_of_service "
 # It starts with its first caller, and runs only where programs give credentials.
 pid=$(pid_of_service credential-provider)
 [ "$pid" = 0 ] || is_confined systemd credential-provider "$pid"
-echo "    What this machine refuses to everybody, and is not asked for above:"
+claim "the bundle tells what the machine refuses" refusals_are_told
+# So that it is seen what was not asked for above.
 /proof/confined refusals < /dev/null | sed 's/^/    /'
 claim "the runtime sees what pod-worker-pool mounts in the bundle" volume_is_mounted
 claim "bulkhead top shows the processes of the bundle" top_shows_the_bundle
@@ -346,7 +347,7 @@ for process in supervisor $processes credential-provider; do
     pid=$(pid_in_status "$process")
     [ -z "$pid" ] || is_confined supervisor "$process" "$pid" "$(pid_in_status supervisor)"
 done
-prove "the supervisor tells what the machine refuses" refusals_are_told
+claim "the supervisor tells what the machine refuses" refusals_are_told
 claim "both tell the same of the machine" machine_lacks_the_same "$lacks"
 claim "the bundle has stopped" test "$(systemctl is-active bulkhead-pleg.service)" != active
 claim "no container noticed that the supervisor took over" containers_are_those_of_before
