@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use cri::{ContainerRuntime, EXEC_SYNC, RuntimeError, RuntimeEvents, v1};
+use cri::{ContainerRuntime, EXEC_SYNC, RuntimeError, RuntimeErrorKind, RuntimeEvents, v1};
 use node_policy::{Demand, Permit, Refusal};
 
 use crate::alarm::Alarms;
@@ -39,6 +39,19 @@ impl std::fmt::Debug for Gate {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Gate").finish_non_exhaustive()
     }
+}
+
+/// How long the look at a container may take before a command in it is sent. Who waits for the
+/// command longer than that and its own time knows that it was sent.
+pub const LOOK_BEFORE_COMMAND: Duration = Duration::from_secs(10);
+
+fn look_was_too_slow() -> RuntimeError {
+    let message = "no answer before the command";
+    RuntimeError::new(
+        "ContainerStatus",
+        RuntimeErrorKind::DeadlineExceeded,
+        message,
+    )
 }
 
 /// Why a call does not go through: the gate's own word, or the runtime's when it was
@@ -287,14 +300,20 @@ impl Gate {
     }
 
     async fn judge_command(&self, container_id: &str, command: &[String]) -> Result<(), Stop> {
-        let known = self.facts.container(container_id).await?;
-        let pod = self.held(&known.pod_uid)?;
-        let of_pod = pod.commands.get(&known.name);
+        let looked = tokio::time::timeout(LOOK_BEFORE_COMMAND, self.facts.container(container_id));
+        let known = looked.await.unwrap_or_else(|_| Err(look_was_too_slow()))?;
         let digest = CommandDigest::of(command);
-        let is_its_own = match &known.commands {
-            Some(commands) => commands.contains(&digest),
+        let is_its_own = match (&known.commands, self.held(&known.pod_uid)) {
+            (Some(commands), Ok(_)) => commands.contains(&digest),
+            // Nobody has the pod any more, and what is left of it is stopped: with the hooks
+            // that it was made with.
+            (Some(commands), Err(Denial::UnknownPod { .. })) => commands.contains(&digest),
             // Created by a kubelet, or by a version that did not note them.
-            None => of_pod.is_some_and(|commands| commands.contains(&digest)),
+            (None, Ok(pod)) => {
+                let of_pod = pod.commands.get(&known.name);
+                of_pod.is_some_and(|commands| commands.contains(&digest))
+            }
+            (_, Err(denial)) => return Err(denial.into()),
         };
         if is_its_own {
             return Ok(());

@@ -28,7 +28,7 @@ mod request;
 mod user_ids;
 
 pub use commands::CommandDigest;
-pub use gate::Gate;
+pub use gate::{Gate, LOOK_BEFORE_COMMAND};
 pub use held::{HeldPod, HeldPods, HeldVolume, HeldVolumes, Standing};
 pub use places::Places;
 pub use request::{MASKED, READ_ONLY};

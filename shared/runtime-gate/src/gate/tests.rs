@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 
 use clock::{UnixNanos, WallClock};
-use cri::RuntimeErrorKind;
 use cri::v1::Int64Value;
 use node_policy::{Policy, Protected, Subject};
 use pod::PodSource;
 use pod::metadata::POD_UID_LABEL;
-use simulated_runtime::SimulatedRuntime;
+use simulated_runtime::{Faults, SimulatedRuntime};
+use tokio::time::Instant;
 
 use super::*;
 use crate::testing::{self, UID, identity, places, security};
@@ -125,15 +125,11 @@ async fn nothing_is_made_for_a_pod_that_nobody_has_taken() {
     next.metadata.as_mut().unwrap().attempt = 1;
     assert!(is_forbidden(&scene.gate.run_pod_sandbox(next, "").await));
     assert!(is_forbidden(&scene.create(&sandbox, |_| {}).await));
-    let second = Duration::from_secs(1);
-    let probed = scene.gate.exec_sync(&id, command(&["true"]), second).await;
-    assert!(is_forbidden(&probed));
     let updated = scene.gate.update_container_resources(&id, limits).await;
     assert!(is_forbidden(&updated));
     for (method, calls) in [
         ("RunPodSandbox", 1),
         ("CreateContainer", 1),
-        ("ExecSync", 0),
         ("UpdateContainerResources", 0),
     ] {
         assert_eq!(scene.calls(method), calls, "{method}");
@@ -418,6 +414,56 @@ async fn only_commands_that_a_container_was_created_with_are_run_in_it() {
         }
     }
     assert_eq!(scene.calls("ExecSync"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_whose_pod_nobody_has_runs_the_commands_that_it_was_made_with() {
+    let scene = Scene::new("");
+    let sandbox = scene.sandbox().await;
+    let id = scene.create(&sandbox, |_| {}).await.unwrap();
+    // A kubelet made this one.
+    let mut config = testing::container(IMAGE);
+    config.metadata.as_mut().unwrap().attempt = 1;
+    let made = scene
+        .runtime
+        .create_container(&sandbox, config, testing::sandbox());
+    let without_note = made.await.unwrap();
+    for id in [&id, &without_note] {
+        scene.runtime.start_container(id).await.unwrap();
+    }
+    scene.held.release(UID);
+    let second = Duration::from_secs(1);
+    for gate in [&scene.gate, &scene.restarted()] {
+        let own = gate.exec_sync(&id, command(&["true"]), second);
+        own.await.unwrap();
+        for (id, refused) in [(&id, "id"), (&without_note, "true"), (&without_note, "id")] {
+            let refused = gate.exec_sync(id, command(&[refused]), second);
+            assert!(is_forbidden(&refused.await));
+        }
+    }
+    scene.hold(Standing::Refused("too much".to_owned()));
+    let refused = scene.gate.exec_sync(&id, command(&["true"]), second);
+    assert!(is_forbidden(&refused.await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_hangs_ends_before_a_command_is_sent_and_says_so() {
+    let scene = Scene::new("");
+    let sandbox = scene.sandbox().await;
+    let id = scene.create(&sandbox, |_| {}).await.unwrap();
+    scene.gate.start_container(&id).await.unwrap();
+    scene.runtime.set_faults(Faults {
+        slowness: 1e6,
+        ..Faults::NONE
+    });
+    let began = Instant::now();
+    let second = Duration::from_secs(1);
+    let gate = scene.restarted();
+    let error = gate.exec_sync(&id, command(&["true"]), second).await;
+    let error = error.unwrap_err();
+    assert!(!error.is_of(EXEC_SYNC), "{error}");
+    assert_eq!(began.elapsed(), LOOK_BEFORE_COMMAND);
+    assert_eq!(scene.calls("ExecSync"), 0);
 }
 
 #[tokio::test(start_paused = true)]
