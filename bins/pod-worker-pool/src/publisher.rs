@@ -9,11 +9,12 @@ mod findings;
 mod observation;
 mod targets;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bulkhead_api::v1;
 use ipc::StateHub;
+use tokio::sync::watch;
 
 use crate::observe::RuntimeName;
 
@@ -28,6 +29,15 @@ struct Published {
     targets: BTreeSet<String>,
 }
 
+impl Published {
+    /// Whether it was looked at, unless it waits for another.
+    fn is_found(&self) -> bool {
+        let worker = self.worker.as_ref();
+        let waits = worker.is_some_and(|it| it.phase == v1::WorkerPhase::Waiting);
+        waits || self.findings.is_some()
+    }
+}
+
 /// Publishes. Clones share everything.
 #[derive(Clone, Debug)]
 pub(crate) struct Publisher {
@@ -36,6 +46,7 @@ pub(crate) struct Publisher {
     targets: StateHub<String, v1::ProbeTarget>,
     host_ip: String,
     runtime_name: RuntimeName,
+    is_complete: watch::Sender<bool>,
 }
 
 impl Publisher {
@@ -49,6 +60,7 @@ impl Publisher {
             targets: StateHub::new(),
             host_ip,
             runtime_name: RuntimeName::default(),
+            is_complete: watch::Sender::new(false),
         }
     }
 
@@ -56,6 +68,22 @@ impl Publisher {
     pub(crate) fn with_runtime_name(mut self, name: &RuntimeName) -> Publisher {
         self.runtime_name = name.clone();
         self
+    }
+
+    /// These pods are all that there are to be.
+    pub(crate) fn note_desired(&self, desired: &HashSet<String>) {
+        let pods = self.lock();
+        let is_found = |uid| pods.get(uid).is_some_and(Published::is_found);
+        if desired.iter().all(is_found) && pods.values().all(Published::is_found) {
+            self.is_complete.send_replace(true);
+        }
+    }
+
+    /// Ends when every pod that there is to be has been looked at since the start.
+    pub(crate) async fn complete(self) {
+        let mut is_complete = self.is_complete.subscribe();
+        // It lives as long as its sender, which is in `self`.
+        let _ = is_complete.wait_for(|is_complete| *is_complete).await;
     }
 
     /// Observations by pod UID.

@@ -1,6 +1,7 @@
 //! Which try is due when, and which may run: at most so many at once, and at
 //! most so many of one pod, so that slow targets of one pod take no place from
-//! others. Pure.
+//! others. Half of all places are for pods that hold none: until so many pods hold
+//! some, one that holds none gets one at once. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,8 +11,7 @@ use crate::{Kind, Moment};
 /// A probe: container id and kind.
 pub(crate) type Key = (String, Kind);
 
-/// Tries over the network at once. Each holds a socket; a process has 1024 file
-/// descriptors by default.
+/// Tries over the network at once. Each holds a socket.
 pub(crate) const MAX_NETWORK_TRIES: usize = 512;
 
 /// Tries over the network at once in one pod: enough for each container of a
@@ -25,6 +25,18 @@ pub(crate) const MAX_EXEC_TRIES: usize = 64;
 /// Commands at once in one pod.
 pub(crate) const MAX_EXEC_TRIES_PER_POD: usize = 4;
 
+/// HTTP hooks at once. Each holds a socket.
+pub(crate) const MAX_HOOKS: usize = 384;
+
+/// HTTP hooks at once in one pod.
+pub(crate) const MAX_HOOKS_PER_POD: usize = 16;
+
+/// What else holds descriptors: streams, callers, files, lookups of names.
+const OTHER_DESCRIPTORS: usize = 128;
+
+// A process has 1024 file descriptors by default.
+const _: () = assert!(MAX_NETWORK_TRIES + MAX_HOOKS + OTHER_DESCRIPTORS <= 1024);
+
 /// The least time between two moments.
 const RESOLUTION: Duration = Duration::from_nanos(1);
 
@@ -35,6 +47,8 @@ pub(crate) enum Lane {
     Network,
     /// A process in the container.
     Exec,
+    /// A socket of ours, for a lifecycle hook.
+    Hook,
 }
 
 impl Lane {
@@ -42,6 +56,7 @@ impl Lane {
         match self {
             Lane::Network => (MAX_NETWORK_TRIES, MAX_NETWORK_TRIES_PER_POD),
             Lane::Exec => (MAX_EXEC_TRIES, MAX_EXEC_TRIES_PER_POD),
+            Lane::Hook => (MAX_HOOKS, MAX_HOOKS_PER_POD),
         }
     }
 }
@@ -84,7 +99,7 @@ impl Agenda {
     }
 }
 
-/// Tries that run.
+/// Tries and hooks that run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slots {
     all: Taken,
@@ -96,6 +111,7 @@ pub(crate) struct Slots {
 struct Taken {
     network: usize,
     exec: usize,
+    hook: usize,
 }
 
 impl Taken {
@@ -103,6 +119,7 @@ impl Taken {
         match lane {
             Lane::Network => &mut self.network,
             Lane::Exec => &mut self.exec,
+            Lane::Hook => &mut self.hook,
         }
     }
 }
@@ -114,7 +131,12 @@ impl Slots {
         let (limit, pod_limit) = lane.limits();
         let mut pod = self.pods.get(pod_uid).copied().unwrap_or_default();
         let mut all = self.all;
-        *all.of(lane) < limit && *pod.of(lane) < pod_limit
+        let (all, pod) = (*all.of(lane), *pod.of(lane));
+        match pod {
+            0 => all < limit,
+            // Who holds one already leaves the last half to those who hold none.
+            _ => pod < pod_limit && all < limit / 2,
+        }
     }
 
     /// Takes a place, if there is one.
@@ -194,6 +216,25 @@ mod tests {
         assert!(slots.take(Lane::Network, "slow"), "another lane");
         slots.give_back(Lane::Exec, "slow");
         assert!(slots.take(Lane::Exec, "slow"));
+    }
+
+    #[test]
+    fn a_pod_that_holds_no_place_gets_one_until_half_as_many_pods_hold_some_as_there_are_places() {
+        for lane in [Lane::Network, Lane::Exec, Lane::Hook] {
+            let (limit, _) = lane.limits();
+            // Each takes all that it can get, in turns and one after the other.
+            for in_turns in [true, false] {
+                let mut slots = Slots::default();
+                let greedy: Vec<String> =
+                    (0..limit / 2).map(|pod| format!("greedy{pod}")).collect();
+                for _ in 0..limit {
+                    for pod in &greedy {
+                        while slots.take(lane, pod) && !in_turns {}
+                    }
+                }
+                assert!(slots.take(lane, "other"), "{lane:?} {in_turns}");
+            }
+        }
     }
 
     #[test]

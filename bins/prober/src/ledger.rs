@@ -6,7 +6,8 @@
 //!   (state file) --> Restored --+--> Present --> (forgotten: the pool says so)
 //!                               |      ^  |
 //!                               |      |  v
-//!                               +--> Missing --> (forgotten: for too long)
+//!                               +--> Missing --> (forgotten: for too long, once the
+//!                                                   pool has named all that it has)
 //! ```
 //!
 //! - Restored -> Present, Missing -> Present: the pool names the instance;
@@ -21,8 +22,9 @@ use ipc::limits::truncate;
 use crate::worker::Verdict;
 use crate::{Kind, Moment};
 
-/// How long the verdicts of an instance stand that the pool does not name. A pool
-/// that restarts lists everything within seconds.
+/// How long the verdicts of an instance stand that the pool does not name, although it has
+/// looked at every pod that there is to be. Until it has, they stand without end: where the
+/// sources of pods are away, it has nothing to look at.
 pub(crate) const MISSING_FOR: Duration = Duration::from_secs(120);
 
 /// Container instances with probes that are accepted: ten for each of 250 pods,
@@ -128,7 +130,7 @@ impl Ledger {
             }
             return true;
         }
-        if self.entries.len() >= MAX_INSTANCES {
+        if self.entries.len() >= MAX_INSTANCES && !self.make_room() {
             return false;
         }
         let presence = Presence::Present;
@@ -136,6 +138,17 @@ impl Ledger {
         self.entries.insert(container_id.to_owned(), entry);
         self.changed = true;
         true
+    }
+
+    /// Forgets the instance that has been missing longest. Returns whether there was one.
+    fn make_room(&mut self) -> bool {
+        let entries = self.entries.iter();
+        let missing = entries.filter_map(|(id, entry)| match entry.presence {
+            Presence::Missing { since } => Some((since, id.clone())),
+            Presence::Restored | Presence::Present => None,
+        });
+        let oldest = missing.min();
+        oldest.is_some_and(|(_, id)| self.entries.remove(&id).is_some())
     }
 
     /// The instance is gone.
@@ -159,6 +172,16 @@ impl Ledger {
             }
         }
         missing
+    }
+
+    /// The pool has looked at every pod that there is to be. What it has not named by now
+    /// counts as missing from now on.
+    pub(crate) fn all_are_named(&mut self, now: Moment) {
+        for entry in self.entries.values_mut() {
+            if let Presence::Missing { since } = &mut entry.presence {
+                *since = now;
+            }
+        }
     }
 
     /// Forgets what has been missing for too long.

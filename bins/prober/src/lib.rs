@@ -26,5 +26,5 @@ mod wire;
 mod worker;
 
 pub use kind::{Kind, Moment};
-pub use network::{ByteStream, NodeNetwork, ProbeNetwork};
+pub use network::{ByteStream, LookupPlace, NodeNetwork, ProbeNetwork};
 pub use shell::{Error, Opened, open, serve};

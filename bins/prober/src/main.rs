@@ -10,6 +10,6 @@ fn main() -> ExitCode {
     process::main(
         Process::Prober,
         |config, _| Ok(prober::open(config)),
-        |context, opened| prober::serve(context, opened, Arc::new(NodeNetwork::default())),
+        |context, opened| prober::serve(context, opened, Arc::new(NodeNetwork)),
     )
 }

@@ -1,20 +1,67 @@
 //! The seam to the network: how probes reach their targets. The simulation
 //! answers in its place.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{self, Poll};
 
 use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Lookups of names at once. Each holds a thread, for as long as the resolver
 /// likes; probes by address never wait for them.
 const MAX_LOOKUPS: usize = 8;
+
+/// Lookups at once for one pod: names of its own choice may take long.
+const MAX_LOOKUPS_PER_POD: usize = 2;
+
+/// A place among the lookups. Whoever looks up keeps it until the lookup has really ended,
+/// also when nobody waits for that any more.
+#[derive(Debug)]
+pub struct LookupPlace {
+    _of_pod: Option<OwnedSemaphorePermit>,
+    _of_all: Option<OwnedSemaphorePermit>,
+}
+
+/// The places of lookups.
+#[derive(Debug)]
+pub(crate) struct Lookups {
+    all: Arc<Semaphore>,
+    pods: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+}
+
+impl Default for Lookups {
+    fn default() -> Self {
+        Lookups {
+            all: Arc::new(Semaphore::new(MAX_LOOKUPS)),
+            pods: Mutex::default(),
+        }
+    }
+}
+
+impl Lookups {
+    /// Waits for a place; who came first gets the first.
+    pub(crate) async fn place(&self, pod_uid: &str) -> LookupPlace {
+        let of_pod = {
+            let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+            pods.retain(|_, places| Arc::strong_count(places) > 1);
+            let places = pods
+                .entry(pod_uid.to_owned())
+                .or_insert_with(|| Arc::new(Semaphore::new(MAX_LOOKUPS_PER_POD)));
+            Arc::clone(places)
+        };
+        // Neither is ever closed.
+        LookupPlace {
+            _of_pod: of_pod.acquire_owned().await.ok(),
+            _of_all: Arc::clone(&self.all).acquire_owned().await.ok(),
+        }
+    }
+}
 
 /// Bytes in both directions.
 pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -28,7 +75,7 @@ pub trait ProbeNetwork: Send + Sync {
     ///
     /// # Errors
     /// When the name is not known or cannot be looked up.
-    async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>>;
+    async fn resolve(&self, host: &str, place: LookupPlace) -> io::Result<Vec<IpAddr>>;
 
     /// Opens a TCP connection. Dropping the future gives it up, dropping the
     /// stream closes it.
@@ -39,30 +86,15 @@ pub trait ProbeNetwork: Send + Sync {
 }
 
 /// The network of the node.
-#[derive(Debug)]
-pub struct NodeNetwork {
-    lookups: Arc<Semaphore>,
-}
-
-impl Default for NodeNetwork {
-    fn default() -> Self {
-        NodeNetwork {
-            lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
-        }
-    }
-}
+#[derive(Debug, Default)]
+pub struct NodeNetwork;
 
 #[async_trait]
 impl ProbeNetwork for NodeNetwork {
-    async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
-        let permit = Arc::clone(&self.lookups)
-            .acquire_owned()
-            .await
-            .map_err(io::Error::other)?;
+    async fn resolve(&self, host: &str, place: LookupPlace) -> io::Result<Vec<IpAddr>> {
         let host = host.to_owned();
         let lookup = tokio::task::spawn_blocking(move || {
-            // The permit stays with the thread, also when nobody waits any more.
-            let _permit = permit;
+            let _place = place;
             let addresses = (host.as_str(), 0).to_socket_addrs()?;
             Ok(addresses.map(|address| address.ip()).collect())
         });
@@ -244,8 +276,8 @@ mod tests {
 
     #[tokio::test]
     async fn names_are_looked_up() {
-        let network = NodeNetwork::default();
-        let addresses = network.resolve("localhost").await.unwrap();
+        let place = Lookups::default().place("u").await;
+        let addresses = NodeNetwork.resolve("localhost", place).await.unwrap();
         assert!(addresses.iter().all(IpAddr::is_loopback), "{addresses:?}");
         assert!(!addresses.is_empty());
     }

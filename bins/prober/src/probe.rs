@@ -1,6 +1,7 @@
 //! One try of a probe: the I/O, behind [`ProbeNetwork`] and the pool. What
 //! several tries add up to is decided elsewhere (`worker`).
 
+mod bounded;
 mod grpc;
 mod http_get;
 mod tls;
@@ -17,8 +18,8 @@ use ipc::{CallError, Channel};
 use tokio::time::{Instant, timeout_at};
 
 use crate::Kind;
-use crate::network::ProbeNetwork;
-use crate::spec::{Action, HttpGet, ProbeSpec};
+use crate::network::{LookupPlace, ProbeNetwork};
+use crate::spec::{Action, HttpGet, ProbeSpec, TcpSocket};
 use crate::text::for_people;
 use crate::worker::Outcome;
 use way::{Unmade, Way};
@@ -26,6 +27,9 @@ use way::{Unmade, Way};
 /// A try that could not be made is made again so often (the kubelet's
 /// `maxProbeRetries`).
 const MAX_TRIES: u32 = 3;
+
+/// Wait before a hook is tried again that this node could not connect for.
+const HOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Answer of the pool to an exec probe: its output is 10 KiB at most.
 const MAX_EXEC_RESPONSE_BYTES: usize = 16 << 10;
@@ -93,15 +97,24 @@ impl Prober {
         }
     }
 
-    /// Carries out an HTTP lifecycle hook.
+    /// Carries out an HTTP lifecycle hook. Where this node cannot connect for want of
+    /// something, nothing was sent, and it is tried again.
     pub(crate) async fn hook(
         &self,
         get: &HttpGet,
-        pod_ip: &str,
+        (pod_uid, pod_ip): (&str, &str),
         timeout: Duration,
     ) -> Result<(), String> {
         let deadline = Instant::now() + timeout;
-        let hook = http_get::hook(&self.way, get, pod_ip, deadline);
+        let hook = async {
+            loop {
+                let place = self.way.lookup_place(get.host.as_deref(), pod_uid).await;
+                match http_get::hook(&self.way, get, pod_ip, place, deadline).await {
+                    Err(Unmade { again: true, .. }) => tokio::time::sleep(HOOK_AGAIN).await,
+                    result => return result.map_err(|unmade| unmade.message),
+                }
+            }
+        };
         let result = timeout_at(deadline, hook).await;
         let result = result.unwrap_or_else(|_| Err(format!("no answer within {timeout:?}")));
         result.map_err(|reason| for_people(&reason))
@@ -109,21 +122,19 @@ impl Prober {
 
     async fn once(&self, job: &Job) -> Result<Outcome, Unmade> {
         let timeout = job.spec.timing.timeout;
+        let host = match &job.spec.action {
+            Action::Http(HttpGet { host, .. }) | Action::Tcp(TcpSocket { host, .. }) => host,
+            Action::Grpc(_) | Action::Exec | Action::Impossible(_) => &None,
+        };
+        let place = self.way.lookup_place(host.as_deref(), &job.pod_uid).await;
         let deadline = Instant::now() + timeout;
         let network_probe = async {
             match &job.spec.action {
-                Action::Http(get) => http_get::probe(&self.way, get, &job.pod_ip, deadline).await,
-                Action::Tcp(tcp) => {
-                    let to = self
-                        .way
-                        .destination(tcp.host.as_deref(), &job.pod_ip)
-                        .await?;
-                    Ok(match self.way.connect(&to.addresses, tcp.port).await {
-                        Ok(_connected) => Outcome::Success(String::new()),
-                        Err(error) => Outcome::Failure(format!("{to}:{}: {error}", tcp.port)),
-                    })
+                Action::Http(get) => {
+                    http_get::probe(&self.way, get, &job.pod_ip, place, deadline).await
                 }
-                Action::Grpc(grpc) => grpc::probe(&self.way, grpc, &job.pod_ip).await,
+                Action::Tcp(tcp) => self.tcp(tcp, &job.pod_ip, place, deadline).await,
+                Action::Grpc(grpc) => grpc::probe(&self.way, grpc, &job.pod_ip, deadline).await,
                 Action::Exec => self.exec(job, timeout).await,
                 Action::Impossible(reason) => Err(Unmade::for_good(reason)),
             }
@@ -135,6 +146,22 @@ impl Prober {
         timeout_at(deadline, network_probe)
             .await
             .unwrap_or_else(|_| Ok(Outcome::Failure(format!("no answer within {timeout:?}"))))
+    }
+
+    async fn tcp(
+        &self,
+        tcp: &TcpSocket,
+        pod_ip: &str,
+        place: Option<LookupPlace>,
+        deadline: Instant,
+    ) -> Result<Outcome, Unmade> {
+        let host = tcp.host.as_deref();
+        let to = self.way.destination(host, pod_ip, place).await?;
+        match self.way.connect(&to.addresses, tcp.port, deadline).await {
+            Ok(_connected) => Ok(Outcome::Success(String::new())),
+            Err(error) if way::is_want_of_ours(&error) => Err(Unmade::for_want(&error)),
+            Err(error) => Ok(Outcome::Failure(format!("{to}:{}: {error}", tcp.port))),
+        }
     }
 
     /// Has the pool run the command that it knows.

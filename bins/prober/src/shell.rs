@@ -121,6 +121,7 @@ async fn serve_saving(
         tries: FuturesUnordered::new(),
         attempts: 0,
         snapshot: None,
+        pool_is_complete: false,
         saves: Saves::default(),
         status: String::new(),
         overflowing: false,
@@ -208,6 +209,8 @@ struct Shell {
     attempts: u64,
     /// Containers of the snapshot that is being received.
     snapshot: Option<BTreeSet<String>>,
+    /// Whether this pool has looked at every pod that there is to be.
+    pool_is_complete: bool,
     saves: Saves,
     status: String,
     overflowing: bool,
@@ -255,7 +258,9 @@ impl Shell {
 
     fn tick(&mut self) {
         self.lifecycle.beat();
-        self.ledger.expire(self.now());
+        if self.pool_is_complete {
+            self.ledger.expire(self.now());
+        }
         self.changed();
         let probes: usize = self.instances.values().map(|i| i.target.specs.len()).sum();
         let status = self
@@ -409,6 +414,7 @@ impl Shell {
             // Until the next snapshot what is known stays valid.
             SubscriptionEvent::Connected | SubscriptionEvent::Lost { .. } => {
                 self.snapshot = None;
+                self.pool_is_complete = false;
                 return;
             }
         };
@@ -428,6 +434,10 @@ impl Shell {
                 for container_id in self.ledger.snapshot_complete(&named, self.now()) {
                     self.pause(&container_id);
                 }
+            }
+            Some(Message::Complete(_)) => {
+                self.pool_is_complete = true;
+                self.ledger.all_are_named(self.now());
             }
             Some(Message::RemovedContainerId(container_id)) => {
                 self.remove(&container_id);

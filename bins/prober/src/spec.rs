@@ -10,6 +10,10 @@ use std::time::Duration;
 use pod::core::{ContainerPort, GRPCAction, HTTPGetAction, TCPSocketAction};
 use pod::{IntOrString, core};
 
+/// Longest timeout of a probe, against one that would hold a place for ever. The pool
+/// gives a command no more either.
+const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
+
 /// When a probe is tried and what its tries add up to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timing {
@@ -150,7 +154,7 @@ fn timing(probe: &core::Probe) -> Timing {
     Timing {
         initial_delay: seconds(probe.initial_delay_seconds, 0, usual.initial_delay),
         period: seconds(probe.period_seconds, 1, usual.period),
-        timeout: seconds(probe.timeout_seconds, 1, usual.timeout),
+        timeout: seconds(probe.timeout_seconds, 1, usual.timeout).min(MAX_TIMEOUT),
         success_threshold: at_least(probe.success_threshold, 1, usual.success_threshold),
         failure_threshold: at_least(probe.failure_threshold, 1, usual.failure_threshold),
     }
@@ -298,6 +302,8 @@ mod tests {
         let senseless = r#"{"exec":{},"initialDelaySeconds":-1,"periodSeconds":0,
             "timeoutSeconds":-5,"successThreshold":0,"failureThreshold":-2147483648}"#;
         assert_eq!(decode(senseless).timing, defaults);
+        let endless = r#"{"tcpSocket":{"port":80},"timeoutSeconds":2147483647}"#;
+        assert_eq!(decode(endless).timing.timeout, MAX_TIMEOUT);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use clock::{UnixNanos, WallClock};
-use prober::{ByteStream, ProbeNetwork};
+use prober::{ByteStream, LookupPlace, ProbeNetwork};
 use simulated_runtime::SimulatedRuntime;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
@@ -198,7 +198,7 @@ fn note(answers: &mut Vec<Answers>, well: bool, now: UnixNanos) {
 
 #[async_trait]
 impl ProbeNetwork for Targets {
-    async fn resolve(&self, _host: &str) -> io::Result<Vec<IpAddr>> {
+    async fn resolve(&self, _host: &str, _place: LookupPlace) -> io::Result<Vec<IpAddr>> {
         Err(io::Error::other("a simulated node knows no names"))
     }
 

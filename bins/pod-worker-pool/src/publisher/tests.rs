@@ -1,6 +1,7 @@
 //! What others are told, and when they are told nothing.
 
 use clock::UnixNanos;
+use futures_util::FutureExt as _;
 use ipc::StateEvent;
 use pod_lifecycle::observation::{
     Container, ContainerState, Exit, Observation, Sandbox, SandboxNetwork,
@@ -100,6 +101,32 @@ fn nothing_is_told_of_a_pod_before_the_runtime_was_asked() {
     // Of one that waits for another there is nothing to ask.
     publisher.worker(view(&manifest("b", "u2"), v1::WorkerPhase::Waiting));
     assert_eq!(publisher.observations().len(), 2);
+}
+
+#[test]
+fn all_is_known_once_every_pod_that_there_is_to_be_was_looked_at() {
+    let publisher = Publisher::new(NODE.into());
+    let is_complete = || publisher.clone().complete().now_or_never().is_some();
+    let desired = |uids: &[&str]| {
+        let uids = uids.iter().map(|uid| (*uid).to_owned());
+        publisher.note_desired(&uids.collect());
+    };
+    publisher.worker(view(&manifest("b", "u2"), v1::WorkerPhase::Waiting));
+    desired(&["u1", "u2"]);
+    assert!(!is_complete(), "one has no worker yet");
+    publisher.worker(view(&probed(), v1::WorkerPhase::Syncing));
+    desired(&["u1", "u2"]);
+    desired(&["u2"]);
+    assert!(!is_complete(), "the runtime was not asked about one yet");
+    publisher.findings("u1", findings(Vec::new(), 5));
+    assert!(
+        !is_complete(),
+        "nobody said since which pods there are to be"
+    );
+    desired(&["u1", "u2"]);
+    assert!(is_complete());
+    desired(&["u3"]);
+    assert!(is_complete(), "what comes later is told as it comes");
 }
 
 #[test]

@@ -169,8 +169,12 @@ impl v1::pod_workers_server::PodWorkers for Service {
         request: Request<v1::CollectGarbageRequest>,
     ) -> Result<Response<v1::CollectGarbageResponse>, Status> {
         let request = request.into_inner();
+        let desired = checked_uids(request.desired_pod_uids)?;
+        if request.sources_ready {
+            self.shared.pool.publisher().note_desired(&desired);
+        }
         self.shared.garbage.order(Order::Everything {
-            desired: checked_uids(request.desired_pod_uids)?,
+            desired,
             sources_ready: request.sources_ready,
         });
         Ok(Response::new(v1::CollectGarbageResponse {

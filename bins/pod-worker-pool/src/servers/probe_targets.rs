@@ -8,13 +8,15 @@ use std::time::Duration;
 use bulkhead_api::v1;
 use bulkhead_api::v1::watch_probe_targets_response::Message;
 use cri::{EXEC_SYNC, RuntimeError, RuntimeErrorKind};
+use futures_util::StreamExt;
 use ipc::StateEvent;
 use ipc::limits::EXEC_PROBE_MARGIN;
 use pod::PodExt;
 use pod::core::{Container as ContainerSpec, Probe};
 use pod::identity::{check_container_name, check_uid};
+use runtime_gate::LOOK_BEFORE_COMMAND;
 use tokio::sync::Semaphore;
-use tokio_stream::{Stream, StreamExt};
+use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::shared::Shared;
@@ -29,6 +31,8 @@ const PLACE_WAIT: Duration = Duration::from_secs(3);
 /// from when the command runs. A kubelet gives it two minutes; here a command that
 /// never starts holds a place that others wait for.
 const START_SLACK: Duration = Duration::from_secs(30);
+// Else a command that was not sent counts as one that was too slow.
+const _: () = assert!(LOOK_BEFORE_COMMAND.as_secs() < START_SLACK.as_secs());
 // Else the prober gives up before it is told that the command was too slow.
 const _: () = assert!(PLACE_WAIT.as_secs() + START_SLACK.as_secs() < EXEC_PROBE_MARGIN.as_secs());
 /// Most of its output that the prober gets.
@@ -62,16 +66,18 @@ impl v1::probe_targets_server::ProbeTargets for Service {
         _request: Request<v1::WatchProbeTargetsRequest>,
     ) -> Result<Response<Self::WatchProbeTargetsStream>, Status> {
         let boot_id = self.shared.boot_id.clone();
-        let watch = self.shared.pool.publisher().targets().subscribe();
-        let messages = watch.into_stream().map(move |event| {
-            let message = match event {
-                StateEvent::SnapshotBegin => {
-                    Message::SnapshotBegin(v1::ProbeTargetsSnapshotBegin {})
-                }
-                StateEvent::Item(_, target) => Message::Target(target),
-                StateEvent::SnapshotEnd => Message::SnapshotEnd(v1::ProbeTargetsSnapshotEnd {}),
-                StateEvent::Removed(id) => Message::RemovedContainerId(id),
-            };
+        let publisher = self.shared.pool.publisher();
+        let watch = publisher.targets().subscribe();
+        let complete = publisher.clone().complete();
+        let complete = futures_util::stream::once(complete);
+        let complete = complete.map(|()| Message::Complete(v1::ProbeTargetsComplete {}));
+        let targets = watch.into_stream().map(|event| match event {
+            StateEvent::SnapshotBegin => Message::SnapshotBegin(v1::ProbeTargetsSnapshotBegin {}),
+            StateEvent::Item(_, target) => Message::Target(target),
+            StateEvent::SnapshotEnd => Message::SnapshotEnd(v1::ProbeTargetsSnapshotEnd {}),
+            StateEvent::Removed(id) => Message::RemovedContainerId(id),
+        });
+        let messages = futures_util::stream::select(targets, complete).map(move |message| {
             Ok(v1::WatchProbeTargetsResponse {
                 boot_id: boot_id.clone(),
                 message: Some(message),

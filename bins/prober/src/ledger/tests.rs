@@ -106,6 +106,38 @@ fn an_instance_missing_from_a_snapshot_is_kept_for_a_while() {
 }
 
 #[test]
+fn the_time_of_what_is_missing_begins_when_all_are_named() {
+    let mut ledger = Ledger::default();
+    ledger.record("c1", instance("a", ProbeResult::Success));
+    ledger.snapshot_complete(&named(&[]), NOW);
+    let complete = NOW + MISSING_FOR * 10;
+    ledger.all_are_named(complete);
+    ledger.expire(complete + MISSING_FOR - Duration::from_nanos(1));
+    assert_eq!(ids(&mut ledger), ["c1"]);
+    ledger.expire(complete + MISSING_FOR);
+    assert!(ids(&mut ledger).is_empty());
+}
+
+#[test]
+fn what_is_missing_makes_room_the_longest_first() {
+    let mut ledger = Ledger::default();
+    for number in 0..MAX_INSTANCES {
+        ledger.record(&number.to_string(), instance("a", ProbeResult::Success));
+    }
+    let mut all: BTreeSet<String> = ids(&mut ledger).into_iter().collect();
+    all.remove("7");
+    ledger.snapshot_complete(&all, NOW);
+    all.remove("3");
+    ledger.snapshot_complete(&all, NOW * 2);
+    for (new, gone) in [("new", "7"), ("newer", "3")] {
+        assert!(ledger.entries.contains_key(gone));
+        assert!(ledger.record(new, instance("b", ProbeResult::Success)));
+        assert!(!ledger.entries.contains_key(gone));
+    }
+    assert!(!ledger.record("newest", instance("b", ProbeResult::Success)));
+}
+
+#[test]
 fn an_instance_that_is_named_again_stays() {
     let mut ledger = Ledger::default();
     ledger.record("c1", instance("a", ProbeResult::Success));

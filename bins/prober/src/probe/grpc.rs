@@ -3,6 +3,7 @@
 //! protocol's description.
 
 use hyper_util::rt::TokioIo;
+use tokio::time::Instant;
 use tonic::client::Grpc as GrpcClient;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
@@ -16,6 +17,9 @@ const CHECK: &str = "/grpc.health.v1.Health/Check";
 
 /// An answer has one number in it.
 const MAX_RESPONSE_BYTES: usize = 4 << 10;
+
+/// What a server may send before it is read. The default is thirty times as much.
+const WINDOW_BYTES: u32 = 64 << 10;
 
 /// Header block of an answer.
 const MAX_HEADER_LIST_BYTES: u32 = 64 << 10;
@@ -41,16 +45,25 @@ pub(super) enum ServingStatus {
     ServiceUnknown = 3,
 }
 
-pub(super) async fn probe(way: &Way, grpc: &Grpc, pod_ip: &str) -> Result<Outcome, Unmade> {
-    let to = way.destination(None, pod_ip).await?;
+/// The answer is read to its end, which is bounded as the connection is.
+pub(super) async fn probe(
+    way: &Way,
+    grpc: &Grpc,
+    pod_ip: &str,
+    deadline: Instant,
+) -> Result<Outcome, Unmade> {
+    let to = way.destination(None, pod_ip, None).await?;
     let address = format!("{to}:{}", grpc.port);
-    let stream = match way.connect(&to.addresses, grpc.port).await {
+    let stream = match way.connect(&to.addresses, grpc.port, deadline).await {
         Ok(stream) => stream,
+        Err(error) if way::is_want_of_ours(&error) => return Err(Unmade::for_want(&error)),
         Err(error) => return Ok(Outcome::Failure(format!("{address}: {error}"))),
     };
     let endpoint = Endpoint::try_from(format!("http://{address}"))
         .and_then(|endpoint| endpoint.user_agent(way::USER_AGENT))
         .map_err(|error| Unmade::for_good(telemetry::chain(&error)))?
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
         .http2_max_header_list_size(MAX_HEADER_LIST_BYTES);
     let mut stream = Some(TokioIo::new(stream));
     let channel = endpoint

@@ -18,7 +18,7 @@ use tokio_rustls::rustls::{self, pki_types::ServerName};
 
 use super::url::{Redirect, Url};
 use super::way::{self, Destination, Unmade, Way};
-use crate::network::ByteStream;
+use crate::network::{ByteStream, LookupPlace};
 use crate::spec::{HttpGet, Scheme};
 use crate::worker::Outcome;
 
@@ -41,9 +41,11 @@ pub(super) async fn probe(
     way: &Way,
     get: &HttpGet,
     pod_ip: &str,
+    place: Option<LookupPlace>,
     deadline: Instant,
 ) -> Result<Outcome, Unmade> {
-    let to = way.destination(get.host.as_deref(), pod_ip).await?;
+    let host = get.host.as_deref();
+    let to = way.destination(host, pod_ip, place).await?;
     let mut url = Url::new(get.scheme, &to.host, get.port, &get.path);
     let mut headers = match request_headers(&get.headers, way::USER_AGENT) {
         Ok(headers) => headers,
@@ -61,6 +63,7 @@ pub(super) async fn probe(
             });
         }
         Ok(answer) => conclude(answer.status),
+        Err(Failed::Want(error)) => return Err(Unmade::for_want(&error)),
         Err(Failed::Request(error)) => {
             let reason = telemetry::chain(error.as_ref());
             Outcome::Failure(format!("GET {url}: {reason}"))
@@ -76,17 +79,25 @@ pub(super) async fn hook(
     way: &Way,
     get: &HttpGet,
     pod_ip: &str,
+    place: Option<LookupPlace>,
     deadline: Instant,
-) -> Result<(), String> {
-    let to = way.destination(get.host.as_deref(), pod_ip).await;
-    let to = to.map_err(|unmade| unmade.message)?;
-    let mut headers = request_headers(&get.headers, way::HOOK_USER_AGENT)?;
+) -> Result<(), Unmade> {
+    let host = get.host.as_deref();
+    let to = way.destination(host, pod_ip, place).await?;
+    let headers = request_headers(&get.headers, way::HOOK_USER_AGENT);
+    let mut headers = headers.map_err(Unmade::for_good)?;
     let mut scheme = get.scheme;
     loop {
         let mut url = Url::new(scheme, &to.host, get.port, &get.path);
         match get_all(way, &to, &mut url, &mut headers, deadline).await {
             Ok(_) => return Ok(()),
-            Err(Failed::Redirect(reason)) => return Err(reason),
+            Err(Failed::Redirect(reason)) => return Err(Unmade::for_good(reason)),
+            Err(Failed::Want(error)) => {
+                return Err(Unmade {
+                    again: true,
+                    ..Unmade::for_want(&error)
+                });
+            }
             Err(Failed::Request(error)) => {
                 if scheme == Scheme::Https && speaks_no_tls(error.as_ref()) {
                     scheme = Scheme::Http;
@@ -94,7 +105,7 @@ pub(super) async fn hook(
                     continue;
                 }
                 let reason = telemetry::chain(error.as_ref());
-                return Err(format!("GET {url}: {reason}"));
+                return Err(Unmade::for_good(format!("GET {url}: {reason}")));
             }
         }
     }
@@ -109,6 +120,8 @@ fn speaks_no_tls(error: &(dyn Error + Send + Sync + 'static)) -> bool {
 
 /// Why there is no answer.
 enum Failed {
+    /// This node could not connect for want of something.
+    Want(std::io::Error),
     Request(Box<dyn Error + Send + Sync>),
     Redirect(String),
 }
@@ -123,7 +136,7 @@ async fn get_all(
 ) -> Result<Answer, Failed> {
     for _ in 0..MAX_REQUESTS {
         let answer = exchange(way, to, url, headers, deadline).await;
-        let answer = answer.map_err(Failed::Request)?;
+        let answer = answer?;
         let Some(location) = &answer.location else {
             return Ok(answer);
         };
@@ -205,8 +218,24 @@ async fn exchange(
     url: &Url,
     headers: &HeaderMap,
     deadline: Instant,
+) -> Result<Answer, Failed> {
+    match way.connect(&to.addresses, url.port, deadline).await {
+        Ok(stream) => converse(way, to, url, headers, (stream, deadline))
+            .await
+            .map_err(Failed::Request),
+        Err(error) if way::is_want_of_ours(&error) => Err(Failed::Want(error)),
+        Err(error) => Err(Failed::Request(error.into())),
+    }
+}
+
+/// Asks over a connection that stands.
+async fn converse(
+    way: &Way,
+    to: &Destination,
+    url: &Url,
+    headers: &HeaderMap,
+    (stream, deadline): (Box<dyn ByteStream>, Instant),
 ) -> Result<Answer, Box<dyn Error + Send + Sync>> {
-    let stream = way.connect(&to.addresses, url.port).await?;
     let stream: Box<dyn ByteStream> = match url.scheme {
         Scheme::Http => stream,
         Scheme::Https => {

@@ -2,6 +2,7 @@
 //! hostile ones included, under a paused clock.
 
 mod bodies;
+mod connections;
 mod health;
 mod hooks;
 
@@ -15,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::Instant;
 
 use super::*;
-use crate::network::ByteStream;
+use crate::network::{ByteStream, LookupPlace};
 
 type Serve = dyn Fn(SocketAddr, DuplexStream) + Send + Sync;
 
@@ -28,17 +29,36 @@ struct Network {
 
 const REFUSING_PORT: u16 = 1;
 const SILENT_PORT: u16 = 2;
+/// The node has no descriptor for it.
+const WANTING_PORT: u16 = 3;
+/// It has none the first two times.
+const SOON_PORT: u16 = 4;
+const SILENT_ADDRESS: &str = "10.0.0.20";
+const HANGING_NAME: &str = "hangs.test";
+const EMFILE: i32 = 24;
 
 #[async_trait]
 impl ProbeNetwork for Network {
-    async fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {
+    async fn resolve(&self, host: &str, place: LookupPlace) -> io::Result<Vec<IpAddr>> {
+        if host == HANGING_NAME {
+            // As a thread that nobody waits for any more keeps it.
+            std::mem::forget(place);
+            return std::future::pending().await;
+        }
         let addresses = self.names.get(host).cloned();
         addresses.ok_or_else(|| io::Error::other("no such host"))
     }
 
     async fn connect(&self, address: SocketAddr) -> io::Result<Box<dyn ByteStream>> {
-        self.connected.lock().unwrap().push(address);
+        let before = {
+            let mut connected = self.connected.lock().unwrap();
+            connected.push(address);
+            connected.len() - 1
+        };
         match address.port() {
+            WANTING_PORT => Err(io::Error::from_raw_os_error(EMFILE)),
+            SOON_PORT if before < 2 => Err(io::Error::from_raw_os_error(EMFILE)),
+            _ if address.ip().to_string() == SILENT_ADDRESS => std::future::pending().await,
             REFUSING_PORT => Err(io::ErrorKind::ConnectionRefused.into()),
             SILENT_PORT => std::future::pending().await,
             _ => {
@@ -59,6 +79,10 @@ impl Bench {
     fn new(serve: impl Fn(SocketAddr, DuplexStream) + Send + Sync + 'static) -> Bench {
         let names = [
             ("web.test", vec!["10.0.0.9".parse().unwrap()]),
+            (
+                "slow.test",
+                vec![SILENT_ADDRESS.parse().unwrap(), "10.0.0.9".parse().unwrap()],
+            ),
             ("metadata.test", vec!["169.254.169.254".parse().unwrap()]),
             (
                 "two.test",
@@ -90,10 +114,14 @@ impl Bench {
     }
 
     async fn attempt(&self, probe: &str) -> Outcome {
+        self.attempt_of("u", probe).await
+    }
+
+    async fn attempt_of(&self, pod_uid: &str, probe: &str) -> Outcome {
         let spec = ProbeSpec::decode(probe.as_bytes(), &[]).unwrap();
         let job = Job {
             kind: Kind::Readiness,
-            pod_uid: "u".to_owned(),
+            pod_uid: pod_uid.to_owned(),
             container_name: "c".to_owned(),
             container_id: "id".to_owned(),
             pod_ip: "10.0.0.1".to_owned(),
@@ -104,7 +132,7 @@ impl Bench {
 
     async fn hook(&self, get: HttpGet) -> Result<(), String> {
         let timeout = Duration::from_secs(5);
-        self.prober.hook(&get, "10.0.0.1", timeout).await
+        self.prober.hook(&get, ("u", "10.0.0.1"), timeout).await
     }
 
     fn connected(&self) -> Vec<String> {

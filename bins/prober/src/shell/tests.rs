@@ -211,6 +211,53 @@ async fn a_hook_is_carried_out_once_and_its_end_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_hook_that_nobody_waits_for_is_cut_off_and_those_of_one_pod_hold_up_no_other() {
+    let mut node = Node::new().await;
+    node.kill_pool();
+    node.behave("hangs", Behaviour::Hang);
+    node.behave("refuses", Behaviour::Refuse);
+    let hook = |id: u64, pod: &str, container: &str| v1::HttpHook {
+        boot_id: "pool".to_owned(),
+        id,
+        pod: Some(v1::PodReference {
+            uid: pod.to_owned(),
+            ..Default::default()
+        }),
+        pod_ip: node.target(container, &[]).pod_ip,
+        port: 80,
+        timeout_seconds: 24 * 3600,
+        ..v1::HttpHook::default()
+    };
+    let per_pod = crate::agenda::MAX_HOOKS_PER_POD as u64;
+    let mut hooks: Vec<_> = (0..per_pod).map(|id| hook(id, "a", "hangs")).collect();
+    hooks.push(hook(100, "a", "refuses"));
+    hooks.push(hook(200, "b", "refuses"));
+    let reported = |node: &Node| {
+        let reported = node.pool.reported.lock().unwrap().clone();
+        reported
+            .iter()
+            .map(|report| report.id)
+            .collect::<Vec<u64>>()
+    };
+    node.pool.hooks.lock().unwrap().clone_from(&hooks);
+    node.start_pool();
+    sleep(60).await;
+    assert_eq!(reported(&node), [200]);
+    node.kill_pool();
+    hooks.push(v1::HttpHook {
+        id: 3,
+        is_given_up: true,
+        ..v1::HttpHook::default()
+    });
+    *node.pool.hooks.lock().unwrap() = hooks;
+    node.start_pool();
+    sleep(60).await;
+    let mut reported = reported(&node);
+    reported.sort_unstable();
+    assert_eq!(reported, [100, 200, 200]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn exec_probes_are_run_by_the_pool_by_reference() {
     let mut node = Node::new().await;
     node.announce(v1::ProbeTarget {

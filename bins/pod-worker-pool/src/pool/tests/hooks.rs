@@ -360,6 +360,28 @@ async fn http_hooks_are_the_probers_to_carry_out() {
     assert!(node.reasons("u1").contains(&"FailedPreStopHook".to_owned()));
 }
 
+/// Its source took it back while the pool was away.
+#[tokio::test(start_paused = true)]
+async fn a_pre_stop_hook_is_run_also_where_nobody_has_the_pod_any_more() {
+    let mut node = TestNode::new();
+    let pod = with(json!({"preStop": hook(5, 0)}), &["run"]);
+    node.create(&pod).await;
+    running(&node, "u1").await;
+    node.kill();
+    node.start();
+    let identity = pod::PodIdentity::new("u1", "default", "a").unwrap();
+    let update = pod_lifecycle::Update {
+        kind: UpdateKind::Kill,
+        subject: pod_lifecycle::Subject::RuntimeOnly(identity),
+        kill: Some(pod_lifecycle::KillRequest::default()),
+    };
+    let told = crate::pool::Told::default();
+    node.life().pool.update(update, told).await.unwrap();
+    all_stopped(&node).await;
+    assert_eq!(hooks_begun(&node), 1);
+    assert!(node.runtime.violations().is_empty());
+}
+
 fn with_http_post_start(command: &[&str]) -> Value {
     let get = json!({"httpGet": {"port": 80, "path": "/up"}});
     with(json!({"postStart": get}), command)

@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status, Streaming};
 use topology::Identities;
 
 use super::super::*;
-use crate::network::ByteStream;
+use crate::network::{ByteStream, LookupPlace};
 
 /// What a target does with a connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,7 +41,7 @@ pub(super) struct Pods {
 
 #[async_trait]
 impl ProbeNetwork for Pods {
-    async fn resolve(&self, _host: &str) -> io::Result<Vec<IpAddr>> {
+    async fn resolve(&self, _host: &str, _place: LookupPlace) -> io::Result<Vec<IpAddr>> {
         Err(io::Error::other("no names here"))
     }
 
@@ -61,6 +61,8 @@ impl ProbeNetwork for Pods {
 #[derive(Clone)]
 pub(super) struct Pool {
     pub(super) targets: StateHub<String, v1::ProbeTarget>,
+    /// Whether it has looked at every pod that there is to be.
+    pub(super) is_complete: tokio::sync::watch::Sender<bool>,
     pub(super) exec: Arc<Mutex<v1::ExecProbeResponse>>,
     pub(super) executed: Arc<Mutex<Vec<v1::ExecProbeRequest>>>,
     /// Hooks that are told once.
@@ -77,15 +79,19 @@ impl ProbeTargets for Pool {
         &self,
         _request: Request<v1::WatchProbeTargetsRequest>,
     ) -> Result<Response<Self::WatchProbeTargetsStream>, Status> {
-        let messages = self.targets.subscribe().into_stream().map(|event| {
-            let message = match event {
-                StateEvent::SnapshotBegin => {
-                    Message::SnapshotBegin(v1::ProbeTargetsSnapshotBegin {})
-                }
-                StateEvent::Item(_, target) => Message::Target(target),
-                StateEvent::SnapshotEnd => Message::SnapshotEnd(v1::ProbeTargetsSnapshotEnd {}),
-                StateEvent::Removed(id) => Message::RemovedContainerId(id),
-            };
+        let mut is_complete = self.is_complete.subscribe();
+        let complete = futures_util::stream::once(async move {
+            let _ = is_complete.wait_for(|is_complete| *is_complete).await;
+            Message::Complete(v1::ProbeTargetsComplete {})
+        });
+        let targets = self.targets.subscribe().into_stream();
+        let targets = targets.map(|event| match event {
+            StateEvent::SnapshotBegin => Message::SnapshotBegin(v1::ProbeTargetsSnapshotBegin {}),
+            StateEvent::Item(_, target) => Message::Target(target),
+            StateEvent::SnapshotEnd => Message::SnapshotEnd(v1::ProbeTargetsSnapshotEnd {}),
+            StateEvent::Removed(id) => Message::RemovedContainerId(id),
+        });
+        let messages = futures_util::stream::select(targets, complete).map(|message| {
             Ok(v1::WatchProbeTargetsResponse {
                 boot_id: "pool".to_owned(),
                 message: Some(message),
@@ -188,6 +194,7 @@ impl Node {
             identities: Arc::new(Identities::from_base(64_000).unwrap()),
             pool: Pool {
                 targets: StateHub::new(),
+                is_complete: tokio::sync::watch::Sender::new(true),
                 exec: Arc::default(),
                 executed: Arc::default(),
                 hooks: Arc::default(),

@@ -101,10 +101,15 @@ async fn a_pool_that_has_not_found_its_containers_yet_turns_no_verdict() {
     assert!(watcher.changes_within(10).await.is_empty());
     assert!(node.connects("c1").len() > connects, "probed again");
 
-    // One that never comes back is forgotten in the end.
+    // One that never comes back is forgotten in the end, and not before there is nothing
+    // left that it could come back with.
     node.kill_pool();
     node.pool.targets = StateHub::new();
+    node.pool.is_complete.send_replace(false);
     node.start_pool();
+    assert!(watcher.changes_within(3600).await.is_empty());
+    assert_eq!(watcher.verdict("c1", Readiness), Some(Success));
+    node.pool.is_complete.send_replace(true);
     let began = Instant::now();
     while watcher.verdict("c1", Readiness).is_some() {
         watcher.message().await;
