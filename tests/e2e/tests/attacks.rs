@@ -5,6 +5,7 @@
 //! - `pods`: pods that would make their owner a part of the agent or the runtime, as
 //!   manifests, and as what a taken-over sync-loop asks for;
 //! - `state_files`: what a process finds in the place of the file that it wrote before;
+//! - `servers`: each process as a server that lies to its callers, without end;
 //! - `sourcer_away`: config-sourcer, which vouches for pods, is away or hangs;
 //! - `taken_over`: a process that calls what is for others, under the supervisor;
 //! - `twins`: each process as an attacker of those whom it calls, with frames of its own
@@ -16,6 +17,7 @@
 mod intruder;
 mod messages;
 mod pods;
+mod servers;
 mod sourcer_away;
 mod state_files;
 mod taken_over;

@@ -12,7 +12,7 @@ use test_support::{
 use topology::Process;
 
 /// The status, once it is as wished.
-fn status_when(
+pub(crate) fn status_when(
     instance: &BulkheadInstance,
     what: &str,
     wished: impl Fn(&Value) -> bool,
@@ -29,23 +29,25 @@ fn status_when(
     Ok(status?)
 }
 
-fn pleg(status: &Value) -> &Value {
+/// What the status says of a process.
+pub(crate) fn process_of(status: &Value, process: Process) -> &Value {
     let all = status["processes"].as_array().into_iter().flatten();
-    let mut all = all.filter(|process| process["name"] == "pleg");
+    let mut all = all.filter(|one| one["name"] == process.name());
     all.next().unwrap_or(&Value::Null)
 }
 
 fn was_ended_for_it(status: &Value) -> bool {
-    let reason = pleg(status)["lastEnding"]["reason"].as_str();
+    let reason = process_of(status, Process::Pleg)["lastEnding"]["reason"].as_str();
     reason.is_some_and(|reason| reason.starts_with("sent what it may not"))
 }
 
-/// Puts another program in the place of pleg.
-fn install(instance: &BulkheadInstance, program: &str) -> Result<()> {
-    let bin = &instance.paths().bin;
-    fs::copy(program, bin.join("pleg.new"))?;
-    fs::rename(bin.join("pleg.new"), bin.join("pleg"))?;
-    let restarted = instance.command_line(&["restart", "pleg"])?;
+/// Puts another program in the place of a process.
+pub(crate) fn install(instance: &BulkheadInstance, process: Process, program: &str) -> Result<()> {
+    let place = instance.paths().bin.join(process.name());
+    let new = place.with_extension("new");
+    fs::copy(program, &new)?;
+    fs::rename(&new, place)?;
+    let restarted = instance.command_line(&["restart", process.name()])?;
     anyhow::ensure!(restarted.status.success(), "{}", restarted.stderr);
     Ok(())
 }
@@ -57,7 +59,7 @@ fn a_process_that_calls_what_is_for_others_is_restarted_so_often_and_shown() -> 
     let before = instance.pids()?;
     let real = instance.paths().bin.join("pleg.real");
     fs::copy(instance.paths().bin.join("pleg"), &real)?;
-    install(&instance, env!("CARGO_BIN_EXE_hostile-pleg"))?;
+    install(&instance, Process::Pleg, env!("CARGO_BIN_EXE_hostile-pleg"))?;
     // The pool is not believed for ever: one of the two is broken, and it may be the pool.
     let told = "pod-worker-pool has had pleg restarted 3 times";
     let status = status_when(&instance, "pleg to be restarted and shown", |status| {
@@ -73,10 +75,10 @@ fn a_process_that_calls_what_is_for_others_is_restarted_so_often_and_shown() -> 
     assert_eq!(refused["caller"], "pleg", "{status}");
     assert_eq!(refused["kind"], "foreign-service", "{status}");
     // Without the attacker all is well.
-    install(&instance, &real.to_string_lossy())?;
+    install(&instance, Process::Pleg, &real.to_string_lossy())?;
     // Only the real one tells what it does.
     status_when(&instance, "pleg to do its work", |status| {
-        status["ready"] == true && pleg(status)["statusText"] != ""
+        status["ready"] == true && process_of(status, Process::Pleg)["statusText"] != ""
     })?;
     for (process, pid) in instance.pids()? {
         let lives_on = before.get(&process) == Some(&pid);

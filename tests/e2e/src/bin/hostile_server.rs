@@ -1,0 +1,198 @@
+//! Takes the place of any process: says that it is ready and alive, and answers whoever
+//! calls it as the file beside it says (`NAME.orders`), which it reads again and again. Its
+//! status is `MANNER CALLS MESSAGES`: how often it was called in this manner, and what it
+//! has sent. For tests of what its callers and the supervisor do.
+//!
+//! ```text
+//! NAME --node-config RUN-DIR/node.json
+//! ```
+
+use std::convert::Infallible;
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use e2e::hostile_answers::{Manner, Orders, is_unary, message};
+use futures_util::StreamExt as _;
+use futures_util::stream::{self, BoxStream};
+use http_body_util::StreamBody;
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::server::conn::http2::Builder;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+use tonic::codegen::http::{HeaderMap, HeaderValue, Request, Response};
+
+/// Between two signs of life; the supervisor waits longer for one.
+const REST: Duration = Duration::from_millis(50);
+
+/// What is sent at a time of bytes without a meaning.
+const PIECE: usize = 16 << 10;
+
+type Frames = BoxStream<'static, Result<Frame<Bytes>, std::io::Error>>;
+
+/// What it was told, and what came of it.
+#[derive(Clone)]
+struct Duty {
+    orders: Arc<Orders>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    calls: AtomicU64,
+    messages: AtomicU64,
+}
+
+fn main() -> Result<()> {
+    let path = std::env::current_exe()?.with_extension("orders");
+    let (sender, duty) = watch::channel(read(&path)?);
+    notify("READY=1")?;
+    thread::spawn(move || {
+        while report_and_read(&sender, &path).is_ok() {
+            thread::park_timeout(REST);
+        }
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let socket = listenfd::ListenFd::from_env().take_unix_listener(0)?;
+        let socket = socket.context("no socket")?;
+        socket.set_nonblocking(true)?;
+        let socket = UnixListener::from_std(socket)?;
+        loop {
+            let (stream, _) = socket.accept().await?;
+            let mut duty = duty.clone();
+            let now = duty.borrow_and_update().clone();
+            tokio::spawn(async move {
+                tokio::select! {
+                    // In another manner with a connection of its own.
+                    _ = duty.changed() => {}
+                    () = attend(stream, now) => {}
+                }
+            });
+        }
+    })
+}
+
+fn read(path: &Path) -> Result<Duty> {
+    Ok(Duty {
+        orders: Arc::new(Orders::of_text(&fs::read_to_string(path)?)?),
+        counts: Arc::default(),
+    })
+}
+
+fn report_and_read(duty: &watch::Sender<Duty>, path: &Path) -> Result<()> {
+    let now = duty.borrow().clone();
+    let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let (calls, messages) = (count(&now.counts.calls), count(&now.counts.messages));
+    let manner = now.orders.manner.name();
+    notify(&format!("WATCHDOG=1\nSTATUS={manner} {calls} {messages}"))?;
+    let read = read(path)?;
+    if read.orders.manner != now.orders.manner {
+        duty.send_replace(read);
+    }
+    Ok(())
+}
+
+fn notify(text: &str) -> Result<()> {
+    let path = std::env::var_os("NOTIFY_SOCKET").context("nobody to notify")?;
+    UnixDatagram::unbound()?.send_to(text.as_bytes(), path)?;
+    Ok(())
+}
+
+/// Answers on one connection until it breaks.
+async fn attend(mut stream: UnixStream, duty: Duty) {
+    if duty.orders.manner == Manner::NoHttp {
+        duty.counts.calls.fetch_add(1, Ordering::Relaxed);
+        while stream.write_all(&[0x5a; PIECE]).await.is_ok() {
+            duty.counts.messages.fetch_add(1, Ordering::Relaxed);
+        }
+        return;
+    }
+    let answer = service_fn(move |request: Request<Incoming>| {
+        let duty = duty.clone();
+        async move { Ok::<_, Infallible>(answer(request.uri().path(), &duty).await) }
+    });
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.max_send_buf_size(PIECE);
+    // The caller has hung up, which is what it may do.
+    drop(builder.serve_connection(TokioIo::new(stream), answer).await);
+}
+
+async fn answer(path: &str, duty: &Duty) -> Response<StreamBody<Frames>> {
+    duty.counts.calls.fetch_add(1, Ordering::Relaxed);
+    if duty.orders.manner == Manner::Silent {
+        std::future::pending::<()>().await;
+    }
+    let mut response = Response::new(StreamBody::new(frames(path.to_owned(), duty.clone())));
+    let content_type = HeaderValue::from_static("application/grpc");
+    response.headers_mut().insert("content-type", content_type);
+    response
+}
+
+fn frames(path: String, duty: Duty) -> Frames {
+    let sent = Arc::clone(&duty.counts);
+    let frames = match duty.orders.manner {
+        Manner::Malformed => repeat(framed(&[0xff; 9])),
+        Manner::BeyondTheBound => {
+            let head = data(&[0, 0xff, 0xff, 0xff, 0xff]);
+            stream::iter([head]).chain(repeat(vec![0; PIECE])).boxed()
+        }
+        Manner::Resets => stream::iter([Err(std::io::ErrorKind::ConnectionReset.into())]).boxed(),
+        // The call is answered, and the answer does not end.
+        Manner::Endless | Manner::Unfinished => messages(path, duty),
+        _ if is_unary(&path) => messages(path, duty).take(1).chain(success()).boxed(),
+        _ => messages(path, duty),
+    };
+    let frames = frames.then(move |frame| {
+        sent.messages.fetch_add(1, Ordering::Relaxed);
+        async move {
+            // Whoever takes them as fast as they come keeps nobody else from running.
+            tokio::task::consume_budget().await;
+            frame
+        }
+    });
+    frames.boxed()
+}
+
+fn messages(path: String, duty: Duty) -> Frames {
+    // Ids go on from one call to the next.
+    let first = duty.counts.messages.load(Ordering::Relaxed);
+    let first = if is_unary(&path) { first } else { 0 };
+    let numbers = stream::iter(first..);
+    let frames = numbers.map(move |number| {
+        let message = message(&path, &duty.orders, number);
+        data(&framed(&message.map_err(std::io::Error::other)?))
+    });
+    frames.boxed()
+}
+
+fn success() -> Frames {
+    let mut trailers = HeaderMap::new();
+    trailers.insert("grpc-status", HeaderValue::from_static("0"));
+    stream::iter([Ok(Frame::trailers(trailers))]).boxed()
+}
+
+fn repeat(bytes: Vec<u8>) -> Frames {
+    let bytes = Bytes::from(bytes);
+    stream::repeat_with(move || Ok(Frame::data(bytes.clone()))).boxed()
+}
+
+fn data(bytes: &[u8]) -> Result<Frame<Bytes>, std::io::Error> {
+    Ok(Frame::data(Bytes::copy_from_slice(bytes)))
+}
+
+/// As gRPC has a message.
+fn framed(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    [&[0], &length.to_be_bytes()[..], message].concat()
+}

@@ -1,0 +1,222 @@
+//! Each process as a malicious server of those who call it: a program in its place answers
+//! in every manner of [`MANNERS`]. Its callers live, with the same pid, and within their
+//! memory; no container is touched, the others answer, and when the true program is back
+//! pods start.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use anyhow::{Context as _, Result, ensure};
+use bulkhead_api::v1::PodReference;
+use cri::v1::ContainerState;
+use e2e::Ground;
+use e2e::ground::TIMEOUT;
+use e2e::hostile_answers::{MANNERS, Manner, Orders, RunningPod};
+use serde_json::{Value, json};
+use test_support::wait_for;
+use topology::{Process, row};
+
+use super::intruder::{Known, sleeper};
+use super::taken_over::{install, process_of, status_when};
+
+/// A node on which one process is replaced.
+struct Scene {
+    ground: Ground,
+    server: Process,
+    pods: Vec<RunningPod>,
+    /// All processes but that one.
+    pids: BTreeMap<Process, u32>,
+    containers: Vec<(String, i32, u32)>,
+}
+
+impl Scene {
+    fn begin(ground: Ground, server: Process) -> Result<Scene> {
+        for name in ["one", "two"] {
+            ground.apply(name, sleeper(None))?;
+        }
+        let pods = ["one", "two"].map(|name| {
+            let known = Known::of(&ground, name)?;
+            Ok(RunningPod {
+                reference: PodReference {
+                    uid: known.uid,
+                    namespace: "default".to_owned(),
+                    name: known.name,
+                },
+                container_id: known.container,
+            })
+        });
+        let mut scene = Scene {
+            pods: pods.into_iter().collect::<Result<_>>()?,
+            pids: BTreeMap::new(),
+            containers: containers(&ground)?,
+            ground,
+            server,
+        };
+        scene.order(MANNERS[0].0)?;
+        let program = &scene.ground.bulkhead.paths().bin.join(server.name());
+        fs::copy(program, program.with_extension("real"))?;
+        scene.pids = scene.others()?;
+        install(
+            &scene.ground.bulkhead,
+            server,
+            env!("CARGO_BIN_EXE_hostile-server"),
+        )?;
+        Ok(scene)
+    }
+
+    fn others(&self) -> Result<BTreeMap<Process, u32>> {
+        let mut pids = self.ground.bulkhead.pids()?;
+        pids.remove(&self.server);
+        Ok(pids)
+    }
+
+    /// Tells the program how to answer from now on.
+    fn order(&self, manner: Manner) -> Result<()> {
+        let orders = Orders {
+            manner,
+            pods: self.pods.clone(),
+        };
+        let program = self.ground.bulkhead.paths().bin.join(self.server.name());
+        let (new, path) = (
+            program.with_extension("orders.new"),
+            program.with_extension("orders"),
+        );
+        fs::write(&new, orders.to_text())?;
+        fs::set_permissions(&new, fs::Permissions::from_mode(0o644))?;
+        Ok(fs::rename(new, path)?)
+    }
+
+    /// Has it answer in one manner, until it has sent so much that its callers have had
+    /// enough of it; `stir` makes them call.
+    fn play(&self, manner: Manner, stir: impl Fn(&Ground, &str) -> Result<()>) -> Result<()> {
+        let name = manner.name();
+        self.order(manner)?;
+        stir(&self.ground, name)?;
+        let what = format!("{} to have answered {name}", self.server);
+        let status = status_when(&self.ground.bulkhead, &what, |status| {
+            let said = process_of(status, self.server)["statusText"].as_str();
+            let mut words = said.unwrap_or_default().split(' ');
+            let is_it = words.next() == Some(name);
+            let numbers: Vec<u64> = words.filter_map(|word| word.parse().ok()).collect();
+            is_it && has_had_enough(manner, &numbers)
+        })?;
+        self.nobody_was_harmed(&status)
+            .with_context(|| format!("{name}: {}", self.ground.bulkhead.log_ends()))
+    }
+
+    fn nobody_was_harmed(&self, status: &Value) -> Result<()> {
+        ensure!(self.others()? == self.pids, "not all live on: {status}");
+        for process in self.pids.keys() {
+            let rss = process_of(status, *process)["rssBytes"].as_u64();
+            let most = row(*process).memory_max_bytes;
+            ensure!(
+                rss.is_some_and(|rss| (1..most).contains(&rss)),
+                "{process}: {rss:?} of {most}"
+            );
+        }
+        let containers = containers(&self.ground)?;
+        ensure!(containers == self.containers, "{containers:?}");
+        ensure!(status["refused"] == json!([]), "{status}");
+        Ok(())
+    }
+
+    /// Puts the true program back. The node is as it should be.
+    fn end(self) -> Result<()> {
+        let bulkhead = &self.ground.bulkhead;
+        let real = bulkhead.paths().bin.join(self.server.name());
+        let real = real.with_extension("real").display().to_string();
+        install(bulkhead, self.server, &real)?;
+        self.ground.apply("new", sleeper(None))?;
+        self.ground
+            .ready("new")
+            .with_context(|| bulkhead.log_ends())?;
+        wait_for("the three pods and no other", TIMEOUT, || {
+            let pods = bulkhead.pods().map_err(|error| error.to_string())?;
+            let names = pods.iter().map(|pod| pod["metadata"]["name"].to_string());
+            match pods.len() {
+                3 => Ok(()),
+                _ => Err(names.collect::<Vec<_>>().join(" ")),
+            }
+        })?;
+        let status = status_when(bulkhead, "all to be ready", |it| it["ready"] == true)?;
+        self.ground.remove("new")?;
+        self.nobody_was_harmed(&status)
+    }
+}
+
+/// Whether in so many calls and messages of this manner there is all of it.
+fn has_had_enough(manner: Manner, numbers: &[u64]) -> bool {
+    let &[calls, messages] = numbers else {
+        return false;
+    };
+    match manner {
+        Manner::Endless | Manner::Unfinished | Manner::OfOthers => messages >= 1_000,
+        Manner::AtTheBound => messages >= 40,
+        Manner::BeyondTheBound | Manner::Malformed | Manner::Resets | Manner::NoHttp => calls >= 5,
+        Manner::Silent => calls >= 1,
+    }
+}
+
+/// What the runtime has of the two pods.
+fn containers(ground: &Ground) -> Result<Vec<(String, i32, u32)>> {
+    let mut found = Vec::new();
+    for name in ["one", "two"] {
+        let containers = ground.containers(name)?.into_iter();
+        found.extend(containers.map(|it| {
+            let attempt = it.metadata.unwrap_or_default().attempt;
+            (it.id, it.state, attempt)
+        }));
+    }
+    let running = i32::from(ContainerState::ContainerRunning);
+    ensure!(found.len() == 2 && found.iter().all(|it| it.1 == running));
+    Ok(found)
+}
+
+fn nothing(_: &Ground, _: &str) -> Result<()> {
+    Ok(())
+}
+
+/// A pod that the node does not admit: status-syncer is told.
+fn reject_a_pod(ground: &Ground, name: &str) -> Result<()> {
+    let mut spec = sleeper(None);
+    spec["nodeSelector"] = json!({ "no": "such-node" });
+    ground.apply(name, spec)
+}
+
+#[test]
+fn sync_loop_outlives_a_hostile_pleg() -> Result<()> {
+    let scene = Scene::begin(Ground::start(json!({}))?, Process::Pleg)?;
+    for (manner, _) in MANNERS {
+        scene.play(manner, nothing)?;
+    }
+    scene.end()
+}
+
+#[test]
+fn sync_loop_outlives_a_hostile_prober() -> Result<()> {
+    let scene = Scene::begin(Ground::start(json!({}))?, Process::Prober)?;
+    for (manner, _) in MANNERS {
+        scene.play(manner, nothing)?;
+    }
+    scene.end()
+}
+
+#[test]
+fn sync_loop_and_pool_outlive_a_hostile_config_sourcer() -> Result<()> {
+    let scene = Scene::begin(Ground::start(json!({}))?, Process::ConfigSourcer)?;
+    for (manner, _) in MANNERS {
+        scene.play(manner, nothing)?;
+    }
+    scene.end()
+}
+
+#[test]
+fn sync_loop_outlives_a_hostile_status_syncer() -> Result<()> {
+    let scene = Scene::begin(Ground::start(json!({}))?, Process::StatusSyncer)?;
+    for (manner, name) in MANNERS {
+        scene.play(manner, reject_a_pod)?;
+        scene.ground.take_away(name)?;
+    }
+    scene.end()
+}
