@@ -12,6 +12,9 @@ use crate::callers::Callable;
 /// No process of ours and not root.
 pub const STRANGER: u32 = 65_534;
 
+/// What a server says of a message that is wrong in itself.
+const NOT_VALID: &str = "InvalidArgument";
+
 /// What calls came to.
 #[derive(Debug, Default)]
 pub struct Matrix {
@@ -43,10 +46,15 @@ pub fn call_everything(
     let mut matrix = Matrix::default();
     for &server in servers {
         for uid in callers(identities) {
-            for (service, method, came_through) in calls(place, program, uid, server)? {
+            for (service, method, code) in calls(place, program, uid, server)? {
+                let came_through = code.is_some();
                 if came_through != identities.permits(uid, server, &service) {
                     let how = if came_through { "may" } else { "may not" };
                     let wrong = format!("uid {uid} {how} call {service}/{method} of {server}");
+                    matrix.wrong.push(wrong);
+                }
+                if code.as_deref() == Some(NOT_VALID) {
+                    let wrong = format!("{server} does not take the message for {method}");
                     matrix.wrong.push(wrong);
                 }
                 match came_through {
@@ -59,13 +67,14 @@ pub fn call_everything(
     Ok(matrix)
 }
 
-/// Every method as `uid` on the socket of `server`, and whether it came through.
+/// Every method as `uid` on the socket of `server`, and what it was answered if it came
+/// through.
 fn calls(
     place: &impl Callable,
     program: &Path,
     uid: u32,
     server: Process,
-) -> Result<Vec<(String, String, bool)>> {
+) -> Result<Vec<(String, String, Option<String>)>> {
     let mut command = place.as_user(uid, program)?;
     command.arg(place.socket(server));
     let output = place.run(|| command.output())??;
@@ -78,7 +87,8 @@ fn calls(
     let calls = calls.lines().map(|line| {
         let (name, verdict) = line.split_once(' ').context("no verdict")?;
         let (service, method) = name.split_once('/').context("no method")?;
-        Ok((service.to_owned(), method.to_owned(), verdict == "allowed"))
+        let code = verdict.strip_prefix("allowed ").map(str::to_owned);
+        Ok((service.to_owned(), method.to_owned(), code))
     });
     calls.collect()
 }

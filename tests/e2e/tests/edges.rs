@@ -59,7 +59,7 @@ fn only_the_edges_of_the_topology_can_be_called() -> Result<()> {
         .sum();
     assert!(denied > 10 * most, "{denied} calls were refused");
     assert!(lines <= most, "{lines} lines:\n{log}");
-    // Nobody was harmed by calls with empty messages.
+    // Nobody was harmed by them.
     for process in Process::ALL {
         assert!(instance.pids()?.contains_key(&process), "{process} is gone");
     }
