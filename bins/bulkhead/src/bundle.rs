@@ -84,16 +84,26 @@ fn status(options: &StatusOptions, output: Output) -> Result<ExitCode, Failure> 
     drop_privileges();
     let mut told = processes(&shown.answer()?);
     print(&told, options.output, output)?;
-    // systemd tells its properties to everybody, over the system bus.
-    while options.watch {
-        thread::sleep(WATCH_PERIOD);
+    if !options.watch {
+        return Ok(readiness(&told));
+    }
+    loop {
+        wait_until_it_may_have_changed();
+        // systemd tells its properties to everybody, over the system bus.
         let now = processes(&ask_for_processes()?.answer()?);
         if systemd::is_news(&told, &now) {
             print(&now, options.output, output)?;
             told = now;
         }
     }
-    Ok(readiness(&told))
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "systemd is asked again and again, and this is the only thread"
+)]
+fn wait_until_it_may_have_changed() {
+    thread::sleep(WATCH_PERIOD);
 }
 
 /// Asks which processes run, and how they are.

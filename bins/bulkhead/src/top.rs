@@ -36,7 +36,7 @@ pub(crate) enum Supervision {
         /// The first question, which was put as who runs this.
         first: RefCell<Option<Asked>>,
         /// What it told last: who has no privileges may be told nothing.
-        last: RefCell<v1::SupervisorStatus>,
+        last: Box<RefCell<v1::SupervisorStatus>>,
     },
 }
 
@@ -51,7 +51,7 @@ impl Supervision {
         Supervision::Systemd {
             ask,
             first: RefCell::new(ask().ok()),
-            last: RefCell::default(),
+            last: Box::default(),
         }
     }
 
@@ -145,7 +145,7 @@ mod tests {
         let systemd = Supervision::Systemd {
             ask: || asked("false", &[], ANSWER_WAIT),
             first: RefCell::new(asked("printf", &words, ANSWER_WAIT).ok()),
-            last: RefCell::default(),
+            last: Box::default(),
         };
         // Whoever asks later may be told nothing.
         for _ in 0..2 {
