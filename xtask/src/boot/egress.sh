@@ -34,7 +34,8 @@ try_egress() {
     /bin/busybox httpd -p 80 -h /images
     # Of an earlier package, and of somebody else.
     useradd --system --uid 901 --user-group bulkhead-prober
-    useradd --uid 60803 --user-group somebody
+    groupadd --gid 60803 somebody
+    useradd --uid 60803 --gid 60803 somebody 2>/dev/null
     install_version 3
     claim "a user of an earlier package keeps its number" has_number bulkhead-prober 901
     claim "who has a number of ours keeps it" has_number somebody 60803
