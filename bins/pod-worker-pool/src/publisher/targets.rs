@@ -57,20 +57,17 @@ pub(super) fn of(
 }
 
 /// The container without the probes that it may not have while the node policy refuses its
-/// pod: those to hosts that they name. The prober goes on with all others, for a pod that is
-/// refused may run on.
+/// pod: those to hosts that they name; and without its liveness probe, since nothing is stopped
+/// then for what it says, and that would be a stale reason once the policy permits the pod. The
+/// prober goes on with all others, for a pod that is refused may run on.
 fn permitted(spec: &ContainerSpec, is_refused: bool) -> Cow<'_, ContainerSpec> {
-    let is_withheld = |probe: &Probe| is_refused && probe::names_a_host(probe);
-    if !probes(spec).into_iter().any(is_withheld) {
+    if !is_refused {
         return Cow::Borrowed(spec);
     }
     let mut spec = spec.clone();
-    for probe in [
-        &mut spec.liveness_probe,
-        &mut spec.readiness_probe,
-        &mut spec.startup_probe,
-    ] {
-        probe.take_if(|probe| is_withheld(probe));
+    spec.liveness_probe = None;
+    for probe in [&mut spec.readiness_probe, &mut spec.startup_probe] {
+        probe.take_if(|probe| probe::names_a_host(probe));
     }
     Cow::Owned(spec)
 }

@@ -235,6 +235,27 @@ fn address_of_target_in_the_nodes_network(host_ip: &str) -> String {
 }
 
 #[test]
+fn liveness_of_a_pod_that_the_policy_refuses_is_not_probed() {
+    let publisher = Publisher::new(NODE.into());
+    let mut value = probed();
+    let container_spec = &mut value["spec"]["containers"][0];
+    let probe = container_spec["readinessProbe"].clone();
+    container_spec["livenessProbe"] = probe.clone();
+    container_spec["startupProbe"] = probe;
+    publisher.worker(view(&value, v1::WorkerPhase::Syncing));
+    for is_refused in [false, true, false] {
+        let found = Findings {
+            is_refused,
+            ..findings(vec![container("c1", running())], 5)
+        };
+        publisher.findings("u1", found);
+        let target = publisher.targets().get(&"c1".to_owned()).unwrap();
+        assert_eq!(target.liveness_json.is_empty(), is_refused);
+        assert!(!target.readiness_json.is_empty() && !target.startup_json.is_empty());
+    }
+}
+
+#[test]
 fn a_pod_on_the_nodes_network_is_probed_at_the_nodes_address() {
     assert_eq!(address_of_target_in_the_nodes_network(NODE), NODE);
 }

@@ -82,6 +82,26 @@ async fn without_a_state_file_the_pools_memory_counts() {
     assert_eq!(changes, expected);
 }
 
+/// As while the node policy refuses its pod.
+#[tokio::test(start_paused = true)]
+async fn a_failure_of_a_probe_that_was_taken_away_is_forgotten_and_the_others_stand() {
+    let node = Node::new().await;
+    let whole = node.target("c1", &[Liveness, Readiness]);
+    node.announce(whole.clone());
+    let mut watcher = node.watch().await;
+    watcher.until("c1", Liveness, Failure).await;
+    node.change("c1", |target| target.liveness_json.clear());
+    while watcher.verdict("c1", Liveness).is_some() {
+        watcher.message().await;
+    }
+    assert_eq!(watcher.verdict("c1", Readiness), Some(Failure));
+    node.behave("c1", Behaviour::Accept);
+    watcher.until("c1", Readiness, Success).await;
+    node.announce(whole);
+    let changes = watcher.changes_within(60).await;
+    assert_eq!(changes, [("c1".to_owned(), Liveness, Success)]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pool_that_has_not_found_its_containers_yet_turns_no_verdict() {
     let mut node = Node::new().await;
