@@ -7,6 +7,7 @@
 //!
 //! - [`sources`]: config-sourcer's messages; which source has delivered;
 //! - [`operations`]: what a delivered pod asks for;
+//! - [`turned_away`]: delivered pods that cannot be taken now;
 //! - [`desired_pods`]: the pods that should run;
 //! - [`admission`]: whether a pod may start;
 //! - [`workers`]: what the pool has, what it was sent, what it still has to stop;
@@ -35,6 +36,7 @@ mod reports;
 mod runtime_health;
 mod sources;
 mod status;
+mod turned_away;
 mod verdicts;
 mod work_queue;
 mod workers;
@@ -143,6 +145,7 @@ impl SyncLoop {
                 self.begin_cleanups();
             }
         }
+        self.ask_for_turned_away();
         let records = self.admission.changed_records();
         self.actions
             .extend(records.map(Action::SaveAdmissionRecords));

@@ -16,6 +16,7 @@ use super::messages::Action;
 use super::operations::Operations;
 use super::outbox::{PendingKill, Work};
 use super::sources::{FAILED_MANIFEST, SourceEffect};
+use super::turned_away::{Load, Refused};
 use super::workers::DepartedPod;
 
 impl SyncLoop {
@@ -28,8 +29,7 @@ impl SyncLoop {
                     self.remove(&uids);
                 }
                 SourceEffect::Delivered(pods) => {
-                    let departed = self.workers.departed_size();
-                    self.operate(Operations::of(pods, &self.pods, departed));
+                    self.operate(Operations::of(pods, &self.pods, self.load()));
                     waits_for_decision = false;
                 }
                 SourceEffect::Problem { subject, reason } => {
@@ -42,9 +42,33 @@ impl SyncLoop {
         }
     }
 
+    fn load(&self) -> Load {
+        Load::of(&self.pods, self.workers.departed_size())
+    }
+
+    /// Asks config-sourcer for everything again when a pod that was turned away could be
+    /// taken: once until its source was shown again.
+    pub(super) fn ask_for_turned_away(&mut self) {
+        if self.sources.have_turned_away() {
+            let load = self.load();
+            if self.sources.want_anew(&self.pods, load) {
+                self.actions.push(Action::WatchPodsAnew);
+            }
+        }
+    }
+
     fn operate(&mut self, operations: Operations) {
-        for (identity, reason) in operations.refused {
-            self.report(Some((&identity).into()), "", FAILED_MANIFEST, reason);
+        for pod in operations.taken() {
+            self.sources.taken(&pod.document);
+        }
+        for (source, refused) in operations.refused {
+            if self.sources.turned_away(source, &refused) {
+                let Refused {
+                    identity, reason, ..
+                } = refused;
+                tracing::warn!(pod = %identity, %source, reason, "a pod is turned away");
+                self.report(Some((&identity).into()), "", FAILED_MANIFEST, reason);
+            }
         }
         for pod in operations.unchanged {
             self.pods.set(pod);

@@ -134,6 +134,9 @@ pub(crate) enum Action {
         /// Whether what belongs to others may go.
         sources_ready: bool,
     },
+    /// Begin the stream from config-sourcer anew: its snapshot brings pods again that were
+    /// turned away and could be taken by now.
+    WatchPodsAnew,
     /// Ask for the runtime's health now: it was seen failing.
     CheckRuntime,
     /// Tell status-syncer what probes found.

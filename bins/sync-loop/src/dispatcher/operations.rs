@@ -8,9 +8,10 @@
 use std::collections::BTreeMap;
 
 use pod::metadata::LOCAL_ANNOTATIONS;
-use pod::{Pod, PodDocument, PodIdentity};
+use pod::{Pod, PodDocument, PodSource};
 
-use super::desired_pods::{DesiredPod, DesiredPods, MAX_BYTES, MAX_PODS};
+use super::desired_pods::{DesiredPod, DesiredPods};
+use super::turned_away::{Load, Refused, refusal};
 
 /// Pods by what is to be done with them.
 #[derive(Debug, Default)]
@@ -24,46 +25,30 @@ pub(crate) struct Operations {
     /// Nothing of interest differs. The newest bytes are kept all the same: other
     /// processes know a pod by the hash of its bytes.
     pub unchanged: Vec<DesiredPod>,
-    /// There is no room for them, for the reason that is given.
-    pub refused: Vec<(PodIdentity, String)>,
+    /// They cannot be taken now.
+    pub refused: Vec<(PodSource, Refused)>,
 }
 
 impl Operations {
-    /// Compares pods with those that are desired. `departed` is the number of the
-    /// pods that are being stopped, and the bytes of their JSON: they count, too.
-    pub(crate) fn of(
-        delivered: Vec<DesiredPod>,
-        pods: &DesiredPods,
-        departed: (usize, usize),
-    ) -> Operations {
+    /// Compares pods with those that are desired; `load` is that of all that there are.
+    pub(crate) fn of(delivered: Vec<DesiredPod>, pods: &DesiredPods, mut load: Load) -> Operations {
         let mut operations = Operations::default();
-        let mut count = pods.len() + departed.0;
-        let mut bytes = pods.json_bytes() + departed.1;
         for pod in delivered {
             let (source, identity) = (pod.document.source(), pod.document.identity());
+            let bytes = pod.document.json().len();
+            if let Some(reason) = refusal(source, identity.uid(), bytes, pods, load) {
+                let refused = Refused {
+                    identity: identity.clone(),
+                    bytes,
+                    reason,
+                };
+                operations.refused.push((source, refused));
+                continue;
+            }
             let known = pods.document(identity.uid());
-            let bytes_then = bytes + pod.document.json().len();
-            let bytes_then = bytes_then - known.map_or(0, |known| known.json().len());
-            let refusal = if known.is_none() && count >= MAX_PODS {
-                Some(format!("this node takes at most {MAX_PODS} pods"))
-            } else if bytes_then > MAX_BYTES {
-                Some(format!("all pods together may have {MAX_BYTES} bytes"))
-            } else {
-                None
-            };
-            if let Some(reason) = refusal {
-                tracing::warn!(pod = %identity, reason, "a pod is refused");
-                operations.refused.push((identity.clone(), reason));
-                continue;
-            }
-            if let Some(known) = known.filter(|known| known.source() != source) {
-                let other = known.source();
-                tracing::warn!(pod = %identity, %source, %other, "two sources have this pod; the first counts");
-                continue;
-            }
-            bytes = bytes_then;
+            load.bytes = load.bytes + bytes - known.map_or(0, |known| known.json().len());
             let Some(known) = known else {
-                count += 1;
+                load.pods += 1;
                 operations.added.push(pod);
                 continue;
             };
@@ -74,6 +59,12 @@ impl Operations {
             }
         }
         operations
+    }
+
+    /// The pods that are taken.
+    pub(crate) fn taken(&self) -> impl Iterator<Item = &DesiredPod> {
+        let known = self.updated.iter().chain(&self.reconciled);
+        self.added.iter().chain(known).chain(&self.unchanged)
     }
 }
 
@@ -130,7 +121,6 @@ fn same_wish(old: &Pod, new: &Pod) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use pod::PodSource;
     use serde_json::{Value, json};
 
     use super::*;

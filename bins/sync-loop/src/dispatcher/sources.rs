@@ -19,6 +19,7 @@ use pod::{PodDocument, PodSource};
 
 use super::desired_pods::{DesiredPod, DesiredPods, MAX_BYTES, MAX_PODS, Uid};
 use super::pod_facts::PodFacts;
+use super::turned_away::{Load, Refused, TurnedAway};
 
 /// Problems of one source that are kept; more say nothing new.
 const MAX_PROBLEMS: usize = 256;
@@ -64,8 +65,11 @@ struct Snapshot {
 
 impl Snapshot {
     fn add(&mut self, mut pod: DesiredPod, known: Option<&PodDocument>) {
-        // The same bytes need not be held twice.
-        if let Some(known) = known.filter(|known| known.hash() == pod.document.hash()) {
+        // The same bytes need not be held twice, unless they are another source's.
+        let is_same = |known: &&PodDocument| {
+            known.hash() == pod.document.hash() && known.source() == pod.document.source()
+        };
+        if let Some(known) = known.filter(is_same) {
             pod.document = known.clone();
         }
         self.bytes += pod.document.json().len();
@@ -114,6 +118,9 @@ struct Source {
     /// Whether the present stream has shown it ready.
     ready_now: bool,
     arriving: Option<Snapshot>,
+    turned_away: TurnedAway,
+    /// Another stream was asked for because of these, and has not shown this source yet.
+    asked_anew: bool,
     problems: Vec<SourceProblem>,
 }
 
@@ -207,11 +214,15 @@ impl Sources {
         let is_known = pods.document(uid).is_some_and(|pod| pod.source() == source);
         if let Some(snapshot) = &mut state.arriving {
             snapshot.pods.remove(uid);
-            if snapshot.changes && is_known {
-                snapshot.gone.insert(uid.into());
+            if snapshot.changes && pod::identity::check_uid(uid).is_ok() {
+                match snapshot.gone.len() < MAX_PODS {
+                    true => _ = snapshot.gone.insert(uid.into()),
+                    false => snapshot.truncated = true,
+                }
             }
             return None;
         }
+        state.turned_away.forget(uid);
         if !is_known {
             return None;
         }
@@ -279,7 +290,43 @@ impl Sources {
         let snapshot = source.arriving.take()?;
         source.ready_now = snapshot.ready;
         source.delivered |= snapshot.ready;
+        source.asked_anew &= snapshot.changes;
+        source.turned_away.retain(|uid| match snapshot.changes {
+            true => !snapshot.gone.contains(uid),
+            false => snapshot.pods.contains_key(uid),
+        });
         Some(snapshot)
+    }
+
+    /// A pod of a source cannot be taken; whether that is news.
+    pub(crate) fn turned_away(&mut self, source: PodSource, refused: &Refused) -> bool {
+        let source = self.sources.get_mut(&source);
+        source.is_some_and(|source| source.turned_away.note(refused))
+    }
+
+    /// A pod was taken from its source.
+    pub(crate) fn taken(&mut self, pod: &PodDocument) {
+        if let Some(source) = self.sources.get_mut(&pod.source()) {
+            source.turned_away.forget(pod.identity().uid());
+        }
+    }
+
+    /// Whether a pod was turned away.
+    #[must_use]
+    pub(crate) fn have_turned_away(&self) -> bool {
+        self.sources.values().any(|it| !it.turned_away.is_empty())
+    }
+
+    /// Whether the stream is to begin anew, since a pod that was turned away could be
+    /// taken: told once before its source is shown again.
+    pub(crate) fn want_anew(&mut self, pods: &DesiredPods, load: Load) -> bool {
+        let mut wanted = false;
+        for (name, source) in &mut self.sources {
+            let wants = !source.asked_anew && source.turned_away.could_be_taken(*name, pods, load);
+            source.asked_anew |= wants;
+            wanted |= wants;
+        }
+        wanted
     }
 
     /// Whether a source is one that is configured.
@@ -348,11 +395,14 @@ impl Sources {
         new
     }
 
-    /// Every source with whether it has delivered, and its problems.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (PodSource, bool, &[SourceProblem])> {
-        self.sources
-            .iter()
-            .map(|(name, source)| (*name, source.delivered, source.problems.as_slice()))
+    /// Every source with whether it has delivered, and its problems, a line each.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (PodSource, bool, Vec<String>)> {
+        self.sources.iter().map(|(name, source)| {
+            let problems = source.problems.iter();
+            let problems = problems.map(|it| format!("{}: {}", it.subject, problem_text(it)));
+            let lines = problems.chain(source.turned_away.lines()).collect();
+            (*name, source.delivered, lines)
+        })
     }
 }
 
@@ -362,7 +412,7 @@ fn problem_key(problem: &SourceProblem) -> (&str, &str, &str) {
 
 /// A problem as one line.
 #[must_use]
-pub(crate) fn problem_text(problem: &SourceProblem) -> String {
+fn problem_text(problem: &SourceProblem) -> String {
     let mut text = match problem.field.as_str() {
         "" => problem.reason.clone(),
         field => format!("{field}: {}", problem.reason),

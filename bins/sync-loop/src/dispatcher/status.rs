@@ -6,7 +6,7 @@ use pod::PodSource;
 use super::admission::AdmissionState;
 use super::decision::Decision;
 use super::desired_pods::{DesiredPod, DesiredPods};
-use super::sources::{Sources, problem_text};
+use super::sources::Sources;
 use super::workers::WorkerView;
 
 /// One source.
@@ -38,16 +38,11 @@ pub(crate) struct LoopSummary {
 /// The sources, with how many of the desired pods each has delivered.
 #[must_use]
 pub(crate) fn summaries(sources: &Sources, pods: &DesiredPods) -> Vec<SourceSummary> {
-    let summary = |(source, ready, problems): (PodSource, bool, &[v1::SourceProblem])| {
-        let lines = problems
-            .iter()
-            .map(|problem| format!("{}: {}", problem.subject, problem_text(problem)));
-        SourceSummary {
-            name: source.as_str(),
-            ready,
-            pods: pods.uids_of(source).len(),
-            problems: lines.collect(),
-        }
+    let summary = |(source, ready, problems): (PodSource, bool, Vec<String>)| SourceSummary {
+        name: source.as_str(),
+        ready,
+        pods: pods.uids_of(source).len(),
+        problems,
     };
     sources.iter().map(summary).collect()
 }

@@ -8,6 +8,7 @@ mod properties;
 mod removes;
 mod resizes;
 mod syncs;
+mod turned_away;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -90,6 +91,7 @@ pub(super) fn brief(action: &Action) -> String {
         Action::SyncKnownPods { .. } => "known-pods".into(),
         Action::CleanUpContainers { uid } => format!("clean-up {uid}"),
         Action::CollectGarbage { .. } => "collect-garbage".into(),
+        Action::WatchPodsAnew => "watch-pods-anew".into(),
         Action::CheckRuntime => "check-runtime".into(),
         Action::SetProbeVerdicts(verdicts) => format!("verdicts {}", verdicts.len()),
         Action::RejectPod(request) => {

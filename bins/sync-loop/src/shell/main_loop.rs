@@ -41,6 +41,7 @@ const MAX_RESULT_BYTES: usize = 4 << 10;
 
 /// Where events come from.
 pub(super) struct Inputs {
+    config_sourcer: ConfigSourcerClient<ipc::Channel>,
     configuration: Subscription<v1::WatchPodsResponse>,
     lifecycle_events: Subscription<v1::WatchPodLifecycleEventsResponse>,
     probe_results: Subscription<v1::WatchResultsResponse>,
@@ -65,10 +66,8 @@ impl Inputs {
         let prober = ProberClient::new(context.network.channel(Process::Prober))
             .max_decoding_message_size(MAX_RESULT_BYTES);
         Inputs {
-            configuration: ipc::subscribe("pods", move || {
-                let mut client = config_sourcer.clone();
-                async move { client.watch_pods(v1::WatchPodsRequest {}).await }
-            }),
+            configuration: watch_pods(&config_sourcer),
+            config_sourcer,
             lifecycle_events: ipc::subscribe("pod lifecycle events", move || {
                 let mut client = pleg.clone();
                 async move {
@@ -87,6 +86,16 @@ impl Inputs {
             housekeeping_tick: tick(HOUSEKEEPING_TICK),
         }
     }
+}
+
+fn watch_pods(
+    config_sourcer: &ConfigSourcerClient<ipc::Channel>,
+) -> Subscription<v1::WatchPodsResponse> {
+    let config_sourcer = config_sourcer.clone();
+    ipc::subscribe("pods", move || {
+        let mut client = config_sourcer.clone();
+        async move { client.watch_pods(v1::WatchPodsRequest {}).await }
+    })
 }
 
 fn tick(period: Duration) -> Interval {
@@ -194,6 +203,11 @@ impl MainLoop {
             since_boot: self.clock.since_boot(),
         };
         let actions = self.sync_loop.handle(now, event);
+        let is_anew = |action: &Action| matches!(action, Action::WatchPodsAnew);
+        if actions.iter().any(is_anew) {
+            // What waits of the former stream is in the snapshot of this one.
+            self.inputs.configuration = watch_pods(&self.inputs.config_sourcer);
+        }
         self.outputs.carry_out(actions);
     }
 
@@ -300,6 +314,8 @@ impl Outputs {
                 } => {
                     self.pool.collect_garbage(desired, sources_ready);
                 }
+                // It is about an input.
+                Action::WatchPodsAnew => {}
                 Action::CheckRuntime => self.pool.check_runtime(),
                 Action::SetProbeVerdicts(verdicts) => self.status_syncer.set_verdicts(verdicts),
                 Action::RejectPod(rejection) => rejections.push(rejection),

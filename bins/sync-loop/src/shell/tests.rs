@@ -342,6 +342,42 @@ async fn a_rejection_that_finds_no_room_keeps_nothing_else_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_was_turned_away_is_taken_from_a_new_stream() {
+    let node = FakeNode::start(vec![plain("a")]).await;
+    node.until("a is created", |node| node.pool.created() == 1)
+        .await;
+    let source = || "http".to_owned();
+    let snapshot = [
+        ConfigurationMessage::Sources(v1::ConfiguredSources {
+            names: vec!["file".into(), source()],
+        }),
+        ConfigurationMessage::SnapshotBegin(v1::SourceSnapshotBegin {
+            source: source(),
+            ready: true,
+        }),
+        ConfigurationMessage::Pod(v1::SourcePod {
+            source: source(),
+            pod: Some(v1::Pod {
+                source: source(),
+                ..plain("a")
+            }),
+        }),
+        ConfigurationMessage::SnapshotEnd(v1::SourceSnapshotEnd { source: source() }),
+    ];
+    for message in snapshot.clone() {
+        node.configuration.send(message);
+    }
+    node.until("its event", |node| node.status.has_event("FailedManifest"))
+        .await;
+    node.configuration.begins_with(snapshot.to_vec());
+    node.configuration.send(gone("a"));
+    node.until("a is created for its other source", |node| {
+        node.pool.count("a", UpdateType::Create) == 2
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn while_the_runtime_is_down_its_health_is_asked_for_with_a_back_off() {
     let node = FakeNode::start(vec![plain("a")]).await;
     node.until("a is created", |node| {

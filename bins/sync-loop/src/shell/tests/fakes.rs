@@ -129,6 +129,11 @@ type Lifecycles = FakeStream<
 type Results = FakeStream<v1::watch_results_response::Message, v1::WatchResultsResponse>;
 
 impl Configuration {
+    /// A stream that is opened from now on begins with this.
+    pub(super) fn begins_with(&self, messages: Vec<v1::watch_pods_response::Message>) {
+        *self.first.lock().unwrap() = messages;
+    }
+
     /// Ends all streams; a new one begins with these pods.
     pub(super) fn restart(&self, pods: Vec<v1::Pod>, ready: bool) {
         *self.first.lock().unwrap() = snapshot(pods, ready);
