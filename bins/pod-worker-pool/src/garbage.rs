@@ -9,6 +9,7 @@
 
 mod collection;
 mod containers;
+mod dead;
 mod disk;
 mod files;
 mod images;
@@ -23,7 +24,7 @@ use tokio::sync::Notify;
 
 use collection::PARALLEL_REMOVALS;
 use disk::ImageCollection;
-use plan::{DeadContainer, Known};
+use plan::Known;
 use space::SpaceOrders;
 
 pub(crate) use collection::Collection;
@@ -105,7 +106,7 @@ impl GarbageCollector {
         loop {
             let pending = self.next().await;
             for uid in pending.pods {
-                collect_containers(with, &uid).await;
+                dead::collect_containers(with, &uid).await;
             }
             if let Some((desired, sources_ready)) = pending.everything {
                 collect(with, &desired, sources_ready).await;
@@ -113,38 +114,6 @@ impl GarbageCollector {
             }
         }
     }
-}
-
-/// Removes dead containers of one pod.
-async fn collect_containers(with: &Collection, uid: &str) {
-    remove_dead(with, |container| container.pod.uid() == uid).await;
-}
-
-/// Removes dead containers of all pods that have workers, and waits for those that a round
-/// removes already.
-async fn free_containers(with: &Collection) {
-    for id in remove_dead(with, |_| true).await {
-        drop(with.removals.lock(&id).await);
-    }
-}
-
-/// Removes those of these dead containers whose pods have workers; the ids of all.
-async fn remove_dead(with: &Collection, is_meant: impl Fn(&DeadContainer) -> bool) -> Vec<String> {
-    let Some((relist, workers)) = with.look().await else {
-        return Vec::new();
-    };
-    let desired = HashSet::new();
-    let known = Known {
-        workers: &workers,
-        desired: &desired,
-        // Of a pod without a worker nobody can say that it is not wanted.
-        sources_ready: false,
-    };
-    let mut dead = plan::containers(&relist, &known);
-    dead.retain(is_meant);
-    let ids = dead.iter().map(|container| container.id.clone()).collect();
-    containers::remove_containers(with, dead, &known).await;
-    ids
 }
 
 /// Collects what pods left.

@@ -304,10 +304,9 @@ impl Gate {
         let known = looked.await.unwrap_or_else(|_| Err(look_was_too_slow()))?;
         let digest = CommandDigest::of(command);
         let is_its_own = match (&known.commands, self.held(&known.pod_uid)) {
-            (Some(commands), Ok(_)) => commands.contains(&digest),
-            // Nobody has the pod any more, and what is left of it is stopped: with the hooks
-            // that it was made with.
-            (Some(commands), Err(Denial::UnknownPod { .. })) => commands.contains(&digest),
+            // Of a pod that nobody has any more too: what is left of it is stopped with the
+            // hooks that it was made with.
+            (Some(commands), Ok(_) | Err(Denial::UnknownPod { .. })) => commands.contains(&digest),
             // Created by a kubelet, or by a version that did not note them.
             (None, Ok(pod)) => {
                 let of_pod = pod.commands.get(&known.name);

@@ -14,7 +14,7 @@ use confine::Hold;
 use node_config::{DirectoryLayout, NodeConfig};
 use topology::{Need, Process, row};
 
-use crate::Starter;
+use crate::starter::Starter;
 
 /// Those that the kernel holds to their files.
 pub const HELD: [Process; 5] = [

@@ -3,6 +3,7 @@
 
 pub mod escapes;
 mod shares;
+mod starter;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,15 +16,7 @@ use topology::{Account, Namespace, PROCESSES, Process, row};
 
 use shares::Shares;
 pub use shares::refusals_mistold;
-
-/// Who has started a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Starter {
-    /// The supervisor of ours.
-    Supervisor,
-    /// systemd, by a unit of the bundle.
-    Systemd,
-}
+pub use starter::Starter;
 
 /// Variables that a process may have: those of all, and of who speaks TLS.
 const VARIABLES: [&str; 13] = [

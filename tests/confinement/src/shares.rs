@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result};
 use topology::{PROCESSES, Process, row};
 
-use crate::Starter;
+use crate::starter::Starter;
 
 /// The files of a weight of disks. A kernel may have two of them, one for each of its
 /// schedulers.

@@ -27,6 +27,8 @@ use crate::mishap::{Chosen, Met, Mishap};
 use crate::state::State;
 use crate::state::shown::{ContainerView, SandboxView, Shown as _};
 
+use stats::ContainerUse;
+
 /// Events that wait for a slow subscriber before it loses some.
 const EVENT_QUEUE: usize = 1024;
 
@@ -48,10 +50,7 @@ struct Shared {
     exec_results: Mutex<BTreeMap<String, (i32, Duration)>>,
     hanging_pulls: Mutex<BTreeSet<String>>,
     unstoppable_sandboxes: Mutex<BTreeSet<String>>,
-    /// Bytes of memory that each running container of a pod uses, by UID.
-    memory_use: Mutex<BTreeMap<String, u64>>,
-    /// What each container has written in its layer, by pod.
-    layer_use: Mutex<BTreeMap<String, u64>>,
+    container_use: ContainerUse,
     /// The password by which an image is pulled, by image.
     pull_passwords: Mutex<BTreeMap<String, String>>,
     /// By what pulls were tried, in this order.
@@ -101,8 +100,7 @@ impl SimulatedRuntime {
             pull_passwords: Mutex::default(),
             pull_auths: Mutex::default(),
             unstoppable_sandboxes: Mutex::default(),
-            memory_use: Mutex::default(),
-            layer_use: Mutex::default(),
+            container_use: ContainerUse::default(),
             version: Mutex::new(("simulated".to_owned(), "1.0.0".to_owned())),
             user_namespaces: AtomicBool::new(false),
             pulls_go_on: Notify::new(),
@@ -115,6 +113,18 @@ impl SimulatedRuntime {
             steady: clock.without_jumps(),
             clock,
         }))
+    }
+
+    /// How many bytes of memory each running container of a pod uses from now on;
+    /// without it none.
+    pub fn set_memory_use(&self, pod_uid: &str, bytes: u64) {
+        self.0.container_use.set_memory(pod_uid, bytes);
+    }
+
+    /// How many bytes each container of a pod has written in its own layer, those that
+    /// have ended too; without it none.
+    pub fn set_layer_use(&self, pod_uid: &str, bytes: u64) {
+        self.0.container_use.set_layers(pod_uid, bytes);
     }
 
     /// Adds an image: one that is there, or one that can be pulled.

@@ -8,6 +8,7 @@ use tokio::sync::{Mutex, Notify, oneshot};
 use tokio::task::JoinSet;
 
 use super::collection::Collection;
+use super::dead::free_containers;
 use super::disk::ImageCollection;
 
 /// How long images wait for the containers that used them.
@@ -53,7 +54,7 @@ impl SpaceOrders {
             let (removing, mut removed) = oneshot::channel::<()>();
             let collection = Arc::clone(with);
             removals.spawn(async move {
-                super::free_containers(&collection).await;
+                free_containers(&collection).await;
                 drop(removing);
             });
             let wants_images = waiting.iter().any(|(images, _)| *images);

@@ -343,7 +343,7 @@ impl ContainerRuntime for SimulatedRuntime {
             let views = lock(&runtime.0.state).container_views();
             let found = views.into_iter().find(|it| it.id == id && it.running);
             let found = found.ok_or_else(|| not_found("ContainerStats", &id))?;
-            Ok(runtime.stats_of(found))
+            Ok(runtime.0.container_use.stats_of(found))
         })
         .await
     }
@@ -355,7 +355,9 @@ impl ContainerRuntime for SimulatedRuntime {
         self.perform("ListContainerStats", millis(1), |runtime| async move {
             let views = lock(&runtime.0.state).container_views();
             // Those that have ended too, as containerd lists them.
-            let stats = views.into_iter().map(|view| runtime.stats_of(view));
+            let stats = views
+                .into_iter()
+                .map(|view| runtime.0.container_use.stats_of(view));
             Ok(stats.collect())
         })
         .await

@@ -1,34 +1,34 @@
 //! What containers use.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use cri::v1;
 
-use super::{SimulatedRuntime, lock};
 use crate::state::shown::ContainerView;
 
-impl SimulatedRuntime {
-    /// How many bytes of memory each running container of a pod uses from now on;
-    /// without it none.
-    pub fn set_memory_use(&self, pod_uid: &str, bytes: u64) {
-        lock(&self.0.memory_use).insert(pod_uid.to_owned(), bytes);
+/// What the containers of a pod use, by its UID; without it none.
+#[derive(Debug, Default)]
+pub(super) struct ContainerUse {
+    /// Bytes of memory of each one that runs.
+    memory: Mutex<BTreeMap<String, u64>>,
+    /// What each has written in its own layer, those that have ended too.
+    layers: Mutex<BTreeMap<String, u64>>,
+}
+
+impl ContainerUse {
+    pub(super) fn set_memory(&self, pod_uid: &str, bytes: u64) {
+        set(&self.memory, pod_uid, bytes);
     }
 
-    /// How many bytes each container of a pod has written in its own layer, those that
-    /// have ended too; without it none.
-    pub fn set_layer_use(&self, pod_uid: &str, bytes: u64) {
-        lock(&self.0.layer_use).insert(pod_uid.to_owned(), bytes);
+    pub(super) fn set_layers(&self, pod_uid: &str, bytes: u64) {
+        set(&self.layers, pod_uid, bytes);
     }
 
     /// What a container uses: one that has ended its layer alone.
     pub(super) fn stats_of(&self, container: ContainerView) -> v1::ContainerStats {
         let value = |value| Some(v1::UInt64Value { value });
-        let of_pod = |all: &Mutex<BTreeMap<String, u64>>| {
-            let all = lock(all);
-            all.get(&container.pod_uid).copied().unwrap_or(0)
-        };
-        let memory = of_pod(&self.0.memory_use);
+        let memory = of_pod(&self.memory, &container.pod_uid);
         v1::ContainerStats {
             memory: container.running.then(|| v1::MemoryUsage {
                 working_set_bytes: value(memory),
@@ -36,7 +36,7 @@ impl SimulatedRuntime {
                 ..v1::MemoryUsage::default()
             }),
             writable_layer: Some(v1::FilesystemUsage {
-                used_bytes: value(of_pod(&self.0.layer_use)),
+                used_bytes: value(of_pod(&self.layers, &container.pod_uid)),
                 inodes_used: value(1),
                 ..v1::FilesystemUsage::default()
             }),
@@ -48,4 +48,14 @@ impl SimulatedRuntime {
             ..v1::ContainerStats::default()
         }
     }
+}
+
+fn set(all: &Mutex<BTreeMap<String, u64>>, pod_uid: &str, bytes: u64) {
+    let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+    all.insert(pod_uid.to_owned(), bytes);
+}
+
+fn of_pod(all: &Mutex<BTreeMap<String, u64>>, pod_uid: &str) -> u64 {
+    let all = all.lock().unwrap_or_else(PoisonError::into_inner);
+    all.get(pod_uid).copied().unwrap_or(0)
 }
