@@ -2,7 +2,7 @@
 //! seals itself: systemd.exec(5).
 
 use node_config::egress::REFUSED_FROM_OUTSIDE;
-use topology::{Namespace, Need, ProcessRow};
+use topology::{Namespace, Need, Place, ProcessRow};
 
 /// Settings that nobody of ours does without.
 const EVERYBODY: &[(&str, &str)] = &[
@@ -87,8 +87,12 @@ pub(crate) fn settings(row: &ProcessRow) -> Vec<(&'static str, String)> {
                 );
             }
         }
-        // Volumes have such bits, by which files belong to the pod's group.
-        set("RestrictSUIDSGID", "yes");
+        // Volumes have such bits, by which files belong to the pod's group. With it there is
+        // no openat2(2), by which links are followed that stay in their directory.
+        let follows = [Place::Manifests, Place::LocalObjects];
+        if !row.opens.iter().any(|it| follows.contains(&it.place)) {
+            set("RestrictSUIDSGID", "yes");
+        }
     }
     set("RestrictAddressFamilies", families(row));
     if !row.needs(Need::Programs) {

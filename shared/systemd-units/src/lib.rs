@@ -190,6 +190,11 @@ fn socket(row: &ProcessRow) -> UnitFile {
         text,
         "{HEAD}[Unit]\n\
          Description=Bulkhead: socket of {process}\n\
+         # Other sockets come before the services of a boot, and {PREPARE}\n\
+         # is one of these.\n\
+         DefaultDependencies=no\n\
+         Conflicts=shutdown.target\n\
+         Before=shutdown.target\n\
          Requires={PREPARE}\n\
          After={PREPARE}\n\
          PartOf={TARGET}\n\

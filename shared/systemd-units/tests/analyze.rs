@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -75,6 +75,24 @@ fn analyze(words: &[&str], root: &TempDir, units: &[PathBuf]) -> Output {
         .args(units);
     let output = command.output();
     output.expect("systemd-analyze, of the package systemd, has to be there")
+}
+
+/// Of jobs that wait for each other, systemd leaves some out.
+#[test]
+fn a_boot_starts_all_that_is_enabled() {
+    let (root, _units) = installed();
+    let wants = root
+        .path()
+        .join("etc/systemd/system/multi-user.target.wants");
+    fs::create_dir_all(&wants).unwrap();
+    for enabled in ["bulkhead.target", "bulkhead.service"] {
+        let link = wants.join(enabled);
+        symlink(Path::new("..").join(enabled), &link).unwrap();
+        let output = analyze(&["verify"], &root, &["multi-user.target".into()]);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!told.contains("ordering cycle"), "{enabled}: {told}");
+        fs::remove_file(&link).unwrap();
+    }
 }
 
 #[test]

@@ -3,13 +3,14 @@
 //! followed and no mount entered. Blocking.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
+use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
 use nix::dir::{Dir, OwningIter, Type};
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2, renameat};
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2, renameat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
@@ -198,9 +199,31 @@ fn open_level(parent: &OwnedFd, name: &CStr) -> nix::Result<(OwnedFd, OwningIter
         | ResolveFlag::RESOLVE_NO_SYMLINKS
         | ResolveFlag::RESOLVE_NO_MAGICLINKS
         | ResolveFlag::RESOLVE_NO_XDEV;
-    let fd = openat2(parent, name, OpenHow::new().flags(flags).resolve(resolve))?;
+    let how = OpenHow::new().flags(flags).resolve(resolve);
+    let fd = match openat2(parent, name, how) {
+        // In a unit with RestrictSUIDSGID=: its filter does not see what is asked for.
+        Err(Errno::ENOSYS) => open_on_the_mount(parent, name)?,
+        opened => opened?,
+    };
     let entries = entries(&fd)?;
     Ok((fd, entries))
+}
+
+/// The same without openat2(2), for a name of a directory's entry.
+fn open_on_the_mount(parent: &OwnedFd, name: &CStr) -> nix::Result<OwnedFd> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+    let fd = openat(parent, name, flags, Mode::empty())?;
+    match mount_of(&fd) {
+        Some(mount) if mount_of(parent).as_ref() == Some(&mount) => Ok(fd),
+        _ => Err(Errno::EXDEV),
+    }
+}
+
+/// The number of the mount that it is on (proc_pid_fdinfo(5)).
+fn mount_of(fd: &OwnedFd) -> Option<String> {
+    let told = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
+    let number = told.lines().find_map(|line| line.strip_prefix("mnt_id:"))?;
+    Some(number.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! Against a real file system.
 
-use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use nix::fcntl::{AT_FDCWD, openat};
+use nix::fcntl::AT_FDCWD;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::stat::mkdirat;
 use nix::unistd::symlinkat;
@@ -48,6 +47,18 @@ fn a_tree_deeper_than_there_are_descriptors_is_removed() {
     }
     remove_all(&top, |_| Ok(false)).unwrap();
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn without_openat2_no_link_is_followed_and_no_mount_entered_either() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("directory")).unwrap();
+    symlink("directory", directory.path().join("link")).unwrap();
+    let top = open(AT_FDCWD, directory.path());
+    assert!(open_on_the_mount(&top, c"directory").is_ok());
+    assert!(open_on_the_mount(&top, c"link").is_err());
+    let root = open(AT_FDCWD, "/");
+    assert_eq!(open_on_the_mount(&root, c"proc").err(), Some(Errno::EXDEV));
 }
 
 #[test]
