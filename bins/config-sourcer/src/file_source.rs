@@ -269,7 +269,7 @@ impl FileSource {
             Ok(None) => return self.absent(),
             Ok(kind) => self.kind = kind,
         }
-        self.manifests.retain(&listing.listed);
+        let has_new_room = self.manifests.retain(&listing.listed);
         let mut problems = Vec::new();
         if listing.left_out > 0 {
             problems.push(self.problem(format!(
@@ -279,7 +279,8 @@ impl FileSource {
             )));
         }
         Look::Complete {
-            settling: listing.settling,
+            // Like one that is being written, a file that was left out is soon read again.
+            settling: listing.settling || has_new_room,
             problems,
         }
     }

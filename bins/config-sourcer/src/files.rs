@@ -18,6 +18,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ipc::limits::{MAX_PODS, MAX_SOURCE_BYTES};
 use manifest_files::Fingerprint;
 use pod::metadata::CONFIG_SEEN_ANNOTATION;
 use pod::wire::content_hash;
@@ -52,6 +53,14 @@ struct Manifest {
     good: Option<Vec<PodDocument>>,
     /// What is wrong with the present content; empty if it is good.
     problems: Vec<Problem>,
+    /// There was no room for the present content: it is read again at each look.
+    has_no_room: bool,
+}
+
+/// Pods, and bytes of their JSON.
+fn size(pods: &[PodDocument]) -> (usize, usize) {
+    let bytes = pods.iter().map(|pod| pod.json().len());
+    (pods.len(), bytes.sum())
 }
 
 /// A manifest as it is kept over a restart.
@@ -156,22 +165,35 @@ impl Manifests {
                 }
                 manifest.fingerprint = None;
                 manifest.judged = None;
+                manifest.has_no_room = false;
                 manifest.problems = problems;
                 return;
             }
             Observation::Content { bytes, fingerprint } => (bytes, fingerprint),
         };
         let hash = content_hash(&bytes);
+        let others = self.size_without(path);
         let first_seen = self.first_seen(path);
         let manifest = self.files.entry(path.to_owned()).or_default();
         manifest.fingerprint = fingerprint;
         if manifest.judged.as_ref() == Some(&hash) {
             return;
         }
-        self.revision += 1;
-        manifest.judged = Some(hash);
+        let had_no_room = std::mem::take(&mut manifest.has_no_room);
         match judge(&bytes) {
             Ok(pods) => match encode(pods, &first_seen, seen) {
+                Ok(pods) if !fits(others, size(&pods)) => {
+                    // Forgotten, so that it is judged again when there may be room.
+                    manifest.fingerprint = None;
+                    manifest.judged = None;
+                    manifest.has_no_room = true;
+                    let reason = format!(
+                        "left out: all files may have {MAX_PODS} pods and {MAX_SOURCE_BYTES} bytes"
+                    );
+                    manifest.problems = vec![Problem::new(path, reason)];
+                    self.revision += u64::from(!had_no_room);
+                    return;
+                }
                 Ok(pods) => {
                     manifest.good = Some(pods);
                     manifest.problems = Vec::new();
@@ -185,15 +207,27 @@ impl Manifests {
                     .collect();
             }
         }
+        manifest.judged = Some(hash);
+        self.revision += 1;
     }
 
-    /// Forgets the files that are not among `listed`.
-    pub(crate) fn retain(&mut self, listed: &BTreeSet<String>) {
+    /// Forgets the files that are not among `listed`. Returns whether that makes room for
+    /// others, which are to be read again.
+    pub(crate) fn retain(&mut self, listed: &BTreeSet<String>) -> bool {
         let before = self.files.len();
         self.files.retain(|path, _| listed.contains(path));
-        if self.files.len() != before {
+        let is_less = self.files.len() != before;
+        if is_less {
             self.revision += 1;
         }
+        is_less && self.files.values().any(|manifest| manifest.has_no_room)
+    }
+
+    /// What the good pods of all other files come to.
+    fn size_without(&self, path: &str) -> (usize, usize) {
+        let others = self.files.iter().filter(|(other, _)| *other != path);
+        let sizes = others.map(|(_, it)| size(it.good.as_deref().unwrap_or_default()));
+        sizes.fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1))
     }
 
     /// The pods that should run, and everything that is wrong.
@@ -228,6 +262,12 @@ impl Manifests {
             })
             .collect()
     }
+}
+
+/// Whether there is room for pods beside others. All are in memory and in the state file,
+/// also those that are not published, since another file has the same pod.
+fn fits(others: (usize, usize), pods: (usize, usize)) -> bool {
+    others.0 + pods.0 <= MAX_PODS && others.1 + pods.1 <= MAX_SOURCE_BYTES
 }
 
 fn encode(

@@ -14,7 +14,7 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::{FileStat, SFlag, fstat};
 use pod_manifest::local_objects;
 
-use crate::object_set::{Findings, MAX_TOTAL_BYTES};
+use crate::object_set::{Findings, MAX_TOTAL_BYTES, Room};
 
 /// Largest file: an object of 1 MiB in base64, and what is around it.
 const MAX_FILE_BYTES: u64 = 3 << 20;
@@ -47,8 +47,8 @@ impl Owner {
     }
 }
 
-/// What is in the directory, by path of each file, of at most `max_bytes` of files; `None`
-/// if there is no directory.
+/// What is in the directory, by path of each file, of at most `max_bytes` of files, and of
+/// objects for which there is room; `None` if there is no directory.
 ///
 /// # Errors
 /// When the directory cannot be listed, or is not root's alone.
@@ -56,6 +56,7 @@ pub(crate) fn look(
     path: &Path,
     owner: Owner,
     max_bytes: usize,
+    mut room: Room,
 ) -> Result<Option<Findings>, String> {
     let directory = match open_place(path).map_err(|error| error.to_string())? {
         Place::Directory(directory) => directory,
@@ -78,7 +79,10 @@ pub(crate) fn look(
             )),
             Ok(Some(bytes)) => {
                 left -= bytes.len();
-                local_objects(&bytes)
+                local_objects(&bytes).and_then(|objects| {
+                    room.take(objects.iter().map(|it| &it.object))?;
+                    Ok(objects)
+                })
             }
             Err(problem) => Err(problem),
         };
@@ -161,7 +165,7 @@ mod tests {
     /// Of the file `name`: how many objects it has, or what is wrong.
     fn found(directory: &tempfile::TempDir, name: &str) -> Option<Result<usize, String>> {
         let path = directory.path().join(name).display().to_string();
-        let found = look(directory.path(), mine(), MAX_READ_BYTES).unwrap();
+        let found = look(directory.path(), mine(), MAX_READ_BYTES, Room::ALL).unwrap();
         let mut found = found.unwrap();
         found.remove(&path).map(|found| found.map(|it| it.len()))
     }
@@ -187,11 +191,12 @@ mod tests {
             directory.path(),
             Owner(geteuid().as_raw() + 1),
             MAX_READ_BYTES,
+            Room::ALL,
         );
         assert!(others.unwrap_err().contains("does not belong"));
         set_mode(directory.path(), 0o770);
         assert!(
-            look(directory.path(), mine(), MAX_READ_BYTES)
+            look(directory.path(), mine(), MAX_READ_BYTES, Room::ALL)
                 .unwrap_err()
                 .contains("may write")
         );
@@ -237,20 +242,48 @@ mod tests {
             set_mode(&path, 0o600);
         }
         let max_bytes = 2 * OBJECT.len() + 80;
-        let found = look(directory.path(), mine(), max_bytes).unwrap().unwrap();
+        let found = look(directory.path(), mine(), max_bytes, Room::ALL);
+        let found = found.unwrap().unwrap();
         let is_read: Vec<_> = found.values().map(Result::is_ok).collect();
         assert_eq!(is_read, [true, false, true], "{found:?}");
     }
 
     #[test]
+    fn objects_beyond_the_bound_of_all_are_not_held_and_smaller_ones_after_them_are() {
+        let directory = directory();
+        for (name, length) in [("a", 60), ("b", 100), ("c", 0)] {
+            let path = directory.path().join(name);
+            let value = "x".repeat(length);
+            fs::write(&path, format!("{OBJECT}data: {{k: \"{value}\"}}")).unwrap();
+            set_mode(&path, 0o600);
+        }
+        for (objects, bytes, expected) in [
+            (3, 80, [true, false, true]),
+            (3, 200, [true, true, true]),
+            (2, 200, [true, true, false]),
+        ] {
+            let room = Room { objects, bytes };
+            let found = look(directory.path(), mine(), MAX_READ_BYTES, room);
+            let found = found.unwrap().unwrap();
+            let is_held: Vec<_> = found.values().map(Result::is_ok).collect();
+            assert_eq!(is_held, expected, "{found:?}");
+        }
+    }
+
+    #[test]
     fn a_directory_that_is_not_there_is_none_and_a_file_is_an_error() {
         let directory = directory();
-        let absent = look(&directory.path().join("absent"), mine(), MAX_READ_BYTES);
+        let absent = look(
+            &directory.path().join("absent"),
+            mine(),
+            MAX_READ_BYTES,
+            Room::ALL,
+        );
         assert_eq!(absent, Ok(None));
         let file = directory.path().join("file");
         fs::write(&file, "").unwrap();
         assert_eq!(
-            look(&file, mine(), MAX_READ_BYTES).unwrap_err(),
+            look(&file, mine(), MAX_READ_BYTES, Room::ALL).unwrap_err(),
             "is a file, not a directory"
         );
     }

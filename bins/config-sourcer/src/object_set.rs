@@ -14,6 +14,47 @@ pub(crate) const MAX_OBJECTS: usize = 1024;
 /// Most bytes of all objects: they are in memory.
 pub(crate) const MAX_TOTAL_BYTES: usize = 32 << 20;
 
+/// Room that is left for objects, those in it taken off. A file that is beyond it is not even
+/// held: twice as much is in memory while the directory is read again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    pub(crate) objects: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Room {
+    /// All of it.
+    pub(crate) const ALL: Room = Room {
+        objects: MAX_OBJECTS,
+        bytes: MAX_TOTAL_BYTES,
+    };
+
+    /// Takes the room of these objects.
+    ///
+    /// # Errors
+    /// When there is not so much; then nothing is taken.
+    pub(crate) fn take<'a>(
+        &mut self,
+        objects: impl IntoIterator<Item = &'a LocalObject>,
+    ) -> Result<(), String> {
+        let mut left = Some(*self);
+        for object in objects {
+            let data = object.data.iter();
+            let size: usize = data.map(|(key, it)| key.len() + it.as_slice().len()).sum();
+            left = left.and_then(|left| {
+                Some(Room {
+                    objects: left.objects.checked_sub(1)?,
+                    bytes: left.bytes.checked_sub(size)?,
+                })
+            });
+        }
+        *self = left.ok_or_else(|| {
+            format!("left out: there are at most {MAX_OBJECTS} objects of {MAX_TOTAL_BYTES} bytes")
+        })?;
+        Ok(())
+    }
+}
+
 /// What one look found, by the path of each file.
 pub(crate) type Findings = BTreeMap<String, Result<Vec<DecodedObject>, String>>;
 
@@ -43,17 +84,17 @@ impl ObjectFiles {
     pub(crate) fn found(&mut self, findings: Findings) -> (ObjectState, Vec<Problem>) {
         let mut problems = Vec::new();
         let mut incomplete = None;
-        let known = std::mem::take(&mut self.good);
+        let mut known = std::mem::take(&mut self.good);
         for (path, found) in findings {
             let objects = match found {
                 Ok(objects) => objects,
                 Err(reason) => {
                     problems.push(Problem::new(&path, &reason));
-                    let Some(known) = known.get(&path) else {
+                    let Some(known) = known.remove(&path) else {
                         incomplete.get_or_insert(format!("{path}: {reason}"));
                         continue;
                     };
-                    known.clone()
+                    known
                 }
             };
             self.good.insert(path, objects);
@@ -83,58 +124,90 @@ impl ObjectFiles {
     }
 
     /// All objects. Of two with one name the first is taken, by the names of files; one
-    /// that was immutable keeps its content until it is gone.
+    /// that was immutable keeps its content until it is gone. What there is no room for is
+    /// not held, but for the next look to find again.
     fn joined(
         &mut self,
         problems: &mut Vec<Problem>,
     ) -> (BTreeMap<ObjectRef, Arc<LocalObject>>, Option<String>) {
-        let mut objects: BTreeMap<ObjectRef, Arc<LocalObject>> = BTreeMap::new();
-        let mut names: BTreeMap<&ObjectRef, &str> = BTreeMap::new();
-        let (mut bytes, mut left_out) = (0, None);
-        let mut immutable = BTreeMap::new();
-        let all = self.good.iter();
-        let all = all.flat_map(|(path, objects)| objects.iter().map(move |it| (path, it)));
-        for (path, decoded) in all {
-            let reference = &decoded.object.reference;
-            if let Some(first) = names.get(reference) {
-                let reason = match *first == decoded.name {
-                    true => format!("{decoded} is in another file too"),
-                    // Only volumes are known by something else than their names.
-                    false => format!("{decoded} is not used: {first} is the {reference} already"),
-                };
-                problems.push(Problem::new(path, reason));
-                continue;
-            }
-            let kept = self.immutable.get(reference);
-            let before = self.state.objects.get(reference);
-            let object = match kept.or(before) {
-                Some(known) if known.version == decoded.object.version => Arc::clone(known),
-                Some(known) if kept.is_some() => {
-                    let reason = format!("{decoded} is immutable, so its content stays");
-                    problems.push(Problem::new(path, reason));
-                    Arc::clone(known)
-                }
-                _ => Arc::new(decoded.object.clone()),
-            };
-            if decoded.immutable || kept.is_some() {
-                immutable.insert(reference.clone(), Arc::clone(&object));
-            }
-            let data = object.data.iter();
-            let size: usize = data.map(|(key, it)| key.len() + it.as_slice().len()).sum();
-            if objects.len() == MAX_OBJECTS || bytes + size > MAX_TOTAL_BYTES {
-                let reason = format!(
-                    "left out: there are at most {MAX_OBJECTS} objects of {MAX_TOTAL_BYTES} bytes"
-                );
-                left_out.get_or_insert(format!("{path}: {reason}"));
-                problems.push(Problem::new(path, reason));
-                continue;
-            }
-            bytes += size;
-            names.insert(reference, &decoded.name);
-            objects.insert(reference.clone(), object);
+        let mut joined = Joined {
+            room: Room::ALL,
+            objects: BTreeMap::new(),
+            names: BTreeMap::new(),
+            immutable: BTreeMap::new(),
+            left_out: None,
+            problems,
+        };
+        let mut good = std::mem::take(&mut self.good);
+        for (path, objects) in &mut good {
+            objects.retain_mut(|decoded| joined.add(path, decoded, self));
         }
+        let Joined {
+            objects,
+            immutable,
+            left_out,
+            ..
+        } = joined;
+        self.good = good;
         self.immutable = immutable;
         (objects, left_out)
+    }
+}
+
+/// The objects of all files, while they are joined.
+struct Joined<'a> {
+    room: Room,
+    objects: BTreeMap<ObjectRef, Arc<LocalObject>>,
+    /// What each is called.
+    names: BTreeMap<ObjectRef, String>,
+    immutable: BTreeMap<ObjectRef, Arc<LocalObject>>,
+    left_out: Option<String>,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Joined<'_> {
+    /// Adds an object of a file; `before` are those of the last look. Returns whether there
+    /// is room for it.
+    fn add(&mut self, path: &str, decoded: &mut DecodedObject, before: &ObjectFiles) -> bool {
+        let reference = decoded.object.reference.clone();
+        let kept = before.immutable.get(&reference);
+        let known = kept.or(before.state.objects.get(&reference));
+        let same = known.filter(|known| known.version == decoded.object.version);
+        if let Some(same) = same {
+            // Its bytes need not be held twice.
+            decoded.object = LocalObject::clone(same);
+        }
+        let other = kept.filter(|_| same.is_none()).map(|kept| &**kept);
+        if let Err(reason) = self.room.take(other.into_iter().chain([&decoded.object])) {
+            self.left_out.get_or_insert(format!("{path}: {reason}"));
+            self.problems.push(Problem::new(path, reason));
+            return false;
+        }
+        if let Some(first) = self.names.get(&reference) {
+            let reason = match *first == decoded.name {
+                true => format!("{decoded} is in another file too"),
+                // Only volumes are known by something else than their names.
+                false => format!("{decoded} is not used: {first} is the {reference} already"),
+            };
+            self.problems.push(Problem::new(path, reason));
+            return true;
+        }
+        let object = match (same, kept) {
+            (Some(same), _) => Arc::clone(same),
+            (None, Some(kept)) => {
+                let reason = format!("{decoded} is immutable, so its content stays");
+                self.problems.push(Problem::new(path, reason));
+                Arc::clone(kept)
+            }
+            (None, None) => Arc::new(decoded.object.clone()),
+        };
+        if decoded.immutable || kept.is_some() {
+            self.immutable
+                .insert(reference.clone(), Arc::clone(&object));
+        }
+        self.names.insert(reference.clone(), decoded.name.clone());
+        self.objects.insert(reference, object);
+        true
     }
 }
 
@@ -305,5 +378,38 @@ mod tests {
         let many = (0..33).map(|number| object(&number.to_string(), &large, false));
         let state = found(&mut files, [("1", Ok(many.collect()))]);
         assert_eq!(state.objects.len(), 32);
+        // Nor held for a time when their files are bad, and those that are held once.
+        let held: Vec<_> = files.good["1"].iter().collect();
+        assert_eq!(held.len(), 32);
+        let again = (0..33).map(|number| object(&number.to_string(), &large, false));
+        let state = found(&mut files, [("1", Ok(again.collect()))]);
+        for held in &files.good["1"] {
+            let used = &state.objects[&held.object.reference];
+            let bytes = |object: &LocalObject| object.data["k"].as_slice().as_ptr();
+            assert_eq!(bytes(&held.object), bytes(used));
+        }
+        // Copies count: they are held for the time when they are the only ones.
+        let state = found(
+            &mut files,
+            [
+                ("1", Err("is bad".to_owned())),
+                ("2", Ok(vec![object("0", "copy", false)])),
+            ],
+        );
+        assert!(state.incomplete.unwrap().starts_with("2: left out"));
+    }
+
+    #[test]
+    fn room_is_taken_for_all_or_none() {
+        let mut room = Room {
+            objects: 2,
+            bytes: 10,
+        };
+        let object = |bytes: usize| object("a", &"x".repeat(bytes - 1), false).object;
+        assert!(room.take(&[object(5), object(6)]).is_err());
+        assert!(room.take(&[object(1), object(1), object(1)]).is_err());
+        assert_eq!((room.objects, room.bytes), (2, 10));
+        assert!(room.take(&[object(5), object(5)]).is_ok());
+        assert_eq!((room.objects, room.bytes), (0, 0));
     }
 }

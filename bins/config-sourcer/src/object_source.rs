@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::object_directory::{MAX_READ_BYTES, Owner, look};
-use crate::object_set::{ObjectFiles, ObjectState};
+use crate::object_set::{ObjectFiles, ObjectState, Room};
 use crate::snapshot::Problem;
 use crate::watcher::{Watch, Watcher};
 
@@ -107,7 +107,7 @@ impl ObjectSource {
         let looked = blocking::spawn(move || {
             // Before the look, so that no change is missed.
             let armed = arming.map(|arming| arming.add(&path));
-            (look(&path, owner, MAX_READ_BYTES), armed)
+            (look(&path, owner, MAX_READ_BYTES, Room::ALL), armed)
         });
         let Ok((found, armed)) = looked.await else {
             // It panicked, which is logged; the next look may not.

@@ -176,6 +176,43 @@ fn what_is_remembered_brings_everything_back() {
 }
 
 #[test]
+fn a_file_for_which_there_is_no_room_waits_and_the_others_stay() {
+    let many = |name: &str, pods: usize| {
+        let pods = (0..pods).map(|it| manifest(&format!("{name}{it}"), "i:1"));
+        pods.collect::<Vec<_>>().join("---\n")
+    };
+    let mut manifests = Manifests::default();
+    observe(&mut manifests, A, &many("a", 1000), "t1");
+    observe(&mut manifests, B, &many("b", 999), "t1");
+    let c = "/m/c.yaml";
+    observe(&mut manifests, c, &many("c", 2), "t1");
+    let revision = manifests.revision();
+    for _ in 0..2 {
+        assert_eq!(problems(&manifests).len(), 1);
+        assert!(problems(&manifests)[0].reason.starts_with("left out"));
+        assert_eq!(manifests.fingerprints()[c], None);
+        observe(&mut manifests, c, &many("c", 2), "t2");
+    }
+    assert_eq!(manifests.revision(), revision);
+    // A smaller version fits, and a larger one leaves that.
+    observe(&mut manifests, c, &many("c", 1), "t3");
+    assert_eq!(
+        (problems(&manifests), names(&manifests).len()),
+        (vec![], 2000)
+    );
+    observe(&mut manifests, c, &many("c", 2), "t4");
+    assert_eq!(names(&manifests).len(), 2000);
+    // Where another file goes there is room, at the next look.
+    assert!(manifests.retain(&[B.to_owned(), c.to_owned()].into()));
+    observe(&mut manifests, c, &many("c", 2), "t5");
+    assert_eq!(names(&manifests).len(), 1001);
+    assert!(!manifests.retain(&[c.to_owned()].into()));
+    // Bytes count as pods do.
+    assert!(fits((1, MAX_SOURCE_BYTES - 2), (1, 2)));
+    assert!(!fits((1, MAX_SOURCE_BYTES - 2), (1, 3)));
+}
+
+#[test]
 fn a_bad_file_that_was_never_good_is_told_apart() {
     let mut manifests = Manifests::default();
     observe(&mut manifests, A, "{", "t1");
