@@ -178,7 +178,7 @@ mod tests {
 
     #[tokio::test]
     async fn it_connects_where_somebody_listens_and_nowhere_else() {
-        let network = NodeNetwork::default();
+        let network = NodeNetwork;
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (connected, accepted) = tokio::join!(network.connect(address), listener.accept());
