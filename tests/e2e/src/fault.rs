@@ -233,18 +233,17 @@ fn may_fork(process: Process) -> bool {
 /// Has a process make a child, that one another, and so on until the kernel makes no more
 /// in their cgroup, and then kills the first of them.
 fn fork_bomb(process: Process, pid: u32) -> Result<()> {
-    let mut all = vec![pid];
-    let mut last = pid;
+    let (mut last, mut count) = (pid, 1);
     let outcome = loop {
         match inject(last, SystemCall::fork())? {
             Outcome::Returned(child) => last = u32::try_from(child)?,
             other => break other,
         }
-        all.push(last);
+        count += 1;
     };
-    ensure!(outcome == Outcome::Failed(Errno::EAGAIN), "{outcome:?}");
-    let (count, most) = (all.len(), row(process).tasks_max);
-    ensure!(count <= usize::from(most), "{count} processes");
+    let is_refused = outcome == Outcome::Failed(Errno::EAGAIN);
+    ensure!(is_refused, "{outcome:?} in the last of {count} processes");
+    ensure!(count <= row(process).tasks_max, "{count} processes");
     send(pid, Signal::SIGKILL)
 }
 

@@ -150,10 +150,10 @@ fn whatever_happens_to_a_process_no_container_notices() -> Result<()> {
         }
         played.push((*cell, recovered.as_ref().ok().copied()));
         if let Err(error) = recovered {
-            println!("{cell}: {error:#}");
+            let logs = ground.bulkhead.log_ends();
+            println!("{cell}: {error:#}\n{logs}");
             failures.push(format!("{cell}: {error:#}"));
             // The next cell begins with a whole node.
-            let logs = ground.bulkhead.log_ends();
             ground.bulkhead.wait_until_ready().context(logs)?;
         }
     }

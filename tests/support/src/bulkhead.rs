@@ -542,7 +542,7 @@ impl BulkheadInstance {
     /// The last lines of every part's log, for reports.
     #[must_use]
     pub fn log_ends(&self) -> String {
-        let parts = Process::ON_EVERY_NODE.into_iter();
+        let parts = Process::ALL.into_iter();
         parts
             .map(|part| format!("[{part}]\n{}\n", last_lines(&self.log(part), 15)))
             .collect()

@@ -88,6 +88,12 @@ pub fn inject(process: u32, call: SystemCall) -> Result<Outcome> {
     outcome
 }
 
+/// Calls in which a process of ours waits, and which a signal may interrupt: another one
+/// that fails in this way may be one that never does, and its caller ends for it. Those are
+/// futex(2), epoll_wait(2), epoll_pwait(2), epoll_pwait2(2).
+#[cfg(target_arch = "x86_64")]
+const WAITS: [u64; 4] = [202, 232, 281, 441];
+
 /// Of the traced process `pid`.
 #[cfg(target_arch = "x86_64")]
 fn exchange(pid: Pid, call: SystemCall) -> Result<Outcome> {
@@ -95,11 +101,22 @@ fn exchange(pid: Pid, call: SystemCall) -> Result<Outcome> {
         return Ok(Outcome::Ended);
     }
     let at_a_call = |status: &WaitStatus| matches!(status, WaitStatus::PtraceSyscall(_));
-    ptrace::syscall(pid, None)?;
-    if !wait(pid, at_a_call)? {
-        return Ok(Outcome::Ended);
+    let mut before;
+    loop {
+        ptrace::syscall(pid, None)?;
+        if !wait(pid, at_a_call)? {
+            return Ok(Outcome::Ended);
+        }
+        before = ptrace::getregs(pid)?;
+        if WAITS.contains(&before.orig_rax) {
+            break;
+        }
+        // It has something to do, and goes on to the end of this call.
+        ptrace::syscall(pid, None)?;
+        if !wait(pid, at_a_call)? {
+            return Ok(Outcome::Ended);
+        }
     }
-    let before = ptrace::getregs(pid)?;
     let mut registers = before;
     registers.orig_rax = call.number;
     [
