@@ -3,7 +3,7 @@
 //!
 //! Each machine below owns what it knows, takes a message or a call, and answers
 //! with effects; [`SyncLoop`] takes the effects of one to the others, and does
-//! nothing else (config-sourcer's messages in [`changes`]):
+//! nothing else:
 //!
 //! - [`sources`]: config-sourcer's messages; which source has delivered;
 //! - [`operations`]: what a delivered pod asks for;
@@ -23,7 +23,7 @@
 
 pub(crate) mod admission;
 mod cause;
-mod changes;
+mod cleanups;
 mod decision;
 pub(crate) mod desired_pods;
 mod host_ports;
@@ -45,29 +45,32 @@ mod workers;
 mod tests;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bulkhead_api::v1;
 use ipc::limits::truncate;
 use rand::rngs::SmallRng;
 use v1::watch_pod_lifecycle_events_response::Message as LifecycleMessage;
+use v1::watch_pods_response::Message as ConfigurationMessage;
 use v1::watch_results_response::Message as ProbeMessage;
 use v1::{SyncKnownPodsResponse, WorkerPhase};
 
 use admission::{Admission, AdmissionRecords, AdmissionState};
 use cause::Cause;
+use cleanups::{Cleanup, Cleanups};
 use decision::{Decision, Decisions, Outcome};
-use desired_pods::{DesiredPods, Uid};
+use desired_pods::{DesiredPod, DesiredPods, Uid};
 use lifecycle::{Lifecycle, LifecycleEffect};
+use operations::Operations;
 use outbox::{PendingKill, Subject, Work, WorkerUpdate};
 use runtime_health::RuntimeHealth;
-use sources::Sources;
+use sources::{FAILED_MANIFEST, SourceEffect, Sources};
+use turned_away::Load;
 use verdicts::{ProbeEffect, Verdicts};
 use work_queue::WorkQueue;
-use workers::{Workers, is_stopped};
+use workers::{DepartedPod, Workers, is_stopped};
 
+use messages::MAX_REASON_BYTES;
 pub(crate) use messages::{Action, Event, Now, Settings};
-use messages::{GARBAGE_COLLECTION_PERIOD, MAX_REASON_BYTES};
 pub(crate) use status::LoopSummary;
 
 /// The sync loop.
@@ -83,7 +86,7 @@ pub(crate) struct SyncLoop {
     runtime: RuntimeHealth,
     work_queue: WorkQueue,
     decisions: Decisions,
-    next_garbage_collection: Duration,
+    cleanups: Cleanups,
     /// Of the event that is being handled.
     actions: Vec<Action>,
 }
@@ -103,7 +106,7 @@ impl SyncLoop {
             runtime: RuntimeHealth::default(),
             work_queue: WorkQueue::new(settings.sync_frequency, random),
             decisions: Decisions::default(),
-            next_garbage_collection: Duration::ZERO,
+            cleanups: Cleanups::default(),
             actions: Vec::new(),
         }
     }
@@ -145,11 +148,149 @@ impl SyncLoop {
                 self.begin_cleanups();
             }
         }
-        self.ask_for_turned_away();
+        let departed = self.workers.departed_size();
+        if self.sources.want_anew(&self.pods, departed) {
+            self.actions.push(Action::WatchPodsAnew);
+        }
         let records = self.admission.changed_records();
         self.actions
             .extend(records.map(Action::SaveAdmissionRecords));
         std::mem::take(&mut self.actions)
+    }
+
+    /// What goes and what comes at once is decided together, and in this order: who goes or
+    /// needs less makes room; then who is new, as an edited pod is that goes and comes under
+    /// another UID; then who waits. Else who waits would get the room of a pod that was only
+    /// edited, and that one would be rejected.
+    fn on_configuration(&mut self, message: ConfigurationMessage) {
+        let mut waits_for_decision = false;
+        for effect in self.sources.on(message, &self.pods) {
+            match effect {
+                SourceEffect::Removed(uids) => {
+                    waits_for_decision |= !uids.is_empty();
+                    self.remove(&uids);
+                }
+                SourceEffect::Delivered(pods) => {
+                    let load = Load::of(&self.pods, self.workers.departed_size());
+                    self.operate(Operations::of(pods, &self.pods, load));
+                    waits_for_decision = false;
+                }
+                SourceEffect::Problem { subject, reason } => {
+                    self.report(None, &subject, FAILED_MANIFEST, reason);
+                }
+            }
+        }
+        if waits_for_decision {
+            self.admit_pending();
+        }
+    }
+
+    fn operate(&mut self, operations: Operations) {
+        for pod in operations.taken() {
+            self.sources.taken(&pod.document);
+        }
+        for (source, refused) in operations.refused {
+            if self.sources.turned_away(source, &refused) {
+                let (identity, reason) = (refused.identity, refused.reason);
+                tracing::warn!(pod = %identity, %source, reason, "a pod is turned away");
+                self.report(Some((&identity).into()), "", FAILED_MANIFEST, reason);
+            }
+        }
+        for pod in operations.unchanged {
+            self.pods.set(pod);
+        }
+        let updated = self.take_updates(operations.updated);
+        self.add(operations.added);
+        self.admit_pending();
+        self.tell_updates(updated);
+        for pod in operations.reconciled {
+            self.reconcile(pod);
+        }
+    }
+
+    /// `HandlePodAdditions`: oldest first, so that the order of delivery does not
+    /// decide who finds room.
+    fn add(&mut self, mut pods: Vec<DesiredPod>) {
+        pods.sort_by(|first, second| first.facts.order.cmp(&second.facts.order));
+        for pod in pods {
+            let uid = pod.uid();
+            self.workers.welcome(&uid);
+            self.pods.set(pod);
+            self.admit(&uid);
+        }
+    }
+
+    /// `HandlePodUpdates`, first half: takes new versions in. Returns those whose workers
+    /// are to be told; the others are not admitted.
+    fn take_updates(&mut self, pods: Vec<DesiredPod>) -> Vec<DesiredPod> {
+        let mut to_tell = Vec::new();
+        for pod in pods {
+            let uid = pod.uid();
+            self.pods.set(pod.clone());
+            self.admission.reconsider(&uid, &pod.facts);
+            match self.admission.state(&uid) {
+                AdmissionState::Pending(_) => {}
+                // It never ran; its status knows the newest pod.
+                AdmissionState::Rejected(_) => self.tell_rejection(&uid),
+                _ => to_tell.push(pod),
+            }
+        }
+        self.decide_resizes(false);
+        to_tell
+    }
+
+    /// `HandlePodUpdates`, second half, when all is decided. A deletion mark is an update
+    /// too: its worker terminates the pod with the grace that it names.
+    fn tell_updates(&mut self, pods: Vec<DesiredPod>) {
+        for pod in pods {
+            let source = pod.document.source();
+            let cause = match pod.facts.marked_for_deletion {
+                true => Cause::MarkedForDeletion(source),
+                false => Cause::Updated(source),
+            };
+            self.dispatch(&pod.uid(), Work::Update, cause);
+        }
+    }
+
+    /// `HandlePodReconcile`: a pod with readiness gates depends on conditions in its
+    /// status, so it is synced; an evicted pod's containers are of no use.
+    fn reconcile(&mut self, pod: DesiredPod) {
+        let (uid, source) = (pod.uid(), pod.document.source());
+        let matters = pod.facts.has_readiness_gates || pod.facts.phase.is_terminal();
+        let evicted = pod.facts.evicted;
+        self.pods.set(pod);
+        if matters && self.admission.permits(&uid) {
+            self.dispatch(&uid, Work::Sync, Cause::Reconciled(source));
+        }
+        if evicted {
+            let uid = uid.to_string();
+            self.actions.push(Action::CleanUpContainers { uid });
+        }
+    }
+
+    /// `HandlePodRemoves`: the pods are no longer desired from now on, and their
+    /// workers are told to stop them with the pods' own grace. Who may have their room is
+    /// decided by who calls this, when it is known what comes in their place.
+    fn remove(&mut self, uids: &[Uid]) {
+        for uid in uids {
+            let Some(pod) = self.pods.remove(uid) else {
+                continue;
+            };
+            self.work_queue.remove(uid);
+            self.decisions.forget(uid);
+            // A rejected pod has no worker and must not get one.
+            if let Some(AdmissionState::Rejected(_)) = self.admission.forget(uid) {
+                continue;
+            }
+            let source = pod.document.source();
+            let kill = PendingKill {
+                requested_at: self.now.wall,
+                grace_period_seconds: None,
+            };
+            let document = pod.document;
+            self.workers.depart(uid, DepartedPod { document, kill });
+            self.kill_departed(uid, &Cause::Removed(source));
+        }
     }
 
     fn on_lifecycle(&mut self, message: LifecycleMessage) {
@@ -173,12 +314,8 @@ impl SyncLoop {
                     self.actions.push(Action::SetProbeVerdicts(vec![verdict]));
                 }
                 ProbeEffect::Sync { pod_uid, cause } => self.sync_named(&[pod_uid], &cause),
-                ProbeEffect::Event(mut event) => {
-                    let uid = event.pod.take().unwrap_or_default().uid;
-                    if let Some(pod) = self.pods.document(&uid) {
-                        event.pod = Some(pod.identity().into());
-                        self.actions.push(Action::ReportEvent(event));
-                    }
+                ProbeEffect::Event(event) => {
+                    self.actions.extend(reports::of_probe(event, &self.pods));
                 }
             }
         }
@@ -186,11 +323,8 @@ impl SyncLoop {
 
     fn on_acknowledgement(&mut self, uid: &Uid, sequence: u64, phase: WorkerPhase, boot_id: &str) {
         self.note_pool(boot_id);
-        let departed = self.workers.departed(uid);
-        let document = self
-            .pods
-            .document(uid)
-            .or(departed.map(|departed| &departed.document));
+        let departed = self.workers.departed(uid).map(|it| &it.document);
+        let document = self.pods.document(uid).or(departed);
         let identity = document.map(|document| document.identity().clone());
         self.workers.acknowledged(uid, sequence, phase, identity);
         if is_stopped(phase) {
@@ -333,32 +467,14 @@ impl SyncLoop {
         self.actions.extend(rejection.map(Action::RejectPod));
     }
 
-    /// `HandlePodCleanups`, first half: asks for the workers and the runtime's pods. The
-    /// kubelet does all of it inside its loop; here the answer is an event of its own, so
-    /// the loop never waits.
     fn begin_cleanups(&mut self) {
-        let sources_ready = self.sources.all_delivered();
-        let delivered = self.sources.delivered();
-        let question = self.workers.next_question();
-        let desired = self.admission.not_rejected(&self.pods);
-        if sources_ready {
-            self.admission.retain_records(&self.pods);
-        }
-        if self.workers.has_answered() && self.now.elapsed >= self.next_garbage_collection {
-            self.next_garbage_collection = self.now.elapsed + GARBAGE_COLLECTION_PERIOD;
-            self.actions.push(Action::CollectGarbage {
-                desired: desired.clone(),
-                sources_ready,
-            });
-        }
-        self.actions.push(Action::SyncKnownPods {
-            question,
-            desired,
-            delivered,
-        });
+        let wanted = (&self.sources, &self.pods);
+        let (admission, workers) = (&mut self.admission, &mut self.workers);
+        let actions = self.cleanups.begin(wanted, admission, workers, &self.now);
+        self.actions.extend(actions);
     }
 
-    /// `HandlePodCleanups`, second half: acts on the answer, tells who may forget what.
+    /// Acts on the pool's answer, tells who may forget what.
     fn finish_cleanups(&mut self, question: u64, response: SyncKnownPodsResponse) {
         self.note_pool(&response.boot_id);
         // Whether the runtime is down is for its health to say: asked for now.
@@ -370,34 +486,22 @@ impl SyncLoop {
             .answered(response, |uid| pods.get(uid).is_some());
         self.admission.settle_remembered(&self.workers);
         self.admit_pending();
-        let may_run = |uid: &str| self.admission.permits(uid);
-        for (uid, cause) in self.workers.missing(&self.pods, may_run, question) {
-            self.dispatch(&uid, Work::Create, cause);
+        let (wanted, workers) = ((&self.sources, &self.pods), &mut self.workers);
+        let asked = cleanups::after_answer(wanted, &self.admission, workers, question, &self.now);
+        for cleanup in asked {
+            match cleanup {
+                Cleanup::Create(uid, cause) => self.dispatch(&uid, Work::Create, cause),
+                Cleanup::KillDeparted(uid) => self.kill_departed(&uid, &Cause::KillForgotten),
+                Cleanup::KillUndesired(identity, kill, cause) => {
+                    let uid = Uid::from(identity.uid());
+                    let subject = Subject::RuntimeOnly(identity);
+                    self.send(&uid, Work::Kill(kill), subject, &cause);
+                }
+            }
         }
-        for uid in self.workers.unstopped(question) {
-            self.kill_departed(&uid, &Cause::KillForgotten);
-        }
-        let permit_removal = |source: &str| self.sources.permit_removal_of(source);
-        for (identity, cause) in self.workers.undesired(&self.pods, permit_removal, question) {
-            tracing::info!(pod = %identity, %cause, "stopping a pod that no source wants");
-            let uid = Uid::from(identity.uid());
-            let kill = PendingKill {
-                requested_at: self.workers.orphaned_since(&uid, self.now.wall),
-                grace_period_seconds: None,
-            };
-            let subject = Subject::RuntimeOnly(identity);
-            self.send(&uid, Work::Kill(kill), subject, &cause);
-        }
-        let delivered = self.sources.delivered();
-        if !delivered.is_empty()
-            && let Some(known) = self.workers.known_anywhere(&self.pods)
-        {
-            self.actions.push(Action::RemoveOrphanedStatuses {
-                known,
-                delivered,
-                listed_at: self.now.since_boot,
-            });
-        }
+        let wanted = (&self.sources, &self.pods);
+        let orphaned = cleanups::orphaned_statuses(wanted, &self.workers, &self.now);
+        self.actions.extend(orphaned);
         // Verdicts of pods that are gone: the prober that knew them may be, too.
         if self.sources.all_delivered() {
             let (pods, workers) = (&self.pods, &self.workers);
@@ -481,9 +585,9 @@ impl SyncLoop {
     /// Uids of the desired pods, or the one that is named if it is desired.
     #[must_use]
     pub(crate) fn desired_pods(&self, uid: Option<&str>) -> Vec<Uid> {
-        let pods = self.pods.iter().map(|(uid, _)| Arc::clone(uid));
-        pods.filter(|pod| uid.is_none_or(|uid| uid == &**pod))
-            .collect()
+        let pods = self.pods.iter().map(|(uid, _)| uid);
+        let named = pods.filter(|pod| uid.is_none_or(|uid| uid == &***pod));
+        named.cloned().collect()
     }
 
     /// A desired pod with its admission and the last decision about it.

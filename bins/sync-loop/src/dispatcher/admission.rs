@@ -377,17 +377,14 @@ impl Admission {
     }
 
     /// Has a rejected pod judged again if it asks for something else than the one that was
-    /// judged; whether it is.
-    pub(crate) fn reconsider(&mut self, uid: &str, pod: &PodFacts) -> bool {
-        let Some(AdmissionRecord::Rejected { wish, .. }) = self.records.get(uid) else {
-            return false;
-        };
-        let is_rejected = matches!(self.state(uid), AdmissionState::Rejected(_));
-        let anew = is_rejected && asks_anew(pod, wish);
-        if anew {
+    /// judged.
+    pub(crate) fn reconsider(&mut self, uid: &str, pod: &PodFacts) {
+        if let Some(AdmissionRecord::Rejected { wish, .. }) = self.records.get(uid)
+            && matches!(self.state(uid), AdmissionState::Rejected(_))
+            && asks_anew(pod, wish)
+        {
             self.forget(uid);
         }
-        anew
     }
 
     /// Forgets a pod that is desired no longer; returns its last state.

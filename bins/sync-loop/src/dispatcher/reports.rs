@@ -1,5 +1,6 @@
 //! What status-syncer is told: rejections, verdicts and events.
 
+use bulkhead_api::v1;
 use clock::UnixNanos;
 use pod::core::{Container, ResourceRequirements};
 use pod::{Pod, PodDocument, PodExt};
@@ -22,6 +23,13 @@ pub(super) fn everything(
         .filter_map(|(uid, _)| admission.rejection(uid, pods));
     let verdicts = verdicts.into_iter().map(Action::SetProbeVerdicts);
     verdicts.chain(rejections.map(Action::RejectPod)).collect()
+}
+
+/// The event of a probe, of a pod that is desired; the prober knows no more than its UID.
+pub(super) fn of_probe(mut event: v1::Event, pods: &DesiredPods) -> Option<Action> {
+    let uid = event.pod.take().unwrap_or_default().uid;
+    event.pod = Some(pods.document(&uid)?.identity().into());
+    Some(Action::ReportEvent(event))
 }
 
 /// The event of a rejection, once: its reason is the kubelet's, too.

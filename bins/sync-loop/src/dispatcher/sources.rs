@@ -311,15 +311,14 @@ impl Sources {
         }
     }
 
-    /// Whether a pod was turned away.
-    #[must_use]
-    pub(crate) fn have_turned_away(&self) -> bool {
-        self.sources.values().any(|it| !it.turned_away.is_empty())
-    }
-
     /// Whether the stream is to begin anew, since a pod that was turned away could be
     /// taken: told once before its source is shown again.
-    pub(crate) fn want_anew(&mut self, pods: &DesiredPods, load: Load) -> bool {
+    /// `departed` pods, so many and so many bytes, count as well.
+    pub(crate) fn want_anew(&mut self, pods: &DesiredPods, departed: (usize, usize)) -> bool {
+        if self.sources.values().all(|it| it.turned_away.is_empty()) {
+            return false;
+        }
+        let load = Load::of(pods, departed);
         let mut wanted = false;
         for (name, source) in &mut self.sources {
             let wants = !source.asked_anew && source.turned_away.could_be_taken(*name, pods, load);
