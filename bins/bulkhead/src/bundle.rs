@@ -114,6 +114,7 @@ pub(crate) fn ask_for_processes() -> Result<Asked, Failure> {
     ];
     let supervised = Process::ALL.into_iter().skip(1);
     words.extend(supervised.map(systemd::unit));
+    words.push(PREPARE.to_owned());
     asked("systemctl", &words, ANSWER_WAIT)
 }
 
@@ -123,6 +124,9 @@ pub(crate) fn processes(shown: &str) -> v1::SupervisorStatus {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let since_boot = Duration::try_from(now).unwrap_or_default();
     let mut status = systemd::status(shown, &node_name.to_string_lossy(), since_boot);
+    status
+        .degradations
+        .extend(systemd::unprepared(shown, PREPARE));
     match found(&Path::new(RUN_DIRECTORY).join(WATCH_DIRECTORY_NAME)) {
         Ok(found) => {
             status.degradations.extend(found.degradations);

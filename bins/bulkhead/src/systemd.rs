@@ -98,6 +98,14 @@ pub(crate) fn unwatched(error: &std::io::Error) -> String {
     )
 }
 
+/// That nothing starts because it cannot be prepared by this unit, for people.
+pub(crate) fn unprepared(shown: &str, unit: &str) -> Option<String> {
+    let mut services = shown.split("\n\n").map(properties);
+    let own = services.find(|service| service.get("Id") == Some(&unit))?;
+    (own.get("ActiveState") == Some(&"failed"))
+        .then(|| format!("nothing starts: {unit} has failed (journalctl --unit={unit} says why)"))
+}
+
 /// Whether something has changed that is worth a look: memory and times always do.
 pub(crate) fn is_news(before: &v1::SupervisorStatus, now: &v1::SupervisorStatus) -> bool {
     let telling = |status: &v1::SupervisorStatus| {
@@ -275,6 +283,16 @@ mod tests {
         assert_eq!(pleg.status_text, "relist interval 1 s: 1=1");
         assert_eq!(status.processes[1].state(), v1::ProcessState::Backoff);
         assert_eq!(status.processes[1].rss_bytes, 0);
+    }
+
+    #[test]
+    fn that_nothing_could_be_prepared_is_told() {
+        let shown =
+            |state| format!("Id=bulkhead-pleg.service\n\nId=p.service\nActiveState={state}\n");
+        assert_eq!(unprepared(&shown("active"), "p.service"), None);
+        assert_eq!(unprepared(&shown("failed"), "q.service"), None);
+        let told = unprepared(&shown("failed"), "p.service").unwrap();
+        assert!(told.contains("journalctl --unit=p.service"), "{told}");
     }
 
     #[test]
