@@ -67,14 +67,7 @@ impl Refusal {
                 shell.args(["-c", &write]).stderr(Stdio::null());
                 !shell.status().context("cannot start a shell")?.success()
             }
-            Refusal::Disks => {
-                let tops = ["/sys/fs/cgroup", "/sys/fs/cgroup/blkio"];
-                let cgroups = tops.into_iter().filter_map(|top| fs::read_dir(top).ok());
-                !cgroups.flatten().flatten().any(|cgroup| {
-                    let has = |file: &&str| cgroup.path().join(file).exists();
-                    DISK_WEIGHTS.iter().any(has)
-                })
-            }
+            Refusal::Disks => !gives_weights_of_disks()?,
         })
     }
 
@@ -88,6 +81,34 @@ impl Refusal {
         }
         Ok(found)
     }
+}
+
+/// Whether a cgroup that is made beside the caller's gets a weight of disks. With version 1
+/// in a container they may be read-only, or there are none.
+fn gives_weights_of_disks() -> Result<bool> {
+    let has = |cgroup: &Path| DISK_WEIGHTS.iter().any(|file| cgroup.join(file).exists());
+    let memberships = fs::read_to_string("/proc/self/cgroup")?;
+    let mut controllers = memberships.lines().filter_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        controllers
+            .split(',')
+            .any(|it| it == "blkio")
+            .then_some(path)
+    });
+    let Some(own) = controllers.next() else {
+        let cgroups = fs::read_dir("/sys/fs/cgroup")?.flatten();
+        return Ok(cgroups.into_iter().any(|cgroup| has(&cgroup.path())));
+    };
+    let name = format!("bulkhead-weights-{}", std::process::id());
+    let made = Path::new("/sys/fs/cgroup/blkio")
+        .join(own.trim_start_matches('/'))
+        .join(name);
+    if fs::create_dir(&made).is_err() {
+        return Ok(false);
+    }
+    let gives = has(&made);
+    fs::remove_dir(&made)?;
+    Ok(gives)
 }
 
 /// What of this is wrong: the supervisor tells (`told`) that the machine refuses something,
