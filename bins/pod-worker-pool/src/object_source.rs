@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use bulkhead_api::v1::objects_client::ObjectsClient;
-use ipc::limits::{MAX_LIST_BYTES, MAX_OBJECT_MESSAGE_BYTES};
+use ipc::limits::{MAX_OBJECT_LIST_BYTES, MAX_OBJECT_MESSAGE_BYTES};
 use ipc::{Channel, SubscriptionEvent};
 use local_objects::{LocalObject, MAX_OBJECT_KEYS, ObjectKind, ObjectRef, Objects};
 use pod::{Pod, PodExt as _};
@@ -108,9 +108,10 @@ impl ObjectSource {
 
     /// Follows config-sourcer for ever.
     pub(crate) async fn run(self, channel: Channel) -> Infallible {
-        let client = ObjectsClient::new(channel)
-            .max_decoding_message_size(MAX_OBJECT_MESSAGE_BYTES.max(MAX_LIST_BYTES));
-        let watching = client.clone();
+        let watching =
+            ObjectsClient::new(channel.clone()).max_decoding_message_size(MAX_OBJECT_LIST_BYTES);
+        let client =
+            ObjectsClient::new(channel).max_decoding_message_size(MAX_OBJECT_MESSAGE_BYTES);
         let mut lists = ipc::subscribe("objects", move || {
             let mut client = watching.clone();
             async move { client.watch_objects(v1::WatchObjectsRequest {}).await }

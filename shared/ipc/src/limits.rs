@@ -19,6 +19,11 @@ pub const MAX_OBSERVATION_BYTES: usize = 2 << 20;
 /// Largest list of pods by reference and the like (110 pods need some 100 KiB).
 pub const MAX_LIST_BYTES: usize = 1 << 20;
 
+/// Largest list of objects: a thousand of them with the longest names. An empty one takes two
+/// bytes there and 96 in memory, so what a hostile list may have pod-worker-pool hold is this,
+/// 48 times, for each list that it has at once.
+pub const MAX_OBJECT_LIST_BYTES: usize = 512 << 10;
+
 /// Largest relist: the limit of the CRI itself.
 pub const MAX_RELIST_BYTES: usize = 16 << 20;
 
@@ -112,9 +117,9 @@ pub const MAX_STREAMS_PER_CONNECTION: u32 = 256;
 /// HTTP/2 header block of a call: ours are a few hundred bytes.
 pub const MAX_HEADER_LIST_BYTES: u32 = 16 << 10;
 
-/// Messages that wait between a stream and its consumer, before the stream
-/// itself is slowed down.
-pub const SUBSCRIPTION_QUEUE: usize = 64;
+/// Messages that wait between a stream and its consumer, before the stream itself is slowed
+/// down. They may be as large as any, and take more memory than they have bytes.
+pub const SUBSCRIPTION_QUEUE: usize = 1;
 
 /// How long a stopping server lets calls in flight end.
 pub const DRAIN: Duration = Duration::from_millis(500);

@@ -9,6 +9,7 @@ use ipc::{CallError, Channel};
 use pod::PodSource;
 use process::Context;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use topology::Process;
 
@@ -44,6 +45,7 @@ impl StatusSyncer {
             peers,
             boot_id: context.boot_id.clone(),
             peer_boot_id: None,
+            told_again: None,
         };
         let task = tokio::spawn(link.send(reports.clone()));
         StatusSyncer {
@@ -77,6 +79,8 @@ struct Link {
     boot_id: String,
     /// Boot id of status-syncer, once it has answered.
     peer_boot_id: Option<String>,
+    /// When everything was last told again to a new run.
+    told_again: Option<Instant>,
 }
 
 impl Link {
@@ -142,6 +146,12 @@ impl Link {
             return;
         }
         if self.peer_boot_id.replace(boot_id).is_some() {
+            // One that says in each answer that it is another run must not have everything
+            // told to it, and the pool asked, without a pause.
+            let last = self.told_again.replace(Instant::now());
+            if last.is_some_and(|last| last.elapsed() < RETRY_PAUSE) {
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
             // Without a loop there is nobody to tell, and this task ends with it.
             drop(self.answers.send(Event::StatusSyncerRestarted).await);
         }
