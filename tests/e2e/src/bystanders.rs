@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use topology::{Identities, Process, row};
 
 use crate::callers::Callable;
-use crate::twins::{Attack, Caller, Programs, callers};
+use crate::twins::{Attack, Programs, callers};
 
 /// One attacker of one server, and how long somebody else waited meanwhile.
 #[derive(Clone, Debug)]
@@ -33,6 +33,16 @@ pub struct Waits {
     pub kept: Vec<Duration>,
     /// With a connection of its own, as the command line has it.
     pub fresh: Vec<Duration>,
+}
+
+impl Waits {
+    /// Half of the answers on a connection that is kept took no longer.
+    #[must_use]
+    pub fn median(&self) -> Duration {
+        let mut waits = self.kept.clone();
+        waits.sort_unstable();
+        waits.get(waits.len() / 2).copied().unwrap_or_default()
+    }
 }
 
 /// How often is measured.
@@ -72,7 +82,8 @@ pub fn measure(
             };
             let program = &programs.call_as;
             for _ in 0..turns.rounds {
-                let calls = (bystander, server, turns.calls);
+                let method = bystander.allowed.as_str();
+                let calls = (bystander.uid, method, server, turns.calls);
                 wait(place, program, calls, &mut case.quiet)?;
                 let who = (attacker, server);
                 let attack =
@@ -86,17 +97,21 @@ pub fn measure(
     Ok(())
 }
 
-/// Has a caller call, and adds how long it waited.
-fn wait(
+/// Has a user call a method of a server so often, and adds how long it waited; `program` is
+/// `call-as`.
+///
+/// # Errors
+/// When a call was not answered.
+pub fn wait(
     place: &impl Callable,
     program: &Path,
-    (caller, server, calls): (&Caller, Process, usize),
+    (uid, method, server, calls): (u32, &str, Process, usize),
     waits: &mut Waits,
 ) -> Result<()> {
-    let mut command = place.as_user(caller.uid, program)?;
-    let interval = interval(server, &caller.allowed).to_string();
+    let mut command = place.as_user(uid, program)?;
+    let interval = interval(server, method).to_string();
     command.arg(place.socket(server));
-    command.args(["latencies", &caller.allowed, &calls.to_string(), &interval]);
+    command.args(["latencies", method, &calls.to_string(), &interval]);
     let output = place.run(|| command.output())??;
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.success(), "a call to {server}: {errors}");

@@ -15,6 +15,9 @@ use v1::watch_pod_lifecycle_events_response::Message as Lifecycle;
 use v1::watch_pods_response::Message as Configuration;
 use v1::watch_results_response::Message as ProbeResult;
 
+/// Before each object of a list, as protobuf has it: its number, and that a length follows.
+const OBJECTS_TAG: u8 = 4 << 3 | 2;
+
 /// How a stand-in answers whoever calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
@@ -165,7 +168,7 @@ pub fn message(path: &str, orders: &Orders, number: u64) -> Result<Vec<u8>> {
             pod: Some(another_pod(orders, number)?),
         }
         .encode_to_vec(),
-        "Objects/WatchObjects" => objects(orders, number).encode_to_vec(),
+        "Objects/WatchObjects" => objects(orders, number),
         "CredentialProvider/GetCredentials" => credentials(orders, number).encode_to_vec(),
         _ if path.starts_with("StatusReports/") => boot_id_alone(orders, number),
         _ => bail!("{path} is not answered"),
@@ -344,26 +347,26 @@ fn another_pod(orders: &Orders, number: u64) -> Result<v1::Pod> {
     })
 }
 
-fn objects(orders: &Orders, number: u64) -> v1::WatchObjectsResponse {
-    let objects = match orders.manner {
-        // An empty one takes two bytes here, and 96 in memory.
-        Manner::AtTheBound => vec![v1::ObjectVersion::default(); ((3 << 20) - 200) / 2],
-        _ => {
-            let all = (0..1000).map(|more| v1::ObjectVersion {
-                kind: "Secret".to_owned(),
-                namespace: "default".to_owned(),
-                name: id(number * 1000 + more),
-                version: id(number),
-            });
-            all.collect()
-        }
-    };
-    v1::WatchObjectsResponse {
+fn objects(orders: &Orders, number: u64) -> Vec<u8> {
+    let known = (0..50).map(|more| v1::ObjectVersion {
+        kind: "Secret".to_owned(),
+        namespace: "default".to_owned(),
+        name: id(number * 50 + more),
+        version: id(number),
+    });
+    let response = v1::WatchObjectsResponse {
         boot_id: id(number),
         is_read: true,
         incomplete: String::new(),
-        objects,
+        objects: known.collect(),
+    };
+    let mut bytes = response.encode_to_vec();
+    if orders.manner == Manner::AtTheBound {
+        // An object without anything takes two bytes here, and 96 in memory.
+        let empty = [OBJECTS_TAG, 0];
+        bytes.extend(empty.repeat(((512 << 10) - bytes.len()) / empty.len()));
     }
+    bytes
 }
 
 fn credentials(orders: &Orders, number: u64) -> v1::GetCredentialsResponse {

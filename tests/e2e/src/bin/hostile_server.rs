@@ -1,18 +1,19 @@
 //! Takes the place of any process: says that it is ready and alive, and answers whoever
 //! calls it as the file beside it says (`NAME.orders`), which it reads again and again. Its
 //! status is `MANNER CALLS MESSAGES`: how often it was called in this manner, and what it
-//! has sent. For tests of what its callers and the supervisor do.
+//! has sent, of those streams that it was asked for the one that has sent least. For tests of what its callers and the supervisor do.
 //!
 //! ```text
 //! NAME --node-config RUN-DIR/node.json
 //! ```
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -49,6 +50,29 @@ struct Duty {
 struct Counts {
     calls: AtomicU64,
     messages: AtomicU64,
+    of_streams: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Counts {
+    fn sent(&self, path: &str) {
+        self.messages.fetch_add(1, Ordering::Relaxed);
+        if !is_unary(path) {
+            let mut of_streams = self
+                .of_streams
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            *of_streams.entry(path.to_owned()).or_default() += 1;
+        }
+    }
+
+    fn least(&self) -> u64 {
+        let of_streams = self
+            .of_streams
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let least = of_streams.values().min().copied();
+        least.unwrap_or_else(|| self.messages.load(Ordering::Relaxed))
+    }
 }
 
 fn main() -> Result<()> {
@@ -92,8 +116,8 @@ fn read(path: &Path) -> Result<Duty> {
 
 fn report_and_read(duty: &watch::Sender<Duty>, path: &Path) -> Result<()> {
     let now = duty.borrow().clone();
-    let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    let (calls, messages) = (count(&now.counts.calls), count(&now.counts.messages));
+    let calls = now.counts.calls.load(Ordering::Relaxed);
+    let messages = now.counts.least();
     let manner = now.orders.manner.name();
     notify(&format!("WATCHDOG=1\nSTATUS={manner} {calls} {messages}"))?;
     let read = read(path)?;
@@ -140,7 +164,7 @@ async fn answer(path: &str, duty: &Duty) -> Response<StreamBody<Frames>> {
 }
 
 fn frames(path: String, duty: Duty) -> Frames {
-    let sent = Arc::clone(&duty.counts);
+    let (sent, of) = (Arc::clone(&duty.counts), path.clone());
     let frames = match duty.orders.manner {
         Manner::Malformed => repeat(framed(&[0xff; 9])),
         Manner::BeyondTheBound => {
@@ -154,7 +178,7 @@ fn frames(path: String, duty: Duty) -> Frames {
         _ => messages(path, duty),
     };
     let frames = frames.then(move |frame| {
-        sent.messages.fetch_add(1, Ordering::Relaxed);
+        sent.sent(&of);
         async move {
             // Whoever takes them as fast as they come keeps nobody else from running.
             tokio::task::consume_budget().await;

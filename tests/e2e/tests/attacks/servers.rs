@@ -6,15 +6,20 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use bulkhead_api::v1::PodReference;
 use cri::v1::ContainerState;
 use e2e::Ground;
+use e2e::bystanders::{self, Waits};
+use e2e::credential_program;
 use e2e::ground::TIMEOUT;
 use e2e::hostile_answers::{MANNERS, Manner, Orders, RunningPod};
 use serde_json::{Value, json};
-use test_support::wait_for;
+use test_support::wait::holds_for;
+use test_support::{BulkheadInstance, ContainerdOptions, PrivateContainerd, wait_for};
 use topology::{Process, row};
 
 use super::intruder::{Known, sleeper};
@@ -28,7 +33,20 @@ struct Scene {
     /// All processes but that one.
     pids: BTreeMap<Process, u32>,
     containers: Vec<(String, i32, u32)>,
+    /// How long others wait for an answer when nobody attacks.
+    waits: Vec<Duration>,
 }
+
+/// Whom others call meanwhile. sync-loop is not among them: it is who is attacked, and
+/// answers when it has time, which is seen when the true program is back.
+const CALLED: [(Process, &str); 2] = [
+    (Process::Supervisor, "/bulkhead.v1.Supervisor/ListCrashes"),
+    (Process::PodWorkerPool, "/bulkhead.v1.NodePolicy/GetPolicy"),
+];
+
+/// Nobody calls it a delay, however short the usual one is: what a busy machine has in any
+/// case.
+const NO_DELAY: Duration = Duration::from_millis(50);
 
 impl Scene {
     fn begin(ground: Ground, server: Process) -> Result<Scene> {
@@ -50,6 +68,7 @@ impl Scene {
             pods: pods.into_iter().collect::<Result<_>>()?,
             pids: BTreeMap::new(),
             containers: containers(&ground)?,
+            waits: waits(&ground)?,
             ground,
             server,
         };
@@ -95,14 +114,27 @@ impl Scene {
         stir(&self.ground, name)?;
         let what = format!("{} to have answered {name}", self.server);
         let status = status_when(&self.ground.bulkhead, &what, |status| {
-            let said = process_of(status, self.server)["statusText"].as_str();
-            let mut words = said.unwrap_or_default().split(' ');
-            let is_it = words.next() == Some(name);
-            let numbers: Vec<u64> = words.filter_map(|word| word.parse().ok()).collect();
-            is_it && has_had_enough(manner, &numbers)
+            let (said, numbers) = self.said(status);
+            said == name && has_had_enough(self.server, manner, &numbers)
         })?;
         self.nobody_was_harmed(&status)
-            .with_context(|| format!("{name}: {}", self.ground.bulkhead.log_ends()))
+            .with_context(|| format!("{name}: {}", self.ground.bulkhead.log_ends()))?;
+        for ((usual, now), (who, _)) in self.waits.iter().zip(waits(&self.ground)?).zip(CALLED) {
+            let most = (*usual * 2).max(NO_DELAY);
+            ensure!(
+                now <= most,
+                "{name}: {who} answers within {now:?}, usually {usual:?}"
+            );
+        }
+        Ok(())
+    }
+
+    /// In which manner it answers, how often it was called, and what it has sent.
+    fn said(&self, status: &Value) -> (String, Vec<u64>) {
+        let said = process_of(status, self.server)["statusText"].as_str();
+        let mut words = said.unwrap_or_default().split(' ');
+        let manner = words.next().unwrap_or_default().to_owned();
+        (manner, words.filter_map(|word| word.parse().ok()).collect())
     }
 
     fn nobody_was_harmed(&self, status: &Value) -> Result<()> {
@@ -146,16 +178,31 @@ impl Scene {
 }
 
 /// Whether in so many calls and messages of this manner there is all of it.
-fn has_had_enough(manner: Manner, numbers: &[u64]) -> bool {
+fn has_had_enough(server: Process, manner: Manner, numbers: &[u64]) -> bool {
     let &[calls, messages] = numbers else {
         return false;
     };
     match manner {
-        Manner::Endless | Manner::Unfinished | Manner::OfOthers => messages >= 1_000,
-        Manner::AtTheBound => messages >= 40,
+        Manner::Endless | Manner::Unfinished => messages >= 1_000,
+        // A call for each pod that is pulled or not admitted, and some answers are final.
+        _ if [Process::CredentialProvider, Process::StatusSyncer].contains(&server) => calls >= 1,
+        Manner::OfOthers => messages >= 1_000,
+        Manner::AtTheBound => messages >= 5,
         Manner::BeyondTheBound | Manner::Malformed | Manner::Resets | Manner::NoHttp => calls >= 5,
         Manner::Silent => calls >= 1,
     }
+}
+
+/// The median of how long answers to [`CALLED`] take.
+fn waits(ground: &Ground) -> Result<Vec<Duration>> {
+    let program = Path::new(env!("CARGO_BIN_EXE_call-as"));
+    let median = |(server, method)| {
+        let mut waits = Waits::default();
+        let of_root = (0, method, server, 10);
+        bystanders::wait(&ground.bulkhead, program, of_root, &mut waits)?;
+        Ok(waits.median())
+    };
+    CALLED.into_iter().map(median).collect()
 }
 
 /// What the runtime has of the two pods.
@@ -181,6 +228,13 @@ fn nothing(_: &Ground, _: &str) -> Result<()> {
 fn reject_a_pod(ground: &Ground, name: &str) -> Result<()> {
     let mut spec = sleeper(None);
     spec["nodeSelector"] = json!({ "no": "such-node" });
+    ground.apply(name, spec)
+}
+
+/// A pod whose image may need credentials.
+fn pull_an_image(ground: &Ground, name: &str) -> Result<()> {
+    let mut spec = sleeper(None);
+    spec["containers"][0]["image"] = format!("a.io/{name}:1").into();
     ground.apply(name, spec)
 }
 
@@ -216,6 +270,34 @@ fn sync_loop_outlives_a_hostile_status_syncer() -> Result<()> {
     let scene = Scene::begin(Ground::start(json!({}))?, Process::StatusSyncer)?;
     for (manner, name) in MANNERS {
         scene.play(manner, reject_a_pod)?;
+        scene.ground.take_away(name)?;
+    }
+    // Each answer is of another run, to whom sync-loop tells everything again, and has the
+    // pool list what the runtime has. It does not do so as fast as it is answered.
+    scene.play(Manner::OfOthers, reject_a_pod)?;
+    scene.ground.take_away(Manner::OfOthers.name())?;
+    holds_for(Duration::from_secs(2), || {
+        let status = scene.ground.bulkhead.command_line_json(&["status"])?;
+        let (_, numbers) = scene.said(&status);
+        ensure!(numbers[0] < 20, "called {numbers:?}");
+        Ok(())
+    })?;
+    scene.end()
+}
+
+#[test]
+fn the_pool_outlives_a_hostile_credential_provider() -> Result<()> {
+    let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
+    let directory = containerd.node().directory_of(0);
+    let options = credential_program::install(&directory, "exit 1", &["a.io".to_owned()])?;
+    let bulkhead = BulkheadInstance::start(&containerd, &options)?;
+    let ground = Ground {
+        bulkhead,
+        containerd,
+    };
+    let scene = Scene::begin(ground, Process::CredentialProvider)?;
+    for (manner, name) in MANNERS {
+        scene.play(manner, pull_an_image)?;
         scene.ground.take_away(name)?;
     }
     scene.end()
