@@ -131,7 +131,9 @@ pub async fn serve(context: Context, opened: Opened) -> Result<(), Error> {
     let ticking = tick(&lifecycle, || {
         let known = known.status_line();
         let cgroups = [driver_line.clone(), class_cgroups.status_line()];
-        let own = [known, shutdown_line.status_line()].into_iter().chain(cgroups);
+        let own = [known, shutdown_line.status_line()]
+            .into_iter()
+            .chain(cgroups);
         told.status_lines().into_iter().chain(own).collect()
     });
     // One task for all of them: an actor that blocks feeds no watchdog. None but
