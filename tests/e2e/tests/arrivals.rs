@@ -4,9 +4,10 @@
 //! `cargo xtask soak --arrivals` runs four minutes of it; the test command runs a part.
 
 use std::env;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use clock::WallClock;
 use e2e::Ground;
 use e2e::cast::web;
 use e2e::fault::Fault;
@@ -44,9 +45,9 @@ fn come(random: &mut Random, span: Duration) -> Result<String> {
     while begin.elapsed() < span {
         if begin.elapsed() >= BETWEEN_PODS * u32::try_from(came.len())? {
             let name = format!("arrival-{}", came.len());
-            let at = SystemTime::now().duration_since(UNIX_EPOCH)?;
+            let at = u128::try_from(WallClock::system().now().0)?;
             ground.apply(&name, web(&ground, &name))?;
-            came.push((name, at.as_nanos()));
+            came.push((name, at));
         }
         if begin.elapsed() >= BETWEEN_KILLS * (kills + 1) {
             kill_one(&ground, random)?;
