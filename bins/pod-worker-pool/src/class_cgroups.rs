@@ -88,7 +88,8 @@ mod tests {
             "{line}"
         );
         let looking = async {
-            tokio::time::sleep(RETRY * 3).await;
+            // So that no look is in the same moment as one of the cgroups'.
+            tokio::time::sleep(RETRY * 3 + Duration::from_secs(1)).await;
             assert_eq!(cgroups.status_line(), line);
             node.state().class_cgroups_fail = false;
             tokio::time::sleep(RETRY).await;
