@@ -14,8 +14,9 @@ use crate::ground::{Ground, TIMEOUT};
 use crate::witness::{Look, Testimony};
 use crate::workload::{JOURNALS, container, script};
 
-/// The first wait of a crash loop; each further one is twice as long.
+/// The first wait of a crash loop; each further one is twice as long, up to the longest.
 const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(300);
 
 /// How much less than its grace a stubborn pod may seem to have had: it shows
 /// that it lives ten times a second, and less often on a busy machine.
@@ -208,7 +209,11 @@ fn starts_of(ground: &Ground, name: &str) -> Result<Vec<u128>> {
 /// containerd cut short.
 fn starts_waited(ground: &Ground, name: &str) -> Result<()> {
     let starts = starts_of(ground, name)?;
-    let cut_short = starts_cut_short(ground, name);
+    waited(&starts, starts_cut_short(ground, name)).context(name.to_owned())
+}
+
+/// The same of starts at these Unix nanoseconds.
+fn waited(starts: &[u128], cut_short: usize) -> Result<()> {
     let mut early = 0;
     let mut due = FIRST_BACK_OFF;
     // The first restart comes at once.
@@ -218,10 +223,10 @@ fn starts_waited(ground: &Ground, name: &str) -> Result<()> {
             early += 1;
             ensure!(
                 early <= cut_short,
-                "{name} waited {waited:?} of {due:?}; containerd cut {cut_short} starts short"
+                "it waited {waited:?} of {due:?}; containerd cut {cut_short} starts short"
             );
         } else {
-            due *= 2;
+            due = LONGEST_BACK_OFF.min(due * 2);
         }
     }
     Ok(())
@@ -480,4 +485,23 @@ fn time_of(ground: &Ground, file_name: &str) -> Result<SystemTime> {
     Ok(metadata
         .with_context(|| path.display().to_string())?
         .modified()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crash_loop_waits_twice_as_long_each_time_up_to_five_minutes() {
+        let holds = |seconds: &[u128], cut_short| {
+            let starts: Vec<u128> = seconds.iter().map(|it| it * 1_000_000_000).collect();
+            waited(&starts, cut_short).is_ok()
+        };
+        let good = [0, 1, 11, 31, 71, 151, 311, 611, 911];
+        assert!(holds(&good, 0));
+        assert!(!holds(&[&good[..], &[1210]].concat(), 0), "299 s");
+        assert!(!holds(&[0, 1, 11, 30], 0), "19 s");
+        assert!(holds(&[0, 1, 11, 30, 50], 1), "once it may");
+        assert!(!holds(&[0, 1, 11, 30, 49], 1), "not twice");
+    }
 }
