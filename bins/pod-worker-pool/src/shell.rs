@@ -129,12 +129,9 @@ pub async fn serve(context: Context, opened: Opened) -> Result<(), Error> {
     lifecycle.ready();
     let (known, shutdown_line) = (credentials.clone(), node_shutdown.line());
     let ticking = tick(&lifecycle, || {
-        let known = known.status_line();
+        let own = [known.status_line(), shutdown_line.status_line()];
         let cgroups = [driver_line.clone(), class_cgroups.status_line()];
-        let own = [known, shutdown_line.status_line()]
-            .into_iter()
-            .chain(cgroups);
-        told.status_lines().into_iter().chain(own).collect()
+        [&told.status_lines()[..], &own, &cgroups].concat()
     });
     // One task for all of them: an actor that blocks feeds no watchdog. None but
     // serving ever ends.
