@@ -95,7 +95,8 @@ impl Facts {
             let link = fs::read_link(format!("/proc/{pid}/fd/{number}"));
             link.map_or_else(|_| String::new(), |to| to.display().to_string())
         };
-        let cgroup = cgroup(&file("cgroup")?, process);
+        let memberships = file("cgroup")?;
+        let cgroup = cgroup(&memberships, process);
         let limit = |files: &[&str]| {
             let tops = ["", "/memory", "/pids"].iter();
             let paths = tops.flat_map(|top| {
@@ -123,7 +124,7 @@ impl Facts {
             descriptors: (0..4).map(descriptor).collect(),
             memory_max: limit(&["memory.max", "memory.limit_in_bytes"]),
             tasks_max: limit(&["pids.max"]),
-            shares: Shares::read(pid, starter, &cgroup)?,
+            shares: Shares::read(pid, starter, &memberships)?,
         })
     }
 }

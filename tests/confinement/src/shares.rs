@@ -2,7 +2,7 @@
 //! what this machine refuses of it to everybody, found out without asking Bulkhead.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
@@ -111,6 +111,25 @@ fn gives_weights_of_disks() -> Result<bool> {
     Ok(gives)
 }
 
+/// The cgroup of a process that a controller has: with version 1 that of its hierarchy.
+fn directory_of(memberships: &str, controller: &str) -> PathBuf {
+    let lines = memberships.lines().filter_map(|line| line.split_once(':'));
+    let mut paths: Vec<(&str, &str)> = lines.filter_map(|(_, rest)| rest.split_once(':')).collect();
+    // That of version 2 has no controllers, and is the last to be asked.
+    paths.sort_by_key(|(controllers, _)| controllers.is_empty());
+    let has = |controllers: &str| {
+        controllers.is_empty() || controllers.split(',').any(|it| it == controller)
+    };
+    let found = paths.into_iter().find(|(controllers, _)| has(controllers));
+    let (controllers, path) = found.unwrap_or_default();
+    let top = Path::new("/sys/fs/cgroup");
+    let top = match controllers.is_empty() {
+        true => top.to_owned(),
+        false => top.join(controller),
+    };
+    top.join(path.trim_start_matches('/'))
+}
+
 /// What of this is wrong: the supervisor tells (`told`) that the machine refuses something,
 /// which it does not, or the other way round. A line for each.
 ///
@@ -127,8 +146,9 @@ pub fn refusals_mistold(told: &str) -> Result<Vec<String>> {
 }
 
 impl Shares {
-    /// Of a process in the cgroup of this path, started by another.
-    pub(crate) fn read(pid: u32, starter: u32, cgroup: &str) -> Result<Shares> {
+    /// Of a process with this `/proc/PID/cgroup`, started by another. With version 1 its
+    /// cgroups may have other paths in each hierarchy.
+    pub(crate) fn read(pid: u32, starter: u32, memberships: &str) -> Result<Shares> {
         let score = |pid| {
             let text = fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).ok()?;
             text.trim().parse().ok()
@@ -138,12 +158,9 @@ impl Shares {
             ("cpu", &["cpu.weight", "cpu.shares"][..]),
             ("blkio", &DISK_WEIGHTS),
         ] {
+            let directory = directory_of(memberships, controller);
             for file in files {
-                let paths = ["".to_owned(), format!("/{controller}")]
-                    .map(|top| format!("/sys/fs/cgroup{top}{cgroup}/{file}"));
-                let text = paths
-                    .iter()
-                    .find_map(|it| fs::read_to_string(Path::new(it)).ok());
+                let text = fs::read_to_string(directory.join(file)).ok();
                 let first = text.as_deref().and_then(|text| text.lines().next());
                 let number = first.map(|line| line.trim_start_matches("default ").trim());
                 if let Some(number) = number {
