@@ -14,8 +14,8 @@ pub(crate) const MAX_OBJECTS: usize = 1024;
 /// Most bytes of all objects: they are in memory.
 pub(crate) const MAX_TOTAL_BYTES: usize = 32 << 20;
 
-/// Room that is left for objects, those in it taken off. A file that is beyond it is not even
-/// held: twice as much is in memory while the directory is read again.
+/// How many objects and bytes may still be added. A file for which there is no room is not
+/// kept in memory: the directory is there twice while it is read again.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
     pub(crate) objects: usize,
@@ -29,10 +29,10 @@ impl Room {
         bytes: MAX_TOTAL_BYTES,
     };
 
-    /// Takes the room of these objects.
+    /// Counts these objects against the room.
     ///
     /// # Errors
-    /// When there is not so much; then nothing is taken.
+    /// When there is less room; none of them is counted then.
     pub(crate) fn take<'a>(
         &mut self,
         objects: impl IntoIterator<Item = &'a LocalObject>,

@@ -55,7 +55,7 @@ impl Drop for Waits<'_> {
         if has_not_ended && inner.untold.len() == hooks {
             inner.untold.push_back(v1::HttpHook {
                 id,
-                is_given_up: true,
+                is_cancelled: true,
                 ..v1::HttpHook::default()
             });
             self.0.0.changed.notify_waiters();
@@ -109,7 +109,7 @@ impl HttpHooks {
 impl Inner {
     /// Those that were told to somebody who is gone are lost.
     fn give_up_told(&mut self) {
-        self.untold.retain(|hook| !hook.is_given_up);
+        self.untold.retain(|hook| !hook.is_cancelled);
         let untold = &self.untold;
         let is_untold = |id: u64| untold.iter().any(|hook| hook.id == id);
         self.waiting.retain(|id, _| is_untold(*id));
@@ -231,16 +231,16 @@ mod tests {
         let ended = begin(&hooks, "/1");
         hooks.report(told.next().await.unwrap().id, Ok(()));
         assert_eq!(ended.await.unwrap(), Ok(()));
-        let given_up = begin(&hooks, "/2");
+        let cancelled = begin(&hooks, "/2");
         let id = told.next().await.unwrap().id;
-        given_up.abort();
+        cancelled.abort();
         let next = told.next().await.unwrap();
-        assert_eq!((next.id, next.is_given_up), (id, true));
+        assert_eq!((next.id, next.is_cancelled), (id, true));
         // Another prober was not told the hook.
-        let given_up = begin(&hooks, "/3");
+        let cancelled = begin(&hooks, "/3");
         told.next().await.unwrap();
-        given_up.abort();
-        assert!(given_up.await.is_err());
+        cancelled.abort();
+        assert!(cancelled.await.is_err());
         let told = hooks.listen();
         let next = tokio::time::timeout(Duration::from_secs(1), told.next()).await;
         assert!(next.is_err(), "{next:?}");

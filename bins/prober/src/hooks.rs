@@ -58,8 +58,8 @@ pub(crate) async fn run(prober: Arc<Prober>, pool: Channel) -> Infallible {
             Some(key) = under_way.next(), if !under_way.is_empty() => places.end(key),
             // Cancel-safe: a subscription only receives from a channel.
             event = hooks.next() => match event {
-                SubscriptionEvent::Message(hook) if hook.is_given_up => {
-                    places.give_up((stream, hook.id));
+                SubscriptionEvent::Message(hook) if hook.is_cancelled => {
+                    places.cancel((stream, hook.id));
                 }
                 SubscriptionEvent::Message(hook) if places.waiting.len() < MAX_WAITING => {
                     places.waiting.push_back(hook);
@@ -110,11 +110,11 @@ impl Places {
     fn cut_off_earlier(&mut self, stream: u64) {
         let earlier = self.running.range(..(stream, 0));
         for key in earlier.map(|(key, _)| *key).collect::<Vec<Key>>() {
-            self.give_up(key);
+            self.cancel(key);
         }
     }
 
-    fn give_up(&mut self, key: Key) {
+    fn cancel(&mut self, key: Key) {
         self.waiting.retain(|hook| hook.id != key.1);
         if let Some((uid, handle)) = self.running.remove(&key) {
             handle.abort();
@@ -220,10 +220,10 @@ mod tests {
         assert!(begun(&mut places, 1).is_empty());
         places.end((1, 3));
         assert_eq!(begun(&mut places, 1), [last]);
-        // One that waits can be given up too.
+        // A hook that waits can be cancelled too.
         places.waiting.push_back(hook("a", 200));
-        places.give_up((1, 200));
-        places.give_up((1, 0));
+        places.cancel((1, 200));
+        places.cancel((1, 0));
         assert!(begun(&mut places, 1).is_empty());
         assert_eq!(places.running.len(), MAX_HOOKS_PER_POD - 1);
     }

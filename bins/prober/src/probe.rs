@@ -97,7 +97,7 @@ impl Prober {
         }
     }
 
-    /// Carries out an HTTP lifecycle hook. Where this node cannot connect for want of
+    /// Carries out an HTTP lifecycle hook. Where this node cannot connect, being short of
     /// something, nothing was sent, and it is tried again.
     pub(crate) async fn hook(
         &self,
@@ -159,7 +159,7 @@ impl Prober {
         let to = self.way.destination(host, pod_ip, place).await?;
         match self.way.connect(&to.addresses, tcp.port, deadline).await {
             Ok(_connected) => Ok(Outcome::Success(String::new())),
-            Err(error) if way::is_want_of_ours(&error) => Err(Unmade::for_want(&error)),
+            Err(error) if way::is_local_shortage(&error) => Err(Unmade::for_local_shortage(&error)),
             Err(error) => Ok(Outcome::Failure(format!("{to}:{}: {error}", tcp.port))),
         }
     }

@@ -22,16 +22,16 @@ const MOVED_PREFIX: &str = ".removed-";
 
 /// Something was left where it is.
 #[derive(Debug)]
-pub struct Left {
+pub struct NotRemoved {
     /// Its name in the directory where it is, which may be any one of the tree.
     pub name: OsString,
     /// Why it could not be removed.
     pub source: io::Error,
 }
 
-impl Left {
-    fn new(name: &CStr, error: impl Into<io::Error>) -> Left {
-        Left {
+impl NotRemoved {
+    fn new(name: &CStr, error: impl Into<io::Error>) -> NotRemoved {
+        NotRemoved {
             name: OsString::from_vec(name.to_bytes().to_vec()),
             source: error.into(),
         }
@@ -50,7 +50,10 @@ impl Left {
 /// # Errors
 /// The first refusal, after the rest has been removed: of the file system, or of
 /// `is_kept`, whose failure keeps the name.
-pub fn remove_all(top: &OwnedFd, is_kept: impl Fn(&OsStr) -> io::Result<bool>) -> Result<(), Left> {
+pub fn remove_all(
+    top: &OwnedFd,
+    is_kept: impl Fn(&OsStr) -> io::Result<bool>,
+) -> Result<(), NotRemoved> {
     let mut removal = TreeRemoval {
         top,
         is_kept,
@@ -63,7 +66,9 @@ pub fn remove_all(top: &OwnedFd, is_kept: impl Fn(&OsStr) -> io::Result<bool>) -
     loop {
         removal.progress = 0;
         removal.first_left = None;
-        removal.pass().map_err(|error| Left::new(c".", error))?;
+        removal
+            .pass()
+            .map_err(|error| NotRemoved::new(c".", error))?;
         if removal.progress == 0 {
             return removal.first_left.map_or(Ok(()), Err);
         }
@@ -86,7 +91,7 @@ struct TreeRemoval<'a, IsKept> {
     /// How many things went or moved in this pass.
     progress: u64,
     moved: u64,
-    first_left: Option<Left>,
+    first_left: Option<NotRemoved>,
 }
 
 impl<IsKept: Fn(&OsStr) -> io::Result<bool>> TreeRemoval<'_, IsKept> {
@@ -183,7 +188,7 @@ impl<IsKept: Fn(&OsStr) -> io::Result<bool>> TreeRemoval<'_, IsKept> {
 
     fn left(&mut self, name: &CStr, error: impl Into<io::Error>) {
         self.first_left
-            .get_or_insert_with(|| Left::new(name, error));
+            .get_or_insert_with(|| NotRemoved::new(name, error));
     }
 }
 

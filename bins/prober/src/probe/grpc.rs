@@ -56,7 +56,9 @@ pub(super) async fn probe(
     let address = format!("{to}:{}", grpc.port);
     let stream = match way.connect(&to.addresses, grpc.port, deadline).await {
         Ok(stream) => stream,
-        Err(error) if way::is_want_of_ours(&error) => return Err(Unmade::for_want(&error)),
+        Err(error) if way::is_local_shortage(&error) => {
+            return Err(Unmade::for_local_shortage(&error));
+        }
         Err(error) => return Ok(Outcome::Failure(format!("{address}: {error}"))),
     };
     let endpoint = Endpoint::try_from(format!("http://{address}"))

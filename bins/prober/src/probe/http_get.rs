@@ -63,7 +63,7 @@ pub(super) async fn probe(
             });
         }
         Ok(answer) => conclude(answer.status),
-        Err(Failed::Want(error)) => return Err(Unmade::for_want(&error)),
+        Err(Failed::LocalShortage(error)) => return Err(Unmade::for_local_shortage(&error)),
         Err(Failed::Request(error)) => {
             let reason = telemetry::chain(error.as_ref());
             Outcome::Failure(format!("GET {url}: {reason}"))
@@ -92,10 +92,10 @@ pub(super) async fn hook(
         match get_all(way, &to, &mut url, &mut headers, deadline).await {
             Ok(_) => return Ok(()),
             Err(Failed::Redirect(reason)) => return Err(Unmade::for_good(reason)),
-            Err(Failed::Want(error)) => {
+            Err(Failed::LocalShortage(error)) => {
                 return Err(Unmade {
                     again: true,
-                    ..Unmade::for_want(&error)
+                    ..Unmade::for_local_shortage(&error)
                 });
             }
             Err(Failed::Request(error)) => {
@@ -120,8 +120,8 @@ fn speaks_no_tls(error: &(dyn Error + Send + Sync + 'static)) -> bool {
 
 /// Why there is no answer.
 enum Failed {
-    /// This node could not connect for want of something.
-    Want(std::io::Error),
+    /// This node could not connect, being short of something.
+    LocalShortage(std::io::Error),
     Request(Box<dyn Error + Send + Sync>),
     Redirect(String),
 }
@@ -223,7 +223,7 @@ async fn exchange(
         Ok(stream) => converse(way, to, url, headers, (stream, deadline))
             .await
             .map_err(Failed::Request),
-        Err(error) if way::is_want_of_ours(&error) => Err(Failed::Want(error)),
+        Err(error) if way::is_local_shortage(&error) => Err(Failed::LocalShortage(error)),
         Err(error) => Err(Failed::Request(error.into())),
     }
 }

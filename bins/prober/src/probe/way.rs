@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::errno::Errno;
 use node_config::egress;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
@@ -26,14 +27,19 @@ const MAX_ADDRESSES: usize = 8;
 const LOOKUP_WAIT: Duration = Duration::from_secs(10);
 
 /// Errors of connecting that say something of this node, and nothing of the target: no
-/// descriptor (ENFILE, EMFILE), memory (ENOMEM, ENOBUFS) or port (EADDRNOTAVAIL) was left.
-/// Linux has these numbers on x86-64 and arm64.
-const WANTS_OF_OURS: [i32; 5] = [23, 24, 12, 105, 99];
+/// descriptor, memory or port was left (connect(2), socket(2)).
+const LOCAL_SHORTAGES: [Errno; 5] = [
+    Errno::ENFILE,
+    Errno::EMFILE,
+    Errno::ENOMEM,
+    Errno::ENOBUFS,
+    Errno::EADDRNOTAVAIL,
+];
 
-/// Whether a connection was not made because this node wants something.
-pub(super) fn is_want_of_ours(error: &io::Error) -> bool {
+/// Whether a connection was not made because this node is short of something.
+pub(super) fn is_local_shortage(error: &io::Error) -> bool {
     let number = error.raw_os_error();
-    number.is_some_and(|number| WANTS_OF_OURS.contains(&number))
+    number.is_some_and(|number| LOCAL_SHORTAGES.contains(&Errno::from_raw(number)))
 }
 
 /// Why a try could not be made.
@@ -55,8 +61,8 @@ impl Unmade {
         }
     }
 
-    /// The connection was not made because this node wants something.
-    pub(super) fn for_want(error: &io::Error) -> Unmade {
+    /// The connection was not made because this node is short of something.
+    pub(super) fn for_local_shortage(error: &io::Error) -> Unmade {
         Unmade::for_good(format!("this node cannot connect now: {error}"))
     }
 }
@@ -172,7 +178,7 @@ impl Way {
             };
             match connected {
                 Ok(stream) => return Ok(Box::new(Bounded::new(stream))),
-                Err(error) if is_want_of_ours(&error) => return Err(error),
+                Err(error) if is_local_shortage(&error) => return Err(error),
                 Err(error) => last = error,
             }
         }

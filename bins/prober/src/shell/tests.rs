@@ -246,7 +246,7 @@ async fn a_hook_that_nobody_waits_for_is_cut_off_and_those_of_one_pod_hold_up_no
     node.kill_pool();
     hooks.push(v1::HttpHook {
         id: 3,
-        is_given_up: true,
+        is_cancelled: true,
         ..v1::HttpHook::default()
     });
     *node.pool.hooks.lock().unwrap() = hooks;

@@ -379,9 +379,9 @@ impl Admission {
     /// Has a rejected pod judged again if it asks for something else than the one that was
     /// judged.
     pub(crate) fn reconsider(&mut self, uid: &str, pod: &PodFacts) {
-        if let Some(AdmissionRecord::Rejected { wish, .. }) = self.records.get(uid)
+        if let Some(AdmissionRecord::Rejected { admission_hash, .. }) = self.records.get(uid)
             && matches!(self.state(uid), AdmissionState::Rejected(_))
-            && asks_anew(pod, wish)
+            && asks_anew(pod, admission_hash)
         {
             self.forget(uid);
         }
@@ -426,8 +426,8 @@ impl Admission {
             Some(AdmissionRecord::Rejected {
                 reason,
                 message,
-                wish,
-            }) if wish.is_empty() || !asks_anew(pod, wish) => {
+                admission_hash,
+            }) if admission_hash.is_empty() || !asks_anew(pod, admission_hash) => {
                 return AdmissionState::Rejected(Rejection {
                     reason: reason.clone(),
                     message: message.clone(),
@@ -515,8 +515,8 @@ impl Admission {
     }
 }
 
-/// Whether a pod that was rejected, with this wish, asks for something else by now. One
+/// Whether a pod that was rejected, with this hash, asks for something else by now. One
 /// that is to go, or has ended, asks for nothing.
-fn asks_anew(pod: &PodFacts, wish: &str) -> bool {
-    pod.wish != wish && !pod.marked_for_deletion && !pod.phase.is_terminal()
+fn asks_anew(pod: &PodFacts, admission_hash: &str) -> bool {
+    pod.admission_hash != admission_hash && !pod.marked_for_deletion && !pod.phase.is_terminal()
 }

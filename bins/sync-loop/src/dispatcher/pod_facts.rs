@@ -61,7 +61,7 @@ pub(crate) struct PodFacts {
     pub order: AdmissionOrder,
     /// A hash of what admission may depend on: spec and labels. A pod that was rejected is
     /// judged again when it differs.
-    pub wish: String,
+    pub admission_hash: String,
     /// Its source wants it gone.
     pub marked_for_deletion: bool,
     /// Phase in the status that the source delivered.
@@ -126,7 +126,7 @@ impl PodFacts {
                     .to_owned(),
                 full_name: format!("{}_{}", pod.name(), pod.namespace()),
             },
-            wish: wish(pod),
+            admission_hash: admission_hash(pod),
             marked_for_deletion: pod.is_marked_for_deletion(),
             phase: pod.status_phase(),
             evicted: status.and_then(|status| status.reason.as_deref()) == Some(EVICTED),
@@ -157,7 +157,7 @@ impl PodFacts {
     }
 }
 
-fn wish(pod: &Pod) -> String {
+fn admission_hash(pod: &Pod) -> String {
     // Types of the API are always JSON.
     let json = serde_json::to_vec(&(&pod.spec, &pod.metadata.labels));
     content_hash(&json.unwrap_or_default())

@@ -212,14 +212,14 @@ async fn what_may_still_be_starting_is_left_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_start_that_was_cut_short_is_no_crash_for_the_next_run() {
-    for is_given_up in [true, false] {
+    for is_cancelled in [true, false] {
         let mut node = TestNode::new();
         let pod = pod_running("a", "u1", &["run"]);
         node.runtime.set_faults(SLOW_START);
         node.create(&pod).await;
         killed_during("StartContainer", &mut node).await;
         // Else an instance is found that seems to wait for its start, and is refused it.
-        if is_given_up {
+        if is_cancelled {
             shown(&node, EXITED, 1).await;
         }
         node.start();

@@ -416,7 +416,7 @@ async fn a_post_start_hook_over_http_does_not_outlive_its_container() {
     let hook = told.next().await.unwrap();
     let begun = Instant::now();
     let next = told.next().await.unwrap();
-    assert_eq!((next.id, next.is_given_up), (hook.id, true));
+    assert_eq!((next.id, next.is_cancelled), (hook.id, true));
     assert!(begun.elapsed() < Duration::from_secs(20));
 }
 

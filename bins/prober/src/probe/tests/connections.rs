@@ -70,7 +70,7 @@ async fn waiting_for_a_lookup_of_others_is_no_failure() {
     assert!(is_success(&outcome), "{outcome:?}");
 }
 
-/// How much of an answer without an end is taken.
+/// How much of an answer without an end is read.
 async fn bytes_taken(piece: &'static [u8], probe: &str) -> usize {
     let taken = Arc::new(Mutex::new(0));
     let count = Arc::clone(&taken);

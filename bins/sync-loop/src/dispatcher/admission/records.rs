@@ -17,7 +17,7 @@ use crate::dispatcher::pod_facts::PodFacts;
 const MAX_REJECTION_BYTES: usize = 4096;
 
 /// Longest hash that is taken from a file.
-const MAX_WISH_BYTES: usize = 64;
+const MAX_HASH_BYTES: usize = 64;
 
 /// One pod's record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,10 +31,10 @@ pub enum AdmissionRecord {
         reason: String,
         /// See [`Rejection::message`].
         message: String,
-        /// `PodFacts::wish` of the pod that was judged; empty if an earlier version of this
+        /// `PodFacts::admission_hash` of the pod that was judged; empty if an earlier version of this
         /// process judged it.
         #[serde(default)]
-        wish: String,
+        admission_hash: String,
     },
 }
 
@@ -44,7 +44,7 @@ impl AdmissionRecord {
         AdmissionRecord::Rejected {
             reason: rejection.reason.clone(),
             message: rejection.message.clone(),
-            wish: pod.wish.clone(),
+            admission_hash: pod.admission_hash.clone(),
         }
     }
 }
@@ -68,11 +68,11 @@ impl From<BTreeMap<String, AdmissionRecord>> for AdmissionRecords {
                 AdmissionRecord::Rejected {
                     reason,
                     message,
-                    wish,
+                    admission_hash,
                 } => {
                     truncate(reason, MAX_REJECTION_BYTES);
                     truncate(message, MAX_REJECTION_BYTES);
-                    truncate(wish, MAX_WISH_BYTES);
+                    truncate(admission_hash, MAX_HASH_BYTES);
                 }
                 AdmissionRecord::Admitted(allocation) => {
                     *allocation = std::mem::take(allocation).within_bounds();
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(records.get("u1"), Some(&admitted()));
         assert!(matches!(
             records.get("u2"),
-            Some(AdmissionRecord::Rejected { wish, .. }) if wish.is_empty()
+            Some(AdmissionRecord::Rejected { admission_hash, .. }) if admission_hash.is_empty()
         ));
     }
 
@@ -185,7 +185,7 @@ mod tests {
         let rejected = |text: &str| AdmissionRecord::Rejected {
             reason: text.to_owned(),
             message: text.to_owned(),
-            wish: text.to_owned(),
+            admission_hash: text.to_owned(),
         };
         let mut file = BTreeMap::from([
             ("u1".to_owned(), rejected(&"\u{e9}".repeat(100_000))),
@@ -198,12 +198,12 @@ mod tests {
         let Some(AdmissionRecord::Rejected {
             reason,
             message,
-            wish,
+            admission_hash,
         }) = records.get("u1")
         else {
             panic!("{records:?}");
         };
-        assert!(wish.len() <= MAX_WISH_BYTES);
+        assert!(admission_hash.len() <= MAX_HASH_BYTES);
         assert!(reason.len() <= MAX_REJECTION_BYTES && message.len() <= MAX_REJECTION_BYTES);
         let many = 0..10 * MAX_PODS;
         file.extend(many.map(|number| (format!("p{number}"), admitted())));
