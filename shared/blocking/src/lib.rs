@@ -5,24 +5,36 @@
 //! depend on the machine what comes first, and a seed would not give the same history
 //! each time.
 
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::rc::Rc;
 
 use tokio::task::JoinHandle;
 
+/// What a simulation waits for before such work begins; what comes of that is what it waits
+/// for once the work is done.
+pub type Before = Pin<Box<dyn Future<Output = After> + Send>>;
+
+/// What a simulation waits for between such work and its answer.
+pub type After = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Called where such work is spawned.
+type Around = Rc<dyn Fn() -> Before>;
+
 thread_local! {
-    static ON_THIS_THREAD: Cell<bool> = const { Cell::new(false) };
+    static ON_THIS_THREAD: RefCell<Option<Around>> = const { RefCell::new(None) };
 }
 
-/// From now on what this thread spawns with [`spawn`] is done by its runtime itself. For
-/// simulations with one thread alone.
-pub fn stay_on_this_thread() {
-    ON_THIS_THREAD.set(true);
+/// From now on what this thread spawns with [`spawn`] is done by its runtime itself, and
+/// `around` says when. For simulations with one thread alone.
+pub fn stay_on_this_thread(around: impl Fn() -> Before + 'static) {
+    ON_THIS_THREAD.set(Some(Rc::new(around)));
 }
 
 /// Whether this thread does such work itself: then nothing that the work waits for can
 /// happen meanwhile.
 pub fn stays_on_this_thread() -> bool {
-    ON_THIS_THREAD.get()
+    ON_THIS_THREAD.with_borrow(Option::is_some)
 }
 
 /// Does work that may block on another thread, as [`tokio::task::spawn_blocking`]. It goes
@@ -31,10 +43,16 @@ pub fn stays_on_this_thread() -> bool {
 /// # Panics
 /// Outside of a tokio runtime.
 pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-    match stays_on_this_thread() {
-        true => tokio::spawn(async { work() }),
-        false => tokio::task::spawn_blocking(work),
-    }
+    let Some(around) = ON_THIS_THREAD.with_borrow(Clone::clone) else {
+        return tokio::task::spawn_blocking(work);
+    };
+    let before = around();
+    tokio::spawn(async move {
+        let after = before.await;
+        let done = work();
+        after.await;
+        done
+    })
 }
 
 #[cfg(test)]
@@ -47,7 +65,7 @@ mod tests {
     async fn work_is_done_on_another_thread_unless_a_simulation_says_otherwise() {
         let here = current().id();
         assert_ne!(spawn(|| current().id()).await.unwrap(), here);
-        stay_on_this_thread();
+        stay_on_this_thread(|| Box::pin(async { Box::pin(async {}) as After }));
         assert_eq!(spawn(|| current().id()).await.unwrap(), here);
     }
 }

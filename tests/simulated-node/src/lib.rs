@@ -207,14 +207,16 @@ impl MemoryHost {
             return work(&mut self.state());
         };
         let met = runtime.meet_mishap().await;
-        if met == Met::Failure {
-            return Err(simulated_failure());
+        match met {
+            Met::Failure => return Err(simulated_failure()),
+            Met::EarlyDeath => match runtime.kill_caller().await {},
+            Met::Nothing | Met::Loss | Met::LateDeath => {}
         }
         let result = work(&mut self.state());
         match met {
             Met::Loss => Err(simulated_failure()),
             Met::LateDeath => match runtime.kill_caller().await {},
-            Met::Nothing | Met::Failure => result,
+            Met::Nothing | Met::Failure | Met::EarlyDeath => result,
         }
     }
 

@@ -33,7 +33,7 @@ impl Mishap {
     ];
 }
 
-/// What an effect of which no hang and no early death tells meets.
+/// What an effect meets that is not the runtime's own. A hang is over when it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Met {
     /// Nothing goes wrong.
@@ -42,7 +42,9 @@ pub enum Met {
     Failure,
     /// Its answer is to be lost.
     Loss,
-    /// Who wanted it is to be killed, by [`kill_caller`](crate::SimulatedRuntime::kill_caller).
+    /// Who wanted it is to be killed before it is had.
+    EarlyDeath,
+    /// Who wanted it is to be killed once it is had.
     LateDeath,
 }
 

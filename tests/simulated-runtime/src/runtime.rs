@@ -248,14 +248,14 @@ impl SimulatedRuntime {
     }
 
     /// What an effect meets that is not the runtime's own, like those on a node: one that
-    /// hangs comes back when mishaps are over, one whose caller is to be killed never.
+    /// hangs comes back when mishaps are over.
     pub async fn meet_mishap(&self) -> Met {
         match self.0.chosen.next() {
             None => Met::Nothing,
             Some(Mishap::Fails) => Met::Failure,
             Some(Mishap::LosesAnswer) => Met::Loss,
             Some(Mishap::KillsCallerLate) => Met::LateDeath,
-            Some(Mishap::KillsCaller) => match self.kill_caller().await {},
+            Some(Mishap::KillsCaller) => Met::EarlyDeath,
             Some(Mishap::Hangs) => {
                 self.0.chosen.until_over().await;
                 Met::Nothing
@@ -263,7 +263,7 @@ impl SimulatedRuntime {
         }
     }
 
-    /// Has the caller killed, who never hears of its effect again.
+    /// Has pod-worker-pool killed, who never hears of its effect again.
     pub async fn kill_caller(&self) -> Infallible {
         self.0.chosen.kill_caller().await
     }

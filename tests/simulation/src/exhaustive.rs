@@ -1,6 +1,6 @@
 //! The exhaustive mode: one or two pods come, one changes and all go, and with each call that
-//! the node makes to its runtime meanwhile, and each thing that it does to cgroups,
-//! directories and volumes, each kind of mishap happens once.
+//! the node makes to its runtime meanwhile, each thing that it does to cgroups, directories
+//! and volumes, and each file that a process saves or reads, each kind of mishap happens once.
 
 use std::time::Duration;
 
@@ -95,6 +95,10 @@ async fn pass(
         if wanted.is_ok() {
             scenario.note(node, "kill pod-worker-pool in its call");
             node.supervision.kill([Process::PodWorkerPool]).await;
+        }
+        if let Some(process) = node.victim.take() {
+            scenario.note(node, &format!("kill {process} in its work on the disk"));
+            node.supervision.kill([process]).await;
         }
     }
     Ok(())

@@ -10,6 +10,7 @@
 mod check;
 mod desired;
 mod disk;
+mod disk_work;
 mod evictions;
 mod exhaustive;
 mod in_time;

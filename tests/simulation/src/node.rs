@@ -17,6 +17,7 @@ use tonic::{Response, Status};
 use topology::{Identities, Process};
 
 use crate::disk::Disk;
+use crate::disk_work::{self, Victim};
 use crate::evictions::Shortage;
 use crate::launcher::Launcher;
 use crate::observer::Observer;
@@ -71,6 +72,8 @@ pub struct SimulatedNode {
     hub: MemoryHub,
     pub(crate) observer: Observer,
     pub(crate) supervision: Supervision,
+    /// Who is to be killed for a mishap of its work on the disk.
+    pub(crate) victim: Victim,
     _disk: Disk,
 }
 
@@ -112,6 +115,7 @@ impl SimulatedNode {
         let runtime = SimulatedRuntime::new(seed, wall_clock.clone(), has_events);
         let host = Arc::new(MemoryHost::default());
         host.watch(runtime.clone());
+        let victim = disk_work::meets_mishaps(runtime.clone());
         let logind = SimulatedLogind::default();
         let hub = MemoryHub::without_http2();
         let targets = Targets::new(runtime.clone(), clock.clone());
@@ -138,6 +142,7 @@ impl SimulatedNode {
             hub,
             observer,
             supervision: Supervision::new(launcher),
+            victim,
             _disk: disk,
         }
     }

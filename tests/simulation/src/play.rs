@@ -59,7 +59,6 @@ pub fn run_steps(seed: u64, steps: &BTreeSet<u32>) -> Played {
     reason = "a test cannot go on without its runtime"
 )]
 pub(crate) fn in_its_runtime<T>(seed: u64, played: impl Future<Output = T>) -> T {
-    blocking::stay_on_this_thread();
     let mut builder = tokio::runtime::Builder::new_current_thread();
     // Who is asked first where a select has no order. Without the flag of the command `cargo
     // xtask sim` tokio cannot be told.

@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use topology::Process;
 
+use crate::disk_work;
 use crate::launcher::Launcher;
 
 const SIGABRT: i32 = 6;
@@ -333,7 +334,7 @@ impl Supervision {
         };
         self.pids += 1;
         let pid = self.pids;
-        let task = tokio::spawn(main);
+        let task = tokio::spawn(disk_work::of_process(process, main));
         let life = Life {
             pid,
             task: task.abort_handle(),
