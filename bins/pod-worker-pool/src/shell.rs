@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cri::{ContainerRuntime, CriClient};
+use futures_util::FutureExt as _;
 use node_config::{NodeConfig, SYSTEM_BUS};
 use node_host::{LinuxNode, NodeError, NodeHost};
 use process::{Context, Lifecycle};
@@ -126,6 +127,8 @@ pub async fn serve(context: Context, opened: Opened) -> Result<(), Error> {
         servers::routes(shared, pods),
         lifecycle.shutdown(),
     );
+    let acting = actor.run(lifecycle.shutdown());
+    let finishing = async { tokio::try_join!(serving, acting.map(Ok)) };
     lifecycle.ready();
     let (known, shutdown_line) = (credentials.clone(), node_shutdown.line());
     let ticking = tick(&lifecycle, || {
@@ -134,13 +137,12 @@ pub async fn serve(context: Context, opened: Opened) -> Result<(), Error> {
         [&told.status_lines()[..], &own, &cgroups].concat()
     });
     // One task for all of them: an actor that blocks feeds no watchdog. None but
-    // serving ever ends.
+    // the first ever ends.
     tokio::select! {
         // Polled in this order each time: a whole node must run the same way for
         // the same seed of `tests/simulation`.
         biased;
-        result = serving => Ok(result?),
-        () = actor.run() => Ok(()),
+        result = finishing => Ok(result.map(drop)?),
         other = other_driver => Err(other.into()),
         () = listening => Ok(()),
         () = collecting => Ok(()),

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use simulated_node::MemoryHost;
 use simulated_runtime::{ContainerView, SimulatedRuntime};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use topology::Identities;
 
@@ -64,7 +65,10 @@ pub(crate) struct TestNode {
 pub(crate) struct Life {
     pub(crate) shared: Shared,
     objects: ObjectSource,
-    _tasks: Vec<AbortOnDropHandle<()>>,
+    /// Has the pool stop in order.
+    shutdown: CancellationToken,
+    /// The first one is the actor.
+    tasks: Vec<AbortOnDropHandle<()>>,
     /// Whether the disk of the state directory hangs.
     disk_hangs: watch::Sender<bool>,
 }
@@ -105,6 +109,14 @@ impl TestNode {
     /// The pool dies at once, whatever it is doing.
     pub(crate) fn kill(&mut self) {
         self.life = None;
+    }
+
+    /// The pool stops in order, and is gone.
+    pub(crate) async fn shut_down(&mut self) {
+        let mut life = self.life.take().expect("the pool runs");
+        life.shutdown.cancel();
+        let actor = life.tasks.remove(0);
+        actor.await.unwrap();
     }
 
     /// The pool starts, knowing only what is in its state directory.
@@ -149,8 +161,9 @@ impl TestNode {
         let rotating = LogRotation::new(&shared, &config.logs, &self.clock).run();
         let (disk_hangs, hanging) = watch::channel(false);
         let writing = while_the_disk_answers(record_writer.run(), hanging);
+        let shutdown = CancellationToken::new();
         let mut tasks = vec![
-            AbortOnDropHandle::new(tokio::spawn(actor.run())),
+            AbortOnDropHandle::new(tokio::spawn(actor.run(shutdown.clone()))),
             AbortOnDropHandle::new(tokio::spawn(listening)),
             AbortOnDropHandle::new(tokio::spawn(collecting)),
             AbortOnDropHandle::new(tokio::spawn(async move { match evictions.run().await {} })),
@@ -167,7 +180,8 @@ impl TestNode {
         self.life = Some(Life {
             shared,
             objects,
-            _tasks: tasks,
+            shutdown,
+            tasks,
             disk_hangs,
         });
     }

@@ -92,9 +92,13 @@ impl Turns {
             purpose,
         };
         state.pods.insert(uid.into(), standing);
-        for ticket in state.queue.withdraw(uid) {
-            state.waiting.remove(&ticket);
-        }
+        withdraw(&mut state, uid);
+    }
+
+    /// No step of a pod follows. What the last one wanted to start and did not begin is not
+    /// wanted any more.
+    pub(crate) fn steps_end(&self, uid: &str) {
+        withdraw(&mut self.lock(), uid);
     }
 
     /// The pod has no worker any more.
@@ -195,6 +199,12 @@ impl Turns {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn withdraw(state: &mut State, uid: &str) {
+    for ticket in state.queue.withdraw(uid) {
+        state.waiting.remove(&ticket);
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bulkhead_api::v1;
+use futures_util::future::join_all;
 use ipc::limits::MAX_PODS;
 use pod::PodSource;
 use pod_lifecycle::forgotten::is_forgotten;
@@ -17,6 +18,7 @@ use rand::rngs::SmallRng;
 use tokio::sync::mpsc;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::entry::{Again, Entry, RunningStep};
 use super::schedule::Schedule;
@@ -32,6 +34,8 @@ use crate::steps::{self, Outcome, Pause, Retry, StepError, Steps};
 const RETRY_SOON: Duration = Duration::from_secs(1);
 /// Wait after any other error (the kubelet's back-off period).
 const RETRY_LATER: Duration = Duration::from_secs(10);
+/// How long calls may go on when the process is to stop: it is killed two seconds later.
+const FINISH: Duration = Duration::from_secs(4);
 /// So that pods that failed together do not come back together.
 const JITTER: f64 = 0.5;
 
@@ -125,8 +129,25 @@ impl Actor {
         }
     }
 
-    /// Works until every handle is dropped.
-    pub(crate) async fn run(mut self) {
+    /// Works until `shutdown`, or every handle is dropped. Then no step begins, and what the
+    /// runtime was asked to make or start it may finish, for [`FINISH`] at most: when nobody
+    /// is connected any more, containerd kills what it has just started.
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) {
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => {}
+            // Cancel-safe: it loses its place in a loop, and nothing else.
+            () = self.work() => {}
+        }
+        self.running.shutdown().await;
+        let finished = self.workers.iter().map(|(uid, entry)| {
+            self.steps.turns.steps_end(uid);
+            async { entry.memory.lock().await.finish_calls(FINISH).await }
+        });
+        join_all(finished).await;
+    }
+
+    async fn work(&mut self) {
         loop {
             self.start_due_steps();
             let next = self.next_due();

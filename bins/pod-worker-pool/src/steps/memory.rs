@@ -1,6 +1,7 @@
 //! What is remembered of a pod from one of its steps to the next.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use local_objects::Objects;
 use pod::resources::PodCgroupResources;
@@ -82,6 +83,11 @@ impl Memory {
     /// When the last look at the runtime began that came to its end.
     pub(crate) fn looked_at(&self) -> Option<Instant> {
         self.looked_at
+    }
+
+    /// Waits until the calls have ended that make or start something, at most so long.
+    pub(crate) async fn finish_calls(&self, at_most: Duration) {
+        self.calls.settle(at_most).await;
     }
 
     /// Another sync tries again what the one before could not stop, and looks at volumes

@@ -133,6 +133,58 @@ async fn lives_that_die_in_every_step_after_a_cut_short_start_keep_the_back_off(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stop_in_order_has_the_runtime_finish_what_was_begun_and_begins_nothing() {
+    let delay = Duration::from_secs(3);
+    let slow_sandbox = Faults {
+        sandbox_delay: delay,
+        ..Faults::NONE
+    };
+    let slow_start = Faults {
+        start_delay: delay,
+        ..Faults::NONE
+    };
+    for (method, next, faults) in [
+        ("RunPodSandbox", "CreateContainer", slow_sandbox),
+        ("StartContainer", "", slow_start),
+    ] {
+        let mut node = TestNode::new();
+        node.runtime.set_faults(faults);
+        let pod = pod_running("a", "u1", &["run"]);
+        node.create(&pod).await;
+        eventually("it is made", || calls(&node, method) == 1).await;
+        let begun = node.seconds();
+        node.shut_down().await;
+        let took = node.seconds() - begun;
+        assert!((2.0..4.0).contains(&took), "{method}: {took}");
+        node.runtime.close_connection();
+        assert_eq!(calls(&node, next), 0, "{method}");
+
+        node.runtime.set_faults(Faults::NONE);
+        node.start();
+        node.create(&pod).await;
+        is_first_instance(&node).await;
+        for once in [method, "StartContainer"] {
+            assert_eq!(calls(&node, once), 1, "{method}: {once}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_in_order_waits_for_no_call_that_hangs() {
+    let mut node = TestNode::new();
+    node.runtime.set_faults(Faults {
+        start_delay: Duration::from_secs(100),
+        ..Faults::NONE
+    });
+    node.create(&pod_running("a", "u1", &["run"])).await;
+    eventually("it is made", || calls(&node, "StartContainer") == 1).await;
+    let begun = node.seconds();
+    node.shut_down().await;
+    let took = node.seconds() - begun;
+    assert!((3.9..4.1).contains(&took), "{took}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_instance_that_was_made_half_is_no_crash() {
     for policy in ["Always", "Never"] {
         let mut node = TestNode::new();
