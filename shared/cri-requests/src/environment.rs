@@ -179,7 +179,8 @@ fn field_value(
         return Ok(value);
     }
     Ok(match path {
-        "spec.nodeName" => spec.node_name.clone().unwrap_or_default(),
+        // The second is the old name of the first, which validation takes too.
+        "spec.nodeName" | "spec.host" => spec.node_name.clone().unwrap_or_default(),
         "spec.serviceAccountName" => spec.service_account_name.clone().unwrap_or_default(),
         "status.hostIP" => first(&input.node.node_ips),
         "status.hostIPs" => joined(&input.node.node_ips),

@@ -121,6 +121,7 @@ fn fields_of_the_pod_are_looked_up() {
         ("metadata.labels['none']", ""),
         ("metadata.annotations['a.b/c']", "note"),
         ("spec.nodeName", "n1"),
+        ("spec.host", "n1"),
         ("spec.serviceAccountName", "sa"),
         ("status.hostIP", "10.123.0.1"),
         ("status.hostIPs", "10.123.0.1"),

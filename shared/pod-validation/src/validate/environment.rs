@@ -16,6 +16,7 @@ const ENVIRONMENT_FIELDS: &[&str] = &[
     "spec.nodeName",
     "spec.serviceAccountName",
     "status.hostIP",
+    "status.hostIPs",
     "status.podIP",
     "status.podIPs",
 ];
@@ -40,6 +41,7 @@ const KNOWN_FIELDS: &[&str] = &[
     "spec.schedulerName",
     "status.phase",
     "status.hostIP",
+    "status.hostIPs",
     "status.podIP",
     "status.podIPs",
 ];
@@ -249,5 +251,52 @@ pub(super) fn container_resource(
     if !divisor.is_zero() && !allowed.contains(&divisor.to_string().as_str()) {
         let detail = format!("must be one of {}", allowed.join(", "));
         errors.invalid(path.child("divisor"), divisor, detail);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wrong(field: &str, allowed: &[&'static str]) -> Vec<String> {
+        let selector = ObjectFieldSelector {
+            api_version: Some("v1".to_owned()),
+            field_path: field.to_owned(),
+        };
+        let mut errors = Errors::default();
+        pod_field(&selector, allowed, Path::Root("fieldRef"), &mut errors);
+        let found = errors.into_vec().into_iter();
+        found.map(|error| error.to_string()).collect()
+    }
+
+    #[test]
+    fn variables_may_have_more_fields_than_files() {
+        for field in [
+            "metadata.uid",
+            "metadata.labels['app']",
+            "spec.nodeName",
+            "spec.host",
+            "spec.serviceAccountName",
+            "status.hostIP",
+            "status.hostIPs",
+            "status.podIP",
+            "status.podIPs",
+        ] {
+            assert_eq!(wrong(field, ENVIRONMENT_FIELDS), [""; 0], "{field}");
+            let in_a_file = wrong(field, VOLUME_FIELDS).len();
+            let is_metadata = field.starts_with("metadata.");
+            assert_eq!(in_a_file, usize::from(!is_metadata), "{field}");
+        }
+        for field in [
+            "status.phase",
+            "metadata.labels",
+            "status.hostIPs['a']",
+            "x",
+        ] {
+            assert_eq!(wrong(field, ENVIRONMENT_FIELDS).len(), 1, "{field}");
+        }
+        // One that exists is told apart from one that does not.
+        let error = &wrong("status.hostIPs", VOLUME_FIELDS)[0];
+        assert!(error.contains("supported values"), "{error}");
     }
 }
