@@ -14,6 +14,7 @@ mod disk;
 mod files;
 mod images;
 mod plan;
+mod sandbox_image;
 mod space;
 
 use std::collections::{BTreeSet, HashSet};
@@ -97,6 +98,8 @@ impl GarbageCollector {
         let images = tokio::sync::Mutex::new(ImageCollection::new(&collection.images));
         let collection = Arc::new(collection);
         tokio::join!(
+            // Before pods pull: what comes later is new.
+            async { images.lock().await.begin(&collection).await },
             self.rounds(&collection, &images),
             self.space.serve(&collection, &images),
         );

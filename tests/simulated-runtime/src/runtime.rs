@@ -57,6 +57,8 @@ struct Shared {
     pull_auths: Mutex<Vec<Option<v1::AuthConfig>>>,
     /// Its name and version.
     version: Mutex<(String, String)>,
+    /// The image of sandboxes, as it is configured.
+    sandbox_image: Mutex<String>,
     /// Whether it can give pods users of their own.
     user_namespaces: AtomicBool,
     /// Some image's pulls do not hang any more.
@@ -102,6 +104,7 @@ impl SimulatedRuntime {
             unstoppable_sandboxes: Mutex::default(),
             container_use: ContainerUse::default(),
             version: Mutex::new(("simulated".to_owned(), "1.0.0".to_owned())),
+            sandbox_image: Mutex::default(),
             user_namespaces: AtomicBool::new(false),
             pulls_go_on: Notify::new(),
             work: Mutex::new(JoinSet::new()),
@@ -135,6 +138,11 @@ impl SimulatedRuntime {
     /// Which runtime it says that it is from now on.
     pub fn set_version(&self, name: &str, version: &str) {
         *lock(&self.0.version) = (name.to_owned(), version.to_owned());
+    }
+
+    /// What image it says that sandboxes have; at first it does not say.
+    pub fn set_sandbox_image(&self, reference: &str) {
+        reference.clone_into(&mut lock(&self.0.sandbox_image));
     }
 
     /// Whether it can give pods users of their own from now on; at first it cannot.

@@ -303,6 +303,26 @@ async fn unused_images_go_before_pods_where_a_disk_is_full() {
     );
 }
 
+/// Also just after this process has started: images that were there before are not new.
+#[tokio::test(start_paused = true)]
+async fn unused_images_go_before_pods_just_after_a_restart() {
+    let mut node = TestNode::new();
+    node.runtime.add_image("localhost/unused:1", true);
+    run(&node, "u1", 0, 0).await;
+    node.kill();
+    node.start();
+    seconds(1).await;
+    // As if it was pulled.
+    node.runtime.add_image("localhost/new:1", true);
+    let files = files(GIB);
+    node.host.state().pod_files.insert("u1".to_owned(), files);
+    disk_left(&node, &[GIB, 50 * GIB]);
+    let has = |name: &str| node.runtime.images().iter().any(|it| it.contains(name));
+    eventually("the image goes", || !has("unused")).await;
+    seconds(30).await;
+    assert!(has("new") && node.running("u1").is_some());
+}
+
 /// A node with images that nobody uses and that are old enough to go.
 async fn with_unused_images(images: &[&str]) -> TestNode {
     let node = TestNode::new();

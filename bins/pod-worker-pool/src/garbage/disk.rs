@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::collection::Collection;
 use super::files::attempt;
 use super::images::{ImageHistory, Thresholds, UnusedImage};
+use super::sandbox_image;
 
 /// How often the disk is looked at (the kubelet's image GC period).
 const PERIOD: std::time::Duration = std::time::Duration::from_secs(300);
@@ -43,6 +44,12 @@ impl ImageCollection {
         UnixNanos(1).plus(self.began.elapsed())
     }
 
+    /// Notes what is there when the process starts.
+    pub(super) async fn begin(&mut self, with: &Collection) {
+        // Without an answer the first look is that of the first round.
+        let _ = self.look(with).await;
+    }
+
     /// Notes what is in use, and once in a while frees what the disk needs.
     pub(super) async fn run(&mut self, with: &Collection) {
         let Some((mut images, used)) = self.look(with).await else {
@@ -56,11 +63,9 @@ impl ImageCollection {
         let too_old = self
             .history
             .too_old(self.now(), &images, &used, maximum_age);
-        for image in &too_old {
-            if remove(with, image, "it was not used for imageMaximumGCAge").await {
-                images.retain(|it| it.id != image.id);
-            }
-        }
+        let why = "it was not used for imageMaximumGCAge";
+        let gone = remove_all(with, too_old, u64::MAX, why).await;
+        images.retain(|image| gone.iter().all(|it| it.id != image.id));
         let Some(to_free) = self.excess(with).await else {
             return;
         };
@@ -122,16 +127,8 @@ impl ImageCollection {
     ) -> u64 {
         let minimum_age = self.thresholds.minimum_age;
         let unused = self.history.unused(self.now(), images, used, minimum_age);
-        let mut freed = 0_u64;
-        for image in unused {
-            if freed >= to_free {
-                break;
-            }
-            if remove(with, &image, "the disk of the images is too full").await {
-                freed = freed.saturating_add(image.size);
-            }
-        }
-        freed
+        let why = "the disk of the images is too full";
+        size(&remove_all(with, unused, to_free, why).await)
     }
 }
 
@@ -144,6 +141,40 @@ async fn used(with: &Collection) -> Option<BTreeSet<String>> {
     let containers = relist.pods.values().flat_map(|pod| &pod.containers);
     let images = containers.flat_map(|container| container.images.iter().cloned());
     Some(images.collect())
+}
+
+fn size(images: &[UnusedImage]) -> u64 {
+    let sizes = images.iter().map(|image| image.size);
+    sizes.fold(0, u64::saturating_add)
+}
+
+/// Removes unused images until so many bytes are free; those that are gone.
+async fn remove_all(
+    with: &Collection,
+    unused: Vec<UnusedImage>,
+    to_free: u64,
+    why: &str,
+) -> Vec<UnusedImage> {
+    let mut gone = Vec::new();
+    if unused.is_empty() {
+        return gone;
+    }
+    let of_sandboxes = match sandbox_image::names(with).await {
+        Ok(names) => names,
+        Err(error) => {
+            tracing::warn!(%error, "no image is removed: it may be that of the sandboxes");
+            return gone;
+        }
+    };
+    for image in unused {
+        if size(&gone) >= to_free {
+            break;
+        }
+        if !image.is_used(&of_sandboxes) && remove(with, &image, why).await {
+            gone.push(image);
+        }
+    }
+    gone
 }
 
 /// Removes an unused image; whether it is gone. Those before it may have taken minutes, in

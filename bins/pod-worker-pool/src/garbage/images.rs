@@ -11,8 +11,8 @@ use node_layout::DiskUsage;
 /// Images that are kept track of; far more than any node has.
 const MAX_IMAGES: usize = 10_000;
 
-/// Last part of the name of every sandbox image: without it no pod can start, and
-/// runtimes before containerd 1.7 do not say that it is pinned.
+/// Last part of the usual name of the image of sandboxes, for runtimes that do not
+/// [tell](super::sandbox_image) what it is.
 const SANDBOX_IMAGE: &str = "pause";
 
 /// When images are collected.
@@ -53,15 +53,19 @@ impl Thresholds {
 /// What is known of an image beside what the runtime says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct History {
-    first_seen: UnixNanos,
+    /// `None` for what the first look of this process found: it came at an unknown time
+    /// before.
+    first_seen: Option<UnixNanos>,
     last_used: UnixNanos,
 }
 
-/// When images were first seen and last used. Lost with the process: then all are
-/// new again, and stay for the minimum age.
+/// When images were first seen and last used. Lost with the process: what its next run
+/// finds at once is old enough to go, as with a kubelet. Were it new, a node short of disk
+/// would end pods after each restart, beside images that nobody uses.
 #[derive(Debug, Default)]
 pub(super) struct ImageHistory {
     images: BTreeMap<String, History>,
+    has_looked: bool,
 }
 
 /// An image that may go.
@@ -90,9 +94,11 @@ impl ImageHistory {
     pub(super) fn look(&mut self, now: UnixNanos, images: &[v1::Image], used: &BTreeSet<String>) {
         self.images
             .retain(|id, _| images.iter().any(|image| image.id == *id));
+        let first_seen = self.has_looked.then_some(now);
+        self.has_looked = true;
         for image in images.iter().take(MAX_IMAGES) {
             let history = self.images.entry(image.id.clone()).or_insert(History {
-                first_seen: now,
+                first_seen,
                 last_used: UnixNanos(0),
             });
             if is_used(image, used) {
@@ -111,13 +117,14 @@ impl ImageHistory {
     ) -> Vec<UnusedImage> {
         let unused = self.idle(images, used);
         listed(unused, |history| {
-            now.since(history.first_seen) >= minimum_age
+            let first_seen = history.first_seen;
+            first_seen.is_none_or(|seen| now.since(seen) >= minimum_age)
         })
     }
 
     /// Images that have not been used for longer than `maximum_age`, in the order in which
-    /// they should go. A restart of this process counts as a use of all of them, as with a
-    /// kubelet.
+    /// they should go. `now` counts from the start of this process, which counts as a use of
+    /// all of them, as with a kubelet.
     pub(super) fn too_old(
         &self,
         now: UnixNanos,
@@ -129,7 +136,8 @@ impl ImageHistory {
             return Vec::new();
         }
         listed(self.idle(images, used), |history| {
-            now.since(history.first_seen.max(history.last_used)) > maximum_age
+            let first_seen = history.first_seen.unwrap_or_default();
+            now.since(first_seen.max(history.last_used)) > maximum_age
         })
     }
 
@@ -299,6 +307,7 @@ mod tests {
     fn an_image_that_is_new_on_the_node_stays_for_a_while() {
         let images = [image("a", "a")];
         let mut history = ImageHistory::default();
+        history.look(at(4), &[], &used(&[]));
         history.look(at(5), &images, &used(&[]));
         assert!(
             history
@@ -317,5 +326,19 @@ mod tests {
                 .unused(at(9), &images, &used(&[]), MINUTE * 2)
                 .is_empty()
         );
+    }
+    #[test]
+    fn an_image_that_a_process_finds_when_it_starts_may_go_at_once() {
+        let images = [image("a", "a"), image("b", "b")];
+        let nobody = used(&[]);
+        let mut history = ImageHistory::default();
+        history.look(at(0), &images[..1], &nobody);
+        history.look(at(1), &images, &nobody);
+        let unused = history.unused(at(1), &images, &nobody, MINUTE * 2);
+        assert_eq!(ids(unused), ["a"]);
+        // That it came at an unknown time does not make it idle for ever.
+        let too_old = |minutes| ids(history.too_old(at(minutes), &images, &nobody, MINUTE * 5));
+        assert!(too_old(4).is_empty());
+        assert_eq!(too_old(6), ["a"]);
     }
 }

@@ -232,6 +232,18 @@ async fn unused_images_do_not_wait_for_a_container_whose_removal_hangs() {
     assert!(waited < 45.0 && !has_image(&node, OWN), "{waited}");
 }
 
+/// It is not called as usual, and the runtime pins nothing.
+#[tokio::test(start_paused = true)]
+async fn the_image_of_sandboxes_stays_whatever_it_is_called() {
+    const OF_SANDBOXES: &str = "registry.local/mirrored-pause:3.6";
+    let node = TestNode::new();
+    node.runtime.set_sandbox_image(OF_SANDBOXES);
+    node.runtime.add_image(OF_SANDBOXES, true);
+    images_and_a_dead_container(&node).await;
+    node.life().garbage.free_space(true).await;
+    assert!(!has_image(&node, UNUSED) && has_image(&node, OF_SANDBOXES));
+}
+
 /// Removing one image may take minutes.
 #[tokio::test(start_paused = true)]
 async fn an_image_stays_that_a_pod_begins_to_use_while_others_are_removed() {

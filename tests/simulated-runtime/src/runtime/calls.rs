@@ -31,8 +31,8 @@ impl ContainerRuntime for SimulatedRuntime {
         .await
     }
 
-    async fn status(&self, _verbose: bool) -> Result<v1::StatusResponse, RuntimeError> {
-        self.perform("Status", millis(1), |runtime| async move {
+    async fn status(&self, verbose: bool) -> Result<v1::StatusResponse, RuntimeError> {
+        self.perform("Status", millis(1), move |runtime| async move {
             let condition = |name: &str, status| v1::RuntimeCondition {
                 r#type: name.to_owned(),
                 status,
@@ -54,8 +54,12 @@ impl ContainerRuntime for SimulatedRuntime {
             };
             // Others do not tell of any.
             let tells = features.user_namespaces;
+            let image = lock(&runtime.0.sandbox_image).clone();
+            let config = format!(r#"{{"sandboxImage":"{image}"}}"#);
+            let config = (verbose && !image.is_empty()).then_some(("config".to_owned(), config));
             Ok(v1::StatusResponse {
                 status,
+                info: config.into_iter().collect(),
                 runtime_handlers: tells.then_some(handler).into_iter().collect(),
                 ..v1::StatusResponse::default()
             })
