@@ -32,7 +32,7 @@ pub struct ResolvConf {
     pub nameservers: Vec<String>,
     /// The last `search` line, without the dots at the end.
     pub searches: Vec<String>,
-    /// The last `options` line.
+    /// Those of all `options` lines, each once.
     pub options: Vec<String>,
 }
 
@@ -47,8 +47,8 @@ pub enum ResolvConfError {
     },
 }
 
-/// Reads a resolv.conf the way the kubelet does: addresses add up, of `search` and
-/// `options` the last line holds.
+/// Reads a resolv.conf the way the kubelet does: addresses and options add up, of `search`
+/// the last line holds, and of an option the last value.
 pub fn parse_resolv_conf(text: &str) -> Result<ResolvConf, ResolvConfError> {
     let mut parsed = ResolvConf::default();
     for (index, line) in text.lines().enumerate() {
@@ -62,19 +62,36 @@ pub fn parse_resolv_conf(text: &str) -> Result<ResolvConf, ResolvConfError> {
                 Some(address) => parsed.nameservers.push(address.to_owned()),
                 None => return Err(ResolvConfError::EmptyNameserver { line: index + 1 }),
             },
-            Some("search") => parsed.searches = words.map(without_final_dot).collect(),
-            Some("options") => parsed.options = words.map(str::to_owned).collect(),
+            Some("search") => parsed.searches = words.filter_map(search_domain).collect(),
+            Some("options") => {
+                for option in words {
+                    let name = option_name(option);
+                    set_option(&mut parsed.options, name, option.to_owned());
+                }
+            }
             _ => {}
         }
     }
     Ok(parsed)
 }
 
-/// A lone dot means "no search domain" and is kept.
-fn without_final_dot(domain: &str) -> String {
-    match domain.strip_suffix('.') {
-        Some(bare) if !bare.is_empty() => bare.to_owned(),
-        _ => domain.to_owned(),
+/// A lone dot, by which systemd says "no search domain", is left out: resolvers of musl find
+/// no name at all with it.
+fn search_domain(domain: &str) -> Option<String> {
+    let bare = domain.strip_suffix('.').unwrap_or(domain);
+    (!bare.is_empty()).then(|| bare.to_owned())
+}
+
+fn option_name(option: &str) -> &str {
+    option.split_once(':').map_or(option, |(name, _)| name)
+}
+
+/// Gives an option this text, in the place that it has already or at the end.
+fn set_option(options: &mut Vec<String>, name: &str, text: String) {
+    let mut existing = options.iter_mut();
+    match existing.find(|existing| option_name(existing) == name) {
+        Some(existing) => *existing = text,
+        None => options.push(text),
     }
 }
 
@@ -211,16 +228,7 @@ fn append(config: &mut DnsConfig, own: &PodDNSConfig) {
             Some(value) => format!("{name}:{value}"),
             None => name.to_owned(),
         };
-        let same_name = |existing: &&mut String| {
-            existing
-                .split_once(':')
-                .map_or(existing.as_str(), |(name, _)| name)
-                == name
-        };
-        match config.options.iter_mut().find(same_name) {
-            Some(existing) => *existing = text,
-            None => config.options.push(text),
-        }
+        set_option(&mut config.options, name, text);
     }
 }
 

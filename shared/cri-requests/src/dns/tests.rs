@@ -28,14 +28,14 @@ fn line(config: &DnsConfig) -> String {
 }
 
 #[test]
-fn addresses_add_up_and_the_last_search_and_options_lines_hold() {
+fn addresses_and_options_add_up_and_the_last_search_line_holds() {
     let text = "# comment\n; other\nnameserver 1.1.1.1\n\tnameserver  2.2.2.2 ignored\n\
-                search a.b. c.d\nsearch e.f. .\noptions x\noptions ndots:1 timeout:2\n\
-                sortlist 1.2.3.4\nnameserver fe80::1%eth0\n";
+                search a.b. c.d\nsearch e.f. .\noptions ndots:1 rotate ndots:2\n\
+                options timeout:2 ndots:3\nsortlist 1.2.3.4\nnameserver fe80::1%eth0\n";
     let parsed = parse_resolv_conf(text).unwrap();
     assert_eq!(parsed.nameservers, ["1.1.1.1", "2.2.2.2", "fe80::1%eth0"]);
-    assert_eq!(parsed.searches, ["e.f", "."]);
-    assert_eq!(parsed.options, ["ndots:1", "timeout:2"]);
+    assert_eq!(parsed.searches, ["e.f"]);
+    assert_eq!(parsed.options, ["ndots:3", "rotate", "timeout:2"]);
     assert_eq!(parse_resolv_conf("").unwrap(), ResolvConf::default());
     assert_eq!(
         parse_resolv_conf("search x\nnameserver\n"),
@@ -78,6 +78,24 @@ fn the_policy_decides_whom_a_pod_asks() {
         let (config, warnings) = pod_dns(&pod_with(spec), &node(), Some(&node_file()));
         assert_eq!(line(&config), expected, "{spec}");
         assert_eq!(warnings, [], "{spec}");
+    }
+}
+
+/// systemd writes it where a node's name is a whole one; with it no program of musl finds
+/// any name.
+#[test]
+fn no_pod_gets_the_lone_dot_of_the_nodes_file() {
+    let file = parse_resolv_conf("nameserver 127.0.0.53\nsearch .\n").unwrap();
+    for (policy, expected) in [
+        ("Default", ""),
+        (
+            "ClusterFirst",
+            "ns.svc.cluster.local svc.cluster.local cluster.local",
+        ),
+    ] {
+        let pod = pod_with(&format!(r#","dnsPolicy":"{policy}""#));
+        let (config, _) = pod_dns(&pod, &node(), Some(&file));
+        assert_eq!(config.searches.join(" "), expected, "{policy}");
     }
 }
 
