@@ -67,6 +67,7 @@ pub fn container_config(input: &ContainerInput<'_>) -> Result<ContainerConfig, B
         }),
         image: Some(ImageSpec {
             image: input.image_id.to_owned(),
+            user_specified_image: container.image.clone().unwrap_or_default(),
             ..ImageSpec::default()
         }),
         command,
@@ -193,6 +194,14 @@ mod tests {
             .map(|env| (env.key.as_str(), env.value.as_slice()))
             .collect();
         assert_eq!(envs, [("A", b"1".as_slice()), ("B", b"21")]);
+    }
+
+    /// The runtime may judge signatures by the name; what runs is what was pulled.
+    #[test]
+    fn the_runtime_hears_the_image_and_what_the_pod_calls_it() {
+        let image = of(r#""name":"c""#).unwrap().image.unwrap();
+        let heard = (image.image.as_str(), image.user_specified_image.as_str());
+        assert_eq!(heard, ("sha256:1", "i"));
     }
 
     #[test]

@@ -32,10 +32,15 @@ pub fn of_container<'a>(pod: &'a Pod, container: &Container) -> Vec<ImageVolume<
         .collect()
 }
 
+/// The source of a volume of a pod that is an image.
+fn source<'a>(pod: &'a Pod, volume: &str) -> Option<&'a ImageVolumeSource> {
+    let mut volumes = pod.volumes().iter();
+    volumes.find(|found| found.name == volume)?.image.as_ref()
+}
+
 /// Whether a volume of a pod is an image.
 pub(crate) fn is_image(pod: &Pod, volume: &str) -> bool {
-    let mut volumes = pod.volumes().iter();
-    volumes.any(|found| found.name == volume && found.image.is_some())
+    source(pod, volume).is_some()
 }
 
 /// Makes of a mount without source one of the image of its volume, or of `sub_path` in it.
@@ -59,10 +64,12 @@ pub(crate) fn of_image(
         volume: stated.name.clone(),
         container: input.container.name.clone(),
     })?;
+    let reference = source(input.pod, &stated.name).and_then(|source| source.reference.clone());
     Ok(Mount {
         readonly: true,
         image: Some(ImageSpec {
             image: image.clone(),
+            user_specified_image: reference.unwrap_or_default(),
             ..ImageSpec::default()
         }),
         image_sub_path: sub_path.unwrap_or_default(),
@@ -114,6 +121,7 @@ mod tests {
                 propagation: MountPropagation::PropagationPrivate.into(),
                 image: Some(ImageSpec {
                     image: "sha256:a".to_owned(),
+                    user_specified_image: "a:1".to_owned(),
                     ..ImageSpec::default()
                 }),
                 ..Mount::default()
