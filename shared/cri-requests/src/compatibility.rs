@@ -23,7 +23,7 @@ const RECORDED: &str = include_str!("../../../tests/data/kubelet-cri-requests.js
 const RECORDED_PODS: usize = 53;
 
 /// Where we differ on purpose: how both sides are made comparable, and why.
-const DIFFERENCES: [(&str, Difference, &str); 5] = [
+const DIFFERENCES: [(&str, Difference, &str); 6] = [
     (
         "hash",
         |_, request| remove(request, "/config/annotations/io.kubernetes.container.hash"),
@@ -55,6 +55,12 @@ const DIFFERENCES: [(&str, Difference, &str); 5] = [
         |pod, request| each_mount(request, |mount| of_host_path(pod, mount)),
         "the kubelet gives the runtime the node's path, ours is where the path was bound after it \
          was opened and judged: a link that is put there later leads nowhere else",
+    ),
+    (
+        "masked paths",
+        |_, request| newer_masks(request),
+        "kubelets mask these since 1.31 and 1.34: the use of power and interrupts tell what other \
+         processes do",
     ),
 ];
 
@@ -279,6 +285,18 @@ fn remove(request: &mut Value, pointer: &str) {
 fn sort(request: &mut Value, pointer: &str) {
     if let Some(Value::Array(items)) = request.pointer_mut(pointer) {
         items.sort_by_key(ToString::to_string);
+    }
+}
+
+fn newer_masks(request: &mut Value) {
+    let newer = [
+        "/proc/asound",
+        "/proc/interrupts",
+        "/sys/devices/virtual/powercap",
+    ];
+    let masked = "/config/linux/security_context/masked_paths";
+    if let Some(Value::Array(paths)) = request.pointer_mut(masked) {
+        paths.retain(|path| newer.iter().all(|newer| path != newer));
     }
 }
 

@@ -25,9 +25,13 @@ const SECCOMP_PROFILES: &str = "seccomp";
 const APPARMOR_ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// What a container does not see of `/proc` and `/sys` unless it asks for it: what
-/// tells about the machine or its other processes.
-pub const MASKED_PATHS: [&str; 9] = [
+/// tells about the machine or its other processes. It replaces the runtime's own list, so
+/// it has what was added there since: the use of power tells what others compute, and so do
+/// interrupts.
+pub const MASKED_PATHS: [&str; 12] = [
+    "/proc/asound",
     "/proc/acpi",
+    "/proc/interrupts",
     "/proc/kcore",
     "/proc/keys",
     "/proc/latency_stats",
@@ -36,6 +40,7 @@ pub const MASKED_PATHS: [&str; 9] = [
     "/proc/sched_debug",
     "/proc/scsi",
     "/sys/firmware",
+    "/sys/devices/virtual/powercap",
 ];
 
 /// What it sees but cannot change.

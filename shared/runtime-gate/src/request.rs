@@ -16,8 +16,10 @@ use crate::places::{OwnMount, Places, stays_below};
 use crate::user_ids::{self, UserIds};
 
 /// Of `/proc` and `/sys`, what a container must not see unless it may have all of it.
-pub const MASKED: [&str; 9] = [
+pub const MASKED: [&str; 12] = [
+    "/proc/asound",
     "/proc/acpi",
+    "/proc/interrupts",
     "/proc/kcore",
     "/proc/keys",
     "/proc/latency_stats",
@@ -26,6 +28,7 @@ pub const MASKED: [&str; 9] = [
     "/proc/sched_debug",
     "/proc/scsi",
     "/sys/firmware",
+    "/sys/devices/virtual/powercap",
 ];
 
 /// What it must not change.

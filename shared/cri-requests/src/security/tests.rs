@@ -246,7 +246,7 @@ fn proc_is_masked_unless_asked_otherwise() {
     let context = security("{}", "{}", &ROOT).unwrap();
     assert_eq!(
         (context.masked_paths.len(), context.readonly_paths.len()),
-        (9, 6)
+        (12, 6)
     );
     let context = security("{}", r#"{"procMount":"Unmasked"}"#, &ROOT).unwrap();
     assert_eq!(
