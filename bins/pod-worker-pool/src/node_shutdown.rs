@@ -23,7 +23,7 @@ use pod::metadata::system_priority;
 use pod::node_shutdown::{TERMINATED, TERMINATED_MESSAGE};
 use pod_lifecycle::DesiredPod;
 use process::{Context, Lifecycle};
-use state_file::StateFile;
+use state_file::{SAVE_MAY_TAKE, StateFile};
 use system_bus::{Error, Logind, ShutdownSignals};
 use tokio::time::Instant;
 use topology::Process;
@@ -44,7 +44,7 @@ const BEGUN_FILE: &str = "shutdown";
 const BEGUN_VERSION: u32 = 2;
 
 /// Wait before logind is asked again that could not be.
-const RETRY: Duration = Duration::from_secs(10);
+const RETRY: Duration = Duration::from_secs(1);
 
 /// The time that the runtime has at least to tell what runs when that was never known: also
 /// where a process comes so late that all pods have had their time.
@@ -52,6 +52,18 @@ const FIRST_LIST_MAY_TAKE: Duration = Duration::from_secs(2);
 
 /// So often it is looked at whether pods have ended, and for new ones.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+/// For people, as long as this process runs.
+const CANCELLED: &str = "a shutdown of the node was cancelled: its pods have ended";
+
+/// Why nobody waits for a shutdown any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    /// It was cancelled.
+    Cancelled,
+    /// Nothing is heard from logind.
+    BusLost,
+}
 
 /// What people are told in `bulkhead status`. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -119,9 +131,8 @@ impl NodeShutdown {
     /// Has no pod start where an earlier process was told of a shutdown, until it is known
     /// whether that goes on: one that came after it had begun would run for a moment.
     pub(crate) async fn hold_starts(&self) {
-        let file = self.begun.clone();
-        let begun = blocking::spawn(move || file.load::<Duration>()).await;
-        if !self.groups.is_empty() && matches!(begun, Ok(Ok(Some(_)))) {
+        let begun = self.with_note(|file| file.load::<Duration>()).await;
+        if !self.groups.is_empty() && matches!(begun, Some(Ok(Some(_)))) {
             // A pool that stops starts none.
             let _ = self.pool.set_startable(Startable::Unknown).await;
         }
@@ -134,21 +145,26 @@ impl NodeShutdown {
             self.lifecycle.let_go(LOCK);
             return std::future::pending().await;
         }
+        let mut was_cancelled = false;
         loop {
-            if let Err(error) = self.guard().await {
-                self.let_all_start().await;
-                let error = telemetry::chain(&error);
-                let line =
-                    format!("degraded: a shutdown of the node does not wait for pods: {error}");
-                self.line.set(&line);
+            match self.guard(was_cancelled).await {
+                Ok(Over::Cancelled) => was_cancelled = true,
+                Ok(Over::BusLost) => tokio::time::sleep(LOOK_AGAIN).await,
+                Err(error) => {
+                    self.let_all_start().await;
+                    let error = telemetry::chain(&error);
+                    let line =
+                        format!("degraded: a shutdown of the node does not wait for pods: {error}");
+                    self.line.set(&line);
+                    tokio::time::sleep(RETRY).await;
+                }
             }
-            tokio::time::sleep(RETRY).await;
         }
     }
 
-    /// Waits for a shutdown with the lock, and carries it out; ends when it was cancelled,
-    /// or when the connection to the bus was lost.
-    async fn guard(&self) -> Result<(), Error> {
+    /// Waits for a shutdown with the lock, and carries it out. `was_cancelled` is for people:
+    /// whether an earlier one was, whose pods stay ended.
+    async fn guard(&self, was_cancelled: bool) -> Result<Over, Error> {
         let mut signals = self.login.signals().await?;
         // One that is under way was delayed by a process before this one.
         let lock = match self.login.is_shutting_down().await? {
@@ -162,13 +178,15 @@ impl NodeShutdown {
                 // systemd would keep that of an earlier process beside it.
                 self.lifecycle.let_go(LOCK);
                 self.lifecycle.keep_open(LOCK, lock.as_fd());
-                self.line.set(&limit.unwrap_or_default());
+                let cancelled = was_cancelled.then(|| CANCELLED.to_owned());
+                let lines: Vec<String> = limit.into_iter().chain(cancelled).collect();
+                self.line.set(&lines.join("; "));
                 Some(lock)
             }
         };
         while !self.login.is_shutting_down().await? {
             if !signals.next().await {
-                return Ok(());
+                return Ok(Over::BusLost);
             }
         }
         let mut seen = Seen::default();
@@ -215,7 +233,7 @@ impl NodeShutdown {
         &self,
         seen: &mut Seen,
         signals: &mut ShutdownSignals,
-    ) -> Result<(), Error> {
+    ) -> Result<Over, Error> {
         loop {
             self.look(self.total(), seen).await;
             let told = tokio::time::timeout(LOOK_AGAIN, signals.next()).await;
@@ -224,9 +242,7 @@ impl NodeShutdown {
                 tokio::time::sleep(LOOK_AGAIN).await;
             } else if told == Ok(true) && !self.login.is_shutting_down().await? {
                 self.let_all_start().await;
-                self.line
-                    .set("a shutdown of the node was cancelled: its pods have ended");
-                return Ok(());
+                return Ok(Over::Cancelled);
             }
         }
     }
@@ -317,30 +333,48 @@ impl NodeShutdown {
     /// When the shutdown began, as time since the node's boot: an earlier process may have
     /// noted it.
     async fn note_begun(&self) -> Duration {
-        let (file, now) = (self.begun.clone(), self.clock.since_boot());
-        let noting = blocking::spawn(move || match file.load() {
+        let now = self.clock.since_boot();
+        let noting = self.with_note(move |file| match file.load() {
             Ok(Some(begun)) if begun <= now => Ok(begun),
             _ => file.save(&now).map(|()| now),
         });
         match noting.await {
-            Ok(Ok(begun)) => begun,
-            Ok(Err(error)) => {
+            Some(Ok(begun)) => begun,
+            Some(Err(error)) => {
                 let error = telemetry::chain(&error);
                 tracing::warn!(error, "a restart would begin the shutdown of the node anew");
                 now
             }
-            Err(_ended) => now,
+            None => now,
         }
     }
 
     async fn forget_begun(&self) {
-        let file = self.begun.clone();
-        if let Ok(Err(error)) = blocking::spawn(move || file.remove()).await {
+        if let Some(Err(error)) = self.with_note(StateFile::remove).await {
             let error = telemetry::chain(&error);
             tracing::warn!(
                 error,
                 "the begin of a shutdown that is over cannot be forgotten"
             );
+        }
+    }
+
+    /// What comes of the file in which the begin of a shutdown is noted; `None` when the disk
+    /// hangs, for which no shutdown waits.
+    async fn with_note<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&StateFile) -> T + Send + 'static,
+    ) -> Option<T> {
+        let file = self.begun.clone();
+        let working = blocking::spawn(move || work(&file));
+        match tokio::time::timeout(SAVE_MAY_TAKE, working).await {
+            Ok(done) => done.ok(),
+            Err(_elapsed) => {
+                tracing::warn!(
+                    "the disk of the state directory hangs: a restart would begin a shutdown of the node anew"
+                );
+                None
+            }
         }
     }
 }

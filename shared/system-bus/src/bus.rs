@@ -103,6 +103,10 @@ impl Bus {
         }
     }
 
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     /// Calls a method about `of`, once more over a new connection where the old one was
     /// cut: all that is asked for here may be done twice.
     pub(crate) async fn call<Arguments>(
@@ -170,7 +174,7 @@ impl Bus {
     }
 
     /// Has the next call make a new connection.
-    pub(crate) async fn forget(&self) {
+    async fn forget(&self) {
         *self.connection.lock().await = None;
     }
 }

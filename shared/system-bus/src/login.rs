@@ -122,20 +122,18 @@ impl Logind for LoginManager {
         let member = "PrepareForShutdown";
         let rule = MatchRule::builder()
             .msg_type(zbus::message::Type::Signal)
+            .sender(LOGIN.service)
+            .path(LOGIN.object)
             .interface(LOGIN.interface)
             .member(member);
-        let connection = self.0.connected().await?;
-        let rule = rule
-            .build()
-            .map_err(|source| Error::refused(member, LOGIND, source))?;
+        let refused = |source| Error::refused(member, LOGIND, source);
+        let rule = rule.build().map_err(refused)?;
+        // A connection of its own: signals that nobody has read yet hold up no answer, and
+        // one that was cut is not used again.
+        let connection = Bus::at(self.0.socket()).connected().await?;
         let signals = MessageStream::for_match_rule(rule, &connection, MAX_SIGNALS).await;
-        match signals {
-            Ok(signals) => Ok(ShutdownSignals::new(signals.map(|told| told.is_ok()))),
-            Err(error) => {
-                self.0.forget().await;
-                Err(Error::refused(member, LOGIND, error))
-            }
-        }
+        let signals = signals.map_err(refused)?;
+        Ok(ShutdownSignals::new(signals.map(|told| told.is_ok())))
     }
 
     async fn reload(&self) -> Result<(), Error> {

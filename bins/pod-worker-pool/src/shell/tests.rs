@@ -2,6 +2,8 @@
 //! who may and with what nobody should send.
 
 mod by_reference;
+mod exec_probes;
+mod node_shutdown;
 mod source;
 
 use std::sync::Arc;
@@ -19,7 +21,7 @@ use bulkhead_api::v1::watch_observations_response::Message as Observed;
 use bulkhead_api::v1::watch_probe_targets_response::Message as Targeted;
 use clock::WallClock;
 use ipc::{Channel, MemoryHub, Network};
-use node_config::{DirectoryLayout, NodeConfig};
+use node_config::{DirectoryLayout, NodeConfig, ShutdownGroup};
 use process::{Context, Lifecycle};
 use serde_json::{Value, json};
 use simulated_node::{MemoryHost, SimulatedLogind};
@@ -43,6 +45,8 @@ struct Pool {
     process: Option<AbortOnDropHandle<()>>,
     clock: WallClock,
     lives: u32,
+    logind: SimulatedLogind,
+    shutdown: Vec<ShutdownGroup>,
 }
 
 impl Pool {
@@ -61,6 +65,8 @@ impl Pool {
             process: None,
             clock,
             lives: 0,
+            logind: SimulatedLogind::default(),
+            shutdown: Vec::new(),
         };
         pool.restart();
         pool
@@ -78,6 +84,7 @@ impl Pool {
         let mut config = NodeConfig::with_defaults("node", directories);
         config.policy_path = root.join("policy.toml");
         config.pull_credentials_path = root.join("pull-credentials.json");
+        config.shutdown.clone_from(&self.shutdown);
         let context = Context {
             process: Process::PodWorkerPool,
             config: Arc::new(config),
@@ -92,7 +99,7 @@ impl Pool {
         let opened = crate::Opened {
             runtime: Arc::new(self.runtime.clone()),
             host: Arc::new(MemoryHost::default()),
-            login: Arc::new(SimulatedLogind::default()),
+            login: Arc::new(self.logind.clone()),
         };
         self.process = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             Box::pin(crate::serve(context, opened)).await.unwrap();
