@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use local_objects::{ObjectKind, Objects};
 use pod::core::{Container, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector};
 use pod::downward::{DownwardError, metadata_field, resource_value};
-use pod::{Pod, PodExt};
+use pod::{Pod, PodExt, addresses};
 
 pub use self::of_files::{EnvFile, EnvFileContent, EnvFiles, MAX_ENV_FILE_BYTES, env_files};
 use self::of_objects::PodObjects;
@@ -57,7 +57,7 @@ pub(super) struct EnvironmentInput<'a> {
     /// Path of the container in the pod, for errors.
     pub(super) field: &'a str,
     pub(super) node: &'a NodeFacts,
-    /// The addresses of the pod's sandbox.
+    /// The addresses of the pod's sandbox, as the runtime tells them.
     pub(super) pod_ips: &'a [IpAddr],
     /// What is known of the objects that the pod refers to.
     pub(super) objects: &'a Objects,
@@ -167,11 +167,13 @@ fn field_value(
     let pod = input.pod;
     let spec = pod.spec_or_default();
     // A pod on the node's network has the node's addresses.
-    let pod_ips = if pod.host_network() {
+    let told = if pod.host_network() {
         input.node.node_ips.as_slice()
     } else {
         input.pod_ips
     };
+    let node_ip = input.node.node_ips.first();
+    let pod_ips = addresses::pod_ips(told.iter().copied(), node_ip.copied());
     let path = selector.field_path.as_str();
     // All labels, or all annotations, are only told in files.
     let is_all = matches!(path, "metadata.labels" | "metadata.annotations");
@@ -184,8 +186,8 @@ fn field_value(
         "spec.serviceAccountName" => spec.service_account_name.clone().unwrap_or_default(),
         "status.hostIP" => first(&input.node.node_ips),
         "status.hostIPs" => joined(&input.node.node_ips),
-        "status.podIP" => first(pod_ips),
-        "status.podIPs" => joined(pod_ips),
+        "status.podIP" => first(&pod_ips),
+        "status.podIPs" => joined(&pod_ips),
         _ => return Err(unknown_field(field, path)),
     })
 }

@@ -6,6 +6,7 @@
 //! (`pod-validation`), and anything that does I/O.
 
 pub mod accessors;
+pub mod addresses;
 pub mod container_hash;
 pub mod downward;
 pub mod ephemeral;

@@ -7,7 +7,7 @@ use bulkhead_api::v1;
 use ipc::limits::MAX_PROBE_TARGET_BYTES;
 use pod::accessors::ContainerKind;
 use pod::core::{Container as ContainerSpec, Probe};
-use pod::{Pod, PodExt, probe};
+use pod::{Pod, PodExt, addresses, probe};
 use pod_lifecycle::observation::{Container, ContainerState};
 
 use super::findings::{Findings, WorkerView};
@@ -31,12 +31,14 @@ pub(super) fn of(
     let observation = &findings.observation;
     let pod_ip = if pod.host_network() {
         // A node may be up before its network: a pod that shares it answers here.
-        Some(host_ip).filter(|ip| !ip.is_empty()).or(Some(LOOPBACK))
+        let node = Some(host_ip).filter(|ip| !ip.is_empty());
+        node.unwrap_or(LOOPBACK).to_owned()
     } else {
-        let ips = observation
-            .current_sandbox()
-            .map(|sandbox| sandbox.network.ips());
-        ips.and_then(|ips| ips.first()).map(String::as_str)
+        let sandbox = observation.current_sandbox();
+        let told = sandbox.map_or(&[][..], |sandbox| sandbox.network.ips());
+        let told = told.iter().filter_map(|ip| ip.parse().ok());
+        let ips = addresses::pod_ips(told, host_ip.parse().ok());
+        ips.first().map(ToString::to_string).unwrap_or_default()
     };
     let specs = pod.all_containers();
     specs
@@ -44,9 +46,8 @@ pub(super) fn of(
         .filter_map(|(_, spec)| {
             let container = observation.newest(&spec.name)?;
             let is_in_post_start = observation.in_post_start.contains(&container.id);
-            let pod_ip = pod_ip.unwrap_or_default();
             let spec = &permitted(spec, findings.is_refused);
-            let target = target(worker, &pod, spec, container, pod_ip, is_in_post_start);
+            let target = target(worker, &pod, spec, container, &pod_ip, is_in_post_start);
             if prost::Message::encoded_len(&target) > MAX_PROBE_TARGET_BYTES {
                 tracing::warn!(pod = %worker.identity, container = spec.name, "probes are too large");
                 return None;

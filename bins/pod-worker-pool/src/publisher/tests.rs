@@ -223,6 +223,20 @@ fn each_instance_with_probes_is_a_target_until_a_newer_one_shows() {
     assert!(publisher.targets().is_empty());
 }
 
+#[test]
+fn a_pod_is_probed_at_its_address_of_the_nodes_family() {
+    for (node, expected) in [("10.0.0.1", "10.88.0.2"), ("fd00::1", "fd00::2")] {
+        let publisher = Publisher::new(node.into());
+        publisher.worker(view(&probed(), v1::WorkerPhase::Syncing));
+        let mut found = findings(vec![container("c1", running())], 5);
+        let ips = ["fd00::2", "10.88.0.2"].map(str::to_owned).into();
+        found.observation.sandboxes[0].network = SandboxNetwork::Pod { ips };
+        publisher.findings("u1", found);
+        let target = publisher.targets().get(&"c1".to_owned()).unwrap();
+        assert_eq!(target.pod_ip, expected);
+    }
+}
+
 fn address_of_target_in_the_nodes_network(host_ip: &str) -> String {
     let publisher = Publisher::new(host_ip.into());
     let mut value = probed();

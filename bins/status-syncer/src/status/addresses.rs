@@ -3,11 +3,8 @@
 use std::net::IpAddr;
 
 use bulkhead_api::v1::PodObservation;
-use pod::PodExt;
 use pod::core::{HostIP, Pod, PodIP, PodStatus};
-
-/// Addresses of one pod: one of each family, as the API allows.
-const MAX_POD_IPS: usize = 2;
+use pod::{PodExt, addresses};
 
 /// Sets `hostIP(s)` and `podIP(s)`.
 pub(super) fn set_addresses(
@@ -46,21 +43,8 @@ fn sandbox_ips(observation: &PodObservation, host: Option<IpAddr>) -> Option<Vec
             .iter()
             .find(|sandbox| !sandbox.ips.is_empty())?,
     };
-    let mut ips: Vec<IpAddr> = sandbox
-        .ips
-        .iter()
-        .filter_map(|ip| ip.parse().ok())
-        .collect();
-    if let Some(host) = host {
-        ips.sort_by_key(|ip| ip.is_ipv6() != host.is_ipv6());
-    }
-    let mut families = Vec::new();
-    ips.retain(|ip| {
-        let new = !families.contains(&ip.is_ipv6());
-        families.push(ip.is_ipv6());
-        new
-    });
-    ips.truncate(MAX_POD_IPS);
+    let told = sandbox.ips.iter().filter_map(|ip| ip.parse().ok());
+    let ips = addresses::pod_ips(told, host);
     Some(ips.iter().map(IpAddr::to_string).collect())
 }
 

@@ -59,7 +59,8 @@ fn variables(env: &str, resources: &str, spec: &str) -> Result<Vec<(String, Stri
             {{"name":"c","env":{env},"resources":{resources}}},
             {{"name":"other","resources":{{"requests":{{"cpu":"1500m"}}}}}}]}}}}"#
     ));
-    let pod_ips = ["10.0.0.2".parse().unwrap(), "fd00::2".parse().unwrap()];
+    // The network plugin tells the other family first.
+    let pod_ips = ["fd00::2".parse().unwrap(), "10.0.0.2".parse().unwrap()];
     let node = node();
     let input = EnvironmentInput {
         pod: &pod,
