@@ -1,8 +1,9 @@
 //! What must survive the death of this process and is nowhere else: kills that
 //! were begun, starts that were refused, how far postStart hooks are, what CPU and memory
-//! were changed or kept, and since when a pod with a deadline counts. One small file a
-//! pod, written before the first signal is sent, so that whoever resumes the kill knows
-//! why, and gives neither more nor less grace.
+//! were changed or kept, since when a pod with a deadline counts, and which instances are
+//! left of a life of the pod before this one. One small file a pod, written before the first
+//! signal is sent, so that whoever resumes the kill knows why, and gives neither more nor
+//! less grace.
 //!
 //! Deleting any of the files at any time is safe for the node, and costs this: a
 //! termination is asked for again and begins anew with its full grace; an instance
@@ -11,7 +12,8 @@
 //! container that the runtime refused to start may be started again, though its pod was
 //! told as failed; a postStart hook that was due is not begun, one that failed stops
 //! nothing; a container that was changed counts as having what it was made with; the
-//! deadline of a pod that has no sandbox yet begins anew.
+//! deadline of a pod that has no sandbox yet begins anew; and a pod that was to begin anew
+//! counts as ended where it is not restarted for what it had ended with before.
 //!
 //! The files are read once, at the start. After that whoever asks is answered from
 //! memory, and a [`state_file::Saver`] does what there is to do to the files, so that a
@@ -48,8 +50,9 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Reads the records below the state directory of this process. Blocks for that. Those
-    /// of pods that were ended for a shutdown of the node are of no use after its next boot.
+    /// Reads the records below the state directory of this process. Blocks for that. Of
+    /// those of pods that were ended for a shutdown of the node only what the pod's next life
+    /// needs is of use after the next boot.
     ///
     /// # Errors
     /// When the directory cannot be made.
@@ -61,8 +64,14 @@ impl Records {
         let mut known: BTreeMap<String, Option<Content>> = directory.read().into_iter().collect();
         boot.when_it_is_new(state_directory, || {
             known.retain(|uid, content| {
-                let ended = content.as_ref().is_some_and(Content::ends_with_the_boot);
-                !ended || directory.change(uid, None).is_err()
+                let ended = content.as_ref().filter(|it| it.ends_with_the_boot());
+                let Some(next) = ended.map(Content::after_the_boot) else {
+                    return true;
+                };
+                if directory.change(uid, next.as_ref()).is_ok() {
+                    *content = next;
+                }
+                content.is_some()
             });
         });
         let change = move |uid: &String, content: &Option<Content>| {

@@ -1,6 +1,7 @@
 //! A pool on a simulated node, for the tests of this crate.
 
 use std::convert::Infallible;
+use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -208,13 +209,21 @@ impl TestNode {
         std::fs::rename(from, to).unwrap();
     }
 
+    /// To the pool that starts next this is another boot of the node.
+    pub(crate) fn boots(&self) {
+        let seen = self.state.path().join("state/pod-worker-pool/boot");
+        std::fs::remove_file(seen).unwrap();
+    }
+
     /// Whether something with this text is recorded.
     pub(crate) fn is_recorded(&self, text: &str) -> bool {
         let directory = self.state.path().join("state/pod-worker-pool/kills");
         let files = std::fs::read_dir(directory).into_iter().flatten();
+        // One that is being written is beside the one that the next process would read.
+        let is_whole = |path: &Path| path.extension().is_some_and(|it| it == "json");
         files.flatten().any(|file| {
             let content = std::fs::read(file.path()).unwrap_or_default();
-            String::from_utf8_lossy(&content).contains(text)
+            is_whole(&file.path()) && String::from_utf8_lossy(&content).contains(text)
         })
     }
 

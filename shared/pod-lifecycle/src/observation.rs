@@ -35,6 +35,9 @@ pub struct Observation {
     pub volumes: BTreeMap<String, ReadyVolume>,
     /// Its volumes of files that this process has written or found written, by name.
     pub files: BTreeMap<String, WrittenFiles>,
+    /// The round (`plan::round`) that the pod has begun with. Instances of earlier ones are
+    /// left of a life before this one.
+    pub first_round: u32,
 }
 
 /// The end of a process, as an event tells it.

@@ -2,7 +2,8 @@
 # third boot, which it ends under the supervisor; on the fourth one, which it ends in the
 # bundle; and on the fifth one.
 
-# noting NAME PRIORITY: a static pod that notes when it is asked to end, and takes 2 s for it.
+# noting NAME PRIORITY POLICY: a static pod that notes when it is asked to end, takes 2 s for
+# it, and ends well, which no restart policy but Always restarts by itself.
 noting() {
     cat > "/etc/kubernetes/manifests/$1.json" <<MANIFEST
 {
@@ -11,6 +12,7 @@ noting() {
   "metadata": { "name": "$1" },
   "spec": {
     "priority": $2,
+    "restartPolicy": "$3",
     "terminationGracePeriodSeconds": 30,
     "volumes": [{ "name": "notes", "hostPath": { "path": "/notes" } }],
     "containers": [{
@@ -39,8 +41,8 @@ begin_shutdown() {
 shutdownGracePeriod: 20s
 shutdownGracePeriodCriticalPods: 8s
 SETTINGS
-    noting usual 0
-    noting critical 2000001000
+    noting usual 0 OnFailure
+    noting critical 2000001000 Never
     bulkhead policy grant /etc/kubernetes/manifests/*.json > /etc/bulkhead/policy.toml
     systemctl enable --quiet --now "$1"
     claim "$1: a usual pod runs before the shutdown" is_ready usual

@@ -380,8 +380,12 @@ impl Actor {
             .map(|(uid, _)| uid.clone())
             .collect();
         for uid in forgotten {
+            if let Some(entry) = self.workers.get(&uid) {
+                let identity = entry.worker.identity();
+                let record = entry.record_of_next_life();
+                self.steps.records.save_later(identity, &record);
+            }
             self.forget(&uid);
-            self.steps.records.remove(&uid);
         }
         self.workers.values().map(Entry::state).collect()
     }

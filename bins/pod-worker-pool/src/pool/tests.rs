@@ -14,6 +14,7 @@ mod hanging_volumes;
 mod hooks;
 mod images;
 mod newer_runtimes;
+mod next_lives;
 mod objects;
 mod pull_secrets;
 mod pulls;

@@ -34,6 +34,15 @@ impl Content {
         termination.is_some_and(|it| it.cause.ends_with_the_boot())
     }
 
+    /// What is left of it when its pod starts again with a boot of the node.
+    pub(super) fn after_the_boot(&self) -> Option<Content> {
+        let record = Record::of_next_life(self.record.first_round);
+        (record != Record::default()).then(|| Content {
+            record,
+            ..self.clone()
+        })
+    }
+
     /// What should be in the file of a pod.
     pub(super) fn of(pod: &PodIdentity, record: &Record) -> Option<Content> {
         (*record != Record::default()).then(|| Content {

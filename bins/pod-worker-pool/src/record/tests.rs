@@ -41,6 +41,7 @@ fn record(seconds: i64) -> Record {
         )]
         .into(),
         started_at: Some(now),
+        first_round: 0,
     }
 }
 
@@ -180,6 +181,17 @@ async fn a_pod_that_was_ended_with_the_node_starts_again_with_its_next_boot() {
             assert_eq!(!next.uids().is_empty(), stays, "{reason}");
             assert_eq!(!on_disk(directory.path()).is_empty(), stays, "{reason}");
         }
+    }
+    // It begins beside the instances that ended with the node.
+    let (records, _writer) = open(directory.path());
+    let beside = Record {
+        first_round: 3,
+        ..ended("Terminated")
+    };
+    records.save(&pod(), &beside).await.unwrap();
+    for boot in ["second", "first"] {
+        let (next, _) = Records::open(directory.path(), &KernelBoot::named(boot)).unwrap();
+        assert_eq!(next.all(), [(pod(), Record::of_next_life(3))]);
     }
 }
 

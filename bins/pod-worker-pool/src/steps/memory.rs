@@ -54,6 +54,8 @@ pub(crate) struct Memory {
     pub(super) resize_error: Option<String>,
     /// What people were told, so that they are told once.
     pub(super) announced: BTreeSet<Announcement>,
+    /// The round that the pod begins with if it is wanted anew once it has ended.
+    pub(super) next_life: u32,
 }
 
 /// What people are told once of an instance, by its id.
@@ -96,6 +98,11 @@ impl Memory {
         self.known.forget_failed_stops();
         self.volumes.clear();
         self.has_waited_for_objects = false;
+    }
+
+    /// What the next life of the pod needs, now that this one has ended.
+    pub(crate) fn record_of_next_life(&self) -> Record {
+        Record::of_next_life(self.next_life)
     }
 
     /// Puts what is known into the record; whether that changed it.

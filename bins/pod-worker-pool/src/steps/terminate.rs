@@ -9,7 +9,7 @@ use pod::PodIdentity;
 use pod_lifecycle::known::Known;
 use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::{
-    CleanUp, CreatedContainer, Goal, Plan, ProbeVerdicts, describe_termination,
+    self, CleanUp, CreatedContainer, Goal, Plan, ProbeVerdicts, describe_termination,
 };
 use pod_lifecycle::record::Record;
 use pod_lifecycle::stop::StopOrder;
@@ -70,6 +70,7 @@ async fn stop_pod(
     record_what_nothing_else_tells(steps, identity, termination, memory).await;
     for _ in 0..MAX_ROUNDS {
         let observation = steps.observe(identity, None, memory).await?;
+        note_next_life(&observation, termination, memory);
         let stop = match steps.plan_for(goal, &no_probes, &observation, memory) {
             Plan::AwaitCalls => {
                 memory.calls.settle(CALLS_MAY_TAKE).await;
@@ -106,6 +107,16 @@ async fn stop_pod(
         "something of the pod runs still, or again",
         Retry::SOON,
     ))
+}
+
+/// What we stop has not ended by itself: where the pod is wanted anew, what is left of it
+/// does not count. One that has ended by itself may begin anew only when its source has
+/// taken it back, and until then its instances tell the next process that it has ended.
+fn note_next_life(observation: &Observation, termination: &Termination, memory: &mut Memory) {
+    memory.next_life = plan::round_of_next_life(observation);
+    if !termination.cause.is_terminal() {
+        memory.record.first_round = memory.next_life;
+    }
 }
 
 /// Before anything of the pod is looked at: where nothing of it runs, or the runtime does
@@ -227,6 +238,7 @@ async fn clear_away(
         removed.map_err(|error| {
             StepError::from(error).while_doing("cannot remove the former version of the pod")
         })?;
+        (memory.next_life, memory.record.first_round) = (0, 0);
     }
     close_record(steps, identity, termination, what, memory).await
 }
@@ -245,7 +257,7 @@ async fn close_record(
         // While its source has it, it counts from the start that it had.
         started_at: memory.record.started_at.filter(|_| !what.removes_directory),
         termination: what.must_be_recorded.then(|| termination.clone()),
-        ..Record::default()
+        ..Record::of_next_life(memory.record.first_round)
     };
     if !what.must_be_recorded {
         steps.save_record(identity, memory).await;

@@ -8,6 +8,10 @@
 //! has to be recorded, and no order be kept: whoever looks after any kill finds the exit,
 //! or an instance of the round that it began.
 //!
+//! A pod that begins anew under its UID (its source took it back and has it again, or the
+//! node that was shut down has booted) begins with a round of its own, beside what is left
+//! of its life before: how that ended says nothing of this one. That round is recorded.
+//!
 //! A kubelet removes the old instances, that of the exit last; here they stay as others
 //! do, for their logs and their ends are told of as those of the instance before.
 
@@ -30,7 +34,16 @@ pub fn current_round(pod: &Pod, observation: &Observation) -> u32 {
         container.round.saturating_add(u32::from(ends_its_round))
     };
     let rounds = observation.containers.iter().map(round_after);
-    rounds.max().unwrap_or(0)
+    rounds.max().unwrap_or(0).max(observation.first_round)
+}
+
+/// The round that the pod begins with if it begins anew: all that is shown is of earlier
+/// ones.
+#[must_use]
+pub fn round_of_next_life(observation: &Observation) -> u32 {
+    let rounds = observation.containers.iter();
+    let rounds = rounds.map(|container| container.round.saturating_add(1));
+    rounds.max().unwrap_or(0).max(observation.first_round)
 }
 
 /// What is left of earlier rounds; ephemeral containers belong to none.

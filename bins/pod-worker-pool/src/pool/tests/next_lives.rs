@@ -1,0 +1,171 @@
+//! A pod that is wanted anew under its UID starts whatever its restart policy is, though
+//! what is left of its life before has not been collected: the source took it back and has
+//! it again, or the node that was shut down has booted.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use pod::PodSource;
+use pod::node_shutdown::TERMINATED;
+use pod_lifecycle::{EvictionRequest, KillRequest, UpdateKind};
+use serde_json::{Value, json};
+
+use super::{finished, running, starts};
+use crate::testing::{TestNode, eventually, pod_running};
+
+const POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
+
+/// It ends with 0 a second after its SIGTERM, which no policy but Always restarts.
+fn pod(policy: &str) -> Value {
+    pod_with(policy, &["well-term", "1000"])
+}
+
+fn pod_with(policy: &str, command: &[&str]) -> Value {
+    let mut pod = pod_running("a", "u1", command);
+    pod["spec"]["restartPolicy"] = json!(policy);
+    pod
+}
+
+async fn evict(node: &TestNode, pod: &Value, reason: &str) {
+    let eviction = EvictionRequest {
+        reason: reason.to_owned(),
+        message: String::new(),
+        is_disruption: true,
+    };
+    let kill = KillRequest::evict(Duration::from_secs(5), eviction);
+    let sent = node.send(UpdateKind::Kill, pod, Some(kill), Vec::new());
+    sent.await.unwrap();
+}
+
+/// The pod's source has delivered, and has the pod no more.
+async fn forget(node: &TestNode) {
+    let pool = &node.life().pool;
+    let delivered = PodSource::ALL.into();
+    let known = pool.sync_known(HashSet::new(), delivered, None).await;
+    assert!(known.unwrap().is_empty());
+    assert!(!node.runtime.sandboxes().is_empty(), "not collected yet");
+}
+
+/// That the pod is started once more, and runs on when the pool is restarted.
+async fn begins_anew(node: &mut TestNode, pod: &Value, what: &str) {
+    let before = starts(node, "u1").len();
+    node.create(pod).await;
+    eventually(what, || starts(node, "u1").len() > before).await;
+    let id = running(node, "u1").await;
+    node.kill();
+    node.start();
+    node.create(pod).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(running(node, "u1").await, id, "{what}");
+    assert_eq!(starts(node, "u1").len(), before + 1, "{what}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_taken_back_and_given_again_is_started() {
+    for policy in POLICIES {
+        // Whether the pool dies before it has forgotten the pod.
+        for dies in [false, true] {
+            let mut node = TestNode::new();
+            let pod = pod(policy);
+            node.create(&pod).await;
+            running(&node, "u1").await;
+            for _ in 0..2 {
+                node.stop(&pod, 5).await;
+                finished(&node, "u1").await;
+                match dies {
+                    false => forget(&node).await,
+                    true => {
+                        node.kill();
+                        node.start();
+                    }
+                }
+                begins_anew(&mut node, &pod, policy).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_stop_was_cut_off_begins_anew_too() {
+    for policy in POLICIES {
+        let mut node = TestNode::new();
+        let pod = pod(policy);
+        node.create(&pod).await;
+        running(&node, "u1").await;
+        node.stop(&pod, 5).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        node.kill();
+        eventually("it ends", || node.running("u1").is_none()).await;
+        node.start();
+        node.create(&pod).await;
+        finished(&node, "u1").await;
+        forget(&node).await;
+        begins_anew(&mut node, &pod, policy).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_had_ended_is_started_when_it_is_given_again_and_not_before() {
+    for policy in ["OnFailure", "Never"] {
+        let mut node = TestNode::new();
+        let pod = pod_with(policy, &["exit", "0", "2000"]);
+        node.create(&pod).await;
+        finished(&node, "u1").await;
+        for _ in 0..2 {
+            node.kill();
+            node.start();
+            node.create(&pod).await;
+            finished(&node, "u1").await;
+        }
+        assert_eq!(starts(&node, "u1").len(), 1, "{policy}");
+        forget(&node).await;
+        node.create(&pod).await;
+        eventually(policy, || starts(&node, "u1").len() == 2).await;
+        finished(&node, "u1").await;
+        assert!(node.observation("u1").unwrap().terminal);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_evicted_pod_that_is_given_again_is_started() {
+    for policy in POLICIES {
+        let mut node = TestNode::new();
+        let pod = pod(policy);
+        node.create(&pod).await;
+        running(&node, "u1").await;
+        evict(&node, &pod, "Evicted").await;
+        finished(&node, "u1").await;
+        node.kill();
+        node.start();
+        node.create(&pod).await;
+        finished(&node, "u1").await;
+        assert_eq!(starts(&node, "u1").len(), 1, "{policy}");
+        forget(&node).await;
+        begins_anew(&mut node, &pod, policy).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_ended_with_the_node_is_started_with_its_next_boot() {
+    for policy in POLICIES {
+        // Milliseconds after which the node goes down: during the stop and after it.
+        for after in [500, 5000] {
+            let mut node = TestNode::new();
+            let pod = pod(policy);
+            node.create(&pod).await;
+            running(&node, "u1").await;
+            evict(&node, &pod, TERMINATED).await;
+            tokio::time::sleep(Duration::from_millis(after)).await;
+            node.kill();
+            eventually("it ends", || node.running("u1").is_none()).await;
+            node.start();
+            node.create(&pod).await;
+            finished(&node, "u1").await;
+            assert_eq!(starts(&node, "u1").len(), 1, "{policy}");
+            node.kill();
+            node.boots();
+            node.start();
+            begins_anew(&mut node, &pod, policy).await;
+        }
+    }
+}
