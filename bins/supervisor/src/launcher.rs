@@ -185,7 +185,7 @@ impl Launcher {
             capabilities: self.privileges.of(process),
             open_files: settings.open_files,
             cgroups: &cgroups,
-            namespaces: self.shares.namespaces.of(process),
+            namespaces: self.shares.namespaces.for_run(process),
             oom_score: Some(self.shares.oom_scores.of(process)),
             listeners: &[(process.name(), listener.as_fd())],
             output: log.writer(),

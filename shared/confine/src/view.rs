@@ -1,22 +1,24 @@
 //! A mount namespace in which a process sees nothing but what it is shown: an empty root
-//! directory, and in it binds of the node's directories, with the links that lead there.
+//! directory, and in it binds of the node's directories, with the links that lead there. Or
+//! it sees the node's files, read-only, where some places are empty but for what it is shown.
 //!
 //! Beside rights to files (Landlock) this keeps sockets with a path from it, which
 //! everybody may connect to on many nodes, such as that of the system's message bus.
 //!
 //! What does not live here: who is shown what (`topology` and `process`).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{CString, OsString};
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Component, Path, PathBuf};
 
 use nix::libc;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::unistd::{chdir, pivot_root};
+use topology::{Hidden, Sight};
 
 use crate::files::Files;
 
@@ -28,6 +30,8 @@ pub struct View {
     pub files: Files,
     /// What it may read and run.
     pub programs: Vec<PathBuf>,
+    /// What it sees beside that.
+    pub sight: Sight,
 }
 
 /// Where the new root directory is put together: a directory that every node has, and
@@ -36,6 +40,9 @@ const ASSEMBLY: &str = "/proc";
 
 /// Enough for directories and links that lead to what is shown.
 const ROOT_OPTIONS: &str = "mode=0755,size=64k,nr_inodes=1024";
+
+/// Beside the size of what everybody may write to: the kernel needs memory for each file.
+const ROOM_OPTIONS: &str = "mode=1777,nr_inodes=4096";
 
 /// Of processes, only those of the same user; of the kernel, nothing else (proc(5)).
 const PROC_OPTIONS: &str = "hidepid=invisible,subset=pid";
@@ -46,39 +53,89 @@ const MAX_LINKS: usize = 40;
 /// What a mount of the view has; the rest is forbidden to all of them.
 const EVERY_MOUNT: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
 
+/// Where there are no programs.
+const NOTHING_RUNS: u64 = EVERY_MOUNT | libc::MOUNT_ATTR_NOEXEC;
+
+/// What is a device, or leads to one.
+const DEVICE: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC | libc::MOUNT_ATTR_RDONLY;
+
 /// Makes the view the whole file system of the calling thread, which must be in a new mount
 /// namespace. The node's later mounts below what is shown appear in it, not the other way.
 pub(crate) fn enter(view: &View) -> io::Result<()> {
     let slave = MsFlags::MS_REC | MsFlags::MS_SLAVE;
     mount(None::<&str>, "/", None::<&str>, slave, None::<&str>)?;
-    let laid_out = LaidOut::of(view)?;
     let root = Path::new(ASSEMBLY);
-    mount_new("tmpfs", root, ROOT_OPTIONS)?;
-    restrict(root, false, EVERY_MOUNT | libc::MOUNT_ATTR_NOEXEC)?;
+    let covers = match view.sight {
+        Sight::Listed => {
+            mount_new("tmpfs", root, ROOT_OPTIONS)?;
+            Covers::from([(PathBuf::from("/"), None)])
+        }
+        Sight::NodeBut(hidden) => {
+            bind(Path::new("/"), root)?;
+            restrict(root, true, EVERY_MOUNT | libc::MOUNT_ATTR_RDONLY)?;
+            hide(root, hidden)?
+        }
+    };
+    let laid_out = LaidOut::of(view, &covers)?;
+    let make = |directory: &Path| make_directories(root, directory, view.sight);
     for (path, attributes) in &laid_out.shown {
         let target = below(root, path);
-        make_mount_point(path, &target)?;
-        let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
-        mount(Some(path), &target, None::<&str>, bind, None::<&str>)?;
+        make_mount_point(path, &target, make)?;
+        bind(path, &target)?;
         restrict(&target, true, *attributes)?;
     }
     for (link, leads_to) in &laid_out.links {
-        let link = below(root, link);
-        link.parent().map_or(Ok(()), make_directories)?;
-        symlink(leads_to, &link)?;
+        link.parent().map_or(Ok(()), make)?;
+        symlink(leads_to, below(root, link))?;
     }
+    make(Path::new("/proc"))?;
     let processes = root.join("proc");
-    make_directories(&processes)?;
     mount_new("proc", &processes, PROC_OPTIONS)?;
-    let proc_attributes = EVERY_MOUNT | libc::MOUNT_ATTR_NOEXEC;
-    restrict(&processes, false, proc_attributes)?;
-    restrict(root, false, proc_attributes | libc::MOUNT_ATTR_RDONLY)?;
+    restrict(&processes, false, NOTHING_RUNS)?;
+    for (path, _) in covers.iter().filter(|(_, room)| room.is_none()) {
+        restrict(
+            &below(root, path),
+            false,
+            NOTHING_RUNS | libc::MOUNT_ATTR_RDONLY,
+        )?;
+    }
     // The node's root directory comes to lie above the new one, and is taken off.
     chdir(root)?;
     pivot_root(".", ".")?;
     umount2(".", MntFlags::MNT_DETACH)?;
     chdir("/")?;
     Ok(())
+}
+
+/// Where empty directories lie over the node's, and what may be written there. Parents come
+/// first.
+type Covers = BTreeMap<PathBuf, Option<u64>>;
+
+/// Covers places of the node's files in `root`.
+fn hide(root: &Path, hidden: &[Hidden]) -> io::Result<Covers> {
+    let mut covers = Covers::new();
+    for place in hidden {
+        let path = Path::new(place.path);
+        // What is mounted there is taken off this copy before anybody looks at it: it may be
+        // a disk of the network that hangs.
+        let flags = MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW;
+        while umount2(&below(root, path), flags).is_ok() {}
+        if covers.keys().any(|it| path.starts_with(it)) {
+            make_directories(root, path, Sight::Listed)?;
+        }
+        let found = follow(root, path, &mut BTreeMap::new())?;
+        // Two names may lead to one place.
+        let Some(path) = found.filter(|it| !covers.contains_key(it)) else {
+            continue;
+        };
+        let options = match place.room {
+            Some(bytes) => format!("{ROOM_OPTIONS},size={bytes}"),
+            None => ROOT_OPTIONS.to_owned(),
+        };
+        mount_new("tmpfs", &below(root, &path), &options)?;
+        covers.insert(path, place.room);
+    }
+    Ok(covers)
 }
 
 /// What is to be bound and linked.
@@ -91,7 +148,7 @@ struct LaidOut {
 }
 
 impl LaidOut {
-    fn of(view: &View) -> io::Result<LaidOut> {
+    fn of(view: &View, covers: &Covers) -> io::Result<LaidOut> {
         let (noexec, read_only) = (libc::MOUNT_ATTR_NOEXEC, libc::MOUNT_ATTR_RDONLY);
         let kinds = [
             (&view.programs, EVERY_MOUNT | read_only),
@@ -102,7 +159,7 @@ impl LaidOut {
         let mut links = BTreeMap::new();
         for (paths, attributes) in kinds {
             for path in paths {
-                if let Some(path) = follow(path, &mut links)? {
+                if let Some(path) = follow(Path::new("/"), path, &mut links)? {
                     if path.parent().is_none() {
                         let whole = "it would be shown the whole file system";
                         return Err(io::Error::new(io::ErrorKind::InvalidInput, whole));
@@ -113,16 +170,34 @@ impl LaidOut {
                 }
             }
         }
-        let shown: BTreeSet<&PathBuf> = laid_out.shown.keys().collect();
-        let is_in_one = |link: &Path| link.ancestors().any(|it| shown.contains(&it.to_path_buf()));
-        links.retain(|link, _| !is_in_one(link));
+        // What is not covered is seen anyway, as far as it is not to be changed.
+        let is_covered = |path: &Path| path.ancestors().any(|it| covers.contains_key(it));
+        laid_out
+            .shown
+            .retain(|path, attributes| *attributes & read_only == 0 || is_covered(path));
+        if let Sight::NodeBut(hidden) = view.sight {
+            let kept = hidden.iter().flat_map(|it| it.keeps);
+            for path in kept.map(PathBuf::from).filter(|it| is_covered(it)) {
+                match path.read_link() {
+                    Ok(leads_to) => drop(links.insert(path, leads_to)),
+                    Err(_) if path.exists() => drop(laid_out.shown.insert(path, DEVICE)),
+                    Err(_) => {}
+                }
+            }
+        }
+        let is_shown = |link: &Path| link.ancestors().any(|it| laid_out.shown.contains_key(it));
+        links.retain(|link, _| is_covered(link) && !is_shown(link));
         laid_out.links = links;
         Ok(laid_out)
     }
 }
 
-/// Where a path leads, and the links on the way; none if there is nothing.
-fn follow(path: &Path, links: &mut BTreeMap<PathBuf, PathBuf>) -> io::Result<Option<PathBuf>> {
+/// Where a path leads in a root directory, and the links on the way; none if there is nothing.
+fn follow(
+    root: &Path,
+    path: &Path,
+    links: &mut BTreeMap<PathBuf, PathBuf>,
+) -> io::Result<Option<PathBuf>> {
     let mut at = PathBuf::from("/");
     let mut rest: VecDeque<OsString> = components(path).collect();
     let mut followed = 0;
@@ -132,7 +207,7 @@ fn follow(path: &Path, links: &mut BTreeMap<PathBuf, PathBuf>) -> io::Result<Opt
             continue;
         }
         let next = at.join(&name);
-        let found = match fs::symlink_metadata(&next) {
+        let found = match fs::symlink_metadata(below(root, &next)) {
             Ok(found) => found,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
@@ -145,7 +220,7 @@ fn follow(path: &Path, links: &mut BTreeMap<PathBuf, PathBuf>) -> io::Result<Opt
         if followed > MAX_LINKS {
             return Ok(None);
         }
-        let leads_to = fs::read_link(&next)?;
+        let leads_to = fs::read_link(below(root, &next))?;
         if leads_to.is_absolute() {
             at = PathBuf::from("/");
         }
@@ -171,25 +246,51 @@ fn below(root: &Path, path: &Path) -> PathBuf {
 }
 
 /// A directory or a file to bind `path` over, unless what is above it is shown and has it.
-fn make_mount_point(path: &Path, target: &Path) -> io::Result<()> {
+fn make_mount_point(
+    path: &Path,
+    target: &Path,
+    make: impl Fn(&Path) -> io::Result<()>,
+) -> io::Result<()> {
     if target.exists() {
         return Ok(());
     }
     if path.is_dir() {
-        return make_directories(target);
+        return make(path);
     }
-    target.parent().map_or(Ok(()), make_directories)?;
+    path.parent().map_or(Ok(()), make)?;
     fs::write(target, "")
 }
 
-/// A directory and those above it, which everybody may pass whatever the umask is.
-fn make_directories(directory: &Path) -> io::Result<()> {
-    if directory.exists() {
+/// A directory and those above it, which everybody may pass whatever the umask is. Beside
+/// the node's files they have the owner and the mode of the node's: by these programs see
+/// whether others can change what is there.
+fn make_directories(root: &Path, directory: &Path, sight: Sight) -> io::Result<()> {
+    let made = below(root, directory);
+    if made.exists() {
         return Ok(());
     }
-    directory.parent().map_or(Ok(()), make_directories)?;
-    fs::create_dir(directory)?;
-    fs::set_permissions(directory, Permissions::from_mode(0o755))
+    let above = directory.parent();
+    above.map_or(Ok(()), |above| make_directories(root, above, sight))?;
+    fs::create_dir(&made)?;
+    let mut mode = 0o755;
+    if sight != Sight::Listed {
+        let like = fs::metadata(directory)?;
+        chown(&made, Some(like.uid()), Some(like.gid()))?;
+        mode = like.mode() & 0o7777;
+    }
+    fs::set_permissions(&made, Permissions::from_mode(mode))
+}
+
+/// With all mounts below.
+fn bind(path: &Path, target: &Path) -> io::Result<()> {
+    let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
+    Ok(mount(
+        Some(path),
+        target,
+        None::<&str>,
+        flags,
+        None::<&str>,
+    )?)
 }
 
 fn mount_new(kind: &str, target: &Path, options: &str) -> io::Result<()> {
@@ -251,8 +352,10 @@ mod tests {
                 write: vec![at("run/etc")],
             },
             programs: vec![at("lib"), at("run/resolv.conf")],
+            sight: Sight::Listed,
         };
-        let laid_out = LaidOut::of(&view).unwrap();
+        let covers = |path| Covers::from([(path, None)]);
+        let laid_out = LaidOut::of(&view, &covers("/".into())).unwrap();
         let read_only = EVERY_MOUNT | libc::MOUNT_ATTR_RDONLY;
         let noexec = EVERY_MOUNT | libc::MOUNT_ATTR_NOEXEC;
         let shown = [
@@ -265,12 +368,20 @@ mod tests {
         let links = [("lib", "usr/lib"), ("run/etc", "../etc"), ("loop", "loop")];
         let links = links.map(|(link, leads_to)| (at(link), PathBuf::from(leads_to)));
         assert_eq!(laid_out.links, links.into());
+
+        // Beside the node's files only what is covered, and what may be changed.
+        let laid_out = LaidOut::of(&view, &covers(at("run"))).unwrap();
+        let shown = [(at("etc"), noexec), (at("run/resolv.conf"), read_only)];
+        assert_eq!(laid_out.shown, shown.into());
+        let links = [(at("run/etc"), PathBuf::from("../etc"))];
+        assert_eq!(laid_out.links, links.into());
     }
 
     #[test]
     fn the_whole_file_system_is_no_view() {
         let mut view = View::default();
         view.files.read.push("/etc/..".into());
-        assert!(LaidOut::of(&view).is_err());
+        let covers = Covers::from([(PathBuf::from("/"), None)]);
+        assert!(LaidOut::of(&view, &covers).is_err());
     }
 }

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use confine::{
 use nix::fcntl::OFlag;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{Pid, pipe2};
-use topology::{Capability, Namespace};
+use topology::{Capability, Namespace, Process, Sight, row};
 
 const UID: u32 = 64_321;
 
@@ -161,6 +161,7 @@ fn a_child_with_mounts_of_its_own_sees_what_it_is_shown_and_no_process() {
             write: vec![at("state")],
         },
         programs: ["/bin", "/lib", "/lib64", "/usr"].map(PathBuf::from).into(),
+        sight: Sight::Listed,
     };
     let mounts = [OwnNamespace::make(Namespace::Mount, &view).unwrap()];
     let script = format!(
@@ -190,6 +191,101 @@ fn a_child_with_mounts_of_its_own_sees_what_it_is_shown_and_no_process() {
         "{lines:#?}"
     );
     assert!(ran.output.ends_with("Permission denied\n"), "{lines:#?}");
+}
+
+/// Mounts of a process that starts programs of the node, with these files.
+fn beside_the_node(files: Files) -> [OwnNamespace; 1] {
+    let sight = row(Process::CredentialProvider).sight;
+    assert_ne!(sight, Sight::Listed);
+    let view = View {
+        files,
+        programs: Vec::new(),
+        sight,
+    };
+    [OwnNamespace::make(Namespace::Mount, &view).unwrap()]
+}
+
+#[test]
+fn a_child_beside_the_nodes_files_sees_what_others_leave_only_where_it_is_shown() {
+    let _alone = one_at_a_time();
+    let others = ["/tmp", "/var/tmp", "/dev/shm", "/run", "/home"].map(|directory| {
+        let made = tempfile::tempdir_in(directory).unwrap();
+        let make = |path: &Path| {
+            std::fs::create_dir_all(path).unwrap();
+            std::fs::set_permissions(path, Permissions::from_mode(0o777)).unwrap();
+        };
+        for name in ["shown", "state", "hidden"] {
+            make(&made.path().join(name));
+        }
+        std::fs::set_permissions(made.path(), Permissions::from_mode(0o755)).unwrap();
+        made
+    });
+    // A directory on the way that is not root's, as its owner is to be seen.
+    chown(others[3].path(), Some(7), Some(8)).unwrap();
+    let all = |name| others.iter().map(|it| it.path().join(name)).collect();
+    let mounts = beside_the_node(Files {
+        read: all("shown"),
+        write: all("state"),
+    });
+    let scripts = others.each_ref().map(|it| {
+        let path = it.path().display();
+        format!("cd {path}; echo $(ls) $(stat -c %u:%g .); touch shown/x; touch state/x && echo y;")
+    });
+    let script = scripts.concat() + "set -- /proc/[0-9]*; echo $#";
+    let ran = run_in(&mounts, &script, &[], |_launch| {}).unwrap();
+    let lines: Vec<&str> = ran.output.lines().collect();
+    let mut expected = ["0:0", "0:0", "0:0", "7:8", "0:0"]
+        .map(|owner| {
+            let refused = "touch: cannot touch 'shown/x': Read-only file system";
+            [&format!("shown state {owner}"), refused, "y"].map(str::to_owned)
+        })
+        .concat();
+    // The shell.
+    expected.push("1".to_owned());
+    assert_eq!(lines, expected);
+    assert!(others.iter().all(|it| it.path().join("state/x").exists()));
+}
+
+#[test]
+fn a_child_beside_the_nodes_files_reads_them_and_has_little_room() {
+    let _alone = one_at_a_time();
+    let mounts = beside_the_node(Files::default());
+    let script = "echo $(ls /dev); echo x > /dev/null; head -c1 /dev/zero | wc -c; \
+        echo in | cat /dev/stdin; for it in /tmp /var/tmp /dev/shm; do touch $it/x; \
+        stat -c %a $it; head -c 40M /dev/zero > $it/x; stat -c %s $it/x; done; \
+        cat /etc/hostname > /dev/null && echo $(ls /run /home /root); \
+        cp /usr/bin/true /tmp/y; rm -f /dev/shm/x; \
+        cp /usr/bin/true /dev/shm; /dev/shm/true; \
+        touch /x /dev/x /run/x /home/x /usr/x /etc/x /var/lib/x /sys/x";
+    let as_root = |launch: &mut Launch<'_>| {
+        (launch.uid, launch.gid) = (0, 0);
+        launch.capabilities = CapabilitySet::of([Capability("CAP_DAC_OVERRIDE")]).unwrap();
+    };
+    let ran = run_in(&mounts, script, &[], as_root).unwrap();
+    let lines: Vec<&str> = ran.output.lines().collect();
+    let full = "head: error writing 'standard output': No space left on device";
+    let mut expected = vec![
+        "fd full null random shm stderr stdin stdout urandom zero",
+        "1",
+        "in",
+    ];
+    for size in ["33554432", "16777216", "16777216"] {
+        expected.extend(["1777", full, size]);
+    }
+    expected.extend([
+        "/home: /root: /run:",
+        "cp: error writing '/tmp/y': No space left on device",
+    ]);
+    let (first, rest) = lines.split_at(expected.len().min(lines.len()));
+    assert_eq!(first, expected, "{lines:#?}");
+    assert!(rest[0].ends_with("Permission denied"), "{rest:#?}");
+    assert_eq!(rest.len(), 9);
+    for line in &rest[1..] {
+        assert!(line.ends_with("Read-only file system"), "{rest:#?}");
+    }
+    // Nobody else sees what is there.
+    let again = run_in(&beside_the_node(Files::default()), "ls /tmp", &[], |_| {});
+    assert_eq!(again.unwrap().output, "");
 }
 
 #[test]

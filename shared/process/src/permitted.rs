@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use confine::{Calls, Files, Permitted, View};
 use node_config::{NodeConfig, STARTING, paths};
-use topology::{Access, Place, Process, row};
+use topology::{Access, Namespace, Need, Place, Process, row};
 
 /// Variables that name the certificates of authorities: a file, and a directory.
 const AUTHORITY_VARIABLES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
@@ -23,15 +23,8 @@ const MAX_LINKS: usize = 8;
 #[must_use]
 pub fn permitted(config: &NodeConfig, process: Process) -> Permitted {
     let row = row(process);
-    let files = row.is_held_to_its_files().then(|| {
-        let mut files = files(config, process);
-        if row.opens.iter().any(|it| it.place == Place::Authorities) {
-            files.read.extend(authorities(std::env::var_os));
-        }
-        files
-    });
     Permitted {
-        files,
+        files: row.is_held_to_its_files().then(|| files(config, process)),
         calls: Calls::of(row),
     }
 }
@@ -41,24 +34,43 @@ pub fn permitted(config: &NodeConfig, process: Process) -> Permitted {
 #[must_use]
 pub fn view(config: &NodeConfig, process: Process) -> View {
     let directories = &config.directories;
-    let mut files = permitted(config, process).files.unwrap_or_default();
+    let row = row(process);
+    // Of others, such as hostPath volumes, nobody is to look at what they list.
+    let has_mounts = row.namespaces.contains(&Namespace::Mount);
+    let mut files = match has_mounts {
+        true => files(config, process),
+        false => Files::default(),
+    };
     files.read.push(directories.run_dir.clone());
     let mut programs = vec![directories.bin_dir.clone()];
     programs.extend(STARTING.iter().map(PathBuf::from));
-    View { files, programs }
+    if row.needs(Need::Programs) {
+        programs.extend(paths(config, process, Place::CredentialPrograms));
+    }
+    View {
+        files,
+        programs,
+        sight: row.sight,
+    }
 }
 
 fn files(config: &NodeConfig, process: Process) -> Files {
     let mut files = Files::default();
-    for opened in row(process).opens {
+    let opens = row(process).opens;
+    for opened in opens {
         for path in paths(config, process, opened.place) {
             match (opened.place, opened.access) {
                 // What is there are sockets, and to connect to one is no matter of files.
                 (Place::RunDirectory, _) => {}
+                // Those are run.
+                (Place::CredentialPrograms, _) => {}
                 (_, Access::Write) => files.write.push(path),
                 (place, Access::Read) => files.read.extend(standing(&path, may_be_new(place))),
             }
         }
+    }
+    if opens.iter().any(|it| it.place == Place::Authorities) {
+        files.read.extend(authorities(std::env::var_os));
     }
     files
 }
@@ -198,6 +210,31 @@ mod tests {
         assert!(seen.programs.contains(&directories.bin_dir));
         assert_eq!(seen.files.read, vec![directories.run_dir.clone()]);
         assert_eq!(seen.files.write, [directories.state(Process::StatusSyncer)]);
+        assert_eq!(seen.sight, topology::Sight::Listed);
+    }
+
+    #[test]
+    fn who_starts_programs_of_the_node_sees_them_its_state_and_whom_to_trust() {
+        let root = tempfile::tempdir().unwrap();
+        let layout = DirectoryLayout::below(root.path());
+        let mut config = NodeConfig::with_defaults("node", layout);
+        let programs = root.path().join("programs");
+        config.credential_providers = Some(node_config::CredentialProviders {
+            bin_dir: programs.clone(),
+            providers: Vec::new(),
+        });
+        let process = Process::CredentialProvider;
+        let seen = view(&config, process);
+        assert!(seen.programs.contains(&programs));
+        assert!(
+            !seen.files.read.contains(&programs),
+            "it could not run them"
+        );
+        assert!(seen.files.read.contains(&config.directories.run_dir));
+        assert_eq!(seen.files.write, [config.directories.state(process)]);
+        assert_ne!(seen.sight, topology::Sight::Listed);
+        // Nobody else.
+        assert!(!view(&config, Process::Prober).programs.contains(&programs));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! seals itself: systemd.exec(5).
 
 use node_config::egress::REFUSED_FROM_OUTSIDE;
-use topology::{Namespace, Need, Place, ProcessRow};
+use topology::{Hidden, Namespace, Need, Place, ProcessRow, Sight};
 
 /// Settings that nobody of ours does without.
 const EVERYBODY: &[(&str, &str)] = &[
@@ -71,21 +71,20 @@ pub(crate) fn settings(row: &ProcessRow) -> Vec<(&'static str, String)> {
         set("DevicePolicy", "closed");
     } else {
         for (name, value) in OWN_MOUNTS {
-            set(name, value);
+            match (*name, row.sight) {
+                // On the node's disk, without a bound.
+                ("PrivateTmp", Sight::NodeBut(hidden)) => rooms(hidden, &mut set),
+                _ => set(name, value),
+            }
         }
         let state = format!("/var/lib/bulkhead/{}", row.process);
         set("ReadWritePaths", &state);
-        if row.is_held_to_its_files() {
-            // Sockets that everybody may connect to are there, such as the message bus's.
-            set("TemporaryFileSystem", "/run:ro");
-            let own = "/run/bulkhead /run/systemd/notify";
-            set("BindReadOnlyPaths", own);
-            if row.needs(Need::Internet) {
-                set(
-                    "BindReadOnlyPaths",
-                    &RESOLVERS.map(|it| format!("-{it}")).join(" "),
-                );
-            }
+        // Sockets that everybody may connect to are there, such as the message bus's.
+        set("TemporaryFileSystem", "/run:ro");
+        set("BindReadOnlyPaths", "/run/bulkhead /run/systemd/notify");
+        if row.needs(Need::Internet) {
+            let resolvers = RESOLVERS.map(|it| format!("-{it}"));
+            set("BindReadOnlyPaths", &resolvers.join(" "));
         }
         // Volumes have such bits, by which files belong to the pod's group. With it there is
         // no openat2(2), by which links are followed that stay in their directory.
@@ -119,6 +118,15 @@ pub(crate) fn settings(row: &ProcessRow) -> Vec<(&'static str, String)> {
     set("SystemCallFilter", &calls(row));
     set("SystemCallFilter", not_called(row));
     settings
+}
+
+/// Memory in place of directories where everybody may write.
+fn rooms(hidden: &[Hidden], mut set: impl FnMut(&'static str, &str)) {
+    for (path, bytes) in hidden.iter().filter_map(|it| Some((it.path, it.room?))) {
+        let size = bytes >> 20;
+        let options = format!("mode=1777,size={size}M,nr_inodes=4096,nosuid,nodev,noexec");
+        set("TemporaryFileSystem", &format!("{path}:{options}"));
+    }
 }
 
 /// What nobody of ours connects to, which here is said once more from outside, and what

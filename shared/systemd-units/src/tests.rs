@@ -110,6 +110,27 @@ fn values<'a>(unit: &'a str, name: &str) -> Vec<&'a str> {
 }
 
 #[test]
+fn who_sees_the_nodes_files_beside_programs_has_bounded_room_of_its_own() {
+    let text = service::service(topology::row(Process::CredentialProvider));
+    assert_eq!(values(&text, "PrivateTmp"), [""; 0], "it has no bound");
+    let mounted = values(&text, "TemporaryFileSystem");
+    let options = |size| format!("mode=1777,size={size}M,nr_inodes=4096,nosuid,nodev,noexec");
+    let expected = [
+        format!("/dev/shm:{}", options(16)),
+        format!("/tmp:{}", options(32)),
+        format!("/var/tmp:{}", options(16)),
+        "/run:ro".to_owned(),
+    ];
+    assert_eq!(mounted, expected);
+    let others = supervised().filter(|row| row.is_held_to_its_files());
+    for row in others {
+        let text = service::service(row);
+        assert_eq!(values(&text, "PrivateTmp"), ["yes"], "{}", row.process);
+        assert_eq!(values(&text, "TemporaryFileSystem"), ["/run:ro"]);
+    }
+}
+
+#[test]
 fn units_refuse_from_outside_what_nobody_connects_to() {
     let refused = hardening::refused_networks();
     assert!(refused.contains("169.254.0.0/16"), "{refused}");

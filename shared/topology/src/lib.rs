@@ -12,6 +12,7 @@ mod need;
 mod place;
 mod process;
 mod process_row;
+mod sight;
 mod table;
 
 pub use allocator::ALLOCATOR_VARIABLES;
@@ -24,6 +25,7 @@ pub use process::{
     WATCH_DIRECTORY_NAME, WATCH_FILE_NAME,
 };
 pub use process_row::{Budget, Caller, Capability, ProcessRow, ServiceRow};
+pub use sight::{Hidden, Sight};
 pub use table::{Edge, PROCESSES, edges, row};
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use crate::namespace::Namespace;
 use crate::need::Need;
 use crate::place::{Place, PlaceRow};
 use crate::process::Process;
+use crate::sight::Sight;
 
 /// A Linux capability, by the name that capabilities(7) gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,6 +65,8 @@ pub struct ProcessRow {
     pub needs: &'static [(Need, &'static str)],
     /// The namespaces that it has of its own.
     pub namespaces: &'static [Namespace],
+    /// What it sees of the node's files, where it has mounts of its own.
+    pub sight: Sight,
     /// What it serves on its socket.
     pub services: &'static [ServiceRow],
     /// The longest wait between two restarts.

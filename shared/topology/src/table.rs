@@ -7,6 +7,7 @@ use crate::need::Need;
 use crate::place::{Access, Place, PlaceRow};
 use crate::process::Process;
 use crate::process_row::{Budget, Caller, Capability, ProcessRow, ServiceRow};
+use crate::sight::{Sight, WITHOUT_WHAT_OTHERS_LEAVE};
 
 /// Of who has no business with a network.
 const WITHOUT_NETWORK: &[Namespace] = &[Namespace::Network, Namespace::Ipc, Namespace::Mount];
@@ -16,9 +17,6 @@ const WITH_NETWORK: &[Namespace] = &[Namespace::Ipc, Namespace::Mount];
 
 /// Of who mounts what containers see.
 const WITH_MOUNTS_OF_THE_NODE: &[Namespace] = &[Namespace::Network, Namespace::Ipc];
-
-/// Of who starts programs that open what their user may, and use the network.
-const WITH_PROGRAMS: &[Namespace] = &[Namespace::Ipc];
 
 const MIB: u64 = 1 << 20;
 const SYNC_LOOP: Caller = Caller::Process(Process::SyncLoop);
@@ -144,6 +142,7 @@ pub const PROCESSES: &[ProcessRow] = &[
             ),
         ],
         namespaces: &[],
+        sight: Sight::Listed,
         services: &[ServiceRow {
             service: "bulkhead.v1.Supervisor",
             callers: &[Caller::Operator],
@@ -227,6 +226,7 @@ pub const PROCESSES: &[ProcessRow] = &[
             "to mount memory-backed volumes, and to bind what volumes name",
         )],
         namespaces: WITH_MOUNTS_OF_THE_NODE,
+        sight: Sight::Listed,
         services: &[
             ServiceRow {
                 service: "bulkhead.v1.PodWorkers",
@@ -300,6 +300,7 @@ pub const PROCESSES: &[ProcessRow] = &[
         ],
         needs: &[],
         namespaces: WITHOUT_NETWORK,
+        sight: Sight::Listed,
         services: &[
             ServiceRow {
                 service: "bulkhead.v1.StatusReports",
@@ -336,6 +337,7 @@ pub const PROCESSES: &[ProcessRow] = &[
         )],
         needs: &[],
         namespaces: WITHOUT_NETWORK,
+        sight: Sight::Listed,
         services: &[ServiceRow {
             service: "bulkhead.v1.Pleg",
             callers: &[SYNC_LOOP],
@@ -365,6 +367,7 @@ pub const PROCESSES: &[ProcessRow] = &[
         ],
         needs: &[(Need::Internet, "to probe pods")],
         namespaces: WITH_NETWORK,
+        sight: Sight::Listed,
         services: &[ServiceRow {
             service: "bulkhead.v1.Prober",
             callers: &[SYNC_LOOP],
@@ -403,6 +406,7 @@ pub const PROCESSES: &[ProcessRow] = &[
             (Need::FileEvents, "to hear when manifests change"),
         ],
         namespaces: WITH_NETWORK,
+        sight: Sight::Listed,
         services: &[
             ServiceRow {
                 service: "bulkhead.v1.ConfigSourcer",
@@ -452,6 +456,7 @@ pub const PROCESSES: &[ProcessRow] = &[
         ],
         needs: &[],
         namespaces: WITHOUT_NETWORK,
+        sight: Sight::Listed,
         services: &[ServiceRow {
             service: "bulkhead.v1.SyncLoop",
             callers: &[Caller::Operator],
@@ -477,6 +482,15 @@ pub const PROCESSES: &[ProcessRow] = &[
                 Place::CredentialPrograms,
                 "to run them, as its own user; they open what that user may",
             ),
+            write(
+                Place::OwnState,
+                "so that they keep something in the one directory that lasts",
+            ),
+            read(
+                Place::Authorities,
+                "so that they check certificates of registries",
+            ),
+            read(Place::NameResolution, "so that they find registries"),
         ],
         needs: &[
             (Need::Programs, "to run those of the node"),
@@ -485,7 +499,8 @@ pub const PROCESSES: &[ProcessRow] = &[
                 "so that these can ask registries and metadata services",
             ),
         ],
-        namespaces: WITH_PROGRAMS,
+        namespaces: WITH_NETWORK,
+        sight: Sight::NodeBut(WITHOUT_WHAT_OTHERS_LEAVE),
         services: &[ServiceRow {
             service: "bulkhead.v1.CredentialProvider",
             callers: &[Caller::Process(Process::PodWorkerPool)],

@@ -76,7 +76,10 @@ fn who_needs_no_internet_has_an_empty_network() {
 fn who_is_held_to_its_files_sees_no_others() {
     for row in PROCESSES {
         let has_own = row.namespaces.contains(&Namespace::Mount);
-        assert_eq!(has_own, row.is_held_to_its_files(), "{}", row.process);
+        // What those mount is for the node.
+        assert_eq!(has_own, !row.needs(Need::Mounts), "{}", row.process);
+        let is_listed = !has_own || row.is_held_to_its_files();
+        assert_eq!(row.sight == Sight::Listed, is_listed, "{}", row.process);
     }
 }
 
@@ -310,9 +313,29 @@ fn who_keeps_state_has_room_to_replace_the_largest_file() {
         }
         let keeps = row.opens.iter().any(|it| it.place == Place::OwnState);
         let names = row.state_files();
-        assert_eq!(!names.is_empty(), keeps && !row.root, "{}", row.process);
+        // What programs of the node keep has whatever names.
+        let has_files = keeps && !row.root && !row.needs(Need::Programs);
+        assert_eq!(!names.is_empty(), has_files, "{}", row.process);
         if !names.is_empty() {
             assert!(row.state_file_max_bytes() <= largest, "{}", row.process);
+        }
+    }
+}
+
+#[test]
+fn who_sees_the_nodes_files_has_mounts_of_its_own_and_little_room_beside_them() {
+    for row in PROCESSES {
+        let Sight::NodeBut(hidden) = row.sight else {
+            continue;
+        };
+        assert!(row.namespaces.contains(&Namespace::Mount));
+        let rooms: u64 = hidden.iter().filter_map(|it| it.room).sum();
+        assert!((1..=row.memory_max_bytes / 4).contains(&rooms), "{rooms}");
+        for (place, it) in hidden.iter().enumerate() {
+            let is_above = |later: &Hidden| it.path.starts_with(&format!("{}/", later.path));
+            assert!(!hidden[place..].iter().any(is_above), "{}", it.path);
+            assert!(!it.reason.is_empty(), "{}", it.path);
+            assert!(it.keeps.iter().all(|kept| kept.starts_with(it.path)));
         }
     }
 }
@@ -344,9 +367,9 @@ fn each_process_names_a_place_once_and_none_of_another() {
     // Those of processes and those of pods.
     let both = [Process::Supervisor, Process::PodWorkerPool];
     assert_eq!(who(Place::Cgroups), both);
-    for place in [Place::Manifests, Place::Authorities] {
-        assert_eq!(who(place), [Process::ConfigSourcer], "{place:?}");
-    }
+    assert_eq!(who(Place::Manifests), [Process::ConfigSourcer]);
+    let speak_tls = [Process::ConfigSourcer, Process::CredentialProvider];
+    assert_eq!(who(Place::Authorities), speak_tls);
     let programs = who(Place::CredentialPrograms);
     assert_eq!(programs, [Process::CredentialProvider]);
     assert_eq!(who(Place::ProcessLogs), [Process::Supervisor]);

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use confine::Hold;
 use node_config::{DirectoryLayout, NodeConfig};
-use topology::{Need, Process, row};
+use topology::{Need, Process, Sight, row};
 
 use crate::starter::Starter;
 
@@ -44,6 +44,7 @@ pub struct Sandbox {
     directory: PathBuf,
     config: NodeConfig,
     public_socket: PathBuf,
+    left: [PathBuf; 3],
     _sockets: [UnixListener; 2],
     _abstract_socket: UnixListener,
     _port: TcpListener,
@@ -70,6 +71,11 @@ impl Sandbox {
         let _ = fs::remove_file(&public_socket);
         let sockets = [socket, UnixListener::bind(&public_socket)?];
         fs::set_permissions(&public_socket, Permissions::from_mode(0o777))?;
+        let left = WHERE_OTHERS_LEAVE_FILES.map(|it| left_in(it, directory));
+        for path in &left {
+            fs::write(path, "")?;
+            fs::set_permissions(path, Permissions::from_mode(0o666))?;
+        }
         let address = SocketAddr::from_abstract_name(directory.as_os_str().as_encoded_bytes())?;
         let abstract_socket = UnixListener::bind_addr(&address)?;
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -86,6 +92,7 @@ impl Sandbox {
             directory: directory.to_owned(),
             config,
             public_socket,
+            left,
             _sockets: sockets,
             _abstract_socket: abstract_socket,
             _port: port,
@@ -107,7 +114,9 @@ impl Sandbox {
 
 impl Drop for Sandbox {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.public_socket);
+        for path in self.left.iter().chain([&self.public_socket]) {
+            let _ = fs::remove_file(path);
+        }
     }
 }
 
@@ -119,11 +128,35 @@ pub fn public_socket(directory: &Path) -> PathBuf {
     Path::new("/run").join(format!("escape-{name}.sock"))
 }
 
+/// Where everybody may write, or people keep what is theirs.
+const WHERE_OTHERS_LEAVE_FILES: [&str; 3] = ["/tmp", "/dev/shm", "/home"];
+
+/// A file that everybody may change, outside of the sandbox in `directory`.
+#[must_use]
+pub fn left_in(place: &str, directory: &Path) -> PathBuf {
+    let name = directory.file_name().unwrap_or_default().display();
+    Path::new(place).join(format!("escape-{name}"))
+}
+
 /// What systemd's own settings make of some attempts.
-const UNDER_SYSTEMD: [(&str, &str); 6] = [
+const UNDER_SYSTEMD: [(&str, &str); 8] = [
+    ("file-in-tmp", "ENOENT"),
+    ("file-in-home", "EACCES"),
     ("socket-of-anybody", "ENOENT"),
     ("write-manifest", "EROFS"),
     ("shorten-manifest", "EROFS"),
+    ("write-to-anybody", "EROFS"),
+    ("process-1", "ENOENT"),
+    ("environment-of-another", "ENOENT"),
+];
+
+/// The same of some more, of who sees the node's files beside programs that it starts.
+const BESIDE_THE_NODE_UNDER_SYSTEMD: [(&str, &str); 8] = [
+    ("file-in-tmp", "ENOENT"),
+    ("file-in-shared-memory", "ENOENT"),
+    ("file-in-home", "EACCES"),
+    ("socket-of-anybody", "ENOENT"),
+    ("write-manifest", "EROFS"),
     ("write-to-anybody", "EROFS"),
     ("process-1", "ENOENT"),
     ("environment-of-another", "ENOENT"),
@@ -160,6 +193,9 @@ pub fn expected(process: Process, starter: Starter, landlock: i64) -> Answers {
         false => answers.extend(refused(process).iter().copied()),
     }
     if starter == Starter::Systemd {
+        if process == Process::CredentialProvider {
+            answers.extend(BESIDE_THE_NODE_UNDER_SYSTEMD);
+        }
         for (name, less) in UNDER_SYSTEMD {
             answers.entry(name).and_modify(|answer| *answer = less);
         }
@@ -178,7 +214,7 @@ fn permitted(if_so: bool, otherwise: &'static str) -> &'static str {
 }
 
 /// Of one that is held to its files.
-fn held(process: Process, landlock: i64) -> [(&'static str, &'static str); 28] {
+fn held(process: Process, landlock: i64) -> [(&'static str, &'static str); 31] {
     let has_state = process != Process::Pleg;
     let reads_manifests = process == Process::ConfigSourcer;
     let internet = row(process).needs(Need::Internet);
@@ -212,6 +248,9 @@ fn held(process: Process, landlock: i64) -> [(&'static str, &'static str); 28] {
         ("socket-of-root", "EACCES"),
         // Landlock does not look at it; mounts of its own keep it from sight.
         ("socket-of-anybody", "permitted"),
+        ("file-in-tmp", listed(false)),
+        ("file-in-shared-memory", listed(false)),
+        ("file-in-home", listed(false)),
         ("tcp-listen", listens),
         ("tcp-connect", tcp),
         ("port-of-the-node", tcp),
@@ -283,14 +322,22 @@ pub fn hidden(process: Process) -> Answers {
         "write-to-anybody",
         "process-1",
         "environment-of-another",
-        "device-of-the-machine",
         "socket-of-root",
         "socket-of-anybody",
+        "file-in-tmp",
+        "file-in-shared-memory",
+        "file-in-home",
+        "device-of-the-machine",
         "start-a-program",
     ];
     let mut answers: Answers = hidden
         .map(|name| (name.to_owned(), "ENOENT".to_owned()))
         .into();
+    if row(process).sight != Sight::Listed {
+        // It starts programs of the node, which may count on that device.
+        answers.remove("start-a-program");
+        answers.insert("device-of-the-machine".to_owned(), "permitted".to_owned());
+    }
     // In `/etc`, where the files for the look-up of names are.
     let shadow = match row(process).needs(Need::Internet) {
         true => "EACCES",
@@ -359,6 +406,9 @@ mod tests {
     fn without_landlock_modes_alone_keep_files() {
         let pleg = [
             "device-of-the-machine permitted",
+            "file-in-home permitted",
+            "file-in-shared-memory permitted",
+            "file-in-tmp permitted",
             "file-of-anybody permitted",
             "listed-manifest permitted",
             "own-state permitted",

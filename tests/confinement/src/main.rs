@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use confinement::escapes::public_socket;
+use confinement::escapes::{left_in, public_socket};
 use nix::errno::Errno;
 use nix::libc;
 use nix::mount::{MntFlags, MsFlags};
@@ -52,6 +52,11 @@ const ATTEMPTS: &[Attempt] = &[
     ("device-of-the-machine", |_| open(Path::new("/dev/zero"))),
     ("socket-of-root", |it| connect(&it.join("root.sock"))),
     ("socket-of-anybody", |it| connect(&public_socket(it))),
+    ("file-in-tmp", |it| append(&left_in("/tmp", it))),
+    ("file-in-shared-memory", |it| {
+        append(&left_in("/dev/shm", it))
+    }),
+    ("file-in-home", |it| append(&left_in("/home", it))),
     ("tcp-listen", |_| system(TcpListener::bind("127.0.0.1:0"))),
     ("tcp-connect", tcp_connect),
     ("port-of-the-node", port_of_the_node),
@@ -154,6 +159,11 @@ fn open(path: &Path) -> Result<(), Errno> {
 
 fn write(path: &Path) -> Result<(), Errno> {
     system(fs::write(path, "escaped"))
+}
+
+/// Only to what is there.
+fn append(path: &Path) -> Result<(), Errno> {
+    system(File::options().append(true).open(path))
 }
 
 /// Opened to be read, and made empty by that.

@@ -109,7 +109,7 @@ fn assert_refused(process: Process) {
 /// Also who got rid of its filter and of Landlock sees only what its row lists.
 #[test]
 fn mounts_of_its_own_show_nothing_else() {
-    for process in HELD {
+    for process in HELD.into_iter().chain([Process::CredentialProvider]) {
         let answers = attempts(process, &["seal", "own-mounts"], &[]);
         for (attempt, answer) in hidden(process) {
             assert_eq!(answers.get(&attempt), Some(&answer), "{process} {attempt}");
@@ -119,6 +119,23 @@ fn mounts_of_its_own_show_nothing_else() {
         assert_eq!(answers["socket-of-anybody"], "ENOENT", "{process}");
         let may_open = process != Process::Pleg;
         assert_eq!(answers["own-state"] == "permitted", may_open, "{process}");
+    }
+}
+
+/// All that holds credential-provider is what its user may open, and its mounts.
+#[test]
+fn its_mounts_keep_who_starts_programs_from_what_others_leave() {
+    let process = Process::CredentialProvider;
+    let without = attempts(process, &[], &[]);
+    let with = attempts(process, &["own-mounts"], &[]);
+    for (attempt, hidden) in hidden(process) {
+        assert_eq!(with[&attempt], hidden, "{attempt}");
+        let is_by_mounts = without[&attempt] == "permitted";
+        let is_by_user = ["shadow", "environment-of-another", "socket-of-root"];
+        assert_eq!(is_by_mounts, !is_by_user.contains(&&*attempt), "{attempt}");
+    }
+    for attempt in ["write-own-state", "start-a-program"] {
+        assert_eq!(with[attempt], "permitted", "{attempt}");
     }
 }
 
