@@ -19,7 +19,11 @@ pub(super) struct Budget(usize);
 
 impl Budget {
     pub(super) fn new() -> Budget {
-        Budget(MAX_EXPANDED_BYTES)
+        Budget::of(MAX_EXPANDED_BYTES)
+    }
+
+    pub(super) fn of(bytes: usize) -> Budget {
+        Budget(bytes)
     }
 
     /// Takes the bytes of a text that is used as it is.

@@ -202,6 +202,7 @@ fn a_probe_that_takes_too_long_has_failed() -> Result<()> {
     let probed = |probe: Value| {
         let mut container = json!({ "name": "app", "image": TESTAPP, "args": ["--http", "8080"] });
         container["readinessProbe"] = probe;
+        container["env"] = json!([{ "name": "SHORT", "value": "0.1" }]);
         for (field, value) in [
             ("periodSeconds", 1),
             ("timeoutSeconds", 1),
@@ -216,7 +217,7 @@ fn a_probe_that_takes_too_long_has_failed() -> Result<()> {
     for (name, probe) in [
         ("exec-late", sleep("30")),
         ("http-late", slow(30_000)),
-        ("exec-in-time", sleep("0.1")),
+        ("exec-in-time", sleep("$(SHORT)")),
         ("http-in-time", slow(100)),
     ] {
         ground.apply(name, probed(probe))?;

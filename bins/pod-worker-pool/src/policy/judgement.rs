@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use cri_requests::probe_command;
 use node_policy::{Denial, Mode, RunningPods, Subject};
 use pod::core::{Lifecycle, LifecycleHandler, Probe};
 use pod::{Pod, PodExt};
@@ -107,21 +108,29 @@ pub(super) fn volumes(pod: &Pod) -> HeldVolumes {
     known.collect()
 }
 
-/// The commands that a pod has run in its containers, by container.
+/// The commands that a pod has run in its containers, by container. Those of probes are among
+/// them as they are written too: versions before had them run like that, and may come back.
 pub(super) fn commands(pod: &Pod) -> BTreeMap<String, BTreeSet<CommandDigest>> {
     let of_probe = |probe: Option<&Probe>| probe?.exec.as_ref()?.command.clone();
     let of_hook = |hook: Option<&LifecycleHandler>| hook?.exec.as_ref()?.command.clone();
     let containers = pod.all_containers().map(|(_, spec)| {
         let hooks = spec.lifecycle.as_ref();
         let hook = |which: fn(&Lifecycle) -> Option<&LifecycleHandler>| hooks.and_then(which);
-        let commands = [
-            of_probe(spec.liveness_probe.as_ref()),
-            of_probe(spec.readiness_probe.as_ref()),
-            of_probe(spec.startup_probe.as_ref()),
+        let probes = [
+            &spec.liveness_probe,
+            &spec.readiness_probe,
+            &spec.startup_probe,
+        ];
+        let written = probes.map(|probe| of_probe(probe.as_ref()));
+        // One that is too long is not run.
+        let run = written
+            .clone()
+            .map(|command| probe_command(spec, &command?).ok());
+        let hooks = [
             of_hook(hook(|hooks| hooks.post_start.as_ref())),
             of_hook(hook(|hooks| hooks.pre_stop.as_ref())),
         ];
-        let commands = commands.into_iter().flatten();
+        let commands = written.into_iter().chain(run).chain(hooks).flatten();
         let commands = commands.filter(|command| !command.is_empty());
         let digests = commands.map(|command| CommandDigest::of(&command));
         (spec.name.clone(), digests.collect())
@@ -213,6 +222,16 @@ mod tests {
             ("path".to_owned(), HeldVolume::HostPath("/srv".to_owned())),
         ];
         assert_eq!(volumes(&pod), expected.into());
+    }
+
+    #[test]
+    fn a_probes_command_is_the_pods_with_its_variables_and_as_it_is_written() {
+        let exec = json!({"exec": {"command": ["check", "$(PORT)"]}});
+        let pod = pod(json!({"containers": [{"name": "c", "image": "i",
+            "env": [{"name": "PORT", "value": "80"}],
+            "livenessProbe": exec, "lifecycle": {"preStop": exec}}]}));
+        let digest = |port: &str| CommandDigest::of(&["check".to_owned(), port.to_owned()]);
+        assert_eq!(commands(&pod)["c"], ["80", "$(PORT)"].map(digest).into());
     }
 
     #[test]

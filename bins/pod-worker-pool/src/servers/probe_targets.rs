@@ -8,6 +8,7 @@ use std::time::Duration;
 use bulkhead_api::v1;
 use bulkhead_api::v1::watch_probe_targets_response::Message;
 use cri::{EXEC_SYNC, RuntimeError, RuntimeErrorKind};
+use cri_requests::probe_command;
 use futures_util::StreamExt;
 use ipc::StateEvent;
 use ipc::limits::EXEC_PROBE_MARGIN;
@@ -45,6 +46,14 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 pub(super) struct Service {
     shared: Shared,
     places: Arc<Semaphore>,
+}
+
+/// What is to be run.
+struct Asked {
+    command: Vec<String>,
+    /// The command without its references replaced.
+    written: Vec<String>,
+    timeout: Duration,
 }
 
 impl Service {
@@ -131,7 +140,8 @@ impl v1::probe_targets_server::ProbeTargets for Service {
         check_uid(&request.pod_uid).map_err(|error| status::of_identity(&error))?;
         check_container_name(&request.container_name)
             .map_err(|error| status::of_identity(&error))?;
-        let (command, timeout) = self.command(&request).await?;
+        let asked = self.command(&request).await?;
+        let timeout = asked.timeout;
         // A command that found no place says nothing of the container.
         let place = tokio::time::timeout(PLACE_WAIT, self.places.acquire()).await;
         let Ok(Ok(_place)) = place else {
@@ -140,10 +150,7 @@ impl v1::probe_targets_server::ProbeTargets for Service {
                 ..v1::ExecProbeResponse::default()
             })));
         };
-        let exec = self
-            .shared
-            .runtime
-            .exec_sync(&request.container_id, command, timeout);
+        let exec = self.run(&request.container_id, asked);
         let response = match tokio::time::timeout(timeout + START_SLACK, exec).await {
             Ok(Ok(result)) => v1::ExecProbeResponse {
                 exit_code: result.exit_code,
@@ -158,12 +165,32 @@ impl v1::probe_targets_server::ProbeTargets for Service {
 }
 
 impl Service {
+    /// Runs the command of a probe. An instance that a version before made may only have it
+    /// run as it is written, which that version did.
+    async fn run(
+        &self,
+        container_id: &str,
+        asked: Asked,
+    ) -> Result<cri::v1::ExecSyncResponse, RuntimeError> {
+        let Asked {
+            command,
+            written,
+            timeout,
+        } = asked;
+        let may_be_older = command != written;
+        let runtime = &self.shared.runtime;
+        let result = runtime.exec_sync(container_id, command, timeout).await;
+        match result {
+            Err(error) if may_be_older && error.kind == RuntimeErrorKind::Forbidden => {
+                runtime.exec_sync(container_id, written, timeout).await
+            }
+            result => result,
+        }
+    }
+
     /// The command and timeout of the probe that is named, if that container
     /// instance is one of this pod's and runs.
-    async fn command(
-        &self,
-        request: &v1::ExecProbeRequest,
-    ) -> Result<(Vec<String>, Duration), Status> {
+    async fn command(&self, request: &v1::ExecProbeRequest) -> Result<Asked, Status> {
         let publisher = self.shared.pool.publisher();
         let target = publisher.targets().get(&request.container_id);
         let is_known = target.is_some_and(|target| {
@@ -180,19 +207,25 @@ impl Service {
             .ok_or_else(|| Status::not_found("no such pod"))?
             .decode()
             .map_err(|error| status::of_wire(&error))?;
-        let probe = pod
+        let (spec, probe) = pod
             .container(&request.container_name)
-            .and_then(|(_, spec)| probe_of(spec, request.kind()))
+            .and_then(|(_, spec)| Some((spec, probe_of(spec, request.kind())?)))
             .ok_or_else(|| Status::not_found("the container has no such probe"))?;
-        let command = probe
+        let written = probe
             .exec
             .as_ref()
             .and_then(|exec| exec.command.clone())
             .filter(|command| !command.is_empty())
             .ok_or_else(|| Status::failed_precondition("the probe has no command"))?;
+        let command = probe_command(spec, &written)
+            .map_err(|error| Status::failed_precondition(error.to_string()))?;
         let seconds = u64::try_from(probe.timeout_seconds.unwrap_or(1)).unwrap_or(1);
         let timeout = Duration::from_secs(seconds.max(1)).min(MAX_TIMEOUT);
-        Ok((command, timeout))
+        Ok(Asked {
+            command,
+            written,
+            timeout,
+        })
     }
 
     fn response(&self, response: v1::ExecProbeResponse) -> v1::ExecProbeResponse {
