@@ -152,7 +152,7 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(system("start the runtime"))?;
-    runtime.block_on(async {
+    let outcome = runtime.block_on(async {
         let start = Instant::now();
         let (published, snapshots) = watch::channel(Snapshot::empty(start));
         let (sender, commands) = mpsc::channel(MAX_WAITING_COMMANDS);
@@ -195,7 +195,10 @@ fn serve(flags: Flags, opened: Opened) -> Result<(), Failure> {
         let outcome = Box::pin(shell.run(commands, server)).await;
         log_files.finish();
         outcome
-    })
+    });
+    // A look at a state directory that hangs must not keep it from ending.
+    runtime.shutdown_background();
+    outcome
 }
 
 fn facts(

@@ -71,9 +71,10 @@ pub(super) fn run(run_dir: &Path) -> Result<(), Failure> {
         start: Instant::now(),
         told: Told::new(directory.join(WATCH_FILE_NAME)),
     };
-    runtime
-        .block_on(watch.run(&config))
-        .map_err(system("watch the processes"))
+    let outcome = runtime.block_on(watch.run(&config));
+    // A look at a state directory that hangs must not keep it from ending.
+    runtime.shutdown_background();
+    outcome.map_err(system("watch the processes"))
 }
 
 /// What else it may not call, its unit says.

@@ -3,6 +3,7 @@
 
 mod accusations;
 mod endings;
+mod hanging_disk;
 mod node;
 mod refusals;
 mod supervision;

@@ -151,6 +151,16 @@ impl Node {
         self.wait_for(|_status| true).await;
     }
 
+    /// Starts in its place who watches where systemd supervises, and returns its pid.
+    pub(crate) fn start_watching(&mut self) -> u32 {
+        let errors = File::create(self.path("supervisor.err")).unwrap();
+        let mut command = self.command();
+        let watching = spawn(command.arg("--watch").stderr(errors));
+        let pid = watching.id();
+        self.supervisor = Some(watching);
+        pid
+    }
+
     /// A started one whose processes are all ready.
     pub(crate) async fn ready() -> Node {
         let mut node = Node::prepare();

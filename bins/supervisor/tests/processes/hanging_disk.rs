@@ -1,0 +1,80 @@
+//! A disk with the state of a process that hangs does not keep who looks at it from ending.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::signal::Signal;
+use topology::WATCH_DIRECTORY_NAME;
+
+use crate::node::{Node, exists};
+
+/// A file system that never answers, over a directory, until it is dropped.
+struct Hanging {
+    directory: PathBuf,
+    /// Of the server that does not serve.
+    server: Option<File>,
+}
+
+impl Hanging {
+    fn over(directory: PathBuf) -> Hanging {
+        let server = File::options().read(true).write(true).open("/dev/fuse");
+        let server = server.unwrap();
+        let options = format!(
+            "fd={},rootmode=40000,user_id=0,group_id=0,allow_other",
+            server.as_raw_fd()
+        );
+        let (source, kind, none) = (Some("hanging"), Some("fuse"), MsFlags::empty());
+        mount(source, &directory, kind, none, Some(&*options)).unwrap();
+        Hanging {
+            directory,
+            server: Some(server),
+        }
+    }
+}
+
+impl Drop for Hanging {
+    fn drop(&mut self) {
+        // Whoever waits for it gets an error.
+        drop(self.server.take());
+        umount2(&self.directory, MntFlags::MNT_DETACH).unwrap();
+    }
+}
+
+/// Whether a thread of it that is not its first waits for a disk.
+fn hangs_beside(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter();
+    let threads = threads.flatten().flatten().map(|thread| thread.path());
+    let first = pid.to_string();
+    let others = threads.filter(|thread| !thread.ends_with(&first));
+    let mut states = others.filter_map(|thread| fs::read_to_string(thread.join("status")).ok());
+    states.any(|status| status.contains("State:\tD"))
+}
+
+#[tokio::test]
+async fn a_state_directory_that_hangs_does_not_keep_the_supervisor_from_ending() {
+    let mut node = Node::ready().await;
+    let hanging = Hanging::over(node.path("state/sync-loop"));
+    let pid = u32::try_from(node.supervisor_pid().as_raw()).unwrap();
+    node.until(|| hangs_beside(pid)).await;
+    node.signal(Signal::SIGTERM);
+    node.until(|| !exists(pid)).await;
+    drop(hanging);
+    assert_eq!(node.ended().await.code(), Some(0), "{}", node.errors());
+}
+
+#[tokio::test]
+async fn nor_who_watches_where_systemd_supervises() {
+    let mut node = Node::ready().await;
+    node.signal(Signal::SIGTERM);
+    node.ended().await;
+    fs::create_dir(node.path("run").join(WATCH_DIRECTORY_NAME)).unwrap();
+    let hanging = Hanging::over(node.path("state/sync-loop"));
+    let pid = node.start_watching();
+    node.until(|| hangs_beside(pid)).await;
+    node.signal(Signal::SIGTERM);
+    node.until(|| !exists(pid)).await;
+    drop(hanging);
+    assert_eq!(node.ended().await.code(), Some(0), "{}", node.errors());
+}
