@@ -12,7 +12,6 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use bulkhead_api::v1;
-use node_config::{NODE_CONFIG_FILE, NodeConfig};
 use topology::Process;
 
 use crate::degradation::{Degradation, check_minimum};
@@ -92,8 +91,7 @@ fn tell_lacks(run_dir: &Path, lacks: Vec<Degradation>) -> Result<(), Failure> {
 }
 
 fn permit_callers(run_dir: &Path, process: Process) -> Result<(), Failure> {
-    let config = NodeConfig::read(&run_dir.join(NODE_CONFIG_FILE))
-        .map_err(|error| Failure::Configuration(Box::new(error)))?;
+    let config = settings::resolved(run_dir)?;
     let callers = settings::identities(&config)?.callers(process);
     let path = config.directories.socket(process);
     let failed = |source| Failure::Io {

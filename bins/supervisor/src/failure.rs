@@ -5,6 +5,7 @@ use config_files::bulkhead::Protection;
 use std::io;
 use std::path::PathBuf;
 
+use process::UsersError;
 use topology::{IdentityError, Process};
 
 /// An exit code of the supervisor.
@@ -123,9 +124,9 @@ pub enum Failure {
         /// What is wrong.
         reason: String,
     },
-    /// A user is missing.
+    /// A user is missing, or cannot be looked up.
     #[error("the users of the processes cannot be used")]
-    Users(#[source] IdentityError),
+    Users(#[source] UsersError),
     /// A directory or a file that others could change, or that is not usable.
     #[error("{path} cannot be used: {reason}", path = path.display())]
     Directory {
@@ -165,16 +166,42 @@ impl Failure {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Failure::System { .. } | Failure::Serve(_) => 1,
+            Failure::System { .. }
+            | Failure::Serve(_)
+            | Failure::Users(UsersError::LookUp { .. }) => 1,
             Failure::NotRoot => 10,
             Failure::NoRuntimeSocket { .. } => 11,
             Failure::StaleRuntimeSocket { .. } => 12,
             Failure::SecondInstance { .. } => 13,
             Failure::Binary { .. } => 14,
-            Failure::Users(IdentityError::BaseOutOfRange { .. }) | Failure::Configuration(_) => 78,
-            Failure::Users(_) => 15,
+            Failure::Users(UsersError::Identity(IdentityError::BaseOutOfRange { .. }))
+            | Failure::Configuration(_) => 78,
+            Failure::Users(UsersError::Identity(_)) => 15,
             Failure::Confinement { .. } => 17,
             Failure::Directory { .. } | Failure::Io { .. } => 16,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_up_that_failed_is_tried_again_and_a_missing_user_is_not() {
+        let user = "bulkhead-pleg";
+        let failed = UsersError::LookUp {
+            user: user.to_owned(),
+            source: nix::errno::Errno::EIO,
+        };
+        let missing = UsersError::from(IdentityError::MissingUser {
+            user,
+            process: Process::Pleg,
+        });
+        for (error, expected) in [(failed, true), (missing, false)] {
+            let code = Failure::Users(error).exit_code();
+            let row = EXIT_CODES.iter().find(|row| row.code == code).unwrap();
+            assert_eq!(row.may_pass, expected, "{code}");
         }
     }
 }

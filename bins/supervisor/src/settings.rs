@@ -8,8 +8,10 @@ use config_files::bulkhead::BulkheadConfig;
 use config_files::credential_providers;
 use config_files::kubelet::{KubeletConfig, SubordinateIdError, SubordinateIdFiles};
 use nix::sys::resource::{Resource, getrlimit};
-use node_config::{CredentialProviders, DirectoryLayout, EndpointError, NodeConfig};
-use topology::{Account, Identities, Process};
+use node_config::{
+    CredentialProviders, DirectoryLayout, EndpointError, NODE_CONFIG_FILE, NodeConfig, ReadError,
+};
+use topology::{Identities, Process};
 
 use crate::directories::{check_owned, check_owned_file, check_passable};
 use crate::failure::Failure;
@@ -226,19 +228,24 @@ fn cores() -> u32 {
 /// The users of the processes.
 ///
 /// # Errors
-/// When one is missing, or the base of the numbers is out of range.
+/// When one is missing or cannot be looked up, or the base of the numbers is out of range.
 pub(crate) fn identities(config: &NodeConfig) -> Result<Identities, Failure> {
-    match config.uid_base {
-        Some(base) => Identities::from_base(base),
-        None => Identities::from_users(|name| {
-            let user = nix::unistd::User::from_name(name).ok().flatten();
-            user.map(|user| Account {
-                uid: user.uid.as_raw(),
-                gid: user.gid.as_raw(),
-            })
-        }),
-    }
-    .map_err(Failure::Users)
+    process::identities(config).map_err(Failure::Users)
+}
+
+/// What was resolved before.
+///
+/// # Errors
+/// When it cannot be read, or is of another version.
+pub(crate) fn resolved(run_dir: &Path) -> Result<NodeConfig, Failure> {
+    NodeConfig::read(&run_dir.join(NODE_CONFIG_FILE)).map_err(|error| match error {
+        ReadError::Io { path, source } => Failure::Io {
+            action: "read",
+            path,
+            source,
+        },
+        ReadError::Format { .. } => Failure::Configuration(Box::new(error)),
+    })
 }
 
 fn directories(flags: &Flags) -> Result<DirectoryLayout, Failure> {

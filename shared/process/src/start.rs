@@ -11,14 +11,14 @@ use std::time::Duration;
 use clock::WallClock;
 use ipc::{Listener, Network};
 use listenfd::ListenFd;
-use node_config::NodeConfig;
+use node_config::{NodeConfig, ReadError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
-use topology::{Account, EXIT_SOCKET_HARMED, Identities, Process};
+use topology::{EXIT_SOCKET_HARMED, Process};
 
 use crate::permitted::permitted;
-use crate::{Context, Lifecycle, restarts};
+use crate::{Context, Lifecycle, UsersError, identities, restarts};
 
 /// The one argument: the resolved node configuration.
 pub const NODE_CONFIG_FLAG: &str = "--node-config";
@@ -54,10 +54,10 @@ enum StartError {
     },
     /// The configuration cannot be used.
     #[error("the node's configuration cannot be used")]
-    Config(#[source] node_config::ReadError),
+    Config(#[source] ReadError),
     /// The users of the processes cannot be found.
     #[error("the users of the processes cannot be found")]
-    Identities(#[source] topology::IdentityError),
+    Identities(#[source] UsersError),
     /// No listening socket was passed.
     #[error("no listening socket was passed: LISTEN_FDS must name one Unix socket")]
     NoSocket,
@@ -88,11 +88,14 @@ enum StartError {
 impl StartError {
     fn exit_code(&self) -> u8 {
         match self {
-            StartError::Usage { .. } | StartError::Config(_) | StartError::Identities(_) => {
-                EXIT_BAD_CONFIGURATION
-            }
+            StartError::Usage { .. }
+            | StartError::Config(ReadError::Format { .. })
+            | StartError::Identities(UsersError::Identity(_)) => EXIT_BAD_CONFIGURATION,
             StartError::SocketHarmed => EXIT_SOCKET_HARMED,
-            StartError::NoSocket
+            // What cannot be read or looked up now may be the next time.
+            StartError::Config(ReadError::Io { .. })
+            | StartError::Identities(UsersError::LookUp { .. })
+            | StartError::NoSocket
             | StartError::Io { .. }
             | StartError::Threads { .. }
             | StartError::Confine(_) => EXIT_FAILURE,
@@ -157,7 +160,7 @@ where
     }
     let path = config_path(std::env::args_os()).ok_or(StartError::Usage { process })?;
     let config = NodeConfig::read(&path).map_err(StartError::Config)?;
-    let identities = identities(&config)?;
+    let identities = identities(&config).map_err(StartError::Identities)?;
     let mut inherited = ListenFd::from_env();
     let socket = inherited
         .take_unix_listener(0)
@@ -255,22 +258,6 @@ fn config_path(mut arguments: impl Iterator<Item = OsString>) -> Option<PathBuf>
     (flag == NODE_CONFIG_FLAG && arguments.next().is_none()).then(|| path.into())
 }
 
-fn identities(config: &NodeConfig) -> Result<Identities, StartError> {
-    match config.uid_base {
-        Some(base) => Identities::from_base(base),
-        None => Identities::from_users(|name| {
-            nix::unistd::User::from_name(name)
-                .ok()
-                .flatten()
-                .map(|user| Account {
-                    uid: user.uid.as_raw(),
-                    gid: user.gid.as_raw(),
-                })
-        }),
-    }
-    .map_err(StartError::Identities)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -285,5 +272,29 @@ mod tests {
         assert_eq!(path(&["pleg"]), None);
         assert_eq!(path(&["pleg", "--config", "/a"]), None);
         assert_eq!(path(&["pleg", "--node-config", "/a", "b"]), None);
+    }
+
+    #[test]
+    fn only_what_was_read_and_is_wrong_counts_as_a_bad_configuration() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("node.json");
+        let exit_code = || {
+            let refused = NodeConfig::read(&path).map_err(StartError::Config);
+            refused.unwrap_err().exit_code()
+        };
+        assert_eq!(exit_code(), EXIT_FAILURE);
+        std::fs::write(&path, "{").unwrap();
+        assert_eq!(exit_code(), EXIT_BAD_CONFIGURATION);
+        let of_users = |error| StartError::Identities(error).exit_code();
+        let missing = topology::IdentityError::MissingUser {
+            user: "bulkhead-pleg",
+            process: Process::Pleg,
+        };
+        assert_eq!(of_users(missing.into()), EXIT_BAD_CONFIGURATION);
+        let failed = UsersError::LookUp {
+            user: "bulkhead-pleg".to_owned(),
+            source: nix::errno::Errno::EIO,
+        };
+        assert_eq!(of_users(failed), EXIT_FAILURE);
     }
 }

@@ -13,7 +13,7 @@ use bulkhead_api::v1;
 use clock::WallClock;
 use confine::{Calls, Permitted};
 use ipc::Refusal;
-use node_config::{NODE_CONFIG_FILE, NodeConfig};
+use node_config::NodeConfig;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -43,8 +43,7 @@ const LOOK_PERIOD: Duration = Duration::from_secs(10);
 /// See [`Failure`].
 pub(super) fn run(run_dir: &Path) -> Result<(), Failure> {
     let system = |action| move |source| Failure::System { action, source };
-    let config = NodeConfig::read(&run_dir.join(NODE_CONFIG_FILE))
-        .map_err(|error| Failure::Configuration(Box::new(error)))?;
+    let config = settings::resolved(run_dir)?;
     let identities = settings::identities(&config)?;
     let directory = run_dir.join(WATCH_DIRECTORY_NAME);
     let runtime = tokio::runtime::Builder::new_current_thread()
