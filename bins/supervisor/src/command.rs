@@ -1,7 +1,5 @@
 //! What others ask of the main loop.
 
-use std::sync::Arc;
-
 use ipc::Refusal;
 use tokio::sync::oneshot;
 use topology::Process;
@@ -22,6 +20,17 @@ pub(crate) enum RestartError {
     Stopping,
 }
 
+/// Why the configuration in force stays.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReloadError {
+    /// Everything is being stopped, and a reload would stop and start out of turn.
+    #[error("the supervisor is stopping")]
+    Stopping,
+    /// The new one cannot be used.
+    #[error(transparent)]
+    Unusable(#[from] Failure),
+}
+
 /// What others ask of the main loop.
 #[derive(Debug)]
 pub(crate) enum Command {
@@ -35,7 +44,7 @@ pub(crate) enum Command {
     },
     /// Read the configuration again.
     Reload {
-        reply: oneshot::Sender<Result<Vec<Process>, Arc<Failure>>>,
+        reply: oneshot::Sender<Result<Vec<Process>, ReloadError>>,
     },
     /// The supervisor's own server has refused something to a caller.
     Refused(Refusal),

@@ -140,24 +140,48 @@ pub(crate) fn write_node_config(
     }
     let programs = config.credential_providers.as_ref();
     public.credential_providers = programs.map(CredentialProviders::without_secrets);
-    let everybody = node_config_path(run_dir, Process::SyncLoop);
-    write(&everybody, &public, 0o644, None)?;
     let of_sourcer = NodeConfig {
         static_pod_url: config.static_pod_url.clone(),
         ..public.clone()
     };
     let of_provider = NodeConfig {
         credential_providers: config.credential_providers.clone(),
-        ..public
+        ..public.clone()
     };
-    for (process, config) in [
-        (Process::ConfigSourcer, of_sourcer),
-        (Process::CredentialProvider, of_provider),
-    ] {
-        let group = Some(identities.gid(process));
-        write(&node_config_path(run_dir, process), &config, 0o640, group)?;
+    let group = |process| Some(identities.gid(process));
+    let files = [
+        (Process::SyncLoop, public, 0o644, None),
+        (
+            Process::ConfigSourcer,
+            of_sourcer,
+            0o640,
+            group(Process::ConfigSourcer),
+        ),
+        (
+            Process::CredentialProvider,
+            of_provider,
+            0o640,
+            group(Process::CredentialProvider),
+        ),
+    ];
+    // All or none: who is restarted must not read what the others do not.
+    let path = |process| node_config_path(run_dir, process);
+    let next = |process| path(process).with_extension("next");
+    let written = files.iter().try_for_each(|(process, config, mode, group)| {
+        write(&next(*process), config, *mode, *group)
+    });
+    for (process, ..) in files {
+        let (next, path) = (next(process), path(process));
+        match &written {
+            Ok(()) => fs::rename(next, &path).map_err(|source| Failure::Io {
+                action: "write",
+                path,
+                source,
+            })?,
+            Err(_) => drop(fs::remove_file(next)),
+        }
     }
-    Ok(())
+    written
 }
 
 fn write(path: &Path, config: &NodeConfig, mode: u32, group: Option<u32>) -> Result<(), Failure> {

@@ -103,7 +103,7 @@ impl v1::supervisor_server::Supervisor for Service {
         let (reply, answer) = oneshot::channel();
         let restarted = self.ask(Command::Reload { reply }, answer).await?;
         let restarted =
-            restarted.map_err(|error| Status::failed_precondition(telemetry::chain(&*error)))?;
+            restarted.map_err(|error| Status::failed_precondition(telemetry::chain(&error)))?;
         let restarted = restarted.iter().map(|process| process.name().to_owned());
         Ok(Response::new(v1::ReloadResponse {
             restarted: restarted.collect(),

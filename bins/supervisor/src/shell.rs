@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use topology::{PROCESSES, Process};
 
-use crate::command::{Command, RestartError};
+use crate::command::{Command, ReloadError, RestartError};
 use crate::configuration_files::ConfigurationFiles;
 use crate::degradation::{Degradation, check_minimum};
 use crate::directories;
@@ -458,8 +458,11 @@ impl Shell {
 
     /// Reads the configuration again. Returns what is restarted because of it;
     /// what waits for another configuration is always tried again.
-    fn reload(&mut self) -> Result<Vec<Process>, Arc<Failure>> {
-        let result = self.try_reload();
+    fn reload(&mut self) -> Result<Vec<Process>, ReloadError> {
+        let result = match self.fleet.is_stopping() {
+            true => Err(ReloadError::Stopping),
+            false => self.try_reload().map_err(ReloadError::Unusable),
+        };
         match &result {
             Ok(restarted) => tracing::info!(?restarted, "configuration read again"),
             Err(error) => {
@@ -469,7 +472,7 @@ impl Shell {
                 );
             }
         }
-        result.map_err(Arc::new)
+        result
     }
 
     fn try_reload(&mut self) -> Result<Vec<Process>, Failure> {
@@ -480,9 +483,8 @@ impl Shell {
             tracing::warn!("statusGroup changed: it counts from the supervisor's next start on");
         }
         let node_changed = new.node != self.settings.node;
-        if node_changed {
-            directories::write_node_config(&new.node, self.launcher.identities())?;
-        }
+        // Whether it changed or not: what is there may be lost or damaged.
+        directories::write_node_config(&new.node, self.launcher.identities())?;
         self.launcher.renew_mounts(&new.node);
         let old = std::mem::replace(&mut self.settings, new);
         self.apply_restart_waits();

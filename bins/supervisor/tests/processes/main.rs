@@ -6,6 +6,7 @@ mod endings;
 mod hanging_disk;
 mod node;
 mod refusals;
+mod reloads;
 mod supervision;
 
 /// Not a test by itself: the supervised processes are this program with this

@@ -1,0 +1,90 @@
+//! A reload leaves all processes with the same configuration, and does not undo a stop.
+
+use std::fs;
+
+use bulkhead_api::v1::{ProcessState, ReloadRequest, ReloadResponse};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use node_config::NodeConfig;
+use topology::Process;
+
+use crate::node::{KUBELET_HEADER, Node, all_ready, row, supervised};
+
+/// What it answers, or why it is refused.
+async fn reload(node: &Node) -> Result<ReloadResponse, String> {
+    let answer = node.client().reload(ReloadRequest {}).await;
+    let refused = |status: tonic::Status| {
+        assert_eq!(status.code(), tonic::Code::FailedPrecondition);
+        status.message().to_owned()
+    };
+    answer.map(tonic::Response::into_inner).map_err(refused)
+}
+
+fn configure(node: &Node, text: &str) {
+    let config = format!("{KUBELET_HEADER}{text}");
+    fs::write(node.path("config.yaml"), config).unwrap();
+}
+
+#[tokio::test]
+async fn what_is_lost_or_damaged_of_the_resolved_configuration_is_there_after_a_reload() {
+    let node = Node::ready().await;
+    let (public, private) = (
+        node.path("run/node.json"),
+        node.path("run/config-sourcer.node.json"),
+    );
+    let before = NodeConfig::read(&public).unwrap();
+    fs::remove_file(&public).unwrap();
+    fs::write(&private, "{").unwrap();
+    assert!(reload(&node).await.unwrap().restarted.is_empty());
+    assert_eq!(NodeConfig::read(&public).unwrap(), before);
+    assert_eq!(NodeConfig::read(&private).unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_configuration_that_cannot_be_written_whole_is_written_for_nobody() {
+    let node = Node::ready().await;
+    let public = node.path("run/node.json");
+    let before = NodeConfig::read(&public).unwrap();
+    // In the way of the second of three files.
+    let in_the_way = node.path("run/config-sourcer.node.next");
+    fs::create_dir(&in_the_way).unwrap();
+    configure(&node, "maxPods: 7\n");
+    let refused = reload(&node).await.unwrap_err();
+    assert!(refused.contains("config-sourcer.node"), "{refused}");
+    assert_eq!(NodeConfig::read(&public).unwrap(), before);
+    let status = node.wait_for(all_ready).await;
+    for process in supervised() {
+        assert_eq!(row(&status, process).restarts_total, 0, "{process}");
+    }
+    assert!(!node.path("run/node.next").exists());
+    fs::remove_dir(&in_the_way).unwrap();
+    assert!(!reload(&node).await.unwrap().restarted.is_empty());
+    assert_eq!(NodeConfig::read(&public).unwrap().max_pods, 7);
+}
+
+#[tokio::test]
+async fn during_an_ordered_stop_nothing_is_reloaded() {
+    let mut node = Node::ready().await;
+    let before = node.wait_for(all_ready).await;
+    let pid = |process| Pid::from_raw(row(&before, process).pid.cast_signed());
+    // The first in order does not hear of the stop.
+    kill(pid(Process::ConfigSourcer), Signal::SIGSTOP).unwrap();
+    node.signal(Signal::SIGTERM);
+    let is_stopping =
+        |status: &_| row(status, Process::ConfigSourcer).state() == ProcessState::Stopping;
+    node.wait_for(is_stopping).await;
+    configure(&node, "maxPods: 7\n");
+    node.signal(Signal::SIGHUP);
+    let refused = reload(&node).await.unwrap_err();
+    assert!(refused.contains("stopping"), "{refused}");
+    let status = node.wait_for(is_stopping).await;
+    for process in supervised().filter(|it| *it != Process::ConfigSourcer) {
+        let row = row(&status, process);
+        assert_eq!(row.state(), ProcessState::Ready, "{process}");
+        assert_eq!(row.pid.cast_signed(), pid(process).as_raw());
+    }
+    kill(pid(Process::ConfigSourcer), Signal::SIGCONT).unwrap();
+    assert_eq!(node.ended().await.code(), Some(0), "{}", node.errors());
+    let config = NodeConfig::read(&node.path("run/node.json")).unwrap();
+    assert_ne!(config.max_pods, 7);
+}
