@@ -40,7 +40,7 @@ const MAX_MESSAGE_BYTES: usize = 512;
 /// Messages of one process that are read at once.
 const BURST: usize = 32;
 
-/// Rest after a full burst; a well-behaved process sends one message a second.
+/// Rest after a full burst; a well-behaved process sends one message in two seconds.
 const REST_AFTER_BURST: Duration = Duration::from_millis(10);
 
 /// Rest while descriptors that the process sent are being closed.

@@ -15,7 +15,9 @@ mod start;
 mod users;
 
 pub use context::Context;
-pub use lifecycle::{KeptOpen, Lifecycle, MAX_STATUS_BYTES, REFUSALS_VARIABLE, REFUSED_FIELD};
+pub use lifecycle::{
+    BEAT_INTERVAL, KeptOpen, Lifecycle, MAX_STATUS_BYTES, REFUSALS_VARIABLE, REFUSED_FIELD,
+};
 pub use permitted::{permitted, view};
 pub use start::{EXIT_BAD_CONFIGURATION, NODE_CONFIG_FLAG, main};
 pub use users::{UsersError, identities};

@@ -16,7 +16,7 @@ use crate::notify_socket::NotifySocket;
 /// Least time between two watchdog messages. The supervisor waits 5 s, and
 /// sd_notify(3) recommends half of that: each message costs both sides a few system
 /// calls, which is much of what an idle process does.
-const BEAT_INTERVAL: Duration = Duration::from_secs(2);
+pub const BEAT_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Longest status line; a message that is much longer is not taken at all.
 pub const MAX_STATUS_BYTES: usize = 200;

@@ -39,7 +39,9 @@ use backoff::pace::{Moment, Pace};
 /// How long a process may take until it is ready.
 pub const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Silence of a main loop that counts as hung. It speaks once a second.
+/// Silence of a main loop that counts as hung. One that is well speaks every 2 s, and after
+/// 3 s at the latest ([`process::BEAT_INTERVAL`], looked at each second), so it may have
+/// stood still for a little more than 2 s only.
 pub const WATCHDOG_SILENCE: Duration = Duration::from_secs(5);
 
 /// Time for a hung process to leave its traces after SIGABRT.

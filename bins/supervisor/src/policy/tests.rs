@@ -244,6 +244,14 @@ fn a_silent_main_loop_is_aborted_and_one_that_speaks_is_not() {
 }
 
 #[test]
+fn a_main_loop_that_stands_still_for_two_seconds_is_never_taken_for_a_hung_one() {
+    let mut driver = Driver::ready();
+    // It was to speak just then, at the last of its looks each second.
+    driver.now += process::BEAT_INTERVAL + seconds(1) + millis(1_999);
+    assert_eq!(driver.step(Event::Tick), None);
+}
+
+#[test]
 fn who_keeps_too_much_is_killed_at_once_and_that_is_a_crash() {
     let mut driver = Driver::ready();
     let kill = Some(Action::Signal(driver.pids, Signal::Kill));
