@@ -80,10 +80,14 @@ fn may_be_new(place: Place) -> bool {
     matches!(place, Place::Manifests | Place::LocalObjects)
 }
 
-/// The directories that stand for `path`: by that name, and where links lead.
+/// The directories that stand for `path`: by that name, and where links lead. None for what
+/// is not there: the nearest directory above may have much else.
 fn standing(path: &Path, may_be_new: bool) -> Vec<PathBuf> {
     if may_be_new {
         return above(path);
+    }
+    if path.symlink_metadata().is_err() {
+        return Vec::new();
     }
     let names = [Some(path.to_path_buf()), path.canonicalize().ok()];
     let mut standing: Vec<PathBuf> = names.into_iter().flatten().filter_map(itself).collect();
@@ -160,6 +164,7 @@ mod tests {
             ("etc/manifests", false, vec!["etc/manifests"]),
             ("etc/manifests", true, vec!["etc"]),
             ("etc/absent/manifests", true, vec!["etc"]),
+            ("run/absent/resolver", false, vec![]),
             ("run/linked", true, vec!["etc", "run"]),
             ("etc/resolv.conf", false, vec!["etc", "run/resolver"]),
         ] {
