@@ -116,7 +116,7 @@ pub(crate) async fn top(
 async fn read(connection: &Connection, supervision: &Supervision) -> Result<Reading, Failure> {
     let pool = Process::PodWorkerPool;
     let usage = UsageClient::new(connection.channel(pool)?)
-        .max_decoding_message_size(ipc::limits::MAX_RELIST_BYTES);
+        .max_decoding_message_size(ipc::limits::MAX_USAGE_BYTES);
     let usage = connection.call(pool, || {
         let mut client = usage.clone();
         async move { client.get_usage(v1::GetUsageRequest {}).await }

@@ -29,6 +29,9 @@ use crate::wire;
 /// asked again.
 const RELIST_DEADLINE: Duration = Duration::from_secs(120);
 
+/// Largest message that rings: a UID and a boot id.
+const MAX_HINT_BYTES: usize = 4 << 10;
+
 /// Watchdog and health are looked after this often.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -109,7 +112,7 @@ struct Relister {
 
 impl Relister {
     async fn run(mut self) -> Infallible {
-        let pool = self.pool.clone();
+        let pool = self.pool.clone().max_decoding_message_size(MAX_HINT_BYTES);
         let mut hints = ipc::subscribe("runtime hints", move || {
             let mut pool = pool.clone();
             async move { pool.watch_hints(v1::WatchHintsRequest {}).await }
@@ -182,12 +185,17 @@ impl Relister {
     }
 
     fn relisted(&mut self, scope: &Scope, result: Result<Listed, CallError>) {
-        let listed = match result {
-            Ok(listed) => listed,
+        let listed = result.map_err(|error| telemetry::chain(&error));
+        let usable = listed.and_then(|mut listed| {
+            let pods = wire::pods(std::mem::take(&mut listed.pods));
+            let pods = pods.map_err(|error| error.to_string())?;
+            Ok((listed, pods))
+        });
+        let (listed, mut pods) = match usable {
+            Ok(usable) => usable,
             Err(error) => {
                 let hinted = self.schedule.ended(self.now(), &Outcome::Failed);
                 if !std::mem::replace(&mut self.failing, true) {
-                    let error = telemetry::chain(&error);
                     tracing::warn!(?scope, error, "cannot relist; what is known stands");
                 }
                 for uid in hinted {
@@ -200,7 +208,6 @@ impl Relister {
             tracing::info!("relisting again");
         }
         self.heard_pool(listed.boot_id);
-        let mut pods = wire::pods(listed.pods);
         let (changed, events) = match scope {
             Scope::All => {
                 let changed = self.records.told_by_events(&pods);

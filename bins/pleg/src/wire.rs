@@ -2,14 +2,20 @@
 //! sense is left out, and never stops the rest.
 
 use bulkhead_api::v1;
-use ipc::limits::MAX_CONTAINER_ID_BYTES;
+use ipc::limits::{MAX_BOOT_ID_BYTES, MAX_CONTAINER_ID_BYTES, MAX_PODS};
 use pod::identity::check_uid;
 
 use crate::health::Health;
 use crate::relist::{ContainerState, Event, EventKind, PodRecord, Pods, SandboxState};
 
-/// Longest boot id of the pool that is passed on; it has 16 characters.
-const MAX_BOOT_ID_BYTES: usize = 64;
+/// Pods of a list: all that there may be, and as many that are being stopped.
+const MAX_LISTED: usize = 2 * MAX_PODS;
+
+/// A list has more pods than are kept. What was known stands: part of a list would tell that
+/// the other pods are gone.
+#[derive(Debug, thiserror::Error)]
+#[error("the list has more than {MAX_LISTED} pods")]
+pub(crate) struct TooManyPods;
 
 /// The pool's boot id, as much of it as is passed on.
 pub(crate) fn boot_id(mut boot_id: String) -> String {
@@ -19,13 +25,19 @@ pub(crate) fn boot_id(mut boot_id: String) -> String {
 
 /// The pods of a relist. Pods without a usable uid and parts without a usable id
 /// are left out; entries of one uid are joined.
-pub(crate) fn pods(listed: Vec<v1::RuntimePod>) -> Pods {
+///
+/// # Errors
+/// When there are too many.
+pub(crate) fn pods(listed: Vec<v1::RuntimePod>) -> Result<Pods, TooManyPods> {
     let mut pods = Pods::new();
     for pod in listed {
         let uid = pod.pod.map(|reference| reference.uid).unwrap_or_default();
         if check_uid(&uid).is_err() {
             tracing::debug!("left out a listed pod without a usable uid");
             continue;
+        }
+        if pods.len() >= MAX_LISTED && !pods.contains_key(&uid) {
+            return Err(TooManyPods);
         }
         let record: &mut PodRecord = pods.entry(uid).or_default();
         for container in pod.containers {
@@ -44,7 +56,7 @@ pub(crate) fn pods(listed: Vec<v1::RuntimePod>) -> Pods {
             }
         }
     }
-    pods
+    Ok(pods)
 }
 
 fn is_usable_id(id: &str) -> bool {
@@ -124,7 +136,8 @@ mod tests {
             runtime_pod("a", "c2", v1::RuntimeState::Exited),
             runtime_pod("a", &long, v1::RuntimeState::Exited),
             nonsense,
-        ]);
+        ])
+        .unwrap();
         assert_eq!(pods.len(), 1);
         let containers: Vec<_> = pods["a"].containers.clone().into_iter().collect();
         assert_eq!(
@@ -136,5 +149,15 @@ mod tests {
             ]
         );
         assert_eq!(pods["a"].sandboxes.len(), 3);
+    }
+
+    #[test]
+    fn a_list_of_too_many_pods_is_none() {
+        let list = |count| {
+            let pod = |uid: usize| runtime_pod(&uid.to_string(), "c", v1::RuntimeState::Running);
+            pods((0..count).map(pod).collect())
+        };
+        assert_eq!(list(MAX_LISTED).unwrap().len(), MAX_LISTED);
+        assert!(list(MAX_LISTED + 1).is_err());
     }
 }

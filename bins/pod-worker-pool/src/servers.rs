@@ -19,7 +19,7 @@ use bulkhead_api::v1::pod_workers_server::PodWorkersServer;
 use bulkhead_api::v1::probe_targets_server::ProbeTargetsServer;
 use bulkhead_api::v1::runtime_pods_server::RuntimePodsServer;
 use bulkhead_api::v1::usage_server::UsageServer;
-use ipc::limits::{MAX_LIST_BYTES, MAX_RELIST_BYTES};
+use ipc::limits::{MAX_LIST_BYTES, MAX_RELIST_BYTES, MAX_USAGE_BYTES};
 use tonic::service::Routes;
 
 use crate::pod_source::PodsOfSources;
@@ -47,7 +47,7 @@ pub(crate) fn routes(shared: Shared, pods: PodsOfSources) -> Routes {
         .max_decoding_message_size(MAX_QUESTION_BYTES);
     let usage = UsageServer::new(usage::Service::new(&shared))
         .max_decoding_message_size(MAX_QUESTION_BYTES)
-        .max_encoding_message_size(MAX_RELIST_BYTES);
+        .max_encoding_message_size(MAX_USAGE_BYTES);
     Routes::new(pod_workers)
         .add_service(runtime_pods)
         .add_service(probe_targets)

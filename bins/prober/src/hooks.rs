@@ -13,16 +13,25 @@ use bulkhead_api::v1::probe_targets_client::ProbeTargetsClient;
 use futures_util::future::{AbortHandle, AbortRegistration, Abortable};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use ipc::limits::MAX_PROBE_TARGET_MESSAGE_BYTES;
-use ipc::{Channel, SubscriptionEvent};
+use ipc::limits::{MAX_BOOT_ID_BYTES, MAX_PROBE_TARGET_MESSAGE_BYTES, truncate};
+use ipc::{Channel, Message as _, SubscriptionEvent};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::agenda::{Lane, Slots};
+use crate::agenda::{Lane, MAX_HOOKS, Slots};
 use crate::probe::Prober;
 use crate::spec::{HttpGet, Scheme};
 
 /// Hooks that wait for a place: more than containers of a full node may stop together. One
 /// more fails.
 const MAX_WAITING: usize = 1024;
+
+/// Memory that hooks may take together, those under way and those that wait, as
+/// [`memory_of`] tells: so many have 3 KiB each. One more fails.
+const MAX_BYTES: usize = 4 << 20;
+
+/// Hooks that failed for want of a place or of room and are not reported yet. Of one more
+/// nobody is told: the pool counts it as failed when its time is over.
+const MAX_REFUSED: usize = 1024;
 
 /// How long the pool is told what a hook came to.
 const REPORT_MAY_TAKE: Duration = Duration::from_secs(30);
@@ -45,13 +54,14 @@ pub(crate) async fn run(prober: Arc<Prober>, pool: Channel) -> Infallible {
     let mut stream = 0;
     let mut places = Places::default();
     let mut under_way = FuturesUnordered::new();
-    let carry_out = |key: Key, hook, is_cut_off, has_place| {
-        let hook = one(&prober, &pool, hook, has_place);
+    let carry_out = |key: Key, told, is_cut_off, has_place| {
+        let hook = one(&prober, &pool, told, has_place);
         Abortable::new(hook, is_cut_off).map(move |_| key)
     };
+    let room = Arc::new(Semaphore::new(MAX_BYTES));
     loop {
-        for (key, hook, is_cut_off) in places.begin(stream) {
-            under_way.push(carry_out(key, hook, is_cut_off, true));
+        for (key, told, is_cut_off) in places.begin(stream) {
+            under_way.push(carry_out(key, told, is_cut_off, true));
         }
         tokio::select! {
             // Cancel-safe: a hook stays in the set until it is returned.
@@ -61,13 +71,15 @@ pub(crate) async fn run(prober: Arc<Prober>, pool: Channel) -> Infallible {
                 SubscriptionEvent::Message(hook) if hook.is_cancelled => {
                     places.cancel((stream, hook.id));
                 }
-                SubscriptionEvent::Message(hook) if places.waiting.len() < MAX_WAITING => {
-                    places.waiting.push_back(hook);
-                }
-                SubscriptionEvent::Message(hook) => {
-                    let (_, never) = AbortHandle::new_pair();
-                    under_way.push(carry_out((stream, hook.id), hook, never, false));
-                }
+                SubscriptionEvent::Message(hook) => match take_in(&room, hook, &places) {
+                    Ok(told) => places.waiting.push_back(told),
+                    Err(hook) if under_way.len() < MAX_HOOKS + MAX_REFUSED => {
+                        let (_, never) = AbortHandle::new_pair();
+                        let told = Told { hook, _room: None };
+                        under_way.push(carry_out((stream, told.hook.id), told, never, false));
+                    }
+                    Err(hook) => tracing::debug!(id = hook.id, "a hook is left out"),
+                },
                 SubscriptionEvent::Connected => stream += 1,
                 // Nobody waits for them any more, and none of these was begun.
                 SubscriptionEvent::Lost { .. } => places.waiting.clear(),
@@ -76,31 +88,65 @@ pub(crate) async fn run(prober: Arc<Prober>, pool: Channel) -> Infallible {
     }
 }
 
+/// A hook, with the room that it takes.
+struct Told {
+    hook: v1::HttpHook,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+/// What a hook takes in memory, twice: what is sent is made of it.
+fn memory_of(hook: &v1::HttpHook) -> usize {
+    2 * (hook.encoded_len() + size_of_val(hook) + size_of_val(hook.headers.as_slice()))
+}
+
+/// The hook with room for it, or as much of it as a report needs.
+fn take_in(
+    room: &Arc<Semaphore>,
+    hook: v1::HttpHook,
+    places: &Places,
+) -> Result<Told, v1::HttpHook> {
+    let bytes = u32::try_from(memory_of(&hook)).unwrap_or(u32::MAX);
+    let room = match places.waiting.len() < MAX_WAITING {
+        true => Arc::clone(room).try_acquire_many_owned(bytes).ok(),
+        false => None,
+    };
+    if room.is_some() {
+        return Ok(Told { hook, _room: room });
+    }
+    let mut boot_id = hook.boot_id;
+    truncate(&mut boot_id, MAX_BOOT_ID_BYTES);
+    Err(v1::HttpHook {
+        boot_id,
+        id: hook.id,
+        ..v1::HttpHook::default()
+    })
+}
+
 /// Which hooks are under way, and which wait for a place.
 #[derive(Default)]
 struct Places {
     slots: Slots,
     running: BTreeMap<Key, (String, AbortHandle)>,
-    waiting: VecDeque<v1::HttpHook>,
+    waiting: VecDeque<Told>,
 }
 
 impl Places {
     /// The hooks that have a place now, in the order in which they came.
-    fn begin(&mut self, stream: u64) -> Vec<(Key, v1::HttpHook, AbortRegistration)> {
+    fn begin(&mut self, stream: u64) -> Vec<(Key, Told, AbortRegistration)> {
         let mut begun = Vec::new();
-        for hook in std::mem::take(&mut self.waiting) {
-            let uid = uid_of(&hook).to_owned();
+        for told in std::mem::take(&mut self.waiting) {
+            let uid = uid_of(&told.hook).to_owned();
             if !self.slots.is_free(Lane::Hook, &uid) {
                 self.cut_off_earlier(stream);
             }
             if !self.slots.take(Lane::Hook, &uid) {
-                self.waiting.push_back(hook);
+                self.waiting.push_back(told);
                 continue;
             }
             let (handle, is_cut_off) = AbortHandle::new_pair();
-            let key = (stream, hook.id);
+            let key = (stream, told.hook.id);
             self.running.insert(key, (uid, handle));
-            begun.push((key, hook, is_cut_off));
+            begun.push((key, told, is_cut_off));
         }
         begun
     }
@@ -115,7 +161,7 @@ impl Places {
     }
 
     fn cancel(&mut self, key: Key) {
-        self.waiting.retain(|hook| hook.id != key.1);
+        self.waiting.retain(|told| told.hook.id != key.1);
         if let Some((uid, handle)) = self.running.remove(&key) {
             handle.abort();
             self.slots.give_back(Lane::Hook, &uid);
@@ -134,20 +180,16 @@ fn uid_of(hook: &v1::HttpHook) -> &str {
     hook.pod.as_ref().map_or("", |pod| &pod.uid)
 }
 
-async fn one(
-    prober: &Prober,
-    pool: &ProbeTargetsClient<Channel>,
-    hook: v1::HttpHook,
-    has_place: bool,
-) {
-    let uid = uid_of(&hook);
-    let result = match (has_place, request(&hook)) {
+async fn one(prober: &Prober, pool: &ProbeTargetsClient<Channel>, told: Told, has_place: bool) {
+    let hook = &told.hook;
+    let uid = uid_of(hook);
+    let result = match (has_place, request(hook)) {
         (true, Ok(get)) => {
             let timeout = Duration::from_secs(hook.timeout_seconds.into());
             prober.hook(&get, (uid, &hook.pod_ip), timeout).await
         }
         (true, Err(reason)) => Err(reason),
-        (false, _) => Err(format!("{MAX_WAITING} hooks wait")),
+        (false, _) => Err("too many hooks wait, or too large ones".to_owned()),
     };
     let container = &hook.container_name;
     match &result {
@@ -191,15 +233,48 @@ mod tests {
     use super::*;
     use crate::agenda::MAX_HOOKS_PER_POD;
 
-    fn hook(uid: &str, id: u64) -> v1::HttpHook {
-        v1::HttpHook {
+    fn hook(uid: &str, id: u64) -> Told {
+        let hook = v1::HttpHook {
             id,
             pod: Some(v1::PodReference {
                 uid: uid.to_owned(),
                 ..v1::PodReference::default()
             }),
             ..v1::HttpHook::default()
+        };
+        Told { hook, _room: None }
+    }
+
+    #[test]
+    fn hooks_have_so_much_room_together_until_they_have_ended() {
+        let room = Arc::new(Semaphore::new(MAX_BYTES));
+        let mut places = Places::default();
+        let large = |id| v1::HttpHook {
+            path: "x".repeat(60_000),
+            boot_id: "b".repeat(1000),
+            ..hook("a", id).hook
+        };
+        let mut taken = Vec::new();
+        while let Ok(told) = take_in(&room, large(1), &places) {
+            taken.push(told);
         }
+        assert_eq!(taken.len(), MAX_BYTES / memory_of(&large(1)));
+        let refused = take_in(&room, large(2), &places).map(|_| ()).unwrap_err();
+        assert_eq!((refused.id, refused.boot_id.len()), (2, MAX_BOOT_ID_BYTES));
+        assert!(refused.path.is_empty());
+        taken.clear();
+        assert!(take_in(&room, large(1), &places).is_ok());
+        // A header without anything in it takes no bytes of a message to speak of.
+        let headers = vec![v1::HttpHeader::default(); 30_000];
+        let hook_of_headers = v1::HttpHook {
+            headers,
+            ..hook("a", 3).hook
+        };
+        assert!(memory_of(&hook_of_headers) > 2_000_000);
+        places
+            .waiting
+            .extend((0..MAX_WAITING as u64).map(|id| hook("a", id)));
+        assert!(take_in(&room, hook("a", 9).hook, &places).is_err());
     }
 
     fn begun(places: &mut Places, stream: u64) -> Vec<u64> {

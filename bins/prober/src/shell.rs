@@ -38,7 +38,7 @@ use crate::ledger::{Ledger, Saved, SavedInstance};
 use crate::network::ProbeNetwork;
 use crate::probe::{Job, Prober};
 use crate::server::Publication;
-use crate::spec::Action;
+use crate::spec::{Action, MAX_SPEC_BYTES};
 use crate::store::Store;
 use crate::wire::Target;
 use crate::worker::{Attempt, Outcome, Verdict};
@@ -451,6 +451,12 @@ impl Shell {
     /// A target is new, or may have changed.
     fn upsert(&mut self, target: Target) {
         let container_id = target.container_id.clone();
+        let others = self.instances.iter().filter(|it| *it.0 != container_id);
+        let others: usize = others.map(|it| it.1.target.bytes()).sum();
+        if others + target.bytes() > MAX_SPEC_BYTES {
+            self.remove(&container_id);
+            return self.overflow();
+        }
         let now = self.now();
         let random = &mut self.random;
         let mut random = || random.random();
@@ -483,9 +489,13 @@ impl Shell {
             self.plan(&container_id);
         } else {
             self.remove(&container_id);
-            if !std::mem::replace(&mut self.overflowing, true) {
-                tracing::error!("too many containers with probes; the newest are not probed");
-            }
+            self.overflow();
+        }
+    }
+
+    fn overflow(&mut self) {
+        if !std::mem::replace(&mut self.overflowing, true) {
+            tracing::error!("too many containers with probes; the newest are not probed");
         }
     }
 

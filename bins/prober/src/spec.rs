@@ -14,6 +14,9 @@ use pod::{IntOrString, core};
 /// gives a command no more either.
 const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
 
+/// What all probes may take in memory: 1.6 KiB each, of as many instances as there may be.
+pub(crate) const MAX_SPEC_BYTES: usize = 8 << 20;
+
 /// When a probe is tried and what its tries add up to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timing {
@@ -126,6 +129,24 @@ impl ProbeSpec {
         let timing = timing(&probe);
         let action = action(probe, ports).unwrap_or_else(Action::Impossible);
         Ok(ProbeSpec { action, timing })
+    }
+
+    /// What it takes in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        let texts = match &self.action {
+            Action::Http(get) => {
+                let headers = get.headers.iter();
+                let headers = headers.map(|(name, value)| name.len() + value.len());
+                let host = get.host.as_ref().map_or(0, String::len);
+                let list = size_of_val(get.headers.as_slice());
+                host + get.path.len() + list + headers.sum::<usize>()
+            }
+            Action::Tcp(socket) => socket.host.as_ref().map_or(0, String::len),
+            Action::Grpc(grpc) => grpc.service.len(),
+            Action::Exec => 0,
+            Action::Impossible(reason) => reason.len(),
+        };
+        size_of_val(self) + texts
     }
 }
 

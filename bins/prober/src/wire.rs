@@ -17,6 +17,9 @@ use crate::spec::{Action, ProbeSpec, Timing, decode_ports};
 use crate::text::for_people;
 use crate::worker::{Outcome, ProbeResult, Verdict};
 
+/// Longest address of a pod that is taken for one; IPv6 has 45 characters, and a scope.
+const MAX_ADDRESS_BYTES: usize = 128;
+
 /// A container instance and its probes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Target {
@@ -38,6 +41,11 @@ impl Target {
             && self.owner == other.owner
             && self.started_at == other.started_at
             && self.specs == other.specs
+    }
+
+    /// What its probes take in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.specs.values().map(|spec| spec.bytes()).sum()
     }
 
     pub(crate) fn timings(&self) -> BTreeMap<Kind, Timing> {
@@ -89,6 +97,7 @@ pub(crate) fn target(target: v1::ProbeTarget) -> Result<Target, String> {
             "container id",
             (1..=MAX_CONTAINER_ID_BYTES).contains(&id.len()),
         ),
+        ("pod address", target.pod_ip.len() <= MAX_ADDRESS_BYTES),
     ] {
         if !usable {
             return Err(format!("a probe target without a usable {what}"));
@@ -236,6 +245,10 @@ mod tests {
             },
             v1::ProbeTarget {
                 container_name: "x".repeat(MAX_CONTAINER_NAME_BYTES + 1),
+                ..message()
+            },
+            v1::ProbeTarget {
+                pod_ip: "1".repeat(MAX_ADDRESS_BYTES + 1),
                 ..message()
             },
             v1::ProbeTarget {

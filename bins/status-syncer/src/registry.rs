@@ -26,6 +26,8 @@
 //! Pods that the pool does not have take no room from those that it has: where room is
 //! short, such a pod keeps its status and loses its spec.
 
+mod refusal;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -35,9 +37,11 @@ use pod::core::{Pod, PodStatus};
 use pod::wire::WireError;
 use pod::{PodDocument, PodPhase, PodSource, node_shutdown};
 
+pub use refusal::Refusal;
+
 use crate::publication::{Change, PublishedPod, WorkerNotes};
 use crate::served;
-use crate::status::{self, StatusInput, bound_observation, is_observed};
+use crate::status::{self, StatusInput, bound_observation, is_observed, kept_bytes};
 use crate::verdicts::Verdicts;
 
 /// Most bytes that all pods may have together: what sync-loop takes, so only a broken one
@@ -45,6 +49,10 @@ use crate::verdicts::Verdicts;
 /// published is there twice more while it is saved: with statuses and observations of 1,900
 /// pods that is 137 MiB of memory, and this process may use 160. 110 pods of 10 KiB are 1 MiB.
 pub(crate) const MAX_KEPT_BYTES: usize = ipc::limits::MAX_DESIRED_BYTES;
+
+/// Most memory that all observations may take together, each as [`kept_bytes`] tells: those of
+/// 2,000 pods with three containers each take half of it. Statuses have their texts again.
+pub(crate) const MAX_OBSERVED_BYTES: usize = 12 << 20;
 
 /// A point in time, by each clock.
 #[derive(Clone, Copy, Debug)]
@@ -63,29 +71,6 @@ pub(crate) struct KnownPods {
     pub(crate) delivered: BTreeSet<PodSource>,
     /// When the list was made, since the machine was booted.
     pub(crate) listed_at: Duration,
-}
-
-/// Why an input is refused. The rest goes on.
-#[derive(Debug, thiserror::Error)]
-pub enum Refusal {
-    /// It names no pod, or a malformed one.
-    #[error("the pod in the message is invalid")]
-    Pod(#[from] WireError),
-    /// There are too many pods.
-    #[error("there are {} pods already, no more are taken", ipc::limits::MAX_PODS)]
-    TooManyPods,
-    /// The pods that the pool has are too large together.
-    #[error("all pods may have {MAX_KEPT_BYTES} bytes together")]
-    TooLarge,
-    /// A list of pods that is still to be made, or does not say when it was made.
-    #[error("a list of pods was made at some time since the machine was booted, until now")]
-    ListOfNoTime,
-    /// A pod that runs cannot be rejected.
-    #[error("pod {uid} already runs here; only a pod that has not started can be rejected")]
-    AlreadyRuns {
-        /// The pod.
-        uid: String,
-    },
 }
 
 /// All pods with a status.
@@ -110,6 +95,8 @@ struct Entry {
     bytes: usize,
     /// The last one, without the pod; none yet after our restart.
     observation: Option<PodObservation>,
+    /// What that takes in memory.
+    observed_bytes: usize,
     status: PodStatus,
     /// As served; absent only while the first status is being computed.
     published: Option<PublishedPod>,
@@ -154,6 +141,7 @@ impl Registry {
                 is_cut: pod.spec.is_none(),
                 bytes: bytes.saturating_sub(status.len()),
                 observation: None,
+                observed_bytes: 0,
                 status: pod.status.unwrap_or_default(),
                 hold: Hold::Kept,
                 came_at: since_boot,
@@ -169,6 +157,7 @@ impl Registry {
 
     /// A stream of the pool begins with its snapshot.
     pub(crate) fn begin_snapshot(&mut self, boot_id: &str) {
+        let boot_id = &boot_id[..boot_id.floor_char_boundary(ipc::limits::MAX_BOOT_ID_BYTES)];
         boot_id.clone_into(&mut self.pool.boot_id);
         self.pool.snapshot = Some(BTreeSet::new());
     }
@@ -206,6 +195,7 @@ impl Registry {
             .as_ref()
             .map(|pod| pod.uid.clone())
             .unwrap_or_default();
+        pod::identity::check_uid(&uid).map_err(WireError::from)?;
         // A pod that only the runtime has comes without its JSON: what is known
         // of it from before stands, and without that it has no status.
         let known = self.pods.get(&uid).filter(|entry| !entry.is_cut);
@@ -236,6 +226,10 @@ impl Registry {
         };
         let pod = desired.decode()?;
         bound_observation(&mut observation);
+        let observed_bytes = kept_bytes(&observation);
+        if !self.has_room_for(&uid, observed_bytes) {
+            return Err(Refusal::TooMuchObserved);
+        }
 
         let worker = Some((self.pool.boot_id.clone(), observation.phase()));
         let entry = self
@@ -251,9 +245,17 @@ impl Registry {
         entry.bytes = desired.json().len();
         entry.desired = desired;
         entry.observation = Some(observation);
+        entry.observed_bytes = observed_bytes;
         let renewal = entry.compute(&pod, &self.verdicts, now.wall);
         self.note(uid, renewal);
         Ok(())
+    }
+
+    /// Whether an observation of a pod takes no more than the last one, or there is room.
+    fn has_room_for(&self, uid: &str, bytes: usize) -> bool {
+        let known = self.pods.get(uid).map_or(0, |entry| entry.observed_bytes);
+        let all = || -> usize { self.pods.values().map(|entry| entry.observed_bytes).sum() };
+        bytes <= known || all() - known + bytes <= MAX_OBSERVED_BYTES
     }
 
     /// What all pods have together when this one has so many bytes.
@@ -464,6 +466,7 @@ impl Entry {
             desired,
             is_cut: false,
             observation: None,
+            observed_bytes: 0,
             status: PodStatus::default(),
             published: None,
             hold: Hold::Kept,

@@ -18,7 +18,7 @@ mod time;
 
 pub(crate) use containers::runtime_id;
 pub use input::{StatusInput, is_observed};
-pub(crate) use messages::bound_observation;
+pub(crate) use messages::{bound_observation, kept_bytes};
 pub(crate) use time::api_time;
 
 use bulkhead_api::v1::PodObservation;

@@ -6,13 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bulkhead_api::v1::PeerStatus;
 use topology::Process;
 
-use ipc::limits::truncate;
+use ipc::limits::{MAX_BOOT_ID_BYTES, truncate};
 
 /// Longest error that is kept, in bytes.
 const MAX_ERROR_BYTES: usize = 512;
-
-/// Longest boot id that is kept, in bytes; ours have 16.
-const MAX_BOOT_ID_BYTES: usize = 64;
 
 /// Cloning shares it.
 #[derive(Clone, Debug, Default)]

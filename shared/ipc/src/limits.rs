@@ -24,8 +24,18 @@ pub const MAX_LIST_BYTES: usize = 1 << 20;
 /// 48 times, for each list that it has at once.
 pub const MAX_OBJECT_LIST_BYTES: usize = 512 << 10;
 
-/// Largest relist: the limit of the CRI itself.
-pub const MAX_RELIST_BYTES: usize = 16 << 20;
+/// Largest relist: 2,000 pods with two sandboxes and seven containers each have 2 MiB. Parts
+/// of a message are bounded too (`bulkhead_api::codec`).
+pub const MAX_RELIST_BYTES: usize = 4 << 20;
+
+/// Largest answer that is some words and numbers: a boot id, a phase, what a node has.
+pub const MAX_ANSWER_BYTES: usize = 64 << 10;
+
+/// Largest report of what containers use, some 300 bytes each.
+pub const MAX_USAGE_BYTES: usize = 16 << 20;
+
+/// Longest boot id that is kept; ours have 16 characters.
+pub const MAX_BOOT_ID_BYTES: usize = 64;
 
 /// Largest message with one probe target: a probe is a few hundred bytes.
 pub const MAX_PROBE_TARGET_MESSAGE_BYTES: usize = 64 << 10;
@@ -124,9 +134,13 @@ pub const SUBSCRIPTION_QUEUE: usize = 1;
 /// How long a stopping server lets calls in flight end.
 pub const DRAIN: Duration = Duration::from_millis(500);
 
-/// Cuts a text to at most `limit` bytes, between characters.
+/// Cuts a text to at most `limit` bytes, between characters, and gives back the memory of
+/// what was cut off: it may be a thousand times what is kept.
 pub fn truncate(text: &mut String, limit: usize) {
-    text.truncate(text.floor_char_boundary(limit));
+    if text.len() > limit {
+        text.truncate(text.floor_char_boundary(limit));
+        text.shrink_to_fit();
+    }
 }
 
 #[cfg(test)]
@@ -147,5 +161,8 @@ mod tests {
             truncate(&mut text, limit);
             assert_eq!(text, expected, "{limit}");
         }
+        let mut text = "x".repeat(1 << 20);
+        truncate(&mut text, 10);
+        assert!(text.capacity() < 1_000, "{}", text.capacity());
     }
 }

@@ -773,6 +773,50 @@ fn what_is_observed_of_a_pod_is_bounded_in_bytes() {
     assert!(kept.encoded_len() <= 64 << 10, "{}", kept.encoded_len());
 }
 
+/// With texts that a status has in full.
+fn much(uid: &str, bytes: usize) -> PodObservation {
+    let mut observation = with_container(uid, "a", RuntimeState::Running);
+    observation.containers[0].image = "i".repeat(bytes);
+    observation
+}
+
+#[test]
+fn what_is_observed_of_all_pods_is_bounded_together() {
+    let mut test = Test::connected();
+    for number in 0..12 {
+        test.observe(much(&format!("u{number}"), 1_000_000));
+    }
+    let mut refused = |observation| test.registry.observe(observation, at(1)).unwrap_err();
+    let many = PodObservation {
+        containers: vec![ContainerObservation::default(); 5_000],
+        ..much("u12", 0)
+    };
+    for observation in [much("u12", 1_000_000), many, much("u0", 2_000_000)] {
+        assert!(matches!(refused(observation), Refusal::TooMuchObserved));
+    }
+    // What is no more than before counts, and leaves room for others.
+    test.observe(much("u0", 10));
+    test.observe(much("u12", 900_000));
+}
+
+#[test]
+fn what_names_a_pod_or_a_run_of_the_pool_is_bounded() {
+    let mut test = Test::connected();
+    let long = "x".repeat(1 << 20);
+    let mut unknown = observation("u", WorkerPhase::Syncing);
+    unknown.pod = Some(bulkhead_api::v1::Pod {
+        reference: Some(PodReference {
+            uid: long.clone(),
+            ..PodReference::default()
+        }),
+        ..bulkhead_api::v1::Pod::default()
+    });
+    test.registry.observe(unknown, at(1)).unwrap_err();
+    assert!(test.registry.pool.present.is_empty());
+    test.registry.begin_snapshot(&long);
+    assert_eq!(test.registry.pool.boot_id.len(), 64);
+}
+
 #[test]
 fn a_pod_without_room_for_its_status_is_served_without_its_spec() {
     let mut test = Test::connected();

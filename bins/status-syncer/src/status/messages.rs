@@ -1,6 +1,6 @@
 //! Bounds on what containers and the runtime write into a status.
 
-use bulkhead_api::v1::PodObservation;
+use bulkhead_api::v1::{ContainerObservation, PodObservation};
 use ipc::Message as _;
 use ipc::limits::truncate;
 use pod::core::{ContainerState, PodStatus};
@@ -27,6 +27,10 @@ pub(crate) fn bound_observation(observation: &mut PodObservation) {
     if observation.encoded_len() > MAX_OBSERVATION_BYTES {
         bound_texts(observation, MAX_TEXT_OF_MANY_BYTES);
     }
+    // What is decoded has room for up to twice as many.
+    observation.sandboxes.shrink_to_fit();
+    observation.containers.shrink_to_fit();
+    observation.waiting.shrink_to_fit();
 }
 
 fn bound_texts(observation: &mut PodObservation, limit: usize) {
@@ -41,6 +45,19 @@ fn bound_texts(observation: &mut PodObservation, limit: usize) {
     for text in ended.chain(waiting).chain(resize).chain(own) {
         truncate(text, limit);
     }
+}
+
+/// What a bounded observation takes in memory, or a little more: its texts, and what each of
+/// its parts has in any case.
+pub(crate) fn kept_bytes(observation: &PodObservation) -> usize {
+    let lists = [
+        observation.sandboxes.len(),
+        observation.sandboxes.iter().map(|it| it.ips.len()).sum(),
+        observation.containers.len(),
+        observation.waiting.len(),
+    ];
+    let parts: usize = lists.into_iter().sum();
+    observation.encoded_len() + parts * size_of::<ContainerObservation>()
 }
 
 /// Cuts all messages of a status to their bounds.

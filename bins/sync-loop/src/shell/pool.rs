@@ -80,7 +80,8 @@ impl Pool {
     pub(super) fn start(context: &Context, answers: mpsc::Sender<Event>, peers: PeerBoard) -> Pool {
         let client = PodWorkersClient::new(context.network.channel(Process::PodWorkerPool));
         let link = Link {
-            client,
+            lists: client.clone(),
+            client: client.max_decoding_message_size(ipc::limits::MAX_ANSWER_BYTES),
             answers,
             peers,
         };
@@ -147,6 +148,8 @@ impl Pool {
 #[derive(Clone)]
 struct Link {
     client: PodWorkersClient<Channel>,
+    /// For the one answer that may be large: many others come at once.
+    lists: PodWorkersClient<Channel>,
     answers: mpsc::Sender<Event>,
     peers: PeerBoard,
 }
@@ -243,7 +246,7 @@ impl Link {
                 questions.filled().await;
                 continue;
             };
-            let mut client = self.client.clone();
+            let mut client = self.lists.clone();
             let asked = Instant::now();
             let asking = client.sync_known_pods(question.request);
             let answer = tokio::time::timeout(KNOWN_PODS_DEADLINE, asking).await;
