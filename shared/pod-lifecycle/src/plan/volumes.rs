@@ -3,7 +3,9 @@
 //!
 //! Made are all of them, as in the kubelet: before its sandbox and before any container is
 //! made. One that this sync has made from what the pod wants now is ready; one that was
-//! made from something else is made again.
+//! made from something else is made again. Where nobody knows now what is to be in files
+//! (their ConfigMap is gone, say), those that were written stay as they are, and keep no
+//! container from being started again.
 //!
 //! Refreshed are those of files: when what they tell has changed (a label of the pod, a
 //! ConfigMap), after a restart of the process that writes them, and every minute in any
@@ -12,7 +14,7 @@
 
 use std::time::Duration;
 
-use pod_volumes::{Volume, wanted, wanted_files};
+use pod_volumes::{Volume, VolumeSpec, wanted, wanted_files};
 
 use super::actions::Plan;
 use super::facts::Inputs;
@@ -31,6 +33,12 @@ pub(super) fn before_starts(plan: &mut Plan, inputs: &Inputs<'_>) {
 
 fn missing(inputs: &Inputs<'_>) -> Vec<Volume> {
     let mut volumes = wanted(inputs.pod, &inputs.facts.content);
+    for volume in &mut volumes {
+        let written = inputs.observation.files.get(&volume.name);
+        if let (VolumeSpec::Impossible(_), Some(written)) = (&volume.spec, written) {
+            volume.spec = written.spec.clone();
+        }
+    }
     volumes.retain(|volume| {
         let ready = inputs.observation.volumes.get(&volume.name);
         ready.is_none_or(|ready| ready.spec != volume.spec)

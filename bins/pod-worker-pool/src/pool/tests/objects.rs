@@ -116,6 +116,22 @@ async fn a_secret_that_changes_reaches_the_volume_and_starts_nothing() {
     assert_eq!(starts(&node, "u1").len(), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_is_gone_keeps_no_container_from_being_restarted() {
+    let node = TestNode::new();
+    listed(&node, Some("one"));
+    let mut pod = pod();
+    pod["spec"]["containers"][0]["command"] = json!(["exit", "1", "5000"]);
+    node.create(&pod).await;
+    looked_at().await;
+    fetched(&node, "one");
+    eventually("it starts", || !starts(&node, "u1").is_empty()).await;
+    listed(&node, None);
+    eventually("it is restarted", || starts(&node, "u1").len() == 3).await;
+    assert_eq!(content(&node).as_deref(), Some("one"));
+    assert!(node.seconds() < 60.0, "{}", message(&node));
+}
+
 /// A file system that hangs during a refresh is not in the way of the pod's end.
 #[tokio::test(start_paused = true)]
 async fn a_refresh_that_hangs_holds_up_no_stop() {

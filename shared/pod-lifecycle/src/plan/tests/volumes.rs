@@ -193,6 +193,25 @@ fn files_stay_as_they_are_while_nobody_knows_what_is_to_be_in_them() {
 }
 
 #[test]
+fn a_container_is_started_again_with_the_files_that_were_written() {
+    let of_settings = |case: &Case| match case.plan() {
+        Plan::Work(work) => {
+            let mut volumes = work.volumes.into_iter();
+            volumes.find(|volume| volume.name == "c").unwrap().spec
+        }
+        other => panic!("{other:?}"),
+    };
+    let mut case = with_files();
+    let spec = wanted(&case).into_iter().find(|it| it.name == "c");
+    written(&mut case, 20);
+    has_settings(&mut case, None);
+    case.has("b", exited(1));
+    assert_eq!(Some(of_settings(&case)), spec.map(|it| it.spec));
+    case.observation.files.clear();
+    assert!(matches!(of_settings(&case), VolumeSpec::Impossible(_)));
+}
+
+#[test]
 fn stops_and_starts_come_before_a_refresh() {
     let mut case = with_files();
     case.has("b", exited(1));
