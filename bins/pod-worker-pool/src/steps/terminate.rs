@@ -257,6 +257,12 @@ async fn close_record(
         // While its source has it, it counts from the start that it had.
         started_at: memory.record.started_at.filter(|_| !what.removes_directory),
         termination: what.must_be_recorded.then(|| termination.clone()),
+        // One that could not be started is shown like one that nobody asked to start, which
+        // the next process would start.
+        refused_starts: match what.removes_directory {
+            true => BTreeSet::new(),
+            false => std::mem::take(&mut memory.record.refused_starts),
+        },
         ..Record::of_next_life(memory.record.first_round)
     };
     if !what.must_be_recorded {

@@ -9,7 +9,7 @@ use cri::v1::{ContainerFilter, ContainerState};
 use serde_json::json;
 use simulated_runtime::Faults;
 
-use super::{calls, running, starts};
+use super::{calls, finished, running, starts};
 use crate::garbage::Order;
 use crate::testing::{TestNode, eventually, pod_running};
 
@@ -277,6 +277,29 @@ async fn a_start_that_was_cut_short_is_no_crash_for_the_next_run() {
         node.start();
         node.create(&pod).await;
         is_first_instance(&node).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_failed_by_a_refused_start_stays_failed_in_the_next_run() {
+    for list in ["containers", "initContainers"] {
+        let mut node = TestNode::new();
+        let mut pod = pod_running("a", "u1", &["run"]);
+        pod["spec"]["restartPolicy"] = json!("Never");
+        let mut refused = pod["spec"]["containers"][0].clone();
+        refused["name"] = json!("refused");
+        refused["command"] = json!(["cannot-start", "context canceled"]);
+        pod["spec"][list] = json!([refused]);
+        node.create(&pod).await;
+        finished(&node, "u1").await;
+        for _ in 0..2 {
+            node.kill();
+            node.start();
+            node.create(&pod).await;
+            finished(&node, "u1").await;
+        }
+        assert_eq!(calls(&node, "StartContainer"), 1, "{list}");
+        assert!(node.observation("u1").unwrap().terminal);
     }
 }
 
