@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use pod::update::{refused_changes, started_with};
+use pod::update::{refused_changes, started_with, wished};
 use pod::wire::WireError;
 use pod::{Pod, PodDocument, PodExt, PodIdentity, PodPhase};
 
@@ -65,6 +65,14 @@ impl DesiredPod {
     #[must_use]
     pub fn started_with(&self) -> &str {
         &self.started_with
+    }
+
+    /// What its source asks for, as `pod::update` has it.
+    #[must_use]
+    pub fn wished(&self) -> String {
+        // It was decoded when it came.
+        self.decode()
+            .map_or_else(|_| String::new(), |pod| wished(&pod))
     }
 
     /// The fields, at most five, in which a newer version of this pod differs though a

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use clock::UnixNanos;
-use pod::update::MAX_FIELDS;
+use pod::update::{MAX_FIELDS, may_go_on};
 use serde::{Deserialize, Serialize};
 
 use crate::desired::DesiredPod;
@@ -185,6 +185,10 @@ pub struct Termination {
     /// The grace period of the request that decides; `None` for a pod whose
     /// spec is unknown: each container's own annotation decides then.
     pub grace: Option<Duration>,
+    /// Which version of the pod is ended, as `pod::update` has it: of one that is evicted all
+    /// that was wished, else what a running pod keeps. `None` where nobody knew the pod.
+    #[serde(default)]
+    pub version: Option<String>,
 }
 
 impl Termination {
@@ -197,6 +201,7 @@ impl Termination {
         kill: Option<&KillRequest>,
     ) -> Termination {
         let requested = requested_grace(pod, kill);
+        let version = pod.map(|pod| version_of(pod, &cause));
         // What runs of a pod that was changed has the grace that it was started with.
         let pod = pod.filter(|_| !matches!(cause, TerminationCause::SpecChanged { .. }));
         Termination {
@@ -205,7 +210,17 @@ impl Termination {
             grace: requested
                 .or_else(|| pod.map(DesiredPod::spec_grace))
                 .map(bounded),
+            version,
         }
+    }
+
+    /// Whether this is another version of the pod than the one that is ended, so that it is
+    /// to be started anew: one that was evicted in any respect, since nothing of it is to
+    /// run as it was, another one in what a running pod keeps.
+    #[must_use]
+    pub fn is_of_another_version(&self, pod: &DesiredPod) -> bool {
+        let version = self.version.as_ref();
+        version.is_some_and(|ended| !may_go_on(ended, &version_of(pod, &self.cause)))
     }
 
     /// The same with a grace that can be given and texts that can be sent on, as
@@ -257,6 +272,13 @@ impl Termination {
         );
         self.grace
             .unwrap_or_else(|| bounded(own_grace.unwrap_or(default)))
+    }
+}
+
+fn version_of(pod: &DesiredPod, cause: &TerminationCause) -> String {
+    match cause {
+        TerminationCause::Evicted { .. } => pod.wished(),
+        _ => pod.started_with().to_owned(),
     }
 }
 

@@ -31,8 +31,9 @@
 //! - Syncing: a version that changes what a running pod keeps terminates it, as the pod
 //!   that it was started as.
 //! - Terminating, Terminated, Finished: the same UID created again is noted, and so is a
-//!   version that changes what it kept, unless its source has taken it back; once
-//!   finished, the worker is forgotten and sync-loop creates it anew.
+//!   version that changes what it kept (of one that was evicted: anything), unless its
+//!   source has taken it back; once finished, the worker is forgotten and sync-loop creates
+//!   it anew.
 //! - Finished: updates are ignored.
 
 use bulkhead_api::v1::WorkerPhase;
@@ -155,13 +156,22 @@ impl Afterwards {
         }
     }
 
-    /// Takes an update in of the pod that ends; whether it asks for a new start.
-    fn note(&mut self, ending: Option<&DesiredPod>, update: &Update) -> bool {
+    /// Takes an update in of the pod that ends; whether it asks for a new start. A
+    /// termination that is resumed has no `ending` pod yet.
+    fn note(
+        &mut self,
+        termination: &Termination,
+        ending: Option<&DesiredPod>,
+        update: &Update,
+    ) -> bool {
         let Some(pod) = update.subject.desired() else {
             return false;
         };
         let is_live = !pod.is_marked_for_deletion() && !pod.phase().is_terminal();
-        let is_another = || ending.is_some_and(|it| !it.refused_changes(pod).is_empty());
+        let is_another = || {
+            let refuses = ending.is_some_and(|it| !it.refused_changes(pod).is_empty());
+            refuses || termination.is_of_another_version(pod)
+        };
         match update.kind {
             UpdateKind::Create if is_live && *self != Afterwards::StaysEnded => {
                 *self = Afterwards::Recreated;
@@ -364,7 +374,7 @@ impl Worker {
                 termination,
                 afterwards,
             } => {
-                if afterwards.note(subject.desired(), &update) {
+                if afterwards.note(termination, subject.desired(), &update) {
                     // A resumed termination learns its pod from this update: the
                     // steps after it need the spec.
                     if subject.desired().is_none() {
@@ -388,9 +398,11 @@ impl Worker {
                 }
             }
             WorkerState::Terminated {
-                pod, afterwards, ..
+                pod,
+                termination,
+                afterwards,
             } => {
-                if afterwards.note(Some(pod), &update) {
+                if afterwards.note(termination, Some(pod), &update) {
                     return Decision::RestartNoted;
                 }
                 match update.subject {
@@ -403,9 +415,11 @@ impl Worker {
                 }
             }
             WorkerState::Finished {
-                pod, afterwards, ..
+                pod,
+                termination,
+                afterwards,
             } => {
-                if afterwards.note(Some(pod), &update) {
+                if afterwards.note(termination, Some(pod), &update) {
                     return Decision::RestartNoted;
                 }
                 Decision::Ignored(Refusal::Finished)

@@ -4,7 +4,8 @@
 //! that it was started with.
 //!
 //! Two forms of one rule: [`refused_changes`] compares two versions; [`started_with`]
-//! is a hash of what may not change, for whoever has only one of them.
+//! is a hash of what may not change, for whoever has only one of them. [`wished`] is one of
+//! all that a source asks for, whether it may change or not.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,7 @@ use sha2::{Digest, Sha256};
 
 use crate::QosClass;
 use crate::accessors::{PodExt, is_restartable};
+use crate::metadata::LOCAL_ANNOTATIONS;
 use crate::quantity::Quantity as Amount;
 use crate::resources::{CPU, MEMORY, ResourceAmounts, container_limits, container_requests};
 use crate::wire::hexadecimal;
@@ -34,7 +36,21 @@ const RESIZABLE: [&str; 2] = [CPU, MEMORY];
 #[must_use]
 pub fn started_with(pod: &Pod) -> String {
     // Keys are sorted: serde_json keeps them in a BTreeMap.
-    let text = fixed(pod).to_string();
+    word(&fixed(pod))
+}
+
+/// What the source of a pod asks for, as a word like that of [`started_with`]. What the
+/// source adds by itself, as the time when it first saw the pod, is not part of it.
+#[must_use]
+pub fn wished(pod: &Pod) -> String {
+    let mut annotations = pod.metadata.annotations.clone().unwrap_or_default();
+    annotations.retain(|key, _| !LOCAL_ANNOTATIONS.contains(&key.as_str()));
+    let labels = pod.metadata.labels.clone().unwrap_or_default();
+    word(&json!({"annotations": annotations, "labels": labels, "spec": pod.spec}))
+}
+
+fn word(of: &Value) -> String {
+    let text = of.to_string();
     format!(
         "{VERSION}-{}",
         hexadecimal(&Sha256::digest(text.as_bytes()))
@@ -60,8 +76,8 @@ pub fn resizable(pod: &Pod) -> String {
 }
 
 /// Whether a pod that was started with `noted` may go on as one of which
-/// [`started_with`] says `now`. What another version of Bulkhead noted cannot be
-/// compared: such a pod is taken over as it is.
+/// [`started_with`] says `now`, or by [`wished`] is the same. What another version of
+/// Bulkhead noted cannot be compared: such a pod is taken over as it is.
 #[must_use]
 pub fn may_go_on(noted: &str, now: &str) -> bool {
     let is_comparable = noted
@@ -250,6 +266,31 @@ mod tests {
         let (parent, key) = place.rsplit_once('/').unwrap();
         value.pointer_mut(parent).unwrap()[key] = new;
         value
+    }
+
+    #[test]
+    fn what_is_wished_changes_with_all_that_a_source_asks_for_and_nothing_else() {
+        let wish = |place: &str, new: Value| wished(&pod(&with(place, new)));
+        let before = wished(&pod(&value()));
+        for (place, new) in [
+            ("/metadata/labels", json!({"l": "2"})),
+            ("/metadata/annotations", json!({"a": "b"})),
+            ("/spec/containers/0/image", json!("i:2")),
+            ("/spec/containers/0/command", json!(["other"])),
+            ("/spec/activeDeadlineSeconds", json!(50)),
+        ] {
+            assert!(!may_go_on(&before, &wish(place, new)), "{place}");
+        }
+        for (place, new) in [
+            ("/status/phase", json!("Failed")),
+            ("/metadata/resourceVersion", json!("7")),
+            (
+                "/metadata/annotations",
+                json!({"kubernetes.io/config.seen": "then"}),
+            ),
+        ] {
+            assert_eq!(wish(place, new), before, "{place}");
+        }
     }
 
     #[test]

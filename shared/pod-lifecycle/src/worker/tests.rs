@@ -453,6 +453,80 @@ fn a_pod_that_has_ended_begins_again_when_it_is_changed() {
 }
 
 #[test]
+fn an_evicted_pod_begins_again_when_anything_of_it_is_changed() {
+    let seen = |pod: fn(&mut serde_json::Value)| {
+        let mut value = manifest("a", "u1");
+        pod(&mut value);
+        desired(value)
+    };
+    let same = seen(|it| {
+        it["metadata"]["annotations"] = json!({"kubernetes.io/config.seen": "now"});
+    });
+    let labelled = seen(|it| it["metadata"]["labels"] = json!({"try": "2"}));
+    for steps in 0..=2 {
+        for changed in [changed_pod(), another_pod(), labelled.clone()] {
+            let mut worker = syncing();
+            worker.update(at(0), eviction(pod()));
+            if steps > 0 {
+                worker.terminating_done();
+            }
+            if steps > 1 {
+                worker.terminated_done();
+            }
+            worker.update(at(1), update(UpdateKind::Update, same.clone()));
+            worker.update(at(1), update(UpdateKind::Create, pod()));
+            assert!(!worker.restart_requested(), "nobody has changed it");
+            let noted = worker.update(at(1), update(UpdateKind::Update, changed));
+            assert_eq!(noted, Decision::RestartNoted);
+            assert!(worker.restart_requested());
+        }
+    }
+}
+
+#[test]
+fn a_change_that_comes_while_nobody_knows_the_pod_that_ends_is_noted() {
+    for (cause, may_change) in [
+        (TerminationCause::Completed, true),
+        (TerminationCause::DeadlineExceeded, true),
+        (
+            TerminationCause::Evicted {
+                reason: "Evicted".into(),
+                message: String::new(),
+                is_disruption: true,
+            },
+            false,
+        ),
+    ] {
+        let ended = Termination::new(cause, at(0), Some(&pod()), None);
+        // By the next process.
+        let text = serde_json::to_string(&ended).unwrap();
+        let resumed = || {
+            let ended = serde_json::from_str(&text).unwrap();
+            Worker::resume(pod().identity().clone(), ended)
+        };
+        for (newest, expected) in [
+            (pod(), false),
+            (changed_pod(), !may_change),
+            (another_pod(), true),
+        ] {
+            let mut worker = resumed();
+            worker.update(at(1), update(UpdateKind::Create, newest.clone()));
+            assert_eq!(worker.restart_requested(), expected, "{text}");
+            assert_eq!(worker.desired(), Some(&newest));
+            worker.terminating_done();
+            worker.terminated_done();
+            assert!(worker.is_finished());
+        }
+    }
+    // One that an earlier version recorded stays ended.
+    let text = r#"{"cause": "Completed", "requested_at": 0, "grace": null}"#;
+    let ended = serde_json::from_str(text).unwrap();
+    let mut worker = Worker::resume(pod().identity().clone(), ended);
+    worker.update(at(1), update(UpdateKind::Create, another_pod()));
+    assert!(!worker.restart_requested());
+}
+
+#[test]
 fn a_pod_that_waits_for_its_name_may_change() {
     let mut worker = Worker::new(at(0), update(UpdateKind::Create, pod()), false).unwrap();
     let decision = worker.update(at(1), update(UpdateKind::Update, another_pod()));

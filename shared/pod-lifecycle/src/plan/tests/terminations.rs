@@ -9,6 +9,7 @@ fn termination(cause: TerminationCause) -> Termination {
         cause,
         requested_at: NOW,
         grace: Some(Duration::from_secs(7)),
+        version: None,
     }
 }
 
