@@ -130,6 +130,9 @@ fn content(target: &str, unpacked: &Path, manifest: &str) -> Option<(String, Str
     (is_known && blob.exists()).then(|| (kind.to_owned(), digest.to_owned(), blob))
 }
 
+/// What a program of the node tells when it sees nothing of others.
+const FINDS_NOTHING: &str = "finds (/home: /run: /tmp:)";
+
 fn shell(image: &str, more: &Value) -> Value {
     let mut spec = json!({ "containers": [{
         "name": "shell", "image": image, "imagePullPolicy": "Always",
@@ -208,14 +211,19 @@ fn images_are_pulled_by_credentials_that_a_program_of_the_node_gives() -> Result
     let directory = node.directory_of(0);
     let registry = Registry::start(node, &directory)?;
     let place = format!("{}/node", registry.address);
-    // It tells whose process it is, and fails for one image.
+    // It tells whose process it is and what it finds, and fails for one image.
     let script = format!(
         r#"read -r request
 echo "runs as uid $(id -u)" >&2
+echo "finds ($(echo $(ls /tmp /home /run)))" >&2
+test -e '{}' || echo "does not see the registry" >&2
+touch /tmp/own '{}/own' && echo "writes what it may" >&2
 case "$request" in *node/bad*) exit 3;; esac
 echo '{{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1",'
 echo '"cacheKeyType":"Image","auth":{{"{place}":{{'
-echo "\"username\":\"$USER_OF_REGISTRY\",\"password\":\"hunter2\"}}}}}}""#
+echo "\"username\":\"$USER_OF_REGISTRY\",\"password\":\"hunter2\"}}}}}}""#,
+        directory.join("registry").display(),
+        directory.join("state-dir/credential-provider").display(),
     );
     let options = credential_program::install(&directory, &script, &[place])?;
     let mut ground = Ground {
@@ -226,12 +234,22 @@ echo "\"username\":\"$USER_OF_REGISTRY\",\"password\":\"hunter2\"}}}}}}""#
     ground.ready("web")?;
     let log = ground.bulkhead.log(Process::CredentialProvider);
     let uid = Identities::from_base(ground.bulkhead.uid_base())?.uid(Process::CredentialProvider);
-    assert!(log.contains(&format!("runs as uid {uid}")), "{log}");
+    for told in [
+        &format!("runs as uid {uid}"),
+        FINDS_NOTHING,
+        "does not see the registry",
+        "writes what it may",
+    ] {
+        assert!(log.contains(told), "{told}: {log}");
+    }
 
     // Who asks while the process is away waits for it.
     ground.bulkhead.kill(Process::CredentialProvider)?;
     ground.apply("later", shell(&registry.image("node/later"), &json!({})))?;
     ground.ready("later")?;
+    // What an earlier run has written is gone.
+    let log = ground.bulkhead.log(Process::CredentialProvider);
+    assert_eq!(log.matches(FINDS_NOTHING).count(), 2, "{log}");
 
     // A failure is told, and the pull is tried without.
     ground.apply("bad", shell(&registry.image("node/bad"), &json!({})))?;

@@ -5,7 +5,7 @@ pids_of_services() { for process in $processes; do pid_of_service "$process"; do
 
 prove_bundle() {
     local pids
-    for process in $processes; do
+    for process in $processes credential-provider; do
         prove "$process does not escape from its unit" /proof/prove-escapes "$process"
     done
     claim "an escape from a weakened unit is noticed" is_not /proof/prove-escapes pleg files
