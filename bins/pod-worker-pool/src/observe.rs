@@ -114,8 +114,8 @@ impl Observer {
     }
 
     /// Everything that the runtime has of a pod. `pod` tells which containers it
-    /// should have; absent for a pod that is only to be stopped: then a container
-    /// whose status cannot be read counts as what the list says of it, so that it
+    /// should have; absent for a pod that is only to be stopped: then a container or
+    /// sandbox whose status cannot be read counts as what the list says of it, so that it
     /// does not keep its pod alive.
     ///
     /// # Errors
@@ -128,8 +128,8 @@ impl Observer {
         cache: &mut Cache,
     ) -> Result<Observation, RuntimeError> {
         let (sandboxes, containers) = relist::list(&*self.runtime, Some(identity.uid())).await?;
-        let sandboxes = self.sandboxes(identity, sandboxes, cache).await?;
         let strict = pod.is_some();
+        let sandboxes = self.sandboxes(identity, sandboxes, strict, cache).await?;
         let how = Inspection { known, strict };
         let containers = self.containers(identity, containers, how, cache).await?;
         self.learn_runtime_name().await;
@@ -149,6 +149,7 @@ impl Observer {
         &self,
         identity: &PodIdentity,
         listed: Vec<v1::PodSandbox>,
+        strict: bool,
         cache: &mut Cache,
     ) -> Result<Vec<Sandbox>, RuntimeError> {
         let mut sandboxes: Vec<Sandbox> = listed
@@ -164,10 +165,12 @@ impl Observer {
         let mut found = Vec::with_capacity(sandboxes.len());
         for mut sandbox in sandboxes {
             if sandbox.ready {
-                match self.network(&sandbox.id, cache).await? {
-                    Some(network) => sandbox.network = network,
+                match self.network(&sandbox.id, cache).await {
+                    Ok(Some(network)) => sandbox.network = network,
                     // Removed since it was listed.
-                    None => continue,
+                    Ok(None) => continue,
+                    Err(error) if strict => return Err(error),
+                    Err(_) => {}
                 }
             }
             found.push(sandbox);

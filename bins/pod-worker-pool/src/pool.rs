@@ -5,6 +5,7 @@
 
 pub(crate) mod actor;
 mod entry;
+mod finish;
 mod room;
 mod schedule;
 mod startable;

@@ -42,7 +42,7 @@ mod volumes;
 mod wait;
 
 pub(crate) use context::Steps;
-pub(crate) use error::{Pause, Retry, StepError};
+pub(crate) use error::{Retry, StepError};
 pub(crate) use job::{Job, Outcome, SyncInput};
 pub(crate) use memory::Memory;
 pub(crate) use process_start::ProcessStart;

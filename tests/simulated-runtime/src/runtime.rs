@@ -49,7 +49,7 @@ struct Shared {
     chosen: Chosen,
     exec_results: Mutex<BTreeMap<String, (i32, Duration)>>,
     hanging_pulls: Mutex<BTreeSet<String>>,
-    unstoppable_sandboxes: Mutex<BTreeSet<String>>,
+    failing: Mutex<BTreeSet<(&'static str, String)>>,
     container_use: ContainerUse,
     /// The password by which an image is pulled, by image.
     pull_passwords: Mutex<BTreeMap<String, String>>,
@@ -101,7 +101,7 @@ impl SimulatedRuntime {
             hanging_pulls: Mutex::default(),
             pull_passwords: Mutex::default(),
             pull_auths: Mutex::default(),
-            unstoppable_sandboxes: Mutex::default(),
+            failing: Mutex::default(),
             container_use: ContainerUse::default(),
             version: Mutex::new(("simulated".to_owned(), "1.0.0".to_owned())),
             sandbox_image: Mutex::default(),
@@ -228,13 +228,26 @@ impl SimulatedRuntime {
         }
     }
 
-    /// Whether stops of a sandbox fail from now on.
-    pub fn set_sandbox_stop_fails(&self, id: &str, fails: bool) {
-        let mut unstoppable = lock(&self.0.unstoppable_sandboxes);
+    /// Whether a call fails from now on that is about this container or sandbox: a stop or
+    /// status of a sandbox, or the removal of a container.
+    pub fn set_call_fails(&self, method: &'static str, id: &str, fails: bool) {
+        let mut failing = lock(&self.0.failing);
+        let call = (method, id.to_owned());
         if fails {
-            unstoppable.insert(id.to_owned());
+            failing.insert(call);
         } else {
-            unstoppable.remove(id);
+            failing.remove(&call);
+        }
+    }
+
+    fn fails(&self, method: &'static str, id: &str) -> Result<(), RuntimeError> {
+        match lock(&self.0.failing).contains(&(method, id.to_owned())) {
+            true => Err(RuntimeError::new(
+                method,
+                RuntimeErrorKind::Other,
+                "it cannot be done",
+            )),
+            false => Ok(()),
         }
     }
 

@@ -3,10 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use bulkhead_api::v1;
-use futures_util::future::join_all;
 use ipc::limits::MAX_PODS;
 use pod::PodSource;
 use pod_lifecycle::forgotten::is_forgotten;
@@ -21,22 +19,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::entry::{Again, Entry, RunningStep};
+use super::finish::finish_calls;
 use super::schedule::Schedule;
 use super::startable::{Start, Startable};
 use super::{Command, PoolError, PoolHandle, Told, room, until};
 use crate::locks::PodLocks;
 use crate::relist::{Relist, Relister};
 use crate::shutdown_kills::{rejection, tell_rejection};
-use crate::steps::{self, Outcome, Pause, Retry, StepError, Steps};
+use crate::steps::{self, Outcome, Retry, StepError, Steps};
 
-/// Wait after an error that is likely to pass by itself, lengthened by up to
-/// [`JITTER`], as all retries.
-const RETRY_SOON: Duration = Duration::from_secs(1);
-/// Wait after any other error (the kubelet's back-off period).
-const RETRY_LATER: Duration = Duration::from_secs(10);
-/// How long calls may go on when the process is to stop: it is killed two seconds later.
-const FINISH: Duration = Duration::from_secs(4);
-/// So that pods that failed together do not come back together.
+/// What a wait after an error is lengthened by at most, so that pods that failed together do
+/// not come back together.
 const JITTER: f64 = 0.5;
 
 /// What the actor is made from.
@@ -51,14 +44,6 @@ pub(crate) struct ActorConfig {
     pub listed: Arc<AtomicBool>,
     /// Keeps steps and removals of one pod apart.
     pub locks: PodLocks,
-}
-
-impl std::fmt::Debug for ActorConfig {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("ActorConfig")
-            .finish_non_exhaustive()
-    }
 }
 
 /// Owner of all workers.
@@ -129,9 +114,8 @@ impl Actor {
         }
     }
 
-    /// Works until `shutdown`, or every handle is dropped. Then no step begins, and what the
-    /// runtime was asked to make or start it may finish, for [`FINISH`] at most: when nobody
-    /// is connected any more, containerd kills what it has just started.
+    /// Works until `shutdown`, or every handle is dropped. Then no step begins, and the
+    /// runtime may finish what it was asked to make or start.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) {
         tokio::select! {
             biased;
@@ -140,11 +124,7 @@ impl Actor {
             () = self.work() => {}
         }
         self.running.shutdown().await;
-        let finished = self.workers.iter().map(|(uid, entry)| {
-            self.steps.turns.steps_end(uid);
-            async { entry.memory.lock().await.finish_calls(FINISH).await }
-        });
-        join_all(finished).await;
+        finish_calls(&self.workers, &self.steps.turns).await;
     }
 
     async fn work(&mut self) {
@@ -565,11 +545,7 @@ impl Actor {
             self.schedule.at_latest(uid, Instant::now() + wait);
         }
         if let Some(pause) = pause {
-            let wait = match pause {
-                Pause::Soon => RETRY_SOON,
-                Pause::Later => RETRY_LATER,
-            };
-            let wait = backoff::lengthened(wait, JITTER, &mut self.random);
+            let wait = backoff::lengthened(pause.length(), JITTER, &mut self.random);
             self.schedule.at_latest(uid, Instant::now() + wait);
         }
     }

@@ -1,5 +1,7 @@
 //! What a step can fail with, and when it is tried again.
 
+use std::time::Duration;
+
 use clock::UnixNanos;
 use cri::{RuntimeError, RuntimeErrorKind};
 use cri_requests::BuildError;
@@ -10,10 +12,21 @@ use state_file::NotSaved;
 /// How long a failed step waits, the shorter first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Pause {
-    /// About a second: the cause is likely to pass by itself.
+    /// The cause is likely to pass by itself.
     Soon,
-    /// The error back-off of some ten seconds.
+    /// The error back-off.
     Later,
+}
+
+impl Pause {
+    /// How long it is at least.
+    pub(crate) fn length(self) -> Duration {
+        match self {
+            Pause::Soon => Duration::from_secs(1),
+            // The kubelet's back-off period.
+            Pause::Later => Duration::from_secs(10),
+        }
+    }
 }
 
 /// When a failed step is run again: at the earlier of the two. What waits longer

@@ -33,7 +33,10 @@ impl StopTurns {
             has_failed || others.iter().all(|id| ends.contains_key(id))
         });
         match tokio::time::timeout_at(until, all_over).await {
-            Ok(Ok(ends)) => !others.iter().any(|id| ends.get(id) == Some(&false)),
+            Ok(Ok(ends)) => {
+                let has_failed = others.iter().any(|id| ends.get(id) == Some(&false));
+                !has_failed || Instant::now() >= until
+            }
             Ok(Err(_)) | Err(_) => true,
         }
     }
@@ -60,5 +63,7 @@ mod tests {
         turns.note_end("b", false);
         assert!(!turns.wait_for(&before, until).await);
         assert!(Instant::now() < until);
+        tokio::time::sleep_until(until).await;
+        assert!(turns.wait_for(&before, until).await, "b had its time");
     }
 }

@@ -99,11 +99,7 @@ impl ContainerRuntime for SimulatedRuntime {
         let delay = lock(&self.0.faults).sandbox_stop_delay;
         self.perform("StopPodSandbox", millis(50), move |runtime| async move {
             runtime.linger(delay).await;
-            if lock(&runtime.0.unstoppable_sandboxes).contains(&id) {
-                let kind = RuntimeErrorKind::Other;
-                let message = "its network cannot be taken down";
-                return Err(RuntimeError::new("StopPodSandbox", kind, message));
-            }
+            runtime.fails("StopPodSandbox", &id)?;
             let running = lock(&runtime.0.state).stop_sandbox(&id);
             for container in running {
                 runtime.end(&container, 137, true);
@@ -130,6 +126,7 @@ impl ContainerRuntime for SimulatedRuntime {
     ) -> Result<v1::PodSandboxStatus, RuntimeError> {
         let id = sandbox_id.to_owned();
         self.perform("PodSandboxStatus", millis(1), move |runtime| async move {
+            runtime.fails("PodSandboxStatus", &id)?;
             let status = lock(&runtime.0.state).sandbox_status(&id);
             status.ok_or_else(|| not_found("PodSandboxStatus", &id))
         })
@@ -209,6 +206,7 @@ impl ContainerRuntime for SimulatedRuntime {
         let delay = lock(&self.0.faults).container_removal_delay;
         self.perform("RemoveContainer", millis(2), move |runtime| async move {
             runtime.linger(delay).await;
+            runtime.fails("RemoveContainer", &id)?;
             let mut state = lock(&runtime.0.state);
             if let Some(message) = state.why_held(&id) {
                 return Err(RuntimeError::refused("RemoveContainer", message));

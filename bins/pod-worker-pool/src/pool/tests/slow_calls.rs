@@ -198,7 +198,7 @@ async fn a_surplus_sandbox_that_cannot_be_stopped_does_not_freeze_the_pod_beside
         let mut sandboxes = node.runtime.sandboxes().into_iter();
         sandboxes.any(|sandbox| sandbox.id == id && sandbox.ready)
     };
-    node.runtime.set_sandbox_stop_fails(&stray, true);
+    node.runtime.set_call_fails("StopPodSandbox", &stray, true);
     node.runtime.crash_container(&id, 1);
     let begun = node.seconds();
     node.update(UpdateKind::Sync, &pod).await.unwrap();
@@ -207,9 +207,7 @@ async fn a_surplus_sandbox_that_cannot_be_stopped_does_not_freeze_the_pod_beside
     assert!(took < 2.0, "{took}");
     eventually("its owner is told", || {
         let observation = node.observation("u1").unwrap_or_default();
-        observation
-            .sync_error
-            .contains("its network cannot be taken down")
+        observation.sync_error.contains("it cannot be done")
     })
     .await;
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -217,7 +215,7 @@ async fn a_surplus_sandbox_that_cannot_be_stopped_does_not_freeze_the_pod_beside
 
     // It is tried again and again, and what runs does not pay for it.
     let id = running(&node, "u1").await;
-    node.runtime.set_sandbox_stop_fails(&stray, false);
+    node.runtime.set_call_fails("StopPodSandbox", &stray, false);
     eventually("it is stopped", || !is_ready(&stray)).await;
     eventually("all is well", || {
         let observation = node.observation("u1").unwrap_or_default();
@@ -227,6 +225,25 @@ async fn a_surplus_sandbox_that_cannot_be_stopped_does_not_freeze_the_pod_beside
     assert!(is_ready(&kept));
     assert_eq!(running(&node, "u1").await, id);
     assert_eq!((made(&node, ""), starts(&node)), (vec![1, 0], 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sandbox_whose_status_cannot_be_read_does_not_keep_its_pod_from_ending() {
+    let mut node = TestNode::new();
+    let pod = pod("Always");
+    node.create(&pod).await;
+    running(&node, "u1").await;
+    let sandbox = node.runtime.sandboxes().remove(0).id;
+    node.kill();
+    node.runtime
+        .set_call_fails("PodSandboxStatus", &sandbox, true);
+    node.start();
+    node.stop(&pod, 1).await;
+    eventually("nothing runs", || {
+        let mut containers = node.runtime.containers().into_iter();
+        !containers.any(|container| container.running)
+    })
+    .await;
 }
 
 /// The same with a stop that hangs: the runtime cannot end what is in it.
