@@ -64,6 +64,29 @@ fn a_container_serves_over_its_pods_address_and_nothing_is_left() -> Result<()> 
     Ok(())
 }
 
+/// By one of both garbage collection knows what it must not remove: no container has it.
+#[test]
+fn the_image_of_sandboxes_is_pinned_or_named_by_the_runtime() -> Result<()> {
+    let containerd = PrivateContainerd::start(&ContainerdOptions::default())?;
+    let (image, status) = containerd.block_on(async {
+        let client = containerd.client();
+        let pause = v1::ImageSpec {
+            image: images::PAUSE.to_owned(),
+            ..Default::default()
+        };
+        let image = client.image_status(pause).await?;
+        anyhow::Ok((image, client.status(true).await?))
+    })?;
+    let image = image.context("the image is there")?;
+    let config = status.info.get("config").context("it tells")?;
+    let config: serde_json::Value = serde_json::from_str(config)?;
+    assert!(
+        image.pinned || config["sandboxImage"] == images::PAUSE,
+        "{config}"
+    );
+    Ok(())
+}
+
 #[test]
 fn containers_outlive_a_killed_containerd() -> Result<()> {
     let mut containerd = PrivateContainerd::start(&ContainerdOptions::default())?;

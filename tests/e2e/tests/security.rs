@@ -445,6 +445,7 @@ fn proc_is_masked_and_annotations_mean_fields() -> Result<()> {
     assert_eq!(status_line(&ground, "annotated", "Seccomp")?, "2");
     // Neither what is hidden nor what is protected.
     assert_eq!(sh(&ground, "plain", "head -c 1 /proc/kcore | wc -c")?, "0");
+    assert_eq!(sh(&ground, "plain", "wc -c < /proc/interrupts")?, "0");
     assert!(sh(&ground, "plain", "echo 1 > /proc/sys/kernel/panic").is_err());
     let spec = oci(&ground, "plain")?;
     let lists = |list: &str, path: &str| {
