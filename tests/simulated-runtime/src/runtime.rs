@@ -57,7 +57,6 @@ struct Shared {
     pull_auths: Mutex<Vec<Option<v1::AuthConfig>>>,
     /// Its name and version.
     version: Mutex<(String, String)>,
-    /// The image of sandboxes, as it is configured.
     sandbox_image: Mutex<String>,
     /// Whether it can give pods users of their own.
     user_namespaces: AtomicBool,
