@@ -15,6 +15,8 @@ use v1::watch_pod_lifecycle_events_response::Message as Lifecycle;
 use v1::watch_pods_response::Message as Configuration;
 use v1::watch_results_response::Message as ProbeResult;
 
+use crate::hostile_pool;
+
 /// Before each object of a list, as protobuf has it: its number, and that a length follows.
 const OBJECTS_TAG: u8 = 4 << 3 | 2;
 
@@ -126,7 +128,7 @@ impl Orders {
     }
 
     /// A pod that runs, and another one.
-    fn two(&self, number: u64) -> (RunningPod, RunningPod) {
+    pub(crate) fn two(&self, number: u64) -> (RunningPod, RunningPod) {
         let pods = self.pods.iter().cycle();
         let mut pods = pods.skip(usize::try_from(number % 64).unwrap_or_default());
         let mut next = || pods.next().cloned().unwrap_or_default();
@@ -171,12 +173,15 @@ pub fn message(path: &str, orders: &Orders, number: u64) -> Result<Vec<u8>> {
         "Objects/WatchObjects" => objects(orders, number),
         "CredentialProvider/GetCredentials" => credentials(orders, number).encode_to_vec(),
         _ if path.starts_with("StatusReports/") => boot_id_alone(orders, number),
-        _ => bail!("{path} is not answered"),
+        _ => match hostile_pool::answer(path, orders, number)? {
+            Some(message) => message,
+            None => bail!("{path} is not answered"),
+        },
     })
 }
 
 /// The id of a pod, container or process that nobody has heard of.
-fn id(number: u64) -> String {
+pub(crate) fn id(number: u64) -> String {
     format!(
         "{:08x}-{:04x}-4000-8000-000000000000",
         number >> 16,
@@ -315,7 +320,7 @@ fn configuration(orders: &Orders, number: u64) -> Result<Configuration> {
 }
 
 /// A pod that no honest source has, filled up to so many bytes.
-fn new_pod(number: u64, bytes: usize) -> Result<v1::Pod> {
+pub(crate) fn new_pod(number: u64, bytes: usize) -> Result<v1::Pod> {
     let of = |filling: &str| {
         json!({
             "apiVersion": "v1", "kind": "Pod",

@@ -1,7 +1,8 @@
 //! Takes the place of any process: says that it is ready and alive, and answers whoever
 //! calls it as the file beside it says (`NAME.orders`), which it reads again and again. Its
-//! status is `MANNER CALLS MESSAGES`: how often it was called in this manner, and what it
-//! has sent, of those streams that it was asked for the one that has sent least. For tests of what its callers and the supervisor do.
+//! status is `MANNER CALLS MESSAGES METHODS`: how often it was called in this manner, what it
+//! has sent, of those streams that it was asked for the one that has sent least, and how many
+//! methods were called. For tests of what its callers and the supervisor do.
 //!
 //! ```text
 //! NAME --node-config RUN-DIR/node.json
@@ -13,7 +14,7 @@ use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -50,27 +51,31 @@ struct Duty {
 struct Counts {
     calls: AtomicU64,
     messages: AtomicU64,
-    of_streams: Mutex<BTreeMap<String, u64>>,
+    /// Of each method that was called, what it has sent.
+    of_methods: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Counts {
+    fn of_methods(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
+        let of_methods = self.of_methods.lock();
+        of_methods.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it has sent in answer to calls of this method.
+    fn called(&self, path: &str) -> u64 {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        *self.of_methods().entry(path.to_owned()).or_default()
+    }
+
     fn sent(&self, path: &str) {
         self.messages.fetch_add(1, Ordering::Relaxed);
-        if !is_unary(path) {
-            let mut of_streams = self
-                .of_streams
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            *of_streams.entry(path.to_owned()).or_default() += 1;
-        }
+        *self.of_methods().entry(path.to_owned()).or_default() += 1;
     }
 
     fn least(&self) -> u64 {
-        let of_streams = self
-            .of_streams
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let least = of_streams.values().min().copied();
+        let of_methods = self.of_methods();
+        let streams = of_methods.iter().filter(|(path, _)| !is_unary(path));
+        let least = streams.map(|(_, sent)| *sent).min();
         least.unwrap_or_else(|| self.messages.load(Ordering::Relaxed))
     }
 }
@@ -117,9 +122,11 @@ fn read(path: &Path) -> Result<Duty> {
 fn report_and_read(duty: &watch::Sender<Duty>, path: &Path) -> Result<()> {
     let now = duty.borrow().clone();
     let calls = now.counts.calls.load(Ordering::Relaxed);
-    let messages = now.counts.least();
+    let (messages, methods) = (now.counts.least(), now.counts.of_methods().len());
     let manner = now.orders.manner.name();
-    notify(&format!("WATCHDOG=1\nSTATUS={manner} {calls} {messages}"))?;
+    notify(&format!(
+        "WATCHDOG=1\nSTATUS={manner} {calls} {messages} {methods}"
+    ))?;
     let read = read(path)?;
     if read.orders.manner != now.orders.manner {
         duty.send_replace(read);
@@ -153,17 +160,20 @@ async fn attend(mut stream: UnixStream, duty: Duty) {
 }
 
 async fn answer(path: &str, duty: &Duty) -> Response<StreamBody<Frames>> {
-    duty.counts.calls.fetch_add(1, Ordering::Relaxed);
+    let sent = duty.counts.called(path);
     if duty.orders.manner == Manner::Silent {
         std::future::pending::<()>().await;
     }
-    let mut response = Response::new(StreamBody::new(frames(path.to_owned(), duty.clone())));
+    // Ids go on from one call to the next, and streams begin anew.
+    let first = if is_unary(path) { sent } else { 0 };
+    let frames = frames(path.to_owned(), duty.clone(), first);
+    let mut response = Response::new(StreamBody::new(frames));
     let content_type = HeaderValue::from_static("application/grpc");
     response.headers_mut().insert("content-type", content_type);
     response
 }
 
-fn frames(path: String, duty: Duty) -> Frames {
+fn frames(path: String, duty: Duty, first: u64) -> Frames {
     let (sent, of) = (Arc::clone(&duty.counts), path.clone());
     let frames = match duty.orders.manner {
         Manner::Malformed => repeat(framed(&[0xff; 9])),
@@ -173,12 +183,14 @@ fn frames(path: String, duty: Duty) -> Frames {
         }
         Manner::Resets => stream::iter([Err(std::io::ErrorKind::ConnectionReset.into())]).boxed(),
         // The call is answered, and the answer does not end.
-        Manner::Endless | Manner::Unfinished => messages(path, duty),
-        _ if is_unary(&path) => messages(path, duty).take(1).chain(success()).boxed(),
-        _ => messages(path, duty),
+        Manner::Endless | Manner::Unfinished => messages(path, duty, first),
+        _ if is_unary(&path) => messages(path, duty, first).take(1).chain(success()).boxed(),
+        _ => messages(path, duty, first),
     };
     let frames = frames.then(move |frame| {
-        sent.sent(&of);
+        if frame.as_ref().is_ok_and(Frame::is_data) {
+            sent.sent(&of);
+        }
         async move {
             // Whoever takes them as fast as they come keeps nobody else from running.
             tokio::task::consume_budget().await;
@@ -188,10 +200,7 @@ fn frames(path: String, duty: Duty) -> Frames {
     frames.boxed()
 }
 
-fn messages(path: String, duty: Duty) -> Frames {
-    // Ids go on from one call to the next.
-    let first = duty.counts.messages.load(Ordering::Relaxed);
-    let first = if is_unary(&path) { first } else { 0 };
+fn messages(path: String, duty: Duty, first: u64) -> Frames {
     let numbers = stream::iter(first..);
     let frames = numbers.map(move |number| {
         let message = message(&path, &duty.orders, number);

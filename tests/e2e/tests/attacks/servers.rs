@@ -44,6 +44,9 @@ const CALLED: [(Process, &str); 2] = [
     (Process::PodWorkerPool, "/bulkhead.v1.NodePolicy/GetPolicy"),
 ];
 
+/// Methods of the pool that others call all the time, and one that they call for a new pod.
+const METHODS_OF_POOL: u64 = 8;
+
 /// Nobody calls it a delay, however short the usual one is: what a busy machine has in any
 /// case.
 const NO_DELAY: Duration = Duration::from_millis(50);
@@ -68,7 +71,7 @@ impl Scene {
             pods: pods.into_iter().collect::<Result<_>>()?,
             pids: BTreeMap::new(),
             containers: containers(&ground)?,
-            waits: waits(&ground)?,
+            waits: waits(&ground, server)?,
             ground,
             server,
         };
@@ -119,7 +122,8 @@ impl Scene {
         })?;
         self.nobody_was_harmed(&status)
             .with_context(|| format!("{name}: {}", self.ground.bulkhead.log_ends()))?;
-        for ((usual, now), (who, _)) in self.waits.iter().zip(waits(&self.ground)?).zip(CALLED) {
+        let waits = self.waits.iter().zip(waits(&self.ground, self.server)?);
+        for ((usual, now), (who, _)) in waits.zip(called(self.server)) {
             let most = (*usual * 2).max(NO_DELAY);
             ensure!(
                 now <= most,
@@ -179,10 +183,17 @@ impl Scene {
 
 /// Whether in so many calls and messages of this manner there is all of it.
 fn has_had_enough(server: Process, manner: Manner, numbers: &[u64]) -> bool {
-    let &[calls, messages] = numbers else {
+    let &[calls, messages, methods] = numbers else {
         return false;
     };
+    // Who sends no HTTP/2 hears of no method.
+    let is_of_pool = server == Process::PodWorkerPool && manner != Manner::NoHttp;
+    if is_of_pool && methods < METHODS_OF_POOL {
+        return false;
+    }
     match manner {
+        // As large in each of several ways.
+        Manner::AtTheBound if is_of_pool => messages >= 64 && calls >= 24,
         Manner::Endless | Manner::Unfinished => messages >= 1_000,
         // A call for each pod that is pulled or not admitted, and some answers are final.
         _ if [Process::CredentialProvider, Process::StatusSyncer].contains(&server) => calls >= 1,
@@ -193,8 +204,14 @@ fn has_had_enough(server: Process, manner: Manner, numbers: &[u64]) -> bool {
     }
 }
 
-/// The median of how long answers to [`CALLED`] take.
-fn waits(ground: &Ground) -> Result<Vec<Duration>> {
+/// Those of [`CALLED`] that are not replaced.
+fn called(replaced: Process) -> impl Iterator<Item = (Process, &'static str)> {
+    let called = CALLED.into_iter();
+    called.filter(move |(process, _)| *process != replaced)
+}
+
+/// The median of how long their answers take.
+fn waits(ground: &Ground, replaced: Process) -> Result<Vec<Duration>> {
     let program = Path::new(env!("CARGO_BIN_EXE_call-as"));
     let median = |(server, method)| {
         let mut waits = Waits::default();
@@ -202,7 +219,7 @@ fn waits(ground: &Ground) -> Result<Vec<Duration>> {
         bystanders::wait(&ground.bulkhead, program, of_root, &mut waits)?;
         Ok(waits.median())
     };
-    CALLED.into_iter().map(median).collect()
+    called(replaced).map(median).collect()
 }
 
 /// What the runtime has of the two pods.
@@ -282,6 +299,22 @@ fn sync_loop_outlives_a_hostile_status_syncer() -> Result<()> {
         ensure!(numbers[0] < 20, "called {numbers:?}");
         Ok(())
     })?;
+    scene.end()
+}
+
+/// A pod that sync-loop tells the pool of; and status-syncer answers.
+fn start_a_pod(ground: &Ground, name: &str) -> Result<()> {
+    ground.bulkhead.pods()?;
+    ground.apply(name, sleeper(None))
+}
+
+#[test]
+fn the_others_outlive_a_hostile_pool() -> Result<()> {
+    let scene = Scene::begin(Ground::start(json!({}))?, Process::PodWorkerPool)?;
+    for (manner, name) in MANNERS {
+        scene.play(manner, start_a_pod)?;
+        scene.ground.take_away(name)?;
+    }
     scene.end()
 }
 
