@@ -37,22 +37,13 @@ use pod::core::{Pod, PodStatus};
 use pod::wire::WireError;
 use pod::{PodDocument, PodPhase, PodSource, node_shutdown};
 
-pub use refusal::Refusal;
+pub(crate) use refusal::Refusal;
+pub(crate) use refusal::{MAX_KEPT_BYTES, MAX_OBSERVED_BYTES};
 
 use crate::publication::{Change, PublishedPod, WorkerNotes};
 use crate::served;
 use crate::status::{self, StatusInput, bound_observation, is_observed, kept_bytes};
 use crate::verdicts::Verdicts;
-
-/// Most bytes that all pods may have together: what sync-loop takes, so only a broken one
-/// meets it. Each pod is kept as its source gave it and as it is published, and all that is
-/// published is there twice more while it is saved: with statuses and observations of 1,900
-/// pods that is 137 MiB of memory, and this process may use 160. 110 pods of 10 KiB are 1 MiB.
-pub(crate) const MAX_KEPT_BYTES: usize = ipc::limits::MAX_DESIRED_BYTES;
-
-/// Most memory that all observations may take together, each as [`kept_bytes`] tells: those of
-/// 2,000 pods with three containers each take half of it. Statuses have their texts again.
-pub(crate) const MAX_OBSERVED_BYTES: usize = 12 << 20;
 
 /// A point in time, by each clock.
 #[derive(Clone, Copy, Debug)]

@@ -15,8 +15,6 @@ use v1::watch_pod_lifecycle_events_response::Message as Lifecycle;
 use v1::watch_pods_response::Message as Configuration;
 use v1::watch_results_response::Message as ProbeResult;
 
-use crate::hostile_pool;
-
 /// Before each object of a list, as protobuf has it: its number, and that a length follows.
 const OBJECTS_TAG: u8 = 4 << 3 | 2;
 
@@ -173,10 +171,7 @@ pub fn message(path: &str, orders: &Orders, number: u64) -> Result<Vec<u8>> {
         "Objects/WatchObjects" => objects(orders, number),
         "CredentialProvider/GetCredentials" => credentials(orders, number).encode_to_vec(),
         _ if path.starts_with("StatusReports/") => boot_id_alone(orders, number),
-        _ => match hostile_pool::answer(path, orders, number)? {
-            Some(message) => message,
-            None => bail!("{path} is not answered"),
-        },
+        _ => bail!("{path} is not answered"),
     })
 }
 

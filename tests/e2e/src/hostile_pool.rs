@@ -24,8 +24,13 @@ const EXEC: usize = (16 << 10) - 200;
 /// Parts that a message may have, whatever its bytes.
 const PARTS: usize = bulkhead_api::codec::MAX_PARTS;
 
-/// A method of the pool, if it is one of those that other processes call.
-pub(crate) fn answer(path: &str, orders: &Orders, number: u64) -> Result<Option<Vec<u8>>> {
+/// The message of this number in answer to a call of the pool, if it is one of the methods that
+/// other processes call.
+///
+/// # Errors
+/// When an invented pod cannot be encoded.
+pub fn answer(path: &str, orders: &Orders, number: u64) -> Result<Option<Vec<u8>>> {
+    let path = path.trim_start_matches("/bulkhead.v1.");
     let is_full = orders.manner == Manner::AtTheBound;
     let short = |bound: usize| match is_full {
         true => filled(id(number), bound),
@@ -317,9 +322,9 @@ fn hook(orders: &Orders, number: u64) -> Vec<u8> {
     }
 }
 
-fn observation(orders: &Orders, number: u64) -> Result<Vec<u8>> {
-    let (pod, other) = orders.two(number / 8);
-    let container = |id: String| v1::ContainerObservation {
+/// A pod whose container has ended.
+fn of(pod: v1::Pod, id: String) -> v1::PodObservation {
+    let container = v1::ContainerObservation {
         name: "app".to_owned(),
         id,
         state: v1::RuntimeState::Exited.into(),
@@ -327,13 +332,17 @@ fn observation(orders: &Orders, number: u64) -> Result<Vec<u8>> {
         finished_at_unix_nanos: i64::MIN,
         ..v1::ContainerObservation::default()
     };
-    let of = |pod, id| v1::PodObservation {
+    v1::PodObservation {
         pod: Some(pod),
         phase: v1::WorkerPhase::Syncing.into(),
-        containers: vec![container(id)],
+        containers: vec![container],
         observed_at_unix_nanos: i64::MAX,
         ..v1::PodObservation::default()
-    };
+    }
+}
+
+fn observation(orders: &Orders, number: u64) -> Result<Vec<u8>> {
+    let (pod, other) = orders.two(number / 8);
     let event = |bytes| v1::Event {
         pod: Some(invented(number)),
         reason: "Because".to_owned(),

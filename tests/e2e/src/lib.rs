@@ -9,7 +9,7 @@ pub mod edge_matrix;
 pub mod fault;
 pub mod ground;
 pub mod hostile_answers;
-mod hostile_pool;
+pub mod hostile_pool;
 pub mod random;
 pub mod runtime_watcher;
 pub mod sources;

@@ -1,12 +1,20 @@
-//! Why an input of the registry is refused.
+//! Why an input of the registry is refused, and what all pods may take together.
 
 use pod::wire::WireError;
 
-use super::{MAX_KEPT_BYTES, MAX_OBSERVED_BYTES};
+/// Most bytes that all pods may have together: what sync-loop takes, so only a broken one
+/// meets it. Each pod is kept as its source gave it and as it is published, and all that is
+/// published is there twice more while it is saved: with statuses and observations of 1,900
+/// pods that is 137 MiB of memory, and this process may use 160. 110 pods of 10 KiB are 1 MiB.
+pub(crate) const MAX_KEPT_BYTES: usize = ipc::limits::MAX_DESIRED_BYTES;
+
+/// Most memory that all observations may take together, each as [`crate::status::kept_bytes`] tells: those of
+/// 2,000 pods with three containers each take half of it. Statuses have their texts again.
+pub(crate) const MAX_OBSERVED_BYTES: usize = 12 << 20;
 
 /// Why an input is refused. The rest goes on.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// It names no pod, or a malformed one.
     #[error("the pod in the message is invalid")]
     Pod(#[from] WireError),

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use e2e::hostile_answers::{Manner, Orders, is_unary, message};
+use e2e::hostile_pool;
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
 use http_body_util::StreamBody;
@@ -203,7 +204,11 @@ fn frames(path: String, duty: Duty, first: u64) -> Frames {
 fn messages(path: String, duty: Duty, first: u64) -> Frames {
     let numbers = stream::iter(first..);
     let frames = numbers.map(move |number| {
-        let message = message(&path, &duty.orders, number);
+        let message = match hostile_pool::answer(&path, &duty.orders, number) {
+            Ok(None) => message(&path, &duty.orders, number),
+            Ok(Some(message)) => Ok(message),
+            Err(error) => Err(error),
+        };
         data(&framed(&message.map_err(std::io::Error::other)?))
     });
     frames.boxed()
