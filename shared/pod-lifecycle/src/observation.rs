@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clock::UnixNanos;
+use pod::Pod;
+use pod::accessors::sidecar_index;
 use pod_volumes::{ReadyVolume, WrittenFiles};
 
 use crate::hook::Hook;
@@ -72,6 +74,20 @@ impl Observation {
             })
             .max()
             .unwrap_or(Activity::None)
+    }
+
+    /// Whether an instance is one of a sidecar.
+    #[must_use]
+    pub fn is_sidecar(&self, id: &str) -> bool {
+        self.container(id).is_some_and(|it| it.sidecar.is_some())
+    }
+
+    /// Takes from the pod which instances are sidecars that others made, who note it nowhere.
+    pub fn learn_sidecars(&mut self, pod: &Pod) {
+        let made_by_others = self.containers.iter_mut();
+        for container in made_by_others.filter(|it| it.restart_wait.is_none()) {
+            container.sidecar = container.sidecar.or(sidecar_index(pod, &container.name));
+        }
     }
 
     /// The sandboxes that run beside the pod's own.

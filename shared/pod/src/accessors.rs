@@ -249,6 +249,14 @@ pub fn is_restartable(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
+/// Which of the pod's init containers the one of this name is, if it is a sidecar.
+#[must_use]
+pub fn sidecar_index(pod: &Pod, name: &str) -> Option<u32> {
+    let mut init = pod.init_containers().iter();
+    let index = init.position(|it| it.name == name && is_restartable(it))?;
+    u32::try_from(index).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

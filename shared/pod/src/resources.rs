@@ -8,7 +8,7 @@ use std::fmt;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource;
 
-use crate::accessors::{PodExt, is_restartable};
+use crate::accessors::{PodExt, is_restartable, sidecar_index};
 use crate::huge_pages::{by_page_size, page_size};
 use crate::quantity::Quantity;
 
@@ -346,8 +346,7 @@ fn unshared_memory(pod: &Pod) -> i64 {
 }
 
 fn is_sidecar(pod: &Pod, container: &Container) -> bool {
-    let mut init = pod.init_containers().iter();
-    init.any(|it| it.name == container.name && is_restartable(it))
+    sidecar_index(pod, &container.name).is_some()
 }
 
 /// CPU shares (cgroup v1) of so many thousandths of a core.

@@ -8,9 +8,9 @@ use cri::{RuntimeErrorKind, v1};
 use cri_requests::{ContainerInput, TerminationLog};
 use futures_util::StreamExt;
 use futures_util::stream;
-use pod::accessors::is_restartable;
+use pod::accessors::sidecar_index;
 use pod::core::Container as ContainerSpec;
-use pod::{PodExt, ephemeral};
+use pod::ephemeral;
 use pod_lifecycle::annotations;
 use pod_lifecycle::instance_resources::InstanceResources;
 use pod_lifecycle::name_conflict::NextName;
@@ -328,6 +328,12 @@ async fn discard_instance(steps: &Steps, discard: &Discard) -> Result<(), StartE
     match removed {
         Ok(Removal::Removed) => Ok(()),
         Ok(Removal::Started) => Err(StartError::of_other_start()),
+        // It keeps its name, and the next one is made under another.
+        Err(error) if error.is_refusal() && error.kind != RuntimeErrorKind::BeingStarted => {
+            let error = telemetry::chain(&error);
+            tracing::warn!(container_id = id, error, "cannot remove what never ran");
+            Ok(())
+        }
         Err(error) => Err(StartError::of_call("CreateContainerError", error)),
     }
 }
@@ -439,9 +445,7 @@ fn note(
     if let Ok(resources) = serde_json::to_string(&resources) {
         note(annotations::RESOURCES, resources);
     }
-    let mut init = target.pod.init_containers().iter();
-    let index = init.position(|it| it.name == spec.name && is_restartable(it));
-    if let Some(index) = index {
+    if let Some(index) = sidecar_index(target.pod, &spec.name) {
         note(annotations::SIDECAR, index.to_string());
     }
 }

@@ -44,7 +44,8 @@ pub(super) async fn stop_containers(
         }
     }
     let orders = order_stops(steps, stops, memory);
-    carry_out_stops(steps, identity, stops, &orders, memory).await
+    let turns = StopTurns::default();
+    carry_out_stops(steps, identity, (stops, &orders), &turns, memory).await
 }
 
 /// How long each instance gets once its stop begins, whichever process ends it.
@@ -83,12 +84,13 @@ fn begin_stops(
 }
 
 /// Carries out what was ordered. It is written down before the first signal is
-/// sent: the next process goes on with the same deadlines.
+/// sent: the next process goes on with the same deadlines. What else the stops wait for tells
+/// its end to `turns`.
 pub(super) async fn carry_out_stops(
     steps: &Steps,
     identity: &PodIdentity,
-    stops: &[ContainerStop],
-    orders: &[StopOrder],
+    (stops, orders): (&[ContainerStop], &[StopOrder]),
+    turns: &StopTurns,
     memory: &mut Memory,
 ) -> Result<(), StepError> {
     if stops.is_empty() {
@@ -101,7 +103,8 @@ pub(super) async fn carry_out_stops(
     memory.brings_record_up_to_date();
     steps.save_record(identity, memory).await;
     let orders = begin_stops(steps, identity, stops, orders, memory);
-    let results = stop_all(steps, identity, (stops, &orders), &pre_stops, memory).await;
+    let stopping = (stops, &orders[..], &pre_stops[..]);
+    let results = stop_all(steps, identity, stopping, turns, memory).await;
     let mut failure: Option<StepError> = None;
     for ((stop, order), (result, elapsed)) in stops.iter().zip(&orders).zip(results) {
         let id = &stop.container_id;
@@ -131,8 +134,8 @@ pub(super) async fn carry_out_stops(
 async fn stop_all(
     steps: &Steps,
     identity: &PodIdentity,
-    (stops, orders): (&[ContainerStop], &[StopOrder]),
-    pre_stops: &[BeforeSigterm],
+    (stops, orders, pre_stops): (&[ContainerStop], &[StopOrder], &[BeforeSigterm]),
+    turns: &StopTurns,
     memory: &mut Memory,
 ) -> Vec<(Result<Stopped, StepError>, Duration)> {
     let begun = Instant::now();
@@ -140,7 +143,6 @@ async fn stop_all(
     let pod_ip = &memory.pod_ip.clone();
     let (ended, mut ends) = mpsc::unbounded_channel();
     let ended = &ended;
-    let turns = &StopTurns::default();
     let all = stops.iter().zip(orders).zip(pre_stops);
     let all = all.map(|((stop, order), before)| async move {
         let until = begun + order.timeout;

@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use cri::RuntimeErrorKind;
+use futures_util::future::{join, join_all};
 use local_objects::Objects;
 use pod::PodIdentity;
 use pod_lifecycle::known::Known;
@@ -20,6 +22,7 @@ use super::created::Removal;
 use super::error::{Retry, StepError};
 use super::job::Outcome;
 use super::memory::{Announcement, Memory};
+use super::stop_turns::StopTurns;
 use super::{created, resize, sandbox, stop};
 use crate::publisher::Findings;
 use crate::removal;
@@ -69,7 +72,12 @@ async fn stop_pod(
     announce_change(steps, identity, termination, memory);
     record_what_nothing_else_tells(steps, identity, termination, memory).await;
     for _ in 0..MAX_ROUNDS {
-        let observation = steps.observe(identity, None, memory).await?;
+        let mut observation = steps.observe(identity, None, memory).await?;
+        if let Subject::Desired(pod) = subject
+            && let Ok(pod) = pod.decode()
+        {
+            observation.learn_sidecars(&pod);
+        }
         note_next_life(&observation, termination, memory);
         let stop = match steps.plan_for(goal, &no_probes, &observation, memory) {
             Plan::AwaitCalls => {
@@ -98,8 +106,13 @@ async fn stop_pod(
             }
             memory.record.termination = Some(termination.clone());
         }
-        stop::carry_out_stops(steps, identity, &stop.containers, &orders, memory).await?;
-        if remove_all_created(steps, &stop.created).await? {
+        let turns = StopTurns::default();
+        let what = (&stop.containers[..], &orders[..]);
+        let stops = stop::carry_out_stops(steps, identity, what, &turns, memory);
+        let (stopped, all_removed) =
+            join(stops, remove_all_created(steps, &stop.created, &turns)).await;
+        stopped?;
+        if all_removed? {
             sandbox::stop_sandboxes(steps, &stop.sandboxes, memory).await?;
         }
     }
@@ -134,21 +147,32 @@ async fn record_what_nothing_else_tells(
 }
 
 /// Removes containers that were created and not started; `false` when one has been
-/// started meanwhile, so that the next round has to stop it.
+/// started meanwhile, so that the next round has to stop it. One that the runtime cannot
+/// remove keeps nothing else from ending.
 async fn remove_all_created(
     steps: &Steps,
     created: &[CreatedContainer],
+    turns: &StopTurns,
 ) -> Result<bool, StepError> {
-    let mut all_removed = true;
-    for container in created {
-        let removed = created::remove_created(steps, &container.container_id).await;
-        let removed = removed.map_err(|error| {
-            let what = format!("cannot remove container {}", container.name);
-            StepError::from(error).while_doing(&what)
-        })?;
-        all_removed &= removed == Removal::Removed;
-    }
-    Ok(all_removed)
+    let removals = created.iter().map(|container| async {
+        let removed = match created::remove_created(steps, &container.container_id).await {
+            Ok(removal) => Ok(removal == Removal::Removed),
+            Err(error) if error.is_refusal() && error.kind != RuntimeErrorKind::BeingStarted => {
+                let (name, error) = (&container.name, telemetry::chain(&error));
+                tracing::warn!(container = name, error, "cannot remove what never ran");
+                Ok(true)
+            }
+            Err(error) => {
+                let what = format!("cannot remove container {}", container.name);
+                Err(StepError::from(error).while_doing(&what))
+            }
+        };
+        turns.note_end(&container.container_id, matches!(removed, Ok(true)));
+        removed
+    });
+    let removed = join_all(removals).await.into_iter();
+    let removed: Result<Vec<bool>, StepError> = removed.collect();
+    Ok(removed?.into_iter().all(|is_removed| is_removed))
 }
 
 fn publish_termination(

@@ -135,7 +135,8 @@ pub struct ContainerStop {
     pub how: StopHow,
     /// What comes before its SIGTERM, within the grace; absent when that has been done.
     pub pre_stop: Option<Hook>,
-    /// Instances that are to have ended before its SIGTERM, while its grace lasts.
+    /// Instances that are to have ended, or to be removed, before its SIGTERM, while its
+    /// grace lasts.
     pub after: Vec<String>,
 }
 

@@ -7,7 +7,7 @@ use super::actions::{CleanUp, ContainerStop, CreatedContainer, Plan, StopPod, Wo
 use super::container_stop;
 use super::facts::Facts;
 use crate::known::{Known, SandboxKnown};
-use crate::observation::{Container, ContainerState, Observation};
+use crate::observation::{Container, ContainerState, Observation, Sandbox};
 use crate::termination::Termination;
 
 /// All that there is in the sandboxes of a pod that lives on.
@@ -42,22 +42,14 @@ pub(super) fn terminating(
     }
     let observation = facts.observation;
     let created = observation.containers.iter();
-    let created = created.filter(|container| container.state == ContainerState::Created);
+    let created = created.filter(|container| may_yet_run(facts, container));
     let created: Vec<CreatedContainer> = created
         .map(|container| CreatedContainer {
             container_id: container.id.clone(),
             name: container.name.clone(),
         })
         .collect();
-    // An earlier process may have asked for the start of what is only created. Until that
-    // is removed, or runs and is to be stopped too, no sidecar is stopped, nor the sandbox.
-    let waits = |container: &Container| container.sidecar.is_some() && !created.is_empty();
-    let alive = || observation.possibly_running();
-    let sandboxes = match alive().any(waits) {
-        true => Vec::new(),
-        false => sandboxes(observation, facts.known),
-    };
-    let stops = alive().filter(|container| !waits(container));
+    let stops = observation.possibly_running();
     let stops = stops.map(|container| ContainerStop {
         container_id: container.id.clone(),
         name: container.name.clone(),
@@ -72,10 +64,19 @@ pub(super) fn terminating(
         pre_stop: container_stop::pre_stop(facts.known, container),
         after: Vec::new(),
     });
+    let mut containers = container_stop::in_order(stops.collect(), observation);
+    // An earlier process may have asked for the start of what is only created. Until that
+    // is removed, or runs and is to be stopped too, no sidecar gets its SIGTERM.
+    for stop in &mut containers {
+        if observation.is_sidecar(&stop.container_id) {
+            let first = created.iter().map(|it| it.container_id.clone());
+            stop.after.extend(first);
+        }
+    }
     let stop = StopPod {
-        containers: container_stop::in_order(stops.collect(), observation),
+        containers,
         created,
-        sandboxes,
+        sandboxes: sandboxes(observation, facts.known),
     };
     match (stop.is_empty(), is_runtime_only) {
         (false, _) => Plan::StopPod(stop),
@@ -83,6 +84,16 @@ pub(super) fn terminating(
         // Nobody will ask for more.
         (true, true) => Plan::CleanUp(CleanUp::after(&termination.cause)),
     }
+}
+
+/// Whether an instance that was created can be started still: its sandbox has not been
+/// stopped. One that cannot be removed goes with its sandbox.
+fn may_yet_run(facts: &Facts<'_>, container: &Container) -> bool {
+    let is_over =
+        |it: &Sandbox| !it.ready && facts.known.sandbox(&it.id) == Some(SandboxKnown::Stopped);
+    let mut sandboxes = facts.observation.sandboxes.iter();
+    let own = sandboxes.find(|it| it.id == container.sandbox_id);
+    container.state == ContainerState::Created && !own.is_some_and(is_over)
 }
 
 /// Those that run, and those whose address the runtime may still hold.

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use bulkhead_api::v1;
+use pod::metadata::POD_UID_LABEL;
 use pod_lifecycle::UpdateKind;
 use serde_json::{Value, json};
 use simulated_runtime::{Entry, Faults, Happening};
 use tokio::time::Instant;
 
+use super::calls;
 use crate::testing::{IMAGE, TestNode, eventually, pod_running};
 
 fn container(name: &str, command: &[&str]) -> Value {
@@ -187,4 +189,43 @@ async fn what_follows_a_sidecar_waits_for_its_startup_probe() {
     let told = node.send(UpdateKind::Sync, &pod, None, vec![verdict]);
     told.await.unwrap();
     main_runs(&node).await;
+}
+
+/// A node on which the main container of a pod was made and never started, since the pool was
+/// killed; its id.
+async fn main_is_only_created(pod: &Value) -> (TestNode, String) {
+    let mut node = TestNode::new();
+    node.create(pod).await;
+    eventually("all before it are started", || {
+        calls(&node, "StartContainer") == 3
+    })
+    .await;
+    node.runtime.set_faults(Faults {
+        container_delay: Duration::from_secs(1),
+        ..Faults::NONE
+    });
+    eventually("it is made", || calls(&node, "CreateContainer") == 4).await;
+    node.kill();
+    node.runtime.set_faults(Faults::NONE);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let newest = node.runtime.newest((POD_UID_LABEL, "u1"), "c").unwrap();
+    assert!(!newest.running);
+    (node, newest.id)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_removed_keeps_neither_sidecars_nor_the_sandbox_from_ending() {
+    let pod = pod(&["slow-term", "1000"], &["run"]);
+    let (mut node, created) = main_is_only_created(&pod).await;
+    node.runtime
+        .set_call_fails("RemoveContainer", &created, true);
+    node.start();
+    node.stop(&pod, 30).await;
+    all_stopped(&node).await;
+    let terminated = of(&node, |it| *it == Happening::Terminated);
+    assert_eq!(names(&terminated), ["s2", "s1"]);
+    eventually("the pod has ended", || {
+        node.phase("u1") == Some(v1::WorkerPhase::Finished)
+    })
+    .await;
 }

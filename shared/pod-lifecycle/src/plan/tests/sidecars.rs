@@ -5,6 +5,7 @@ use pod::accessors::ContainerKind;
 
 use super::*;
 use crate::hook::PostStart;
+use crate::known::SandboxKnown;
 
 /// Init containers i1, s2, i3, s4, of which the even ones are sidecars.
 fn case(policy: &str) -> Case {
@@ -193,25 +194,58 @@ fn sidecars_are_stopped_last_and_in_reverse_order() {
 }
 
 #[test]
-fn no_sidecar_is_stopped_while_a_container_may_be_starting() {
+fn sidecars_wait_for_a_container_that_may_be_starting_within_the_one_grace() {
     let mut case = complete("Always");
     case.has("a", ContainerState::Created);
-    let stops = |stop: &StopPod| -> Vec<String> {
+    case.observation.containers.sort_by(|a, b| a.id.cmp(&b.id));
+    let after = |stop: &StopPod| -> Vec<(String, bool)> {
         let stops = stop.containers.iter();
-        stops.map(|stop| stop.name.clone()).collect()
+        stops
+            .map(|it| (it.name.clone(), it.after.contains(&"a-0".to_owned())))
+            .collect()
     };
+    let waits = |names: [(&str, bool); 4]| names.map(|(name, waits)| (name.to_owned(), waits));
     let stop = case.stop_pod();
-    assert_eq!(stops(&stop), ["b", "c"]);
+    let (b, c) = (("b", false), ("c", false));
+    assert_eq!(after(&stop), waits([b, c, ("s2", true), ("s4", true)]));
     assert_eq!(stop.created[0].container_id, "a-0");
-    assert!(stop.sandboxes.is_empty(), "the sidecars run in it");
     // It has been removed, or has started and been stopped.
     for is_left in [false, true] {
         case.observation.containers.retain(|it| it.name != "a");
         if is_left {
             case.has("a", exited(0));
         }
+        case.observation.containers.sort_by(|a, b| a.id.cmp(&b.id));
         let stop = case.stop_pod();
-        assert_eq!(stops(&stop), ["s2", "s4", "b", "c"]);
+        assert_eq!(after(&stop), waits([b, c, ("s2", false), ("s4", false)]));
         assert_eq!(stop.sandboxes, [SANDBOX]);
     }
+}
+
+#[test]
+fn what_was_created_in_a_sandbox_that_is_stopped_goes_with_that() {
+    let mut case = Case::bare("Always");
+    case.has("a", ContainerState::Created);
+    case.lost();
+    assert_eq!(case.stop_pod().created.len(), 1);
+    case.known.note_sandbox(SANDBOX, SandboxKnown::Stopped);
+    assert_eq!(case.end(), Plan::Stopped);
+}
+
+#[test]
+fn sidecars_that_others_made_are_told_by_the_pod() {
+    let mut case = complete("Always");
+    for (name, made_by_others) in [("s2", true), ("s4", false), ("a", true)] {
+        let container = case.container(name);
+        container.sidecar = None;
+        if made_by_others {
+            container.restart_wait = None;
+        }
+    }
+    case.observation.learn_sidecars(&pod(case.pod.clone()));
+    let sidecar = |name: &str| case.observation.container(name).unwrap().sidecar;
+    assert_eq!(sidecar("s2-0"), Some(1));
+    // What this agent makes notes it itself.
+    assert_eq!(sidecar("s4-0"), None);
+    assert_eq!(sidecar("a-0"), None);
 }

@@ -29,8 +29,12 @@ impl Case {
         })
     }
 
+    pub(super) fn end(&self) -> Plan {
+        self.terminate(TerminationCause::Deleted, false)
+    }
+
     pub(super) fn stop_pod(&self) -> StopPod {
-        match self.terminate(TerminationCause::Deleted, false) {
+        match self.end() {
             Plan::StopPod(stop) => stop,
             other => panic!("{other:?}"),
         }
