@@ -170,7 +170,7 @@ mod tests {
         // Who may write in its mounts has new ones in each run.
         assert_eq!(namespaces.for_run(Process::Pleg).len(), 1);
         assert_eq!(namespaces.for_run(Process::CredentialProvider).len(), 1);
-        assert_eq!(told(&namespaces), [of_pleg.clone()]);
+        assert_eq!(told(&namespaces), std::slice::from_ref(of_pleg));
         namespaces.renew_mounts_of(Process::Pleg, OwnNamespace::make);
         assert_eq!(told(&namespaces), [""; 0]);
     }
