@@ -47,7 +47,8 @@ pub const WATCHDOG_SILENCE: Duration = Duration::from_secs(5);
 /// Time for a hung process to leave its traces after SIGABRT.
 pub const KILL_AFTER_ABORT: Duration = Duration::from_secs(2);
 
-/// Time from SIGTERM to SIGKILL: calls in flight get 5 s, and 1 s to tell.
+/// Time from SIGTERM to SIGKILL: starts at the runtime that are under way get 4 s, and there
+/// is some time to tell.
 pub const STOP_GRACE: Duration = Duration::from_secs(6);
 
 /// How often it is looked whether all of the last run has ended.
