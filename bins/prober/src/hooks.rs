@@ -73,12 +73,13 @@ pub(crate) async fn run(prober: Arc<Prober>, pool: Channel) -> Infallible {
                 }
                 SubscriptionEvent::Message(hook) => match take_in(&room, hook, &places) {
                     Ok(told) => places.waiting.push_back(told),
-                    Err(hook) if under_way.len() < MAX_HOOKS + MAX_REFUSED => {
+                    Err((boot_id, id)) if under_way.len() < MAX_HOOKS + MAX_REFUSED => {
                         let (_, never) = AbortHandle::new_pair();
+                        let hook = v1::HttpHook { boot_id, id, ..v1::HttpHook::default() };
                         let told = Told { hook, _room: None };
-                        under_way.push(carry_out((stream, told.hook.id), told, never, false));
+                        under_way.push(carry_out((stream, id), told, never, false));
                     }
-                    Err(hook) => tracing::debug!(id = hook.id, "a hook is left out"),
+                    Err((_, id)) => tracing::debug!(id, "a hook is left out"),
                 },
                 SubscriptionEvent::Connected => stream += 1,
                 // Nobody waits for them any more, and none of these was begun.
@@ -99,12 +100,12 @@ fn memory_of(hook: &v1::HttpHook) -> usize {
     2 * (hook.encoded_len() + size_of_val(hook) + size_of_val(hook.headers.as_slice()))
 }
 
-/// The hook with room for it, or as much of it as a report needs.
+/// The hook with room for it; or its boot id and id, which a report needs.
 fn take_in(
     room: &Arc<Semaphore>,
     hook: v1::HttpHook,
     places: &Places,
-) -> Result<Told, v1::HttpHook> {
+) -> Result<Told, (String, u64)> {
     let bytes = u32::try_from(memory_of(&hook)).unwrap_or(u32::MAX);
     let room = match places.waiting.len() < MAX_WAITING {
         true => Arc::clone(room).try_acquire_many_owned(bytes).ok(),
@@ -115,11 +116,7 @@ fn take_in(
     }
     let mut boot_id = hook.boot_id;
     truncate(&mut boot_id, MAX_BOOT_ID_BYTES);
-    Err(v1::HttpHook {
-        boot_id,
-        id: hook.id,
-        ..v1::HttpHook::default()
-    })
+    Err((boot_id, hook.id))
 }
 
 /// Which hooks are under way, and which wait for a place.
@@ -260,8 +257,7 @@ mod tests {
         }
         assert_eq!(taken.len(), MAX_BYTES / memory_of(&large(1)));
         let refused = take_in(&room, large(2), &places).map(|_| ()).unwrap_err();
-        assert_eq!((refused.id, refused.boot_id.len()), (2, MAX_BOOT_ID_BYTES));
-        assert!(refused.path.is_empty());
+        assert_eq!((refused.1, refused.0.len()), (2, MAX_BOOT_ID_BYTES));
         taken.clear();
         assert!(take_in(&room, large(1), &places).is_ok());
         // A header without anything in it takes no bytes of a message to speak of.
