@@ -5,7 +5,7 @@ use pod::wire::WireError;
 /// Most bytes that all pods may have together: what sync-loop takes, so only a broken one
 /// meets it. Each pod is kept as its source gave it and as it is published, and all that is
 /// published is there twice more while it is saved: with statuses and observations of 1,900
-/// pods that is 137 MiB of memory, and this process may use 160. 110 pods of 10 KiB are 1 MiB.
+/// pods that is 137 MiB of memory, and this process may use 224. 110 pods of 10 KiB are 1 MiB.
 pub(crate) const MAX_KEPT_BYTES: usize = ipc::limits::MAX_DESIRED_BYTES;
 
 /// Most memory that all observations may take together, each as [`crate::status::kept_bytes`] tells: those of
