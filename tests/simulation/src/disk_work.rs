@@ -48,7 +48,7 @@ pub(crate) fn meets_mishaps(runtime: SimulatedRuntime) -> Victim {
     let told = victim.clone();
     blocking::stay_on_this_thread(move || match OF_PROCESS.try_with(|it| *it) {
         Ok(process) => Box::pin(before(process, runtime.clone(), told.clone())) as Before,
-        Err(_) => Box::pin(async { nothing() }),
+        Err(_) => Box::pin(std::future::ready(nothing())),
     });
     victim
 }
