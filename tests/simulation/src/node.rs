@@ -34,6 +34,9 @@ const MANIFESTS_AWAY: &str = "manifests.away";
 /// What config-sourcer has written down of them.
 const LAST_GOOD_MANIFESTS: &str = "last-good-manifests.json";
 
+/// Where pod-worker-pool writes down which boot of the node it has seen.
+const LAST_BOOT: &str = "boot";
+
 /// Pods that a shutdown ends together: all, and after them those that are critical.
 pub(crate) const SHUTDOWN: [ShutdownGroup; 2] = [
     ShutdownGroup {
@@ -201,6 +204,20 @@ impl SimulatedNode {
         let config = &self.supervision.launcher.config;
         let state = config.directories.state(Process::ConfigSourcer);
         std::fs::write(state.join(LAST_GOOD_MANIFESTS), "damaged").unwrap();
+    }
+
+    /// To the processes that start next this is another boot of the node.
+    ///
+    /// # Panics
+    /// When the disk refuses.
+    #[expect(
+        clippy::unwrap_used,
+        reason = "a test cannot go on without its directory"
+    )]
+    pub(crate) fn boots(&self) {
+        let config = &self.supervision.launcher.config;
+        let state = config.directories.state(Process::PodWorkerPool);
+        std::fs::remove_file(state.join(LAST_BOOT)).unwrap();
     }
 
     /// Brings it back.

@@ -401,13 +401,11 @@ impl Scenario {
     /// Gives a container of a pod that is desired another size. One that is started again
     /// for it counts as one that failed, so that waits stay short enough for the end.
     fn resize(&mut self, node: &SimulatedNode) {
-        let made = uids_by_version(&node.runtime.history());
-        // One that was refused for a shortage, and never ran, is judged again when its manifest
-        // changes: what becomes of it then is not followed here.
-        let has_run =
-            |pod: &&Desired| self.shortage.is_none() || made.contains_key(&pod.version_label());
+        // One that was refused or evicted for a shortage is judged again, or started anew, when
+        // its manifest changes: what becomes of it then is not followed here.
+        let stays = |pod: &&Desired| self.shortage.is_none() || pod.is_critical();
         let sized = self.desired.values().filter(|pod| pod.sizes().is_some());
-        let containers = sized.filter(has_run).flat_map(|pod| {
+        let containers = sized.filter(stays).flat_map(|pod| {
             let names = pod.servers().iter();
             names.map(|name| (pod.name().to_owned(), *name))
         });

@@ -1,7 +1,8 @@
 //! The end of some scenarios: the node shuts down, and processes die meanwhile.
 //!
 //! Its pods end group by group, none starts, and logind waits until all have ended or have
-//! had their time. Where the shutdown is cancelled, new pods start.
+//! had their time. Where the shutdown is cancelled, new pods start; where the node boots
+//! again, all of them do.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use crate::check::not_running;
 use crate::desired::{Desired, VERSION_LABEL};
 use crate::node::{SHUTDOWN, SimulatedNode};
 use crate::scenario::{Scenario, running};
+use crate::statuses;
 use crate::uids::uids_by_version;
 
 /// What the lock may be held beyond the time of all groups, or beyond the next start of a
@@ -41,6 +43,13 @@ const LOCKED_AGAIN_WITHIN: Duration = Duration::from_secs(60);
 
 /// What a pod needs at most to run, or to be refused.
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
+
+/// What all pods need to run after a boot: the waits of processes and the back-off of
+/// containers that have crashed before count on.
+const STARTED_WITHIN: Duration = Duration::from_secs(120);
+
+/// How a program ends that the node takes down with it.
+const SIGKILL_CODE: i32 = 137;
 
 /// The time that all groups have together.
 fn total() -> Duration {
@@ -99,8 +108,9 @@ pub(crate) async fn shut_down(
     let deaths = node.supervision.deaths_of(Process::PodWorkerPool);
     let pool_died = deaths.last().is_some_and(|at| at >= began);
     broken.extend(wrong_statuses(&ran, pool_died, node.served_pods().await?));
-    if scenario.chance(0.5) {
-        cancel(scenario, node).await?;
+    match scenario.chance(0.5) {
+        true => cancel(scenario, node).await?,
+        false => boot(scenario, node).await?,
     }
     match broken.is_empty() {
         true => Ok(()),
@@ -184,6 +194,35 @@ async fn cancel(scenario: &mut Scenario, node: &mut SimulatedNode) -> Result<(),
     match others.next() {
         None => Ok(()),
         Some(entry) => Err(format!("{entry:?} had ended with the node")),
+    }
+}
+
+/// With the next boot all pods start that had not ended by themselves, whatever their restart
+/// policy is.
+async fn boot(scenario: &mut Scenario, node: &mut SimulatedNode) -> Result<(), String> {
+    scenario.note(node, "the node boots");
+    node.runtime.close_connection();
+    node.supervision.kill_all().await;
+    for (_, _, id) in running(&node.runtime) {
+        node.runtime.crash_container(&id, SIGKILL_CODE);
+    }
+    node.boots();
+    node.logind.shut_down(false);
+    let until = node.elapsed() + STARTED_WITHIN;
+    loop {
+        let mut missing = not_running(&node.runtime, &node.targets, &scenario.desired);
+        if missing.is_empty() {
+            let served = node.served_pods().await?;
+            let (runtime, targets) = (&node.runtime, &node.targets);
+            missing = statuses::wrong_statuses(runtime, targets, &scenario.desired, &served);
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        if node.elapsed() > until {
+            return Err(format!("after a boot: {}", missing.join("\n")));
+        }
+        node.pass(SLICE).await?;
     }
 }
 
