@@ -233,7 +233,7 @@ fn a_state_file_that_has_its_reader_killed_is_discarded() -> Result<()> {
     let planted = [
         (
             Process::Prober,
-            json!({ "id": { "x": zeros(2_000_000), "pod_uid": "", "container_name": "",
+            json!({ "id": { "x": zeros(4_000_000), "pod_uid": "", "container_name": "",
                 "verdicts": {} } }),
         ),
         (
