@@ -65,7 +65,7 @@ mod tests {
     async fn work_is_done_on_another_thread_unless_a_simulation_says_otherwise() {
         let here = current().id();
         assert_ne!(spawn(|| current().id()).await.unwrap(), here);
-        stay_on_this_thread(|| Box::pin(async { Box::pin(async {}) as After }));
+        stay_on_this_thread(|| Box::pin(std::future::ready(Box::pin(async {}) as After)));
         assert_eq!(spawn(|| current().id()).await.unwrap(), here);
     }
 }
