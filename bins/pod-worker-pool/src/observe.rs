@@ -137,12 +137,16 @@ impl Observer {
             Some(pod) => self.starts_in_logs(identity, pod, &containers).await,
             None => BTreeMap::new(),
         };
-        Ok(Observation {
+        let mut observation = Observation {
             sandboxes,
             containers,
             starts_in_logs,
             ..Observation::default()
-        })
+        };
+        if let Some(pod) = pod {
+            observation.learn_sidecars(pod);
+        }
+        Ok(observation)
     }
 
     async fn sandboxes(

@@ -1,7 +1,7 @@
 //! What must survive the death of this process and is nowhere else: kills that
 //! were begun, starts that were refused, how far postStart hooks are, what CPU and memory
-//! were changed or kept, since when a pod with a deadline counts, and which instances are
-//! left of a life of the pod before this one. One small file a pod, written before the first
+//! were changed or kept, since when a pod with a deadline counts, and which instances a pod
+//! that began anew under its UID had before. One small file a pod, written before the first
 //! signal is sent, so that whoever resumes the kill knows why, and gives neither more nor
 //! less grace.
 //!
@@ -51,8 +51,8 @@ pub(crate) struct Records {
 
 impl Records {
     /// Reads the records below the state directory of this process. Blocks for that. Of
-    /// those of pods that were ended for a shutdown of the node only what the pod's next life
-    /// needs is of use after the next boot.
+    /// those of pods that were ended for a shutdown of the node only what a pod needs that begins
+    /// anew is of use after the next boot.
     ///
     /// # Errors
     /// When the directory cannot be made.

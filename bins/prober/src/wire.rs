@@ -17,7 +17,7 @@ use crate::spec::{Action, ProbeSpec, Timing, decode_ports};
 use crate::text::for_people;
 use crate::worker::{Outcome, ProbeResult, Verdict};
 
-/// Longest address of a pod that is taken for one; IPv6 has 45 characters, and a scope.
+/// Longest address of a pod that is accepted; IPv6 has 45 characters, and a scope.
 const MAX_ADDRESS_BYTES: usize = 128;
 
 /// A container instance and its probes.

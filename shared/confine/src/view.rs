@@ -116,7 +116,7 @@ fn hide(root: &Path, hidden: &[Hidden]) -> io::Result<Covers> {
     let mut covers = Covers::new();
     for place in hidden {
         let path = Path::new(place.path);
-        // What is mounted there is taken off this copy before anybody looks at it: it may be
+        // What is mounted there is unmounted in this copy before anybody looks at it: it may be
         // a disk of the network that hangs.
         let flags = MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW;
         while umount2(&below(root, path), flags).is_ok() {}

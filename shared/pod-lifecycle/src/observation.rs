@@ -38,7 +38,7 @@ pub struct Observation {
     /// Its volumes of files that this process has written or found written, by name.
     pub files: BTreeMap<String, WrittenFiles>,
     /// The round (`plan::round`) that the pod has begun with. Instances of earlier ones are
-    /// left of a life before this one.
+    /// those that it had before it began anew.
     pub first_round: u32,
 }
 

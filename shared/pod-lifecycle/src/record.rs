@@ -37,8 +37,8 @@ pub struct Record {
     /// When the first sync of a pod with a deadline was.
     #[serde(default, with = "nanos")]
     pub started_at: Option<UnixNanos>,
-    /// The round (`plan::round`) that the pod begins with where it begins anew: what is
-    /// left of its life before is of earlier ones.
+    /// The round (`plan::round`) that the pod begins with where it begins anew: its former
+    /// instances are of earlier ones.
     #[serde(default)]
     pub first_round: u32,
 }
@@ -55,7 +55,7 @@ impl Record {
 
     /// What is left of it when the pod begins anew with this round.
     #[must_use]
-    pub fn of_next_life(first_round: u32) -> Record {
+    pub fn beginning_with_round(first_round: u32) -> Record {
         Record {
             first_round,
             ..Record::default()

@@ -362,7 +362,7 @@ impl Actor {
         for uid in forgotten {
             if let Some(entry) = self.workers.get(&uid) {
                 let identity = entry.worker.identity();
-                let record = entry.record_of_next_life();
+                let record = entry.record_if_begun_anew();
                 self.steps.records.save_later(identity, &record);
             }
             self.forget(&uid);

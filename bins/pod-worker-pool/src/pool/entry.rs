@@ -124,10 +124,10 @@ impl Entry {
 
     /// What is left of the record of a pod that is forgotten. Its UID may come again before
     /// what is left in the runtime is collected, and that does not count then.
-    pub(super) fn record_of_next_life(&self) -> Record {
+    pub(super) fn record_if_begun_anew(&self) -> Record {
         // A worker that has finished runs no step, which would hold it.
         let memory = self.memory.try_lock();
-        memory.map_or_else(|_| Record::default(), |it| it.record_of_next_life())
+        memory.map_or_else(|_| Record::default(), |it| it.record_if_begun_anew())
     }
 
     pub(super) fn view(&self) -> WorkerView {

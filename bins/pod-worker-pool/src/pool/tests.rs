@@ -1,5 +1,6 @@
 //! Whole workers on a simulated runtime, under a paused clock.
 
+mod begun_anew;
 mod changed_pods;
 mod chaos;
 mod claims;
@@ -14,7 +15,7 @@ mod hanging_volumes;
 mod hooks;
 mod images;
 mod newer_runtimes;
-mod next_lives;
+
 mod objects;
 mod pull_secrets;
 mod pulls;

@@ -191,7 +191,7 @@ async fn a_pod_that_was_ended_with_the_node_starts_again_with_its_next_boot() {
     records.save(&pod(), &beside).await.unwrap();
     for boot in ["second", "first"] {
         let (next, _) = Records::open(directory.path(), &KernelBoot::named(boot)).unwrap();
-        assert_eq!(next.all(), [(pod(), Record::of_next_life(3))]);
+        assert_eq!(next.all(), [(pod(), Record::beginning_with_round(3))]);
     }
 }
 

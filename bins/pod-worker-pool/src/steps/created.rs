@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use clock::UnixNanos;
-use cri::RuntimeError;
+use cri::{RuntimeError, RuntimeErrorKind};
 use pod_lifecycle::observation::ContainerState;
 
 use super::context::Steps;
@@ -27,6 +27,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 pub(super) enum Removal {
     /// It is gone.
     Removed,
+    /// The runtime cannot remove it, which is in nobody's way: it goes with its sandbox, and
+    /// the next instance has another name.
+    Kept,
     /// It has been started meanwhile, and is to be stopped like any other if it runs
     /// still.
     Started,
@@ -48,9 +51,25 @@ pub(super) async fn remove_created(steps: &Steps, id: &str) -> Result<Removal, R
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
-    match steps.runtime.remove_container(id).await {
-        Err(error) if !error.is_not_found() => Err(error),
-        _ => Ok(Removal::Removed),
+    removal(id, steps.runtime.remove_container(id).await)
+}
+
+/// What the removal of a container came to that never ran.
+///
+/// # Errors
+/// When it may be removed later: it is being started, or the runtime did not answer.
+pub(super) fn removal(
+    id: &str,
+    removed: Result<(), RuntimeError>,
+) -> Result<Removal, RuntimeError> {
+    match removed {
+        Err(error) if error.is_not_found() => Ok(Removal::Removed),
+        Err(error) if error.is_refusal() && error.kind != RuntimeErrorKind::BeingStarted => {
+            let error = telemetry::chain(&error);
+            tracing::warn!(container_id = id, error, "cannot remove what never ran");
+            Ok(Removal::Kept)
+        }
+        removed => removed.map(|()| Removal::Removed),
     }
 }
 

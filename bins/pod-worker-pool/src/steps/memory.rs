@@ -55,7 +55,7 @@ pub(crate) struct Memory {
     /// What people were told, so that they are told once.
     pub(super) announced: BTreeSet<Announcement>,
     /// The round that the pod begins with if it is wanted anew once it has ended.
-    pub(super) next_life: u32,
+    pub(super) round_if_begun_anew: u32,
 }
 
 /// What people are told once of an instance, by its id.
@@ -100,9 +100,9 @@ impl Memory {
         self.has_waited_for_objects = false;
     }
 
-    /// What the next life of the pod needs, now that this one has ended.
-    pub(crate) fn record_of_next_life(&self) -> Record {
-        Record::of_next_life(self.next_life)
+    /// What is recorded of a pod that has ended, for when it begins anew under its UID.
+    pub(crate) fn record_if_begun_anew(&self) -> Record {
+        Record::beginning_with_round(self.round_if_begun_anew)
     }
 
     /// Puts what is known into the record; whether that changed it.

@@ -319,21 +319,12 @@ async fn create(
 async fn discard_instance(steps: &Steps, discard: &Discard) -> Result<(), StartError> {
     let id = &discard.container_id;
     let removed = match discard.start_was_abandoned {
-        true => match abandoned_start::remove(&*steps.runtime, id).await {
-            Err(error) if !error.is_not_found() => Err(error),
-            _ => Ok(Removal::Removed),
-        },
+        true => created::removal(id, abandoned_start::remove(&*steps.runtime, id).await),
         false => created::remove_created(steps, id).await,
     };
     match removed {
-        Ok(Removal::Removed) => Ok(()),
+        Ok(Removal::Removed | Removal::Kept) => Ok(()),
         Ok(Removal::Started) => Err(StartError::of_other_start()),
-        // It keeps its name, and the next one is made under another.
-        Err(error) if error.is_refusal() && error.kind != RuntimeErrorKind::BeingStarted => {
-            let error = telemetry::chain(&error);
-            tracing::warn!(container_id = id, error, "cannot remove what never ran");
-            Ok(())
-        }
         Err(error) => Err(StartError::of_call("CreateContainerError", error)),
     }
 }

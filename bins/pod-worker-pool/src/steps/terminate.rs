@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use cri::RuntimeErrorKind;
 use futures_util::future::{join, join_all};
 use local_objects::Objects;
 use pod::PodIdentity;
@@ -78,7 +77,7 @@ async fn stop_pod(
         {
             observation.learn_sidecars(&pod);
         }
-        note_next_life(&observation, termination, memory);
+        note_round_to_begin_with(&observation, termination, memory);
         let stop = match steps.plan_for(goal, &no_probes, &observation, memory) {
             Plan::AwaitCalls => {
                 memory.calls.settle(CALLS_MAY_TAKE).await;
@@ -122,13 +121,18 @@ async fn stop_pod(
     ))
 }
 
-/// What we stop has not ended by itself: where the pod is wanted anew, what is left of it
-/// does not count. One that has ended by itself may begin anew only when its source has
-/// taken it back, and until then its instances tell the next process that it has ended.
-fn note_next_life(observation: &Observation, termination: &Termination, memory: &mut Memory) {
-    memory.next_life = plan::round_of_next_life(observation);
+/// A pod that is stopped has not ended by itself: where it begins anew under its UID, its
+/// former instances do not count. One that has ended by itself begins anew only when its
+/// source has removed it and has it again; until then its instances tell the next process
+/// that it has ended.
+fn note_round_to_begin_with(
+    observation: &Observation,
+    termination: &Termination,
+    memory: &mut Memory,
+) {
+    memory.round_if_begun_anew = plan::first_round_if_begun_anew(observation);
     if !termination.cause.is_terminal() {
-        memory.record.first_round = memory.next_life;
+        memory.record.first_round = memory.round_if_begun_anew;
     }
 }
 
@@ -156,12 +160,7 @@ async fn remove_all_created(
 ) -> Result<bool, StepError> {
     let removals = created.iter().map(|container| async {
         let removed = match created::remove_created(steps, &container.container_id).await {
-            Ok(removal) => Ok(removal == Removal::Removed),
-            Err(error) if error.is_refusal() && error.kind != RuntimeErrorKind::BeingStarted => {
-                let (name, error) = (&container.name, telemetry::chain(&error));
-                tracing::warn!(container = name, error, "cannot remove what never ran");
-                Ok(true)
-            }
+            Ok(removal) => Ok(removal != Removal::Started),
             Err(error) => {
                 let what = format!("cannot remove container {}", container.name);
                 Err(StepError::from(error).while_doing(&what))
@@ -262,7 +261,7 @@ async fn clear_away(
         removed.map_err(|error| {
             StepError::from(error).while_doing("cannot remove the former version of the pod")
         })?;
-        (memory.next_life, memory.record.first_round) = (0, 0);
+        (memory.round_if_begun_anew, memory.record.first_round) = (0, 0);
     }
     close_record(steps, identity, termination, what, memory).await
 }
@@ -287,7 +286,7 @@ async fn close_record(
             true => BTreeSet::new(),
             false => std::mem::take(&mut memory.record.refused_starts),
         },
-        ..Record::of_next_life(memory.record.first_round)
+        ..Record::beginning_with_round(memory.record.first_round)
     };
     if !what.must_be_recorded {
         steps.save_record(identity, memory).await;

@@ -8,8 +8,9 @@ use pod::wire::WireError;
 /// pods that is 137 MiB of memory, and this process may use 224. 110 pods of 10 KiB are 1 MiB.
 pub(crate) const MAX_KEPT_BYTES: usize = ipc::limits::MAX_DESIRED_BYTES;
 
-/// Most memory that all observations may take together, each as [`crate::status::kept_bytes`] tells: those of
-/// 2,000 pods with three containers each take half of it. Statuses have their texts again.
+/// Most memory that all observations may take together, each as
+/// [`kept_bytes`](crate::status::kept_bytes) tells: those of 2,000 pods with three containers
+/// each take half of it. Statuses have their texts again.
 pub(crate) const MAX_OBSERVED_BYTES: usize = 12 << 20;
 
 /// Why an input is refused. The rest goes on.

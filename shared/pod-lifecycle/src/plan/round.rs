@@ -8,9 +8,9 @@
 //! has to be recorded, and no order be kept: whoever looks after any kill finds the exit,
 //! or an instance of the round that it began.
 //!
-//! A pod that begins anew under its UID (its source took it back and has it again, or the
-//! node that was shut down has booted) begins with a round of its own, beside what is left
-//! of its life before: how that ended says nothing of this one. That round is recorded.
+//! A pod that begins anew under its UID (its source removed it and has it again, or the node
+//! that was shut down has booted) begins with a round of its own, beside its former
+//! instances: how those ended does not count. That round is recorded.
 //!
 //! A kubelet removes the old instances, that of the exit last; here they stay as others
 //! do, for their logs and their ends are told of as those of the instance before.
@@ -40,7 +40,7 @@ pub fn current_round(pod: &Pod, observation: &Observation) -> u32 {
 /// The round that the pod begins with if it begins anew: all that is shown is of earlier
 /// ones.
 #[must_use]
-pub fn round_of_next_life(observation: &Observation) -> u32 {
+pub fn first_round_if_begun_anew(observation: &Observation) -> u32 {
     let rounds = observation.containers.iter();
     let rounds = rounds.map(|container| container.round.saturating_add(1));
     rounds.max().unwrap_or(0).max(observation.first_round)

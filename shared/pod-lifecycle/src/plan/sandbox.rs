@@ -90,11 +90,11 @@ fn unusable(inputs: &Inputs<'_>, current: &Sandbox) -> Option<Unusable> {
 fn replace(inputs: &Inputs<'_>, why: Option<Unusable>) -> Plan {
     let observation = inputs.observation;
     // A pod that is never restarted had its one chance, unless it never got to
-    // the point of starting a container in this life.
+    // the point of starting a container since the pod began anew.
     let containers = observation.containers.iter();
-    let mut of_this_life = containers.filter(|it| it.round >= observation.first_round);
+    let mut since_it_began = containers.filter(|it| it.round >= observation.first_round);
     let shown = observation.next_attempt();
-    let had_its_chance = shown != 0 && of_this_life.any(|container| container.state.has_run());
+    let had_its_chance = shown != 0 && since_it_began.any(|container| container.state.has_run());
     if restart::never_restarts(inputs.pod) && had_its_chance {
         return Plan::End(TerminationCause::Completed);
     }

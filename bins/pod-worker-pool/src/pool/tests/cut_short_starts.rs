@@ -201,6 +201,27 @@ async fn an_instance_that_was_made_half_is_no_crash() {
     }
 }
 
+/// One that was made of another version of the pod, say, on a disk that is damaged.
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_removed_keeps_no_container_from_being_started() {
+    let mut node = TestNode::new();
+    let mut pod = pod_running("a", "u1", &["run"]);
+    node.runtime.set_faults(SLOW_CREATION);
+    node.create(&pod).await;
+    killed_during("CreateContainer", &mut node).await;
+    shown(&node, ContainerState::ContainerCreated, 1).await;
+    let created = node.runtime.containers().remove(0).id;
+    node.runtime
+        .set_call_fails("RemoveContainer", &created, true);
+    node.runtime.add_image("localhost/other:1", true);
+    pod["spec"]["containers"][0]["image"] = json!("localhost/other:1");
+    node.start();
+    node.create(&pod).await;
+    // Until no call can hold its name any more.
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_ne!(running(&node, "u1").await, created);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_left_of_a_cut_short_start_does_not_keep_another_from_being_made() {
     let mut node = TestNode::new();

@@ -207,10 +207,11 @@ async fn main_is_only_created(pod: &Value) -> (TestNode, String) {
     eventually("it is made", || calls(&node, "CreateContainer") == 4).await;
     node.kill();
     node.runtime.set_faults(Faults::NONE);
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let newest = node.runtime.newest((POD_UID_LABEL, "u1"), "c").unwrap();
-    assert!(!newest.running);
-    (node, newest.id)
+    let newest = || node.runtime.newest((POD_UID_LABEL, "u1"), "c");
+    eventually("it shows", || newest().is_some()).await;
+    let created = newest().unwrap();
+    assert!(!created.running);
+    (node, created.id)
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
-//! A pod that is wanted anew under its UID starts whatever its restart policy is, though
-//! what is left of its life before has not been collected: the source took it back and has
-//! it again, or the node that was shut down has booted.
+//! A pod that begins anew under its UID starts whatever its restart policy is, though its
+//! former instances have not been collected: the source removed it and has it again, or the
+//! node that was shut down has booted.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use pod::PodSource;
 use pod::node_shutdown::TERMINATED;
 use pod_lifecycle::{EvictionRequest, KillRequest, UpdateKind};
 use serde_json::{Value, json};
+use simulated_runtime::Happening;
 
 use super::{finished, running, starts};
 use crate::testing::{TestNode, eventually, pod_running};
@@ -35,6 +36,17 @@ async fn evict(node: &TestNode, pod: &Value, reason: &str) {
     let kill = KillRequest::evict(Duration::from_secs(5), eviction);
     let sent = node.send(UpdateKind::Kill, pod, Some(kill), Vec::new());
     sent.await.unwrap();
+}
+
+/// The container has its SIGTERM, after which it runs for a second.
+async fn is_asked_to_end(node: &TestNode) {
+    eventually("it has its SIGTERM", || {
+        let history = node.runtime.history();
+        history
+            .iter()
+            .any(|it| it.happening == Happening::Terminated)
+    })
+    .await;
 }
 
 /// The pod's source has delivered, and has the pod no more.
@@ -93,7 +105,7 @@ async fn a_pod_whose_stop_was_cut_off_begins_anew_too() {
         node.create(&pod).await;
         running(&node, "u1").await;
         node.stop(&pod, 5).await;
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        is_asked_to_end(&node).await;
         node.kill();
         eventually("it ends", || node.running("u1").is_none()).await;
         node.start();
@@ -148,14 +160,17 @@ async fn an_evicted_pod_that_is_given_again_is_started() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_ended_with_the_node_is_started_with_its_next_boot() {
     for policy in POLICIES {
-        // Milliseconds after which the node goes down: during the stop and after it.
-        for after in [500, 5000] {
+        // Whether the node goes down during the stop, or after it.
+        for has_ended in [false, true] {
             let mut node = TestNode::new();
             let pod = pod(policy);
             node.create(&pod).await;
             running(&node, "u1").await;
             evict(&node, &pod, TERMINATED).await;
-            tokio::time::sleep(Duration::from_millis(after)).await;
+            match has_ended {
+                false => is_asked_to_end(&node).await,
+                true => finished(&node, "u1").await,
+            }
             node.kill();
             eventually("it ends", || node.running("u1").is_none()).await;
             node.start();
