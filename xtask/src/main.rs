@@ -4,6 +4,7 @@ mod bench;
 mod boot;
 mod build;
 mod demo;
+mod failures;
 mod fuzz;
 mod images;
 mod manual;

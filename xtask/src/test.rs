@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use test_support::{binaries, images, node};
 
 use crate::build::{self, Profile};
+use crate::failures::Failures;
 use crate::{packages, report};
 
 /// Tests with a containerd of their own that run at a time: each keeps a processor busy
@@ -47,6 +48,13 @@ const ALL_STEPS: [Step; 5] = [
     Step::E2e,
 ];
 
+/// What the test programs report.
+#[derive(Debug, Default)]
+struct Results {
+    totals: Totals,
+    failures: Failures,
+}
+
 /// Sums of what the test programs report.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
@@ -61,16 +69,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     packages::install_missing()?;
     node::reap_dead_owners()?;
 
-    let mut totals = Totals::default();
+    let mut results = Results::default();
     let mut failed_steps = Vec::new();
     for step in ALL_STEPS {
         if !arguments.only.is_empty() && !arguments.only.contains(&step) {
             continue;
         }
         report::step(title(step));
-        if !run_step(step, arguments.filter.as_deref(), &mut totals)? {
+        if !run_step(step, arguments.filter.as_deref(), &mut results)? {
             failed_steps.push(title(step));
         }
+    }
+    let Results { totals, failures } = results;
+    // Said again at the end: there are thousands of lines above.
+    for failure in failures.summaries() {
+        report::line(&failure);
     }
     for title in &failed_steps {
         report::line(&format!("failed: {title}"));
@@ -95,7 +108,7 @@ fn title(step: Step) -> &'static str {
 }
 
 /// Whether the step succeeded.
-fn run_step(step: Step, filter: Option<&str>, totals: &mut Totals) -> Result<bool> {
+fn run_step(step: Step, filter: Option<&str>, results: &mut Results) -> Result<bool> {
     let test = |packages: &[&str]| {
         // All but examples in documents: there are none, and to look for them takes
         // a second for each crate.
@@ -119,9 +132,9 @@ fn run_step(step: Step, filter: Option<&str>, totals: &mut Totals) -> Result<boo
         }
         Step::Unit => {
             let what = ["--workspace", "--exclude", "e2e", "--exclude", "simulation"];
-            count(&mut test(&what), totals)
+            count(&mut test(&what), results)
         }
-        Step::Simulation => count(&mut test(&["--package", "simulation"]), totals),
+        Step::Simulation => count(&mut test(&["--package", "simulation"]), results),
         Step::E2e => {
             if let Err(error) = build::programs(Profile::Development, &[]) {
                 report::failure(&error);
@@ -131,7 +144,7 @@ fn run_step(step: Step, filter: Option<&str>, totals: &mut Totals) -> Result<boo
             let mut command = test(&["--package", "e2e"]);
             command.env(binaries::BUILT_VARIABLE, "1");
             command.args(["--", "--test-threads", E2E_THREADS]);
-            count(&mut command, totals)
+            count(&mut command, results)
         }
     }
 }
@@ -146,9 +159,8 @@ fn succeeds(command: &mut Command) -> Result<bool> {
     Ok(command.status().context("cannot run cargo")?.success())
 }
 
-/// Runs `cargo test`, showing its output as it comes and adding up the
-/// results.
-fn count(command: &mut Command, totals: &mut Totals) -> Result<bool> {
+/// Runs `cargo test`, showing its output as it comes and noting the results.
+fn count(command: &mut Command, results: &mut Results) -> Result<bool> {
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()
@@ -158,7 +170,8 @@ fn count(command: &mut Command, totals: &mut Totals) -> Result<bool> {
         let line = line.context("cannot read the tests' output")?;
         let line = String::from_utf8_lossy(&line);
         report::line(&line);
-        totals.add(&line);
+        results.totals.add(&line);
+        results.failures.add(&line);
     }
     Ok(child.wait().context("cannot wait for cargo")?.success())
 }
