@@ -329,6 +329,22 @@ claim "no container noticed the reload" containers_are_those_of_before
 /var/lib/dpkg/info/bulkhead.postinst abort-upgrade 2
 claim "after an aborted upgrade the watch service runs" systemctl --quiet is-active bulkhead-watch.service
 for process in $processes; do pids[$process]=$(pid_of_service "$process"); done
+echo 'noSuchField: 1' >> /etc/bulkhead/kubelet.yaml
+install_version 1
+claim "an upgrade succeeds where the configuration cannot be used" version_is 1
+claim "after it the watch service runs" systemctl --quiet is-active bulkhead-watch.service
+for process in $processes; do
+    claim "it ends $process not" service_has_pid "$process" "${pids[$process]}"
+done
+systemctl restart bulkhead.target
+claim "the bundle starts nothing with a wrong configuration" is_not processes_run
+install_version 1
+claim "an upgrade succeeds where nothing could be prepared" version_is 1
+cp /slow/kubelet.yaml /etc/bulkhead/kubelet.yaml
+install_version 1
+claim "with the configuration mended an upgrade brings every process back" all_are_ready
+claim "no container noticed the upgrades with a wrong configuration" containers_are_those_of_before
+for process in $processes; do pids[$process]=$(pid_of_service "$process"); done
 install_version 2
 claim "a package of a higher version is installed while the bundle runs" version_is 2
 for process in $processes; do

@@ -4,28 +4,40 @@ set -e
 if [ "$1" != configure ]; then
     # dpkg aborted an upgrade. prerm had stopped the watch service.
     if [ -d /run/systemd/system ] && systemctl --quiet is-active bulkhead.target; then
-        systemctl start bulkhead-watch.service
+        systemctl start bulkhead-watch.service || true
     fi
     exit 0
 fi
 # One that does not start at once, since the runtime is away for example, is started again
 # by systemd; the others are restarted all the same.
 restart() {
-    systemctl try-restart "$1" || echo "bulkhead: $1 has not started yet" >&2
+    systemctl "$1" "$2" || echo "bulkhead: $2 has not started yet" >&2
+}
+# That is no failure of the package, which is installed: the file can be mended later.
+unusable() {
+    echo "bulkhead: $1; journalctl --unit=bulkhead-prepare.service says why, and once that is mended, \`bulkhead reload\` does the rest" >&2
 }
 systemd-sysusers bulkhead.conf
 mkdir -p /etc/kubernetes/manifests
 [ -d /run/systemd/system ] || exit 0
 systemctl daemon-reload
-# An upgrade, and not the first installation.
-if [ -n "$2" ]; then
-    restart bulkhead.service
-    if systemctl --quiet is-active bulkhead.target; then
-        systemctl reload bulkhead-prepare.service
-        systemctl restart bulkhead-watch.service
+# The first installation, and not an upgrade.
+[ -n "$2" ] || exit 0
+restart try-restart bulkhead.service
+# It is active for as long as the bundle runs or comes up.
+if systemctl --quiet is-active bulkhead-prepare.service; then
+    if systemctl reload bulkhead-prepare.service; then
+        restart restart bulkhead-watch.service
         # One after the other, whom the others call last.
         for process in @PROCESSES@; do
-            restart "bulkhead-$process.service"
+            restart try-restart "bulkhead-$process.service"
         done
+    else
+        unusable "the configuration cannot be used, so what runs goes on with the one of before"
+        systemctl start bulkhead-watch.service || true
     fi
+elif systemctl --quiet is-active bulkhead.target; then
+    # It could not be prepared, so nothing of it runs; perhaps it can be by the new version.
+    systemctl restart bulkhead.target || true
+    systemctl --quiet is-active bulkhead-prepare.service || unusable "nothing runs still"
 fi
