@@ -1,9 +1,10 @@
 //! The real node. Everything that touches files runs on threads for blocking work: a
 //! file system that hangs holds up the pod that is on it and nobody else.
 //!
-//! What is done to one pod is done one after the other, even when who asked for the
-//! first thing has given up waiting for it: its volumes are not taken down while they
-//! are still being set up.
+//! What is done to the volumes of one pod is done one after the other, even when who
+//! asked for the first thing has given up waiting for it: they are not taken down while
+//! they are still being set up. So is what is done to the pod beside its volumes, which
+//! those that hang do not hold up.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -76,8 +77,8 @@ fn compression_key(log: &LogTarget) -> String {
 /// The node that this process runs on.
 pub struct LinuxNode {
     shared: Arc<Shared>,
-    /// One for each pod that something is being done to, by its UID, and one for
-    /// each of the things beside it, whose keys contain a slash as no UID does.
+    /// One for each pod whose volumes something is being done to, by its UID, and one
+    /// for each of the things beside them, whose keys contain a slash as no UID does.
     turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
@@ -123,14 +124,26 @@ impl LinuxNode {
         joined(tokio::task::spawn_blocking(move || work(&shared)).await)
     }
 
-    /// Does something to a pod, after whatever else is being done to it.
-    async fn run_for<Value: Send + 'static>(
+    /// Does something to a pod's volumes, after whatever else is being done to them.
+    async fn run_on_volumes<Value: Send + 'static>(
         &self,
         pod_uid: &str,
         work: impl FnOnce(&Shared) -> Result<Value, NodeError> + Send + 'static,
     ) -> Result<Value, NodeError> {
         check_uid(pod_uid)?;
         self.run_in_turn(pod_uid, work).await
+    }
+
+    /// Does something to a pod that volumes which hang must not hold up: to its cgroup, or
+    /// to its files beside them.
+    async fn run_beside_volumes<Value: Send + 'static>(
+        &self,
+        pod_uid: &str,
+        work: impl FnOnce(&Shared) -> Result<Value, NodeError> + Send + 'static,
+    ) -> Result<Value, NodeError> {
+        check_uid(pod_uid)?;
+        let key = format!("beside-volumes/{pod_uid}");
+        self.run_in_turn(&key, work).await
     }
 
     /// Does something after whatever else is being done in the same turn: what is
@@ -230,7 +243,7 @@ impl Cgroups for LinuxNode {
         resources: PodCgroupResources,
     ) -> Result<(), NodeError> {
         let uid = pod_uid.to_owned();
-        self.run_for(pod_uid, move |node| {
+        self.run_beside_volumes(pod_uid, move |node| {
             node.cgroups.ensure_pod(&uid, qos, &resources)
         })
         .await
@@ -254,7 +267,7 @@ impl Cgroups for LinuxNode {
         loop {
             let uid = pod_uid.to_owned();
             let removal = self
-                .run_for(pod_uid, move |node| node.cgroups.remove_pod(&uid))
+                .run_beside_volumes(pod_uid, move |node| node.cgroups.remove_pod(&uid))
                 .await?;
             match (removal, waits.next()) {
                 (Removal::Done, _) => return Ok(()),
@@ -277,7 +290,7 @@ impl Cgroups for LinuxNode {
 impl PodDirectories for LinuxNode {
     async fn make_pod_directories(&self, pod: &PodIdentity) -> Result<(), NodeError> {
         let identity = pod.clone();
-        self.run_for(pod.uid(), move |node| {
+        self.run_beside_volumes(pod.uid(), move |node| {
             pod_files::make(node, identity.uid())?;
             pod_logs::make(node, &identity).map(drop)
         })
@@ -285,9 +298,16 @@ impl PodDirectories for LinuxNode {
     }
 
     async fn remove_pod_directory(&self, pod_uid: &str) -> Result<(), NodeError> {
+        check_uid(pod_uid)?;
         let uid = pod_uid.to_owned();
-        self.run_for(pod_uid, move |node| pod_files::remove(node, &uid))
-            .await
+        // Volumes lie in it.
+        let volumes = self.turn(pod_uid).lock_owned().await;
+        self.run_beside_volumes(pod_uid, move |node| {
+            let removed = pod_files::remove(node, &uid);
+            drop(volumes);
+            removed
+        })
+        .await
     }
 
     async fn pod_directories(&self) -> Result<Vec<String>, NodeError> {
@@ -296,7 +316,7 @@ impl PodDirectories for LinuxNode {
 
     async fn write_hosts_file(&self, pod_uid: &str, text: &str) -> Result<PathBuf, NodeError> {
         let (uid, text) = (pod_uid.to_owned(), text.to_owned());
-        self.run_for(pod_uid, move |node| {
+        self.run_beside_volumes(pod_uid, move |node| {
             pod_files::write_hosts_file(node, &uid, &text)
         })
         .await
@@ -319,7 +339,7 @@ impl PodDirectories for LinuxNode {
     ) -> Result<ContainerFiles, NodeError> {
         check_container_name(container)?;
         let (identity, container) = (pod.clone(), container.to_owned());
-        self.run_for(pod.uid(), move |node| {
+        self.run_beside_volumes(pod.uid(), move |node| {
             pod_logs::make(node, &identity)?.make_child(&container, pod_logs::MODE)?;
             let uid = identity.uid();
             let termination_log = pod_files::make_termination_log(node, uid, &container, start_id)?;
@@ -335,7 +355,7 @@ impl PodDirectories for LinuxNode {
         limit: usize,
     ) -> Result<Vec<u8>, NodeError> {
         let (uid, file) = (pod_uid.to_owned(), file.to_owned());
-        self.run_for(pod_uid, move |node| {
+        self.run_beside_volumes(pod_uid, move |node| {
             pod_files::read_termination_log(node, &uid, &file, limit)
         })
         .await
@@ -353,7 +373,7 @@ impl Volumes for LinuxNode {
     ) -> Result<BTreeMap<String, MountedVolume>, NodeError> {
         let (uid, pod) = (identity.uid().to_owned(), pod.clone());
         let (volumes, host_paths) = (volumes.to_vec(), host_paths.clone());
-        self.run_for(identity.uid(), move |node| {
+        self.run_on_volumes(identity.uid(), move |node| {
             let memory = u64::try_from(machine::allocatable(node, MEMORY)?.value()).unwrap_or(0);
             pod_files::make_volumes(node, &uid, (&pod, &volumes), memory, &host_paths)
         })
@@ -369,7 +389,7 @@ impl Volumes for LinuxNode {
         check_container_name(container)?;
         let (uid, container) = (identity.uid().to_owned(), container.to_owned());
         let sub_path = sub_path.clone();
-        self.run_for(identity.uid(), move |node| {
+        self.run_on_volumes(identity.uid(), move |node| {
             pod_files::bind_sub_path(node, &uid, &container, &sub_path)
         })
         .await
@@ -384,7 +404,7 @@ impl Volumes for LinuxNode {
     ) -> Result<Option<Vec<u8>>, NodeError> {
         let (uid, path) = (identity.uid().to_owned(), path.to_owned());
         let volume_path = volume_path.to_owned();
-        self.run_for(identity.uid(), move |node| {
+        self.run_on_volumes(identity.uid(), move |node| {
             pod_files::read_volume_file(node, &uid, (&volume_path, &path), limit)
         })
         .await
@@ -392,7 +412,7 @@ impl Volumes for LinuxNode {
 
     async fn tear_down_volumes(&self, pod_uid: &str) -> Result<(), NodeError> {
         let uid = pod_uid.to_owned();
-        self.run_for(pod_uid, move |node| {
+        self.run_on_volumes(pod_uid, move |node| {
             pod_files::tear_down_volumes(node, &uid)
         })
         .await
@@ -508,7 +528,7 @@ impl Logs for LinuxNode {
 
     async fn remove_pod_logs(&self, pod: &PodIdentity) -> Result<(), NodeError> {
         let identity = pod.clone();
-        self.run_for(pod.uid(), move |node| pod_logs::remove_all(node, &identity))
+        self.run_beside_volumes(pod.uid(), move |node| pod_logs::remove_all(node, &identity))
             .await
     }
 

@@ -309,30 +309,59 @@ async fn a_log_that_is_a_link_or_a_pipe_is_not_opened() {
     }
 }
 
-#[tokio::test]
-async fn work_on_a_pod_waits_for_work_that_nobody_waits_for_any_more() {
-    let case = case();
-    let (started, begin) = tokio::sync::oneshot::channel();
+/// Work on the volumes of a pod that is begun, and then given up by who asked for it. It
+/// ends when this sends or is dropped.
+async fn begin_on_volumes(node: &LinuxNode, uid: &str) -> std::sync::mpsc::Sender<()> {
+    let (started, begun) = tokio::sync::oneshot::channel();
     let (finish, finished) = std::sync::mpsc::channel::<()>();
-    let hung = case.node.run_for("u1", move |_| {
+    let hung = node.run_on_volumes(uid, move |_| {
         started.send(()).unwrap();
-        finished.recv().unwrap();
+        let _ = finished.recv();
         Ok(())
     });
-    // Begun, and then given up by who asked for it.
     tokio::select! {
         _ = hung => unreachable!("it cannot be done yet"),
-        outcome = begin => outcome.unwrap(),
+        outcome = begun => outcome.unwrap(),
     }
-    let other_pod = case.node.run_for("u2", |_| Ok(()));
-    tokio::time::timeout(Duration::from_secs(60), other_pod)
-        .await
-        .unwrap()
-        .unwrap();
-    let mut same_pod = Box::pin(case.node.run_for("u1", |_| Ok(())));
+    finish
+}
+
+/// What this comes to; it may not wait for anything that hangs.
+async fn at_once<Value>(work: impl Future<Output = Result<Value, NodeError>>) -> Value {
+    let done = tokio::time::timeout(Duration::from_secs(60), work).await;
+    done.expect("it waits for what hangs").unwrap()
+}
+
+#[tokio::test]
+async fn work_on_volumes_waits_for_work_that_nobody_waits_for_any_more() {
+    let case = case();
+    let finish = begin_on_volumes(&case.node, "u1").await;
+    at_once(case.node.run_on_volumes("u2", |_| Ok(()))).await;
+    let mut same_pod = Box::pin(case.node.run_on_volumes("u1", |_| Ok(())));
+    let mut removal = case.node.remove_pod_directory("u1");
     assert!(futures_util::poll!(same_pod.as_mut()).is_pending());
+    assert!(futures_util::poll!(removal.as_mut()).is_pending());
     finish.send(()).unwrap();
     same_pod.await.unwrap();
+    removal.await.unwrap();
+}
+
+#[tokio::test]
+async fn volumes_that_hang_hold_up_nothing_else_of_their_pod() {
+    let case = case();
+    let (node, pod) = (&case.node, identity());
+    node.make_pod_directories(&pod).await.unwrap();
+    let _hung = begin_on_volumes(node, pod.uid()).await;
+    at_once(node.make_pod_directories(&pod)).await;
+    at_once(node.write_hosts_file("u1", "one\n")).await;
+    let files = at_once(node.make_container_files(&pod, "c", 1)).await;
+    fs::write(&files.termination_log, "bye").unwrap();
+    let message = node.read_termination_log("u1", &files.termination_log, 10);
+    assert_eq!(at_once(message).await, b"bye");
+    let resources = pod::resources::pod_cgroup_resources(&Pod::default());
+    at_once(node.ensure_pod_cgroup("u1", QosClass::BestEffort, resources)).await;
+    at_once(node.remove_pod_cgroup("u1")).await;
+    at_once(node.remove_pod_logs(&pod)).await;
 }
 
 #[tokio::test]
