@@ -18,7 +18,7 @@ use crate::files::Manifests;
 use crate::last_good::{LastGood, PathKind, Recall, Store};
 use crate::publication::Publication;
 use crate::reader::{self, Disk, Finding, Listing, Order, Report, Settled, reporter};
-use crate::snapshot::{Problem, Uids};
+use crate::snapshot::{Problem, Running};
 use crate::watcher::{Hint, Watch, Watcher};
 
 /// When a file that is just being written is looked at again.
@@ -61,9 +61,10 @@ pub(crate) struct FileSource {
     recall: Recall,
     kind: Option<PathKind>,
     manifests: Manifests,
-    /// The pods that an earlier run has published, until this one has delivered: they may
-    /// be running.
-    ran: Option<Uids>,
+    /// The pods that may be running: what was published last.
+    running: Running,
+    /// They are those of an earlier run, until this one has delivered.
+    ran_before: bool,
     /// Looks in a row that found a file being written.
     settling_looks: u32,
     /// Looks since writing down the manifests was begun.
@@ -117,7 +118,8 @@ impl FileSource {
             recall: Recall::Lost,
             kind: None,
             manifests: Manifests::default(),
-            ran: None,
+            running: Running::default(),
+            ran_before: false,
             settling_looks: 0,
             unsaved_looks: 0,
             disk: Disk::new(reader::read),
@@ -182,7 +184,8 @@ impl FileSource {
                 self.recall = last_good.recall;
                 self.kind = last_good.kind;
                 self.manifests = Manifests::from_remembered(last_good.manifests);
-                self.ran = Some(last_good.running).filter(|uids| !uids.is_empty());
+                self.ran_before = !last_good.running.uids.is_empty();
+                self.running = last_good.running;
             }
             Ok(Err(error)) => lost(&error),
             // It panicked.
@@ -328,7 +331,7 @@ impl FileSource {
     }
 
     fn publish(&mut self, look: Look) {
-        let (pods, mut problems) = self.manifests.snapshot(&self.running());
+        let (pods, running, mut problems) = self.manifests.snapshot(&self.running);
         let delivered = match look {
             Look::Complete {
                 settling,
@@ -363,27 +366,18 @@ impl FileSource {
         }
         if delivered {
             self.recall = Recall::Complete;
-            self.ran = None;
+            self.ran_before = false;
+        }
+        if !self.ran_before {
+            self.running = running;
         }
         self.publication
             .set(PodSource::File, delivered, Some(pods), problems);
     }
 
-    /// The pods that may be running: what was published last.
-    fn running(&self) -> Uids {
-        match &self.ran {
-            Some(ran) => ran.clone(),
-            None => {
-                let pods = self.publication.pods(PodSource::File);
-                pods.keys().cloned().collect()
-            }
-        }
-    }
-
     fn version(&self) -> Version {
-        let is_of_earlier_run = self.ran.is_some();
         let revision = self.manifests.revision();
-        (self.recall, self.kind, revision, is_of_earlier_run)
+        (self.recall, self.kind, revision, self.ran_before)
     }
 
     fn is_unsaved(&self) -> bool {
@@ -396,7 +390,7 @@ impl FileSource {
             let last_good = LastGood {
                 recall: self.recall,
                 kind: self.kind,
-                running: self.running(),
+                running: self.running.clone(),
                 manifests: self.manifests.to_remember(),
             };
             // Nobody waits for it: it costs nothing until a file is bad and this process

@@ -25,7 +25,7 @@ use pod::wire::content_hash;
 use pod::{Pod, PodDocument, PodExt, PodSource};
 use pod_manifest::ManifestError;
 
-use crate::snapshot::{self, PodSet, Problem, Uids};
+use crate::snapshot::{self, PodSet, Problem, Running};
 
 /// What is new of a file in the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -230,20 +230,20 @@ impl Manifests {
         sizes.fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1))
     }
 
-    /// The pods that should run, and everything that is wrong.
+    /// The pods that should run, and everything that is wrong; `running` are those that do.
     #[must_use]
-    pub(crate) fn snapshot(&self, running: &Uids) -> (PodSet, Vec<Problem>) {
+    pub(crate) fn snapshot(&self, running: &Running) -> (PodSet, Running, Vec<Problem>) {
         let manifests = self
             .files
             .iter()
             .map(|(path, manifest)| (path.as_str(), manifest.good.as_deref().unwrap_or_default()));
-        let (set, mut problems) = snapshot::assemble(manifests, running);
+        let (set, now, mut problems) = snapshot::assemble(manifests, running);
         problems.extend(
             self.files
                 .values()
                 .flat_map(|manifest| manifest.problems.clone()),
         );
-        (set, problems)
+        (set, now, problems)
     }
 
     /// When the pods of a file were first seen, by UID: a pod that keeps its UID

@@ -17,7 +17,7 @@ use crate::file_source::timestamp;
 use crate::files::{mark_seen, problem};
 use crate::http_client::{HttpClient, HttpRequest, shown};
 use crate::publication::Publication;
-use crate::snapshot::{PodSet, Problem, Uids, assemble};
+use crate::snapshot::{PodSet, Problem, Running, assemble};
 
 /// The manifest URL.
 #[derive(Debug)]
@@ -118,8 +118,13 @@ impl HttpSource {
             .map(|pod| mark_seen(pod, &seen, &now, PodSource::Http))
             .collect::<Result<_, _>>()
             .map_err(|reason| vec![Problem::new(subject.clone(), reason)])?;
-        let running: Uids = running.keys().cloned().collect();
-        Ok(assemble([(subject.as_str(), pods.as_slice())], &running))
+        // All are from the same address, so only UIDs tell them apart.
+        let running = Running {
+            uids: running.keys().cloned().collect(),
+            ..Running::default()
+        };
+        let (pods, _, problems) = assemble([(subject.as_str(), pods.as_slice())], &running);
+        Ok((pods, problems))
     }
 }
 

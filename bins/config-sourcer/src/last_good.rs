@@ -2,6 +2,7 @@
 //! that was broken while its pods ran must not cost them their life only because
 //! config-sourcer was restarted after that.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
@@ -16,7 +17,7 @@ use state_file::{StateFile, StateFileError};
 use topology::{Process, row};
 
 use crate::files::Remembered;
-use crate::snapshot::Uids;
+use crate::snapshot::{Running, Uids};
 
 /// Format of the file. Another one is not read.
 const VERSION: u32 = 1;
@@ -51,7 +52,7 @@ pub(crate) struct LastGood {
     pub kind: Option<PathKind>,
     /// Which of their pods were published: of two that cannot both run, the one that does
     /// must not be pushed out by our restart. Empty in a file of an earlier version.
-    pub running: Uids,
+    pub running: Running,
     /// The manifests.
     pub manifests: Vec<Remembered>,
 }
@@ -66,6 +67,9 @@ struct Saved {
     kind: Option<PathKind>,
     #[serde(default)]
     running: Uids,
+    /// The file of each of them, by full name. Missing in a file of an earlier version.
+    #[serde(default)]
+    running_from: BTreeMap<String, String>,
     manifests: Vec<SavedManifest>,
 }
 
@@ -143,7 +147,10 @@ impl Store for LastGoodFile {
         let mut last_good = LastGood {
             recall: saved.recall,
             kind: saved.kind,
-            running: saved.running.into_iter().take(MAX_PODS).collect(),
+            running: Running {
+                uids: saved.running.into_iter().take(MAX_PODS).collect(),
+                subjects: saved.running_from.into_iter().take(MAX_PODS).collect(),
+            },
             manifests: Vec::new(),
         };
         let mut pods = 0;
@@ -194,7 +201,8 @@ impl Store for LastGoodFile {
             static_pod_path: self.static_pod_path.clone(),
             recall: last_good.recall,
             kind: last_good.kind,
-            running: last_good.running.clone(),
+            running: last_good.running.uids.clone(),
+            running_from: last_good.running.subjects.clone(),
             manifests,
         })
     }
@@ -270,7 +278,10 @@ mod tests {
         LastGood {
             recall: Recall::Lost,
             kind: Some(PathKind::Directory),
-            running: ["1".to_owned()].into(),
+            running: Running {
+                uids: ["1".to_owned()].into(),
+                subjects: [("a_default".to_owned(), "/m/a".to_owned())].into(),
+            },
             manifests: vec![Remembered {
                 path: "/m/a".to_owned(),
                 judged: Some("hash".to_owned()),
@@ -326,6 +337,7 @@ mod tests {
                 recall: Recall::Complete,
                 kind: Some(PathKind::Directory),
                 running: Uids::new(),
+                running_from: BTreeMap::new(),
                 manifests,
             };
             store.file.save(&content).unwrap();
@@ -375,6 +387,7 @@ mod tests {
                 recall: Recall::Complete,
                 kind: Some(PathKind::Directory),
                 running: Uids::new(),
+                running_from: BTreeMap::new(),
                 manifests: vec![saved("/m/a", good), saved("/m/b", bad)],
             };
             store.file.save(&content).unwrap();

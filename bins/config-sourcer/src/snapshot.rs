@@ -11,6 +11,16 @@ pub(crate) type PodSet = BTreeMap<String, PodDocument>;
 /// UIDs of pods.
 pub(crate) type Uids = BTreeSet<String>;
 
+/// What a source has published last: it may be running.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Running {
+    /// The pods.
+    pub uids: Uids,
+    /// What each is from, by its full name. An edit gives a pod another UID, so only this
+    /// tells the file that was edited from a copy of it.
+    pub subjects: BTreeMap<String, String>,
+}
+
 /// Something that is wrong with a source, for people.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Problem {
@@ -35,19 +45,24 @@ impl Problem {
 
 /// Joins the pods of manifests, given with what they came from, to one set.
 ///
-/// Two pods with one UID or one full name cannot both run: the one that already
-/// runs stays, else the first one is taken.
+/// Two pods with one UID or one full name cannot both run: the manifest that the one that
+/// runs is from keeps it, however it was edited; else the one that runs stays, or the first
+/// one is taken. Also returns what then runs.
 #[must_use]
 pub(crate) fn assemble<'a>(
     manifests: impl IntoIterator<Item = (&'a str, &'a [PodDocument])>,
-    running: &Uids,
-) -> (PodSet, Vec<Problem>) {
+    running: &Running,
+) -> (PodSet, Running, Vec<Problem>) {
     let mut candidates: Vec<(&str, &PodDocument)> = manifests
         .into_iter()
         .flat_map(|(subject, pods)| pods.iter().map(move |pod| (subject, pod)))
         .collect();
-    // Stable: within both groups the order of manifests stays.
-    candidates.sort_by_key(|(_, pod)| !running.contains(pod.identity().uid()));
+    // Stable: among equals the order of manifests stays.
+    candidates.sort_by_cached_key(|(subject, pod)| {
+        let owner = running.subjects.get(&pod.identity().full_name());
+        let is_owner = owner.is_some_and(|owner| owner == subject);
+        (!is_owner, !running.uids.contains(pod.identity().uid()))
+    });
     let mut set = PodSet::new();
     let mut names: BTreeMap<String, &str> = BTreeMap::new();
     let mut problems = Vec::new();
@@ -81,7 +96,14 @@ pub(crate) fn assemble<'a>(
         }
     }
     problems.sort();
-    (set, problems)
+    let subjects = names.into_iter();
+    let running = Running {
+        uids: set.keys().cloned().collect(),
+        subjects: subjects
+            .map(|(name, subject)| (name, subject.to_owned()))
+            .collect(),
+    };
+    (set, running, problems)
 }
 
 #[cfg(test)]
@@ -114,9 +136,9 @@ mod tests {
     #[test]
     fn duplicate_names_are_left_out_and_reported() {
         let (first, second) = ([pod("1", "a")], [pod("2", "a"), pod("3", "b")]);
-        let (set, problems) = assemble(
+        let (set, _, problems) = assemble(
             [("x.yaml", first.as_slice()), ("y.yaml", &second)],
-            &Uids::new(),
+            &Running::default(),
         );
         assert_eq!(uids(&set), ["1", "3"]);
         assert_eq!(
@@ -127,21 +149,44 @@ mod tests {
 
     #[test]
     fn a_copy_never_displaces_the_pod_that_runs() {
-        let running: Uids = ["2".to_owned()].into();
-        let (backup, original) = ([pod("1", "a")], [pod("2", "a")]);
-        let (set, problems) = assemble(
-            [("a.bak", backup.as_slice()), ("b.yaml", &original)],
-            &running,
-        );
+        let original = |uid| [pod(uid, "a")];
+        let (first, edited) = (original("2"), original("3"));
+        let (_, running, _) = assemble([("b.yaml", first.as_slice())], &Running::default());
+        let backup = [pod("1", "a")];
+        for (copy, original) in [
+            (&backup, &first),
+            (&backup, &edited),
+            // Both have a UID of their own, and it is the same one.
+            (&first, &first),
+        ] {
+            let (set, now, problems) =
+                assemble([("a.bak", copy.as_slice()), ("b.yaml", original)], &running);
+            assert_eq!(uids(&set), [original[0].identity().uid()]);
+            assert_eq!(now.subjects, running.subjects);
+            assert_eq!(problems.len(), 1);
+            assert_eq!(problems[0].subject, "a.bak");
+        }
+    }
+
+    #[test]
+    fn without_its_file_the_pod_that_runs_is_known_by_its_uid() {
+        let (other, moved) = ([pod("1", "a")], [pod("2", "a")]);
+        let (_, running, _) = assemble([("b.yaml", moved.as_slice())], &Running::default());
+        let (set, now, _) = assemble([("a.bak", other.as_slice()), ("c.yaml", &moved)], &running);
         assert_eq!(uids(&set), ["2"]);
-        assert_eq!(problems.len(), 1);
-        assert_eq!(problems[0].subject, "a.bak");
+        let subjects: Vec<_> = now.subjects.values().collect();
+        assert_eq!(subjects, ["c.yaml"]);
+        // With another pod in it, the file has no say about this one any more.
+        let (renamed, copy) = ([pod("4", "b")], [pod("1", "a")]);
+        let (set, _, problems) =
+            assemble([("a.bak", copy.as_slice()), ("b.yaml", &renamed)], &running);
+        assert_eq!((uids(&set), problems), (vec!["1", "4"], vec![]));
     }
 
     #[test]
     fn duplicate_uids_are_left_out_and_reported() {
         let pods = [pod("1", "a"), pod("1", "b")];
-        let (set, problems) = assemble([("x", pods.as_slice())], &Uids::new());
+        let (set, _, problems) = assemble([("x", pods.as_slice())], &Running::default());
         assert_eq!(uids(&set), ["1"]);
         assert_eq!(problems, [Problem::new("x", "another pod has the uid 1")]);
     }
@@ -151,13 +196,13 @@ mod tests {
         let many: Vec<_> = (0..MAX_PODS + 5)
             .map(|n| pod(&n.to_string(), &format!("p{n}")))
             .collect();
-        let (set, problems) = assemble([("x", many.as_slice())], &Uids::new());
+        let (set, _, problems) = assemble([("x", many.as_slice())], &Running::default());
         assert_eq!(set.len(), MAX_PODS);
         assert_eq!(problems.len(), 1);
         let large: Vec<_> = (0..20)
             .map(|n| padded(&n.to_string(), &format!("p{n}"), 1_000_000))
             .collect();
-        let (set, problems) = assemble([("x", large.as_slice())], &Uids::new());
+        let (set, _, problems) = assemble([("x", large.as_slice())], &Running::default());
         assert_eq!(set.len(), 16);
         assert_eq!(problems.len(), 1);
     }

@@ -476,6 +476,15 @@ async fn a_duplicate_is_reported_and_does_not_displace_the_pod() {
             .await;
         assert_eq!(images(&state), ["i:1"], "life {life}");
     }
+    // It may be edited, also while nobody looks: the copy does not get its turn by that.
+    node.write("b.yaml", &manifest("a", "i:4"));
+    node.until_images(&["i:4"]).await;
+    node.until_saved("i:4").await;
+    node.source = None;
+    node.write("b.yaml", &manifest("a", "i:5"));
+    node.start();
+    let state = node.until_images(&["i:5"]).await;
+    assert!(has_problem(&state, "b.yaml"), "{state:?}");
     // Without the pod that ran, it is the copy's turn, and the next run keeps that.
     node.remove("b.yaml");
     node.until_images(&["i:2"]).await;

@@ -24,25 +24,25 @@ fn observe(manifests: &mut Manifests, path: &str, text: &str, seen: &str) {
 }
 
 fn names(manifests: &Manifests) -> Vec<String> {
-    let (set, _) = manifests.snapshot(&Uids::new());
+    let (set, ..) = manifests.snapshot(&Running::default());
     set.values()
         .map(|pod| pod.identity().name().to_owned())
         .collect()
 }
 
 fn images(manifests: &Manifests) -> Vec<String> {
-    let (set, _) = manifests.snapshot(&Uids::new());
+    let (set, ..) = manifests.snapshot(&Running::default());
     set.values()
         .map(|pod| pod.decode().unwrap().containers()[0].image.clone().unwrap())
         .collect()
 }
 
 fn problems(manifests: &Manifests) -> Vec<Problem> {
-    manifests.snapshot(&Uids::new()).1
+    manifests.snapshot(&Running::default()).2
 }
 
 fn seen(manifests: &Manifests) -> Vec<String> {
-    let (set, _) = manifests.snapshot(&Uids::new());
+    let (set, ..) = manifests.snapshot(&Running::default());
     set.values()
         .map(|pod| pod.decode().unwrap())
         .map(|pod| pod.annotation(CONFIG_SEEN_ANNOTATION).unwrap().to_owned())
@@ -160,8 +160,8 @@ fn what_is_remembered_brings_everything_back() {
     observe(&mut before, B, "{", "t2");
     let mut after = Manifests::from_remembered(before.to_remember());
     assert_eq!(
-        after.snapshot(&Uids::new()).0,
-        before.snapshot(&Uids::new()).0
+        after.snapshot(&Running::default()).0,
+        before.snapshot(&Running::default()).0
     );
     // The good file is not judged again, the bad one is, and keeps its pods.
     let same = Observation::Content {
