@@ -75,6 +75,8 @@ pub(crate) struct ObjectFiles {
     good: BTreeMap<String, Vec<DecodedObject>>,
     /// Objects that said that they may not change, as they were then.
     immutable: BTreeMap<ObjectRef, Arc<LocalObject>>,
+    /// Which file each object that is in force is from.
+    paths: BTreeMap<ObjectRef, String>,
     state: ObjectState,
 }
 
@@ -123,9 +125,10 @@ impl ObjectFiles {
         (self.failed(), Some(reason))
     }
 
-    /// All objects. Of two with one name the first is taken, by the names of files; one
-    /// that was immutable keeps its content until it is gone. What there is no room for is
-    /// not held, but for the next look to find again.
+    /// All objects. Of two with one name that of the file is taken which the one in force is
+    /// from, so that a copy beside it changes nothing, else the first by the names of files;
+    /// one that was immutable keeps its content until it is gone. What there is no room for
+    /// is not held, but for the next look to find again.
     fn joined(
         &mut self,
         problems: &mut Vec<Problem>,
@@ -134,22 +137,31 @@ impl ObjectFiles {
             room: Room::ALL,
             objects: BTreeMap::new(),
             names: BTreeMap::new(),
+            paths: BTreeMap::new(),
             immutable: BTreeMap::new(),
             left_out: None,
             problems,
         };
         let mut good = std::mem::take(&mut self.good);
-        for (path, objects) in &mut good {
-            objects.retain_mut(|decoded| joined.add(path, decoded, self));
+        for of_owners in [true, false] {
+            for (path, objects) in &mut good {
+                objects.retain_mut(|decoded| {
+                    let owner = self.paths.get(&decoded.object.reference);
+                    let is_owner = owner == Some(path);
+                    is_owner != of_owners || joined.add(path, decoded, self)
+                });
+            }
         }
         let Joined {
             objects,
+            paths,
             immutable,
             left_out,
             ..
         } = joined;
         self.good = good;
         self.immutable = immutable;
+        self.paths = paths;
         (objects, left_out)
     }
 }
@@ -160,6 +172,7 @@ struct Joined<'a> {
     objects: BTreeMap<ObjectRef, Arc<LocalObject>>,
     /// What each is called.
     names: BTreeMap<ObjectRef, String>,
+    paths: BTreeMap<ObjectRef, String>,
     immutable: BTreeMap<ObjectRef, Arc<LocalObject>>,
     left_out: Option<String>,
     problems: &'a mut Vec<Problem>,
@@ -206,6 +219,7 @@ impl Joined<'_> {
                 .insert(reference.clone(), Arc::clone(&object));
         }
         self.names.insert(reference.clone(), decoded.name.clone());
+        self.paths.insert(reference.clone(), path.to_owned());
         self.objects.insert(reference, object);
         true
     }
@@ -293,6 +307,37 @@ mod tests {
         assert_eq!(listed(&state), [("a", "1")]);
         assert_eq!(problems[0].subject, "2");
         assert_eq!(problems[0].reason, "ConfigMap d/a is in another file too");
+    }
+
+    #[test]
+    fn a_copy_changes_nothing_while_the_file_in_force_is_there() {
+        let mut files = ObjectFiles::default();
+        let file = |path: &str, value: &str| {
+            let objects = vec![object("a", value, false)];
+            (path.to_owned(), Ok(objects))
+        };
+        for (findings, value, problem) in [
+            (vec![file("b", "1")], "1", None),
+            // A copy for the next version, whose name comes first.
+            (vec![file("a", "2"), file("b", "1")], "1", Some("a")),
+            // The original is edited.
+            (vec![file("a", "2"), file("b", "3")], "3", Some("a")),
+            // It is bad, so it counts as it was.
+            (
+                vec![file("a", "2"), ("b".to_owned(), Err("bad".to_owned()))],
+                "3",
+                Some("a"),
+            ),
+            // It is gone: now it is the copy's turn, and stays so.
+            (vec![file("a", "2")], "2", None),
+            (vec![file("A", "4"), file("a", "5")], "5", Some("A")),
+        ] {
+            let (state, problems) = files.found(findings.into_iter().collect());
+            assert_eq!(listed(&state), [("a", value)]);
+            let mut problems = problems.iter().map(|it| (&*it.subject, &*it.reason));
+            let other = problems.find(|(_, reason)| reason.contains("another file"));
+            assert_eq!(other.map(|it| it.0), problem, "{value}");
+        }
     }
 
     #[test]
