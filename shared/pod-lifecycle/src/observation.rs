@@ -37,8 +37,9 @@ pub struct Observation {
     pub volumes: BTreeMap<String, ReadyVolume>,
     /// Its volumes of files that this process has written or found written, by name.
     pub files: BTreeMap<String, WrittenFiles>,
-    /// The round (`plan::round`) that the pod has begun with. Instances of earlier ones are
-    /// those that it had before it began anew.
+    /// The round (`plan::round`) that the pod has begun with, as
+    /// [`Observation::learn_former`] finds it. Instances of earlier ones are those that it
+    /// had before it began anew.
     pub first_round: u32,
 }
 
@@ -88,6 +89,27 @@ impl Observation {
         for container in made_by_others.filter(|it| it.restart_wait.is_none()) {
             container.sidecar = container.sidecar.or(sidecar_index(pod, &container.name));
         }
+    }
+
+    /// Takes from the record which sandboxes the pod had before it began anew. Their
+    /// instances are of earlier rounds than all others, also than those that a kubelet made
+    /// meanwhile, which notes no rounds.
+    pub fn learn_former(&mut self, former_sandboxes: &BTreeSet<String>) {
+        let is_former = |it: &Container| former_sandboxes.contains(&it.sandbox_id);
+        let former = self.containers.iter().filter(|it| is_former(it));
+        let rounds = former.map(|it| it.round.saturating_add(1));
+        self.first_round = rounds.max().unwrap_or(0);
+        for container in self.containers.iter_mut().filter(|it| !is_former(it)) {
+            container.round = container.round.max(self.first_round);
+        }
+    }
+
+    /// The sandboxes that are shown, by id, those of instances among them.
+    #[must_use]
+    pub fn sandbox_ids(&self) -> BTreeSet<String> {
+        let of_containers = self.containers.iter().map(|it| &it.sandbox_id);
+        let sandboxes = self.sandboxes.iter().map(|it| &it.id);
+        sandboxes.chain(of_containers).cloned().collect()
     }
 
     /// The sandboxes that run beside the pod's own.
@@ -399,5 +421,35 @@ mod tests {
         assert_eq!(nothing.current_sandbox(), None);
         assert_eq!(nothing.surplus_sandboxes().count(), 0);
         assert_eq!(nothing.next_attempt(), 0);
+    }
+
+    #[test]
+    fn what_is_left_from_before_a_pod_began_anew_is_of_earlier_rounds_than_all_else() {
+        let of_round = |sandbox: &str, round: u32| Container {
+            round,
+            ..container(sandbox, ContainerState::Unknown)
+        };
+        // Rounds as they were noted, in the sandboxes 1, 0; then as they count.
+        for (former, noted, first_round, counted) in [
+            (vec![], [0, 1], 0, [0, 1]),
+            (vec!["0"], [1, 0], 1, [1, 0]),
+            (vec!["0"], [3, 2], 3, [3, 2]),
+            // A kubelet made what is in the newer one.
+            (vec!["0"], [0, 2], 3, [3, 2]),
+            (vec!["0", "1"], [1, 0], 2, [1, 0]),
+            // What was there is gone.
+            (vec!["gone"], [0, 0], 0, [0, 0]),
+        ] {
+            let containers = ["1", "0"].into_iter().zip(noted);
+            let mut observation = Observation {
+                containers: containers.map(|(id, it)| of_round(id, it)).collect(),
+                ..Observation::default()
+            };
+            let former = former.into_iter().map(str::to_owned).collect();
+            observation.learn_former(&former);
+            assert_eq!(observation.first_round, first_round, "{former:?}");
+            let found: Vec<u32> = observation.containers.iter().map(|it| it.round).collect();
+            assert_eq!(found, counted, "{former:?}");
+        }
     }
 }

@@ -67,7 +67,7 @@ pub use containers::restarted_after_kill;
 pub use describe::{describe, describe_termination};
 pub use facts::{Facts, Goal, ProbeVerdicts, REFUSED_REASON, Refused, Settings};
 pub use go_duration::go_duration;
-pub use round::{current_round, first_round_if_begun_anew, left_of_earlier};
+pub use round::{current_round, left_of_earlier};
 pub use start_time::{deadline, notes_start, started_at, started_at_source};
 
 /// Makes the plan.

@@ -37,10 +37,10 @@ pub struct Record {
     /// When the first sync of a pod with a deadline was.
     #[serde(default, with = "nanos")]
     pub started_at: Option<UnixNanos>,
-    /// The round (`plan::round`) that the pod begins with where it begins anew: its former
-    /// instances are of earlier ones.
+    /// The sandboxes that the pod had before it began anew under its UID, by id. By id and
+    /// not by number: what a kubelet makes of the pod meanwhile is not among them.
     #[serde(default)]
-    pub first_round: u32,
+    pub former_sandboxes: BTreeSet<String>,
 }
 
 impl Record {
@@ -53,11 +53,11 @@ impl Record {
         }
     }
 
-    /// What is left of it when the pod begins anew with this round.
+    /// What is left of it when the pod begins anew beside these sandboxes.
     #[must_use]
-    pub fn beginning_with_round(first_round: u32) -> Record {
+    pub fn begun_anew_beside(former_sandboxes: BTreeSet<String>) -> Record {
         Record {
-            first_round,
+            former_sandboxes,
             ..Record::default()
         }
     }

@@ -36,7 +36,7 @@ impl Content {
 
     /// What is left of it when its pod starts again with a boot of the node.
     pub(super) fn after_the_boot(&self) -> Option<Content> {
-        let record = Record::beginning_with_round(self.record.first_round);
+        let record = Record::begun_anew_beside(self.record.former_sandboxes.clone());
         (record != Record::default()).then(|| Content {
             record,
             ..self.clone()

@@ -5,6 +5,7 @@ use pod_lifecycle::hook::PostStart;
 use pod_lifecycle::instance_resources::{InstanceResources, KnownResources};
 use pod_lifecycle::stop::{KillReason, SAVE_MAY_TAKE, StopRecord};
 use pod_lifecycle::{Termination, TerminationCause};
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -16,6 +17,10 @@ use super::*;
 
 fn pod() -> PodIdentity {
     PodIdentity::new("u1", "default", "a").unwrap()
+}
+
+fn former() -> BTreeSet<String> {
+    ["s0".to_owned()].into()
 }
 
 fn record(seconds: i64) -> Record {
@@ -41,7 +46,7 @@ fn record(seconds: i64) -> Record {
         )]
         .into(),
         started_at: Some(now),
-        first_round: 0,
+        former_sandboxes: BTreeSet::new(),
     }
 }
 
@@ -185,13 +190,13 @@ async fn a_pod_that_was_ended_with_the_node_starts_again_with_its_next_boot() {
     // It begins beside the instances that ended with the node.
     let (records, _writer) = open(directory.path());
     let beside = Record {
-        first_round: 3,
+        former_sandboxes: former(),
         ..ended("Terminated")
     };
     records.save(&pod(), &beside).await.unwrap();
     for boot in ["second", "first"] {
         let (next, _) = Records::open(directory.path(), &KernelBoot::named(boot)).unwrap();
-        assert_eq!(next.all(), [(pod(), Record::beginning_with_round(3))]);
+        assert_eq!(next.all(), [(pod(), Record::begun_anew_beside(former()))]);
     }
 }
 

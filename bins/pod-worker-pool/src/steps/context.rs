@@ -108,7 +108,7 @@ impl Steps {
         observation.told_ends = self.told_ends.of(&observation);
         observation.volumes.clone_from(&memory.volumes);
         observation.files.clone_from(&memory.files);
-        observation.first_round = memory.record.first_round;
+        observation.learn_former(&memory.record.former_sandboxes);
         memory.pod_ip = self.pod_ip(&observation);
         observation.in_post_start = memory.known.in_post_start(&observation);
         Ok(observation)

@@ -54,8 +54,8 @@ pub(crate) struct Memory {
     pub(super) resize_error: Option<String>,
     /// What people were told, so that they are told once.
     pub(super) announced: BTreeSet<Announcement>,
-    /// The round that the pod begins with if it is wanted anew once it has ended.
-    pub(super) round_if_begun_anew: u32,
+    /// The sandboxes that it has had if it is wanted anew once it has ended.
+    pub(super) sandboxes_if_begun_anew: BTreeSet<String>,
 }
 
 /// What people are told once of an instance, by its id.
@@ -102,7 +102,7 @@ impl Memory {
 
     /// What is recorded of a pod that has ended, for when it begins anew under its UID.
     pub(crate) fn record_if_begun_anew(&self) -> Record {
-        Record::beginning_with_round(self.round_if_begun_anew)
+        Record::begun_anew_beside(self.sandboxes_if_begun_anew.clone())
     }
 
     /// Puts what is known into the record; whether that changed it.

@@ -10,7 +10,7 @@ use pod::PodIdentity;
 use pod_lifecycle::known::Known;
 use pod_lifecycle::observation::Observation;
 use pod_lifecycle::plan::{
-    self, CleanUp, CreatedContainer, Goal, Plan, ProbeVerdicts, describe_termination,
+    CleanUp, CreatedContainer, Goal, Plan, ProbeVerdicts, describe_termination,
 };
 use pod_lifecycle::record::Record;
 use pod_lifecycle::stop::StopOrder;
@@ -77,7 +77,7 @@ async fn stop_pod(
         {
             observation.learn_sidecars(&pod);
         }
-        note_round_to_begin_with(&observation, termination, memory);
+        note_former_sandboxes(&observation, termination, memory);
         let stop = match steps.plan_for(goal, &no_probes, &observation, memory) {
             Plan::AwaitCalls => {
                 memory.calls.settle(CALLS_MAY_TAKE).await;
@@ -121,19 +121,20 @@ async fn stop_pod(
     ))
 }
 
-/// A pod that is stopped has not ended by itself: where it begins anew under its UID, its
-/// former instances do not count. One that has ended by itself begins anew only when its
+/// A pod that is stopped has not ended by itself: where it begins anew under its UID, the
+/// instances of the sandboxes that it had do not count. One that has ended by itself begins anew only when its
 /// source has removed it and has it again; until then its instances tell the next process
 /// that it has ended.
-fn note_round_to_begin_with(
+fn note_former_sandboxes(
     observation: &Observation,
     termination: &Termination,
     memory: &mut Memory,
 ) {
-    memory.round_if_begun_anew = plan::first_round_if_begun_anew(observation);
+    let shown = observation.sandbox_ids();
     if !termination.cause.is_terminal() {
-        memory.record.first_round = memory.round_if_begun_anew;
+        memory.record.former_sandboxes.clone_from(&shown);
     }
+    memory.sandboxes_if_begun_anew = shown;
 }
 
 /// Before anything of the pod is looked at: where nothing of it runs, or the runtime does
@@ -261,7 +262,8 @@ async fn clear_away(
         removed.map_err(|error| {
             StepError::from(error).while_doing("cannot remove the former version of the pod")
         })?;
-        (memory.round_if_begun_anew, memory.record.first_round) = (0, 0);
+        memory.sandboxes_if_begun_anew.clear();
+        memory.record.former_sandboxes.clear();
     }
     close_record(steps, identity, termination, what, memory).await
 }
@@ -286,7 +288,7 @@ async fn close_record(
             true => BTreeSet::new(),
             false => std::mem::take(&mut memory.record.refused_starts),
         },
-        ..Record::beginning_with_round(memory.record.first_round)
+        ..Record::begun_anew_beside(std::mem::take(&mut memory.record.former_sandboxes))
     };
     if !what.must_be_recorded {
         steps.save_record(identity, memory).await;

@@ -10,7 +10,7 @@
 //!
 //! A pod that begins anew under its UID (its source removed it and has it again, or the node
 //! that was shut down has booted) begins with a round of its own, beside its former
-//! instances: how those ended does not count. That round is recorded.
+//! instances: how those ended does not count. Which sandboxes those had is recorded.
 //!
 //! A kubelet removes the old instances, that of the exit last; here they stay as others
 //! do, for their logs and their ends are told of as those of the instance before.
@@ -34,15 +34,6 @@ pub fn current_round(pod: &Pod, observation: &Observation) -> u32 {
         container.round.saturating_add(u32::from(ends_its_round))
     };
     let rounds = observation.containers.iter().map(round_after);
-    rounds.max().unwrap_or(0).max(observation.first_round)
-}
-
-/// The round that the pod begins with if it begins anew: all that is shown is of earlier
-/// ones.
-#[must_use]
-pub fn first_round_if_begun_anew(observation: &Observation) -> u32 {
-    let rounds = observation.containers.iter();
-    let rounds = rounds.map(|container| container.round.saturating_add(1));
     rounds.max().unwrap_or(0).max(observation.first_round)
 }
 

@@ -5,7 +5,9 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use cri::ContainerRuntime;
 use pod::PodSource;
+use pod::metadata::POD_UID_LABEL;
 use pod::node_shutdown::TERMINATED;
 use pod_lifecycle::{EvictionRequest, KillRequest, UpdateKind};
 use serde_json::{Value, json};
@@ -94,6 +96,56 @@ async fn a_pod_that_is_taken_back_and_given_again_is_started() {
                 begins_anew(&mut node, &pod, policy).await;
             }
         }
+    }
+}
+
+/// The pod is started as a kubelet would, who notes nothing of ours.
+async fn started_by_a_kubelet(node: &TestNode) -> String {
+    let is_ours = |key: &String| key.starts_with("bulkhead");
+    let sandbox = node.runtime.sandboxes().remove(0);
+    let container = node.runtime.newest((POD_UID_LABEL, "u1"), "c").unwrap();
+    let mut sandbox = sandbox.config.as_ref().clone();
+    sandbox.metadata.as_mut().unwrap().attempt += 10;
+    sandbox.annotations.retain(|key, _| !is_ours(key));
+    let mut config = container.config.as_ref().clone();
+    assert!(config.annotations.keys().any(is_ours));
+    config.annotations.retain(|key, _| !is_ours(key));
+    let runtime: &dyn ContainerRuntime = &node.runtime;
+    let within = runtime.run_pod_sandbox(sandbox.clone(), "").await.unwrap();
+    let made = runtime.create_container(&within, config, sandbox).await;
+    let id = made.unwrap();
+    runtime.start_container(&id).await.unwrap();
+    id
+}
+
+/// A node goes over to a kubelet and back.
+#[tokio::test(start_paused = true)]
+async fn what_a_kubelet_made_of_the_pod_meanwhile_is_adopted() {
+    for is_collected in [false, true] {
+        let mut node = TestNode::new();
+        let pod = pod_with("OnFailure", &["exit", "0", "60000"]);
+        node.create(&pod).await;
+        running(&node, "u1").await;
+        node.stop(&pod, 5).await;
+        finished(&node, "u1").await;
+        forget(&node).await;
+        let former = node.runtime.sandboxes();
+        let id = started_by_a_kubelet(&node).await;
+        for sandbox in former.iter().filter(|_| is_collected) {
+            let runtime: &dyn ContainerRuntime = &node.runtime;
+            runtime.remove_pod_sandbox(&sandbox.id).await.unwrap();
+        }
+        for _ in 0..2 {
+            node.kill();
+            node.start();
+            node.create(&pod).await;
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            assert_eq!(running(&node, "u1").await, id);
+        }
+        // It ends for good where it ends by itself.
+        finished(&node, "u1").await;
+        assert_eq!(starts(&node, "u1").len(), 2);
+        assert!(node.observation("u1").unwrap().terminal);
     }
 }
 
