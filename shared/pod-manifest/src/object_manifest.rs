@@ -220,8 +220,11 @@ fn add(
                 shown(&key)
             ));
         }
-        let Value::String(text) = value else {
-            return Err(format!("{field}[{key}]: expected a text"));
+        let text = match value {
+            Value::String(text) => text,
+            // A key without a value has the empty one, for an API server too.
+            Value::Null => String::new(),
+            _ => return Err(format!("{field}[{key}]: expected a text")),
         };
         let bytes = match form {
             Form::Text => text.into_bytes(),
@@ -237,8 +240,10 @@ fn add(
     Ok(())
 }
 
-/// The decoder of the API's own types.
-fn base64(text: String) -> Option<Vec<u8>> {
+/// The decoder of the API's own types; like that of an API server it passes over line breaks,
+/// which `base64` writes and a YAML block ends with.
+fn base64(mut text: String) -> Option<Vec<u8>> {
+    text.retain(|character| !matches!(character, '\r' | '\n'));
     let bytes: Option<pod::ByteString> = serde_json::from_value(Value::String(text)).ok();
     bytes.map(|bytes| bytes.0)
 }
@@ -304,6 +309,29 @@ mod tests {
         let credentials = one("apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n\
              type: kubernetes.io/dockerconfigjson\nstringData: {.dockerconfigjson: '{}'}");
         assert_eq!(values(&credentials.unwrap()), [(".dockerconfigjson", "{}")]);
+    }
+
+    #[test]
+    fn line_breaks_in_base64_and_keys_without_a_value_are_taken() {
+        let secret = one(
+            "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata:\n  \
+             a: |\n    b2\n    5l\n  b: \"dH\\r\\ndv\\n\"\n  c:\nstringData:\n  d:",
+        )
+        .unwrap();
+        let expected = [("a", "one"), ("b", "two"), ("c", ""), ("d", "")];
+        assert_eq!(values(&secret), expected);
+        let config_map = one("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n\
+             data: {a: null, b: \"x\\n\"}\nbinaryData: {c: \"dHdv\\n\", d: ~}")
+        .unwrap();
+        let expected = [("a", ""), ("b", "x\n"), ("c", "two"), ("d", "")];
+        assert_eq!(values(&config_map), expected);
+        // Nor does an API server take blanks.
+        for text in ["b2 5l", "b25l ", "\\tb25l"] {
+            let text = format!(
+                "apiVersion: v1\nkind: Secret\nmetadata: {{name: s}}\ndata: {{a: \"{text}\"}}"
+            );
+            assert_eq!(one(&text).unwrap_err(), "document 1: data[a]: not base64");
+        }
     }
 
     #[test]
