@@ -30,6 +30,9 @@ const TARGET: &str = "bulkhead.target";
 /// What reads the configuration for all processes.
 const PREPARE: &str = "bulkhead-prepare.service";
 
+/// What watches the processes.
+const WATCH: &str = "bulkhead-watch.service";
+
 /// Where its units have the sockets.
 const RUN_DIRECTORY: &str = "/run/bulkhead";
 
@@ -154,24 +157,50 @@ fn restart(name: &str, output: Output) -> Result<ExitCode, Failure> {
         let instead = format!("systemd supervises here: systemctl restart {TARGET}");
         return Err(Failure::NotFound(instead));
     }
-    run_job("restart", &systemd::unit(process))?;
+    let job = start_job("restart", &[systemd::unit(process)])?;
+    drop_privileges();
+    job.answer()?;
     output.text(&format!("{process} restarted\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The restart of the target would end all processes for a configuration that cannot be
-/// used, and succeed: it only wants them. So the configuration is read first, with root's
-/// privileges kept for the restart.
+/// used, and succeed: it only wants them. It would also look for the node's name anew. So
+/// the configuration is read first, with root's privileges kept for the restarts.
 fn reload(output: Output) -> Result<ExitCode, Failure> {
-    if let Err(failure) = start_job("reload-or-restart", PREPARE)?.answer() {
+    // Without it nothing of the bundle runs.
+    let is_prepared = is_active(PREPARE);
+    if let Err(failure) = start_job("reload-or-restart", &[PREPARE])?.answer() {
         let why = asked("journalctl", &systemd::ask_why(PREPARE), ANSWER_WAIT)?;
         drop_privileges();
         why.answer().unwrap_or_default().lines().for_each(note);
         return Err(failure);
     }
-    run_job("restart", TARGET)?;
+    let jobs = match is_prepared {
+        true => restart_all()?,
+        false => vec![start_job("start", &[TARGET])?],
+    };
+    drop_privileges();
+    for job in jobs {
+        job.answer()?;
+    }
     output.text("the configuration is read again; all processes are restarted\n")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Has systemd restart all processes, and start those that had ended; who starts with its
+/// first caller goes on waiting for that.
+fn restart_all() -> Result<Vec<Asked>, Failure> {
+    let supervised = Process::ALL.into_iter().skip(1);
+    let (always, if_called): (Vec<Process>, Vec<Process>) =
+        supervised.partition(|process| Process::ON_EVERY_NODE.contains(process));
+    let units = |processes: Vec<Process>| processes.into_iter().map(systemd::unit);
+    let always: Vec<String> = units(always).chain([WATCH.to_owned()]).collect();
+    let if_called: Vec<String> = units(if_called).collect();
+    Ok(vec![
+        start_job("restart", &always)?,
+        start_job("try-restart", &if_called)?,
+    ])
 }
 
 fn crashes(of: Option<&str>, format: TableOrJson, output: Output) -> Result<ExitCode, Failure> {
@@ -185,16 +214,11 @@ fn crashes(of: Option<&str>, format: TableOrJson, output: Output) -> Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has systemd do something with a unit, and waits until it is done.
-fn run_job(verb: &str, unit: &str) -> Result<(), Failure> {
-    let job = start_job(verb, unit)?;
-    drop_privileges();
-    job.answer().map(|_nothing| ())
-}
-
-/// Has systemd begin something with a unit.
-fn start_job(verb: &str, unit: &str) -> Result<Asked, Failure> {
-    let words = ["--no-ask-password", verb, unit].map(str::to_owned);
+/// Has systemd begin something with units.
+fn start_job(verb: &str, units: &[impl AsRef<str>]) -> Result<Asked, Failure> {
+    let mut words = vec!["--no-ask-password", verb];
+    words.extend(units.iter().map(AsRef::as_ref));
+    let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
     asked("systemctl", &words, JOB_WAIT)
 }
 

@@ -102,8 +102,15 @@ pub(crate) fn unwatched(error: &std::io::Error) -> String {
 pub(crate) fn unprepared(shown: &str, unit: &str) -> Option<String> {
     let mut services = shown.split("\n\n").map(properties);
     let own = services.find(|service| service.get("Id") == Some(&unit))?;
-    (own.get("ActiveState") == Some(&"failed"))
-        .then(|| format!("nothing starts: {unit} has failed (journalctl --unit={unit} says why)"))
+    let value = |name| own.get(name).copied().unwrap_or_default();
+    let then = match (value("ActiveState"), value("SubState")) {
+        ("failed", _) => "",
+        ("activating", "auto-restart") => ", and is tried again",
+        _ => return None,
+    };
+    Some(format!(
+        "nothing starts: {unit} has failed{then} (journalctl --unit={unit} says why)"
+    ))
 }
 
 /// Whether something has changed that is worth a look: memory and times always do.
@@ -293,6 +300,11 @@ mod tests {
         assert_eq!(unprepared(&shown("failed"), "q.service"), None);
         let told = unprepared(&shown("failed"), "p.service").unwrap();
         assert!(told.contains("journalctl --unit=p.service"), "{told}");
+        assert!(!told.contains("again"), "{told}");
+        let told = unprepared(&shown("activating\nSubState=auto-restart"), "p.service");
+        assert!(told.unwrap().contains("has failed, and is tried again"));
+        let first = unprepared(&shown("activating\nSubState=start"), "p.service");
+        assert_eq!(first, None);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use topology::Process;
 use crate::degradation::{Degradation, check_minimum};
 use crate::failure::Failure;
 use crate::flags::Flags;
+use crate::settings::Settings;
 use crate::{access, directories, preflight, quotas, settings};
 
 /// One of them.
@@ -59,7 +60,10 @@ impl Task {
 
 /// As far as the supervisor does for itself. The container runtime may come later.
 fn prepare(flags: &Flags) -> Result<(), Failure> {
-    let settings = settings::resolve(flags)?;
+    let settings = match flags.again {
+        true => resolve_again(flags)?,
+        false => settings::resolve(flags)?,
+    };
     let config = &settings.node;
     let identities = settings::identities(config)?;
     let _instance = directories::lock_run_dir(&config.directories.run_dir)?;
@@ -71,6 +75,19 @@ fn prepare(flags: &Flags) -> Result<(), Failure> {
     directories::write_node_config(config, &identities)?;
     quotas::set(config, &identities);
     Ok(())
+}
+
+/// As the supervisor reads its files again, with what was written before in the place of what
+/// it remembers.
+fn resolve_again(flags: &Flags) -> Result<Settings, Failure> {
+    match settings::resolved(&flags.run_dir) {
+        Ok(current) => settings::resolve_again(flags, &current),
+        Err(failure) => {
+            let error = telemetry::chain(&failure);
+            tracing::warn!(error, "the node's name and address are looked for anew");
+            settings::resolve(flags)
+        }
+    }
 }
 
 /// For who watches the processes.
@@ -130,6 +147,14 @@ mod tests {
         assert_eq!(task(&["--watch"]).unwrap(), Some(Task::Watch));
         assert!(task(&["--repair=nobody"]).is_err());
         assert!(task(&["--watch", "--prepare"]).is_err());
+        assert_eq!(
+            task(&["--prepare", "--again"]).unwrap(),
+            Some(Task::Prepare)
+        );
+        assert!(
+            task(&["--again"]).is_err(),
+            "a supervisor that starts knows nothing yet"
+        );
         assert!(task(&["--prepare", "--permit-callers=pleg"]).is_err());
     }
 }

@@ -127,6 +127,11 @@ pub struct Flags {
     #[arg(long, help_heading = "For units of systemd")]
     pub prepare: bool,
 
+    /// With --prepare, for processes that run: the node keeps its name and directories, and
+    /// where none is found its address, as the resolved configuration of --run-dir has them.
+    #[arg(long, requires = "prepare", help_heading = "For units of systemd")]
+    pub again: bool,
+
     /// Start nothing: let those who may call a process connect to its socket, which
     /// systemd has made, and end. Reads the resolved configuration of --run-dir.
     #[arg(

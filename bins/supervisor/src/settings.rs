@@ -120,6 +120,10 @@ pub(crate) fn resolve(flags: &Flags) -> Result<Settings, Failure> {
 /// As [`resolve`].
 pub(crate) fn resolve_again(flags: &Flags, current: &NodeConfig) -> Result<Settings, Failure> {
     let mut settings = resolve(flags)?;
+    let (kept, found) = (&current.node_name, &settings.node.node_name);
+    if found != kept {
+        tracing::warn!(%kept, %found, "the node keeps its name until all is stopped and started");
+    }
     keep_identity(&mut settings.node, current);
     Ok(settings)
 }

@@ -7,11 +7,16 @@ use crate::failure::EXIT_CODES;
 use crate::policy::{STOP_GRACE, STOP_ORDER};
 
 const UNIT: &str = include_str!("../../../systemd/bulkhead.service");
+const PREPARE: &str = include_str!("../../../systemd/bundle/bulkhead-prepare.service");
 const PAGE: &str = include_str!("../../../docs/operating.md");
 
 /// What the unit file says of a setting.
 fn setting(name: &str) -> &'static str {
-    let mut values = UNIT
+    setting_of(UNIT, name)
+}
+
+fn setting_of(unit: &'static str, name: &str) -> &'static str {
+    let mut values = unit
         .lines()
         .filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
     let value = values.next().unwrap_or_else(|| panic!("no {name}="));
@@ -32,10 +37,14 @@ fn systemd_starts_it_again_unless_that_cannot_help() {
         .filter(|row| !row.may_pass)
         .map(|row| row.code.to_string())
         .collect();
-    assert_eq!(setting("RestartPreventExitStatus"), lasting.join(" "));
-    assert_eq!(setting("Restart"), "always");
-    // Never so often that systemd gives up on what does pass.
-    assert_eq!(setting("StartLimitIntervalSec"), "0");
+    // What prepares the node ends well once it has.
+    for (unit, restart) in [(UNIT, "always"), (PREPARE, "on-failure")] {
+        let prevented = setting_of(unit, "RestartPreventExitStatus");
+        assert_eq!(prevented, lasting.join(" "));
+        assert_eq!(setting_of(unit, "Restart"), restart);
+        // Never so often that systemd gives up on what does pass.
+        assert_eq!(setting_of(unit, "StartLimitIntervalSec"), "0");
+    }
 }
 
 #[test]

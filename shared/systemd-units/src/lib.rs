@@ -117,7 +117,7 @@ fn prepare() -> UnitFile {
     let row = topology::row(Process::Supervisor);
     let text = format!(
         "{HEAD}# Makes the directories of the processes and writes the resolved configuration that\n\
-         # they read. To read a changed one: systemctl restart {TARGET}\n\
+         # they read. To read a changed one: bulkhead reload\n\
          [Unit]\n\
          Description=Bulkhead: directories and configuration\n\
          # Of two that change places, the supervisor has its directories to the end.\n\
@@ -130,8 +130,17 @@ fn prepare() -> UnitFile {
          Type=oneshot\n\
          RemainAfterExit=yes\n\
          ExecStart={PROGRAMS}/supervisor --config=/etc/bulkhead/kubelet.yaml --prepare\n\
-         # The same without restarting the processes: an upgrade does that in its order.\n\
-         ExecReload={PROGRAMS}/supervisor --config=/etc/bulkhead/kubelet.yaml --prepare\n\
+         # Whom an earlier failure has kept from starting, systemd does not start by itself.\n\
+         # Without one the target is not reached yet: it comes after what it wants.\n\
+         ExecStartPost=-/bin/sh -c 'systemctl --quiet is-active {TARGET} && \
+         systemctl start --no-block --job-mode=fail {TARGET}'\n\
+         # The same for processes that run, which are restarted after it: by `bulkhead\n\
+         # reload`, or by an upgrade in its order.\n\
+         ExecReload={PROGRAMS}/supervisor --config=/etc/bulkhead/kubelet.yaml --prepare --again\n\
+         Restart=on-failure\n\
+         RestartSec=2\n\
+         # What does not pass by itself, as in {SUPERVISOR}.\n\
+         RestartPreventExitStatus=2 10 14 15 17 78\n\
          # Quotas of the processes' users take CAP_SYS_ADMIN; namespaces, which it tries, the\n\
          # last one too.\n\
          CapabilityBoundingSet=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_SYS_ADMIN CAP_SYS_CHROOT\n\

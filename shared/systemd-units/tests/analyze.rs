@@ -42,6 +42,7 @@ fn installed() -> (TempDir, Vec<PathBuf>) {
         program(place(PROGRAMS).join(process.name()));
     }
     program(place("/bin/kill"));
+    program(place("/bin/sh"));
     let systemd = Path::new("/usr/lib/systemd/system");
     let own = place("/usr/lib/systemd");
     fs::create_dir_all(&own).unwrap();

@@ -325,6 +325,23 @@ cp /slow/kubelet.yaml /etc/bulkhead/kubelet.yaml
 bulkhead reload >/dev/null
 claim "after a reload every process is ready" all_are_ready
 claim "no container noticed the reload" containers_are_those_of_before
+hostname renamed
+bulkhead reload >/dev/null
+prove "a reload keeps the name of the node" is_not grep -q renamed /run/bulkhead/node.json
+hostname node-a
+claim "every process is ready with it" all_are_ready
+claim "no container noticed that the host was renamed" containers_are_those_of_before
+systemctl stop bulkhead.target
+mv /var/lib/bulkhead /var/lib/bulkhead.aside
+touch /var/lib/bulkhead
+systemctl start bulkhead.target
+claim "nothing is prepared without a directory for it" prepare_ended_with 16
+claim "that it is tried again is told" is_told 'bulkhead-prepare.service has failed, and is tried again'
+prove "nothing runs meanwhile" is_not processes_run
+rm /var/lib/bulkhead
+mv /var/lib/bulkhead.aside /var/lib/bulkhead
+claim "once the directory is there every process starts by itself" all_are_ready
+claim "no container noticed that nothing could be prepared" containers_are_those_of_before
 /var/lib/dpkg/info/bulkhead.prerm upgrade 2
 /var/lib/dpkg/info/bulkhead.postinst abort-upgrade 2
 claim "after an aborted upgrade the watch service runs" systemctl --quiet is-active bulkhead-watch.service

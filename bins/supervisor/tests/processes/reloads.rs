@@ -1,6 +1,7 @@
 //! A reload leaves all processes with the same configuration, and does not undo a stop.
 
 use std::fs;
+use std::process::Command;
 
 use bulkhead_api::v1::{ProcessState, ReloadRequest, ReloadResponse};
 use nix::sys::signal::{Signal, kill};
@@ -87,4 +88,39 @@ async fn during_an_ordered_stop_nothing_is_reloaded() {
     assert_eq!(node.ended().await.code(), Some(0), "{}", node.errors());
     let config = NodeConfig::read(&node.path("run/node.json")).unwrap();
     assert_ne!(config.max_pods, 7);
+}
+
+/// What is prepared for systemd by a node of this name.
+fn prepare_as(node: &Node, name: &str, more: &[&str]) -> NodeConfig {
+    let usual = node.command();
+    let mut command = Command::new(usual.get_program());
+    let mut follows_flag = false;
+    for argument in usual.get_args() {
+        command.arg(if follows_flag {
+            name.as_ref()
+        } else {
+            argument
+        });
+        follows_flag = argument == "--hostname-override";
+    }
+    let (code, said) = Node::refusal({
+        command.arg("--prepare").args(more);
+        command
+    });
+    assert_eq!(code, 0, "{said}");
+    NodeConfig::read(&node.path("run/node.json")).unwrap()
+}
+
+#[test]
+fn under_systemd_a_node_keeps_its_name_over_a_reload_and_not_over_a_start() {
+    let node = Node::prepare();
+    let again = |name| prepare_as(&node, name, &["--again"]).node_name;
+    // Nothing is known yet.
+    assert_eq!(again("first"), "first");
+    configure(&node, "maxPods: 7\n");
+    let reloaded = prepare_as(&node, "renamed", &["--again"]);
+    assert_eq!((&*reloaded.node_name, reloaded.max_pods), ("first", 7));
+    assert_eq!(prepare_as(&node, "renamed", &[]).node_name, "renamed");
+    fs::write(node.path("run/node.json"), "{").unwrap();
+    assert_eq!(again("third"), "third");
 }
