@@ -92,6 +92,7 @@ pub fn may_go_on(noted: &str, now: &str) -> bool {
 #[must_use]
 pub fn refused_changes(old: &Pod, new: &Pod) -> Vec<String> {
     let mut fields = Vec::new();
+    difference("", &names(old), &names(new), &mut fields);
     difference("", &fixed(old), &fixed(new), &mut fields);
     let (old, new) = (spec_of(old), spec_of(new));
     if !deadline_may_become(old.active_deadline_seconds, new.active_deadline_seconds) {
@@ -139,8 +140,14 @@ fn ephemeral_containers_only_grow(old: &PodSpec, new: &PodSpec) -> bool {
     old.into_iter().all(|one| new.contains(one))
 }
 
-/// Everything of a pod that may not change while it runs. Its names are not in it:
-/// who has a UID has them. Its QoS class is: a resize may not change that.
+/// What a pod is called: only a manifest that sets a UID can give a pod another name.
+fn names(pod: &Pod) -> Value {
+    let metadata = &pod.metadata;
+    json!({"metadata": {"name": metadata.name, "namespace": metadata.namespace}})
+}
+
+/// Everything else of a pod that may not change while it runs: its names are on its sandbox
+/// anyway. Its QoS class is part of it: a resize may not change that.
 fn fixed(pod: &Pod) -> Value {
     let qos = QosClass::of(pod);
     let mut spec = spec_of(pod);
@@ -401,6 +408,18 @@ mod tests {
                 !may_go_on(&started_with(&old), &started_with(&new)),
                 "{place}"
             );
+        }
+    }
+
+    #[test]
+    fn a_pod_with_another_name_is_another_pod() {
+        let old = pod(&value());
+        for (place, field) in [
+            ("/metadata/name", "metadata.name"),
+            ("/metadata/namespace", "metadata.namespace"),
+        ] {
+            let new = pod(&with(place, json!("other")));
+            assert_eq!(refused_changes(&old, &new), [field]);
         }
     }
 

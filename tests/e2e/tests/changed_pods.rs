@@ -162,3 +162,44 @@ fn a_job_that_has_ended_runs_once_more_when_its_manifest_changes() -> Result<()>
     }
     Ok(())
 }
+
+#[test]
+fn a_pod_that_is_renamed_begins_anew_and_goes_with_its_manifest() -> Result<()> {
+    let ground = Ground::start(json!({}))?;
+    let mut pod = manifest(&ground, "one", "a");
+    apply(&ground, "one", "a")?;
+    ground.ready("pinned")?;
+    pod["metadata"]["name"] = json!("renamed");
+    let text = pod.to_string();
+    ground.bulkhead.write_manifest("pinned.json", &text)?;
+    let renamed = ground.ready("renamed")?;
+    assert_eq!(renamed["metadata"]["uid"], UID);
+    assert_eq!(ground.containers("renamed")?.len(), 1);
+    assert_eq!(ground.containers("pinned")?.len(), 0, "by its former name");
+    assert_eq!(noted(&ground, "ended-one"), 1, "with its SIGTERM");
+    assert_eq!(noted(&ground, "started-one"), 2);
+
+    // Taken away while the former life ends, it is stopped by either name.
+    apply(&ground, "one", "a")?;
+    wait_for(
+        "the former life to be asked to end",
+        TIMEOUT,
+        || match noted(&ground, "ended-one") {
+            2 => Ok(()),
+            count => Err(format!("{count} ends")),
+        },
+    )?;
+    ground.bulkhead.remove_manifest("pinned.json")?;
+    for name in ["pinned", "renamed"] {
+        ground.gone(name)?;
+        wait_for("nothing of the pod to be left", TIMEOUT, || {
+            let left = ground.sandboxes(name).map_err(|error| error.to_string())?;
+            match left.is_empty() {
+                true => Ok(()),
+                false => Err(format!("{left:?}")),
+            }
+        })?;
+        assert_eq!(ground.containers(name)?.len(), 0, "{name}");
+    }
+    Ok(())
+}

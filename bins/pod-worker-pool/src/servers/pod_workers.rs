@@ -56,11 +56,7 @@ impl Service {
     ) -> Result<Subject, Status> {
         let held = self.shared.pool.desired(pod.uid()).await;
         let held = held.map_err(status::of_pool)?;
-        if held.as_ref().is_some_and(|held| *held.identity() != pod) {
-            let text = format!("pod {} is known under another name", pod.uid());
-            return Err(Status::invalid_argument(text));
-        }
-        match origin(kind, hash, held)? {
+        match origin(kind, &pod, hash, held)? {
             Origin::Worker(pod) => Ok(Subject::Desired(pod)),
             Origin::ConfigSourcer => match self.pods.get(&pod, hash).await {
                 Ok(pod) => Ok(Subject::Desired(pod)),
@@ -256,15 +252,23 @@ enum Origin {
 }
 
 /// A KILL never waits for config-sourcer: what the worker has, or else what is noted
-/// on the containers, says how long they may take.
-fn origin(kind: UpdateKind, hash: &str, held: Option<DesiredPod>) -> Result<Origin, Status> {
+/// on the containers, says how long they may take. It goes by the UID alone: a pod whose
+/// manifest got another name must not run on for that.
+fn origin(
+    kind: UpdateKind,
+    pod: &PodIdentity,
+    hash: &str,
+    held: Option<DesiredPod>,
+) -> Result<Origin, Status> {
     match (kind, held) {
         (UpdateKind::Kill, Some(pod)) => Ok(Origin::Worker(pod)),
         (UpdateKind::Kill, None) => Ok(Origin::Runtime),
         _ if hash.is_empty() => Err(Status::failed_precondition(
             "a pod that only the runtime has may only be killed",
         )),
-        (_, Some(pod)) if pod.document().hash() == hash => Ok(Origin::Worker(pod)),
+        (_, Some(held)) if held.document().hash() == hash && held.identity() == pod => {
+            Ok(Origin::Worker(held))
+        }
         _ => Ok(Origin::ConfigSourcer),
     }
 }
@@ -350,6 +354,9 @@ mod tests {
         let held = desired(manifest("a", "u1"));
         let hash = held.document().hash().to_owned();
         let worker = || Ok(Origin::Worker(held.clone()));
+        let origin = |kind, hash: &str, known: Option<DesiredPod>| {
+            origin(kind, held.identity(), hash, known)
+        };
         for kind in [UpdateKind::Create, UpdateKind::Update, UpdateKind::Sync] {
             for (hash, is_held, expected) in [
                 (hash.as_str(), true, worker()),
@@ -368,6 +375,22 @@ mod tests {
             let kill = |held| origin(UpdateKind::Kill, hash, held).map_err(|status| status.code());
             assert_eq!(kill(Some(held.clone())), worker());
             assert_eq!(kill(None), Ok(Origin::Runtime));
+        }
+    }
+
+    #[test]
+    fn a_pod_that_was_renamed_is_stopped_all_the_same() {
+        let held = desired(manifest("a", "u1"));
+        let renamed = desired(manifest("b", "u1"));
+        let (pod, hash) = (renamed.identity(), renamed.document().hash());
+        let found = |kind, hash| origin(kind, pod, hash, Some(held.clone())).unwrap();
+        for hash in [hash, held.document().hash(), ""] {
+            let found = found(UpdateKind::Kill, hash);
+            assert_eq!(found, Origin::Worker(held.clone()), "{hash}");
+        }
+        // Its new version is another pod, which the worker makes of it.
+        for hash in [hash, held.document().hash()] {
+            assert_eq!(found(UpdateKind::Update, hash), Origin::ConfigSourcer);
         }
     }
 }

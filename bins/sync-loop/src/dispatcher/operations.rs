@@ -80,7 +80,8 @@ enum Difference {
 }
 
 /// Compares two versions as the kubelet does: by spec, labels, annotations and
-/// deletion, then by status. What an API server writes for itself is no difference,
+/// deletion, then by status; by name as well, since a manifest that sets a UID may give
+/// its pod another. What an API server writes for itself is no difference,
 /// nor is an annotation that a source adds, like the time when it first saw the pod.
 fn compare(old: &PodDocument, new: &PodDocument) -> Difference {
     if old.hash() == new.hash() {
@@ -113,7 +114,9 @@ fn same_wish(old: &Pod, new: &Pod) -> bool {
             metadata.deletion_grace_period_seconds,
         )
     };
-    old.spec == new.spec
+    let names = |pod: &Pod| (pod.metadata.name.clone(), pod.metadata.namespace.clone());
+    names(old) == names(new)
+        && old.spec == new.spec
         && labels(old) == labels(new)
         && annotations(old) == annotations(new)
         && deletion(old) == deletion(new)
@@ -143,8 +146,10 @@ mod tests {
         use Difference::{None, Pod, Status};
         const SEEN: &str = "kubernetes.io/config.seen";
         type Change = fn(&mut Value);
-        let table: [(Change, Difference); 17] = [
+        let table: [(Change, Difference); 19] = [
             (|_| {}, None),
+            (|pod| pod["metadata"]["name"] = json!("other"), Pod),
+            (|pod| pod["metadata"]["namespace"] = json!("other"), Pod),
             (|pod| pod["spec"]["hostname"] = json!("h"), Pod),
             (|pod| pod["metadata"]["labels"]["a"] = json!("c"), Pod),
             (|pod| pod["metadata"]["labels"] = Value::Null, Pod),
