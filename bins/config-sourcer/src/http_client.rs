@@ -3,10 +3,13 @@
 //! `https`, never from `https` to `http`, and never to addresses that [`egress`]
 //! refuses. The first address is the operator's own choice and goes wherever it leads.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use clock::WallClock;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use http::header::{AUTHORIZATION, HOST, LOCATION, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty, Limited};
@@ -19,12 +22,23 @@ use pod::ByteString;
 use pod_manifest::MAX_MANIFEST_BYTES;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::tls::{Tls, TlsError};
 
 /// Time for all of a request, redirects included (the kubelet's).
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time for a connection, of that: so that one that never comes about is told as that.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// When the next address of a name is tried too (Go's default, and so the kubelet's). The
+/// kernel alone gives up on one that does not answer after two minutes.
+const NEXT_ADDRESS: Duration = Duration::from_millis(300);
+
+/// Addresses of which it is told why they could not be connected to.
+const MAX_FAILURES: usize = 4;
 
 /// Redirects that are followed (Go's default, and so the kubelet's).
 const MAX_REDIRECTS: usize = 10;
@@ -48,7 +62,7 @@ pub(crate) enum HttpError {
         /// Host and port.
         authority: String,
         /// The cause.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// A redirect led where none may lead.
     #[error("a redirect leads to {authority}, which is {address}: {refusal}")]
@@ -214,11 +228,41 @@ async fn connect(
             refusal,
         });
     }
-    let stream = TcpStream::connect(addresses.as_slice())
-        .await
-        .map_err(failed)?;
+    let stream = first_to_answer(&addresses, TcpStream::connect);
+    let stream = stream.await.map_err(failed)?;
     let peer = stream.peer_addr().map_err(failed)?.ip();
     Ok((stream, peer))
+}
+
+/// The first connection that comes about with one of these addresses. One that does not
+/// answer holds up the next one for no longer than [`NEXT_ADDRESS`].
+async fn first_to_answer<S, F: Future<Output = io::Result<S>>>(
+    addresses: &[SocketAddr],
+    connect: impl Fn(SocketAddr) -> F,
+) -> io::Result<S> {
+    let begin = Instant::now();
+    let connect = &connect;
+    let tries = (0u32..).zip(addresses).map(|(number, address)| async move {
+        let turn = begin + NEXT_ADDRESS * number;
+        let tried = async {
+            tokio::time::sleep_until(turn).await;
+            connect(*address).await
+        };
+        tokio::time::timeout_at(begin + CONNECTION_TIMEOUT, tried)
+            .await
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+            .map_err(|error| format!("{address}: {error}"))
+    });
+    let mut tries: FuturesUnordered<_> = tries.collect();
+    let mut failures = Vec::new();
+    while let Some(tried) = tries.next().await {
+        match tried {
+            Ok(stream) => return Ok(stream),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    failures.truncate(MAX_FAILURES);
+    Err(io::Error::other(failures.join("; ")))
 }
 
 /// Which of these addresses may not be connected to. Where the operator's own URL leads

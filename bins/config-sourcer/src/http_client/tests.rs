@@ -86,6 +86,56 @@ async fn the_body_of_a_success_is_got() {
     assert!(request.contains("user-agent: bulkhead/"), "{request}");
 }
 
+/// What becomes of connections to addresses that answer (1), refuse (2) or are silent (3).
+async fn connected_to(addresses: &[&str]) -> (Result<SocketAddr, String>, Duration) {
+    let addresses: Vec<SocketAddr> = addresses.iter().map(|it| it.parse().unwrap()).collect();
+    let begin = Instant::now();
+    let connected = first_to_answer(&addresses, async |address| match address.port() {
+        1 => Ok(address),
+        2 => Err(io::ErrorKind::ConnectionRefused.into()),
+        _ => std::future::pending().await,
+    });
+    let connected = connected.await.map_err(|error| error.to_string());
+    (connected, begin.elapsed())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_that_does_not_answer_keeps_nobody_from_the_next_one() {
+    let next = |number| NEXT_ADDRESS * number;
+    for (addresses, expected, after) in [
+        (vec!["[fd00::1]:3", "192.0.2.1:1"], 1, next(1)),
+        (
+            vec!["192.0.2.1:3", "192.0.2.2:2", "192.0.2.3:1"],
+            2,
+            next(2),
+        ),
+        (vec!["192.0.2.1:1", "192.0.2.2:1"], 0, next(0)),
+    ] {
+        let (connected, elapsed) = connected_to(&addresses).await;
+        assert_eq!(connected.unwrap().to_string(), addresses[expected]);
+        // Timers of tokio are of milliseconds.
+        assert!(
+            elapsed.abs_diff(after) <= Duration::from_millis(1),
+            "{elapsed:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn addresses_that_cannot_be_connected_to_are_named_in_time() {
+    let (connected, elapsed) = connected_to(&["192.0.2.1:3", "192.0.2.2:2"]).await;
+    let expected = "192.0.2.2:2: connection refused; 192.0.2.1:3: timed out";
+    assert_eq!(connected.unwrap_err(), expected);
+    assert!(elapsed < TIMEOUT);
+    // However many a name has.
+    let (connected, elapsed) = connected_to(&["192.0.2.1:3"; 1000]).await;
+    assert_eq!(
+        connected.unwrap_err().matches("timed out").count(),
+        MAX_FAILURES
+    );
+    assert!(elapsed < TIMEOUT);
+}
+
 #[tokio::test]
 async fn other_answers_are_errors() {
     for status in ["404 Not Found", "500 Oh", "304 Not Modified", "302 Found"] {
