@@ -366,9 +366,10 @@ impl SyncLoop {
 
     /// Sends everything again to a pool that has restarted and so forgotten it.
     fn note_pool(&mut self, boot_id: &str) {
-        if !self.workers.note_boot_id(boot_id) {
+        let Some(ended) = self.workers.note_boot_id(boot_id) else {
             return;
-        }
+        };
+        self.admission.doubt(&ended, self.now.elapsed);
         tracing::info!(
             boot_id,
             "the worker pool has restarted; sending every pod again"
@@ -569,32 +570,5 @@ impl SyncLoop {
     /// Whether a pod is desired, or pod-worker-pool has told of it.
     fn is_known(&self, uid: &str) -> bool {
         self.pods.get(uid).is_some() || self.workers.knows(uid)
-    }
-
-    /// The loop as a whole.
-    #[must_use]
-    pub(crate) fn summary(&self) -> LoopSummary {
-        LoopSummary {
-            sources: status::summaries(&self.sources, &self.pods),
-            pleg: self.lifecycle.health().clone(),
-            runtime_error: self.runtime.error().to_owned(),
-            work_queue_length: self.work_queue.len(),
-        }
-    }
-
-    /// Uids of the desired pods, or the one that is named if it is desired.
-    #[must_use]
-    pub(crate) fn desired_pods(&self, uid: Option<&str>) -> Vec<Uid> {
-        let pods = self.pods.iter().map(|(uid, _)| uid);
-        let named = pods.filter(|pod| uid.is_none_or(|uid| uid == &***pod));
-        named.cloned().collect()
-    }
-
-    /// A desired pod with its admission and the last decision about it.
-    #[must_use]
-    pub(crate) fn describe(&self, uid: &str) -> Option<v1::DesiredPod> {
-        let (pod, admission) = (self.pods.get(uid)?, self.admission.state(uid));
-        let (decision, worker) = (self.decisions.last(uid), self.workers.worker(uid));
-        Some(status::describe(pod, admission, decision, worker))
     }
 }

@@ -45,7 +45,8 @@ use super::desired_pods::{DesiredPods, Uid};
 use super::pod_facts::PodFacts;
 use super::workers::Workers;
 
-/// How long a pod that was admitted before a restart of sync-loop is given to show
+/// How long a pod that was admitted before a restart of sync-loop, or of the pool, is given
+/// to show
 /// whether it still uses its resources: its worker needs a sync and a round of
 /// housekeeping.
 const REMEMBERED_SETTLES_AFTER: Duration = Duration::from_secs(30);
@@ -68,7 +69,7 @@ pub(crate) enum Awaited {
 ///
 /// ```text
 /// Pending --> Admitted | Remembered | Adopted | Rejected      Remembered --> Admitted
-/// Rejected --> Pending
+/// Rejected --> Pending          Admitted | Adopted --> Remembered
 /// ```
 ///
 /// - Pending -> Adopted: it runs already, or has a worker.
@@ -77,15 +78,17 @@ pub(crate) enum Awaited {
 /// - Pending -> Admitted: it passed all checks.
 /// - Rejected -> Pending: its spec or its labels have changed; it never ran.
 /// - Remembered -> Admitted: it is known by now whether it uses its resources.
+/// - Admitted, Adopted -> Remembered: it had ended, and the pool has restarted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AdmissionState {
     /// Not checked yet.
     Pending(Awaited),
     /// Passed.
     Admitted,
-    /// Passed before sync-loop restarted; whether it still runs is not known yet.
+    /// Passed before sync-loop, or the pool, restarted; whether it still runs is not known
+    /// yet.
     Remembered {
-        /// When it was taken up again, since the start of the process.
+        /// When that was noticed, since the start of the process.
         since: Duration,
     },
     /// Ran already when this process learned of it; never checked.
@@ -372,6 +375,17 @@ impl Admission {
         for (uid, state) in &mut self.states {
             if matches!(state, AdmissionState::Remembered { .. }) && workers.runs(uid) {
                 *state = AdmissionState::Admitted;
+            }
+        }
+    }
+
+    /// Of these admitted pods it is not known any more that they use nothing: they had
+    /// ended, and a pool that was started since has not looked at them yet.
+    pub(crate) fn doubt(&mut self, uids: &[Uid], since: Duration) {
+        for uid in uids {
+            let state = self.states.get_mut(uid);
+            if let Some(state) = state.filter(|state| state.permits_running()) {
+                *state = AdmissionState::Remembered { since };
             }
         }
     }

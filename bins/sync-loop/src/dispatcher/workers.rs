@@ -95,18 +95,17 @@ pub(crate) struct Workers {
 }
 
 impl Workers {
-    /// Takes note of the boot id in an answer; returns whether the pool has restarted
-    /// since the last answer, so that it has forgotten what it was told.
-    pub(crate) fn note_boot_id(&mut self, boot_id: &str) -> bool {
+    /// Takes note of the boot id in an answer. If the pool has restarted since the last
+    /// answer, so that it has forgotten what it was told: the pods that had ended.
+    pub(crate) fn note_boot_id(&mut self, boot_id: &str) -> Option<Vec<Uid>> {
         if self.boot_id.as_deref() == Some(boot_id) {
-            return false;
+            return None;
         }
-        let has_restarted = self.boot_id.replace(boot_id.to_owned()).is_some();
-        if has_restarted {
-            self.known.clear();
-            self.sent.clear();
-        }
-        has_restarted
+        self.boot_id.replace(boot_id.to_owned())?;
+        self.sent.clear();
+        let known = std::mem::take(&mut self.known).into_iter();
+        let ended = known.filter(|(_, worker)| is_stopped(worker.phase));
+        Some(ended.map(|(uid, _)| uid).collect())
     }
 
     /// A number for the next question about known pods.

@@ -319,6 +319,31 @@ fn a_pod_that_is_to_be_deleted_or_has_ended_is_not_checked() {
 }
 
 #[test]
+fn nobody_is_rejected_because_of_a_pod_that_had_ended_before_the_pool_restarted() {
+    let start = || {
+        let mut harness = Harness::running();
+        harness.add_running(&needs_cpu("job", 3000));
+        harness.housekeeping(&[worker("job", WorkerPhase::Finished)], &[]);
+        harness.boot_id = "pool-2".into();
+        // It is heard of by an answer that has pods judged as well.
+        let again = harness.capacity(4000);
+        assert_eq!(sent(&again), ["CREATE job"]);
+        harness.acknowledge(&again, WorkerPhase::Syncing);
+        assert_eq!(sent(&harness.deliver(&needs_cpu("new", 3000))), [""; 0]);
+        let waits = AdmissionState::Pending(Awaited::OtherPods);
+        assert_eq!(harness.admission("new"), waits);
+        assert!(!harness.sync_loop.is_settled(), "so it is asked for soon");
+        harness
+    };
+    let actions = start().housekeeping(&[worker("job", WorkerPhase::Finished)], &[]);
+    assert_eq!(sent(&actions), ["CREATE new"]);
+    let mut harness = start();
+    let running = [runtime_pod("job", "file", true)];
+    let actions = harness.housekeeping(&[worker("job", WorkerPhase::Syncing)], &running);
+    assert_eq!(briefs(&actions)[0], "reject new OutOfcpu");
+}
+
+#[test]
 fn the_same_uid_made_anew_is_created_while_its_former_instance_stops() {
     let mut harness = Harness::running();
     harness.add_running(&plain("a"));
