@@ -13,8 +13,8 @@ mod dead;
 mod disk;
 mod files;
 mod images;
+mod needed_images;
 mod plan;
-mod sandbox_image;
 mod space;
 
 use std::collections::{BTreeSet, HashSet};

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::collection::Collection;
 use super::files::attempt;
 use super::images::{ImageHistory, Thresholds, UnusedImage};
-use super::sandbox_image;
+use super::needed_images;
 
 /// How often the disk is looked at (the kubelet's image GC period).
 const PERIOD: std::time::Duration = std::time::Duration::from_secs(300);
@@ -159,18 +159,14 @@ async fn remove_all(
     if unused.is_empty() {
         return gone;
     }
-    let of_sandboxes = match sandbox_image::names(with).await {
-        Ok(names) => names,
-        Err(error) => {
-            tracing::warn!(%error, "no image is removed: it may be that of the sandboxes");
-            return gone;
-        }
+    let Some(needed) = needed_images::names(with).await else {
+        return gone;
     };
     for image in unused {
         if size(&gone) >= to_free {
             break;
         }
-        if !image.is_used(&of_sandboxes) && remove(with, &image, why).await {
+        if !image.is_used(&needed) && remove(with, &image, why).await {
             gone.push(image);
         }
     }

@@ -12,7 +12,7 @@ use node_layout::DiskUsage;
 const MAX_IMAGES: usize = 10_000;
 
 /// Last part of the usual name of the image of sandboxes, for runtimes that do not
-/// [tell](super::sandbox_image) what it is.
+/// [tell](super::needed_images) what it is.
 const SANDBOX_IMAGE: &str = "pause";
 
 /// When images are collected.

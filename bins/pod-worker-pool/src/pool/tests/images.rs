@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use pod::metadata::POD_UID_LABEL;
+use serde_json::json;
+
 use crate::garbage::Order;
-use crate::testing::{IMAGE, TestNode, pod_running};
+use crate::testing::{IMAGE, TestNode, eventually, pod_running};
 
 use super::{RUN, running};
 
@@ -98,4 +101,28 @@ async fn it_is_told_of_when_not_enough_can_be_freed() {
              {wanted} bytes, but only found {found} bytes eligible to free."
         )
     );
+}
+
+/// On a node that pulls from nowhere it could never be started.
+#[tokio::test(start_paused = true)]
+async fn the_image_of_a_container_that_is_still_to_start_stays() {
+    let node = node_with_unused(3).await;
+    let mut pod = pod_running("b", "u2", RUN);
+    let mut init = pod["spec"]["containers"][0].clone();
+    init["name"] = json!("first");
+    pod["spec"]["initContainers"] = json!([init]);
+    let later = "localhost/later:1";
+    pod["spec"]["containers"][0]["image"] = json!(later);
+    node.runtime.add_image(later, true);
+    node.create(&pod).await;
+    eventually("its init container runs", || {
+        let first = node.runtime.newest((POD_UID_LABEL, "u2"), "first");
+        first.is_some_and(|it| it.running)
+    })
+    .await;
+    set_full(&node, true);
+    collect(&node, 6 * MINUTE).await;
+    let mut left = node.runtime.images();
+    left.sort();
+    assert_eq!(left, [IMAGE, later, PAUSE]);
 }

@@ -1,9 +1,11 @@
-//! The image of sandboxes, which no container has: without it no pod can start, and
-//! containerd before 1.7 does not say that it is pinned.
+//! Images that no container has and that are needed all the same: that of sandboxes, without
+//! which no pod can start and of which containerd before 1.7 does not say that it is pinned,
+//! and those of pods that are to start, since nobody may be there to pull them from.
 
 use std::collections::BTreeSet;
 
 use cri::{RuntimeError, v1};
+use pod::PodExt;
 use serde::Deserialize;
 
 use super::collection::Collection;
@@ -18,22 +20,41 @@ struct Config {
     sandbox_image: String,
 }
 
-/// By which names and ids the runtime may list the image; none if it does not tell.
-pub(super) async fn names(with: &Collection) -> Result<BTreeSet<String>, RuntimeError> {
-    let Some(image) = configured(&with.runtime.status(true).await?) else {
-        return Ok(BTreeSet::new());
+/// By which names and ids the runtime may list them; `None` if that cannot be found out.
+pub(super) async fn names(with: &Collection) -> Option<BTreeSet<String>> {
+    let mut names = of_pods(with).await?;
+    let found = async {
+        names.extend(configured(&with.runtime.status(true).await?));
+        let mut ids = BTreeSet::new();
+        for image in &names {
+            // It may be listed in a longer form.
+            let spec = v1::ImageSpec {
+                image: image.clone(),
+                ..v1::ImageSpec::default()
+            };
+            ids.extend(with.runtime.image_status(spec).await?.map(|it| it.id));
+        }
+        Ok::<_, RuntimeError>(ids)
     };
-    // It may be configured in a shorter form than it is listed in.
-    let spec = v1::ImageSpec {
-        image: image.clone(),
-        ..v1::ImageSpec::default()
-    };
-    let found = with.runtime.image_status(spec).await?;
-    Ok(found
-        .map(|found| found.id)
-        .into_iter()
-        .chain([image])
-        .collect())
+    let ids = found
+        .await
+        .inspect_err(|error| tracing::warn!(%error, "no image is removed: it may be needed"));
+    names.extend(ids.ok()?);
+    Some(names)
+}
+
+/// What the pods that run or are about to call their images.
+async fn of_pods(with: &Collection) -> Option<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for pod in with.pool.active().await.ok()? {
+        let pod = pod.decode().ok()?;
+        let of_containers = pod.all_containers().map(|(_, it)| it.image.clone());
+        let volumes = pod.spec.iter().flat_map(|spec| &spec.volumes).flatten();
+        let of_volumes = volumes.map(|it| it.image.as_ref()?.reference.clone());
+        names.extend(of_containers.chain(of_volumes).flatten());
+    }
+    names.remove("");
+    Some(names)
 }
 
 fn configured(status: &v1::StatusResponse) -> Option<String> {
