@@ -158,6 +158,7 @@ impl BulkheadInstance {
             "resolvConf": resolv_conf,
             // Whatever this machine's own disk and memory are like.
             "evictionHard": {},
+            "imageGCHighThresholdPercent": 100,
         });
         for (field, value) in &options.kubelet_configuration {
             config[field] = value.clone();
