@@ -20,7 +20,7 @@ use topology::{Process, WATCH_DIRECTORY_NAME, WATCH_FILE_NAME};
 use crate::arguments::{Arguments, Command, StatusOptions, TableOrJson};
 use crate::broker::become_nobody;
 use crate::failure::Failure;
-use crate::output::{Output, note};
+use crate::output::{Output, beside_verdict, note};
 use crate::status::{print, print_crashes, readiness};
 use crate::systemd;
 
@@ -86,10 +86,12 @@ fn status(options: &StatusOptions, output: Output) -> Result<ExitCode, Failure> 
     let shown = ask_for_processes()?;
     drop_privileges();
     let mut told = processes(&shown.answer()?);
-    print(&told, options.output, output)?;
+    let printed = print(&told, options.output, output);
     if !options.watch {
+        beside_verdict(printed)?;
         return Ok(readiness(&told));
     }
+    printed?;
     loop {
         wait_until_it_may_have_changed();
         // systemd tells its properties to everybody, over the system bus.

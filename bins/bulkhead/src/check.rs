@@ -20,7 +20,7 @@ use pod_manifest::{MAX_MANIFEST_BYTES, ManifestNode, Origin, static_pods};
 use crate::arguments::CheckOptions;
 use crate::escape::plain;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, beside_verdict};
 use crate::table::Tone;
 
 /// Stands for standard input.
@@ -42,7 +42,7 @@ pub(crate) fn check(
         seen: Seen::default(),
     };
     let accepted = judged(&options.files, &mut judge, |file, verdict| {
-        output.text(&rendered(file, verdict, output.colours))
+        beside_verdict(output.text(&rendered(file, verdict, output.colours)))
     })?;
     Ok(if accepted {
         ExitCode::SUCCESS

@@ -124,7 +124,8 @@ async fn run(
         Command::Crashes(options) => status::crashes(connection, options, output).await,
         Command::Loop(options) => loop_status::loop_status(connection, options, output).await,
         Command::Check(options) => {
-            let denials = policy::of_check(&arguments.run_dir, options.policy.as_deref())?;
+            let given = options.policy.as_deref();
+            let denials = policy::of_check(&arguments.run_dir, given, &options.files)?;
             check::check(&arguments.run_dir, options, denials, output)
         }
         Command::Policy(options) => {

@@ -72,6 +72,15 @@ impl Output {
     }
 }
 
+/// What became of text that comes with a verdict: the exit code tells that also where nobody
+/// reads the text to its end (`bulkhead check DIR | head`).
+pub(crate) fn beside_verdict(printed: Result<(), Failure>) -> Result<(), Failure> {
+    match printed {
+        Err(Failure::ReaderGone) => Ok(()),
+        other => other,
+    }
+}
+
 /// A value as YAML that ends with a line break.
 fn yaml(value: &impl Serialize) -> Result<String, Failure> {
     let mut text = serde_saphyr::to_string(value).map_err(|error| unprintable(&error))?;

@@ -5,11 +5,13 @@
 mod file;
 mod in_force;
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use bulkhead_api::v1;
-use node_config::{DEFAULT_ROOT_DIR, DirectoryLayout, NODE_CONFIG_FILE, NodeConfig};
+use node_config::{DEFAULT_ROOT_DIR, DirectoryLayout, NODE_CONFIG_FILE, NodeConfig, ReadError};
 use node_policy::{Grant, Mode, Policy, Protected, RunningPods, Subject, grants_for};
 use pod::{Pod, PodSource};
 use topology::{Account, Identities};
@@ -19,7 +21,7 @@ use crate::check::{self, PodsOfFile};
 use crate::connection::Connection;
 use crate::escape::plain;
 use crate::failure::Failure;
-use crate::output::{Output, note};
+use crate::output::{Output, beside_verdict, note};
 use crate::table::Tone;
 
 use file::PolicyFile;
@@ -31,7 +33,12 @@ pub(crate) async fn policy(
     options: &PolicyOptions,
     output: Output,
 ) -> Result<ExitCode, Failure> {
-    let node = Node::here(run_dir);
+    let node = match &options.command {
+        PolicyCommand::Check(files) | PolicyCommand::Grant(files) => {
+            Node::here(run_dir, &files.files)
+        }
+        PolicyCommand::Show => Node::here(run_dir, &[]),
+    };
     if matches!(options.command, PolicyCommand::Show) && options.policy.is_none() {
         match in_force::report(connection).await {
             Ok(report) => {
@@ -60,7 +67,7 @@ pub(crate) async fn policy(
             for (path, pods) in check::pods(&files.files, &check::configured(&node.config)) {
                 let verdicts = verdicts(&pods, &policy, &node.config.node_name);
                 accepted &= verdicts.iter().all(Verdict::is_good);
-                output.text(&rendered(&path, &verdicts, output.colours))?;
+                beside_verdict(output.text(&rendered(&path, &verdicts, output.colours)))?;
             }
             if policy.mode() == Mode::Audit {
                 note("the policy's mode is audit: what it refuses is reported and runs");
@@ -70,7 +77,7 @@ pub(crate) async fn policy(
         PolicyCommand::Grant(files) => {
             let found = check::pods(&files.files, &check::configured(&node.config));
             let (text, problems) = grants(&found, &policy, &node.config.node_name);
-            output.text(&text)?;
+            beside_verdict(output.text(&text))?;
             for problem in &problems {
                 note(problem);
             }
@@ -87,12 +94,20 @@ pub(crate) async fn policy(
 pub(crate) type Denials = Box<dyn Fn(&Pod) -> Vec<String>>;
 
 /// What `bulkhead check` tells of the policy: that of a given file, else that of the node
-/// where an agent has run here. Elsewhere nobody knows what the node permits.
-pub(crate) fn of_check(run_dir: &Path, given: Option<&Path>) -> Result<Denials, Failure> {
+/// where an agent has run here. Elsewhere nobody knows what the node permits, and that is
+/// said. `manifests` is what is checked.
+pub(crate) fn of_check(
+    run_dir: &Path,
+    given: Option<&Path>,
+    manifests: &[PathBuf],
+) -> Result<Denials, Failure> {
     if given.is_none() && !run_dir.join(NODE_CONFIG_FILE).exists() {
+        note(&format!(
+            "{NEVER_RAN}: it is not looked at what the node policy allows (--policy FILE)"
+        ));
         return Ok(Box::new(|_| Vec::new()));
     }
-    let Node { config, protected } = Node::here(run_dir);
+    let Node { config, protected } = Node::here(run_dir, manifests);
     let file = PolicyFile::read(given.unwrap_or(&config.policy_path))?;
     for warning in file.warnings() {
         note(&warning);
@@ -116,6 +131,13 @@ fn denials(policy: &Policy, pod: &Pod, node_name: &str) -> Vec<String> {
         .collect()
 }
 
+/// Why not all that a node's policy protects is known.
+const NEVER_RAN: &str = "no node agent has run here since the machine booted";
+
+/// Where static pods come from on a node that nobody has configured otherwise: the package
+/// does so, and a kubelet of kubeadm has them there.
+const USUAL_MANIFESTS: &str = "/etc/kubernetes/manifests";
+
 /// The node that the command line runs on: its configuration where an agent has run,
 /// else the defaults.
 struct Node {
@@ -124,8 +146,13 @@ struct Node {
 }
 
 impl Node {
-    fn here(run_dir: &Path) -> Node {
-        let config = NodeConfig::read(&run_dir.join(NODE_CONFIG_FILE)).unwrap_or_else(|_| {
+    /// Where no agent has run, the directories of `manifests` count as those where the node's
+    /// pods come from, since that is what they are looked at for.
+    fn here(run_dir: &Path, manifests: &[PathBuf]) -> Node {
+        let mut sources = BTreeSet::new();
+        let config = NodeConfig::read(&run_dir.join(NODE_CONFIG_FILE)).unwrap_or_else(|error| {
+            note(&by_defaults(&error));
+            sources = directories_of(manifests);
             let directories = DirectoryLayout {
                 run_dir: run_dir.to_owned(),
                 state_dir: "/var/lib/bulkhead".into(),
@@ -133,14 +160,44 @@ impl Node {
                 log_dir: "/var/log".into(),
                 bin_dir: "/usr/libexec/bulkhead".into(),
             };
-            NodeConfig::with_defaults(check::node(run_dir).name, directories)
+            NodeConfig {
+                static_pod_path: Some(USUAL_MANIFESTS.into()),
+                ..NodeConfig::with_defaults(check::node(run_dir).name, directories)
+            }
         });
-        let (protected, problems) = node_config::protected(&config, identities(&config).as_ref());
+        let (mut protected, problems) =
+            node_config::protected(&config, identities(&config).as_ref());
         for problem in problems {
             note(&telemetry::chain(&problem));
         }
+        for source in sources {
+            let added = protected.add_path(&source, "where static pods come from");
+            added.unwrap_or_else(|error| note(&telemetry::chain(&error)));
+        }
         Node { config, protected }
     }
+}
+
+/// What is not known without the node's configuration.
+fn by_defaults(error: &ReadError) -> String {
+    let why = match error {
+        ReadError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            NEVER_RAN.to_owned()
+        }
+        other => telemetry::chain(other),
+    };
+    format!(
+        "{why}: this is by the defaults of a node, with static pods from {USUAL_MANIFESTS}; ask \
+         again once it runs"
+    )
+}
+
+/// The directories among these, also without the links on the way to them.
+fn directories_of(paths: &[PathBuf]) -> BTreeSet<String> {
+    let directories = paths.iter().filter(|path| path.is_dir());
+    let names = directories.flat_map(|path| [std::path::absolute(path), path.canonicalize()]);
+    let found = names.filter_map(Result::ok);
+    found.map(|path| path.display().to_string()).collect()
 }
 
 /// The users of the processes; `None` on a machine that does not have them.

@@ -14,7 +14,7 @@ use crate::arguments::{CrashesOptions, RestartOptions, StatusOptions, TableOrJso
 use crate::connection::{Connection, Next, REOPEN, next};
 use crate::escape::plain;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, beside_verdict};
 use crate::reader;
 use crate::table::{self, Cell, Tone};
 use crate::words::{age, mebibytes, timestamp};
@@ -35,7 +35,7 @@ pub(crate) async fn status(
         Err(Failure::NotPermitted { source }) if !options.watch => {
             let told = reader::status(connection.run_dir()).await?;
             let status = told.ok_or(Failure::NotPermitted { source })?;
-            print(&status, options.output, output)?;
+            beside_verdict(print(&status, options.output, output))?;
             return Ok(readiness(&status));
         }
         other => other?,
@@ -49,7 +49,7 @@ pub(crate) async fn status(
             async move { client.get_status(v1::GetSupervisorStatusRequest {}).await }
         })
         .await?;
-    print(&status, options.output, output)?;
+    beside_verdict(print(&status, options.output, output))?;
     Ok(readiness(&status))
 }
 

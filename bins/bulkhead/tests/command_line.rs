@@ -477,3 +477,78 @@ async fn a_live_view_that_is_told_to_end_leaves_the_terminal_as_it_was() {
         assert_eq!(terminal.end(), 0, "{signal}");
     }
 }
+
+/// Directories of manifests below it: `pods`, where one pod mounts all that is above it.
+fn manifests() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let pods = directory.path().join("pods");
+    std::fs::create_dir(&pods).unwrap();
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
+        "spec": {
+            "containers": [{
+                "name": "c", "image": "i",
+                "volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": true}],
+            }],
+            "volumes": [{"name": "v", "hostPath": {"path": directory.path()}}],
+        },
+    });
+    std::fs::write(pods.join("web.json"), pod.to_string()).unwrap();
+    directory
+}
+
+#[tokio::test]
+async fn before_an_agent_has_run_the_manifests_are_protected_and_what_is_not_known_is_told() {
+    let nowhere = Node::empty();
+    let directory = manifests();
+    let pods = directory.path().join("pods");
+    let pods = pods.to_str().unwrap();
+    let policy = directory.path().join("policy.toml");
+    let policy = policy.to_str().unwrap();
+    let words = ["policy", "--policy", policy, "grant", pods];
+    let granted = nowhere.bulkhead(&words).await;
+    assert_eq!(code(&granted), 0, "{}", stderr(&granted));
+    let text = stdout(&granted);
+    assert!(text.contains("includesProtected = true"), "{text}");
+    for words in [
+        &words[..],
+        &["check", pods],
+        &["check", "--policy", policy, pods],
+    ] {
+        let told = stderr(&nowhere.bulkhead(words).await);
+        assert!(told.contains("no node agent has run"), "{words:?}: {told}");
+    }
+    let configured = Node::empty();
+    std::fs::write(configured.run_dir().join("node.json"), "{").unwrap();
+    let told = stderr(&configured.bulkhead(&words).await);
+    assert!(
+        told.contains("by the defaults of a node"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn a_verdict_is_told_also_where_nobody_reads_what_is_said() {
+    let looping = node(v1::ProcessState::CrashLooping);
+    let directory = manifests();
+    let pods = directory.path().join("pods");
+    for name in ["a.yaml", "b.yaml"] {
+        std::fs::write(pods.join(name), "kind: Pod\n").unwrap();
+    }
+    let pods = pods.to_str().unwrap();
+    let policy = directory.path().join("policy.toml");
+    let policy = policy.to_str().unwrap();
+    for (words, expected) in [
+        (&["check", pods][..], 1),
+        (&["policy", "--policy", policy, "check", pods], 1),
+        (&["policy", "--policy", policy, "grant", pods], 1),
+        (&["status"], 1),
+        (&["status", "-o", "json"], 1),
+        (&["pods"], 0),
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let ended = looping.command(words).stdout(writer).status().await;
+        assert_eq!(ended.unwrap().code(), Some(expected), "{words:?}");
+    }
+}

@@ -155,17 +155,17 @@ fn a_file_that_the_node_would_not_trust_is_told() {
 fn check_judges_by_a_given_policy_and_by_none_where_no_agent_has_run() {
     let directory = tempfile::tempdir().unwrap();
     let pods = decoded_network();
-    let none = of_check(directory.path(), None).unwrap();
+    let none = of_check(directory.path(), None, &[]).unwrap();
     assert!(none(&pods).is_empty());
     let path = directory.path().join("policy.toml");
     fs::write(&path, "").unwrap();
-    let baseline = of_check(directory.path(), Some(&path)).unwrap();
+    let baseline = of_check(directory.path(), Some(&path), &[]).unwrap();
     let denials = baseline(&pods);
     assert!(denials[0].contains("spec.hostNetwork"), "{denials:?}");
     fs::write(&path, "mode = \"audit\"\n").unwrap();
-    let audit = of_check(directory.path(), Some(&path)).unwrap();
+    let audit = of_check(directory.path(), Some(&path), &[]).unwrap();
     assert!(audit(&pods).is_empty());
-    assert!(of_check(directory.path(), Some(directory.path())).is_err());
+    assert!(of_check(directory.path(), Some(directory.path()), &[]).is_err());
 }
 
 fn decoded_network() -> Pod {

@@ -101,7 +101,7 @@ impl Node {
         self.servers.push(Server::start(process, &socket, routes));
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bulkhead"));
         command
             .arg("--run-dir")
