@@ -38,8 +38,8 @@ pub(crate) enum Recall {
     /// It is, or there was no earlier run.
     #[default]
     Complete,
-    /// A file with it was damaged, and the source has not been read well since: a
-    /// manifest that is bad may have pods running that nobody remembers.
+    /// A file with it was damaged or is of no use here, and the source has not been read
+    /// well since: a manifest that is bad may have pods running that nobody remembers.
     Lost,
 }
 
@@ -131,18 +131,24 @@ impl Store for LastGoodFile {
         self.file.path().display().to_string()
     }
 
-    /// `None` if there is nothing, or it is of another node or path. A file that is
-    /// damaged or cannot be read is an error: then what was good is lost.
+    /// `None` if there is nothing, or it is of another node. A file that is damaged or cannot
+    /// be read is an error: then what was good is lost. So it is in one of another format,
+    /// and in one for another path: that may be the same one, in other words.
     ///
     /// Pods are judged again, as their manifests were: who could write the file, and an
     /// older version of this process that knew fewer rules, get no pod past them. A
     /// manifest of which a pod is refused counts as not remembered.
     fn load(&self) -> Result<Option<LastGood>, StateFileError> {
         let Some(saved) = self.file.load::<Saved>()? else {
-            return Ok(None);
+            let is_there = self.file.path().symlink_metadata().is_ok();
+            return Ok(is_there.then(|| lost("it has another format")));
         };
-        if saved.node_name != self.node.name || saved.static_pod_path != self.static_pod_path {
+        if saved.node_name != self.node.name {
             return Ok(None);
+        }
+        if saved.static_pod_path != self.static_pod_path {
+            let had_pods = !saved.manifests.is_empty() || saved.recall == Recall::Lost;
+            return Ok(had_pods.then(|| lost("they are those of another manifest path")));
         }
         let mut last_good = LastGood {
             recall: saved.recall,
@@ -205,6 +211,17 @@ impl Store for LastGoodFile {
             running_from: last_good.running.subjects.clone(),
             manifests,
         })
+    }
+}
+
+/// There was something, and nobody knows what.
+fn lost(reason: &str) -> LastGood {
+    tracing::warn!(reason, "last good manifests are not used");
+    LastGood {
+        recall: Recall::Lost,
+        kind: None,
+        running: Running::default(),
+        manifests: Vec::new(),
     }
 }
 
@@ -300,15 +317,29 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_another_node_or_path_is_void() {
+    fn what_belongs_to_another_node_is_void_and_to_another_path_or_format_lost() {
         let directory = tempfile::tempdir().unwrap();
-        LastGoodFile::new(directory.path(), "node", Path::new("/m"))
-            .save(&last_good())
-            .unwrap();
-        for (node, path) in [("other", "/m"), ("node", "/n")] {
-            let store = LastGoodFile::new(directory.path(), node, Path::new(path));
-            assert_eq!(store.load().unwrap(), None);
-        }
+        let path = directory.path();
+        let store =
+            |node: &str, manifests: &str| LastGoodFile::new(path, node, Path::new(manifests));
+        let recall = |store: &LastGoodFile| store.load().unwrap().map(|it| it.recall);
+        store("node", "/m").save(&last_good()).unwrap();
+        assert_eq!(store("other", "/m").load().unwrap(), None);
+        assert_eq!(store("node", "/m/").load().unwrap(), Some(lost("")));
+        let nothing = LastGood {
+            recall: Recall::Complete,
+            ..lost("")
+        };
+        store("node", "/m").save(&nothing).unwrap();
+        assert_eq!(recall(&store("node", "/n")), None, "no pods are lost");
+        store("node", "/m").save(&lost("")).unwrap();
+        assert_eq!(recall(&store("node", "/n")), Some(Recall::Lost));
+        let store = store("node", "/m");
+        let later = StateFile::new(store.file.path(), VERSION + 1);
+        later.save(&"of a later version").unwrap();
+        assert_eq!(store.load().unwrap(), Some(lost("")));
+        later.remove().unwrap();
+        assert_eq!(store.load().unwrap(), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 
-use state_file::StateFileError;
+use state_file::{StateFile, StateFileError};
 use tempfile::TempDir;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -272,16 +272,23 @@ async fn the_last_good_version_survives_our_restart() {
 
 #[tokio::test]
 async fn what_is_not_remembered_is_not_called_removed() {
-    let mut node = Node::with_directory();
-    node.write("a", "bad: [");
-    fs::write(node.state_file(), "damaged").unwrap();
-    node.start();
-    let state = node
-        .until("a problem", |state| !state.problems.is_empty())
-        .await;
-    assert!(!state.ready, "a pod of the bad file may be running");
-    node.write("a", &manifest("a", "i:1"));
-    node.until_images(&["i:1"]).await;
+    let damage = |node: &Node| fs::write(node.state_file(), "damaged").unwrap();
+    let write_another_format = |node: &Node| {
+        let file = StateFile::new(node.state_file(), 2);
+        file.save(&"of a later version").unwrap();
+    };
+    for lose in [&damage as &dyn Fn(&Node), &write_another_format] {
+        let mut node = Node::with_directory();
+        node.write("a", "bad: [");
+        lose(&node);
+        node.start();
+        let state = node
+            .until("a problem", |state| !state.problems.is_empty())
+            .await;
+        assert!(!state.ready, "a pod of the bad file may be running");
+        node.write("a", &manifest("a", "i:1"));
+        node.until_images(&["i:1"]).await;
+    }
     // At a first start there is nothing to remember.
     let mut node = Node::with_directory();
     node.write("a", "bad: [");
