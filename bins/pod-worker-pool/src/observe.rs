@@ -63,8 +63,8 @@ enum Found {
     Known(Container),
     /// By its status, which had this state.
     Inspected(v1::ContainerState, Container),
-    /// From the list alone; the next look asks again.
-    ListedOnly(Container),
+    /// Not wholly, or from the list alone; the next look asks again.
+    Incomplete(Container),
 }
 
 /// How containers are asked about.
@@ -241,7 +241,7 @@ impl Observer {
                 match self.inspect(identity, state, listed.clone(), how).await {
                     Err(error) if !how.strict => {
                         tracing::warn!(pod = %identity, %error, "container not inspected");
-                        Ok(Some(Found::ListedOnly(listed)))
+                        Ok(Some(Found::Incomplete(listed)))
                     }
                     inspected => inspected,
                 }
@@ -250,7 +250,7 @@ impl Observer {
             .try_collect()
             .await?;
         let found = found.into_iter().flatten().map(|found| match found {
-            Found::Known(container) | Found::ListedOnly(container) => container,
+            Found::Known(container) | Found::Incomplete(container) => container,
             Found::Inspected(state, container) => {
                 let id = container.id.clone();
                 cache.containers.insert(id, (state, container.clone()));
@@ -287,7 +287,7 @@ impl Observer {
         }
         if let ContainerState::Exited(exit) = &mut container.state {
             let restart_count = container.restart_count;
-            exit.message = termination_message::of(
+            let message = termination_message::of(
                 &*self.host,
                 identity,
                 &container.name,
@@ -295,6 +295,10 @@ impl Observer {
                 &status,
             )
             .await;
+            exit.message = message.text;
+            if !message.is_final {
+                return Ok(Some(Found::Incomplete(container)));
+            }
         }
         Ok(Some(Found::Inspected(state, container)))
     }

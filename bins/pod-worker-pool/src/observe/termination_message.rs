@@ -2,11 +2,13 @@
 //! the end of its log, behind what the runtime itself says.
 
 use std::path::Path;
+use std::time::Duration;
 
 use cri::v1;
 use node_host::{NodeError, NodeHost};
 use pod::PodIdentity;
 use pod::metadata::{TERMINATION_MESSAGE_PATH_ANNOTATION, TERMINATION_MESSAGE_POLICY_ANNOTATION};
+use tokio::time::timeout;
 
 /// Most that is read of the file, and most that a message may have in all.
 const MAX_MESSAGE_BYTES: usize = 4096;
@@ -17,6 +19,17 @@ const MAX_LOG_LINES: usize = 80;
 /// time stamp and a tag.
 const MAX_LOG_READ_BYTES: usize = 64 << 10;
 
+/// How long a look at the pod waits for each of them: on a disk that hangs they must not
+/// hold up a stop.
+const READING_MAY_TAKE: Duration = Duration::from_secs(2);
+
+/// What an instance left.
+pub(super) struct Message {
+    pub(super) text: String,
+    /// Whether it was read, or never can be.
+    pub(super) is_final: bool,
+}
+
 /// The message of an instance of a container that has exited.
 pub(super) async fn of(
     host: &dyn NodeHost,
@@ -24,27 +37,29 @@ pub(super) async fn of(
     container: &str,
     restart_count: u32,
     status: &v1::ContainerStatus,
-) -> String {
+) -> Message {
     let mut written = String::new();
+    let mut is_final = true;
     if let Some(file) = file(status) {
-        written = match host
-            .read_termination_log(pod.uid(), file, MAX_MESSAGE_BYTES)
-            .await
-        {
-            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            Err(error) => format!(
-                "Error on reading termination log {}: {}",
-                file.display(),
-                telemetry::chain(&error)
-            ),
+        let read = host.read_termination_log(pod.uid(), file, MAX_MESSAGE_BYTES);
+        let read = timeout(READING_MAY_TAKE, read).await;
+        is_final = read.is_ok();
+        let failed =
+            |why: &str| format!("Error on reading termination log {}: {why}", file.display());
+        written = match read {
+            Ok(Ok(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
+            Ok(Err(error)) => failed(&telemetry::chain(&error)),
+            Err(_) => failed("it takes too long"),
         };
     }
     if written.is_empty() && falls_back(status) {
         // A log that cannot be read says nothing, like one that is not there.
-        let log = read_log_end(host, pod, container, restart_count).await;
-        written = log_content(&log.unwrap_or_default());
+        let log = read_log_end(host, pod, container, restart_count);
+        let log = timeout(READING_MAY_TAKE, log).await;
+        written = log_content(&log.unwrap_or_else(|_| Ok(Vec::new())).unwrap_or_default());
     }
-    joined(&status.message, &written)
+    let text = joined(&status.message, &written);
+    Message { text, is_final }
 }
 
 /// The file that was mounted for the message.

@@ -65,7 +65,7 @@ fn failed(steps: &Steps, identity: &PodIdentity, error: StepError) -> Outcome {
     Outcome::Failed(error)
 }
 
-/// At the pod's deadline the plan is to end it, whatever hangs.
+/// At the pod's deadline the plan is to end it, whatever hangs or is to be tried again.
 async fn converge_in_time(
     steps: &Steps,
     target: &Target<'_>,
@@ -73,9 +73,10 @@ async fn converge_in_time(
     memory: &mut Memory,
 ) -> Result<Outcome, StepError> {
     if let Some(left) = start_time::time_left(steps, target) {
+        let deadline = steps.clock.now().plus(left);
         let converging = converge(steps, target, input, memory);
         if let Ok(outcome) = tokio::time::timeout(left, converging).await {
-            return outcome;
+            return outcome.map_err(|error| error.at_latest(Some(deadline)));
         }
     }
     converge(steps, target, input, memory).await

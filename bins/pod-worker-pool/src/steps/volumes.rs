@@ -11,6 +11,10 @@ use super::error::{Retry, StepError};
 use super::memory::Memory;
 use super::target::Target;
 
+/// How long a step waits for work on the pod's volumes. It goes on beside that, and later
+/// steps find what it has made: a file system that hangs must not hold up a probe's verdict.
+pub(super) const VOLUMES_WAIT: Duration = Duration::from_secs(10);
+
 /// How long a step waits for a refresh. It goes on beside that: a file system that hangs
 /// must not hold up a stop.
 const REFRESH_WAIT: Duration = Duration::from_secs(2);
@@ -41,9 +45,14 @@ pub(super) async fn make(
     let made = steps
         .host
         .make_volumes(target.identity, target.pod, volumes, &rules);
-    let mut made = made
-        .await
-        .map_err(|error| failed(telemetry::chain(&error)))?;
+    let made = timeout(VOLUMES_WAIT, made).await.map_err(|_| {
+        let names: Vec<&str> = volumes.iter().map(|it| it.name.as_str()).collect();
+        failed(format!(
+            "volumes are still being made: [{}]",
+            names.join(" ")
+        ))
+    })?;
+    let mut made = made.map_err(|error| failed(telemetry::chain(&error)))?;
     let seen_at = steps.clock.now();
     for Volume { name, spec } in volumes {
         if let Some(mounted) = made.remove(name) {
