@@ -52,7 +52,7 @@ pub(super) fn write(
             bytes: memory_bytes,
             swap: Swap::Avoided,
         };
-        memory::mount_on(kind, name, content, None)?;
+        memory::mount_on(kind, name, content, memory::Root::default())?;
     }
     let volume = kind.make_child(name, MODE)?;
     bring_to(&volume, files)?;

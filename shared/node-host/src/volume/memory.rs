@@ -3,6 +3,7 @@
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sys::statfs::{HUGETLBFS_MAGIC, TMPFS_MAGIC, fstatfs};
+use nix::unistd::Gid;
 
 use crate::directory::Directory;
 use crate::error::{IoContext as _, NodeError};
@@ -41,13 +42,31 @@ pub(super) enum Content {
     },
 }
 
+/// The file system's own directory. It is as it is to be from the moment on when it is
+/// mounted, and after that as who uses it changed it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Root {
+    /// Its mode; absent: the kernel's.
+    pub(super) mode: Option<u32>,
+    /// Its group; absent: our own.
+    pub(super) group: Option<Gid>,
+}
+
+impl Root {
+    fn options(self) -> String {
+        let mode = self.mode.map(|mode| format!(",mode={mode:o}"));
+        let group = self.group.map(|group| format!(",gid={group}"));
+        format!("{}{}", mode.unwrap_or_default(), group.unwrap_or_default())
+    }
+}
+
 /// Mounts a file system in memory on the directory of this name, which is made; or finds it
-/// mounted. `mode` is that of the file system's own directory; without it the kernel's.
+/// mounted.
 pub(super) fn mount_on(
     kind: &Directory,
     name: &str,
     content: Content,
-    mode: Option<u32>,
+    root: Root,
 ) -> Result<(), NodeError> {
     let path = kind.path().join(name);
     let (filesystem, magic) = match content {
@@ -65,10 +84,8 @@ pub(super) fn mount_on(
         };
     }
     kind.make_child(name, MODE_BELOW)?;
-    let mode = mode.map(|mode| format!(",mode={mode:o}"));
-    let mode = mode.unwrap_or_default();
     let mounted = |options: &str| {
-        let options = format!("{options}{mode}");
+        let options = format!("{options}{}", root.options());
         let source = Some(filesystem);
         mount(source, &path, source, MsFlags::empty(), Some(&*options))
     };

@@ -77,6 +77,11 @@ impl Ownership {
         })
     }
 
+    /// The pod's group.
+    pub(crate) fn group(self) -> Gid {
+        self.group
+    }
+
     /// The same for a volume that is new or has been given to the group before: `emptyDir`
     /// and what is made of objects, for which the pod's own policy has no effect.
     pub(crate) fn once(self) -> Ownership {

@@ -45,6 +45,14 @@ fn case() -> Case {
     }
 }
 
+fn mode_of(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().mode() & 0o7777
+}
+
+fn chmod(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
 /// A pod with these volumes, all mounted by its container.
 fn with_volumes(volumes: &str) -> Pod {
     let mut pod = pod(&format!(
@@ -131,20 +139,19 @@ fn volumes_belong_to_the_group_of_their_pod_and_what_is_in_them_is_looked_at_onc
         case.set_up_pod(&pod).unwrap();
         for (name, expected) in [("v", 0o2777), ("m", 0o3777)] {
             let path = case.empty_dir(name);
-            let found = fs::metadata(&path).unwrap();
-            assert_eq!(
-                (found.gid(), found.mode() & 0o7777),
-                (4711, expected),
-                "{name}"
-            );
-            // Its owner's own business, also when the next container starts.
             let file = path.join("file");
             if round == 0 {
+                let found = fs::metadata(&path).unwrap();
+                let found = (found.gid(), found.mode() & 0o7777);
+                assert_eq!(found, (4711, expected), "{name}");
                 fs::write(&file, "").unwrap();
                 assert_eq!(fs::metadata(&file).unwrap().gid(), 4711);
-                fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+                chmod(&file, 0o600);
+                chmod(&path, 0o700);
             }
-            assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, 0o600);
+            // Its owner's own business, also when the next container starts.
+            assert_eq!(mode_of(&file), 0o600, "{name}");
+            assert_eq!(mode_of(&path), 0o700, "{name}");
         }
     }
     tear_down(&case.directory, &mounts()).unwrap();
@@ -359,4 +366,31 @@ fn an_empty_dir_in_huge_pages_is_a_file_system_of_that_page_size() {
     }
     tear_down(&case.directory, &mounts()).unwrap();
     assert!(!case.empty_dir("v").exists());
+}
+
+#[test]
+fn huge_pages_are_given_to_the_group_of_their_pod_once() {
+    if !Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB").exists() {
+        return;
+    }
+    let case = case();
+    let mut pod = with_volumes(r#"{"name":"v","emptyDir":{"medium":"HugePages-2Mi"}}"#);
+    let spec = pod.spec.as_mut().unwrap();
+    let resources = r#"{"requests":{"hugepages-2Mi":"0"}}"#;
+    spec.containers[0].resources = Some(serde_json::from_str(resources).unwrap());
+    let context = spec.security_context.get_or_insert_default();
+    context.fs_group = Some(4711);
+    case.set_up_pod(&pod).unwrap();
+    let path = case.empty_dir("v");
+    let file = path.join("file");
+    assert_eq!(fs::metadata(&path).unwrap().gid(), 4711);
+    assert_eq!(mode_of(&path), 0o2777);
+    fs::write(&file, "").unwrap();
+    assert_eq!(fs::metadata(&file).unwrap().gid(), 4711);
+    chmod(&file, 0o600);
+    chmod(&path, 0o700);
+    case.set_up_pod(&pod).unwrap();
+    // What is made there belongs to the group still, which is no harm to what is there.
+    assert_eq!((mode_of(&file), mode_of(&path)), (0o600, 0o2700));
+    tear_down(&case.directory, &mounts()).unwrap();
 }
