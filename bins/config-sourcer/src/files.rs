@@ -47,7 +47,8 @@ pub(crate) enum Observation {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Manifest {
     fingerprint: Option<Fingerprint>,
-    /// Hash of the content that was judged last.
+    /// Hash of the content that this run has judged last: another version of this program may
+    /// judge otherwise, which is to show at once, and not with some later edit.
     judged: Option<String>,
     /// The pods of the last good content; `None` if there was none.
     good: Option<Vec<PodDocument>>,
@@ -68,8 +69,6 @@ fn size(pods: &[PodDocument]) -> (usize, usize) {
 pub(crate) struct Remembered {
     /// The file's path.
     pub path: String,
-    /// Hash of the content that the pods are of, if that is what the file has.
-    pub judged: Option<String>,
     /// The pods of the last good content.
     pub pods: Vec<PodDocument>,
 }
@@ -90,7 +89,6 @@ impl Manifests {
             .into_iter()
             .map(|each| {
                 let manifest = Manifest {
-                    judged: each.judged,
                     good: Some(each.pods),
                     ..Manifest::default()
                 };
@@ -108,10 +106,6 @@ impl Manifests {
             .filter_map(|(path, manifest)| {
                 Some(Remembered {
                     path: path.clone(),
-                    judged: manifest
-                        .judged
-                        .clone()
-                        .filter(|_| manifest.problems.is_empty()),
                     pods: manifest.good.clone()?,
                 })
             })

@@ -76,7 +76,6 @@ struct Saved {
 #[derive(Serialize, Deserialize)]
 struct SavedManifest {
     path: String,
-    judged: Option<String>,
     pods: Vec<Box<RawValue>>,
 }
 
@@ -193,10 +192,8 @@ impl Store for LastGoodFile {
             .iter()
             .map(|manifest| {
                 let pods = manifest.pods.iter().map(raw).collect::<Result<_, _>>()?;
-                let judged = manifest.judged.clone();
                 Ok(SavedManifest {
                     path: manifest.path.clone(),
-                    judged,
                     pods,
                 })
             })
@@ -246,7 +243,6 @@ fn remembered(manifest: SavedManifest, classes: &RuntimeClasses) -> Result<Remem
     match pods.collect() {
         Ok(pods) => Ok(Remembered {
             path: manifest.path,
-            judged: manifest.judged,
             pods,
         }),
         Err(refused) => Err(Unusable {
@@ -301,7 +297,6 @@ mod tests {
             },
             manifests: vec![Remembered {
                 path: "/m/a".to_owned(),
-                judged: Some("hash".to_owned()),
                 pods: vec![pod],
             }],
         }
@@ -346,7 +341,6 @@ mod tests {
     fn more_pods_or_manifests_than_a_source_may_have_are_left_out() {
         let manifest = |pods: usize| SavedManifest {
             path: "/m/a".to_owned(),
-            judged: None,
             pods: vec![RawValue::from_string("0".to_owned()).unwrap(); pods],
         };
         let empty = || (0..MAX_FILES).map(|_| manifest(0));
@@ -405,7 +399,6 @@ mod tests {
             // With its checksum, as only somebody hostile or an older version writes it.
             let saved = |path: &str, pod: String| SavedManifest {
                 path: path.to_owned(),
-                judged: Some("hash".to_owned()),
                 pods: vec![RawValue::from_string(pod).unwrap()],
             };
             let good = &last_good().manifests[0].pods[0];

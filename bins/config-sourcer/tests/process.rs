@@ -207,7 +207,8 @@ fn kept(name: &str, image: &str) -> Value {
 async fn a_pod_of_a_state_file_is_judged_again_before_it_is_published() {
     let mut node = Node::new();
     let directory = node.disk.path().join("manifests");
-    let manifest_kept = |name: &str, pod: Value| json!({"path": directory.join(name), "judged": null, "pods": [pod]});
+    let manifest_kept =
+        |name: &str, pod: Value| json!({"path": directory.join(name), "pods": [pod]});
     let mut escaping = kept("escaping", "i:1");
     escaping["metadata"]["uid"] = "../../../etc".into();
     let mut unsupported = kept("unsupported", "i:1");

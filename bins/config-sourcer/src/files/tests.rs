@@ -163,16 +163,36 @@ fn what_is_remembered_brings_everything_back() {
         after.snapshot(&Running::default()).0,
         before.snapshot(&Running::default()).0
     );
-    // The good file is not judged again, the bad one is, and keeps its pods.
-    let same = Observation::Content {
-        bytes: manifest("a", "i:1").into_bytes(),
-        fingerprint: None,
-    };
-    after.observe(A, same, "t3", |_| panic!("judged again"));
+    // Both are judged again: the good one comes to the same, the bad one keeps its pods.
+    observe(&mut after, A, &manifest("a", "i:1"), "t3");
     observe(&mut after, B, "{", "t3");
+    assert_eq!(
+        after.snapshot(&Running::default()).0,
+        before.snapshot(&Running::default()).0
+    );
     assert_eq!(seen(&after), ["t1", "t1"]);
     assert_eq!(problems(&after).len(), 1);
     assert!(!after.has_bad_without_pods());
+}
+
+#[test]
+fn what_another_version_makes_of_a_manifest_counts_from_its_start_on() {
+    let mut before = Manifests::default();
+    let text = manifest("a, uid: mine", "i:1");
+    observe(&mut before, A, &text, "t1");
+    let mut after = Manifests::from_remembered(before.to_remember());
+    let same = Observation::Content {
+        bytes: text.into_bytes(),
+        fingerprint: None,
+    };
+    after.observe(A, same, "t2", |bytes| {
+        let text = str::from_utf8(bytes).unwrap().replace("i:1", "i:2");
+        static_pods(text.as_bytes(), Origin::File(A), &"node".into())
+    });
+    assert_eq!(
+        (images(&after), seen(&after)),
+        (vec!["i:2".to_owned()], vec!["t1".to_owned()])
+    );
 }
 
 #[test]
