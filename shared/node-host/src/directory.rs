@@ -129,8 +129,7 @@ impl Directory {
         let temporary = format!("{TEMPORARY_PREFIX}{name}");
         let made = self.make_child(&temporary, mode)?;
         prepare(&made)?;
-        let flags = RenameFlags::RENAME_NOREPLACE;
-        renameat2(&self.fd, temporary.as_str(), &self.fd, name, flags).context("name", &path)?;
+        rename_to_new(&self.fd, &temporary, name).context("name", &path)?;
         Ok(Directory { path, ..made })
     }
 
@@ -275,8 +274,7 @@ impl Directory {
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), NodeError> {
         self.named(from)?;
         let path = self.named(to)?;
-        let flags = RenameFlags::RENAME_NOREPLACE;
-        match renameat2(&self.fd, from, &self.fd, to, flags) {
+        match rename_to_new(&self.fd, from, to) {
             Ok(()) | Err(Errno::ENOENT) => Ok(()),
             Err(error) => Err(NodeError::io("rename to", path, error.into())),
         }
@@ -339,6 +337,32 @@ impl Directory {
                 format!("{name:?} is not a file name"),
             ))
         }
+    }
+}
+
+/// Renames within a directory, and not over what is there.
+fn rename_to_new(directory: &OwnedFd, from: &str, to: &str) -> nix::Result<()> {
+    let flags = RenameFlags::RENAME_NOREPLACE;
+    let by_kernel = renameat2(directory, from, directory, to, flags);
+    rename_unless_done(by_kernel, directory, from, to)
+}
+
+/// What the kernel answered, unless the file system has no such call: NFS and ZFS before 2.2
+/// refuse its flag. Only root writes in these directories, so what is looked for first does
+/// not come in between, but for a log that the runtime makes in just that moment.
+fn rename_unless_done(
+    by_kernel: nix::Result<()>,
+    directory: &OwnedFd,
+    from: &str,
+    to: &str,
+) -> nix::Result<()> {
+    let Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) = by_kernel else {
+        return by_kernel;
+    };
+    match fstatat(directory, to, AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Ok(_) => Err(Errno::EEXIST),
+        Err(Errno::ENOENT) => renameat(directory, from, directory, to),
+        Err(error) => Err(error),
     }
 }
 

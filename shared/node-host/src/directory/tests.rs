@@ -226,3 +226,27 @@ fn a_top_directory_that_is_made_has_its_mode_and_one_that_is_there_keeps_its_own
     Directory::open_or_make(&path, 0o755).unwrap();
     assert_eq!(mode(&path), 0o777);
 }
+
+#[test]
+fn where_the_file_system_cannot_rename_to_new_names_only_nothing_is_replaced_either() {
+    for refusal in [Errno::EINVAL, Errno::ENOSYS, Errno::EOPNOTSUPP] {
+        let case = case();
+        let rename = |answer, from, to| rename_unless_done(answer, case.directory.fd(), from, to);
+        for directory in ["made", "there"] {
+            fs::create_dir(case.path(directory)).unwrap();
+        }
+        symlink("/nowhere", case.path("link")).unwrap();
+        for there in ["there", "link"] {
+            let refused = rename(Err(refusal), "made", there);
+            assert_eq!(refused, Err(Errno::EEXIST), "{there}");
+        }
+        let missing = rename(Err(refusal), "missing", "new");
+        assert_eq!(missing, Err(Errno::ENOENT));
+        for done in [Ok(()), Err(Errno::EEXIST), Err(Errno::ENOENT)] {
+            assert_eq!(rename(done, "made", "new"), done);
+            assert!(case.path("made").exists());
+        }
+        rename(Err(refusal), "made", "new").unwrap();
+        assert!(case.path("new").is_dir() && !case.path("made").exists());
+    }
+}
