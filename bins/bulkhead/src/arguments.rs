@@ -33,7 +33,7 @@ Exit codes:
   1  it failed; for `status`: a process is not ready; for `check`: not accepted;
      for `policy check`: not allowed
   2  the command line is wrong
-  3  a process of Bulkhead cannot be reached
+  3  a process of Bulkhead, or systemd where that supervises, does not answer
   4  not permitted: run as root (`status` also works for members of statusGroup)
   5  there is no such pod, container or process";
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use bulkhead_api::v1;
 use ipc::Message as _;
+use node_config::{NODE_CONFIG_FILE, NodeConfig};
 use topology::{Process, WATCH_DIRECTORY_NAME, WATCH_FILE_NAME};
 
 use crate::arguments::{Arguments, Command, StatusOptions, TableOrJson};
@@ -49,6 +50,9 @@ const WATCH_PERIOD: Duration = Duration::from_secs(1);
 /// own for each step.
 const JOB_WAIT: Duration = Duration::from_secs(120);
 
+/// What systemctl says of a job that it has begun with and that failed.
+const OF_JOB: &str = "Job for ";
+
 /// With these timeout(1) says that it has ended the program.
 const TIMED_OUT: [Option<i32>; 3] = [Some(124), Some(137), None];
 
@@ -79,7 +83,14 @@ pub(crate) fn is_supervised_by_systemd(run_dir: &Path) -> bool {
     run_dir == Path::new(RUN_DIRECTORY)
         && UnixStream::connect(socket).is_err()
         && Path::new("/run/systemd/system").exists()
-        && is_active(TARGET)
+        && is_up()
+}
+
+/// Whether the bundle runs, or comes up.
+fn is_up() -> bool {
+    let words = ["show", "--property=ActiveState,Job", TARGET, PREPARE].map(str::to_owned);
+    let shown = asked("systemctl", &words, ANSWER_WAIT).and_then(Asked::answer);
+    shown.is_ok_and(|shown| systemd::is_any_up(&shown))
 }
 
 fn status(options: &StatusOptions, output: Output) -> Result<ExitCode, Failure> {
@@ -125,10 +136,10 @@ pub(crate) fn ask_for_processes() -> Result<Asked, Failure> {
 
 /// What the answer says, and what was found by who watches them.
 pub(crate) fn processes(shown: &str) -> v1::SupervisorStatus {
-    let node_name = nix::unistd::gethostname().unwrap_or_default();
+    let node_name = node_name(Path::new(RUN_DIRECTORY));
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let since_boot = Duration::try_from(now).unwrap_or_default();
-    let mut status = systemd::status(shown, &node_name.to_string_lossy(), since_boot);
+    let mut status = systemd::status(shown, &node_name, since_boot);
     status
         .degradations
         .extend(systemd::unprepared(shown, PREPARE));
@@ -140,6 +151,18 @@ pub(crate) fn processes(shown: &str) -> v1::SupervisorStatus {
         Err(error) => status.degradations.push(systemd::unwatched(&error)),
     }
     status
+}
+
+/// The node's name as its processes have it; the host's where nothing could be prepared.
+fn node_name(run_dir: &Path) -> String {
+    let prepared = NodeConfig::read(&run_dir.join(NODE_CONFIG_FILE));
+    prepared.map_or_else(
+        |_| {
+            let name = nix::unistd::gethostname().unwrap_or_default();
+            name.to_string_lossy().to_lowercase()
+        },
+        |config| config.node_name,
+    )
 }
 
 /// What was found by who watches the processes. The file goes with its service.
@@ -173,6 +196,9 @@ fn reload(output: Output) -> Result<ExitCode, Failure> {
     // Without it nothing of the bundle runs.
     let is_prepared = is_active(PREPARE);
     if let Err(failure) = start_job("reload-or-restart", &[PREPARE])?.answer() {
+        if matches!(failure, Failure::NotPermitted { .. }) {
+            return Err(failure);
+        }
         let why = asked("journalctl", &systemd::ask_why(PREPARE), ANSWER_WAIT)?;
         drop_privileges();
         why.answer().unwrap_or_default().lines().for_each(note);
@@ -211,7 +237,12 @@ fn crashes(of: Option<&str>, format: TableOrJson, output: Output) -> Result<Exit
     let exits = asked("journalctl", &systemd::ask_for_exits(process), ANSWER_WAIT)?;
     let lines = asked("journalctl", &systemd::ask_for_lines(process), ANSWER_WAIT)?;
     drop_privileges();
-    let crashes = systemd::crashes(&exits.answer()?, &lines.answer()?);
+    let (exits, hint) = exits.answer_and_hint()?;
+    let crashes = systemd::crashes(&exits, &lines.answer()?);
+    if crashes.is_empty() {
+        // As whoever may not read the journal of others is told.
+        hint.lines().for_each(note);
+    }
     print_crashes(&crashes, of, format, output)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -221,7 +252,11 @@ fn start_job(verb: &str, units: &[impl AsRef<str>]) -> Result<Asked, Failure> {
     let mut words = vec!["--no-ask-password", verb];
     words.extend(units.iter().map(AsRef::as_ref));
     let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
-    asked("systemctl", &words, JOB_WAIT)
+    let job = asked("systemctl", &words, JOB_WAIT)?;
+    Ok(Asked {
+        may_be_refused: !nix::unistd::geteuid().is_root(),
+        ..job
+    })
 }
 
 fn is_active(unit: &str) -> bool {
@@ -243,6 +278,8 @@ pub(crate) struct Asked {
     action: String,
     wait: Duration,
     child: Child,
+    /// Whether what it asks for may be refused to who runs it.
+    may_be_refused: bool,
 }
 
 /// Starts a program of systemd, which has so long. timeout(1) ends it and all that it has
@@ -263,6 +300,7 @@ pub(crate) fn asked(program: &str, words: &[String], wait: Duration) -> Result<A
             action,
             wait,
             child,
+            may_be_refused: false,
         }),
         Err(source) => Err(Failure::Local { action, source }),
     }
@@ -271,22 +309,34 @@ pub(crate) fn asked(program: &str, words: &[String], wait: Duration) -> Result<A
 impl Asked {
     /// What it prints; its own words say what is wrong where it fails.
     pub(crate) fn answer(self) -> Result<String, Failure> {
+        self.answer_and_hint().map(|(answer, _hint)| answer)
+    }
+
+    /// The same with what it says beside it.
+    fn answer_and_hint(self) -> Result<(String, String), Failure> {
         let (action, wait) = (self.action, self.wait.as_secs());
         let ran = match self.child.wait_with_output() {
             Ok(ran) => ran,
             Err(source) => return Err(Failure::Local { action, source }),
         };
+        let told = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
         if ran.status.success() {
-            return Ok(String::from_utf8_lossy(&ran.stdout).into_owned());
+            let answer = String::from_utf8_lossy(&ran.stdout).into_owned();
+            return Ok((answer, told));
         }
-        let source = if TIMED_OUT.contains(&ran.status.code()) {
+        if TIMED_OUT.contains(&ran.status.code()) {
             let told = format!("it has not answered within {wait} s");
-            io::Error::new(ErrorKind::TimedOut, told)
-        } else {
-            let told = String::from_utf8_lossy(&ran.stderr).trim().to_owned();
-            io::Error::other(told)
-        };
-        Err(Failure::Local { action, source })
+            let source = io::Error::new(ErrorKind::TimedOut, told);
+            return Err(Failure::Silent { action, source });
+        }
+        let begun = told.starts_with(OF_JOB);
+        let source = io::Error::other(told);
+        Err(match self.may_be_refused && !begun {
+            true => Failure::NotPermitted {
+                source: source.into(),
+            },
+            false => Failure::Local { action, source },
+        })
     }
 }
 
@@ -296,7 +346,7 @@ mod tests {
 
     fn source_of(failed: Result<String, Failure>) -> io::Error {
         match failed {
-            Err(Failure::Local { source, .. }) => source,
+            Err(Failure::Local { source, .. } | Failure::Silent { source, .. }) => source,
             other => panic!("{other:?}"),
         }
     }
@@ -326,7 +376,8 @@ mod tests {
     #[test]
     fn who_does_not_answer_is_not_waited_for() {
         let failed = shell("exec sleep 1000", Duration::from_millis(100));
-        assert_eq!(source_of(failed).kind(), ErrorKind::TimedOut);
+        let failure = failed.unwrap_err();
+        assert!(matches!(failure, Failure::Silent { .. }), "{failure:?}");
         let stubborn = "trap '' TERM; while :; do sleep 1000; done";
         let failed = shell(stubborn, Duration::from_millis(100));
         assert_eq!(source_of(failed).kind(), ErrorKind::TimedOut);
@@ -340,5 +391,42 @@ mod tests {
             shell("echo one; echo two >&2", ANSWER_WAIT).unwrap(),
             "one\n"
         );
+        let words = ["-c".to_owned(), "echo 'some are hidden' >&2".to_owned()];
+        let asked = asked("sh", &words, ANSWER_WAIT).unwrap();
+        let hinted = (String::new(), "some are hidden".to_owned());
+        assert_eq!(asked.answer_and_hint().unwrap(), hinted);
+    }
+
+    #[test]
+    fn who_may_not_have_a_job_done_is_told_so_and_of_a_job_that_failed_the_reason() {
+        let refused = "Failed to restart x: Interactive authentication required.";
+        let failed = "Job for x failed because of something.";
+        for (may_be_refused, said, is_not_permitted) in [
+            (true, refused, true),
+            (true, failed, false),
+            (false, refused, false),
+        ] {
+            let words = ["-c".to_owned(), format!("echo '{said}' >&2; exit 1")];
+            let job = Asked {
+                may_be_refused,
+                ..asked("sh", &words, ANSWER_WAIT).unwrap()
+            };
+            let failure = job.answer().unwrap_err();
+            let found = matches!(failure, Failure::NotPermitted { .. });
+            assert_eq!(found, is_not_permitted, "{said}: {failure:?}");
+        }
+    }
+
+    #[test]
+    fn the_node_is_called_as_its_processes_have_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let host = nix::unistd::gethostname().unwrap();
+        let host = host.to_str().unwrap().to_lowercase();
+        assert_eq!(node_name(directory.path()), host);
+        let layout = node_config::DirectoryLayout::below("/n");
+        let config = NodeConfig::with_defaults("edge-7", layout);
+        let text = serde_json::to_string(&config).unwrap();
+        fs::write(directory.path().join(NODE_CONFIG_FILE), text).unwrap();
+        assert_eq!(node_name(directory.path()), "edge-7");
     }
 }

@@ -11,7 +11,7 @@ use topology::Process;
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// There is no socket: nothing runs here.
-    #[error("no node agent runs with --run-dir {run_dir}: start the supervisor, or give the --run-dir that it was started with", run_dir = run_dir.display())]
+    #[error("no node agent runs with --run-dir {run_dir}: start it (bulkhead.service or bulkhead.target, or the supervisor itself), or give the --run-dir that it was started with", run_dir = run_dir.display())]
     NotRunning {
         /// Where it was looked for.
         run_dir: PathBuf,
@@ -44,6 +44,14 @@ pub enum Failure {
     /// What was asked has no single answer.
     #[error("{0}")]
     Ambiguous(String),
+    /// A program of systemd does not answer.
+    #[error("cannot {action}")]
+    Silent {
+        /// What was tried.
+        action: String,
+        /// How long.
+        source: io::Error,
+    },
     /// This machine refused.
     #[error("cannot {action}")]
     Local {
@@ -93,7 +101,7 @@ impl Failure {
             Failure::ReaderGone => 0,
             Failure::Refused { .. } | Failure::Local { .. } => 1,
             Failure::Ambiguous(_) => 2,
-            Failure::NotRunning { .. } | Failure::Unreachable { .. } => 3,
+            Failure::NotRunning { .. } | Failure::Unreachable { .. } | Failure::Silent { .. } => 3,
             Failure::NotPermitted { .. } => 4,
             Failure::NotFound(_) => 5,
         })

@@ -91,6 +91,17 @@ pub(crate) fn status(shown: &str, node_name: &str, since_boot: Duration) -> v1::
     }
 }
 
+/// Whether any of these units is up, or on its way: a target is not while what it wants
+/// starts, but has a job.
+pub(crate) fn is_any_up(shown: &str) -> bool {
+    let is_up = |unit: BTreeMap<&str, &str>| {
+        let value = |name| unit.get(name).copied().unwrap_or_default();
+        !matches!(value("ActiveState"), "inactive" | "failed" | "")
+            || !matches!(value("Job"), "0" | "")
+    };
+    shown.split("\n\n").map(properties).any(is_up)
+}
+
 /// That nobody watches the processes, for people.
 pub(crate) fn unwatched(error: &std::io::Error) -> String {
     format!(
@@ -290,6 +301,23 @@ mod tests {
         assert_eq!(pleg.status_text, "relist interval 1 s: 1=1");
         assert_eq!(status.processes[1].state(), v1::ProcessState::Backoff);
         assert_eq!(status.processes[1].rss_bytes, 0);
+    }
+
+    #[test]
+    fn what_is_on_its_way_is_up() {
+        let target = |state: &str, prepare: &str| {
+            is_any_up(&format!("ActiveState={state}\n\nActiveState={prepare}\n"))
+        };
+        assert!(target("active", "failed"), "nothing could be prepared");
+        assert!(
+            target("inactive\nJob=812", "inactive"),
+            "the network comes first"
+        );
+        assert!(target("inactive", "activating"));
+        assert!(target("inactive", "active"));
+        assert!(!target("inactive", "failed"));
+        assert!(!target("inactive\nJob=0", "inactive\nJob="));
+        assert!(!is_any_up(""));
     }
 
     #[test]

@@ -59,6 +59,10 @@ process_has_another_pid() {
     now=$(pid_in_status "$1")
     [ -n "$now" ] && [ "$now" != - ] && [ "$now" != "$2" ] && all_are_ready
 }
+ends_with_4_as_a_user() {
+    setpriv --reuid=65534 --regid=65534 --clear-groups bulkhead "$@" 2> /told
+    [ $? = 4 ] && grep -q 'run it as root' /told && is_not grep -q Finished /told
+}
 top_shows_the_bundle() { bulkhead top --once | grep -q '^pod-worker-pool  *[0-9]'; }
 status_is_shown_again() { [ "$(grep -c '^PROCESS ' /watched)" -ge 2 ]; }
 crash_is_told() { bulkhead crashes "$1" | grep -q SIGKILL; }
@@ -309,6 +313,16 @@ declare -A pids
 pid=$(pid_of_service pleg)
 bulkhead restart pleg >/dev/null
 claim "bulkhead restarts a process of the bundle" service_has_another_pid pleg "$pid"
+for words in 'restart pleg' reload; do
+    prove "who is not root is told so of $words" ends_with_4_as_a_user $words
+done
+systemctl stop bulkhead.target
+drop_in bulkhead-pleg.service 'ExecStartPre=/bin/sleep 5'
+systemctl start --no-block bulkhead.target
+claim "while the bundle comes up its processes are shown" is_told '^pleg  *starting'
+prove "then its target is not reached yet" is_not systemctl --quiet is-active bulkhead.target
+no_drop_in bulkhead-pleg.service
+claim "it comes up" all_are_ready
 # Systemd keeps eight, and refuses the newest.
 for _ in 1 2 3 4 5 6 7 8 9; do bulkhead restart pod-worker-pool >/dev/null; done
 claim "of the connections of many runs systemd keeps the newest" connections_are_kept
