@@ -482,19 +482,25 @@ fn has_scheme(reference: &str) -> bool {
     })
 }
 
-/// A URL as it may be shown: without a password, and short.
+/// A URL as it may be shown: without a password, without its query, which may be one too,
+/// and short.
 pub(crate) fn shown(url: &str) -> String {
-    let without_user = match url.split_once("://") {
+    let end = url.find(['?', '#']).unwrap_or(url.len());
+    let (head, query) = url.split_at(end);
+    let mut text = match head.split_once("://") {
         Some((scheme, rest)) => {
             let end = rest.find('/').unwrap_or(rest.len());
             match rest[..end].rfind('@') {
                 Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
-                None => url.to_owned(),
+                None => head.to_owned(),
             }
         }
-        None => url.to_owned(),
+        None => head.to_owned(),
     };
-    without_user.chars().take(256).collect()
+    if query.starts_with('?') {
+        text.push_str("?...");
+    }
+    text.chars().take(256).collect()
 }
 
 #[cfg(test)]

@@ -111,15 +111,16 @@ pub(crate) fn node_config_path(run_dir: &Path, process: Process) -> PathBuf {
     }
 }
 
-/// An address without the user and password that it may hold.
-fn without_user(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return url.to_owned();
+/// An address without what may be secret in it: user and password, query and fragment.
+fn without_secrets(url: &str) -> String {
+    let head = url.split(['?', '#']).next().unwrap_or_default();
+    let Some((scheme, rest)) = head.split_once("://") else {
+        return head.to_owned();
     };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let authority = rest.split('/').next().unwrap_or_default();
     match authority.rsplit_once('@') {
         Some((user, _)) => format!("{scheme}://{}", &rest[user.len() + 1..]),
-        None => url.to_owned(),
+        None => head.to_owned(),
     }
 }
 
@@ -136,7 +137,7 @@ pub(crate) fn write_node_config(
     let mut public = config.clone();
     if let Some(source) = &mut public.static_pod_url {
         source.headers.clear();
-        source.url = without_user(&source.url);
+        source.url = without_secrets(&source.url);
     }
     let programs = config.credential_providers.as_ref();
     public.credential_providers = programs.map(CredentialProviders::without_secrets);
@@ -323,9 +324,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_of_an_address_stay_with_who_needs_them() {
-        assert_eq!(without_user("http://u:p@h:1/a@b"), "http://h:1/a@b");
-        assert_eq!(without_user("http://h/a@b"), "http://h/a@b");
-        assert_eq!(without_user("none"), "none");
+    fn secrets_of_an_address_stay_with_who_needs_them() {
+        for (url, expected) in [
+            ("http://u:p@h:1/a@b", "http://h:1/a@b"),
+            ("http://h/a@b", "http://h/a@b"),
+            ("https://h/a?token=x", "https://h/a"),
+            ("https://u:p@h?token=a@b/c#d", "https://h"),
+            ("none", "none"),
+        ] {
+            assert_eq!(without_secrets(url), expected);
+        }
     }
 }

@@ -334,6 +334,15 @@ async fn silence_is_a_timeout() {
 fn passwords_are_not_shown() {
     assert_eq!(shown("http://user:secret@host/a@b"), "http://host/a@b");
     assert_eq!(shown("http://host/a"), "http://host/a");
+    for (url, expected) in [
+        ("https://h/p?token=x", "https://h/p?..."),
+        ("https://u:secret@h?token=a@b/c#d", "https://h?..."),
+        ("https://h/p#token", "https://h/p"),
+        // Where a redirect leads.
+        ("/p?token=x", "/p?..."),
+    ] {
+        assert_eq!(shown(url), expected);
+    }
     let uri: Uri = "http://user:secret@host:81/a".parse().unwrap();
     let target = Target::of(&uri).unwrap();
     assert_eq!(target.authority, "host:81");
