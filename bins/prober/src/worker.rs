@@ -89,7 +89,11 @@ struct Streak {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    Paused,
+    Paused {
+        /// When the next try was planned, if one was: probes that are paused together, by a
+        /// restart of the pool, do not begin together.
+        tick: Option<Moment>,
+    },
     Waiting {
         at: Moment,
         streak: Streak,
@@ -135,7 +139,7 @@ impl Worker {
         let phase = match (kind, seed.as_ref().map(|seed| seed.result)) {
             (Kind::Liveness | Kind::Startup, Some(ProbeResult::Failure)) => Phase::OnHold,
             (Kind::Startup, Some(ProbeResult::Success)) => Phase::Stopped,
-            _ => Phase::Paused,
+            _ => Phase::Paused { tick: None },
         };
         Worker {
             kind,
@@ -161,23 +165,30 @@ impl Worker {
     /// Allows or forbids probing. The first try comes at once, but not before the
     /// initial delay is over, and `spread` (0 to 1) periods later while this
     /// process is younger than a period: after its restart all probes begin
-    /// together otherwise.
+    /// together otherwise. After a pause tries go on at the ticks before it.
     pub(crate) fn allow(&mut self, allowed: bool, spread: f64, now: Moment) {
-        match self.phase {
-            Phase::Paused if allowed => {
-                let wait = if self.timing.period > now {
-                    self.timing.period.mul_f64(spread.clamp(0.0, 1.0))
-                } else {
-                    Duration::ZERO
-                };
-                self.phase = Phase::Waiting {
-                    at: (now + wait).max(self.not_before),
-                    streak: Streak::default(),
-                };
-            }
-            Phase::Waiting { .. } | Phase::Probing { .. } if !allowed => self.phase = Phase::Paused,
-            _ => {}
-        }
+        self.phase = match self.phase {
+            Phase::Paused { tick } if allowed => Phase::Waiting {
+                at: match tick {
+                    Some(tick) => tick_from(tick, self.timing.period, now),
+                    None => self.first(spread, now),
+                },
+                streak: Streak::default(),
+            },
+            Phase::Waiting { at, .. } if !allowed => Phase::Paused { tick: Some(at) },
+            Phase::Probing { due, .. } if !allowed => Phase::Paused { tick: Some(due) },
+            phase => phase,
+        };
+    }
+
+    /// When the first try is due.
+    fn first(&self, spread: f64, now: Moment) -> Moment {
+        let wait = if self.timing.period > now {
+            self.timing.period.mul_f64(spread.clamp(0.0, 1.0))
+        } else {
+            Duration::ZERO
+        };
+        (now + wait).max(self.not_before)
     }
 
     /// When the next try is due; `None` when none is planned, or one runs.
@@ -285,9 +296,14 @@ impl Worker {
 /// The first tick after `due`, a whole number of periods later, that is not over
 /// at `now`: a slow target is not probed back to back.
 fn next_tick(due: Moment, period: Duration, now: Moment) -> Moment {
-    let late = now.saturating_sub(due).as_nanos();
-    let periods = late.div_ceil(period.as_nanos().max(1)).max(1);
-    due + period.saturating_mul(u32::try_from(periods).unwrap_or(u32::MAX))
+    tick_from(due + period, period, now)
+}
+
+/// The first of the ticks from this one on, a period apart, that is not over at `now`.
+fn tick_from(tick: Moment, period: Duration, now: Moment) -> Moment {
+    let late = now.saturating_sub(tick).as_nanos();
+    let periods = late.div_ceil(period.as_nanos().max(1));
+    tick + period.saturating_mul(u32::try_from(periods).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]

@@ -244,6 +244,22 @@ fn a_try_that_ends_after_a_pause_or_termination_does_not_count() {
 }
 
 #[test]
+fn a_pause_does_not_shift_the_ticks() {
+    for (paused, allowed, next) in [(1, 2, 10), (9, 10, 10), (1, 11, 20), (1, 95, 100)] {
+        let mut worker = worker(Kind::Readiness, timing());
+        probe(&mut worker, success());
+        worker.allow(false, 0.0, LATER + seconds(paused));
+        worker.allow(true, 0.5, LATER + seconds(allowed));
+        assert_eq!(worker.due(), Some(LATER + seconds(next)), "{allowed}");
+    }
+    let mut probing = worker(Kind::Readiness, timing());
+    assert!(probing.begin(Attempt(1), LATER));
+    probing.allow(false, 0.0, LATER + seconds(1));
+    probing.allow(true, 0.0, LATER + seconds(2));
+    assert_eq!(probing.due(), Some(LATER + seconds(10)));
+}
+
+#[test]
 fn a_pause_keeps_the_verdict_and_forgets_the_streak() {
     let timing = Timing {
         failure_threshold: 2,

@@ -141,3 +141,44 @@ async fn a_pool_that_has_not_found_its_containers_yet_turns_no_verdict() {
         "{took:?}"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_of_the_pool_leaves_probes_as_far_apart_as_they_were() {
+    let mut node = Node::new().await;
+    let names: Vec<String> = (0..20).map(|number| format!("c{number}")).collect();
+    for name in &names {
+        node.behave(name, Behaviour::Accept);
+        let probe = br#"{"tcpSocket":{"port":80},"periodSeconds":10}"#;
+        node.announce(v1::ProbeTarget {
+            readiness_json: probe.to_vec(),
+            ..node.target(name, &[])
+        });
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    sleep(30).await;
+    let targets: Vec<_> = names
+        .iter()
+        .map(|name| node.pool.targets.get(name).unwrap())
+        .collect();
+    node.kill_pool();
+    node.pool.targets = StateHub::new();
+    node.start_pool();
+    // It finds out what runs, and names all at once.
+    sleep(3).await;
+    let named = Instant::now();
+    for target in targets {
+        node.announce(target);
+    }
+    sleep(30).await;
+    let mut tries = Vec::new();
+    for name in &names {
+        let since: Vec<_> = node.connects(name);
+        let since: Vec<_> = since.into_iter().filter(|at| *at >= named).collect();
+        assert!((2..=4).contains(&since.len()), "{name}: {}", since.len());
+        tries.extend(since);
+    }
+    tries.sort();
+    let apart = tries.windows(2).map(|two| two[1] - two[0]);
+    let least = apart.min().unwrap();
+    assert!(least >= Duration::from_millis(400), "{least:?}");
+}
