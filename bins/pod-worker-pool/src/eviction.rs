@@ -160,9 +160,11 @@ impl Evictions {
             return false;
         };
         let resource = deciding.signal.resource();
-        // Measuring takes a while on a slow disk, and what a pod loses is for good.
+        // Measuring takes a while on a slow disk, and what a pod loses is for good. What else
+        // is short may need another pod to go: the next look searches for that.
         let after = self.with.gauge.look(&self.thresholds).await;
-        if after.observations.met(&starved, true).is_empty() {
+        let measured_for = std::slice::from_ref(deciding);
+        if after.observations.met(measured_for, true).is_empty() {
             tracing::info!(%resource, "there was enough again before a pod was chosen");
             return false;
         }

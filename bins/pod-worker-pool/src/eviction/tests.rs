@@ -145,6 +145,36 @@ async fn measuring_files_that_takes_long_does_not_hold_up_the_look_at_memory() {
     assert!(waited < 12.0, "{waited}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn no_pod_goes_for_a_shortage_that_is_over_though_another_one_is_not() {
+    let node = TestNode::new();
+    for (uid, memory, disk) in [("large", 2 * GIB, 1), ("full", 1 << 20, GIB)] {
+        run(&node, uid, 0, memory).await;
+        node.host
+            .state()
+            .pod_files
+            .insert(uid.to_owned(), files(disk));
+    }
+    seconds(20).await;
+    // It takes a while to find out what pods use.
+    node.runtime.set_faults(Faults {
+        slowness: 1000.0,
+        ..Faults::NONE
+    });
+    disk_left(&node, &[GIB]);
+    memory_left(&node, 50 << 20);
+    eventually("it is seen", || conditions(&node).len() == 2).await;
+    memory_left(&node, 4 * GIB);
+    let all = ["large", "full"];
+    eventually("one goes", || !evicted(&node, &all).is_empty()).await;
+    assert_eq!(evicted(&node, &all), ["full"]);
+    let told = || node.observation("full").map(|it| it.failed_message);
+    eventually("it is told why", || {
+        told().is_some_and(|it| it.contains("resource: ephemeral-storage"))
+    })
+    .await;
+}
+
 /// Pods whose files cannot be measured, on a disk that is full.
 async fn run_hanging(node: &TestNode, uids: &[&str]) {
     for uid in uids {
