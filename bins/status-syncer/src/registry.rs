@@ -26,6 +26,7 @@
 //! Pods that the pool does not have take no room from those that it has: where room is
 //! short, such a pod keeps its status and loses its spec.
 
+mod lives;
 mod refusal;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,14 +36,15 @@ use bulkhead_api::v1::{PodObservation, ProbeVerdict, RejectPodRequest, RuntimeSt
 use clock::UnixNanos;
 use pod::core::{Pod, PodStatus};
 use pod::wire::WireError;
-use pod::{PodDocument, PodPhase, PodSource, node_shutdown};
+use pod::{PodDocument, PodSource, node_shutdown};
 
+use lives::is_to_run;
 pub(crate) use refusal::Refusal;
 pub(crate) use refusal::{MAX_KEPT_BYTES, MAX_OBSERVED_BYTES};
 
 use crate::publication::{Change, PublishedPod, WorkerNotes};
 use crate::served;
-use crate::status::{self, StatusInput, bound_observation, is_observed, kept_bytes};
+use crate::status::{self, StatusInput, bound_observation, kept_bytes};
 use crate::verdicts::Verdicts;
 
 /// A point in time, by each clock.
@@ -324,7 +326,9 @@ impl Registry {
             .entry(uid.clone())
             .or_insert_with(|| Entry::new(desired.clone(), now.since_boot));
         entry.comes(now.since_boot);
-        let before = entry.published.is_some().then_some(&entry.status);
+        // Of the life before, which has ended, a new one keeps nothing.
+        let keeps = entry.published.is_some() && !entry.would_begin_anew_as(&pod);
+        let before = keeps.then_some(&entry.status);
         entry.status =
             status::rejected_status(&pod, &request.reason, &request.message, before, now.wall);
         entry.bytes = desired.json().len();
@@ -538,47 +542,6 @@ impl Entry {
             .iter()
             .any(|container| container.state() == RuntimeState::Running)
     }
-
-    /// Whether the pod ended and the same UID was started anew: a static pod
-    /// whose manifest was removed and came back unchanged, or one that was rejected and is
-    /// admitted now. What was published of the life before must not stick to the new one.
-    fn is_reborn(&self, observation: &PodObservation, boot_id: &str) -> bool {
-        if !is_to_run(observation) {
-            return false;
-        }
-        if status::is_rejected(&self.status) {
-            return true;
-        }
-        // A worker never goes back; only one that was forgotten begins again.
-        let ended_before = self.worker.as_ref().is_some_and(|(boot, phase)| {
-            boot == boot_id && matches!(phase, WorkerPhase::Terminated | WorkerPhase::Finished)
-        });
-        // A pod that ended for good starts no instance that was not known.
-        let phase = self.status.phase.as_deref().and_then(PodPhase::parse);
-        let ended_for_good = phase.is_some_and(PodPhase::is_terminal);
-        ended_before
-            || (ended_for_good && is_observed(observation) && self.has_new_instance(observation))
-    }
-
-    fn has_new_instance(&self, observation: &PodObservation) -> bool {
-        let init = self.status.init_container_statuses.iter().flatten();
-        let known: BTreeSet<&str> = init
-            .chain(self.status.container_statuses.iter().flatten())
-            .filter_map(status::runtime_id)
-            .collect();
-        observation.containers.iter().any(|container| {
-            container.state() == RuntimeState::Running && !known.contains(container.id.as_str())
-        })
-    }
-}
-
-/// Whether the pod's worker was not told to stop it, and it has not ended by itself.
-fn is_to_run(observation: &PodObservation) -> bool {
-    matches!(
-        observation.phase(),
-        WorkerPhase::Syncing | WorkerPhase::Waiting
-    ) && !observation.terminal
-        && observation.failed_reason.is_empty()
 }
 
 #[cfg(test)]

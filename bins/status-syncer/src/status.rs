@@ -16,7 +16,7 @@ mod resources;
 mod tests;
 mod time;
 
-pub(crate) use containers::runtime_id;
+pub(crate) use containers::{is_newest, runtime_id};
 pub use input::{StatusInput, is_observed};
 pub(crate) use messages::{bound_observation, kept_bytes};
 pub(crate) use time::api_time;
@@ -68,7 +68,8 @@ pub(crate) fn is_rejected(status: &PodStatus) -> bool {
     status.phase.as_deref() == Some(PodPhase::Failed.as_str()) && message.starts_with(REJECTED)
 }
 
-/// The status of a pod that admission refused.
+/// The status of a pod that admission refused. One that had ended stays so; a later
+/// rejection takes the place of an earlier one.
 #[must_use]
 pub fn rejected_status(
     pod: &Pod,
@@ -78,12 +79,9 @@ pub fn rejected_status(
     now: UnixNanos,
 ) -> PodStatus {
     let mut status = published.cloned().unwrap_or_default();
-    let ended = status
-        .phase
-        .as_deref()
-        .and_then(PodPhase::parse)
-        .is_some_and(PodPhase::is_terminal);
-    if !ended {
+    let phase = status.phase.as_deref().and_then(PodPhase::parse);
+    let ended = phase.is_some_and(PodPhase::is_terminal);
+    if !ended || is_rejected(&status) {
         status.phase = Some(PodPhase::Failed.as_str().to_owned());
         status.reason = Some(reason.to_owned());
         status.message = Some(format!("{REJECTED}{message}"));

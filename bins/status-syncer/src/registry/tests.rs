@@ -122,8 +122,12 @@ impl Test {
     }
 
     fn reject_for(&mut self, reason: &str, uid: &str) -> Result<(), Refusal> {
+        self.reject_as(&document(uid, "Always"), reason)
+    }
+
+    fn reject_as(&mut self, pod: &PodDocument, reason: &str) -> Result<(), Refusal> {
         let request = RejectPodRequest {
-            pod: Some(document(uid, "Always").to_message()),
+            pod: Some(pod.to_message()),
             reason: reason.to_owned(),
             message: "no room".to_owned(),
         };
@@ -516,12 +520,21 @@ fn a_pod_that_had_ended_does_not_begin_again_for_a_rejection() {
     let mut finished = never(with_container("u", "a", RuntimeState::Exited), "u");
     finished.set_phase(WorkerPhase::Finished);
     test.observe(finished);
-    test.reject("u").unwrap();
+    test.reject_as(&document("u", "Never"), "OutOfcpu").unwrap();
     test.snapshot(
         "pool-2",
         vec![never(observation("u", WorkerPhase::Syncing), "u")],
     );
     assert_eq!(test.phase("u"), "Succeeded");
+    // But as another pod of its UID it would have begun anew.
+    test.snapshot("pool-2", vec![]);
+    for reason in ["OutOfcpu", "NodePorts"] {
+        test.reject_as(&document("u", "Always"), reason).unwrap();
+        let status = &test.json("u")["status"];
+        assert_eq!(status["phase"], "Failed");
+        assert_eq!(status["reason"], reason);
+        assert!(status["containerStatuses"].is_null(), "of the life before");
+    }
 }
 
 #[test]
@@ -558,6 +571,34 @@ fn the_same_uid_created_again_begins_anew() {
         vec![never(with_container("u", "b", RuntimeState::Running), "u")],
     );
     assert_eq!(test.phase("u"), "Running");
+
+    // Or it ran, and has ended before anybody looked.
+    let mut test = Test::connected();
+    let mut failed = never(with_container("u", "a", RuntimeState::Exited), "u");
+    failed.containers[0].exit_code = 1;
+    test.observe(failed);
+    assert_eq!(test.phase("u"), "Failed");
+    test.snapshot(
+        "pool-2",
+        vec![never(with_container("u", "b", RuntimeState::Exited), "u")],
+    );
+    assert_eq!(test.phase("u"), "Succeeded");
+}
+
+#[test]
+fn an_earlier_instance_that_was_not_known_is_no_new_life() {
+    let mut seen = never(with_container("u", "b", RuntimeState::Exited), "u");
+    seen.containers[0].restart_count = 1;
+    seen.containers[0].exit_code = 1;
+    let mut test = Test::connected();
+    test.observe(seen.clone());
+    assert_eq!(test.phase("u"), "Failed");
+    let began = test.json("u")["status"]["startTime"].clone();
+    let earlier = with_container("u", "a", RuntimeState::Exited);
+    seen.containers.splice(0..0, earlier.containers);
+    test.snapshot("pool-2", vec![seen]);
+    assert_eq!(test.phase("u"), "Failed");
+    assert_eq!(test.json("u")["status"]["startTime"], began);
 }
 
 #[test]

@@ -208,6 +208,12 @@ pub(super) fn is_restarted_after_kill(observation: &PodObservation, name: &str) 
     newest.is_some_and(|it| it.is_restarted_after_kill && it.state() == RuntimeState::Exited)
 }
 
+/// Whether no other instance of the same container was made after this one.
+pub(crate) fn is_newest(observation: &PodObservation, instance: &ContainerObservation) -> bool {
+    let newest = newest_first(observation, &instance.name).into_iter().next();
+    newest.is_some_and(|it| it.id == instance.id)
+}
+
 /// The instances of a container by their numbers: the times at which they were made do not
 /// tell where the wall clock was set back.
 fn newest_first<'a>(observation: &'a PodObservation, name: &str) -> Vec<&'a ContainerObservation> {

@@ -181,7 +181,7 @@ fn a_pod_can_be_failed_whatever_its_containers_say() {
 }
 
 #[test]
-fn a_rejected_pod_is_failed_and_stays_so() {
+fn a_rejected_pod_is_failed_and_says_why_it_was_rejected_last() {
     let node = Node::with_policy("Always");
     let status = rejected_status(
         &node.pod,
@@ -197,11 +197,23 @@ fn a_rejected_pod_is_failed_and_stays_so() {
     let again = rejected_status(
         &node.pod,
         "OutOfpods",
-        "",
+        "too many",
         Some(&status),
         UnixNanos(9 * SECOND),
     );
-    assert_eq!(again, status);
+    assert_eq!(again.phase, status.phase);
+    assert_eq!(again.reason.as_deref(), Some("OutOfpods"));
+    assert_eq!(again.message.as_deref(), Some("Pod was rejected: too many"));
+    assert_eq!(again.start_time, status.start_time);
+    // It had ended otherwise, and that stands.
+    for (phase, reason) in [("Succeeded", None), ("Failed", Some("Evicted"))] {
+        let mut ended = status.clone();
+        ended.phase = Some(phase.to_owned());
+        ended.reason = reason.map(str::to_owned);
+        ended.message = None;
+        let again = rejected_status(&node.pod, "OutOfcpu", "", Some(&ended), UnixNanos(SECOND));
+        assert_eq!(again, ended);
+    }
 }
 
 /// A container whose liveness probe failed may end with 0 when it is asked to.

@@ -1,0 +1,81 @@
+//! Where one life of a UID ends and the next one begins: what was published of the former
+//! must not stick to the new one.
+
+use std::collections::BTreeSet;
+
+use bulkhead_api::v1::{PodObservation, RuntimeState, WorkerPhase};
+use pod::PodPhase;
+use pod::core::Pod;
+use pod::update::{refused_changes, wished};
+
+use super::Entry;
+use crate::status::{self, is_observed};
+
+/// The reason of a pod that the node has ended for want of something.
+const EVICTED: &str = "Evicted";
+
+impl Entry {
+    /// Whether the pod ended and the same UID was started anew: a static pod
+    /// whose manifest was removed and came back unchanged, or one that was rejected and is
+    /// admitted now. What was published of the life before must not stick to the new one.
+    pub(super) fn is_reborn(&self, observation: &PodObservation, boot_id: &str) -> bool {
+        if !is_to_run(observation) {
+            return false;
+        }
+        if status::is_rejected(&self.status) {
+            return true;
+        }
+        // A worker never goes back; only one that was forgotten begins again.
+        let ended_before = self.worker.as_ref().is_some_and(|(boot, phase)| {
+            boot == boot_id && matches!(phase, WorkerPhase::Terminated | WorkerPhase::Finished)
+        });
+        // A pod that ended for good starts no instance that was not known.
+        let phase = self.status.phase.as_deref().and_then(PodPhase::parse);
+        let ended_for_good = phase.is_some_and(PodPhase::is_terminal);
+        ended_before
+            || (ended_for_good && is_observed(observation) && self.has_new_instance(observation))
+    }
+
+    /// Whether a pod that has ended would begin anew as this version.
+    pub(super) fn would_begin_anew_as(&self, newer: &Pod) -> bool {
+        let phase = self.status.phase.as_deref().and_then(PodPhase::parse);
+        let Ok(known) = self.desired.decode() else {
+            return false;
+        };
+        if self.is_cut || !phase.is_some_and(PodPhase::is_terminal) {
+            return false;
+        }
+        // One that was evicted does so for any change.
+        let was_evicted = self.status.reason.as_deref() == Some(EVICTED);
+        !refused_changes(&known, newer).is_empty()
+            || (was_evicted && wished(&known) != wished(newer))
+    }
+
+    fn has_new_instance(&self, observation: &PodObservation) -> bool {
+        let init = self.status.init_container_statuses.iter().flatten();
+        let known: BTreeSet<&str> = init
+            .chain(self.status.container_statuses.iter().flatten())
+            .filter_map(status::runtime_id)
+            .collect();
+        // It may have ended before anybody saw it run. Of those before it not all are known.
+        observation.containers.iter().any(|instance| {
+            let has_begun = matches!(
+                instance.state(),
+                RuntimeState::Running | RuntimeState::Exited
+            );
+            has_begun
+                && !instance.is_of_earlier_round
+                && status::is_newest(observation, instance)
+                && !known.contains(instance.id.as_str())
+        })
+    }
+}
+
+/// Whether the pod's worker was not told to stop it, and it has not ended by itself.
+pub(super) fn is_to_run(observation: &PodObservation) -> bool {
+    matches!(
+        observation.phase(),
+        WorkerPhase::Syncing | WorkerPhase::Waiting
+    ) && !observation.terminal
+        && observation.failed_reason.is_empty()
+}
