@@ -27,11 +27,14 @@ const UNITS: &str = "usr/lib/systemd/system";
 
 /// What is looked at by whoever installs it: paths, below the package's own directory of
 /// documents.
-const DOCUMENTS: [&str; 4] = [
+const DOCUMENTS: [&str; 7] = [
     "README.md",
     "LICENSE",
     "docs/operating.md",
+    "docs/compatibility.md",
     "docs/isolation.md",
+    "docs/attacks.md",
+    "docs/architecture.md",
 ];
 
 /// What can be copied and changed: files of the configuration, a node policy, pods.
@@ -292,6 +295,50 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// What whoever has the package does not have: it is for who changes Bulkhead, or is
+    /// installed elsewhere.
+    const OF_THE_SOURCES: [&str; 7] = [
+        "bins",
+        "docs/developing.md",
+        "proto",
+        "shared",
+        "systemd",
+        "tests",
+        "xtask",
+    ];
+
+    /// What a page links to, without places in it; none of the links to other sites.
+    fn links(page: &str) -> Vec<&str> {
+        let targets = page.split("](").skip(1);
+        let targets = targets.filter_map(|rest| rest.split([')', '#']).next());
+        let of_files = targets.filter(|it| !it.is_empty() && !it.contains("://"));
+        of_files.collect()
+    }
+
+    #[test]
+    fn a_page_leads_to_what_is_in_the_package_or_is_of_the_sources() {
+        let repository = repository().canonicalize().unwrap();
+        let shipped = |path: &Path| {
+            let mut all = DOCUMENTS.iter().chain(&EXAMPLES);
+            all.any(|it| Path::new(it).starts_with(path))
+        };
+        let is_of_the_sources = |path: &Path| OF_THE_SOURCES.iter().any(|it| path.starts_with(it));
+        let mut found = 0;
+        for document in DOCUMENTS {
+            let document = repository.join(document);
+            let text = fs::read_to_string(&document).unwrap();
+            for link in links(&text) {
+                let target = document.parent().unwrap().join(link);
+                let target = target.canonicalize().unwrap();
+                let target = target.strip_prefix(&repository).unwrap();
+                let leads = shipped(target) || is_of_the_sources(target);
+                assert!(leads, "{}: {link}", document.display());
+                found += 1;
+            }
+        }
+        assert!(found > 100, "{found}");
     }
 
     #[test]

@@ -117,8 +117,10 @@ impl View<'_> {
                 "correct the image in the manifest".to_owned(),
             ),
             "CreateContainerConfigError" => (
-                told("what it is to be made of is not there"),
-                "add the ConfigMap, Secret, key or user that the message names".to_owned(),
+                told("it cannot be made as its spec says"),
+                "do what the message asks for: add the object or key that it names, change the \
+                 field, or upgrade the runtime"
+                    .to_owned(),
             ),
             "CreateContainerError" | "RunContainerError" | "StartError" => (
                 told("the runtime refuses it"),
@@ -309,9 +311,16 @@ mod tests {
         (
             "CreateContainerConfigError",
             "no secret s",
-            "not there: no secret s",
+            "cannot be made as its spec says: no secret s",
             5,
-            "Secret",
+            "object or key",
+        ),
+        (
+            "CreateContainerConfigError",
+            "spec.containers[0].lifecycle.stopSignal: the runtime is too old",
+            "spec says: spec.containers[0].lifecycle.stopSignal",
+            5,
+            "upgrade the runtime",
         ),
         (
             "CreateContainerError",
