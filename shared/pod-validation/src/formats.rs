@@ -9,6 +9,8 @@ const MAX_PART: usize = 63;
 const MAX_PORT_NAME: usize = 15;
 /// Longest key of a ConfigMap or Secret.
 const MAX_OBJECT_KEY: usize = 253;
+/// Longest domain to search, without a dot at its end.
+const MAX_SEARCH_DOMAIN: usize = 253;
 /// Longest name of a sysctl.
 const MAX_SYSCTL: usize = 253;
 
@@ -97,20 +99,26 @@ pub(crate) fn port_name(value: &str) -> Option<String> {
     Some(problem.to_owned())
 }
 
+/// As API servers since 1.34 have it, where every key of an object makes a variable.
 pub(crate) fn environment_variable(value: &str) -> Option<String> {
-    let letters = |byte: &u8| byte.is_ascii_alphabetic() || b"-._".contains(byte);
-    let bytes = value.as_bytes();
-    if !bytes.first().is_some_and(letters)
-        || !bytes
-            .iter()
-            .all(|byte| letters(byte) || byte.is_ascii_digit())
-    {
-        return Some(
-            "must be made of letters, digits, '_', '-' and '.', and not begin with a digit"
-                .to_owned(),
-        );
-    }
-    dot_prefix(value)
+    let is_allowed = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b'=';
+    (value.is_empty() || !value.bytes().all(is_allowed))
+        .then(|| "must have printable ASCII characters other than '='".to_owned())
+}
+
+/// As API servers since 1.34 have it: the root alone, so that the name itself is tried first,
+/// or a domain in which '_' may be, as in the names of services.
+pub(crate) fn search_domain(value: &str) -> Option<String> {
+    let domain = value.strip_suffix('.').unwrap_or(value);
+    let parts = domain.split('.');
+    let parts = parts.map(|part| part.strip_prefix('_').unwrap_or(part).replace('_', "-"));
+    let is_domain = domain.len() <= MAX_SEARCH_DOMAIN
+        && is_dns1123_subdomain(&parts.collect::<Vec<_>>().join("."));
+    (value != "." && !is_domain).then(|| {
+        "must be '.', or at most 253 lower case letters, digits, '-', '_' or '.', with a letter \
+         or digit at both ends of each part, before which one '_' may be"
+            .to_owned()
+    })
 }
 
 pub(crate) fn object_key(value: &str) -> Option<String> {
@@ -240,12 +248,26 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_begins_with_no_digit_and_is_no_path_upwards() {
-        for good in ["A", "a.b-c_d", "_", ".a", "-"] {
+    fn a_variable_has_any_printable_character_but_the_one_after_its_name() {
+        for good in ["A", "a.b-c_d", "1PASSWORD", "a:b", "a b", ".", "..a", "~"] {
             assert_eq!(environment_variable(good), None, "{good}");
         }
-        for bad in ["", "1A", "A=B", "a b", ".", "..", "..a", "é"] {
+        for bad in ["", "A=B", "=", "a\tb", "a\0", "\x7f", "é"] {
             assert!(environment_variable(bad).is_some(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_domain_to_search_is_the_root_or_has_only_one_underscore_before_a_part() {
+        let longest = format!("_{}.a.", "x".repeat(250));
+        for good in [".", "a", "a.b.", "_tcp.example.org", "a_b.c", &longest] {
+            assert_eq!(search_domain(good), None, "{good}");
+        }
+        let long = format!("_{}.a", "x".repeat(251));
+        for bad in [
+            "", "..", ".a", "a..b", "A", "_", "__a", "_-a", "a_", "a._.b", "a b", &long,
+        ] {
+            assert!(search_domain(bad).is_some(), "{bad}");
         }
     }
 

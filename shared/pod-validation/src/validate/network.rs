@@ -101,8 +101,7 @@ fn dns(config: Option<&PodDNSConfig>, policy: &str, path: Path<'_>, errors: &mut
         );
     }
     for (index, search) in searches.iter().enumerate() {
-        let domain = search.strip_suffix('.').unwrap_or(search);
-        let problem = formats::dns1123_subdomain(domain);
+        let problem = formats::search_domain(search);
         errors.invalid_if(searches_path.index(index), search, problem);
     }
     let options = path.child("options");
