@@ -271,6 +271,8 @@ fn as_table(status: &v1::SupervisorStatus, now: UnixNanos, colours: bool) -> Str
             0 => "-".to_owned(),
             _ => text,
         };
+        let last_hour = restarts_last_hour(status, process);
+        let last_hour = last_hour.map_or_else(|| "-".to_owned(), |count| count.to_string());
         // What is shared between processes counts once in the proportional size.
         let memory = match process.pss_bytes {
             0 => process.rss_bytes,
@@ -282,7 +284,7 @@ fn as_table(status: &v1::SupervisorStatus, now: UnixNanos, colours: bool) -> Str
             while_running(process.pid.to_string()).into(),
             plain(&process.user).into(),
             while_running(age(Duration::from_millis(process.uptime_millis))).into(),
-            format!("{}/{}", process.restarts_last_hour, process.restarts_total).into(),
+            format!("{last_hour}/{}", process.restarts_total).into(),
             last_exit.unwrap_or_else(|| "-".to_owned()).into(),
             while_running(mebibytes(memory)).into(),
             while_running(plain(&process.confinement)).into(),
@@ -312,6 +314,12 @@ fn as_table(status: &v1::SupervisorStatus, now: UnixNanos, colours: bool) -> Str
         text += &format!("left out, which root sees: {}\n", left_out.join(", "));
     }
     text
+}
+
+/// The restarts that are counted; systemd, which has no run of a supervisor to tell of, does
+/// not say when its restarts were.
+fn restarts_last_hour(status: &v1::SupervisorStatus, process: &v1::ProcessStatus) -> Option<u32> {
+    (!status.boot_id.is_empty()).then_some(process.restarts_last_hour)
 }
 
 fn refused_line(refused: &v1::Refused, now: UnixNanos) -> String {
@@ -360,7 +368,7 @@ fn as_json(status: &v1::SupervisorStatus) -> Value {
             "uid": process.uid,
             "user": process.user,
             "uptimeMillis": process.uptime_millis,
-            "restartsLastHour": process.restarts_last_hour,
+            "restartsLastHour": restarts_last_hour(status, process),
             "restartsTotal": process.restarts_total,
             "lastEnding": process.last_ending.as_ref().map(ending_as_json),
             "rssBytes": process.rss_bytes,

@@ -23,6 +23,7 @@ fn status() -> v1::SupervisorStatus {
         ..v1::Ending::default()
     });
     v1::SupervisorStatus {
+        boot_id: "b".to_owned(),
         processes: vec![process("pleg", v1::ProcessState::Ready, 7), failing],
         degradations: vec!["no oom_score_adj".to_owned()],
         refused: vec![v1::Refused {
@@ -62,6 +63,17 @@ refused: pod-worker-pool refused pleg 2 times: foreign-service (last 3s ago)
 degraded: no oom_score_adj
 "
     );
+}
+
+#[test]
+fn restarts_of_the_last_hour_are_not_told_as_none_where_nobody_counts_them() {
+    let shown = "Id=bulkhead-pleg.service\nActiveState=active\nNRestarts=57\n";
+    let told = crate::systemd::status(shown, "n", Duration::ZERO);
+    let table = as_table(&told, UnixNanos(0), false);
+    assert!(table.contains(" -/57 "), "{table}");
+    let json = as_json(&told);
+    assert_eq!(json["processes"][0]["restartsLastHour"], Value::Null);
+    assert_eq!(json["processes"][0]["restartsTotal"], 57);
 }
 
 #[test]
