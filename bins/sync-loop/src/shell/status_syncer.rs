@@ -24,6 +24,10 @@ const CALL_DEADLINE: Duration = Duration::from_secs(5);
 /// Wait after a refusal that may pass before trying again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
+/// So long nothing is told before a report of nothing is: a new run of status-syncer may have
+/// lost what the run before had taken and not saved, and only its answer tells of it.
+const ASKED_AFTER: Duration = Duration::from_secs(2);
+
 /// The way to status-syncer. Cloning shares it; with the last clone its task ends.
 #[derive(Clone)]
 pub(super) struct StatusSyncer {
@@ -86,9 +90,13 @@ struct Link {
 impl Link {
     async fn send(mut self, reports: Mailbox<Reports>) {
         loop {
-            let Some(report) = reports.with(|reports| reports.next(&self.boot_id)) else {
-                reports.filled().await;
-                continue;
+            let waiting = reports.with(|reports| reports.next(&self.boot_id));
+            let report = match waiting {
+                Some(report) => report,
+                None => match tokio::time::timeout(ASKED_AFTER, reports.filled()).await {
+                    Ok(()) => continue,
+                    Err(_) => Report::Verdicts(v1::SetProbeVerdictsRequest::default()),
+                },
             };
             match self.call(&report).await {
                 Ok(boot_id) => {

@@ -302,13 +302,21 @@ async fn a_restarted_status_syncer_is_told_rejections_and_verdicts_again() {
             .knows_verdict(ProbeKind::Readiness, ProbeResult::Success)
     })
     .await;
+    // Long after anything has happened.
+    node.until("the resync", |node| {
+        node.pool.last("a").cause == "periodic resync"
+    })
+    .await;
     node.restart_status_syncer("status-2");
+    let before = node.now();
     node.until("both again", |node| {
         node.status
             .knows_verdict(ProbeKind::Readiness, ProbeResult::Success)
             && node.status.rejections() == ["rejected OutOfcpu"]
     })
     .await;
+    let waited = node.now() - before;
+    assert!(waited <= Duration::from_secs(5), "{waited:?}");
 }
 
 /// Pods of one source that find no room must not keep back what is told of all others.
