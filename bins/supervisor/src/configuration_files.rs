@@ -4,13 +4,10 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use config_files::kubelet::drop_ins;
 use topology::{PROCESSES, Process};
 
 use crate::flags::Flags;
-
-/// Entries of the drop-in directory that are looked at; more are refused when
-/// it is read.
-const MAX_ENTRIES: usize = 1024;
 
 /// The files and what they were like when they were last read.
 #[derive(Debug)]
@@ -57,17 +54,13 @@ impl ConfigurationFiles {
     }
 
     fn prints(&self) -> Vec<Print> {
-        let entries = self
-            .directory
-            .iter()
-            .filter_map(|directory| std::fs::read_dir(directory).ok())
-            .flat_map(|entries| entries.take(MAX_ENTRIES).flatten())
-            .map(|entry| entry.path());
+        let directory = self.directory.as_deref();
+        let drop_ins = directory.and_then(|directory| drop_ins(directory).ok());
         let mut prints: Vec<Print> = self
             .files
             .iter()
             .cloned()
-            .chain(entries)
+            .chain(drop_ins.into_iter().flatten())
             .map(|path| {
                 let print = path.metadata().ok().map(|metadata| {
                     let (seconds, nanos) = (metadata.mtime(), metadata.mtime_nsec());
@@ -91,7 +84,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let config = directory.path().join("config");
         let drop_ins = directory.path().join("conf.d");
-        std::fs::create_dir(&drop_ins).unwrap();
+        std::fs::create_dir_all(drop_ins.join("sub")).unwrap();
         std::fs::write(&config, "a").unwrap();
         let flags = Flags::parse_from([
             "supervisor".as_ref(),
@@ -106,9 +99,11 @@ mod tests {
         assert!(files.changed());
         files.note();
         assert!(!files.changed());
-        std::fs::write(drop_ins.join("1.conf"), "").unwrap();
-        assert!(files.changed());
-        files.note();
+        for drop_in in ["1.conf", "sub/1.conf"] {
+            std::fs::write(drop_ins.join(drop_in), "").unwrap();
+            assert!(files.changed());
+            files.note();
+        }
         std::fs::write(directory.path().join("pleg"), "").unwrap();
         assert!(files.changed());
         files.note();

@@ -37,7 +37,7 @@ const KIND: Kind = Kind {
 /// Ending of drop-in files; others in the directory are left alone.
 const DROP_IN_EXTENSION: &str = "conf";
 
-/// Drop-in files that are read; more point to the wrong directory.
+/// Drop-in files that are read, and directories; more point to the wrong directory.
 const MAX_DROP_INS: usize = 256;
 
 /// A configuration that was read and not applied yet.
@@ -50,7 +50,7 @@ pub struct KubeletConfig {
 
 impl KubeletConfig {
     /// Reads `file`, then the drop-ins of `directory` in the order of their
-    /// names. Objects are merged key by key; a list or a plain value replaces
+    /// paths. Objects are merged key by key; a list or a plain value replaces
     /// the one before it.
     ///
     /// # Errors
@@ -166,19 +166,30 @@ fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
     }
 }
 
-fn drop_ins(directory: &Path) -> io::Result<Vec<PathBuf>> {
+/// The drop-in files of a directory and of those in it, in the order of their paths, as a
+/// kubelet walks them. Links to directories are not followed.
+///
+/// # Errors
+/// When a directory cannot be listed, or there are too many.
+pub fn drop_ins(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut directories = vec![directory.to_owned()];
+    let mut listed = 0;
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(directory)? {
-        let path = entry?.path();
-        if path
-            .extension()
-            .is_some_and(|found| found == DROP_IN_EXTENSION)
-            && path.is_file()
-        {
-            files.push(path);
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory)? {
+            let entry = entry?;
+            let path = entry.path();
+            let is_drop_in = path.extension().is_some_and(|it| it == DROP_IN_EXTENSION);
+            if entry.file_type()?.is_dir() {
+                directories.push(path);
+            } else if is_drop_in && path.is_file() {
+                files.push(path);
+            }
         }
-        if files.len() > MAX_DROP_INS {
-            let error = format!("it holds more than {MAX_DROP_INS} drop-in files");
+        listed += 1;
+        if files.len() > MAX_DROP_INS || listed + directories.len() > MAX_DROP_INS {
+            let error =
+                format!("it holds more than {MAX_DROP_INS} drop-in files, or directories of them");
             return Err(io::Error::other(error));
         }
     }

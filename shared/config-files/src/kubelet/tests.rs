@@ -429,17 +429,25 @@ fn json_is_read_too_and_another_kind_is_not() {
 }
 
 #[test]
-fn drop_ins_are_merged_in_the_order_of_their_names() {
+fn drop_ins_are_merged_in_the_order_of_their_paths() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, body: &str| {
-        std::fs::write(directory.path().join(name), format!("{HEADER}{body}")).unwrap();
+        let path = directory.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, format!("{HEADER}{body}")).unwrap();
     };
     write("20.conf", "maxPods: 20\nsystemReserved: {memory: 1Gi}\n");
     write(
         "10.conf",
-        "maxPods: 10\nclusterDNS: [1.1.1.1]\nsystemReserved: {cpu: \"1\"}\n",
+        "maxPods: 10\nclusterDomain: top\nclusterDNS: [1.1.1.1]\nsystemReserved: {cpu: \"1\"}\n",
     );
     write("30.yaml", "maxPods: 30\n");
+    // Directories are walked, but not what links to one lead to.
+    write("15/sub/10.conf", "maxPods: 15\nclusterDomain: sub\n");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let other = elsewhere.path().join("90.conf");
+    std::fs::write(&other, format!("{HEADER}maxPods: 90\n")).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), directory.path().join("90")).unwrap();
     let main = directory.path().join("config");
     std::fs::write(
         &main,
@@ -448,10 +456,11 @@ fn drop_ins_are_merged_in_the_order_of_their_names() {
     .unwrap();
 
     let parsed = KubeletConfig::read(Some(&main), Some(directory.path())).unwrap();
-    assert_eq!(parsed.files().len(), 3);
+    assert_eq!(parsed.files().len(), 4);
     let mut config = defaults();
     parsed.apply(&mut config, 1).unwrap();
     assert_eq!(config.max_pods, 20);
+    assert_eq!(config.cluster_domain, "sub");
     assert_eq!(config.cluster_dns.len(), 1);
     assert_eq!(config.reserved.len(), 2);
 
