@@ -97,7 +97,11 @@ volume_is_mounted() { grep -q 'kubernetes.io~empty-dir/memory tmpfs' /proc/mount
 
 is_not() { ! "$@"; }
 starts_at_boot() { systemctl is-enabled bulkhead.service || systemctl is-enabled bulkhead.target; }
-install_version() { dpkg --install "/packages/$1.deb" >> /dpkg.log 2>&1; }
+install_version() {
+    dpkg --install "/packages/$1.deb" >> /dpkg.log 2>&1
+    # No pod is to go for want of room on the machine that runs this.
+    grep -q '^evictionHard' /etc/bulkhead/kubelet.yaml || echo 'evictionHard: {}' >> /etc/bulkhead/kubelet.yaml
+}
 version_is() { [ "$(dpkg-query --show --showformat='${db:Status-Status} ${Version}' bulkhead)" = "installed $1" ]; }
 is_removed() { [ "$(dpkg-query --show --showformat='${db:Status-Status}' bulkhead)" = config-files ]; }
 has_users() {
@@ -346,6 +350,8 @@ hostname node-a
 claim "every process is ready with it" all_are_ready
 claim "no container noticed that the host was renamed" containers_are_those_of_before
 systemctl stop bulkhead.target
+# It is stopped last, after the command has come back.
+claim "what has prepared the node stops with the bundle" is_not systemctl --quiet is-active bulkhead-prepare.service
 mv /var/lib/bulkhead /var/lib/bulkhead.aside
 touch /var/lib/bulkhead
 systemctl start bulkhead.target
