@@ -10,7 +10,7 @@ if [ "$1" != configure ]; then
 fi
 # One that does not start at once, since the runtime is away for example, is started again
 # by systemd; the others are restarted all the same.
-restart() {
+job() {
     systemctl "$1" "$2" || echo "bulkhead: $2 has not started yet" >&2
 }
 # That is no failure of the package, which is installed: the file can be mended later.
@@ -23,14 +23,14 @@ mkdir -p /etc/kubernetes/manifests
 systemctl daemon-reload
 # The first installation, and not an upgrade.
 [ -n "$2" ] || exit 0
-restart try-restart bulkhead.service
+job try-restart bulkhead.service
 # It is active for as long as the bundle runs or comes up.
 if systemctl --quiet is-active bulkhead-prepare.service; then
     if systemctl reload bulkhead-prepare.service; then
-        restart restart bulkhead-watch.service
+        job restart bulkhead-watch.service
         # One after the other, whom the others call last.
         for process in @PROCESSES@; do
-            restart try-restart "bulkhead-$process.service"
+            job try-restart "bulkhead-$process.service"
         done
     else
         unusable "the configuration cannot be used, so what runs goes on with the one of before"
