@@ -20,6 +20,7 @@ use crate::watcher::{Watch, Watcher};
 pub(crate) struct ObjectPublication {
     boot_id: Arc<str>,
     state: watch::Sender<Arc<ObjectState>>,
+    problems: watch::Sender<Vec<Problem>>,
 }
 
 impl ObjectPublication {
@@ -33,6 +34,7 @@ impl ObjectPublication {
         ObjectPublication {
             boot_id: boot_id.into(),
             state: watch::Sender::new(Arc::new(state)),
+            problems: watch::Sender::default(),
         }
     }
 
@@ -46,6 +48,12 @@ impl ObjectPublication {
     #[must_use]
     pub(crate) fn watch(&self) -> watch::Receiver<Arc<ObjectState>> {
         self.state.subscribe()
+    }
+
+    /// What is wrong with objects, now and whenever it changes.
+    #[must_use]
+    pub(crate) fn problems(&self) -> watch::Receiver<Vec<Problem>> {
+        self.problems.subscribe()
     }
 
     pub(crate) fn set(&self, state: ObjectState) {
@@ -68,7 +76,6 @@ pub(crate) struct ObjectSource {
     publication: ObjectPublication,
     files: ObjectFiles,
     watch: Watch,
-    problems: Vec<Problem>,
 }
 
 impl ObjectSource {
@@ -87,7 +94,6 @@ impl ObjectSource {
             publication,
             files: ObjectFiles::default(),
             watch: Watch::new(Watcher::new),
-            problems: Vec::new(),
         }
     }
 
@@ -129,18 +135,24 @@ impl ObjectSource {
         self.publication.set(state);
     }
 
-    /// Logs what is new of the problems, and that there are none any more.
-    fn tell(&mut self, problems: Vec<Problem>) {
-        for Problem {
-            subject, reason, ..
-        } in problems.iter().filter(|it| !self.problems.contains(it))
-        {
-            tracing::warn!(subject, reason, "an object cannot be used");
-        }
-        if problems.is_empty() && !self.problems.is_empty() {
-            tracing::info!("all objects can be used again");
-        }
-        self.problems = problems;
+    /// Tells the problems, and logs what is new of them, and that there are none any more.
+    fn tell(&self, mut problems: Vec<Problem>) {
+        // In whatever order they were found.
+        problems.sort();
+        self.publication.problems.send_if_modified(|known| {
+            for Problem {
+                subject, reason, ..
+            } in problems.iter().filter(|it| !known.contains(it))
+            {
+                tracing::warn!(subject, reason, "an object cannot be used");
+            }
+            if problems.is_empty() && !known.is_empty() {
+                tracing::info!("all objects can be used again");
+            }
+            let changed = *known != problems;
+            *known = problems;
+            changed
+        });
     }
 }
 
@@ -215,10 +227,11 @@ mod tests {
         fs::rename(&path, &away).unwrap();
         source.look().await;
         assert_eq!(count(), 1);
-        assert_eq!(source.problems[0].subject, path.display().to_string());
+        let problems = publication.problems();
+        assert_eq!(problems.borrow()[0].subject, path.display().to_string());
         fs::rename(&away, &path).unwrap();
         fs::remove_file(&file).unwrap();
         source.look().await;
-        assert_eq!((count(), source.problems.len()), (0, 0));
+        assert_eq!((count(), problems.borrow().len()), (0, 0));
     }
 }

@@ -116,31 +116,41 @@ impl Publication {
     }
 }
 
-/// How the sources stand, in a line for people.
+/// How the sources stand, and what is wrong with objects, in a line for people.
 #[must_use]
-pub(crate) fn summary(state: &State) -> String {
+pub(crate) fn summary(state: &State, of_objects: &[Problem]) -> String {
     let of_source = |(source, state): (&PodSource, &SourceState)| {
-        let mut text = match state.ready {
+        let text = match state.ready {
             true => format!("{source}: {} pods", state.pods.len()),
             false => format!("{source}: not read yet"),
         };
-        if let Some((first, _)) = state.problems.first() {
-            if state.problems.len() > 1 {
-                text += &format!(", {} problems, one is", state.problems.len());
-            } else {
-                text += ", problem";
-            }
-            let parts = [&first.subject, &first.field, &first.reason];
-            for part in parts.into_iter().filter(|part| !part.is_empty()) {
-                text += &format!(": {part}");
-            }
-        }
-        text
+        text + &told(state.problems.iter().map(|(problem, _)| problem))
     };
-    match state.is_empty() {
-        true => "neither staticPodPath nor staticPodURL is given".to_owned(),
-        false => state.iter().map(of_source).collect::<Vec<_>>().join("; "),
+    let mut parts: Vec<String> = state.iter().map(of_source).collect();
+    if parts.is_empty() {
+        parts.push("neither staticPodPath nor staticPodURL is given".to_owned());
     }
+    if !of_objects.is_empty() {
+        parts.push("objects".to_owned() + &told(of_objects.iter()));
+    }
+    parts.join("; ")
+}
+
+/// How many problems there are, and the first of them.
+fn told<'a>(mut problems: impl ExactSizeIterator<Item = &'a Problem>) -> String {
+    let count = problems.len();
+    let Some(first) = problems.next() else {
+        return String::new();
+    };
+    let mut text = match count {
+        1 => ", problem".to_owned(),
+        _ => format!(", {count} problems, one is"),
+    };
+    let parts = [&first.subject, &first.field, &first.reason];
+    for part in parts.into_iter().filter(|part| !part.is_empty()) {
+        text += &format!(": {part}");
+    }
+    text
 }
 
 /// Problems with the time since when each is there.
@@ -234,7 +244,7 @@ mod tests {
     fn the_line_for_people_tells_what_is_ready_and_what_is_wrong() {
         let clock = WallClock::system();
         let none = Publication::new("boot", clock.clone(), []);
-        let line = |publication: &Publication| summary(&publication.watch().borrow());
+        let line = |publication: &Publication| summary(&publication.watch().borrow(), &[]);
         assert_eq!(
             line(&none),
             "neither staticPodPath nor staticPodURL is given"
@@ -251,6 +261,10 @@ mod tests {
         both.set(PodSource::File, true, None, two);
         let expected = "file: 0 pods, 2 problems, one is: a: x; http";
         assert!(line(&both).starts_with(expected), "{}", line(&both));
+        let of_objects = [Problem::new("/o/a", "x")];
+        let line = summary(&none.watch().borrow(), &of_objects);
+        let expected = "neither staticPodPath nor staticPodURL is given; objects, problem: /o/a: x";
+        assert_eq!(line, expected);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use ipc::limits::{MAX_OBJECT_MESSAGE_BYTES, MAX_POD_MESSAGE_BYTES};
 use pod::PodSource;
 use pod_manifest::ManifestNode;
 use process::{Context, Lifecycle};
+use tokio::sync::watch;
 use tonic::service::Routes;
 
 use crate::file_source::FileSource;
@@ -20,6 +21,7 @@ use crate::last_good::LastGoodFile;
 use crate::object_directory::Owner;
 use crate::object_source::{ObjectPublication, ObjectSource};
 use crate::publication::{Publication, summary};
+use crate::snapshot::Problem;
 
 /// How often the main loop shows that it is alive.
 const BEAT: Duration = Duration::from_secs(1);
@@ -76,7 +78,11 @@ pub async fn serve(context: Context) -> Result<(), Error> {
         let frequency = config.file_check_frequency;
         ObjectSource::new(path, Owner::ROOT, frequency, objects.clone())
     });
-    let shown = show(publication.clone(), context.lifecycle.clone());
+    let shown = show(
+        publication.clone(),
+        objects.problems(),
+        context.lifecycle.clone(),
+    );
     let serving = ipc::serve(
         context.process,
         context.identities,
@@ -118,18 +124,26 @@ async fn beat(lifecycle: Lifecycle) -> Infallible {
     }
 }
 
-/// Shows how the sources stand, whenever that changes.
-async fn show(publication: Publication, lifecycle: Lifecycle) -> Infallible {
+/// Shows how the sources and the objects stand, whenever that changes.
+async fn show(
+    publication: Publication,
+    mut of_objects: watch::Receiver<Vec<Problem>>,
+    lifecycle: Lifecycle,
+) -> Infallible {
     let mut state = publication.watch();
     let mut shown = String::new();
     loop {
-        let line = summary(&state.borrow_and_update());
+        let line = summary(&state.borrow_and_update(), &of_objects.borrow_and_update());
         if line != shown {
             lifecycle.set_status(&line);
             shown = line;
         }
-        // The sender lives as long as the publication does.
-        if state.changed().await.is_err() {
+        // The senders live as long as the publications do.
+        let changed = tokio::select! {
+            changed = state.changed() => changed,
+            changed = of_objects.changed() => changed,
+        };
+        if changed.is_err() {
             future::pending::<()>().await;
         }
     }
