@@ -8,6 +8,7 @@ pub mod credential_program;
 pub mod edge_matrix;
 pub mod fault;
 pub mod ground;
+pub mod hanging;
 pub mod hostile_answers;
 pub mod hostile_pool;
 pub mod random;

@@ -18,6 +18,7 @@ mod edges;
 mod eviction;
 mod file_source;
 mod fire;
+mod hanging_volumes;
 mod hooks;
 mod host_paths;
 mod http_source;
