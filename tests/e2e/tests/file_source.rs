@@ -240,6 +240,9 @@ fn two_files_with_one_pod_are_one_pod_and_a_complaint() -> Result<()> {
     let complaint = told(&ground, &subject, |_| true)?;
     assert!(complaint.message.contains("twin"), "{complaint:?}");
     assert_eq!(ground.noted("first", "SIGTERM")?, 0);
+    // An edit of the first file counts, although the second one comes first by name.
+    ground.apply("twin", ground.app("edited", &[]))?;
+    ground.note("edited", "started", 1)?;
     assert_eq!(ground.noted("second", "started")?, 0);
     ground.take_away("twin")?;
     ground.note("second", "started", 1)?;
