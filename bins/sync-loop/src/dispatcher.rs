@@ -255,9 +255,8 @@ impl SyncLoop {
     /// `HandlePodReconcile`: a pod with readiness gates depends on conditions in its
     /// status, so it is synced; an evicted pod's containers are of no use.
     fn reconcile(&mut self, pod: DesiredPod) {
-        let (uid, source) = (pod.uid(), pod.document.source());
+        let (uid, source, evicted) = (pod.uid(), pod.document.source(), pod.facts.evicted);
         let matters = pod.facts.has_readiness_gates || pod.facts.phase.is_terminal();
-        let evicted = pod.facts.evicted;
         self.pods.set(pod);
         if matters && self.admission.permits(&uid) {
             self.dispatch(&uid, Work::Sync, Cause::Reconciled(source));
@@ -485,6 +484,8 @@ impl SyncLoop {
         let pods = &self.pods;
         self.workers
             .answered(response, |uid| pods.get(uid).is_some());
+        self.admission
+            .begin_anew(&self.workers.take_begun_anew(question));
         self.admission.settle_remembered(&self.workers);
         self.admit_pending();
         let (wanted, workers) = ((&self.sources, &self.pods), &mut self.workers);
@@ -570,5 +571,30 @@ impl SyncLoop {
     /// Whether a pod is desired, or pod-worker-pool has told of it.
     fn is_known(&self, uid: &str) -> bool {
         self.pods.get(uid).is_some() || self.workers.knows(uid)
+    }
+
+    /// The loop as a whole.
+    #[must_use]
+    pub(crate) fn summary(&self) -> LoopSummary {
+        LoopSummary {
+            sources: status::summaries(&self.sources, &self.pods),
+            pleg: self.lifecycle.health().clone(),
+            runtime_error: self.runtime.error().to_owned(),
+            work_queue_length: self.work_queue.len(),
+        }
+    }
+
+    /// Uids of the desired pods, or the one that is named if it is desired.
+    #[must_use]
+    pub(crate) fn desired_pods(&self, uid: Option<&str>) -> Vec<Uid> {
+        self.pods.uids(uid)
+    }
+
+    /// A desired pod with its admission and the last decision about it.
+    #[must_use]
+    pub(crate) fn describe(&self, uid: &str) -> Option<v1::DesiredPod> {
+        let (pod, admission) = (self.pods.get(uid)?, self.admission.state(uid));
+        let (decision, worker) = (self.decisions.last(uid), self.workers.worker(uid));
+        Some(status::describe(pod, admission, decision, worker))
     }
 }

@@ -14,6 +14,12 @@ use test_support::wait_for;
 
 const UID: &str = "8d1f62c5-0d5b-4c35-9b7e-0d3f3a9c5b11";
 
+/// While a pod has ended, its image is in no use: however full the disk is, it has to stay,
+/// since nobody could pull it.
+fn start() -> Result<Ground> {
+    Ground::start(json!({ "imageGCHighThresholdPercent": 100 }))
+}
+
 /// A pod that notes in files when it starts and is asked to end as `word`. Its exec probe
 /// notes by the word of which version it was run, and in a container of which one.
 fn manifest(ground: &Ground, word: &str, label: &str) -> Value {
@@ -111,7 +117,7 @@ fn was_started_anew(ground: &Ground, old: &str, new: &str) -> Result<()> {
 
 #[test]
 fn a_running_pod_keeps_what_it_was_started_with_or_ends_and_starts_anew() -> Result<()> {
-    let mut ground = Ground::start(json!({}))?;
+    let mut ground = start()?;
     apply(&ground, "one", "a")?;
     wait_noted(&ground, "probe-of-one-in-one")?;
     apply(&ground, "one", "b")?;
@@ -134,7 +140,7 @@ fn a_running_pod_keeps_what_it_was_started_with_or_ends_and_starts_anew() -> Res
 
 #[test]
 fn a_job_that_has_ended_runs_once_more_when_its_manifest_changes() -> Result<()> {
-    let mut ground = Ground::start(json!({}))?;
+    let mut ground = start()?;
     let apply = |ground: &Ground, word: &str| {
         let job = script("app", &format!("echo >> /journals/ran-{word}"));
         let mut spec = spec(ground, &[job]);
@@ -165,7 +171,7 @@ fn a_job_that_has_ended_runs_once_more_when_its_manifest_changes() -> Result<()>
 
 #[test]
 fn a_pod_that_is_renamed_begins_anew_and_goes_with_its_manifest() -> Result<()> {
-    let ground = Ground::start(json!({}))?;
+    let ground = start()?;
     let mut pod = manifest(&ground, "one", "a");
     apply(&ground, "one", "a")?;
     ground.ready("pinned")?;
@@ -202,4 +208,43 @@ fn a_pod_that_is_renamed_begins_anew_and_goes_with_its_manifest() -> Result<()> 
         assert_eq!(ground.containers(name)?.len(), 0, "{name}");
     }
     Ok(())
+}
+
+/// Waits until the pod was rejected for this reason.
+fn is_rejected(ground: &Ground, reason: &str) -> Result<()> {
+    let what = format!("to be rejected with {reason}");
+    let rejected = ground
+        .bulkhead
+        .wait_for_pod("pinned", &what, TIMEOUT, |pod| {
+            let status = &pod["status"];
+            (status["phase"] == "Failed" && status["reason"] == reason)
+                .then_some(())
+                .ok_or(status.to_string())
+        });
+    rejected.with_context(|| ground.bulkhead.log_ends())
+}
+
+#[test]
+fn a_pod_begins_anew_only_where_it_fits() -> Result<()> {
+    let ground = start()?;
+    let apply_changed = |change: &dyn Fn(&mut Value)| {
+        let mut pod = manifest(&ground, "two", "a");
+        change(&mut pod["spec"]);
+        ground
+            .bulkhead
+            .write_manifest("pinned.json", &pod.to_string())
+    };
+    apply(&ground, "one", "a")?;
+    ground.ready("pinned")?;
+    let requests = json!({ "requests": { "cpu": "9000" } });
+    apply_changed(&|spec| spec["containers"][0]["resources"] = requests.clone())?;
+    is_rejected(&ground, "OutOfcpu")?;
+    assert_eq!(noted(&ground, "ended-one"), 1, "with its SIGTERM");
+    // Another reason is told as well, and once it fits the pod runs.
+    apply_changed(&|spec| spec["nodeSelector"] = json!({ "no": "such" }))?;
+    is_rejected(&ground, "NodeAffinity")?;
+    assert_eq!(ground.running("pinned")?, 0);
+    assert_eq!(noted(&ground, "started-two"), 0);
+    apply_changed(&|_| ())?;
+    was_started_anew(&ground, "one", "two")
 }

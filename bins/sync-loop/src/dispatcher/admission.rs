@@ -70,6 +70,7 @@ pub(crate) enum Awaited {
 /// ```text
 /// Pending --> Admitted | Remembered | Adopted | Rejected      Remembered --> Admitted
 /// Rejected --> Pending          Admitted | Adopted --> Remembered
+/// Admitted | Remembered | Adopted --> Pending
 /// ```
 ///
 /// - Pending -> Adopted: it runs already, or has a worker.
@@ -78,6 +79,7 @@ pub(crate) enum Awaited {
 /// - Pending -> Admitted: it passed all checks.
 /// - Rejected -> Pending: its spec or its labels have changed; it never ran.
 /// - Remembered -> Admitted: it is known by now whether it uses its resources.
+/// - Admitted, Remembered, Adopted -> Pending: it has ended and begins anew.
 /// - Admitted, Adopted -> Remembered: it had ended, and the pool has restarted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AdmissionState {
@@ -401,6 +403,16 @@ impl Admission {
         }
     }
 
+    /// Has pods judged again that were admitted, have ended, and are to begin anew: they
+    /// have given everything back, and may ask for something else.
+    pub(crate) fn begin_anew(&mut self, uids: &[Uid]) {
+        for uid in uids {
+            if self.permits(uid) {
+                self.forget(uid);
+            }
+        }
+    }
+
     /// Forgets a pod that is desired no longer; returns its last state.
     pub(crate) fn forget(&mut self, uid: &str) -> Option<AdmissionState> {
         self.records_changed |= self.records.remove(uid);
@@ -519,8 +531,12 @@ impl Admission {
     }
 
     /// Whether it is not known yet if a pod uses its resources: a rejection is
-    /// for good, so it must not rest on a pod that may have ended long ago.
+    /// for good, so it must not rest on a pod that may have ended long ago, nor on one that
+    /// is to be judged itself before it begins anew.
     fn is_uncertain(&self, uid: &str, workers: &Workers, now: Duration) -> bool {
+        if workers.is_to_begin_anew(uid) {
+            return true;
+        }
         let AdmissionState::Remembered { since } = self.state(uid) else {
             return false;
         };

@@ -71,6 +71,14 @@ impl DesiredPods {
         self.pods.iter()
     }
 
+    /// Uids of all, or the one that is named if it is desired.
+    #[must_use]
+    pub(crate) fn uids(&self, named: Option<&str>) -> Vec<Uid> {
+        let uids = self.pods.keys();
+        let named = uids.filter(|uid| named.is_none_or(|named| named == &***uid));
+        named.cloned().collect()
+    }
+
     /// Uids of everything that one source delivered.
     #[must_use]
     pub(crate) fn uids_of(&self, source: PodSource) -> Vec<Uid> {

@@ -3,10 +3,9 @@
 use bulkhead_api::v1;
 use pod::PodSource;
 
-use super::SyncLoop;
 use super::admission::AdmissionState;
 use super::decision::Decision;
-use super::desired_pods::{DesiredPod, DesiredPods, Uid};
+use super::desired_pods::{DesiredPod, DesiredPods};
 use super::sources::Sources;
 use super::workers::WorkerView;
 
@@ -36,37 +35,9 @@ pub(crate) struct LoopSummary {
     pub work_queue_length: usize,
 }
 
-impl SyncLoop {
-    /// The loop as a whole.
-    #[must_use]
-    pub(crate) fn summary(&self) -> LoopSummary {
-        LoopSummary {
-            sources: summaries(&self.sources, &self.pods),
-            pleg: self.lifecycle.health().clone(),
-            runtime_error: self.runtime.error().to_owned(),
-            work_queue_length: self.work_queue.len(),
-        }
-    }
-
-    /// Uids of the desired pods, or the one that is named if it is desired.
-    #[must_use]
-    pub(crate) fn desired_pods(&self, uid: Option<&str>) -> Vec<Uid> {
-        let pods = self.pods.iter().map(|(uid, _)| uid);
-        let named = pods.filter(|pod| uid.is_none_or(|uid| uid == &***pod));
-        named.cloned().collect()
-    }
-
-    /// A desired pod with its admission and the last decision about it.
-    #[must_use]
-    pub(crate) fn describe(&self, uid: &str) -> Option<v1::DesiredPod> {
-        let (pod, admission) = (self.pods.get(uid)?, self.admission.state(uid));
-        let (decision, worker) = (self.decisions.last(uid), self.workers.worker(uid));
-        Some(describe(pod, admission, decision, worker))
-    }
-}
-
 /// The sources, with how many of the desired pods each has delivered.
-fn summaries(sources: &Sources, pods: &DesiredPods) -> Vec<SourceSummary> {
+#[must_use]
+pub(crate) fn summaries(sources: &Sources, pods: &DesiredPods) -> Vec<SourceSummary> {
     let summary = |(source, ready, problems): (PodSource, bool, Vec<String>)| SourceSummary {
         name: source.as_str(),
         ready,
@@ -77,7 +48,8 @@ fn summaries(sources: &Sources, pods: &DesiredPods) -> Vec<SourceSummary> {
 }
 
 /// A desired pod with its admission and the last decision about it.
-fn describe(
+#[must_use]
+pub(crate) fn describe(
     pod: &DesiredPod,
     admission: &AdmissionState,
     decision: Option<&Decision>,

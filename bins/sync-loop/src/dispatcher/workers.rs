@@ -84,6 +84,9 @@ pub(crate) struct Workers {
     list_is_current: bool,
     sent: BTreeMap<Uid, Sent>,
     departed: BTreeMap<Uid, DepartedPod>,
+    /// Desired pods that had a worker, which an answer does not tell of any more: the pool
+    /// forgets such a worker only when the pod has ended and is to begin anew.
+    ended_to_begin: BTreeSet<Uid>,
     /// Pods that only the runtime or a worker has, with the time when they were
     /// first found so.
     orphans: BTreeMap<Uid, UnixNanos>,
@@ -103,6 +106,7 @@ impl Workers {
         }
         self.boot_id.replace(boot_id.to_owned())?;
         self.sent.clear();
+        self.ended_to_begin.clear();
         let known = std::mem::take(&mut self.known).into_iter();
         let ended = known.filter(|(_, worker)| is_stopped(worker.phase));
         Some(ended.map(|(uid, _)| uid).collect())
@@ -188,7 +192,12 @@ impl Workers {
         self.answered = true;
         self.in_doubt = false;
         let workers = response.workers.into_iter().take(MAX_LISTED);
-        self.known = workers.filter_map(worker_view).collect();
+        let known = workers.filter_map(worker_view).collect();
+        let before = std::mem::replace(&mut self.known, known).into_keys();
+        self.ended_to_begin.extend(before);
+        let known = &self.known;
+        self.ended_to_begin
+            .retain(|uid| !known.contains_key(uid) && is_desired(uid));
         self.list_is_current = response.runtime_error.is_empty();
         if self.list_is_current {
             let pods = response.runtime_pods.into_iter().take(MAX_LISTED);
@@ -205,6 +214,30 @@ impl Workers {
                 || departed.contains_key(uid)
                 || matches!(sent, Sent::Underway { .. })
         });
+    }
+
+    /// Desired pods that have ended and are to begin anew, each once, as the answer to
+    /// `question` shows.
+    pub(crate) fn take_begun_anew(&mut self, question: u64) -> Vec<Uid> {
+        let all = std::mem::take(&mut self.ended_to_begin);
+        let (current, others) = all
+            .into_iter()
+            .partition::<BTreeSet<_>, _>(|uid| self.is_current(uid, question));
+        self.ended_to_begin = others;
+        // The runtime was listed before the workers were: what it ran then has ended.
+        for uid in &current {
+            let listed = self.listed.as_mut();
+            if let Some(pod) = listed.and_then(|listed| listed.get_mut(uid)) {
+                pod.runs = false;
+            }
+        }
+        current.into_iter().collect()
+    }
+
+    /// Whether a pod ends to begin anew, as far as its worker says.
+    #[must_use]
+    pub(crate) fn is_to_begin_anew(&self, uid: &str) -> bool {
+        self.worker(uid).is_some_and(|it| it.restart_requested)
     }
 
     /// Something was heard that only the pool can explain: a pod that nobody knows

@@ -366,6 +366,92 @@ fn the_same_uid_made_anew_is_created_while_its_former_instance_stops() {
     );
 }
 
+/// The pool ends a pod, to begin it anew, and has forgotten its worker by the next answer.
+fn end_to_begin_anew(harness: &mut Harness, update: &[Action], others: &[&str]) -> Vec<Action> {
+    harness.acknowledge(update, WorkerPhase::Terminating);
+    let others = others.iter().map(|uid| worker(uid, WorkerPhase::Syncing));
+    let others: Vec<_> = others.collect();
+    let mut ending = worker("a", WorkerPhase::Terminating);
+    ending.restart_requested = true;
+    let with_ending: Vec<_> = others.iter().cloned().chain([ending]).collect();
+    assert_eq!(sent(&harness.housekeeping(&with_ending, &[])), [""; 0]);
+    // Its end came between the runtime's list and that of the workers.
+    harness.housekeeping(&others, &[runtime_pod("a", "file", true)])
+}
+
+fn with_command(mut pod: Value) -> Value {
+    pod["spec"]["containers"][0]["command"] = json!(["other"]);
+    pod
+}
+
+#[test]
+fn a_pod_that_begins_anew_is_judged_anew() {
+    for (millis, expected) in [(1000, "CREATE a"), (1001, "reject a OutOfcpu")] {
+        let mut harness = Harness::running();
+        harness.add_running(&needs_cpu("a", 1000));
+        harness.add_running(&needs_cpu("b", 3000));
+        let update = harness.deliver(&with_command(needs_cpu("a", millis)));
+        assert_eq!(sent(&update), ["UPDATE a"], "which ends it");
+        let actions = end_to_begin_anew(&mut harness, &update, &["b"]);
+        assert_eq!(briefs(&actions)[0], expected, "{millis}");
+        let started = usize::from(expected.starts_with("CREATE"));
+        assert_eq!(sent(&actions).len(), started, "{millis}");
+        // Once: what runs is not judged.
+        if started == 1 {
+            harness.acknowledge(&actions, WorkerPhase::Syncing);
+            harness.capacity(1000);
+            let all = ["a", "b"].map(|uid| worker(uid, WorkerPhase::Syncing));
+            let actions = harness.housekeeping(&all, &[]);
+            assert_eq!(briefs(&actions), ["statuses a,b"]);
+        }
+    }
+}
+
+#[test]
+fn a_late_answer_has_no_pod_judged_anew() {
+    let mut harness = Harness::running();
+    harness.tick_housekeeping();
+    let late = harness.last_question;
+    harness.add_running(&needs_cpu("a", 3000));
+    harness.capacity(1000);
+    // The pool answered before it had the pod.
+    assert_eq!(sent(&harness.answer_to(late, &[], &[])), [""; 0]);
+    let workers = [worker("a", WorkerPhase::Syncing)];
+    let actions = harness.housekeeping(&workers, &[]);
+    assert_eq!(briefs(&actions), ["statuses a"]);
+    assert_eq!(harness.admission("a"), AdmissionState::Admitted);
+}
+
+#[test]
+fn a_pod_that_has_ended_begins_anew_only_where_there_is_room_by_then() {
+    let mut harness = Harness::running();
+    harness.add_running(&needs_cpu("a", 3000));
+    harness.housekeeping(&[worker("a", WorkerPhase::Finished)], &[]);
+    harness.add_running(&needs_cpu("b", 3000));
+    let update = harness.deliver(&with_command(needs_cpu("a", 3000)));
+    harness.acknowledge(&update, WorkerPhase::Finished);
+    let actions = harness.housekeeping(&[worker("b", WorkerPhase::Syncing)], &[]);
+    assert_eq!(sent(&actions), [""; 0]);
+    assert_eq!(briefs(&actions)[0], "reject a OutOfcpu");
+}
+
+#[test]
+fn nobody_is_rejected_because_of_a_pod_that_is_to_be_judged_itself() {
+    let mut harness = Harness::running();
+    harness.add_running(&needs_cpu("a", 1000));
+    let update = harness.deliver(&with_command(needs_cpu("a", 9000)));
+    harness.acknowledge(&update, WorkerPhase::Terminating);
+    let mut ending = worker("a", WorkerPhase::Terminating);
+    ending.restart_requested = true;
+    harness.housekeeping(&[ending], &[]);
+    assert_eq!(sent(&harness.deliver(&needs_cpu("b", 1000))), [""; 0]);
+    let waits = AdmissionState::Pending(Awaited::OtherPods);
+    assert_eq!(harness.admission("b"), waits);
+    let actions = harness.housekeeping(&[], &[]);
+    assert_eq!(sent(&actions), ["CREATE b"]);
+    assert!(briefs(&actions).contains(&"reject a OutOfcpu".to_owned()));
+}
+
 #[test]
 fn status_syncer_is_told_of_rejections_again_after_its_restart() {
     let mut harness = Harness::running();
