@@ -38,7 +38,7 @@ use pod::core::{Pod, PodStatus};
 use pod::wire::WireError;
 use pod::{PodDocument, PodSource, node_shutdown};
 
-use lives::is_to_run;
+use lives::{Life, is_to_run};
 pub(crate) use refusal::Refusal;
 pub(crate) use refusal::{MAX_KEPT_BYTES, MAX_OBSERVED_BYTES};
 
@@ -229,7 +229,10 @@ impl Registry {
             .pods
             .entry(uid.clone())
             .or_insert_with(|| Entry::new(desired.clone(), now.since_boot));
-        if entry.is_reborn(&observation, &self.pool.boot_id) {
+        if entry
+            .life()
+            .is_reborn(&observation, &pod, &self.pool.boot_id)
+        {
             entry.status = PodStatus::default();
             entry.comes(now.since_boot);
         }
@@ -327,7 +330,7 @@ impl Registry {
             .or_insert_with(|| Entry::new(desired.clone(), now.since_boot));
         entry.comes(now.since_boot);
         // Of the life before, which has ended, a new one keeps nothing.
-        let keeps = entry.published.is_some() && !entry.would_begin_anew_as(&pod);
+        let keeps = entry.published.is_some() && !entry.life().would_begin_anew_as(&pod);
         let before = keeps.then_some(&entry.status);
         entry.status =
             status::rejected_status(&pod, &request.reason, &request.message, before, now.wall);
@@ -474,6 +477,15 @@ impl Entry {
     fn comes(&mut self, since_boot: Duration) {
         self.came_at = since_boot;
         self.hold = Hold::Kept;
+    }
+
+    /// The life that was seen last.
+    fn life(&self) -> Life<'_> {
+        Life {
+            pod: (!self.is_cut).then_some(&self.desired),
+            status: &self.status,
+            worker: self.worker.as_ref(),
+        }
     }
 
     /// Computes the status anew.

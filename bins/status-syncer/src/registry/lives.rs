@@ -4,47 +4,63 @@
 use std::collections::BTreeSet;
 
 use bulkhead_api::v1::{PodObservation, RuntimeState, WorkerPhase};
-use pod::PodPhase;
-use pod::core::Pod;
+use pod::core::{Pod, PodStatus};
 use pod::update::{refused_changes, wished};
+use pod::{PodDocument, PodPhase};
 
-use super::Entry;
 use crate::status::{self, is_observed};
 
 /// The reason of a pod that the node has ended for want of something.
 const EVICTED: &str = "Evicted";
 
-impl Entry {
+/// What is known of a life.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Life<'a> {
+    /// The pod, unless its spec is lost.
+    pub(super) pod: Option<&'a PodDocument>,
+    pub(super) status: &'a PodStatus,
+    /// How far its worker was, and in which run of the pool.
+    pub(super) worker: Option<&'a (String, WorkerPhase)>,
+}
+
+impl Life<'_> {
     /// Whether the pod ended and the same UID was started anew: a static pod
     /// whose manifest was removed and came back unchanged, or one that was rejected and is
     /// admitted now. What was published of the life before must not stick to the new one.
-    pub(super) fn is_reborn(&self, observation: &PodObservation, boot_id: &str) -> bool {
+    pub(super) fn is_reborn(&self, observation: &PodObservation, pod: &Pod, boot_id: &str) -> bool {
         if !is_to_run(observation) {
             return false;
         }
-        if status::is_rejected(&self.status) {
+        if status::is_rejected(self.status) {
             return true;
         }
         // A worker never goes back; only one that was forgotten begins again.
-        let ended_before = self.worker.as_ref().is_some_and(|(boot, phase)| {
+        let ended_before = self.worker.is_some_and(|(boot, phase)| {
             boot == boot_id && matches!(phase, WorkerPhase::Terminated | WorkerPhase::Finished)
         });
-        // A pod that ended for good starts no instance that was not known.
-        let phase = self.status.phase.as_deref().and_then(PodPhase::parse);
-        let ended_for_good = phase.is_some_and(PodPhase::is_terminal);
+        // A pod that ended for good starts no instance that was not known, nor does one that
+        // is changed in what it keeps while it runs.
         ended_before
-            || (ended_for_good && is_observed(observation) && self.has_new_instance(observation))
+            || (is_observed(observation)
+                && self.has_new_instance(observation)
+                && (self.has_ended_for_good() || self.is_another(pod)))
     }
 
     /// Whether a pod that has ended would begin anew as this version.
     pub(super) fn would_begin_anew_as(&self, newer: &Pod) -> bool {
+        self.has_ended_for_good() && self.is_another(newer)
+    }
+
+    fn has_ended_for_good(&self) -> bool {
         let phase = self.status.phase.as_deref().and_then(PodPhase::parse);
-        let Ok(known) = self.desired.decode() else {
+        phase.is_some_and(PodPhase::is_terminal)
+    }
+
+    /// Whether this version makes another pod of the UID than the known one.
+    fn is_another(&self, newer: &Pod) -> bool {
+        let Some(known) = self.pod.and_then(|pod| pod.decode().ok()) else {
             return false;
         };
-        if self.is_cut || !phase.is_some_and(PodPhase::is_terminal) {
-            return false;
-        }
         // One that was evicted does so for any change.
         let was_evicted = self.status.reason.as_deref() == Some(EVICTED);
         !refused_changes(&known, newer).is_empty()

@@ -586,6 +586,27 @@ fn the_same_uid_created_again_begins_anew() {
 }
 
 #[test]
+fn another_pod_of_the_same_uid_that_began_unseen_counts_its_restarts_anew() {
+    let restarts = |test: &Test| {
+        let status = &test.json("u")["status"]["containerStatuses"][0];
+        status["restartCount"].as_i64().unwrap()
+    };
+    let mut test = Test::connected();
+    let mut before = with_container("u", "a", RuntimeState::Running);
+    before.containers[0].restart_count = 7;
+    test.observe(before);
+    // This process is away while the pool ends the pod and begins it anew.
+    let mut test = test.restarted();
+    assert_eq!(restarts(&test), 7);
+    let mut other = test.restarted();
+    test.snapshot(BOOT, vec![with_container("u", "b", RuntimeState::Running)]);
+    assert_eq!(restarts(&test), 7, "the same pod: a number that was lost");
+    let anew = never(with_container("u", "b", RuntimeState::Running), "u");
+    other.snapshot(BOOT, vec![anew]);
+    assert_eq!(restarts(&other), 0);
+}
+
+#[test]
 fn an_earlier_instance_that_was_not_known_is_no_new_life() {
     let mut seen = never(with_container("u", "b", RuntimeState::Exited), "u");
     seen.containers[0].restart_count = 1;
