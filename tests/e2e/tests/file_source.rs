@@ -3,23 +3,20 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use bulkhead_api::v1::Event;
 use e2e::Ground;
 use e2e::ground::TIMEOUT;
+use e2e::hanging::Hanging;
 use e2e::sources::{WHILE, identity, manifest, names, pods_of, told, with_url};
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::Mode;
 use serde_json::{Value, json};
 use test_support::wait::holds_for;
 use test_support::{
-    BulkheadInstance, ContainerdOptions, ManifestServer, PrivateContainerd, TestNode, wait_for,
+    BulkheadInstance, ContainerdOptions, ManifestServer, PrivateContainerd, wait_for,
 };
 use topology::{Identities, Process};
 
@@ -399,52 +396,6 @@ fn nothing_restarts(ground: &Ground) -> Result<()> {
         Ok(())
     })?;
     Ok(())
-}
-
-/// A file system that never answers, over a directory, until it is dropped.
-struct Hanging {
-    directory: PathBuf,
-    node: Arc<TestNode>,
-    /// Of the server that does not serve.
-    server: Option<fs::File>,
-}
-
-impl Hanging {
-    fn over(node: &Arc<TestNode>, directory: &Path) -> Result<Self> {
-        let server = fs::File::options()
-            .read(true)
-            .write(true)
-            .open("/dev/fuse")?;
-        let options = format!(
-            "fd={},rootmode=40000,user_id=0,group_id=0,allow_other",
-            server.as_raw_fd()
-        );
-        node.run(|| {
-            mount(
-                Some("hanging"),
-                directory,
-                Some("fuse"),
-                MsFlags::empty(),
-                Some(&*options),
-            )
-        })?
-        .context("cannot mount a FUSE file system")?;
-        Ok(Self {
-            directory: directory.to_owned(),
-            node: Arc::clone(node),
-            server: Some(server),
-        })
-    }
-}
-
-impl Drop for Hanging {
-    fn drop(&mut self) {
-        // Whoever waits for it gets an error.
-        drop(self.server.take());
-        let directory = &self.directory;
-        // The node's end unmounts it too.
-        let _ = self.node.run(|| umount2(directory, MntFlags::MNT_DETACH));
-    }
 }
 
 /// File, content, and of the event about it: field and words.
