@@ -196,18 +196,41 @@ fn a_pod_that_is_renamed_begins_anew_and_goes_with_its_manifest() -> Result<()> 
         },
     )?;
     ground.bulkhead.remove_manifest("pinned.json")?;
+    nothing_is_left(&ground)
+}
+
+/// Under either name.
+fn nothing_is_left(ground: &Ground) -> Result<()> {
     for name in ["pinned", "renamed"] {
         ground.gone(name)?;
-        wait_for("nothing of the pod to be left", TIMEOUT, || {
+        let gone = wait_for("nothing of the pod to be left", TIMEOUT, || {
             let left = ground.sandboxes(name).map_err(|error| error.to_string())?;
             match left.is_empty() {
                 true => Ok(()),
                 false => Err(format!("{left:?}")),
             }
-        })?;
+        });
+        gone.with_context(|| ground.bulkhead.log_ends())?;
         assert_eq!(ground.containers(name)?.len(), 0, "{name}");
     }
     Ok(())
+}
+
+#[test]
+fn a_pod_that_was_renamed_while_nobody_watched_goes_with_its_manifest() -> Result<()> {
+    let mut ground = start()?;
+    let mut pod = manifest(&ground, "one", "a");
+    apply(&ground, "one", "a")?;
+    ground.ready("pinned")?;
+    ground.bulkhead.kill_all()?;
+    pod["metadata"]["name"] = json!("renamed");
+    ground
+        .bulkhead
+        .write_manifest("pinned.json", &pod.to_string())?;
+    ground.bulkhead.start_again()?;
+    ground.ready("renamed")?;
+    ground.bulkhead.remove_manifest("pinned.json")?;
+    nothing_is_left(&ground)
 }
 
 /// Waits until the pod was rejected for this reason.
