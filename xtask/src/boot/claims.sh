@@ -224,7 +224,7 @@ fi
 # Where a boot was cut off, something may be left.
 dpkg --purge bulkhead >/dev/null 2>&1
 remove_users
-rm -rf /etc/bulkhead /etc/kubernetes/manifests/*
+rm -rf /etc/bulkhead /etc/kubernetes/manifests/* /var/lib/bulkhead.aside
 for archive in /images/*.tar; do ctr --namespace=k8s.io images import "$archive" >/dev/null; done
 if [ "$(cat /boot-number)" = third ]; then
     . /driver.sh
