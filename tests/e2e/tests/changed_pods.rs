@@ -14,12 +14,6 @@ use test_support::wait_for;
 
 const UID: &str = "8d1f62c5-0d5b-4c35-9b7e-0d3f3a9c5b11";
 
-/// While a pod has ended, its image is in no use: however full the disk is, it has to stay,
-/// since nobody could pull it.
-fn start() -> Result<Ground> {
-    Ground::start(json!({ "imageGCHighThresholdPercent": 100 }))
-}
-
 /// A pod that notes in files when it starts and is asked to end as `word`. Its exec probe
 /// notes by the word of which version it was run, and in a container of which one.
 fn manifest(ground: &Ground, word: &str, label: &str) -> Value {
@@ -117,7 +111,7 @@ fn was_started_anew(ground: &Ground, old: &str, new: &str) -> Result<()> {
 
 #[test]
 fn a_running_pod_keeps_what_it_was_started_with_or_ends_and_starts_anew() -> Result<()> {
-    let mut ground = start()?;
+    let mut ground = Ground::start(json!({}))?;
     apply(&ground, "one", "a")?;
     wait_noted(&ground, "probe-of-one-in-one")?;
     apply(&ground, "one", "b")?;
@@ -140,7 +134,7 @@ fn a_running_pod_keeps_what_it_was_started_with_or_ends_and_starts_anew() -> Res
 
 #[test]
 fn a_job_that_has_ended_runs_once_more_when_its_manifest_changes() -> Result<()> {
-    let mut ground = start()?;
+    let mut ground = Ground::start(json!({}))?;
     let apply = |ground: &Ground, word: &str| {
         let job = script("app", &format!("echo >> /journals/ran-{word}"));
         let mut spec = spec(ground, &[job]);
@@ -171,7 +165,7 @@ fn a_job_that_has_ended_runs_once_more_when_its_manifest_changes() -> Result<()>
 
 #[test]
 fn a_pod_that_is_renamed_begins_anew_and_goes_with_its_manifest() -> Result<()> {
-    let ground = start()?;
+    let ground = Ground::start(json!({}))?;
     let mut pod = manifest(&ground, "one", "a");
     apply(&ground, "one", "a")?;
     ground.ready("pinned")?;
@@ -218,7 +212,7 @@ fn nothing_is_left(ground: &Ground) -> Result<()> {
 
 #[test]
 fn a_pod_that_was_renamed_while_nobody_watched_goes_with_its_manifest() -> Result<()> {
-    let mut ground = start()?;
+    let mut ground = Ground::start(json!({}))?;
     let mut pod = manifest(&ground, "one", "a");
     apply(&ground, "one", "a")?;
     ground.ready("pinned")?;
@@ -249,7 +243,7 @@ fn is_rejected(ground: &Ground, reason: &str) -> Result<()> {
 
 #[test]
 fn a_pod_begins_anew_only_where_it_fits() -> Result<()> {
-    let ground = start()?;
+    let ground = Ground::start(json!({}))?;
     let apply_changed = |change: &dyn Fn(&mut Value)| {
         let mut pod = manifest(&ground, "two", "a");
         change(&mut pod["spec"]);
