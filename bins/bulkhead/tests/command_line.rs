@@ -521,10 +521,7 @@ async fn before_an_agent_has_run_the_manifests_are_protected_and_what_is_not_kno
     let configured = Node::empty();
     std::fs::write(configured.run_dir().join("node.json"), "{").unwrap();
     let told = stderr(&configured.bulkhead(&words).await);
-    assert!(
-        told.contains("by the defaults of a node"),
-        "{told}"
-    );
+    assert!(told.contains("by the defaults of a node"), "{told}");
 }
 
 #[tokio::test]
