@@ -26,7 +26,7 @@
 //! Pods that the pool does not have take no room from those that it has: where room is
 //! short, such a pod keeps its status and loses its spec.
 
-mod lives;
+mod begun_anew;
 mod refusal;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,7 +38,7 @@ use pod::core::{Pod, PodStatus};
 use pod::wire::WireError;
 use pod::{PodDocument, PodSource, node_shutdown};
 
-use lives::{Life, is_to_run};
+use begun_anew::{Known, is_to_run};
 pub(crate) use refusal::Refusal;
 pub(crate) use refusal::{MAX_KEPT_BYTES, MAX_OBSERVED_BYTES};
 
@@ -230,8 +230,8 @@ impl Registry {
             .entry(uid.clone())
             .or_insert_with(|| Entry::new(desired.clone(), now.since_boot));
         if entry
-            .life()
-            .is_reborn(&observation, &pod, &self.pool.boot_id)
+            .known()
+            .has_begun_anew(&observation, &pod, &self.pool.boot_id)
         {
             entry.status = PodStatus::default();
             entry.comes(now.since_boot);
@@ -329,8 +329,9 @@ impl Registry {
             .entry(uid.clone())
             .or_insert_with(|| Entry::new(desired.clone(), now.since_boot));
         entry.comes(now.since_boot);
-        // Of the life before, which has ended, a new one keeps nothing.
-        let keeps = entry.published.is_some() && !entry.life().would_begin_anew_as(&pod);
+        // One that has ended, and would begin anew as this version, keeps nothing of what was
+        // told before.
+        let keeps = entry.published.is_some() && !entry.known().would_begin_anew_as(&pod);
         let before = keeps.then_some(&entry.status);
         entry.status =
             status::rejected_status(&pod, &request.reason, &request.message, before, now.wall);
@@ -479,9 +480,9 @@ impl Entry {
         self.hold = Hold::Kept;
     }
 
-    /// The life that was seen last.
-    fn life(&self) -> Life<'_> {
-        Life {
+    /// What is known of it.
+    fn known(&self) -> Known<'_> {
+        Known {
             pod: (!self.is_cut).then_some(&self.desired),
             status: &self.status,
             worker: self.worker.as_ref(),
@@ -494,7 +495,7 @@ impl Entry {
         // and a verdict changes it.
         let unobserved = PodObservation::default();
         let observation = self.observation.as_ref().unwrap_or(&unobserved);
-        // An empty status is that of a life that begins.
+        // An empty status is that of a pod that begins.
         let published = self.status.phase.is_some().then_some(&self.status);
         self.status = status::pod_status(StatusInput {
             pod,

@@ -32,6 +32,3 @@ pub use reservation::{allocatable, hard_reservations};
 pub use signal::{Resource, Signal};
 pub use threshold::{Amount, Threshold, ThresholdError, thresholds};
 pub use usage::{ContainerUsage, PodUsage};
-
-/// Reason of a pod that was evicted, or kept out for the state of the node.
-pub const REASON: &str = "Evicted";

@@ -37,7 +37,7 @@ pub use k8s_openapi::api::core::v1 as core;
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 /// A number or a name, as ports of probes are given.
 pub use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-pub use phase::{PodPhase, RestartPolicy};
+pub use phase::{EVICTED, PodPhase, RestartPolicy};
 pub use quantity::Quantity;
 pub use resources::QosClass;
 pub use wire::PodDocument;

@@ -50,6 +50,9 @@ impl fmt::Display for RestartPolicy {
     }
 }
 
+/// Reason of a pod that the node has ended, or not taken, for want of something.
+pub const EVICTED: &str = "Evicted";
+
 /// A pod's phase, as in its status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum PodPhase {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clock::WallClock;
 use node_config::EvictionSettings;
+use pod::EVICTED;
 use pod_lifecycle::{DesiredPod, KillRequest};
 
 use super::conditions::NodeConditions;
@@ -58,7 +59,7 @@ impl Ingredients {
 /// How a pod is ended that is evicted.
 pub(super) fn kill(grace: Duration, message: String, is_disruption: bool) -> KillRequest {
     let eviction = pod_lifecycle::EvictionRequest {
-        reason: eviction::REASON.to_owned(),
+        reason: EVICTED.to_owned(),
         message,
         is_disruption,
     };

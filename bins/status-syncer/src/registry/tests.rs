@@ -512,7 +512,7 @@ fn a_rejected_pod_that_the_pool_stops_stays_rejected() {
     }
 }
 
-/// It is rejected once more when sync-loop is restarted, and that is no new life.
+/// It is rejected once more when sync-loop is restarted, and it has not begun anew.
 #[test]
 fn a_pod_that_had_ended_does_not_begin_again_for_a_rejection() {
     let mut test = Test::connected();
@@ -533,7 +533,7 @@ fn a_pod_that_had_ended_does_not_begin_again_for_a_rejection() {
         let status = &test.json("u")["status"];
         assert_eq!(status["phase"], "Failed");
         assert_eq!(status["reason"], reason);
-        assert!(status["containerStatuses"].is_null(), "of the life before");
+        assert!(status["containerStatuses"].is_null(), "of the pod before");
     }
 }
 
@@ -607,7 +607,7 @@ fn another_pod_of_the_same_uid_that_began_unseen_counts_its_restarts_anew() {
 }
 
 #[test]
-fn an_earlier_instance_that_was_not_known_is_no_new_life() {
+fn a_pod_has_not_begun_anew_because_an_earlier_instance_was_not_known() {
     let mut seen = never(with_container("u", "b", RuntimeState::Exited), "u");
     seen.containers[0].restart_count = 1;
     seen.containers[0].exit_code = 1;

@@ -15,7 +15,7 @@ pub struct StatusInput<'a> {
     pub observation: &'a PodObservation,
     /// Probe verdicts by container id.
     pub verdicts: &'a Verdicts,
-    /// What was published last, unless this is a new life of the same UID.
+    /// What was published last, unless the pod has begun anew under its UID.
     pub published: Option<&'a PodStatus>,
     /// Now.
     pub now: UnixNanos,

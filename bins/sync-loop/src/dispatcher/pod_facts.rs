@@ -11,15 +11,12 @@ use pod::metadata::CONFIG_SEEN_ANNOTATION;
 use pod::resources::{ResourceAmounts, pod_requests};
 use pod::update::{resizable, started_with};
 use pod::wire::content_hash;
-use pod::{Pod, PodExt, PodPhase, QosClass};
+use pod::{EVICTED, Pod, PodExt, PodPhase, QosClass};
 
 use super::host_ports::{HostPort, host_ports};
 
 /// The label that says for which operating system a pod is, the kubelet's word.
 const OS_LABEL: &str = "kubernetes.io/os";
-
-/// Reason in the status of a pod that was evicted.
-const EVICTED: &str = "Evicted";
 
 /// Where a pod stands among pods that arrive together: older ones are admitted
 /// first, as the kubelet does; a pod without a date (a static one) is the oldest.

@@ -2,6 +2,7 @@
 
 use bulkhead_api::v1::NodeCapacity;
 use eviction::NodeCondition;
+use pod::EVICTED;
 
 use super::rejection::Rejection;
 use crate::dispatcher::pod_facts::PodFacts;
@@ -20,7 +21,7 @@ pub(super) fn conditions(capacity: &NodeCapacity) -> Vec<NodeCondition> {
 /// Refuses a pod that the node has no room for now.
 pub(super) fn check(pod: &PodFacts, conditions: &[NodeCondition]) -> Result<(), Rejection> {
     eviction::admit(conditions, pod.under_pressure).map_err(|message| Rejection {
-        reason: eviction::REASON.to_owned(),
+        reason: EVICTED.to_owned(),
         message,
     })
 }

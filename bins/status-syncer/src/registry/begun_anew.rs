@@ -1,21 +1,18 @@
-//! Where one life of a UID ends and the next one begins: what was published of the former
-//! must not stick to the new one.
+//! Whether a pod has begun anew under its UID: what was published of it before must not
+//! stay.
 
 use std::collections::BTreeSet;
 
 use bulkhead_api::v1::{PodObservation, RuntimeState, WorkerPhase};
 use pod::core::{Pod, PodStatus};
 use pod::update::{refused_changes, wished};
-use pod::{PodDocument, PodPhase};
+use pod::{EVICTED, PodDocument, PodPhase};
 
 use crate::status::{self, is_observed};
 
-/// The reason of a pod that the node has ended for want of something.
-const EVICTED: &str = "Evicted";
-
-/// What is known of a life.
+/// What is known of a pod.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Life<'a> {
+pub(super) struct Known<'a> {
     /// The pod, unless its spec is lost.
     pub(super) pod: Option<&'a PodDocument>,
     pub(super) status: &'a PodStatus,
@@ -23,11 +20,16 @@ pub(super) struct Life<'a> {
     pub(super) worker: Option<&'a (String, WorkerPhase)>,
 }
 
-impl Life<'_> {
-    /// Whether the pod ended and the same UID was started anew: a static pod
-    /// whose manifest was removed and came back unchanged, or one that was rejected and is
-    /// admitted now. What was published of the life before must not stick to the new one.
-    pub(super) fn is_reborn(&self, observation: &PodObservation, pod: &Pod, boot_id: &str) -> bool {
+impl Known<'_> {
+    /// Whether the pod has ended and begun anew under its UID: its manifest was removed and
+    /// came back, or was changed in what a running pod keeps, or it was rejected and is
+    /// admitted now.
+    pub(super) fn has_begun_anew(
+        &self,
+        observation: &PodObservation,
+        pod: &Pod,
+        boot_id: &str,
+    ) -> bool {
         if !is_to_run(observation) {
             return false;
         }
