@@ -255,8 +255,7 @@ impl FileSource {
         }
     }
 
-    /// Publishes what has been read of a look that goes on. It is good in a next
-    /// life too.
+    /// Publishes what has been read of a look that goes on. It counts after a restart too.
     fn publish_so_far(&mut self, problem: Option<Problem>) {
         self.publish(Look::Unfinished(problem));
         self.save();
