@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use bulkhead_api::v1::WorkerPhase;
 use cri::{RuntimeError, v1};
 use pod::PodExt;
 use serde::Deserialize;
@@ -23,30 +24,46 @@ struct Config {
 /// By which names and ids the runtime may list them; `None` if that cannot be found out.
 pub(super) async fn names(with: &Collection) -> Option<BTreeSet<String>> {
     let mut names = of_pods(with).await?;
-    let found = async {
-        names.extend(configured(&with.runtime.status(true).await?));
-        let mut ids = BTreeSet::new();
-        for image in &names {
-            // It may be listed in a longer form.
-            let spec = v1::ImageSpec {
-                image: image.clone(),
-                ..v1::ImageSpec::default()
-            };
-            ids.extend(with.runtime.image_status(spec).await?.map(|it| it.id));
-        }
-        Ok::<_, RuntimeError>(ids)
-    };
-    let ids = found
+    let ids = ids(with, &mut names)
         .await
         .inspect_err(|error| tracing::warn!(%error, "no image is removed: it may be needed"));
     names.extend(ids.ok()?);
     Some(names)
 }
 
-/// What the pods that run or are about to call their images.
+/// The ids of all these images and of that of sandboxes, whose name is added.
+async fn ids(
+    with: &Collection,
+    names: &mut BTreeSet<String>,
+) -> Result<BTreeSet<String>, RuntimeError> {
+    names.extend(configured(&with.runtime.status(true).await?));
+    let mut ids = BTreeSet::new();
+    for image in &*names {
+        // It may be listed in a longer form.
+        let spec = v1::ImageSpec {
+            image: image.clone(),
+            ..v1::ImageSpec::default()
+        };
+        match with.runtime.image_status(spec).await {
+            Ok(found) => ids.extend(found.map(|it| it.id)),
+            // Of a name that no image can have there is none.
+            Err(error) if error.is_refusal() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(ids)
+}
+
+/// What the pods that have not ended call their images.
 async fn of_pods(with: &Collection) -> Option<BTreeSet<String>> {
     let mut names = BTreeSet::new();
-    for pod in with.pool.active().await.ok()? {
+    for (uid, worker) in with.pool.summaries().await.ok()? {
+        if worker.phase == WorkerPhase::Finished {
+            continue;
+        }
+        let Some(pod) = with.pool.desired(&uid).await.ok()? else {
+            continue;
+        };
         let pod = pod.decode().ok()?;
         let of_containers = pod.all_containers().map(|(_, it)| it.image.clone());
         let volumes = pod.spec.iter().flat_map(|spec| &spec.volumes).flatten();

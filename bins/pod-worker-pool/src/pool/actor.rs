@@ -1,5 +1,7 @@
 //! The actor: takes commands, runs steps, applies what they come to.
 
+mod names;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -265,11 +267,13 @@ impl Actor {
             UpdateKind::Sync => Again::Happened,
             UpdateKind::Create | UpdateKind::Update | UpdateKind::Kill => Again::Changed,
         };
+        let name = entry.worker.identity().full_name();
         let decision = entry.worker.update(now, update);
         tracing::trace!(uid, ?decision, "update");
         match decision {
             Decision::Ignored(refusal) => return Err(PoolError::Refused(refusal)),
-            Decision::RestartNoted | Decision::Waits => {}
+            Decision::RestartNoted => {}
+            Decision::Waits => self.wait_for_name(&uid, &name),
             Decision::Wake => self.wake(&uid, again),
             Decision::Interrupt => self.interrupt(&uid),
         }
@@ -368,21 +372,6 @@ impl Actor {
             self.forget(&uid);
         }
         self.workers.values().map(Entry::state).collect()
-    }
-
-    /// A static pod that an earlier process started may have ended without a worker;
-    /// its name is free then.
-    fn release_names_of_the_dead(&mut self, runtime: &Relist) {
-        let dead: Vec<(String, String)> = self
-            .static_pods
-            .holders()
-            .filter(|(_, uid)| !self.workers.contains_key(*uid))
-            .filter(|(_, uid)| !runtime.pods.get(*uid).is_some_and(|pod| pod.is_alive()))
-            .map(|(name, uid)| (name.to_owned(), uid.to_owned()))
-            .collect();
-        for (full_name, uid) in dead {
-            self.release_name(&full_name, &uid);
-        }
     }
 
     /// What an earlier process had begun of a pod may show after another one got its
@@ -563,18 +552,6 @@ impl Actor {
         self.steps.images.forget_pod(uid);
         self.steps.turns.forget_pod(uid);
         self.release_name(&entry.worker.identity().full_name(), uid);
-    }
-
-    fn release_name(&mut self, full_name: &str, uid: &str) {
-        let workers = &self.workers;
-        let next = self.static_pods.release(full_name, uid, |waiting| {
-            workers
-                .get(waiting)
-                .is_some_and(|entry| entry.worker.is_waiting())
-        });
-        if let Some(next) = next {
-            self.request_start(&next);
-        }
     }
 
     // ---- telling

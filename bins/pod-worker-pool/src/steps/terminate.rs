@@ -122,9 +122,9 @@ async fn stop_pod(
 }
 
 /// A pod that is stopped has not ended by itself: where it begins anew under its UID, the
-/// instances of the sandboxes that it had do not count. One that has ended by itself begins anew only when its
-/// source has removed it and has it again; until then its instances tell the next process
-/// that it has ended.
+/// instances of the sandboxes that it had do not count. One that has ended by itself begins
+/// anew only when its source has removed it and has it again; until then its instances tell
+/// the next process that it has ended.
 fn note_former_sandboxes(
     observation: &Observation,
     termination: &Termination,

@@ -384,6 +384,7 @@ impl ContainerRuntime for SimulatedRuntime {
 
     async fn image_status(&self, image: v1::ImageSpec) -> Result<Option<v1::Image>, RuntimeError> {
         self.perform("ImageStatus", millis(1), move |runtime| async move {
+            runtime.fails("ImageStatus", &image.image)?;
             Ok(lock(&runtime.0.state).images.get(&image.image))
         })
         .await

@@ -114,6 +114,12 @@ async fn the_image_of_a_container_that_is_still_to_start_stays() {
     let later = "localhost/later:1";
     pod["spec"]["containers"][0]["image"] = json!(later);
     node.runtime.add_image(later, true);
+    // The runtime refuses to look for a name that no image can have.
+    let mut strange = pod_running("c", "u3", RUN);
+    strange["spec"]["containers"][0]["image"] = json!("localhost/strange:1");
+    node.runtime
+        .set_call_fails("ImageStatus", "localhost/strange:1", true);
+    node.create(&strange).await;
     node.create(&pod).await;
     eventually("its init container runs", || {
         let first = node.runtime.newest((POD_UID_LABEL, "u2"), "first");

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bulkhead_api::v1::WorkerPhase;
 use pod::PodSource;
 use pod::metadata::POD_UID_LABEL;
+use pod_lifecycle::UpdateKind;
 use serde_json::json;
 use simulated_runtime::{Entry, Happening};
 
@@ -104,4 +105,22 @@ async fn a_sandbox_that_showed_too_late_ends_no_pod_whose_init_containers_have_r
         running(&node, "u1").await;
         assert_eq!(ended(&node), 1, "{late}: it ran again");
     }
+}
+
+/// Only a manifest that sets a UID can give its pod another name.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_waits_for_a_name_and_gets_another_one_waits_for_that() {
+    let node = TestNode::new();
+    node.create(&pod_running("a", "u1", RUN)).await;
+    running(&node, "u1").await;
+    node.create(&pod_running("a", "u2", RUN)).await;
+    node.create(&pod_running("a", "u3", RUN)).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(node.phase("u2"), Some(WorkerPhase::Waiting));
+    let renamed = pod_running("b", "u2", RUN);
+    node.update(UpdateKind::Update, &renamed).await.unwrap();
+    running(&node, "u2").await;
+    assert_eq!(node.phase("u3"), Some(WorkerPhase::Waiting));
+    node.stop(&pod_running("a", "u1", RUN), 1).await;
+    running(&node, "u3").await;
 }
