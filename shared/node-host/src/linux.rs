@@ -212,7 +212,7 @@ impl Gauges for LinuxNode {
         empty_dirs: &[String],
     ) -> Result<PodFilesUsage, NodeError> {
         let (identity, empty_dirs) = (pod.clone(), empty_dirs.to_vec());
-        // Not the pod's own turn: measuring many files must not hold up its end.
+        // In no turn of the pod: measuring many files must not hold up its end.
         let key = format!("usage/{}", pod.uid());
         self.run_in_turn(&key, move |node| {
             gauges::pod_files(node, &identity, &empty_dirs)
@@ -255,7 +255,7 @@ impl Cgroups for LinuxNode {
         resources: PodCgroupResources,
     ) -> Result<(), NodeError> {
         let uid = pod_uid.to_owned();
-        // Not the pod's own turn: its volumes may hang.
+        // Not in the turn of its volumes, which may hang.
         self.run_in_turn(ADOPTIONS, move |node| {
             node.cgroups.adopt_pod(&uid, &resources)
         })

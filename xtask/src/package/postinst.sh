@@ -33,7 +33,7 @@ if systemctl --quiet is-active bulkhead-prepare.service; then
             job try-restart "bulkhead-$process.service"
         done
     else
-        unusable "the configuration cannot be used, so what runs goes on with the one of before"
+        unusable "the node could not be prepared anew, so what runs goes on with the configuration of before"
         systemctl start bulkhead-watch.service || true
     fi
 elif systemctl --quiet is-active bulkhead.target; then
