@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use cri_requests::{ContainerInput, EnvFileContent, EnvFiles, MAX_ENV_FILE_BYTES};
-use node_host::NodeError;
 use pod::core::Container;
 use pod_volumes::MountedVolume;
-use tokio::time::timeout;
 
 use super::context::Steps;
-use super::error::{Retry, StepError};
+use super::error::StepError;
 use super::target::Target;
-use super::volumes::VOLUMES_WAIT;
+use super::volumes::in_time;
+
+/// What is said of a volume that has not answered in time.
+const LATE: &str = "it takes too long";
 
 /// Binds the parts of volumes that a container mounts, by index of the mount.
 pub(super) async fn bind_sub_paths(
@@ -27,7 +28,7 @@ pub(super) async fn bind_sub_paths(
         let path = steps
             .host
             .bind_sub_path(target.identity, container, &sub_path);
-        let path = in_time(path).await.map_err(|error| {
+        let path = in_time(LATE, path).await.map_err(|error| {
             let volume = &sub_path.volume;
             let what = format!(
                 "failed to prepare subPath for volumeMount {volume:?} of container {container:?}"
@@ -58,7 +59,7 @@ pub(super) async fn read_env_files(
         let read = steps
             .host
             .read_volume_file(target.identity, place, path, left);
-        let content = in_time(read).await.map_err(|error| {
+        let content = in_time(LATE, read).await.map_err(|error| {
             let what = format!(
                 "couldn't read env file {path:?} of volume {:?}",
                 wanted.volume
@@ -69,13 +70,4 @@ pub(super) async fn read_env_files(
         files.insert(wanted, content.map(EnvFileContent::from));
     }
     Ok(files)
-}
-
-/// What work on a volume comes to, unless it takes too long.
-async fn in_time<Value>(
-    work: impl Future<Output = Result<Value, NodeError>>,
-) -> Result<Value, StepError> {
-    let done = timeout(VOLUMES_WAIT, work).await;
-    let done = done.map_err(|_| StepError::new("it takes too long", Retry::LATER))?;
-    Ok(done?)
 }

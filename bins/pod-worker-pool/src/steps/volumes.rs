@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use node_host::NodeError;
 use pod_volumes::{ReadyVolume, Volume, VolumeSpec, WrittenFiles};
 use tokio::time::timeout;
 
@@ -13,7 +14,7 @@ use super::target::Target;
 
 /// How long a step waits for work on the pod's volumes. It goes on beside that, and later
 /// steps find what it has made: a file system that hangs must not hold up a probe's verdict.
-pub(super) const VOLUMES_WAIT: Duration = Duration::from_secs(10);
+const VOLUMES_WAIT: Duration = Duration::from_secs(10);
 
 /// How long a step waits for a refresh. It goes on beside that: a file system that hangs
 /// must not hold up a stop.
@@ -45,14 +46,10 @@ pub(super) async fn make(
     let made = steps
         .host
         .make_volumes(target.identity, target.pod, volumes, &rules);
-    let made = timeout(VOLUMES_WAIT, made).await.map_err(|_| {
-        let names: Vec<&str> = volumes.iter().map(|it| it.name.as_str()).collect();
-        failed(format!(
-            "volumes are still being made: [{}]",
-            names.join(" ")
-        ))
-    })?;
-    let mut made = made.map_err(|error| failed(telemetry::chain(&error)))?;
+    let names: Vec<&str> = volumes.iter().map(|it| it.name.as_str()).collect();
+    let late = format!("volumes are still being made: [{}]", names.join(" "));
+    let made = in_time(&late, made).await;
+    let mut made = made.map_err(|error| failed(error.message))?;
     let seen_at = steps.clock.now();
     for Volume { name, spec } in volumes {
         if let Some(mounted) = made.remove(name) {
@@ -68,6 +65,16 @@ pub(super) async fn make(
         }
     }
     Ok(())
+}
+
+/// What work on a volume comes to, unless it takes too long: then `late` is said.
+pub(super) async fn in_time<Value>(
+    late: &str,
+    work: impl Future<Output = Result<Value, NodeError>>,
+) -> Result<Value, StepError> {
+    let done = timeout(VOLUMES_WAIT, work).await;
+    let done = done.map_err(|_| StepError::new(late, Retry::LATER))?;
+    Ok(done?)
 }
 
 /// What the files of the pod take in memory once these volumes are made.
