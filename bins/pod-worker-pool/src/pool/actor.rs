@@ -1,7 +1,5 @@
 //! The actor: takes commands, runs steps, applies what they come to.
 
-mod names;
-
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +18,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::entry::{Again, Entry, RunningStep};
+use super::entry::{Again, Entry, RunningStep, StepEnd, how_it_ended};
 use super::finish::finish_calls;
 use super::schedule::Schedule;
 use super::startable::{Start, Startable};
@@ -60,7 +58,7 @@ pub(crate) struct Actor {
     startable: Startable,
     schedule: Schedule,
     /// Each tells what it came to, and when it last began to look at the runtime.
-    running: JoinSet<(Outcome, Option<Instant>)>,
+    running: JoinSet<StepEnd>,
     /// Which pod a running step is of.
     tasks: HashMap<Id, String>,
     first_list: JoinSet<Arc<Relist>>,
@@ -269,11 +267,16 @@ impl Actor {
         };
         let name = entry.worker.identity().full_name();
         let decision = entry.worker.update(now, update);
+        let is_renamed = entry.worker.identity().full_name() != name;
         tracing::trace!(uid, ?decision, "update");
         match decision {
             Decision::Ignored(refusal) => return Err(PoolError::Refused(refusal)),
-            Decision::RestartNoted => {}
-            Decision::Waits => self.wait_for_name(&uid, &name),
+            // It waits for its new name, which may be free.
+            Decision::Waits if is_renamed => {
+                self.release_name(&name, &uid);
+                self.request_start(&uid);
+            }
+            Decision::RestartNoted | Decision::Waits => {}
             Decision::Wake => self.wake(&uid, again),
             Decision::Interrupt => self.interrupt(&uid),
         }
@@ -374,6 +377,21 @@ impl Actor {
         self.workers.values().map(Entry::state).collect()
     }
 
+    /// A static pod that an earlier process started may have ended without a worker;
+    /// its name is free then.
+    fn release_names_of_the_dead(&mut self, runtime: &Relist) {
+        let dead: Vec<(String, String)> = self
+            .static_pods
+            .holders()
+            .filter(|(_, uid)| !self.workers.contains_key(*uid))
+            .filter(|(_, uid)| !runtime.pods.get(*uid).is_some_and(|pod| pod.is_alive()))
+            .map(|(name, uid)| (name.to_owned(), uid.to_owned()))
+            .collect();
+        for (full_name, uid) in dead {
+            self.release_name(&full_name, &uid);
+        }
+    }
+
     /// What an earlier process had begun of a pod may show after another one got its
     /// name.
     fn look_at_waiting_pods(&mut self, runtime: &Relist) {
@@ -453,16 +471,8 @@ impl Actor {
 
     // ---- results
 
-    fn step_ended(&mut self, result: Result<(Id, (Outcome, Option<Instant>)), JoinError>) {
-        let (id, outcome, looked_at) = match result {
-            Ok((id, (outcome, looked_at))) => (id, Some(outcome), looked_at),
-            Err(error) if error.is_cancelled() => (error.id(), None, None),
-            Err(error) => {
-                tracing::error!(%error, "a step panicked");
-                let failed = StepError::panicked();
-                (error.id(), Some(Outcome::Failed(failed)), None)
-            }
-        };
+    fn step_ended(&mut self, result: Result<(Id, StepEnd), JoinError>) {
+        let (id, (outcome, looked_at)) = how_it_ended(result);
         let Some(uid) = self.tasks.remove(&id) else {
             return;
         };
@@ -552,6 +562,18 @@ impl Actor {
         self.steps.images.forget_pod(uid);
         self.steps.turns.forget_pod(uid);
         self.release_name(&entry.worker.identity().full_name(), uid);
+    }
+
+    fn release_name(&mut self, full_name: &str, uid: &str) {
+        let workers = &self.workers;
+        let next = self.static_pods.release(full_name, uid, |waiting| {
+            workers
+                .get(waiting)
+                .is_some_and(|entry| entry.worker.is_waiting())
+        });
+        if let Some(next) = next {
+            self.request_start(&next);
+        }
     }
 
     // ---- telling

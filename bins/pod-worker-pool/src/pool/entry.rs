@@ -7,12 +7,12 @@ use pod_lifecycle::plan::ProbeVerdicts;
 use pod_lifecycle::record::Record;
 use pod_lifecycle::{DesiredPod, Subject, Worker, WorkerState};
 use tokio::sync::Mutex;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, Id, JoinError};
 use tokio::time::Instant;
 
 use super::{Told, WorkerSummary};
 use crate::publisher::WorkerView;
-use crate::steps::{Job, Memory, SyncInput};
+use crate::steps::{Job, Memory, Outcome, StepError, SyncInput};
 
 /// A worker with its step and what its steps remember.
 pub(super) struct Entry {
@@ -30,6 +30,25 @@ pub(super) struct RunningStep {
     pub(super) abort: AbortHandle,
     /// What came in since it began.
     pub(super) again: Again,
+}
+
+/// What a step came to, unless it was cancelled, and when it last began to look at the
+/// runtime.
+pub(super) type StepEnd<T = Outcome> = (T, Option<Instant>);
+
+/// Which task has ended, and how.
+pub(super) fn how_it_ended(
+    result: Result<(Id, StepEnd), JoinError>,
+) -> (Id, StepEnd<Option<Outcome>>) {
+    match result {
+        Ok((id, (outcome, looked_at))) => (id, (Some(outcome), looked_at)),
+        Err(error) if error.is_cancelled() => (error.id(), (None, None)),
+        Err(error) => {
+            tracing::error!(%error, "a step panicked");
+            let failed = Outcome::Failed(StepError::panicked());
+            (error.id(), (Some(failed), None))
+        }
+    }
 }
 
 /// Why another step follows the running one.
